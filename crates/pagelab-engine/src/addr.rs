@@ -1,0 +1,133 @@
+//! Addresses, frame numbers, cycles and ids, each a type of its own so that none is taken for another.
+//!
+//! A *layer* has virtual addresses (of its processes) and physical addresses. Only the physical addresses of the
+//! bottom layer, the machine, reach the caches; they are [`MachineAddr`]s. The physical address of a guest is
+//! at the same time a virtual address of the space that hosts it.
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        #[repr(transparent)]
+        pub struct $name(pub $inner);
+
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "{}({:#x})", stringify!($name), self.0)
+            }
+        }
+    };
+}
+
+number! {
+    /// Virtual address of a process, or of the space that hosts a guest's physical memory.
+    VirtAddr(u64)
+}
+number! {
+    /// Physical address of one layer.
+    PhysAddr(u64)
+}
+number! {
+    /// Physical address of the machine: what the caches see.
+    MachineAddr(u64)
+}
+number! {
+    /// Number of a 4 KiB frame of one layer's physical memory.
+    Pfn(u64)
+}
+number! {
+    /// Machine address divided by the line size.
+    LineAddr(u64)
+}
+
+/// A time or a duration on a core's clock.
+pub type Cycles = u64;
+
+/// Bytes of a cache line.
+pub const LINE_BYTES: u64 = 64;
+/// log2 of [`LINE_BYTES`].
+pub const LINE_SHIFT: u32 = 6;
+/// Bytes of a frame and of the smallest page.
+pub const FRAME_BYTES: u64 = 4096;
+/// log2 of [`FRAME_BYTES`].
+pub const FRAME_SHIFT: u32 = 12;
+
+impl MachineAddr {
+    #[inline(always)]
+    pub fn line(self) -> LineAddr {
+        LineAddr(self.0 >> LINE_SHIFT)
+    }
+}
+
+impl PhysAddr {
+    #[inline(always)]
+    pub fn pfn(self) -> Pfn {
+        Pfn(self.0 >> FRAME_SHIFT)
+    }
+}
+
+impl Pfn {
+    #[inline(always)]
+    pub fn addr(self) -> PhysAddr {
+        PhysAddr(self.0 << FRAME_SHIFT)
+    }
+}
+
+/// Size of a page: the leaf level of an x86-64 radix page table that maps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+pub enum PageSize {
+    #[serde(rename = "4K")]
+    Size4K,
+    #[serde(rename = "2M")]
+    Size2M,
+    #[serde(rename = "1G")]
+    Size1G,
+}
+
+impl PageSize {
+    pub const ALL: [Self; 3] = [Self::Size4K, Self::Size2M, Self::Size1G];
+
+    /// log2 of the size in bytes.
+    #[inline(always)]
+    pub fn shift(self) -> u32 {
+        match self {
+            Self::Size4K => 12,
+            Self::Size2M => 21,
+            Self::Size1G => 30,
+        }
+    }
+
+    #[inline(always)]
+    pub fn bytes(self) -> u64 {
+        1 << self.shift()
+    }
+
+    /// Order of the block of 4 KiB frames that backs the page.
+    pub fn order(self) -> u32 {
+        self.shift() - FRAME_SHIFT
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Size4K => "4K",
+            Self::Size2M => "2M",
+            Self::Size1G => "1G",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn page_sizes_agree_with_their_orders() {
+        for size in PageSize::ALL {
+            assert_eq!(size.bytes(), FRAME_BYTES << size.order());
+        }
+        assert_eq!(MachineAddr(0x1fff).line(), LineAddr(0x7f));
+        assert_eq!(PhysAddr(0x5fff).pfn().addr(), PhysAddr(0x5000));
+    }
+}

@@ -1,0 +1,7 @@
+//! The simulator.
+#![deny(unsafe_code)]
+
+pub mod addr;
+pub mod cache;
+pub mod os;
+pub mod rng;

@@ -1,0 +1,29 @@
+//! What can go wrong with a trace or a workload, said so that the user knows what would be right.
+
+use std::path::PathBuf;
+
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    #[error("{path}: {source}")]
+    Io { path: PathBuf, source: std::io::Error },
+    /// Not a trace, or a damaged one. `what` names the place and the cause.
+    #[error("{path}: {what}")]
+    Corrupt { path: PathBuf, what: String },
+    /// A workload spec or an option that makes no sense. `what` names it and what is allowed.
+    #[error("{what}")]
+    Usage { what: String },
+}
+
+impl TraceError {
+    pub fn io(path: impl Into<PathBuf>, source: std::io::Error) -> Self {
+        Self::Io { path: path.into(), source }
+    }
+
+    pub fn corrupt(path: impl Into<PathBuf>, what: impl Into<String>) -> Self {
+        Self::Corrupt { path: path.into(), what: what.into() }
+    }
+
+    pub fn usage(what: impl Into<String>) -> Self {
+        Self::Usage { what: what.into() }
+    }
+}

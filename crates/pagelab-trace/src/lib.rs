@@ -1,0 +1,23 @@
+//! Traces of memory accesses and memory-management events.
+//!
+//! Everything the engine replays is a [`Source`]: a stream of [`Batch`]es, each a slice of accesses cut into
+//! runs of one thread, with the [`Event`]s (mmap, fork, exit …) standing between the runs in the order in which
+//! they happened. A recorded trace, an imported one and a synthetic workload are sources alike. This crate knows
+//! nothing of the engine.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`access`] | one memory access |
+//! | [`event`] | one change of an address space, a process or a thread |
+//! | [`source`] | batches and the trait that yields them |
+#![forbid(unsafe_code)]
+
+pub mod access;
+pub mod error;
+pub mod event;
+pub mod source;
+
+pub use access::{Access, AccessKind};
+pub use error::TraceError;
+pub use event::{Event, EventKind, MapFlags, ProcessIx, Protection, ThreadIx};
+pub use source::{Batch, Segment, Source, SourceInfo};

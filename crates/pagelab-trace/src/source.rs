@@ -1,0 +1,82 @@
+//! Batches of accesses and events, and the trait that yields them.
+
+use crate::{Access, Event, ThreadIx, error::TraceError};
+
+/// A stretch of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Segment {
+    /// Accesses of one thread, from the end of the previous run (0 at first) up to `end` in `Batch::accesses`.
+    Run { thread: ThreadIx, end: usize },
+    /// Something that happened between two runs.
+    Event(Event),
+}
+
+/// A piece of a source: accesses cut into runs of one thread, with events between them, in a legal order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Batch {
+    pub accesses: Vec<Access>,
+    pub segments: Vec<Segment>,
+}
+
+impl Batch {
+    /// Empties the batch and keeps its memory.
+    pub fn clear(&mut self) {
+        self.accesses.clear();
+        self.segments.clear();
+    }
+
+    /// Ends the current run of `thread` at the accesses pushed so far, joining it to a run of the same thread
+    /// just before. Does nothing if no access was pushed since the last segment.
+    pub fn close_run(&mut self, thread: ThreadIx) {
+        let end = self.accesses.len();
+        let begin = self.segments.iter().rev().find_map(|s| match s {
+            Segment::Run { end, .. } => Some(*end),
+            Segment::Event(_) => None,
+        });
+        if end == begin.unwrap_or(0) {
+            return;
+        }
+        if let Some(Segment::Run { thread: last, end: last_end }) = self.segments.last_mut()
+            && *last == thread
+        {
+            *last_end = end;
+            return;
+        }
+        self.segments.push(Segment::Run { thread, end });
+    }
+
+    pub fn push_event(&mut self, event: Event) {
+        self.segments.push(Segment::Event(event));
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.accesses.is_empty() && self.segments.is_empty()
+    }
+}
+
+/// What is known of a source before it is replayed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceInfo {
+    /// Workload spec or trace name, for tables and results.
+    pub name: String,
+    /// Accesses it will yield, if known; for progress only.
+    pub accesses: Option<u64>,
+    /// Threads that run at the same time at most, for the default placement on cores.
+    pub threads: u32,
+    /// True if the mappings were inferred from the accesses because the trace had no events.
+    pub mappings_inferred: bool,
+    /// Hash that identifies the trace's content, for results; none for synthetic workloads.
+    pub content_hash: Option<String>,
+}
+
+/// A stream of accesses and events, in one legal order.
+///
+/// The order of accesses of one thread, and of events against the accesses of their process, is binding; runs of
+/// different threads between two events may be interleaved anew by whoever replays them.
+pub trait Source: Send {
+    fn info(&self) -> &SourceInfo;
+
+    /// Replaces `batch` by the next piece; false (and an empty batch) at the end. A batch holds at least one
+    /// segment and at most a few hundred thousand accesses.
+    fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, TraceError>;
+}
