@@ -9,15 +9,18 @@
 //! |---|---|
 //! | [`access`] | one memory access |
 //! | [`event`] | one change of an address space, a process or a thread |
+//! | [`quantity`] | sizes and counts as people write them |
 //! | [`source`] | batches and the trait that yields them |
 #![forbid(unsafe_code)]
 
 pub mod access;
 pub mod error;
 pub mod event;
+pub mod quantity;
 pub mod source;
 
 pub use access::{Access, AccessKind};
 pub use error::TraceError;
 pub use event::{Event, EventKind, MapFlags, ProcessIx, Protection, ThreadIx};
+pub use quantity::Bytes;
 pub use source::{Batch, Segment, Source, SourceInfo};
