@@ -2,6 +2,7 @@
 #![deny(unsafe_code)]
 
 pub mod addr;
+pub mod assoc;
 pub mod cache;
 pub mod os;
 pub mod rng;
