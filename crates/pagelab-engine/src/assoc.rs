@@ -55,6 +55,7 @@ pub struct AssocArray {
     keys: Vec<u64>,
     values: Vec<u64>,
     ways: usize,
+    empty_ways: usize,
     index: SetIndex,
     policy: AssocPolicy,
     plru: PlruTree,
@@ -81,6 +82,7 @@ impl AssocArray {
             keys: vec![INVALID_KEY; entries as usize],
             values: vec![0; entries as usize],
             ways: ways as usize,
+            empty_ways: entries as usize,
             index: SetIndex::new(sets),
             policy,
             plru,
@@ -107,7 +109,7 @@ impl AssocArray {
         if self.policy == AssocPolicy::Lru && keys[0] == key {
             return Some(values[0]);
         }
-        let way = keys.iter().position(|&k| k == key)?;
+        let way = find(keys, key)?;
         let value = values[way];
         match self.policy {
             AssocPolicy::Lru => {
@@ -135,21 +137,38 @@ impl AssocArray {
     /// If `key` is [`INVALID_KEY`].
     #[inline]
     pub fn insert(&mut self, set_hash: u64, key: u64, value: u64) -> Option<AssocEntry> {
+        if self.lookup(set_hash, key).is_none() {
+            return self.insert_absent(set_hash, key, value);
+        }
+        self.update_value(set_hash, key, value);
+        None
+    }
+
+    /// As [`Self::insert`] for a key that is known not to be there, because a lookup has just missed; it saves the
+    /// search.
+    ///
+    /// # Panics
+    /// If `key` is [`INVALID_KEY`].
+    #[inline]
+    pub fn insert_absent(&mut self, set_hash: u64, key: u64, value: u64) -> Option<AssocEntry> {
         assert_ne!(key, INVALID_KEY, "the key that marks an empty way cannot be stored");
+        debug_assert_eq!(self.peek(set_hash, key), None, "key {key:#x} is there already");
         let set = self.index.of(set_hash);
         let base = set * self.ways;
         let keys = &mut self.keys[base..base + self.ways];
         let values = &mut self.values[base..base + self.ways];
-        let mut slot = keys.iter().position(|&k| k == key);
-        if slot.is_none() {
-            slot = keys.iter().position(|&k| k == INVALID_KEY);
-        }
-        let way = slot.unwrap_or_else(|| match self.policy {
+        let way = match self.policy {
             AssocPolicy::Lru => self.ways - 1,
-            AssocPolicy::TreePlru => self.plru.victim(set),
-            AssocPolicy::Random => self.rng.below(self.ways as u64) as usize,
-        });
-        let evicted = slot.is_none().then(|| AssocEntry { key: keys[way], value: values[way] });
+            AssocPolicy::TreePlru | AssocPolicy::Random => {
+                // Once the array is full, and until something is invalidated, no set needs the search.
+                let empty = if self.empty_ways == 0 { None } else { find(keys, INVALID_KEY) };
+                empty.unwrap_or_else(|| match self.policy {
+                    AssocPolicy::TreePlru => self.plru.victim(set),
+                    _ => self.rng.below(self.ways as u64) as usize,
+                })
+            }
+        };
+        let old = AssocEntry { key: keys[way], value: values[way] };
         match self.policy {
             AssocPolicy::Lru => {
                 shift_down(keys, way, key);
@@ -161,7 +180,11 @@ impl AssocArray {
             }
             AssocPolicy::Random => (keys[way], values[way]) = (key, value),
         }
-        evicted
+        if old.key == INVALID_KEY {
+            self.empty_ways -= 1;
+            return None;
+        }
+        Some(old)
     }
 
     /// Replaces the value of `key` without counting as a use (an accessed or dirty bit that becomes set, say).
@@ -200,6 +223,7 @@ impl AssocArray {
     /// Drops every entry. Tree-PLRU bits and the random stream stay as they are, as in hardware.
     pub fn clear(&mut self) {
         self.keys.fill(INVALID_KEY);
+        self.empty_ways = self.keys.len();
     }
 
     /// The valid entries, set by set.
@@ -213,12 +237,13 @@ impl AssocArray {
     fn position(&self, set_hash: u64, key: u64) -> Option<(usize, usize)> {
         debug_assert_ne!(key, INVALID_KEY);
         let base = self.index.of(set_hash) * self.ways;
-        let way = self.keys[base..base + self.ways].iter().position(|&k| k == key)?;
+        let way = find(&self.keys[base..base + self.ways], key)?;
         Some((base, way))
     }
 
     fn remove(&mut self, base: usize, way: usize) {
         let end = base + self.ways;
+        self.empty_ways += 1;
         if self.policy == AssocPolicy::Lru {
             self.keys.copy_within(base + way + 1..end, base + way);
             self.values.copy_within(base + way + 1..end, base + way);
@@ -229,12 +254,37 @@ impl AssocArray {
     }
 }
 
+/// The way that holds `key`. Four ways are compared at a time: which of them matches is hard to predict, so there
+/// must be no branch on it.
+#[inline]
+fn find(keys: &[u64], key: u64) -> Option<usize> {
+    let (quads, rest) = keys.as_chunks::<4>();
+    for (at, quad) in quads.iter().enumerate() {
+        let matches = u32::from(quad[0] == key)
+            | u32::from(quad[1] == key) << 1
+            | u32::from(quad[2] == key) << 2
+            | u32::from(quad[3] == key) << 3;
+        if matches != 0 {
+            return Some(4 * at + matches.trailing_zeros() as usize);
+        }
+    }
+    let at = rest.iter().position(|&k| k == key)?;
+    Some(4 * quads.len() + at)
+}
+
 /// Moves the elements before `way` down by one, over the one at `way`, and puts `first` in front.
 #[inline]
 fn shift_down(slots: &mut [u64], way: usize, first: u64) {
-    let mut carried = first;
-    for slot in &mut slots[..=way] {
-        std::mem::swap(slot, &mut carried);
+    if let Ok(quad) = <&mut [u64; 4]>::try_from(&mut *slots) {
+        // The commonest TLB width, without a branch on the way.
+        let old = *quad;
+        quad[0] = first;
+        quad[1] = if way >= 1 { old[0] } else { old[1] };
+        quad[2] = if way >= 2 { old[1] } else { old[2] };
+        quad[3] = if way >= 3 { old[2] } else { old[3] };
+    } else {
+        slots.copy_within(..way, 1);
+        slots[0] = first;
     }
 }
 
@@ -456,6 +506,7 @@ mod tests {
                 held.sort_unstable();
                 expected.sort_unstable();
                 assert_eq!(held, expected, "step {step}");
+                assert_eq!(array.empty_ways, array.keys.len() - held.len());
             }
         }
     }
