@@ -1,0 +1,406 @@
+/* Part of the pagelab recorder, a Valgrind tool.
+   Copyright the pagelab contributors.
+
+   This program is free software; you can redistribute it and/or modify it under the terms of the GNU General
+   Public License as published by the Free Software Foundation; either version 2 of the License, or (at your
+   option) any later version. It is distributed in the hope that it will be useful, but WITHOUT ANY WARRANTY;
+   without even the implied warranty of MERCHANTABILITY or FITNESS FOR A PARTICULAR PURPOSE. See the file COPYING.
+
+   SPDX-License-Identifier: GPL-2.0-or-later */
+
+#include "pub_tool_basics.h"
+#include "pub_tool_hashtable.h"
+#include "pub_tool_libcassert.h"
+#include "pub_tool_libcbase.h"
+#include "pub_tool_machine.h"
+#include "pub_tool_mallocfree.h"
+#include "pub_tool_tooliface.h"
+#include "pub_tool_xarray.h"
+
+#include "instrument.h"
+#include "stream.h"
+
+/* A segment is a stretch of a superblock that is executed whole or, a fault apart, not at all: it ends where the
+   superblock can be left. What is the same each time (instructions, program counters, sizes, kinds) is sent once
+   when the superblock is translated; what executing it adds to the stream is its number and the addresses:
+
+      segment number (4 bytes)  address (6 bytes) × accesses
+
+   An address is stored with 8 bytes, and the next store overwrites the upper two, so the stores are in rising
+   order. pl_pos moves past the record only where the segment ends; a fault in the middle leaves it behind
+   pl_pos, where pl_fault finds it. */
+
+#define SEGMENT_WORD_BYTES 4
+#define ADDRESS_BYTES 6
+#define ACCESSES_MAX 200
+#define PIECES_MAX 64
+
+typedef enum { LOAD = 0, STORE = 1, MODIFY = 2 } Kind;
+
+typedef struct {
+   Addr pc;
+   const IRExpr* address; /* the atom, to recognise a load and a store of the same place */
+   UInt gap;              /* instructions since the segment's previous access, this one's included */
+   UShort size;
+   UChar kind;
+   Bool conditional; /* address 0 stands for an access that did not happen */
+   UInt instruction; /* number in the superblock */
+} Access;
+
+/* A stretch of consecutive guest bytes of a segment. */
+typedef struct {
+   Addr start;
+   UInt length;
+} Piece;
+
+typedef struct {
+   IRSB* out;
+   IRTemp pos;  /* value of pl_pos when the superblock began */
+   UInt offset; /* bytes that the superblock's closed segments take */
+   /* The instruction being instrumented. */
+   Addr pc;
+   UInt instruction;
+   /* The open segment. */
+   Bool open;
+   UInt number;
+   UInt accesses_n;
+   UInt gap;
+   UInt pieces_n;
+   Access accesses[ACCESSES_MAX];
+   Piece pieces[PIECES_MAX];
+   XArray* numbers; /* of all segments of this superblock */
+} Builder;
+
+/* Segment numbers of a live translation, by the address it was made for. */
+typedef struct _Superblock {
+   struct _Superblock* next;
+   UWord origin;
+   UInt numbers_n;
+   /* Valgrind holds two translations for this address, so that a discard does not say which one it means. */
+   Bool pinned;
+   UInt numbers[];
+} Superblock;
+
+static VgHashTable* superblocks;
+static XArray* free_numbers;
+static UInt numbers_used;
+static Builder builder;
+
+void pl_instrument_init(void)
+{
+   superblocks = VG_(HT_construct)("pagelab.superblocks");
+   free_numbers = VG_(newXA)(VG_(malloc), "pagelab.free-numbers", VG_(free), sizeof(UInt));
+}
+
+static UInt take_number(void)
+{
+   Word free_n = VG_(sizeXA)(free_numbers);
+   if (free_n > 0) {
+      UInt number = *(UInt*)VG_(indexXA)(free_numbers, free_n - 1);
+      VG_(dropTailXA)(free_numbers, 1);
+      return number;
+   }
+   return numbers_used++;
+}
+
+void pl_discard_superblock(Addr origin, VexGuestExtents extents)
+{
+   Superblock* block = VG_(HT_lookup)(superblocks, origin);
+   UInt i;
+
+   (void)extents;
+   if (block == NULL || block->pinned)
+      return;
+   VG_(HT_remove)(superblocks, origin);
+   for (i = 0; i < block->numbers_n; i++)
+      VG_(addToXA)(free_numbers, &block->numbers[i]);
+   VG_(free)(block);
+}
+
+static void remember_superblock(Addr origin, XArray* numbers)
+{
+   Word n = VG_(sizeXA)(numbers), i;
+   Superblock* same = VG_(HT_lookup)(superblocks, origin);
+   Superblock* block;
+
+   if (same != NULL) {
+      same->pinned = True;
+      return;
+   }
+   block = VG_(malloc)("pagelab.superblock", sizeof(Superblock) + n * sizeof(UInt));
+   block->origin = origin;
+   block->numbers_n = (UInt)n;
+   block->pinned = False;
+   for (i = 0; i < n; i++)
+      block->numbers[i] = *(UInt*)VG_(indexXA)(numbers, i);
+   VG_(HT_add_node)(superblocks, block);
+}
+
+/* ---- intermediate code ---- */
+
+static IRExpr* u64(ULong value)
+{
+   return IRExpr_Const(IRConst_U64(value));
+}
+
+static IRExpr* assign(IRType type, IRExpr* value)
+{
+   IRTemp temp = newIRTemp(builder.out->tyenv, type);
+   addStmtToIRSB(builder.out, IRStmt_WrTmp(temp, value));
+   return IRExpr_RdTmp(temp);
+}
+
+static IRExpr* place(UInt offset)
+{
+   if (offset == 0)
+      return IRExpr_RdTmp(builder.pos);
+   return assign(Ity_I64, IRExpr_Binop(Iop_Add64, IRExpr_RdTmp(builder.pos), u64(offset)));
+}
+
+static void store(IRExpr* address, IRExpr* value)
+{
+   addStmtToIRSB(builder.out, IRStmt_Store(Iend_LE, address, value));
+}
+
+/* At the start of a superblock: makes room for all it can store and fetches pl_pos. */
+static void begin_superblock(void)
+{
+   IRExpr* before = assign(Ity_I64, IRExpr_Load(Iend_LE, Ity_I64, u64((Addr)&pl_pos)));
+   IRExpr* full = assign(Ity_I1, IRExpr_Binop(Iop_CmpLT64U, u64((Addr)PL_LIMIT), before));
+   IRDirty* flush = unsafeIRDirty_0_N(0, "pl_stream_flush", VG_(fnptr_to_fnentry)(pl_stream_flush),
+                                      mkIRExprVec_0());
+   flush->guard = full;
+   addStmtToIRSB(builder.out, IRStmt_Dirty(flush));
+   builder.pos = newIRTemp(builder.out->tyenv, Ity_I64);
+   addStmtToIRSB(builder.out, IRStmt_WrTmp(builder.pos, IRExpr_Load(Iend_LE, Ity_I64, u64((Addr)&pl_pos))));
+}
+
+/* ---- segments ---- */
+
+static UInt record_bytes(void)
+{
+   return SEGMENT_WORD_BYTES + ADDRESS_BYTES * builder.accesses_n;
+}
+
+static void open_segment(void)
+{
+   if (builder.open)
+      return;
+   builder.open = True;
+   builder.number = take_number();
+   VG_(addToXA)(builder.numbers, &builder.number);
+   builder.accesses_n = 0;
+   builder.gap = 0;
+   builder.pieces_n = 0;
+   store(place(builder.offset), IRExpr_Const(IRConst_U32(builder.number)));
+}
+
+static void send_descriptor(void)
+{
+   UInt i;
+
+   pl_begin(PL_SEGMENT, 16 + builder.pieces_n * 12 + builder.accesses_n * 16);
+   pl_put32(builder.number);
+   pl_put32(builder.gap);
+   pl_put16((UShort)builder.pieces_n);
+   pl_put16((UShort)builder.accesses_n);
+   for (i = 0; i < builder.pieces_n; i++) {
+      pl_put64(builder.pieces[i].start);
+      pl_put32(builder.pieces[i].length);
+   }
+   for (i = 0; i < builder.accesses_n; i++) {
+      Access* access = &builder.accesses[i];
+      pl_put64(access->pc);
+      pl_put32(access->gap);
+      pl_put16(access->size);
+      pl_put8(access->kind);
+      pl_put8(access->conditional);
+   }
+   pl_end();
+}
+
+/* Ends the open segment: from here on its record stands. */
+static void close_segment(void)
+{
+   if (!builder.open)
+      return;
+   builder.open = False;
+   builder.offset += record_bytes();
+   tl_assert(builder.offset < PL_SLACK_BYTES);
+   store(u64((Addr)&pl_pos), place(builder.offset));
+   send_descriptor();
+}
+
+static void begin_instruction(Addr pc, UInt length)
+{
+   Piece* last;
+
+   if (builder.open && builder.pieces_n == PIECES_MAX)
+      close_segment();
+   open_segment();
+   builder.pc = pc;
+   builder.instruction++;
+   builder.gap++;
+   last = builder.pieces_n > 0 ? &builder.pieces[builder.pieces_n - 1] : NULL;
+   if (last != NULL && last->start + last->length == pc) {
+      last->length += length;
+   } else {
+      builder.pieces[builder.pieces_n].start = pc;
+      builder.pieces[builder.pieces_n].length = length;
+      builder.pieces_n++;
+   }
+}
+
+/* A load and a store of the same place by one instruction are one access that modifies. */
+static Bool merge_into_modify(IRExpr* address, SizeT size)
+{
+   UInt i;
+
+   if (!builder.open)
+      return False;
+   for (i = 0; i < builder.accesses_n; i++) {
+      Access* earlier = &builder.accesses[i];
+      if (earlier->instruction == builder.instruction && earlier->kind != STORE && !earlier->conditional
+          && earlier->size == size && eqIRAtom(earlier->address, address)) {
+         earlier->kind = MODIFY;
+         return True;
+      }
+   }
+   return False;
+}
+
+static void record_access(Kind kind, IRExpr* address, SizeT size, IRExpr* guard)
+{
+   Access* access;
+
+   if (guard != NULL && guard->tag == Iex_Const) {
+      if (!guard->Iex.Const.con->Ico.U1)
+         return;
+      guard = NULL;
+   }
+   if (kind != LOAD && guard == NULL && merge_into_modify(address, size))
+      return;
+   if (builder.open && builder.accesses_n == ACCESSES_MAX)
+      close_segment();
+   open_segment();
+   if (guard != NULL)
+      store(place(builder.offset + record_bytes()), assign(Ity_I64, IRExpr_ITE(guard, address, u64(0))));
+   else
+      store(place(builder.offset + record_bytes()), address);
+   access = &builder.accesses[builder.accesses_n++];
+   access->pc = builder.pc;
+   access->address = address;
+   access->gap = builder.gap;
+   access->size = (UShort)(size > 4096 ? 4096 : size);
+   access->kind = (UChar)kind;
+   access->conditional = guard != NULL;
+   access->instruction = builder.instruction;
+   builder.gap = 0;
+}
+
+/* The part of an access that reads or writes as seen from a helper's declared effect. */
+static void record_effect(IREffect effect, IRExpr* address, SizeT size, IRExpr* guard)
+{
+   switch (effect) {
+   case Ifx_Read: record_access(LOAD, address, size, guard); break;
+   case Ifx_Write: record_access(STORE, address, size, guard); break;
+   case Ifx_Modify: record_access(MODIFY, address, size, guard); break;
+   default: break;
+   }
+}
+
+static void instrument_statement(IRStmt* statement)
+{
+   IRTypeEnv* types = builder.out->tyenv;
+
+   switch (statement->tag) {
+   case Ist_IMark:
+      begin_instruction(statement->Ist.IMark.addr + statement->Ist.IMark.delta, statement->Ist.IMark.len);
+      break;
+   case Ist_WrTmp: {
+      IRExpr* value = statement->Ist.WrTmp.data;
+      if (value->tag == Iex_Load)
+         record_access(LOAD, value->Iex.Load.addr, sizeofIRType(value->Iex.Load.ty), NULL);
+      break;
+   }
+   case Ist_Store:
+      record_access(STORE, statement->Ist.Store.addr,
+                    sizeofIRType(typeOfIRExpr(types, statement->Ist.Store.data)), NULL);
+      break;
+   case Ist_StoreG: {
+      IRStoreG* store_g = statement->Ist.StoreG.details;
+      record_access(STORE, store_g->addr, sizeofIRType(typeOfIRExpr(types, store_g->data)), store_g->guard);
+      break;
+   }
+   case Ist_LoadG: {
+      IRLoadG* load_g = statement->Ist.LoadG.details;
+      IRType memory_type = Ity_INVALID, widened = Ity_INVALID;
+      typeOfIRLoadGOp(load_g->cvt, &widened, &memory_type);
+      record_access(LOAD, load_g->addr, sizeofIRType(memory_type), load_g->guard);
+      break;
+   }
+   case Ist_CAS: {
+      /* x86 writes the destination whether the comparison holds or not. */
+      IRCAS* cas = statement->Ist.CAS.details;
+      SizeT size = sizeofIRType(typeOfIRExpr(types, cas->dataLo));
+      if (cas->dataHi != NULL)
+         size *= 2;
+      record_access(MODIFY, cas->addr, size, NULL);
+      break;
+   }
+   case Ist_LLSC:
+      if (statement->Ist.LLSC.storedata == NULL)
+         record_access(LOAD, statement->Ist.LLSC.addr,
+                       sizeofIRType(typeOfIRTemp(types, statement->Ist.LLSC.result)), NULL);
+      else
+         record_access(STORE, statement->Ist.LLSC.addr,
+                       sizeofIRType(typeOfIRExpr(types, statement->Ist.LLSC.storedata)), NULL);
+      break;
+   case Ist_Dirty: {
+      IRDirty* dirty = statement->Ist.Dirty.details;
+      if (dirty->mFx != Ifx_None)
+         record_effect(dirty->mFx, dirty->mAddr, (SizeT)dirty->mSize, dirty->guard);
+      break;
+   }
+   case Ist_Exit:
+      close_segment();
+      break;
+   default:
+      break;
+   }
+}
+
+IRSB* pl_instrument(VgCallbackClosure* closure, IRSB* in, const VexGuestLayout* layout,
+                    const VexGuestExtents* extents, const VexArchInfo* host, IRType guest_word, IRType host_word)
+{
+   Int i = 0;
+
+   (void)layout;
+   (void)extents;
+   (void)host;
+   if (guest_word != host_word)
+      VG_(tool_panic)("guest and host words differ in size");
+   builder.out = deepCopyIRSBExceptStmts(in);
+   builder.offset = 0;
+   builder.open = False;
+   builder.instruction = 0;
+   builder.numbers = VG_(newXA)(VG_(malloc), "pagelab.numbers", VG_(free), sizeof(UInt));
+
+   /* What comes before the first instruction is Valgrind's own and stays as it is. */
+   while (i < in->stmts_used && in->stmts[i]->tag != Ist_IMark)
+      addStmtToIRSB(builder.out, in->stmts[i++]);
+   if (i < in->stmts_used)
+      begin_superblock();
+   for (; i < in->stmts_used; i++) {
+      IRStmt* statement = in->stmts[i];
+      if (statement == NULL || statement->tag == Ist_NoOp)
+         continue;
+      instrument_statement(statement);
+      addStmtToIRSB(builder.out, statement);
+   }
+   close_segment();
+
+   remember_superblock(closure->nraddr, builder.numbers);
+   VG_(deleteXA)(builder.numbers);
+   return builder.out;
+}

@@ -1,0 +1,69 @@
+/* Part of the pagelab recorder, a Valgrind tool.
+   Copyright the pagelab contributors.
+
+   This program is free software; you can redistribute it and/or modify it under the terms of the GNU General
+   Public License as published by the Free Software Foundation; either version 2 of the License, or (at your
+   option) any later version. It is distributed in the hope that it will be useful, but WITHOUT ANY WARRANTY;
+   without even the implied warranty of MERCHANTABILITY or FITNESS FOR A PARTICULAR PURPOSE. See the file COPYING.
+
+   SPDX-License-Identifier: GPL-2.0-or-later */
+
+/* pagelab: a Valgrind tool that sends every data access of a program, and what happens to its address space, to
+   pagelab's encoder. README.md has the design and the stream. */
+
+#include "pub_tool_basics.h"
+#include "pub_tool_libcassert.h"
+#include "pub_tool_libcbase.h"
+#include "pub_tool_libcprint.h"
+#include "pub_tool_options.h"
+#include "pub_tool_tooliface.h"
+
+#include "instrument.h"
+#include "process.h"
+
+static Bool on_option(const HChar* argument)
+{
+   if VG_STR_CLO(argument, "--socket", pl_socket_path) {
+      return True;
+   }
+   return False;
+}
+
+static void print_usage(void)
+{
+   VG_(printf)("    --socket=PATH             local socket on which pagelab's encoder listens [required]\n");
+}
+
+static void print_debug_usage(void)
+{
+   VG_(printf)("    (none)\n");
+}
+
+static void on_options_read(void)
+{
+   if (pl_socket_path == NULL)
+      VG_(fmsg_bad_option)("--socket", "this tool is started by 'pagelab record', which passes the socket\n");
+   pl_process_hello(0);
+}
+
+static void on_end(Int code)
+{
+   pl_process_exit(code);
+}
+
+static void before_options(void)
+{
+   VG_(details_name)("pagelab");
+   VG_(details_version)("1");
+   VG_(details_description)("a recorder of memory accesses");
+   VG_(details_copyright_author)("Copyright (C) the pagelab contributors, GPL-2.0-or-later.");
+   VG_(details_bug_reports_to)("the pagelab project");
+   VG_(details_avg_translation_sizeB)(400);
+   VG_(basic_tool_funcs)(on_options_read, pl_instrument, on_end);
+   VG_(needs_superblock_discards)(pl_discard_superblock);
+   VG_(needs_command_line_options)(on_option, print_usage, print_debug_usage);
+   pl_instrument_init();
+   pl_process_init();
+}
+
+VG_DETERMINE_INTERFACE_VERSION(before_options)

@@ -1,0 +1,29 @@
+/* Part of the pagelab recorder, a Valgrind tool.
+   Copyright the pagelab contributors.
+
+   This program is free software; you can redistribute it and/or modify it under the terms of the GNU General
+   Public License as published by the Free Software Foundation; either version 2 of the License, or (at your
+   option) any later version. It is distributed in the hope that it will be useful, but WITHOUT ANY WARRANTY;
+   without even the implied warranty of MERCHANTABILITY or FITNESS FOR A PARTICULAR PURPOSE. See the file COPYING.
+
+   SPDX-License-Identifier: GPL-2.0-or-later */
+
+#ifndef PAGELAB_PROCESS_H
+#define PAGELAB_PROCESS_H
+
+/* What the process does besides executing instructions: address-space changes, threads, children, system calls. */
+
+#include "pub_tool_basics.h"
+
+/* Registers the callbacks with Valgrind. */
+extern void pl_process_init(void);
+
+/* Connects and says who this is. `how`: 0 a new program image, 1 a forked child. */
+extern void pl_process_hello(UInt how);
+
+/* The process ends with this code. */
+extern void pl_process_exit(Int code);
+
+extern const HChar* pl_socket_path;
+
+#endif

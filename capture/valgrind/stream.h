@@ -1,0 +1,82 @@
+/* Part of the pagelab recorder, a Valgrind tool.
+   Copyright the pagelab contributors.
+
+   This program is free software; you can redistribute it and/or modify it under the terms of the GNU General
+   Public License as published by the Free Software Foundation; either version 2 of the License, or (at your
+   option) any later version. It is distributed in the hope that it will be useful, but WITHOUT ANY WARRANTY;
+   without even the implied warranty of MERCHANTABILITY or FITNESS FOR A PARTICULAR PURPOSE. See the file COPYING.
+
+   SPDX-License-Identifier: GPL-2.0-or-later */
+
+#ifndef PAGELAB_STREAM_H
+#define PAGELAB_STREAM_H
+
+/* The stream from this process to the encoder: what README.md, "Stream", describes.
+
+   One buffer per process suffices because Valgrind runs one thread at a time. Generated code stores segment
+   records at pl_pos and advances it; the C side appends control records at the same place, so the order inside
+   a process is the order in which things happened. */
+
+#include "pub_tool_basics.h"
+
+#define PL_PROTOCOL_VERSION 1
+
+/* Bytes of a frame that are filled before it is sent. Small enough to stay in the second-level cache between the
+   stores and the copy into the socket, large enough that the system call does not count. */
+#define PL_BUFFER_BYTES (128 * 1024)
+/* Room beyond the limit for everything that one superblock can store, since only its start checks the limit. */
+#define PL_SLACK_BYTES (64 * 1024)
+
+#define PL_CONTROL_BIT 0x80000000u
+
+/* Control records: a word PL_CONTROL_BIT | kind, a word with the payload's length, the payload. */
+typedef enum {
+   PL_HELLO = 1,
+   PL_SEGMENT = 2,
+   PL_SWITCH = 4,
+   PL_THREAD_START = 5,
+   PL_THREAD_EXIT = 6,
+   PL_KERNEL_ACCESS = 7,
+   PL_MMAP = 8,
+   PL_MUNMAP = 9,
+   PL_MREMAP = 10,
+   PL_MPROTECT = 11,
+   PL_MADVISE = 12,
+   PL_BRK = 13,
+   PL_FORK = 14,
+   PL_EXEC_BEGIN = 15,
+   PL_EXEC_FAILED = 16,
+   PL_EXIT = 17,
+   PL_WAITED = 18,
+   PL_FAULT = 19
+} PlControl;
+
+/* Next free byte of the frame, and the place from which on a superblock asks for a flush. */
+extern UChar* pl_pos;
+extern UChar pl_frame[];
+#define PL_LIMIT (pl_frame + PL_BUFFER_BYTES)
+
+/* Connects to the encoder's socket at `path`; True if it answered. */
+extern Bool pl_stream_connect(const HChar* path);
+/* Gives up the connection inherited from the parent of a fork, with what it buffered. */
+extern void pl_stream_forget(void);
+/* Sends what is buffered. */
+extern void pl_stream_flush(void);
+/* Sends what is buffered and closes the connection. */
+extern void pl_stream_close(void);
+/* False once the encoder is gone; the program then goes on unrecorded. */
+extern Bool pl_stream_alive(void);
+
+/* A control record is begun, filled and ended; nothing else may touch the stream in between. */
+extern void pl_begin(PlControl kind, SizeT payload_bytes_max);
+extern void pl_put8(UChar value);
+extern void pl_put16(UShort value);
+extern void pl_put32(UInt value);
+extern void pl_put64(ULong value);
+/* A 32-bit length and the bytes; NULL becomes length 0. Longer strings than PL_STRING_MAX are cut. */
+#define PL_STRING_MAX 4096
+extern void pl_put_string(const HChar* text);
+extern void pl_put_bytes(const UChar* bytes, SizeT length);
+extern void pl_end(void);
+
+#endif
