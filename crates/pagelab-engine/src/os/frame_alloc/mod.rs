@@ -1,0 +1,137 @@
+//! Who hands out the physical memory of a layer.
+//!
+//! A [`FrameAllocator`] owns a range of 4 KiB frames and gives out naturally aligned blocks of 2^order of them. The
+//! kernel says with each request what the block is for, which CPU asks and, for user data, which page faulted;
+//! the plain [`Buddy`] looks at the order alone, a policy that reserves neighbours or keeps per-CPU lists needs
+//! the rest. What the allocator did on the way comes back in [`AllocEffects`], so that the kernel can charge
+//! instructions and memory references for it.
+//!
+//! Invariants that every allocator holds: no frame belongs to two blocks that are in use at once, a freed block
+//! was handed out by this allocator with this order, and free plus used frames are constant. Breaking one is a
+//! defect of the kernel model and panics.
+
+mod buddy;
+
+use std::ops::Range;
+
+use pagelab_trace::event::ProcessIx;
+
+use crate::addr::{Pfn, VirtAddr};
+
+pub use buddy::{Buddy, BuddyConfig, MAX_MAX_ORDER};
+
+/// What a block is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FramePurpose {
+    PageTable,
+    UserData,
+    /// Anything else that the kernel keeps: rings, descriptors, stacks.
+    KernelObject,
+}
+
+/// The page whose fault asks for memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FaultingPage {
+    pub process: ProcessIx,
+    pub vaddr: VirtAddr,
+}
+
+/// One request for a block of 2^`order` frames, aligned to its size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FrameRequest {
+    pub order: u32,
+    pub purpose: FramePurpose,
+    /// The CPU that asks: a hint for per-CPU lists and nearest nodes, never a restriction.
+    pub cpu: u32,
+    /// Known for user data only.
+    pub faulting: Option<FaultingPage>,
+}
+
+impl FrameRequest {
+    /// A request of CPU 0 with no faulting page.
+    pub fn new(order: u32, purpose: FramePurpose) -> Self {
+        Self { order, purpose, cpu: 0, faulting: None }
+    }
+}
+
+/// What allocations and frees did since the last [`Self::clear`]. The caller keeps one and clears it, so that
+/// nothing is allocated per request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AllocEffects {
+    /// Free blocks cut in two.
+    pub splits: u32,
+    /// Pairs of free buddies joined.
+    pub merges: u32,
+    /// The frames whose descriptor (`struct page`) was read or written, in order; a frame may appear repeatedly.
+    pub descriptors: Vec<Pfn>,
+}
+
+impl AllocEffects {
+    pub fn clear(&mut self) {
+        self.splits = 0;
+        self.merges = 0;
+        self.descriptors.clear();
+    }
+}
+
+/// An allocator of physical frames.
+pub trait FrameAllocator: Send {
+    /// A free block of the requested order, `None` if there is none (also for orders above
+    /// [`Self::max_order`]). What it took is added to `effects`.
+    fn alloc(&mut self, request: FrameRequest, effects: &mut AllocEffects) -> Option<Pfn>;
+
+    /// Gives a block back. What it took is added to `effects`.
+    ///
+    /// # Panics
+    /// If `pfn` is not the first frame of a block of this order that is in use.
+    fn free(&mut self, pfn: Pfn, order: u32, cpu: u32, effects: &mut AllocEffects);
+
+    /// Cuts a block that is in use into blocks of order `into`, each to be freed on its own: what the kernel does
+    /// when it splits a huge page.
+    ///
+    /// # Panics
+    /// As [`Self::free`], or if `into` exceeds `order`.
+    fn split_used(&mut self, pfn: Pfn, order: u32, into: u32);
+
+    /// The frames that the allocator owns, reserved ones included.
+    fn frames(&self) -> Range<Pfn>;
+
+    /// The largest order that can be asked for.
+    fn max_order(&self) -> u32;
+
+    /// Frames in free blocks.
+    fn free_frames(&self) -> u64;
+
+    /// Free blocks of exactly this order; 0 above [`Self::max_order`].
+    fn free_blocks(&self, order: u32) -> u64;
+
+    /// Whether `pfn` lies in a free block.
+    fn is_free(&self, pfn: Pfn) -> bool;
+
+    /// Compares every structure of the allocator with every other, in time linear in the number of frames: for
+    /// tests and `--check`.
+    ///
+    /// # Panics
+    /// If they contradict each other.
+    fn check_invariants(&self);
+}
+
+/// Memory that cannot be set up as asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameAllocError {
+    #[error("physical memory of 0 frames: at least one 4 KiB frame is needed")]
+    NoFrames,
+    #[error(
+        "physical memory of {count} frames from {first:?}: it must fit 2^32 frames (16 TiB) when its start is \
+             rounded down to a block of the largest order"
+    )]
+    TooLarge { first: Pfn, count: u64 },
+    #[error("max_order {max_order}: at most {MAX_MAX_ORDER} (blocks of 1 GiB) is possible")]
+    MaxOrder { max_order: u32 },
+    #[error("frames {start:?}..{end:?} cannot be reserved: the memory is {first:?}..{last:?} (end excluded)")]
+    ReserveOutside { start: Pfn, end: Pfn, first: Pfn, last: Pfn },
+    #[error("frames {start:?}..{end:?} cannot be reserved: {taken:?} is reserved already")]
+    ReservedTwice { start: Pfn, end: Pfn, taken: Pfn },
+    #[error("frames {start:?}..{end:?} cannot be reserved after the first allocation: reserve them at boot")]
+    ReserveAfterBoot { start: Pfn, end: Pfn },
+}
