@@ -137,7 +137,7 @@ impl AssocArray {
     /// If `key` is [`INVALID_KEY`].
     #[inline]
     pub fn insert(&mut self, set_hash: u64, key: u64, value: u64) -> Option<AssocEntry> {
-        if self.lookup(set_hash, key).is_none() {
+        if key == INVALID_KEY || self.lookup(set_hash, key).is_none() {
             return self.insert_absent(set_hash, key, value);
         }
         self.update_value(set_hash, key, value);
@@ -152,7 +152,7 @@ impl AssocArray {
     #[inline]
     pub fn insert_absent(&mut self, set_hash: u64, key: u64, value: u64) -> Option<AssocEntry> {
         assert_ne!(key, INVALID_KEY, "the key that marks an empty way cannot be stored");
-        debug_assert_eq!(self.peek(set_hash, key), None, "key {key:#x} is there already");
+        debug_assert!(self.peek(set_hash, key).is_none(), "key {key:#x} is there already");
         let set = self.index.of(set_hash);
         let base = set * self.ways;
         let keys = &mut self.keys[base..base + self.ways];
