@@ -1,0 +1,56 @@
+# make demo       record a real program, replay it under several systems, print the comparison
+# make test       all tests that take no more than minutes (sets up what they need)
+# make test-full  the slow ones too, with many more random cases
+# make bench      how fast recording and replay are on this machine
+# make lint       formatting, clippy, ruff, mypy
+# make clean      remove everything built here
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export PYTHON
+
+RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates presets -name '*.rs' -o -name '*.toml')
+
+.PHONY: demo setup test test-full bench lint clean
+.DELETE_ON_ERROR:
+
+setup: $(VENV)/.engine
+
+demo: setup
+	$(BIN)/pagelab demo
+
+test: setup
+	cargo test --workspace
+	$(BIN)/pytest -m "not slow"
+
+test-full: setup
+	PROPTEST_CASES=5000 cargo test --workspace -- --include-ignored
+	$(BIN)/pytest
+
+bench: setup
+	$(BIN)/python benches/throughput.py
+
+lint: $(VENV)/.packages
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	$(BIN)/ruff check python tests benches
+	$(BIN)/ruff format --check python tests benches
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) target dist demo python/pagelab/*.so
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The Python environment. Its packages are pinned by constraints.txt.
+$(VENV)/.packages: pyproject.toml constraints.txt setup/require
+	setup/require
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
+		maturin polars rich typer hypothesis mypy pytest ruff
+	touch $@
+
+# The engine, installed in place: changes of Python files need no build.
+$(VENV)/.engine: $(VENV)/.packages $(RUST_SOURCES)
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@

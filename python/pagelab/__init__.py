@@ -1,0 +1,41 @@
+"""A laboratory for paging.
+
+Record a program once, replay it under many virtual-memory systems, and see what page tables, page walks and page
+faults cost it:
+
+    import pagelab
+
+    results = pagelab.run("gups:size=1GiB,updates=1M", systems=["radix", "nested-radix"])
+    print(results.table())
+    frame = results.to_polars()
+"""
+
+from pagelab._engine import (
+    CheckError,
+    ConfigError,
+    InternalError,
+    OutOfMemoryError,
+    PagelabError,
+    TraceError,
+    UsageError,
+    __version__,
+)
+from pagelab.catalogue import available, schema
+from pagelab.results import Results, SystemResult
+from pagelab.simulation import run
+
+__all__ = [
+    "CheckError",
+    "ConfigError",
+    "InternalError",
+    "OutOfMemoryError",
+    "PagelabError",
+    "Results",
+    "SystemResult",
+    "TraceError",
+    "UsageError",
+    "__version__",
+    "available",
+    "run",
+    "schema",
+]

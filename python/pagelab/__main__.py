@@ -1,0 +1,6 @@
+"""`python -m pagelab`."""
+
+from pagelab.cli import main
+
+if __name__ == "__main__":
+    main()

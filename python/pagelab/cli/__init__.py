@@ -1,0 +1,90 @@
+"""The command `pagelab`.
+
+Every mistake of the user ends in one line on standard error and exit status 2 (usage) or 1; Ctrl-C ends with 130.
+"""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from pagelab import _engine
+from pagelab.cli import catalogue, demo, record, run, trace
+
+_INTERRUPTED = 130
+
+app = typer.Typer(
+    name="pagelab",
+    help="A laboratory for paging: record a program once, replay it under many virtual-memory systems.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("demo")(demo.command)
+app.command("record", context_settings={"allow_interspersed_args": False})(record.command)
+app.command("run")(run.command)
+app.add_typer(trace.app, name="trace")
+app.command("list")(catalogue.list_command)
+app.command("schema")(catalogue.schema_command)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"pagelab {_engine.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    sys.exit(_run())
+
+
+def _run() -> int:
+    try:
+        status = app(prog_name="pagelab", standalone_mode=False)
+        sys.stdout.flush()
+    except typer.TyperException as error:
+        # The usage error of a bare `pagelab` has printed the help and has nothing more to say.
+        return _complain(error.format_message(), error.exit_code) if error.message else error.exit_code
+    except _engine.UsageError as error:
+        return _complain(str(error), 2)
+    except _engine.PagelabError as error:
+        return _complain(str(error), 1)
+    except BrokenPipeError:
+        _silence_stdout()
+        return 1
+    except OSError as error:
+        _silence_stdout()
+        return _complain(_describe(error), 1)
+    except (KeyboardInterrupt, typer.Abort):
+        return _complain("interrupted", _INTERRUPTED)
+    # Typer turns an interrupt inside a command into this status.
+    if status == _INTERRUPTED:
+        return _complain("interrupted", _INTERRUPTED)
+    return status if isinstance(status, int) else 0
+
+
+def _complain(message: str, status: int) -> int:
+    """Says what is wrong in one line and returns the status."""
+    print(f"pagelab: error: {' '.join(message.split())}", file=sys.stderr)
+    return status
+
+
+def _describe(error: OSError) -> str:
+    return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else error.strerror or str(error)
+
+
+def _silence_stdout() -> None:
+    """Drops what is still buffered for a standard output that cannot take it, so that exiting does not complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

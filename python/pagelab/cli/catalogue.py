@@ -1,0 +1,39 @@
+"""`pagelab list` and `pagelab schema`."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+import pagelab
+from pagelab.cli.terminal import print_table
+
+
+def list_command(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="workloads, systems, machines, kernels, page-tables, …")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List what there is of a kind, with its documentation."""
+    entries = pagelab.available(kind)
+    if as_json:
+        print(json.dumps(entries, indent=1, ensure_ascii=False))
+        return
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for entry in entries:
+        table.add_row(Text(entry["name"], style="bold"), Text(entry.get("description") or entry.get("summary") or ""))
+        for parameter in entry.get("parameters", []):
+            table.add_row("", Text(_parameter(parameter), style="dim"))
+    print_table(table)
+
+
+def schema_command() -> None:
+    """Print the JSON schema of the configuration: every key of --set with its meaning."""
+    print(json.dumps(pagelab.schema(), indent=1, ensure_ascii=False))
+
+
+def _parameter(parameter: dict[str, Any]) -> str:
+    return "{name}: {meaning} [{unit}, default {default}]".format(**parameter)

@@ -1,0 +1,74 @@
+"""`pagelab run`: replays and compares."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import pagelab
+from pagelab import _engine
+from pagelab.cli.terminal import print_table, progress_bars, warn
+from pagelab.output import ensure_writable, write_atomically
+from pagelab.results import Results
+
+Json = Annotated[
+    str | None, typer.Option("--json", metavar="FILE|-", help="Write all statistics to a file, or to standard output.")
+]
+
+
+def command(
+    sources: Annotated[
+        list[str],
+        typer.Argument(metavar="TRACE|WORKLOAD…", help="What to replay; `@0` or `@1-3,5` at the end pins it to CPUs."),
+    ],
+    system: Annotated[
+        list[str] | None, typer.Option("--system", "-s", help="A system preset or TOML file; repeat it to compare.")
+    ] = None,
+    machine: Annotated[str | None, typer.Option("--machine", "-m", help="A machine preset or TOML file.")] = None,
+    kernel: Annotated[str | None, typer.Option("--kernel", "-k", help="A kernel preset or TOML file.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a configuration key; repeatable.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of every random choice.")] = 1,
+    max_accesses: Annotated[
+        str | None, typer.Option("--max-accesses", metavar="N", help="Stop after so many accesses, such as 100M.")
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Compare every translation with a flat oracle; slow.")] = False,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Systems simulated at the same time; default one a CPU.")
+    ] = None,
+    json: Json = None,
+) -> None:
+    """Replay traces and workloads under one or several systems and print the results side by side."""
+    destination = Path(json) if json not in (None, "-") else None
+    if destination:
+        ensure_writable(destination)
+    with progress_bars() as progress:
+        results = pagelab.run(
+            sources,
+            system or ["radix"],
+            machine=machine,
+            kernel=kernel,
+            set=settings or [],
+            seed=seed,
+            max_accesses=_engine.parse_count(max_accesses) if max_accesses else None,
+            check=check,
+            threads=threads,
+            progress=progress,
+        )
+    if destination:
+        write_atomically(destination, results.to_json())
+    for warning in results.warnings:
+        warn(warning)
+    if json == "-":
+        print(results.to_json(), end="")
+    else:
+        show(results)
+
+
+def show(results: Results) -> None:
+    """Prints what was replayed, on what, and the table."""
+    first = results.systems[0]
+    sources = ", ".join(source.name for source in first.sources)
+    print(f"{sources} on {first.machine}, seed {first.seed}\n")
+    print_table(results.table())

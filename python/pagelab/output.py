@@ -1,0 +1,63 @@
+"""Files of results: whole or not at all."""
+
+import errno
+import os
+import tempfile
+from pathlib import Path
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Puts `text` into `path`, which holds its old content or all of the new one at every moment.
+
+    A device or pipe is written to directly. Symbolic links are followed.
+
+    Raises:
+        OSError: the file cannot be written; nothing is left behind.
+    """
+    try:
+        _write(path.resolve(), text)
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
+def ensure_writable(path: Path) -> None:
+    """Fails before long work rather than after it if `path` clearly cannot be written.
+
+    Raises:
+        OSError: naming the folder or file in the way.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    folder = path.resolve().parent
+    if not folder.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+
+def _write(target: Path, text: str) -> None:
+    if target.exists() and not target.is_file():
+        with target.open("w", encoding="utf-8") as file:
+            file.write(text)
+        return
+    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(_mode(target))
+        Path(temporary).replace(target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _mode(target: Path) -> int:
+    """Permissions for the file: those of the one it replaces, else what the umask leaves."""
+    if target.exists():
+        return target.stat().st_mode & 0o777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask

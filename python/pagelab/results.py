@@ -1,0 +1,139 @@
+"""What a run answers: raw counts, and frames and tables made of them."""
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from pagelab.table import comparison
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """What a counter means."""
+
+    unit: str
+    description: str
+    kind: str
+    """`robust` (a count that does not depend on timing) or `timing` (it does)."""
+
+
+@dataclass(frozen=True)
+class SourceReport:
+    """A trace or workload that was replayed."""
+
+    name: str
+    content_hash: str | None
+    mappings_inferred: bool
+    """True if the trace had no events, so that its mappings were guessed from the accesses."""
+    complete: bool
+    """False if the recording was cut off."""
+
+
+@dataclass(frozen=True)
+class SystemResult:
+    """The statistics of one system, with everything that determines them."""
+
+    system: str
+    label: str
+    """The system's name, numbered if it was run more than once."""
+    machine: str
+    seed: int
+    sources: tuple[SourceReport, ...]
+    config: dict[str, Any]
+    stats: dict[str, int]
+    warnings: tuple[str, ...]
+
+
+class Results:
+    """The results of all systems of a run, in the order in which they were asked for."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self._document = document
+        self.version: str = document["version"]
+        self.statistics = {name: Statistic(**about) for name, about in document["statistics"].items()}
+        self.systems: list[SystemResult] = []
+        names = [entry["system"] for entry in document["results"]]
+        for position, entry in enumerate(document["results"]):
+            name = names[position]
+            label = name if names.count(name) == 1 else f"{name} #{names[: position + 1].count(name)}"
+            self.systems.append(
+                SystemResult(
+                    system=name,
+                    label=label,
+                    machine=entry["machine"],
+                    seed=entry["seed"],
+                    sources=tuple(SourceReport(**source) for source in entry["sources"]),
+                    config=entry["config"],
+                    stats=entry["stats"],
+                    warnings=tuple(entry["warnings"]),
+                )
+            )
+
+    @classmethod
+    def from_json(cls, text: str) -> "Results":
+        """Reads what `to_json` wrote."""
+        return cls(json.loads(text))
+
+    def __getitem__(self, system: str) -> SystemResult:
+        """The result of a system by its name."""
+        for result in self.systems:
+            if system in (result.label, result.system):
+                return result
+        raise KeyError(f"no system {system!r} in these results; there are {', '.join(r.label for r in self.systems)}")
+
+    def to_json(self) -> str:
+        """All results as one JSON document, the same bytes for the same run."""
+        return json.dumps(self._document, indent=1, ensure_ascii=False) + "\n"
+
+    def to_polars(self) -> pl.DataFrame:
+        """A long frame: a row per system and statistic, with columns system, statistic, value, unit, description."""
+        rows = [
+            (result.label, name, value, *self._about(name))
+            for result in self.systems
+            for name, value in result.stats.items()
+        ]
+        schema = {
+            "system": pl.String,
+            "statistic": pl.String,
+            "value": pl.UInt64,
+            "unit": pl.String,
+            "description": pl.String,
+        }
+        return pl.DataFrame(rows, schema=schema, orient="row")
+
+    def wide(self) -> pl.DataFrame:
+        """A row per statistic, a column per system; a statistic that a system does not have is null."""
+        names = list(dict.fromkeys(name for result in self.systems for name in result.stats))
+        columns = {"statistic": pl.Series(names, dtype=pl.String)}
+        for result in self.systems:
+            values = [result.stats.get(name) for name in names]
+            columns[result.label] = pl.Series(values, dtype=pl.UInt64)
+        return pl.DataFrame(columns)
+
+    def table(self) -> "Table":
+        """The systems side by side, as a `rich` table; `rich.print` shows it."""
+        return comparison([(result.label, result.stats) for result in self.systems])
+
+    @property
+    def warnings(self) -> list[str]:
+        """What should be known before the figures are trusted, each once."""
+        found = []
+        for result in self.systems:
+            for source in result.sources:
+                if source.mappings_inferred:
+                    found.append(
+                        f"{source.name}: the trace has no events; its mappings were inferred from the accesses"
+                    )
+                if not source.complete:
+                    found.append(f"{source.name}: the recording was cut off; only its complete part was replayed")
+            found += result.warnings if len(self.systems) == 1 else [f"{result.label}: {w}" for w in result.warnings]
+        return list(dict.fromkeys(found))
+
+    def _about(self, name: str) -> tuple[str | None, str | None]:
+        about = self.statistics.get(name)
+        return (about.unit, about.description) if about else (None, None)

@@ -1,0 +1,77 @@
+"""`pagelab.run`: replays traces and workloads under systems."""
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
+
+from pagelab import _engine
+from pagelab.results import Results
+
+Source: TypeAlias = str | os.PathLike[str]
+Overrides: TypeAlias = Mapping[str, Any] | Iterable[str]
+Progress: TypeAlias = Callable[[str, int, int | None], object]
+
+
+def run(
+    sources: Source | Iterable[Source],
+    systems: Source | Iterable[Source] = "radix",
+    *,
+    machine: str | os.PathLike[str] | None = None,
+    kernel: str | os.PathLike[str] | None = None,
+    set: Overrides = (),
+    seed: int = 1,
+    max_accesses: int | None = None,
+    check: bool = False,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Results:
+    """Replays `sources` under each of `systems` and returns all statistics.
+
+    Args:
+        sources: Traces (`NAME.trace`) and workload specs (`gups:size=2GiB`), run at once as processes. `@` and a
+            list of CPUs at the end pin one (`a.trace@0`, `seq@1-3,5`).
+        systems: Names of presets or paths of TOML files.
+        machine: Name of a preset or path of a TOML file; the default is the first of `available("machines")`.
+        kernel: The same for the kernel's costs.
+        set: Overrides of configuration keys: `{"machine.tlb.l2_latency_cycles": 7}` or
+            `["machine.tlb.l2_latency_cycles=7"]`. The keys are those of `schema()`.
+        seed: Seed of every random choice. The same seed gives the same statistics, to the byte.
+        max_accesses: Stop each system after so many accesses, all sources together.
+        check: Compare every translation with a flat record of the mappings; slower.
+        threads: Systems simulated at the same time; default as many as there are CPUs. Changes no result.
+        progress: Called with (system, accesses done, accesses in all if known) about ten times a second. What it
+            raises ends the run.
+
+    Raises:
+        ConfigError: a configuration key or value that cannot be.
+        UsageError: an unknown name, a workload spec that makes no sense.
+        TraceError: a trace that cannot be read or is damaged.
+        OutOfMemoryError: the simulated machine ran out of memory.
+        CheckError: `check` found a wrong translation.
+    """
+    request = {
+        "sources": [os.fspath(source) for source in _several(sources)],
+        "systems": [os.fspath(system) for system in _several(systems)],
+        "machine": None if machine is None else os.fspath(machine),
+        "kernel": None if kernel is None else os.fspath(kernel),
+        "set": overrides(set),
+        "seed": seed,
+        "max_accesses": max_accesses,
+        "check": check,
+        "threads": threads or len(os.sched_getaffinity(0)),
+    }
+    return Results.from_json(_engine.run_json(json.dumps(request), progress))
+
+
+def overrides(settings: Overrides) -> list[str]:
+    """The settings as `key=value` texts; what is not text is written as JSON."""
+    if isinstance(settings, str):
+        raise TypeError(f"set takes a mapping or a list of 'key=value' texts, not {settings!r}")
+    if not isinstance(settings, Mapping):
+        return list(settings)
+    return [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in settings.items()]
+
+
+def _several(values: Source | Iterable[Source]) -> list[Source]:
+    return [values] if isinstance(values, str | os.PathLike) else list(values)
