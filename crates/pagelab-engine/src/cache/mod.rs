@@ -1,1 +1,276 @@
-//! Data caches.
+//! Data caches: a private L1 and L2 a core, an L3 that the cores share, memory behind them, MESI between the cores.
+//!
+//! This text is the model's definition; the code must do what it says, access for access.
+//!
+//! # What a level is
+//! A level has sets × ways lines of 64 bytes. A line with number n = machine address ÷ 64 lives in set
+//! n mod sets, for any number of sets. Each copy has a state: *shared* (S), *exclusive* (E) or *modified* (M, "dirty");
+//! in the L3 only dirty or not matters. L2 and L3 are optional. L1 and L2 are neither inclusive nor exclusive of each
+//! other. An L3 is `inclusive` (it holds every line that a private cache holds) or `non-inclusive`.
+//!
+//! Four things happen to a level, and its policy hears of the first two only:
+//! - *access* of a line it holds: LRU makes it the most recent, tree-PLRU turns the bits of its path away from it,
+//!   SRRIP sets its prediction to 0;
+//! - *fill* with a line it does not hold: into the empty way with the lowest number if there is one, else over the
+//!   victim, which leaves the level. The victim is, under LRU, the line whose access or fill is longest ago; under
+//!   tree-PLRU, the way that the tree points at; under `random`, way `below(ways)` of the level's own
+//!   generator, drawn only when a full set needs a victim; under SRRIP, the lowest way whose prediction is 3, after
+//!   raising all by one until there is one. The new line is then the most recent / turns the tree's bits as an access
+//!   would / gets the prediction 2. ([`ReplacementPolicy`] says how the tree looks for any number of ways.)
+//! - *removal*, which leaves an empty way, and *change of state*.
+//!
+//! Generators: `Rng::new(seed, NAME)` with the names `cache.l1.N` and `cache.l2.N` for core N, and `cache.l3`.
+//!
+//! # A request
+//! A request is a read or a write of one line by a core for a [`Requester`]. It enters at the L1; page
+//! walks enter at the L2 if `walker_entry = "l2"`. In order:
+//!
+//! 1. **Walk entering at the L2** only: if the L1 holds the line, the L1's copy is not accessed. If it is M, it is
+//!    written back (as a victim is, see below) and becomes E. If it is S or E and the L2 does not hold the line, the L2
+//!    is filled with the line in that state. If the request is a write, the L1's copy is then removed.
+//! 2. **L1** (unless entered at the L2): if it holds the line, it is accessed there; served by L1. A write to an S copy
+//!    is an *upgrade*. A write makes the copy M. Done.
+//! 3. **L2**, if there is one: if it holds the line, it is accessed there; served by L2. A write to an S copy is an
+//!    upgrade. If the request entered at the L2, a write makes the copy M, and all is done. Otherwise the L2's copy
+//!    keeps its state, and the L1 is filled: M for a write, S if the L2's copy is S, else E.
+//! 4. **Other cores**: a core *holds* the line if its L1 or its L2 does; in E or M if either copy is.
+//!    For a read: if another core holds it in E or M, its copies become S, and if one was M the line is *written to the
+//!    L3* (below); served *remotely*. For a write: the copies of all other cores are removed (M data goes to the
+//!    requester, nothing is written back); if one held it in E or M, served remotely. A request that was served
+//!    remotely does not look into the L3.
+//! 5. **L3**, if there is one: if it holds the line, it is accessed there; served by L3.
+//! 6. **DRAM** otherwise; the L3 is filled (not dirty), and its victim dealt with.
+//! 7. The L2 is filled, and its victim dealt with; then the L1 is filled, and its victim dealt with (not for a request that
+//!    entered at the L2). The state filled: S for a read if another core holds the line, else E; but a write makes the
+//!    copy at the level of entry M.
+//!
+//! **Victims.** One that is not M is dropped, without a word to other levels. An L1 victim in M goes to the
+//! L2: if it holds the line, that copy is accessed and becomes M, else the L2 is filled with it in M, and that fill's
+//! victim is dealt with. Without an L2 it goes where L2 victims go. An L2 victim in M is *written to the L3*: if the L3
+//! holds the line, it is accessed and becomes dirty, else the L3 is filled with it dirty, and that fill's victim is dealt with. Without an
+//! L3 it is written to DRAM. An L3 victim that is dirty is written to DRAM. An inclusive L3's victim first
+//! takes the copies in all private caches along (*back-invalidation*: removal); one write to DRAM if any of them all was M.
+//!
+//! **Upgrade.** The copies of all other cores are removed.
+//!
+//! # Cycles
+//! The latency of the level that served (load to use, failed look-ups included); `cache_to_cache_latency_cycles` if
+//! served remotely; `dram_latency_cycles` for DRAM. An upgrade adds `upgrade_latency_cycles`. Invalidations of a write
+//! that misses overlap its fetch. A locked read-modify-write ([`Hierarchy::access_locked`]) is a write that adds
+//! `locked_extra_cycles`. Write-backs, fills and back-invalidations cost nothing: buffers hide them.
+//!
+//! **Bulk write** ([`Hierarchy::zero_lines`]: `rep stosb`, which takes ownership of lines without fetching them): every
+//! line in ascending order is a write entering at the L1, whoever asks, with the same changes of state; but a line
+//! that L3 or DRAM would serve costs the latency of the outermost cache, since only ownership is asked for. The sum is divided by
+//! `bulk_parallelism` and rounded up.
+//!
+//! **Device writes** ([`Hierarchy::dma_write`]) remove the lines from every cache; nothing is written back. Device reads
+//! see what the caches hold and change nothing, so there is no operation for them.
+//!
+//! Not modelled: prefetchers, bank and miss-buffer conflicts, bandwidth, instruction caches, directories that forget.
+
+mod array;
+mod bulk;
+mod coherence;
+mod config;
+mod hint;
+mod index;
+mod replacement;
+mod request;
+mod stats;
+#[cfg(test)]
+mod test_support;
+mod ways;
+
+pub use config::{
+    CacheConfig, CacheConfigError, Inclusion, MAX_CORES, PrivateCacheConfig, ReplacementPolicy, SharedCacheConfig,
+    WalkerEntry,
+};
+pub use stats::{CacheStats, CoreCacheStats, SharedCacheStats};
+
+use crate::{addr::LineAddr, rng::Rng};
+use array::Array;
+
+/// Who asks, for the statistics; a walk may also enter at another level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Requester {
+    /// The program itself.
+    Data = 0,
+    /// A page-table walker.
+    Walk = 1,
+    /// Kernel code.
+    Kernel = 2,
+}
+
+impl Requester {
+    pub const ALL: [Self; 3] = [Self::Data, Self::Walk, Self::Kernel];
+}
+
+/// Where a line was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Served {
+    L1 = 0,
+    L2 = 1,
+    L3 = 2,
+    /// Another core's private cache.
+    Remote = 3,
+    Dram = 4,
+}
+
+impl Served {
+    pub const ALL: [Self; 5] = [Self::L1, Self::L2, Self::L3, Self::Remote, Self::Dram];
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    pub served: Served,
+    /// Load-to-use latency with everything that comes on top.
+    pub cycles: u32,
+}
+
+/// All data caches of a machine; the module's text says what they do.
+#[derive(Clone, Debug)]
+pub struct Hierarchy {
+    private: Vec<Private>,
+    l3: Option<Array>,
+    inclusive: bool,
+    walker_at_l2: bool,
+    /// Indexed by [`Served`].
+    latency: [u32; 5],
+    /// The same for a bulk write.
+    bulk_latency: [u32; 5],
+    upgrade_latency: u32,
+    locked_extra: u32,
+    bulk_parallelism: u32,
+    shared_stats: SharedCacheStats,
+}
+
+/// The caches of one core.
+#[derive(Clone, Debug)]
+struct Private {
+    l1: Array,
+    l2: Option<Array>,
+    stats: CoreCacheStats,
+}
+
+impl Hierarchy {
+    /// Empty caches for `cores` cores.
+    ///
+    /// # Errors
+    /// If the configuration is impossible or `cores` is not 1 to [`MAX_CORES`]. Whether the machine's memory fits the
+    /// tags is for the caller to ask: [`CacheConfig::check_memory`].
+    pub fn new(config: &CacheConfig, cores: usize, seed: u64) -> Result<Self, CacheConfigError> {
+        config.validate()?;
+        if !(1..=MAX_CORES).contains(&cores) {
+            return Err(CacheConfigError::new(
+                "cores",
+                format!("{cores} is not possible; allowed are 1 to {MAX_CORES}"),
+            ));
+        }
+        let inclusive = config.l3.as_ref().is_some_and(|l3| l3.inclusion == Inclusion::Inclusive);
+        let array = |name: &str, rng: String| {
+            let level = config.levels().find(|level| level.name == name)?;
+            // One core needs no presence: there is nobody to leave alone.
+            let keeps_presence = name == "l3" && inclusive && cores > 1;
+            Some(Array::new(&level, keeps_presence, Rng::new(seed, &rng)))
+        };
+        let private = |core| Private {
+            l1: array("l1", format!("cache.l1.{core}")).expect("there is always an L1"),
+            l2: array("l2", format!("cache.l2.{core}")),
+            stats: CoreCacheStats::default(),
+        };
+        let latency_of = |name: &str| config.levels().find(|l| l.name == name).map_or(0, |l| l.latency);
+        let outermost = config.levels().last().expect("there is always an L1").latency;
+        let mut latency = [0; 5];
+        latency[Served::L1 as usize] = latency_of("l1");
+        latency[Served::L2 as usize] = latency_of("l2");
+        latency[Served::L3 as usize] = latency_of("l3");
+        latency[Served::Remote as usize] = config.cache_to_cache_latency_cycles;
+        latency[Served::Dram as usize] = config.dram_latency_cycles;
+        let mut bulk_latency = latency;
+        bulk_latency[Served::Dram as usize] = outermost;
+        Ok(Self {
+            private: (0..cores).map(private).collect(),
+            l3: array("l3", "cache.l3".into()),
+            inclusive,
+            walker_at_l2: config.walker_entry == WalkerEntry::L2,
+            latency,
+            bulk_latency,
+            upgrade_latency: config.upgrade_latency_cycles,
+            locked_extra: config.locked_extra_cycles,
+            bulk_parallelism: config.bulk_parallelism,
+            shared_stats: SharedCacheStats::default(),
+        })
+    }
+
+    /// One read or write of `line` by `core`.
+    #[inline(always)]
+    pub fn access(&mut self, core: usize, line: LineAddr, write: bool, requester: Requester) -> Outcome {
+        if self.hit_l1(core, line, write, requester) {
+            return Outcome { served: Served::L1, cycles: self.l1_latency() };
+        }
+        self.miss_l1(core, line, write, requester)
+    }
+
+    /// The part of [`Self::access`] that is worth inlining into a loop: true if the L1 served it, at
+    /// [`Self::l1_latency`]. False if there is more to do, with nothing changed; then [`Self::miss_l1`] must follow.
+    #[inline(always)]
+    pub fn hit_l1(&mut self, core: usize, line: LineAddr, write: bool, requester: Requester) -> bool {
+        if requester == Requester::Walk && self.walker_at_l2 {
+            return false;
+        }
+        let private = &mut self.private[core];
+        let hit = private.l1.access(line, write);
+        private.stats.served[requester as usize][Served::L1 as usize] += u64::from(hit);
+        hit
+    }
+
+    /// The rest of [`Self::access`] after [`Self::hit_l1`] has returned false for the same arguments.
+    #[inline(never)]
+    pub fn miss_l1(&mut self, core: usize, line: LineAddr, write: bool, requester: Requester) -> Outcome {
+        let at_l2 = requester == Requester::Walk && self.walker_at_l2;
+        let (served, extra) = if self.private.len() == 1 {
+            self.request::<false>(core, line, write, at_l2)
+        } else {
+            self.request::<true>(core, line, write, at_l2)
+        };
+        self.private[core].stats.served[requester as usize][served as usize] += 1;
+        Outcome { served, cycles: self.latency[served as usize] + extra }
+    }
+
+    /// A locked read-modify-write.
+    pub fn access_locked(&mut self, core: usize, line: LineAddr, requester: Requester) -> Outcome {
+        let outcome = self.access(core, line, true, requester);
+        Outcome { cycles: outcome.cycles + self.locked_extra, ..outcome }
+    }
+
+    /// Cycles of an L1 hit.
+    #[inline(always)]
+    pub fn l1_latency(&self) -> u32 {
+        self.latency[Served::L1 as usize]
+    }
+
+    /// Has the host fetch the parts of its own memory that an access of `line` by `core` will read. Changes nothing.
+    #[inline(always)]
+    pub fn hint(&self, core: usize, line: LineAddr) {
+        // An L1's tags fit the host's L1.
+        if let Some(l2) = &self.private[core].l2 {
+            l2.hint(line);
+        }
+        if let Some(l3) = &self.l3 {
+            l3.hint(line);
+        }
+    }
+
+    pub fn cores(&self) -> usize {
+        self.private.len()
+    }
+
+    /// All counters since the start.
+    pub fn stats(&self) -> CacheStats {
+        CacheStats { cores: self.private.iter().map(|p| p.stats).collect(), shared: self.shared_stats }
+    }
+}

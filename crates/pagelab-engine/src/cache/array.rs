@@ -1,0 +1,275 @@
+//! One set-associative array of line tags with a state each: the storage of every cache level.
+//!
+//! Way order: under LRU a set's words are in recency order, the most recently used first and empty ways last, so
+//! there are no ages to keep. Under the other policies a line keeps its way.
+
+use super::{
+    config::Level,
+    hint::prefetch,
+    index::SetIndex,
+    replacement::Policy,
+    ways::{EMPTY, STATE_MASK, find, move_to_front, push_front, push_front_any, rotate_to_front, take_out},
+};
+use crate::{addr::LineAddr, rng::Rng};
+
+/// Most ways a set may have: the policies keep a set's bits in one word.
+pub(super) const MAX_WAYS: usize = 64;
+/// Tags are below this; the one left over marks empty ways.
+pub(super) const TAG_LIMIT: u64 = (1 << 30) - 1;
+/// Words in a line of the host.
+const HOST_LINE_WORDS: usize = 16;
+
+/// State of a valid line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct State(u32);
+
+impl State {
+    /// Clean, and others may hold it too.
+    pub const SHARED: Self = Self(1);
+    /// Clean, and nobody else holds it.
+    pub const EXCLUSIVE: Self = Self(2);
+    /// Written since it was fetched, and nobody else holds it.
+    pub const MODIFIED: Self = Self(3);
+}
+
+/// Where a line may be: its set, and its tag as it is compared.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    set: usize,
+    /// Index of the set's first word.
+    base: usize,
+    /// Tag above state bits of 0.
+    wanted: u32,
+}
+
+/// A line that left the array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Evicted {
+    pub line: LineAddr,
+    pub state: State,
+    /// Cores that may hold it, if the array keeps presence.
+    pub presence: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Array {
+    words: Vec<u32>,
+    /// Words to skip so that sets start at a host line where their length allows it.
+    skip: usize,
+    /// Words a set: the ways, rounded up to a multiple of 4 with ways that stay empty.
+    stride: usize,
+    ways: usize,
+    index: SetIndex,
+    policy: Policy,
+    /// Cores that may hold each line, way by way; empty if the array does not keep it.
+    presence: Vec<u64>,
+}
+
+impl Array {
+    /// An empty array of a validated `level`.
+    pub fn new(level: &Level, keeps_presence: bool, rng: Rng) -> Self {
+        let (sets, ways) = (level.sets() as usize, level.ways as usize);
+        let stride = ways.next_multiple_of(4);
+        let words = vec![EMPTY; sets * stride + HOST_LINE_WORDS];
+        let skip = words.as_ptr().align_offset(HOST_LINE_WORDS * size_of::<u32>()).min(HOST_LINE_WORDS);
+        Self {
+            words,
+            skip,
+            stride,
+            ways,
+            index: SetIndex::new(level.sets()),
+            policy: Policy::new(level.policy, sets, ways, rng),
+            presence: if keeps_presence { vec![0; sets * stride] } else { Vec::new() },
+        }
+    }
+
+    #[inline(always)]
+    pub fn place(&self, line: LineAddr) -> Place {
+        let (set, tag) = self.index.split(line.0);
+        debug_assert!(self.index.join(set, tag) == line.0 && u64::from(tag) < TAG_LIMIT, "{line:?} exceeds the tags");
+        Place { set, base: self.skip + set * self.stride, wanted: tag << 2 }
+    }
+
+    #[inline(always)]
+    fn set(&self, at: Place) -> &[u32] {
+        &self.words[at.base..at.base + self.stride]
+    }
+
+    #[inline(always)]
+    fn set_mut(&mut self, at: Place) -> &mut [u32] {
+        &mut self.words[at.base..at.base + self.stride]
+    }
+
+    /// The way that holds the line; changes nothing.
+    #[inline(always)]
+    pub fn find(&self, at: Place) -> Option<usize> {
+        find(self.set(at), at.wanted)
+    }
+
+    #[inline(always)]
+    pub fn state(&self, at: Place, way: usize) -> State {
+        State(self.set(at)[way] & STATE_MASK)
+    }
+
+    #[inline(always)]
+    pub fn set_state(&mut self, at: Place, way: usize, state: State) {
+        self.set_mut(at)[way] = at.wanted | state.0;
+    }
+
+    /// Tells the policy that the line at `way` was accessed; returns the way where it is now.
+    #[inline(always)]
+    pub fn promote(&mut self, at: Place, way: usize) -> usize {
+        match &mut self.policy {
+            Policy::Lru => {
+                if way != 0 {
+                    if !self.presence.is_empty() {
+                        rotate_to_front(self.presence_of(at), way);
+                    }
+                    move_to_front(self.set_mut(at), way);
+                }
+                return 0;
+            }
+            Policy::TreePlru(tree) => tree.touch(at.set, way),
+            Policy::Random(_) => {}
+            Policy::Srrip(srrip) => srrip.hit(at.set, way),
+        }
+        way
+    }
+
+    /// Look-up and promotion in one, for a load or store that needs nothing else; a write makes the line modified.
+    /// False, with nothing changed, if the line is absent or if a write finds it shared.
+    #[inline(always)]
+    pub fn access(&mut self, line: LineAddr, write: bool) -> bool {
+        let at = self.place(line);
+        let lru = matches!(self.policy, Policy::Lru);
+        let set = self.set_mut(at);
+        // An empty way differs in the tag as well, so what is left is the state of the same line.
+        let state = set[0] ^ at.wanted;
+        if lru && state <= STATE_MASK {
+            if write && state == State::SHARED.0 {
+                return false;
+            }
+            if write {
+                set[0] = at.wanted | State::MODIFIED.0;
+            }
+            return true;
+        }
+        let Some(way) = find(set, at.wanted) else { return false };
+        if write {
+            if set[way] & STATE_MASK == State::SHARED.0 {
+                return false;
+            }
+            set[way] |= State::MODIFIED.0;
+        }
+        self.promote(at, way);
+        true
+    }
+
+    /// Puts in a line that is not there, in the lowest empty way if there is one, else in place of the line that the
+    /// policy gives up.
+    #[inline(always)]
+    pub fn fill(&mut self, at: Place, state: State, presence: u64) -> Option<Evicted> {
+        let word = at.wanted | state.0;
+        if matches!(self.policy, Policy::Lru) {
+            let mut evicted_presence = 0;
+            if !self.presence.is_empty() {
+                evicted_presence = push_front_any(self.presence_of(at), presence);
+            }
+            let out = if self.ways == self.stride {
+                push_front(self.set_mut(at), word)
+            } else {
+                let ways = self.ways;
+                push_front_any(&mut self.set_mut(at)[..ways], word)
+            };
+            return self.evicted(at, out, evicted_presence);
+        }
+        self.fill_in_place(at, word, presence)
+    }
+
+    #[inline(never)]
+    fn fill_in_place(&mut self, at: Place, word: u32, presence: u64) -> Option<Evicted> {
+        let empty = find(self.set(at), EMPTY).filter(|&way| way < self.ways);
+        let way = empty.unwrap_or_else(|| match &mut self.policy {
+            Policy::Lru => unreachable!("kept in recency order"),
+            Policy::TreePlru(tree) => tree.victim(at.set),
+            Policy::Random(rng) => rng.below(self.ways as u64) as usize,
+            Policy::Srrip(srrip) => srrip.victim(at.set),
+        });
+        match &mut self.policy {
+            Policy::TreePlru(tree) => tree.touch(at.set, way),
+            Policy::Srrip(srrip) => srrip.fill(at.set, way),
+            Policy::Lru | Policy::Random(_) => {}
+        }
+        let mut evicted_presence = 0;
+        if !self.presence.is_empty() {
+            evicted_presence = std::mem::replace(&mut self.presence_of(at)[way], presence);
+        }
+        let out = std::mem::replace(&mut self.set_mut(at)[way], word);
+        self.evicted(at, out, evicted_presence)
+    }
+
+    #[inline(always)]
+    fn evicted(&self, at: Place, word: u32, presence: u64) -> Option<Evicted> {
+        (word != EMPTY).then(|| Evicted {
+            line: LineAddr(self.index.join(at.set, word >> 2)),
+            state: State(word & STATE_MASK),
+            presence,
+        })
+    }
+
+    /// Takes the line at `way` out; the policy hears nothing of it. Returns the state it had.
+    pub fn remove(&mut self, at: Place, way: usize) -> State {
+        let (ways, lru) = (self.ways, matches!(self.policy, Policy::Lru));
+        let set = &mut self.set_mut(at)[..ways];
+        let word = if lru { take_out(set, way, EMPTY) } else { std::mem::replace(&mut set[way], EMPTY) };
+        if !self.presence.is_empty() {
+            let presence = self.presence_of(at);
+            if lru {
+                take_out(presence, way, 0);
+            } else {
+                presence[way] = 0;
+            }
+        }
+        State(word & STATE_MASK)
+    }
+
+    /// Takes `line` out if it is there.
+    #[inline(always)]
+    pub fn remove_line(&mut self, line: LineAddr) -> Option<State> {
+        let at = self.place(line);
+        let way = self.find(at)?;
+        Some(self.remove(at, way))
+    }
+
+    #[inline(always)]
+    fn presence_of(&mut self, at: Place) -> &mut [u64] {
+        let first = at.base - self.skip;
+        &mut self.presence[first..first + self.ways]
+    }
+
+    pub fn presence(&mut self, at: Place, way: usize) -> &mut u64 {
+        &mut self.presence_of(at)[way]
+    }
+
+    /// Prefetches the words that an access to `line` will look at.
+    #[inline(always)]
+    pub fn hint(&self, line: LineAddr) {
+        let at = self.place(line);
+        prefetch(&self.words, at.base);
+        if self.stride > HOST_LINE_WORDS {
+            prefetch(&self.words, at.base + HOST_LINE_WORDS.min(self.stride - 1));
+            if self.stride > 2 * HOST_LINE_WORDS {
+                prefetch(&self.words, at.base + self.stride - 1);
+            }
+        }
+    }
+
+    /// The lines present with their states, set by set in way order.
+    pub fn lines(&self) -> impl Iterator<Item = (LineAddr, State)> {
+        let sets = self.words[self.skip..].chunks_exact(self.stride).take(self.index.sets() as usize);
+        sets.enumerate().flat_map(move |(set, words)| {
+            let valid = words.iter().filter(|&&word| word != EMPTY);
+            valid.map(move |word| (LineAddr(self.index.join(set, word >> 2)), State(word & STATE_MASK)))
+        })
+    }
+}

@@ -1,0 +1,55 @@
+//! Whole lines at once: bulk writes of a core and writes of a device.
+
+use super::{Hierarchy, Requester, Served};
+use crate::addr::{Cycles, LineAddr};
+
+impl Hierarchy {
+    /// Writes `lines` whole lines from `first` on without fetching them, as `rep stosb` zeroes a page. Returns the
+    /// cycles that it takes: the lines' latencies overlap by `bulk_parallelism`.
+    pub fn zero_lines(&mut self, core: usize, first: LineAddr, lines: u64, _requester: Requester) -> Cycles {
+        let mut found = [0_u64; 5];
+        let upgrades_before = self.private[core].stats.upgrades;
+        if self.private.len() == 1 {
+            self.write_lines::<false>(core, first, lines, &mut found);
+        } else {
+            self.write_lines::<true>(core, first, lines, &mut found);
+        }
+        let stats = &mut self.private[core].stats;
+        stats.bulk_written.iter_mut().zip(&found).for_each(|(count, found)| *count += found);
+        let upgrades = stats.upgrades - upgrades_before;
+        let latencies = found.iter().zip(&self.bulk_latency).map(|(&count, &latency)| count * Cycles::from(latency));
+        let sum = latencies.sum::<Cycles>() + upgrades * Cycles::from(self.upgrade_latency);
+        sum.div_ceil(Cycles::from(self.bulk_parallelism))
+    }
+
+    fn write_lines<const COHERENT: bool>(&mut self, core: usize, first: LineAddr, lines: u64, found: &mut [u64; 5]) {
+        for line in (first.0..first.0 + lines).map(LineAddr) {
+            let served = if self.private[core].l1.access(line, true) {
+                Served::L1
+            } else {
+                self.request::<COHERENT>(core, line, true, false).0
+            };
+            found[served as usize] += 1;
+        }
+    }
+
+    /// A device writes `lines` whole lines from `first` on: no cache keeps a copy.
+    pub fn dma_write(&mut self, first: LineAddr, lines: u64) {
+        for line in (first.0..first.0 + lines).map(LineAddr) {
+            let in_l3 = self.l3.as_mut().and_then(|l3| l3.remove_line(line)).is_some();
+            let mut held = in_l3;
+            // What an inclusive L3 does not hold, nobody holds.
+            if in_l3 || !self.inclusive {
+                for private in &mut self.private {
+                    held |= private.remove(line).is_some();
+                }
+            }
+            self.shared_stats.dma_invalidations += u64::from(held);
+        }
+    }
+
+    /// As [`Self::dma_write`] of one line.
+    pub fn invalidate_line(&mut self, line: LineAddr) {
+        self.dma_write(line, 1);
+    }
+}

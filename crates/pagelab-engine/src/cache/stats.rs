@@ -1,0 +1,80 @@
+//! Counters of the caches.
+
+use serde::Serialize;
+
+use super::{Requester, Served};
+
+/// What one core's requests did, and what happened to its private caches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CoreCacheStats {
+    /// Requests by [`Requester`] and [`Served`], bulk writes apart.
+    pub served: [[u64; 5]; 3],
+    /// Lines of bulk writes by where they were found ([`Served`]); `Dram` means nowhere: nothing was fetched.
+    pub bulk_written: [u64; 5],
+    /// Writes to a line held shared.
+    pub upgrades: u64,
+    /// Modified lines that the L1 passed to the L2 (or, without one, further out), page walks that enter at the L2 included.
+    pub l1_writebacks: u64,
+    /// Modified lines that the L2 passed to the L3 (or, without one, to DRAM).
+    pub l2_writebacks: u64,
+    /// Lines that this core lost because another one wrote them.
+    pub invalidations: u64,
+    /// Lines that this core held exclusive or modified and that became shared because another one read them.
+    pub downgrades: u64,
+    /// Downgrades of modified lines, which are written to the L3 (or, without one, to DRAM).
+    pub downgrade_writebacks: u64,
+    /// Lines that this core lost because the inclusive L3 evicted them.
+    pub back_invalidations: u64,
+}
+
+/// What no core did alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SharedCacheStats {
+    /// Lines that the L3 evicted and that it or a private cache held modified.
+    pub l3_writebacks: u64,
+    /// Lines written to DRAM, whichever level they came from; device writes apart.
+    pub dram_writes: u64,
+    /// Lines of device writes that some cache held.
+    pub dma_invalidations: u64,
+}
+
+/// A copy of all counters.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CacheStats {
+    pub cores: Vec<CoreCacheStats>,
+    pub shared: SharedCacheStats,
+}
+
+impl CoreCacheStats {
+    pub fn served(&self, requester: Requester, by: Served) -> u64 {
+        self.served[requester as usize][by as usize]
+    }
+
+    /// Requests of `requester`, wherever they were served.
+    pub fn requests(&self, requester: Requester) -> u64 {
+        self.served[requester as usize].iter().sum()
+    }
+
+    fn add(&mut self, other: &Self) {
+        for (row, other) in self.served.iter_mut().zip(&other.served) {
+            row.iter_mut().zip(other).for_each(|(count, other)| *count += other);
+        }
+        self.bulk_written.iter_mut().zip(&other.bulk_written).for_each(|(count, other)| *count += other);
+        self.upgrades += other.upgrades;
+        self.l1_writebacks += other.l1_writebacks;
+        self.l2_writebacks += other.l2_writebacks;
+        self.invalidations += other.invalidations;
+        self.downgrades += other.downgrades;
+        self.downgrade_writebacks += other.downgrade_writebacks;
+        self.back_invalidations += other.back_invalidations;
+    }
+}
+
+impl CacheStats {
+    /// Sum over the cores.
+    pub fn total(&self) -> CoreCacheStats {
+        let mut total = CoreCacheStats::default();
+        self.cores.iter().for_each(|core| total.add(core));
+        total
+    }
+}
