@@ -2,13 +2,17 @@
 //!
 //! Way order: under LRU a set's words are in recency order, the most recently used first and empty ways last, so
 //! there are no ages to keep. Under the other policies a line keeps its way.
+//!
+//! Functions with a [`Ways`] have two bodies. With [`Plain`] the caller promises an array of which [`Array::is_plain`] is
+//! true, and all that depends on ways, policy and presence is settled when the program is compiled; [`AnyWays`] does for
+//! every array.
 
 use super::{
     config::Level,
     hint::prefetch,
     index::SetIndex,
     replacement::Policy,
-    ways::{EMPTY, STATE_MASK, find, move_to_front, push_front, push_front_any, rotate_to_front, take_out},
+    ways::{AnyWays, EMPTY, Plain, STATE_MASK, Ways, find_any, move_to_front_any, push_front_any, take_out},
 };
 use crate::{addr::LineAddr, rng::Rng};
 
@@ -63,6 +67,8 @@ pub(super) struct Array {
     policy: Policy,
     /// Cores that may hold each line, way by way; empty if the array does not keep it.
     presence: Vec<u64>,
+    /// [`Self::is_plain`] for 8 ways, by far the most common L1.
+    plain_eight: bool,
 }
 
 impl Array {
@@ -72,7 +78,7 @@ impl Array {
         let stride = ways.next_multiple_of(4);
         let words = vec![EMPTY; sets * stride + HOST_LINE_WORDS];
         let skip = words.as_ptr().align_offset(HOST_LINE_WORDS * size_of::<u32>()).min(HOST_LINE_WORDS);
-        Self {
+        let mut array = Self {
             words,
             skip,
             stride,
@@ -80,14 +86,24 @@ impl Array {
             index: SetIndex::new(level.sets()),
             policy: Policy::new(level.policy, sets, ways, rng),
             presence: if keeps_presence { vec![0; sets * stride] } else { Vec::new() },
-        }
+            plain_eight: false,
+        };
+        array.plain_eight = array.is_plain(8);
+        array
+    }
+
+    /// True if it has `ways` ways, a multiple of 4, LRU replacement and no presence.
+    pub fn is_plain(&self, ways: usize) -> bool {
+        self.ways == ways && self.stride == ways && matches!(self.policy, Policy::Lru) && self.presence.is_empty()
     }
 
     #[inline(always)]
-    pub fn place(&self, line: LineAddr) -> Place {
+    pub fn place<W: Ways>(&self, line: LineAddr) -> Place {
         let (set, tag) = self.index.split(line.0);
         debug_assert!(self.index.join(set, tag) == line.0 && u64::from(tag) < TAG_LIMIT, "{line:?} exceeds the tags");
-        Place { set, base: self.skip + set * self.stride, wanted: tag << 2 }
+        debug_assert!(W::N == 0 || self.is_plain(W::N));
+        let stride = if W::N > 0 { W::N } else { self.stride };
+        Place { set, base: self.skip + set * stride, wanted: tag << 2 }
     }
 
     #[inline(always)]
@@ -100,33 +116,49 @@ impl Array {
         &mut self.words[at.base..at.base + self.stride]
     }
 
+    #[inline(always)]
+    fn plain_set<W: Ways>(&mut self, at: Place) -> &mut [u32] {
+        &mut self.words[at.base..at.base + W::N]
+    }
+
     /// The way that holds the line; changes nothing.
     #[inline(always)]
-    pub fn find(&self, at: Place) -> Option<usize> {
-        find(self.set(at), at.wanted)
+    pub fn find<W: Ways>(&self, at: Place) -> Option<usize> {
+        if W::N > 0 {
+            W::find(&self.words[at.base..at.base + W::N], at.wanted)
+        } else {
+            find_any(self.set(at), at.wanted)
+        }
     }
 
     #[inline(always)]
     pub fn state(&self, at: Place, way: usize) -> State {
-        State(self.set(at)[way] & STATE_MASK)
+        State(self.words[at.base + way] & STATE_MASK)
     }
 
     #[inline(always)]
     pub fn set_state(&mut self, at: Place, way: usize, state: State) {
-        self.set_mut(at)[way] = at.wanted | state.0;
+        self.words[at.base + way] = at.wanted | state.0;
     }
 
     /// Tells the policy that the line at `way` was accessed; returns the way where it is now.
     #[inline(always)]
-    pub fn promote(&mut self, at: Place, way: usize) -> usize {
+    pub fn promote<W: Ways>(&mut self, at: Place, way: usize) -> usize {
+        if W::N > 0 {
+            W::move_to_front(self.plain_set::<W>(at), way);
+            return 0;
+        }
+        self.promote_any(at, way)
+    }
+
+    #[inline(never)]
+    fn promote_any(&mut self, at: Place, way: usize) -> usize {
         match &mut self.policy {
             Policy::Lru => {
-                if way != 0 {
-                    if !self.presence.is_empty() {
-                        rotate_to_front(self.presence_of(at), way);
-                    }
-                    move_to_front(self.set_mut(at), way);
+                if !self.presence.is_empty() {
+                    move_to_front_any(self.presence_of(at), way);
                 }
+                move_to_front_any(self.set_mut(at), way);
                 return 0;
             }
             Policy::TreePlru(tree) => tree.touch(at.set, way),
@@ -140,55 +172,75 @@ impl Array {
     /// False, with nothing changed, if the line is absent or if a write finds it shared.
     #[inline(always)]
     pub fn access(&mut self, line: LineAddr, write: bool) -> bool {
-        let at = self.place(line);
-        let lru = matches!(self.policy, Policy::Lru);
-        let set = self.set_mut(at);
+        if !self.plain_eight {
+            return self.access_any(line, write);
+        }
+        let at = self.place::<Plain<8>>(line);
+        let set = self.plain_set::<Plain<8>>(at);
         // An empty way differs in the tag as well, so what is left is the state of the same line.
         let state = set[0] ^ at.wanted;
-        if lru && state <= STATE_MASK {
-            if write && state == State::SHARED.0 {
-                return false;
-            }
+        if state <= STATE_MASK {
             if write {
+                if state == State::SHARED.0 {
+                    return false;
+                }
                 set[0] = at.wanted | State::MODIFIED.0;
             }
             return true;
         }
-        let Some(way) = find(set, at.wanted) else { return false };
+        let Some(way) = Plain::<8>::find(set, at.wanted) else { return false };
         if write {
             if set[way] & STATE_MASK == State::SHARED.0 {
                 return false;
             }
             set[way] |= State::MODIFIED.0;
         }
-        self.promote(at, way);
+        Plain::<8>::move_to_front(set, way);
+        true
+    }
+
+    #[inline(never)]
+    fn access_any(&mut self, line: LineAddr, write: bool) -> bool {
+        let at = self.place::<AnyWays>(line);
+        let Some(way) = self.find::<AnyWays>(at) else { return false };
+        if write {
+            if self.state(at, way) == State::SHARED {
+                return false;
+            }
+            self.set_state(at, way, State::MODIFIED);
+        }
+        self.promote_any(at, way);
         true
     }
 
     /// Puts in a line that is not there, in the lowest empty way if there is one, else in place of the line that the
     /// policy gives up.
     #[inline(always)]
-    pub fn fill(&mut self, at: Place, state: State, presence: u64) -> Option<Evicted> {
-        let word = at.wanted | state.0;
-        if matches!(self.policy, Policy::Lru) {
-            let mut evicted_presence = 0;
-            if !self.presence.is_empty() {
-                evicted_presence = push_front_any(self.presence_of(at), presence);
-            }
-            let out = if self.ways == self.stride {
-                push_front(self.set_mut(at), word)
-            } else {
-                let ways = self.ways;
-                push_front_any(&mut self.set_mut(at)[..ways], word)
-            };
-            return self.evicted(at, out, evicted_presence);
+    pub fn fill<W: Ways>(&mut self, at: Place, state: State, presence: u64) -> Option<Evicted> {
+        if W::N > 0 {
+            let out = W::push_front(self.plain_set::<W>(at), at.wanted | state.0);
+            return self.evicted(at, out, 0);
         }
-        self.fill_in_place(at, word, presence)
+        self.fill_any(at, state, presence)
     }
 
     #[inline(never)]
+    fn fill_any(&mut self, at: Place, state: State, presence: u64) -> Option<Evicted> {
+        let word = at.wanted | state.0;
+        if !matches!(self.policy, Policy::Lru) {
+            return self.fill_in_place(at, word, presence);
+        }
+        let mut evicted_presence = 0;
+        if !self.presence.is_empty() {
+            evicted_presence = push_front_any(self.presence_of(at), presence);
+        }
+        let ways = self.ways;
+        let out = push_front_any(&mut self.set_mut(at)[..ways], word);
+        self.evicted(at, out, evicted_presence)
+    }
+
     fn fill_in_place(&mut self, at: Place, word: u32, presence: u64) -> Option<Evicted> {
-        let empty = find(self.set(at), EMPTY).filter(|&way| way < self.ways);
+        let empty = find_any(self.set(at), EMPTY).filter(|&way| way < self.ways);
         let way = empty.unwrap_or_else(|| match &mut self.policy {
             Policy::Lru => unreachable!("kept in recency order"),
             Policy::TreePlru(tree) => tree.victim(at.set),
@@ -218,6 +270,7 @@ impl Array {
     }
 
     /// Takes the line at `way` out; the policy hears nothing of it. Returns the state it had.
+    #[inline(never)]
     pub fn remove(&mut self, at: Place, way: usize) -> State {
         let (ways, lru) = (self.ways, matches!(self.policy, Policy::Lru));
         let set = &mut self.set_mut(at)[..ways];
@@ -235,9 +288,9 @@ impl Array {
 
     /// Takes `line` out if it is there.
     #[inline(always)]
-    pub fn remove_line(&mut self, line: LineAddr) -> Option<State> {
-        let at = self.place(line);
-        let way = self.find(at)?;
+    pub fn remove_line<W: Ways>(&mut self, line: LineAddr) -> Option<State> {
+        let at = self.place::<W>(line);
+        let way = self.find::<W>(at)?;
         Some(self.remove(at, way))
     }
 
@@ -254,7 +307,7 @@ impl Array {
     /// Prefetches the words that an access to `line` will look at.
     #[inline(always)]
     pub fn hint(&self, line: LineAddr) {
-        let at = self.place(line);
+        let at = self.place::<AnyWays>(line);
         prefetch(&self.words, at.base);
         if self.stride > HOST_LINE_WORDS {
             prefetch(&self.words, at.base + HOST_LINE_WORDS.min(self.stride - 1));

@@ -1,6 +1,10 @@
 //! Whole lines at once: bulk writes of a core and writes of a device.
 
-use super::{Hierarchy, Requester, Served};
+use super::{
+    Hierarchy, Requester, Served,
+    request::{ManyCores, Shape, with_shape},
+    ways::AnyWays,
+};
 use crate::addr::{Cycles, LineAddr};
 
 impl Hierarchy {
@@ -9,11 +13,7 @@ impl Hierarchy {
     pub fn zero_lines(&mut self, core: usize, first: LineAddr, lines: u64, _requester: Requester) -> Cycles {
         let mut found = [0_u64; 5];
         let upgrades_before = self.private[core].stats.upgrades;
-        if self.private.len() == 1 {
-            self.write_lines::<false>(core, first, lines, &mut found);
-        } else {
-            self.write_lines::<true>(core, first, lines, &mut found);
-        }
+        with_shape!(self.shape, S => self.write_lines::<S>(core, first, lines, &mut found));
         let stats = &mut self.private[core].stats;
         stats.bulk_written.iter_mut().zip(&found).for_each(|(count, found)| *count += found);
         let upgrades = stats.upgrades - upgrades_before;
@@ -22,12 +22,12 @@ impl Hierarchy {
         sum.div_ceil(Cycles::from(self.bulk_parallelism))
     }
 
-    fn write_lines<const COHERENT: bool>(&mut self, core: usize, first: LineAddr, lines: u64, found: &mut [u64; 5]) {
+    fn write_lines<S: Shape>(&mut self, core: usize, first: LineAddr, lines: u64, found: &mut [u64; 5]) {
         for line in (first.0..first.0 + lines).map(LineAddr) {
             let served = if self.private[core].l1.access(line, true) {
                 Served::L1
             } else {
-                self.request::<COHERENT>(core, line, true, false).0
+                self.request::<S>(core, line, true, false).0
             };
             found[served as usize] += 1;
         }
@@ -36,12 +36,12 @@ impl Hierarchy {
     /// A device writes `lines` whole lines from `first` on: no cache keeps a copy.
     pub fn dma_write(&mut self, first: LineAddr, lines: u64) {
         for line in (first.0..first.0 + lines).map(LineAddr) {
-            let in_l3 = self.l3.as_mut().and_then(|l3| l3.remove_line(line)).is_some();
+            let in_l3 = self.l3.as_mut().and_then(|l3| l3.remove_line::<AnyWays>(line)).is_some();
             let mut held = in_l3;
             // What an inclusive L3 does not hold, nobody holds.
             if in_l3 || !self.inclusive {
                 for private in &mut self.private {
-                    held |= private.remove(line).is_some();
+                    held |= private.remove::<ManyCores>(line).is_some();
                 }
             }
             self.shared_stats.dma_invalidations += u64::from(held);

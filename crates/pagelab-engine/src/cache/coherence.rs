@@ -4,7 +4,12 @@
 //! when a core fetches the line and cleared when another one takes it away, not when the core drops it. It only saves
 //! look-ups in cores that cannot hold the line, so results do not depend on it. Without an inclusive L3 all cores are asked.
 
-use super::{Hierarchy, Private, array::State};
+use super::{
+    Hierarchy, Private,
+    array::State,
+    request::{ManyCores, Shape},
+    ways::AnyWays,
+};
 use crate::addr::LineAddr;
 
 /// How other cores held a line when they were asked.
@@ -21,22 +26,23 @@ impl Private {
     #[inline(always)]
     fn state(&self, line: LineAddr) -> Option<State> {
         let in_array = |array: &super::array::Array| {
-            let at = array.place(line);
-            array.find(at).map(|way| array.state(at, way))
+            let at = array.place::<AnyWays>(line);
+            array.find::<AnyWays>(at).map(|way| array.state(at, way))
         };
         in_array(&self.l1).max(self.l2.as_ref().and_then(in_array))
     }
 
     /// Removes both copies; the state that [`Self::state`] would have said.
     #[inline(always)]
-    pub(super) fn remove(&mut self, line: LineAddr) -> Option<State> {
-        self.l1.remove_line(line).max(self.l2.as_mut().and_then(|l2| l2.remove_line(line)))
+    pub(super) fn remove<S: Shape>(&mut self, line: LineAddr) -> Option<State> {
+        let l2 = self.l2.as_mut().and_then(|l2| l2.remove_line::<S::L2>(line));
+        self.l1.remove_line::<S::L1>(line).max(l2)
     }
 
     fn make_shared(&mut self, line: LineAddr) {
         for array in [Some(&mut self.l1), self.l2.as_mut()].into_iter().flatten() {
-            let at = array.place(line);
-            if let Some(way) = array.find(at) {
+            let at = array.place::<AnyWays>(line);
+            if let Some(way) = array.find::<AnyWays>(at) {
                 array.set_state(at, way, State::SHARED);
             }
         }
@@ -52,7 +58,9 @@ impl Hierarchy {
         while asked != 0 {
             let other = &mut self.private[asked.trailing_zeros() as usize];
             asked &= asked - 1;
-            let Some(state) = (if write { other.remove(line) } else { other.state(line) }) else { continue };
+            let Some(state) = (if write { other.remove::<ManyCores>(line) } else { other.state(line) }) else {
+                continue;
+            };
             let owned = state >= State::EXCLUSIVE;
             found = found.max(if owned { Others::Owned } else { Others::Shared });
             if write {
@@ -62,7 +70,7 @@ impl Hierarchy {
                 other.stats.downgrades += 1;
                 if state == State::MODIFIED {
                     other.stats.downgrade_writebacks += 1;
-                    self.write_to_l3(line);
+                    self.write_to_l3::<ManyCores>(line);
                 }
             }
         }
@@ -76,9 +84,9 @@ impl Hierarchy {
             return (u64::MAX >> (64 - self.private.len())) & !own;
         }
         let l3 = self.l3.as_mut().expect("an inclusive L3 is there");
-        let at = l3.place(line);
+        let at = l3.place::<AnyWays>(line);
         // What the L3 does not hold, nobody holds; the fill to come will mark the core.
-        let Some(way) = l3.find(at) else { return 0 };
+        let Some(way) = l3.find::<AnyWays>(at) else { return 0 };
         let presence = l3.presence(at, way);
         let others = *presence & !own;
         *presence = if write { own } else { *presence | own };
@@ -95,9 +103,9 @@ impl Hierarchy {
     /// Serves a write that finds the line in the L1, where it can only be shared.
     pub(super) fn upgrade_in_l1(&mut self, core: usize, line: LineAddr) -> bool {
         let l1 = &mut self.private[core].l1;
-        let at = l1.place(line);
-        let Some(way) = l1.find(at) else { return false };
-        let way = l1.promote(at, way);
+        let at = l1.place::<AnyWays>(line);
+        let Some(way) = l1.find::<AnyWays>(at) else { return false };
+        let way = l1.promote::<AnyWays>(at, way);
         l1.set_state(at, way, State::MODIFIED);
         self.upgrade(core, line);
         true
@@ -124,8 +132,8 @@ impl Hierarchy {
                 "{line:?} is {state:?} in one of cores {cores:#b}"
             );
             if let Some(l3) = self.l3.as_mut().filter(|_| self.inclusive) {
-                let at = l3.place(line);
-                let way = l3.find(at).unwrap_or_else(|| panic!("the inclusive L3 lacks {line:?}"));
+                let at = l3.place::<AnyWays>(line);
+                let way = l3.find::<AnyWays>(at).unwrap_or_else(|| panic!("the inclusive L3 lacks {line:?}"));
                 if self.private.len() > 1 {
                     let presence = *l3.presence(at, way);
                     assert_eq!(cores & !presence, 0, "{line:?} is in cores {cores:#b}, present in {presence:#b}");

@@ -90,6 +90,7 @@ pub use stats::{CacheStats, CoreCacheStats, SharedCacheStats};
 
 use crate::{addr::LineAddr, rng::Rng};
 use array::Array;
+use request::{ShapeName, with_shape};
 
 /// Who asks, for the statistics; a walk may also enter at another level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -134,6 +135,7 @@ pub struct Outcome {
 /// All data caches of a machine; the module's text says what they do.
 #[derive(Clone, Debug)]
 pub struct Hierarchy {
+    shape: ShapeName,
     private: Vec<Private>,
     l3: Option<Array>,
     inclusive: bool,
@@ -192,9 +194,12 @@ impl Hierarchy {
         latency[Served::Dram as usize] = config.dram_latency_cycles;
         let mut bulk_latency = latency;
         bulk_latency[Served::Dram as usize] = outermost;
+        let private: Vec<Private> = (0..cores).map(private).collect();
+        let l3 = array("l3", "cache.l3".into());
         Ok(Self {
-            private: (0..cores).map(private).collect(),
-            l3: array("l3", "cache.l3".into()),
+            shape: ShapeName::of(&private, l3.as_ref()),
+            private,
+            l3,
             inclusive,
             walker_at_l2: config.walker_entry == WalkerEntry::L2,
             latency,
@@ -232,11 +237,7 @@ impl Hierarchy {
     #[inline(never)]
     pub fn miss_l1(&mut self, core: usize, line: LineAddr, write: bool, requester: Requester) -> Outcome {
         let at_l2 = requester == Requester::Walk && self.walker_at_l2;
-        let (served, extra) = if self.private.len() == 1 {
-            self.request::<false>(core, line, write, at_l2)
-        } else {
-            self.request::<true>(core, line, write, at_l2)
-        };
+        let (served, extra) = with_shape!(self.shape, S => self.request::<S>(core, line, write, at_l2));
         self.private[core].stats.served[requester as usize][served as usize] += 1;
         Outcome { served, cycles: self.latency[served as usize] + extra }
     }
