@@ -11,6 +11,7 @@
 //! | [`event`] | one change of an address space, a process or a thread |
 //! | [`quantity`] | sizes and counts as people write them |
 //! | [`source`] | batches and the trait that yields them |
+//! | [`workload`] | synthetic programs whose accesses are computed from a spec |
 #![forbid(unsafe_code)]
 
 pub mod access;
@@ -18,6 +19,7 @@ pub mod error;
 pub mod event;
 pub mod quantity;
 pub mod source;
+pub mod workload;
 
 pub use access::{Access, AccessKind};
 pub use error::TraceError;

@@ -1,0 +1,253 @@
+//! What the workloads over one array have in common: regions of threads, the number of accesses, stores.
+
+use super::{
+    layout::{Layout, Site},
+    program::{Initialise, Plan, Stream, Worker, plan},
+    rng::Rng,
+    spec::{COUNT, Kind, Parameter, Preset, SIZE, Values, YES_NO},
+};
+use crate::{Access, AccessKind, TraceError};
+
+pub(super) const SIZE_1G: Parameter = Parameter {
+    name: "size",
+    kind: SIZE,
+    default: Preset::Value("1GiB"),
+    meaning: "bytes of the array, of each thread's if each has its own",
+};
+pub(super) const REGIONS: Parameter = Parameter {
+    name: "regions",
+    kind: Kind::Choice(&["own", "shared"]),
+    default: Preset::Value("own"),
+    meaning: "whether each thread has an array of its own or all share one",
+};
+pub(super) const WRITE: Parameter = Parameter {
+    name: "write",
+    kind: Kind::Fraction,
+    default: Preset::Value("0"),
+    meaning: "fraction of the accesses that are stores, chosen at random",
+};
+pub(super) const INITIALISE: Parameter = Parameter {
+    name: "init",
+    kind: YES_NO,
+    default: Preset::Value("no"),
+    meaning: "whether the array is first written from end to end, 8 bytes a store, beyond the accesses counted here",
+};
+pub(super) const PASSES: Parameter = Parameter {
+    name: "passes",
+    kind: COUNT,
+    default: Preset::Derived("1, or as accesses demand"),
+    meaning: "times that the array is gone through",
+};
+pub(super) const ACCESSES_OF_PASSES: Parameter = Parameter {
+    name: "accesses",
+    kind: COUNT,
+    default: Preset::Derived("as many as the passes take"),
+    meaning: "accesses of all threads together, instead of passes",
+};
+pub(super) const ACCESSES: Parameter = Parameter {
+    name: "accesses",
+    kind: COUNT,
+    default: Preset::Value("10M"),
+    meaning: "accesses of all threads together",
+};
+pub(super) const GRANULARITY: Parameter = Parameter {
+    name: "granularity",
+    kind: Kind::Bytes { min: 1, max: 1 << 40 },
+    default: Preset::Value("8"),
+    meaning: "bytes of an element; an access reads the first 8 at most",
+};
+
+/// Sites 0 and 1 are the workload's load and store; further ones are its own. Initialising has this one.
+const INITIALISE_SITE: u64 = 15;
+
+/// One thread's view of the array.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    pub base: u64,
+    pub bytes: u64,
+    /// Which of `of` threads this is.
+    pub thread: u64,
+    pub of: u64,
+    /// True if all threads have the same array.
+    pub shared: bool,
+}
+
+impl Part {
+    /// The elements of a shared array of `elements` that fall to this thread (begin and end), all of an own array.
+    pub fn share(&self, elements: u64) -> (u64, u64) {
+        if self.shared { share(elements, self.thread, self.of) } else { (0, elements) }
+    }
+}
+
+/// Begin and end of part `index` of `0..count` cut into `of` even parts.
+pub(super) fn share(count: u64, index: u64, of: u64) -> (u64, u64) {
+    let at = |index: u64| (u128::from(count) * u128::from(index) / u128::from(of)) as u64;
+    (at(index), at(index + 1))
+}
+
+/// How many of `count` accesses thread `index` of `of` makes: they differ by one at most.
+pub(super) fn portion(count: u64, index: u64, of: u64) -> u64 {
+    count / of + u64::from(index < count % of)
+}
+
+/// Bytes that an access to an element of `element_bytes` reads or writes.
+pub(super) fn width(element_bytes: u64) -> u16 {
+    element_bytes.min(8) as u16
+}
+
+/// Maps the array or arrays and builds the workers.
+///
+/// `elements` is how many elements of `element_bytes` each array has; a pass goes through them once. `make` builds
+/// a thread's stream over its part.
+pub(super) fn build<S: Stream + 'static>(
+    values: &Values,
+    element_bytes: u64,
+    make: impl Fn(&Part) -> S,
+) -> Result<Plan, TraceError> {
+    let (bytes, threads) = (values.number(SIZE_1G.name), values.threads());
+    if element_bytes > bytes {
+        return Err(values.refuse(SIZE_1G.name, "at least one element"));
+    }
+    let elements = bytes / element_bytes;
+    let shared = values.word(REGIONS.name) == "shared";
+    let mut layout = Layout::new(values);
+    let mut workers = Vec::new();
+    let mut base = 0;
+    for thread in 0..threads {
+        if thread == 0 || !shared {
+            base = layout.map(thread as u32, bytes)?;
+        }
+        let part = Part { base, bytes, thread, of: threads, shared };
+        let mut initialise = Vec::new();
+        if values.is_yes(INITIALISE.name) {
+            let site = Site::new(INITIALISE_SITE, width(bytes), values.gap());
+            let (begin, end) = part.share(bytes / u64::from(site.size_bytes));
+            let start = base + begin * u64::from(site.size_bytes);
+            initialise.push(Initialise::new(site, start, u64::from(site.size_bytes), end - begin));
+        }
+        let accesses = accesses(values, &part, elements)?;
+        workers.push(Worker { initialise, stream: make(&part), accesses });
+    }
+    Ok(plan(layout, workers))
+}
+
+/// The accesses of one thread, from `accesses` or, where the workload has them, `passes`.
+fn accesses(values: &Values, part: &Part, elements: u64) -> Result<u64, TraceError> {
+    let total = values.optional(ACCESSES.name);
+    if total.is_some() && values.has(PASSES.name) && values.given(PASSES.name) {
+        return Err(values.conflict("give passes or accesses, not both"));
+    }
+    if let Some(total) = total {
+        return Ok(portion(total, part.thread, part.of));
+    }
+    let passes = values.optional(PASSES.name).unwrap_or(1);
+    let (begin, end) = part.share(elements);
+    let count = passes.checked_mul(end - begin).filter(|&count| count <= u64::MAX / part.of);
+    count.ok_or_else(|| values.refuse(PASSES.name, "small enough that 64 bits count the accesses"))
+}
+
+/// Chooses between a load and a store.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mix {
+    load: Site,
+    store: Site,
+    /// Stores among 2^32 accesses.
+    stores: u64,
+}
+
+impl Mix {
+    /// Accesses of `size_bytes` of which the share `write` of the spec is stores.
+    pub fn new(values: &Values, size_bytes: u16) -> Self {
+        let site = |number| Site::new(number, size_bytes, values.gap());
+        Self { load: site(0), store: site(1), stores: (values.real(WRITE.name) * (1u64 << 32) as f64) as u64 }
+    }
+
+    /// The access to `vaddr` that the low half of `random` chooses.
+    #[inline(always)]
+    pub fn access(&self, random: u64, vaddr: u64) -> Access {
+        let store = random & 0xffff_ffff < self.stores;
+        let kind = if store { AccessKind::Store } else { AccessKind::Load };
+        Access { pc: if store { self.store.pc } else { self.load.pc }, ..self.load.access(kind, vaddr) }
+    }
+
+    /// The one site of all accesses and their kind, if there is no mix.
+    pub fn uniform(&self) -> Option<(Site, AccessKind)> {
+        match self.stores {
+            0 => Some((self.load, AccessKind::Load)),
+            0x1_0000_0000.. => Some((self.store, AccessKind::Store)),
+            _ => None,
+        }
+    }
+}
+
+/// Goes through `count` elements, `step` bytes apart, again and again.
+#[derive(Clone, Debug)]
+pub(super) struct Sweep {
+    start: u64,
+    step: u64,
+    count: u64,
+    at: u64,
+    mix: Mix,
+    rng: Rng,
+}
+
+impl Sweep {
+    pub fn new(values: &Values, part: &Part, step: u64) -> Self {
+        let elements = part.bytes / step;
+        // More threads than elements: one that has no share may still have been given accesses to make.
+        let (begin, end) = Some(part.share(elements)).filter(|(begin, end)| begin < end).unwrap_or((0, elements));
+        Self {
+            start: part.base + begin * step,
+            step,
+            count: end - begin,
+            at: 0,
+            mix: Mix::new(values, width(step)),
+            rng: Rng::new(values.seed(), values.workload(), part.thread),
+        }
+    }
+}
+
+impl Stream for Sweep {
+    fn fill(&mut self, out: &mut [Access]) -> usize {
+        let mut rest = &mut *out;
+        while !rest.is_empty() {
+            let left = usize::try_from(self.count - self.at).unwrap_or(usize::MAX);
+            let (now, later) = rest.split_at_mut(left.min(rest.len()));
+            let first = self.start + self.at * self.step;
+            let addresses = (0..).map(|index: u64| first + index * self.step);
+            // The kinds are constants in the common cases: the compiler then merges the stores of the fields.
+            match self.mix.uniform() {
+                Some((site, AccessKind::Load)) => now.iter_mut().zip(addresses).for_each(|(a, v)| *a = site.load(v)),
+                Some((site, _)) => now.iter_mut().zip(addresses).for_each(|(a, v)| *a = site.store(v)),
+                None => now.iter_mut().zip(addresses).for_each(|(a, v)| *a = self.mix.access(self.rng.next(), v)),
+            }
+            self.at += now.len() as u64;
+            if self.at == self.count {
+                self.at = 0;
+            }
+            rest = later;
+        }
+        out.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_even_and_complete() {
+        for (count, of) in [(10, 3), (0, 4), (7, 7), (3, 8), (u64::MAX, 1000)] {
+            let mut end = 0;
+            let mut sum = 0;
+            for index in 0..of {
+                let (begin, next) = share(count, index, of);
+                assert_eq!(begin, end);
+                assert!((count / of..=count / of + 1).contains(&(next - begin)));
+                end = next;
+                sum += portion(count, index, of);
+            }
+            assert_eq!((end, sum), (count, count));
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Where a workload's mappings lie, and the events that make them.
+
+use std::sync::Arc;
+
+use super::spec::{ALIGN, Values};
+use crate::{Access, AccessKind, Event, EventKind, MapFlags, ProcessIx, Protection, ThreadIx, TraceError};
+
+const PAGE_BYTES: u64 = 4096;
+/// The workload's only code page, where Linux maps position-independent programs without randomisation.
+const CODE_ADDR: u64 = 0x5555_5555_5000;
+/// Site 0 lies this far into the code page; sites are `SITE_BYTES` apart.
+const FIRST_SITE: u64 = 0x100;
+const SITE_BYTES: u64 = 16;
+/// Mappings go downwards from here, as below Linux's stack gap and libraries.
+const MMAP_TOP: u64 = 0x7fff_f7ff_f000;
+/// No mapping goes below this.
+const MMAP_BOTTOM: u64 = 0x1000_0000_0000;
+/// Thread id of the first thread; the others count on.
+const FIRST_TID: u32 = 1000;
+
+/// A place in the workload's source code that accesses memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Site {
+    pub pc: u64,
+    pub gap: u32,
+    pub size_bytes: u16,
+}
+
+impl Site {
+    /// Site `number` of the program: accesses of `size_bytes`, each standing for `gap` instructions.
+    pub fn new(number: u64, size_bytes: u16, gap: u32) -> Self {
+        Self { pc: CODE_ADDR + FIRST_SITE + number * SITE_BYTES, gap, size_bytes }
+    }
+
+    #[inline(always)]
+    pub fn access(self, kind: AccessKind, vaddr: u64) -> Access {
+        Access { vaddr, pc: self.pc, gap: self.gap, size_bytes: self.size_bytes, kind, by_kernel: false }
+    }
+
+    #[inline(always)]
+    pub fn load(self, vaddr: u64) -> Access {
+        self.access(AccessKind::Load, vaddr)
+    }
+
+    #[inline(always)]
+    pub fn store(self, vaddr: u64) -> Access {
+        self.access(AccessKind::Store, vaddr)
+    }
+}
+
+/// The address space as it is laid out before the first access.
+pub(super) struct Layout {
+    events: Vec<Event>,
+    cursor: u64,
+    align: u64,
+    workload: &'static str,
+}
+
+impl Layout {
+    /// The process, its threads and its code page; no array yet.
+    pub fn new(values: &Values) -> Self {
+        let workload = values.workload();
+        let mut layout = Self { events: Vec::new(), cursor: MMAP_TOP, align: values.number(ALIGN.name), workload };
+        layout.push(0, EventKind::ProcessStart { parent: None });
+        layout.push(0, EventKind::ThreadStart { os_tid: FIRST_TID });
+        layout.push(
+            0,
+            EventKind::Mmap {
+                addr: CODE_ADDR,
+                len: PAGE_BYTES,
+                prot: Protection { read: true, write: false, execute: true },
+                flags: MapFlags(MapFlags::PRIVATE | MapFlags::FIXED),
+                file: Some(Arc::from(workload)),
+                file_offset: 0,
+            },
+        );
+        for thread in 1..values.threads() as u32 {
+            layout.push(thread, EventKind::ThreadStart { os_tid: FIRST_TID + thread });
+        }
+        layout
+    }
+
+    /// Maps an anonymous private array of `bytes` (rounded up to whole pages) and returns its address.
+    ///
+    /// # Errors
+    /// If the address space has no room left.
+    pub fn map(&mut self, thread: u32, bytes: u64) -> Result<u64, TraceError> {
+        let len = bytes.next_multiple_of(PAGE_BYTES);
+        let addr = self.cursor.checked_sub(len).map(|addr| addr & !(self.align - 1)).filter(|&a| a >= MMAP_BOTTOM);
+        let addr = addr.ok_or_else(|| {
+            let room = (MMAP_TOP - MMAP_BOTTOM) >> 40;
+            TraceError::usage(format!(
+                "{}: the arrays of all threads do not fit the {room} TiB of address space for them",
+                self.workload
+            ))
+        })?;
+        self.cursor = addr;
+        let (prot, flags) = (Protection::READ_WRITE, MapFlags::anonymous_private());
+        self.push(thread, EventKind::Mmap { addr, len, prot, flags, file: None, file_offset: 0 });
+        Ok(addr)
+    }
+
+    pub fn into_events(self) -> Vec<Event> {
+        self.events
+    }
+
+    fn push(&mut self, thread: u32, kind: EventKind) {
+        self.events.push(Event { position: 0, process: ProcessIx(0), thread: ThreadIx(thread), kind });
+    }
+}

@@ -1,0 +1,177 @@
+//! Synthetic workloads: programs whose accesses are computed on the fly from a spec.
+//!
+//! A spec is `name` or `name:key=value,key=value`, such as `gups:size=2GiB,updates=25M`; sizes and counts are
+//! written as in [`quantity`](crate::quantity). [`parse`] makes a [`Source`] of it, [`list`] documents what there
+//! is. A workload is one process: it maps a code page and its arrays, starts its threads, makes its accesses and
+//! exits. All but `bfs` compute addresses without holding the arrays, so a footprint of 32 GiB costs nothing.
+//!
+//! Every access has the program counter of its place in the source code (all within the one code page) and counts
+//! `gap` instructions. Instruction fetches are not part of the stream: it holds the data accesses alone.
+//!
+//! | part | what it does |
+//! |---|---|
+//! | `spec` | parameters, their limits and the parser |
+//! | `layout` | where the program's mappings lie, and the events that say so |
+//! | `program` | streams of accesses, threads, and the source made of them |
+//! | `array` | what the workloads over one array have in common |
+//! | `rng`, `permutation` | random numbers; a random order computed without a table |
+//!
+//! A new workload is one file with a `pub(super) static WORKLOAD` and one line in [`WORKLOADS`].
+
+mod array;
+mod bfs;
+mod chase;
+mod graph;
+mod gups;
+mod layout;
+mod matmul;
+mod permutation;
+mod program;
+mod random;
+mod rng;
+mod semirandom;
+mod seq;
+mod spec;
+mod stride;
+mod zipf;
+
+use serde::Serialize;
+
+use crate::{Source, TraceError};
+
+use program::{Plan, Synthetic};
+use spec::{Parameter, Values};
+
+/// The workloads, in the order in which they are listed.
+static WORKLOADS: &[&Workload] = &[
+    &seq::WORKLOAD,
+    &stride::WORKLOAD,
+    &random::WORKLOAD,
+    &semirandom::WORKLOAD,
+    &chase::WORKLOAD,
+    &zipf::WORKLOAD,
+    &gups::WORKLOAD,
+    &matmul::WORKLOAD,
+    &bfs::WORKLOAD,
+];
+
+/// A kind of workload: its documentation and how it is built from the values of its parameters.
+struct Workload {
+    name: &'static str,
+    summary: &'static str,
+    origin: &'static str,
+    parameters: &'static [Parameter],
+    build: fn(&Values) -> Result<Plan, TraceError>,
+}
+
+/// What [`list`] says of a workload.
+#[derive(Clone, Debug, Serialize)]
+pub struct WorkloadDoc {
+    pub name: &'static str,
+    /// One line.
+    pub summary: &'static str,
+    /// Where the workload comes from: a benchmark, a paper's section.
+    pub origin: &'static str,
+    pub parameters: Vec<ParameterDoc>,
+}
+
+/// What [`list`] says of a parameter.
+#[derive(Clone, Debug, Serialize)]
+pub struct ParameterDoc {
+    pub name: &'static str,
+    /// `bytes`, `count`, `fraction`, `number` or `choice`.
+    pub unit: &'static str,
+    /// As it would be written in a spec, or a description of how it follows from other parameters.
+    pub default: &'static str,
+    /// The values that are accepted.
+    pub allowed: String,
+    pub meaning: &'static str,
+}
+
+/// All workloads with their parameters.
+pub fn list() -> Vec<WorkloadDoc> {
+    let document = |workload: &&Workload| WorkloadDoc {
+        name: workload.name,
+        summary: workload.summary,
+        origin: workload.origin,
+        parameters: workload.parameters.iter().map(Parameter::document).collect(),
+    };
+    WORKLOADS.iter().map(document).collect()
+}
+
+/// The source that `spec` describes. `seed` is the default of its parameter `seed`.
+///
+/// # Errors
+/// [`TraceError::Usage`] that names the unknown workload or parameter or the bad value, and what is allowed.
+pub fn parse(spec: &str, seed: u64) -> Result<Box<dyn Source>, TraceError> {
+    let spec = spec.trim();
+    let (name, settings) = spec.split_once(':').unwrap_or((spec, ""));
+    let name = name.trim();
+    let workload = WORKLOADS.iter().find(|w| w.name == name).ok_or_else(|| {
+        let known: Vec<_> = WORKLOADS.iter().map(|w| w.name).collect();
+        TraceError::usage(format!("unknown workload '{name}'; known are {}", known.join(", ")))
+    })?;
+    let values = Values::parse(workload.name, workload.parameters, settings, seed)?;
+    let plan = (workload.build)(&values)?;
+    Ok(Box::new(Synthetic::new(spec, plan)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(spec: &str) -> String {
+        parse(spec, 0).err().unwrap_or_else(|| panic!("'{spec}' must be refused")).to_string()
+    }
+
+    #[test]
+    fn every_workload_is_documented_and_builds_with_its_defaults() {
+        let docs = list();
+        assert_eq!(docs.len(), WORKLOADS.len());
+        for doc in &docs {
+            let source = parse(doc.name, 1).unwrap();
+            assert_eq!(source.info().name, doc.name);
+            assert_eq!(source.info().threads, 1);
+            assert!(!doc.summary.is_empty() && !doc.summary.contains('\n') && !doc.origin.is_empty());
+            for parameter in &doc.parameters {
+                assert!(!parameter.meaning.is_empty() && !parameter.default.is_empty(), "{parameter:?}");
+                assert_eq!(doc.parameters.iter().filter(|p| p.name == parameter.name).count(), 1, "{parameter:?}");
+            }
+            for common in ["accesses", "threads", "gap", "align", "seed"] {
+                assert!(doc.parameters.iter().any(|p| p.name == common), "{} lacks {common}", doc.name);
+            }
+        }
+        let json = serde_json::to_value(&docs).unwrap();
+        assert_eq!(json[0]["parameters"][0]["name"], "size");
+    }
+
+    #[test]
+    fn mistakes_name_what_is_allowed() {
+        assert_eq!(
+            error("gupps:size=1G"),
+            "unknown workload 'gupps'; known are seq, stride, random, semirandom, chase, zipf, gups, matmul, bfs"
+        );
+        let unknown = error("gups:sizes=1G");
+        assert!(unknown.starts_with("gups: unknown parameter 'sizes'; known are size, updates, "), "{unknown}");
+        assert!(error("gups:size").contains("gups: 'size' is not key=value"));
+        assert!(error("gups:size=1G,size=2G").contains("size is given twice"));
+        assert!(error("gups:size=fast").contains("gups: size=fast: 'fast' is not a size"));
+        assert!(error("gups:size=3GiB").contains("gups: size=3GiB: must be a power of two"));
+        assert!(error("random:size=0").contains("random: size=0: must be 1B to"));
+        assert!(error("random:write=1.5").contains("random: write=1.5: must be 0 to 1"));
+        assert!(error("random:write=some").contains("must be 0 to 1"));
+        assert!(error("random:regions=mine").contains("random: regions=mine: must be own or shared"));
+        assert!(error("random:threads=0").contains("threads=0: must be 1 to"));
+        assert!(error("random:align=3M").contains("align=3M: must be a power of two"));
+        assert!(error("random:size=64TiB,threads=2").contains("do not fit"));
+        assert!(error("seq:passes=2,accesses=5").contains("seq: give passes or accesses, not both"));
+        assert!(error("seq:seed=-1").contains("seed=-1: '-1' is not a count"));
+    }
+
+    #[test]
+    fn specs_may_have_spaces_and_empty_ends() {
+        for spec in ["seq", "seq:", " seq : size = 1M , step=64, "] {
+            assert!(parse(spec, 0).is_ok(), "{spec}");
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! Streams of accesses, the threads that make them, and the source made of both.
+
+use super::layout::{Layout, Site};
+use crate::{Access, Batch, Event, EventKind, ProcessIx, Segment, Source, SourceInfo, ThreadIx, TraceError};
+
+/// Accesses that a batch aims at: 24 KiB, so that what the generator writes is still in the host's first-level
+/// cache, or close by, when the engine reads it.
+pub(super) const BATCH_ACCESSES: usize = 1024;
+/// Accesses after which it is another thread's turn, at least.
+pub(super) const MIN_RUN: usize = 256;
+
+/// What a workload's `build` makes.
+pub(super) struct Plan {
+    pub layout: Layout,
+    pub program: Box<dyn Program>,
+    /// Accesses of the whole program, if known.
+    pub accesses: Option<u64>,
+    pub threads: u32,
+}
+
+/// The accesses of all threads of a program.
+pub(super) trait Program: Send {
+    /// Replaces the accesses of `batch`, whose segments are empty, and pushes their runs. No run means the end.
+    fn next(&mut self, batch: &mut Batch) -> Result<(), TraceError>;
+}
+
+/// The endless accesses of one thread.
+pub(super) trait Stream: Send {
+    /// Slots that [`Stream::fill`] needs at least.
+    fn unit(&self) -> usize {
+        1
+    }
+
+    /// Overwrites `out`, which has at least [`Stream::unit`] slots, from its beginning and returns how many
+    /// accesses it holds now; at least one.
+    fn fill(&mut self, out: &mut [Access]) -> usize;
+}
+
+/// Stores to every word of a part of an array, from its beginning: how a program gives it its first contents.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Initialise {
+    next: u64,
+    left: u64,
+    step: u64,
+    site: Site,
+}
+
+impl Initialise {
+    /// `count` stores at `site`, `step` bytes apart, from `start` on.
+    pub fn new(site: Site, start: u64, step: u64, count: u64) -> Self {
+        Self { next: start, left: count, step, site }
+    }
+
+    pub fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// Overwrites `out` from its beginning as far as there are stores left; returns how many it wrote.
+    pub fn fill(&mut self, out: &mut [Access]) -> usize {
+        let count = usize::try_from(self.left).unwrap_or(usize::MAX).min(out.len());
+        let (start, step, site) = (self.next, self.step, self.site);
+        for (slot, index) in out[..count].iter_mut().zip(0..) {
+            *slot = site.store(start + index * step);
+        }
+        self.next += count as u64 * step;
+        self.left -= count as u64;
+        count
+    }
+}
+
+/// What one thread does: it initialises its parts of the arrays, then follows its stream for a while.
+pub(super) struct Worker<S> {
+    pub initialise: Vec<Initialise>,
+    pub stream: S,
+    /// Accesses of the stream that are left to make.
+    pub accesses: u64,
+}
+
+impl<S> Worker<S> {
+    /// Accesses that the worker still makes.
+    fn left(&self) -> u64 {
+        self.accesses + self.initialise.iter().map(Initialise::left).sum::<u64>()
+    }
+}
+
+/// Threads that work side by side, in turns of one run.
+struct Threads<S> {
+    workers: Vec<Worker<S>>,
+    run: usize,
+}
+
+impl<S: Stream> Program for Threads<S> {
+    fn next(&mut self, batch: &mut Batch) -> Result<(), TraceError> {
+        // Only slots that the batch never had are filled before they are overwritten.
+        let slots = self.run * self.workers.len();
+        if batch.accesses.len() < slots {
+            batch.accesses.resize(slots, Access::new(crate::AccessKind::Load, 0, 1));
+        }
+        let mut end = 0;
+        for (worker, thread) in self.workers.iter_mut().zip(0..) {
+            let out = &mut batch.accesses[end..end + self.run];
+            let mut filled = 0;
+            while let Some(initialise) = worker.initialise.last_mut()
+                && filled < out.len()
+            {
+                filled += initialise.fill(&mut out[filled..]);
+                if initialise.left() == 0 {
+                    worker.initialise.pop();
+                }
+            }
+            if worker.accesses > 0 && out.len() - filled >= worker.stream.unit() {
+                // What the stream has beyond the thread's last access is cut off.
+                let made = (worker.stream.fill(&mut out[filled..]) as u64).min(worker.accesses);
+                worker.accesses -= made;
+                filled += made as usize;
+            }
+            if filled > 0 {
+                end += filled;
+                batch.segments.push(Segment::Run { thread: ThreadIx(thread), end });
+            }
+        }
+        batch.accesses.truncate(end);
+        Ok(())
+    }
+}
+
+/// A plan of one worker a thread. `initialise` of each worker is done in the order given.
+pub(super) fn plan<S: Stream + 'static>(layout: Layout, mut workers: Vec<Worker<S>>) -> Plan {
+    let accesses = workers.iter().map(Worker::left).sum();
+    let unit = workers.iter().map(|w| w.stream.unit()).max().unwrap_or(1);
+    let run = (BATCH_ACCESSES / workers.len().max(1)).max(MIN_RUN).max(unit);
+    workers.iter_mut().for_each(|worker| worker.initialise.reverse());
+    let threads = workers.len() as u32;
+    Plan { layout, program: Box::new(Threads { workers, run }), accesses: Some(accesses), threads }
+}
+
+/// A workload as a source: the mappings, the program, the exit.
+pub(super) struct Synthetic {
+    info: SourceInfo,
+    program: Box<dyn Program>,
+    prologue: Vec<Event>,
+    position: u64,
+    over: bool,
+}
+
+impl Synthetic {
+    pub fn new(spec: &str, plan: Plan) -> Self {
+        let info = SourceInfo {
+            name: spec.to_owned(),
+            accesses: plan.accesses,
+            threads: plan.threads,
+            mappings_inferred: false,
+            content_hash: None,
+        };
+        Self { info, program: plan.program, prologue: plan.layout.into_events(), position: 0, over: false }
+    }
+}
+
+impl Source for Synthetic {
+    fn info(&self) -> &SourceInfo {
+        &self.info
+    }
+
+    fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, TraceError> {
+        batch.segments.clear();
+        if !self.prologue.is_empty() {
+            batch.accesses.clear();
+            batch.segments.extend(self.prologue.drain(..).map(Segment::Event));
+            return Ok(true);
+        }
+        if self.over {
+            batch.accesses.clear();
+            return Ok(false);
+        }
+        self.program.next(batch)?;
+        self.position += batch.accesses.len() as u64;
+        if batch.segments.is_empty() {
+            batch.accesses.clear();
+            let event =
+                |thread, kind| Event { position: self.position, process: ProcessIx(0), thread: ThreadIx(thread), kind };
+            for thread in (0..self.info.threads).rev() {
+                batch.push_event(event(thread, EventKind::ThreadExit));
+            }
+            batch.push_event(event(0, EventKind::Exit { code: 0 }));
+            self.over = true;
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::workload;
+
+    /// All accesses of a source with their threads, and its events; checks what holds of every workload.
+    pub fn replay(spec: &str, seed: u64) -> (Vec<(u32, Access)>, Vec<Event>) {
+        let mut source = workload::parse(spec, seed).unwrap();
+        let (mut accesses, mut events) = (Vec::new(), Vec::new());
+        let mut batch = Batch::default();
+        while source.next_batch(&mut batch).unwrap() {
+            assert!(!batch.segments.is_empty(), "{spec}: a batch without segments");
+            let mut begin = 0;
+            for segment in &batch.segments {
+                match segment {
+                    Segment::Run { thread, end } => {
+                        assert!(*end > begin, "{spec}: an empty run");
+                        accesses.extend(batch.accesses[begin..*end].iter().map(|&a| (thread.0, a)));
+                        begin = *end;
+                    }
+                    Segment::Event(event) => {
+                        assert_eq!(event.position, accesses.len() as u64, "{spec}: {event:?}");
+                        events.push(event.clone());
+                    }
+                }
+            }
+            assert_eq!(begin, batch.accesses.len(), "{spec}: accesses outside any run");
+        }
+        assert!(batch.is_empty() && !source.next_batch(&mut batch).unwrap());
+        if let Some(count) = source.info().accesses {
+            assert_eq!(count, accesses.len() as u64, "{spec}");
+        }
+        check_mappings(spec, &accesses, &events);
+        (accesses, events)
+    }
+
+    /// Every access and program counter lies in a mapping that allows it, and mappings do not overlap.
+    fn check_mappings(spec: &str, accesses: &[(u32, Access)], events: &[Event]) {
+        let mut mappings: Vec<_> = events
+            .iter()
+            .filter_map(|e| match e.kind {
+                EventKind::Mmap { addr, len, prot, .. } => Some((addr, addr + len, prot)),
+                _ => None,
+            })
+            .collect();
+        mappings.sort_by_key(|m| m.0);
+        assert!(mappings.windows(2).all(|w| w[0].1 <= w[1].0), "{spec}: {mappings:x?}");
+        let find = |from: u64, to: u64| mappings.iter().find(|m| m.0 <= from && to <= m.1).map(|m| m.2);
+        for (_, access) in accesses {
+            let prot = find(access.vaddr, access.vaddr + u64::from(access.size_bytes));
+            assert!(prot.is_some_and(|p| p.read && p.write), "{spec}: {access:x?}");
+            assert!(find(access.pc, access.pc + 1).is_some_and(|p| p.execute), "{spec}: {access:x?}");
+        }
+    }
+
+    /// The addresses of the arrays, in the order in which they were mapped, with their lengths.
+    pub fn arrays(events: &[Event]) -> Vec<(u64, u64)> {
+        let mapped = events.iter().filter_map(|e| match &e.kind {
+            EventKind::Mmap { addr, len, file: None, .. } => Some((*addr, *len)),
+            _ => None,
+        });
+        mapped.collect()
+    }
+
+    /// Number of distinct 4 KiB pages.
+    pub fn pages(accesses: &[(u32, Access)]) -> usize {
+        accesses.iter().map(|(_, a)| a.vaddr >> 12).collect::<std::collections::HashSet<_>>().len()
+    }
+
+    const SMALL: [&str; 10] = [
+        "seq:size=64K,write=0.5",
+        "stride:size=64K,passes=2",
+        "random:size=1M,accesses=3000,write=0.3",
+        "random:size=1M,accesses=3000,every=8",
+        "semirandom:size=1M,accesses=3001",
+        "chase:size=100000",
+        "zipf:size=1M,accesses=3000",
+        "gups:size=64K,updates=3000",
+        "matmul:n=11",
+        "bfs:vertices=1000",
+    ];
+
+    #[test]
+    fn seeds_repeat_and_matter_where_there_is_chance() {
+        for spec in SMALL {
+            let first = replay(spec, 1).0;
+            assert_eq!(first, replay(spec, 1).0, "{spec}");
+            let with_seed = format!("{spec},seed=1");
+            assert_eq!(first, replay(&with_seed, 2).0, "{spec}");
+            let chance = !["stride", "gups", "matmul"].iter().any(|name| spec.starts_with(name));
+            assert_eq!(first != replay(spec, 2).0, chance, "{spec}");
+        }
+    }
+
+    #[test]
+    fn a_process_begins_and_ends_in_order() {
+        let (accesses, events) = replay("seq:size=8K,threads=3,passes=5", 0);
+        let kinds: Vec<_> = events.iter().map(|e| (e.thread.0, std::mem::discriminant(&e.kind))).collect();
+        let of = |kind: &EventKind| std::mem::discriminant(kind);
+        let start = of(&EventKind::ThreadStart { os_tid: 0 });
+        let map = of(&events[2].kind);
+        assert!(matches!(&events[2].kind, EventKind::Mmap { len: 4096, file: Some(name), .. } if &**name == "seq"));
+        let stop = of(&EventKind::ThreadExit);
+        let expected = [
+            (0, of(&EventKind::ProcessStart { parent: None })),
+            (0, start),
+            (0, map),
+            (1, start),
+            (2, start),
+            (0, map),
+            (1, map),
+            (2, map),
+            (2, stop),
+            (1, stop),
+            (0, stop),
+            (0, of(&EventKind::Exit { code: 0 })),
+        ];
+        assert_eq!(kinds, expected);
+        assert!(events[..8].iter().all(|e| e.position == 0));
+        assert!(events[8..].iter().all(|e| e.position == accesses.len() as u64));
+        assert_eq!(accesses.len(), 3 * 5 * 1024);
+    }
+
+    #[test]
+    fn threads_take_turns_and_share_the_work_evenly() {
+        let (accesses, _) = replay("random:size=1M,accesses=10001,threads=4", 0);
+        let mut counts = [0u64; 4];
+        let mut switches = 0;
+        for (index, (thread, _)) in accesses.iter().enumerate() {
+            counts[*thread as usize] += 1;
+            switches += usize::from(index > 0 && accesses[index - 1].0 != *thread);
+        }
+        assert_eq!(counts, [2501, 2500, 2500, 2500]);
+        assert!(switches > 30, "{switches}");
+    }
+
+    #[test]
+    fn the_gap_and_the_alignment_are_the_spec_s() {
+        for spec in SMALL {
+            let (accesses, events) = replay(&format!("{spec},gap=7,align=1GiB"), 0);
+            assert!(accesses.iter().all(|(_, a)| a.gap == 7 && !a.by_kernel), "{spec}");
+            assert!(arrays(&events).iter().all(|(addr, _)| addr % (1 << 30) == 0), "{spec}");
+        }
+        let (_, events) = replay("gups:size=64K,updates=1,align=4K", 0);
+        assert_eq!(arrays(&events), [(0x7fff_f7ff_f000 - 0x10000, 0x10000)]);
+    }
+
+    /// A reused batch may hold anything.
+    #[test]
+    fn a_batch_with_old_contents_is_replaced() {
+        let mut source = workload::parse("matmul:n=3,init=no", 0).unwrap();
+        let mut batch = Batch::default();
+        batch.accesses.resize(5000, Access::new(crate::AccessKind::Fetch, 1, 1));
+        batch.segments.push(Segment::Run { thread: ThreadIx(9), end: 5000 });
+        assert!(source.next_batch(&mut batch).unwrap() && batch.accesses.is_empty());
+        batch.accesses.resize(5000, Access::new(crate::AccessKind::Fetch, 1, 1));
+        assert!(source.next_batch(&mut batch).unwrap());
+        assert_eq!(batch.accesses.len(), 2 * 27 + 9);
+        assert_eq!(batch.segments, [Segment::Run { thread: ThreadIx(0), end: 63 }]);
+        assert!(batch.accesses.iter().all(|a| a.vaddr > 1));
+    }
+}

@@ -1,0 +1,239 @@
+//! `zipf`: a few elements get most of the accesses.
+
+use super::{
+    Workload,
+    array::{self, ACCESSES, GRANULARITY, INITIALISE, Mix, Part, REGIONS, SIZE_1G, WRITE, width},
+    permutation::Permutation,
+    program::Stream,
+    rng::Rng,
+    spec::{ALIGN, GAP, Kind, Parameter, Preset, SEED, THREADS, Values, YES_NO},
+};
+use crate::Access;
+
+const THETA: Parameter = Parameter {
+    name: "theta",
+    kind: Kind::Real { max: 10.0 },
+    default: Preset::Value("0.99"),
+    meaning: "the r-th most frequent element is accessed in proportion to 1 / r^theta; 0 is uniform",
+};
+const SCRAMBLED: Parameter = Parameter {
+    name: "scrambled",
+    kind: YES_NO,
+    default: Preset::Value("yes"),
+    meaning: "whether frequent elements are spread over the array at random; no: the most frequent come first",
+};
+
+pub(super) static WORKLOAD: Workload = Workload {
+    name: "zipf",
+    summary: "accesses elements of an array at random, with frequencies that follow Zipf's law",
+    origin: "the skewed request distribution of key-value benchmarks (YCSB: theta 0.99, scrambled)",
+    parameters: &[
+        SIZE_1G,
+        ACCESSES,
+        THETA,
+        SCRAMBLED,
+        GRANULARITY,
+        WRITE,
+        THREADS,
+        REGIONS,
+        INITIALISE,
+        GAP,
+        ALIGN,
+        SEED,
+    ],
+    build: |values| {
+        let granularity = values.number(GRANULARITY.name);
+        array::build(values, granularity, |part| Zipf::new(values, part, granularity))
+    },
+};
+
+struct Zipf {
+    base: u64,
+    granularity: u64,
+    ranks: Ranks,
+    spread: Option<Permutation>,
+    mix: Mix,
+    rng: Rng,
+}
+
+impl Zipf {
+    fn new(values: &Values, part: &Part, granularity: u64) -> Self {
+        let elements = part.bytes / granularity;
+        // One order for all threads: threads that share the array agree on what is frequent.
+        let spread = || Permutation::new(elements, Rng::new(values.seed(), "zipf order", 0));
+        Self {
+            base: part.base,
+            granularity,
+            ranks: Ranks::new(elements, values.real(THETA.name)),
+            spread: values.is_yes(SCRAMBLED.name).then(spread),
+            mix: Mix::new(values, width(granularity)),
+            rng: Rng::new(values.seed(), "zipf", part.thread),
+        }
+    }
+}
+
+impl Stream for Zipf {
+    fn fill(&mut self, out: &mut [Access]) -> usize {
+        let mut rng = self.rng.clone();
+        for slot in out.iter_mut() {
+            let rank = self.ranks.draw(&mut rng);
+            let element = self.spread.as_ref().map_or(rank, |spread| spread.apply(rank));
+            *slot = self.mix.access(rng.next(), self.base + element * self.granularity);
+        }
+        self.rng = rng;
+        out.len()
+    }
+}
+
+/// Draws ranks 0 to n − 1 so that rank r has probability proportional to (r + 1)^−theta.
+///
+/// Rejection from a histogram: ranks are cut into segments, the first ones of a single rank, later ones 1/32 as
+/// wide as they lie far. A segment is drawn in proportion to its width times its first, highest weight (by the alias
+/// method: Walker, ACM TOMS 3(3), 1977), then one of its ranks uniformly, which is kept with its weight over that of
+/// the segment's first; else all is drawn again. The power is computed only where the least weight of the segment
+/// does not decide. A few thousand segments serve any n. Powers are those of a portable library, so that a seed gives
+/// the same accesses on every machine.
+struct Ranks {
+    theta: f64,
+    segments: Vec<Segment>,
+}
+
+/// log2 of the segments that each doubling of the rank is cut into.
+const SEGMENTS_SHIFT: u32 = 5;
+
+/// Ranks count from 1 here.
+#[derive(Clone, Copy)]
+struct Segment {
+    first: u64,
+    width: u64,
+    /// Weight of the last rank over that of the first.
+    least: f64,
+    /// Of 2^64 draws of this place in the table, those below fall to this segment, the rest to `other`.
+    own: u64,
+    other: usize,
+}
+
+impl Ranks {
+    fn new(n: u64, theta: f64) -> Self {
+        let weight = |rank: u64| libm::pow(rank as f64, -theta);
+        let mut segments = Vec::new();
+        let mut first = 1;
+        while first <= n {
+            let width = (1 << first.ilog2() >> SEGMENTS_SHIFT).clamp(1, n - first + 1);
+            let least = libm::pow((first + width - 1) as f64 / first as f64, -theta);
+            segments.push(Segment { first, width, least, own: u64::MAX, other: segments.len() });
+            first += width;
+        }
+        let hat: Vec<f64> = segments.iter().map(|s| s.width as f64 * weight(s.first)).collect();
+        share_places(&mut segments, &hat);
+        Self { theta, segments }
+    }
+
+    #[inline(always)]
+    fn draw(&self, rng: &mut Rng) -> u64 {
+        loop {
+            let (place, remainder) = divide(rng.next(), self.segments.len() as u64);
+            let drawn = &self.segments[place as usize];
+            let index = if remainder <= drawn.own { place as usize } else { drawn.other };
+            let segment = &self.segments[index];
+            let (offset, remainder) = divide(rng.next(), segment.width);
+            let chance = remainder as f64 * (1.0 / (1u128 << 64) as f64);
+            let rank = segment.first + offset;
+            if chance < segment.least || chance < libm::pow(rank as f64 / segment.first as f64, -self.theta) {
+                return rank - 1;
+            }
+        }
+    }
+}
+
+/// Uniform in `0..parts`, and where in the part the random number lies, in 2^64ths: uniform, but for the bits that
+/// choosing the part took.
+#[inline(always)]
+fn divide(random: u64, parts: u64) -> (u64, u64) {
+    let product = u128::from(random) * u128::from(parts);
+    ((product >> 64) as u64, product as u64)
+}
+
+/// Gives each segment the share of all places in the table that is proportional to its weight: a place belongs to
+/// its segment up to `own` and to another one beyond.
+fn share_places(segments: &mut [Segment], weights: &[f64]) {
+    let mean = weights.iter().sum::<f64>() / weights.len() as f64;
+    let mut left: Vec<f64> = weights.iter().map(|weight| weight / mean).collect();
+    let (mut poor, mut rich): (Vec<usize>, Vec<usize>) = (0..left.len()).partition(|&s| left[s] < 1.0);
+    while let (Some(&giver), Some(taker)) = (rich.last(), poor.pop()) {
+        segments[taker].own = (left[taker] * (1u128 << 64) as f64) as u64;
+        segments[taker].other = giver;
+        left[giver] -= 1.0 - left[taker];
+        if left[giver] < 1.0 {
+            rich.pop();
+            poor.push(giver);
+        }
+    }
+    // What is left over has a full place but for rounding, and keeps it whole as it was made.
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::program::tests::{arrays, replay};
+    use super::*;
+
+    /// Chi-square of the drawn ranks against the law, over ranks pooled so that 50 or more are expected in each
+    /// pool; returns it as standard deviations from its mean.
+    fn deviation(n: u64, theta: f64, draws: u32) -> f64 {
+        let ranks = Ranks::new(n, theta);
+        let mut rng = Rng::new(17, "test", 0);
+        let mut counts = vec![0u32; n as usize];
+        (0..draws).for_each(|_| counts[ranks.draw(&mut rng) as usize] += 1);
+        let weights: Vec<f64> = (1..=n).map(|r| (r as f64).powf(-theta)).collect();
+        let sum: f64 = weights.iter().sum();
+        let (mut chi, mut pools, mut seen, mut expected) = (0.0, 0.0, 0.0, 0.0);
+        for (rank, weight) in weights.iter().enumerate() {
+            seen += f64::from(counts[rank]);
+            expected += weight / sum * f64::from(draws);
+            if expected >= 50.0 {
+                chi += (seen - expected).powi(2) / expected;
+                pools += 1.0;
+                (seen, expected) = (0.0, 0.0);
+            }
+        }
+        (chi - pools) / f64::sqrt(2.0 * pools)
+    }
+
+    #[test]
+    fn frequencies_follow_the_law() {
+        for theta in [0.0, 0.5, 0.99, 0.999_999_999_9, 1.0, 1.2, 2.0, 3.5] {
+            for n in [2, 10, 1000, 30_000] {
+                let deviation = deviation(n, theta, 300_000);
+                assert!(deviation.abs() < 4.0, "theta {theta}, n {n}: {deviation} sigma");
+            }
+        }
+    }
+
+    #[test]
+    fn extreme_parameters_stay_in_range() {
+        for (n, theta) in [(1, 0.0), (1, 1.0), (1, 10.0), (1 << 46, 0.0), (1 << 46, 0.99), (1 << 46, 10.0), (3, 10.0)] {
+            let ranks = Ranks::new(n, theta);
+            let mut rng = Rng::new(1, "test", 0);
+            assert!((0..10_000).all(|_| ranks.draw(&mut rng) < n), "n {n}, theta {theta}");
+        }
+    }
+
+    #[test]
+    fn scrambling_keeps_frequencies_and_moves_elements() {
+        let histogram = |spec: &str| {
+            let (accesses, events) = replay(spec, 8);
+            let base = arrays(&events)[0].0;
+            let mut counts = vec![0u32; 1 << 10];
+            accesses.iter().for_each(|(_, a)| counts[((a.vaddr - base) / 64) as usize] += 1);
+            counts
+        };
+        let plain = histogram("zipf:size=64K,granularity=64,accesses=50K,scrambled=no");
+        let mut scrambled = histogram("zipf:size=64K,granularity=64,accesses=50K");
+        assert!(plain[0] > plain[1] && plain[1] > plain[3] && plain[3] > 4 * plain[1000]);
+        assert_ne!(plain, scrambled);
+        let mut sorted = plain.clone();
+        sorted.sort_unstable();
+        scrambled.sort_unstable();
+        assert_eq!(sorted, scrambled, "the same draws, in other places");
+    }
+}
