@@ -351,7 +351,7 @@ impl PlruTree {
             while child > 1 {
                 let node = child / 2;
                 on_path |= 1 << node;
-                if child % 2 == 0 {
+                if child.is_multiple_of(2) {
                     point_right |= 1 << node;
                 }
                 child = node;
