@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`access`] | one memory access |
 //! | [`event`] | one change of an address space, a process or a thread |
+//! | [`format`](mod@format) | traces on disk: writer, reader, information |
 //! | [`quantity`] | sizes and counts as people write them |
 //! | [`source`] | batches and the trait that yields them |
 //! | [`workload`] | synthetic programs whose accesses are computed from a spec |
@@ -17,12 +18,15 @@
 pub mod access;
 pub mod error;
 pub mod event;
+pub mod format;
 pub mod quantity;
 pub mod source;
+mod touched_pages;
 pub mod workload;
 
 pub use access::{Access, AccessKind};
 pub use error::TraceError;
 pub use event::{Event, EventKind, MapFlags, ProcessIx, Protection, ThreadIx};
+pub use format::{TraceMeta, TraceReader, TraceWriter};
 pub use quantity::Bytes;
 pub use source::{Batch, Segment, Source, SourceInfo};

@@ -1,0 +1,169 @@
+//! The thread that turns blocks of accesses into parts on disk.
+
+use std::{
+    path::PathBuf,
+    sync::mpsc::{Receiver, SyncSender},
+};
+
+use super::{
+    EventCounts, MAX_ACCESS_BYTES, columns,
+    encode::{PartEncoder, Run},
+    event_part,
+    meta::AccessCounts,
+    part::{self, ContentHash, Table},
+    tally::EventTally,
+};
+use crate::{Access, Event, TraceError};
+
+/// A page of accesses and the events among them, on its way to the encoder.
+#[derive(Default)]
+pub(super) struct Block {
+    pub accesses: Vec<Access>,
+    pub runs: Vec<Run>,
+    pub events: Vec<Event>,
+}
+
+impl Block {
+    fn clear(&mut self) {
+        self.accesses.clear();
+        self.runs.clear();
+        self.events.clear();
+    }
+}
+
+/// What was written in the end.
+pub(super) struct Encoded {
+    pub accesses: AccessCounts,
+    pub events: EventCounts,
+    pub hash: String,
+    pub bytes: u64,
+}
+
+/// Writes the parts of a trace.
+pub(super) struct Encoder {
+    folder: PathBuf,
+    rows_per_part: u64,
+    part: PartEncoder,
+    pending_events: Vec<Event>,
+    event_parts: usize,
+    first_event_row: u64,
+    access_parts: usize,
+    tally: EventTally,
+    counts: AccessCounts,
+    access_hash: ContentHash,
+    event_hash: ContentHash,
+    bytes: u64,
+}
+
+impl Encoder {
+    pub(super) fn new(folder: PathBuf, rows_per_part: usize) -> Result<Self, TraceError> {
+        Ok(Self {
+            part: PartEncoder::new().map_err(|e| TraceError::io(&folder, e))?,
+            folder,
+            rows_per_part: rows_per_part as u64,
+            pending_events: Vec::new(),
+            event_parts: 0,
+            first_event_row: 0,
+            access_parts: 0,
+            tally: EventTally::default(),
+            counts: AccessCounts::default(),
+            access_hash: ContentHash::default(),
+            event_hash: ContentHash::default(),
+            bytes: 0,
+        })
+    }
+
+    /// Takes blocks until the sender is gone, giving the empty ones back, then writes what is left.
+    pub(super) fn run(mut self, blocks: &Receiver<Block>, empty: &SyncSender<Block>) -> Result<Self, TraceError> {
+        while let Ok(mut block) = blocks.recv() {
+            self.block(&mut block)?;
+            block.clear();
+            // The writer may be full of empty blocks or gone; then this one is freed.
+            let _ = empty.try_send(block);
+        }
+        self.finish_part()?;
+        Ok(self)
+    }
+
+    fn block(&mut self, block: &mut Block) -> Result<(), TraceError> {
+        for event in block.events.drain(..) {
+            self.tally.event(&event);
+            self.pending_events.push(event);
+            if self.pending_events.len() == event_part::MAX_ROWS {
+                self.flush_events()?;
+            }
+        }
+        if block.accesses.is_empty() {
+            return Ok(());
+        }
+        for run in &block.runs {
+            self.tally.thread(run.thread);
+        }
+        self.part.page(&block.accesses, &block.runs).map_err(|e| self.cannot_encode(&e))?;
+        let wrong = |size: &&u32| **size == 0 || **size > u32::from(MAX_ACCESS_BYTES);
+        if let Some(size) = self.part.sizes().iter().find(wrong) {
+            return Err(TraceError::usage(format!("an access of {size} bytes: 1 to {MAX_ACCESS_BYTES} are allowed")));
+        }
+        if self.part.rows() >= self.rows_per_part {
+            self.finish_part()?;
+        }
+        Ok(())
+    }
+
+    fn cannot_encode(&self, error: &parquet::errors::ParquetError) -> TraceError {
+        TraceError::io(&self.folder, std::io::Error::other(format!("cannot encode: {error}")))
+    }
+
+    /// Writes the events, then the accesses that came with them.
+    fn finish_part(&mut self) -> Result<(), TraceError> {
+        self.flush_events()?;
+        let (rows, counts) = (self.part.rows(), self.part.counts());
+        if rows == 0 {
+            return Ok(());
+        }
+        let (content, facts) = part::encode(&columns::SCHEMA, self.counts.total(), rows, Some(counts), |group| {
+            self.part.finish_part(group)
+        })
+        .map_err(|e| self.cannot_encode(&e))?;
+        part::write_whole(&self.folder.join(Table::Accesses.file_name(self.access_parts)), &content)?;
+        self.access_parts += 1;
+        self.access_hash.add(&facts);
+        self.counts = self.counts.checked_add(&counts).expect("less than 2^64 instructions");
+        self.bytes += content.len() as u64;
+        Ok(())
+    }
+
+    fn flush_events(&mut self) -> Result<(), TraceError> {
+        if self.pending_events.is_empty() {
+            return Ok(());
+        }
+        let (content, facts) =
+            event_part::encode(&self.pending_events, self.first_event_row).map_err(|e| self.cannot_encode(&e))?;
+        part::write_whole(&self.folder.join(Table::Events.file_name(self.event_parts)), &content)?;
+        self.event_parts += 1;
+        self.first_event_row += self.pending_events.len() as u64;
+        self.event_hash.add(&facts);
+        self.bytes += content.len() as u64;
+        self.pending_events.clear();
+        Ok(())
+    }
+
+    /// Writes `events` of a trace that has none yet.
+    pub(super) fn write_events(&mut self, events: &[Event]) -> Result<(), TraceError> {
+        for chunk in events.chunks(event_part::MAX_ROWS) {
+            chunk.iter().for_each(|event| self.tally.event(event));
+            self.pending_events.extend_from_slice(chunk);
+            self.flush_events()?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish(self) -> Encoded {
+        Encoded {
+            accesses: self.counts,
+            events: self.tally.counts(),
+            hash: ContentHash::of(&self.access_hash, &self.event_hash),
+            bytes: self.bytes,
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Parts of events: written and read with the parquet crate's own columns, since there are few events.
+
+use std::sync::{Arc, LazyLock};
+
+use bytes::Bytes;
+use parquet::{
+    column::reader::get_typed_column_reader,
+    data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type},
+    errors::Result as ParquetResult,
+    file::{
+        reader::{FileReader, RowGroupReader, SerializedFileReader},
+        writer::SerializedRowGroupWriter,
+    },
+    schema::{parser::parse_message_type, types::TypePtr},
+};
+
+use super::{
+    EventRow,
+    part::{self, Part, PartFacts},
+};
+use crate::{Event, TraceError};
+
+/// Events in a part at most.
+pub(super) const MAX_ROWS: usize = 1 << 16;
+
+pub(super) static SCHEMA: LazyLock<TypePtr> = LazyLock::new(|| {
+    let text = "message events {
+        REQUIRED INT64 position (INTEGER(64, false));
+        REQUIRED INT32 process (INTEGER(32, false));
+        REQUIRED INT32 thread (INTEGER(32, false));
+        REQUIRED BYTE_ARRAY kind (STRING);
+        OPTIONAL INT64 addr (INTEGER(64, false));
+        OPTIONAL INT64 len (INTEGER(64, false));
+        OPTIONAL INT64 old_addr (INTEGER(64, false));
+        OPTIONAL INT64 old_len (INTEGER(64, false));
+        OPTIONAL INT32 prot (INTEGER(32, false));
+        OPTIONAL INT32 flags (INTEGER(32, false));
+        OPTIONAL BYTE_ARRAY file (STRING);
+        OPTIONAL INT64 file_offset (INTEGER(64, false));
+        OPTIONAL INT32 other_process (INTEGER(32, false));
+        OPTIONAL INT64 argument;
+    }";
+    Arc::new(parse_message_type(text).expect("a valid schema"))
+});
+
+/// The part with `events`, of which `first_row` of the trace's come before them.
+pub(super) fn encode(events: &[Event], first_row: u64) -> ParquetResult<(Vec<u8>, PartFacts)> {
+    let rows: Vec<EventRow> = events.iter().map(EventRow::from).collect();
+    let all = rows.as_slice();
+    part::encode(&SCHEMA, first_row, rows.len() as u64, None, |group| {
+        required::<Int64Type>(group, all, |r| r.position as i64)?;
+        required::<Int32Type>(group, all, |r| r.process as i32)?;
+        required::<Int32Type>(group, all, |r| r.thread as i32)?;
+        required::<ByteArrayType>(group, all, |r| ByteArray::from(r.kind))?;
+        optional::<Int64Type>(group, all, |r| r.addr.map(|v| v as i64))?;
+        optional::<Int64Type>(group, all, |r| r.len.map(|v| v as i64))?;
+        optional::<Int64Type>(group, all, |r| r.old_addr.map(|v| v as i64))?;
+        optional::<Int64Type>(group, all, |r| r.old_len.map(|v| v as i64))?;
+        optional::<Int32Type>(group, all, |r| r.prot.map(|v| v as i32))?;
+        optional::<Int32Type>(group, all, |r| r.flags.map(|v| v as i32))?;
+        optional::<ByteArrayType>(group, all, |r| r.file.as_deref().map(ByteArray::from))?;
+        optional::<Int64Type>(group, all, |r| r.file_offset.map(|v| v as i64))?;
+        optional::<Int32Type>(group, all, |r| r.other_process.map(|v| v as i32))?;
+        optional::<Int64Type>(group, all, |r| r.argument)
+    })
+}
+
+type Group<'a> = SerializedRowGroupWriter<'a, Vec<u8>>;
+
+fn required<T: DataType>(
+    group: &mut Group<'_>,
+    rows: &[EventRow],
+    value: impl Fn(&EventRow) -> T::T,
+) -> ParquetResult<()> {
+    let values: Vec<T::T> = rows.iter().map(value).collect();
+    put::<T>(group, &values, None)
+}
+
+fn optional<T: DataType>(
+    group: &mut Group<'_>,
+    rows: &[EventRow],
+    value: impl Fn(&EventRow) -> Option<T::T>,
+) -> ParquetResult<()> {
+    let cells: Vec<Option<T::T>> = rows.iter().map(value).collect();
+    let levels: Vec<i16> = cells.iter().map(|cell| i16::from(cell.is_some())).collect();
+    let values: Vec<T::T> = cells.into_iter().flatten().collect();
+    put::<T>(group, &values, Some(&levels))
+}
+
+fn put<T: DataType>(group: &mut Group<'_>, values: &[T::T], levels: Option<&[i16]>) -> ParquetResult<()> {
+    let mut column = group.next_column()?.expect("as many columns as the schema has");
+    column.typed::<T>().write_batch(values, levels, None)?;
+    column.close()
+}
+
+/// All events of a part.
+pub(super) fn decode(part: &Part) -> Result<Vec<Event>, TraceError> {
+    if part.facts.rows > MAX_ROWS as u64 {
+        return Err(part.corrupt(format!("{} rows, more than {MAX_ROWS}", part.facts.rows)));
+    }
+    let (content, _) = part.read(&SCHEMA)?;
+    let rows = read_rows(content, part.facts.rows as usize).map_err(|what| part.corrupt(what))?;
+    rows.into_iter()
+        .enumerate()
+        .map(|(row, event)| event.into_event().map_err(|what| part.corrupt(format!("row {row}: {what}"))))
+        .collect()
+}
+
+fn read_rows(content: Bytes, count: usize) -> Result<Vec<EventRow>, String> {
+    let text = |e: parquet::errors::ParquetError| e.to_string();
+    let file = SerializedFileReader::new(content).map_err(text)?;
+    let group = file.get_row_group(0).map_err(text)?;
+    let mut rows = vec![EventRow::default(); count];
+    let mut reader = RowsReader { group: group.as_ref(), column: 0, rows: &mut rows };
+    reader.column::<Int64Type>(|row, v| set(&mut row.position, *v as u64))?;
+    reader.column::<Int32Type>(|row, v| set(&mut row.process, *v as u32))?;
+    reader.column::<Int32Type>(|row, v| set(&mut row.thread, *v as u32))?;
+    reader.column::<ByteArrayType>(|row, v| {
+        let unknown = || format!("unknown kind {:?}", String::from_utf8_lossy(v.data()));
+        EventRow::known_kind(v.data()).map(|kind| row.kind = kind).ok_or_else(unknown)
+    })?;
+    reader.column::<Int64Type>(|row, v| set(&mut row.addr, Some(*v as u64)))?;
+    reader.column::<Int64Type>(|row, v| set(&mut row.len, Some(*v as u64)))?;
+    reader.column::<Int64Type>(|row, v| set(&mut row.old_addr, Some(*v as u64)))?;
+    reader.column::<Int64Type>(|row, v| set(&mut row.old_len, Some(*v as u64)))?;
+    reader.column::<Int32Type>(|row, v| set(&mut row.prot, Some(*v as u32)))?;
+    reader.column::<Int32Type>(|row, v| set(&mut row.flags, Some(*v as u32)))?;
+    reader.column::<ByteArrayType>(|row, v| {
+        let file = std::str::from_utf8(v.data()).map_err(|e| e.to_string())?;
+        set(&mut row.file, Some(Arc::from(file)))
+    })?;
+    reader.column::<Int64Type>(|row, v| set(&mut row.file_offset, Some(*v as u64)))?;
+    reader.column::<Int32Type>(|row, v| set(&mut row.other_process, Some(*v as u32)))?;
+    reader.column::<Int64Type>(|row, v| set(&mut row.argument, Some(*v)))?;
+    Ok(rows)
+}
+
+fn set<T>(cell: &mut T, value: T) -> Result<(), String> {
+    *cell = value;
+    Ok(())
+}
+
+struct RowsReader<'a> {
+    group: &'a dyn RowGroupReader,
+    column: usize,
+    rows: &'a mut [EventRow],
+}
+
+impl RowsReader<'_> {
+    /// Gives each value of the next column that is not null to `take`, with its row.
+    fn column<T: DataType>(
+        &mut self,
+        mut take: impl FnMut(&mut EventRow, &T::T) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let descriptor = self.group.metadata().column(self.column).column_descr_ptr();
+        let in_column = |what: String| format!("column {}: {what}", descriptor.name());
+        let reader = self.group.get_column_reader(self.column).map_err(|e| in_column(e.to_string()))?;
+        let mut reader = get_typed_column_reader::<T>(reader);
+        let optional = descriptor.max_def_level() > 0;
+        let (mut values, mut levels) = (Vec::new(), Vec::new());
+        let mut read = 0;
+        while read < self.rows.len() {
+            let levels = optional.then_some(&mut levels);
+            let (records, _, _) = reader
+                .read_records(self.rows.len() - read, levels, None, &mut values)
+                .map_err(|e| in_column(e.to_string()))?;
+            if records == 0 {
+                return Err(in_column(format!("{read} rows, expected {}", self.rows.len())));
+            }
+            read += records;
+        }
+        let mut values = values.iter();
+        for (index, row) in self.rows.iter_mut().enumerate() {
+            if optional && levels.get(index) != Some(&1) {
+                continue;
+            }
+            let value = values.next().ok_or_else(|| in_column("too few values".into()))?;
+            take(row, value).map_err(|what| in_column(format!("row {index}: {what}")))?;
+        }
+        self.column += 1;
+        Ok(())
+    }
+}

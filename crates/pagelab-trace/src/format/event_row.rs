@@ -1,0 +1,175 @@
+//! An event as a row of plain columns, for Parquet, JSON and people.
+
+use std::sync::Arc;
+
+use serde::{Serialize, Serializer};
+
+use crate::{Event, EventKind, MapFlags, ProcessIx, Protection, ThreadIx};
+
+/// An event as `events-*.parquet` and `trace head` have it: a column that has no meaning for a kind is null.
+///
+/// | kind | columns it fills, beside position, process, thread |
+/// |---|---|
+/// | `process_start` | `other_process` (parent), if there is one |
+/// | `mmap` | `addr`, `len`, `prot`, `flags`, `file_offset`, and `file` if it maps one |
+/// | `munmap` | `addr`, `len` |
+/// | `mremap` | `addr`, `len` (new), `old_addr`, `old_len` |
+/// | `mprotect` | `addr`, `len`, `prot` |
+/// | `madvise` | `addr`, `len`, `argument` (advice) |
+/// | `brk` | `addr` (start of the heap), `len` |
+/// | `fork` | `other_process` (child) |
+/// | `exec` | `file` (path) |
+/// | `exit` | `argument` (code) |
+/// | `thread_start` | `argument` (the operating system's thread id) |
+/// | `thread_exit` | none |
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct EventRow {
+    /// Accesses of the whole trace that come before the event.
+    pub position: u64,
+    /// Dense process number.
+    pub process: u32,
+    /// Dense thread number.
+    pub thread: u32,
+    pub kind: &'static str,
+    pub addr: Option<u64>,
+    pub len: Option<u64>,
+    pub old_addr: Option<u64>,
+    pub old_len: Option<u64>,
+    /// `PROT_*` bits.
+    pub prot: Option<u32>,
+    /// `MAP_*` bits.
+    pub flags: Option<u32>,
+    #[serde(serialize_with = "as_text")]
+    pub file: Option<Arc<str>>,
+    pub file_offset: Option<u64>,
+    pub other_process: Option<u32>,
+    pub argument: Option<i64>,
+}
+
+fn as_text<S: Serializer>(text: &Option<Arc<str>>, serializer: S) -> Result<S::Ok, S::Error> {
+    text.as_deref().serialize(serializer)
+}
+
+/// All kinds, by which [`EventRow::kind`] is one of the format's own words.
+const KINDS: [&str; 12] = [
+    "process_start",
+    "mmap",
+    "munmap",
+    "mremap",
+    "mprotect",
+    "madvise",
+    "brk",
+    "fork",
+    "exec",
+    "exit",
+    "thread_start",
+    "thread_exit",
+];
+
+impl EventRow {
+    /// The format's word for a kind of event.
+    pub(super) fn kind_of(kind: &EventKind) -> &'static str {
+        match kind {
+            EventKind::ProcessStart { .. } => "process_start",
+            EventKind::Mmap { .. } => "mmap",
+            EventKind::Munmap { .. } => "munmap",
+            EventKind::Mremap { .. } => "mremap",
+            EventKind::Mprotect { .. } => "mprotect",
+            EventKind::Madvise { .. } => "madvise",
+            EventKind::Brk { .. } => "brk",
+            EventKind::Fork { .. } => "fork",
+            EventKind::Exec { .. } => "exec",
+            EventKind::Exit { .. } => "exit",
+            EventKind::ThreadStart { .. } => "thread_start",
+            EventKind::ThreadExit => "thread_exit",
+        }
+    }
+
+    /// The format's own copy of the word `name`, none if it is no kind.
+    pub(super) fn known_kind(name: &[u8]) -> Option<&'static str> {
+        KINDS.into_iter().find(|kind| kind.as_bytes() == name)
+    }
+
+    /// The event of this row; on error, what is missing or out of range.
+    pub(super) fn into_event(self) -> Result<Event, String> {
+        let kind = self.kind;
+        let missing = move |column: &str| format!("{kind} without {column}");
+        let addr = self.addr.ok_or_else(|| missing("addr"));
+        let len = self.len.ok_or_else(|| missing("len"));
+        let prot = self.prot.map(Protection::from_bits).ok_or_else(|| missing("prot"));
+        let argument = self.argument.ok_or_else(|| missing("argument"));
+        let out_of_range = move |value: i64| format!("{kind} with argument {value}");
+        let unsigned = argument.clone().and_then(|v| u32::try_from(v).map_err(|_| out_of_range(v)));
+        let signed = argument.and_then(|v| i32::try_from(v).map_err(|_| out_of_range(v)));
+        let kind = match kind {
+            "process_start" => EventKind::ProcessStart { parent: self.other_process.map(ProcessIx) },
+            "mmap" => EventKind::Mmap {
+                addr: addr?,
+                len: len?,
+                prot: prot?,
+                flags: MapFlags(self.flags.ok_or_else(|| missing("flags"))?),
+                file: self.file,
+                file_offset: self.file_offset.ok_or_else(|| missing("file_offset"))?,
+            },
+            "munmap" => EventKind::Munmap { addr: addr?, len: len? },
+            "mremap" => EventKind::Mremap {
+                old_addr: self.old_addr.ok_or_else(|| missing("old_addr"))?,
+                old_len: self.old_len.ok_or_else(|| missing("old_len"))?,
+                new_addr: addr?,
+                new_len: len?,
+            },
+            "mprotect" => EventKind::Mprotect { addr: addr?, len: len?, prot: prot? },
+            "madvise" => EventKind::Madvise { addr: addr?, len: len?, advice: unsigned? },
+            "brk" => {
+                let start = addr?;
+                EventKind::Brk { start, end: start.wrapping_add(len?) }
+            }
+            "fork" => EventKind::Fork { child: ProcessIx(self.other_process.ok_or_else(|| missing("other_process"))?) },
+            "exec" => EventKind::Exec { path: self.file.ok_or_else(|| missing("file"))? },
+            "exit" => EventKind::Exit { code: signed? },
+            "thread_start" => EventKind::ThreadStart { os_tid: unsigned? },
+            "thread_exit" => EventKind::ThreadExit,
+            other => return Err(format!("unknown kind {other:?}")),
+        };
+        Ok(Event { position: self.position, process: ProcessIx(self.process), thread: ThreadIx(self.thread), kind })
+    }
+}
+
+impl From<&Event> for EventRow {
+    fn from(event: &Event) -> Self {
+        let mut row = Self {
+            position: event.position,
+            process: event.process.0,
+            thread: event.thread.0,
+            kind: Self::kind_of(&event.kind),
+            ..Self::default()
+        };
+        match &event.kind {
+            EventKind::ProcessStart { parent } => row.other_process = parent.map(|p| p.0),
+            EventKind::Mmap { addr, len, prot, flags, file, file_offset } => {
+                (row.addr, row.len) = (Some(*addr), Some(*len));
+                (row.prot, row.flags) = (Some(prot.bits()), Some(flags.0));
+                (row.file, row.file_offset) = (file.clone(), Some(*file_offset));
+            }
+            EventKind::Munmap { addr, len } => (row.addr, row.len) = (Some(*addr), Some(*len)),
+            EventKind::Mremap { old_addr, old_len, new_addr, new_len } => {
+                (row.addr, row.len) = (Some(*new_addr), Some(*new_len));
+                (row.old_addr, row.old_len) = (Some(*old_addr), Some(*old_len));
+            }
+            EventKind::Mprotect { addr, len, prot } => {
+                (row.addr, row.len, row.prot) = (Some(*addr), Some(*len), Some(prot.bits()));
+            }
+            EventKind::Madvise { addr, len, advice } => {
+                (row.addr, row.len, row.argument) = (Some(*addr), Some(*len), Some(i64::from(*advice)));
+            }
+            // Wrapping, so that even a nonsensical pair comes back as it was.
+            EventKind::Brk { start, end } => (row.addr, row.len) = (Some(*start), Some(end.wrapping_sub(*start))),
+            EventKind::Fork { child } => row.other_process = Some(child.0),
+            EventKind::Exec { path } => row.file = Some(path.clone()),
+            EventKind::Exit { code } => row.argument = Some(i64::from(*code)),
+            EventKind::ThreadStart { os_tid } => row.argument = Some(i64::from(*os_tid)),
+            EventKind::ThreadExit => {}
+        }
+        row
+    }
+}

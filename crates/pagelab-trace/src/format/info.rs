@@ -1,0 +1,166 @@
+//! Looking at a trace: what it holds, and its first rows.
+
+use std::{collections::HashMap, path::Path};
+
+use serde::Serialize;
+
+use super::{
+    AccessCounts, EventCounts, EventRow, TraceMeta,
+    columns::{KINDS, kind_index},
+    folder::Folder,
+    reader::Merger,
+};
+use crate::{Batch, Segment, TraceError};
+
+/// What `trace info` shows of a trace, complete or not, even an empty one.
+#[derive(Clone, Debug, Serialize)]
+pub struct TraceInfo {
+    pub path: String,
+    pub meta: TraceMeta,
+    pub complete: bool,
+    /// Accesses present.
+    pub accesses: u64,
+    pub access_counts: AccessCounts,
+    /// Events present, except those beyond the last access of an incomplete trace.
+    pub events: u64,
+    pub event_counts: EventCounts,
+    pub access_parts: usize,
+    pub event_parts: usize,
+    /// Bytes of all parts.
+    pub size_bytes: u64,
+    /// `size_bytes` divided by accesses; none if there are none.
+    pub bytes_per_access: Option<f64>,
+    /// Over the parts present.
+    pub content_hash: String,
+    /// Only if asked for, since it reads the whole trace.
+    pub footprint: Option<Footprint>,
+}
+
+/// Memory that accesses touch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Footprint {
+    /// Pages of `page_size_bytes` touched in any process; one address in two processes counts twice if the trace tells
+    /// them apart by the threads that its events assign to processes.
+    pub pages: u64,
+    pub page_size_bytes: u64,
+}
+
+/// Information on the trace at `path` without reading its accesses.
+///
+/// # Errors
+/// As [`TraceReader::open`](super::TraceReader::open), but an empty trace is none.
+pub fn info(path: impl AsRef<Path>) -> Result<TraceInfo, TraceError> {
+    let folder = Folder::open(path.as_ref())?;
+    let event_counts = folder.event_counts()?;
+    let (accesses, size_bytes) = (folder.counts.total(), folder.size_bytes());
+    Ok(TraceInfo {
+        path: folder.path.display().to_string(),
+        complete: folder.meta.complete,
+        accesses,
+        access_counts: folder.counts,
+        events: event_counts.total(),
+        event_counts,
+        access_parts: folder.accesses.len(),
+        event_parts: folder.events.len(),
+        size_bytes,
+        bytes_per_access: (accesses > 0).then(|| size_bytes as f64 / accesses as f64),
+        content_hash: folder.content_hash,
+        meta: folder.meta,
+        footprint: None,
+    })
+}
+
+/// Pages that the trace at `path` touches; reads all of it.
+///
+/// # Errors
+/// As [`info`], and [`TraceError::Corrupt`] for damaged parts.
+pub fn footprint(path: impl AsRef<Path>) -> Result<Footprint, TraceError> {
+    let folder = Folder::open(path.as_ref())?;
+    let page_size_bytes = folder.meta.page_size_bytes;
+    if !page_size_bytes.is_power_of_two() {
+        let what = format!("trace.json: page_size_bytes is {page_size_bytes}, expected a power of two");
+        return Err(TraceError::corrupt(folder.path, what));
+    }
+    let shift = page_size_bytes.trailing_zeros();
+    let mut merger = Merger::new(&folder);
+    let mut batch = Batch::default();
+    let mut process_of = HashMap::new();
+    let mut touched = crate::touched_pages::TouchedPages::default();
+    let mut pages = 0;
+    loop {
+        batch.clear();
+        if !merger.next_batch(&mut batch)? {
+            return Ok(Footprint { pages, page_size_bytes });
+        }
+        let mut begin = 0;
+        for segment in &batch.segments {
+            match segment {
+                Segment::Event(event) => _ = process_of.insert(event.thread, event.process),
+                Segment::Run { thread, end } => {
+                    let process = process_of.get(thread).map_or(0, |process| process.0);
+                    for access in &batch.accesses[begin..*end] {
+                        let last = access.vaddr.saturating_add(u64::from(access.size_bytes) - 1);
+                        for page in access.vaddr >> shift..=last >> shift {
+                            pages += u64::from(touched.insert(process, page));
+                        }
+                    }
+                    begin = *end;
+                }
+            }
+        }
+    }
+}
+
+/// A line of `trace head`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "row", rename_all = "snake_case")]
+pub enum Row {
+    Access { position: u64, thread: u32, kind: &'static str, by_kernel: bool, vaddr: u64, size: u16, pc: u64, gap: u32 },
+    Event(EventRow),
+}
+
+/// The first `count` rows of the trace at `path`, accesses and events in their order.
+///
+/// # Errors
+/// As [`info`], and [`TraceError::Corrupt`] for damaged parts.
+pub fn head(path: impl AsRef<Path>, count: usize) -> Result<Vec<Row>, TraceError> {
+    const KIND_NAMES: [&str; KINDS.len() / 2] = ["load", "store", "modify", "fetch"];
+    let folder = Folder::open(path.as_ref())?;
+    let mut merger = Merger::new(&folder);
+    let mut batch = Batch::default();
+    let mut rows = Vec::new();
+    let mut position = 0;
+    while rows.len() < count {
+        batch.clear();
+        if !merger.next_batch(&mut batch)? {
+            break;
+        }
+        let mut begin = 0;
+        for segment in &batch.segments {
+            match segment {
+                Segment::Event(event) => rows.push(Row::Event(EventRow::from(event))),
+                Segment::Run { thread, end } => {
+                    let wanted = count.saturating_sub(rows.len()).min(*end - begin);
+                    for access in &batch.accesses[begin..begin + wanted] {
+                        rows.push(Row::Access {
+                            position,
+                            thread: thread.0,
+                            kind: KIND_NAMES[usize::from(kind_index(access) & 3)],
+                            by_kernel: access.by_kernel,
+                            vaddr: access.vaddr,
+                            size: access.size_bytes,
+                            pc: access.pc,
+                            gap: access.gap,
+                        });
+                        position += 1;
+                    }
+                    begin = *end;
+                }
+            }
+            if rows.len() >= count {
+                break;
+            }
+        }
+    }
+    Ok(rows)
+}

@@ -1,0 +1,207 @@
+//! `trace.json`: what a trace is, where it comes from, what it holds.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::Path,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::TraceError;
+
+/// Version of the format that this crate writes and the only one it reads. It changes when an old reader would
+/// misread a new trace; keys and columns whose absence has a meaning are added without a change.
+pub const FORMAT_VERSION: u32 = 1;
+
+const FORMAT_NAME: &str = "pagelab-trace";
+const FILE_NAME: &str = "trace.json";
+
+/// Content of `trace.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TraceMeta {
+    /// Always `pagelab-trace`.
+    format: String,
+    /// [`FORMAT_VERSION`] of the writer.
+    version: u32,
+    /// False from the start of a recording until its regular end.
+    pub complete: bool,
+    /// The recorded program with its arguments; of an imported trace the imported file.
+    pub command: Vec<String>,
+    /// Size of the smallest page of the recorded machine.
+    pub page_size_bytes: u64,
+    /// When the recording or the import began.
+    pub started_unix_seconds: u64,
+    /// Where it was recorded; none if that is unknown, as for imported traces.
+    pub host: Option<HostFacts>,
+    /// Versions of the tools that made it, by name.
+    #[serde(default)]
+    pub tools: BTreeMap<String, String>,
+    /// True if the mappings were inferred from the accesses because the origin had no events.
+    #[serde(default)]
+    pub mappings_inferred: bool,
+    /// Choices made on the way that a reader of results should know, one sentence each.
+    #[serde(default)]
+    pub notes: Vec<String>,
+    /// Complete traces only; the parts of an incomplete one know theirs.
+    #[serde(default)]
+    pub accesses: Option<AccessCounts>,
+    /// Complete traces only.
+    #[serde(default)]
+    pub events: Option<EventCounts>,
+    /// `xxh3-128:` and the hash over the hashes of all parts; complete traces only.
+    #[serde(default)]
+    pub content_hash: Option<String>,
+}
+
+/// The machine a trace was recorded on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostFacts {
+    /// `model name` of `/proc/cpuinfo`.
+    pub cpu_model: String,
+    /// `/proc/sys/kernel/ostype` and `osrelease`.
+    pub kernel: String,
+    /// Target architecture, such as `x86_64`.
+    pub architecture: String,
+}
+
+/// What the accesses of a trace or of a part amount to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccessCounts {
+    pub loads: u64,
+    pub stores: u64,
+    pub modifies: u64,
+    pub fetches: u64,
+    /// Of these, made by the kernel.
+    pub by_kernel: u64,
+    /// Sum of all gaps.
+    pub instructions: u64,
+}
+
+/// What the events of a trace amount to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventCounts {
+    /// Number of events by [`EventRow::kind`](super::EventRow::kind).
+    pub by_kind: BTreeMap<String, u64>,
+    /// Processes that events name.
+    pub processes: u32,
+    /// Threads that events or accesses name.
+    pub threads: u32,
+    /// Threads alive at the same time at most; at least 1.
+    pub threads_at_once: u32,
+}
+
+impl AccessCounts {
+    /// All accesses.
+    pub fn total(&self) -> u64 {
+        self.loads + self.stores + self.modifies + self.fetches
+    }
+
+    /// The total, none if it exceeds 64 bits, which only happens in a damaged file.
+    pub(super) fn checked_total(&self) -> Option<u64> {
+        self.loads.checked_add(self.stores)?.checked_add(self.modifies)?.checked_add(self.fetches)
+    }
+
+    pub(super) fn checked_add(&self, other: &Self) -> Option<Self> {
+        let sum = Self {
+            loads: self.loads.checked_add(other.loads)?,
+            stores: self.stores.checked_add(other.stores)?,
+            modifies: self.modifies.checked_add(other.modifies)?,
+            fetches: self.fetches.checked_add(other.fetches)?,
+            by_kernel: self.by_kernel.checked_add(other.by_kernel)?,
+            instructions: self.instructions.checked_add(other.instructions)?,
+        };
+        sum.checked_total().map(|_| sum)
+    }
+}
+
+impl EventCounts {
+    /// All events.
+    pub fn total(&self) -> u64 {
+        self.by_kind.values().fold(0, |sum, count| sum.saturating_add(*count))
+    }
+}
+
+impl HostFacts {
+    /// Facts of the machine this runs on; what Linux does not tell is `unknown`.
+    pub fn of_this_machine() -> Self {
+        let read = |path: &str| fs::read_to_string(path).map(|s| s.trim().to_owned()).unwrap_or_default();
+        let cpu_model = read("/proc/cpuinfo")
+            .lines()
+            .find_map(|line| line.strip_prefix("model name")?.split_once(':').map(|(_, name)| name.trim().to_owned()))
+            .unwrap_or_else(|| "unknown".to_owned());
+        let kernel = format!("{} {}", read("/proc/sys/kernel/ostype"), read("/proc/sys/kernel/osrelease"));
+        let kernel = if kernel.trim().is_empty() { "unknown".to_owned() } else { kernel };
+        Self { cpu_model, kernel, architecture: std::env::consts::ARCH.to_owned() }
+    }
+}
+
+impl TraceMeta {
+    /// Meta data of a trace of `command` that begins now, made by this version of pagelab, host unknown, 4 KiB pages.
+    pub fn new(command: Vec<String>) -> Self {
+        Self {
+            format: FORMAT_NAME.to_owned(),
+            version: FORMAT_VERSION,
+            complete: false,
+            command,
+            page_size_bytes: 4096,
+            started_unix_seconds: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
+            host: None,
+            tools: BTreeMap::from([("pagelab".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]),
+            mappings_inferred: false,
+            notes: Vec::new(),
+            accesses: None,
+            events: None,
+            content_hash: None,
+        }
+    }
+
+    /// Format version it was written with.
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// Reads `trace.json` of the trace at `folder`.
+    pub(super) fn read(folder: &Path) -> Result<Self, TraceError> {
+        #[derive(Deserialize)]
+        struct Head {
+            format: String,
+            version: u32,
+        }
+        let path = folder.join(FILE_NAME);
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                return Err(TraceError::corrupt(folder, "no trace: it holds no trace.json"));
+            }
+            Err(e) => return Err(TraceError::io(path, e)),
+        };
+        let head: Head = serde_json::from_slice(&text)
+            .map_err(|e| TraceError::corrupt(&path, format!("not the trace.json of a pagelab trace: {e}")))?;
+        if head.format != FORMAT_NAME {
+            let what = format!("format is {:?}, expected {FORMAT_NAME:?}", head.format);
+            return Err(TraceError::corrupt(path, what));
+        }
+        if head.version != FORMAT_VERSION {
+            let remedy = if head.version > FORMAT_VERSION { "update pagelab" } else { "record or import it anew" };
+            let what = format!(
+                "trace format version {}, but this pagelab reads version {FORMAT_VERSION}: {remedy}",
+                head.version
+            );
+            return Err(TraceError::corrupt(path, what));
+        }
+        let meta: Self = serde_json::from_slice(&text).map_err(|e| TraceError::corrupt(&path, e.to_string()))?;
+        if meta.complete && (meta.accesses.is_none() || meta.events.is_none() || meta.content_hash.is_none()) {
+            return Err(TraceError::corrupt(path, "complete, but without accesses, events or content_hash"));
+        }
+        Ok(meta)
+    }
+
+    /// Writes `trace.json` of the trace at `folder`, replacing the old one at once.
+    pub(super) fn write(&self, folder: &Path) -> Result<(), TraceError> {
+        let mut text = serde_json::to_vec_pretty(self).expect("plain data with text keys");
+        text.push(b'\n');
+        super::part::write_whole(&folder.join(FILE_NAME), &text)
+    }
+}

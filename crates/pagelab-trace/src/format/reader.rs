@@ -1,0 +1,278 @@
+//! Reading a trace: parts are decoded on a thread of their own, a few pages ahead of whoever takes the batches.
+
+use std::{
+    collections::VecDeque,
+    path::Path,
+    sync::mpsc::{Receiver, SyncSender, sync_channel},
+    thread::JoinHandle,
+};
+
+use super::{
+    AccessCounts, EventCounts, TraceMeta, decode::PartDecoder, encode::Run, event_part, folder::Folder, part::Part,
+};
+use crate::{Batch, Event, Segment, Source, SourceInfo, TraceError};
+
+/// Batches decoded ahead: 1.5 MiB each.
+const BATCHES_AHEAD: usize = 3;
+
+/// A trace as a [`Source`]. Opening reads the footers of all parts; decoding begins with the first batch.
+pub struct TraceReader {
+    folder: Folder,
+    counts: EventCounts,
+    info: SourceInfo,
+    state: State,
+}
+
+enum State {
+    Opened,
+    Reading(Connection),
+    /// At the end, or after an error.
+    Ended,
+}
+
+struct Connection {
+    batches: Receiver<Result<Batch, TraceError>>,
+    used: SyncSender<Batch>,
+    thread: JoinHandle<()>,
+}
+
+impl TraceReader {
+    /// Opens the trace at the folder `path`, complete or not.
+    ///
+    /// # Errors
+    /// [`TraceError::Io`], or [`TraceError::Corrupt`] if it is no trace, of another format version, damaged, without
+    /// one of its parts, or holds no access.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, TraceError> {
+        let folder = Folder::open(path.as_ref())?;
+        if folder.accesses.is_empty() {
+            let what = if folder.meta.complete {
+                "an empty trace: it has no accesses"
+            } else {
+                "an empty trace: its recording ended before the first part of accesses was written"
+            };
+            return Err(TraceError::corrupt(folder.path, what));
+        }
+        let counts = folder.event_counts()?;
+        let name = folder.path.file_stem().unwrap_or(folder.path.as_os_str()).to_string_lossy().into_owned();
+        let info = SourceInfo {
+            name,
+            accesses: Some(folder.counts.total()),
+            threads: counts.threads_at_once,
+            mappings_inferred: folder.meta.mappings_inferred,
+            content_hash: Some(folder.content_hash.clone()),
+        };
+        Ok(Self { folder, counts, info, state: State::Opened })
+    }
+
+    /// What `trace.json` says; `complete` tells whether the recording ended regularly.
+    pub fn meta(&self) -> &TraceMeta {
+        &self.folder.meta
+    }
+
+    /// Counts of the accesses present, complete or not.
+    pub fn access_counts(&self) -> AccessCounts {
+        self.folder.counts
+    }
+
+    /// Counts of the events present, complete or not.
+    pub fn event_counts(&self) -> &EventCounts {
+        &self.counts
+    }
+
+    fn start(&self) -> Result<Connection, TraceError> {
+        let (to_reader, batches) = sync_channel(BATCHES_AHEAD);
+        let (used, from_reader) = sync_channel::<Batch>(BATCHES_AHEAD + 2);
+        let mut merger = Merger::new(&self.folder);
+        let decode = move || {
+            loop {
+                let mut batch = from_reader.try_recv().unwrap_or_default();
+                batch.clear();
+                let step = merger.next_batch(&mut batch);
+                let last = !matches!(step, Ok(true));
+                let message = match step {
+                    Ok(true) => Ok(batch),
+                    Ok(false) => return,
+                    Err(error) => Err(error),
+                };
+                // The reader may have been dropped.
+                if to_reader.send(message).is_err() || last {
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name("trace-decoder".to_owned())
+            .spawn(decode)
+            .map_err(|e| TraceError::io(&self.folder.path, e))?;
+        Ok(Connection { batches, used, thread })
+    }
+
+    fn stop(&mut self) {
+        if let State::Reading(Connection { batches, used, thread }) = std::mem::replace(&mut self.state, State::Ended) {
+            drop((batches, used));
+            if let Err(panic) = thread.join()
+                && !std::thread::panicking()
+            {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+}
+
+impl Source for TraceReader {
+    fn info(&self) -> &SourceInfo {
+        &self.info
+    }
+
+    fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, TraceError> {
+        batch.clear();
+        if matches!(self.state, State::Opened) {
+            self.state = State::Reading(self.start()?);
+        }
+        let State::Reading(connection) = &self.state else {
+            return Ok(false);
+        };
+        match connection.batches.recv() {
+            Ok(Ok(next)) => {
+                let used = std::mem::replace(batch, next);
+                // Only a batch that has grown is worth giving back; if there is no room for it, it is freed.
+                if used.accesses.capacity() > 0 {
+                    let _ = connection.used.try_send(used);
+                }
+                Ok(true)
+            }
+            Ok(Err(error)) => {
+                self.stop();
+                Err(error)
+            }
+            Err(_) => {
+                self.stop();
+                Ok(false)
+            }
+        }
+    }
+}
+
+impl Drop for TraceReader {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Decodes one page after the other and puts the events between the runs.
+pub(super) struct Merger {
+    accesses: VecDeque<Part>,
+    events: Events,
+    decoder: Option<PartDecoder>,
+    position: u64,
+    end: u64,
+    runs: Vec<Run>,
+}
+
+impl Merger {
+    pub(super) fn new(folder: &Folder) -> Self {
+        Self {
+            accesses: folder.accesses.iter().cloned().collect(),
+            events: Events {
+                parts: folder.events.iter().cloned().collect(),
+                loaded: VecDeque::new(),
+                last_position: 0,
+                complete: folder.meta.complete,
+                end: folder.counts.total(),
+            },
+            decoder: None,
+            position: 0,
+            end: folder.counts.total(),
+            runs: Vec::new(),
+        }
+    }
+
+    /// As [`Source::next_batch`]; `batch` is empty.
+    pub(super) fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, TraceError> {
+        self.runs.clear();
+        while self.position < self.end {
+            let decoder = match &mut self.decoder {
+                Some(decoder) => decoder,
+                None => match self.accesses.pop_front() {
+                    Some(part) => self.decoder.insert(PartDecoder::new(&part)?),
+                    None => break,
+                },
+            };
+            if decoder.next_page(&mut batch.accesses, &mut self.runs)? {
+                break;
+            }
+            self.decoder = None;
+        }
+        let page_end = self.position + batch.accesses.len() as u64;
+        let mut begin = 0;
+        for run in &self.runs {
+            while let Some(event) = self.events.next_before(self.position + run.end as u64)? {
+                let at = (event.position - self.position) as usize;
+                if at > begin {
+                    batch.segments.push(Segment::Run { thread: run.thread, end: at });
+                    begin = at;
+                }
+                batch.push_event(event);
+            }
+            batch.segments.push(Segment::Run { thread: run.thread, end: run.end });
+            begin = run.end;
+        }
+        self.position = page_end;
+        if batch.accesses.is_empty() {
+            // After the last access only events are left, in batches that stay small.
+            while batch.segments.len() < event_part::MAX_ROWS
+                && let Some(event) = self.events.next_before(u64::MAX)?
+            {
+                batch.push_event(event);
+            }
+        }
+        Ok(!batch.is_empty())
+    }
+}
+
+/// The events in order, a part in memory at a time.
+struct Events {
+    parts: VecDeque<Part>,
+    loaded: VecDeque<Event>,
+    last_position: u64,
+    complete: bool,
+    /// Number of accesses of the trace.
+    end: u64,
+}
+
+impl Events {
+    /// The next event if its position is below `limit`.
+    fn next_before(&mut self, limit: u64) -> Result<Option<Event>, TraceError> {
+        if self.loaded.is_empty() {
+            match self.parts.pop_front() {
+                Some(part) => self.load(&part)?,
+                None => return Ok(None),
+            }
+        }
+        if self.loaded.front().is_none_or(|event| event.position >= limit) {
+            return Ok(None);
+        }
+        Ok(self.loaded.pop_front())
+    }
+
+    fn load(&mut self, part: &Part) -> Result<(), TraceError> {
+        self.loaded = event_part::decode(part)?.into();
+        for event in &self.loaded {
+            if event.position < self.last_position {
+                let what = format!("an event at position {} after one at {}", event.position, self.last_position);
+                return Err(part.corrupt(what));
+            }
+            self.last_position = event.position;
+        }
+        if self.last_position > self.end {
+            if self.complete {
+                let what = format!("an event at position {} of {} accesses", self.last_position, self.end);
+                return Err(part.corrupt(what));
+            }
+            // The accesses before these events were lost with the recorder.
+            self.loaded.retain(|event| event.position <= self.end);
+            self.parts.clear();
+        }
+        Ok(())
+    }
+}

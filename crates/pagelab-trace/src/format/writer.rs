@@ -1,0 +1,253 @@
+//! Writing a trace.
+
+use std::{
+    fs, mem,
+    path::{Path, PathBuf},
+    sync::mpsc::{Receiver, SyncSender, sync_channel},
+    thread::JoinHandle,
+};
+
+use super::{
+    AccessCounts, EventCounts, MAX_PART_ROWS, PAGE_ROWS, TraceMeta,
+    encode::Run,
+    encoder::{Block, Encoder},
+};
+use crate::{Access, Event, ThreadIx, TraceError};
+
+/// Blocks between the writer and its encoder: 1.5 MiB each.
+const QUEUED_BLOCKS: usize = 4;
+
+/// How a trace is written.
+#[derive(Clone, Copy, Debug)]
+pub struct WriterOptions {
+    /// Accesses in a part, 1 to [`MAX_PART_ROWS`], which is the default. A recorder that is killed loses less than
+    /// that; small parts compress worse.
+    pub rows_per_part: usize,
+}
+
+impl Default for WriterOptions {
+    fn default() -> Self {
+        Self { rows_per_part: MAX_PART_ROWS }
+    }
+}
+
+/// What a finished trace holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TraceSummary {
+    pub path: PathBuf,
+    pub accesses: AccessCounts,
+    pub events: EventCounts,
+    /// Bytes of all parts.
+    pub size_bytes: u64,
+    pub content_hash: String,
+}
+
+/// Writes a trace; encoding and writing go on in a thread of their own, with at most about 10 MiB between them.
+///
+/// Dropped without [`finish`](Self::finish), it writes what it was given and leaves an incomplete trace, which opens.
+/// After an error the trace is incomplete, holds all parts finished before, and the writer refuses to go on.
+pub struct TraceWriter {
+    path: PathBuf,
+    meta: TraceMeta,
+    rows_per_part: usize,
+    block: Block,
+    rows_in_part: usize,
+    accesses: u64,
+    events: u64,
+    encoder: Option<Connection>,
+}
+
+struct Connection {
+    blocks: SyncSender<Block>,
+    empty: Receiver<Block>,
+    thread: JoinHandle<Result<Encoder, TraceError>>,
+}
+
+impl TraceWriter {
+    /// Creates the folder `path` with its `trace.json`, which says that the trace is incomplete.
+    ///
+    /// # Errors
+    /// [`TraceError::Usage`] if `path` exists and is not an empty folder; [`TraceError::Io`].
+    pub fn create(path: impl AsRef<Path>, meta: TraceMeta) -> Result<Self, TraceError> {
+        Self::with_options(path, meta, WriterOptions::default())
+    }
+
+    /// As [`create`](Self::create), with options.
+    pub fn with_options(
+        path: impl AsRef<Path>,
+        mut meta: TraceMeta,
+        options: WriterOptions,
+    ) -> Result<Self, TraceError> {
+        let path = path.as_ref().to_path_buf();
+        if !(1..=MAX_PART_ROWS).contains(&options.rows_per_part) {
+            let what = format!("rows_per_part is {}, allowed are 1 to {MAX_PART_ROWS}", options.rows_per_part);
+            return Err(TraceError::usage(what));
+        }
+        let taken = |what: &str| Err(TraceError::usage(format!("{}: {what}; name another output", path.display())));
+        match fs::read_dir(&path) {
+            Ok(mut entries) => {
+                if entries.next().is_some() {
+                    return taken("exists and is not empty");
+                }
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                fs::create_dir_all(&path).map_err(|e| TraceError::io(&path, e))?;
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::NotADirectory => return taken("exists and is a file"),
+            Err(e) => return Err(TraceError::io(path, e)),
+        }
+        (meta.complete, meta.accesses, meta.events, meta.content_hash) = (false, None, None, None);
+        meta.write(&path)?;
+        let encoder = Encoder::new(path.clone(), options.rows_per_part)?;
+        let (blocks, from_writer) = sync_channel(QUEUED_BLOCKS);
+        let (to_writer, empty) = sync_channel(QUEUED_BLOCKS + 2);
+        let thread = std::thread::Builder::new()
+            .name("trace-encoder".to_owned())
+            .spawn(move || encoder.run(&from_writer, &to_writer))
+            .map_err(|e| TraceError::io(&path, e))?;
+        Ok(Self {
+            path,
+            meta,
+            rows_per_part: options.rows_per_part,
+            block: Block::default(),
+            rows_in_part: 0,
+            accesses: 0,
+            events: 0,
+            encoder: Some(Connection { blocks, empty, thread }),
+        })
+    }
+
+    /// Accesses appended so far: the position of an event that happens now.
+    pub fn position(&self) -> u64 {
+        self.accesses
+    }
+
+    /// The meta data that [`finish`](Self::finish) will write, for what only turns out while recording.
+    pub fn meta_mut(&mut self) -> &mut TraceMeta {
+        &mut self.meta
+    }
+
+    /// Appends accesses of one thread, in their order.
+    ///
+    /// # Errors
+    /// What the encoder met with, possibly some blocks ago: [`TraceError::Io`] (such as a full disk), or
+    /// [`TraceError::Usage`] for an access of 0 or more than 4096 bytes.
+    pub fn append(&mut self, thread: ThreadIx, mut accesses: &[Access]) -> Result<(), TraceError> {
+        while !accesses.is_empty() {
+            let room = PAGE_ROWS.min(self.rows_per_part - self.rows_in_part) - self.block.accesses.len();
+            let (now, later) = accesses.split_at(room.min(accesses.len()));
+            self.block.accesses.extend_from_slice(now);
+            let end = self.block.accesses.len();
+            match self.block.runs.last_mut() {
+                Some(run) if run.thread == thread => run.end = end,
+                _ => self.block.runs.push(Run { thread, end }),
+            }
+            self.accesses += now.len() as u64;
+            if now.len() == room {
+                self.send_block()?;
+            }
+            accesses = later;
+        }
+        Ok(())
+    }
+
+    /// Adds an event that happens now.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append), and [`TraceError::Usage`] if the event's position is not
+    /// [`position`](Self::position).
+    pub fn event(&mut self, event: Event) -> Result<(), TraceError> {
+        if event.position != self.accesses {
+            let what = format!("an event at position {} after {} accesses", event.position, self.accesses);
+            return Err(TraceError::usage(what));
+        }
+        self.events += 1;
+        self.block.events.push(event);
+        if self.block.events.len() == super::event_part::MAX_ROWS { self.send_block() } else { Ok(()) }
+    }
+
+    /// Writes what is left and marks the trace complete.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append); the trace is then incomplete.
+    pub fn finish(self) -> Result<TraceSummary, TraceError> {
+        self.finish_with(&[])
+    }
+
+    /// As [`finish`](Self::finish), for a trace whose events become known only at its end: `events` belong before all
+    /// accesses and are written now.
+    ///
+    /// # Errors
+    /// As [`finish`](Self::finish), and [`TraceError::Usage`] if there were events before or one of these is not at
+    /// position 0.
+    pub fn finish_with_initial_events(self, events: &[Event]) -> Result<TraceSummary, TraceError> {
+        if self.events > 0 || events.iter().any(|event| event.position != 0) {
+            return Err(TraceError::usage("initial events at position 0 can only be added to a trace without events"));
+        }
+        self.finish_with(events)
+    }
+
+    fn finish_with(mut self, initial_events: &[Event]) -> Result<TraceSummary, TraceError> {
+        self.send_block()?;
+        let mut encoder = self.stop().ok_or_else(stopped)??;
+        encoder.write_events(initial_events)?;
+        let encoded = encoder.finish();
+        self.meta.complete = true;
+        self.meta.accesses = Some(encoded.accesses);
+        self.meta.events = Some(encoded.events.clone());
+        self.meta.content_hash = Some(encoded.hash.clone());
+        self.meta.write(&self.path)?;
+        Ok(TraceSummary {
+            path: mem::take(&mut self.path),
+            accesses: encoded.accesses,
+            events: encoded.events,
+            size_bytes: encoded.bytes,
+            content_hash: encoded.hash,
+        })
+    }
+
+    fn send_block(&mut self) -> Result<(), TraceError> {
+        let rows = self.block.accesses.len();
+        if rows == 0 && self.block.events.is_empty() {
+            return Ok(());
+        }
+        let connection = self.encoder.as_ref().ok_or_else(stopped)?;
+        let next = connection.empty.try_recv().unwrap_or_default();
+        let block = mem::replace(&mut self.block, next);
+        if connection.blocks.send(block).is_err() {
+            // The encoder only leaves early with an error.
+            return match self.stop() {
+                Some(Err(error)) => Err(error),
+                _ => Err(stopped()),
+            };
+        }
+        self.rows_in_part = (self.rows_in_part + rows) % self.rows_per_part;
+        Ok(())
+    }
+
+    /// Ends the encoder and returns its result; none if it was ended before.
+    fn stop(&mut self) -> Option<Result<Encoder, TraceError>> {
+        let Connection { blocks, empty, thread } = self.encoder.take()?;
+        drop(blocks);
+        let result = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        drop(empty);
+        Some(result)
+    }
+}
+
+impl Drop for TraceWriter {
+    fn drop(&mut self) {
+        if let Some(Connection { blocks, empty, thread }) = self.encoder.take() {
+            let block = mem::take(&mut self.block);
+            let _ = blocks.send(block);
+            drop(blocks);
+            // Whoever drops the writer is not interested in its errors; the trace stays incomplete either way.
+            let _ = thread.join();
+            drop(empty);
+        }
+    }
+}
+
+fn stopped() -> TraceError {
+    TraceError::usage("the trace cannot be continued after an error")
+}
