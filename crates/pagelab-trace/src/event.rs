@@ -59,26 +59,62 @@ impl MapFlags {
 pub enum EventKind {
     /// A process exists from here on: the first one of a source (`parent` none, empty address space), or one
     /// whose parent was not recorded. Forked children come with [`EventKind::Fork`].
-    ProcessStart { parent: Option<ProcessIx> },
+    ProcessStart {
+        parent: Option<ProcessIx>,
+    },
     /// A mapping appears, replacing whatever it overlaps. Mappings present when the recording began come as
     /// events at position 0.
-    Mmap { addr: u64, len: u64, prot: Protection, flags: MapFlags, file: Option<Arc<str>>, file_offset: u64 },
-    Munmap { addr: u64, len: u64 },
+    Mmap {
+        addr: u64,
+        len: u64,
+        prot: Protection,
+        flags: MapFlags,
+        file: Option<Arc<str>>,
+        file_offset: u64,
+    },
+    Munmap {
+        addr: u64,
+        len: u64,
+    },
     /// `old_len` bytes at `old_addr` became `new_len` at `new_addr` (equal addresses: resized in place).
-    Mremap { old_addr: u64, old_len: u64, new_addr: u64, new_len: u64 },
-    Mprotect { addr: u64, len: u64, prot: Protection },
+    Mremap {
+        old_addr: u64,
+        old_len: u64,
+        new_addr: u64,
+        new_len: u64,
+    },
+    Mprotect {
+        addr: u64,
+        len: u64,
+        prot: Protection,
+    },
     /// `advice` is the number passed to `madvise(2)`.
-    Madvise { addr: u64, len: u64, advice: u32 },
+    Madvise {
+        addr: u64,
+        len: u64,
+        advice: u32,
+    },
     /// The heap now spans `start..end` (`end` need not be page-aligned).
-    Brk { start: u64, end: u64 },
+    Brk {
+        start: u64,
+        end: u64,
+    },
     /// `child` begins as a copy of the event's process.
-    Fork { child: ProcessIx },
+    Fork {
+        child: ProcessIx,
+    },
     /// The process dropped its address space; the mappings of the new image follow as `Mmap` events.
-    Exec { path: Arc<str> },
+    Exec {
+        path: Arc<str>,
+    },
     /// The process ended.
-    Exit { code: i32 },
+    Exit {
+        code: i32,
+    },
     /// The event's thread begins; every thread's first event, the first thread's included.
-    ThreadStart { os_tid: u32 },
+    ThreadStart {
+        os_tid: u32,
+    },
     ThreadExit,
 }
 
