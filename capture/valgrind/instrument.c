@@ -166,7 +166,8 @@ static void store(IRExpr* address, IRExpr* value)
 static void begin_superblock(void)
 {
    IRExpr* before = assign(Ity_I64, IRExpr_Load(Iend_LE, Ity_I64, u64((Addr)&pl_pos)));
-   IRExpr* full = assign(Ity_I1, IRExpr_Binop(Iop_CmpLT64U, u64((Addr)PL_LIMIT), before));
+   IRExpr* limit = assign(Ity_I64, IRExpr_Load(Iend_LE, Ity_I64, u64((Addr)&pl_limit)));
+   IRExpr* full = assign(Ity_I1, IRExpr_Binop(Iop_CmpLT64U, limit, before));
    IRDirty* flush = unsafeIRDirty_0_N(0, "pl_stream_flush", VG_(fnptr_to_fnentry)(pl_stream_flush),
                                       mkIRExprVec_0());
    flush->guard = full;

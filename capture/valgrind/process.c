@@ -37,9 +37,9 @@ const HChar* pl_socket_path = NULL;
 
 /* Thread whose records are being written. */
 static ThreadId current = VG_INVALID_THREADID;
-/* Numbers the forks of this process; a child finds here the number of its own. */
-static UInt forks = 0;
+/* A fork has succeeded and is not yet reported. */
 static Bool forked = False;
+/* In a forked child: who forked it. */
 static Int fork_parent_pid = 0;
 /* Between the start of execve and its failure. What is recorded there is sent at once, since success leaves no
    moment to do so. */
@@ -73,7 +73,6 @@ void pl_process_hello(UInt how)
    pl_put32(how);
    pl_put32((UInt)VG_(getpid)());
    pl_put32((UInt)(how == 0 ? VG_(getppid)() : fork_parent_pid));
-   pl_put32(forks);
    pl_put_string(VG_(args_the_exename));
    pl_end();
    pl_stream_flush();
@@ -210,7 +209,6 @@ static void before_fork(ThreadId tid)
 {
    (void)tid;
    pl_stream_flush();
-   forks++;
    fork_parent_pid = VG_(getpid)();
 }
 
@@ -228,7 +226,6 @@ static void after_fork_in_child(ThreadId tid)
    if (!recording)
       return;
    pl_process_hello(1);
-   forks = 0;
    current = VG_INVALID_THREADID;
    pl_begin(PL_THREAD_START, 8);
    pl_put32(tid);
@@ -338,10 +335,14 @@ static void after_mmap(UWord* args, Addr address)
    send_mapping(address, page_round_up(args[1]), (UInt)args[2], (UInt)args[3], args[5], file);
 }
 
-static void after_wait(Int pid)
+/* `status` as wait4 reports it, WAIT_STATUS_UNKNOWN if the program did not ask for it. */
+#define WAIT_STATUS_UNKNOWN 0xffffffffu
+
+static void after_wait(Int pid, UInt status)
 {
-   pl_begin(PL_WAITED, 4);
+   pl_begin(PL_WAITED, 8);
    pl_put32((UInt)pid);
+   pl_put32(status);
    pl_end();
    pl_stream_flush();
 }
@@ -354,8 +355,7 @@ static void after_system_call(ThreadId tid, UInt number, UWord* args, UInt args_
    run_as(tid);
    if (forked) {
       forked = False;
-      pl_begin(PL_FORK, 8);
-      pl_put32(forks);
+      pl_begin(PL_FORK, 4);
       pl_put32((UInt)value);
       pl_end();
       pl_stream_flush();
@@ -406,15 +406,21 @@ static void after_system_call(ThreadId tid, UInt number, UWord* args, UInt args_
       if (detaching_bytes > 0)
          send_address_length(PL_MUNMAP, args[0], detaching_bytes);
       break;
-   case __NR_wait4:
-      if ((Long)value > 0)
-         after_wait((Int)value);
+   case __NR_wait4: {
+      UInt status = args[1] != 0 ? *(const UInt*)args[1] : WAIT_STATUS_UNKNOWN;
+      /* A status with the low byte 0x7f, or 0xffff, says stopped or continued. */
+      if ((Int)value > 0 && (status == WAIT_STATUS_UNKNOWN || ((status & 0xff) != 0x7f && status != 0xffff)))
+         after_wait((Int)value, status);
       break;
+   }
    case __NR_waitid: {
-      /* si_pid is the fourth word of siginfo_t for SIGCHLD; WNOWAIT (0x01000000) leaves the child waitable. */
-      const UInt* siginfo = (const UInt*)args[2];
-      if (siginfo != NULL && !(args[3] & 0x01000000) && siginfo[3] != 0)
-         after_wait((Int)siginfo[3]);
+      /* Words of siginfo_t for SIGCHLD: 2 si_code (1 to 3: exited, killed, dumped), 3 si_pid, 5 si_status. Option
+         WNOWAIT (0x01000000) leaves the child waitable. */
+      const UInt* information = (const UInt*)args[2];
+      if (information != NULL && !(args[3] & 0x01000000) && information[3] != 0 && information[2] >= 1
+          && information[2] <= 3)
+         after_wait((Int)information[3],
+                    information[2] == 1 ? (information[5] & 0xff) << 8 : information[5] & 0x7f);
       break;
    }
    default:

@@ -8,6 +8,7 @@
 
    SPDX-License-Identifier: GPL-2.0-or-later */
 
+#include "pub_tool_aspacemgr.h"
 #include "pub_tool_basics.h"
 #include "pub_tool_libcassert.h"
 #include "pub_tool_libcbase.h"
@@ -18,18 +19,26 @@
 
 #include "stream.h"
 
-/* Moves a descriptor into the range that clients can neither see nor close, close-on-exec. Part of Valgrind's core
-   library, not of its tool interface. */
+/* Parts of Valgrind's core library that its tool interface leaves out. The first moves a descriptor into the range
+   that clients can neither see nor close, close-on-exec. */
 extern Int VG_(safe_fd)(Int oldfd);
+extern SysRes VG_(am_shared_mmap_file_float_valgrind)(SizeT length, UInt prot, Int fd, Off64T offset);
 
-/* A frame: its length in a word, then records. */
-#define FRAME_HEADER_BYTES 4
+#define AF_LOCAL 1
+#define SOCK_STREAM 1
+#define SOL_SOCKET 1
+#define SCM_RIGHTS 1
+#define MSG_NOSIGNAL 0x4000
 
-/* The last page is for pl_fault, which copies what stands behind pl_pos. */
-UChar pl_frame[PL_BUFFER_BYTES + PL_SLACK_BYTES + 4096] __attribute__((aligned(4096)));
-UChar* pl_pos = pl_frame + FRAME_HEADER_BYTES;
+/* Where records go that nobody reads: before the encoder is there and after it has gone. */
+static UChar nowhere[PL_SLOT_BYTES];
+UChar* pl_pos = nowhere;
+UChar* pl_limit = nowhere + PL_FRAME_BYTES;
 
 static Int stream_fd = -1;
+static UChar* ring = NULL;
+static UInt slot;
+static UInt free_slots; /* bit per slot */
 static UChar* record_begin = NULL;
 
 /* The tool interface has no sockets, so the three calls needed are made directly. */
@@ -51,28 +60,105 @@ struct local_address {
    HChar path[108];
 };
 
-Bool pl_stream_connect(const HChar* path)
+struct message_header {
+   void* name;
+   UInt name_bytes;
+   struct vki_iovec* parts;
+   ULong parts_n;
+   void* control;
+   ULong control_bytes;
+   Int flags;
+};
+
+struct passed_descriptor {
+   ULong bytes;
+   Int level;
+   Int type;
+   Int fd;
+   Int padding;
+};
+
+static void use_slot(UInt number)
+{
+   slot = number;
+   free_slots &= ~(1u << number);
+   pl_pos = ring + (SizeT)number * PL_SLOT_BYTES;
+   pl_limit = pl_pos + PL_FRAME_BYTES;
+}
+
+static void use_nowhere(void)
+{
+   pl_pos = nowhere;
+   pl_limit = nowhere + PL_FRAME_BYTES;
+}
+
+static Int connect_to(const HChar* path)
 {
    struct local_address address;
    SizeT length = VG_(strlen)(path);
    Long fd, result;
 
    if (length >= sizeof address.path)
-      return False;
-   address.family = 1 /* AF_UNIX */;
+      return -1;
+   address.family = AF_LOCAL;
    VG_(memcpy)(address.path, path, length + 1);
-   fd = system_call(__NR_socket, 1 /* AF_UNIX */, 1 /* SOCK_STREAM */, 0, 0, 0, 0);
+   fd = system_call(__NR_socket, AF_LOCAL, SOCK_STREAM, 0, 0, 0, 0);
    if (fd < 0)
-      return False;
+      return -1;
    do {
       result = system_call(__NR_connect, fd, (ULong)(Addr)&address, sizeof(UShort) + length + 1, 0, 0, 0);
    } while (result == -VKI_EINTR);
    if (result < 0) {
       VG_(close)((Int)fd);
+      return -1;
+   }
+   return VG_(safe_fd)((Int)fd);
+}
+
+/* Tells the encoder the ring's shape and passes it the ring's memory. */
+static Bool pass_ring(Int memory_fd)
+{
+   UInt shape[4] = {PL_MAGIC, PL_PROTOCOL_VERSION, PL_SLOTS, PL_SLOT_BYTES};
+   struct vki_iovec part = {shape, sizeof shape};
+   struct passed_descriptor control = {20, SOL_SOCKET, SCM_RIGHTS, memory_fd, 0};
+   struct message_header header = {NULL, 0, &part, 1, &control, sizeof control, 0};
+   Long result;
+
+   do {
+      result = system_call(__NR_sendmsg, stream_fd, (ULong)(Addr)&header, MSG_NOSIGNAL, 0, 0, 0);
+   } while (result == -VKI_EINTR);
+   return result == sizeof shape;
+}
+
+Bool pl_stream_connect(const HChar* path)
+{
+   SizeT bytes = (SizeT)PL_SLOTS * PL_SLOT_BYTES;
+   Long memory_fd;
+   SysRes mapping;
+   Bool passed;
+
+   memory_fd = system_call(__NR_memfd_create, (ULong)(Addr) "pagelab", 1 /* MFD_CLOEXEC */, 0, 0, 0, 0);
+   if (memory_fd < 0)
+      return False;
+   if (system_call(__NR_ftruncate, memory_fd, bytes, 0, 0, 0, 0) < 0) {
+      VG_(close)((Int)memory_fd);
       return False;
    }
-   stream_fd = VG_(safe_fd)((Int)fd);
-   pl_pos = pl_frame + FRAME_HEADER_BYTES;
+   mapping = VG_(am_shared_mmap_file_float_valgrind)(bytes, VKI_PROT_READ | VKI_PROT_WRITE, (Int)memory_fd, 0);
+   stream_fd = sr_isError(mapping) ? -1 : connect_to(path);
+   if (stream_fd < 0) {
+      VG_(close)((Int)memory_fd);
+      return False;
+   }
+   ring = (UChar*)(Addr)sr_Res(mapping);
+   passed = pass_ring((Int)memory_fd);
+   VG_(close)((Int)memory_fd);
+   if (!passed) {
+      pl_stream_forget();
+      return False;
+   }
+   free_slots = PL_SLOTS == 32 ? ~0u : (1u << PL_SLOTS) - 1;
+   use_slot(0);
    return True;
 }
 
@@ -81,7 +167,10 @@ void pl_stream_forget(void)
    if (stream_fd >= 0)
       VG_(close)(stream_fd);
    stream_fd = -1;
-   pl_pos = pl_frame + FRAME_HEADER_BYTES;
+   if (ring != NULL)
+      VG_(am_munmap_valgrind)((Addr)ring, (SizeT)PL_SLOTS * PL_SLOT_BYTES);
+   ring = NULL;
+   use_nowhere();
 }
 
 Bool pl_stream_alive(void)
@@ -89,28 +178,58 @@ Bool pl_stream_alive(void)
    return stream_fd >= 0;
 }
 
-void pl_stream_flush(void)
+/* Frees the slots that the encoder has read; waits for one if none is free. */
+static Bool collect_free_slots(void)
 {
-   UInt length = (UInt)(pl_pos - pl_frame);
-   UInt sent = 0;
+   UChar numbers[PL_SLOTS];
 
-   pl_pos = pl_frame + FRAME_HEADER_BYTES;
-   if (stream_fd < 0 || length == FRAME_HEADER_BYTES)
-      return;
-   *(UInt*)pl_frame = length - FRAME_HEADER_BYTES;
-   while (sent < length) {
-      /* MSG_NOSIGNAL: a SIGPIPE would reach the client. */
-      Long result = system_call(__NR_sendto, stream_fd, (ULong)(Addr)(pl_frame + sent), length - sent,
-                                0x4000 /* MSG_NOSIGNAL */, 0, 0);
+   do {
+      Long result = system_call(__NR_recvfrom, stream_fd, (ULong)(Addr)numbers, sizeof numbers,
+                                free_slots == 0 ? 0 : 0x40 /* MSG_DONTWAIT */, 0, 0);
+      Long i;
       if (result == -VKI_EINTR)
          continue;
-      if (result <= 0) {
-         VG_(umsg)("pagelab: the encoder went away (error %lld); the program goes on unrecorded\n", -result);
-         pl_stream_forget();
-         return;
-      }
-      sent += (UInt)result;
+      if (result == -VKI_EAGAIN)
+         break;
+      if (result <= 0)
+         return False;
+      for (i = 0; i < result; i++)
+         free_slots |= 1u << (numbers[i] % PL_SLOTS);
+   } while (free_slots == 0);
+   return True;
+}
+
+static Bool hand_over(UInt length)
+{
+   UInt message[2] = {slot, length};
+   Long result;
+
+   do {
+      /* MSG_NOSIGNAL: a SIGPIPE would reach the client. Eight bytes go whole or not at all. */
+      result = system_call(__NR_sendto, stream_fd, (ULong)(Addr)message, sizeof message, MSG_NOSIGNAL, 0, 0);
+   } while (result == -VKI_EINTR);
+   return result == sizeof message && collect_free_slots();
+}
+
+void pl_stream_flush(void)
+{
+   UInt lowest = 0;
+
+   if (stream_fd < 0) {
+      use_nowhere();
+      return;
    }
+   UInt length = (UInt)(pl_pos - (ring + (SizeT)slot * PL_SLOT_BYTES));
+   if (length == 0)
+      return;
+   if (!hand_over(length)) {
+      VG_(umsg)("pagelab: the encoder went away; the program goes on unrecorded\n");
+      pl_stream_forget();
+      return;
+   }
+   while (!(free_slots & (1u << lowest)))
+      lowest++;
+   use_slot(lowest);
 }
 
 void pl_stream_close(void)
@@ -122,9 +241,9 @@ void pl_stream_close(void)
 void pl_begin(PlControl kind, SizeT payload_bytes_max)
 {
    tl_assert(record_begin == NULL);
-   if (pl_pos + 8 + payload_bytes_max > PL_LIMIT)
+   tl_assert(8 + payload_bytes_max <= PL_FRAME_BYTES);
+   if (pl_pos + 8 + payload_bytes_max > pl_limit)
       pl_stream_flush();
-   tl_assert(8 + payload_bytes_max <= PL_BUFFER_BYTES - FRAME_HEADER_BYTES);
    record_begin = pl_pos;
    *(UInt*)pl_pos = PL_CONTROL_BIT | (UInt)kind;
    pl_pos += 8;

@@ -19,13 +19,17 @@
 
 #include "pub_tool_basics.h"
 
+#define PL_MAGIC 0x626c6770u /* "pglb" */
 #define PL_PROTOCOL_VERSION 1
 
-/* Bytes of a frame that are filled before it is sent. Small enough to stay in the second-level cache between the
-   stores and the copy into the socket, large enough that the system call does not count. */
-#define PL_BUFFER_BYTES (128 * 1024)
+/* The frames lie in a ring of slots in memory shared with the encoder. A slot in use stays in the second-level cache;
+   the lowest free slot is taken, so that a fast encoder keeps the ring's footprint small, and a slow one has some
+   megabytes to catch up. */
+#define PL_SLOTS 16
+#define PL_SLOT_BYTES (256 * 1024)
 /* Room beyond the limit for everything that one superblock can store, since only its start checks the limit. */
-#define PL_SLACK_BYTES (64 * 1024)
+#define PL_SLACK_BYTES (48 * 1024)
+#define PL_FRAME_BYTES (PL_SLOT_BYTES - PL_SLACK_BYTES - 4096)
 
 #define PL_CONTROL_BIT 0x80000000u
 
@@ -53,14 +57,13 @@ typedef enum {
 
 /* Next free byte of the frame, and the place from which on a superblock asks for a flush. */
 extern UChar* pl_pos;
-extern UChar pl_frame[];
-#define PL_LIMIT (pl_frame + PL_BUFFER_BYTES)
+extern UChar* pl_limit;
 
 /* Connects to the encoder's socket at `path`; True if it answered. */
 extern Bool pl_stream_connect(const HChar* path);
 /* Gives up the connection inherited from the parent of a fork, with what it buffered. */
 extern void pl_stream_forget(void);
-/* Sends what is buffered. */
+/* Hands the frame over and goes on in a free slot, waiting for one if need be. */
 extern void pl_stream_flush(void);
 /* Sends what is buffered and closes the connection. */
 extern void pl_stream_close(void);

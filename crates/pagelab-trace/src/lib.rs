@@ -11,6 +11,7 @@
 //! | [`event`] | one change of an address space, a process or a thread |
 //! | [`format`](mod@format) | traces on disk: writer, reader, information |
 //! | [`quantity`] | sizes and counts as people write them |
+//! | [`record`] | recording real programs under Valgrind |
 //! | [`source`] | batches and the trait that yields them |
 //! | [`workload`] | synthetic programs whose accesses are computed from a spec |
 #![forbid(unsafe_code)]
@@ -20,6 +21,7 @@ pub mod error;
 pub mod event;
 pub mod format;
 pub mod quantity;
+pub mod record;
 pub mod source;
 mod touched_pages;
 pub mod workload;

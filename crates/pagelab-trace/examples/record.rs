@@ -1,0 +1,49 @@
+//! Records a program: `record [-n MAX_ACCESSES] SOURCES CACHE OUTPUT.trace PROGRAM [ARGUMENTS…]`, with the tool's C sources
+//! in SOURCES (`capture/valgrind`) and compiled tools kept in CACHE.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use pagelab_trace::record::{Recording, prepare_tool};
+
+fn main() -> ExitCode {
+    let mut arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let mut max_accesses = None;
+    if arguments.first().is_some_and(|a| a == "-n") && arguments.len() > 1 {
+        max_accesses = arguments[1].to_str().and_then(|n| n.parse().ok());
+        arguments.drain(..2);
+    }
+    let [sources, cache, output, ..] = arguments.as_slice() else {
+        eprintln!("usage: record [-n MAX_ACCESSES] SOURCES CACHE OUTPUT.trace PROGRAM [ARGUMENTS…]");
+        return ExitCode::from(2);
+    };
+    let output = PathBuf::from(output);
+    let result = prepare_tool(Path::new(sources), Path::new(cache)).and_then(|tool_dir| {
+        let mut recording = Recording::new(arguments[3..].to_vec(), tool_dir);
+        recording.max_accesses = max_accesses;
+        recording.run(&output)
+    });
+    match result {
+        Ok((summary, trace)) => {
+            eprintln!(
+                "{} accesses, {} instructions, {} processes, {} threads, {:.2} bytes an access, {:.1} s, exit {}",
+                summary.accesses,
+                trace.accesses.instructions,
+                summary.processes,
+                summary.threads,
+                trace.size_bytes as f64 / summary.accesses.max(1) as f64,
+                summary.elapsed.as_secs_f64(),
+                summary.exit_code,
+            );
+            for note in &summary.notes {
+                eprintln!("note: {note}");
+            }
+            ExitCode::from(u8::try_from(summary.exit_code).unwrap_or(1))
+        }
+        Err(error) => {
+            eprintln!("record: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,425 @@
+//! Brings the streams of all processes into one legal order.
+//!
+//! Inside a process the order of its stream is binding. Between processes it is what the program's own
+//! synchronisation makes it: a forked child's records come after its parent's fork, an image's after the `execve`
+//! that made it, and what a parent does after waiting for a child comes after everything that child did. Beyond
+//! that frames are taken as they arrive.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::ErrorKind;
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::output::Output;
+use super::process::{DecodeError, Process, ThreadNumbers, Turn};
+use super::protocol::{CONTROL_BIT, Control, EXIT_BY_SIGNAL, Origin, VERSION, WAIT_STATUS_UNKNOWN, parse_control};
+use super::ring::{Filled, Ring};
+use crate::{EventKind, ProcessIx, TraceError};
+
+/// Exit code of a process that a signal ended is this plus the signal's number, as shells have it.
+const SIGNAL_CODE_BASE: i32 = 128;
+const SIGKILL: i32 = 9;
+
+/// What a stream is waiting for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Its first frame, which says whose it is.
+    New,
+    /// Its turn: a new image takes over from an old one only when the old one's stream is read.
+    Greeted { pid: u32 },
+    /// The fork record of its parent.
+    Held { pid: u32, parent_pid: u32 },
+    /// Nothing: it is the stream of the process with this id.
+    Running { pid: u32 },
+}
+
+impl State {
+    fn is_read(self) -> bool {
+        matches!(self, Self::New | Self::Running { .. })
+    }
+}
+
+struct Stream {
+    ring: Ring,
+    state: State,
+}
+
+/// A process and the stream it writes, if that is open.
+struct Entry {
+    process: Process,
+    stream: Option<u64>,
+    /// Its exit event is written.
+    finished: bool,
+}
+
+struct NewImage {
+    stream: u64,
+    pid: u32,
+    parent_pid: u32,
+    path: Arc<str>,
+}
+
+pub(super) struct Collector<'a> {
+    listener: UnixListener,
+    streams: HashMap<u64, Stream>,
+    next_stream: u64,
+    /// By process id; a finished entry stays until the id is used again.
+    entries: HashMap<u32, Entry>,
+    /// Children whose fork is recorded and that have not connected yet, by process id.
+    unborn: HashMap<u32, Process>,
+    processes: u32,
+    numbers: ThreadNumbers,
+    output: Output<'a>,
+    /// Streams of new images that have greeted, in order of arrival.
+    images: VecDeque<NewImage>,
+    /// Frames not in use.
+    spare: Vec<Vec<u8>>,
+    notes: Vec<String>,
+}
+
+/// Why collecting stopped early.
+pub(super) enum CollectError {
+    /// The tool sent nonsense: a fault of the recorder.
+    Stream(String),
+    Output(TraceError),
+}
+
+impl From<TraceError> for CollectError {
+    fn from(error: TraceError) -> Self {
+        Self::Output(error)
+    }
+}
+
+impl From<DecodeError> for CollectError {
+    fn from(error: DecodeError) -> Self {
+        match error {
+            DecodeError::Stream(what) => Self::Stream(what),
+            DecodeError::Output(error) => Self::Output(error),
+        }
+    }
+}
+
+type Result<T> = std::result::Result<T, CollectError>;
+
+impl<'a> Collector<'a> {
+    /// `listener` must not block.
+    pub(super) fn new(listener: UnixListener, output: Output<'a>) -> Self {
+        Self {
+            listener,
+            streams: HashMap::new(),
+            next_stream: 0,
+            entries: HashMap::new(),
+            unborn: HashMap::new(),
+            processes: 0,
+            numbers: ThreadNumbers::default(),
+            output,
+            images: VecDeque::new(),
+            spare: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    pub(super) fn written(&self) -> u64 {
+        self.output.written()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.output.is_full()
+    }
+
+    pub(super) fn processes(&self) -> u32 {
+        self.processes
+    }
+
+    pub(super) fn threads(&self) -> u32 {
+        self.numbers.count()
+    }
+
+    /// True while a process is connected.
+    pub(super) fn is_connected(&self) -> bool {
+        !self.streams.is_empty()
+    }
+
+    /// Ids of the processes that are connected.
+    pub(super) fn connected_pids(&self) -> Vec<u32> {
+        let mut pids: Vec<u32> = self
+            .streams
+            .values()
+            .filter_map(|stream| match stream.state {
+                State::New => None,
+                State::Greeted { pid } | State::Held { pid, .. } | State::Running { pid } => Some(pid),
+            })
+            .collect();
+        pids.sort_unstable();
+        pids
+    }
+
+    /// Waits up to `milliseconds` for something to read and takes it in; false if there was nothing.
+    pub(super) fn step(&mut self, milliseconds: u32) -> Result<bool> {
+        let mut ids: Vec<u64> =
+            self.streams.iter().filter(|(_, stream)| stream.state.is_read()).map(|(id, _)| *id).collect();
+        ids.sort_unstable();
+        let mut polled = vec![PollFd::new(&self.listener, PollFlags::IN)];
+        polled.extend(ids.iter().map(|id| PollFd::new(&self.streams[id].ring, PollFlags::IN)));
+        let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(milliseconds) * 1_000_000 };
+        match poll(&mut polled, Some(&timeout)) {
+            Ok(0) => return Ok(false),
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => return Ok(false),
+            Err(e) => return Err(CollectError::Stream(format!("waiting for the tool: {e}"))),
+        }
+        let ready: Vec<bool> = polled.iter().map(|fd| !fd.revents().is_empty()).collect();
+        if ready[0] {
+            self.accept()?;
+        }
+        for (id, _) in ids.into_iter().zip(&ready[1..]).filter(|(_, ready)| **ready) {
+            if self.output.is_full() {
+                break;
+            }
+            self.take_frame(id)?;
+        }
+        while let Some(image) = self.images.pop_front() {
+            self.new_image(image)?;
+        }
+        Ok(true)
+    }
+
+    fn accept(&mut self) -> Result<()> {
+        loop {
+            match self.listener.accept() {
+                Ok((socket, _)) => {
+                    socket
+                        .set_nonblocking(true)
+                        .map_err(|e| CollectError::Stream(format!("setting up a connection: {e}")))?;
+                    self.streams.insert(self.next_stream, Stream { ring: Ring::new(socket), state: State::New });
+                    self.next_stream += 1;
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
+                Err(e) => return Err(CollectError::Stream(format!("accepting a connection: {e}"))),
+            }
+        }
+    }
+
+    /// Takes in the next frame of a stream, if there is one; false if there is none now or ever.
+    fn take_frame(&mut self, id: u64) -> Result<bool> {
+        let Some(stream) = self.streams.get_mut(&id) else { return Ok(false) };
+        let state = stream.state;
+        let mut frame = self.spare.pop().unwrap_or_default();
+        match stream.ring.next_frame(&mut frame).map_err(CollectError::Stream)? {
+            Filled::Nothing => return Ok(false),
+            Filled::Closed => {
+                self.close(id)?;
+                return Ok(false);
+            }
+            Filled::Frame => {}
+        }
+        match state {
+            State::New => self.greet(id, &frame)?,
+            State::Greeted { .. } | State::Held { .. } => unreachable!("a waiting stream is not read"),
+            State::Running { pid } => self.decode(pid, &frame)?,
+        }
+        self.spare.push(frame);
+        Ok(true)
+    }
+
+    /// Reads a stream until the process has closed it, which it must have done or be about to do.
+    fn drain(&mut self, id: u64) -> Result<()> {
+        while let Some(stream) = self.streams.get(&id) {
+            if self.output.is_full() || !stream.state.is_read() {
+                return Ok(());
+            }
+            match poll(&mut [PollFd::new(&stream.ring, PollFlags::IN)], None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(CollectError::Stream(format!("waiting for the tool: {e}"))),
+            }
+            self.take_frame(id)?;
+        }
+        Ok(())
+    }
+
+    fn decode(&mut self, pid: u32, frame: &[u8]) -> Result<()> {
+        let mut at = 0;
+        loop {
+            let Some(entry) = self.entries.get_mut(&pid) else { return Ok(()) };
+            match entry.process.decode(frame, &mut at, &mut self.numbers, &mut self.output)? {
+                None => {
+                    entry.finished |= entry.process.exited.is_some_and(|code| code != EXIT_BY_SIGNAL);
+                    return Ok(());
+                }
+                Some(Turn::Forked { child_pid }) => self.forked(pid, child_pid)?,
+                Some(Turn::Waited { pid: child_pid, status }) => self.waited(child_pid, status)?,
+            }
+            if self.output.is_full() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The first frame: a stream says whose it is.
+    fn greet(&mut self, id: u64, frame: &[u8]) -> Result<()> {
+        let hello = (|| {
+            let tag = u32::from_le_bytes(frame.get(..4)?.try_into().ok()?);
+            parse_control(tag, frame.get(8..)?).filter(|_| tag & CONTROL_BIT != 0)
+        })();
+        let Some(Control::Hello { version: VERSION, origin, pid, parent_pid, path }) = hello else {
+            return Err(CollectError::Stream("a stream does not begin with a greeting of this version".to_owned()));
+        };
+        match origin {
+            Origin::Image => {
+                self.set_state(id, State::Greeted { pid });
+                self.images.push_back(NewImage { stream: id, pid, parent_pid, path });
+                Ok(())
+            }
+            Origin::Fork { parent_pid } => {
+                self.set_state(id, State::Held { pid, parent_pid });
+                self.bind_child(pid)
+            }
+        }
+    }
+
+    fn set_state(&mut self, id: u64, state: State) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.state = state;
+        }
+    }
+
+    /// A new program image: of a process after `execve`, or of one not seen before.
+    fn new_image(&mut self, image: NewImage) -> Result<()> {
+        let NewImage { stream, pid, parent_pid, path } = image;
+        // The old image's stream was closed by the execve; its last frames may not be read yet.
+        if let Some(old) = self.entries.get(&pid).and_then(|entry| entry.stream) {
+            self.drain(old)?;
+        }
+        self.set_state(stream, State::Running { pid });
+        if let Some(entry) = self.entries.get_mut(&pid).filter(|e| !e.finished && e.process.exec.is_some()) {
+            entry.stream = Some(stream);
+            entry.process.exec(path, &mut self.output)?;
+            return Ok(());
+        }
+        let parent = self.entries.get(&parent_pid).map(|entry| entry.process.ix);
+        let process = Process::new(ProcessIx(self.processes), self.numbers.next());
+        self.processes += 1;
+        self.output.event(process.ix, process.thread(), EventKind::ProcessStart { parent })?;
+        self.enter(pid, process, stream)
+    }
+
+    /// The process with this id is `process` from now on.
+    fn enter(&mut self, pid: u32, process: Process, stream: u64) -> Result<()> {
+        // An older process of the same id must have ended.
+        self.finish(pid, None)?;
+        self.entries.insert(pid, Entry { process, stream: Some(stream), finished: false });
+        self.set_state(stream, State::Running { pid });
+        Ok(())
+    }
+
+    fn forked(&mut self, parent_pid: u32, child_pid: u32) -> Result<()> {
+        let Some(parent) = self.entries.get(&parent_pid) else { return Ok(()) };
+        let child = parent.process.fork(ProcessIx(self.processes), self.numbers.next());
+        self.processes += 1;
+        let event = EventKind::Fork { child: child.ix };
+        self.output.event(parent.process.ix, parent.process.thread(), event)?;
+        self.unborn.insert(child_pid, child);
+        self.bind_child(child_pid)
+    }
+
+    /// Lets a forked child run once its parent's fork is recorded and it has connected itself.
+    fn bind_child(&mut self, pid: u32) -> Result<()> {
+        let waiting =
+            self.streams.iter().find(|(_, s)| matches!(s.state, State::Held { pid: held, .. } if held == pid));
+        let Some((&id, _)) = waiting else { return Ok(()) };
+        let Some(process) = self.unborn.remove(&pid) else { return Ok(()) };
+        self.enter(pid, process, id)
+    }
+
+    /// The process with this id is dead and its parent knows: everything it did comes before what the parent does
+    /// next. Its connections, made before it died, wait at the listener at the latest.
+    fn waited(&mut self, pid: u32, status: u32) -> Result<()> {
+        self.accept()?;
+        let mut new: Vec<u64> = self.streams.iter().filter(|(_, s)| s.state == State::New).map(|(id, _)| *id).collect();
+        new.sort_unstable();
+        for id in new {
+            // Both messages of a dead process's greeting are there.
+            self.take_frame(id)?;
+        }
+        while let Some(at) = self.images.iter().position(|image| image.pid == pid) {
+            if let Some(image) = self.images.remove(at) {
+                self.new_image(image)?;
+            }
+        }
+        while let Some(id) = self.entries.get(&pid).and_then(|entry| entry.stream) {
+            if self.output.is_full() {
+                return Ok(());
+            }
+            self.drain(id)?;
+        }
+        self.finish(pid, status_code(status))?;
+        self.unborn.remove(&pid);
+        Ok(())
+    }
+
+    /// The stream's other end is gone: its process has ended, was killed, or executes another program.
+    fn close(&mut self, id: u64) -> Result<()> {
+        let Some(stream) = self.streams.remove(&id) else { return Ok(()) };
+        if let State::Running { pid } = stream.state
+            && let Some(entry) = self.entries.get_mut(&pid).filter(|entry| entry.stream == Some(id))
+        {
+            entry.stream = None;
+        }
+        Ok(())
+    }
+
+    /// Writes the exit event of a process that did not report its end, or not with a code.
+    fn finish(&mut self, pid: u32, code: Option<i32>) -> Result<()> {
+        let Some(entry) = self.entries.get_mut(&pid).filter(|entry| !entry.finished) else { return Ok(()) };
+        entry.finished = true;
+        if let Some(path) = &entry.process.exec {
+            self.notes.push(format!("process {pid} went on unrecorded when it executed {path}"));
+        }
+        // Only SIGKILL ends a process without its tool's knowing.
+        let unknown = if entry.process.exited.is_some() { SIGNAL_CODE_BASE } else { SIGNAL_CODE_BASE + SIGKILL };
+        entry.process.exit(code.unwrap_or(unknown), &mut self.output)?;
+        Ok(())
+    }
+
+    /// Ends the recording: `root_code` is how the first process ended. Returns notes on what is missing.
+    pub(super) fn finish_all(mut self, root_pid: u32, root_code: Option<i32>) -> Result<(Output<'a>, Vec<String>)> {
+        let mut pids: Vec<u32> = self.entries.keys().copied().collect();
+        pids.sort_unstable_by_key(|pid| self.entries[pid].process.ix);
+        // The first process last: it outlived those it waited for.
+        pids.sort_by_key(|pid| *pid == root_pid);
+        for pid in pids {
+            self.finish(pid, root_code.filter(|_| pid == root_pid))?;
+        }
+        let held = self.streams.values().filter(|stream| matches!(stream.state, State::Held { .. })).count();
+        if held > 0 {
+            self.notes.push(format!("{held} child processes are missing because their parents were killed in fork"));
+        }
+        self.output.flush()?;
+        Ok((self.output, self.notes))
+    }
+}
+
+/// Exit code from a status as `wait4` reports it.
+fn status_code(status: u32) -> Option<i32> {
+    if status == WAIT_STATUS_UNKNOWN {
+        return None;
+    }
+    let signal = (status & 0x7f) as i32;
+    Some(if signal == 0 { (status >> 8 & 0xff) as i32 } else { SIGNAL_CODE_BASE + signal })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wait_statuses() {
+        assert_eq!(status_code(3 << 8), Some(3));
+        assert_eq!(status_code(11), Some(139));
+        assert_eq!(status_code(0x80 | 6), Some(134));
+        assert_eq!(status_code(WAIT_STATUS_UNKNOWN), None);
+    }
+}

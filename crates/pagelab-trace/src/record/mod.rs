@@ -1,0 +1,55 @@
+//! Recording a real program under Valgrind.
+//!
+//! Our Valgrind tool (`capture/valgrind/`, a program of its own under the GPL) runs the program and sends what it does:
+//! each translated stretch of code once, then for every execution its number and the addresses. The recorder expands
+//! that into accesses and events, orders the processes against each other, and hands everything to a [`RecordSink`],
+//! normally a [`TraceWriter`].
+//!
+//! ```text
+//!  program under Valgrind ──shared memory, one ring a process──▶ ring ▶ process ▶ collect ▶ output ──▶ TraceWriter
+//! ```
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `tool` | compiles the tool and finds Valgrind |
+//! | `program` | refuses programs that cannot be recorded |
+//! | `protocol` | records of the stream |
+//! | `ring` | connection to one process |
+//! | `process` | expands one process's stream |
+//! | `collect` | orders the processes |
+//! | `output` | runs of one thread, counting, `max_accesses` |
+//! | `session` | starts the program, passes signals on, ends it |
+//!
+//! **What is recorded.** Data accesses of the program in program order for each thread, an x86 instruction that loads
+//! and stores the same place as one modify; each iteration of a `rep` instruction counts as an instruction. The
+//! kernel's accesses to system-call buffers, signal frames and the initial stack, page by page, marked `by_kernel`, with no
+//! program counter. The first fetch of each code page of a process after it was mapped.
+//!
+//! **What differs from a run without Valgrind.** Threads take turns instead of running at once. The program sees a
+//! processor without AVX-512, its own small library preloaded (`vgpreload_core`), no vdso, and a `VALGRIND_LIB`
+//! variable. Address-space layout is Valgrind's.
+
+mod collect;
+mod output;
+mod process;
+mod program;
+mod protocol;
+mod ring;
+mod session;
+mod tool;
+
+pub use output::RecordSink;
+pub use session::{Progress, RecordSummary, Recording};
+pub use tool::prepare_tool;
+
+use crate::{Access, Event, ThreadIx, TraceError, TraceWriter};
+
+impl RecordSink for TraceWriter {
+    fn append(&mut self, thread: ThreadIx, accesses: &[Access]) -> Result<(), TraceError> {
+        Self::append(self, thread, accesses)
+    }
+
+    fn event(&mut self, event: Event) -> Result<(), TraceError> {
+        Self::event(self, event)
+    }
+}

@@ -1,0 +1,486 @@
+//! One process: the segments that its tool has described, its threads, and how its frames become accesses.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use super::output::Output;
+use super::protocol::{
+    self, ADDRESS_BYTES, CONTROL_BIT, Control, EXIT_BY_SIGNAL, Piece, SEGMENT_WORD_BYTES, SegmentRecord,
+};
+use crate::{Access, AccessKind, EventKind, MapFlags, ProcessIx, Protection, ThreadIx, TraceError};
+
+const PAGE_SHIFT: u32 = 12;
+const PAGE_BYTES: u64 = 1 << PAGE_SHIFT;
+/// Bytes of the fetch recorded for a code page.
+const FETCH_BYTES: u64 = 16;
+/// Address-space changes that empty pages: `MADV_DONTNEED`, `MADV_FREE`, `MADV_REMOVE`.
+const EMPTYING_ADVICE: [u32; 3] = [4, 8, 9];
+
+/// A segment, ready to be copied.
+#[derive(Debug)]
+struct Segment {
+    /// Its accesses without addresses; the first one's gap lacks what the thread did before the segment.
+    accesses: Box<[Access]>,
+    /// Instructions after the last access.
+    tail: u32,
+    /// Some accesses may not happen: bit per access, the last bit for all from the 64th on.
+    conditional: u64,
+    pieces: Box<[Piece]>,
+}
+
+impl Segment {
+    fn new(record: SegmentRecord) -> Option<Self> {
+        let mut conditional = 0;
+        let mut accesses = Vec::with_capacity(record.accesses.len());
+        for (i, access) in record.accesses.iter().enumerate() {
+            conditional |= u64::from(access.conditional) << i.min(63);
+            accesses.push(Access {
+                vaddr: 0,
+                pc: access.pc,
+                gap: access.gap,
+                size_bytes: access.size_bytes,
+                kind: AccessKind::from_code(access.kind)?,
+                by_kernel: false,
+            });
+        }
+        Some(Self { accesses: accesses.into(), tail: record.tail, conditional, pieces: record.pieces.into() })
+    }
+
+    fn may_skip(&self, access: usize) -> bool {
+        self.conditional >> access.min(63) & 1 != 0
+    }
+
+    fn holds(&self, pc: u64) -> bool {
+        self.pieces.iter().any(|piece| pc.wrapping_sub(piece.start) < u64::from(piece.len))
+    }
+}
+
+/// A number of the segment table. A forked child shares the segments and counts its own fetches.
+#[derive(Clone, Debug)]
+struct Slot {
+    segment: Option<Arc<Segment>>,
+    /// The process's `fetch_epoch` when all code pages of the segment were last known to be fetched.
+    fetch_epoch: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Thread {
+    ix: ThreadIx,
+    /// Instructions retired since the thread's last access.
+    pending: u64,
+    ended: bool,
+}
+
+/// What the collector has to act upon, since it concerns more than this process.
+#[derive(Debug)]
+pub(super) enum Turn {
+    Forked { child_pid: u32 },
+    Waited { pid: u32, status: u32 },
+}
+
+#[derive(Debug)]
+pub(super) struct Process {
+    pub ix: ProcessIx,
+    table: Vec<Slot>,
+    threads: HashMap<u32, Thread>,
+    /// The thread whose records come, and a copy of its entry.
+    current_tid: u32,
+    current: Thread,
+    /// Code pages that were fetched since they were mapped.
+    fetched: BTreeSet<u64>,
+    /// Grows when a fetched page is unmapped; starts above the slots' 0.
+    fetch_epoch: u32,
+    /// Path of an `execve` under way.
+    pub exec: Option<Arc<str>>,
+    /// Exit code; of a process that a signal ended [`EXIT_BY_SIGNAL`].
+    pub exited: Option<u32>,
+    /// The main thread had its start event (always true after `execve`).
+    main_started: bool,
+}
+
+/// Numbers the threads of a recording.
+#[derive(Debug, Default)]
+pub(super) struct ThreadNumbers(u32);
+
+impl ThreadNumbers {
+    pub(super) fn next(&mut self) -> ThreadIx {
+        let ix = ThreadIx(self.0);
+        self.0 += 1;
+        ix
+    }
+
+    pub(super) fn count(&self) -> u32 {
+        self.0
+    }
+}
+
+/// A damaged stream: what is wrong, without the trace's path, which the caller knows.
+pub(super) enum DecodeError {
+    Stream(String),
+    Output(TraceError),
+}
+
+impl From<TraceError> for DecodeError {
+    fn from(error: TraceError) -> Self {
+        Self::Output(error)
+    }
+}
+
+impl Process {
+    pub(super) fn new(ix: ProcessIx, main: ThreadIx) -> Self {
+        let current = Thread { ix: main, pending: 0, ended: false };
+        Self {
+            ix,
+            table: Vec::new(),
+            threads: HashMap::new(),
+            current_tid: 0,
+            current,
+            fetched: BTreeSet::new(),
+            fetch_epoch: 1,
+            exec: None,
+            exited: None,
+            main_started: false,
+        }
+    }
+
+    /// The child of a fork: it runs the same translated code with page tables of its own.
+    pub(super) fn fork(&self, ix: ProcessIx, main: ThreadIx) -> Self {
+        let mut child = Self::new(ix, main);
+        child.table = self.table.iter().map(|slot| Slot { segment: slot.segment.clone(), fetch_epoch: 0 }).collect();
+        child
+    }
+
+    /// The thread whose records come.
+    pub(super) fn thread(&self) -> ThreadIx {
+        self.current.ix
+    }
+
+    /// A new image after `execve`: everything but the process and its thread begins anew. The other threads end.
+    pub(super) fn exec(&mut self, path: Arc<str>, output: &mut Output<'_>) -> Result<(), TraceError> {
+        let keep = self.current;
+        self.end_threads(Some(keep.ix), output)?;
+        *self = Self::new(self.ix, keep.ix);
+        self.main_started = true;
+        output.event(self.ix, keep.ix, EventKind::Exec { path })
+    }
+
+    /// The end of the process, all threads first.
+    pub(super) fn exit(&mut self, code: i32, output: &mut Output<'_>) -> Result<(), TraceError> {
+        self.end_threads(None, output)?;
+        output.event(self.ix, self.current.ix, EventKind::Exit { code })
+    }
+
+    fn end_threads(&mut self, except: Option<ThreadIx>, output: &mut Output<'_>) -> Result<(), TraceError> {
+        self.store_current();
+        let mut alive: Vec<ThreadIx> = self.threads.values().filter(|t| !t.ended).map(|t| t.ix).collect();
+        alive.sort();
+        for ix in alive.into_iter().filter(|ix| Some(*ix) != except) {
+            output.event(self.ix, ix, EventKind::ThreadExit)?;
+        }
+        self.threads.values_mut().for_each(|thread| thread.ended = true);
+        Ok(())
+    }
+
+    fn store_current(&mut self) {
+        if let Some(thread) = self.threads.get_mut(&self.current_tid) {
+            *thread = self.current;
+        }
+    }
+
+    fn switch_to(&mut self, tid: u32, numbers: &mut ThreadNumbers) {
+        if tid == self.current_tid {
+            return;
+        }
+        self.store_current();
+        let new = || Thread { ix: numbers.next(), pending: 0, ended: false };
+        self.current = *self.threads.entry(tid).or_insert_with(new);
+        self.current_tid = tid;
+    }
+
+    /// Decodes `frame` from `at` on, until its end or a record that concerns other processes as well.
+    pub(super) fn decode(
+        &mut self,
+        frame: &[u8],
+        at: &mut usize,
+        numbers: &mut ThreadNumbers,
+        output: &mut Output<'_>,
+    ) -> Result<Option<Turn>, DecodeError> {
+        output.batch_of(self.current.ix)?;
+        while let Some(head) = frame.get(*at..*at + SEGMENT_WORD_BYTES) {
+            let word = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
+            *at += SEGMENT_WORD_BYTES;
+            if word & CONTROL_BIT == 0 {
+                self.segment(word, frame, at, output)?;
+                continue;
+            }
+            let control = take_control(word, frame, at)?;
+            if let Some(turn) = self.control(control, numbers, output)? {
+                return Ok(Some(turn));
+            }
+            if output.is_full() {
+                *at = frame.len();
+                break;
+            }
+            output.batch_of(self.current.ix)?;
+        }
+        if *at == frame.len() {
+            Ok(None)
+        } else {
+            Err(DecodeError::Stream(format!("{} bytes too many at the end of a frame", frame.len() - *at)))
+        }
+    }
+
+    /// One execution of segment `number`, its addresses at `at`.
+    #[inline(always)]
+    fn segment(
+        &mut self,
+        number: u32,
+        frame: &[u8],
+        at: &mut usize,
+        output: &mut Output<'_>,
+    ) -> Result<(), DecodeError> {
+        let Some(Slot { segment: Some(segment), fetch_epoch }) = self.table.get_mut(number as usize) else {
+            return Err(DecodeError::Stream(format!("segment {number} was executed but never described")));
+        };
+        if *fetch_epoch != self.fetch_epoch {
+            *fetch_epoch = self.fetch_epoch;
+            fetch_pages(&segment.pieces, &mut self.fetched, output.batch());
+        }
+        let end = *at + segment.accesses.len() * ADDRESS_BYTES;
+        let Some(addresses) = frame.get(*at..end) else {
+            return Err(DecodeError::Stream(format!("segment {number} is cut off by the end of its frame")));
+        };
+        *at = end;
+        let batch = output.batch();
+        let first = batch.len();
+        if segment.conditional == 0 {
+            let (addresses, _) = addresses.as_chunks::<ADDRESS_BYTES>();
+            batch.extend(
+                segment
+                    .accesses
+                    .iter()
+                    .zip(addresses)
+                    .map(|(access, bytes)| Access { vaddr: protocol::address(bytes), ..*access }),
+            );
+            match batch.get_mut(first) {
+                Some(access) => {
+                    access.gap = saturate(self.current.pending + u64::from(access.gap));
+                    self.current.pending = u64::from(segment.tail);
+                }
+                None => self.current.pending += u64::from(segment.tail),
+            }
+        } else {
+            conditional_accesses(segment, segment.accesses.len(), addresses, &mut self.current.pending, batch);
+            self.current.pending += u64::from(segment.tail);
+        }
+        output.settle()?;
+        Ok(())
+    }
+
+    fn control(
+        &mut self,
+        control: Control,
+        numbers: &mut ThreadNumbers,
+        output: &mut Output<'_>,
+    ) -> Result<Option<Turn>, DecodeError> {
+        let kind = match control {
+            Control::Hello { .. } => {
+                return Err(DecodeError::Stream("a second greeting in one stream".to_owned()));
+            }
+            Control::Segment(record) => {
+                self.describe(record)?;
+                return Ok(None);
+            }
+            Control::Switch { tid } => {
+                self.switch_to(tid, numbers);
+                return Ok(None);
+            }
+            Control::ThreadStart { tid, os_tid } => return self.start_thread(tid, os_tid, numbers, output),
+            Control::ThreadExit { tid } => return self.end_thread(tid, output),
+            Control::KernelAccess { writes, addr, len } => {
+                self.kernel_access(writes, addr, len, output)?;
+                return Ok(None);
+            }
+            Control::Fault { pc, record } => {
+                self.fault(pc, &record, output.batch());
+                return Ok(None);
+            }
+            Control::Fork { child_pid } => return Ok(Some(Turn::Forked { child_pid })),
+            Control::Waited { pid, status } => return Ok(Some(Turn::Waited { pid, status })),
+            Control::ExecBegin { path } => {
+                self.exec = Some(path);
+                return Ok(None);
+            }
+            Control::ExecFailed => {
+                self.exec = None;
+                return Ok(None);
+            }
+            Control::Exit { code } => {
+                self.exited = Some(code);
+                if code != EXIT_BY_SIGNAL {
+                    self.exit(code as i32, output)?;
+                }
+                return Ok(None);
+            }
+            Control::Mmap { addr, len, prot, flags, file_offset, file } => {
+                self.forget_fetches(addr, len);
+                let (prot, flags) = (Protection::from_bits(prot), MapFlags(flags));
+                EventKind::Mmap { addr, len, prot, flags, file, file_offset }
+            }
+            Control::Munmap { addr, len } => {
+                self.forget_fetches(addr, len);
+                EventKind::Munmap { addr, len }
+            }
+            Control::Mremap { old_addr, old_len, new_addr, new_len } => {
+                self.forget_fetches(old_addr, old_len);
+                self.forget_fetches(new_addr, new_len);
+                EventKind::Mremap { old_addr, old_len, new_addr, new_len }
+            }
+            Control::Mprotect { addr, len, prot } => {
+                EventKind::Mprotect { addr, len, prot: Protection::from_bits(prot) }
+            }
+            Control::Madvise { addr, len, advice } => {
+                if EMPTYING_ADVICE.contains(&advice) {
+                    self.forget_fetches(addr, len);
+                }
+                EventKind::Madvise { addr, len, advice }
+            }
+            Control::Brk { start, end } => EventKind::Brk { start, end },
+        };
+        output.event(self.ix, self.current.ix, kind)?;
+        Ok(None)
+    }
+
+    fn describe(&mut self, record: SegmentRecord) -> Result<(), DecodeError> {
+        let number = record.number as usize;
+        // The tool numbers densely; a far higher number is a damaged stream and must not take memory.
+        if number > self.table.len() + (1 << 20) {
+            return Err(DecodeError::Stream(format!("segment number {number} after {}", self.table.len())));
+        }
+        let Some(segment) = Segment::new(record) else {
+            return Err(DecodeError::Stream(format!("segment {number} has an access of unknown kind")));
+        };
+        if number >= self.table.len() {
+            self.table.resize(number + 1, Slot { segment: None, fetch_epoch: 0 });
+        }
+        self.table[number] = Slot { segment: Some(Arc::new(segment)), fetch_epoch: 0 };
+        Ok(())
+    }
+
+    fn start_thread(
+        &mut self,
+        tid: u32,
+        os_tid: u32,
+        numbers: &mut ThreadNumbers,
+        output: &mut Output<'_>,
+    ) -> Result<Option<Turn>, DecodeError> {
+        let is_main = self.threads.is_empty();
+        let ix = if is_main { self.current.ix } else { numbers.next() };
+        self.store_current();
+        self.current = Thread { ix, pending: 0, ended: false };
+        self.current_tid = tid;
+        self.threads.insert(tid, self.current);
+        if !(is_main && std::mem::replace(&mut self.main_started, true)) {
+            output.event(self.ix, ix, EventKind::ThreadStart { os_tid })?;
+        }
+        Ok(None)
+    }
+
+    fn end_thread(&mut self, tid: u32, output: &mut Output<'_>) -> Result<Option<Turn>, DecodeError> {
+        self.store_current();
+        if let Some(thread) = self.threads.get_mut(&tid).filter(|thread| !thread.ended) {
+            thread.ended = true;
+            let ix = thread.ix;
+            if tid == self.current_tid {
+                self.current.ended = true;
+            }
+            output.event(self.ix, ix, EventKind::ThreadExit)?;
+        }
+        Ok(None)
+    }
+
+    /// An access of the kernel for the current thread, cut at page boundaries.
+    fn kernel_access(&mut self, writes: bool, addr: u64, len: u64, output: &mut Output<'_>) -> Result<(), DecodeError> {
+        let kind = if writes { AccessKind::Store } else { AccessKind::Load };
+        let end = addr.saturating_add(len);
+        let mut vaddr = addr;
+        while vaddr < end && !output.is_full() {
+            let piece_end = ((vaddr | (PAGE_BYTES - 1)).saturating_add(1)).min(end);
+            let size_bytes = (piece_end - vaddr) as u16;
+            output.batch().push(Access { vaddr, pc: 0, gap: 0, size_bytes, kind, by_kernel: true });
+            output.settle()?;
+            vaddr = piece_end;
+        }
+        Ok(())
+    }
+
+    /// The accesses that a segment made before its instruction at `pc` faulted. The record may be left over from
+    /// earlier if the signal did not come from an access; then it names another segment, or one without `pc`.
+    fn fault(&mut self, pc: u64, record: &[u8], batch: &mut Vec<Access>) {
+        let Some((head, addresses)) = record.split_at_checked(SEGMENT_WORD_BYTES) else { return };
+        let number = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
+        let Some(Slot { segment: Some(segment), .. }) = self.table.get(number) else { return };
+        if !segment.holds(pc) {
+            return;
+        }
+        let before = segment.accesses.iter().take_while(|access| access.pc != pc).count();
+        if before == segment.accesses.len() || addresses.len() < before * ADDRESS_BYTES {
+            return;
+        }
+        conditional_accesses(segment, before, addresses, &mut self.current.pending, batch);
+    }
+
+    fn forget_fetches(&mut self, addr: u64, len: u64) {
+        let pages = addr >> PAGE_SHIFT..addr.saturating_add(len).saturating_add(PAGE_BYTES - 1) >> PAGE_SHIFT;
+        if pages.is_empty() || self.fetched.range(pages.clone()).next().is_none() {
+            return;
+        }
+        self.fetched.retain(|page| !pages.contains(page));
+        self.fetch_epoch += 1;
+    }
+}
+
+fn take_control(tag: u32, frame: &[u8], at: &mut usize) -> Result<Control, DecodeError> {
+    let cut = || DecodeError::Stream(format!("control record {} is cut off", tag & !CONTROL_BIT));
+    let len = frame.get(*at..*at + 4).ok_or_else(cut)?;
+    let begin = *at + 4;
+    let end = begin + u32::from_le_bytes([len[0], len[1], len[2], len[3]]) as usize;
+    let payload = frame.get(begin..end).ok_or_else(cut)?;
+    *at = end;
+    protocol::parse_control(tag, payload)
+        .ok_or_else(|| DecodeError::Stream(format!("control record {} is damaged", tag & !CONTROL_BIT)))
+}
+
+/// The first `n` accesses of a segment, without those that did not happen.
+fn conditional_accesses(segment: &Segment, n: usize, addresses: &[u8], pending: &mut u64, batch: &mut Vec<Access>) {
+    let (addresses, _) = addresses.as_chunks::<ADDRESS_BYTES>();
+    for (i, (access, bytes)) in segment.accesses.iter().zip(addresses).take(n).enumerate() {
+        *pending += u64::from(access.gap);
+        let vaddr = protocol::address(bytes);
+        if vaddr == 0 && segment.may_skip(i) {
+            continue;
+        }
+        batch.push(Access { vaddr, gap: saturate(std::mem::take(pending)), ..*access });
+    }
+}
+
+/// Records a fetch for each page of `pieces` that was not fetched yet.
+#[cold]
+fn fetch_pages(pieces: &[Piece], fetched: &mut BTreeSet<u64>, batch: &mut Vec<Access>) {
+    for piece in pieces {
+        let end = piece.start + u64::from(piece.len.max(1));
+        let mut vaddr = piece.start;
+        while vaddr < end {
+            let page_end = (vaddr | (PAGE_BYTES - 1)) + 1;
+            if fetched.insert(vaddr >> PAGE_SHIFT) {
+                let size_bytes = (end.min(page_end) - vaddr).min(FETCH_BYTES) as u16;
+                batch.push(Access { vaddr, pc: vaddr, gap: 0, size_bytes, kind: AccessKind::Fetch, by_kernel: false });
+            }
+            vaddr = page_end;
+        }
+    }
+}
+
+fn saturate(gap: u64) -> u32 {
+    u32::try_from(gap).unwrap_or(u32::MAX)
+}

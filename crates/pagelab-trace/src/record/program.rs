@@ -1,0 +1,116 @@
+//! Whether a program can be recorded, said before Valgrind is started.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::TraceError;
+
+const EXECUTE_BITS: u32 = 0o111;
+const SET_ID_BITS: u32 = 0o6000;
+/// Interpreters of interpreters that are followed; Linux allows four.
+const INTERPRETER_DEPTH: u32 = 4;
+
+/// The file that `name` means: itself if it has a slash, else the first in `PATH`.
+pub(super) fn find(name: &OsStr) -> Result<PathBuf, TraceError> {
+    let shown = name.to_string_lossy();
+    if name.is_empty() {
+        return Err(TraceError::usage("no program to record; write it after `--`"));
+    }
+    if shown.contains('/') {
+        let path = PathBuf::from(name);
+        return if path.exists() { Ok(path) } else { Err(TraceError::usage(format!("{shown}: no such program"))) };
+    }
+    search_path(name).ok_or_else(|| TraceError::usage(format!("{shown}: no such program in PATH")))
+}
+
+/// The first executable file of this name in `PATH`.
+pub(super) fn search_path(name: &OsStr) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| is_executable(file))
+}
+
+fn is_executable(path: &Path) -> bool {
+    path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & EXECUTE_BITS != 0)
+}
+
+/// Refuses what Valgrind cannot run, with the reason.
+pub(super) fn check(path: &Path) -> Result<(), TraceError> {
+    check_file(path, INTERPRETER_DEPTH)
+}
+
+fn check_file(path: &Path, depth: u32) -> Result<(), TraceError> {
+    let refuse = |why: &str| Err(TraceError::usage(format!("{}: {why}", path.display())));
+    let meta = path.metadata().map_err(|e| TraceError::io(path, e))?;
+    if meta.is_dir() {
+        return refuse("is a directory, not a program");
+    }
+    if meta.permissions().mode() & EXECUTE_BITS == 0 {
+        return refuse("is not executable");
+    }
+    if meta.mode() & SET_ID_BITS != 0 {
+        return refuse("is setuid or setgid, which Valgrind cannot run; record a copy without these bits");
+    }
+    let mut head = Vec::new();
+    File::open(path).and_then(|file| file.take(256).read_to_end(&mut head)).map_err(|e| TraceError::io(path, e))?;
+    if let Some(line) = head.strip_prefix(b"#!") {
+        let line = String::from_utf8_lossy(line.split(|b| *b == b'\n').next().unwrap_or_default()).into_owned();
+        let Some(interpreter) = line.split_ascii_whitespace().next() else {
+            return refuse("its first line names no interpreter");
+        };
+        if depth == 0 {
+            return refuse("has too many interpreters of interpreters");
+        }
+        if !Path::new(interpreter).exists() {
+            return refuse(&format!("its interpreter {interpreter} does not exist"));
+        }
+        return check_file(Path::new(interpreter), depth - 1);
+    }
+    // ELF header: magic, class (1: 32 bit, 2: 64 bit) at 4, machine at 18 (62: x86-64).
+    match head.as_slice() {
+        [0x7f, b'E', b'L', b'F', 2, rest @ ..] if rest.get(13..15) == Some(&[62, 0]) => Ok(()),
+        [0x7f, b'E', b'L', b'F', 1, ..] => refuse("is a 32-bit program; only x86-64 programs can be recorded"),
+        [0x7f, b'E', b'L', b'F', ..] => refuse("is not an x86-64 program"),
+        _ => refuse("is neither an ELF program nor a script with `#!`"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn refusal(content: &[u8], mode: u32) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("program");
+        fs::write(&path, content).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        check(&path).map_or_else(|e| e.to_string(), |()| String::new())
+    }
+
+    #[test]
+    fn what_cannot_run_is_refused_with_its_reason() {
+        let mut elf = b"\x7fELF\x02\x01\x01".to_vec();
+        elf.resize(64, 0);
+        elf[18] = 62;
+        assert_eq!(refusal(&elf, 0o755), "");
+        assert!(refusal(&elf, 0o644).contains("not executable"));
+        assert!(refusal(&elf, 0o4755).contains("setuid"));
+        elf[18] = 183;
+        assert!(refusal(&elf, 0o755).contains("not an x86-64"));
+        elf[4] = 1;
+        assert!(refusal(&elf, 0o755).contains("32-bit"));
+        assert!(refusal(b"hello", 0o755).contains("neither an ELF"));
+        assert!(refusal(b"#!/nowhere/at-all -x\n", 0o755).contains("/nowhere/at-all does not exist"));
+        assert_eq!(refusal(b"#!/bin/sh\n", 0o755), "");
+    }
+
+    #[test]
+    fn names_are_searched() {
+        assert!(find(OsStr::new("sh")).unwrap().is_absolute());
+        assert!(find(OsStr::new("no-such-program-here")).unwrap_err().to_string().contains("in PATH"));
+        assert!(find(OsStr::new("./no-such-program-here")).unwrap_err().to_string().contains("no such program"));
+    }
+}

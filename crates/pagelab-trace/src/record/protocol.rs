@@ -1,0 +1,257 @@
+//! The records of the stream between the Valgrind tool and the recorder; `capture/valgrind/README.md` describes them,
+//! `capture/valgrind/stream.h` is the other side.
+
+use std::sync::Arc;
+
+/// First word of a stream, `pglb`.
+pub(super) const MAGIC: u32 = 0x626c_6770;
+pub(super) const VERSION: u32 = 1;
+/// Set in the first word of a control record, clear in a segment number.
+pub(super) const CONTROL_BIT: u32 = 0x8000_0000;
+/// Bytes of the number of a segment record.
+pub(super) const SEGMENT_WORD_BYTES: usize = 4;
+/// Bytes of an address in a segment record.
+pub(super) const ADDRESS_BYTES: usize = 6;
+/// Exit code that the tool reports for a process that a signal ended.
+pub(super) const EXIT_BY_SIGNAL: u32 = 0x7fff_ffff;
+/// Wait status that the program did not ask for.
+pub(super) const WAIT_STATUS_UNKNOWN: u32 = 0xffff_ffff;
+
+/// How a process came to its image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// `execve`, or the start of the recording.
+    Image,
+    /// `fork` of the process with this id.
+    Fork { parent_pid: u32 },
+}
+
+/// A control record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Control {
+    Hello {
+        version: u32,
+        origin: Origin,
+        pid: u32,
+        parent_pid: u32,
+        path: Arc<str>,
+    },
+    Segment(SegmentRecord),
+    Switch {
+        tid: u32,
+    },
+    ThreadStart {
+        tid: u32,
+        os_tid: u32,
+    },
+    ThreadExit {
+        tid: u32,
+    },
+    KernelAccess {
+        writes: bool,
+        addr: u64,
+        len: u64,
+    },
+    Mmap {
+        addr: u64,
+        len: u64,
+        prot: u32,
+        flags: u32,
+        file_offset: u64,
+        file: Option<Arc<str>>,
+    },
+    Munmap {
+        addr: u64,
+        len: u64,
+    },
+    Mremap {
+        old_addr: u64,
+        old_len: u64,
+        new_addr: u64,
+        new_len: u64,
+    },
+    Mprotect {
+        addr: u64,
+        len: u64,
+        prot: u32,
+    },
+    Madvise {
+        addr: u64,
+        len: u64,
+        advice: u32,
+    },
+    Brk {
+        start: u64,
+        end: u64,
+    },
+    Fork {
+        child_pid: u32,
+    },
+    ExecBegin {
+        path: Arc<str>,
+    },
+    ExecFailed,
+    Exit {
+        code: u32,
+    },
+    Waited {
+        pid: u32,
+        status: u32,
+    },
+    /// A fault at `pc` left a segment in the middle; `record` begins with what was written of it.
+    Fault {
+        pc: u64,
+        record: Vec<u8>,
+    },
+}
+
+/// What is the same each time a segment is executed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SegmentRecord {
+    pub number: u32,
+    /// Instructions after the last access.
+    pub tail: u32,
+    pub pieces: Vec<Piece>,
+    pub accesses: Vec<AccessRecord>,
+}
+
+/// Consecutive code bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub start: u64,
+    pub len: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct AccessRecord {
+    pub pc: u64,
+    pub gap: u32,
+    pub size_bytes: u16,
+    pub kind: u8,
+    /// Address 0 says that the access did not happen.
+    pub conditional: bool,
+}
+
+/// Takes numbers from the front of a payload; `None` once it is too short.
+struct Payload<'a>(&'a [u8]);
+
+impl<'a> Payload<'a> {
+    fn bytes(&mut self, n: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.0.split_at_checked(n)?;
+        self.0 = rest;
+        Some(head)
+    }
+
+    fn u8(&mut self) -> Option<u8> {
+        Some(self.bytes(1)?[0])
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        Some(u16::from_le_bytes(self.bytes(2)?.try_into().ok()?))
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(self.bytes(4)?.try_into().ok()?))
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.bytes(8)?.try_into().ok()?))
+    }
+
+    fn text(&mut self) -> Option<Arc<str>> {
+        let len = self.u32()? as usize;
+        Some(String::from_utf8_lossy(self.bytes(len)?).into())
+    }
+
+    fn optional_text(&mut self) -> Option<Option<Arc<str>>> {
+        Some(Some(self.text()?).filter(|text| !text.is_empty()))
+    }
+}
+
+/// The control record that begins with the word `tag`; `None` if it is none or too short.
+pub(super) fn parse_control(tag: u32, payload: &[u8]) -> Option<Control> {
+    let mut p = Payload(payload);
+    Some(match tag & !CONTROL_BIT {
+        1 => {
+            let (version, how, pid, parent_pid) = (p.u32()?, p.u32()?, p.u32()?, p.u32()?);
+            let origin = if how == 0 { Origin::Image } else { Origin::Fork { parent_pid } };
+            Control::Hello { version, origin, pid, parent_pid, path: p.text()? }
+        }
+        2 => Control::Segment(parse_segment(&mut p)?),
+        4 => Control::Switch { tid: p.u32()? },
+        5 => Control::ThreadStart { tid: p.u32()?, os_tid: p.u32()? },
+        6 => Control::ThreadExit { tid: p.u32()? },
+        7 => Control::KernelAccess { writes: p.u32()? != 0, addr: p.u64()?, len: p.u64()? },
+        8 => Control::Mmap {
+            addr: p.u64()?,
+            len: p.u64()?,
+            prot: p.u32()?,
+            flags: p.u32()?,
+            file_offset: p.u64()?,
+            file: p.optional_text()?,
+        },
+        9 => Control::Munmap { addr: p.u64()?, len: p.u64()? },
+        10 => Control::Mremap { old_addr: p.u64()?, old_len: p.u64()?, new_addr: p.u64()?, new_len: p.u64()? },
+        11 => Control::Mprotect { addr: p.u64()?, len: p.u64()?, prot: p.u32()? },
+        12 => Control::Madvise { addr: p.u64()?, len: p.u64()?, advice: p.u32()? },
+        13 => Control::Brk { start: p.u64()?, end: p.u64()? },
+        14 => Control::Fork { child_pid: p.u32()? },
+        15 => Control::ExecBegin { path: p.text()? },
+        16 => Control::ExecFailed,
+        17 => Control::Exit { code: p.u32()? },
+        18 => Control::Waited { pid: p.u32()?, status: p.u32()? },
+        19 => Control::Fault { pc: p.u64()?, record: p.0.to_vec() },
+        _ => return None,
+    })
+}
+
+fn parse_segment(p: &mut Payload<'_>) -> Option<SegmentRecord> {
+    let (number, tail, pieces, accesses) = (p.u32()?, p.u32()?, p.u16()?, p.u16()?);
+    let pieces = (0..pieces).map(|_| Some(Piece { start: p.u64()?, len: p.u32()? })).collect::<Option<_>>()?;
+    let accesses = (0..accesses)
+        .map(|_| {
+            Some(AccessRecord {
+                pc: p.u64()?,
+                gap: p.u32()?,
+                size_bytes: p.u16()?,
+                kind: p.u8()?,
+                conditional: p.u8()? != 0,
+            })
+        })
+        .collect::<Option<_>>()?;
+    Some(SegmentRecord { number, tail, pieces, accesses })
+}
+
+/// The address stored in 6 bytes, made canonical.
+#[inline(always)]
+pub(super) fn address(bytes: &[u8]) -> u64 {
+    let low = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    let high = u16::from_le_bytes([bytes[4], bytes[5]]);
+    ((u64::from(low) << 16 | u64::from(high) << 48) as i64 >> 16) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_canonical() {
+        assert_eq!(address(&0x7fff_1234_5678u64.to_le_bytes()[..6]), 0x7fff_1234_5678);
+        assert_eq!(address(&0xffff_ffff_ff60_0000u64.to_le_bytes()[..6]), 0xffff_ffff_ff60_0000);
+    }
+
+    #[test]
+    fn short_or_unknown_records_are_refused() {
+        let payload: Vec<u8> = [1u64, 2, 3, 4].iter().flat_map(|v| v.to_le_bytes()).collect();
+        assert_eq!(
+            parse_control(CONTROL_BIT | 10, &payload),
+            Some(Control::Mremap { old_addr: 1, old_len: 2, new_addr: 3, new_len: 4 })
+        );
+        assert_eq!(parse_control(CONTROL_BIT | 10, &payload[..31]), None);
+        assert_eq!(parse_control(CONTROL_BIT | 3, &payload), None);
+        // A segment that announces more accesses than follow.
+        let mut segment = 7u32.to_le_bytes().to_vec();
+        segment.extend([0, 0, 0, 0, 0, 0, 1, 0]);
+        assert_eq!(parse_control(CONTROL_BIT | 2, &segment), None);
+    }
+}

@@ -1,0 +1,387 @@
+//! One recording from start to end: starts the program under Valgrind, collects, passes signals on, ends it.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::{ErrorKind, IsTerminal};
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::SigId;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use super::collect::{CollectError, Collector};
+use super::output::{Output, RecordSink};
+use super::program;
+use super::tool::{self, Valgrind};
+use crate::format::{HostFacts, TraceSummary};
+use crate::{TraceError, TraceMeta, TraceWriter};
+
+/// Longest wait for the program before progress is told and signals are looked at.
+const WAIT_MILLISECONDS: u32 = 100;
+/// The same while no process is connected: the program starts, executes another, or has ended.
+const SHORT_WAIT_MILLISECONDS: u32 = 5;
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+/// How long a program may take to end after SIGTERM before it is killed.
+const GRACE: Duration = Duration::from_secs(2);
+/// Lines of Valgrind's log that an error shows.
+const LOG_LINES: usize = 8;
+
+/// How far a recording is.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    pub accesses: u64,
+    pub elapsed: Duration,
+}
+
+/// A program to record.
+pub struct Recording<'a> {
+    /// Program and arguments. The program is searched in `PATH` if it has no slash.
+    pub command: Vec<OsString>,
+    /// Stop after this many accesses: the program is then ended (SIGTERM, SIGKILL two seconds later), and the trace is
+    /// complete as far as it goes, with a note that says so.
+    pub max_accesses: Option<u64>,
+    /// From [`prepare_tool`](super::prepare_tool).
+    pub tool_dir: PathBuf,
+    /// Called about ten times a second.
+    pub progress: Option<Box<dyn FnMut(Progress) + 'a>>,
+}
+
+/// What a recording came to.
+#[derive(Clone, Debug)]
+pub struct RecordSummary {
+    /// Accesses recorded.
+    pub accesses: u64,
+    pub processes: u32,
+    pub threads: u32,
+    /// How the program ended, as a shell has it: its exit code, or 128 plus the number of the signal.
+    pub exit_code: i32,
+    /// Number of accesses after which the recording was stopped, `None` if the program ran to its end.
+    pub truncated_at: Option<u64>,
+    /// What is missing and why, one sentence each.
+    pub notes: Vec<String>,
+    pub elapsed: Duration,
+}
+
+impl<'a> Recording<'a> {
+    pub fn new(command: Vec<OsString>, tool_dir: PathBuf) -> Self {
+        Self { command, max_accesses: None, tool_dir, progress: None }
+    }
+
+    /// Records into a new trace at `output`. The program has this process's standard input, output and error.
+    ///
+    /// # Errors
+    /// [`TraceError::Usage`] if the program cannot be recorded, Valgrind is missing, or `output` exists; then nothing
+    /// is left at `output`. [`TraceError::Io`], such as a full disk: the program is ended, and the trace is incomplete
+    /// but opens.
+    pub fn run(self, output: &Path) -> Result<(RecordSummary, TraceSummary), TraceError> {
+        let valgrind = Valgrind::locate()?;
+        self.check()?;
+        let command: Vec<String> = self.command.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+        let mut meta = TraceMeta::new(command);
+        meta.host = Some(HostFacts::of_this_machine());
+        meta.tools.insert("valgrind".to_owned(), valgrind.version.trim_start_matches("valgrind-").to_owned());
+        let fresh = !output.exists();
+        let mut writer = TraceWriter::create(output, meta)?;
+        match self.run_into(&mut writer) {
+            Ok(summary) => {
+                let notes = &mut writer.meta_mut().notes;
+                notes.extend(summary.notes.iter().cloned());
+                if let Some(n) = summary.truncated_at {
+                    notes.push(format!("recording was stopped after {n} accesses"));
+                }
+                Ok((summary, writer.finish()?))
+            }
+            Err(error) => {
+                let empty = writer.position() == 0;
+                drop(writer);
+                if fresh && empty {
+                    fs::remove_dir_all(output).map_err(|e| TraceError::io(output, e))?;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Records into `sink`.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run), and what `sink` returns.
+    pub fn run_into(mut self, sink: &mut dyn RecordSink) -> Result<RecordSummary, TraceError> {
+        let valgrind = Valgrind::locate()?;
+        self.check()?;
+        let scratch = scratch_folder()?;
+        let socket = scratch.path().join("s");
+        let listener = UnixListener::bind(&socket)
+            .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
+            .map_err(|e| TraceError::io(&socket, e))?;
+        let signals = Signals::watch()?;
+        let started = Instant::now();
+        let mut program = Program::start(&valgrind, &self.tool_dir, &self.command, scratch.path(), &socket)?;
+        let root_pid = program.child.id();
+        let mut collector = Collector::new(listener, Output::new(sink, self.max_accesses));
+        let collected = self.collect(&mut collector, &mut program, &signals, started);
+        let truncated = collector.is_full();
+        if truncated || collected.is_err() {
+            let pids = collector.connected_pids();
+            let outcome = collected.map(|()| (collector.written(), collector.processes(), collector.threads()));
+            let finished = collector.finish_all(root_pid, None);
+            // Everything is disconnected now, so no process waits for the recorder any more.
+            let exit_code = exit_code(program.stop(&pids));
+            let (accesses, processes, threads) = outcome.map_err(|e| explain(e, scratch.path(), root_pid))?;
+            let (_, notes) = finished.map_err(|e| explain(e, scratch.path(), root_pid))?;
+            return Ok(RecordSummary {
+                accesses,
+                processes,
+                threads,
+                exit_code,
+                truncated_at: Some(accesses),
+                notes,
+                elapsed: started.elapsed(),
+            });
+        }
+        let status = program.child.wait().map_err(|e| TraceError::io(&valgrind.launcher, e))?;
+        let (processes, threads) = (collector.processes(), collector.threads());
+        if processes == 0 {
+            let log = log_tail(scratch.path(), root_pid);
+            return Err(TraceError::usage(format!("Valgrind did not start the program ({status}):\n{log}")));
+        }
+        let (output, mut notes) = collector
+            .finish_all(root_pid, Some(exit_code(status)))
+            .map_err(|e| explain(e, scratch.path(), root_pid))?;
+        notes.extend(log_notes(scratch.path()));
+        Ok(RecordSummary {
+            accesses: output.written(),
+            processes,
+            threads,
+            exit_code: exit_code(status),
+            truncated_at: None,
+            notes,
+            elapsed: started.elapsed(),
+        })
+    }
+
+    fn check(&self) -> Result<(), TraceError> {
+        program::check(&program::find(self.command.first().map_or(OsStr::new(""), |name| name))?)
+    }
+
+    /// Collects until the program and all its children have ended, or enough is recorded.
+    fn collect(
+        &mut self,
+        collector: &mut Collector<'_>,
+        program: &mut Program,
+        signals: &Signals,
+        started: Instant,
+    ) -> Result<(), CollectError> {
+        let mut told = started;
+        loop {
+            let wait = if collector.is_connected() { WAIT_MILLISECONDS } else { SHORT_WAIT_MILLISECONDS };
+            let busy = collector.step(wait)?;
+            signals.pass_on(program);
+            if told.elapsed() >= PROGRESS_INTERVAL
+                && let Some(progress) = &mut self.progress
+            {
+                told = Instant::now();
+                progress(Progress { accesses: collector.written(), elapsed: started.elapsed() });
+            }
+            if collector.is_full() {
+                return Ok(());
+            }
+            if !busy && !collector.is_connected() && program.has_ended() {
+                // What connected before the end was there to be accepted.
+                if !collector.step(0)? && !collector.is_connected() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+/// A folder for the socket and the logs, with a path short enough for a socket's address (107 bytes).
+fn scratch_folder() -> Result<tempfile::TempDir, TraceError> {
+    let make = |parent: &Path| tempfile::Builder::new().prefix("pagelab-").tempdir_in(parent);
+    let parent = std::env::temp_dir();
+    let parent = if parent.as_os_str().len() > 80 { PathBuf::from("/tmp") } else { parent };
+    make(&parent).map_err(|e| TraceError::io(parent, e))
+}
+
+fn exit_code(status: ExitStatus) -> i32 {
+    status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(-1)
+}
+
+fn explain(error: CollectError, scratch: &Path, root_pid: u32) -> TraceError {
+    match error {
+        CollectError::Output(error) => error,
+        CollectError::Stream(what) => {
+            TraceError::usage(format!("recording failed: {what}\n{}", log_tail(scratch, root_pid)))
+        }
+    }
+}
+
+/// The running program.
+struct Program {
+    child: Child,
+}
+
+impl Program {
+    fn start(
+        valgrind: &Valgrind,
+        tool_dir: &Path,
+        command: &[OsString],
+        scratch: &Path,
+        socket: &Path,
+    ) -> Result<Self, TraceError> {
+        let option = |name: &str, value: &OsStr| {
+            let mut option = OsString::from(name);
+            option.push(value);
+            option
+        };
+        let child = Command::new(&valgrind.launcher)
+            .arg(format!("--tool={}", tool::NAME))
+            // Options of the user's own for other tools must not reach this one.
+            .arg("--command-line-only=yes")
+            .arg("--trace-children=yes")
+            .arg("--vgdb=no")
+            .arg(option("--log-file=", scratch.join("log.%p").as_os_str()))
+            .arg(option("--socket=", socket.as_os_str()))
+            .args(command)
+            .env("VALGRIND_LIB", tool_dir)
+            .spawn()
+            .map_err(|e| TraceError::io(&valgrind.launcher, e))?;
+        Ok(Self { child })
+    }
+
+    fn has_ended(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(Some(_)) | Err(_))
+    }
+
+    fn signal(pid: u32, signal: Signal) {
+        // A process that has ended meanwhile needs no signal.
+        if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// Ends the program and `others`: SIGTERM, and after a while SIGKILL.
+    fn stop(&mut self, others: &[u32]) -> ExitStatus {
+        let root = self.child.id();
+        let begun = Instant::now();
+        let pids: Vec<u32> = others.iter().copied().filter(|pid| *pid != root).collect();
+        let send = |child: &mut Child, signal| {
+            // The program's id stays its own until it is waited for.
+            if matches!(child.try_wait(), Ok(None)) {
+                Self::signal(root, signal);
+            }
+            pids.iter().for_each(|pid| Self::signal(*pid, signal));
+        };
+        send(&mut self.child, Signal::TERM);
+        loop {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return status;
+            }
+            if begun.elapsed() > GRACE {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        send(&mut self.child, Signal::KILL);
+        self.child.wait().unwrap_or_default()
+    }
+}
+
+/// Signals that would end the recorder while it records: they are the program's.
+struct Signals {
+    watched: Vec<(Signal, Arc<AtomicBool>, SigId)>,
+    /// A terminal sends Ctrl-C to the program as well.
+    terminal: bool,
+}
+
+impl Signals {
+    fn watch() -> Result<Self, TraceError> {
+        let mut watched = Vec::new();
+        for (number, signal) in [(SIGINT, Signal::INT), (SIGTERM, Signal::TERM), (SIGHUP, Signal::HUP)] {
+            let flag = Arc::new(AtomicBool::new(false));
+            let id = signal_hook::flag::register(number, Arc::clone(&flag))
+                .map_err(|e| TraceError::usage(format!("cannot watch for signal {number}: {e}")))?;
+            watched.push((signal, flag, id));
+        }
+        Ok(Self { watched, terminal: std::io::stdin().is_terminal() })
+    }
+
+    fn pass_on(&self, program: &mut Program) {
+        for (signal, flag, _) in &self.watched {
+            let by_terminal = self.terminal && *signal != Signal::TERM;
+            if flag.swap(false, Ordering::Relaxed) && !by_terminal && !program.has_ended() {
+                Program::signal(program.child.id(), *signal);
+            }
+        }
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        for (_, _, id) in &self.watched {
+            signal_hook::low_level::unregister(*id);
+        }
+    }
+}
+
+/// The last lines of Valgrind's log of a process, without its `==pid==`.
+fn log_tail(scratch: &Path, pid: u32) -> String {
+    let text = fs::read(scratch.join(format!("log.{pid}"))).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().map(log_line).filter(|line| !line.is_empty()).collect();
+    lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
+}
+
+fn log_line(line: &str) -> &str {
+    match line.split_once("==") {
+        Some(("", rest)) => rest.split_once("== ").map_or("", |(_, text)| text.trim()),
+        _ => line.trim(),
+    }
+}
+
+/// What Valgrind's logs say of things left out.
+fn log_notes(scratch: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(scratch) else { return Vec::new() };
+    let mut notes = Vec::new();
+    for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+        let Some(pid) = path.file_name().and_then(OsStr::to_str).and_then(|name| name.strip_prefix("log.")) else {
+            continue;
+        };
+        let text = match fs::read(&path) {
+            Ok(text) => String::from_utf8_lossy(&text).into_owned(),
+            Err(e) if e.kind() == ErrorKind::NotFound => continue,
+            Err(e) => format!("its log cannot be read: {e}"),
+        };
+        let said = text.lines().map(log_line).find(|line| {
+            line.starts_with("pagelab:") || line.contains("unhandled instruction") || line.contains("cannot be read")
+        });
+        notes.extend(said.map(|line| format!("process {pid}: {}", line.trim_start_matches("pagelab: "))));
+    }
+    notes.sort();
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn log_lines_lose_their_process_number() {
+        assert_eq!(log_line("==123== pagelab: gone"), "pagelab: gone");
+        assert_eq!(log_line("==123== "), "");
+        assert_eq!(log_line("plain  "), "plain");
+    }
+
+    #[test]
+    fn exit_codes_are_a_shells() {
+        assert_eq!(exit_code(ExitStatus::from_raw(3 << 8)), 3);
+        assert_eq!(exit_code(ExitStatus::from_raw(9)), 137);
+    }
+}

@@ -1,0 +1,204 @@
+//! Building the Valgrind tool and the folder that Valgrind takes it from.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::program::search_path;
+use crate::TraceError;
+
+/// Name of the tool, as in `--tool=`.
+pub(super) const NAME: &str = "pagelab";
+const PLATFORM: &str = "amd64-linux";
+const INSTALL_HINT: &str = "install Debian's valgrind package (apt-get install valgrind)";
+
+/// Where the headers of tools lie, the static libraries, and the files that Valgrind reads when it runs.
+const INCLUDE_FOLDERS: [&str; 2] = ["/usr/include/valgrind", "/usr/local/include/valgrind"];
+const LIBRARY_FOLDERS: [&str; 4] =
+    ["/usr/lib/x86_64-linux-gnu/valgrind", "/usr/lib64/valgrind", "/usr/lib/valgrind", "/usr/local/lib/valgrind"];
+const LIBEXEC_FOLDERS: [&str; 5] = [
+    "/usr/libexec/valgrind",
+    "/usr/lib/x86_64-linux-gnu/valgrind",
+    "/usr/lib64/valgrind",
+    "/usr/lib/valgrind",
+    "/usr/local/libexec/valgrind",
+];
+
+const COMPILE: [&str; 13] = [
+    "-m64",
+    "-O2",
+    "-fno-stack-protector",
+    "-fno-strict-aliasing",
+    "-fno-builtin",
+    "-fno-pie",
+    "-no-pie",
+    "-w",
+    "-DVGA_amd64=1",
+    "-DVGO_linux=1",
+    "-DVGP_amd64_linux=1",
+    "-DVGPV_amd64_linux_vanilla=1",
+    "-static",
+];
+/// Tools are linked at this address, away from where programs are.
+const LINK: [&str; 6] = [
+    "-nodefaultlibs",
+    "-nostartfiles",
+    "-Wl,-u,_start",
+    "-Wl,-Ttext-segment=0x58000000",
+    "-Wl,--build-id=none",
+    "-Wl,--wrap=vgPlain_di_notify_mmap",
+];
+
+/// An installed Valgrind with what tools are built from.
+#[derive(Clone, Debug)]
+pub(super) struct Valgrind {
+    /// The launcher. Debian's `valgrind` is a script that sets `LD_LIBRARY_PATH` and the like, which the recorded
+    /// program would see; `valgrind.bin` beside it is the launcher proper.
+    pub launcher: PathBuf,
+    /// Such as `valgrind-3.19.0`.
+    pub version: String,
+}
+
+impl Valgrind {
+    pub(super) fn locate() -> Result<Self, TraceError> {
+        if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
+            return Err(TraceError::usage("recording needs x86-64 Linux; traces can be replayed anywhere"));
+        }
+        let missing = || TraceError::usage(format!("valgrind is missing; {INSTALL_HINT}"));
+        let script = search_path(OsStr::new("valgrind")).ok_or_else(missing)?;
+        let launcher = Some(script.with_file_name("valgrind.bin")).filter(|file| file.exists()).unwrap_or(script);
+        let output = Command::new(&launcher).arg("--version").output().map_err(|e| TraceError::io(&launcher, e))?;
+        let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        if !version.starts_with("valgrind-") {
+            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            return Err(TraceError::usage(format!("{} --version failed: {said}", launcher.display())));
+        }
+        Ok(Self { launcher, version })
+    }
+}
+
+/// The first of `folders` that has `file`.
+fn folder_with(folders: &[&str], file: &str, what: &str) -> Result<PathBuf, TraceError> {
+    folders.iter().map(PathBuf::from).find(|folder| folder.join(file).exists()).ok_or_else(|| {
+        TraceError::usage(format!("Valgrind's {what} ({file}) are missing, looked in {folders:?}; {INSTALL_HINT}"))
+    })
+}
+
+/// Returns the folder for `VALGRIND_LIB`, below `cache_dir`: the tool compiled from the C sources in `source_dir`, and
+/// links to the installed Valgrind's own files. Compiles only if this source was not yet compiled for this Valgrind;
+/// several processes may do so at once.
+///
+/// # Errors
+/// [`TraceError::Usage`] if Valgrind, its headers or libraries, or gcc are missing, and if compiling fails;
+/// [`TraceError::Io`].
+pub fn prepare_tool(source_dir: &Path, cache_dir: &Path) -> Result<PathBuf, TraceError> {
+    let valgrind = Valgrind::locate()?;
+    let include = folder_with(&INCLUDE_FOLDERS, "pub_tool_tooliface.h", "headers")?;
+    let libraries = folder_with(&LIBRARY_FOLDERS, &format!("libcoregrind-{PLATFORM}.a"), "static libraries")?;
+    let libexec = folder_with(&LIBEXEC_FOLDERS, &format!("vgpreload_core-{PLATFORM}.so"), "run-time files")?;
+
+    let sources = sources(source_dir)?;
+    let mut hash = xxhash_rust::xxh3::Xxh3::new();
+    for part in COMPILE.iter().chain(&LINK) {
+        hash.update(part.as_bytes());
+    }
+    for (name, content) in &sources {
+        hash.update(name.as_encoded_bytes());
+        hash.update(content);
+    }
+    let folder = cache_dir.join(format!("{}-{:016x}", valgrind.version, hash.digest()));
+    let tool = format!("{NAME}-{PLATFORM}");
+    if folder.join(&tool).exists() {
+        return Ok(folder);
+    }
+
+    fs::create_dir_all(cache_dir).map_err(|e| TraceError::io(cache_dir, e))?;
+    let scratch =
+        tempfile::Builder::new().prefix(".build-").tempdir_in(cache_dir).map_err(|e| TraceError::io(cache_dir, e))?;
+    compile(source_dir, &sources, &include, &libraries, &scratch.path().join(&tool))?;
+    for entry in fs::read_dir(&libexec).map_err(|e| TraceError::io(&libexec, e))? {
+        let file = entry.map_err(|e| TraceError::io(&libexec, e))?.path();
+        let link = scratch.path().join(file.file_name().unwrap_or_default());
+        symlink(&file, &link).map_err(|e| TraceError::io(&link, e))?;
+    }
+    // Temporary folders are private; the cache is as open as its parent.
+    fs::set_permissions(scratch.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .map_err(|e| TraceError::io(scratch.path(), e))?;
+    let built = scratch.keep();
+    match fs::rename(&built, &folder) {
+        Ok(()) => Ok(folder),
+        // Another process was faster; what it built is the same.
+        Err(_) if folder.join(&tool).exists() => {
+            let _ = fs::remove_dir_all(&built);
+            Ok(folder)
+        }
+        Err(e) => Err(TraceError::io(folder, e)),
+    }
+}
+
+/// Names and contents of the C files and headers, sorted by name.
+fn sources(folder: &Path) -> Result<Vec<(std::ffi::OsString, Vec<u8>)>, TraceError> {
+    let mut sources = Vec::new();
+    for entry in fs::read_dir(folder).map_err(|e| TraceError::io(folder, e))? {
+        let path = entry.map_err(|e| TraceError::io(folder, e))?.path();
+        if path.extension().is_some_and(|e| e == "c" || e == "h") {
+            let content = fs::read(&path).map_err(|e| TraceError::io(&path, e))?;
+            sources.push((path.file_name().unwrap_or_default().to_owned(), content));
+        }
+    }
+    if sources.is_empty() {
+        return Err(TraceError::usage(format!("{}: the sources of the Valgrind tool are not there", folder.display())));
+    }
+    sources.sort();
+    Ok(sources)
+}
+
+fn compile(
+    source_dir: &Path,
+    sources: &[(std::ffi::OsString, Vec<u8>)],
+    include: &Path,
+    libraries: &Path,
+    tool: &Path,
+) -> Result<(), TraceError> {
+    let mut gcc = Command::new("gcc");
+    gcc.args(COMPILE).args(LINK);
+    gcc.arg("-I").arg(include).arg("-I").arg(include.join("vki")).arg("-o").arg(tool);
+    gcc.args(sources.iter().map(|(name, _)| source_dir.join(name)).filter(|f| f.extension().is_some_and(|e| e == "c")));
+    for library in ["libcoregrind", "libvex"] {
+        gcc.arg(libraries.join(format!("{library}-{PLATFORM}.a")));
+    }
+    gcc.arg("-lgcc").arg(libraries.join(format!("libgcc-sup-{PLATFORM}.a")));
+    let output = gcc.output().map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => TraceError::usage(
+            "gcc is missing, and the recorder's Valgrind tool is not compiled yet; install it (apt-get install gcc)",
+        ),
+        _ => TraceError::usage(format!("gcc did not start: {e}")),
+    })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let said: Vec<&str> = said.lines().filter(|line| line.contains("error") || line.contains("undefined")).collect();
+    let said = if said.is_empty() { "it gave no reason".to_owned() } else { said[..said.len().min(5)].join("\n") };
+    Err(TraceError::usage(format!("compiling the recorder's Valgrind tool failed:\n{said}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_without_sources_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = sources(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("sources of the Valgrind tool are not there"), "{error}");
+    }
+
+    #[test]
+    fn missing_files_are_named() {
+        let error = folder_with(&["/nowhere"], "header.h", "headers").unwrap_err().to_string();
+        assert!(error.contains("headers (header.h) are missing") && error.contains("apt-get"), "{error}");
+    }
+}
