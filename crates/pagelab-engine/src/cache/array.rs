@@ -3,16 +3,16 @@
 //! Way order: under LRU a set's words are in recency order, the most recently used first and empty ways last, so
 //! there are no ages to keep. Under the other policies a line keeps its way.
 //!
-//! Functions with a [`Ways`] have two bodies. With [`Plain`] the caller promises an array of which [`Array::is_plain`] is
+//! Functions with a [`Ways`] have two bodies. With [`Plain`](super::ways::Plain) or [`Masked`] the caller promises an array of which [`Array::is`] is
 //! true, and all that depends on ways, policy and presence is settled when the program is compiled; [`AnyWays`] does for
 //! every array.
 
 use super::{
     config::Level,
-    hint::prefetch,
+    host::prefetch,
     index::SetIndex,
     replacement::Policy,
-    ways::{AnyWays, EMPTY, Plain, STATE_MASK, Ways, find_any, move_to_front_any, push_front_any, take_out},
+    ways::{AnyWays, EMPTY, Masked, STATE_MASK, Ways, find_any, move_to_front_any, push_front_any, take_out},
 };
 use crate::{addr::LineAddr, rng::Rng};
 
@@ -39,9 +39,9 @@ impl State {
 /// Where a line may be: its set, and its tag as it is compared.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
-    set: usize,
-    /// Index of the set's first word.
-    base: usize,
+    set: u32,
+    /// Index of the set's first word; 32 bits, so that the compiler sees that no sum overflows.
+    base: u32,
     /// Tag above state bits of 0.
     wanted: u32,
 }
@@ -67,8 +67,8 @@ pub(super) struct Array {
     policy: Policy,
     /// Cores that may hold each line, way by way; empty if the array does not keep it.
     presence: Vec<u64>,
-    /// [`Self::is_plain`] for 8 ways, by far the most common L1.
-    plain_eight: bool,
+    /// Whether the most common kind of L1 it is.
+    masked_eight: bool,
 }
 
 impl Array {
@@ -86,46 +86,47 @@ impl Array {
             index: SetIndex::new(level.sets()),
             policy: Policy::new(level.policy, sets, ways, rng),
             presence: if keeps_presence { vec![0; sets * stride] } else { Vec::new() },
-            plain_eight: false,
+            masked_eight: false,
         };
-        array.plain_eight = array.is_plain(8);
+        array.masked_eight = array.is::<Masked<8>>();
         array
     }
 
-    /// True if it has `ways` ways, a multiple of 4, LRU replacement and no presence.
-    pub fn is_plain(&self, ways: usize) -> bool {
-        self.ways == ways && self.stride == ways && matches!(self.policy, Policy::Lru) && self.presence.is_empty()
+    /// True if the code for `W` may be used on it: it has these ways, LRU replacement and no presence.
+    pub fn is<W: Ways>(&self) -> bool {
+        let plain = self.ways == W::N && self.stride == W::N && matches!(self.policy, Policy::Lru);
+        W::N == 0 || plain && self.presence.is_empty() && (self.index.is_masked() || !W::MASKED)
     }
 
     #[inline(always)]
     pub fn place<W: Ways>(&self, line: LineAddr) -> Place {
-        let (set, tag) = self.index.split(line.0);
+        debug_assert!(self.is::<W>());
+        let (set, tag) = if W::MASKED { self.index.split_masked(line.0) } else { self.index.split(line.0) };
         debug_assert!(self.index.join(set, tag) == line.0 && u64::from(tag) < TAG_LIMIT, "{line:?} exceeds the tags");
-        debug_assert!(W::N == 0 || self.is_plain(W::N));
         let stride = if W::N > 0 { W::N } else { self.stride };
-        Place { set, base: self.skip + set * stride, wanted: tag << 2 }
+        Place { set: set as u32, base: (self.skip + set * stride) as u32, wanted: tag << 2 }
     }
 
     #[inline(always)]
     fn set(&self, at: Place) -> &[u32] {
-        &self.words[at.base..at.base + self.stride]
+        &self.words[at.base as usize..][..self.stride]
     }
 
     #[inline(always)]
     fn set_mut(&mut self, at: Place) -> &mut [u32] {
-        &mut self.words[at.base..at.base + self.stride]
+        &mut self.words[at.base as usize..][..self.stride]
     }
 
     #[inline(always)]
     fn plain_set<W: Ways>(&mut self, at: Place) -> &mut [u32] {
-        &mut self.words[at.base..at.base + W::N]
+        &mut self.words[at.base as usize..at.base as usize + W::N]
     }
 
     /// The way that holds the line; changes nothing.
     #[inline(always)]
     pub fn find<W: Ways>(&self, at: Place) -> Option<usize> {
         if W::N > 0 {
-            W::find(&self.words[at.base..at.base + W::N], at.wanted)
+            W::find(&self.words[at.base as usize..at.base as usize + W::N], at.wanted)
         } else {
             find_any(self.set(at), at.wanted)
         }
@@ -133,12 +134,12 @@ impl Array {
 
     #[inline(always)]
     pub fn state(&self, at: Place, way: usize) -> State {
-        State(self.words[at.base + way] & STATE_MASK)
+        State(self.words[at.base as usize + way] & STATE_MASK)
     }
 
     #[inline(always)]
     pub fn set_state(&mut self, at: Place, way: usize, state: State) {
-        self.words[at.base + way] = at.wanted | state.0;
+        self.words[at.base as usize + way] = at.wanted | state.0;
     }
 
     /// Tells the policy that the line at `way` was accessed; returns the way where it is now.
@@ -161,9 +162,9 @@ impl Array {
                 move_to_front_any(self.set_mut(at), way);
                 return 0;
             }
-            Policy::TreePlru(tree) => tree.touch(at.set, way),
+            Policy::TreePlru(tree) => tree.touch(at.set as usize, way),
             Policy::Random(_) => {}
-            Policy::Srrip(srrip) => srrip.hit(at.set, way),
+            Policy::Srrip(srrip) => srrip.hit(at.set as usize, way),
         }
         way
     }
@@ -172,11 +173,11 @@ impl Array {
     /// False, with nothing changed, if the line is absent or if a write finds it shared.
     #[inline(always)]
     pub fn access(&mut self, line: LineAddr, write: bool) -> bool {
-        if !self.plain_eight {
+        if !self.masked_eight {
             return self.access_any(line, write);
         }
-        let at = self.place::<Plain<8>>(line);
-        let set = self.plain_set::<Plain<8>>(at);
+        let at = self.place::<Masked<8>>(line);
+        let set = self.plain_set::<Masked<8>>(at);
         // An empty way differs in the tag as well, so what is left is the state of the same line.
         let state = set[0] ^ at.wanted;
         if state <= STATE_MASK {
@@ -188,14 +189,14 @@ impl Array {
             }
             return true;
         }
-        let Some(way) = Plain::<8>::find(set, at.wanted) else { return false };
+        let Some(way) = Masked::<8>::find(set, at.wanted) else { return false };
         if write {
             if set[way] & STATE_MASK == State::SHARED.0 {
                 return false;
             }
             set[way] |= State::MODIFIED.0;
         }
-        Plain::<8>::move_to_front(set, way);
+        Masked::<8>::move_to_front(set, way);
         true
     }
 
@@ -243,13 +244,13 @@ impl Array {
         let empty = find_any(self.set(at), EMPTY).filter(|&way| way < self.ways);
         let way = empty.unwrap_or_else(|| match &mut self.policy {
             Policy::Lru => unreachable!("kept in recency order"),
-            Policy::TreePlru(tree) => tree.victim(at.set),
+            Policy::TreePlru(tree) => tree.victim(at.set as usize),
             Policy::Random(rng) => rng.below(self.ways as u64) as usize,
-            Policy::Srrip(srrip) => srrip.victim(at.set),
+            Policy::Srrip(srrip) => srrip.victim(at.set as usize),
         });
         match &mut self.policy {
-            Policy::TreePlru(tree) => tree.touch(at.set, way),
-            Policy::Srrip(srrip) => srrip.fill(at.set, way),
+            Policy::TreePlru(tree) => tree.touch(at.set as usize, way),
+            Policy::Srrip(srrip) => srrip.fill(at.set as usize, way),
             Policy::Lru | Policy::Random(_) => {}
         }
         let mut evicted_presence = 0;
@@ -263,7 +264,7 @@ impl Array {
     #[inline(always)]
     fn evicted(&self, at: Place, word: u32, presence: u64) -> Option<Evicted> {
         (word != EMPTY).then(|| Evicted {
-            line: LineAddr(self.index.join(at.set, word >> 2)),
+            line: LineAddr(self.index.join(at.set as usize, word >> 2)),
             state: State(word & STATE_MASK),
             presence,
         })
@@ -296,7 +297,7 @@ impl Array {
 
     #[inline(always)]
     fn presence_of(&mut self, at: Place) -> &mut [u64] {
-        let first = at.base - self.skip;
+        let first = at.base as usize - self.skip;
         &mut self.presence[first..first + self.ways]
     }
 
@@ -308,11 +309,11 @@ impl Array {
     #[inline(always)]
     pub fn hint(&self, line: LineAddr) {
         let at = self.place::<AnyWays>(line);
-        prefetch(&self.words, at.base);
+        prefetch(&self.words, at.base as usize);
         if self.stride > HOST_LINE_WORDS {
-            prefetch(&self.words, at.base + HOST_LINE_WORDS.min(self.stride - 1));
+            prefetch(&self.words, at.base as usize + HOST_LINE_WORDS.min(self.stride - 1));
             if self.stride > 2 * HOST_LINE_WORDS {
-                prefetch(&self.words, at.base + self.stride - 1);
+                prefetch(&self.words, at.base as usize + self.stride - 1);
             }
         }
     }

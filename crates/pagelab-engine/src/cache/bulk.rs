@@ -2,7 +2,7 @@
 
 use super::{
     Hierarchy, Requester, Served,
-    request::{ManyCores, Shape, with_shape},
+    request::{ManyCores, Shape},
     ways::AnyWays,
 };
 use crate::addr::{Cycles, LineAddr};
@@ -13,7 +13,7 @@ impl Hierarchy {
     pub fn zero_lines(&mut self, core: usize, first: LineAddr, lines: u64, _requester: Requester) -> Cycles {
         let mut found = [0_u64; 5];
         let upgrades_before = self.private[core].stats.upgrades;
-        with_shape!(self.shape, S => self.write_lines::<S>(core, first, lines, &mut found));
+        (self.code.write_lines)(self, core, first, lines, &mut found);
         let stats = &mut self.private[core].stats;
         stats.bulk_written.iter_mut().zip(&found).for_each(|(count, found)| *count += found);
         let upgrades = stats.upgrades - upgrades_before;
@@ -22,7 +22,7 @@ impl Hierarchy {
         sum.div_ceil(Cycles::from(self.bulk_parallelism))
     }
 
-    fn write_lines<S: Shape>(&mut self, core: usize, first: LineAddr, lines: u64, found: &mut [u64; 5]) {
+    pub(super) fn write_lines<S: Shape>(&mut self, core: usize, first: LineAddr, lines: u64, found: &mut [u64; 5]) {
         for line in (first.0..first.0 + lines).map(LineAddr) {
             let served = if self.private[core].l1.access(line, true) {
                 Served::L1

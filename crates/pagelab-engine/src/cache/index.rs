@@ -11,6 +11,8 @@ pub(super) const MAX_SETS: u64 = 1 << 24;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SetIndex {
     sets: u64,
+    /// One less, for a power of two.
+    mask: u64,
     /// log2 of a power of two.
     shift: u32,
     /// ⌈2^64 / sets⌉, or 0 for a power of two.
@@ -22,9 +24,9 @@ impl SetIndex {
     pub fn new(sets: u64) -> Self {
         assert!((1..=MAX_SETS).contains(&sets));
         if sets.is_power_of_two() {
-            Self { sets, shift: sets.ilog2(), reciprocal: 0 }
+            Self { sets, mask: sets - 1, shift: sets.ilog2(), reciprocal: 0 }
         } else {
-            Self { sets, shift: 0, reciprocal: u64::MAX / sets + 1 }
+            Self { sets, mask: 0, shift: 0, reciprocal: u64::MAX / sets + 1 }
         }
     }
 
@@ -32,11 +34,22 @@ impl SetIndex {
         self.sets
     }
 
+    pub fn is_masked(&self) -> bool {
+        self.reciprocal == 0
+    }
+
+    /// Set and tag of `line` if [`Self::is_masked`].
+    #[inline(always)]
+    pub fn split_masked(&self, line: u64) -> (usize, u32) {
+        debug_assert!(self.is_masked());
+        ((line & self.mask) as usize, (line >> self.shift) as u32)
+    }
+
     /// Set and tag of `line`.
     #[inline(always)]
     pub fn split(&self, line: u64) -> (usize, u32) {
         if self.reciprocal == 0 {
-            ((line & (self.sets - 1)) as usize, (line >> self.shift) as u32)
+            self.split_masked(line)
         } else {
             let tag = ((u128::from(line) * u128::from(self.reciprocal)) >> 64) as u64;
             ((line - tag * self.sets) as usize, tag as u32)

@@ -73,13 +73,15 @@ mod array;
 mod bulk;
 mod coherence;
 mod config;
-mod hint;
+mod host;
 mod index;
 mod replacement;
 mod request;
 mod stats;
 #[cfg(test)]
 mod test_support;
+#[cfg(test)]
+mod tests;
 mod ways;
 
 pub use config::{
@@ -90,7 +92,7 @@ pub use stats::{CacheStats, CoreCacheStats, SharedCacheStats};
 
 use crate::{addr::LineAddr, rng::Rng};
 use array::Array;
-use request::{ShapeName, with_shape};
+use request::Code;
 
 /// Who asks, for the statistics; a walk may also enter at another level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -135,7 +137,7 @@ pub struct Outcome {
 /// All data caches of a machine; the module's text says what they do.
 #[derive(Clone, Debug)]
 pub struct Hierarchy {
-    shape: ShapeName,
+    code: Code,
     private: Vec<Private>,
     l3: Option<Array>,
     inclusive: bool,
@@ -197,7 +199,7 @@ impl Hierarchy {
         let private: Vec<Private> = (0..cores).map(private).collect();
         let l3 = array("l3", "cache.l3".into());
         Ok(Self {
-            shape: ShapeName::of(&private, l3.as_ref()),
+            code: Code::choose(&private, l3.as_ref()),
             private,
             l3,
             inclusive,
@@ -234,12 +236,9 @@ impl Hierarchy {
     }
 
     /// The rest of [`Self::access`] after [`Self::hit_l1`] has returned false for the same arguments.
-    #[inline(never)]
+    #[inline(always)]
     pub fn miss_l1(&mut self, core: usize, line: LineAddr, write: bool, requester: Requester) -> Outcome {
-        let at_l2 = requester == Requester::Walk && self.walker_at_l2;
-        let (served, extra) = with_shape!(self.shape, S => self.request::<S>(core, line, write, at_l2));
-        self.private[core].stats.served[requester as usize][served as usize] += 1;
-        Outcome { served, cycles: self.latency[served as usize] + extra }
+        (self.code.miss_l1)(self, core, line, write, requester)
     }
 
     /// A locked read-modify-write.

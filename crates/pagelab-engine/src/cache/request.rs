@@ -4,10 +4,10 @@
 //! there are other cores, of which the code for one core has no trace, and the ways of common geometries.
 
 use super::{
-    Hierarchy, Private, Served,
-    array::{Array, Evicted, State},
+    Hierarchy, Outcome, Private, Requester, Served,
+    array::{Array, Evicted, Place, State},
     coherence::Others,
-    ways::{AnyWays, Ways},
+    ways::{AnyWays, Masked, Plain, Ways},
 };
 use crate::addr::LineAddr;
 
@@ -37,64 +37,56 @@ impl Shape for ManyCores {
     type L3 = AnyWays;
 }
 
-/// The shapes that have code of their own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ShapeName {
-    /// Sandy Bridge to Broadwell servers: 8, 8 and 20 ways.
-    Ways8x8x20,
-    /// Sandy Bridge to Haswell clients: 8, 8 and 16 ways.
-    Ways8x8x16,
-    /// Skylake clients: 8, 4 and 12 ways.
-    Ways8x4x12,
-    /// The same with 16 ways.
-    Ways8x4x16,
-    OneCore,
-    ManyCores,
+/// The code of a shape, chosen once when a hierarchy is built.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Code {
+    /// What [`Hierarchy::miss_l1`] does.
+    pub miss_l1: fn(&mut Hierarchy, usize, LineAddr, bool, Requester) -> Outcome,
+    /// The loop of [`Hierarchy::zero_lines`]: core, first line, number of lines, and how many were found where.
+    pub write_lines: fn(&mut Hierarchy, usize, LineAddr, u64, &mut [u64; 5]),
 }
 
-impl ShapeName {
-    pub fn of(private: &[Private], l3: Option<&Array>) -> Self {
-        let [Private { l1, l2, .. }] = private else { return Self::ManyCores };
-        let plain = |ways: [usize; 3]| {
-            let is = |array: Option<&Array>, ways| array.is_some_and(|array| array.is_plain(ways));
-            l1.is_plain(ways[0]) && is(l2.as_ref(), ways[1]) && is(l3, ways[2])
+impl Code {
+    fn of<S: Shape>() -> Self {
+        Self { miss_l1: Hierarchy::serve_miss::<S>, write_lines: Hierarchy::write_lines::<S> }
+    }
+
+    /// The code for these caches. Intel cores until Broadwell have L1 and L2 of 8 and 8 ways with L3s of 16 (clients) or 20
+    /// (servers), clients from Skylake on 8 and 4 with 12 or 16; all else takes the code that does for every geometry.
+    pub fn choose(private: &[Private], l3: Option<&Array>) -> Self {
+        let ([core], Some(l3)) = (private, l3) else {
+            return if private.len() == 1 {
+                Self::of::<OneCore<AnyWays, AnyWays, AnyWays>>()
+            } else {
+                Self::of::<ManyCores>()
+            };
         };
+        let eight_eight = core.l1.is::<Masked<8>>() && core.l2.as_ref().is_some_and(Array::is::<Masked<8>>);
+        let eight_four = core.l1.is::<Masked<8>>() && core.l2.as_ref().is_some_and(Array::is::<Masked<4>>);
         match () {
-            () if plain([8, 8, 20]) => Self::Ways8x8x20,
-            () if plain([8, 8, 16]) => Self::Ways8x8x16,
-            () if plain([8, 4, 12]) => Self::Ways8x4x12,
-            () if plain([8, 4, 16]) => Self::Ways8x4x16,
-            () => Self::OneCore,
+            () if eight_eight && l3.is::<Plain<20>>() => Self::of::<OneCore<Masked<8>, Masked<8>, Plain<20>>>(),
+            () if eight_eight && l3.is::<Plain<16>>() => Self::of::<OneCore<Masked<8>, Masked<8>, Plain<16>>>(),
+            () if eight_four && l3.is::<Plain<16>>() => Self::of::<OneCore<Masked<8>, Masked<4>, Plain<16>>>(),
+            () if eight_four && l3.is::<Plain<12>>() => Self::of::<OneCore<Masked<8>, Masked<4>, Plain<12>>>(),
+            () => Self::of::<OneCore<AnyWays, AnyWays, AnyWays>>(),
         }
     }
 }
 
-/// Evaluates `$body` with the type `$shape` that `$name` stands for.
-macro_rules! with_shape {
-    ($name:expr, $shape:ident => $body:expr) => {{
-        use $crate::cache::{
-            request::{ManyCores, OneCore, ShapeName},
-            ways::{AnyWays, Plain},
-        };
-        macro_rules! in_shape {
-            ($known:ty) => {{
-                type $shape = $known;
-                $body
-            }};
-        }
-        match $name {
-            ShapeName::Ways8x8x20 => in_shape!(OneCore<Plain<8>, Plain<8>, Plain<20>>),
-            ShapeName::Ways8x8x16 => in_shape!(OneCore<Plain<8>, Plain<8>, Plain<16>>),
-            ShapeName::Ways8x4x12 => in_shape!(OneCore<Plain<8>, Plain<4>, Plain<12>>),
-            ShapeName::Ways8x4x16 => in_shape!(OneCore<Plain<8>, Plain<4>, Plain<16>>),
-            ShapeName::OneCore => in_shape!(OneCore<AnyWays, AnyWays, AnyWays>),
-            ShapeName::ManyCores => in_shape!(ManyCores),
-        }
-    }};
-}
-pub(super) use with_shape;
-
 impl Hierarchy {
+    #[inline(never)]
+    fn serve_miss<S: Shape>(&mut self, core: usize, line: LineAddr, write: bool, requester: Requester) -> Outcome {
+        let at_l2 = requester == Requester::Walk && self.walker_at_l2;
+        let (served, extra) = self.request::<S>(core, line, write, at_l2);
+        self.core::<S>(core).stats.served[requester as usize][served as usize] += 1;
+        Outcome { served, cycles: self.latency[served as usize] + extra }
+    }
+
+    #[inline(always)]
+    fn core<S: Shape>(&mut self, core: usize) -> &mut Private {
+        &mut self.private[if S::COHERENT { core } else { 0 }]
+    }
+
     /// Where the line was found, and the cycles that come on top of that level's latency. The L1 has already been
     /// asked (step 2) and has refused unless `at_l2`.
     #[inline(always)]
@@ -106,8 +98,12 @@ impl Hierarchy {
         }
 
         // Step 3.
-        if let Some(l2) = &mut self.private[core].l2 {
+        let private = self.core::<S>(core);
+        let at_l1 = private.l1.place::<S::L1>(line);
+        let mut in_l2 = None;
+        if let Some(l2) = &mut private.l2 {
             let at = l2.place::<S::L2>(line);
+            in_l2 = Some(at);
             if let Some(way) = l2.find::<S::L2>(at) {
                 let way = l2.promote::<S::L2>(at, way);
                 let state = l2.state(at, way);
@@ -122,7 +118,7 @@ impl Hierarchy {
                 if !at_l2 {
                     // Modified data in the L2 is newer than memory's, but the L1's copy is not newer than the L2's.
                     let clean = if S::COHERENT { state.min(State::EXCLUSIVE) } else { State::EXCLUSIVE };
-                    self.fill_l1::<S>(core, line, if write { State::MODIFIED } else { clean });
+                    self.fill_l1::<S>(core, at_l1, if write { State::MODIFIED } else { clean });
                 }
                 return (Served::L2, extra);
             }
@@ -131,13 +127,12 @@ impl Hierarchy {
         let (served, state) = self.fetch::<S>(core, line, write);
 
         // Step 7.
-        if let Some(l2) = &mut self.private[core].l2 {
-            let at = l2.place::<S::L2>(line);
+        if let (Some(l2), Some(at)) = (&mut self.core::<S>(core).l2, in_l2) {
             let evicted = l2.fill::<S::L2>(at, if at_l2 && write { State::MODIFIED } else { state }, 0);
             self.write_back_from_l2::<S>(core, evicted);
         }
         if !at_l2 {
-            self.fill_l1::<S>(core, line, if write { State::MODIFIED } else { state });
+            self.fill_l1::<S>(core, at_l1, if write { State::MODIFIED } else { state });
         }
         (served, 0)
     }
@@ -168,10 +163,8 @@ impl Hierarchy {
     }
 
     #[inline(always)]
-    fn fill_l1<S: Shape>(&mut self, core: usize, line: LineAddr, state: State) {
-        let l1 = &mut self.private[core].l1;
-        let at = l1.place::<S::L1>(line);
-        if let Some(evicted) = l1.fill::<S::L1>(at, state, 0)
+    fn fill_l1<S: Shape>(&mut self, core: usize, at: Place, state: State) {
+        if let Some(evicted) = self.core::<S>(core).l1.fill::<S::L1>(at, state, 0)
             && evicted.state == State::MODIFIED
         {
             self.write_back_from_l1::<S>(core, evicted.line);
@@ -179,8 +172,9 @@ impl Hierarchy {
     }
 
     /// Step 1.
+    #[inline(never)]
     fn pass_l1_copy_to_l2<S: Shape>(&mut self, core: usize, line: LineAddr, write: bool) {
-        let private = &mut self.private[core];
+        let private = self.core::<S>(core);
         let at = private.l1.place::<S::L1>(line);
         let Some(way) = private.l1.find::<S::L1>(at) else { return };
         let state = private.l1.state(at, way);
@@ -202,9 +196,9 @@ impl Hierarchy {
     }
 
     /// The L1 gives up `line`, which it held modified.
-    #[inline(always)]
+    #[inline(never)]
     pub(super) fn write_back_from_l1<S: Shape>(&mut self, core: usize, line: LineAddr) {
-        let private = &mut self.private[core];
+        let private = self.core::<S>(core);
         private.stats.l1_writebacks += 1;
         let Some(l2) = &mut private.l2 else { return self.write_to_l3::<S>(line) };
         let at = l2.place::<S::L2>(line);
@@ -223,13 +217,13 @@ impl Hierarchy {
         if let Some(evicted) = evicted
             && evicted.state == State::MODIFIED
         {
-            self.private[core].stats.l2_writebacks += 1;
+            self.core::<S>(core).stats.l2_writebacks += 1;
             self.write_to_l3::<S>(evicted.line);
         }
     }
 
     /// Modified data leaves the private caches.
-    #[inline(always)]
+    #[inline(never)]
     pub(super) fn write_to_l3<S: Shape>(&mut self, line: LineAddr) {
         let Some(l3) = &mut self.l3 else {
             self.shared_stats.dram_writes += 1;
@@ -271,7 +265,7 @@ impl Hierarchy {
     /// Removes the line from a core's caches; true if it was modified there.
     #[inline(always)]
     fn back_invalidate<S: Shape>(&mut self, core: usize, line: LineAddr) -> bool {
-        let private = &mut self.private[core];
+        let private = self.core::<S>(core);
         let had = private.remove::<S>(line);
         private.stats.back_invalidations += u64::from(had.is_some());
         had == Some(State::MODIFIED)

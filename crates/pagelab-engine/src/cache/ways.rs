@@ -3,6 +3,8 @@
 //! A word is a tag above two state bits. [`Plain`] is for sets whose length the compiler knows: its loops become a few
 //! vector instructions. The functions that end in `_any` take sets of any length.
 
+use super::host::position;
+
 /// Bits of a word below its tag.
 pub(super) const STATE_MASK: u32 = 3;
 /// An empty way: a tag that no line has, state 0.
@@ -12,6 +14,8 @@ pub(super) const EMPTY: u32 = !STATE_MASK;
 pub(super) trait Ways {
     /// Words a set; 0 if unknown.
     const N: usize;
+    /// The number of sets is a power of two.
+    const MASKED: bool;
 
     /// The way whose word has the tag of `wanted` (state bits 0).
     fn find(set: &[u32], wanted: u32) -> Option<usize>;
@@ -24,22 +28,20 @@ pub(super) trait Ways {
 /// `N` ways, a multiple of 4, in recency order.
 pub(super) struct Plain<const N: usize>;
 
+/// The same, and the number of sets is a power of two.
+pub(super) struct Masked<const N: usize>;
+
 /// Any number of ways.
 pub(super) struct AnyWays;
 
 impl<const N: usize> Ways for Plain<N> {
     const N: usize = N;
+    const MASKED: bool = false;
 
     #[inline(always)]
     fn find(set: &[u32], wanted: u32) -> Option<usize> {
         let set: &[u32; N] = set.try_into().expect("the length is promised");
-        // Whether there is one is cheaper to learn than which one it is, and a miss needs no more.
-        let matches = set.map(|word| word & !STATE_MASK == wanted);
-        if !matches.iter().fold(false, |any, &equal| any | equal) {
-            return None;
-        }
-        let mask = matches.iter().enumerate().fold(0_u64, |mask, (way, &equal)| mask | u64::from(equal) << way);
-        Some(mask.trailing_zeros() as usize)
+        position(set, wanted, !STATE_MASK)
     }
 
     /// Without a branch on `way`, which is unpredictable.
@@ -64,8 +66,29 @@ impl<const N: usize> Ways for Plain<N> {
     }
 }
 
+impl<const N: usize> Ways for Masked<N> {
+    const N: usize = N;
+    const MASKED: bool = true;
+
+    #[inline(always)]
+    fn find(set: &[u32], wanted: u32) -> Option<usize> {
+        Plain::<N>::find(set, wanted)
+    }
+
+    #[inline(always)]
+    fn move_to_front(set: &mut [u32], way: usize) {
+        Plain::<N>::move_to_front(set, way);
+    }
+
+    #[inline(always)]
+    fn push_front(set: &mut [u32], word: u32) -> u32 {
+        Plain::<N>::push_front(set, word)
+    }
+}
+
 impl Ways for AnyWays {
     const N: usize = 0;
+    const MASKED: bool = false;
 
     fn find(set: &[u32], wanted: u32) -> Option<usize> {
         find_any(set, wanted)

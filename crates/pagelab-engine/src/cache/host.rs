@@ -1,0 +1,73 @@
+//! What the host's processor offers and safe Rust has no word for: comparing four words at once, and prefetch.
+//!
+//! Why `unsafe`: a stable compiler offers both only as intrinsics that are unsafe to call from a function that is compiled
+//! for any processor, and its own vectoriser leaves the comparison scalar. The example `cache_rates` shows
+//! the gain: without the comparison a stream of misses executes over four times the instructions; without the prefetch
+//! a uniformly random stream over 8 GiB waits for the simulator's own tables.
+#![allow(unsafe_code)]
+
+/// Asks the host to fetch the line that holds `words[at]`; nothing happens if there is no such word. It changes no
+/// state that the simulation sees.
+#[inline(always)]
+pub(super) fn prefetch<T>(words: &[T], at: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(word) = words.get(at) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: the pointer comes from a live reference, and a prefetch neither reads nor writes as far as the
+        // program can tell. SSE is part of every x86-64.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(word).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (words, at);
+}
+
+/// The first of `words` that equals `wanted` in the bits of `mask`. `N` is a multiple of 4 up to 32.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(super) fn position<const N: usize>(words: &[u32; N], wanted: u32, mask: u32) -> Option<usize> {
+    use std::arch::x86_64::{
+        __m128i, _mm_and_si128, _mm_castsi128_ps, _mm_cmpeq_epi32, _mm_loadu_si128, _mm_movemask_epi8, _mm_movemask_ps,
+        _mm_or_si128, _mm_packs_epi16, _mm_packs_epi32, _mm_set1_epi32, _mm_setzero_si128,
+    };
+    const { assert!(N.is_multiple_of(4) && N <= 32) };
+    let (quads, _) = words.as_chunks::<4>();
+    // SAFETY: SSE2 is part of every x86-64, and each load reads the four words of a live chunk, at any alignment.
+    unsafe {
+        let (wanted, mask) = (_mm_set1_epi32(wanted as i32), _mm_set1_epi32(mask as i32));
+        let mut equal = [_mm_setzero_si128(); 8];
+        for (equal, quad) in equal.iter_mut().zip(quads) {
+            *equal = _mm_cmpeq_epi32(_mm_and_si128(_mm_loadu_si128(quad.as_ptr().cast::<__m128i>()), mask), wanted);
+        }
+        if N == 4 {
+            return first_bit(_mm_movemask_ps(_mm_castsi128_ps(equal[0])) as u32);
+        }
+        // Saturating packs keep 0 and −1, so 16 comparisons become 16 bytes and then 16 bits.
+        let sixteen = |first: usize| {
+            let low = _mm_packs_epi32(equal[first], equal[first + 1]);
+            let high = if first + 2 < N / 4 {
+                _mm_packs_epi32(equal[first + 2], equal[first + 3])
+            } else {
+                _mm_setzero_si128()
+            };
+            _mm_movemask_epi8(_mm_packs_epi16(low, high)) as u32
+        };
+        if N <= 16 {
+            return first_bit(sixteen(0));
+        }
+        // Whether there is one is cheaper to learn than which one it is, and a miss needs no more.
+        let any = equal[1..N / 4].iter().fold(equal[0], |any, &equal| _mm_or_si128(any, equal));
+        if _mm_movemask_epi8(any) == 0 { None } else { first_bit(sixteen(0) | sixteen(4) << 16) }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn first_bit(bits: u32) -> Option<usize> {
+    (bits != 0).then(|| bits.trailing_zeros() as usize)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+pub(super) fn position<const N: usize>(words: &[u32; N], wanted: u32, mask: u32) -> Option<usize> {
+    words.iter().position(|word| word & mask == wanted)
+}
