@@ -6,7 +6,7 @@ use super::{
     rng::Rng,
     spec::{COUNT, Kind, Parameter, Preset, SIZE, Values, YES_NO},
 };
-use crate::{Access, AccessKind, TraceError};
+use crate::{Access, AccessKind, TraceError, quantity::format_bytes};
 
 pub(super) const SIZE_1G: Parameter = Parameter {
     name: "size",
@@ -106,7 +106,7 @@ pub(super) fn build<S: Stream + 'static>(
 ) -> Result<Plan, TraceError> {
     let (bytes, threads) = (values.number(SIZE_1G.name), values.threads());
     if element_bytes > bytes {
-        return Err(values.refuse(SIZE_1G.name, "at least one element"));
+        return Err(values.refuse(SIZE_1G.name, &format!("at least one element of {}", format_bytes(element_bytes))));
     }
     let elements = bytes / element_bytes;
     let shared = values.word(REGIONS.name) == "shared";
@@ -142,7 +142,7 @@ fn accesses(values: &Values, part: &Part, elements: u64) -> Result<u64, TraceErr
     }
     let passes = values.optional(PASSES.name).unwrap_or(1);
     let (begin, end) = part.share(elements);
-    let count = passes.checked_mul(end - begin).filter(|&count| count <= u64::MAX / part.of);
+    let count = passes.checked_mul(end - begin).filter(|&count| count <= (u64::MAX >> 1) / part.of);
     count.ok_or_else(|| values.refuse(PASSES.name, "small enough that 64 bits count the accesses"))
 }
 
@@ -214,12 +214,22 @@ impl Stream for Sweep {
             let left = usize::try_from(self.count - self.at).unwrap_or(usize::MAX);
             let (now, later) = rest.split_at_mut(left.min(rest.len()));
             let first = self.start + self.at * self.step;
-            let addresses = (0..).map(|index: u64| first + index * self.step);
-            // The kinds are constants in the common cases: the compiler then merges the stores of the fields.
+            // In the common cases kind and size are constants: the compiler then merges the stores of the fields.
+            const LOAD: AccessKind = AccessKind::Load;
+            const WORD: u16 = 8;
             match self.mix.uniform() {
-                Some((site, AccessKind::Load)) => now.iter_mut().zip(addresses).for_each(|(a, v)| *a = site.load(v)),
-                Some((site, _)) => now.iter_mut().zip(addresses).for_each(|(a, v)| *a = site.store(v)),
-                None => now.iter_mut().zip(addresses).for_each(|(a, v)| *a = self.mix.access(self.rng.next(), v)),
+                Some((site @ Site { size_bytes: WORD, .. }, LOAD)) => {
+                    write(now, first, self.step, |v| Site { size_bytes: WORD, ..site }.load(v));
+                }
+                Some((site @ Site { size_bytes: WORD, .. }, _)) => {
+                    write(now, first, self.step, |v| Site { size_bytes: WORD, ..site }.store(v));
+                }
+                Some((site, kind)) => write(now, first, self.step, |v| site.access(kind, v)),
+                None => {
+                    let (mix, mut rng) = (self.mix, self.rng.clone());
+                    write(now, first, self.step, |v| mix.access(rng.next(), v));
+                    self.rng = rng;
+                }
             }
             self.at += now.len() as u64;
             if self.at == self.count {
@@ -228,6 +238,16 @@ impl Stream for Sweep {
             rest = later;
         }
         out.len()
+    }
+}
+
+/// Overwrites `out` by accesses to addresses `step` bytes apart.
+#[inline(always)]
+fn write(out: &mut [Access], first: u64, step: u64, mut access: impl FnMut(u64) -> Access) {
+    let mut vaddr = first;
+    for slot in out {
+        *slot = access(vaddr);
+        vaddr = vaddr.wrapping_add(step);
     }
 }
 

@@ -164,6 +164,8 @@ mod tests {
         assert!(error("random:threads=0").contains("threads=0: must be 1 to"));
         assert!(error("random:align=3M").contains("align=3M: must be a power of two"));
         assert!(error("random:size=64TiB,threads=2").contains("do not fit"));
+        assert_eq!(error("stride:size=1M,stride=2M"), "stride: size=1M: must be at least one element of 2MiB");
+        assert!(error("stride:passes=4e18").contains("passes=4e18: must be small enough"));
         assert!(error("seq:passes=2,accesses=5").contains("seq: give passes or accesses, not both"));
         assert!(error("seq:seed=-1").contains("seed=-1: '-1' is not a count"));
     }

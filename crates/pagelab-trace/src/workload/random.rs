@@ -11,7 +11,7 @@ use crate::Access;
 
 const EVERY: Parameter = Parameter {
     name: "every",
-    kind: Kind::Count { min: 1, max: 1024 },
+    kind: Kind::Count { min: 1, max: 256 },
     default: Preset::Value("1"),
     meaning: "one access in so many is random, the others continue a sequential pass over the same array, \
               element by element (8: one random access, then seven sequential ones)",

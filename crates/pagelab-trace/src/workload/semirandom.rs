@@ -7,12 +7,12 @@ use super::{
     rng::{Rng, scale},
     spec::{ALIGN, GAP, Kind, Parameter, Preset, SEED, THREADS, Values},
 };
-use crate::{Access, TraceError};
+use crate::Access;
 
 const WORD: u64 = 8;
 const STEPS: Parameter = Parameter {
     name: "steps",
-    kind: Kind::Count { min: 0, max: 1023 },
+    kind: Kind::Count { min: 0, max: 255 },
     default: Preset::Value("4"),
     meaning: "sequential accesses after each random one",
 };
@@ -30,7 +30,7 @@ pub(super) static WORKLOAD: Workload = Workload {
     parameters: &[SIZE_1G, ACCESSES, STEPS, STEP, WRITE, THREADS, REGIONS, INITIALISE, GAP, ALIGN, SEED],
     build: |values| {
         if values.number(STEP.name) > words(values.number(SIZE_1G.name)) * WORD {
-            return Err(TraceError::usage("semirandom: step must not exceed size"));
+            return Err(values.conflict("step must not exceed size"));
         }
         array::build(values, WORD, |part| SemiRandom::new(values, part))
     },

@@ -101,13 +101,16 @@ struct Ranks {
 /// log2 of the segments that each doubling of the rank is cut into.
 const SEGMENTS_SHIFT: u32 = 5;
 
+/// 2^64, for fractions held as integers.
+const WHOLE: f64 = (1u128 << 64) as f64;
+
 /// Ranks count from 1 here.
 #[derive(Clone, Copy)]
 struct Segment {
     first: u64,
     width: u64,
-    /// Weight of the last rank over that of the first.
-    least: f64,
+    /// Weight of the last rank over that of the first, in 2^64ths: a rank drawn with less is kept whichever it is.
+    sure: u64,
     /// Of 2^64 draws of this place in the table, those below fall to this segment, the rest to `other`.
     own: u64,
     other: usize,
@@ -120,8 +123,9 @@ impl Ranks {
         let mut first = 1;
         while first <= n {
             let width = (1 << first.ilog2() >> SEGMENTS_SHIFT).clamp(1, n - first + 1);
-            let least = libm::pow((first + width - 1) as f64 / first as f64, -theta);
-            segments.push(Segment { first, width, least, own: u64::MAX, other: segments.len() });
+            // The conversion saturates, so the single rank of a segment is always kept.
+            let sure = (libm::pow((first + width - 1) as f64 / first as f64, -theta) * WHOLE) as u64;
+            segments.push(Segment { first, width, sure, own: u64::MAX, other: segments.len() });
             first += width;
         }
         let hat: Vec<f64> = segments.iter().map(|s| s.width as f64 * weight(s.first)).collect();
@@ -134,15 +138,20 @@ impl Ranks {
         loop {
             let (place, remainder) = divide(rng.next(), self.segments.len() as u64);
             let drawn = &self.segments[place as usize];
-            let index = if remainder <= drawn.own { place as usize } else { drawn.other };
-            let segment = &self.segments[index];
+            // Chosen by index: as a branch it would be mispredicted half of the time.
+            let segment = &self.segments[[drawn.other, place as usize][usize::from(remainder <= drawn.own)]];
             let (offset, remainder) = divide(rng.next(), segment.width);
-            let chance = remainder as f64 * (1.0 / (1u128 << 64) as f64);
-            let rank = segment.first + offset;
-            if chance < segment.least || chance < libm::pow(rank as f64 / segment.first as f64, -self.theta) {
-                return rank - 1;
+            if remainder <= segment.sure || self.keep(segment, offset, remainder) {
+                return segment.first + offset - 1;
             }
         }
+    }
+
+    /// Whether a rank that is not sure to be kept is kept.
+    #[cold]
+    fn keep(&self, segment: &Segment, offset: u64, remainder: u64) -> bool {
+        let relative = (segment.first + offset) as f64 / segment.first as f64;
+        (remainder as f64) < libm::pow(relative, -self.theta) * WHOLE
     }
 }
 
@@ -161,7 +170,7 @@ fn share_places(segments: &mut [Segment], weights: &[f64]) {
     let mut left: Vec<f64> = weights.iter().map(|weight| weight / mean).collect();
     let (mut poor, mut rich): (Vec<usize>, Vec<usize>) = (0..left.len()).partition(|&s| left[s] < 1.0);
     while let (Some(&giver), Some(taker)) = (rich.last(), poor.pop()) {
-        segments[taker].own = (left[taker] * (1u128 << 64) as f64) as u64;
+        segments[taker].own = (left[taker] * WHOLE) as u64;
         segments[taker].other = giver;
         left[giver] -= 1.0 - left[taker];
         if left[giver] < 1.0 {
@@ -205,6 +214,37 @@ mod tests {
             for n in [2, 10, 1000, 30_000] {
                 let deviation = deviation(n, theta, 300_000);
                 assert!(deviation.abs() < 4.0, "theta {theta}, n {n}: {deviation} sigma");
+            }
+        }
+    }
+
+    /// The probabilities that the table and the rule of keeping imply, without drawing.
+    #[test]
+    fn the_table_implies_the_law() {
+        for (n, theta) in [(1, 1.0), (31, 0.3), (5000, 0.0), (5000, 0.99), (5000, 1.0), (5000, 4.0)] {
+            let ranks = Ranks::new(n, theta);
+            let mut share = vec![0.0; ranks.segments.len()];
+            for (place, segment) in ranks.segments.iter().enumerate() {
+                let own = segment.own as f64 / WHOLE;
+                share[place] += own;
+                share[segment.other] += 1.0 - own;
+            }
+            let mut probability = Vec::new();
+            for (segment, share) in ranks.segments.iter().zip(share) {
+                for offset in 0..segment.width {
+                    let (mut kept, mut step) = (0, 1 << 63);
+                    while step > 0 {
+                        let drawn = kept + step;
+                        kept += if drawn <= segment.sure || ranks.keep(segment, offset, drawn) { step } else { 0 };
+                        step >>= 1;
+                    }
+                    probability.push(share / segment.width as f64 * (kept as f64 / WHOLE));
+                }
+            }
+            assert_eq!(probability.len() as u64, n);
+            for (rank, p) in (1..).zip(&probability) {
+                let expected = f64::powf(f64::from(rank), -theta) * probability[0];
+                assert!((p / expected - 1.0).abs() < 1e-7, "n {n}, theta {theta}, rank {rank}: {p} {expected}");
             }
         }
     }
