@@ -52,5 +52,5 @@ $(VENV)/.packages: pyproject.toml constraints.txt setup/require
 
 # The engine, installed in place: changes of Python files need no build.
 $(VENV)/.engine: $(VENV)/.packages $(RUST_SOURCES)
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@

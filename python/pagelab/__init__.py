@@ -21,6 +21,7 @@ from pagelab._engine import (
     __version__,
 )
 from pagelab.catalogue import available, schema
+from pagelab.recorder import Recording, record
 from pagelab.results import Results, SystemResult
 from pagelab.simulation import run
 
@@ -30,12 +31,14 @@ __all__ = [
     "InternalError",
     "OutOfMemoryError",
     "PagelabError",
+    "Recording",
     "Results",
     "SystemResult",
     "TraceError",
     "UsageError",
     "__version__",
     "available",
+    "record",
     "run",
     "schema",
 ]

@@ -32,6 +32,10 @@ class SourceReport:
     """True if the trace had no events, so that its mappings were guessed from the accesses."""
     complete: bool
     """False if the recording was cut off."""
+    cpus: tuple[int, ...]
+    """CPUs that its threads were spread over."""
+    layer: str
+    """Layer that its processes ran on."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,9 @@ class Results:
                     label=label,
                     machine=entry["machine"],
                     seed=entry["seed"],
-                    sources=tuple(SourceReport(**source) for source in entry["sources"]),
+                    sources=tuple(
+                        SourceReport(**{**source, "cpus": tuple(source["cpus"])}) for source in entry["sources"]
+                    ),
                     config=entry["config"],
                     stats=entry["stats"],
                     warnings=tuple(entry["warnings"]),
@@ -121,18 +127,11 @@ class Results:
 
     @property
     def warnings(self) -> list[str]:
-        """What should be known before the figures are trusted, each once."""
-        found = []
-        for result in self.systems:
-            for source in result.sources:
-                if source.mappings_inferred:
-                    found.append(
-                        f"{source.name}: the trace has no events; its mappings were inferred from the accesses"
-                    )
-                if not source.complete:
-                    found.append(f"{source.name}: the recording was cut off; only its complete part was replayed")
-            found += result.warnings if len(self.systems) == 1 else [f"{result.label}: {w}" for w in result.warnings]
-        return list(dict.fromkeys(found))
+        """What should be known before the figures are trusted; what holds for one system only names it."""
+        every = [warning for result in self.systems for warning in result.warnings]
+        common = [w for w in dict.fromkeys(every) if all(w in result.warnings for result in self.systems)]
+        single = [f"{result.label}: {w}" for result in self.systems for w in result.warnings if w not in common]
+        return common + single
 
     def _about(self, name: str) -> tuple[str | None, str | None]:
         about = self.statistics.get(name)

@@ -20,7 +20,7 @@ def run(
     machine: str | os.PathLike[str] | None = None,
     kernel: str | os.PathLike[str] | None = None,
     set: Overrides = (),
-    seed: int = 1,
+    seed: int | None = None,
     max_accesses: int | None = None,
     check: bool = False,
     threads: int | None = None,
@@ -36,8 +36,8 @@ def run(
         kernel: The same for the kernel's costs.
         set: Overrides of configuration keys: `{"machine.tlb.l2_latency_cycles": 7}` or
             `["machine.tlb.l2_latency_cycles=7"]`. The keys are those of `schema()`.
-        seed: Seed of every random choice. The same seed gives the same statistics, to the byte.
-        max_accesses: Stop each system after so many accesses, all sources together.
+        seed: Seed of every random choice (`engine.seed`). The same seed gives the same statistics, to the byte.
+        max_accesses: Replay so many accesses of each source at most.
         check: Compare every translation with a flat record of the mappings; slower.
         threads: Systems simulated at the same time; default as many as there are CPUs. Changes no result.
         progress: Called with (system, accesses done, accesses in all if known) about ten times a second. What it
@@ -59,7 +59,7 @@ def run(
         "seed": seed,
         "max_accesses": max_accesses,
         "check": check,
-        "threads": threads or len(os.sched_getaffinity(0)),
+        "threads": threads,
     }
     return Results.from_json(_engine.run_json(json.dumps(request), progress))
 

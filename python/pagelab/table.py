@@ -15,7 +15,26 @@ from rich.text import Text
 Stats: TypeAlias = Mapping[str, int]
 Value: TypeAlias = Callable[[Stats], float | None]
 
-_SERVED = {"l1": "L1", "l2": "L2", "l3": "L3", "dram": "memory", "remote": "another core"}
+_CLASSES = {
+    "base": "instructions",
+    "data_stall": "waiting for data",
+    "translation": "waiting for translation",
+    "fault": "page faults",
+    "kernel": "other kernel work",
+    "lock_wait": "waiting for another fault handler",
+    "blocked": "waiting for other threads",
+    "stolen": "interrupts",
+    "idle": "idle",
+}
+_SERVED = {
+    "l1": "L1",
+    "l2": "L2",
+    "l3": "L3",
+    "dram": "memory",
+    "remote": "another core",
+    "uncached": "no cache (engine.kernel_refs=off)",
+}
+_STAGES = ("entry", "lookup", "walk", "allocation", "zeroing", "install", "exit")
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -57,46 +76,50 @@ def comparison(systems: Sequence[tuple[str, Stats]]) -> Table:
 
 
 def sections(systems: Sequence[Stats]) -> list[Section]:
-    """The sections of the table; rows that depend on the machine or the layers follow the names that were counted."""
+    """The sections of the table; rows that depend on layers and levels follow the names that were counted."""
     names = list(dict.fromkeys(name for stats in systems for name in stats))
     return [
-        Section("Program", [_count("accesses", "accesses"), _count("instructions", "instructions")]),
+        Section(
+            "Program",
+            [
+                _count("accesses", "accesses"),
+                _count("instructions", "instructions"),
+                _count("accesses refused, no mapping allows them", "accesses.refused"),
+            ],
+        ),
         Section(
             "Time",
             [
                 _count("cycles", "cycles", ratio=True),
                 Row("cycles per access", _per("cycles", "accesses"), _decimal, ratio=True),
-                *_each(names, r"cycles\.(\w+)", lambda m: _share(f"{_words(m[1])}", m[0], "cycles")),
+                *(_share(f"  {words}", f"cycles.{name}", "cycles") for name, words in _CLASSES.items()),
             ],
         ),
         Section(
-            "TLB",
+            "TLBs",
             [
-                _share("L1 data misses per access", "dtlb.l1.misses", "accesses"),
-                _share("L2 misses per access", "dtlb.l2.misses", "accesses"),
-                _share("instruction misses per access", "itlb.l1.misses", "accesses"),
+                _share("L1 data misses", "dtlb.l1.misses", "dtlb.l1.look_ups"),
+                _share("L2 data misses", "dtlb.l2.misses", "dtlb.l1.look_ups"),
+                _count("L1 instruction misses", "itlb.l1.misses"),
+                _share("nested TLB misses", "nested_tlb.misses", "nested_tlb.look_ups"),
             ],
         ),
         Section(
             "Page walks",
             [
                 _count("walks", "walk.count", ratio=True),
-                Row("references per walk", _per("walk.refs", "walk.count"), _decimal, ratio=True),
                 Row("cycles per walk", _per("walk.cycles", "walk.count"), _decimal, ratio=True),
-                *_each(names, r"walk\.refs\.([\w-]+)\.level(\d)", _level_row),
-                *_each(
-                    names,
-                    rf"walk\.refs\.({'|'.join(_SERVED)})",
-                    lambda m: _share(f"served by {_SERVED[m[1]]}", m[0], "walk.refs"),
-                ),
+                Row("references per walk", _per("walk.refs", "walk.count"), _decimal, ratio=True),
+                *_each(names, r"walk\.layer\.(.+)\.level(\d)\.refs", _level_row),
+                *(_share(f"  served by {words}", f"walk.refs.{name}", "walk.refs") for name, words in _SERVED.items()),
             ],
         ),
         Section(
-            "Data caches",
+            "Data caches, references of the program",
             [
-                _share("L1 misses per access", "l1d.misses", "accesses"),
-                _share("L2 misses per access", "l2.misses", "accesses"),
-                _share("L3 misses per access", "l3.misses", "accesses"),
+                _share("L1 misses", "l1d.misses.data", "cache.refs.data"),
+                _share("L2 misses", "l2.misses.data", "cache.refs.data"),
+                _share("L3 misses", "l3.misses.data", "cache.refs.data"),
             ],
         ),
         Section(
@@ -104,13 +127,9 @@ def sections(systems: Sequence[Stats]) -> list[Section]:
             [
                 _count("minor faults", "fault.minor.count", ratio=True),
                 _count("major faults", "fault.major.count", ratio=True),
-                Row("cycles per fault", _faults("fault.cycles"), _decimal, ratio=True),
-                *_each(
-                    names,
-                    r"fault\.(?:stage\.)?(\w+)\.cycles",
-                    lambda m: Row(f"  of them {_words(m[1])}", _faults(m[0]), _decimal),
-                ),
-                _count("accesses outside any mapping", "unmapped.accesses"),
+                _count("faults of the host's kernels", "fault.nested.count", ratio=True),
+                Row("cycles per fault", _per_fault("fault.cycles"), _decimal, ratio=True),
+                *(Row(f"  {stage}", _per_fault(f"fault.stage.{stage}.cycles"), _decimal) for stage in _STAGES),
             ],
         ),
     ]
@@ -154,16 +173,12 @@ def _per(part: str, whole: str) -> Value:
     return value
 
 
-def _faults(name: str) -> Value:
+def _per_fault(name: str) -> Value:
     def value(stats: Stats) -> float | None:
-        faults = stats.get("fault.minor.count", 0) + stats.get("fault.major.count", 0)
+        faults = sum(stats.get(f"fault.{kind}.count", 0) for kind in ("minor", "major", "nested"))
         return stats[name] / faults if name in stats and faults else None
 
     return value
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
 
 
 def _short(value: float) -> str:

@@ -1,0 +1,21 @@
+//! Python bindings: the extension module `pagelab._engine`.
+//!
+//! Nothing is decided here. Requests and answers are JSON, so that their one definition stays in the Rust types;
+//! `python/pagelab/_engine.pyi` says what Python sees.
+
+mod errors;
+mod record;
+mod run;
+mod supervise;
+mod trace;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    errors::register(module)?;
+    record::register(module)?;
+    run::register(module)?;
+    trace::register(module)
+}

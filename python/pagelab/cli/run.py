@@ -29,9 +29,12 @@ def command(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a configuration key; repeatable.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of every random choice.")] = 1,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of every random choice; default 1.")] = None,
     max_accesses: Annotated[
-        str | None, typer.Option("--max-accesses", metavar="N", help="Stop after so many accesses, such as 100M.")
+        str | None,
+        typer.Option(
+            "--max-accesses", metavar="N", help="Replay so many accesses of each source at most, such as 100M."
+        ),
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Compare every translation with a flat oracle; slow.")] = False,
     threads: Annotated[

@@ -36,9 +36,9 @@ def warn(message: str) -> None:
 
 
 @contextmanager
-def progress_bars() -> Iterator[Callable[[str, int, int | None], None] | None]:
+def progress_bars(*, hidden: bool = False) -> Iterator[Callable[[str, int, int | None], None] | None]:
     """Yields what to call with (name, done, total or none): a bar for each name, on a terminal only."""
-    if not sys.stderr.isatty():
+    if hidden or not sys.stderr.isatty():
         yield None
         return
     columns = (

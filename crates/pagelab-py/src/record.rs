@@ -1,0 +1,68 @@
+//! Recording a program.
+
+use std::{
+    ffi::OsString,
+    path::PathBuf,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use pagelab_trace::{
+    TraceError,
+    record::{Recording, prepare_tool},
+};
+use pyo3::prelude::*;
+use serde_json::json;
+
+use crate::supervise::supervise;
+
+/// Compiles the Valgrind tool from the sources in `source_dir` into `cache_dir`, unless that was done before, and
+/// returns the folder to give to [`record_json`].
+#[pyfunction]
+fn prepare_recorder(py: Python<'_>, source_dir: PathBuf, cache_dir: PathBuf) -> PyResult<PathBuf> {
+    supervise(py, |_| prepare_tool(&source_dir, &cache_dir), |_| Ok(()))
+}
+
+/// Runs `command` and records it into a new trace at `output`. The answer says what was recorded.
+///
+/// The recorder passes signals on to the program and goes on until that has ended, so a caller that wants the trace
+/// of an interrupted program installs a handler for SIGINT that raises nothing. `progress(accesses)` is called about ten
+/// times a second.
+#[pyfunction]
+#[pyo3(signature = (command, output, tool_dir, max_accesses=None, progress=None))]
+fn record_json(
+    py: Python<'_>,
+    command: Vec<OsString>,
+    output: PathBuf,
+    tool_dir: PathBuf,
+    max_accesses: Option<u64>,
+    progress: Option<Bound<'_, PyAny>>,
+) -> PyResult<String> {
+    let recorded = AtomicU64::new(0);
+    let work = |_: &_| {
+        let mut recording = Recording::new(command, tool_dir);
+        recording.max_accesses = max_accesses;
+        recording.progress = Some(Box::new(|progress| recorded.store(progress.accesses, Ordering::Relaxed)));
+        let (program, trace) = recording.run(&output)?;
+        let answer = json!({
+            "accesses": program.accesses,
+            "processes": program.processes,
+            "threads": program.threads,
+            "exit_code": program.exit_code,
+            "truncated_at": program.truncated_at,
+            "notes": program.notes,
+            "elapsed_seconds": program.elapsed.as_secs_f64(),
+            "size_bytes": trace.size_bytes,
+            "content_hash": trace.content_hash,
+        });
+        Ok::<_, TraceError>(answer.to_string())
+    };
+    supervise(py, work, |_| match &progress {
+        Some(progress) => progress.call1((recorded.load(Ordering::Relaxed),)).map(drop),
+        None => Ok(()),
+    })
+}
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(prepare_recorder, module)?)?;
+    module.add_function(wrap_pyfunction!(record_json, module)?)
+}

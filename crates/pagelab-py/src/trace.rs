@@ -1,0 +1,67 @@
+//! Traces: what they hold, and importing those of other tools.
+
+use std::path::Path;
+
+use pagelab_trace::{Batch, Source, TraceError, TraceReader, format, quantity, workload};
+use pyo3::prelude::*;
+use serde::Serialize;
+
+use crate::{
+    errors::IntoPython,
+    supervise::{Stop, supervise},
+};
+
+/// What a trace holds, as JSON; with `footprint` also the pages it touches, for which all of it is read.
+#[pyfunction]
+fn trace_info_json(py: Python<'_>, path: &str, footprint: bool) -> PyResult<String> {
+    let work = |_: &_| {
+        let mut info = format::info(path)?;
+        if footprint {
+            info.footprint = Some(format::footprint(path)?);
+        }
+        Ok::<_, TraceError>(json(&info))
+    };
+    supervise(py, work, |_| Ok(()))
+}
+
+/// The first rows of a trace, as JSON.
+#[pyfunction]
+fn trace_head_json(py: Python<'_>, path: &str, rows: usize) -> PyResult<String> {
+    py.detach(|| format::head(path, rows)).map(|rows| json(&rows)).map_err(IntoPython::into_python)
+}
+
+/// Reads `max_accesses` of a trace or generates as many of a workload, and does nothing with them: the rate that a
+/// simulator without costs would have. Returns how many there were.
+#[pyfunction]
+fn drain(py: Python<'_>, source: &str, max_accesses: u64) -> PyResult<u64> {
+    let work = |stop: &Stop| {
+        let mut source: Box<dyn Source> = match Path::new(source).is_dir() {
+            true => Box::new(TraceReader::open(source)?),
+            false => workload::parse(source, 1)?,
+        };
+        let mut batch = Batch::default();
+        let mut accesses = 0;
+        while accesses < max_accesses && !stop.requested() && source.next_batch(&mut batch)? {
+            accesses += batch.accesses.len() as u64;
+        }
+        Ok::<_, TraceError>(accesses)
+    };
+    supervise(py, work, |_| Ok(()))
+}
+
+/// A count as people write it: `25M`.
+#[pyfunction]
+fn parse_count(text: &str) -> PyResult<u64> {
+    quantity::parse_count(text).map_err(IntoPython::into_python)
+}
+
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("plain data serialises")
+}
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(trace_info_json, module)?)?;
+    module.add_function(wrap_pyfunction!(trace_head_json, module)?)?;
+    module.add_function(wrap_pyfunction!(drain, module)?)?;
+    module.add_function(wrap_pyfunction!(parse_count, module)?)
+}

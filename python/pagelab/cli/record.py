@@ -1,0 +1,70 @@
+"""`pagelab record`: runs a program and records its memory accesses."""
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pagelab import _engine
+from pagelab.cli.terminal import progress_bars, warn
+from pagelab.recorder import Recording, record
+
+
+def command(
+    program: Annotated[list[str], typer.Argument(metavar="CMD…", help="The program and its arguments, after `--`.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="NAME.trace", help="The trace; default the program's name.")
+    ] = None,
+    max_accesses: Annotated[
+        str | None, typer.Option("--max-accesses", metavar="N", help="End the program after so many accesses.")
+    ] = None,
+) -> None:
+    """Run any x86-64 Linux program and record its memory accesses.
+
+    The exit status is the program's, or 0 if --max-accesses ended it.
+    """
+    trace = output or Path(f"{Path(program[0]).name}.trace")
+    recording = record_to(trace, program, _engine.parse_count(max_accesses) if max_accesses else None)
+    if recording.truncated_at is None and recording.exit_code:
+        warn(f"the program ended with status {recording.exit_code}")
+        raise typer.Exit(recording.exit_code)
+
+
+def record_to(trace: Path, program: list[str], max_accesses: int | None) -> Recording:
+    """Records and says what came of it, on standard error."""
+    # A progress bar would write into what a program shows on the terminal.
+    quiet = sys.stdout.isatty()
+    with _interrupts_for_the_program(), progress_bars(hidden=quiet) as bars:
+        report = (lambda accesses: bars(trace.name, accesses, max_accesses)) if bars else None
+        recording = record(program, trace, max_accesses=max_accesses, progress=report)
+    for note in recording.notes:
+        warn(note)
+    parts = (
+        f"{recording.accesses:,} accesses",
+        f"{recording.processes} process{'es' * (recording.processes != 1)}",
+        f"{recording.threads} thread{'s' * (recording.threads != 1)}",
+        f"{recording.size_bytes / max(recording.accesses, 1):.2f} bytes an access",
+        f"{recording.elapsed_seconds:.1f} s",
+    )
+    print(f"{trace}: {', '.join(parts)}", file=sys.stderr)
+    return recording
+
+
+@contextmanager
+def _interrupts_for_the_program() -> Iterator[None]:
+    """Ctrl-C ends the program, not us: what it did until then makes a whole trace."""
+    interrupted = []
+    previous = signal.signal(signal.SIGINT, lambda *_: interrupted.append(True))
+    try:
+        yield
+    except _engine.PagelabError:
+        # Before the program runs, an interrupt ends the compiler, and there is nothing to keep.
+        if interrupted:
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        signal.signal(signal.SIGINT, previous)

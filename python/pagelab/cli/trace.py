@@ -1,0 +1,111 @@
+"""`pagelab trace`: look at traces, import those of other tools."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from pagelab import _engine
+from pagelab.cli.terminal import print_table
+
+app = typer.Typer(help="Look at traces; import traces of other tools.", no_args_is_help=True)
+
+TracePath = Annotated[Path, typer.Argument(metavar="TRACE", help="A folder NAME.trace.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command("info")
+def info(
+    trace: TracePath,
+    footprint: Annotated[bool, typer.Option("--footprint", help="Also count the pages touched; reads it all.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a trace is and what it holds."""
+    text = _engine.trace_info_json(str(trace), footprint)
+    if as_json:
+        print(text)
+        return
+    about = json.loads(text)
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    for label, value in _describe(about):
+        table.add_row(label, value)
+    print_table(table)
+
+
+@app.command("head")
+def head(
+    trace: TracePath,
+    rows: Annotated[int, typer.Option("-n", "--rows", min=1, help="Rows to show.")] = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Show the first accesses and events of a trace."""
+    text = _engine.trace_head_json(str(trace), rows)
+    if as_json:
+        print(text)
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for column in ("position", "thread", "kind", "address", "bytes", "pc", "gap", ""):
+        table.add_column(column, justify="left" if column in ("kind", "") else "right", no_wrap=True)
+    for row in json.loads(text):
+        table.add_row(*_cells(row))
+    print_table(table)
+
+
+def _describe(about: dict[str, Any]) -> list[tuple[str, str]]:
+    meta, counts, events = about["meta"], about["access_counts"], about["event_counts"]
+    lines = [
+        ("trace", about["path"]),
+        ("command", " ".join(meta["command"])),
+        ("complete", "yes" if about["complete"] else "no: the recording was cut off"),
+        ("recorded", datetime.fromtimestamp(meta["started_unix_seconds"], UTC).isoformat(sep=" ")),
+    ]
+    if host := meta.get("host"):
+        lines.append(("host", f"{host['cpu_model']}, {host['kernel']}, {host['architecture']}"))
+    lines += [
+        ("tools", ", ".join(f"{name} {version}" for name, version in meta["tools"].items())),
+        ("accesses", f"{about['accesses']:,}"),
+        *((f"  {kind}", f"{counts[kind]:,}") for kind in ("loads", "stores", "modifies", "fetches")),
+        ("  by the kernel", f"{counts['by_kernel']:,}"),
+        ("instructions", f"{counts['instructions']:,}"),
+        ("events", f"{about['events']:,}"),
+        *((f"  {kind}", f"{number:,}") for kind, number in events["by_kind"].items()),
+        ("processes", f"{events['processes']:,}"),
+        ("threads", f"{events['threads']:,} ({events['threads_at_once']:,} at once)"),
+        ("size", f"{about['size_bytes']:,} bytes{_per_access(about['bytes_per_access'])}"),
+        ("content", about["content_hash"]),
+    ]
+    if pages := about.get("footprint"):
+        lines.append(("footprint", f"{pages['pages']:,} pages of {pages['page_size_bytes']:,} bytes"))
+    if meta["mappings_inferred"]:
+        lines.append(("mappings", "inferred from the accesses: the origin had no events"))
+    lines += [("note", note) for note in meta["notes"]]
+    return lines
+
+
+def _per_access(size: float | None) -> str:
+    return "" if size is None else f", {size:.2f} an access"
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    if row["row"] == "access":
+        by = "by the kernel" if row["by_kernel"] else ""
+        place = [f"{row['vaddr']:#x}", str(row["size"]), f"{row['pc']:#x}", str(row["gap"]), by]
+    else:
+        place = [_hex(row["addr"]), "" if row["len"] is None else str(row["len"]), "", "", _event_details(row)]
+    return [str(row["position"]), str(row["thread"]), row["kind"], *place]
+
+
+def _event_details(row: dict[str, Any]) -> str:
+    decimal = ("file", "old_len", "prot", "other_process", "argument")
+    address = ("old_addr", "file_offset", "flags")
+    parts = {"process": row["process"]}
+    parts |= {name: row[name] for name in decimal if row[name] is not None}
+    parts |= {name: _hex(row[name]) for name in address if row[name] is not None}
+    return " ".join(f"{name}={value}" for name, value in parts.items())
+
+
+def _hex(number: int | None) -> str:
+    return "" if number is None else f"{number:#x}"

@@ -1,0 +1,44 @@
+"""What the tests share: the command as users run it."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = (sys.executable, "-m", "pagelab")
+
+Pagelab: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def pagelab(tmp_path: Path) -> Pagelab:
+    """Runs `pagelab ARGUMENTS…` in an empty folder."""
+
+    def run(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*COMMAND, *map(str, arguments)],
+            cwd=tmp_path,
+            env=os.environ | environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return run
+
+
+def assert_fails(process: subprocess.CompletedProcess[str], status: int, *parts: str) -> None:
+    """The command ended with `status` and one line of error that holds all of `parts`."""
+    assert process.returncode == status, process.stderr
+    assert "Traceback" not in process.stderr
+    lines = process.stderr.strip().splitlines()
+    assert len(lines) == 1, process.stderr
+    assert lines[0].startswith("pagelab: error: ")
+    for part in parts:
+        assert part in lines[0]

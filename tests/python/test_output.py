@@ -1,0 +1,43 @@
+"""Files of results are whole or not there."""
+
+from pathlib import Path
+
+import pytest
+
+from pagelab.output import ensure_writable, write_atomically
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    target = tmp_path / "results.json"
+    write_atomically(target, "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_atomically(target, "\ud800")
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_links_are_followed_and_permissions_kept(tmp_path: Path) -> None:
+    target = tmp_path / "results.json"
+    target.write_text("old")
+    target.chmod(0o640)
+    link = tmp_path / "link.json"
+    link.symlink_to(target)
+    write_atomically(link, "new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+    assert target.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_full_disk_is_named() -> None:
+    with pytest.raises(OSError, match="No space left") as caught:
+        write_atomically(Path("/dev/full"), "x" * 100_000)
+    assert caught.value.filename == "/dev/full"
+
+
+def test_what_cannot_be_written_fails_early(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError):
+        ensure_writable(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        ensure_writable(tmp_path / "missing" / "results.json")
+    ensure_writable(tmp_path / "results.json")
+    assert not any(tmp_path.iterdir())
