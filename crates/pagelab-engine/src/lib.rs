@@ -1,8 +1,42 @@
-//! The simulator.
+//! The simulator: what a machine and its kernels do for a stream of memory accesses.
+//!
+//! Modules in the order in which an access meets them:
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`addr`], [`error`], [`rng`], [`assoc`] | vocabulary: addresses, errors, the seeded generator, associative arrays |
+//! | [`config`] | the typed configuration and its presets |
+//! | [`run`] | a request from outside: sources, systems, overrides; results |
+//! | [`input`] | sources on their way to the CPUs |
+//! | [`simulation`], [`replay`], [`stack`] | whose turn it is; the loop over accesses; running activities |
+//! | [`cpu`], [`clock`], [`activity`] | a CPU, its clock, what it does besides its program |
+//! | [`tlb`], [`mmu_cache`], [`walker`], [`page_table`] | translation |
+//! | [`hardware`], [`cache`], [`memory`] | cores' units, data caches, contents of simulated memory |
+//! | [`layer`], [`os`] | kernels: address spaces, frames, page faults, mapping calls |
+//! | [`check`], [`stats`] | comparing translations with the kernels' records; counting |
 #![deny(unsafe_code)]
 
+pub mod activity;
 pub mod addr;
 pub mod assoc;
 pub mod cache;
+pub mod check;
+pub mod clock;
+pub mod config;
+pub mod cpu;
+pub mod error;
+pub mod hardware;
+pub mod input;
+pub mod layer;
+pub mod memory;
+pub mod mmu_cache;
 pub mod os;
+pub mod page_table;
+pub mod replay;
 pub mod rng;
+pub mod run;
+pub mod simulation;
+pub mod stack;
+pub mod stats;
+pub mod tlb;
+pub mod walker;

@@ -12,9 +12,9 @@ impl Rng {
     /// The stream of `component` under the run's `seed`.
     pub fn new(seed: u64, component: &str) -> Self {
         // FNV-1a over the name separates the streams; the mixer below does the rest.
-        let name = component.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| {
-            (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3)
-        });
+        let name = component
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3));
         Self { state: mix(seed ^ mix(name)) }
     }
 

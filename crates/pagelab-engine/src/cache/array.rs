@@ -12,7 +12,7 @@ use super::{
     host::prefetch,
     index::SetIndex,
     replacement::Policy,
-    ways::{AnyWays, EMPTY, Masked, STATE_MASK, Ways, find_any, move_to_front_any, push_front_any, take_out},
+    ways::{AnyWays, EMPTY, Masked, STATE_MASK, Ways, move_to_front_any, push_front_any, take_out},
 };
 use crate::{addr::LineAddr, rng::Rng};
 
@@ -128,7 +128,7 @@ impl Array {
         if W::N > 0 {
             W::find(&self.words[at.base as usize..at.base as usize + W::N], at.wanted)
         } else {
-            find_any(self.set(at), at.wanted)
+            AnyWays::find(self.set(at), at.wanted)
         }
     }
 
@@ -159,7 +159,7 @@ impl Array {
                 if !self.presence.is_empty() {
                     move_to_front_any(self.presence_of(at), way);
                 }
-                move_to_front_any(self.set_mut(at), way);
+                AnyWays::move_to_front(self.set_mut(at), way);
                 return 0;
             }
             Policy::TreePlru(tree) => tree.touch(at.set as usize, way),
@@ -236,12 +236,12 @@ impl Array {
             evicted_presence = push_front_any(self.presence_of(at), presence);
         }
         let ways = self.ways;
-        let out = push_front_any(&mut self.set_mut(at)[..ways], word);
+        let out = AnyWays::push_front(&mut self.set_mut(at)[..ways], word);
         self.evicted(at, out, evicted_presence)
     }
 
     fn fill_in_place(&mut self, at: Place, word: u32, presence: u64) -> Option<Evicted> {
-        let empty = find_any(self.set(at), EMPTY).filter(|&way| way < self.ways);
+        let empty = AnyWays::find(self.set(at), EMPTY).filter(|&way| way < self.ways);
         let way = empty.unwrap_or_else(|| match &mut self.policy {
             Policy::Lru => unreachable!("kept in recency order"),
             Policy::TreePlru(tree) => tree.victim(at.set as usize),
@@ -285,6 +285,13 @@ impl Array {
             }
         }
         State(word & STATE_MASK)
+    }
+
+    /// The state of `line` if it is there.
+    #[inline(always)]
+    pub fn state_of<W: Ways>(&self, line: LineAddr) -> Option<State> {
+        let at = self.place::<W>(line);
+        self.find::<W>(at).map(|way| self.state(at, way))
     }
 
     /// Takes `line` out if it is there.

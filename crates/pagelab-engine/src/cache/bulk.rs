@@ -2,7 +2,7 @@
 
 use super::{
     Hierarchy, Requester, Served,
-    request::{ManyCores, Shape},
+    request::{Anything, Shape},
     ways::AnyWays,
 };
 use crate::addr::{Cycles, LineAddr};
@@ -41,7 +41,7 @@ impl Hierarchy {
             // What an inclusive L3 does not hold, nobody holds.
             if in_l3 || !self.inclusive {
                 for private in &mut self.private {
-                    held |= private.remove::<ManyCores>(line).is_some();
+                    held |= private.remove::<Anything>(line).is_some();
                 }
             }
             self.shared_stats.dma_invalidations += u64::from(held);

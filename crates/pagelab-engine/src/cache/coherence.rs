@@ -4,12 +4,7 @@
 //! when a core fetches the line and cleared when another one takes it away, not when the core drops it. It only saves
 //! look-ups in cores that cannot hold the line, so results do not depend on it. Without an inclusive L3 all cores are asked.
 
-use super::{
-    Hierarchy, Private,
-    array::State,
-    request::{ManyCores, Shape},
-    ways::AnyWays,
-};
+use super::{Hierarchy, Private, array::State, request::Shape, ways::AnyWays};
 use crate::addr::LineAddr;
 
 /// How other cores held a line when they were asked.
@@ -24,12 +19,9 @@ pub(super) enum Others {
 impl Private {
     /// The most that either copy of the line allows.
     #[inline(always)]
-    fn state(&self, line: LineAddr) -> Option<State> {
-        let in_array = |array: &super::array::Array| {
-            let at = array.place::<AnyWays>(line);
-            array.find::<AnyWays>(at).map(|way| array.state(at, way))
-        };
-        in_array(&self.l1).max(self.l2.as_ref().and_then(in_array))
+    fn state<S: Shape>(&self, line: LineAddr) -> Option<State> {
+        let l2 = self.l2.as_ref().and_then(|l2| l2.state_of::<S::L2>(line));
+        self.l1.state_of::<S::L1>(line).max(l2)
     }
 
     /// Removes both copies; the state that [`Self::state`] would have said.
@@ -52,13 +44,13 @@ impl Private {
 impl Hierarchy {
     /// Steps 4 and, with `write`, the upgrade: asks the other cores for the line and takes from them what a read or
     /// write needs. Marks the core itself as present.
-    pub(super) fn snoop(&mut self, core: usize, line: LineAddr, write: bool) -> Others {
+    pub(super) fn snoop<S: Shape>(&mut self, core: usize, line: LineAddr, write: bool) -> Others {
         let mut found = Others::None;
         let mut asked = self.may_hold(core, line, write);
         while asked != 0 {
             let other = &mut self.private[asked.trailing_zeros() as usize];
             asked &= asked - 1;
-            let Some(state) = (if write { other.remove::<ManyCores>(line) } else { other.state(line) }) else {
+            let Some(state) = (if write { other.remove::<S>(line) } else { other.state::<S>(line) }) else {
                 continue;
             };
             let owned = state >= State::EXCLUSIVE;
@@ -70,7 +62,7 @@ impl Hierarchy {
                 other.stats.downgrades += 1;
                 if state == State::MODIFIED {
                     other.stats.downgrade_writebacks += 1;
-                    self.write_to_l3::<ManyCores>(line);
+                    self.write_to_l3::<S>(line);
                 }
             }
         }
@@ -94,20 +86,20 @@ impl Hierarchy {
     }
 
     /// A write that found the line shared in the core's own caches.
-    pub(super) fn upgrade(&mut self, core: usize, line: LineAddr) {
+    pub(super) fn upgrade<S: Shape>(&mut self, core: usize, line: LineAddr) {
         self.private[core].stats.upgrades += 1;
-        let others = self.snoop(core, line, true);
+        let others = self.snoop::<S>(core, line, true);
         debug_assert!(others != Others::Owned, "{line:?} is shared here and owned elsewhere");
     }
 
     /// Serves a write that finds the line in the L1, where it can only be shared.
-    pub(super) fn upgrade_in_l1(&mut self, core: usize, line: LineAddr) -> bool {
+    pub(super) fn upgrade_in_l1<S: Shape>(&mut self, core: usize, line: LineAddr) -> bool {
         let l1 = &mut self.private[core].l1;
-        let at = l1.place::<AnyWays>(line);
-        let Some(way) = l1.find::<AnyWays>(at) else { return false };
-        let way = l1.promote::<AnyWays>(at, way);
+        let at = l1.place::<S::L1>(line);
+        let Some(way) = l1.find::<S::L1>(at) else { return false };
+        let way = l1.promote::<S::L1>(at, way);
         l1.set_state(at, way, State::MODIFIED);
-        self.upgrade(core, line);
+        self.upgrade::<S>(core, line);
         true
     }
 

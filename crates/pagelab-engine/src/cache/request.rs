@@ -21,7 +21,7 @@ pub(super) trait Shape {
 }
 
 pub(super) struct OneCore<L1, L2, L3>(std::marker::PhantomData<(L1, L2, L3)>);
-pub(super) struct ManyCores;
+pub(super) struct ManyCores<L1, L2>(std::marker::PhantomData<(L1, L2)>);
 
 impl<L1: Ways, L2: Ways, L3: Ways> Shape for OneCore<L1, L2, L3> {
     const COHERENT: bool = false;
@@ -30,12 +30,15 @@ impl<L1: Ways, L2: Ways, L3: Ways> Shape for OneCore<L1, L2, L3> {
     type L3 = L3;
 }
 
-impl Shape for ManyCores {
+impl<L1: Ways, L2: Ways> Shape for ManyCores<L1, L2> {
     const COHERENT: bool = true;
-    type L1 = AnyWays;
-    type L2 = AnyWays;
+    type L1 = L1;
+    type L2 = L2;
     type L3 = AnyWays;
 }
+
+/// Any number of cores with any caches.
+pub(super) type Anything = ManyCores<AnyWays, AnyWays>;
 
 /// The code of a shape, chosen once when a hierarchy is built.
 #[derive(Clone, Copy, Debug)]
@@ -54,15 +57,18 @@ impl Code {
     /// The code for these caches. Intel cores until Broadwell have L1 and L2 of 8 and 8 ways with L3s of 16 (clients) or 20
     /// (servers), clients from Skylake on 8 and 4 with 12 or 16; all else takes the code that does for every geometry.
     pub fn choose(private: &[Private], l3: Option<&Array>) -> Self {
-        let ([core], Some(l3)) = (private, l3) else {
-            return if private.len() == 1 {
-                Self::of::<OneCore<AnyWays, AnyWays, AnyWays>>()
-            } else {
-                Self::of::<ManyCores>()
-            };
-        };
+        // The cores are alike.
+        let core = &private[0];
         let eight_eight = core.l1.is::<Masked<8>>() && core.l2.as_ref().is_some_and(Array::is::<Masked<8>>);
         let eight_four = core.l1.is::<Masked<8>>() && core.l2.as_ref().is_some_and(Array::is::<Masked<4>>);
+        if private.len() > 1 {
+            return match () {
+                () if eight_eight => Self::of::<ManyCores<Masked<8>, Masked<8>>>(),
+                () if eight_four => Self::of::<ManyCores<Masked<8>, Masked<4>>>(),
+                () => Self::of::<Anything>(),
+            };
+        }
+        let Some(l3) = l3 else { return Self::of::<OneCore<AnyWays, AnyWays, AnyWays>>() };
         match () {
             () if eight_eight && l3.is::<Plain<20>>() => Self::of::<OneCore<Masked<8>, Masked<8>, Plain<20>>>(),
             () if eight_eight && l3.is::<Plain<16>>() => Self::of::<OneCore<Masked<8>, Masked<8>, Plain<16>>>(),
@@ -70,6 +76,16 @@ impl Code {
             () if eight_four && l3.is::<Plain<12>>() => Self::of::<OneCore<Masked<8>, Masked<4>, Plain<12>>>(),
             () => Self::of::<OneCore<AnyWays, AnyWays, AnyWays>>(),
         }
+    }
+}
+
+impl Private {
+    /// Removes a line that is there; true if it was modified.
+    #[cold]
+    #[inline(never)]
+    fn back_invalidate(&mut self, line: LineAddr) -> bool {
+        self.stats.back_invalidations += 1;
+        self.remove::<Anything>(line) == Some(State::MODIFIED)
     }
 }
 
@@ -93,7 +109,7 @@ impl Hierarchy {
     pub(super) fn request<S: Shape>(&mut self, core: usize, line: LineAddr, write: bool, at_l2: bool) -> (Served, u32) {
         if at_l2 {
             self.pass_l1_copy_to_l2::<S>(core, line, write);
-        } else if S::COHERENT && write && self.upgrade_in_l1(core, line) {
+        } else if S::COHERENT && write && self.upgrade_in_l1::<S>(core, line) {
             return (Served::L1, self.upgrade_latency);
         }
 
@@ -112,7 +128,7 @@ impl Hierarchy {
                 }
                 let mut extra = 0;
                 if S::COHERENT && write && state == State::SHARED {
-                    self.upgrade(core, line);
+                    self.upgrade::<S>(core, line);
                     extra = self.upgrade_latency;
                 }
                 if !at_l2 {
@@ -143,7 +159,7 @@ impl Hierarchy {
     fn fetch<S: Shape>(&mut self, core: usize, line: LineAddr, write: bool) -> (Served, State) {
         let mut state = State::EXCLUSIVE;
         if S::COHERENT {
-            let others = self.snoop(core, line, write);
+            let others = self.snoop::<S>(core, line, write);
             if others != Others::None && !write {
                 state = State::SHARED;
             }
@@ -265,9 +281,10 @@ impl Hierarchy {
     /// Removes the line from a core's caches; true if it was modified there.
     #[inline(always)]
     fn back_invalidate<S: Shape>(&mut self, core: usize, line: LineAddr) -> bool {
+        // Mostly the line has left them long ago.
         let private = self.core::<S>(core);
-        let had = private.remove::<S>(line);
-        private.stats.back_invalidations += u64::from(had.is_some());
-        had == Some(State::MODIFIED)
+        let in_l1 = private.l1.find::<S::L1>(private.l1.place::<S::L1>(line)).is_some();
+        let in_l2 = private.l2.as_ref().is_some_and(|l2| l2.find::<S::L2>(l2.place::<S::L2>(line)).is_some());
+        (in_l1 || in_l2) && private.back_invalidate(line)
     }
 }

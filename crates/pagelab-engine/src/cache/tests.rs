@@ -297,13 +297,15 @@ fn device_writes_leave_no_copy_and_write_nothing_back() {
 /// Geometries that between them use every policy, odd ways and sets, missing levels, both inclusions and the code of
 /// common geometries.
 fn geometries() -> Vec<CacheConfig> {
+    const SETS: [[u64; 3]; 8] =
+        [[4, 8, 12], [2, 2, 3], [1, 4, 16], [2, 4, 7], [3, 5, 7], [4, 8, 12], [1, 1, 1], [3, 2, 5]];
     let mut configs = Vec::new();
     let policies =
         [ReplacementPolicy::Lru, ReplacementPolicy::TreePlru, ReplacementPolicy::Random, ReplacementPolicy::Srrip];
     let shapes = [[8, 8, 20], [8, 8, 16], [8, 4, 16], [8, 4, 12], [12, 16, 12], [2, 3, 5], [1, 1, 1], [7, 64, 33]];
     for (i, (policy, [l1, l2, l3])) in policies.iter().flat_map(|&p| shapes.map(|s| (p, s))).enumerate() {
         let mut config = sandy_bridge();
-        let sets = [[4, 8, 12], [2, 2, 3], [1, 4, 16], [3, 5, 7]][i % 4];
+        let sets = SETS[i % SETS.len()];
         config.l1.ways = l1;
         config.l1.size_bytes = Bytes(u64::from(l1) * sets[0] * 64);
         config.l1.policy = policy;

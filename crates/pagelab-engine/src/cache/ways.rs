@@ -48,12 +48,14 @@ impl<const N: usize> Ways for Plain<N> {
     #[inline(always)]
     fn move_to_front(set: &mut [u32], way: usize) {
         let set: &mut [u32; N] = set.try_into().expect("the length is promised");
+        let word = set[way];
         let old = *set;
-        let last_moved = way as u32;
+        // Lanes are compared as they are stored, 32 bits and signed, which is the comparison that SSE2 has.
+        let last_moved = way as i32;
         for i in 1..N {
-            set[i] = if i as u32 <= last_moved { old[i - 1] } else { old[i] };
+            set[i] = if i as i32 <= last_moved { old[i - 1] } else { old[i] };
         }
-        set[0] = old[way];
+        set[0] = word;
     }
 
     #[inline(always)]
@@ -86,26 +88,48 @@ impl<const N: usize> Ways for Masked<N> {
     }
 }
 
+/// Common lengths take their own code here too, behind a branch.
+macro_rules! by_length {
+    ($set:expr, $plain:ident => $known:expr, $other:expr) => {{
+        macro_rules! of_length {
+            ($n:literal) => {{
+                type $plain = Plain<$n>;
+                $known
+            }};
+        }
+        match $set.len() {
+            4 => of_length!(4),
+            8 => of_length!(8),
+            12 => of_length!(12),
+            16 => of_length!(16),
+            20 => of_length!(20),
+            _ => $other,
+        }
+    }};
+}
+
 impl Ways for AnyWays {
     const N: usize = 0;
     const MASKED: bool = false;
 
+    #[inline(never)]
     fn find(set: &[u32], wanted: u32) -> Option<usize> {
-        find_any(set, wanted)
+        by_length!(set, Known => Known::find(set, wanted), find_any(set, wanted))
     }
 
+    #[inline(never)]
     fn move_to_front(set: &mut [u32], way: usize) {
-        move_to_front_any(set, way);
+        by_length!(set, Known => Known::move_to_front(set, way), move_to_front_any(set, way));
     }
 
+    #[inline(never)]
     fn push_front(set: &mut [u32], word: u32) -> u32 {
-        push_front_any(set, word)
+        by_length!(set, Known => Known::push_front(set, word), push_front_any(set, word))
     }
 }
 
 /// The set's length is a multiple of 4.
-#[inline(never)]
-pub(super) fn find_any(set: &[u32], wanted: u32) -> Option<usize> {
+fn find_any(set: &[u32], wanted: u32) -> Option<usize> {
     let (quads, rest) = set.as_chunks::<4>();
     debug_assert!(rest.is_empty());
     quads.iter().enumerate().find_map(|(i, quad)| Plain::<4>::find(quad, wanted).map(|way| 4 * i + way))
@@ -149,6 +173,7 @@ mod tests {
 
     fn plain<const N: usize>() {
         let set = set_of(N);
+        assert_eq!(AnyWays::find(&set, set[N - 1] & !STATE_MASK), Some(N - 1));
         for way in 0..N {
             assert_eq!(Plain::<N>::find(&set, (10 + way as u32) << 2), Some(way));
             let (mut moved, mut expected) = (set.clone(), set.clone());

@@ -1,3 +1,155 @@
-//! The operating system of a layer.
+//! The kernels of all layers: address spaces, frames, page faults.
+
+pub mod fault;
 pub mod frame_alloc;
+mod locks;
+pub mod mapping;
 pub mod vma;
+
+pub use locks::Locks;
+
+use crate::addr::PageSize;
+use crate::config::{Config, KernelConfig, LayerConfig};
+use crate::error::EngineError;
+use crate::layer::{AsidAllocator, Layer, SpaceId};
+use crate::os::fault::FaultCounters;
+use crate::os::mapping::MappingCounters;
+use pagelab_trace::{EventKind, MapFlags, Protection};
+
+/// All layers and what their kernels share with the simulation.
+pub struct Os {
+    pub layers: Vec<Layer>,
+    pub locks: Locks,
+    pub costs: KernelConfig,
+    pub faults: Vec<FaultCounters>,
+    pub mapping: MappingCounters,
+    asids: AsidAllocator,
+    /// Layers that host nobody: where processes run.
+    tops: Vec<u16>,
+}
+
+impl Os {
+    /// Boots the layers, each inside the one that hosts it.
+    pub fn boot(config: &Config) -> Result<Self, EngineError> {
+        let mut os = Self {
+            layers: Vec::new(),
+            locks: Locks::default(),
+            costs: config.kernel.clone(),
+            faults: vec![FaultCounters::default(); config.system.layers.len()],
+            mapping: MappingCounters::default(),
+            asids: AsidAllocator::default(),
+            tops: Vec::new(),
+        };
+        let configs = &config.system.layers;
+        // Hosts first; the order of the config is the order of the results, so layers keep their places.
+        let mut booted: Vec<Option<Layer>> = configs.iter().map(|_| None).collect();
+        for index in boot_order(configs)? {
+            let layer = os.boot_layer(config, index, &mut booted)?;
+            booted[index] = Some(layer);
+        }
+        os.layers = booted.into_iter().map(|l| l.expect("every layer is in the boot order")).collect();
+        os.tops = (0..configs.len() as u16)
+            .filter(|&l| configs.iter().all(|c| c.host.as_deref() != Some(&configs[usize::from(l)].name)))
+            .collect();
+        Ok(os)
+    }
+
+    fn boot_layer(
+        &mut self,
+        config: &Config,
+        index: usize,
+        booted: &mut [Option<Layer>],
+    ) -> Result<Layer, EngineError> {
+        let configs = &config.system.layers;
+        let of = &configs[index];
+        let check = config.engine.check.0;
+        let Some(host_name) = &of.host else {
+            let memory = of.memory_bytes.unwrap_or(config.machine.memory_bytes).0;
+            if memory > config.machine.memory_bytes.0 {
+                let what = format!("{memory} bytes are more than the machine's {}", config.machine.memory_bytes);
+                return Err(EngineError::config(memory_key(of), what));
+            }
+            return Layer::boot(&of.name, None, memory, of.page_size, &of.page_table, check, &mut self.asids);
+        };
+        let host_index = configs.iter().position(|c| &c.name == host_name).expect("the boot order checked it");
+        let host = booted[host_index].as_mut().expect("hosts boot first");
+        let guests = configs.iter().filter(|c| c.host.as_ref() == Some(host_name)).count() as u64;
+        let align = PageSize::Size2M.bytes();
+        // A sixteenth stays with the host for its page metadata (1/64), its tables and its own use.
+        let share = (host.memory_bytes() / 16 * 15 / guests) & !(align - 1);
+        let memory = of.memory_bytes.map_or(share, |bytes| bytes.0);
+        if memory > host.memory_bytes() {
+            let what = format!("{memory} bytes are more than the {} of its host `{host_name}`", host.memory_bytes());
+            return Err(EngineError::config(memory_key(of), what));
+        }
+        let space = host.add_space(&mut self.asids)?;
+        let whole = EventKind::Mmap {
+            addr: 0,
+            len: memory,
+            prot: Protection { read: true, write: true, execute: true },
+            flags: MapFlags::anonymous_private(),
+            file: None,
+            file_offset: 0,
+        };
+        host.spaces[space as usize].vmas.apply(&whole).expect("the mapping is aligned and not empty");
+        let host_id = SpaceId { layer: host_index as u16, index: space };
+        Layer::boot(&of.name, Some(host_id), memory, of.page_size, &of.page_table, check, &mut self.asids)
+    }
+
+    /// The layers that processes run on.
+    pub fn tops(&self) -> &[u16] {
+        &self.tops
+    }
+
+    /// A new, empty address space of a layer.
+    pub fn add_space(&mut self, layer: u16) -> Result<SpaceId, EngineError> {
+        let index = self.layers[usize::from(layer)].add_space(&mut self.asids)?;
+        Ok(SpaceId { layer, index })
+    }
+
+    /// True if a layer hosts another.
+    pub fn hosts(&self, layer: u16) -> bool {
+        self.layers.iter().any(|l| l.host.is_some_and(|h| h.layer == layer))
+    }
+}
+
+fn memory_key(layer: &LayerConfig) -> String {
+    format!("system.layers.{}.memory_bytes", layer.name)
+}
+
+/// Indices of the layers, hosts before guests. Errors: no bottom layer or several, a host that does not exist, a cycle.
+fn boot_order(configs: &[LayerConfig]) -> Result<Vec<usize>, EngineError> {
+    let names: Vec<&str> = configs.iter().map(|c| c.name.as_str()).collect();
+    for (n, name) in names.iter().enumerate() {
+        if names[..n].contains(name) {
+            return Err(EngineError::config("system.layers", format!("two layers are named `{name}`")));
+        }
+    }
+    if configs.iter().filter(|c| c.host.is_none()).count() != 1 {
+        let what = "exactly one layer, the machine's own, has no `host`; every other names the layer that hosts it";
+        return Err(EngineError::config("system.layers", what));
+    }
+    let mut order = Vec::new();
+    while order.len() < configs.len() {
+        let before = order.len();
+        for (index, config) in configs.iter().enumerate() {
+            let ready = match &config.host {
+                None => true,
+                Some(host) => {
+                    let at = names.iter().position(|name| name == host).ok_or_else(|| {
+                        let key = format!("system.layers.{}.host", config.name);
+                        EngineError::config(key, format!("no layer is named `{host}`; there are {}", names.join(", ")))
+                    })?;
+                    order.contains(&at)
+                }
+            };
+            if ready && !order.contains(&index) {
+                order.push(index);
+            }
+        }
+        if order.len() == before {
+            return Err(EngineError::config("system.layers", "layers host each other in a circle"));
+        }
+    }
+    Ok(order)
+}

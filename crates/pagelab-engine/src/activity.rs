@@ -1,0 +1,120 @@
+//! Activities: what a core does besides its program, as resumable state machines.
+//!
+//! A step of an activity is planned ([`Activity::plan`]: its references and cycles, changing nothing), charged by the
+//! core, and only then committed ([`Activity::commit`]: its change of state becomes visible). Between the two, other cores
+//! may run, and a reference may itself fault in a host layer, whose handler is another activity on the same core's stack;
+//! so a commit looks again at what it relies on. After a commit the activity goes on, blocks on a key, or ends.
+//!
+//! An activity is one variant of [`Activity`]; its state machine is a file of its own.
+
+use crate::addr::{Cycles, PhysAddr};
+use crate::error::EngineError;
+use crate::layer::SpaceId;
+use crate::os::Os;
+use crate::os::fault::{Fault, Stage};
+
+/// What a reference does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefKind {
+    Read,
+    Write,
+    /// Locked read-modify-write.
+    Locked,
+    /// Writes this many bytes (whole frames) without reading them first.
+    Zero {
+        bytes: u64,
+    },
+}
+
+/// How a reference's address is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefSpace {
+    /// By kernel code through the direct map of its layer: goes through the TLB.
+    Kernel,
+    /// By a hardware engine: a physical address of the layer, translated by its hosts only.
+    Physical,
+}
+
+/// One reference of a step, at a physical address of the activity's layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ref {
+    pub addr: PhysAddr,
+    pub space: RefSpace,
+    pub kind: RefKind,
+    /// Dependency step: references of one step that follow each other overlap and cost their maximum.
+    pub step: u8,
+}
+
+/// A planned step: what it costs. Reused from step to step, so planning allocates nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Step {
+    pub refs: Vec<Ref>,
+    /// Cycles beyond the references.
+    pub cycles: Cycles,
+    pub instructions: u64,
+}
+
+impl Step {
+    pub fn clear(&mut self) {
+        self.refs.clear();
+        (self.cycles, self.instructions) = (0, 0);
+    }
+
+    /// Adds a kernel reference that depends on those before it.
+    pub fn kernel(&mut self, kind: RefKind, addr: PhysAddr) {
+        let step = self.refs.last().map_or(0, |r| r.step.wrapping_add(1));
+        self.refs.push(Ref { addr, space: RefSpace::Kernel, kind, step });
+    }
+}
+
+/// What an activity may wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum BlockKey {
+    /// The handler of another fault on this page (4 KiB number).
+    Page { space: SpaceId, page: u64 },
+}
+
+/// What comes after a committed step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    Continue,
+    /// Wait until the key is released, then plan the same step again.
+    Block(BlockKey),
+    Done,
+}
+
+/// Any activity.
+#[derive(Clone, Debug)]
+pub enum Activity {
+    Fault(Fault),
+}
+
+impl Activity {
+    /// Layer whose physical addresses its references are.
+    pub fn layer(&self) -> u16 {
+        match self {
+            Self::Fault(fault) => fault.space().layer,
+        }
+    }
+
+    /// Stage that the cycles of the step under way are counted for.
+    pub fn stage(&self) -> Stage {
+        match self {
+            Self::Fault(fault) => fault.stage(),
+        }
+    }
+
+    /// Fills `step` (cleared) with the references and cycles of the next step. Changes nothing.
+    pub fn plan(&self, os: &Os, step: &mut Step) {
+        match self {
+            Self::Fault(fault) => fault.plan(os, step),
+        }
+    }
+
+    /// Carries the planned step out, on behalf of `cpu`.
+    pub fn commit(&mut self, os: &mut Os, cpu: usize) -> Result<Next, EngineError> {
+        match self {
+            Self::Fault(fault) => fault.commit(os, cpu),
+        }
+    }
+}

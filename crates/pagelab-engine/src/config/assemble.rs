@@ -1,0 +1,122 @@
+//! Puts a [`Config`] together from presets, files and overrides.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::{Config, EngineConfig, PresetKind, presets};
+use crate::error::EngineError;
+
+/// What a run's configuration is made of. Names are built-in presets or paths of TOML files of the same form.
+#[derive(Clone, Debug, Default)]
+pub struct Assembly<'a> {
+    pub machine: Option<&'a str>,
+    pub system: Option<&'a str>,
+    pub kernel: Option<&'a str>,
+    /// `key=value` overrides, applied in order.
+    pub set: &'a [String],
+}
+
+/// The effective configuration, not yet validated against itself (see `Config::validate`).
+///
+/// Errors: an unknown preset (the known ones are named), a file that cannot be read or parsed, an unknown key or a
+/// value of the wrong type (the key's path and what is allowed are named).
+pub fn assemble(assembly: &Assembly) -> Result<Config, EngineError> {
+    let mut tree = serde_json::Map::new();
+    tree.insert("machine".into(), load(PresetKind::Machine, assembly.machine)?);
+    tree.insert("system".into(), load(PresetKind::System, assembly.system)?);
+    tree.insert("kernel".into(), load(PresetKind::Kernel, assembly.kernel)?);
+    let engine = serde_json::to_value(EngineConfig::default()).expect("engine defaults serialise");
+    tree.insert("engine".into(), engine);
+    let mut tree = Value::Object(tree);
+    for set in assembly.set {
+        let (key, value) =
+            set.split_once('=').ok_or_else(|| EngineError::config(set, "an override is written key=value"))?;
+        *place(&mut tree, key.trim())? = parse_value(value.trim());
+    }
+    let config: Config = serde_path_to_error::deserialize(&tree)
+        .map_err(|e| EngineError::config(e.path().to_string(), e.inner().to_string()))?;
+    config.validate()?;
+    Ok(config)
+}
+
+fn load(kind: PresetKind, name: Option<&str>) -> Result<Value, EngineError> {
+    let known = || presets(kind).map(|p| p.name).collect::<Vec<_>>().join(", ");
+    let text = match name {
+        None => presets(kind).next().expect("every kind has a preset").toml.to_owned(),
+        Some(name) => match presets(kind).find(|p| p.name == name) {
+            Some(preset) => preset.toml.to_owned(),
+            None if name.ends_with(".toml") || Path::new(name).exists() => std::fs::read_to_string(name)
+                .map_err(|e| EngineError::config(kind.name(), format!("cannot read `{name}`: {e}")))?,
+            None => {
+                let what = format!(
+                    "`{name}` is neither a preset nor a TOML file; the presets are {}. `pagelab list {}s` describes them",
+                    known(),
+                    kind.name()
+                );
+                return Err(EngineError::config(kind.name(), what));
+            }
+        },
+    };
+    let table: toml::Table = text.parse().map_err(|e: toml::de::Error| {
+        EngineError::config(kind.name(), format!("`{}` is not valid TOML: {e}", name.unwrap_or_default()))
+    })?;
+    serde_json::to_value(table).map_err(|e| EngineError::config(kind.name(), e.to_string()))
+}
+
+/// The slot of a dotted key. An element of a list is named by its number or by its `name`.
+fn place<'t>(tree: &'t mut Value, key: &str) -> Result<&'t mut Value, EngineError> {
+    let mut at = tree;
+    let mut path = String::new();
+    for part in key.split('.') {
+        if at.is_null() {
+            *at = Value::Object(serde_json::Map::new());
+        }
+        // Only the top is fixed; deeper down a key may be absent because it is optional, and the typed definition refuses
+        // it if it is unknown.
+        let known = match at {
+            Value::Object(map) => !path.is_empty() || map.contains_key(part),
+            Value::Array(list) => element(list, part).is_some(),
+            _ => return Err(EngineError::config(key, format!("`{path}` is a single value and has no parts"))),
+        };
+        if !known {
+            let place = if path.is_empty() { "the configuration".to_owned() } else { format!("`{path}`") };
+            return Err(EngineError::config(key, format!("{place} has no `{part}`; it has {}", members(at))));
+        }
+        at = match at {
+            Value::Object(map) => map.entry(part).or_insert(Value::Null),
+            Value::Array(list) => {
+                let index = element(list, part).expect("checked above");
+                &mut list[index]
+            }
+            _ => unreachable!("checked above"),
+        };
+        if !path.is_empty() {
+            path.push('.');
+        }
+        path.push_str(part);
+    }
+    Ok(at)
+}
+
+/// Index of a list's element by its `name` or its number.
+fn element(list: &[Value], part: &str) -> Option<usize> {
+    let named = list.iter().position(|v| v.get("name").and_then(Value::as_str) == Some(part));
+    named.or_else(|| part.parse().ok().filter(|&index: &usize| index < list.len()))
+}
+
+fn members(value: &Value) -> String {
+    match value {
+        Value::Object(map) => map.keys().cloned().collect::<Vec<_>>().join(", "),
+        Value::Array(list) => (0..list.len())
+            .map(|i| list[i].get("name").and_then(Value::as_str).map_or(i.to_string(), str::to_owned))
+            .collect::<Vec<_>>()
+            .join(", "),
+        _ => "no parts".to_owned(),
+    }
+}
+
+/// JSON where it parses as JSON (numbers, booleans, lists, objects), otherwise a string.
+fn parse_value(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
+}

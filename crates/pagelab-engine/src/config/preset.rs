@@ -1,0 +1,50 @@
+//! Presets: the TOML files of the repository's `presets/` folder, built into the library.
+
+/// What a preset describes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PresetKind {
+    Machine,
+    System,
+    Kernel,
+}
+
+impl PresetKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Machine => "machine",
+            Self::System => "system",
+            Self::Kernel => "kernel",
+        }
+    }
+}
+
+/// A built-in preset.
+#[derive(Clone, Copy, Debug)]
+pub struct Preset {
+    pub kind: PresetKind,
+    pub name: &'static str,
+    pub toml: &'static str,
+}
+
+macro_rules! presets {
+    ($($kind:ident $folder:literal: $($name:literal),* $(,)?;)*) => {
+        const PRESETS: &[Preset] = &[$($(Preset {
+            kind: PresetKind::$kind,
+            name: $name,
+            toml: include_str!(concat!("../../../../presets/", $folder, "/", $name, ".toml")),
+        },)*)*];
+    };
+}
+
+presets! {
+    Machine "machines": "kabylake-7700hq", "sandybridge-e5-2420", "xeon-e-2136", "broadwell-e5-2640v3", "gem5-timing";
+    System "systems": "radix", "radix-no-mmu-cache", "radix-perfect-mmu-cache", "radix-page-walk-cache", "radix-2m",
+        "radix-1g", "radix-5level", "nested-radix", "nested-radix-no-mmu-cache", "nested-radix-perfect-mmu-cache",
+        "nested-radix-2m";
+    Kernel "kernels": "linux-x86-64";
+}
+
+/// All presets of a kind, in the order of the table above: the first is the default.
+pub fn presets(kind: PresetKind) -> impl Iterator<Item = &'static Preset> {
+    PRESETS.iter().filter(move |preset| preset.kind == kind)
+}

@@ -1,0 +1,79 @@
+//! What makes a configuration impossible although each of its values has the right type.
+
+use super::{Config, PageTableConfig};
+use crate::addr::FRAME_BYTES;
+use crate::error::EngineError;
+
+/// Cores that a machine may have (presence masks of the shared cache) and hardware threads a core.
+const MAX_CORES: u32 = crate::cache::MAX_CORES as u32;
+const MAX_THREADS_PER_CORE: u32 = 8;
+/// Layers a system may have; a walk's references grow exponentially with them.
+const MAX_LAYERS: usize = 8;
+
+impl Config {
+    /// Checks the configuration against itself. Errors name the key and what is allowed. Geometries of TLBs and MMU caches,
+    /// and how layers are stacked, are checked where they are built.
+    pub fn validate(&self) -> Result<(), EngineError> {
+        let machine = &self.machine;
+        between("machine.cores", machine.cores, 1, MAX_CORES)?;
+        between("machine.threads_per_core", machine.threads_per_core, 1, MAX_THREADS_PER_CORE)?;
+        between("machine.frequency_mhz", machine.frequency_mhz, 1, 100_000)?;
+        let cpi = machine.core.cycles_per_instruction;
+        if !(1.0 / 256.0..=1000.0).contains(&cpi) {
+            return Err(EngineError::config(
+                "machine.core.cycles_per_instruction",
+                format!("{cpi} is out of range; allowed are 1/256 to 1000"),
+            ));
+        }
+        let in_cache =
+            |e: crate::cache::CacheConfigError| EngineError::config(format!("machine.cache.{}", e.key), e.what);
+        machine.cache.validate().map_err(in_cache)?;
+        machine.cache.check_memory(machine.memory_bytes).map_err(in_cache)?;
+        if machine.tlb.l1d.is_empty() || machine.tlb.l1i.is_empty() {
+            return Err(EngineError::config("machine.tlb", "l1d and l1i need an array each at least"));
+        }
+        memory("machine.memory_bytes", machine.memory_bytes.0)?;
+        self.validate_system()
+    }
+
+    fn validate_system(&self) -> Result<(), EngineError> {
+        let layers = &self.system.layers;
+        if layers.is_empty() || layers.len() > MAX_LAYERS {
+            let what = format!("{} layers are not possible; allowed are 1 to {MAX_LAYERS}", layers.len());
+            return Err(EngineError::config("system.layers", what));
+        }
+        for layer in layers {
+            let key = |part: &str| format!("system.layers.{}.{part}", layer.name);
+            match layer.page_table {
+                PageTableConfig::Radix { levels } if !(4..=5).contains(&levels) => {
+                    let what = format!("{levels} levels are not possible; x86-64 has 4 or 5");
+                    return Err(EngineError::config(key("page_table.levels"), what));
+                }
+                PageTableConfig::Radix { .. } => {}
+            }
+            if let Some(bytes) = layer.memory_bytes {
+                memory(&key("memory_bytes"), bytes.0)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn between(key: &str, value: u32, least: u32, most: u32) -> Result<(), EngineError> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(EngineError::config(key, format!("{value} is out of range; allowed are {least} to {most}")))
+}
+
+/// Memory is whole frames, and enough to boot a kernel.
+fn memory(key: &str, bytes: u64) -> Result<(), EngineError> {
+    const LEAST: u64 = 1 << 20;
+    if bytes.is_multiple_of(FRAME_BYTES) && bytes >= LEAST {
+        return Ok(());
+    }
+    Err(EngineError::config(
+        key,
+        format!("{bytes} bytes are not possible; allowed are multiples of 4096 from 1 MiB on"),
+    ))
+}

@@ -1,0 +1,127 @@
+//! The hardware of the machine: what a core has of its own, and the caches.
+
+use crate::addr::{Cycles, LINE_BYTES, MachineAddr};
+use crate::assoc::AssocArray;
+use crate::cache::{Hierarchy, Outcome, Requester, Served};
+use crate::config::Config;
+use crate::error::EngineError;
+use crate::mmu_cache::{MmuCache, array};
+use crate::rng::Rng;
+use crate::tlb::Tlb;
+use crate::walker::WalkCounters;
+
+/// TLBs and MMU caches of one core; its hardware threads share them.
+pub struct CoreUnits {
+    pub l1d: Tlb,
+    pub l1i: Tlb,
+    pub l2: Tlb,
+    /// Guest-physical to machine frames, for walks.
+    pub nested: Option<AssocArray>,
+    /// One a layer.
+    pub mmu_caches: Vec<MmuCache>,
+    pub tlb: TlbCounters,
+}
+
+/// Look-ups that missed. Hits of the first level are the accesses less these.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TlbCounters {
+    pub l1d_misses: u64,
+    pub l1i_misses: u64,
+    pub l2d_misses: u64,
+    pub l2i_misses: u64,
+    pub kernel_l1_misses: u64,
+    pub kernel_l2_misses: u64,
+    pub nested_look_ups: u64,
+    pub nested_misses: u64,
+}
+
+/// See the module's text.
+pub struct Hardware {
+    pub units: Vec<CoreUnits>,
+    pub caches: Hierarchy,
+    pub walks: WalkCounters,
+    /// Whether walks and the kernel go through the caches (`engine.kernel_refs`).
+    pub kernel_refs: bool,
+    pub l1_latency: Cycles,
+    pub l2_tlb_latency: Cycles,
+    pub nested_tlb_latency: Cycles,
+    /// Compare every translation with the kernels' own records.
+    pub check: bool,
+}
+
+impl Hardware {
+    /// Hardware of the first `cores` cores of the machine.
+    pub fn new(config: &Config, cores: usize) -> Result<Self, EngineError> {
+        let machine = &config.machine;
+        let seed = config.engine.seed;
+        let unit = |core: usize| {
+            let rng = |part: &str| Rng::new(seed, &format!("core {core} {part}"));
+            let nested = machine
+                .tlb
+                .nested
+                .as_ref()
+                .map(|n| array("machine.tlb.nested", n.entries, n.ways, n.policy, &rng("nested tlb")));
+            let mmu_caches = config.system.layers.iter().map(|layer| {
+                MmuCache::new(layer.mmu_cache, &machine.mmu_cache, &rng(&format!("mmu cache {}", layer.name)))
+            });
+            Ok(CoreUnits {
+                l1d: Tlb::new("machine.tlb.l1d", &machine.tlb.l1d, &rng("l1d tlb"))?,
+                l1i: Tlb::new("machine.tlb.l1i", &machine.tlb.l1i, &rng("l1i tlb"))?,
+                l2: Tlb::new("machine.tlb.l2", &machine.tlb.l2, &rng("l2 tlb"))?,
+                nested: nested.transpose()?,
+                mmu_caches: mmu_caches.collect::<Result<_, EngineError>>()?,
+                tlb: TlbCounters::default(),
+            })
+        };
+        Ok(Self {
+            units: (0..cores).map(unit).collect::<Result<_, EngineError>>()?,
+            caches: Hierarchy::new(&machine.cache, cores, seed)
+                .map_err(|e| EngineError::config(format!("machine.cache.{}", e.key), e.what))?,
+            walks: WalkCounters::new(config.system.layers.len()),
+            kernel_refs: config.engine.kernel_refs.0,
+            l1_latency: machine.cache.l1.latency_cycles.into(),
+            l2_tlb_latency: machine.tlb.l2_latency_cycles.into(),
+            nested_tlb_latency: machine.tlb.nested.as_ref().map_or(0, |n| n.latency_cycles.into()),
+            check: config.engine.check.0,
+        })
+    }
+
+    /// One reference of a walk or of the kernel. Without `engine.kernel_refs` it leaves the caches alone and costs an L1
+    /// hit.
+    #[inline]
+    pub fn system_ref(
+        &mut self,
+        core: usize,
+        addr: MachineAddr,
+        write: bool,
+        locked: bool,
+        by: Requester,
+    ) -> SystemRef {
+        if !self.kernel_refs {
+            return SystemRef { served: None, cycles: self.l1_latency };
+        }
+        let Outcome { served, cycles } = if locked {
+            self.caches.access_locked(core, addr.line(), by)
+        } else {
+            self.caches.access(core, addr.line(), write, by)
+        };
+        SystemRef { served: Some(served), cycles: cycles.into() }
+    }
+
+    /// Zeroes `bytes` (whole lines) of machine memory.
+    pub fn zero(&mut self, core: usize, addr: MachineAddr, bytes: u64) -> Cycles {
+        if self.kernel_refs {
+            self.caches.zero_lines(core, addr.line(), bytes / LINE_BYTES, Requester::Kernel)
+        } else {
+            self.l1_latency
+        }
+    }
+}
+
+/// How a reference of a walk or of the kernel went.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemRef {
+    /// Where the line was; none if the caches were left alone.
+    pub served: Option<Served>,
+    pub cycles: Cycles,
+}

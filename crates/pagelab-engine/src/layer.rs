@@ -1,0 +1,324 @@
+//! Layers: kernels stacked on each other, each with its page tables, its frames and its address spaces.
+//!
+//! The bottom layer runs on the machine; every other is hosted by an address space of the layer below, in which its
+//! physical memory is an ordinary mapping. Several layers may share a host. Nothing here knows how deep the stack is.
+
+use std::collections::BTreeMap;
+
+use crate::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
+use crate::config::PageTableConfig;
+use crate::error::EngineError;
+use crate::memory::PhysMem;
+use crate::mmu_cache::Asid;
+use crate::os::frame_alloc::{AllocEffects, Buddy, BuddyConfig, FrameAllocator, FramePurpose, FrameRequest};
+use crate::os::vma::VmaSet;
+use crate::page_table::{Mapping, PageTable, PteFlags, Removed};
+
+/// An address space: the layer whose kernel keeps it, and its number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SpaceId {
+    pub layer: u16,
+    pub index: u32,
+}
+
+/// Number of a layer's first space: the kernel's direct map of all its physical memory.
+pub const DIRECT_MAP: u32 = 0;
+
+/// Where the direct map begins (Linux x86-64 with four levels, Documentation/arch/x86/x86_64/mm.rst), cut to the bits
+/// that page tables translate.
+const DIRECT_MAP_BASE: u64 = 0x8880_0000_0000;
+
+/// Bytes of a page's `struct page` in Linux x86-64: one cache line.
+const PAGE_METADATA_BYTES: u64 = 64;
+
+/// What one address space maps and how.
+pub struct AddressSpace {
+    pub asid: Asid,
+    pub table: PageTable,
+    pub vmas: VmaSet,
+    /// The frame that stands for the kernel's objects of this space (mm, VMAs).
+    objects: Pfn,
+    /// With `--check`: 4 KiB page → frame and whether stores are allowed, as the kernel decided, page tables aside.
+    record: Option<BTreeMap<u64, (Pfn, bool)>>,
+}
+
+impl AddressSpace {
+    /// Address of the mm's lock.
+    pub fn lock_line(&self) -> PhysAddr {
+        self.objects.addr()
+    }
+
+    /// Address of the VMA that begins at `start`: one of the lines of the objects' frame, chosen by address.
+    pub fn vma_line(&self, start: VirtAddr) -> PhysAddr {
+        let lines = FRAME_BYTES / PAGE_METADATA_BYTES - 1;
+        PhysAddr(self.objects.addr().0 + PAGE_METADATA_BYTES * (1 + (start.0 >> FRAME_SHIFT) % lines))
+    }
+}
+
+/// A kernel and what it keeps.
+pub struct Layer {
+    pub name: String,
+    /// The space that hosts this layer's physical memory; none for the machine's own.
+    pub host: Option<SpaceId>,
+    pub mem: PhysMem,
+    frames: Frames,
+    pub page_size: PageSize,
+    pub spaces: Vec<AddressSpace>,
+    table_config: PageTableConfig,
+    /// Frames of physical memory.
+    frame_count: u64,
+    /// The frame that stands for the allocator's own data (zone lock, free-list heads).
+    zone: Pfn,
+    /// Spaces that ended and may be used again.
+    retired: Vec<u32>,
+    check: bool,
+}
+
+/// A layer's allocator, with what it is asked for and what it did.
+struct Frames {
+    allocator: Box<dyn FrameAllocator>,
+    effects: AllocEffects,
+}
+
+impl Frames {
+    fn alloc(&mut self, order: u32, purpose: FramePurpose) -> Option<Pfn> {
+        self.effects.descriptors.clear();
+        self.allocator.alloc(FrameRequest::new(order, purpose), &mut self.effects)
+    }
+
+    fn free(&mut self, pfn: Pfn, order: u32) {
+        self.effects.descriptors.clear();
+        self.allocator.free(pfn, order, 0, &mut self.effects);
+    }
+}
+
+/// Hands out address-space tags: over all layers, since TLBs tell them apart by these alone.
+#[derive(Default)]
+pub struct AsidAllocator {
+    next: u16,
+}
+
+impl AsidAllocator {
+    fn take(&mut self) -> Result<Asid, EngineError> {
+        let asid = Asid(self.next);
+        self.next = self.next.checked_add(1).ok_or_else(|| EngineError::OutOfMemory {
+            what: "more than 65535 address spaces live at once".to_owned(),
+        })?;
+        Ok(asid)
+    }
+}
+
+impl Layer {
+    /// Boots a kernel on `memory_bytes` of physical memory: sets the page metadata aside and builds the direct map.
+    pub fn boot(
+        name: &str,
+        host: Option<SpaceId>,
+        memory_bytes: u64,
+        page_size: PageSize,
+        table_config: &PageTableConfig,
+        check: bool,
+        asids: &mut AsidAllocator,
+    ) -> Result<Self, EngineError> {
+        let frame_count = memory_bytes >> FRAME_SHIFT;
+        let metadata_frames = (frame_count * PAGE_METADATA_BYTES).div_ceil(FRAME_BYTES);
+        let max_order = page_size.order().max(BuddyConfig::default().max_order);
+        let buddy = Buddy::new(Pfn(0), frame_count, &BuddyConfig { max_order }).and_then(|mut buddy| {
+            buddy.reserve_range(Pfn(0)..Pfn(metadata_frames))?;
+            Ok(buddy)
+        });
+        let buddy =
+            buddy.map_err(|e| EngineError::config(format!("system.layers.{name}.memory_bytes"), e.to_string()))?;
+        let mut layer = Self {
+            name: name.to_owned(),
+            host,
+            mem: PhysMem::default(),
+            frames: Frames { allocator: Box::new(buddy), effects: AllocEffects::default() },
+            page_size,
+            spaces: Vec::new(),
+            table_config: table_config.clone(),
+            frame_count,
+            zone: Pfn(0),
+            retired: Vec::new(),
+            check,
+        };
+        layer.zone = layer.take_frame(FramePurpose::KernelObject, "its allocator")?;
+        let direct_map = layer.add_space(asids)?;
+        assert_eq!(direct_map, DIRECT_MAP);
+        layer.build_direct_map()?;
+        Ok(layer)
+    }
+
+    /// Maps all physical memory with the largest pages that fit (Linux `init_mem_mapping`).
+    fn build_direct_map(&mut self) -> Result<(), EngineError> {
+        let flags = PteFlags { writable: true, user: false, executable: false, accessed: true, dirty: true };
+        let end = self.frame_count;
+        let mut pfn = 0;
+        while pfn < end {
+            let fits = |size: &PageSize| pfn.is_multiple_of(1 << size.order()) && pfn + (1 << size.order()) <= end;
+            let size = PageSize::ALL.into_iter().rev().find(fits).unwrap_or(PageSize::Size4K);
+            let va = self.direct(Pfn(pfn).addr());
+            while self.spaces[0].table.missing_tables(&self.mem, va, size) > 0 {
+                let frame = self.take_frame(FramePurpose::PageTable, "its direct map")?;
+                self.mem.create(frame);
+                self.spaces[0].table.link_table(&mut self.mem, va, size, frame).expect("a table is missing");
+            }
+            self.spaces[0].table.map(&mut self.mem, va, Mapping { pfn: Pfn(pfn), size, flags });
+            pfn += 1 << size.order();
+        }
+        Ok(())
+    }
+
+    /// Virtual address of a physical one in the kernel's direct map.
+    #[inline]
+    pub fn direct(&self, addr: PhysAddr) -> VirtAddr {
+        VirtAddr(DIRECT_MAP_BASE + addr.0)
+    }
+
+    /// Bytes of physical memory.
+    pub fn memory_bytes(&self) -> u64 {
+        self.frame_count << FRAME_SHIFT
+    }
+
+    /// Address of the page metadata (`struct page`) of a frame.
+    pub fn page_metadata(&self, pfn: Pfn) -> PhysAddr {
+        PhysAddr(pfn.0 * PAGE_METADATA_BYTES)
+    }
+
+    /// Address of the allocator's lock and free-list heads.
+    pub fn zone_line(&self) -> PhysAddr {
+        self.zone.addr()
+    }
+
+    /// A free block of 2^order frames.
+    pub fn alloc_frames(&mut self, order: u32, purpose: FramePurpose) -> Option<Pfn> {
+        self.frames.alloc(order, purpose)
+    }
+
+    pub fn free_frames(&mut self, pfn: Pfn, order: u32) {
+        self.frames.free(pfn, order);
+    }
+
+    /// The allocator, to look at.
+    pub fn frame_allocator(&self) -> &dyn FrameAllocator {
+        &*self.frames.allocator
+    }
+
+    /// Free blocks that the allocator cut in two, and pairs that it joined.
+    pub fn allocator_effects(&self) -> &AllocEffects {
+        &self.frames.effects
+    }
+
+    /// One frame for the kernel itself; `what` names it for the error.
+    pub fn take_frame(&mut self, purpose: FramePurpose, what: &str) -> Result<Pfn, EngineError> {
+        self.frames.alloc(0, purpose).ok_or_else(|| self.out_of_memory(what))
+    }
+
+    pub fn out_of_memory(&self, what_for: &str) -> EngineError {
+        let what = format!(
+            "layer `{}` has no frame left of its {} for {what_for}; give it more by --set system.layers.{}.memory_bytes=SIZE \
+             or the machine by --set machine.memory_bytes=SIZE",
+            self.name,
+            pagelab_trace::quantity::format_bytes(self.memory_bytes()),
+            self.name
+        );
+        EngineError::OutOfMemory { what }
+    }
+
+    /// A new, empty address space.
+    pub fn add_space(&mut self, asids: &mut AsidAllocator) -> Result<u32, EngineError> {
+        let objects = self.take_frame(FramePurpose::KernelObject, "an address space")?;
+        let mut frames = || self.frames.alloc(0, FramePurpose::PageTable);
+        let table = PageTable::new(&self.table_config, &mut self.mem, &mut frames);
+        let Ok(table) = table else { return Err(self.out_of_memory("a page table")) };
+        if let Some(index) = self.retired.pop() {
+            let space = &mut self.spaces[index as usize];
+            (space.table, space.objects) = (table, objects);
+            space.vmas = VmaSet::default();
+            return Ok(index);
+        }
+        let record = self.check.then(BTreeMap::new);
+        let vmas = VmaSet::default();
+        self.spaces.push(AddressSpace { asid: asids.take()?, table, vmas, objects, record });
+        Ok(self.spaces.len() as u32 - 1)
+    }
+
+    /// Ends a space in which nothing is mapped any more. Its tag may be used again, so the caller has flushed it.
+    pub fn retire_space(&mut self, index: u32) {
+        let placeholder = PageTable::new(&self.table_config, &mut PhysMem::default(), &mut || Some(Pfn(0)));
+        let Ok(placeholder) = placeholder else { unreachable!("a frame was given") };
+        let space = &mut self.spaces[index as usize];
+        let table = std::mem::replace(&mut space.table, placeholder);
+        table.destroy(&mut self.mem, &mut |pfn| self.frames.free(pfn, 0));
+        self.frames.free(space.objects, 0);
+        self.retired.push(index);
+    }
+
+    /// Maps a page and records it. All tables exist. Returns the entry's address.
+    pub fn map(&mut self, index: u32, va: VirtAddr, mapping: Mapping) -> PhysAddr {
+        let space = &mut self.spaces[index as usize];
+        if let Some(record) = &mut space.record {
+            for page in 0..1 << mapping.size.order() {
+                let frame = (Pfn(mapping.pfn.0 + page), mapping.flags.writable);
+                let old = record.insert((va.0 >> FRAME_SHIFT) + page, frame);
+                assert!(old.is_none(), "{va:?} is mapped twice");
+            }
+        }
+        space.table.map(&mut self.mem, va, mapping)
+    }
+
+    /// Unmaps a page, giving back tables that become empty. The caller decides what becomes of its frames.
+    pub fn unmap(&mut self, index: u32, page: &Removed) {
+        let space = &mut self.spaces[index as usize];
+        if let Some(record) = &mut space.record {
+            for n in 0..1 << page.mapping.size.order() {
+                record.remove(&((page.va.0 >> FRAME_SHIFT) + n));
+            }
+        }
+        space.table.unmap(&mut self.mem, page.va, &mut |pfn| self.frames.free(pfn, 0));
+    }
+
+    /// Changes the permissions of a mapped page.
+    pub fn protect(&mut self, index: u32, page: &Removed, flags: PteFlags) {
+        let space = &mut self.spaces[index as usize];
+        if let Some(record) = &mut space.record {
+            for n in 0..1 << page.mapping.size.order() {
+                record.get_mut(&((page.va.0 >> FRAME_SHIFT) + n)).expect("the page is mapped").1 = flags.writable;
+            }
+        }
+        space.table.set_flags(&mut self.mem, page.va, flags);
+    }
+
+    /// The pages of a space that overlap `start..end`.
+    pub fn mapped(&self, index: u32, start: VirtAddr, end: VirtAddr) -> Vec<Removed> {
+        let mut out = Vec::new();
+        self.spaces[index as usize].table.mapped(&self.mem, start, end, &mut out);
+        out
+    }
+
+    /// Splits large pages that `start..end` cuts, so that every page lies inside the range or outside.
+    pub fn split_at_edges(&mut self, index: u32, start: VirtAddr, end: VirtAddr) -> Result<(), EngineError> {
+        for edge in [start, end] {
+            while let Some(page) = self.mapped(index, edge, VirtAddr(edge.0 + 1)).first().copied() {
+                if page.va == edge {
+                    break;
+                }
+                let frame = self.take_frame(FramePurpose::PageTable, "the table of a page that is split")?;
+                self.mem.create(frame);
+                let order = page.mapping.size.order();
+                self.frames.allocator.split_used(page.mapping.pfn, order, order - 9);
+                self.spaces[index as usize].table.split(&mut self.mem, page.va, frame);
+            }
+        }
+        Ok(())
+    }
+
+    /// What the kernel's own record says of a page: its frame and whether stores are allowed. Only with `--check`.
+    pub fn recorded(&self, index: u32, va: VirtAddr) -> Option<(Pfn, bool)> {
+        let page = va.0 >> FRAME_SHIFT;
+        if index == DIRECT_MAP {
+            let pfn = page.checked_sub(DIRECT_MAP_BASE >> FRAME_SHIFT)?;
+            return (pfn < self.frame_count).then_some((Pfn(pfn), true));
+        }
+        self.spaces[index as usize].record.as_ref()?.get(&page).copied()
+    }
+}

@@ -1,0 +1,127 @@
+//! The contents of a layer's physical memory, as far as the simulation looks at them.
+//!
+//! Page tables, and every other structure that a mechanism keeps in memory, are words of simulated frames, so that
+//! their references have real addresses. Frames that hold program data have no contents here and cost nothing.
+
+use crate::addr::{FRAME_BYTES, FRAME_SHIFT, Pfn, PhysAddr};
+
+/// 64-bit words of a frame.
+pub const WORDS_PER_FRAME: usize = FRAME_BYTES as usize / 8;
+
+/// Frames a chunk of host memory holds; chunks never move, so growing copies nothing.
+const CHUNK_FRAMES: usize = 64;
+
+type Chunk = Box<[[u64; WORDS_PER_FRAME]; CHUNK_FRAMES]>;
+
+/// Frames with contents, by frame number.
+#[derive(Default)]
+pub struct PhysMem {
+    /// Frame number → slot + 1; 0 for a frame without contents. Grows to the highest frame used.
+    slots: Vec<u32>,
+    chunks: Vec<Chunk>,
+    /// Non-zero words of each slot.
+    live: Vec<u16>,
+    free: Vec<u32>,
+}
+
+impl PhysMem {
+    /// Gives a frame contents, all zero. The frame must have none.
+    pub fn create(&mut self, pfn: Pfn) {
+        let index = pfn.0 as usize;
+        if index >= self.slots.len() {
+            self.slots.resize(index + 1, 0);
+        }
+        assert_eq!(self.slots[index], 0, "{pfn:?} has contents already");
+        let slot = self.free.pop().unwrap_or_else(|| {
+            let slot = self.live.len() as u32;
+            self.live.push(0);
+            if slot as usize / CHUNK_FRAMES == self.chunks.len() {
+                let words = vec![[0; WORDS_PER_FRAME]; CHUNK_FRAMES].into_boxed_slice();
+                self.chunks.push(words.try_into().expect("a chunk's size is fixed"));
+            }
+            slot
+        });
+        self.slots[index] = slot + 1;
+    }
+
+    /// Takes a frame's contents away.
+    pub fn destroy(&mut self, pfn: Pfn) {
+        let slot = std::mem::take(&mut self.slots[pfn.0 as usize]).checked_sub(1).expect("the frame has contents");
+        self.live[slot as usize] = 0;
+        self.chunks[slot as usize / CHUNK_FRAMES][slot as usize % CHUNK_FRAMES].fill(0);
+        self.free.push(slot);
+    }
+
+    #[inline]
+    fn slot(&self, pfn: Pfn) -> usize {
+        let slot = self.slots[pfn.0 as usize];
+        debug_assert_ne!(slot, 0, "{pfn:?} has no contents");
+        slot as usize - 1
+    }
+
+    /// The word at `addr` (8-byte aligned) of a frame with contents.
+    #[inline]
+    pub fn read(&self, addr: PhysAddr) -> u64 {
+        let slot = self.slot(addr.pfn());
+        self.chunks[slot / CHUNK_FRAMES][slot % CHUNK_FRAMES][word_of(addr)]
+    }
+
+    /// Writes the word at `addr` (8-byte aligned) of a frame with contents.
+    #[inline]
+    pub fn write(&mut self, addr: PhysAddr, value: u64) {
+        let slot = self.slot(addr.pfn());
+        let word = &mut self.chunks[slot / CHUNK_FRAMES][slot % CHUNK_FRAMES][word_of(addr)];
+        self.live[slot] = self.live[slot] + u16::from(value != 0) - u16::from(*word != 0);
+        *word = value;
+    }
+
+    /// True if every word of the frame is zero.
+    pub fn is_zero(&self, pfn: Pfn) -> bool {
+        self.live[self.slot(pfn)] == 0
+    }
+
+    /// The words of a frame.
+    pub fn frame(&self, pfn: Pfn) -> &[u64; WORDS_PER_FRAME] {
+        let slot = self.slot(pfn);
+        &self.chunks[slot / CHUNK_FRAMES][slot % CHUNK_FRAMES]
+    }
+
+    /// Frames that have contents.
+    pub fn frames_in_use(&self) -> usize {
+        self.live.len() - self.free.len()
+    }
+
+    /// Host address of the word at `addr`, for a prefetch; none if its frame has no contents.
+    #[inline]
+    pub fn host_word(&self, addr: PhysAddr) -> Option<&u64> {
+        let slot = (*self.slots.get((addr.0 >> FRAME_SHIFT) as usize)?).checked_sub(1)? as usize;
+        Some(&self.chunks[slot / CHUNK_FRAMES][slot % CHUNK_FRAMES][word_of(addr)])
+    }
+}
+
+#[inline]
+fn word_of(addr: PhysAddr) -> usize {
+    (addr.0 as usize & (FRAME_BYTES as usize - 1)) / 8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_come_and_go_zeroed() {
+        let mut mem = PhysMem::default();
+        for pfn in (0..200).map(|n| Pfn(n * 1000)) {
+            mem.create(pfn);
+            mem.write(PhysAddr(pfn.addr().0 + 8 * 511), pfn.0 + 1);
+        }
+        assert_eq!(mem.read(PhysAddr(5000 * FRAME_BYTES + 8 * 511)), 5001);
+        assert!(!mem.is_zero(Pfn(5000)) && mem.frames_in_use() == 200);
+        mem.write(PhysAddr(5000 * FRAME_BYTES + 8 * 511), 0);
+        assert!(mem.is_zero(Pfn(5000)));
+        mem.destroy(Pfn(7000));
+        mem.create(Pfn(1));
+        assert!(mem.is_zero(Pfn(1)) && mem.frames_in_use() == 200);
+        assert!(mem.host_word(PhysAddr(7000 * FRAME_BYTES)).is_none());
+    }
+}

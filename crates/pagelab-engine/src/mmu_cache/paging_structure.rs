@@ -1,0 +1,90 @@
+//! Paging-structure caches.
+//!
+//! Models: one array a level of upper-level entries, tagged by address space and virtual-address prefix, all looked up
+//! at once; the longest match tells where the walk starts.
+//! Source: Intel SDM vol. 3A, 4.10.3 (paging-structure caches); Barr, Cox, Rixner, ISCA 2010 (split translation cache).
+//! Parameters: `machine.mmu_cache.paging_structure`: entries, ways and policy a level, latency.
+//! Deviations: a look-up of a shorter prefix does not count as a use of it when a longer one matches, as only the
+//! longest match is taken.
+
+use super::{Asid, Spared, array, cacheable};
+use crate::addr::{Cycles, FRAME_SHIFT, VirtAddr};
+use crate::assoc::AssocArray;
+use crate::config::PagingStructureConfig;
+use crate::error::EngineError;
+use crate::page_table::WalkList;
+use crate::rng::Rng;
+
+struct Level {
+    level: u8,
+    array: AssocArray,
+}
+
+/// See the module's text.
+pub struct PagingStructureCache {
+    /// Ascending by level: the longest prefix first.
+    levels: Vec<Level>,
+    latency_cycles: Cycles,
+}
+
+/// Virtual address without the bits that an entry of `level` leaves to the levels below.
+#[inline]
+fn prefix(va: VirtAddr, level: u8) -> u64 {
+    (va.0 & ((1 << 57) - 1)) >> (FRAME_SHIFT + 9 * u32::from(level - 1))
+}
+
+#[inline]
+fn key(asid: Asid, prefix: u64) -> u64 {
+    prefix << 16 | u64::from(asid.0)
+}
+
+impl PagingStructureCache {
+    pub fn new(config: &PagingStructureConfig, rng: &Rng) -> Result<Self, EngineError> {
+        let mut levels = Vec::new();
+        for (index, of) in config.arrays.iter().enumerate() {
+            let path = format!("machine.mmu_cache.paging_structure.arrays.{index}");
+            if !(2..=5).contains(&of.level) || levels.iter().any(|l: &Level| l.level == of.level) {
+                let what = format!("level {} is not one of 2 to 5, each at most once (leaves have level 1)", of.level);
+                return Err(EngineError::config(path, what));
+            }
+            levels.push(Level { level: of.level, array: array(&path, of.entries, of.ways, of.policy, rng)? });
+        }
+        levels.sort_by_key(|l| l.level);
+        Ok(Self { levels, latency_cycles: config.latency_cycles.into() })
+    }
+
+    #[inline]
+    pub fn look_up(&mut self, asid: Asid, va: VirtAddr, list: &WalkList) -> Spared {
+        let refs = list.refs();
+        for of in &mut self.levels {
+            let prefix = prefix(va, of.level);
+            // An entry of a level that this walk does not pass (a leaf higher up) cannot be held.
+            if of.array.lookup(prefix, key(asid, prefix)).is_some()
+                && let Some(at) = refs[..cacheable(list)].iter().position(|r| r.level == of.level)
+            {
+                return Spared { skip: (2 << at) - 1, cycles: self.latency_cycles };
+            }
+        }
+        Spared { skip: 0, cycles: self.latency_cycles }
+    }
+
+    #[inline]
+    pub fn fill(&mut self, asid: Asid, va: VirtAddr, list: &WalkList, read: usize) {
+        for of in &mut self.levels {
+            let held = list.refs()[..cacheable(list).min(read)].iter().any(|r| r.level == of.level);
+            if held {
+                let prefix = prefix(va, of.level);
+                let key = key(asid, prefix);
+                if of.array.peek(prefix, key).is_none() {
+                    of.array.insert(prefix, key, 0);
+                }
+            }
+        }
+    }
+
+    pub fn flush(&mut self, asid: Asid) {
+        for of in &mut self.levels {
+            of.array.invalidate(|key, _| key & 0xffff == u64::from(asid.0));
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Page tables: pure state that says where a translation is found and which words one must read to find it.
+//!
+//! A page table lives in the simulated memory of its layer. [`PageTable::walk`] charges nothing and changes nothing: it
+//! lists the references of a full walk, of every level even where an MMU cache will let the walker skip some, because
+//! fault handlers need the entries' addresses. Only the walker turns references into cycles.
+//!
+//! A design is one file here, one variant of [`PageTable`] and one of [`PageTableConfig`].
+
+mod radix;
+mod walk_list;
+
+pub use radix::Radix;
+pub use walk_list::{WalkList, WalkRef};
+
+use crate::addr::{PageSize, Pfn, PhysAddr, VirtAddr};
+use crate::config::PageTableConfig;
+use crate::memory::PhysMem;
+
+/// What a leaf entry says about its page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PteFlags {
+    pub writable: bool,
+    pub user: bool,
+    pub executable: bool,
+    pub accessed: bool,
+    pub dirty: bool,
+}
+
+/// A translation of one page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// First frame of the page.
+    pub pfn: Pfn,
+    pub size: PageSize,
+    pub flags: PteFlags,
+}
+
+/// What a walk finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leaf {
+    Present(Mapping),
+    /// No translation; a radix walk ended at an entry of this level.
+    NotPresent {
+        level: u8,
+    },
+}
+
+/// A page whose translation an operation removed or changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Removed {
+    pub va: VirtAddr,
+    pub mapping: Mapping,
+}
+
+/// A source of frames for tables; none when the layer's memory is used up.
+pub type TableFrames<'a> = &'a mut dyn FnMut() -> Option<Pfn>;
+
+/// The layer has no frame left for a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoFrame;
+
+/// Name and description of every design, for lists and error messages.
+pub const DESIGNS: &[(&str, &str)] =
+    &[("radix", "x86-64 radix tree of 4 or 5 levels with leaves of 4 KiB, 2 MiB and 1 GiB (`levels`)")];
+
+/// A page table of any registered design.
+pub enum PageTable {
+    Radix(Radix),
+}
+
+impl PageTable {
+    /// An empty table; takes its root from `frames`.
+    pub fn new(config: &PageTableConfig, mem: &mut PhysMem, frames: TableFrames) -> Result<Self, NoFrame> {
+        match *config {
+            PageTableConfig::Radix { levels } => Radix::new(levels, mem, frames).map(Self::Radix),
+        }
+    }
+
+    /// Lists the references of a walk for `va` in `list` (cleared first) and the leaf they end at.
+    #[inline]
+    pub fn walk(&self, mem: &PhysMem, va: VirtAddr, list: &mut WalkList) {
+        match self {
+            Self::Radix(table) => table.walk(mem, va, list),
+        }
+    }
+
+    /// Tables that must be built before a page of `size` at `va` can be mapped, top first: for each the entry that
+    /// will point to it.
+    pub fn missing_tables(&self, mem: &PhysMem, va: VirtAddr, size: PageSize) -> usize {
+        match self {
+            Self::Radix(table) => table.missing_tables(mem, va, size),
+        }
+    }
+
+    /// Links `frame` (zeroed contents already created) as the topmost missing table on the way to a page of `size` at
+    /// `va`. Returns the entry written, none if no table is missing any more: the caller keeps its frame.
+    pub fn link_table(&mut self, mem: &mut PhysMem, va: VirtAddr, size: PageSize, frame: Pfn) -> Option<PhysAddr> {
+        match self {
+            Self::Radix(table) => table.link_table(mem, va, size, frame),
+        }
+    }
+
+    /// Maps a page; all tables on its way exist and its entry is empty. Returns the entry's address.
+    pub fn map(&mut self, mem: &mut PhysMem, va: VirtAddr, mapping: Mapping) -> PhysAddr {
+        match self {
+            Self::Radix(table) => table.map(mem, va, mapping),
+        }
+    }
+
+    /// Replaces the flags of the page at `va`, which is mapped. Returns the entry's address.
+    pub fn set_flags(&mut self, mem: &mut PhysMem, va: VirtAddr, flags: PteFlags) -> PhysAddr {
+        match self {
+            Self::Radix(table) => table.set_flags(mem, va, flags),
+        }
+    }
+
+    /// Appends the pages that overlap `start..end` in ascending order.
+    pub fn mapped(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, out: &mut Vec<Removed>) {
+        match self {
+            Self::Radix(table) => table.mapped(mem, start, end, out),
+        }
+    }
+
+    /// Removes the page at `va`, which is mapped. Tables that become empty are handed to `release`.
+    pub fn unmap(&mut self, mem: &mut PhysMem, va: VirtAddr, release: &mut dyn FnMut(Pfn)) -> PhysAddr {
+        match self {
+            Self::Radix(table) => table.unmap(mem, va, release),
+        }
+    }
+
+    /// Replaces the large page at `va` by pages of the next smaller size over the same frames, linking `frame`
+    /// (zeroed contents already created) as their table.
+    pub fn split(&mut self, mem: &mut PhysMem, va: VirtAddr, frame: Pfn) {
+        match self {
+            Self::Radix(table) => table.split(mem, va, frame),
+        }
+    }
+
+    /// Frees the table itself; nothing is mapped any more.
+    pub fn destroy(self, mem: &mut PhysMem, release: &mut dyn FnMut(Pfn)) {
+        match self {
+            Self::Radix(table) => table.destroy(mem, release),
+        }
+    }
+
+    /// Bits of virtual address that it translates.
+    pub fn va_bits(&self) -> u32 {
+        match self {
+            Self::Radix(table) => table.va_bits(),
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! x86-64 radix page table.
+//!
+//! Models: a tree of 512-entry tables, 4 levels (48-bit virtual addresses) or 5 (57-bit), with leaves at level 1
+//! (4 KiB), 2 (2 MiB) and 3 (1 GiB).
+//! Source: Intel SDM vol. 3A, chapter 4 (4-level and 5-level paging, entry formats of tables 4-15 to 4-20).
+//! Parameters: `levels`, 4 or 5, default 4.
+//! Deviations: no protection keys, PAT or global bit; permissions are those of the leaf, as Linux sets them.
+
+use super::{Leaf, Mapping, NoFrame, PteFlags, Removed, TableFrames, WalkList, WalkRef};
+use crate::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
+use crate::memory::{PhysMem, WORDS_PER_FRAME};
+
+const PRESENT: u64 = 1 << 0;
+const WRITABLE: u64 = 1 << 1;
+const USER: u64 = 1 << 2;
+const ACCESSED: u64 = 1 << 5;
+const DIRTY: u64 = 1 << 6;
+const LARGE: u64 = 1 << 7;
+const NO_EXECUTE: u64 = 1 << 63;
+const FRAME_MASK: u64 = 0x000f_ffff_ffff_f000;
+/// What Linux puts into an entry that points to a table (`_PAGE_TABLE`).
+const TABLE: u64 = PRESENT | WRITABLE | USER | ACCESSED | DIRTY;
+
+const INDEX_BITS: u32 = 9;
+
+/// See the module's text.
+pub struct Radix {
+    root: Pfn,
+    levels: u8,
+}
+
+/// Level of the leaf that maps a page of this size.
+fn leaf_level(size: PageSize) -> u8 {
+    1 + (size.order() / INDEX_BITS) as u8
+}
+
+fn size_at(level: u8) -> PageSize {
+    PageSize::ALL[usize::from(level) - 1]
+}
+
+#[inline]
+fn entry_addr(table: Pfn, level: u8, va: VirtAddr) -> PhysAddr {
+    let index = va.0 >> (FRAME_SHIFT + INDEX_BITS * u32::from(level - 1)) & (WORDS_PER_FRAME as u64 - 1);
+    PhysAddr(table.addr().0 + index * 8)
+}
+
+#[inline]
+fn target(entry: u64) -> Pfn {
+    PhysAddr(entry & FRAME_MASK).pfn()
+}
+
+/// True if an entry of this level maps a page.
+#[inline]
+fn is_leaf(level: u8, entry: u64) -> bool {
+    level == 1 || entry & LARGE != 0
+}
+
+fn encode(level: u8, mapping: &Mapping) -> u64 {
+    let flag = |set: bool, bit: u64| if set { bit } else { 0 };
+    let flags = &mapping.flags;
+    mapping.pfn.addr().0
+        | PRESENT
+        | flag(flags.writable, WRITABLE)
+        | flag(flags.user, USER)
+        | flag(!flags.executable, NO_EXECUTE)
+        | flag(flags.accessed, ACCESSED)
+        | flag(flags.dirty, DIRTY)
+        | flag(level > 1, LARGE)
+}
+
+#[inline]
+fn decode(level: u8, entry: u64) -> Mapping {
+    Mapping {
+        pfn: target(entry),
+        size: size_at(level),
+        flags: PteFlags {
+            writable: entry & WRITABLE != 0,
+            user: entry & USER != 0,
+            executable: entry & NO_EXECUTE == 0,
+            accessed: entry & ACCESSED != 0,
+            dirty: entry & DIRTY != 0,
+        },
+    }
+}
+
+impl Radix {
+    pub fn new(levels: u8, mem: &mut PhysMem, frames: TableFrames) -> Result<Self, NoFrame> {
+        let root = frames().ok_or(NoFrame)?;
+        mem.create(root);
+        Ok(Self { root, levels })
+    }
+
+    pub fn va_bits(&self) -> u32 {
+        FRAME_SHIFT + INDEX_BITS * u32::from(self.levels)
+    }
+
+    #[inline]
+    pub fn walk(&self, mem: &PhysMem, va: VirtAddr, list: &mut WalkList) {
+        list.clear();
+        let mut table = self.root;
+        for level in (1..=self.levels).rev() {
+            let addr = entry_addr(table, level, va);
+            list.push(WalkRef { addr, level, step: self.levels - level });
+            let entry = mem.read(addr);
+            if entry & PRESENT == 0 {
+                list.leaf = Leaf::NotPresent { level };
+                return;
+            }
+            if is_leaf(level, entry) {
+                list.leaf = Leaf::Present(decode(level, entry));
+                return;
+            }
+            table = target(entry);
+        }
+    }
+
+    /// The table at `level` on the way to `va`, or the level and entry at which the way ends before.
+    fn descend(&self, mem: &PhysMem, va: VirtAddr, level: u8) -> Result<Pfn, (u8, PhysAddr)> {
+        let mut table = self.root;
+        for at in (level + 1..=self.levels).rev() {
+            let addr = entry_addr(table, at, va);
+            let entry = mem.read(addr);
+            if entry & PRESENT == 0 || is_leaf(at, entry) {
+                return Err((at, addr));
+            }
+            table = target(entry);
+        }
+        Ok(table)
+    }
+
+    pub fn missing_tables(&self, mem: &PhysMem, va: VirtAddr, size: PageSize) -> usize {
+        let level = leaf_level(size);
+        match self.descend(mem, va, level) {
+            Ok(_) => 0,
+            Err((_, addr)) if mem.read(addr) & PRESENT != 0 => 0,
+            Err((at, _)) => usize::from(at - level),
+        }
+    }
+
+    pub fn link_table(&mut self, mem: &mut PhysMem, va: VirtAddr, size: PageSize, frame: Pfn) -> Option<PhysAddr> {
+        let (_, addr) = self.descend(mem, va, leaf_level(size)).err()?;
+        if mem.read(addr) & PRESENT != 0 {
+            return None;
+        }
+        mem.write(addr, frame.addr().0 | TABLE);
+        Some(addr)
+    }
+
+    pub fn map(&mut self, mem: &mut PhysMem, va: VirtAddr, mapping: Mapping) -> PhysAddr {
+        let level = leaf_level(mapping.size);
+        let table = self.descend(mem, va, level).expect("the tables above the page exist");
+        let addr = entry_addr(table, level, va);
+        assert_eq!(mem.read(addr), 0, "the entry of {va:?} is in use");
+        mem.write(addr, encode(level, &mapping));
+        addr
+    }
+
+    /// Level and address of the leaf entry that maps `va`.
+    fn leaf(&self, mem: &PhysMem, va: VirtAddr) -> (u8, PhysAddr) {
+        match self.descend(mem, va, 1) {
+            Ok(table) => (1, entry_addr(table, 1, va)),
+            Err(leaf) => leaf,
+        }
+    }
+
+    pub fn set_flags(&mut self, mem: &mut PhysMem, va: VirtAddr, flags: PteFlags) -> PhysAddr {
+        let (level, addr) = self.leaf(mem, va);
+        let entry = mem.read(addr);
+        assert!(entry & PRESENT != 0, "{va:?} is not mapped");
+        mem.write(addr, encode(level, &Mapping { flags, ..decode(level, entry) }));
+        addr
+    }
+
+    pub fn mapped(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, out: &mut Vec<Removed>) {
+        if start < end {
+            self.collect(mem, self.root, self.levels, 0, start, end, out);
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the state of a recursive descent")]
+    fn collect(
+        &self,
+        mem: &PhysMem,
+        table: Pfn,
+        level: u8,
+        base: u64,
+        start: VirtAddr,
+        end: VirtAddr,
+        out: &mut Vec<Removed>,
+    ) {
+        let shift = FRAME_SHIFT + INDEX_BITS * u32::from(level - 1);
+        let first = start.0.saturating_sub(base) >> shift;
+        let last = ((end.0 - 1 - base) >> shift).min(WORDS_PER_FRAME as u64 - 1);
+        let words = mem.frame(table);
+        for index in first..=last {
+            let entry = words[index as usize];
+            if entry & PRESENT == 0 {
+                continue;
+            }
+            let va = base + (index << shift);
+            if is_leaf(level, entry) {
+                out.push(Removed { va: VirtAddr(va), mapping: decode(level, entry) });
+            } else {
+                self.collect(mem, target(entry), level - 1, va, start, end, out);
+            }
+        }
+    }
+
+    pub fn unmap(&mut self, mem: &mut PhysMem, va: VirtAddr, release: &mut dyn FnMut(Pfn)) -> PhysAddr {
+        let (level, leaf) = self.leaf(mem, va);
+        assert!(mem.read(leaf) & PRESENT != 0, "{va:?} is not mapped");
+        mem.write(leaf, 0);
+        // Tables that became empty go, from the leaf's upwards; the root stays.
+        let mut emptied = leaf.pfn();
+        for at in level + 1..=self.levels {
+            if !mem.is_zero(emptied) {
+                break;
+            }
+            let table = self.descend(mem, va, at).expect("the way to the leaf exists");
+            mem.write(entry_addr(table, at, va), 0);
+            mem.destroy(emptied);
+            release(emptied);
+            emptied = table;
+        }
+        leaf
+    }
+
+    pub fn split(&mut self, mem: &mut PhysMem, va: VirtAddr, frame: Pfn) {
+        let (level, addr) = self.leaf(mem, va);
+        let large = decode(level, mem.read(addr));
+        assert!(level > 1, "{va:?} is not mapped by a large page");
+        let size = size_at(level - 1);
+        for index in 0..WORDS_PER_FRAME as u64 {
+            let small = Mapping { pfn: Pfn(large.pfn.0 + (index << size.order())), size, flags: large.flags };
+            mem.write(PhysAddr(frame.addr().0 + 8 * index), encode(level - 1, &small));
+        }
+        mem.write(addr, frame.addr().0 | TABLE);
+    }
+
+    pub fn destroy(self, mem: &mut PhysMem, release: &mut dyn FnMut(Pfn)) {
+        assert!(mem.is_zero(self.root), "a page table that is destroyed maps nothing");
+        mem.destroy(self.root);
+        release(self.root);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FLAGS: PteFlags = PteFlags { writable: true, user: true, executable: false, accessed: true, dirty: false };
+
+    fn build(table: &mut Radix, mem: &mut PhysMem, next: &mut u64, va: u64, size: PageSize, pfn: u64) {
+        while table.missing_tables(mem, VirtAddr(va), size) > 0 {
+            mem.create(Pfn(*next));
+            table.link_table(mem, VirtAddr(va), size, Pfn(*next)).expect("a table is missing");
+            *next += 1;
+        }
+        table.map(mem, VirtAddr(va), Mapping { pfn: Pfn(pfn), size, flags: FLAGS });
+    }
+
+    fn walk(table: &Radix, mem: &PhysMem, va: u64) -> WalkList {
+        let mut list = WalkList::new();
+        table.walk(mem, VirtAddr(va), &mut list);
+        list
+    }
+
+    #[test]
+    fn a_walk_reads_one_entry_a_level() {
+        for (levels, size, refs) in [
+            (4, PageSize::Size4K, 4),
+            (4, PageSize::Size2M, 3),
+            (4, PageSize::Size1G, 2),
+            (5, PageSize::Size4K, 5),
+            (5, PageSize::Size2M, 4),
+        ] {
+            let mut mem = PhysMem::default();
+            let mut next = 100;
+            let mut table = Radix::new(levels, &mut mem, &mut || Some(Pfn(99))).unwrap();
+            let va = 0x7f12_c000_0000;
+            assert_eq!(walk(&table, &mem, va).refs().len(), 1, "an empty root ends the walk");
+            assert_eq!(table.missing_tables(&mem, VirtAddr(va), size), refs - 1);
+            build(&mut table, &mut mem, &mut next, va, size, 1 << 18);
+            let list = walk(&table, &mem, va + size.bytes() - 1);
+            assert_eq!(list.refs().len(), refs);
+            assert_eq!(list.leaf, Leaf::Present(Mapping { pfn: Pfn(1 << 18), size, flags: FLAGS }));
+            assert_eq!(list.refs().iter().map(|r| r.level).min(), Some(leaf_level(size)));
+        }
+    }
+
+    #[test]
+    fn unmapping_the_last_page_gives_all_tables_back() {
+        let mut mem = PhysMem::default();
+        let mut next = 100;
+        let mut table = Radix::new(4, &mut mem, &mut || Some(Pfn(99))).unwrap();
+        let pages = [0x1000, 0x2000, 0x40_0000_0000, 0x7fff_ffff_f000];
+        for (n, &va) in pages.iter().enumerate() {
+            build(&mut table, &mut mem, &mut next, va, PageSize::Size4K, 5000 + n as u64);
+        }
+        let mut found = Vec::new();
+        table.mapped(&mem, VirtAddr(0x2000), VirtAddr(0x7fff_ffff_f001), &mut found);
+        assert_eq!(found.iter().map(|r| r.va.0).collect::<Vec<_>>(), &pages[1..]);
+        let mut released = Vec::new();
+        for va in pages {
+            table.unmap(&mut mem, VirtAddr(va), &mut |pfn| released.push(pfn.0));
+        }
+        released.sort_unstable();
+        assert_eq!(released, (100..next).collect::<Vec<_>>());
+        table.destroy(&mut mem, &mut |pfn| assert_eq!(pfn, Pfn(99)));
+        assert_eq!(mem.frames_in_use(), 0);
+    }
+
+    #[test]
+    fn a_split_page_translates_as_before() {
+        let mut mem = PhysMem::default();
+        let mut next = 100;
+        let mut table = Radix::new(4, &mut mem, &mut || Some(Pfn(99))).unwrap();
+        build(&mut table, &mut mem, &mut next, 0x20_0000, PageSize::Size2M, 512);
+        mem.create(Pfn(90));
+        table.split(&mut mem, VirtAddr(0x20_0000), Pfn(90));
+        for page in [0, 1, 511] {
+            let mapping = Mapping { pfn: Pfn(512 + page), size: PageSize::Size4K, flags: FLAGS };
+            assert_eq!(walk(&table, &mem, 0x20_0000 + page * 4096).leaf, Leaf::Present(mapping));
+        }
+    }
+}

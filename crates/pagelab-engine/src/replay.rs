@@ -1,0 +1,245 @@
+//! The loop over a run's accesses: what a core does for its program.
+
+use crate::activity::Activity;
+use crate::addr::{Cycles, FRAME_BYTES, FRAME_SHIFT, LINE_BYTES, LINE_SHIFT, VirtAddr};
+use crate::cache::Requester;
+use crate::clock::Class;
+use crate::error::EngineError;
+use crate::layer::SpaceId;
+use crate::os::fault::{Fault, Outcome};
+use crate::simulation::{RefusedAccess, Simulation, Stack};
+use crate::tlb::Translation;
+use crate::walker::{Intent, Origin};
+use pagelab_trace::{Access, AccessKind};
+
+/// Accesses ahead of the current one whose simulated tables are fetched into the host's caches.
+const LOOKAHEAD: usize = 8;
+
+/// Whether an access went through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flow {
+    Done,
+    /// A fault handler blocked or used the turn up; the access is to be made again.
+    Again,
+}
+
+/// How far a translation got.
+enum Translated {
+    Found(Translation),
+    Refused,
+    Again,
+}
+
+impl Simulation {
+    /// Makes the accesses of a run, one after the other; returns how many were made. With `MANY` it stops when the clock
+    /// passes `limit`; in any case when a fault handler blocks.
+    pub(crate) fn replay<const MANY: bool>(
+        &mut self,
+        cpu: usize,
+        accesses: &[Access],
+        limit: Cycles,
+    ) -> Result<usize, EngineError> {
+        let mut filter = self.cpus[cpu].filter;
+        // Accesses that the filter answered since the last one it did not, and their instructions.
+        let mut filtered = 0u64;
+        let mut instructions = 0u64;
+        let mut writes = 0u64;
+        let mut at = 0;
+        while at < accesses.len() {
+            let access = &accesses[at];
+            let first = access.vaddr >> LINE_SHIFT;
+            let last = (access.vaddr + u64::from(access.size_bytes) - 1) >> LINE_SHIFT;
+            let hit = first == filter.line
+                && last == first
+                && filter.kinds >> (access.kind as u8) & 1 != 0
+                && access.pc >> FRAME_SHIFT == filter.code_page;
+            if hit {
+                filtered += 1;
+                instructions += u64::from(access.gap);
+                writes += u64::from(access.kind as u8 != AccessKind::Load as u8);
+                at += 1;
+                if MANY {
+                    let pending = Pending { filtered, instructions };
+                    if self.now_with(cpu, &pending) > limit {
+                        break;
+                    }
+                }
+                continue;
+            }
+            self.settle(cpu, filtered, instructions, writes);
+            (filtered, instructions, writes) = (0, 0, 0);
+            if self.lookahead
+                && let Some(ahead) = accesses.get(at + LOOKAHEAD)
+            {
+                self.hint(cpu, ahead);
+            }
+            if self.access::<MANY>(cpu, access, limit)? == Flow::Again {
+                return Ok(at);
+            }
+            filter = self.cpus[cpu].filter;
+            at += 1;
+            if MANY && self.cpus[cpu].clock.now() > limit {
+                return Ok(at);
+            }
+        }
+        self.settle(cpu, filtered, instructions, writes);
+        Ok(at)
+    }
+
+    #[inline]
+    fn now_with(&self, cpu: usize, pending: &Pending) -> Cycles {
+        self.cpus[cpu].clock.now_after(pending.instructions) + pending.filtered * self.l1_visible
+    }
+
+    /// Counts accesses that the filter answered.
+    #[inline]
+    fn settle(&mut self, cpu: usize, filtered: u64, instructions: u64, writes: u64) {
+        let of = &mut self.cpus[cpu];
+        of.counters.accesses += filtered;
+        of.counters.filtered += filtered;
+        of.counters.writes += writes;
+        of.clock.retire(instructions);
+        of.clock.spend(Class::DataStall, filtered * self.l1_visible);
+    }
+
+    /// One access that the filter did not answer.
+    #[inline]
+    fn access<const MANY: bool>(&mut self, cpu: usize, access: &Access, limit: Cycles) -> Result<Flow, EngineError> {
+        let space = self.cpus[cpu].space.expect("a run's thread has a space");
+        let fetch = access.kind == AccessKind::Fetch;
+        if !access.by_kernel && access.pc != 0 && access.pc >> FRAME_SHIFT != self.cpus[cpu].filter.code_page {
+            match self.translate::<MANY>(cpu, space, VirtAddr(access.pc), Intent::Fetch, limit)? {
+                // A program counter without a mapping is reported by its own access, if there is one.
+                Translated::Found(_) | Translated::Refused => {
+                    self.cpus[cpu].filter.code_page = access.pc >> FRAME_SHIFT;
+                }
+                Translated::Again => return Ok(Flow::Again),
+            }
+        }
+        let mut refused = false;
+        if fetch {
+            match self.translate::<MANY>(cpu, space, VirtAddr(access.vaddr), Intent::Fetch, limit)? {
+                Translated::Found(_) => {}
+                Translated::Refused => refused = true,
+                Translated::Again => return Ok(Flow::Again),
+            }
+        } else if self.data::<MANY>(cpu, space, access, limit, &mut refused)? == Flow::Again {
+            return Ok(Flow::Again);
+        }
+        let of = &mut self.cpus[cpu];
+        of.counters.accesses += 1;
+        of.counters.writes += u64::from(access.kind.writes());
+        of.counters.fetches += u64::from(fetch);
+        of.counters.by_kernel += u64::from(access.by_kernel);
+        of.clock.retire(access.gap.into());
+        if refused {
+            of.counters.refused += 1;
+            let (vaddr, pc, write) = (access.vaddr, access.pc, access.kind.writes());
+            self.note_refused(RefusedAccess { vaddr, pc, write });
+        }
+        Ok(Flow::Done)
+    }
+
+    /// The data of an access, line by line.
+    #[inline]
+    fn data<const MANY: bool>(
+        &mut self,
+        cpu: usize,
+        space: SpaceId,
+        access: &Access,
+        limit: Cycles,
+        refused: &mut bool,
+    ) -> Result<Flow, EngineError> {
+        let write = access.kind.writes();
+        let first = access.vaddr >> LINE_SHIFT;
+        let last = (access.vaddr + u64::from(access.size_bytes) - 1) >> LINE_SHIFT;
+        let mut line = first + self.cpus[cpu].pieces_done;
+        while line <= last {
+            let va = VirtAddr(access.vaddr.max(line * LINE_BYTES));
+            let page = VirtAddr(va.0 & !(FRAME_BYTES - 1));
+            let filter = &self.cpus[cpu].filter;
+            let translation = match filter.translation {
+                Some(held) if filter.page == page && (!write || held.stores()) => held,
+                _ => {
+                    let intent = if write { Intent::Store } else { Intent::Load };
+                    match self.translate::<MANY>(cpu, space, va, intent, limit)? {
+                        Translated::Found(found) => found,
+                        Translated::Refused => {
+                            *refused = true;
+                            self.cpus[cpu].filter.forget_data();
+                            line += 1;
+                            continue;
+                        }
+                        Translated::Again => {
+                            self.cpus[cpu].pieces_done = line - first;
+                            return Ok(Flow::Again);
+                        }
+                    }
+                }
+            };
+            let core = self.cpus[cpu].core;
+            let machine = translation.machine(va);
+            let outcome = self.hw.caches.access(core, machine.line(), write, Requester::Data);
+            let of = &mut self.cpus[cpu];
+            of.clock.spend(Class::DataStall, Cycles::from(outcome.cycles) - self.l1_hidden);
+            of.counters.pieces += 1;
+            of.filter.line = line;
+            of.filter.kinds = if write { 0b0111 } else { 0b0001 };
+            of.filter.page = page;
+            of.filter.translation = Some(translation);
+            line += 1;
+        }
+        self.cpus[cpu].pieces_done = 0;
+        Ok(Flow::Done)
+    }
+
+    /// Translates for the program, running fault handlers until there is a translation or a refusal.
+    #[inline]
+    fn translate<const MANY: bool>(
+        &mut self,
+        cpu: usize,
+        space: SpaceId,
+        va: VirtAddr,
+        intent: Intent,
+        limit: Cycles,
+    ) -> Result<Translated, EngineError> {
+        loop {
+            if self.cpus[cpu].outcome.take() == Some(Outcome::Refused) {
+                return Ok(Translated::Refused);
+            }
+            let core = self.cpus[cpu].core;
+            let mut cycles = 0;
+            let layers = &mut self.os.layers;
+            let found = self.hw.translate(layers, core, space, va, intent, Origin::Program, &mut cycles);
+            let of = &mut self.cpus[cpu];
+            of.clock.spend(Class::Translation, cycles);
+            if cycles > 0 {
+                // A walk may have taken the last line's place in the cache, and a fill the last page's in the TLB.
+                of.filter.forget_data();
+            }
+            match found {
+                Ok(translation) => {
+                    self.hw.check(&self.os.layers, space, va, &translation);
+                    return Ok(Translated::Found(translation));
+                }
+                Err(fault) => {
+                    self.cpus[cpu].begin(Activity::Fault(Fault::new(&fault)));
+                    self.cpus[cpu].filter.forget_data();
+                    if self.run_stack::<MANY>(cpu, limit)? == Stack::Yields {
+                        return Ok(Translated::Again);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Has the host fetch what the simulation of a coming access will read of its own tables. Changes nothing.
+    #[inline]
+    fn hint(&self, _cpu: usize, _ahead: &Access) {}
+}
+
+/// What the loop has not settled yet.
+struct Pending {
+    filtered: u64,
+    instructions: u64,
+}

@@ -1,0 +1,365 @@
+//! A run as asked for from outside: sources, systems and overrides in, results out.
+//!
+//! Each system is a simulation of its own with its own sources, so that several can run at once on the host's threads and
+//! none sees another. A result holds the effective configuration beside the statistics.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use pagelab_trace::format::TraceReader;
+use pagelab_trace::{Source, workload};
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Assembly, Config, PresetKind, assemble, presets};
+use crate::error::EngineError;
+use crate::simulation::{Placed, Simulation};
+use crate::stats::{Meaning, Statistics};
+
+/// What to run.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Request {
+    /// Traces (folders) and workload specs, each optionally followed by `@CPUS` (`@0`, `@1-3,5`).
+    pub sources: Vec<String>,
+    /// System presets or TOML files; each is run.
+    pub systems: Vec<String>,
+    #[serde(default)]
+    pub machine: Option<String>,
+    #[serde(default)]
+    pub kernel: Option<String>,
+    /// `key=value` overrides.
+    #[serde(default)]
+    pub set: Vec<String>,
+    /// Overrides `engine.seed`.
+    #[serde(default)]
+    pub seed: Option<u64>,
+    /// Accesses of each source that are replayed at most.
+    #[serde(default)]
+    pub max_accesses: Option<u64>,
+    /// Overrides `engine.check`.
+    #[serde(default)]
+    pub check: bool,
+    /// Systems simulated at the same time at most. No result depends on it.
+    #[serde(default)]
+    pub threads: Option<usize>,
+}
+
+/// How far one system's simulation is.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    pub system: String,
+    pub accesses_done: u64,
+    /// None if a source cannot tell.
+    pub accesses_total: Option<u64>,
+}
+
+/// One source, as it was run.
+#[derive(Clone, Debug, Serialize)]
+pub struct SourceResult {
+    pub name: String,
+    pub content_hash: Option<String>,
+    pub mappings_inferred: bool,
+    /// False for a trace whose recording was cut off.
+    pub complete: bool,
+    /// CPUs that its threads were spread over.
+    pub cpus: Vec<usize>,
+    /// Layer that its processes ran on.
+    pub layer: String,
+}
+
+/// One system's result.
+#[derive(Clone, Debug, Serialize)]
+pub struct SystemResult {
+    pub system: String,
+    pub machine: String,
+    pub sources: Vec<SourceResult>,
+    pub seed: u64,
+    pub max_accesses: Option<u64>,
+    /// The effective configuration.
+    pub config: Config,
+    pub stats: BTreeMap<String, u64>,
+    pub warnings: Vec<String>,
+    #[serde(skip)]
+    meanings: BTreeMap<String, Meaning>,
+}
+
+/// All results of a request, in the order of its systems.
+#[derive(Clone, Debug, Serialize)]
+pub struct Results {
+    pub version: &'static str,
+    pub results: Vec<SystemResult>,
+    /// Meaning of every statistic that occurs.
+    pub statistics: BTreeMap<String, Meaning>,
+}
+
+/// How often progress is reported.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Called from several threads at once; false interrupts the run.
+pub type OnProgress<'a> = &'a (dyn Fn(&Progress) -> bool + Sync);
+
+/// [`run`] with request and results as JSON.
+pub fn run_json(request: &str, progress: OnProgress) -> Result<String, EngineError> {
+    let request: Request = serde_json::from_str(request).map_err(|e| EngineError::config("request", e.to_string()))?;
+    let results = run(&request, progress)?;
+    Ok(serde_json::to_string(&results).expect("results serialise"))
+}
+
+/// Runs every system of a request on all its sources together. Errors of one system end the whole run.
+pub fn run(request: &Request, progress: OnProgress) -> Result<Results, EngineError> {
+    if request.sources.is_empty() {
+        return Err(EngineError::config(
+            "sources",
+            "name a trace or a workload at least; `pagelab list workloads` shows them",
+        ));
+    }
+    if request.systems.is_empty() {
+        return Err(EngineError::config("systems", "name a system at least; `pagelab list systems` shows them"));
+    }
+    // All configurations and sources are looked at before the first simulation starts.
+    let configs = request.systems.iter().map(|system| configure(request, system)).collect::<Result<Vec<_>, _>>()?;
+    for config in &configs {
+        place(request, config)?;
+    }
+    let next = AtomicUsize::new(0);
+    let stop = AtomicBool::new(false);
+    let done: Mutex<Vec<Option<Result<SystemResult, EngineError>>>> =
+        Mutex::new(configs.iter().map(|_| None).collect());
+    let worker = || {
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(config) = configs.get(index) else { return };
+            let going = |p: &Progress| !stop.load(Ordering::Relaxed) && progress(p);
+            let result = run_system(request, config, &going);
+            if result.is_err() {
+                stop.store(true, Ordering::Relaxed);
+            }
+            done.lock().expect("no worker panicked")[index] = Some(result);
+        }
+    };
+    let host_threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = request.threads.unwrap_or(host_threads).clamp(1, configs.len());
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(worker)).collect();
+        worker();
+        for other in others {
+            if let Err(panic) = other.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    });
+    let done = done.into_inner().expect("no worker panicked");
+    let mut results = Vec::new();
+    let mut interrupted = None;
+    for result in done.into_iter().flatten() {
+        match result {
+            Ok(result) => results.push(result),
+            // A system that another one's error interrupted has nothing to say.
+            Err(EngineError::Interrupted) => interrupted = Some(EngineError::Interrupted),
+            Err(error) => return Err(error),
+        }
+    }
+    if let Some(error) = interrupted {
+        return Err(error);
+    }
+    let statistics = results.iter().flat_map(|r| r.meanings.clone()).collect();
+    Ok(Results { version: env!("CARGO_PKG_VERSION"), results, statistics })
+}
+
+fn configure(request: &Request, system: &str) -> Result<Config, EngineError> {
+    let mut set = request.set.clone();
+    set.extend(request.seed.map(|seed| format!("engine.seed={seed}")));
+    set.extend(request.check.then(|| "engine.check=on".to_owned()));
+    assemble(&Assembly {
+        machine: request.machine.as_deref(),
+        system: Some(system),
+        kernel: request.kernel.as_deref(),
+        set: &set,
+    })
+}
+
+struct Opened {
+    placed: Placed,
+    result: SourceResult,
+}
+
+/// Opens the sources of a request and places them on the machine's CPUs.
+fn place(request: &Request, config: &Config) -> Result<Vec<Opened>, EngineError> {
+    let cpus = (config.machine.cores * config.machine.threads_per_core) as usize;
+    let stride = config.machine.threads_per_core as usize;
+    // One hardware thread of each core first, then the second ones.
+    let preference: Vec<usize> =
+        (0..stride).flat_map(|thread| (0..cpus / stride).map(move |core| core * stride + thread)).collect();
+    let mut next = 0;
+    let mut opened = Vec::new();
+    for text in &request.sources {
+        let (spec, wanted) = split_cpus(text, cpus)?;
+        let (source, complete) = open(spec, config.engine.seed)?;
+        let info = source.info().clone();
+        let chosen = wanted.unwrap_or_else(|| {
+            let count = (info.threads.max(1) as usize).min(cpus);
+            let chosen = (0..count).map(|n| preference[(next + n) % cpus]).collect();
+            next += count;
+            chosen
+        });
+        let result = SourceResult {
+            name: info.name,
+            content_hash: info.content_hash,
+            mappings_inferred: info.mappings_inferred,
+            complete,
+            cpus: chosen.clone(),
+            layer: String::new(),
+        };
+        opened.push(Opened { placed: Placed { source, cpus: chosen }, result });
+    }
+    Ok(opened)
+}
+
+/// Opens a trace or a workload; false beside a trace that is incomplete.
+fn open(spec: &str, seed: u64) -> Result<(Box<dyn Source>, bool), EngineError> {
+    if spec.ends_with(".trace") || spec.ends_with(".trace/") || Path::new(spec).is_dir() {
+        let reader = TraceReader::open(spec)?;
+        let complete = reader.meta().complete;
+        return Ok((Box::new(reader), complete));
+    }
+    if spec.contains('/') || Path::new(spec).exists() {
+        let what = format!(
+            "`{spec}` is neither a trace (a folder NAME.trace) nor a workload spec; `pagelab trace import` turns other formats into traces"
+        );
+        return Err(EngineError::config("sources", what));
+    }
+    Ok((workload::parse(spec, seed)?, true))
+}
+
+/// Splits `SPEC@CPUS`.
+fn split_cpus(text: &str, cpus: usize) -> Result<(&str, Option<Vec<usize>>), EngineError> {
+    let Some((spec, list)) = text.rsplit_once('@') else { return Ok((text, None)) };
+    if list.is_empty() || !list.chars().all(|c| c.is_ascii_digit() || c == '-' || c == ',') {
+        return Ok((text, None));
+    }
+    let wrong = || {
+        let what = format!(
+            "`@{list}` does not name CPUs of this machine: write numbers from 0 to {} like @0, @1-3,5",
+            cpus - 1
+        );
+        EngineError::config("sources", what)
+    };
+    let mut chosen = Vec::new();
+    for part in list.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) = (first.parse().map_err(|_| wrong())?, last.parse().map_err(|_| wrong())?);
+        if first > last || last >= cpus {
+            return Err(wrong());
+        }
+        chosen.extend((first..=last).filter(|cpu| !chosen.contains(cpu)).collect::<Vec<_>>());
+    }
+    Ok((spec, Some(chosen)))
+}
+
+fn run_system(request: &Request, config: &Config, progress: OnProgress) -> Result<SystemResult, EngineError> {
+    let opened = place(request, config)?;
+    let (placed, mut sources): (Vec<_>, Vec<_>) = opened.into_iter().map(|o| (o.placed, o.result)).unzip();
+    let mut simulation = Simulation::new(config, placed, request.max_accesses)?;
+    let total = simulation.inputs.iter().map(|input| input.total()).sum::<Option<u64>>();
+    for (source, input) in sources.iter_mut().zip(&simulation.inputs) {
+        source.layer = simulation.os.layers[usize::from(input.layer)].name.clone();
+    }
+    let system = config.system.name.clone();
+    let report = |accesses_done| progress(&Progress { system: system.clone(), accesses_done, accesses_total: total });
+    let mut reported = Instant::now();
+    simulation.run(&mut |done| {
+        if reported.elapsed() < PROGRESS_INTERVAL {
+            return true;
+        }
+        reported = Instant::now();
+        report(done)
+    })?;
+    let statistics = Statistics::collect(&simulation);
+    report(statistics.values["accesses"]);
+    Ok(SystemResult {
+        system: config.system.name.clone(),
+        machine: config.machine.name.clone(),
+        warnings: warnings(&simulation, &sources, &statistics),
+        sources,
+        seed: config.engine.seed,
+        max_accesses: request.max_accesses,
+        config: config.clone(),
+        stats: statistics.values,
+        meanings: statistics.meanings,
+    })
+}
+
+fn warnings(simulation: &Simulation, sources: &[SourceResult], statistics: &Statistics) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for source in sources {
+        if !source.complete {
+            warnings.push(format!("{}: the recording was cut off; what it holds was replayed", source.name));
+        }
+        if source.mappings_inferred {
+            warnings.push(format!(
+                "{}: the trace had no events, so its mappings were inferred from its accesses",
+                source.name
+            ));
+        }
+    }
+    let refused = statistics.values["accesses.refused"];
+    if refused > 0 {
+        let examples: Vec<String> = simulation
+            .refused
+            .iter()
+            .map(|r| format!("{} {:#x} at pc {:#x}", if r.write { "store" } else { "load" }, r.vaddr, r.pc))
+            .collect();
+        warnings.push(format!(
+            "{refused} accesses were skipped, as no mapping covers them or theirs forbids them: {}{}",
+            examples.join(", "),
+            if refused > examples.len() as u64 { ", …" } else { "" }
+        ));
+    }
+    warnings
+}
+
+/// One row of a list of presets or designs.
+#[derive(Serialize)]
+struct Row {
+    name: String,
+    description: String,
+}
+
+/// Describes all of a kind, as JSON: `workloads`, `systems`, `machines`, `kernels`, `page-tables` or `mmu-caches`.
+pub fn list_json(kind: &str) -> Result<String, EngineError> {
+    let of = |kind: PresetKind| {
+        presets(kind)
+            .map(|preset| {
+                let table: toml::Table = preset.toml.parse().expect("built-in presets are valid TOML");
+                let description = table["description"].as_str().expect("presets are described").to_owned();
+                Row { name: preset.name.to_owned(), description }
+            })
+            .collect::<Vec<_>>()
+    };
+    let rows = |rows: &[(&str, &str)]| {
+        rows.iter().map(|(n, d)| Row { name: (*n).to_owned(), description: (*d).to_owned() }).collect::<Vec<_>>()
+    };
+    let list = match kind {
+        "workloads" => return Ok(serde_json::to_string(&workload::list()).expect("documentation serialises")),
+        "machines" => of(PresetKind::Machine),
+        "systems" => of(PresetKind::System),
+        "kernels" => of(PresetKind::Kernel),
+        "page-tables" => rows(crate::page_table::DESIGNS),
+        "mmu-caches" => rows(crate::mmu_cache::DESIGNS),
+        _ => {
+            let what = format!(
+                "`{kind}` cannot be listed; there are workloads, systems, machines, kernels, page-tables and mmu-caches"
+            );
+            return Err(EngineError::config("list", what));
+        }
+    };
+    Ok(serde_json::to_string(&list).expect("rows serialise"))
+}
+
+/// JSON schema of the configuration.
+pub fn schema_json() -> String {
+    serde_json::to_string(&schemars::schema_for!(Config)).expect("a schema serialises")
+}

@@ -1,0 +1,412 @@
+//! The simulation: hardware, kernels, CPUs and inputs, and whose turn it is.
+//!
+//! The CPU with the smallest clock goes next, for as long as it stays within `sync_quantum_cycles` of the second. A CPU
+//! goes on with the uppermost activity of its stack if it has one, else with its queue. With one CPU none of this is
+//! left but the loop over its queue.
+
+use crate::addr::Cycles;
+use crate::clock::Class;
+use crate::config::Config;
+use crate::cpu::{Cpu, CpuState, Filter};
+use crate::error::EngineError;
+use crate::hardware::Hardware;
+use crate::input::{Dealt, Input, Item, LaneState, event_of};
+use crate::layer::SpaceId;
+use crate::os::Os;
+use crate::os::mapping::Invalidation;
+use pagelab_trace::{Event, EventKind, ProcessIx, Source, ThreadIx};
+
+/// A source and where it runs.
+pub struct Placed {
+    pub source: Box<dyn Source>,
+    /// CPUs (hardware threads, numbered core by core) that its threads are spread over.
+    pub cpus: Vec<usize>,
+}
+
+/// An access that no mapping covers, or that one forbids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RefusedAccess {
+    pub vaddr: u64,
+    pub pc: u64,
+    pub write: bool,
+}
+
+/// Refused accesses that are kept as examples.
+const REFUSED_EXAMPLES: usize = 8;
+
+/// How running a CPU's activities ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stack {
+    /// All have ended.
+    Empty,
+    /// One blocks, or the turn is over.
+    Yields,
+}
+
+/// See the module's text.
+pub struct Simulation {
+    pub hw: Hardware,
+    pub os: Os,
+    pub cpus: Vec<Cpu>,
+    pub inputs: Vec<Input>,
+    pub refused: Vec<RefusedAccess>,
+    pub(crate) l1_visible: Cycles,
+    pub(crate) lookahead: bool,
+    pub(crate) l1_hidden: Cycles,
+    quantum: Cycles,
+    slice: Cycles,
+    /// More than one CPU or more than one lane on it.
+    many: bool,
+}
+
+impl Simulation {
+    /// A machine that has booted, with nothing run yet. `sources` name CPUs below `machine.cores * threads_per_core`; only
+    /// the cores used are simulated.
+    pub fn new(config: &Config, sources: Vec<Placed>, max_accesses: Option<u64>) -> Result<Self, EngineError> {
+        let machine = &config.machine;
+        let mut used: Vec<usize> = sources.iter().flat_map(|s| s.cpus.iter().copied()).collect();
+        used.sort_unstable();
+        used.dedup();
+        let threads = machine.threads_per_core as usize;
+        let mut cores: Vec<usize> = used.iter().map(|cpu| cpu / threads).collect();
+        cores.dedup();
+        let core_of = |cpu: usize| cores.iter().position(|&core| core == cpu / threads).expect("its core is in use");
+        let os = Os::boot(config)?;
+        let mut cpus: Vec<Cpu> =
+            used.iter().map(|&cpu| Cpu::new(core_of(cpu), machine.core.cycles_per_instruction)).collect();
+        let tops = os.tops().to_vec();
+        let mut inputs = Vec::new();
+        for (index, placed) in sources.into_iter().enumerate() {
+            let dense: Vec<usize> = placed
+                .cpus
+                .iter()
+                .map(|cpu| used.iter().position(|u| u == cpu).expect("the list was made of these"))
+                .collect();
+            for &cpu in &dense {
+                cpus[cpu].add_lane(index);
+            }
+            let layer = tops[index % tops.len()];
+            inputs.push(Input::new(placed.source, layer, dense, max_accesses, config.engine.input_window_accesses));
+        }
+        let l1 = Cycles::from(machine.cache.l1.latency_cycles);
+        let hidden = machine.core.l1_hit_hidden;
+        Ok(Self {
+            hw: Hardware::new(config, cores.len())?,
+            os,
+            many: cpus.len() > 1 || cpus.iter().any(|cpu| cpu.lanes.len() > 1),
+            cpus,
+            inputs,
+            refused: Vec::new(),
+            l1_visible: if hidden { 0 } else { l1 },
+            l1_hidden: if hidden { l1 } else { 0 },
+            lookahead: config.engine.lookahead.0,
+            quantum: config.engine.sync_quantum_cycles,
+            slice: config.kernel.quantum_cycles,
+        })
+    }
+
+    /// Replays all sources to their end. `progress` gets the number of accesses dealt out so far, every now and then; false
+    /// interrupts the run.
+    pub fn run(&mut self, progress: &mut dyn FnMut(u64) -> bool) -> Result<(), EngineError> {
+        if self.many {
+            while let Some((cpu, limit)) = self.next_turn() {
+                self.turn::<true>(cpu, limit, progress)?;
+            }
+            assert!(
+                self.cpus.iter().all(|cpu| cpu.state == CpuState::Finished),
+                "CPUs wait for each other and none can go on"
+            );
+        } else if !self.cpus.is_empty() {
+            self.turn::<false>(0, Cycles::MAX, progress)?;
+            assert_eq!(self.cpus[0].state, CpuState::Finished, "the only CPU waits for another");
+        }
+        assert!(!self.os.locks.any_held(), "a lock is held after the end");
+        let end = self.elapsed();
+        for cpu in &mut self.cpus {
+            cpu.clock.wait_until(Class::Idle, end);
+        }
+        Ok(())
+    }
+
+    /// Cycles from the start to the end of the last CPU.
+    pub fn elapsed(&self) -> Cycles {
+        self.cpus.iter().map(|cpu| cpu.clock.now()).max().unwrap_or(0)
+    }
+
+    /// The ready CPU with the smallest clock (the first of equals) and how far it may go.
+    fn next_turn(&self) -> Option<(usize, Cycles)> {
+        let mut first: Option<(usize, Cycles)> = None;
+        let mut second = Cycles::MAX;
+        for (index, cpu) in self.cpus.iter().enumerate() {
+            if cpu.state != CpuState::Ready {
+                continue;
+            }
+            let now = cpu.clock.now();
+            match first {
+                Some((_, least)) if now >= least => second = second.min(now),
+                _ => {
+                    second = first.map_or(second, |(_, least)| least);
+                    first = Some((index, now));
+                }
+            }
+        }
+        first.map(|(cpu, _)| (cpu, second.saturating_add(self.quantum)))
+    }
+
+    /// Lets a CPU run until its clock passes `limit`, it gets stuck or it has finished.
+    fn turn<const MANY: bool>(
+        &mut self,
+        cpu: usize,
+        limit: Cycles,
+        progress: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<(), EngineError> {
+        if MANY {
+            // Others may have taken a line or an entry away since.
+            self.cpus[cpu].filter.forget_data();
+        }
+        loop {
+            if self.run_stack::<MANY>(cpu, limit)? == Stack::Yields {
+                return Ok(());
+            }
+            if MANY && self.cpus[cpu].clock.now() > limit {
+                return Ok(());
+            }
+            if !self.choose_lane::<MANY>(cpu)? {
+                return Ok(());
+            }
+            let of = &mut self.cpus[cpu];
+            let lane = &of.lanes[of.lane];
+            let input = lane.input;
+            match lane.queue.front().expect("a chosen lane has work").clone() {
+                Item::Run { batch, at, end, thread } => {
+                    self.switch_to(cpu, input, thread)?;
+                    let limit =
+                        if self.cpus[cpu].lanes.len() > 1 { limit.min(self.cpus[cpu].slice_end) } else { limit };
+                    let done = self.replay::<MANY>(cpu, &batch.accesses[at..end], limit)?;
+                    let of = &mut self.cpus[cpu];
+                    let queue = &mut of.lanes[of.lane].queue;
+                    if at + done == end {
+                        drop(batch);
+                        queue.pop_front();
+                        if !progress(self.dealt()) {
+                            return Err(EngineError::Interrupted);
+                        }
+                    } else if let Some(Item::Run { at, .. }) = queue.front_mut() {
+                        *at += done;
+                    }
+                }
+                Item::Event { batch, segment } => {
+                    self.cpus[cpu].pop_item();
+                    self.carry_out(cpu, input, event_of(&batch, segment))?;
+                }
+                Item::Barrier { barrier } => self.reach(cpu, input, barrier)?,
+            }
+            if MANY {
+                self.wake_starved(cpu, input);
+            }
+        }
+    }
+
+    fn dealt(&self) -> u64 {
+        self.inputs.iter().map(|input| input.dealt).sum()
+    }
+
+    /// Makes a lane with work the current one; false if there is none, and the CPU's state then says why.
+    fn choose_lane<const MANY: bool>(&mut self, cpu: usize) -> Result<bool, EngineError> {
+        let lanes = self.cpus[cpu].lanes.len();
+        let over = lanes > 1 && self.cpus[cpu].clock.now() >= self.cpus[cpu].slice_end;
+        let first = self.cpus[cpu].lane + usize::from(over);
+        for lane in (first..first + lanes).map(|lane| lane % lanes) {
+            self.refill(cpu, lane)?;
+            let of = &mut self.cpus[cpu];
+            if of.lanes[lane].state == LaneState::Ready {
+                if lane != of.lane || over {
+                    of.lane = lane;
+                    of.slice_end = of.clock.now() + self.slice;
+                }
+                return Ok(true);
+            }
+        }
+        let of = &mut self.cpus[cpu];
+        let finished = of.lanes.iter().all(|lane| lane.state == LaneState::Finished);
+        of.state = if finished { CpuState::Finished } else { CpuState::Waiting };
+        Ok(false)
+    }
+
+    /// Fills a lane's queue from its input, if it is empty and that can be done.
+    fn refill(&mut self, cpu: usize, lane: usize) -> Result<(), EngineError> {
+        let of = &mut self.cpus[cpu].lanes[lane];
+        if of.state != LaneState::Ready || !of.queue.is_empty() {
+            return Ok(());
+        }
+        let input = of.input;
+        while self.cpus[cpu].lanes[lane].queue.is_empty() {
+            let cpus = &mut self.cpus;
+            let dealt = self.inputs[input].deal(&mut |to, item| {
+                let lane = cpus[to].lanes.iter_mut().find(|lane| lane.input == input).expect("the input runs there");
+                lane.queue.push_back(item);
+            })?;
+            let lane = &mut self.cpus[cpu].lanes[lane];
+            match dealt {
+                Dealt::Some => {}
+                Dealt::Full => {
+                    lane.state = LaneState::Starved;
+                    return Ok(());
+                }
+                Dealt::End => {
+                    lane.state = LaneState::Finished;
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// After progress of an input: lanes that starved may try again.
+    fn wake_starved(&mut self, by: usize, input: usize) {
+        let now = self.cpus[by].clock.now();
+        for &cpu in &self.inputs[input].cpus {
+            let of = &mut self.cpus[cpu];
+            let lane = of.lanes.iter_mut().find(|lane| lane.input == input).expect("the input runs there");
+            if lane.state == LaneState::Starved {
+                lane.state = LaneState::Ready;
+                of.resume(Class::Idle, now);
+            }
+        }
+    }
+
+    /// A CPU arrives at a barrier; the last one to arrive lets all go on, after the owner has carried the event out.
+    fn reach(&mut self, cpu: usize, input: usize, barrier: u64) -> Result<(), EngineError> {
+        let at = self.inputs[input].barriers.get_mut(&barrier).expect("it is there until all have reached it");
+        at.arrived += 1;
+        if at.arrived < at.members.len() {
+            let of = &mut self.cpus[cpu];
+            of.lanes[of.lane].state = LaneState::AtBarrier;
+            return Ok(());
+        }
+        let at = self.inputs[input].barriers.remove(&barrier).expect("looked up just now");
+        let time = self.cpus[cpu].clock.now();
+        for &member in &at.members {
+            let of = &mut self.cpus[member];
+            let lane = of.lanes.iter_mut().find(|lane| lane.input == input).expect("the input runs there");
+            lane.state = LaneState::Ready;
+            lane.queue.pop_front();
+            of.resume(Class::Blocked, time);
+        }
+        self.carry_out(at.owner, input, at.event())
+    }
+
+    /// Wakes the CPUs that wait for keys that `by` has just released.
+    pub(crate) fn wake_released(&mut self, by: usize) {
+        let now = self.cpus[by].clock.now();
+        let cpus = &mut self.cpus;
+        self.os.locks.take_released(|key| {
+            for cpu in cpus.iter_mut().filter(|cpu| cpu.state == CpuState::Blocked(key)) {
+                cpu.state = CpuState::Ready;
+                cpu.clock.wait_until(Class::LockWait, now);
+            }
+        });
+    }
+
+    /// Makes a thread of an input the one that runs on a CPU.
+    fn switch_to(&mut self, cpu: usize, input: usize, thread: ThreadIx) -> Result<(), EngineError> {
+        if self.cpus[cpu].thread == Some((input, thread)) {
+            return Ok(());
+        }
+        let space = self.space_of(input, self.inputs[input].process_of(thread))?;
+        let of = &mut self.cpus[cpu];
+        if of.thread.is_some() {
+            of.counters.context_switches += 1;
+            of.clock.spend(Class::Kernel, self.os.costs.context_switch_cycles.into());
+        }
+        of.thread = Some((input, thread));
+        of.set_space(Some(space));
+        Ok(())
+    }
+
+    /// The space of a process, made if need be.
+    fn space_of(&mut self, input: usize, process: ProcessIx) -> Result<SpaceId, EngineError> {
+        if let Some(space) = self.inputs[input].space_of(process) {
+            return Ok(space);
+        }
+        let space = self.os.add_space(self.inputs[input].layer)?;
+        self.inputs[input].set_space(process, Some(space));
+        Ok(space)
+    }
+
+    /// Carries an event out at its place in its process's order, on the CPU of its thread.
+    fn carry_out(&mut self, cpu: usize, input: usize, event: &Event) -> Result<(), EngineError> {
+        let space = self.space_of(input, event.process)?;
+        match &event.kind {
+            EventKind::ProcessStart { .. } | EventKind::ThreadStart { .. } | EventKind::ThreadExit => {}
+            EventKind::Fork { child } => {
+                let child_space = self.space_of(input, *child)?;
+                self.os.fork(space, child_space);
+            }
+            EventKind::Exec { .. } => {
+                let gone = self.os.drop_mappings(space)?;
+                self.invalidate(cpu, space, &gone);
+            }
+            EventKind::Exit { .. } => {
+                let gone = self.os.drop_mappings(space)?;
+                self.invalidate(cpu, space, &gone);
+                self.os.retire(space);
+                self.inputs[input].set_space(event.process, None);
+                for cpu in &mut self.cpus {
+                    if cpu.space == Some(space) {
+                        cpu.thread = None;
+                        cpu.set_space(None);
+                    }
+                }
+            }
+            kind => {
+                let gone = self.os.change_mappings(space, kind)?;
+                self.invalidate(cpu, space, &gone);
+            }
+        }
+        Ok(())
+    }
+
+    /// TLB shootdown: drops translations on every core, and charges the CPU that asks and those it interrupts.
+    fn invalidate(&mut self, by: usize, space: SpaceId, what: &Invalidation) {
+        if what.ranges.is_empty() {
+            return;
+        }
+        let asid = self.os.layers[usize::from(space.layer)].spaces[space.index as usize].asid;
+        for unit in &mut self.hw.units {
+            for tlb in [&mut unit.l1d, &mut unit.l1i, &mut unit.l2] {
+                if what.full {
+                    tlb.flush(asid);
+                } else {
+                    what.ranges.iter().for_each(|range| tlb.invalidate(asid, range.start, range.end));
+                }
+            }
+            unit.mmu_caches[usize::from(space.layer)].flush(asid);
+        }
+        let costs = &self.os.costs;
+        let pages = if what.full { 1 } else { what.pages };
+        let local = pages * Cycles::from(costs.invalidate_page_cycles);
+        let interrupt = local + Cycles::from(costs.fault.entry.cycles + costs.fault.exit.cycles);
+        let mut interrupted = 0;
+        for (index, cpu) in self.cpus.iter_mut().enumerate() {
+            if cpu.space == Some(space) {
+                cpu.filter = Filter::EMPTY;
+                if index != by {
+                    cpu.clock.spend(Class::Stolen, interrupt);
+                    interrupted += 1;
+                }
+            }
+        }
+        let wait = if interrupted > 0 { Cycles::from(costs.shootdown_ipi_cycles) } else { 0 };
+        self.cpus[by].clock.spend(Class::Kernel, local + wait);
+        self.os.mapping.shootdowns += 1;
+        self.os.mapping.interrupts += interrupted;
+    }
+
+    /// Keeps an example of an access that a kernel refused.
+    pub(crate) fn note_refused(&mut self, access: RefusedAccess) {
+        if self.refused.len() < REFUSED_EXAMPLES {
+            self.refused.push(access);
+        }
+    }
+}

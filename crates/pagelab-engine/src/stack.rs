@@ -1,0 +1,142 @@
+//! Running the activities on a CPU's stack.
+
+use crate::activity::{Activity, Next, Ref, RefKind, RefSpace};
+use crate::addr::Cycles;
+use crate::cache::Requester;
+use crate::clock::Class;
+use crate::cpu::CpuState;
+use crate::error::EngineError;
+use crate::layer::{DIRECT_MAP, SpaceId};
+use crate::os::fault::Fault;
+use crate::simulation::{Simulation, Stack};
+use crate::walker::{Intent, Origin, PageFault};
+
+impl Simulation {
+    /// Runs the uppermost activity until the stack is empty, the CPU blocks, or its clock passes `limit`.
+    pub(crate) fn run_stack<const MANY: bool>(&mut self, cpu: usize, limit: Cycles) -> Result<Stack, EngineError> {
+        while let Some(frame) = self.cpus[cpu].stack.last_mut() {
+            if !frame.planned {
+                frame.activity.plan(&self.os, &mut frame.step);
+                frame.planned = true;
+            }
+            if !frame.begun {
+                frame.begun = true;
+                let (cycles, instructions) = (frame.step.cycles, frame.step.instructions);
+                self.charge(cpu, cycles, instructions);
+            } else if let Some(&reference) = frame.step.refs.get(frame.charged) {
+                if let Err(fault) = self.charge_ref(cpu, &reference) {
+                    self.cpus[cpu].begin(Activity::Fault(Fault::new(&fault)));
+                }
+            } else {
+                match frame.activity.commit(&mut self.os, cpu)? {
+                    Next::Continue => frame.reset(),
+                    Next::Block(key) => {
+                        frame.reset();
+                        self.cpus[cpu].state = CpuState::Blocked(key);
+                        return Ok(Stack::Yields);
+                    }
+                    Next::Done => {
+                        self.end_activity(cpu);
+                        self.wake_released(cpu);
+                    }
+                }
+            }
+            if MANY && self.cpus[cpu].clock.now() > limit {
+                return Ok(Stack::Yields);
+            }
+        }
+        Ok(Stack::Empty)
+    }
+
+    fn end_activity(&mut self, cpu: usize) {
+        let of = &mut self.cpus[cpu];
+        let frame = of.stack.pop().expect("the activity was on the stack");
+        match &frame.activity {
+            // A fault below another activity is retried by it; one of the program's is told to the access.
+            Activity::Fault(fault) if of.stack.is_empty() => of.outcome = Some(fault.outcome()),
+            Activity::Fault(_) => {}
+        }
+        of.spare.push(frame);
+    }
+
+    /// Charges cycles of the activity under way to its stage and to the CPU.
+    fn charge(&mut self, cpu: usize, cycles: Cycles, instructions: u64) {
+        let of = &mut self.cpus[cpu];
+        let activity = &of.stack.last().expect("an activity is under way").activity;
+        let (layer, stage) = (usize::from(activity.layer()), activity.stage() as usize);
+        self.os.faults[layer].cycles[stage] += cycles;
+        self.os.faults[layer].instructions[stage] += instructions;
+        of.clock.spend(Class::Fault, cycles);
+    }
+
+    /// Makes one reference of the step under way. A fault of a host layer is returned; what was spent until then is charged,
+    /// and the reference is made again afterwards.
+    fn charge_ref(&mut self, cpu: usize, reference: &Ref) -> Result<(), PageFault> {
+        let frame = self.cpus[cpu].stack.last_mut().expect("an activity is under way");
+        let layer = frame.activity.layer();
+        let mut done = frame.bytes_done;
+        let mut cycles = 0;
+        let made = self.make_ref(cpu, layer, reference, &mut done, &mut cycles);
+        let frame = self.cpus[cpu].stack.last_mut().expect("an activity is under way");
+        let mut charged = cycles;
+        if made.is_ok() {
+            (frame.charged, frame.bytes_done) = (frame.charged + 1, 0);
+            let (step, most) = frame.overlap;
+            if frame.charged > 1 && step == reference.step {
+                charged = cycles.saturating_sub(most);
+                frame.overlap.1 = most.max(cycles);
+            } else {
+                frame.overlap = (reference.step, cycles);
+            }
+        } else {
+            frame.bytes_done = done;
+        }
+        self.charge(cpu, charged, 0);
+        made
+    }
+
+    fn make_ref(
+        &mut self,
+        cpu: usize,
+        layer: u16,
+        reference: &Ref,
+        done: &mut u64,
+        cycles: &mut Cycles,
+    ) -> Result<(), PageFault> {
+        if !self.hw.kernel_refs {
+            *cycles += self.hw.l1_latency;
+            return Ok(());
+        }
+        let core = self.cpus[cpu].core;
+        let writes = reference.kind != RefKind::Read;
+        let bytes = if let RefKind::Zero { bytes } = reference.kind { bytes } else { 1 };
+        // A bulk reference goes translation by translation.
+        while *done < bytes {
+            let addr = crate::addr::PhysAddr(reference.addr.0 + *done);
+            let layers = &mut self.os.layers;
+            let (machine, piece) = match reference.space {
+                RefSpace::Kernel => {
+                    let va = layers[usize::from(layer)].direct(addr);
+                    let intent = if writes { Intent::Store } else { Intent::Load };
+                    let space = SpaceId { layer, index: DIRECT_MAP };
+                    let found = self.hw.translate(layers, core, space, va, intent, Origin::Kernel, cycles)?;
+                    self.hw.check(layers, space, va, &found);
+                    (found.machine(va), found.size.bytes() - (va.0 & (found.size.bytes() - 1)))
+                }
+                RefSpace::Physical => {
+                    let machine = self.hw.physical(layers, core, layer, addr, writes, cycles)?;
+                    (machine, crate::addr::FRAME_BYTES - (addr.0 & (crate::addr::FRAME_BYTES - 1)))
+                }
+            };
+            let piece = piece.min(bytes - *done);
+            *cycles += match reference.kind {
+                RefKind::Read => self.hw.system_ref(core, machine, false, false, Requester::Kernel).cycles,
+                RefKind::Write => self.hw.system_ref(core, machine, true, false, Requester::Kernel).cycles,
+                RefKind::Locked => self.hw.system_ref(core, machine, true, true, Requester::Kernel).cycles,
+                RefKind::Zero { .. } => self.hw.zero(core, machine, piece),
+            };
+            *done += piece;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,395 @@
+//! The statistics of a run: named plain counters with unit and description.
+//!
+//! Names are dotted and stable. Ratios are derived by whoever reads them. Each statistic says whether it is *robust* (what
+//! was referenced, missed, faulted: it follows from the order of accesses) or depends on *timing* (cycles, contention).
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::cache::{CoreCacheStats, Requester, Served};
+use crate::clock::Class;
+use crate::cpu::AccessCounters;
+use crate::os::fault::{FaultCounters, Stage};
+use crate::simulation::Simulation;
+use crate::walker::{WALK_LEVELS, WALK_PLACES, WalkCounts};
+
+/// Whether a statistic depends on timing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    Robust,
+    Timing,
+}
+
+/// What a statistic means.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Meaning {
+    pub unit: &'static str,
+    pub description: String,
+    pub kind: Kind,
+}
+
+/// Statistics by name.
+#[derive(Clone, Debug, Default)]
+pub struct Statistics {
+    pub values: BTreeMap<String, u64>,
+    pub meanings: BTreeMap<String, Meaning>,
+}
+
+impl Statistics {
+    fn put(&mut self, name: impl Into<String>, value: u64, unit: &'static str, kind: Kind, text: impl Into<String>) {
+        let name = name.into();
+        let old = self.values.insert(name.clone(), value);
+        assert!(old.is_none(), "the statistic `{name}` is defined twice");
+        self.meanings.insert(name, Meaning { unit, description: text.into(), kind });
+    }
+
+    fn count(&mut self, name: impl Into<String>, value: u64, text: impl Into<String>) {
+        self.put(name, value, "count", Kind::Robust, text);
+    }
+
+    fn cycles(&mut self, name: impl Into<String>, value: u64, text: impl Into<String>) {
+        self.put(name, value, "cycles", Kind::Timing, text);
+    }
+
+    /// All statistics of a simulation that has ended.
+    pub fn collect(simulation: &Simulation) -> Self {
+        let mut stats = Self::default();
+        stats.program(simulation);
+        stats.clocks(simulation);
+        stats.tlbs(simulation);
+        stats.walks(simulation);
+        stats.caches(simulation);
+        stats.faults(simulation);
+        stats.layers(simulation);
+        stats
+    }
+
+    fn program(&mut self, simulation: &Simulation) {
+        let of = |get: fn(&AccessCounters) -> u64| simulation.cpus.iter().map(|cpu| get(&cpu.counters)).sum();
+        self.count(
+            "accesses",
+            of(|c| c.accesses),
+            "Memory accesses of the programs, instruction fetches that were recorded included",
+        );
+        self.count("accesses.writes", of(|c| c.writes), "Stores and modifies");
+        self.count("accesses.fetches", of(|c| c.fetches), "Recorded first fetches of code pages");
+        self.count(
+            "accesses.by_kernel",
+            of(|c| c.by_kernel),
+            "Accesses that the kernel made to user memory for the program",
+        );
+        self.count(
+            "accesses.refused",
+            of(|c| c.refused),
+            "Accesses that no mapping covers or that one forbids; they were skipped",
+        );
+        let instructions = simulation.cpus.iter().map(|cpu| cpu.clock.instructions()).sum();
+        self.count("instructions", instructions, "Instructions of the programs");
+        self.count("context_switches", of(|c| c.context_switches), "Times that a CPU went over to another thread");
+    }
+
+    fn clocks(&mut self, simulation: &Simulation) {
+        let spent = |class| simulation.cpus.iter().map(|cpu| cpu.clock.spent(class)).sum();
+        let total = simulation.cpus.iter().map(|cpu| cpu.clock.now()).sum();
+        self.cycles("cycles", total, "Cycles of all CPUs in use; the classes below sum to it");
+        self.cycles("elapsed_cycles", simulation.elapsed(), "Cycles from the start to the end of the last CPU");
+        self.put("cpus", simulation.cpus.len() as u64, "count", Kind::Robust, "CPUs (hardware threads) in use");
+        for (class, name, text) in [
+            (Class::Base, "base", "retiring the programs' instructions"),
+            (Class::DataStall, "data_stall", "programs waiting for their data"),
+            (Class::Translation, "translation", "programs waiting for second-level TLBs and page walks"),
+            (Class::Fault, "fault", "page-fault handlers, with their own data and translation"),
+            (Class::Kernel, "kernel", "other kernel work: TLB shootdowns, context switches"),
+            (Class::LockWait, "lock_wait", "waiting for another CPU's handler of the same page"),
+            (Class::Blocked, "blocked", "waiting for other threads where the recorded order demands it"),
+            (Class::Stolen, "stolen", "interrupts by other CPUs"),
+            (Class::Idle, "idle", "nothing to run"),
+        ] {
+            self.cycles(format!("cycles.{name}"), spent(class), format!("Cycles of {text}"));
+        }
+    }
+
+    fn tlbs(&mut self, simulation: &Simulation) {
+        let look_ups = simulation.cpus.iter().map(|cpu| cpu.counters.filtered + cpu.counters.pieces).sum();
+        self.count("dtlb.l1.look_ups", look_ups, "Data look-ups of the programs: one a cache line touched");
+        let sum =
+            |get: fn(&crate::hardware::TlbCounters) -> u64| simulation.hw.units.iter().map(|unit| get(&unit.tlb)).sum();
+        self.count(
+            "dtlb.l1.misses",
+            sum(|t| t.l1d_misses),
+            "Data look-ups that missed the first-level TLB; a repeated access after a fault looks up again",
+        );
+        self.count("dtlb.l2.misses", sum(|t| t.l2d_misses), "Data look-ups that missed both levels");
+        self.count("itlb.l1.misses", sum(|t| t.l1i_misses), "Instruction look-ups that missed the first-level TLB; looked up where the page of the program counter of recorded accesses changes");
+        self.count("itlb.l2.misses", sum(|t| t.l2i_misses), "Instruction look-ups that missed both levels");
+        self.count(
+            "tlb.kernel.l1.misses",
+            sum(|t| t.kernel_l1_misses),
+            "Look-ups of the kernels' direct maps that missed the first-level TLB",
+        );
+        self.count(
+            "tlb.kernel.l2.misses",
+            sum(|t| t.kernel_l2_misses),
+            "Look-ups of the kernels' direct maps that missed both levels",
+        );
+        self.count(
+            "nested_tlb.look_ups",
+            sum(|t| t.nested_look_ups),
+            "Guest-physical addresses looked up during walks",
+        );
+        self.count(
+            "nested_tlb.misses",
+            sum(|t| t.nested_misses),
+            "Guest-physical addresses that needed a walk of the host's page table",
+        );
+    }
+
+    fn walks(&mut self, simulation: &Simulation) {
+        let walks = &simulation.hw.walks;
+        for (prefix, counts, text) in [
+            ("walk", &walks.program, "completed page walks of the programs"),
+            ("walk.kernel", &walks.kernel, "completed page walks of the kernels' direct maps"),
+            ("walk.aborted", &walks.aborted, "page walks that ended in a page fault"),
+        ] {
+            self.count(format!("{prefix}.count"), counts.count, format!("Number of {text}"));
+            self.cycles(format!("{prefix}.cycles"), counts.cycles, format!("Cycles of {text}"));
+            let refs = counts.refs.iter().flatten().flatten().sum();
+            self.count(format!("{prefix}.refs"), refs, format!("Memory references of {text}, over all layers"));
+            for (place, name) in PLACES.iter().enumerate() {
+                let served = counts.refs.iter().flatten().map(|places| places[place]).sum();
+                self.count(
+                    format!("{prefix}.refs.{name}"),
+                    served,
+                    format!("References of {text} {}", PLACE_TEXT[place]),
+                );
+            }
+        }
+        self.count(
+            "walk.dirty.count",
+            walks.dirty_walks,
+            "Page walks of the programs, among walk.count, made only to set a dirty bit",
+        );
+        self.count(
+            "walk.accessed_dirty_updates",
+            walks.ad_updates,
+            "Locked updates of accessed and dirty bits by walkers; not among walk.refs",
+        );
+        for (layer, refs) in simulation.os.layers.iter().zip(&walks.program.refs) {
+            self.layer_walks(&layer.name, refs);
+        }
+    }
+
+    /// References of the programs' walks to one layer's page tables, by level and place.
+    fn layer_walks(&mut self, layer: &str, refs: &[[u64; WALK_PLACES]; WALK_LEVELS]) {
+        for (level, places) in refs.iter().enumerate().skip(1) {
+            let total: u64 = places.iter().sum();
+            if total == 0 {
+                continue;
+            }
+            let name = format!("walk.layer.{layer}.level{level}.refs");
+            let text = format!("References of the programs' walks to level-{level} entries of layer `{layer}`");
+            self.count(&name, total, &text);
+            for (place, &served) in places.iter().enumerate() {
+                self.count(format!("{name}.{}", PLACES[place]), served, format!("{text} {}", PLACE_TEXT[place]));
+            }
+        }
+    }
+
+    fn caches(&mut self, simulation: &Simulation) {
+        let stats = simulation.hw.caches.stats();
+        let total: CoreCacheStats = stats.total();
+        let filtered: u64 = simulation.cpus.iter().map(|cpu| cpu.counters.filtered).sum();
+        let requesters = [(Requester::Data, "data"), (Requester::Walk, "walk"), (Requester::Kernel, "kernel")];
+        let beyond = |requester, places: &[Served]| places.iter().map(|&p| total.served(requester, p)).sum::<u64>();
+        use Served::{Dram, L2, L3, Remote};
+        for (level, places, text) in [
+            ("l1d", &[L2, L3, Remote, Dram][..], "the first-level data cache"),
+            ("l2", &[L3, Remote, Dram][..], "the second-level cache"),
+            ("l3", &[Dram][..], "the last-level cache"),
+        ] {
+            let all = requesters.iter().map(|&(requester, _)| beyond(requester, places)).sum();
+            self.count(
+                format!("{level}.misses"),
+                all,
+                format!("Line references that missed {text}, bulk writes apart"),
+            );
+            for (requester, name) in requesters {
+                let misses = beyond(requester, places);
+                self.count(
+                    format!("{level}.misses.{name}"),
+                    misses,
+                    format!("Line references of {name} requests that missed {text}"),
+                );
+            }
+        }
+        for (requester, name) in requesters {
+            let more = if requester == Requester::Data { filtered } else { 0 };
+            self.count(
+                format!("cache.refs.{name}"),
+                total.requests(requester) + more,
+                format!("Line references of {name} requests"),
+            );
+        }
+        self.count("cache.bulk_lines", total.bulk_written.iter().sum(), "Lines written in bulk (zeroed)");
+        self.count("l1d.writebacks", total.l1_writebacks, "Modified lines that the first-level data caches passed on");
+        self.count("l2.writebacks", total.l2_writebacks, "Modified lines that the second-level caches passed on");
+        self.count(
+            "l3.writebacks",
+            stats.shared.l3_writebacks,
+            "Modified lines that the last-level cache wrote to memory",
+        );
+        self.count("dram.writes", stats.shared.dram_writes, "Lines written to memory");
+        self.count(
+            "coherence.remote",
+            total.served.iter().map(|by| by[Served::Remote as usize]).sum(),
+            "Line references that another core's cache served",
+        );
+        self.count("coherence.upgrades", total.upgrades, "Writes to lines that other cores held too");
+        self.count(
+            "coherence.invalidations",
+            total.invalidations,
+            "Lines that cores lost because another one wrote them",
+        );
+        self.count(
+            "coherence.back_invalidations",
+            total.back_invalidations,
+            "Lines that cores lost because an inclusive last-level cache evicted them",
+        );
+    }
+
+    fn faults(&mut self, simulation: &Simulation) {
+        let os = &simulation.os;
+        let part = |nested: bool| {
+            let of = |(layer, counters): (usize, &FaultCounters)| {
+                (os.tops().contains(&(layer as u16)) != nested).then_some(*counters)
+            };
+            os.faults.iter().enumerate().filter_map(of).collect::<Vec<_>>()
+        };
+        let (top, nested) = (part(false), part(true));
+        let sum = |of: &[FaultCounters], get: fn(&FaultCounters) -> u64| of.iter().map(get).sum::<u64>();
+        self.count(
+            "fault.minor.count",
+            sum(&top, |f| f.minor),
+            "Page faults of the programs that mapped a page without reading storage",
+        );
+        self.count("fault.major.count", sum(&top, |f| f.major), "Page faults of the programs that read storage");
+        self.put(
+            "fault.raced.count",
+            sum(&top, |f| f.raced),
+            "count",
+            Kind::Timing,
+            "Page faults that found the page mapped by another CPU's handler",
+        );
+        self.count("fault.outside.count", sum(&top, |f| f.outside), "Page faults at addresses that no mapping covers");
+        self.count(
+            "fault.forbidden.count",
+            sum(&top, |f| f.forbidden),
+            "Page faults at addresses whose mapping forbids the access",
+        );
+        self.count(
+            "fault.nested.count",
+            sum(&nested, |f| f.minor + f.major),
+            "Faults of guests' physical memory that a host layer handled by mapping a page",
+        );
+        let cycles = |of: &[FaultCounters]| of.iter().map(|f| f.cycles.iter().sum::<u64>()).sum::<u64>();
+        self.cycles("fault.cycles", cycles(&top) + cycles(&nested), "Cycles of all page-fault handlers");
+        self.cycles(
+            "fault.nested.cycles",
+            cycles(&nested),
+            "Cycles of the handlers of host layers, among fault.cycles",
+        );
+        self.count(
+            "fault.instructions",
+            os.faults.iter().flat_map(|f| f.instructions).sum(),
+            "Kernel instructions of all page-fault handlers",
+        );
+        for stage in Stage::ALL {
+            let spent = os.faults.iter().map(|f| f.cycles[stage as usize]).sum();
+            self.cycles(
+                format!("fault.stage.{}.cycles", stage.name()),
+                spent,
+                format!("Cycles of the fault stage `{}`; the stages sum to fault.cycles", stage.name()),
+            );
+        }
+        let mapping = &os.mapping;
+        self.count("mapping.calls", mapping.calls, "mmap, munmap, mremap, mprotect, madvise and brk calls");
+        self.count(
+            "mapping.impossible",
+            mapping.impossible,
+            "Mapping calls among them that no kernel would have carried out; they were skipped",
+        );
+        self.count(
+            "mapping.pages_unmapped",
+            mapping.pages_unmapped,
+            "Pages whose translation a call or an exit removed",
+        );
+        self.count("shootdown.count", mapping.shootdowns, "TLB shootdowns, local ones included");
+        self.put(
+            "shootdown.interrupts",
+            mapping.interrupts,
+            "count",
+            Kind::Timing,
+            "CPUs interrupted by TLB shootdowns",
+        );
+    }
+
+    fn layers(&mut self, simulation: &Simulation) {
+        for (layer, faults) in simulation.os.layers.iter().zip(&simulation.os.faults) {
+            let name = &layer.name;
+            let free = layer.frame_allocator().free_frames() * crate::addr::FRAME_BYTES;
+            self.put(
+                format!("layer.{name}.memory_bytes"),
+                layer.memory_bytes(),
+                "bytes",
+                Kind::Robust,
+                "Physical memory of the layer",
+            );
+            self.put(
+                format!("layer.{name}.free_bytes"),
+                free,
+                "bytes",
+                Kind::Robust,
+                "Free physical memory of the layer at the end",
+            );
+            self.count(
+                format!("layer.{name}.fault.count"),
+                faults.minor + faults.major,
+                "Pages mapped by the layer's page-fault handler",
+            );
+            self.count(
+                format!("layer.{name}.fault.tables"),
+                faults.tables,
+                "Page-table pages built by the layer's page-fault handler",
+            );
+            for size in crate::addr::PageSize::ALL {
+                self.count(
+                    format!("layer.{name}.pages.{}", size.name()),
+                    faults.pages[size as usize],
+                    format!("Pages of {} that the layer's page-fault handler mapped", size.name()),
+                );
+            }
+            self.count(
+                format!("layer.{name}.page_table_frames"),
+                layer.mem.frames_in_use() as u64,
+                "Frames of page tables at the end",
+            );
+        }
+    }
+}
+
+const PLACES: [&str; WALK_PLACES] = ["l1", "l2", "l3", "dram", "remote", "uncached"];
+const PLACE_TEXT: [&str; WALK_PLACES] = [
+    "that the first-level data cache served",
+    "that the second-level cache served",
+    "that the last-level cache served",
+    "that memory served",
+    "that another core's cache served",
+    "that left the caches alone (engine.kernel_refs = off)",
+];
+
+/// References of a kind of walk, over all layers, levels and places.
+pub fn total_refs(counts: &WalkCounts) -> u64 {
+    counts.refs.iter().flatten().flatten().sum()
+}

@@ -1,0 +1,223 @@
+//! Translation lookaside buffers.
+//!
+//! An entry translates a virtual page of an address space straight to a machine frame: under virtualisation it holds the
+//! composition of all layers, and its page is the smallest of theirs. A [`Tlb`] is one level: one array or several, each
+//! for some page sizes, which are looked up at the same time in hardware and one after the other here.
+
+use crate::addr::{FRAME_SHIFT, MachineAddr, PageSize, VirtAddr};
+use crate::assoc::AssocArray;
+use crate::config::TlbArrayConfig;
+use crate::error::EngineError;
+use crate::mmu_cache::{Asid, array};
+use crate::rng::Rng;
+
+/// A translation as a TLB holds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Translation {
+    /// Machine address of the page's first byte.
+    pub page: MachineAddr,
+    pub size: PageSize,
+    /// Stores are allowed.
+    pub writable: bool,
+    /// The dirty bit is set in every layer: a store needs no walk.
+    pub dirty: bool,
+}
+
+impl Translation {
+    /// Machine address of `va`, which lies in the page.
+    #[inline]
+    pub fn machine(&self, va: VirtAddr) -> MachineAddr {
+        MachineAddr(self.page.0 | va.0 & (self.size.bytes() - 1))
+    }
+
+    /// True if a store can go ahead without the walker.
+    #[inline]
+    pub fn stores(&self) -> bool {
+        self.writable && self.dirty
+    }
+
+    /// The part of the page around `va` that has this (smaller) size.
+    pub fn fractured(&self, va: VirtAddr, size: PageSize) -> Self {
+        Self { page: MachineAddr(self.machine(va).0 & !(size.bytes() - 1)), size, ..*self }
+    }
+
+    const WRITABLE: u64 = 1;
+    const DIRTY: u64 = 2;
+
+    #[inline]
+    fn pack(&self) -> u64 {
+        self.page.0 | if self.writable { Self::WRITABLE } else { 0 } | if self.dirty { Self::DIRTY } else { 0 }
+    }
+
+    #[inline]
+    fn unpack(value: u64, size: PageSize) -> Self {
+        Self {
+            page: MachineAddr(value & !((1 << FRAME_SHIFT) - 1)),
+            size,
+            writable: value & Self::WRITABLE != 0,
+            dirty: value & Self::DIRTY != 0,
+        }
+    }
+}
+
+/// Bits of a virtual address that count: 57 with five-level paging.
+const VA_MASK: u64 = (1 << 57) - 1;
+
+#[inline]
+fn vpn(va: VirtAddr, size: PageSize) -> u64 {
+    (va.0 & VA_MASK) >> size.shift()
+}
+
+#[inline]
+fn key(asid: Asid, vpn: u64, size: PageSize) -> u64 {
+    vpn << 18 | (size as u64) << 16 | u64::from(asid.0)
+}
+
+fn key_asid(key: u64) -> Asid {
+    Asid(key as u16)
+}
+
+/// First virtual address and page size of an entry's key.
+fn key_page(key: u64) -> (u64, PageSize) {
+    let size = PageSize::ALL[(key >> 16 & 3) as usize];
+    ((key >> 18) << size.shift(), size)
+}
+
+/// One level of TLB.
+pub struct Tlb {
+    arrays: Vec<AssocArray>,
+    /// Index of the array that holds each page size.
+    array_of: [Option<u8>; 3],
+    /// Whether an entry of the size was ever inserted; sizes never seen are not looked up.
+    seen: [bool; 3],
+}
+
+impl Tlb {
+    /// `path` is the config key, for errors.
+    pub fn new(path: &str, configs: &[TlbArrayConfig], rng: &Rng) -> Result<Self, EngineError> {
+        let mut arrays = Vec::new();
+        let mut array_of = [None; 3];
+        for (index, config) in configs.iter().enumerate() {
+            let path = format!("{path}.{index}");
+            if config.pages.is_empty() {
+                return Err(EngineError::config(
+                    format!("{path}.pages"),
+                    "must name a page size at least: 4K, 2M or 1G",
+                ));
+            }
+            for &size in &config.pages {
+                if array_of[size as usize].replace(index as u8).is_some() {
+                    let what = format!("{} pages are held by an earlier array of this level already", size.name());
+                    return Err(EngineError::config(format!("{path}.pages"), what));
+                }
+            }
+            arrays.push(array(&path, config.entries, config.ways, config.policy, rng)?);
+        }
+        Ok(Self { arrays, array_of, seen: [false; 3] })
+    }
+
+    /// The translation of `va`, if it is held; a hit counts as a use.
+    #[inline]
+    pub fn look_up(&mut self, asid: Asid, va: VirtAddr) -> Option<Translation> {
+        for size in PageSize::ALL {
+            if self.seen[size as usize] {
+                let array = &mut self.arrays[usize::from(self.array_of[size as usize]?)];
+                let vpn = vpn(va, size);
+                if let Some(value) = array.lookup(vpn, key(asid, vpn, size)) {
+                    return Some(Translation::unpack(value, size));
+                }
+            }
+        }
+        None
+    }
+
+    /// Takes up a translation of `va`, in the largest size not above its own that this level holds. Does nothing at a level
+    /// without arrays, or with arrays for larger pages only.
+    #[inline]
+    pub fn insert(&mut self, asid: Asid, va: VirtAddr, translation: &Translation) {
+        let held = |size: &PageSize| *size <= translation.size && self.array_of[*size as usize].is_some();
+        let Some(size) = PageSize::ALL.into_iter().rev().find(held) else { return };
+        let translation = if size == translation.size { *translation } else { translation.fractured(va, size) };
+        self.seen[size as usize] = true;
+        let array = &mut self.arrays[usize::from(self.array_of[size as usize].expect("checked above"))];
+        let vpn = vpn(va, size);
+        array.insert(vpn, key(asid, vpn, size), translation.pack());
+    }
+
+    /// Drops the translations of `start..end` of an address space.
+    pub fn invalidate(&mut self, asid: Asid, start: VirtAddr, end: VirtAddr) {
+        let (start, end) = (start.0 & VA_MASK, end.0.wrapping_sub(1) & VA_MASK);
+        for array in &mut self.arrays {
+            array.invalidate(|key, _| {
+                let (first, size) = key_page(key);
+                key_asid(key) == asid && first <= end && first + (size.bytes() - 1) >= start
+            });
+        }
+    }
+
+    /// Drops all translations that lead into machine memory mapped for an address space (any of its entries).
+    pub fn flush(&mut self, asid: Asid) {
+        for array in &mut self.arrays {
+            array.invalidate(|key, _| key_asid(key) == asid);
+        }
+    }
+
+    /// Drops everything.
+    pub fn clear(&mut self) {
+        self.arrays.iter_mut().for_each(AssocArray::clear);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::TlbPolicy;
+
+    fn tlb(arrays: &[(&[PageSize], u32, u32)]) -> Result<Tlb, EngineError> {
+        let configs: Vec<_> = arrays
+            .iter()
+            .map(|&(pages, entries, ways)| TlbArrayConfig {
+                pages: pages.to_vec(),
+                entries,
+                ways,
+                policy: TlbPolicy::Lru,
+            })
+            .collect();
+        Tlb::new("machine.tlb.l1d", &configs, &Rng::new(1, "tlb"))
+    }
+
+    fn translation(page: u64, size: PageSize) -> Translation {
+        Translation { page: MachineAddr(page), size, writable: true, dirty: false }
+    }
+
+    #[test]
+    fn page_sizes_share_an_array_or_have_their_own() {
+        use PageSize::{Size1G, Size2M, Size4K};
+        let mut shared = tlb(&[(&[Size4K, Size2M], 12, 4)]).unwrap();
+        let small = translation(0x7000, Size4K);
+        let large = translation(0x4000_0000, Size2M);
+        shared.insert(Asid(1), VirtAddr(0x1234), &small);
+        shared.insert(Asid(1), VirtAddr(0x40_0000), &large);
+        assert_eq!(shared.look_up(Asid(1), VirtAddr(0x1fff)), Some(small));
+        assert_eq!(shared.look_up(Asid(1), VirtAddr(0x5f_ffff)), Some(large));
+        assert_eq!(shared.look_up(Asid(2), VirtAddr(0x1fff)), None);
+        assert_eq!(large.machine(VirtAddr(0x5f_ffff)), MachineAddr(0x401f_ffff));
+        // A gigabyte page is taken up as the two-megabyte piece that was touched.
+        shared.insert(Asid(1), VirtAddr(0x8050_0000), &translation(0x1_0000_0000, Size1G));
+        let piece = shared.look_up(Asid(1), VirtAddr(0x8040_0000)).unwrap();
+        assert_eq!((piece.page, piece.size), (MachineAddr(0x1_0040_0000), Size2M));
+        shared.invalidate(Asid(1), VirtAddr(0x41_0000), VirtAddr(0x41_1000));
+        assert_eq!(shared.look_up(Asid(1), VirtAddr(0x40_0000)), None, "a page that overlaps the range goes");
+        assert!(shared.look_up(Asid(1), VirtAddr(0x1000)).is_some());
+        shared.flush(Asid(1));
+        assert_eq!(shared.look_up(Asid(1), VirtAddr(0x1000)), None);
+    }
+
+    #[test]
+    fn impossible_geometries_are_refused() {
+        let error = tlb(&[(&[PageSize::Size4K], 10, 4)]).err().unwrap().to_string();
+        assert!(error.contains("machine.tlb.l1d.0") && error.contains("multiple"), "{error}");
+        let twice = tlb(&[(&[PageSize::Size4K], 8, 4), (&[PageSize::Size4K], 8, 4)]).err().unwrap().to_string();
+        assert!(twice.contains("earlier array"), "{twice}");
+    }
+}
