@@ -1,0 +1,451 @@
+//! Records real programs. Needs valgrind with its headers, and gcc.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use pagelab_trace::record::{Recording, prepare_tool};
+use pagelab_trace::{Access, AccessKind, Batch, Event, EventKind, Segment, Source, ThreadIx, TraceReader};
+
+const MANIFEST: &str = env!("CARGO_MANIFEST_DIR");
+
+fn tool_dir() -> PathBuf {
+    let sources = Path::new(MANIFEST).join("../../capture/valgrind");
+    prepare_tool(&sources, &Path::new(env!("CARGO_TARGET_TMPDIR")).join("valgrind-tool")).unwrap()
+}
+
+/// Compiles `tests/programs/NAME.c`, once for all tests.
+fn compiled(name: &str) -> PathBuf {
+    static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
+    let folder = FOLDER.get_or_init(|| tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap());
+    let program = folder.path().join(format!("{name}-{:?}", std::thread::current().id()));
+    let source = Path::new(MANIFEST).join(format!("tests/programs/{name}.c"));
+    let status = Command::new("gcc").args(["-O1", "-pthread", "-o"]).arg(&program).arg(source).status().unwrap();
+    assert!(status.success());
+    program
+}
+
+/// Not a test: the process that [`recorder`] starts. A process of its own has standard output, signals and an end of its
+/// own.
+#[test]
+#[ignore = "started by other tests"]
+fn recorder_process() {
+    let Some(output) = std::env::var_os("RECORD_OUTPUT") else { return };
+    let command = std::env::var("RECORD_COMMAND").unwrap().split('\n').map(OsString::from).collect();
+    let mut recording = Recording::new(command, tool_dir());
+    recording.max_accesses = std::env::var("RECORD_MAX").ok().map(|n| n.parse().unwrap());
+    match recording.run(Path::new(&output)) {
+        Ok((summary, _)) => {
+            eprintln!("{summary:?}");
+            std::process::exit(summary.exit_code);
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            std::process::exit(100);
+        }
+    }
+}
+
+fn recorder(output: &Path, command: &[&str]) -> Command {
+    let mut recorder = Command::new(std::env::current_exe().unwrap());
+    recorder
+        .args(["--ignored", "--exact", "recorder_process", "--nocapture", "-q"])
+        .env("RECORD_OUTPUT", output)
+        .env("RECORD_COMMAND", command.join("\n"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    recorder
+}
+
+/// What the program itself wrote: libtest announces itself in the lines before.
+fn program_output(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.split_once("running 1 test\n").map_or("", |(_, rest)| rest).to_owned()
+}
+
+#[derive(Default)]
+struct Recorded {
+    accesses: Vec<(ThreadIx, Access)>,
+    events: Vec<Event>,
+    complete: bool,
+    notes: Vec<String>,
+}
+
+impl Recorded {
+    fn read(path: &Path) -> Self {
+        let mut reader = TraceReader::open(path).unwrap();
+        let mut recorded =
+            Self { complete: reader.meta().complete, notes: reader.meta().notes.clone(), ..Self::default() };
+        let mut batch = Batch::default();
+        while reader.next_batch(&mut batch).unwrap() {
+            let mut begin = 0;
+            for segment in &batch.segments {
+                match segment {
+                    Segment::Run { thread, end } => {
+                        recorded.accesses.extend(batch.accesses[begin..*end].iter().map(|access| (*thread, *access)));
+                        begin = *end;
+                    }
+                    Segment::Event(event) => recorded.events.push(event.clone()),
+                }
+            }
+        }
+        recorded
+    }
+
+    /// The program's own data accesses in `range`.
+    fn data(&self, range: std::ops::Range<u64>) -> Vec<(u64, AccessKind)> {
+        self.accesses
+            .iter()
+            .filter(|(_, a)| range.contains(&a.vaddr) && !a.by_kernel && a.kind != AccessKind::Fetch)
+            .map(|(_, access)| (access.vaddr, access.kind))
+            .collect()
+    }
+
+    fn position(&self, what: &str, matches: impl Fn(&EventKind) -> bool) -> u64 {
+        let found = self.events.iter().find(|event| matches(&event.kind));
+        found.unwrap_or_else(|| panic!("no {what} in {:#?}", self.events)).position
+    }
+
+    /// Number in the whole trace of the first store of the program itself to `vaddr`. Loads may be older: the dynamic
+    /// linker's mappings were where the program's are.
+    fn first_store(&self, vaddr: u64) -> u64 {
+        let stores = |a: &Access| a.vaddr == vaddr && a.kind == AccessKind::Store && !a.by_kernel;
+        let found = self.accesses.iter().position(|(_, access)| stores(access));
+        found.unwrap_or_else(|| panic!("no store to {vaddr:#x}")) as u64
+    }
+}
+
+fn record(command: &[&str]) -> (Output, Recorded) {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("t.trace");
+    let output = recorder(&trace, command).output().unwrap();
+    assert!(trace.exists(), "{}", String::from_utf8_lossy(&output.stderr));
+    (output, Recorded::read(&trace))
+}
+
+fn hexadecimal(text: &str) -> u64 {
+    u64::from_str_radix(text.trim().trim_start_matches("0x"), 16).unwrap_or_else(|_| panic!("no address: {text:?}"))
+}
+
+fn wait_at_most(child: &mut Child, limit: Duration) {
+    let begun = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        assert!(begun.elapsed() < limit, "the recorder does not end");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn known_accesses_are_recorded_exactly_and_in_order() {
+    const N: u64 = 1000;
+    let (output, recorded) = record(&[compiled("known").to_str().unwrap(), &N.to_string()]);
+    assert_eq!(output.status.code(), Some(7), "exit status is passed on");
+    let text = program_output(&output);
+    let (a, b) = text.trim().split_once(' ').unwrap();
+    let (a, b) = (hexadecimal(a), hexadecimal(b));
+
+    let remap = recorded.position("mremap", |e| {
+        *e == EventKind::Mremap { old_addr: a, old_len: 1 << 20, new_addr: b, new_len: 1 << 22 }
+    });
+    let expected: Vec<(u64, AccessKind)> =
+        [AccessKind::Store, AccessKind::Load, AccessKind::Modify, AccessKind::Modify]
+            .into_iter()
+            .flat_map(|kind| (0..N).map(move |i| (a + 8 * i, kind)))
+            .collect();
+    let before = Recorded { accesses: recorded.accesses[..remap as usize].to_vec(), ..Recorded::default() };
+    let first = before.first_store(a) as usize;
+    let of_array = Recorded { accesses: before.accesses[first..].to_vec(), ..Recorded::default() };
+    assert_eq!(of_array.data(a..a + 8 * N), expected);
+    let gaps: Vec<u32> = of_array
+        .accesses
+        .iter()
+        .filter(|(_, access)| (a..a + 8 * N).contains(&access.vaddr))
+        .map(|(_, access)| access.gap)
+        .collect();
+    for (i, gaps) in gaps.chunks(N as usize).enumerate() {
+        assert!(gaps[1..].iter().all(|gap| *gap == 4), "loop {i}: its iterations have 4 instructions");
+    }
+
+    let last = recorded.first_store(b + (1 << 22) - 8);
+    assert!(last >= remap);
+    let order = [
+        recorded.position("mmap", |e| matches!(e, EventKind::Mmap { addr, len, .. } if (*addr, *len) == (a, 1 << 20))),
+        recorded.first_store(a),
+        remap,
+        recorded.position(
+            "mprotect",
+            |e| matches!(e, EventKind::Mprotect { addr, len: 4096, prot } if *addr == b && prot.read && !prot.write),
+        ),
+        recorded.position("madvise", |e| *e == EventKind::Madvise { addr: b + 8192, len: 4096, advice: 4 }),
+        recorded.position("munmap", |e| *e == EventKind::Munmap { addr: b + (1 << 21), len: 1 << 21 }),
+        recorded.position("exit", |e| *e == EventKind::Exit { code: 7 }),
+    ];
+    assert!(order.is_sorted(), "{order:?}");
+    assert!(recorded.complete && recorded.notes.is_empty(), "{:?}", recorded.notes);
+}
+
+#[test]
+fn the_first_mappings_and_the_kernels_accesses_are_there() {
+    let (_, recorded) = record(&[compiled("known").to_str().unwrap()]);
+    // Every access lies in a mapping of its time.
+    let mut mapped: BTreeMap<u64, ()> = BTreeMap::new();
+    let mut heap = 0..0;
+    let mut events = recorded.events.iter().peekable();
+    let mut stack = false;
+    for (i, (_, access)) in recorded.accesses.iter().enumerate() {
+        while let Some(event) = events.next_if(|event| event.position <= i as u64) {
+            let pages = |addr: u64, len: u64| (addr >> 12)..((addr + len + 4095) >> 12);
+            match &event.kind {
+                EventKind::Mmap { addr, len, file, .. } => {
+                    stack |= file.as_deref() == Some("[stack]");
+                    mapped.extend(pages(*addr, *len).map(|page| (page, ())));
+                }
+                EventKind::Munmap { addr, len } => pages(*addr, *len).for_each(|page| {
+                    mapped.remove(&page);
+                }),
+                EventKind::Mremap { old_addr, old_len, new_addr, new_len } => {
+                    pages(*old_addr, *old_len).for_each(|page| {
+                        mapped.remove(&page);
+                    });
+                    mapped.extend(pages(*new_addr, *new_len).map(|page| (page, ())));
+                }
+                EventKind::Brk { start, end } => heap = *start..*end,
+                _ => {}
+            }
+        }
+        assert!(
+            mapped.contains_key(&(access.vaddr >> 12)) || heap.contains(&access.vaddr),
+            "access {i} lies outside all mappings: {access:x?}"
+        );
+    }
+    assert!(stack, "the stack is mapped");
+    let kernel: Vec<&Access> = recorded.accesses.iter().map(|(_, a)| a).filter(|a| a.by_kernel).collect();
+    // The output of printf was read by write(2); the initial stack was written by execve.
+    assert!(kernel.iter().any(|a| a.kind == AccessKind::Load && a.size_bytes > 20));
+    assert!(kernel.iter().any(|a| a.kind == AccessKind::Store));
+    assert!(kernel.iter().all(|a| (a.vaddr & 4095) + u64::from(a.size_bytes) <= 4096), "cut at pages");
+    let fetched: Vec<u64> =
+        recorded.accesses.iter().filter(|(_, a)| a.kind == AccessKind::Fetch).map(|(_, a)| a.vaddr >> 12).collect();
+    let mut once = fetched.clone();
+    once.sort_unstable();
+    once.dedup();
+    assert!(once.len() > 50 && once.len() == fetched.len(), "each code page is fetched once");
+}
+
+/// Counts agree with those of Valgrind's own lackey.
+#[test]
+fn totals_equal_those_of_lackey() {
+    let bfs = compiled("bfs");
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let status = Command::new("valgrind.bin")
+        .args(["--tool=lackey", "--trace-mem=yes", "--vgdb=no"])
+        .arg(format!("--log-file={}", log.display()))
+        .arg(&bfs)
+        .arg("3000")
+        .stdout(Stdio::null())
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let text = std::fs::read_to_string(log).unwrap();
+    let (mut kinds, mut instructions) = ([0i64; 3], 0i64);
+    for line in text.lines() {
+        match line.as_bytes().get(..2) {
+            Some(b"I ") => instructions += 1,
+            Some(b" L") => kinds[0] += 1,
+            Some(b" S") => kinds[1] += 1,
+            Some(b" M") => kinds[2] += 1,
+            _ => {}
+        }
+    }
+
+    let (_, recorded) = record(&[bfs.to_str().unwrap(), "3000"]);
+    let own = recorded.accesses.iter().filter(|(_, a)| !a.by_kernel && a.kind != AccessKind::Fetch);
+    let mut ours = [0i64; 3];
+    own.for_each(|(_, a)| ours[a.kind as usize] += 1);
+    let gaps: i64 = recorded.accesses.iter().map(|(_, a)| i64::from(a.gap)).sum();
+    // The environment (paths, VALGRIND_LIB) differs by some bytes, hence the dynamic linker's work by some loops; a
+    // locked instruction is one modify here, and a load and a modify for lackey.
+    let near = |a: i64, b: i64, slack: i64| (a - b).abs() <= slack;
+    let slack = 300 + instructions / 500;
+    assert!(near(gaps, instructions, slack), "{gaps} instructions, lackey {instructions}");
+    for ((name, a), b) in ["loads", "stores", "modifies"].iter().zip(ours).zip(kinds) {
+        assert!(near(a, b, slack), "{a} {name}, lackey {b}");
+    }
+    assert!(ours.iter().all(|n| *n > 500), "{ours:?}");
+}
+
+#[test]
+fn forks_execs_and_threads_are_in_order() {
+    let (output, recorded) = record(&[compiled("family").to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0));
+    let page = hexadecimal(&program_output(&output));
+    let stores: Vec<u64> = recorded
+        .data(page..page + 4096)
+        .into_iter()
+        .filter(|(_, kind)| *kind == AccessKind::Store)
+        .map(|(vaddr, _)| (vaddr - page) / 8)
+        .collect();
+    assert_eq!(stores, [0, 1, 3, 4, 2, 5], "the child's store comes before what its parent did after waiting");
+
+    let forks: Vec<(u32, u32, u64)> = recorded
+        .events
+        .iter()
+        .filter_map(|event| match event.kind {
+            EventKind::Fork { child } => Some((event.process.0, child.0, event.position)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(forks.iter().map(|f| (f.0, f.1)).collect::<Vec<_>>(), [(0, 1), (0, 2)]);
+    let of = |process: u32| recorded.events.iter().filter(move |event| event.process.0 == process);
+    for (_, child, position) in &forks {
+        let first = of(*child).next().unwrap();
+        assert!(matches!(first.kind, EventKind::ThreadStart { .. }) && first.position >= *position, "{first:?}");
+    }
+    let exits: Vec<(u32, i32)> = recorded
+        .events
+        .iter()
+        .filter_map(|event| match event.kind {
+            EventKind::Exit { code } => Some((event.process.0, code)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(exits, [(1, 3), (2, 0), (0, 0)]);
+    let exec = of(2).find(|event| matches!(&event.kind, EventKind::Exec { path } if path.contains("true"))).unwrap();
+    let mapped = of(2).filter(|e| e.position >= exec.position && matches!(e.kind, EventKind::Mmap { .. })).count();
+    assert!(mapped > 5, "the new image's mappings follow");
+
+    let starts = of(0).filter(|event| matches!(event.kind, EventKind::ThreadStart { .. })).count();
+    let ends = of(0).filter(|event| event.kind == EventKind::ThreadExit).count();
+    assert_eq!((starts, ends), (2, 2));
+    let by = |offset: u64| recorded.accesses[recorded.first_store(page + 8 * offset) as usize].0;
+    assert_eq!(by(0), by(5));
+    assert!(by(2) != by(0) && by(1) != by(0));
+}
+
+#[test]
+fn pipelines_and_their_exit_status_pass_through() {
+    let (output, recorded) = record(&["sh", "-c", "echo one two three | wc -w; exit 4"]);
+    assert_eq!(output.status.code(), Some(4));
+    assert_eq!(program_output(&output).trim(), "3");
+    assert_eq!(recorded.events.iter().filter(|e| matches!(e.kind, EventKind::Exit { .. })).count(), 3);
+    assert!(recorded.complete);
+}
+
+#[test]
+fn recording_stops_after_the_wanted_accesses() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("t.trace");
+    let program = compiled("endless");
+    let mut child = recorder(&trace, &[program.to_str().unwrap()]).env("RECORD_MAX", "300000").spawn().unwrap();
+    wait_at_most(&mut child, Duration::from_secs(30));
+    let recorded = Recorded::read(&trace);
+    assert_eq!(recorded.accesses.len(), 300_000);
+    assert!(recorded.complete);
+    assert!(recorded.notes.iter().any(|note| note.contains("300000")), "{:?}", recorded.notes);
+}
+
+#[test]
+fn an_interrupt_is_the_programs() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("t.trace");
+    let program = compiled("endless");
+    let mut child = recorder(&trace, &[program.to_str().unwrap()]).spawn().unwrap();
+    wait_for_parts(&trace);
+    let status = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(status.success());
+    wait_at_most(&mut child, Duration::from_secs(30));
+    assert_eq!(child.wait().unwrap().code(), Some(5), "the program's own answer to SIGINT");
+    let recorded = Recorded::read(&trace);
+    assert!(recorded.complete);
+    assert!(recorded.events.iter().any(|event| event.kind == EventKind::Exit { code: 5 }));
+}
+
+/// Waits until something of the trace is on disk.
+fn wait_for_parts(trace: &Path) {
+    let begun = Instant::now();
+    let has_part = || {
+        std::fs::read_dir(trace).is_ok_and(|files| {
+            files.flatten().any(|file| {
+                let name = file.file_name().to_string_lossy().into_owned();
+                name.starts_with("accesses-") && name.ends_with(".parquet")
+            })
+        })
+    };
+    while !has_part() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "nothing is written");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_killed_recorder_leaves_a_trace_that_opens() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("t.trace");
+    let program = compiled("endless");
+    let mut child = recorder(&trace, &[program.to_str().unwrap()]).spawn().unwrap();
+    wait_for_parts(&trace);
+    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id())).unwrap_or_default();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // The program lives on, unrecorded; it is this test's to end.
+    let children: Vec<String> = tasks_below(&children, &program);
+    for pid in &children {
+        let _ = Command::new("kill").args(["-INT", pid]).status();
+    }
+    let recorded = Recorded::read(&trace);
+    assert!(!recorded.complete);
+    assert!(recorded.accesses.len() > 100_000);
+}
+
+/// Ids of processes that run `program`.
+fn tasks_below(listed: &str, program: &Path) -> Vec<String> {
+    let mut pids: Vec<String> = listed.split_whitespace().map(str::to_owned).collect();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let pid = entry.file_name().to_string_lossy().into_owned();
+        let command = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        if String::from_utf8_lossy(&command).split('\0').any(|part| Path::new(part) == program) {
+            pids.push(pid);
+        }
+    }
+    pids.sort();
+    pids.dedup();
+    pids
+}
+
+#[test]
+fn faults_and_deaths_by_signal() {
+    let (output, recorded) = record(&[compiled("faults").to_str().unwrap()]);
+    assert_eq!(program_output(&output).trim(), "3");
+    assert_eq!(output.status.code(), Some(128 + 11));
+    assert!(recorded.events.iter().any(|event| event.kind == EventKind::Exit { code: 128 + 11 }));
+    // The store that was tried again is there once each time, and the handler's frame is the kernel's.
+    let page = recorded
+        .events
+        .iter()
+        .find_map(|event| match event.kind {
+            EventKind::Mprotect { addr, len: 4096, prot } if prot.bits() == 0 => Some(addr),
+            _ => None,
+        })
+        .unwrap();
+    // Something else may have been mapped there before.
+    let mut stores = recorded.data(page..page + 4096);
+    stores.retain(|(_, kind)| *kind == AccessKind::Store);
+    assert_eq!(stores, [(page, AccessKind::Store); 3]);
+    assert!(recorded.complete);
+}
+
+#[test]
+fn what_cannot_be_recorded_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("t.trace");
+    let output = recorder(&trace, &["no-such-program-at-all"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(100));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("no-such-program-at-all: no such program in PATH"), "{said}");
+    assert!(!trace.exists());
+}
