@@ -118,7 +118,7 @@ fn leading_decimal(text: &str) -> Option<(u128, u32, &str)> {
     let (number, rest) = text.split_at(end);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let fraction = fraction.trim_end_matches('0');
-    if number.bytes().all(|b| b == b'.') || fraction.contains('.') {
+    if number.bytes().all(|b| b == b'.') {
         return None;
     }
     let digits = format!("0{whole}{fraction}").parse().ok()?;
