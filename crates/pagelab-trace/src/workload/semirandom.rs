@@ -106,6 +106,15 @@ mod tests {
     }
 
     #[test]
+    fn steps_go_on_at_the_beginning() {
+        let (accesses, events) = replay("semirandom:size=8K,accesses=50K", 2);
+        let base = arrays(&events)[0].0;
+        for group in accesses.chunks(5) {
+            assert!((1..5).all(|i| (group[i].1.vaddr - base) == (group[i - 1].1.vaddr - base + 4096) % 8192));
+        }
+    }
+
+    #[test]
     fn a_step_beyond_the_array_is_refused() {
         assert!(crate::workload::parse("semirandom:size=4100,step=4097", 0).is_err());
         let (accesses, _) = replay("semirandom:size=4103,step=4096,steps=9,accesses=1000", 0);
