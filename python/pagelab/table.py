@@ -34,7 +34,7 @@ _SERVED = {
     "remote": "another core",
     "uncached": "no cache (engine.kernel_refs=off)",
 }
-_STAGES = ("entry", "lookup", "walk", "allocation", "zeroing", "install", "exit")
+_STAGES = ("entry", "lookup", "walk", "allocation", "zeroing", "install", "return")
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -144,9 +144,9 @@ def _cells(row: Row, values: Sequence[float | None]) -> Iterator[Text]:
     first = values[0]
     for position, value in enumerate(values):
         cell = Text("–" if value is None else row.write(value))
-        if row.ratio and len(values) > 1:
-            known = position > 0 and first and value is not None
-            cell.append(f"{f' ×{value / first:.2f}' if known and first and value is not None else '':>7}", style="dim")
+        if position:
+            ratio = f" ×{value / first:.2f}" if row.ratio and first and value is not None else ""
+            cell.append(f"{ratio:>7}", style="dim")
         yield cell
 
 
@@ -190,8 +190,8 @@ def _short(value: float) -> str:
 
 
 def _decimal(value: float) -> str:
-    return f"{value:,.1f}" if value >= 1000 else f"{value:.3g}" if value < 1 else f"{value:.2f}"
+    return f"{value:,.1f}" if value >= 1000 else f"{value:.3f}" if value < 1 else f"{value:.2f}"
 
 
 def _percent(value: float) -> str:
-    return f"{100 * value:.2f} %" if value == 0 or value >= 0.0001 else f"{100 * value:.1g} %"
+    return "<0.01 %" if 0 < value < 0.00005 else f"{100 * value:.2f} %"

@@ -56,7 +56,8 @@ def _run() -> int:
         sys.stdout.flush()
     except typer.TyperException as error:
         # The usage error of a bare `pagelab` has printed the help and has nothing more to say.
-        return _complain(error.format_message(), error.exit_code) if error.message else error.exit_code
+        message = error.format_message()
+        return _complain(message, error.exit_code) if message else error.exit_code
     except _engine.UsageError as error:
         return _complain(str(error), 2)
     except _engine.PagelabError as error:

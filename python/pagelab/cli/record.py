@@ -31,7 +31,7 @@ def command(
     recording = record_to(trace, program, _engine.parse_count(max_accesses) if max_accesses else None)
     if recording.truncated_at is None and recording.exit_code:
         warn(f"the program ended with status {recording.exit_code}")
-        raise typer.Exit(recording.exit_code)
+        sys.exit(recording.exit_code)
 
 
 def record_to(trace: Path, program: list[str], max_accesses: int | None) -> Recording:

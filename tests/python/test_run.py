@@ -1,0 +1,78 @@
+"""The Python interface."""
+
+import polars as pl
+import pytest
+
+import pagelab
+
+SMALL = "random:size=64MiB,accesses=200K"
+
+
+def test_frames_and_tables_come_from_the_same_counts() -> None:
+    results = pagelab.run(SMALL, ["radix", "radix-no-mmu-cache"], set={"engine.kernel_refs": "off"})
+    assert results["radix"].stats["accesses"] >= 200_000
+    assert results["radix"].config["engine"]["kernel_refs"] is False
+
+    long = results.to_polars()
+    assert long.columns == ["system", "statistic", "value", "unit", "description"]
+    assert long.null_count().sum_horizontal().item() == 0
+    walks = long.filter(pl.col("statistic") == "walk.count", pl.col("system") == "radix")["value"].item()
+    assert walks == results["radix"].stats["walk.count"]
+
+    wide = results.wide()
+    assert wide.columns == ["statistic", "radix", "radix-no-mmu-cache"]
+    assert wide.filter(pl.col("statistic") == "walk.count")["radix"].item() == walks
+
+    again = pagelab.Results.from_json(results.to_json())
+    assert again.to_polars().equals(long)
+
+
+def test_a_walk_without_mmu_cache_reads_every_level() -> None:
+    results = pagelab.run(
+        SMALL,
+        [
+            "radix-no-mmu-cache",
+            "radix-perfect-mmu-cache",
+            "nested-radix-no-mmu-cache",
+            "nested-radix-perfect-mmu-cache",
+        ],
+    )
+    per_walk = {r.system: r.stats["walk.refs"] / r.stats["walk.count"] for r in results.systems}
+    assert list(per_walk.values()) == [4, 1, 24, 3]
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_does_not() -> None:
+    texts = [pagelab.run(SMALL, ["radix", "radix-2m"], seed=seed, threads=n).to_json() for seed, n in ((7, 1), (7, 2))]
+    assert texts[0] == texts[1]
+    assert pagelab.run(SMALL, "radix", seed=8)["radix"].stats != pagelab.run(SMALL, "radix", seed=7)["radix"].stats
+
+
+def test_progress_counts_up_and_what_it_raises_ends_the_run() -> None:
+    seen: list[tuple[str, int, int | None]] = []
+    pagelab.run("random:size=1GiB,accesses=3M", "radix", progress=lambda *report: seen.append(report))
+    done = [accesses for _, accesses, _ in seen]
+    assert done
+    assert done == sorted(done)
+    assert seen[-1][0] == "radix"
+
+    def stop(*_: object) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        pagelab.run("gups:size=8GiB", "radix", progress=stop)
+
+
+def test_errors_are_python_exceptions() -> None:
+    with pytest.raises(pagelab.ConfigError, match="cubist"):
+        pagelab.run(SMALL, "cubist")
+    with pytest.raises(pagelab.UsageError, match="gupsy"):
+        pagelab.run("gupsy")
+    with pytest.raises(pagelab.OutOfMemoryError, match="memory"):
+        pagelab.run("seq:size=1GiB", "radix", set={"machine.memory_bytes": "256MiB"})
+    with pytest.raises(TypeError, match="key=value"):
+        pagelab.run(SMALL, set="engine.seed=1")
+
+
+def test_check_accepts_a_correct_run() -> None:
+    results = pagelab.run(SMALL, ["radix", "nested-radix", "radix-5level"], check=True)
+    assert len(results.systems) == 3
