@@ -134,6 +134,20 @@ fn an_inclusive_l3_takes_private_copies_along() {
 }
 
 #[test]
+fn a_hit_in_the_l3_makes_the_line_recent_there() {
+    let mut caches = build(&CacheConfig { l2: None, ..tiny(Inclusion::NonInclusive) }, 1);
+    for line in 0..8 {
+        assert_eq!(read(&mut caches, 0, line).0, Served::Dram);
+    }
+    assert_eq!(read(&mut caches, 0, 0).0, Served::L3);
+    // 8 and 9 replace 1 and 2, not 0, and push 0 out of the L1.
+    assert_eq!(read(&mut caches, 0, 8).0, Served::Dram);
+    assert_eq!(read(&mut caches, 0, 9).0, Served::Dram);
+    assert_eq!(read(&mut caches, 0, 0).0, Served::L3);
+    assert_eq!(read(&mut caches, 0, 1).0, Served::Dram);
+}
+
+#[test]
 fn modified_lines_go_down_one_level_at_a_time() {
     let mut caches = build(&tiny(Inclusion::NonInclusive), 1);
     write(&mut caches, 0, 0);
@@ -292,6 +306,18 @@ fn device_writes_leave_no_copy_and_write_nothing_back() {
         assert_eq!(read(&mut caches, 0, 101), (Served::Dram, 100));
         caches.assert_coherent();
     }
+}
+
+#[test]
+fn device_writes_reach_lines_that_a_non_inclusive_l3_has_lost() {
+    let mut caches = build(&tiny(Inclusion::NonInclusive), 1);
+    for line in 0..20 {
+        read(&mut caches, 0, line);
+        read(&mut caches, 0, 0);
+    }
+    assert_eq!(read(&mut caches, 0, 0).0, Served::L1);
+    caches.dma_write(LineAddr(0), 1);
+    assert_eq!(read(&mut caches, 0, 0).0, Served::Dram);
 }
 
 /// Geometries that between them use every policy, odd ways and sets, missing levels, both inclusions and the code of
