@@ -10,6 +10,7 @@
 //! | [`access`] | one memory access |
 //! | [`event`] | one change of an address space, a process or a thread |
 //! | [`format`](mod@format) | traces on disk: writer, reader, information |
+//! | [`import`] | traces of other tools |
 //! | [`quantity`] | sizes and counts as people write them |
 //! | [`record`] | recording real programs under Valgrind |
 //! | [`source`] | batches and the trait that yields them |
@@ -20,6 +21,7 @@ pub mod access;
 pub mod error;
 pub mod event;
 pub mod format;
+pub mod import;
 pub mod quantity;
 pub mod record;
 pub mod source;

@@ -1,0 +1,224 @@
+//! Imports give what an independent script computes, and refuse what is malformed.
+
+mod support;
+
+use std::{
+    fs,
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+};
+
+use pagelab_trace::{
+    AccessKind, EventKind, TraceError, TraceReader,
+    import::{Compression, Format, ImportOptions, ImportSummary, Progress, import},
+};
+use support::{Draw, Item, read};
+
+fn sample(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/import_samples").join(name)
+}
+
+fn quiet(_: Progress) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+fn rows(name: &str) -> Vec<Vec<u64>> {
+    let text = fs::read_to_string(sample(name)).unwrap();
+    text.lines().map(|line| line.split(',').map(|cell| cell.parse().unwrap()).collect()).collect()
+}
+
+/// What a trace holds, as the script writes it: accesses and mappings.
+fn content(path: &Path) -> (Vec<Vec<u64>>, Vec<Vec<u64>>) {
+    let (mut accesses, mut mappings) = (Vec::new(), Vec::new());
+    for item in read(path).unwrap() {
+        match item {
+            Item::Access(thread, a) => {
+                assert_eq!((thread.0, a.by_kernel), (0, false));
+                accesses.push(vec![a.kind as u64, a.vaddr, u64::from(a.size_bytes), a.pc, u64::from(a.gap)]);
+            }
+            Item::Event(event) => {
+                assert_eq!(event.position, 0);
+                if let EventKind::Mmap { addr, len, prot, flags, file: None, file_offset: 0 } = event.kind {
+                    assert!(prot.read && prot.write && flags.0 == 0x22);
+                    mappings.push(vec![addr, len, u64::from(prot.execute)]);
+                }
+            }
+        }
+    }
+    (accesses, mappings)
+}
+
+#[test]
+fn samples_give_what_the_script_expects() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, base, format) in
+        [("lackey.txt", "lackey", Format::Lackey), ("champsim.bin", "champsim", Format::ChampSim)]
+    {
+        let accesses = rows(&format!("{base}.accesses.csv"));
+        let mappings = rows(&format!("{base}.mappings.csv"));
+        let instructions: u64 = accesses.iter().map(|row| row[4]).sum();
+        let fetches = accesses.iter().filter(|row| row[0] == AccessKind::Fetch as u64).count() as u64;
+        for (suffix, compression) in
+            [("", Compression::None), (".gz", Compression::Gzip), (".xz", Compression::Xz), (".zst", Compression::Zstd)]
+        {
+            for given in [Format::Auto, format] {
+                let output = dir.path().join(format!("{name}{suffix}.{given:?}.trace"));
+                let input = sample(&format!("{name}{suffix}"));
+                let mut last = None;
+                let summary = import(&input, &output, given, &ImportOptions::default(), &mut |progress| {
+                    last = Some(progress);
+                    ControlFlow::Continue(())
+                })
+                .unwrap();
+                let size = fs::metadata(&input).unwrap().len();
+                assert_eq!((summary.format, summary.compression), (format, compression));
+                assert_eq!((summary.accesses, summary.fetches), (accesses.len() as u64, fetches), "{name}{suffix}");
+                assert_eq!((summary.instructions, summary.cut_short), (instructions, false));
+                assert_eq!((summary.mappings, summary.read_bytes), (mappings.len() as u64, size));
+                let last = last.expect("progress is reported");
+                assert_eq!((last.read_bytes, last.total_bytes), (size, Some(size)));
+                assert_eq!(content(&output), (accesses.clone(), mappings.clone()), "{name}{suffix}");
+                let reader = TraceReader::open(&output).unwrap();
+                assert!(reader.meta().mappings_inferred && reader.meta().complete);
+                assert_eq!(reader.access_counts().instructions, instructions);
+                assert_eq!(reader.event_counts().threads_at_once, 1);
+            }
+        }
+    }
+}
+
+fn import_bytes(bytes: &[u8], format: Format, options: &ImportOptions) -> Result<ImportSummary, TraceError> {
+    let dir = tempfile::tempdir().unwrap();
+    let (input, output) = (dir.path().join("input"), dir.path().join("out.trace"));
+    fs::write(&input, bytes).unwrap();
+    let result = import(&input, &output, format, options, &mut quiet);
+    assert_eq!(output.exists(), result.is_ok(), "a failed import leaves nothing");
+    result
+}
+
+#[track_caller]
+fn refused(bytes: &[u8], format: Format, expected: &[&str]) {
+    let error = import_bytes(bytes, format, &ImportOptions::default()).unwrap_err().to_string();
+    for part in expected {
+        assert!(error.contains(part), "{error:?} does not say {part:?}");
+    }
+}
+
+#[test]
+fn malformed_lines_are_named() {
+    refused(b"I  12,3\n L 10,8\n L zz,8\n", Format::Auto, &["line 3", "expected `I  ADDR,SIZE`", "\" L zz,8\""]);
+    refused(b"I  12,3\n L 0x10,8\n", Format::Lackey, &["line 2", "without 0x"]);
+    refused(b"I  12,3\n L 10,0\n", Format::Lackey, &["line 2", "0 bytes"]);
+    refused(b"I  12,3\n L ffffffffffffffff,8\n", Format::Lackey, &["line 2", "beyond"]);
+    refused(b"I  12,30000\n", Format::Lackey, &["line 1", "instruction of 30000 bytes"]);
+    refused(b"I  12,3\nhello from the program\n", Format::Lackey, &["line 2", "hello from"]);
+    let long = [b"I  12,3\n==".to_vec(), vec![b'x'; 9000], b"\n".to_vec()].concat();
+    refused(&long, Format::Lackey, &["line 3"]);
+}
+
+#[test]
+fn malformed_records_are_named() {
+    let good = fs::read(sample("champsim.bin")).unwrap();
+    refused(&good[..64 * 7 + 13], Format::Auto, &["offset 448", "13 bytes left, expected a whole record"]);
+    let mut bad = good.clone();
+    bad[64 * 5 + 9] = 7;
+    refused(&bad, Format::ChampSim, &["offset 320", "branch_taken is 7, expected 0 or 1"]);
+    let mut bad = good;
+    bad[64 * 2 + 32..][..8].fill(0xff);
+    refused(&bad, Format::Auto, &["offset 128", "beyond"]);
+}
+
+#[test]
+fn inputs_that_are_no_trace_are_refused() {
+    refused(b"", Format::Auto, &["empty"]);
+    refused(b"", Format::Lackey, &["empty"]);
+    refused(b"==1== only Valgrind's words\n", Format::Lackey, &["no instructions and no accesses"]);
+    refused(b"some text\n", Format::Auto, &["neither Valgrind lackey text nor ChampSim records"]);
+    refused(&[0xee; 1000], Format::Auto, &["neither Valgrind lackey text nor ChampSim records"]);
+    for suffix in ["gz", "xz", "zst"] {
+        let whole = fs::read(sample(&format!("lackey.txt.{suffix}"))).unwrap();
+        let name = if suffix == "zst" { "zstd" } else { suffix };
+        let name = if name == "gz" { "gzip" } else { name };
+        refused(&whole[..whole.len() / 2 - 7], Format::Auto, &["damaged or cut-off", name]);
+        let mut damaged = whole.clone();
+        let middle = whole.len() / 3;
+        damaged[middle..middle + 16].fill(0x55);
+        assert!(import_bytes(&damaged, Format::Auto, &ImportOptions::default()).is_err(), "{suffix}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let folder = import(dir.path(), dir.path().join("x.trace"), Format::Auto, &ImportOptions::default(), &mut quiet);
+    assert!(folder.unwrap_err().to_string().contains("a folder"));
+    let missing =
+        import(dir.path().join("no"), dir.path().join("x"), Format::Auto, &ImportOptions::default(), &mut quiet);
+    assert!(matches!(missing.unwrap_err(), TraceError::Io { path, .. } if path.ends_with("no")));
+}
+
+#[test]
+fn names_are_known_or_listed() {
+    assert_eq!(Format::from_name("champsim").unwrap(), Format::ChampSim);
+    assert_eq!(Format::from_name("auto").unwrap(), Format::Auto);
+    assert!(Format::from_name("dinero").unwrap_err().to_string().contains("auto, lackey and champsim"));
+    assert_eq!(Compression::from_name("zstd").unwrap(), Compression::Zstd);
+    assert!(Compression::from_name("rar").unwrap_err().to_string().contains("gzip, xz and zstd"));
+}
+
+#[test]
+fn an_interrupted_import_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = dir.path().join("out.trace");
+    fs::create_dir(&output).unwrap();
+    let options = ImportOptions::default();
+    let result = import(sample("lackey.txt"), &output, Format::Auto, &options, &mut |_| ControlFlow::Break(()));
+    assert!(result.unwrap_err().to_string().contains("interrupted"));
+    assert_eq!(fs::read_dir(&output).unwrap().count(), 0, "the folder was there before and stays, empty");
+
+    fs::write(output.join("precious"), "x").unwrap();
+    let result = import(sample("lackey.txt"), &output, Format::Auto, &options, &mut quiet);
+    assert!(result.unwrap_err().to_string().contains("exists and is not empty"));
+    assert!(output.join("precious").exists());
+}
+
+#[test]
+fn options_are_followed() {
+    let options = ImportOptions { max_accesses: Some(100), ..ImportOptions::default() };
+    let lackey = fs::read(sample("lackey.txt")).unwrap();
+    let summary = import_bytes(&lackey, Format::Auto, &options).unwrap();
+    assert_eq!((summary.accesses, summary.cut_short), (100, true));
+
+    for (merge_gap_bytes, mappings) in [(0, 3), (4096, 2), (1 << 20, 1)] {
+        let options = ImportOptions { merge_gap_bytes, ..ImportOptions::default() };
+        let summary = import_bytes(b"I  1000,4\n L 5000,8\n L 7000,8\n", Format::Auto, &options).unwrap();
+        assert_eq!(summary.mappings, mappings, "gaps up to {merge_gap_bytes}");
+    }
+
+    let options = ImportOptions { assumed_size_bytes: 64, ..ImportOptions::default() };
+    let dir = tempfile::tempdir().unwrap();
+    let output = dir.path().join("out.trace");
+    import(sample("champsim.bin"), &output, Format::Auto, &options, &mut quiet).unwrap();
+    let (accesses, _) = content(&output);
+    assert!(accesses.iter().all(|row| row[2] == if row[0] == AccessKind::Fetch as u64 { 1 } else { 64 }));
+    for size in [0, 4097] {
+        let options = ImportOptions { assumed_size_bytes: size, ..ImportOptions::default() };
+        assert!(import_bytes(&lackey, Format::Auto, &options).unwrap_err().to_string().contains("1 to 4096"));
+    }
+}
+
+/// Whatever happens to the bytes, there is a result or an error and no panic.
+#[test]
+fn damaged_inputs_never_panic() {
+    let mut draw = Draw(77);
+    for name in ["lackey.txt", "champsim.bin", "lackey.txt.gz", "champsim.bin.xz", "lackey.txt.zst"] {
+        let whole = fs::read(sample(name)).unwrap();
+        for _ in 0..25 {
+            let mut bytes = whole.clone();
+            for _ in 0..=draw.below(3) {
+                let at = draw.below(bytes.len() as u64) as usize;
+                bytes[at] = draw.next() as u8;
+            }
+            if draw.below(3) == 0 {
+                bytes.truncate(draw.below(bytes.len() as u64) as usize);
+            }
+            let _ = import_bytes(&bytes, Format::Auto, &ImportOptions::default());
+        }
+    }
+}
