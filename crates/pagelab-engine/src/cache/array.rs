@@ -3,9 +3,9 @@
 //! Way order: under LRU a set's words are in recency order, the most recently used first and empty ways last, so
 //! there are no ages to keep. Under the other policies a line keeps its way.
 //!
-//! Functions with a [`Ways`] have two bodies. With [`Plain`](super::ways::Plain) or [`Masked`] the caller promises an array of which [`Array::is`] is
-//! true, and all that depends on ways, policy and presence is settled when the program is compiled; [`AnyWays`] does for
-//! every array.
+//! Functions with a [`Ways`] have two bodies. With [`Plain`](super::ways::Plain) or [`Masked`] the caller promises an
+//! array of which [`Array::is`] is true, and all that depends on ways, policy and presence is settled when the program
+//! is compiled; [`AnyWays`] does for every array.
 
 use super::{
     config::Level,

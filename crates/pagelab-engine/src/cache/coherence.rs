@@ -1,8 +1,9 @@
 //! MESI between the private caches of several cores.
 //!
-//! An inclusive L3 keeps a presence bit a core with each of its lines: cores that *may* hold it. A bit is set
-//! when a core fetches the line and cleared when another one takes it away, not when the core drops it. It only saves
-//! look-ups in cores that cannot hold the line, so results do not depend on it. Without an inclusive L3 all cores are asked.
+//! An inclusive L3 keeps a presence bit a core with each of its lines: cores that *may* hold it. A bit is set when a
+//! core fetches the line and cleared when another one takes it away, not when the core drops it. It only saves
+//! look-ups in cores that cannot hold the line, so results do not depend on it. Without an inclusive L3 all cores are
+//! asked.
 
 use super::{Hierarchy, Private, array::State, request::Shape, ways::AnyWays};
 use crate::addr::LineAddr;

@@ -87,7 +87,10 @@ pub enum ReplacementPolicy {
     /// The least recently used one.
     #[default]
     Lru,
-    /// The one a binary tree of direction bits points at; an access turns the bits on its path away from itself.
+    /// The one a binary tree of direction bits points at. A node over n > 1 ways has the first ⌈n/2⌉ of them on its
+    /// left and the others on its right; its bit says where the victim is looked for (0, the initial value: left). An
+    /// access turns the bits on its way's path to the other side. For a power of two this is the tree of the
+    /// textbooks.
     TreePlru,
     /// Any, with equal probability.
     Random,

@@ -1,9 +1,9 @@
 //! What the host's processor offers and safe Rust has no word for: comparing four words at once, and prefetch.
 //!
-//! Why `unsafe`: a stable compiler offers both only as intrinsics that are unsafe to call from a function that is compiled
-//! for any processor, and its own vectoriser leaves the comparison scalar. The example `cache_rates` shows
-//! the gain: without the comparison a stream of misses executes over four times the instructions; without the prefetch
-//! a uniformly random stream over 8 GiB waits for the simulator's own tables.
+//! Why `unsafe`: a stable compiler offers both only as intrinsics that are unsafe to call from a function that is
+//! compiled for any processor, and its own vectoriser leaves the comparison scalar: a stream of misses through three
+//! levels then executes 670 instructions an access instead of 400 (callgrind). The prefetch spares a uniformly random
+//! stream over 8 GiB the wait for the simulator's own tables (example `cache_rates`).
 #![allow(unsafe_code)]
 
 /// Asks the host to fetch the line that holds `words[at]`; nothing happens if there is no such word. It changes no

@@ -3,53 +3,54 @@
 //! This text is the model's definition; the code must do what it says, access for access.
 //!
 //! # What a level is
-//! A level has sets × ways lines of 64 bytes. A line with number n = machine address ÷ 64 lives in set
-//! n mod sets, for any number of sets. Each copy has a state: *shared* (S), *exclusive* (E) or *modified* (M, "dirty");
-//! in the L3 only dirty or not matters. L2 and L3 are optional. L1 and L2 are neither inclusive nor exclusive of each
-//! other. An L3 is `inclusive` (it holds every line that a private cache holds) or `non-inclusive`.
+//! A level has sets × ways lines of 64 bytes. A line with number n = machine address ÷ 64 lives in set n mod sets, for
+//! any number of sets. Each copy has a state: *shared* (S), *exclusive* (E) or *modified* (M, "dirty"); in the L3 only
+//! dirty or not matters. L2 and L3 are optional. L1 and L2 are neither inclusive nor exclusive of each other. An L3 is
+//! `inclusive` (it holds every line that a private cache holds) or `non-inclusive`.
 //!
 //! Four things happen to a level, and its policy hears of the first two only:
 //! - *access* of a line it holds: LRU makes it the most recent, tree-PLRU turns the bits of its path away from it,
 //!   SRRIP sets its prediction to 0;
 //! - *fill* with a line it does not hold: into the empty way with the lowest number if there is one, else over the
 //!   victim, which leaves the level. The victim is, under LRU, the line whose access or fill is longest ago; under
-//!   tree-PLRU, the way that the tree points at; under `random`, way `below(ways)` of the level's own
-//!   generator, drawn only when a full set needs a victim; under SRRIP, the lowest way whose prediction is 3, after
-//!   raising all by one until there is one. The new line is then the most recent / turns the tree's bits as an access
-//!   would / gets the prediction 2. ([`ReplacementPolicy`] says how the tree looks for any number of ways.)
+//!   tree-PLRU, the way that the tree points at; under `random`, way `below(ways)` of the level's own generator, drawn
+//!   only when a full set needs a victim; under SRRIP, the lowest way whose prediction is 3, after raising all by one
+//!   until there is one. The new line is then the most recent / turns the tree's bits as an access would / gets the
+//!   prediction 2. ([`ReplacementPolicy`] says how the tree looks for any number of ways.)
 //! - *removal*, which leaves an empty way, and *change of state*.
 //!
 //! Generators: `Rng::new(seed, NAME)` with the names `cache.l1.N` and `cache.l2.N` for core N, and `cache.l3`.
 //!
 //! # A request
-//! A request is a read or a write of one line by a core for a [`Requester`]. It enters at the L1; page
-//! walks enter at the L2 if `walker_entry = "l2"`. In order:
+//! A request is a read or a write of one line by a core for a [`Requester`]. It enters at the L1; page walks enter at
+//! the L2 if `walker_entry = "l2"`. In order:
 //!
 //! 1. **Walk entering at the L2** only: if the L1 holds the line, the L1's copy is not accessed. If it is M, it is
-//!    written back (as a victim is, see below) and becomes E. If it is S or E and the L2 does not hold the line, the L2
-//!    is filled with the line in that state. If the request is a write, the L1's copy is then removed.
-//! 2. **L1** (unless entered at the L2): if it holds the line, it is accessed there; served by L1. A write to an S copy
-//!    is an *upgrade*. A write makes the copy M. Done.
+//!    written back (as a victim is, see below) and becomes E. If it is S or E and the L2 does not hold the line, the
+//!    L2 is filled with the line in that state. If the request is a write, the L1's copy is then removed.
+//! 2. **L1** (unless entered at the L2): if it holds the line, it is accessed there; served by L1. A write to an S
+//!    copy is an *upgrade*. A write makes the copy M. Done.
 //! 3. **L2**, if there is one: if it holds the line, it is accessed there; served by L2. A write to an S copy is an
 //!    upgrade. If the request entered at the L2, a write makes the copy M, and all is done. Otherwise the L2's copy
 //!    keeps its state, and the L1 is filled: M for a write, S if the L2's copy is S, else E.
-//! 4. **Other cores**: a core *holds* the line if its L1 or its L2 does; in E or M if either copy is.
-//!    For a read: if another core holds it in E or M, its copies become S, and if one was M the line is *written to the
-//!    L3* (below); served *remotely*. For a write: the copies of all other cores are removed (M data goes to the
-//!    requester, nothing is written back); if one held it in E or M, served remotely. A request that was served
-//!    remotely does not look into the L3.
+//! 4. **Other cores**: a core *holds* the line if its L1 or its L2 does; in E or M if either copy is. For a read: if
+//!    another core holds it in E or M, its copies become S, and if one was M the line is *written to the L3* (below);
+//!    served *remotely*. For a write: the copies of all other cores are removed (M data goes to the requester, nothing
+//!    is written back); if one held it in E or M, served remotely. A request that was served remotely does not look
+//!    into the L3.
 //! 5. **L3**, if there is one: if it holds the line, it is accessed there; served by L3.
 //! 6. **DRAM** otherwise; the L3 is filled (not dirty), and its victim dealt with.
-//! 7. The L2 is filled, and its victim dealt with; then the L1 is filled, and its victim dealt with (not for a request that
-//!    entered at the L2). The state filled: S for a read if another core holds the line, else E; but a write makes the
-//!    copy at the level of entry M.
+//! 7. The L2 is filled, and its victim dealt with; then the L1 is filled, and its victim dealt with (not for a request
+//!    that entered at the L2). The state filled: S for a read if another core holds the line, else E; but a write
+//!    makes the copy at the level of entry M.
 //!
-//! **Victims.** One that is not M is dropped, without a word to other levels. An L1 victim in M goes to the
-//! L2: if it holds the line, that copy is accessed and becomes M, else the L2 is filled with it in M, and that fill's
-//! victim is dealt with. Without an L2 it goes where L2 victims go. An L2 victim in M is *written to the L3*: if the L3
-//! holds the line, it is accessed and becomes dirty, else the L3 is filled with it dirty, and that fill's victim is dealt with. Without an
-//! L3 it is written to DRAM. An L3 victim that is dirty is written to DRAM. An inclusive L3's victim first
-//! takes the copies in all private caches along (*back-invalidation*: removal); one write to DRAM if any of them all was M.
+//! **Victims.** One that is not M is dropped, without a word to other levels. An L1 victim in M goes to the L2: if it
+//! holds the line, that copy is accessed and becomes M, else the L2 is filled with it in M, and that fill's victim is
+//! dealt with. Without an L2 it goes where L2 victims go. An L2 victim in M is *written to the L3*: if the L3 holds
+//! the line, it is accessed and becomes dirty, else the L3 is filled with it dirty, and that fill's victim is dealt
+//! with. Without an L3 it is written to DRAM. An L3 victim that is dirty is written to DRAM. An inclusive L3's victim
+//! first takes the copies in all private caches along (*back-invalidation*: removal); one write to DRAM if any of them
+//! all was M.
 //!
 //! **Upgrade.** The copies of all other cores are removed.
 //!
@@ -59,13 +60,13 @@
 //! that misses overlap its fetch. A locked read-modify-write ([`Hierarchy::access_locked`]) is a write that adds
 //! `locked_extra_cycles`. Write-backs, fills and back-invalidations cost nothing: buffers hide them.
 //!
-//! **Bulk write** ([`Hierarchy::zero_lines`]: `rep stosb`, which takes ownership of lines without fetching them): every
-//! line in ascending order is a write entering at the L1, whoever asks, with the same changes of state; but a line
-//! that L3 or DRAM would serve costs the latency of the outermost cache, since only ownership is asked for. The sum is divided by
-//! `bulk_parallelism` and rounded up.
+//! **Bulk write** ([`Hierarchy::zero_lines`]: `rep stosb`, which takes ownership of lines without fetching them):
+//! every line in ascending order is a write entering at the L1, whoever asks, with the same changes of state; but a
+//! line that L3 or DRAM would serve costs the latency of the outermost cache, since only ownership is asked for. The
+//! sum is divided by `bulk_parallelism` and rounded up.
 //!
-//! **Device writes** ([`Hierarchy::dma_write`]) remove the lines from every cache; nothing is written back. Device reads
-//! see what the caches hold and change nothing, so there is no operation for them.
+//! **Device writes** ([`Hierarchy::dma_write`]) remove the lines from every cache; nothing is written back. Device
+//! reads see what the caches hold and change nothing, so there is no operation for them.
 //!
 //! Not modelled: prefetchers, bank and miss-buffer conflicts, bandwidth, instruction caches, directories that forget.
 

@@ -81,7 +81,8 @@ impl TreePlru {
 
 /// Two bits a way that predict how soon its line is used again: 0 soon … 3 in the distant future.
 ///
-/// A hit sets 0, a fill sets 2. The victim is the lowest way with 3; if there is none all are raised by one until there is.
+/// A hit sets 0, a fill sets 2. The victim is the lowest way with 3; if there is none all are raised by one until
+/// there is.
 #[derive(Clone, Debug)]
 pub(super) struct Srrip {
     /// Low bit of every way of a set, and high bit.

@@ -54,8 +54,9 @@ impl Code {
         Self { miss_l1: Hierarchy::serve_miss::<S>, write_lines: Hierarchy::write_lines::<S> }
     }
 
-    /// The code for these caches. Intel cores until Broadwell have L1 and L2 of 8 and 8 ways with L3s of 16 (clients) or 20
-    /// (servers), clients from Skylake on 8 and 4 with 12 or 16; all else takes the code that does for every geometry.
+    /// The code for these caches. Intel cores until Broadwell have L1 and L2 of 8 and 8 ways with L3s of 16 (clients)
+    /// or 20 (servers), clients from Skylake on 8 and 4 with 12 or 16; all else takes the code that does for every
+    /// geometry.
     pub fn choose(private: &[Private], l3: Option<&Array>) -> Self {
         // The cores are alike.
         let core = &private[0];
@@ -153,8 +154,8 @@ impl Hierarchy {
         (served, 0)
     }
 
-    /// Steps 4 to 6: finds the line outside of the core's own caches, fills the L3 if need be; returns the state that the
-    /// core gets it in, its write apart.
+    /// Steps 4 to 6: finds the line outside of the core's own caches, fills the L3 if need be; returns the state that
+    /// the core gets it in, its write apart.
     #[inline(always)]
     fn fetch<S: Shape>(&mut self, core: usize, line: LineAddr, write: bool) -> (Served, State) {
         let mut state = State::EXCLUSIVE;

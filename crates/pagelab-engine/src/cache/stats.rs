@@ -13,7 +13,8 @@ pub struct CoreCacheStats {
     pub bulk_written: [u64; 5],
     /// Writes to a line held shared.
     pub upgrades: u64,
-    /// Modified lines that the L1 passed to the L2 (or, without one, further out), page walks that enter at the L2 included.
+    /// Modified lines that the L1 passed to the L2 (or, without one, further out), page walks that enter at the L2
+    /// included.
     pub l1_writebacks: u64,
     /// Modified lines that the L2 passed to the L3 (or, without one, to DRAM).
     pub l2_writebacks: u64,
