@@ -3,8 +3,8 @@
     python benches/throughput.py [--quick]
 
 Replay is measured on one thread with the full model (TLBs, walks, three data caches, faults). Every rate is the best of
-three runs; the generator's own rate, measured in the same process, is what a simulator that does nothing would reach. A rate
-is settled if the first quarter of the accesses, which is when most pages are touched for the first time, is left out.
+three runs; the generator's own rate, measured in the same process, is what a simulator that does nothing would reach. A
+rate is settled if the first quarter of the accesses, when most pages are touched for the first time, is left out.
 """
 
 import argparse

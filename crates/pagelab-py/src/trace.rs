@@ -1,8 +1,16 @@
 //! Traces: what they hold, and importing those of other tools.
 
-use std::path::Path;
+use std::{
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+};
 
-use pagelab_trace::{Batch, Source, TraceError, TraceReader, format, quantity, workload};
+use pagelab_trace::{
+    Batch, Source, TraceError, TraceReader, format,
+    import::{self, Format, ImportOptions},
+    quantity, workload,
+};
 use pyo3::prelude::*;
 use serde::Serialize;
 
@@ -28,6 +36,36 @@ fn trace_info_json(py: Python<'_>, path: &str, footprint: bool) -> PyResult<Stri
 #[pyfunction]
 fn trace_head_json(py: Python<'_>, path: &str, rows: usize) -> PyResult<String> {
     py.detach(|| format::head(path, rows)).map(|rows| json(&rows)).map_err(IntoPython::into_python)
+}
+
+/// Imports a trace of another tool; the answer says what became of it. `progress(bytes, bytes_in_all)` is called about
+/// ten times a second.
+#[pyfunction]
+#[pyo3(signature = (input, output, format, max_accesses=None, progress=None))]
+fn import_json(
+    py: Python<'_>,
+    input: PathBuf,
+    output: PathBuf,
+    format: &str,
+    max_accesses: Option<u64>,
+    progress: Option<Bound<'_, PyAny>>,
+) -> PyResult<String> {
+    let latest: Mutex<Option<(u64, Option<u64>)>> = Mutex::default();
+    let work = |stop: &Stop| {
+        let options = ImportOptions { max_accesses, ..ImportOptions::default() };
+        let summary = import::import(input, output, Format::from_name(format)?, &options, &mut |p| {
+            *latest.lock().unwrap_or_else(PoisonError::into_inner) = Some((p.read_bytes, p.total_bytes));
+            if stop.requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        Ok::<_, TraceError>(json(&summary))
+    };
+    supervise(py, work, |_| {
+        let report = latest.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match (&progress, report) {
+            (Some(progress), Some(report)) => progress.call1(report).map(drop),
+            _ => Ok(()),
+        }
+    })
 }
 
 /// Reads `max_accesses` of a trace or generates as many of a workload, and does nothing with them: the rate that a
@@ -62,6 +100,7 @@ fn json(value: &impl Serialize) -> String {
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(trace_info_json, module)?)?;
     module.add_function(wrap_pyfunction!(trace_head_json, module)?)?;
+    module.add_function(wrap_pyfunction!(import_json, module)?)?;
     module.add_function(wrap_pyfunction!(drain, module)?)?;
     module.add_function(wrap_pyfunction!(parse_count, module)?)
 }

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from pagelab import _engine
-from pagelab.cli.terminal import print_table
+from pagelab.cli.terminal import print_table, progress_bars
 
 app = typer.Typer(help="Look at traces; import traces of other tools.", no_args_is_help=True)
 
@@ -52,6 +52,30 @@ def head(
     for row in json.loads(text):
         table.add_row(*_cells(row))
     print_table(table)
+
+
+@app.command("import")
+def import_command(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The other tool's trace; plain, gzip, xz or zstd.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="NAME.trace", help="The trace; default the file's name.")
+    ] = None,
+    format: Annotated[str, typer.Option("--format", "-f", help="lackey, champsim, or auto to recognise it.")] = "auto",
+    max_accesses: Annotated[
+        str | None, typer.Option("--max-accesses", metavar="N", help="Stop after so many accesses, such as 100M.")
+    ] = None,
+) -> None:
+    """Turn a trace of another tool into one of pagelab's."""
+    trace = output or Path(f"{file.name.split('.')[0]}.trace")
+    limit = _engine.parse_count(max_accesses) if max_accesses else None
+    with progress_bars() as bars:
+        report = (lambda done, total: bars(file.name, done, total)) if bars else None
+        summary = json.loads(_engine.import_json(file, trace, format, limit, report))
+    cut = f", stopped after {limit:,}" if summary["cut_short"] and limit is not None else ""
+    print(
+        f"{trace}: {summary['accesses']:,} accesses from {summary['format']}{cut}; "
+        f"{summary['mappings']:,} mappings were inferred from them"
+    )
 
 
 def _describe(about: dict[str, Any]) -> list[tuple[str, str]]:
