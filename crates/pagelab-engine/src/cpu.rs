@@ -142,12 +142,14 @@ impl Cpu {
         self.filter = Filter::EMPTY;
     }
 
-    /// Goes on at `time` at the earliest, if it was waiting for other CPUs.
-    pub fn resume(&mut self, class: Class, time: Cycles) {
-        if self.state == CpuState::Waiting {
+    /// Goes on at `time` at the earliest, if it was waiting for other CPUs; returns whether it was.
+    pub fn resume(&mut self, class: Class, time: Cycles) -> bool {
+        let waited = self.state == CpuState::Waiting;
+        if waited {
             self.state = CpuState::Ready;
             self.clock.wait_until(class, time);
         }
+        waited
     }
 
     /// Puts an activity on the stack.

@@ -2,7 +2,7 @@
 
 use crate::activity::Activity;
 use crate::addr::{Cycles, FRAME_BYTES, FRAME_SHIFT, LINE_BYTES, LINE_SHIFT, VirtAddr};
-use crate::cache::Requester;
+use crate::cache::{Requester, Served};
 use crate::clock::Class;
 use crate::error::EngineError;
 use crate::layer::SpaceId;
@@ -78,7 +78,7 @@ impl Simulation {
             }
             filter = self.cpus[cpu].filter;
             at += 1;
-            if MANY && self.cpus[cpu].clock.now() > limit {
+            if MANY && self.turn_is_over(cpu, limit) {
                 return Ok(at);
             }
         }
@@ -184,7 +184,12 @@ impl Simulation {
             of.clock.spend(Class::DataStall, Cycles::from(outcome.cycles) - self.l1_hidden);
             of.counters.pieces += 1;
             of.filter.line = line;
-            of.filter.kinds = if write { 0b0111 } else { 0b0001 };
+            of.filter.kinds = match (write, outcome.served) {
+                // Under SRRIP the first hit after a fill changes the line's prediction.
+                (_, served) if served != Served::L1 && self.filter_hits_only => 0,
+                (true, _) => 0b0111,
+                (false, _) => 0b0001,
+            };
             of.filter.page = page;
             of.filter.translation = Some(translation);
             line += 1;

@@ -5,6 +5,7 @@
 //! left but the loop over its queue.
 
 use crate::addr::Cycles;
+use crate::cache::ReplacementPolicy;
 use crate::clock::Class;
 use crate::config::Config;
 use crate::cpu::{Cpu, CpuState, Filter};
@@ -50,13 +51,19 @@ pub struct Simulation {
     pub cpus: Vec<Cpu>,
     pub inputs: Vec<Input>,
     pub refused: Vec<RefusedAccess>,
+    /// Cycles of an L1 hit that the program waits for.
     pub(crate) l1_visible: Cycles,
-    pub(crate) lookahead: bool,
+    /// Cycles of any access that the pipeline hides.
     pub(crate) l1_hidden: Cycles,
+    /// Whether only an L1 hit proves that the next one to the line changes nothing.
+    pub(crate) filter_hits_only: bool,
+    pub(crate) lookahead: bool,
     quantum: Cycles,
     slice: Cycles,
     /// More than one CPU or more than one lane on it.
     many: bool,
+    /// Another CPU has become ready during this turn, so that its limit no longer holds.
+    pub(crate) woke: bool,
 }
 
 impl Simulation {
@@ -93,12 +100,14 @@ impl Simulation {
         Ok(Self {
             hw: Hardware::new(config, cores.len())?,
             os,
+            woke: false,
             many: cpus.len() > 1 || cpus.iter().any(|cpu| cpu.lanes.len() > 1),
             cpus,
             inputs,
             refused: Vec::new(),
             l1_visible: if hidden { 0 } else { l1 },
             l1_hidden: if hidden { l1 } else { 0 },
+            filter_hits_only: machine.cache.l1.policy == ReplacementPolicy::Srrip,
             lookahead: config.engine.lookahead.0,
             quantum: config.engine.sync_quantum_cycles,
             slice: config.kernel.quantum_cycles,
@@ -160,6 +169,7 @@ impl Simulation {
         limit: Cycles,
         progress: &mut dyn FnMut(u64) -> bool,
     ) -> Result<(), EngineError> {
+        self.woke = false;
         if MANY {
             // Others may have taken a line or an entry away since.
             self.cpus[cpu].filter.forget_data();
@@ -168,7 +178,7 @@ impl Simulation {
             if self.run_stack::<MANY>(cpu, limit)? == Stack::Yields {
                 return Ok(());
             }
-            if MANY && self.cpus[cpu].clock.now() > limit {
+            if MANY && self.turn_is_over(cpu, limit) {
                 return Ok(());
             }
             if !self.choose_lane::<MANY>(cpu)? {
@@ -205,6 +215,12 @@ impl Simulation {
                 self.wake_starved(cpu, input);
             }
         }
+    }
+
+    /// Whether a CPU has come to the end of its turn.
+    #[inline]
+    pub(crate) fn turn_is_over(&self, cpu: usize, limit: Cycles) -> bool {
+        self.woke || self.cpus[cpu].clock.now() > limit
     }
 
     fn dealt(&self) -> u64 {
@@ -270,7 +286,7 @@ impl Simulation {
             let lane = of.lanes.iter_mut().find(|lane| lane.input == input).expect("the input runs there");
             if lane.state == LaneState::Starved {
                 lane.state = LaneState::Ready;
-                of.resume(Class::Idle, now);
+                self.woke |= of.resume(Class::Idle, now);
             }
         }
     }
@@ -291,7 +307,7 @@ impl Simulation {
             let lane = of.lanes.iter_mut().find(|lane| lane.input == input).expect("the input runs there");
             lane.state = LaneState::Ready;
             lane.queue.pop_front();
-            of.resume(Class::Blocked, time);
+            self.woke |= of.resume(Class::Blocked, time);
         }
         self.carry_out(at.owner, input, at.event())
     }
@@ -299,10 +315,11 @@ impl Simulation {
     /// Wakes the CPUs that wait for keys that `by` has just released.
     pub(crate) fn wake_released(&mut self, by: usize) {
         let now = self.cpus[by].clock.now();
-        let cpus = &mut self.cpus;
+        let (cpus, woke) = (&mut self.cpus, &mut self.woke);
         self.os.locks.take_released(|key| {
             for cpu in cpus.iter_mut().filter(|cpu| cpu.state == CpuState::Blocked(key)) {
                 cpu.state = CpuState::Ready;
+                *woke = true;
                 cpu.clock.wait_until(Class::LockWait, now);
             }
         });

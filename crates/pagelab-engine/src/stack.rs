@@ -41,7 +41,7 @@ impl Simulation {
                     }
                 }
             }
-            if MANY && self.cpus[cpu].clock.now() > limit {
+            if MANY && self.turn_is_over(cpu, limit) {
                 return Ok(Stack::Yields);
             }
         }

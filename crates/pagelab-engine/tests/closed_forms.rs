@@ -1,0 +1,151 @@
+//! Counts that follow from geometry alone.
+
+mod common;
+
+use common::{ScriptWriter, assert_conserved, config, run, run_workload};
+use pagelab_trace::{Access, AccessKind, EventKind, Protection};
+
+const BASE: u64 = 0x7f00_0000_0000;
+
+/// Loads `pages` pages in turn, `passes` times, one load a page.
+fn sweep(pages: u64, passes: u64) -> Box<dyn pagelab_trace::Source> {
+    let mut script = ScriptWriter::new();
+    script.mmap(0, BASE, pages * 4096);
+    for _ in 0..passes {
+        for page in 0..pages {
+            // A different line of each page, so that no cache set fills up.
+            script.load(0, BASE + page * 4096 + page % 64 * 64);
+        }
+    }
+    script.finish()
+}
+
+#[test]
+fn a_cold_walk_reads_one_entry_a_level_and_a_warm_one_its_leaf() {
+    for (system, levels) in [("radix", 4), ("radix-5level", 5)] {
+        // A guest table under the page is there already: only its leaf was missing when the first page faulted.
+        let mut script = ScriptWriter::new();
+        script.mmap(0, BASE, 0x2000);
+        script.load(0, BASE);
+        let (_, one) = run(&config(system, &[]), script.finish(), &[0]);
+        // The first walk ends at the empty root; the second, after the fault, goes all the way. Nothing is cached before.
+        assert_eq!(one.values["walk.aborted.refs"], 1, "{system}");
+        assert_eq!((one.values["walk.count"], one.values["walk.refs"]), (1, levels), "{system}");
+        let (_, two) = run(&config(system, &[]), sweep(2, 1), &[0]);
+        // The second page's walks begin below the cached level-2 entry: one reference each.
+        assert_eq!(two.values["walk.aborted.refs"], 2, "{system}");
+        assert_eq!((two.values["walk.count"], two.values["walk.refs"]), (2, levels + 1), "{system}");
+    }
+}
+
+#[test]
+fn strides_within_the_tlbs_reach_miss_once_and_beyond_it_always() {
+    // sandybridge-e5-2420: 64 entries of 4 ways, then 512 of 4 ways; LRU.
+    let set = ["machine.tlb.l1d.0.policy=lru", "machine.tlb.l2.0.policy=lru"];
+    let misses = |pages, passes| {
+        let (_, stats) = run(&config("radix", &set), sweep(pages, passes), &[0]);
+        assert_conserved(&stats);
+        (stats.values["dtlb.l1.misses"], stats.values["dtlb.l2.misses"], stats.values["fault.minor.count"])
+    };
+    // A first touch looks up twice: before its fault and after.
+    assert_eq!(misses(64, 5), (128, 128, 64));
+    assert_eq!(misses(512, 5), (2 * 512 + 4 * 512, 1024, 512));
+    // One page too many a set: LRU loses every page before it comes round again.
+    assert_eq!(misses(1024, 5), (2 * 1024 + 4 * 1024, 2 * 1024 + 4 * 1024, 1024));
+}
+
+#[test]
+fn data_caches_miss_once_a_line() {
+    let set = ["engine.kernel_refs=off"];
+    let stats = run_workload(&config("radix", &set), "seq:size=4MiB");
+    assert_eq!(stats.values["l1d.misses"], (4 << 20) / 64);
+    assert_eq!(stats.values["l3.misses"], (4 << 20) / 64);
+    assert_eq!(stats.values["cache.refs.data"], (4 << 20) / 8);
+    assert_eq!(stats.values["cache.refs.walk"] + stats.values["cache.refs.kernel"], 0);
+    assert_eq!(stats.values["walk.refs.uncached"], stats.values["walk.refs"]);
+}
+
+#[test]
+fn an_access_across_a_line_and_a_page_is_two() {
+    let mut script = ScriptWriter::new();
+    script.mmap(0, BASE, 0x2000);
+    script.access_of(0, Access { size_bytes: 16, ..Access::new(AccessKind::Store, BASE + 0xff8, 16) });
+    let (_, stats) = run(&config("radix", &[]), script.finish(), &[0]);
+    assert_eq!(stats.values["accesses"], 1);
+    assert_eq!(stats.values["instructions"], 1);
+    assert_eq!(stats.values["fault.minor.count"], 2);
+    assert_eq!(stats.values["cache.refs.data"], 2);
+}
+
+#[test]
+fn accesses_without_a_mapping_are_skipped_and_counted() {
+    let mut script = ScriptWriter::new();
+    script.mmap(0, BASE, 0x1000);
+    script.store(0, BASE);
+    script.load(0, BASE + 0x10_0000);
+    script.event(
+        0,
+        EventKind::Mprotect { addr: BASE, len: 0x1000, prot: Protection { read: true, ..Protection::default() } },
+    );
+    script.store(0, BASE);
+    script.load(0, BASE);
+    let (simulation, stats) = run(&config("radix", &[]), script.finish(), &[0]);
+    assert_eq!(stats.values["accesses"], 4);
+    assert_eq!(stats.values["accesses.refused"], 2);
+    assert_eq!(stats.values["fault.outside.count"], 1);
+    assert_eq!(stats.values["fault.forbidden.count"], 1);
+    assert_eq!(simulation.refused[0].vaddr, BASE + 0x10_0000);
+    assert_eq!(stats.values["fault.minor.count"], 1);
+    assert_conserved(&stats);
+}
+
+#[test]
+fn a_first_store_to_a_clean_page_walks_again_to_set_its_dirty_bit() {
+    let mut script = ScriptWriter::new();
+    script.event(0, common::mmap(BASE, 0x1000, Protection { read: true, ..Protection::default() }));
+    script.load(0, BASE);
+    script.event(0, EventKind::Mprotect { addr: BASE, len: 0x1000, prot: Protection::READ_WRITE });
+    script.load(0, BASE);
+    script.store(0, BASE);
+    script.store(0, BASE);
+    let (_, stats) = run(&config("radix", &[]), script.finish(), &[0]);
+    assert_eq!(stats.values["walk.dirty.count"], 1);
+    assert_eq!(stats.values["walk.accessed_dirty_updates"], 1);
+    // After the fault, after mprotect's shootdown, for the dirty bit.
+    assert_eq!(stats.values["walk.count"], 3);
+}
+
+#[test]
+fn large_pages_take_one_fault_for_all_their_bytes_and_a_shorter_walk() {
+    let stats = run_workload(&config("radix-2m", &["system.layers.0.mmu_cache=none"]), "seq:size=64MiB,accesses=8M");
+    assert_eq!(stats.values["layer.native.pages.2M"], 32);
+    assert_eq!(stats.values["fault.minor.count"], 33, "and one of the code page");
+    // The program's code is one 4 KiB page, whose walk takes a level more.
+    assert_eq!(stats.values["walk.refs"], 3 * stats.values["walk.count"] + 1);
+    let giant = run_workload(
+        &config("radix-1g", &["system.layers.0.mmu_cache=none"]),
+        "stride:size=1GiB,stride=4096,align=1GiB",
+    );
+    assert_eq!(giant.values["layer.native.pages.1G"], 1);
+    assert_eq!(giant.values["walk.refs"], 2 * giant.values["walk.count"] + 2);
+}
+
+#[test]
+fn the_same_run_gives_the_same_statistics() {
+    for system in ["radix", "nested-radix"] {
+        let set = ["machine.cache.l1.policy=random", "machine.tlb.l1d.0.policy=random"];
+        let one = run_workload(&config(system, &set), "zipf:size=64MiB,accesses=100K");
+        let two = run_workload(&config(system, &set), "zipf:size=64MiB,accesses=100K");
+        assert_eq!(one.values, two.values);
+        let other =
+            run_workload(&config(system, &[&set[..], &["engine.seed=2"]].concat()), "zipf:size=64MiB,accesses=100K");
+        assert_ne!(one.values, other.values, "the seed reaches the random policies");
+    }
+}
+
+#[test]
+fn look_ahead_changes_no_statistic() {
+    let with = run_workload(&config("nested-radix", &[]), "random:size=64MiB,accesses=100K");
+    let without = run_workload(&config("nested-radix", &["engine.lookahead=off"]), "random:size=64MiB,accesses=100K");
+    assert_eq!(with.values, without.values);
+}

@@ -1,0 +1,152 @@
+//! Sources written out by hand, and simulations of them.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use pagelab_engine::config::{Assembly, Config, assemble};
+use pagelab_engine::simulation::{Placed, Simulation};
+use pagelab_engine::stats::Statistics;
+use pagelab_trace::{
+    Access, AccessKind, Batch, Event, EventKind, MapFlags, ProcessIx, Protection, Source, SourceInfo, ThreadIx,
+    TraceError,
+};
+
+/// A source whose batches are given.
+pub struct Script {
+    info: SourceInfo,
+    batches: std::vec::IntoIter<Batch>,
+}
+
+impl Source for Script {
+    fn info(&self) -> &SourceInfo {
+        &self.info
+    }
+
+    fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, TraceError> {
+        *batch = self.batches.next().unwrap_or_default();
+        Ok(!batch.is_empty())
+    }
+}
+
+/// Writes a [`Script`]. Thread 0 of process 0 exists from the start.
+pub struct ScriptWriter {
+    batches: Vec<Batch>,
+    position: u64,
+    threads: u32,
+    process_of: Vec<ProcessIx>,
+}
+
+impl ScriptWriter {
+    pub fn new() -> Self {
+        let mut writer = Self { batches: vec![Batch::default()], position: 0, threads: 0, process_of: Vec::new() };
+        writer.add_thread(0);
+        writer.event(0, EventKind::ProcessStart { parent: None });
+        writer.event(0, EventKind::ThreadStart { os_tid: 1 });
+        writer
+    }
+
+    fn add_thread(&mut self, process: u32) -> u32 {
+        self.process_of.push(ProcessIx(process));
+        self.threads += 1;
+        self.threads - 1
+    }
+
+    /// Starts a thread of a process.
+    pub fn thread(&mut self, process: u32) -> u32 {
+        let thread = self.add_thread(process);
+        self.event(thread, EventKind::ThreadStart { os_tid: thread + 1 });
+        thread
+    }
+
+    pub fn event(&mut self, thread: u32, kind: EventKind) {
+        let process = self.process_of[thread as usize];
+        let event = Event { position: self.position, process, thread: ThreadIx(thread), kind };
+        self.batches.last_mut().unwrap().push_event(event);
+    }
+
+    pub fn mmap(&mut self, thread: u32, addr: u64, len: u64) {
+        self.event(thread, mmap(addr, len, Protection::READ_WRITE));
+    }
+
+    pub fn access(&mut self, thread: u32, kind: AccessKind, vaddr: u64) {
+        self.access_of(thread, Access::new(kind, vaddr, 8));
+    }
+
+    pub fn access_of(&mut self, thread: u32, access: Access) {
+        let batch = self.batches.last_mut().unwrap();
+        batch.accesses.push(access);
+        batch.close_run(ThreadIx(thread));
+        self.position += 1;
+    }
+
+    pub fn load(&mut self, thread: u32, vaddr: u64) {
+        self.access(thread, AccessKind::Load, vaddr);
+    }
+
+    pub fn store(&mut self, thread: u32, vaddr: u64) {
+        self.access(thread, AccessKind::Store, vaddr);
+    }
+
+    /// Ends the batch, so that what follows is read later.
+    pub fn cut(&mut self) {
+        self.batches.push(Batch::default());
+    }
+
+    pub fn finish(mut self) -> Box<dyn Source> {
+        self.batches.retain(|batch| !batch.is_empty());
+        let info = SourceInfo {
+            name: "script".to_owned(),
+            accesses: Some(self.position),
+            threads: self.threads,
+            mappings_inferred: false,
+            content_hash: None,
+        };
+        Box::new(Script { info, batches: self.batches.into_iter() })
+    }
+}
+
+pub fn mmap(addr: u64, len: u64, prot: Protection) -> EventKind {
+    EventKind::Mmap { addr, len, prot, flags: MapFlags::anonymous_private(), file: None, file_offset: 0 }
+}
+
+/// A configuration of a preset or a file under `tests/systems`, checked throughout.
+pub fn config(system: &str, set: &[&str]) -> Config {
+    let file = format!("{}/tests/systems/{system}.toml", env!("CARGO_MANIFEST_DIR"));
+    let system = if std::path::Path::new(&file).exists() { &file } else { system };
+    let mut all = vec!["engine.check=on".to_owned(), "machine.memory_bytes=8GiB".to_owned()];
+    all.extend(set.iter().map(|s| (*s).to_owned()));
+    let assembly = Assembly { machine: Some("sandybridge-e5-2420"), system: Some(system), kernel: None, set: &all };
+    assemble(&assembly).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Runs a source on the given CPUs to its end.
+pub fn run(config: &Config, source: Box<dyn Source>, cpus: &[usize]) -> (Simulation, Statistics) {
+    run_all(config, vec![(source, cpus)])
+}
+
+pub fn run_all(config: &Config, sources: Vec<(Box<dyn Source>, &[usize])>) -> (Simulation, Statistics) {
+    let placed = sources.into_iter().map(|(source, cpus)| Placed { source, cpus: cpus.to_vec() }).collect();
+    let mut simulation = Simulation::new(config, placed, None).unwrap_or_else(|e| panic!("{e}"));
+    simulation.run(&mut |_| true).unwrap_or_else(|e| panic!("{e}"));
+    let stats = Statistics::collect(&simulation);
+    (simulation, stats)
+}
+
+/// Runs a workload spec on CPU 0.
+pub fn run_workload(config: &Config, spec: &str) -> Statistics {
+    let source = pagelab_trace::workload::parse(spec, 1).unwrap_or_else(|e| panic!("{e}"));
+    run(config, source, &[0]).1
+}
+
+/// The classes sum to the cycles, the stages to the fault cycles, the places to the references.
+pub fn assert_conserved(stats: &Statistics) {
+    let sum = |prefix: &str, suffix: &str| {
+        let direct = |name: &&String| {
+            name.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(suffix)).is_some_and(|mid| !mid.contains('.'))
+        };
+        stats.values.keys().filter(direct).map(|name| stats.values[name]).sum::<u64>()
+    };
+    assert_eq!(sum("cycles.", ""), stats.values["cycles"]);
+    assert_eq!(sum("fault.stage.", ".cycles"), stats.values["fault.cycles"]);
+    for walk in ["walk", "walk.kernel", "walk.aborted"] {
+        assert_eq!(sum(&format!("{walk}.refs."), ""), stats.values[&format!("{walk}.refs")], "{walk}");
+    }
+}

@@ -1,0 +1,158 @@
+//! The walking skeleton: several cores, several layers, faults inside faults.
+
+mod common;
+
+use common::{ScriptWriter, assert_conserved, config, mmap, run, run_all, run_workload};
+use pagelab_engine::addr::{PageSize, VirtAddr};
+use pagelab_trace::{EventKind, Protection};
+
+const BASE: u64 = 0x7f00_0000_0000;
+
+#[test]
+fn two_cores_fault_on_one_page_and_share_the_frame() {
+    let mut script = ScriptWriter::new();
+    let other = script.thread(0);
+    script.mmap(0, BASE, 0x10_0000);
+    script.store(0, BASE);
+    script.store(other, BASE + 64);
+    let (simulation, stats) = run(&config("radix", &["engine.sync_quantum_cycles=0"]), script.finish(), &[0, 2]);
+    assert_eq!(stats.values["fault.minor.count"], 1, "one handler maps the page");
+    assert_eq!(stats.values["fault.raced.count"], 1, "the other finds it");
+    assert!(stats.values["cycles.lock_wait"] > 0, "after it has waited");
+    let layer = &simulation.os.layers[0];
+    let pages = layer.mapped(1, VirtAddr(BASE), VirtAddr(BASE + 0x10_0000));
+    assert_eq!(pages.len(), 1);
+    assert_conserved(&stats);
+}
+
+#[test]
+fn one_core_goes_on_while_the_other_is_blocked() {
+    let mut script = ScriptWriter::new();
+    let other = script.thread(0);
+    script.mmap(0, BASE, 0x10_0000);
+    // CPU 0 maps the page that CPU 1 waits for and then has much more to do than its handler takes.
+    script.store(0, BASE);
+    script.store(other, BASE + 64);
+    for n in 0..200 {
+        script.load(0, BASE + n * 4096);
+    }
+    let (simulation, stats) = run(&config("radix", &["engine.sync_quantum_cycles=0"]), script.finish(), &[0, 2]);
+    let waited = simulation.cpus[1].clock.spent(pagelab_engine::clock::Class::LockWait);
+    assert!(waited > 0 && waited < simulation.cpus[0].clock.now() / 20, "{waited}");
+    assert_eq!(stats.values["fault.minor.count"], 200);
+    assert_conserved(&stats);
+}
+
+#[test]
+fn walks_make_one_reference_a_level_and_layer() {
+    for (system, refs) in [
+        ("radix-no-mmu-cache", 4),
+        ("nested-radix-no-mmu-cache", 24),
+        ("nested-3", 124),
+        ("radix-perfect-mmu-cache", 1),
+        ("nested-radix-perfect-mmu-cache", 3),
+    ] {
+        let stats = run_workload(&config(system, &[]), "random:size=64MiB,accesses=60K");
+        let (count, made) = (stats.values["walk.count"], stats.values["walk.refs"]);
+        assert!(count > 10_000, "{system}: {count} walks");
+        assert_eq!(made, refs * count, "{system}");
+        assert_conserved(&stats);
+    }
+}
+
+#[test]
+fn a_guests_fault_step_faults_in_the_host() {
+    let mut script = ScriptWriter::new();
+    script.mmap(0, BASE, 0x10_0000);
+    script.store(0, BASE);
+    let (simulation, stats) = run(&config("nested-radix", &[]), script.finish(), &[0]);
+    assert_eq!(stats.values["fault.minor.count"], 1);
+    // The guest's handler touches at least its page's metadata, the new table pages, the zeroed frame and the allocator's
+    // line for the first time, each in a frame that the host had not backed.
+    assert!(stats.values["fault.nested.count"] >= 5, "{}", stats.values["fault.nested.count"]);
+    assert!(stats.values["fault.nested.cycles"] < stats.values["fault.cycles"]);
+    // Whatever the guest mapped has a frame on the machine by now.
+    let guest = &simulation.os.layers[0];
+    let page = guest.mapped(1, VirtAddr(BASE), VirtAddr(BASE + 4096))[0];
+    let host = guest.host.expect("the guest has a host");
+    let below = &simulation.os.layers[usize::from(host.layer)];
+    let gpa = VirtAddr(page.mapping.pfn.addr().0);
+    assert_eq!(below.mapped(host.index, gpa, VirtAddr(gpa.0 + 4096)).len(), 1);
+    assert_conserved(&stats);
+}
+
+#[test]
+fn guests_of_one_host_never_share_a_frame() {
+    let source = |seed: u64| {
+        let mut script = ScriptWriter::new();
+        script.mmap(0, BASE, 0x100_0000);
+        for n in 0..3000_u64 {
+            script.store(0, BASE + (n * 7919 + seed) % 4096 * 4096);
+        }
+        script.finish()
+    };
+    let (simulation, stats) = run_all(&config("two-guests", &[]), vec![(source(1), &[0][..]), (source(2), &[2][..])]);
+    let mut frames = Vec::new();
+    let host = &simulation.os.layers[2];
+    for guest in &simulation.os.layers[..2] {
+        let space = guest.host.expect("both are guests").index;
+        for page in host.mapped(space, VirtAddr(0), VirtAddr(guest.memory_bytes())) {
+            frames.extend((0..1 << page.mapping.size.order()).map(|n| page.mapping.pfn.0 + n));
+        }
+    }
+    let all = frames.len();
+    frames.sort_unstable();
+    frames.dedup();
+    assert_eq!(frames.len(), all, "a frame is mapped twice");
+    assert_eq!(simulation.os.layers[1].page_size, PageSize::Size2M);
+    assert_conserved(&stats);
+}
+
+#[test]
+fn after_the_last_exit_all_memory_is_free() {
+    for system in ["radix", "radix-2m", "radix-5level"] {
+        let config = config(system, &[]);
+        let mut nothing = ScriptWriter::new();
+        nothing.event(0, EventKind::Exit { code: 0 });
+        let (empty, _) = run(&config, nothing.finish(), &[0]);
+        let booted = empty.os.layers[0].frame_allocator().free_frames();
+        let mut script = ScriptWriter::new();
+        script.mmap(0, BASE, 0x100_0000);
+        for n in 0..500_u64 {
+            script.store(0, BASE + n * 31 % 4096 * 4096);
+        }
+        script.event(0, EventKind::Munmap { addr: BASE + 0x10_1000, len: 0x7000 });
+        script.event(
+            0,
+            EventKind::Mprotect {
+                addr: BASE + 0x1000,
+                len: 0x1000,
+                prot: Protection { read: true, ..Protection::default() },
+            },
+        );
+        script.event(
+            0,
+            EventKind::Mremap {
+                old_addr: BASE + 0x40_0000,
+                old_len: 0x3000,
+                new_addr: BASE + 0x4000_1000,
+                new_len: 0x5000,
+            },
+        );
+        script.load(0, BASE + 0x4000_1000);
+        script.event(0, EventKind::Fork { child: pagelab_trace::ProcessIx(1) });
+        let child = script.thread(1);
+        script.store(child, BASE);
+        script.event(child, EventKind::Exit { code: 0 });
+        script.event(0, EventKind::Exec { path: "/bin/true".into() });
+        script.event(0, mmap(BASE, 0x2000, Protection::READ_WRITE));
+        script.store(0, BASE);
+        script.event(0, EventKind::Exit { code: 0 });
+        let (simulation, stats) = run(&config, script.finish(), &[0]);
+        let allocator = simulation.os.layers[0].frame_allocator();
+        assert_eq!(allocator.free_frames(), booted, "{system}");
+        allocator.check_invariants();
+        assert_eq!(stats.values["accesses.refused"], 0, "{system}");
+        assert_conserved(&stats);
+    }
+}
