@@ -274,7 +274,7 @@ fn a_full_disk_is_an_error_that_leaves_whole_parts() {
         assert!(names.into_iter().all(|name| !name.ends_with(".tmp")));
         assert!(!TraceReader::open(&path).unwrap().meta().complete);
         let rows = read(&path).unwrap().len();
-        assert!(rows > 0 && rows % ROWS_PER_PART == 0, "{rows} rows");
+        assert!(rows > 0 && rows.is_multiple_of(ROWS_PER_PART), "{rows} rows");
         println!("the full disk was met");
         return;
     }
@@ -333,7 +333,7 @@ fn a_killed_writer_leaves_its_whole_parts() {
         assert!(!reader.meta().complete);
         let items = read(&path).unwrap();
         let accesses = items.iter().filter(|item| matches!(item, Item::Access(..))).count();
-        assert!(accesses >= (PARTS + round) * ROWS_PER_PART && accesses % ROWS_PER_PART == 0, "{accesses}");
+        assert!(accesses >= (PARTS + round) * ROWS_PER_PART && accesses.is_multiple_of(ROWS_PER_PART), "{accesses}");
         // Every event up to the last access is there: one before each 500 accesses.
         let positions = items.iter().filter_map(|item| match item {
             Item::Event(event) => Some(event.position),

@@ -376,24 +376,25 @@ fn indices(body: &Bytes, rows: usize, len: usize) -> Result<Values, String> {
     }
     let (packed, count) = (header & 1 == 1, header >> 1);
     let padded = rows.div_ceil(8) * 8;
-    let in_range = |max: Option<u16>| match max {
-        Some(max) if usize::from(max) >= len => Err(format!("dictionary index {max} of {len}")),
+    let in_range = |max: u16| match max {
+        max if usize::from(max) >= len => Err(format!("dictionary index {max} of {len}")),
         _ => Ok(()),
     };
+    // Folds over values become wide instructions; `Iterator::max` over references does not.
     match (bit_width, packed) {
         (16, false) if count == rows as u64 && body.len() == at + 2 => {
             let index = u16::from_le_bytes([body[at], body[at + 1]]);
-            in_range(Some(index))?;
+            in_range(index)?;
             Ok(Values::Repeated(index))
         }
         (8, true) if count * 8 == padded as u64 && body.len() == at + padded => {
             let bytes = body.slice(at..at + rows);
-            in_range(bytes.iter().max().map(|&i| u16::from(i)))?;
+            in_range(u16::from(bytes.iter().fold(0, |max: u8, &i| max.max(i))))?;
             Ok(Values::Bytes(bytes))
         }
         (16, true) if count * 8 == padded as u64 && body.len() == at + padded * 2 => {
             let bytes = body.slice(at..at + rows * 2);
-            in_range(bytes.as_chunks::<2>().0.iter().map(|pair| u16::from_le_bytes(*pair)).max())?;
+            in_range(bytes.as_chunks::<2>().0.iter().fold(0, |max: u16, pair| max.max(u16::from_le_bytes(*pair))))?;
             Ok(Values::Pairs(bytes))
         }
         _ => Err(wrong()),

@@ -170,20 +170,21 @@ impl PartEncoder {
 
 /// Writes byte `k` of each address to `planes[k * rows + first ..]`, `rows` being the rows of the page.
 fn split_addresses(accesses: &[Access], planes: &mut [u8], rows: usize, first: usize) {
-    let mut eights = accesses.chunks_exact(8);
-    let mut row = first;
-    for eight in &mut eights {
+    let mut planes = planes.chunks_exact_mut(rows);
+    let planes: [&mut [u8]; 8] =
+        std::array::from_fn(|_| &mut planes.next().expect("8 planes")[first..first + accesses.len()]);
+    let mut planes = planes.map(|plane| plane.as_chunks_mut::<8>());
+    let (eights, rest) = accesses.as_chunks::<8>();
+    for (number, eight) in eights.iter().enumerate() {
         let words = super::decode::transpose(std::array::from_fn(|i| eight[i].vaddr));
-        for (k, word) in words.into_iter().enumerate() {
-            planes[k * rows + row..][..8].copy_from_slice(&word.to_le_bytes());
+        for ((plane, _), word) in planes.iter_mut().zip(words) {
+            plane[number] = word.to_le_bytes();
         }
-        row += 8;
     }
-    for access in eights.remainder() {
-        for (k, byte) in access.vaddr.to_le_bytes().into_iter().enumerate() {
-            planes[k * rows + row] = byte;
+    for (number, access) in rest.iter().enumerate() {
+        for ((_, plane), byte) in planes.iter_mut().zip(access.vaddr.to_le_bytes()) {
+            plane[number] = byte;
         }
-        row += 1;
     }
 }
 
@@ -268,15 +269,21 @@ fn put_indices<I: Copy + PartialEq + Into<u16>>(body: &mut Vec<u8>, indices: &[I
         return;
     }
     let groups = indices.len().div_ceil(8);
-    let wide = indices.iter().map(|&i| i.into()).max() > Some(255u16);
+    let wide = indices.iter().fold(0, |all, &i| all | i.into()) > 255u16;
     body.push(if wide { 16 } else { 8 });
     put_varint(body, (groups as u64) << 1 | 1);
+    // Sized first and then filled: appending value by value checks for room each time.
+    let begin = body.len();
     if wide {
-        body.extend(indices.iter().flat_map(|&i| i.into().to_le_bytes()));
-        body.resize(body.len() + (groups * 8 - indices.len()) * 2, 0);
+        body.resize(begin + groups * 16, 0);
+        for (pair, &index) in body[begin..].as_chunks_mut::<2>().0.iter_mut().zip(indices) {
+            *pair = index.into().to_le_bytes();
+        }
     } else {
-        body.extend(indices.iter().map(|&i| i.into() as u8));
-        body.resize(body.len() + groups * 8 - indices.len(), 0);
+        body.resize(begin + groups * 8, 0);
+        for (byte, &index) in body[begin..].iter_mut().zip(indices) {
+            *byte = index.into() as u8;
+        }
     }
 }
 
