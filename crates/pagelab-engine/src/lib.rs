@@ -8,7 +8,7 @@
 //! | [`config`] | the typed configuration and its presets |
 //! | [`run`] | a request from outside: sources, systems, overrides; results |
 //! | [`input`] | sources on their way to the CPUs |
-//! | [`simulation`], [`replay`], [`stack`] | whose turn it is; the loop over accesses; running activities |
+//! | [`simulation`], [`replay`], [`lookahead`], [`stack`] | whose turn it is; the loop over accesses; host prefetch; running activities |
 //! | [`cpu`], [`clock`], [`activity`] | a CPU, its clock, what it does besides its program |
 //! | [`tlb`], [`mmu_cache`], [`walker`], [`page_table`] | translation |
 //! | [`hardware`], [`cache`], [`memory`] | cores' units, data caches, contents of simulated memory |
@@ -28,6 +28,7 @@ pub mod error;
 pub mod hardware;
 pub mod input;
 pub mod layer;
+pub mod lookahead;
 pub mod memory;
 pub mod mmu_cache;
 pub mod os;

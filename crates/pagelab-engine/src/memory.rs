@@ -4,6 +4,7 @@
 //! their references have real addresses. Frames that hold program data have no contents here and cost nothing.
 
 use crate::addr::{FRAME_BYTES, FRAME_SHIFT, Pfn, PhysAddr};
+use crate::cache::host::prefetch;
 
 /// 64-bit words of a frame.
 pub const WORDS_PER_FRAME: usize = FRAME_BYTES as usize / 8;
@@ -91,11 +92,20 @@ impl PhysMem {
         self.live.len() - self.free.len()
     }
 
-    /// Host address of the word at `addr`, for a prefetch; none if its frame has no contents.
+    /// The word at `addr`, if its frame has contents.
     #[inline]
-    pub fn host_word(&self, addr: PhysAddr) -> Option<&u64> {
+    pub fn peek(&self, addr: PhysAddr) -> Option<u64> {
         let slot = (*self.slots.get((addr.0 >> FRAME_SHIFT) as usize)?).checked_sub(1)? as usize;
-        Some(&self.chunks[slot / CHUNK_FRAMES][slot % CHUNK_FRAMES][word_of(addr)])
+        Some(self.chunks[slot / CHUNK_FRAMES][slot % CHUNK_FRAMES][word_of(addr)])
+    }
+
+    /// Has the host fetch the word at `addr`. Changes nothing.
+    #[inline]
+    pub fn hint(&self, addr: PhysAddr) {
+        let slot = self.slots.get((addr.0 >> FRAME_SHIFT) as usize).and_then(|slot| slot.checked_sub(1));
+        if let Some(slot) = slot {
+            prefetch(&self.chunks[slot as usize / CHUNK_FRAMES][slot as usize % CHUNK_FRAMES], word_of(addr));
+        }
     }
 }
 
@@ -122,6 +132,6 @@ mod tests {
         mem.destroy(Pfn(7000));
         mem.create(Pfn(1));
         assert!(mem.is_zero(Pfn(1)) && mem.frames_in_use() == 200);
-        assert!(mem.host_word(PhysAddr(7000 * FRAME_BYTES)).is_none());
+        assert_eq!(mem.peek(PhysAddr(7000 * FRAME_BYTES)), None);
     }
 }

@@ -12,9 +12,6 @@ use crate::tlb::Translation;
 use crate::walker::{Intent, Origin};
 use pagelab_trace::{Access, AccessKind};
 
-/// Accesses ahead of the current one whose simulated tables are fetched into the host's caches.
-const LOOKAHEAD: usize = 8;
-
 /// Whether an access went through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flow {
@@ -68,10 +65,8 @@ impl Simulation {
             }
             self.settle(cpu, filtered, instructions, writes);
             (filtered, instructions, writes) = (0, 0, 0);
-            if self.lookahead
-                && let Some(ahead) = accesses.get(at + LOOKAHEAD)
-            {
-                self.hint(cpu, ahead);
+            if self.lookahead {
+                self.look_ahead(cpu, accesses, at);
             }
             if self.access::<MANY>(cpu, access, limit)? == Flow::Again {
                 return Ok(at);
@@ -177,6 +172,10 @@ impl Simulation {
                     }
                 }
             };
+            if access.by_kernel && !self.hw.kernel_refs {
+                line += 1;
+                continue;
+            }
             let core = self.cpus[cpu].core;
             let machine = translation.machine(va);
             let outcome = self.hw.caches.access(core, machine.line(), write, Requester::Data);
@@ -237,10 +236,6 @@ impl Simulation {
             }
         }
     }
-
-    /// Has the host fetch what the simulation of a coming access will read of its own tables. Changes nothing.
-    #[inline]
-    fn hint(&self, _cpu: usize, _ahead: &Access) {}
 }
 
 /// What the loop has not settled yet.

@@ -117,7 +117,7 @@ fn a_first_store_to_a_clean_page_walks_again_to_set_its_dirty_bit() {
 
 #[test]
 fn large_pages_take_one_fault_for_all_their_bytes_and_a_shorter_walk() {
-    let stats = run_workload(&config("radix-2m", &["system.layers.0.mmu_cache=none"]), "seq:size=64MiB,accesses=8M");
+    let stats = run_workload(&config("radix-2m", &["system.layers.0.mmu_cache=none"]), "seq:size=64MiB");
     assert_eq!(stats.values["layer.native.pages.2M"], 32);
     assert_eq!(stats.values["fault.minor.count"], 33, "and one of the code page");
     // The program's code is one 4 KiB page, whose walk takes a level more.

@@ -9,7 +9,7 @@
 /// Asks the host to fetch the line that holds `words[at]`; nothing happens if there is no such word. It changes no
 /// state that the simulation sees.
 #[inline(always)]
-pub(super) fn prefetch<T>(words: &[T], at: usize) {
+pub(crate) fn prefetch<T>(words: &[T], at: usize) {
     #[cfg(target_arch = "x86_64")]
     if let Some(word) = words.get(at) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

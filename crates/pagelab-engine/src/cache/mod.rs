@@ -74,7 +74,7 @@ mod array;
 mod bulk;
 mod coherence;
 mod config;
-mod host;
+pub(crate) mod host;
 mod index;
 mod replacement;
 mod request;

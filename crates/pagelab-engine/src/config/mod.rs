@@ -75,8 +75,9 @@ impl From<Switch> for bool {
 pub struct EngineConfig {
     /// Seed of every random choice (replacement, workloads).
     pub seed: u64,
-    /// Whether page walks and kernel code go through the data caches and TLBs. `off` replays only the program's own
-    /// accesses through the caches; references of walks and of the kernel are then counted and charged at the L1 latency.
+    /// Whether page walks and kernel code go through the data caches, and kernel code through the TLBs. `off` replays only
+    /// the program's own accesses through the caches: those that the kernel made for it (system-call buffers) are then
+    /// translated only, and references of walks and of the kernel are counted and charged at the L1 latency.
     pub kernel_refs: Switch,
     /// Cycles that a core may run ahead of the others before they synchronise; 0 is the reference: the smallest
     /// clock always goes next.

@@ -84,6 +84,22 @@ impl PageTable {
         }
     }
 
+    /// Address of the leaf entry that a walk for `va` will end at, as long as upper levels say so; for look-ahead only.
+    #[inline]
+    pub fn leaf_entry(&self, mem: &PhysMem, va: VirtAddr) -> Option<PhysAddr> {
+        match self {
+            Self::Radix(table) => table.leaf_entry(mem, va),
+        }
+    }
+
+    /// What the entry at `addr`, a leaf's, maps; for look-ahead only.
+    #[inline]
+    pub fn peek_leaf(&self, mem: &PhysMem, addr: PhysAddr) -> Option<Pfn> {
+        match self {
+            Self::Radix(table) => table.peek_leaf(mem, addr),
+        }
+    }
+
     /// Tables that must be built before a page of `size` at `va` can be mapped, top first: for each the entry that
     /// will point to it.
     pub fn missing_tables(&self, mem: &PhysMem, va: VirtAddr, size: PageSize) -> usize {

@@ -114,6 +114,17 @@ impl Radix {
         }
     }
 
+    #[inline]
+    pub fn leaf_entry(&self, mem: &PhysMem, va: VirtAddr) -> Option<PhysAddr> {
+        self.descend(mem, va, 1).ok().map(|table| entry_addr(table, 1, va))
+    }
+
+    #[inline]
+    pub fn peek_leaf(&self, mem: &PhysMem, addr: PhysAddr) -> Option<Pfn> {
+        let entry = mem.peek(addr)?;
+        (entry & PRESENT != 0).then(|| target(entry))
+    }
+
     /// The table at `level` on the way to `va`, or the level and entry at which the way ends before.
     fn descend(&self, mem: &PhysMem, va: VirtAddr, level: u8) -> Result<Pfn, (u8, PhysAddr)> {
         let mut table = self.root;
