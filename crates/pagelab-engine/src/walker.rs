@@ -173,10 +173,10 @@ impl Hardware {
                     (_, Intent::Fetch) => unit.tlb.l2i_misses += 1,
                     _ => unit.tlb.l2d_misses += 1,
                 }
+                let translation = self.walk_all(layers, core, space, va, intent, origin, cycles)?;
                 if held.is_some() && origin == Origin::Program {
                     self.walks.dirty_walks += 1;
                 }
-                let translation = self.walk_all(layers, core, space, va, intent, origin, cycles)?;
                 self.units[core].l2.insert(asid, va, &translation);
                 translation
             }
