@@ -51,7 +51,7 @@ def test_l1_data_misses_agree_with_cachegrind(
     trace = tmp_path / "program.trace"
     record(command, trace)
     results = pagelab.run(
-        [trace],
+        [f"{trace}@0"],  # one cache for all threads, as Cachegrind has
         systems=["radix"],
         set={
             "engine.kernel_refs": "off",

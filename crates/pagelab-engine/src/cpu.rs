@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use crate::activity::{Activity, BlockKey, Step};
 use crate::addr::{Cycles, VirtAddr};
+use crate::cache::Served;
 use crate::clock::{Class, CpuClock};
 use crate::input::{Lane, LaneState};
 use crate::layer::SpaceId;
@@ -79,7 +80,26 @@ pub struct AccessCounters {
     pub pieces: u64,
     /// Accesses that no mapping covers or that one forbids.
     pub refused: u64,
+    /// Line misses in L1, L2 and L3 of accesses across a line boundary that had missed there with an earlier line: an access
+    /// counts one miss a level, as hardware events and other simulators count.
+    pub split_misses: [u64; 3],
     pub context_switches: u64,
+}
+
+impl AccessCounters {
+    /// Counts a line of an access across a line boundary; `missed` says in which levels the access has missed so far.
+    pub fn count_split_miss(&mut self, missed: &mut [bool; 3], served: Served) {
+        let levels = match served {
+            Served::L1 => 0,
+            Served::L2 => 1,
+            Served::L3 | Served::Remote => 2,
+            Served::Dram => 3,
+        };
+        for level in 0..levels {
+            self.split_misses[level] += u64::from(missed[level]);
+            missed[level] = true;
+        }
+    }
 }
 
 /// See the module's text.

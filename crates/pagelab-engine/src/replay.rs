@@ -149,6 +149,7 @@ impl Simulation {
         let first = access.vaddr >> LINE_SHIFT;
         let last = (access.vaddr + u64::from(access.size_bytes) - 1) >> LINE_SHIFT;
         let mut line = first + self.cpus[cpu].pieces_done;
+        let mut missed = [false; 3];
         while line <= last {
             let va = VirtAddr(access.vaddr.max(line * LINE_BYTES));
             let page = VirtAddr(va.0 & !(FRAME_BYTES - 1));
@@ -180,6 +181,9 @@ impl Simulation {
             let machine = translation.machine(va);
             let outcome = self.hw.caches.access(core, machine.line(), write, Requester::Data);
             let of = &mut self.cpus[cpu];
+            if last > first && !access.by_kernel {
+                of.counters.count_split_miss(&mut missed, outcome.served);
+            }
             of.clock.spend(Class::DataStall, Cycles::from(outcome.cycles) - self.l1_hidden);
             of.counters.pieces += 1;
             of.filter.line = line;

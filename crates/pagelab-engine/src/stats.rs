@@ -204,23 +204,32 @@ impl Statistics {
         let requesters = [(Requester::Data, "data"), (Requester::Walk, "walk"), (Requester::Kernel, "kernel")];
         let beyond = |requester, places: &[Served]| places.iter().map(|&p| total.served(requester, p)).sum::<u64>();
         use Served::{Dram, L2, L3, Remote};
-        for (level, places, text) in [
+        for (index, (level, places, text)) in [
             ("l1d", &[L2, L3, Remote, Dram][..], "the first-level data cache"),
             ("l2", &[L3, Remote, Dram][..], "the second-level cache"),
             ("l3", &[Dram][..], "the last-level cache"),
-        ] {
-            let all = requesters.iter().map(|&(requester, _)| beyond(requester, places)).sum();
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let repeated: u64 = simulation.cpus.iter().map(|cpu| cpu.counters.split_misses[index]).sum();
+            let misses =
+                |requester| beyond(requester, places) - if requester == Requester::Data { repeated } else { 0 };
+            let all = requesters.iter().map(|&(requester, _)| misses(requester)).sum();
             self.count(
                 format!("{level}.misses"),
                 all,
-                format!("Line references that missed {text}, bulk writes apart"),
+                format!(
+                    "References that missed {text}, bulk writes apart; an access across a line boundary counts once"
+                ),
             );
             for (requester, name) in requesters {
-                let misses = beyond(requester, places);
                 self.count(
                     format!("{level}.misses.{name}"),
-                    misses,
-                    format!("Line references of {name} requests that missed {text}"),
+                    misses(requester),
+                    format!(
+                        "References of {name} requests that missed {text}; an access across a line boundary counts once"
+                    ),
                 );
             }
         }

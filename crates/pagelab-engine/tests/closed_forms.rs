@@ -75,6 +75,13 @@ fn an_access_across_a_line_and_a_page_is_two() {
     assert_eq!(stats.values["instructions"], 1);
     assert_eq!(stats.values["fault.minor.count"], 2);
     assert_eq!(stats.values["cache.refs.data"], 2);
+    // Its two lines were zeroed by the handlers just before; the next such access finds neither.
+    assert_eq!(stats.values["l1d.misses.data"], 0);
+    let mut script = ScriptWriter::new();
+    script.mmap(0, BASE, 0x2000);
+    script.access_of(0, Access::new(AccessKind::Store, BASE + 0xff8, 16));
+    let (_, cold) = run(&config("radix", &["engine.kernel_refs=off"]), script.finish(), &[0]);
+    assert_eq!((cold.values["l1d.misses"], cold.values["l3.misses"]), (1, 1), "one access, one miss");
 }
 
 #[test]

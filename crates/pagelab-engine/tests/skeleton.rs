@@ -156,3 +156,23 @@ fn after_the_last_exit_all_memory_is_free() {
         assert_conserved(&stats);
     }
 }
+
+#[test]
+fn a_forked_child_begins_after_the_fork() {
+    for quantum in ["engine.sync_quantum_cycles=0", "engine.sync_quantum_cycles=100000"] {
+        let mut script = ScriptWriter::new();
+        script.mmap(0, BASE, 0x10_0000);
+        // The parent's CPU is busy long before the fork; the child's has nothing else to do.
+        for n in 0..200 {
+            script.store(0, BASE + n * 4096);
+        }
+        script.event(0, EventKind::Fork { child: pagelab_trace::ProcessIx(1) });
+        let child = script.thread(1);
+        script.store(child, BASE);
+        script.event(child, EventKind::Exit { code: 0 });
+        let (simulation, stats) = run(&config("radix", &[quantum]), script.finish(), &[0, 2]);
+        assert_eq!(stats.values["accesses.refused"], 0, "the child has its parent's mappings");
+        assert_eq!(simulation.inputs[0].spaces().count(), 1, "the child has ended");
+        assert_conserved(&stats);
+    }
+}
