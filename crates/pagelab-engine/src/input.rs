@@ -78,6 +78,8 @@ struct Process {
     space: Option<SpaceId>,
     /// CPUs of its live threads, one entry a thread.
     cpus: Vec<usize>,
+    /// CPU that forks it, until its first event.
+    forked_on: Option<usize>,
 }
 
 /// A source being replayed.
@@ -222,8 +224,11 @@ impl Input {
 
     fn deal_event(&mut self, batch: &Arc<Batch>, segment: usize, event: &Event, push: &mut dyn FnMut(usize, Item)) {
         let owner = self.place(event.thread, event.process);
-        let mut members = self.process_mut(event.process).cpus.clone();
+        let process = self.process_mut(event.process);
+        let mut members = process.cpus.clone();
         members.push(owner);
+        // A child begins when its parent's CPU has come to the fork, which stands before in that CPU's queue.
+        members.extend(process.forked_on.take());
         members.sort_unstable();
         members.dedup();
         if members.len() == 1 {
@@ -237,6 +242,7 @@ impl Input {
             self.barriers.insert(barrier, Barrier { batch: batch.clone(), segment, owner, members, arrived: 0 });
         }
         match event.kind {
+            EventKind::Fork { child } => self.process_mut(child).forked_on = Some(owner),
             EventKind::ThreadExit => {
                 let cpus = &mut self.process_mut(event.process).cpus;
                 if let Some(at) = cpus.iter().position(|&cpu| cpu == owner) {
