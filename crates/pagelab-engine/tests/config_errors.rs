@@ -1,0 +1,160 @@
+//! A user's mistake is one error that names the key, what is wrong with it and what would be right.
+
+mod common;
+
+use common::ScriptWriter;
+use pagelab_engine::config::{Assembly, assemble};
+use pagelab_engine::error::EngineError;
+use pagelab_engine::simulation::{Placed, Simulation};
+use pagelab_trace::EventKind;
+
+/// What comes of building and running a configuration.
+fn outcome(machine: &str, system: &str, set: &[&str]) -> Result<(), EngineError> {
+    let file = format!("{}/tests/systems/{system}.toml", env!("CARGO_MANIFEST_DIR"));
+    let system = if std::path::Path::new(&file).exists() { &file } else { system };
+    let mut all = vec!["machine.memory_bytes=256MiB".to_owned()];
+    all.extend(set.iter().map(|s| (*s).to_owned()));
+    let config = assemble(&Assembly { machine: Some(machine), system: Some(system), kernel: None, set: &all })?;
+    let mut script = ScriptWriter::new();
+    script.mmap(0, 0x7f00_0000_0000, 512 << 20);
+    for page in 0..(512 << 8) {
+        script.store(0, 0x7f00_0000_0000 + page * 4096);
+        if set.iter().all(|s| !s.contains("memory_bytes=")) {
+            break;
+        }
+    }
+    script.event(0, EventKind::Exit { code: 0 });
+    let placed = Placed { source: script.finish(), cpus: vec![0] };
+    Simulation::new(&config, vec![placed], None)?.run(&mut |_| true)
+}
+
+const MACHINE: &str = "sandybridge-e5-2420";
+
+/// The error of overrides of `system`, with its key and text.
+fn config_error(system: &str, set: &[&str]) -> (String, String) {
+    match outcome(MACHINE, system, set) {
+        Err(EngineError::Config { key, what }) => (key, what),
+        other => panic!("{system} {set:?}: expected a configuration error, found {other:?}"),
+    }
+}
+
+/// Every case: system, overrides, the key that the error names, and words that it says.
+fn assert_refused(cases: &[(&str, &[&str], &str, &[&str])]) {
+    for (system, set, key, words) in cases {
+        let (found, what) = config_error(system, set);
+        assert_eq!(found, *key, "{system} {set:?}: {what}");
+        for word in *words {
+            assert!(what.contains(word), "{system} {set:?}: `{what}` does not say `{word}`");
+        }
+        assert!(!what.contains('\n'), "{system} {set:?}: one line, not `{what}`");
+    }
+}
+
+#[test]
+fn valid_configurations_are_not_refused() {
+    for system in ["radix", "nested-radix", "nested-3"] {
+        outcome(MACHINE, system, &[]).unwrap();
+    }
+}
+
+#[test]
+fn unknown_keys_and_values_of_the_wrong_type() {
+    assert_refused(&[
+        ("radix", &["machine.tlb.l1x=3"], "machine.tlb.l1x", &["unknown field `l1x`", "l1d", "l1i"]),
+        ("radix", &["engine.sed=3"], "engine.sed", &["unknown field `sed`", "seed"]),
+        ("radix", &["motor.seed=3"], "motor.seed", &["motor", "machine", "system", "kernel", "engine"]),
+        ("radix", &["machine.cores.size=3"], "machine.cores.size", &["machine.cores", "single value"]),
+        ("radix", &["system.layers.guest.page_size=4K"], "system.layers.guest.page_size", &["guest", "native"]),
+        ("radix", &["machine.tlb.l1d.7.ways=4"], "machine.tlb.l1d.7.ways", &["7", "0, 1, 2"]),
+        ("radix", &["machine.cores=many"], "machine.cores", &["many", "u32"]),
+        ("radix", &["machine.cores=-1"], "machine.cores", &["-1", "u32"]),
+        ("radix", &["machine.memory_bytes=much"], "machine.memory_bytes", &["much"]),
+        ("radix", &["system.layers.0.page_size=8K"], "system.layers[0].page_size", &["8K", "4K", "2M", "1G"]),
+        (
+            "radix",
+            &["system.layers.0.mmu_cache=big"],
+            "system.layers[0].mmu_cache",
+            &["big", "paging-structure", "none"],
+        ),
+        ("radix", &["engine.check=maybe"], "engine.check", &["maybe", "on", "off"]),
+        ("radix", &["machine.cache.l1.policy=fifo"], "machine.cache.l1.policy", &["fifo", "lru", "srrip"]),
+        ("radix", &["engine.seed"], "engine.seed", &["key=value"]),
+    ]);
+}
+
+#[test]
+fn unknown_presets_name_the_known_ones() {
+    let (key, what) = config_error("radiks", &[]);
+    assert_eq!(key, "system");
+    assert!(what.contains("radiks") && what.contains("nested-radix") && what.contains("radix-2m"), "{what}");
+    let error = outcome("pentium", "radix", &[]).unwrap_err().to_string();
+    assert!(error.starts_with("machine: ") && error.contains("pentium") && error.contains(MACHINE), "{error}");
+    let error = outcome("no/such.toml", "radix", &[]).unwrap_err().to_string();
+    assert!(error.starts_with("machine: ") && error.contains("no/such.toml") && error.contains("read"), "{error}");
+}
+
+#[test]
+fn impossible_machines() {
+    assert_refused(&[
+        ("radix", &["machine.cores=0"], "machine.cores", &["0", "1 to 64"]),
+        ("radix", &["machine.cores=65"], "machine.cores", &["65", "1 to 64"]),
+        ("radix", &["machine.threads_per_core=0"], "machine.threads_per_core", &["0", "1 to 8"]),
+        ("radix", &["machine.core.cycles_per_instruction=0"], "machine.core.cycles_per_instruction", &["1/256"]),
+        ("radix", &["machine.tlb.l1d.0.entries=10"], "machine.tlb.l1d.0", &["10", "4 ways", "multiple"]),
+        ("radix", &["machine.tlb.l2.0.ways=0"], "machine.tlb.l2.0", &["0 ways", "at least 1"]),
+        ("radix", &["machine.tlb.l1d=[]"], "machine.tlb", &["l1d"]),
+        ("radix", &["machine.tlb.l1d.0.pages=[]"], "machine.tlb.l1d.0.pages", &["4K", "2M", "1G"]),
+        ("radix", &[r#"machine.tlb.l1d.1.pages=["4K"]"#], "machine.tlb.l1d.1.pages", &["4K", "earlier array"]),
+        (
+            "radix",
+            &[r#"machine.tlb.nested={"entries":10,"ways":4,"latency_cycles":1}"#],
+            "machine.tlb.nested",
+            &["10", "multiple"],
+        ),
+        (
+            "radix",
+            &["machine.mmu_cache.paging_structure.arrays.0.level=1"],
+            "machine.mmu_cache.paging_structure.arrays.0",
+            &["level 1", "2 to 5"],
+        ),
+        ("radix", &["machine.cache.l1.size_bytes=1000"], "machine.cache.l1.size_bytes", &["1000B", "512B", "1KiB"]),
+        ("radix", &["machine.cache.l2.ways=0"], "machine.cache.l2.ways", &["0", "1 to 64"]),
+        ("radix", &["machine.cache.dram_latency_cycles=30"], "machine.cache.dram_latency_cycles", &["30", "l3"]),
+        ("radix", &["machine.memory_bytes=5000"], "machine.memory_bytes", &["5000", "4096", "1 MiB"]),
+    ]);
+}
+
+#[test]
+fn impossible_systems() {
+    assert_refused(&[
+        ("radix", &["system.layers.0.page_table.levels=3"], "system.layers.native.page_table.levels", &["3", "4 or 5"]),
+        ("radix", &["system.layers=[]"], "system.layers", &["0 layers", "1 to 8"]),
+        ("nested-radix", &["system.layers.guest.memory_bytes=1GiB"], "system.layers.guest.memory_bytes", &["host"]),
+        ("radix", &["system.layers.0.memory_bytes=1GiB"], "system.layers.native.memory_bytes", &["256MiB"]),
+        ("nested-radix", &["system.layers.guest.host=cellar"], "system.layers.guest.host", &["cellar", "guest, host"]),
+        ("nested-radix", &["system.layers.guest.name=host"], "system.layers", &["two layers", "host"]),
+        ("nested-radix", &["system.layers.host.host=guest"], "system.layers", &["exactly one layer", "host"]),
+        ("nested-3", &["system.layers.outer.host=inner"], "system.layers", &["circle"]),
+        ("nested-radix", &["system.layers.guest.host=null"], "system.layers", &["exactly one layer"]),
+    ]);
+}
+
+#[test]
+fn running_out_of_memory_names_the_layer() {
+    for (system, set, layer) in [
+        ("radix", "machine.memory_bytes=4MiB", "`native`"),
+        ("radix-2m", "machine.memory_bytes=8MiB", "`native`"),
+        ("radix", "machine.memory_bytes=1MiB", "`native`"),
+        ("nested-radix", "machine.memory_bytes=16MiB", "`guest`"),
+        ("nested-radix", "system.layers.guest.memory_bytes=254MiB", "`host`"),
+        ("nested-3", "system.layers.outer.memory_bytes=8MiB", "`inner`"),
+    ] {
+        match outcome(MACHINE, system, &[set]) {
+            Err(EngineError::OutOfMemory { what }) => {
+                assert!(what.contains(layer), "{system} {set}: {what}");
+                assert!(what.contains("--set machine.memory_bytes=SIZE"), "{system} {set}: {what}");
+            }
+            other => panic!("{system} {set}: expected to run out of memory, found {other:?}"),
+        }
+    }
+}
