@@ -153,6 +153,19 @@ fn inputs_that_are_no_trace_are_refused() {
     assert!(matches!(missing.unwrap_err(), TraceError::Io { path, .. } if path.ends_with("no")));
 }
 
+/// Either page of an instruction that crosses into another may be the new one.
+#[test]
+fn an_instruction_on_a_new_page_is_fetched() {
+    for (text, fetches) in [
+        (&b"I  2000,4\nI  1fff,3\n"[..], 2),
+        (b"I  1000,4\nI  1fff,3\n", 2),
+        (b"I  1fff,3\nI  2000,4\nI  1000,4\n L 5000,8\n", 1),
+    ] {
+        let summary = import_bytes(text, Format::Lackey, &ImportOptions::default()).unwrap();
+        assert_eq!(summary.fetches, fetches, "{}", String::from_utf8_lossy(text));
+    }
+}
+
 #[test]
 fn names_are_known_or_listed() {
     assert_eq!(Format::from_name("champsim").unwrap(), Format::ChampSim);

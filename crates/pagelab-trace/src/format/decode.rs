@@ -115,8 +115,8 @@ impl PartDecoder {
         Ok(())
     }
 
-    /// Appends the next page's accesses to `accesses` and its runs, counted from the page's begin, to `runs`. False at
-    /// the end of the part.
+    /// Appends the next page's accesses to `accesses` and its runs, counted from the page's begin, to `runs`, which is
+    /// empty. False at the end of the part.
     pub(super) fn next_page(&mut self, accesses: &mut Vec<Access>, runs: &mut Vec<Run>) -> Result<bool, TraceError> {
         if self.rows_left == 0 {
             return Ok(false);
@@ -193,8 +193,8 @@ fn append_runs(tids: &[u32], first: usize, runs: &mut Vec<Run>) {
         begin += len;
         let end = first + begin;
         match runs.last_mut() {
-            // A run may go on from the chunk before; pages do not join, their ends count from their own begin.
-            Some(last) if first > 0 && last.thread.0 == thread => last.end = end,
+            // It goes on from the chunk before.
+            Some(last) if last.thread.0 == thread => last.end = end,
             _ => runs.push(Run { thread: ThreadIx(thread), end }),
         }
     }

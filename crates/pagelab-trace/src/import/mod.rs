@@ -9,7 +9,7 @@
 //! mappings, processes or threads: the result is one thread of one process, whose mappings are inferred from the pages
 //! touched (see [`mappings`]) and marked so.
 //!
-//! A new format is one file with a function that feeds a [`Sink`](sink::Sink) and a line in [`Format::KNOWN`].
+//! A new format is one file with a function that feeds a `Sink` and a line in [`Format::KNOWN`].
 
 pub mod champsim;
 mod input;
