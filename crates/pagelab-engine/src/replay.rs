@@ -3,7 +3,8 @@
 use crate::activity::Activity;
 use crate::addr::{Cycles, FRAME_BYTES, FRAME_SHIFT, LINE_BYTES, LINE_SHIFT, VirtAddr};
 use crate::cache::{Requester, Served};
-use crate::clock::Class;
+use crate::clock::{Class, CpuClock};
+use crate::cpu::Filter;
 use crate::error::EngineError;
 use crate::layer::SpaceId;
 use crate::os::fault::{Fault, Outcome};
@@ -36,65 +37,40 @@ impl Simulation {
         accesses: &[Access],
         limit: Cycles,
     ) -> Result<usize, EngineError> {
-        let mut filter = self.cpus[cpu].filter;
-        // Accesses that the filter answered since the last one it did not, and their instructions.
-        let mut filtered = 0u64;
-        let mut instructions = 0u64;
-        let mut writes = 0u64;
         let mut at = 0;
         while at < accesses.len() {
-            let access = &accesses[at];
-            let first = access.vaddr >> LINE_SHIFT;
-            let last = (access.vaddr + u64::from(access.size_bytes) - 1) >> LINE_SHIFT;
-            let hit = first == filter.line
-                && last == first
-                && filter.kinds >> (access.kind as u8) & 1 != 0
-                && access.pc >> FRAME_SHIFT == filter.code_page;
-            if hit {
-                filtered += 1;
-                instructions += u64::from(access.gap);
-                writes += u64::from(access.kind as u8 != AccessKind::Load as u8);
-                at += 1;
-                if MANY {
-                    let pending = Pending { filtered, instructions };
-                    if self.now_with(cpu, &pending) > limit {
-                        break;
-                    }
-                }
-                continue;
+            let of = &self.cpus[cpu];
+            let stop = Stop { clock: &of.clock, limit, l1_visible: self.l1_visible };
+            let hits = scan::<MANY>(&accesses[at..], &of.filter, &stop);
+            self.settle(cpu, &hits);
+            at += hits.accesses;
+            let Some(access) = accesses.get(at) else { break };
+            if MANY && self.turn_is_over(cpu, limit) {
+                break;
             }
-            self.settle(cpu, filtered, instructions, writes);
-            (filtered, instructions, writes) = (0, 0, 0);
             if self.lookahead {
                 self.look_ahead(cpu, accesses, at);
             }
             if self.access::<MANY>(cpu, access, limit)? == Flow::Again {
-                return Ok(at);
+                break;
             }
-            filter = self.cpus[cpu].filter;
             at += 1;
             if MANY && self.turn_is_over(cpu, limit) {
-                return Ok(at);
+                break;
             }
         }
-        self.settle(cpu, filtered, instructions, writes);
         Ok(at)
-    }
-
-    #[inline]
-    fn now_with(&self, cpu: usize, pending: &Pending) -> Cycles {
-        self.cpus[cpu].clock.now_after(pending.instructions) + pending.filtered * self.l1_visible
     }
 
     /// Counts accesses that the filter answered.
     #[inline]
-    fn settle(&mut self, cpu: usize, filtered: u64, instructions: u64, writes: u64) {
+    fn settle(&mut self, cpu: usize, hits: &Hits) {
         let of = &mut self.cpus[cpu];
-        of.counters.accesses += filtered;
-        of.counters.filtered += filtered;
-        of.counters.writes += writes;
-        of.clock.retire(instructions);
-        of.clock.spend(Class::DataStall, filtered * self.l1_visible);
+        of.counters.accesses += hits.accesses as u64;
+        of.counters.filtered += hits.accesses as u64;
+        of.counters.writes += hits.writes;
+        of.clock.retire(hits.instructions);
+        of.clock.spend(Class::DataStall, hits.accesses as u64 * self.l1_visible);
     }
 
     /// One access that the filter did not answer.
@@ -102,7 +78,10 @@ impl Simulation {
     fn access<const MANY: bool>(&mut self, cpu: usize, access: &Access, limit: Cycles) -> Result<Flow, EngineError> {
         let space = self.cpus[cpu].space.expect("a run's thread has a space");
         let fetch = access.kind == AccessKind::Fetch;
-        if !access.by_kernel && access.pc != 0 && access.pc >> FRAME_SHIFT != self.cpus[cpu].filter.code_page {
+        if access.pc == 0 {
+            // The trace does not know the instruction; accesses that follow without one pass the filter.
+            self.cpus[cpu].filter.code_page = 0;
+        } else if !access.by_kernel && access.pc >> FRAME_SHIFT != self.cpus[cpu].filter.code_page {
             match self.translate::<MANY>(cpu, space, VirtAddr(access.pc), Intent::Fetch, limit)? {
                 // A program counter without a mapping is reported by its own access, if there is one.
                 Translated::Found(_) | Translated::Refused => {
@@ -242,8 +221,41 @@ impl Simulation {
     }
 }
 
-/// What the loop has not settled yet.
-struct Pending {
-    filtered: u64,
+/// Accesses that the filter answered.
+struct Hits {
+    accesses: usize,
     instructions: u64,
+    writes: u64,
+}
+
+/// When a CPU with others beside it must stop.
+struct Stop<'a> {
+    clock: &'a CpuClock,
+    limit: Cycles,
+    l1_visible: Cycles,
+}
+
+/// The accesses from the first on that the filter answers: hits of the last line that change nothing. Not inlined, so that
+/// the loop has the processor's registers for itself.
+#[inline(never)]
+fn scan<const MANY: bool>(accesses: &[Access], filter: &Filter, stop: &Stop) -> Hits {
+    let mut hits = Hits { accesses: 0, instructions: 0, writes: 0 };
+    let Filter { line, kinds, code_page, .. } = *filter;
+    for access in accesses {
+        let last = (access.vaddr + u64::from(access.size_bytes) - 1) >> LINE_SHIFT;
+        let differs = (access.vaddr >> LINE_SHIFT ^ line) | (last ^ line) | (access.pc >> FRAME_SHIFT ^ code_page);
+        if differs != 0 || kinds >> (access.kind as u8) & 1 == 0 {
+            break;
+        }
+        hits.accesses += 1;
+        hits.instructions += u64::from(access.gap);
+        hits.writes += u64::from(access.kind as u8 != AccessKind::Load as u8);
+        if MANY {
+            let now = stop.clock.now_after(hits.instructions) + hits.accesses as u64 * stop.l1_visible;
+            if now > stop.limit {
+                break;
+            }
+        }
+    }
+    hits
 }
