@@ -157,8 +157,8 @@ fn inputs_that_are_no_trace_are_refused() {
 #[test]
 fn an_instruction_on_a_new_page_is_fetched() {
     for (text, fetches) in [
-        (&b"I  2000,4\nI  1fff,3\n"[..], 2),
-        (b"I  1000,4\nI  1fff,3\n", 2),
+        (&b"I  2000,4\nI  1fff,3\n L 5000,8\n"[..], 2),
+        (b"I  1000,4\nI  1fff,3\n L 5000,8\n", 2),
         (b"I  1fff,3\nI  2000,4\nI  1000,4\n L 5000,8\n", 1),
     ] {
         let summary = import_bytes(text, Format::Lackey, &ImportOptions::default()).unwrap();
