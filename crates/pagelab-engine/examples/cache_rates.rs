@@ -34,6 +34,17 @@ fn config(policy: ReplacementPolicy, inclusion: Inclusion) -> CacheConfig {
     }
 }
 
+/// The default machine: Kaby Lake's client caches.
+fn client() -> CacheConfig {
+    let mut config = config(ReplacementPolicy::Lru, Inclusion::Inclusive);
+    config.l1.size_bytes = Bytes(32 << 10);
+    if let (Some(l2), Some(l3)) = (&mut config.l2, &mut config.l3) {
+        (l2.size_bytes, l2.ways) = (Bytes(256 << 10), 4);
+        (l3.size_bytes, l3.ways) = (Bytes(6 << 20), 12);
+    }
+    config
+}
+
 /// Time that this process has spent on a processor.
 fn processor_nanos() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/schedstat").ok()?;
@@ -111,6 +122,15 @@ fn main() {
     bench.given("random over 8 GiB, inclusive, hinted", one, &eight_gib, true);
     bench.rate("zero a page of 64 new lines, inclusive", 1 << 14, || {
         (0..1 << 14).map(|page| one.zero_lines(0, LineAddr(page << 6), 64, Requester::Kernel)).sum()
+    });
+
+    let small = &mut Hierarchy::new(&client(), 1, 1).expect("the configuration is valid");
+    bench.given("L3 hit, random over 5 MiB, client", small, &random(5 << 20), false);
+    bench.stream("read stream over 256 MiB, client", small, false);
+    bench.stream("write stream over 256 MiB, client", small, true);
+    bench.given("random over 8 GiB, client, hinted", small, &eight_gib, true);
+    bench.rate("zero a page of 64 new lines, client", 1 << 14, || {
+        (0..1 << 14).map(|page| small.zero_lines(0, LineAddr(page << 6), 64, Requester::Kernel)).sum()
     });
 
     let loose = &mut caches(1, Inclusion::NonInclusive);

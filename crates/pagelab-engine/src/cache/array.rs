@@ -3,7 +3,7 @@
 //! Way order: under LRU a set's words are in recency order, the most recently used first and empty ways last, so
 //! there are no ages to keep. Under the other policies a line keeps its way.
 //!
-//! Functions with a [`Ways`] have two bodies. With [`Plain`](super::ways::Plain) or [`Masked`] the caller promises an
+//! Functions with a [`Ways`] have two bodies. With [`Known`](super::ways::Known) the caller promises an
 //! array of which [`Array::is`] is true, and all that depends on ways, policy and presence is settled when the program
 //! is compiled; [`AnyWays`] does for every array.
 
@@ -12,7 +12,10 @@ use super::{
     host::prefetch,
     index::SetIndex,
     replacement::Policy,
-    ways::{AnyWays, EMPTY, Masked, STATE_MASK, Ways, move_to_front_any, push_front_any, take_out},
+    ways::{
+        ANY_SETS, AnyWays, EMPTY, Masked, POWER_OF_TWO_SETS, STATE_MASK, Ways, move_to_front_any, push_front_any,
+        take_out,
+    },
 };
 use crate::{addr::LineAddr, rng::Rng};
 
@@ -34,6 +37,12 @@ impl State {
     pub const EXCLUSIVE: Self = Self(2);
     /// Written since it was fetched, and nobody else holds it.
     pub const MODIFIED: Self = Self(3);
+
+    /// As it is kept in a word.
+    #[inline(always)]
+    pub fn bits(self) -> u32 {
+        self.0
+    }
 }
 
 /// Where a line may be: its set, and its tag as it is compared.
@@ -95,13 +104,22 @@ impl Array {
     /// True if the code for `W` may be used on it: it has these ways, LRU replacement and no presence.
     pub fn is<W: Ways>(&self) -> bool {
         let plain = self.ways == W::N && self.stride == W::N && matches!(self.policy, Policy::Lru);
-        W::N == 0 || plain && self.presence.is_empty() && (self.index.is_masked() || !W::MASKED)
+        let sets = match W::SETS {
+            ANY_SETS => true,
+            POWER_OF_TWO_SETS => self.index.is_masked(),
+            sets => self.index.sets() == sets as u64,
+        };
+        W::N == 0 || plain && self.presence.is_empty() && sets
     }
 
     #[inline(always)]
     pub fn place<W: Ways>(&self, line: LineAddr) -> Place {
         debug_assert!(self.is::<W>());
-        let (set, tag) = if W::MASKED { self.index.split_masked(line.0) } else { self.index.split(line.0) };
+        let (set, tag) = match W::SETS {
+            ANY_SETS => self.index.split(line.0),
+            POWER_OF_TWO_SETS => self.index.split_masked(line.0),
+            sets => ((line.0 % sets as u64) as usize, (line.0 / sets as u64) as u32),
+        };
         debug_assert!(self.index.join(set, tag) == line.0 && u64::from(tag) < TAG_LIMIT, "{line:?} exceeds the tags");
         let stride = if W::N > 0 { W::N } else { self.stride };
         Place { set: set as u32, base: (self.skip + set * stride) as u32, wanted: tag << 2 }
@@ -120,6 +138,13 @@ impl Array {
     #[inline(always)]
     fn plain_set<W: Ways>(&mut self, at: Place) -> &mut [u32] {
         &mut self.words[at.base as usize..at.base as usize + W::N]
+    }
+
+    /// All sets of an array of [`Known`](super::ways::Known)`<N, SETS>`.
+    #[inline(always)]
+    pub fn table<const N: usize, const SETS: usize>(&mut self) -> &mut [[u32; N]; SETS] {
+        let (sets, _) = self.words[self.skip..self.skip + SETS * N].as_chunks_mut::<N>();
+        sets.try_into().expect("as many sets as were sliced")
     }
 
     /// The way that holds the line; changes nothing.
@@ -146,10 +171,21 @@ impl Array {
     #[inline(always)]
     pub fn promote<W: Ways>(&mut self, at: Place, way: usize) -> usize {
         if W::N > 0 {
-            W::move_to_front(self.plain_set::<W>(at), way);
+            let set = self.plain_set::<W>(at);
+            W::move_to_front(set, way, set[way]);
             return 0;
         }
         self.promote_any(at, way)
+    }
+
+    /// The same, and the line becomes modified.
+    #[inline(always)]
+    pub fn promote_modified<W: Ways>(&mut self, at: Place, way: usize) {
+        if W::N > 0 {
+            return W::move_to_front(self.plain_set::<W>(at), way, at.wanted | State::MODIFIED.0);
+        }
+        self.set_state(at, way, State::MODIFIED);
+        self.promote_any(at, way);
     }
 
     #[inline(never)]
@@ -157,9 +193,11 @@ impl Array {
         match &mut self.policy {
             Policy::Lru => {
                 if !self.presence.is_empty() {
-                    move_to_front_any(self.presence_of(at), way);
+                    let presence = self.presence_of(at);
+                    move_to_front_any(presence, way, presence[way]);
                 }
-                AnyWays::move_to_front(self.set_mut(at), way);
+                let set = self.set_mut(at);
+                AnyWays::move_to_front(set, way, set[way]);
                 return 0;
             }
             Policy::TreePlru(tree) => tree.touch(at.set as usize, way),
@@ -190,13 +228,14 @@ impl Array {
             return true;
         }
         let Some(way) = Masked::<8>::find(set, at.wanted) else { return false };
+        let mut word = set[way];
         if write {
-            if set[way] & STATE_MASK == State::SHARED.0 {
+            if word & STATE_MASK == State::SHARED.0 {
                 return false;
             }
-            set[way] |= State::MODIFIED.0;
+            word |= State::MODIFIED.0;
         }
-        Masked::<8>::move_to_front(set, way);
+        Masked::<8>::move_to_front(set, way, word);
         true
     }
 
@@ -220,7 +259,7 @@ impl Array {
     pub fn fill<W: Ways>(&mut self, at: Place, state: State, presence: u64) -> Option<Evicted> {
         if W::N > 0 {
             let out = W::push_front(self.plain_set::<W>(at), at.wanted | state.0);
-            return self.evicted(at, out, 0);
+            return self.evicted::<W>(at, out, 0);
         }
         self.fill_any(at, state, presence)
     }
@@ -237,7 +276,7 @@ impl Array {
         }
         let ways = self.ways;
         let out = AnyWays::push_front(&mut self.set_mut(at)[..ways], word);
-        self.evicted(at, out, evicted_presence)
+        self.evicted::<AnyWays>(at, out, evicted_presence)
     }
 
     fn fill_in_place(&mut self, at: Place, word: u32, presence: u64) -> Option<Evicted> {
@@ -258,13 +297,18 @@ impl Array {
             evicted_presence = std::mem::replace(&mut self.presence_of(at)[way], presence);
         }
         let out = std::mem::replace(&mut self.set_mut(at)[way], word);
-        self.evicted(at, out, evicted_presence)
+        self.evicted::<AnyWays>(at, out, evicted_presence)
     }
 
     #[inline(always)]
-    fn evicted(&self, at: Place, word: u32, presence: u64) -> Option<Evicted> {
+    fn evicted<W: Ways>(&self, at: Place, word: u32, presence: u64) -> Option<Evicted> {
+        let (set, tag) = (at.set as usize, word >> 2);
         (word != EMPTY).then(|| Evicted {
-            line: LineAddr(self.index.join(at.set as usize, word >> 2)),
+            line: LineAddr(match W::SETS {
+                ANY_SETS => self.index.join(set, tag),
+                POWER_OF_TWO_SETS => self.index.join_masked(set, tag),
+                sets => u64::from(tag) * sets as u64 + set as u64,
+            }),
             state: State(word & STATE_MASK),
             presence,
         })

@@ -22,6 +22,7 @@ impl Hierarchy {
         sum.div_ceil(Cycles::from(self.bulk_parallelism))
     }
 
+    #[inline(always)]
     pub(super) fn write_lines<S: Shape>(&mut self, core: usize, first: LineAddr, lines: u64, found: &mut [u64; 5]) {
         for line in (first.0..first.0 + lines).map(LineAddr) {
             let served = if self.private[core].l1.access(line, true) {

@@ -98,8 +98,7 @@ impl Hierarchy {
         let l1 = &mut self.private[core].l1;
         let at = l1.place::<S::L1>(line);
         let Some(way) = l1.find::<S::L1>(at) else { return false };
-        let way = l1.promote::<S::L1>(at, way);
-        l1.set_state(at, way, State::MODIFIED);
+        l1.promote_modified::<S::L1>(at, way);
         self.upgrade::<S>(core, line);
         true
     }

@@ -6,6 +6,57 @@
 //! stream over 8 GiB the wait for the simulator's own tables (example `cache_rates`).
 #![allow(unsafe_code)]
 
+use super::request::{Code, Shape};
+
+#[cfg(target_arch = "x86_64")]
+pub(super) mod avx2;
+
+/// What is done to a set of `N` words, which is in recency order.
+pub(super) trait Vectors {
+    /// The code of a shape whose sets are worked on with these functions.
+    fn code<S: Shape>() -> Code;
+    /// The first of `words` that equals `wanted` in the bits of `mask`.
+    fn position<const N: usize>(words: &[u32; N], wanted: u32, mask: u32) -> Option<usize>;
+    /// Puts `word` in front; the words before `way` move back by one, onto the one at `way`.
+    fn move_to_front<const N: usize>(set: &mut [u32; N], way: usize, word: u32);
+    /// Puts `word` in front, moves all others back by one, and returns the one that falls off the end.
+    fn push_front<const N: usize>(set: &mut [u32; N], word: u32) -> u32;
+}
+
+/// What every processor of the architecture that the program is compiled for can do.
+pub(super) struct Portable;
+
+impl Vectors for Portable {
+    fn code<S: Shape>() -> Code {
+        Code { miss_l1: S::serve_miss, write_lines: S::write_lines }
+    }
+
+    #[inline(always)]
+    fn position<const N: usize>(words: &[u32; N], wanted: u32, mask: u32) -> Option<usize> {
+        position(words, wanted, mask)
+    }
+
+    /// Without a branch on `way`, which is unpredictable.
+    #[inline(always)]
+    fn move_to_front<const N: usize>(set: &mut [u32; N], way: usize, word: u32) {
+        let old = *set;
+        // Lanes are compared as they are stored, 32 bits and signed, which is the comparison that SSE2 has.
+        let last_moved = way as i32;
+        for i in 1..N {
+            set[i] = if i as i32 <= last_moved { old[i - 1] } else { old[i] };
+        }
+        set[0] = word;
+    }
+
+    #[inline(always)]
+    fn push_front<const N: usize>(set: &mut [u32; N], word: u32) -> u32 {
+        let old = *set;
+        set[1..].copy_from_slice(&old[..N - 1]);
+        set[0] = word;
+        old[N - 1]
+    }
+}
+
 /// Asks the host to fetch the line that holds `words[at]`; nothing happens if there is no such word. It changes no
 /// state that the simulation sees.
 #[inline(always)]
@@ -24,7 +75,7 @@ pub(crate) fn prefetch<T>(words: &[T], at: usize) {
 /// The first of `words` that equals `wanted` in the bits of `mask`. `N` is a multiple of 4 up to 32.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-pub(super) fn position<const N: usize>(words: &[u32; N], wanted: u32, mask: u32) -> Option<usize> {
+fn position<const N: usize>(words: &[u32; N], wanted: u32, mask: u32) -> Option<usize> {
     use std::arch::x86_64::{
         __m128i, _mm_and_si128, _mm_castsi128_ps, _mm_cmpeq_epi32, _mm_loadu_si128, _mm_movemask_epi8, _mm_movemask_ps,
         _mm_or_si128, _mm_packs_epi16, _mm_packs_epi32, _mm_set1_epi32, _mm_setzero_si128,
@@ -68,6 +119,6 @@ fn first_bit(bits: u32) -> Option<usize> {
 
 #[cfg(not(target_arch = "x86_64"))]
 #[inline(always)]
-pub(super) fn position<const N: usize>(words: &[u32; N], wanted: u32, mask: u32) -> Option<usize> {
+fn position<const N: usize>(words: &[u32; N], wanted: u32, mask: u32) -> Option<usize> {
     words.iter().position(|word| word & mask == wanted)
 }

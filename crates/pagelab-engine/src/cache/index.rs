@@ -62,6 +62,13 @@ impl SetIndex {
         u64::from(tag) * self.sets + set as u64
     }
 
+    /// The same if [`Self::is_masked`].
+    #[inline(always)]
+    pub fn join_masked(&self, set: usize, tag: u32) -> u64 {
+        debug_assert!(self.is_masked());
+        u64::from(tag) << self.shift | set as u64
+    }
+
     /// Lines below this are split exactly.
     pub fn exact_below(&self) -> u64 {
         if self.reciprocal == 0 { 1 << 58 } else { u64::MAX / self.sets }
@@ -87,6 +94,7 @@ mod tests {
                 let (set, tag) = index.split(line);
                 assert_eq!((set as u64, u64::from(tag)), (line % sets, line / sets), "{line} with {sets} sets");
                 assert_eq!(index.join(set, tag), line);
+                assert!(!index.is_masked() || index.join_masked(set, tag) == line);
             }
         }
     }

@@ -74,6 +74,7 @@ mod array;
 mod bulk;
 mod coherence;
 mod config;
+mod exact;
 pub(crate) mod host;
 mod index;
 mod replacement;

@@ -3,21 +3,37 @@
 //! Steps are numbered as in the module's text. A [`Shape`] settles at compile time what never changes in a run: whether
 //! there are other cores, of which the code for one core has no trace, and the ways of common geometries.
 
+#[cfg(target_arch = "x86_64")]
+use super::host::avx2;
 use super::{
     Hierarchy, Outcome, Private, Requester, Served,
     array::{Array, Evicted, Place, State},
     coherence::Others,
+    exact::Exact,
+    host::{Portable, Vectors},
     ways::{AnyWays, Masked, Plain, Ways},
 };
 use crate::addr::LineAddr;
 
 /// What is known of a hierarchy when its code is compiled.
-pub(super) trait Shape {
+pub(super) trait Shape: Sized {
     /// There are other cores.
     const COHERENT: bool;
     type L1: Ways;
     type L2: Ways;
     type L3: Ways;
+
+    /// What [`Hierarchy::miss_l1`] does.
+    #[inline(always)]
+    fn serve_miss(caches: &mut Hierarchy, core: usize, line: LineAddr, write: bool, requester: Requester) -> Outcome {
+        caches.serve_miss::<Self>(core, line, write, requester)
+    }
+
+    /// The loop of [`Hierarchy::zero_lines`], as [`Code::write_lines`].
+    #[inline(always)]
+    fn write_lines(caches: &mut Hierarchy, core: usize, first: LineAddr, lines: u64, found: &mut [u64; 5]) {
+        caches.write_lines::<Self>(core, first, lines, found);
+    }
 }
 
 pub(super) struct OneCore<L1, L2, L3>(std::marker::PhantomData<(L1, L2, L3)>);
@@ -50,33 +66,51 @@ pub(super) struct Code {
 }
 
 impl Code {
-    fn of<S: Shape>() -> Self {
-        Self { miss_l1: Hierarchy::serve_miss::<S>, write_lines: Hierarchy::write_lines::<S> }
+    /// The code for these caches on this processor.
+    pub fn choose(private: &[Private], l3: Option<&Array>) -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if avx2::is_available() {
+            return Self::with::<avx2::Avx2>(private, l3);
+        }
+        Self::with::<Portable>(private, l3)
     }
 
     /// The code for these caches. Intel cores until Broadwell have L1 and L2 of 8 and 8 ways with L3s of 16 (clients)
     /// or 20 (servers), clients from Skylake on 8 and 4 with 12 or 16; all else takes the code that does for every
     /// geometry.
-    pub fn choose(private: &[Private], l3: Option<&Array>) -> Self {
+    pub fn with<V: Vectors>(private: &[Private], l3: Option<&Array>) -> Self {
         // The cores are alike.
         let core = &private[0];
         let eight_eight = core.l1.is::<Masked<8>>() && core.l2.as_ref().is_some_and(Array::is::<Masked<8>>);
         let eight_four = core.l1.is::<Masked<8>>() && core.l2.as_ref().is_some_and(Array::is::<Masked<4>>);
         if private.len() > 1 {
             return match () {
-                () if eight_eight => Self::of::<ManyCores<Masked<8>, Masked<8>>>(),
-                () if eight_four => Self::of::<ManyCores<Masked<8>, Masked<4>>>(),
-                () => Self::of::<Anything>(),
+                () if eight_eight => Portable::code::<ManyCores<Masked<8>, Masked<8>>>(),
+                () if eight_four => Portable::code::<ManyCores<Masked<8>, Masked<4>>>(),
+                () => Portable::code::<Anything>(),
             };
         }
-        let Some(l3) = l3 else { return Self::of::<OneCore<AnyWays, AnyWays, AnyWays>>() };
-        match () {
-            () if eight_eight && l3.is::<Plain<20>>() => Self::of::<OneCore<Masked<8>, Masked<8>, Plain<20>>>(),
-            () if eight_eight && l3.is::<Plain<16>>() => Self::of::<OneCore<Masked<8>, Masked<8>, Plain<16>>>(),
-            () if eight_four && l3.is::<Plain<16>>() => Self::of::<OneCore<Masked<8>, Masked<4>, Plain<16>>>(),
-            () if eight_four && l3.is::<Plain<12>>() => Self::of::<OneCore<Masked<8>, Masked<4>, Plain<12>>>(),
-            () => Self::of::<OneCore<AnyWays, AnyWays, AnyWays>>(),
+        let Some(l3) = l3 else { return Portable::code::<OneCore<AnyWays, AnyWays, AnyWays>>() };
+        if eight_eight {
+            Self::of::<V, Exact<V, 8, 64, 8, 512, 20, 16384>>(core, l3)
+                .or_else(|| Self::of::<V, Exact<V, 8, 128, 8, 1024, 20, 12288>>(core, l3))
+                .or_else(|| Self::of::<V, OneCore<Masked<8, V>, Masked<8, V>, Plain<20, V>>>(core, l3))
+                .or_else(|| Self::of::<V, OneCore<Masked<8, V>, Masked<8, V>, Plain<16, V>>>(core, l3))
+        } else if eight_four {
+            Self::of::<V, Exact<V, 8, 64, 4, 1024, 12, 8192>>(core, l3)
+                .or_else(|| Self::of::<V, Exact<V, 8, 64, 4, 1024, 16, 12288>>(core, l3))
+                .or_else(|| Self::of::<V, OneCore<Masked<8, V>, Masked<4, V>, Plain<16, V>>>(core, l3))
+                .or_else(|| Self::of::<V, OneCore<Masked<8, V>, Masked<4, V>, Plain<12, V>>>(core, l3))
+        } else {
+            None
         }
+        .unwrap_or_else(Portable::code::<OneCore<AnyWays, AnyWays, AnyWays>>)
+    }
+
+    /// The code of `S` if its ways and sets are what the caches have.
+    fn of<V: Vectors, S: Shape>(core: &Private, l3: &Array) -> Option<Self> {
+        let fits = core.l1.is::<S::L1>() && core.l2.as_ref().is_some_and(Array::is::<S::L2>) && l3.is::<S::L3>();
+        fits.then(V::code::<S>)
     }
 }
 
@@ -91,8 +125,15 @@ impl Private {
 }
 
 impl Hierarchy {
-    #[inline(never)]
-    fn serve_miss<S: Shape>(&mut self, core: usize, line: LineAddr, write: bool, requester: Requester) -> Outcome {
+    /// What [`Hierarchy::miss_l1`] does.
+    #[inline(always)]
+    pub(super) fn serve_miss<S: Shape>(
+        &mut self,
+        core: usize,
+        line: LineAddr,
+        write: bool,
+        requester: Requester,
+    ) -> Outcome {
         let at_l2 = requester == Requester::Walk && self.walker_at_l2;
         let (served, extra) = self.request::<S>(core, line, write, at_l2);
         self.core::<S>(core).stats.served[requester as usize][served as usize] += 1;
@@ -189,11 +230,21 @@ impl Hierarchy {
     }
 
     /// Step 1.
-    #[inline(never)]
+    #[inline(always)]
     fn pass_l1_copy_to_l2<S: Shape>(&mut self, core: usize, line: LineAddr, write: bool) {
-        let private = self.core::<S>(core);
-        let at = private.l1.place::<S::L1>(line);
-        let Some(way) = private.l1.find::<S::L1>(at) else { return };
+        let l1 = &self.core::<S>(core).l1;
+        if l1.find::<S::L1>(l1.place::<S::L1>(line)).is_some() {
+            self.pass_l1_copy_there_to_l2(core, line, write);
+        }
+    }
+
+    /// The same for a line that the L1 holds.
+    #[cold]
+    #[inline(never)]
+    fn pass_l1_copy_there_to_l2(&mut self, core: usize, line: LineAddr, write: bool) {
+        let private = &mut self.private[core];
+        let at = private.l1.place::<AnyWays>(line);
+        let way = private.l1.find::<AnyWays>(at).expect("the line is there");
         let state = private.l1.state(at, way);
         if state == State::MODIFIED {
             private.l1.set_state(at, way, State::EXCLUSIVE);
@@ -202,26 +253,25 @@ impl Hierarchy {
             private.l1.remove(at, way);
         }
         if state == State::MODIFIED {
-            self.write_back_from_l1::<S>(core, line);
+            self.write_back_from_l1::<Anything>(core, line);
         } else if let Some(l2) = &mut private.l2 {
-            let at = l2.place::<S::L2>(line);
-            if l2.find::<S::L2>(at).is_none() {
-                let evicted = l2.fill::<S::L2>(at, state, 0);
-                self.write_back_from_l2::<S>(core, evicted);
+            let at = l2.place::<AnyWays>(line);
+            if l2.find::<AnyWays>(at).is_none() {
+                let evicted = l2.fill::<AnyWays>(at, state, 0);
+                self.write_back_from_l2::<Anything>(core, evicted);
             }
         }
     }
 
     /// The L1 gives up `line`, which it held modified.
-    #[inline(never)]
+    #[inline(always)]
     pub(super) fn write_back_from_l1<S: Shape>(&mut self, core: usize, line: LineAddr) {
         let private = self.core::<S>(core);
         private.stats.l1_writebacks += 1;
         let Some(l2) = &mut private.l2 else { return self.write_to_l3::<S>(line) };
         let at = l2.place::<S::L2>(line);
         if let Some(way) = l2.find::<S::L2>(at) {
-            let way = l2.promote::<S::L2>(at, way);
-            l2.set_state(at, way, State::MODIFIED);
+            l2.promote_modified::<S::L2>(at, way);
         } else {
             let evicted = l2.fill::<S::L2>(at, State::MODIFIED, 0);
             self.write_back_from_l2::<S>(core, evicted);
@@ -240,7 +290,7 @@ impl Hierarchy {
     }
 
     /// Modified data leaves the private caches.
-    #[inline(never)]
+    #[inline(always)]
     pub(super) fn write_to_l3<S: Shape>(&mut self, line: LineAddr) {
         let Some(l3) = &mut self.l3 else {
             self.shared_stats.dram_writes += 1;
@@ -248,8 +298,7 @@ impl Hierarchy {
         };
         let at = l3.place::<S::L3>(line);
         if let Some(way) = l3.find::<S::L3>(at) {
-            let way = l3.promote::<S::L3>(at, way);
-            l3.set_state(at, way, State::MODIFIED);
+            l3.promote_modified::<S::L3>(at, way);
         } else {
             assert!(!self.inclusive, "a line that left a private cache is missing from the inclusive L3");
             let evicted = l3.fill::<S::L3>(at, State::MODIFIED, 0);

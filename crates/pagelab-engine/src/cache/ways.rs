@@ -3,88 +3,67 @@
 //! A word is a tag above two state bits. [`Plain`] is for sets whose length the compiler knows: its loops become a few
 //! vector instructions. The functions that end in `_any` take sets of any length.
 
-use super::host::position;
+use std::marker::PhantomData;
+
+use super::host::{Portable, Vectors};
 
 /// Bits of a word below its tag.
 pub(super) const STATE_MASK: u32 = 3;
 /// An empty way: a tag that no line has, state 0.
 pub(super) const EMPTY: u32 = !STATE_MASK;
 
+/// The number of sets is not known.
+pub(super) const ANY_SETS: usize = 0;
+/// The number of sets is a power of two, unknown which.
+pub(super) const POWER_OF_TWO_SETS: usize = usize::MAX;
+
 /// What the compiler is told of an array's sets.
 pub(super) trait Ways {
     /// Words a set; 0 if unknown.
     const N: usize;
-    /// The number of sets is a power of two.
-    const MASKED: bool;
+    /// How many, [`ANY_SETS`] or [`POWER_OF_TWO_SETS`].
+    const SETS: usize;
 
     /// The way whose word has the tag of `wanted` (state bits 0).
     fn find(set: &[u32], wanted: u32) -> Option<usize>;
-    /// Moves the word at `way` to the front and those before it back by one.
-    fn move_to_front(set: &mut [u32], way: usize);
+    /// Puts `word` in front; the words before `way` move back by one, onto the one at `way`.
+    fn move_to_front(set: &mut [u32], way: usize, word: u32);
     /// Puts `word` in front, moves all others back by one, and returns the one that falls off the end.
     fn push_front(set: &mut [u32], word: u32) -> u32;
 }
 
-/// `N` ways, a multiple of 4, in recency order.
-pub(super) struct Plain<const N: usize>;
-
-/// The same, and the number of sets is a power of two.
-pub(super) struct Masked<const N: usize>;
+/// `N` ways, a multiple of 4, in recency order, in each of `SETS` sets; worked on with `V`.
+pub(super) struct Known<const N: usize, const SETS: usize, V = Portable>(PhantomData<V>);
+/// Any number of sets.
+pub(super) type Plain<const N: usize, V = Portable> = Known<N, ANY_SETS, V>;
+/// Any power of two.
+pub(super) type Masked<const N: usize, V = Portable> = Known<N, POWER_OF_TWO_SETS, V>;
 
 /// Any number of ways.
 pub(super) struct AnyWays;
 
-impl<const N: usize> Ways for Plain<N> {
-    const N: usize = N;
-    const MASKED: bool = false;
-
-    #[inline(always)]
-    fn find(set: &[u32], wanted: u32) -> Option<usize> {
-        let set: &[u32; N] = set.try_into().expect("the length is promised");
-        position(set, wanted, !STATE_MASK)
-    }
-
-    /// Without a branch on `way`, which is unpredictable.
-    #[inline(always)]
-    fn move_to_front(set: &mut [u32], way: usize) {
-        let set: &mut [u32; N] = set.try_into().expect("the length is promised");
-        let word = set[way];
-        let old = *set;
-        // Lanes are compared as they are stored, 32 bits and signed, which is the comparison that SSE2 has.
-        let last_moved = way as i32;
-        for i in 1..N {
-            set[i] = if i as i32 <= last_moved { old[i - 1] } else { old[i] };
-        }
-        set[0] = word;
-    }
-
-    #[inline(always)]
-    fn push_front(set: &mut [u32], word: u32) -> u32 {
-        let set: &mut [u32; N] = set.try_into().expect("the length is promised");
-        let old = *set;
-        set[1..].copy_from_slice(&old[..N - 1]);
-        set[0] = word;
-        old[N - 1]
-    }
+#[inline(always)]
+fn sized<const N: usize>(set: &mut [u32]) -> &mut [u32; N] {
+    set.try_into().expect("the length is promised")
 }
 
-impl<const N: usize> Ways for Masked<N> {
+impl<const N: usize, const SETS: usize, V: Vectors> Ways for Known<N, SETS, V> {
     const N: usize = N;
-    const MASKED: bool = true;
+    const SETS: usize = SETS;
 
     #[inline(always)]
     fn find(set: &[u32], wanted: u32) -> Option<usize> {
-        Plain::<N>::find(set, wanted)
+        V::position::<N>(set.try_into().expect("the length is promised"), wanted, !STATE_MASK)
     }
 
     #[inline(always)]
-    fn move_to_front(set: &mut [u32], way: usize) {
-        Plain::<N>::move_to_front(set, way);
+    fn move_to_front(set: &mut [u32], way: usize, word: u32) {
+        V::move_to_front::<N>(sized(set), way, word);
     }
 
     #[inline(always)]
     fn push_front(set: &mut [u32], word: u32) -> u32 {
-        Plain::<N>::push_front(set, word)
+        V::push_front::<N>(sized(set), word)
     }
 }
 
@@ -110,7 +89,7 @@ macro_rules! by_length {
 
 impl Ways for AnyWays {
     const N: usize = 0;
-    const MASKED: bool = false;
+    const SETS: usize = ANY_SETS;
 
     #[inline(never)]
     fn find(set: &[u32], wanted: u32) -> Option<usize> {
@@ -118,8 +97,8 @@ impl Ways for AnyWays {
     }
 
     #[inline(never)]
-    fn move_to_front(set: &mut [u32], way: usize) {
-        by_length!(set, Known => Known::move_to_front(set, way), move_to_front_any(set, way));
+    fn move_to_front(set: &mut [u32], way: usize, word: u32) {
+        by_length!(set, Known => Known::move_to_front(set, way, word), move_to_front_any(set, way, word));
     }
 
     #[inline(never)]
@@ -136,9 +115,8 @@ fn find_any(set: &[u32], wanted: u32) -> Option<usize> {
 }
 
 #[inline(never)]
-pub(super) fn move_to_front_any<T: Copy>(set: &mut [T], way: usize) {
+pub(super) fn move_to_front_any<T: Copy>(set: &mut [T], way: usize, mut word: T) {
     // A loop: ways are few, and a call to move memory costs more.
-    let mut word = set[way];
     for other in &mut set[..=way] {
         std::mem::swap(other, &mut word);
     }
@@ -147,8 +125,8 @@ pub(super) fn move_to_front_any<T: Copy>(set: &mut [T], way: usize) {
 #[inline(never)]
 pub(super) fn push_front_any<T: Copy>(set: &mut [T], word: T) -> T {
     let last = set.len() - 1;
-    let out = std::mem::replace(&mut set[last], word);
-    move_to_front_any(set, last);
+    let out = set[last];
+    move_to_front_any(set, last, word);
     out
 }
 
@@ -165,35 +143,48 @@ pub(super) fn take_out<T: Copy>(set: &mut [T], way: usize, empty: T) -> T {
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(target_arch = "x86_64")]
+    use crate::cache::host::avx2;
 
     /// A set of `len` different tags 10, 11, … and changing states.
     fn set_of(len: usize) -> Vec<u32> {
         (0..len as u32).map(|way| (10 + way) << 2 | (1 + way % 3)).collect()
     }
 
-    fn plain<const N: usize>() {
+    fn known<const N: usize, V: Vectors>() {
         let set = set_of(N);
         assert_eq!(AnyWays::find(&set, set[N - 1] & !STATE_MASK), Some(N - 1));
         for way in 0..N {
-            assert_eq!(Plain::<N>::find(&set, (10 + way as u32) << 2), Some(way));
+            assert_eq!(Plain::<N, V>::find(&set, (10 + way as u32) << 2), Some(way));
             let (mut moved, mut expected) = (set.clone(), set.clone());
-            Plain::<N>::move_to_front(&mut moved, way);
-            move_to_front_any(&mut expected, way);
+            Plain::<N, V>::move_to_front(&mut moved, way, 78);
+            move_to_front_any(&mut expected, way, 78);
             assert_eq!(moved, expected);
         }
-        assert_eq!((Plain::<N>::find(&set, 9 << 2), Plain::<N>::find(&set, EMPTY)), (None, None));
+        assert_eq!((Plain::<N, V>::find(&set, 9 << 2), Plain::<N, V>::find(&set, EMPTY)), (None, None));
         let (mut pushed, mut expected) = (set.clone(), set);
-        assert_eq!(Plain::<N>::push_front(&mut pushed, 77), push_front_any(&mut expected, 77));
+        assert_eq!(Plain::<N, V>::push_front(&mut pushed, 77), push_front_any(&mut expected, 77));
         assert_eq!(pushed, expected);
+        pushed[N - 2] = EMPTY;
+        pushed[N - 1] = EMPTY;
+        assert_eq!(Plain::<N, V>::find(&pushed, EMPTY), Some(N - 2), "the first empty way");
+    }
+
+    fn known_lengths<V: Vectors>() {
+        known::<4, V>();
+        known::<8, V>();
+        known::<12, V>();
+        known::<16, V>();
+        known::<20, V>();
     }
 
     #[test]
     fn known_lengths_do_what_any_length_does() {
-        plain::<4>();
-        plain::<8>();
-        plain::<12>();
-        plain::<16>();
-        plain::<20>();
+        known_lengths::<Portable>();
+        #[cfg(target_arch = "x86_64")]
+        if avx2::is_available() {
+            known_lengths::<avx2::Avx2>();
+        }
     }
 
     #[test]
@@ -208,7 +199,7 @@ mod tests {
                 assert_eq!(set, [expected.clone(), vec![EMPTY]].concat());
                 expected.insert(0, word);
                 let mut set = set_of(len);
-                move_to_front_any(&mut set, way);
+                move_to_front_any(&mut set, way, word);
                 assert_eq!(set, expected);
             }
             let mut expected = set_of(len);
