@@ -6,12 +6,13 @@ use bytes::Bytes;
 use parquet::{
     basic::Encoding,
     column::page::{Page, PageReader},
-    file::serialized_reader::SerializedPageReader,
+    file::{metadata::ColumnChunkMetaData, serialized_reader::SerializedPageReader},
 };
 
 use super::{
     MAX_ACCESS_BYTES, MAX_PART_ROWS,
-    columns::{self, COUNT, GAP, KIND, NAMES, PC, SIZE, TID, VADDR},
+    columns::{self, GAP, KIND, NAMES, PC, SIZE, TID, VADDR},
+    dictionary::MAX_VALUES,
     encode::Run,
     part::Part,
 };
@@ -51,18 +52,20 @@ pub(super) fn transpose(words: [u64; 8]) -> [u64; 8] {
 /// Decodes the pages of one part, in order.
 pub(super) struct PartDecoder {
     part: Part,
-    columns: [Column; COUNT],
-    kinds: Vec<(AccessKind, bool)>,
+    addresses: Column,
+    /// Indices common to all columns of `sites`.
+    site_indices: Column,
+    thread_indices: Column,
+    /// Accesses by index, all but the address.
+    sites: Vec<Access>,
+    threads: Vec<u32>,
     scratch: Box<Scratch>,
     rows_left: u64,
 }
 
 struct Scratch {
     vaddr: [u64; CHUNK_ROWS],
-    pc: [u64; CHUNK_ROWS],
-    gap: [u32; CHUNK_ROWS],
-    size: [u32; CHUNK_ROWS],
-    kind: [u32; CHUNK_ROWS],
+    site: [u16; CHUNK_ROWS],
     tid: [u32; CHUNK_ROWS],
 }
 
@@ -70,49 +73,45 @@ impl PartDecoder {
     /// Reads the part and the dictionaries of its columns.
     pub(super) fn new(part: &Part) -> Result<Self, TraceError> {
         let (content, group) = part.read(&columns::SCHEMA)?;
-        let content = Arc::new(content);
-        let mut columns: [Column; COUNT] = std::array::from_fn(|_| Column::default());
-        for (index, column) in columns.iter_mut().enumerate() {
-            let rows = part.facts.rows as usize;
-            let pages = SerializedPageReader::new(Arc::clone(&content), group.column(index), rows, None);
-            column.pages = Some(pages.map_err(|e| in_column(part, index, e.to_string()))?);
+        let rows = part.facts.rows as usize;
+        if rows > MAX_PART_ROWS {
+            return Err(part.corrupt(format!("{rows} rows, more than {MAX_PART_ROWS}")));
         }
-        let mut decoder = Self {
-            part: part.clone(),
-            columns,
-            kinds: Vec::new(),
-            scratch: Box::new(Scratch {
-                vaddr: [0; CHUNK_ROWS],
-                pc: [0; CHUNK_ROWS],
-                gap: [0; CHUNK_ROWS],
-                size: [0; CHUNK_ROWS],
-                kind: [0; CHUNK_ROWS],
-                tid: [0; CHUNK_ROWS],
-            }),
-            rows_left: part.facts.rows,
+        let shared = Arc::new(content.clone());
+        let open = |index: usize| {
+            let width = if index == VADDR || index == PC { 8 } else { 4 };
+            let pages = SerializedPageReader::new(Arc::clone(&shared), group.column(index), rows, None);
+            let pages = pages.map_err(|e| in_column(part, index, e.to_string()))?;
+            Ok(Column { index, width, pages, dictionary_len: 0, page: Values::None })
         };
-        if decoder.rows_left > MAX_PART_ROWS as u64 {
-            return Err(part.corrupt(format!("{} rows, more than {MAX_PART_ROWS}", part.facts.rows)));
+        let dictionary = |column: &mut Column| {
+            let index = column.index;
+            column.load_dictionary().map_err(|what| in_column(part, index, what))
+        };
+        let (mut pcs, mut threads) = (open(PC)?, open(TID)?);
+        let mut sites: Vec<Access> =
+            dictionary(&mut pcs)?.into_iter().map(|pc| Access { pc, ..Access::new(AccessKind::Load, 0, 1) }).collect();
+        for index in [KIND, SIZE, GAP] {
+            let values = dictionary(&mut open(index)?)?;
+            if values.len() != sites.len()
+                || pages_of(&content, group.column(index)) != pages_of(&content, group.column(PC))
+            {
+                return Err(in_column(part, index, "its dictionary indices are not those of pc".into()));
+            }
+            for (site, value) in sites.iter_mut().zip(values) {
+                set(site, index, value as u32).map_err(|what| in_column(part, index, what))?;
+            }
         }
-        decoder.load_dictionaries()?;
-        Ok(decoder)
-    }
-
-    /// Takes in the dictionary pages, which come first, and checks what must hold for every value.
-    fn load_dictionaries(&mut self) -> Result<(), TraceError> {
-        for index in [KIND, SIZE, PC, TID, GAP] {
-            let width = if index == PC { 8 } else { 4 };
-            self.columns[index].load_dictionary(width).map_err(|what| in_column(&self.part, index, what))?;
-        }
-        for &value in &self.columns[KIND].dictionary {
-            let kind = columns::kind_of(value as u32)
-                .ok_or_else(|| in_column(&self.part, KIND, format!("{value} is no kind of access")))?;
-            self.kinds.push(kind);
-        }
-        for &value in &self.columns[SIZE].dictionary {
-            check_size(value as u32).map_err(|what| in_column(&self.part, SIZE, what))?;
-        }
-        Ok(())
+        Ok(Self {
+            part: part.clone(),
+            addresses: open(VADDR)?,
+            site_indices: pcs,
+            threads: dictionary(&mut threads)?.into_iter().map(|thread| thread as u32).collect(),
+            thread_indices: threads,
+            sites,
+            scratch: Box::new(Scratch { vaddr: [0; CHUNK_ROWS], site: [0; CHUNK_ROWS], tid: [0; CHUNK_ROWS] }),
+            rows_left: rows as u64,
+        })
     }
 
     /// Appends the next page's accesses to `accesses` and its runs, counted from the page's begin, to `runs`, which is
@@ -122,11 +121,11 @@ impl PartDecoder {
             return Ok(false);
         }
         let mut rows = None;
-        for (index, column) in self.columns.iter_mut().enumerate() {
-            let of = column.next_page(index).map_err(|what| in_column(&self.part, index, what))?;
+        for column in [&mut self.addresses, &mut self.site_indices, &mut self.thread_indices] {
+            let of = column.next_page().map_err(|what| in_column(&self.part, column.index, what))?;
             if *rows.get_or_insert(of) != of {
                 let what = format!("a page of {of} rows where the other columns have {}", rows.unwrap_or(0));
-                return Err(in_column(&self.part, index, what));
+                return Err(in_column(&self.part, column.index, what));
             }
         }
         let rows = rows.unwrap_or(0);
@@ -138,50 +137,52 @@ impl PartDecoder {
         let mut first = 0;
         while first < rows {
             let len = CHUNK_ROWS.min(rows - first);
-            self.chunk(first, len, accesses)?;
-            append_runs(&self.scratch.tid[..len], first, runs);
+            let s = &mut *self.scratch;
+            self.addresses.addresses(first, &mut s.vaddr[..len]);
+            self.site_indices.indices(first, &mut s.site[..len]);
+            let rows = s.vaddr[..len].iter().zip(&s.site[..len]);
+            accesses.extend(rows.map(|(&vaddr, &site)| Access { vaddr, ..self.sites[usize::from(site)] }));
+            self.append_runs(first, len, runs);
             first += len;
         }
         Ok(true)
     }
 
-    fn chunk(&mut self, first: usize, len: usize, accesses: &mut Vec<Access>) -> Result<(), TraceError> {
+    fn append_runs(&mut self, first: usize, len: usize, runs: &mut Vec<Run>) {
         let s = &mut *self.scratch;
-        let c = &self.columns;
-        c[VADDR].words(first, &mut s.vaddr[..len]);
-        c[PC].words(first, &mut s.pc[..len]);
-        c[GAP].values(first, &mut s.gap[..len]);
-        c[SIZE].values(first, &mut s.size[..len]);
-        c[TID].values(first, &mut s.tid[..len]);
-        // Kinds stay indices: they select from the checked dictionary.
-        c[KIND].indices(first, &mut s.kind[..len]);
-        if matches!(c[SIZE].page, Values::Plain(_)) {
-            for &size in &s.size[..len] {
-                check_size(size).map_err(|what| in_column(&self.part, SIZE, what))?;
-            }
+        self.thread_indices.indices(first, &mut s.site[..len]);
+        for (tid, &index) in s.tid.iter_mut().zip(&s.site[..len]) {
+            *tid = self.threads[usize::from(index)];
         }
-        let mut kinds = [(AccessKind::Load, false); 256];
-        for (slot, kind) in kinds.iter_mut().zip(&self.kinds) {
-            *slot = *kind;
-        }
-        let rows = s.vaddr[..len].iter().zip(&s.pc[..len]).zip(&s.gap[..len]).zip(&s.size[..len]).zip(&s.kind[..len]);
-        accesses.extend(rows.map(|((((&vaddr, &pc), &gap), &size), &kind)| {
-            let (kind, by_kernel) = kinds[kind as u8 as usize];
-            Access { vaddr, pc, gap, size_bytes: size as u16, kind, by_kernel }
-        }));
-        Ok(())
+        append_runs(&s.tid[..len], first, runs);
     }
+}
+
+/// The bytes of a column's data pages. Its place in the file was checked.
+fn pages_of<'a>(content: &'a Bytes, column: &ColumnChunkMetaData) -> Option<&'a [u8]> {
+    let dictionary = column.dictionary_page_offset()?;
+    let end = dictionary.checked_add(column.compressed_size())?;
+    content.get(usize::try_from(column.data_page_offset()).ok()?..usize::try_from(end).ok()?)
+}
+
+/// Sets the column `index` of `site` to `value`, which may not be allowed there.
+fn set(site: &mut Access, index: usize, value: u32) -> Result<(), String> {
+    match index {
+        KIND => {
+            (site.kind, site.by_kernel) =
+                columns::kind_of(value).ok_or_else(|| format!("{value} is no kind of access"))?;
+        }
+        SIZE => {
+            let allowed = u16::try_from(value).ok().filter(|size| (1..=MAX_ACCESS_BYTES).contains(size));
+            site.size_bytes = allowed.ok_or_else(|| format!("{value} bytes, expected 1 to {MAX_ACCESS_BYTES}"))?;
+        }
+        _ => site.gap = value,
+    }
+    Ok(())
 }
 
 fn in_column(part: &Part, index: usize, what: String) -> TraceError {
     part.corrupt(format!("column {}: {what}", NAMES[index]))
-}
-
-fn check_size(size: u32) -> Result<(), String> {
-    if (1..=u32::from(MAX_ACCESS_BYTES)).contains(&size) {
-        return Ok(());
-    }
-    Err(format!("{size} bytes, expected 1 to {MAX_ACCESS_BYTES}"))
 }
 
 /// Appends the runs of equal numbers in `tids`, the rows from `first` of a page.
@@ -200,19 +201,18 @@ fn append_runs(tids: &[u32], first: usize, runs: &mut Vec<Run>) {
     }
 }
 
-/// A column, its dictionary and its current page.
-#[derive(Default)]
+/// The pages of a column, and the current one.
 struct Column {
-    pages: Option<SerializedPageReader<Bytes>>,
-    /// Values by index.
-    dictionary: Vec<u64>,
+    index: usize,
+    /// Bytes of a plain value.
+    width: usize,
+    pages: SerializedPageReader<Bytes>,
+    dictionary_len: usize,
     page: Values,
 }
 
 /// The values of a page.
-#[derive(Default)]
 enum Values {
-    #[default]
     None,
     /// One dictionary index for all rows.
     Repeated(u16),
@@ -220,37 +220,34 @@ enum Values {
     Bytes(Bytes),
     /// Dictionary indices of two bytes.
     Pairs(Bytes),
-    /// The values themselves, little-endian.
-    Plain(Bytes),
     /// First bytes of all values, then their second bytes, and so on.
     Split(Bytes),
 }
 
 impl Column {
     fn read_page(&mut self) -> Result<Option<Page>, String> {
-        let pages = self.pages.as_mut().expect("set when the decoder is made");
-        pages.get_next_page().map_err(|e| e.to_string())
+        self.pages.get_next_page().map_err(|e| e.to_string())
     }
 
-    /// Takes in the dictionary page, of values of `width` bytes.
-    fn load_dictionary(&mut self, width: usize) -> Result<(), String> {
+    /// Reads the dictionary page, which comes first.
+    fn load_dictionary(&mut self) -> Result<Vec<u64>, String> {
         let Some(Page::DictionaryPage { buf, num_values, encoding, .. }) = self.read_page()? else {
             return Err("no dictionary page".into());
         };
         let count = num_values as usize;
         if !matches!(encoding, Encoding::PLAIN | Encoding::PLAIN_DICTIONARY)
-            || buf.len() != count * width
-            || count > usize::from(u16::MAX)
+            || buf.len() != count * self.width
+            || count > MAX_VALUES
         {
             return Err(format!("a dictionary of {count} values in {} bytes of {encoding:?}", buf.len()));
         }
+        self.dictionary_len = count;
         let value = |bytes: &[u8]| bytes.iter().rev().fold(0, |v, &b| v << 8 | u64::from(b));
-        self.dictionary = buf.chunks_exact(width).map(value).collect();
-        Ok(())
+        Ok(buf.chunks_exact(self.width).map(value).collect())
     }
 
-    /// Goes to the next page and returns its rows; `column` says which encodings it may have.
-    fn next_page(&mut self, column: usize) -> Result<usize, String> {
+    /// Goes to the next page and returns its rows.
+    fn next_page(&mut self) -> Result<usize, String> {
         let Some(page) = self.read_page()? else {
             return Err("a page is missing".into());
         };
@@ -261,82 +258,43 @@ impl Column {
         if rows > MAX_PART_ROWS {
             return Err(format!("a page of {rows} rows"));
         }
-        let whole = |width: usize| {
-            if buf.len() == rows * width {
-                Ok(buf.clone())
-            } else {
-                Err(format!("a page of {rows} rows in {} bytes", buf.len()))
-            }
-        };
-        let width = if column == VADDR || column == PC { 8 } else { 4 };
         self.page = match encoding {
-            Encoding::BYTE_STREAM_SPLIT if column == VADDR => Values::Split(whole(width)?),
-            Encoding::PLAIN if column != KIND => Values::Plain(whole(width)?),
-            Encoding::RLE_DICTIONARY if column != VADDR => indices(&buf, rows, self.dictionary.len())?,
+            Encoding::BYTE_STREAM_SPLIT if self.index == VADDR => {
+                if buf.len() != rows * self.width {
+                    return Err(format!("a page of {rows} rows in {} bytes", buf.len()));
+                }
+                Values::Split(buf)
+            }
+            Encoding::RLE_DICTIONARY if self.index != VADDR => indices(&buf, rows, self.dictionary_len)?,
             other => return Err(format!("pages of encoding {other} are not used in this format version")),
         };
         Ok(rows)
     }
 
     /// Writes the dictionary indices of the rows from `first`.
-    fn indices(&self, first: usize, out: &mut [u32]) {
+    fn indices(&self, first: usize, out: &mut [u16]) {
         let len = out.len();
         match &self.page {
-            Values::Repeated(index) => out.fill(u32::from(*index)),
+            Values::Repeated(index) => out.fill(*index),
             Values::Bytes(bytes) => {
                 for (out, &index) in out.iter_mut().zip(&bytes[first..first + len]) {
-                    *out = u32::from(index);
+                    *out = u16::from(index);
                 }
             }
             Values::Pairs(bytes) => {
                 for (out, pair) in out.iter_mut().zip(bytes[first * 2..].as_chunks::<2>().0) {
-                    *out = u32::from(u16::from_le_bytes(*pair));
+                    *out = u16::from_le_bytes(*pair);
                 }
             }
-            Values::None | Values::Plain(_) | Values::Split(_) => unreachable!("refused by next_page"),
+            Values::None | Values::Split(_) => unreachable!("refused by next_page"),
         }
     }
 
-    /// Writes the 32-bit values of the rows from `first`.
-    fn values(&self, first: usize, out: &mut [u32]) {
+    /// Writes the addresses of the rows from `first`.
+    fn addresses(&self, first: usize, out: &mut [u64]) {
         match &self.page {
-            Values::Repeated(index) => out.fill(self.dictionary[usize::from(*index)] as u32),
-            Values::Plain(bytes) => {
-                for (out, word) in out.iter_mut().zip(bytes[first * 4..].as_chunks::<4>().0) {
-                    *out = u32::from_le_bytes(*word);
-                }
-            }
-            _ => {
-                self.indices(first, out);
-                for value in out {
-                    *value = self.dictionary[*value as usize] as u32;
-                }
-            }
-        }
-    }
-
-    /// Writes the 64-bit values of the rows from `first`.
-    fn words(&self, first: usize, out: &mut [u64]) {
-        let len = out.len();
-        match &self.page {
-            Values::Repeated(index) => out.fill(self.dictionary[usize::from(*index)]),
-            Values::Bytes(bytes) => {
-                for (out, &index) in out.iter_mut().zip(&bytes[first..first + len]) {
-                    *out = self.dictionary[usize::from(index)];
-                }
-            }
-            Values::Pairs(bytes) => {
-                for (out, pair) in out.iter_mut().zip(bytes[first * 2..].as_chunks::<2>().0) {
-                    *out = self.dictionary[usize::from(u16::from_le_bytes(*pair))];
-                }
-            }
-            Values::Plain(bytes) => {
-                for (out, word) in out.iter_mut().zip(bytes[first * 8..].as_chunks::<8>().0) {
-                    *out = u64::from_le_bytes(*word);
-                }
-            }
             Values::Split(bytes) => join_bytes(bytes, first, out),
-            Values::None => unreachable!("refused by next_page"),
+            _ => unreachable!("refused by next_page"),
         }
     }
 }

@@ -1,144 +1,138 @@
 //! Dictionaries built while encoding: each value gets the next index when it is first seen.
 //!
-//! A Parquet dictionary belongs to one column of one part. Indices have 16 bits; a value that finds the dictionary
-//! full gets [`FULL`], and the column is written plain from that page on.
+//! A Parquet dictionary belongs to a part. Its indices have 16 bits, so that a page, which has no more rows than that,
+//! always fits an empty dictionary; one that does not fit what is there begins a new part.
 
-use std::collections::HashMap;
+use crate::{Access, ThreadIx};
 
-/// No index: the dictionary is full. Also the mark of an empty place, so a dictionary holds at most 65,535 values.
-pub(super) const FULL: u16 = u16::MAX;
+/// Values in a dictionary at most.
+pub(super) const MAX_VALUES: usize = 1 << 16;
+const _: () = assert!(super::PAGE_ROWS <= MAX_VALUES);
 
-/// Dictionary of 32-bit numbers that are mostly small (sizes, gaps, thread numbers): small ones index a table.
-pub(super) struct SmallNumbers {
-    table: Vec<u16>,
-    large: HashMap<u32, u16>,
-    values: Vec<u32>,
+/// What a dictionary holds.
+pub(super) trait Value: Copy + Eq {
+    /// Hash whose upper bits are good.
+    fn hash(self) -> u64;
 }
 
-impl SmallNumbers {
-    pub(super) fn new() -> Self {
-        Self { table: vec![FULL; 1 << 16], large: HashMap::new(), values: Vec::new() }
-    }
+/// Everything of an access but its address: instruction, kind, size and gap. A program has few of them and repeats
+/// them in the same order, so these columns have one common index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Site {
+    pub pc: u64,
+    /// `gap`, `size` (16 bits) and index of the kind (8 bits) from the lowest bit on, in one word that is quick to compare.
+    rest: u64,
+}
 
-    pub(super) fn values(&self) -> &[u32] {
-        &self.values
-    }
-
-    pub(super) fn clear(&mut self) {
-        for &value in &self.values {
-            if let Some(index) = self.table.get_mut(value as usize) {
-                *index = FULL;
-            }
-        }
-        self.large.clear();
-        self.values.clear();
-    }
-
-    /// Index of `value`, [`FULL`] if it is new and there is no room.
+impl Site {
     #[inline(always)]
-    pub(super) fn index_of(&mut self, value: u32) -> u16 {
-        match self.table.get(value as usize) {
-            Some(&index) if index != FULL => index,
-            _ => self.look_up_or_add(value),
-        }
+    pub(super) fn of(access: &Access) -> Self {
+        let kind = super::columns::kind_index(access);
+        let rest = u64::from(access.gap) | u64::from(access.size_bytes) << 32 | u64::from(kind) << 48;
+        Self { pc: access.pc, rest }
     }
 
-    #[cold]
-    fn look_up_or_add(&mut self, value: u32) -> u16 {
-        if let Some(&index) = self.large.get(&value) {
-            return index;
-        }
-        if self.values.len() == FULL as usize {
-            return FULL;
-        }
-        let index = self.values.len() as u16;
-        self.values.push(value);
-        match self.table.get_mut(value as usize) {
-            Some(entry) => *entry = index,
-            None => _ = self.large.insert(value, index),
-        }
-        index
+    pub(super) fn gap(self) -> u32 {
+        self.rest as u32
+    }
+
+    pub(super) fn size_bytes(self) -> u16 {
+        (self.rest >> 32) as u16
+    }
+
+    pub(super) fn kind_index(self) -> usize {
+        usize::from((self.rest >> 48) as u8)
     }
 }
 
-/// Dictionary of addresses (program counters): open addressing, half full at most, grown as needed so that it stays
-/// in the host's caches while a part touches little code.
-pub(super) struct Addresses {
-    slots: Vec<Slot>,
+/// 2^64 divided by the golden ratio: multiples of it spread evenly over the upper bits.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+impl Value for Site {
+    #[inline(always)]
+    fn hash(self) -> u64 {
+        (self.pc ^ self.rest.rotate_left(20)).wrapping_mul(SPREAD)
+    }
+}
+
+impl Value for ThreadIx {
+    fn hash(self) -> u64 {
+        u64::from(self.0).wrapping_mul(SPREAD)
+    }
+}
+
+/// A dictionary: open addressing, half full at most, grown as needed so that it stays in the host's caches while a part
+/// touches little code.
+pub(super) struct Dictionary<V> {
+    /// Indices by hash, [`EMPTY`] where there is none.
+    slots: Vec<u32>,
     shift: u32,
-    values: Vec<u64>,
+    values: Vec<V>,
+    overflown: bool,
 }
 
-#[derive(Clone, Copy)]
-struct Slot {
-    key: u64,
-    /// [`FULL`] if the slot is empty.
-    index: u16,
-}
+const EMPTY: u32 = u32::MAX;
+const FIRST_BITS: u32 = 12;
 
-impl Addresses {
-    const EMPTY: Slot = Slot { key: 0, index: FULL };
-    const FIRST_BITS: u32 = 12;
-
+impl<V: Value> Dictionary<V> {
     pub(super) fn new() -> Self {
-        Self { slots: vec![Self::EMPTY; 1 << Self::FIRST_BITS], shift: 64 - Self::FIRST_BITS, values: Vec::new() }
+        Self { slots: vec![EMPTY; 1 << FIRST_BITS], shift: 64 - FIRST_BITS, values: Vec::new(), overflown: false }
     }
 
-    pub(super) fn values(&self) -> &[u64] {
+    pub(super) fn values(&self) -> &[V] {
         &self.values
     }
 
+    /// True if a value found no room since the last [`clear`](Self::clear); its index means nothing.
+    pub(super) fn overflown(&self) -> bool {
+        self.overflown
+    }
+
     pub(super) fn clear(&mut self) {
-        self.slots.fill(Self::EMPTY);
+        self.slots.fill(EMPTY);
         self.values.clear();
+        self.overflown = false;
     }
 
-    /// Index of `key`, [`FULL`] if it is new and there is no room.
     #[inline(always)]
-    pub(super) fn index_of(&mut self, key: u64) -> u16 {
+    pub(super) fn index_of(&mut self, value: V) -> u16 {
         let mask = self.slots.len() - 1;
-        let mut at = Self::hash(key, self.shift);
+        let mut at = (value.hash() >> self.shift) as usize;
         loop {
-            let slot = self.slots[at & mask];
-            if slot.index == FULL {
-                return self.add(key, at & mask);
+            let index = self.slots[at & mask];
+            match self.values.get(index as usize) {
+                Some(known) if *known == value => return index as u16,
+                Some(_) => at += 1,
+                None => return self.add(value, at & mask),
             }
-            if slot.key == key {
-                return slot.index;
-            }
-            at += 1;
         }
-    }
-
-    #[inline(always)]
-    fn hash(key: u64, shift: u32) -> usize {
-        (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> shift) as usize
     }
 
     #[cold]
-    fn add(&mut self, key: u64, at: usize) -> u16 {
-        if self.values.len() == FULL as usize {
-            return FULL;
+    fn add(&mut self, value: V, at: usize) -> u16 {
+        let index = self.values.len();
+        if index == MAX_VALUES {
+            self.overflown = true;
+            return 0;
         }
-        let index = self.values.len() as u16;
-        self.values.push(key);
-        self.slots[at] = Slot { key, index };
+        self.values.push(value);
+        self.slots[at] = index as u32;
         if self.values.len() * 2 > self.slots.len() {
             self.grow();
         }
-        index
+        index as u16
     }
 
     fn grow(&mut self) {
         let len = self.slots.len() * 2;
-        self.slots = vec![Self::EMPTY; len];
+        self.slots = vec![EMPTY; len];
         self.shift -= 1;
-        for (index, &key) in self.values.iter().enumerate() {
-            let mut at = Self::hash(key, self.shift);
-            while self.slots[at & (len - 1)].index != FULL {
+        for (index, value) in self.values.iter().enumerate() {
+            let mut at = (value.hash() >> self.shift) as usize;
+            while self.slots[at & (len - 1)] != EMPTY {
                 at += 1;
             }
-            self.slots[at & (len - 1)] = Slot { key, index: index as u16 };
+            self.slots[at & (len - 1)] = index as u32;
         }
     }
 }
@@ -146,27 +140,44 @@ impl Addresses {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::AccessKind;
 
     #[test]
     fn values_keep_their_index_until_the_dictionary_is_full() {
-        let mut addresses = Addresses::new();
-        let mut numbers = SmallNumbers::new();
+        let access = |i: u64| Access { pc: i << 44, ..Access::new(AccessKind::Load, 0, 1) };
+        let mut sites = Dictionary::new();
         for round in 0..2 {
-            for i in 0..65_535u32 {
-                // Multiples of a power of two must not pile up; numbers above 65,535 take the slow way.
-                assert_eq!(addresses.index_of(u64::from(i) << 44), i as u16, "round {round}");
-                assert_eq!(numbers.index_of(i * 3), i as u16, "round {round}");
+            for i in 0..MAX_VALUES as u64 {
+                // Multiples of a power of two must not pile up.
+                assert_eq!(sites.index_of(Site::of(&access(i))), i as u16, "round {round}");
             }
-            assert_eq!(addresses.index_of(1), FULL);
-            assert_eq!(numbers.index_of(1), FULL);
-            assert_eq!(addresses.index_of(7 << 44), 7);
-            assert_eq!(numbers.index_of(3 * 65_534), 65_534);
-            assert_eq!(addresses.values()[9], 9 << 44);
-            assert_eq!(numbers.values()[40_000], 120_000);
-            addresses.clear();
-            numbers.clear();
+            assert_eq!(sites.index_of(Site::of(&access(7))), 7);
+            assert_eq!(sites.values()[9], Site::of(&access(9)));
+            assert!(!sites.overflown());
+            sites.index_of(Site::of(&access(MAX_VALUES as u64)));
+            assert!(sites.overflown());
+            sites.clear();
+            assert!(!sites.overflown());
         }
-        assert_eq!(addresses.index_of(5), 0);
-        assert_eq!(numbers.index_of(5), 0);
+        assert_eq!(sites.index_of(Site::of(&access(5))), 0);
+    }
+
+    #[test]
+    fn sites_differ_in_everything_but_the_address() {
+        let access = Access { pc: 1, gap: 2, ..Access::new(AccessKind::Load, 3, 4) };
+        let same = Access { vaddr: 9, ..access };
+        assert_eq!(Site::of(&access), Site::of(&same));
+        for other in [
+            Access { pc: 2, ..access },
+            Access { gap: u32::MAX, ..access },
+            Access { size_bytes: 4096, ..access },
+            Access { kind: AccessKind::Store, ..access },
+            Access { by_kernel: true, ..access },
+        ] {
+            let site = Site::of(&other);
+            assert_ne!(Site::of(&access), site);
+            assert_eq!((site.pc, site.gap(), site.size_bytes()), (other.pc, other.gap, other.size_bytes));
+            assert_eq!(site.kind_index(), usize::from(super::super::columns::kind_index(&other)));
+        }
     }
 }

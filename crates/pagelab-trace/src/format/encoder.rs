@@ -99,15 +99,27 @@ impl Encoder {
         for run in &block.runs {
             self.tally.thread(run.thread);
         }
-        self.part.page(&block.accesses, &block.runs).map_err(|e| self.cannot_encode(&e))?;
-        let wrong = |size: &&u32| **size == 0 || **size > u32::from(MAX_ACCESS_BYTES);
-        if let Some(size) = self.part.sizes().iter().find(wrong) {
+        let accesses = &block.accesses;
+        // Parts that dictionaries made end early leave less room than the writer thinks.
+        let room = self.part.rows() + accesses.len() as u64 <= self.rows_per_part;
+        if !(room && self.page(accesses, &block.runs)?) {
+            self.finish_part()?;
+            let fits = self.page(accesses, &block.runs)?;
+            assert!(fits, "an empty part takes any page");
+        }
+        let wrong = |size: u16| size == 0 || size > MAX_ACCESS_BYTES;
+        if let Some(size) = self.part.find_size(wrong) {
             return Err(TraceError::usage(format!("an access of {size} bytes: 1 to {MAX_ACCESS_BYTES} are allowed")));
         }
         if self.part.rows() >= self.rows_per_part {
             self.finish_part()?;
         }
         Ok(())
+    }
+
+    /// As [`PartEncoder::page`].
+    fn page(&mut self, accesses: &[Access], runs: &[Run]) -> Result<bool, TraceError> {
+        self.part.page(accesses, runs).map_err(|e| self.cannot_encode(&e))
     }
 
     fn cannot_encode(&self, error: &parquet::errors::ParquetError) -> TraceError {

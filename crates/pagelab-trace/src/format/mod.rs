@@ -31,6 +31,10 @@
 //! 1. Addresses are split into byte streams (the upper planes are nearly constant); every other column is dictionary
 //!    indices in one run a page: repeated, or packed at a width of whole bytes, because zstd finds repetitions of bytes
 //!    and not of bits.
+//!
+//! `kind`, `size`, `pc` and `gap` repeat together, so their dictionaries have one entry for each combination that
+//! occurs, and their data pages are the same bytes: looked up and compressed once, written four times, read and
+//! decompressed once. A part whose dictionaries are full (65,536 entries) ends early.
 
 mod columns;
 mod decode;
