@@ -272,6 +272,8 @@ impl Machine {
             return;
         }
         let mut refused = false;
+        // How many levels the line that was found furthest out missed: an access counts once a level.
+        let mut beyond = 0;
         for line in addr >> 6..=(addr + bytes - 1) >> 6 {
             if !self.translate(line >> 6, kind) {
                 refused = true;
@@ -280,15 +282,15 @@ impl Machine {
             let machine = frame(line >> 6) << 6 | line & 63;
             let (served, cycles) = self.caches.access(0, machine, kind == Kind::Store, false, false);
             self.count("cycles.data_stall", cycles - self.geometry.l1_latency);
-            let beyond = match served {
+            beyond = beyond.max(match served {
                 Served::L1 => 0,
                 Served::L2 => 1,
                 Served::L3 => 2,
                 Served::Dram | Served::Remote => 3,
-            };
-            for (missed, name) in ["l1d.misses.data", "l2.misses.data", "l3.misses.data"].into_iter().enumerate() {
-                self.count(name, u64::from(beyond > missed));
-            }
+            });
+        }
+        for (missed, name) in ["l1d.misses.data", "l2.misses.data", "l3.misses.data"].into_iter().enumerate() {
+            self.count(name, u64::from(beyond > missed));
         }
         self.count("accesses.refused", u64::from(refused));
     }
