@@ -36,24 +36,16 @@ impl Vectors for Portable {
         position(words, wanted, mask)
     }
 
-    /// Without a branch on `way`, which is unpredictable.
     #[inline(always)]
     fn move_to_front<const N: usize>(set: &mut [u32; N], way: usize, word: u32) {
-        let old = *set;
-        // Lanes are compared as they are stored, 32 bits and signed, which is the comparison that SSE2 has.
-        let last_moved = way as i32;
-        for i in 1..N {
-            set[i] = if i as i32 <= last_moved { old[i - 1] } else { old[i] };
-        }
-        set[0] = word;
+        shift_back(set, way, word);
     }
 
     #[inline(always)]
     fn push_front<const N: usize>(set: &mut [u32; N], word: u32) -> u32 {
-        let old = *set;
-        set[1..].copy_from_slice(&old[..N - 1]);
-        set[0] = word;
-        old[N - 1]
+        let out = set[N - 1];
+        shift_back(set, N - 1, word);
+        out
     }
 }
 
@@ -121,4 +113,44 @@ fn first_bit(bits: u32) -> Option<usize> {
 #[inline(always)]
 fn position<const N: usize>(words: &[u32; N], wanted: u32, mask: u32) -> Option<usize> {
     words.iter().position(|word| word & mask == wanted)
+}
+
+/// Puts `word` in front; the words before `way` move back by one, onto the one at `way`. Without a branch on `way`, which
+/// is unpredictable, and with writes that a later [`position`] reads whole: the host passes those on before they reach
+/// its cache. `N` is a multiple of 4.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn shift_back<const N: usize>(set: &mut [u32; N], way: usize, word: u32) {
+    use std::arch::x86_64::{
+        _mm_and_si128, _mm_andnot_si128, _mm_castps_si128, _mm_castsi128_ps, _mm_cmpgt_epi32, _mm_loadu_si128,
+        _mm_move_ss, _mm_or_si128, _mm_set1_epi32, _mm_setr_epi32, _mm_shuffle_epi32, _mm_storeu_si128,
+    };
+    const { assert!(N.is_multiple_of(4)) };
+    // SAFETY: SSE2 is part of every x86-64, and each load and store is of the four words of a live chunk, at any
+    // alignment.
+    unsafe {
+        let last_moved = _mm_set1_epi32(way as i32);
+        let mut before = _mm_set1_epi32(word as i32);
+        for (first, quad) in (0..).step_by(4).zip(set.as_chunks_mut::<4>().0) {
+            let old = _mm_loadu_si128(quad.as_ptr().cast());
+            // The last word of those before, and the first three of these.
+            let last_before = _mm_castsi128_ps(_mm_shuffle_epi32::<0b11_11_11_11>(before));
+            let three = _mm_castsi128_ps(_mm_shuffle_epi32::<0b10_01_00_00>(old));
+            let moved = _mm_castps_si128(_mm_move_ss(three, last_before));
+            let stays = _mm_cmpgt_epi32(_mm_setr_epi32(first, first + 1, first + 2, first + 3), last_moved);
+            let new = _mm_or_si128(_mm_and_si128(stays, old), _mm_andnot_si128(stays, moved));
+            _mm_storeu_si128(quad.as_mut_ptr().cast(), new);
+            before = old;
+        }
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+fn shift_back<const N: usize>(set: &mut [u32; N], way: usize, word: u32) {
+    let old = *set;
+    for i in 1..N {
+        set[i] = if i <= way { old[i - 1] } else { old[i] };
+    }
+    set[0] = word;
 }
