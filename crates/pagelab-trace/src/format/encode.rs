@@ -140,8 +140,10 @@ impl PartEncoder {
                 _ => unreachable!("{column} of {COUNT} columns"),
             };
             let of = self.schema.column(column);
-            let (bytes, close) = pages.column(&mut self.compressor, self.rows, of, dictionary.as_deref())?;
+            let memory = std::mem::take(&mut self.body);
+            let (bytes, close) = pages.column(memory, &mut self.compressor, self.rows, of, dictionary.as_deref())?;
             group.append_column(&bytes, close)?;
+            self.body = Vec::from(bytes);
         }
         for pages in [&mut self.addresses, &mut self.sites, &mut self.threads] {
             pages.clear()?;
@@ -287,14 +289,17 @@ impl Pages {
     }
 
     /// A column of `rows` values: the dictionary's plain values, if it has one, before the data, and its meta data.
+    /// Put together in `memory`.
     fn column(
         &self,
+        mut memory: Vec<u8>,
         compressor: &mut PageCompressor,
         rows: u64,
         column: ColumnDescPtr,
         dictionary: Option<&[u8]>,
     ) -> Result<(Bytes, ColumnCloseResult)> {
-        let mut whole = TrackedWrite::new(Vec::new());
+        memory.clear();
+        let mut whole = TrackedWrite::new(memory);
         let mut uncompressed_bytes = self.uncompressed_bytes;
         let mut encodings = vec![self.encoding];
         if let Some(values) = dictionary {
@@ -311,7 +316,6 @@ impl Pages {
         }
         let mut whole = whole.into_inner()?;
         let data_offset = whole.len() as i64;
-        whole.reserve_exact(self.bytes.inner().len());
         whole.extend_from_slice(self.bytes.inner());
         let metadata = ColumnChunkMetaData::builder(column)
             .set_compression(columns::compression())

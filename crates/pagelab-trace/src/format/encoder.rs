@@ -44,6 +44,8 @@ pub(super) struct Encoder {
     folder: PathBuf,
     rows_per_part: u64,
     part: PartEncoder,
+    /// Memory for the next part's file: the allocator would give it back to the system and ask for it again.
+    file: Vec<u8>,
     pending_events: Vec<Event>,
     event_parts: usize,
     first_event_row: u64,
@@ -60,6 +62,7 @@ impl Encoder {
         Ok(Self {
             part: PartEncoder::new().map_err(|e| TraceError::io(&folder, e))?,
             folder,
+            file: Vec::new(),
             rows_per_part: rows_per_part as u64,
             pending_events: Vec::new(),
             event_parts: 0,
@@ -133,15 +136,18 @@ impl Encoder {
         if rows == 0 {
             return Ok(());
         }
-        let (content, facts) = part::encode(&columns::SCHEMA, self.counts.total(), rows, Some(counts), |group| {
-            self.part.finish_part(group)
-        })
-        .map_err(|e| self.cannot_encode(&e))?;
+        let memory = std::mem::take(&mut self.file);
+        let (content, facts) =
+            part::encode(memory, &columns::SCHEMA, self.counts.total(), rows, Some(counts), |group| {
+                self.part.finish_part(group)
+            })
+            .map_err(|e| self.cannot_encode(&e))?;
         part::write_whole(&self.folder.join(Table::Accesses.file_name(self.access_parts)), &content)?;
         self.access_parts += 1;
         self.access_hash.add(&facts);
         self.counts = self.counts.checked_add(&counts).expect("less than 2^64 instructions");
         self.bytes += content.len() as u64;
+        self.file = content;
         Ok(())
     }
 

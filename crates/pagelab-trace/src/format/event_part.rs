@@ -47,7 +47,7 @@ pub(super) static SCHEMA: LazyLock<TypePtr> = LazyLock::new(|| {
 pub(super) fn encode(events: &[Event], first_row: u64) -> ParquetResult<(Vec<u8>, PartFacts)> {
     let rows: Vec<EventRow> = events.iter().map(EventRow::from).collect();
     let all = rows.as_slice();
-    part::encode(&SCHEMA, first_row, rows.len() as u64, None, |group| {
+    part::encode(Vec::new(), &SCHEMA, first_row, rows.len() as u64, None, |group| {
         required::<Int64Type>(group, all, |r| r.position as i64)?;
         required::<Int32Type>(group, all, |r| r.process as i32)?;
         required::<Int32Type>(group, all, |r| r.thread as i32)?;

@@ -67,8 +67,9 @@ pub(super) struct PartFacts {
     pub counts: Option<AccessCounts>,
 }
 
-/// Encodes a part with one row group, which `fill` writes, and returns its bytes and facts.
+/// Encodes a part with one row group, which `fill` writes, and returns its bytes, in the memory of `into`, and facts.
 pub(super) fn encode(
+    mut into: Vec<u8>,
     schema: &TypePtr,
     first_row: u64,
     rows: u64,
@@ -81,7 +82,8 @@ pub(super) fn encode(
         .set_offset_index_disabled(true)
         .set_compression(super::columns::compression())
         .build();
-    let mut file = SerializedFileWriter::new(Vec::new(), schema.clone(), Arc::new(properties))?;
+    into.clear();
+    let mut file = SerializedFileWriter::new(into, schema.clone(), Arc::new(properties))?;
     let mut group = file.next_row_group()?;
     fill(&mut group)?;
     group.close()?;
