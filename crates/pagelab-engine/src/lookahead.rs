@@ -13,6 +13,9 @@ use pagelab_trace::Access;
 const ENTRIES_AHEAD: usize = 16;
 /// Accesses ahead whose cache tags are prefetched.
 const TAGS_AHEAD: usize = 8;
+/// Frames of page tables from which on they are looked ahead for: 4 MiB, more than a host core's own caches hold. Below,
+/// finding out what to prefetch takes longer than waiting for it.
+const TABLE_FRAMES: usize = 1024;
 
 impl Simulation {
     /// Prefetches for the accesses that follow `accesses[at]`.
@@ -23,6 +26,9 @@ impl Simulation {
             accesses.get(at + ahead).map(|access| access.vaddr).filter(|vaddr| vaddr >> FRAME_SHIFT != here)
         };
         let Some(space) = self.cpus[cpu].space else { return };
+        if self.os.layers[usize::from(space.layer)].mem.frames_in_use() < TABLE_FRAMES {
+            return;
+        }
         if let Some(vaddr) = elsewhere(ENTRIES_AHEAD) {
             self.hint_entry(space, VirtAddr(vaddr));
         }

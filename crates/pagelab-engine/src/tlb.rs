@@ -132,16 +132,21 @@ impl Tlb {
     }
 
     /// Takes up a translation of `va`, in the largest size not above its own that this level holds. Does nothing at a level
-    /// without arrays, or with arrays for larger pages only.
+    /// without arrays, or with arrays for larger pages only. `missed` says that a look-up of `va` has just found nothing.
     #[inline]
-    pub fn insert(&mut self, asid: Asid, va: VirtAddr, translation: &Translation) {
+    pub fn insert(&mut self, asid: Asid, va: VirtAddr, translation: &Translation, missed: bool) {
         let held = |size: &PageSize| *size <= translation.size && self.array_of[*size as usize].is_some();
         let Some(size) = PageSize::ALL.into_iter().rev().find(held) else { return };
         let translation = if size == translation.size { *translation } else { translation.fractured(va, size) };
         self.seen[size as usize] = true;
         let array = &mut self.arrays[usize::from(self.array_of[size as usize].expect("checked above"))];
         let vpn = vpn(va, size);
-        array.insert(vpn, key(asid, vpn, size), translation.pack());
+        let key = key(asid, vpn, size);
+        if missed {
+            array.insert_absent(vpn, key, translation.pack());
+        } else {
+            array.insert(vpn, key, translation.pack());
+        }
     }
 
     /// Drops the translations of `start..end` of an address space.
@@ -196,14 +201,14 @@ mod tests {
         let mut shared = tlb(&[(&[Size4K, Size2M], 12, 4)]).unwrap();
         let small = translation(0x7000, Size4K);
         let large = translation(0x4000_0000, Size2M);
-        shared.insert(Asid(1), VirtAddr(0x1234), &small);
-        shared.insert(Asid(1), VirtAddr(0x40_0000), &large);
+        shared.insert(Asid(1), VirtAddr(0x1234), &small, true);
+        shared.insert(Asid(1), VirtAddr(0x40_0000), &large, true);
         assert_eq!(shared.look_up(Asid(1), VirtAddr(0x1fff)), Some(small));
         assert_eq!(shared.look_up(Asid(1), VirtAddr(0x5f_ffff)), Some(large));
         assert_eq!(shared.look_up(Asid(2), VirtAddr(0x1fff)), None);
         assert_eq!(large.machine(VirtAddr(0x5f_ffff)), MachineAddr(0x401f_ffff));
         // A gigabyte page is taken up as the two-megabyte piece that was touched.
-        shared.insert(Asid(1), VirtAddr(0x8050_0000), &translation(0x1_0000_0000, Size1G));
+        shared.insert(Asid(1), VirtAddr(0x8050_0000), &translation(0x1_0000_0000, Size1G), true);
         let piece = shared.look_up(Asid(1), VirtAddr(0x8040_0000)).unwrap();
         assert_eq!((piece.page, piece.size), (MachineAddr(0x1_0040_0000), Size2M));
         shared.invalidate(Asid(1), VirtAddr(0x41_0000), VirtAddr(0x41_1000));

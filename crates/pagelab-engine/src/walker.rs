@@ -136,12 +136,11 @@ impl Hardware {
         let asid = layers[usize::from(space.layer)].spaces[space.index as usize].asid;
         let unit = &mut self.units[core];
         let first = if intent == Intent::Fetch { &mut unit.l1i } else { &mut unit.l1d };
-        if let Some(hit) = first.look_up(asid, va)
-            && (intent != Intent::Store || hit.stores())
-        {
-            return Ok(hit);
+        let held = first.look_up(asid, va);
+        match held {
+            Some(hit) if intent != Intent::Store || hit.stores() => Ok(hit),
+            _ => self.translate_beyond_l1(layers, core, space, va, intent, origin, held.is_none(), cycles),
         }
-        self.translate_beyond_l1(layers, core, space, va, intent, origin, cycles)
     }
 
     #[expect(clippy::too_many_arguments, reason = "the arguments of `translate`, whose slow half this is")]
@@ -154,6 +153,7 @@ impl Hardware {
         va: VirtAddr,
         intent: Intent,
         origin: Origin,
+        missed: bool,
         cycles: &mut Cycles,
     ) -> Result<Translation, PageFault> {
         let asid = layers[usize::from(space.layer)].spaces[space.index as usize].asid;
@@ -177,13 +177,13 @@ impl Hardware {
                 if held.is_some() && origin == Origin::Program {
                     self.walks.dirty_walks += 1;
                 }
-                self.units[core].l2.insert(asid, va, &translation);
+                self.units[core].l2.insert(asid, va, &translation, held.is_none());
                 translation
             }
         };
         let unit = &mut self.units[core];
         let first = if intent == Intent::Fetch { &mut unit.l1i } else { &mut unit.l1d };
-        first.insert(asid, va, &translation);
+        first.insert(asid, va, &translation, missed);
         Ok(translation)
     }
 
@@ -256,7 +256,7 @@ impl Hardware {
                 Ok(on_machine) => on_machine.addr,
                 Err(fault) => {
                     *cycles += step_cycles + spent;
-                    self.units[core].mmu_caches[usize::from(space.layer)].fill(asid, va, &list, n);
+                    self.units[core].mmu_caches[usize::from(space.layer)].fill(asid, va, &list, n, spared.skip);
                     return Err(fault);
                 }
             };
@@ -273,7 +273,7 @@ impl Hardware {
             leaf_entry = entry;
         }
         *cycles += step_cycles;
-        self.units[core].mmu_caches[usize::from(space.layer)].fill(asid, va, &list, list.refs().len());
+        self.units[core].mmu_caches[usize::from(space.layer)].fill(asid, va, &list, list.refs().len(), spared.skip);
         let store = intent == Intent::Store;
         let mut mapping = match list.leaf {
             Leaf::Present(mapping) if mapping.flags.writable || !store => mapping,

@@ -75,13 +75,18 @@ impl MmuCache {
         }
     }
 
-    /// Takes up the entries of the first `read` references of a walk: those made and those spared.
+    /// Takes up the entries that a walk has read: its first `read` references but for those that were spared.
     #[inline]
-    pub fn fill(&mut self, asid: Asid, va: VirtAddr, list: &WalkList, read: usize) {
+    pub fn fill(&mut self, asid: Asid, va: VirtAddr, list: &WalkList, read: usize, skip: u32) {
+        let read = cacheable(list).min(read);
+        // Mostly all that could be taken up was spared.
+        if skip.trailing_ones() as usize >= read {
+            return;
+        }
         match self {
             Self::None | Self::Perfect { .. } => {}
-            Self::PagingStructure(cache) => cache.fill(asid, va, list, read),
-            Self::PageWalkCache(cache) => cache.fill(list, read),
+            Self::PagingStructure(cache) => cache.fill(asid, va, list, read, skip),
+            Self::PageWalkCache(cache) => cache.fill(list, read, skip),
         }
     }
 

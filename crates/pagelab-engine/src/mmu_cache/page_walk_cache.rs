@@ -40,11 +40,10 @@ impl PageWalkCache {
         Spared { skip, cycles: self.latency_cycles * cacheable(list) as u64 }
     }
 
-    #[inline]
-    pub fn fill(&mut self, list: &WalkList, read: usize) {
-        for reference in &list.refs()[..cacheable(list).min(read)] {
-            let tag = reference.addr.0 >> 3;
-            if self.array.peek(tag, tag).is_none() {
+    pub fn fill(&mut self, list: &WalkList, read: usize, skip: u32) {
+        for (n, reference) in list.refs()[..read].iter().enumerate() {
+            if n >= 32 || skip >> n & 1 == 0 {
+                let tag = reference.addr.0 >> 3;
                 self.array.insert(tag, tag, 0);
             }
         }

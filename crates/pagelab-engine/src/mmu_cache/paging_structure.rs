@@ -68,16 +68,12 @@ impl PagingStructureCache {
         Spared { skip: 0, cycles: self.latency_cycles }
     }
 
-    #[inline]
-    pub fn fill(&mut self, asid: Asid, va: VirtAddr, list: &WalkList, read: usize) {
-        for of in &mut self.levels {
-            let held = list.refs()[..cacheable(list).min(read)].iter().any(|r| r.level == of.level);
-            if held {
+    pub fn fill(&mut self, asid: Asid, va: VirtAddr, list: &WalkList, read: usize, skip: u32) {
+        // The longest match spares a walk's first references, so what was read is the rest.
+        for reference in &list.refs()[skip.trailing_ones() as usize..read] {
+            if let Some(of) = self.levels.iter_mut().find(|of| of.level == reference.level) {
                 let prefix = prefix(va, of.level);
-                let key = key(asid, prefix);
-                if of.array.peek(prefix, key).is_none() {
-                    of.array.insert(prefix, key, 0);
-                }
+                of.array.insert(prefix, key(asid, prefix), 0);
             }
         }
     }
