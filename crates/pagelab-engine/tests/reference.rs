@@ -339,3 +339,44 @@ fn replays_do_what_a_core_would_access_for_access() {
     }
     assert!(total.len() == 20 && total.values().all(|&count| count > 5), "the scripts leave something out: {total:?}");
 }
+
+const BASE: u64 = 0x7f00_0000_0000;
+
+#[test]
+fn a_walk_between_two_accesses_of_a_line_takes_its_place() {
+    // An L1 of one line: every walk's references go through it.
+    let set = [r#"machine.cache.l1={"size_bytes":64,"ways":1,"latency_cycles":4}"#];
+    let misses = |fetches: u64| {
+        let mut script = ScriptWriter::new();
+        script.event(0, common::mmap(BASE, 0x40_0000, Protection::from_bits(7)));
+        // Far more pages than the TLBs hold, so that the fetches below walk, and do not fault.
+        for n in 1..1000 {
+            script.load(0, BASE + n * 4096);
+        }
+        for n in 0..200 {
+            script.load(0, BASE);
+            if n < fetches {
+                script.access(0, AccessKind::Fetch, BASE + (n + 1) * 4096);
+            }
+        }
+        run(&config("radix", &set), script.finish(), &[0]).1.values["l1d.misses.data"]
+    };
+    assert_eq!(misses(0), 1000);
+    assert_eq!(misses(100), 1000 + 100);
+}
+
+#[test]
+fn a_line_that_another_core_writes_is_lost_at_once() {
+    let mut script = ScriptWriter::new();
+    let other = script.thread(0);
+    script.mmap(0, BASE, 0x1000);
+    for _ in 0..200 {
+        // Slower than any transfer of the line, so that the cores take turns.
+        script.access_of(0, Access { gap: 10_000, ..Access::new(AccessKind::Load, BASE, 8) });
+        script.access_of(other, Access { gap: 10_000, ..Access::new(AccessKind::Store, BASE, 8) });
+    }
+    let (_, stats) = run(&config("radix", &["engine.sync_quantum_cycles=0"]), script.finish(), &[0, 2]);
+    let (remote, upgrades) = (stats.values["coherence.remote"], stats.values["coherence.upgrades"]);
+    assert!(remote >= 195, "each load finds the line in the other core, but for the first few: {remote}");
+    assert!(upgrades >= 195, "each store finds it shared: {upgrades}");
+}
