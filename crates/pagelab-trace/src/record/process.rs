@@ -15,18 +15,12 @@ const PAGE_BYTES: u64 = 1 << PAGE_SHIFT;
 const FETCH_BYTES: u64 = 16;
 /// Address-space changes that empty pages: `MADV_DONTNEED`, `MADV_FREE`, `MADV_REMOVE`.
 const EMPTYING_ADVICE: [u32; 3] = [4, 8, 9];
-/// Accesses that are copied at once. Most segments are one group, so that their lengths, which the host's branch predictor
-/// cannot foresee, do not matter.
-const GROUP: usize = 4;
 
 /// A segment, ready to be copied.
 #[derive(Debug)]
 struct Segment {
-    /// Its accesses without addresses, padded to whole groups; the first one's gap lacks what the thread did before the
-    /// segment.
-    groups: Box<[[Access; GROUP]]>,
-    /// Accesses without the padding.
-    len: usize,
+    /// Its accesses without addresses; the first one's gap lacks what the thread did before the segment.
+    accesses: Box<[Access]>,
     /// Instructions after the last access.
     tail: u32,
     /// Some accesses may not happen: bit per access, the last bit for all from the 64th on.
@@ -49,14 +43,7 @@ impl Segment {
                 by_kernel: false,
             });
         }
-        let len = accesses.len();
-        accesses.resize(len.next_multiple_of(GROUP), Access::new(AccessKind::Load, 0, 1));
-        let groups = accesses.as_chunks::<GROUP>().0.into();
-        Some(Self { groups, len, tail: record.tail, conditional, pieces: record.pieces.into() })
-    }
-
-    fn accesses(&self) -> &[Access] {
-        &self.groups.as_flattened()[..self.len]
+        Some(Self { accesses: accesses.into(), tail: record.tail, conditional, pieces: record.pieces.into() })
     }
 
     fn may_skip(&self, access: usize) -> bool {
@@ -259,31 +246,31 @@ impl Process {
             *fetch_epoch = self.fetch_epoch;
             fetch_pages(&segment.pieces, &mut self.fetched, output.batch());
         }
-        let begin = *at;
-        let end = begin + segment.len * ADDRESS_BYTES;
-        let Some(addresses) = frame.get(begin..end) else {
+        let end = *at + segment.accesses.len() * ADDRESS_BYTES;
+        let Some(addresses) = frame.get(*at..end) else {
             return Err(DecodeError::Stream(format!("segment {number} is cut off by the end of its frame")));
         };
         *at = end;
         let batch = output.batch();
         let first = batch.len();
-        // The last group reads beyond the segment, and each address beyond itself.
-        let padded = begin + segment.groups.len() * GROUP_BYTES + ADDRESS_PADDING;
-        if segment.conditional == 0
-            && segment.len > 0
-            && let Some(padded) = frame.get(begin..padded)
-        {
-            for (number, group) in segment.groups.iter().enumerate() {
-                let bytes: &[u8; GROUP_BYTES + ADDRESS_PADDING] =
-                    padded[number * GROUP_BYTES..].first_chunk().expect("as many bytes as groups");
-                batch.extend_from_slice(&with_addresses(group, bytes));
+        if segment.conditional == 0 {
+            let (addresses, _) = addresses.as_chunks::<ADDRESS_BYTES>();
+            batch.extend(
+                segment
+                    .accesses
+                    .iter()
+                    .zip(addresses)
+                    .map(|(access, bytes)| Access { vaddr: protocol::address(bytes), ..*access }),
+            );
+            match batch.get_mut(first) {
+                Some(access) => {
+                    access.gap = saturate(self.current.pending + u64::from(access.gap));
+                    self.current.pending = u64::from(segment.tail);
+                }
+                None => self.current.pending += u64::from(segment.tail),
             }
-            batch.truncate(first + segment.len);
-            let gap = &mut batch[first].gap;
-            *gap = saturate(self.current.pending + u64::from(*gap));
-            self.current.pending = u64::from(segment.tail);
         } else {
-            conditional_accesses(segment, segment.len, addresses, &mut self.current.pending, batch);
+            conditional_accesses(segment, segment.accesses.len(), addresses, &mut self.current.pending, batch);
             self.current.pending += u64::from(segment.tail);
         }
         output.settle()?;
@@ -436,8 +423,8 @@ impl Process {
         if !segment.holds(pc) {
             return;
         }
-        let before = segment.accesses().iter().take_while(|access| access.pc != pc).count();
-        if before == segment.len || addresses.len() < before * ADDRESS_BYTES {
+        let before = segment.accesses.iter().take_while(|access| access.pc != pc).count();
+        if before == segment.accesses.len() || addresses.len() < before * ADDRESS_BYTES {
             return;
         }
         conditional_accesses(segment, before, addresses, &mut self.current.pending, batch);
@@ -464,22 +451,10 @@ fn take_control(tag: u32, frame: &[u8], at: &mut usize) -> Result<Control, Decod
         .ok_or_else(|| DecodeError::Stream(format!("control record {} is damaged", tag & !CONTROL_BIT)))
 }
 
-const GROUP_BYTES: usize = GROUP * ADDRESS_BYTES;
-/// Bytes read beyond an address.
-const ADDRESS_PADDING: usize = size_of::<u64>() - ADDRESS_BYTES;
-
-#[inline(always)]
-fn with_addresses(group: &[Access; GROUP], bytes: &[u8; GROUP_BYTES + ADDRESS_PADDING]) -> [Access; GROUP] {
-    std::array::from_fn(|i| {
-        let bytes = std::array::from_fn(|k| bytes[i * ADDRESS_BYTES + k]);
-        Access { vaddr: protocol::address_in(bytes), ..group[i] }
-    })
-}
-
 /// The first `n` accesses of a segment, without those that did not happen.
 fn conditional_accesses(segment: &Segment, n: usize, addresses: &[u8], pending: &mut u64, batch: &mut Vec<Access>) {
     let (addresses, _) = addresses.as_chunks::<ADDRESS_BYTES>();
-    for (i, (access, bytes)) in segment.accesses().iter().zip(addresses).take(n).enumerate() {
+    for (i, (access, bytes)) in segment.accesses.iter().zip(addresses).take(n).enumerate() {
         *pending += u64::from(access.gap);
         let vaddr = protocol::address(bytes);
         if vaddr == 0 && segment.may_skip(i) {

@@ -224,15 +224,10 @@ fn parse_segment(p: &mut Payload<'_>) -> Option<SegmentRecord> {
 
 /// The address stored in 6 bytes, made canonical.
 #[inline(always)]
-pub(super) fn address(bytes: &[u8; ADDRESS_BYTES]) -> u64 {
-    let [a, b, c, d, e, f] = *bytes;
-    address_in([a, b, c, d, e, f, 0, 0])
-}
-
-/// As [`address`], of the first 6 bytes.
-#[inline(always)]
-pub(super) fn address_in(bytes: [u8; 8]) -> u64 {
-    ((u64::from_le_bytes(bytes) << 16) as i64 >> 16) as u64
+pub(super) fn address(bytes: &[u8]) -> u64 {
+    let low = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    let high = u16::from_le_bytes([bytes[4], bytes[5]]);
+    ((u64::from(low) << 16 | u64::from(high) << 48) as i64 >> 16) as u64
 }
 
 #[cfg(test)]
@@ -241,9 +236,8 @@ mod tests {
 
     #[test]
     fn addresses_are_canonical() {
-        assert_eq!(address(&[0x78, 0x56, 0x34, 0x12, 0xff, 0x7f]), 0x7fff_1234_5678);
-        assert_eq!(address_in([0x78, 0x56, 0x34, 0x12, 0xff, 0x7f, 0xaa, 0xbb]), 0x7fff_1234_5678);
-        assert_eq!(address(&[0, 0, 0x60, 0xff, 0xff, 0xff]), 0xffff_ffff_ff60_0000);
+        assert_eq!(address(&0x7fff_1234_5678u64.to_le_bytes()[..6]), 0x7fff_1234_5678);
+        assert_eq!(address(&0xffff_ffff_ff60_0000u64.to_le_bytes()[..6]), 0xffff_ffff_ff60_0000);
     }
 
     #[test]
