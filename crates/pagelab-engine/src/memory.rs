@@ -9,17 +9,12 @@ use crate::cache::host::prefetch;
 /// 64-bit words of a frame.
 pub const WORDS_PER_FRAME: usize = FRAME_BYTES as usize / 8;
 
-/// Frames a chunk of host memory holds; chunks never move, so growing copies nothing.
-const CHUNK_FRAMES: usize = 64;
-
-type Chunk = Box<[[u64; WORDS_PER_FRAME]; CHUNK_FRAMES]>;
-
 /// Frames with contents, by frame number.
 #[derive(Default)]
 pub struct PhysMem {
     /// Frame number → slot + 1; 0 for a frame without contents. Grows to the highest frame used.
     slots: Vec<u32>,
-    chunks: Vec<Chunk>,
+    frames: Vec<[u64; WORDS_PER_FRAME]>,
     /// Non-zero words of each slot.
     live: Vec<u16>,
     free: Vec<u32>,
@@ -36,10 +31,7 @@ impl PhysMem {
         let slot = self.free.pop().unwrap_or_else(|| {
             let slot = self.live.len() as u32;
             self.live.push(0);
-            if slot as usize / CHUNK_FRAMES == self.chunks.len() {
-                let words = vec![[0; WORDS_PER_FRAME]; CHUNK_FRAMES].into_boxed_slice();
-                self.chunks.push(words.try_into().expect("a chunk's size is fixed"));
-            }
+            self.frames.push([0; WORDS_PER_FRAME]);
             slot
         });
         self.slots[index] = slot + 1;
@@ -49,7 +41,7 @@ impl PhysMem {
     pub fn destroy(&mut self, pfn: Pfn) {
         let slot = std::mem::take(&mut self.slots[pfn.0 as usize]).checked_sub(1).expect("the frame has contents");
         self.live[slot as usize] = 0;
-        self.chunks[slot as usize / CHUNK_FRAMES][slot as usize % CHUNK_FRAMES].fill(0);
+        self.frames[slot as usize].fill(0);
         self.free.push(slot);
     }
 
@@ -64,14 +56,14 @@ impl PhysMem {
     #[inline]
     pub fn read(&self, addr: PhysAddr) -> u64 {
         let slot = self.slot(addr.pfn());
-        self.chunks[slot / CHUNK_FRAMES][slot % CHUNK_FRAMES][word_of(addr)]
+        self.frames[slot][word_of(addr)]
     }
 
     /// Writes the word at `addr` (8-byte aligned) of a frame with contents.
     #[inline]
     pub fn write(&mut self, addr: PhysAddr, value: u64) {
         let slot = self.slot(addr.pfn());
-        let word = &mut self.chunks[slot / CHUNK_FRAMES][slot % CHUNK_FRAMES][word_of(addr)];
+        let word = &mut self.frames[slot][word_of(addr)];
         self.live[slot] = self.live[slot] + u16::from(value != 0) - u16::from(*word != 0);
         *word = value;
     }
@@ -84,7 +76,7 @@ impl PhysMem {
     /// The words of a frame.
     pub fn frame(&self, pfn: Pfn) -> &[u64; WORDS_PER_FRAME] {
         let slot = self.slot(pfn);
-        &self.chunks[slot / CHUNK_FRAMES][slot % CHUNK_FRAMES]
+        &self.frames[slot]
     }
 
     /// Frames that have contents.
@@ -96,7 +88,7 @@ impl PhysMem {
     #[inline]
     pub fn peek(&self, addr: PhysAddr) -> Option<u64> {
         let slot = (*self.slots.get((addr.0 >> FRAME_SHIFT) as usize)?).checked_sub(1)? as usize;
-        Some(self.chunks[slot / CHUNK_FRAMES][slot % CHUNK_FRAMES][word_of(addr)])
+        Some(self.frames[slot][word_of(addr)])
     }
 
     /// Has the host fetch the word at `addr`. Changes nothing.
@@ -104,7 +96,7 @@ impl PhysMem {
     pub fn hint(&self, addr: PhysAddr) {
         let slot = self.slots.get((addr.0 >> FRAME_SHIFT) as usize).and_then(|slot| slot.checked_sub(1));
         if let Some(slot) = slot {
-            prefetch(&self.chunks[slot as usize / CHUNK_FRAMES][slot as usize % CHUNK_FRAMES], word_of(addr));
+            prefetch(&self.frames[slot as usize], word_of(addr));
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::config::TlbArrayConfig;
 use crate::error::EngineError;
 use crate::mmu_cache::{Asid, array};
 use crate::rng::Rng;
+use crate::walker::Origin;
 
 /// A translation as a TLB holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,8 +89,9 @@ pub struct Tlb {
     arrays: Vec<AssocArray>,
     /// Index of the array that holds each page size.
     array_of: [Option<u8>; 3],
-    /// Whether an entry of the size was ever inserted; sizes never seen are not looked up.
-    seen: [bool; 3],
+    /// Whether an entry of the size was ever inserted for programs and for kernels, whose direct maps have other sizes;
+    /// sizes never seen are not looked up.
+    seen: [[bool; 3]; 2],
 }
 
 impl Tlb {
@@ -113,14 +115,14 @@ impl Tlb {
             }
             arrays.push(array(&path, config.entries, config.ways, config.policy, rng)?);
         }
-        Ok(Self { arrays, array_of, seen: [false; 3] })
+        Ok(Self { arrays, array_of, seen: [[false; 3]; 2] })
     }
 
     /// The translation of `va`, if it is held; a hit counts as a use.
     #[inline]
-    pub fn look_up(&mut self, asid: Asid, va: VirtAddr) -> Option<Translation> {
+    pub fn look_up(&mut self, asid: Asid, va: VirtAddr, origin: Origin) -> Option<Translation> {
         for size in PageSize::ALL {
-            if self.seen[size as usize] {
+            if self.seen[origin as usize][size as usize] {
                 let array = &mut self.arrays[usize::from(self.array_of[size as usize]?)];
                 let vpn = vpn(va, size);
                 if let Some(value) = array.lookup(vpn, key(asid, vpn, size)) {
@@ -134,11 +136,11 @@ impl Tlb {
     /// Takes up a translation of `va`, in the largest size not above its own that this level holds. Does nothing at a level
     /// without arrays, or with arrays for larger pages only. `missed` says that a look-up of `va` has just found nothing.
     #[inline]
-    pub fn insert(&mut self, asid: Asid, va: VirtAddr, translation: &Translation, missed: bool) {
+    pub fn insert(&mut self, asid: Asid, va: VirtAddr, translation: &Translation, origin: Origin, missed: bool) {
         let held = |size: &PageSize| *size <= translation.size && self.array_of[*size as usize].is_some();
         let Some(size) = PageSize::ALL.into_iter().rev().find(held) else { return };
         let translation = if size == translation.size { *translation } else { translation.fractured(va, size) };
-        self.seen[size as usize] = true;
+        self.seen[origin as usize][size as usize] = true;
         let array = &mut self.arrays[usize::from(self.array_of[size as usize].expect("checked above"))];
         let vpn = vpn(va, size);
         let key = key(asid, vpn, size);
@@ -201,21 +203,25 @@ mod tests {
         let mut shared = tlb(&[(&[Size4K, Size2M], 12, 4)]).unwrap();
         let small = translation(0x7000, Size4K);
         let large = translation(0x4000_0000, Size2M);
-        shared.insert(Asid(1), VirtAddr(0x1234), &small, true);
-        shared.insert(Asid(1), VirtAddr(0x40_0000), &large, true);
-        assert_eq!(shared.look_up(Asid(1), VirtAddr(0x1fff)), Some(small));
-        assert_eq!(shared.look_up(Asid(1), VirtAddr(0x5f_ffff)), Some(large));
-        assert_eq!(shared.look_up(Asid(2), VirtAddr(0x1fff)), None);
+        shared.insert(Asid(1), VirtAddr(0x1234), &small, Origin::Program, true);
+        shared.insert(Asid(1), VirtAddr(0x40_0000), &large, Origin::Program, true);
+        assert_eq!(shared.look_up(Asid(1), VirtAddr(0x1fff), Origin::Program), Some(small));
+        assert_eq!(shared.look_up(Asid(1), VirtAddr(0x5f_ffff), Origin::Program), Some(large));
+        assert_eq!(shared.look_up(Asid(2), VirtAddr(0x1fff), Origin::Program), None);
         assert_eq!(large.machine(VirtAddr(0x5f_ffff)), MachineAddr(0x401f_ffff));
         // A gigabyte page is taken up as the two-megabyte piece that was touched.
-        shared.insert(Asid(1), VirtAddr(0x8050_0000), &translation(0x1_0000_0000, Size1G), true);
-        let piece = shared.look_up(Asid(1), VirtAddr(0x8040_0000)).unwrap();
+        shared.insert(Asid(1), VirtAddr(0x8050_0000), &translation(0x1_0000_0000, Size1G), Origin::Program, true);
+        let piece = shared.look_up(Asid(1), VirtAddr(0x8040_0000), Origin::Program).unwrap();
         assert_eq!((piece.page, piece.size), (MachineAddr(0x1_0040_0000), Size2M));
         shared.invalidate(Asid(1), VirtAddr(0x41_0000), VirtAddr(0x41_1000));
-        assert_eq!(shared.look_up(Asid(1), VirtAddr(0x40_0000)), None, "a page that overlaps the range goes");
-        assert!(shared.look_up(Asid(1), VirtAddr(0x1000)).is_some());
+        assert_eq!(
+            shared.look_up(Asid(1), VirtAddr(0x40_0000), Origin::Program),
+            None,
+            "a page that overlaps the range goes"
+        );
+        assert!(shared.look_up(Asid(1), VirtAddr(0x1000), Origin::Program).is_some());
         shared.flush(Asid(1));
-        assert_eq!(shared.look_up(Asid(1), VirtAddr(0x1000)), None);
+        assert_eq!(shared.look_up(Asid(1), VirtAddr(0x1000), Origin::Program), None);
     }
 
     #[test]

@@ -136,7 +136,7 @@ impl Hardware {
         let asid = layers[usize::from(space.layer)].spaces[space.index as usize].asid;
         let unit = &mut self.units[core];
         let first = if intent == Intent::Fetch { &mut unit.l1i } else { &mut unit.l1d };
-        let held = first.look_up(asid, va);
+        let held = first.look_up(asid, va, origin);
         match held {
             Some(hit) if intent != Intent::Store || hit.stores() => Ok(hit),
             _ => self.translate_beyond_l1(layers, core, space, va, intent, origin, held.is_none(), cycles),
@@ -164,7 +164,7 @@ impl Hardware {
             _ => unit.tlb.l1d_misses += 1,
         }
         *cycles += self.l2_tlb_latency;
-        let held = unit.l2.look_up(asid, va);
+        let held = unit.l2.look_up(asid, va, origin);
         let translation = match held {
             Some(hit) if intent != Intent::Store || hit.stores() => hit,
             _ => {
@@ -177,13 +177,13 @@ impl Hardware {
                 if held.is_some() && origin == Origin::Program {
                     self.walks.dirty_walks += 1;
                 }
-                self.units[core].l2.insert(asid, va, &translation, held.is_none());
+                self.units[core].l2.insert(asid, va, &translation, origin, held.is_none());
                 translation
             }
         };
         let unit = &mut self.units[core];
         let first = if intent == Intent::Fetch { &mut unit.l1i } else { &mut unit.l1d };
-        first.insert(asid, va, &translation, missed);
+        first.insert(asid, va, &translation, origin, missed);
         Ok(translation)
     }
 

@@ -21,10 +21,6 @@ impl<V: Copy> Recency<V> {
         &mut self.sets[(key % sets) as usize]
     }
 
-    fn holds(&mut self, key: u64) -> bool {
-        self.set(key).iter().any(|e| e.0 == key)
-    }
-
     fn look_up(&mut self, key: u64) -> Option<V> {
         let set = self.set(key);
         let at = set.iter().position(|e| e.0 == key)?;
@@ -235,7 +231,8 @@ impl Machine {
         }
         read.retain(|&level| level < spared);
         for (level, array) in &mut self.paging_structure {
-            if kept.contains(level) && !array.holds(prefix(page, *level)) {
+            // What was spared was not read, so it is not taken up again.
+            if kept.contains(level) && read.contains(level) {
                 array.insert(prefix(page, *level), ());
             }
         }
