@@ -16,7 +16,14 @@ from pagelab.recorder import record
 def _cachegrind_misses(command: list[str]) -> tuple[int, int]:
     """Data references and D1 misses of `command` with 32 KiB of 8 ways."""
     done = subprocess.run(
-        ["valgrind", "--tool=cachegrind", "--cache-sim=yes", "--D1=32768,8,64", "--cachegrind-out-file=/dev/null", *command],
+        [
+            "valgrind",
+            "--tool=cachegrind",
+            "--cache-sim=yes",
+            "--D1=32768,8,64",
+            "--cachegrind-out-file=/dev/null",
+            *command,
+        ],
         capture_output=True,
         text=True,
         check=True,

@@ -1,17 +1,10 @@
 """Recording through the command line."""
 
 import json
-import os
-import shutil
 from pathlib import Path
 
 import polars as pl
-import pytest
 from conftest import Pagelab, assert_fails
-
-pytestmark = pytest.mark.skipif(
-    shutil.which("valgrind") is None and "CI" not in os.environ, reason="recording needs valgrind"
-)
 
 
 def test_a_recorded_program_keeps_its_output_and_status_and_replays(pagelab: Pagelab, tmp_path: Path) -> None:
