@@ -12,7 +12,7 @@ use crate::clock::Class;
 use crate::cpu::AccessCounters;
 use crate::os::fault::{FaultCounters, Stage};
 use crate::simulation::Simulation;
-use crate::walker::{WALK_LEVELS, WALK_PLACES, WalkCounts};
+use crate::walker::{WALK_LEVELS, WALK_PLACES};
 
 /// Whether a statistic depends on timing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -397,8 +397,3 @@ const PLACE_TEXT: [&str; WALK_PLACES] = [
     "that another core's cache served",
     "that left the caches alone (engine.kernel_refs = off)",
 ];
-
-/// References of a kind of walk, over all layers, levels and places.
-pub fn total_refs(counts: &WalkCounts) -> u64 {
-    counts.refs.iter().flatten().flatten().sum()
-}
