@@ -92,16 +92,18 @@ impl PageSize {
     /// log2 of the size in bytes.
     #[inline(always)]
     pub fn shift(self) -> u32 {
-        match self {
-            Self::Size4K => 12,
-            Self::Size2M => 21,
-            Self::Size1G => 30,
-        }
+        FRAME_SHIFT + 9 * self as u32
     }
 
     #[inline(always)]
     pub fn bytes(self) -> u64 {
         1 << self.shift()
+    }
+
+    /// Bits of an address that count within a page.
+    #[inline(always)]
+    pub fn offset_mask(self) -> u64 {
+        self.bytes() - 1
     }
 
     /// Order of the block of 4 KiB frames that backs the page.

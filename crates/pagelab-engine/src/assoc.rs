@@ -38,13 +38,6 @@ pub enum AssocError {
     PlruTooWide { ways: u32 },
 }
 
-/// One valid entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AssocEntry {
-    pub key: u64,
-    pub value: u64,
-}
-
 /// The array; see the module's text.
 ///
 /// Way order: under LRU a set's valid entries come first, the most recently used one leading, so a hit on it is
@@ -123,24 +116,19 @@ impl AssocArray {
         Some(value)
     }
 
-    /// As [`Self::lookup`], but without counting as a use.
-    #[inline]
-    pub fn peek(&self, set_hash: u64, key: u64) -> Option<u64> {
-        let (base, way) = self.position(set_hash, key)?;
-        Some(self.values[base + way])
-    }
-
     /// Stores `key` as the set's most recently used entry, over its old value if it is present, else in an empty
-    /// way, else in place of the entry that the policy gives up, which is returned.
+    /// way, else in place of the entry that the policy gives up, whose key is returned.
     ///
     /// # Panics
     /// If `key` is [`INVALID_KEY`].
     #[inline]
-    pub fn insert(&mut self, set_hash: u64, key: u64, value: u64) -> Option<AssocEntry> {
+    pub fn insert(&mut self, set_hash: u64, key: u64, value: u64) -> Option<u64> {
         if key == INVALID_KEY || self.lookup(set_hash, key).is_none() {
             return self.insert_absent(set_hash, key, value);
         }
-        self.update_value(set_hash, key, value);
+        let base = self.index.of(set_hash) * self.ways;
+        let way = find(&self.keys[base..base + self.ways], key).expect("a look-up has just found it");
+        self.values[base + way] = value;
         None
     }
 
@@ -150,58 +138,37 @@ impl AssocArray {
     /// # Panics
     /// If `key` is [`INVALID_KEY`].
     #[inline]
-    pub fn insert_absent(&mut self, set_hash: u64, key: u64, value: u64) -> Option<AssocEntry> {
+    pub fn insert_absent(&mut self, set_hash: u64, key: u64, value: u64) -> Option<u64> {
         assert_ne!(key, INVALID_KEY, "the key that marks an empty way cannot be stored");
-        debug_assert!(self.peek(set_hash, key).is_none(), "key {key:#x} is there already");
         let set = self.index.of(set_hash);
         let base = set * self.ways;
         let keys = &mut self.keys[base..base + self.ways];
         let values = &mut self.values[base..base + self.ways];
-        let way = match self.policy {
-            AssocPolicy::Lru => self.ways - 1,
+        debug_assert!(find(keys, key).is_none(), "key {key:#x} is there already");
+        let old = match self.policy {
+            AssocPolicy::Lru => {
+                push_front(values, value);
+                push_front(keys, key)
+            }
             AssocPolicy::TreePlru | AssocPolicy::Random => {
                 // Once the array is full, and until something is invalidated, no set needs the search.
                 let empty = if self.empty_ways == 0 { None } else { find(keys, INVALID_KEY) };
-                empty.unwrap_or_else(|| match self.policy {
-                    AssocPolicy::TreePlru => self.plru.victim(set),
-                    _ => self.rng.below(self.ways as u64) as usize,
-                })
+                let plru = self.policy == AssocPolicy::TreePlru;
+                let way = empty.unwrap_or_else(|| {
+                    if plru { self.plru.victim(set) } else { self.rng.below(self.ways as u64) as usize }
+                });
+                if plru {
+                    self.plru.touch(set, way);
+                }
+                values[way] = value;
+                std::mem::replace(&mut keys[way], key)
             }
         };
-        let old = AssocEntry { key: keys[way], value: values[way] };
-        match self.policy {
-            AssocPolicy::Lru => {
-                shift_down(keys, way, key);
-                shift_down(values, way, value);
-            }
-            AssocPolicy::TreePlru => {
-                (keys[way], values[way]) = (key, value);
-                self.plru.touch(set, way);
-            }
-            AssocPolicy::Random => (keys[way], values[way]) = (key, value),
-        }
-        if old.key == INVALID_KEY {
+        if old == INVALID_KEY {
             self.empty_ways -= 1;
             return None;
         }
         Some(old)
-    }
-
-    /// Replaces the value of `key` without counting as a use (an accessed or dirty bit that becomes set, say).
-    /// Returns whether the key was there.
-    #[inline]
-    pub fn update_value(&mut self, set_hash: u64, key: u64, value: u64) -> bool {
-        let Some((base, way)) = self.position(set_hash, key) else { return false };
-        self.values[base + way] = value;
-        true
-    }
-
-    /// Drops `key`, returning its value if it was there.
-    pub fn invalidate_key(&mut self, set_hash: u64, key: u64) -> Option<u64> {
-        let (base, way) = self.position(set_hash, key)?;
-        let value = self.values[base + way];
-        self.remove(base, way);
-        Some(value)
     }
 
     /// Drops every entry for which `condemned(key, value)` holds; returns how many.
@@ -224,21 +191,6 @@ impl AssocArray {
     pub fn clear(&mut self) {
         self.keys.fill(INVALID_KEY);
         self.empty_ways = self.keys.len();
-    }
-
-    /// The valid entries, set by set.
-    pub fn iter(&self) -> impl Iterator<Item = AssocEntry> + '_ {
-        let pairs = self.keys.iter().zip(&self.values);
-        pairs.filter(|&(&key, _)| key != INVALID_KEY).map(|(&key, &value)| AssocEntry { key, value })
-    }
-
-    /// Where `key` is: the first index of its set and its way.
-    #[inline]
-    fn position(&self, set_hash: u64, key: u64) -> Option<(usize, usize)> {
-        debug_assert_ne!(key, INVALID_KEY);
-        let base = self.index.of(set_hash) * self.ways;
-        let way = find(&self.keys[base..base + self.ways], key)?;
-        Some((base, way))
     }
 
     fn remove(&mut self, base: usize, way: usize) {
@@ -270,6 +222,31 @@ fn find(keys: &[u64], key: u64) -> Option<usize> {
     }
     let at = rest.iter().position(|&k| k == key)?;
     Some(4 * quads.len() + at)
+}
+
+/// Puts `first` in front, moves the others down by one and returns the one that falls off the end. Common widths are
+/// settled at compile time: moving them is a few vector instructions, and a call to move memory costs more.
+#[inline]
+fn push_front(slots: &mut [u64], first: u64) -> u64 {
+    fn of<const N: usize>(slots: &mut [u64; N], first: u64) -> u64 {
+        let last = slots[N - 1];
+        slots.copy_within(..N - 1, 1);
+        slots[0] = first;
+        last
+    }
+    macro_rules! by_length {
+        ($($n:literal)*) => {
+            match slots.len() {
+                $($n => of::<$n>(slots.try_into().expect("the length was matched"), first),)*
+                len => {
+                    let last = slots[len - 1];
+                    shift_down(slots, len - 1, first);
+                    last
+                }
+            }
+        };
+    }
+    by_length!(4 6 8 12 16)
 }
 
 /// Moves the elements before `way` down by one, over the one at `way`, and puts `first` in front.
@@ -422,7 +399,7 @@ mod tests {
             self.entries.iter().position(|e| e.0 == key)
         }
 
-        fn insert(&mut self, key: u64, value: u64, policy: AssocPolicy, rng: &mut Rng) -> Option<AssocEntry> {
+        fn insert(&mut self, key: u64, value: u64, policy: AssocPolicy, rng: &mut Rng) -> Option<u64> {
             if let Some(at) = self.find(key) {
                 self.entries[at].1 = value;
                 self.touch(at);
@@ -437,8 +414,7 @@ mod tests {
                     AssocPolicy::Random => rng.below(self.ways as u64) as usize,
                 };
                 let at = self.entries.iter().position(|e| e.2 == way).unwrap();
-                let (key, value, _) = self.entries.remove(at);
-                evicted = Some(AssocEntry { key, value });
+                evicted = Some(self.entries.remove(at).0);
                 way
             });
             self.entries.push((key, value, way));
@@ -468,24 +444,9 @@ mod tests {
                     });
                     assert_eq!(array.lookup(hash, key), expected, "step {step}");
                 }
-                500..850 => {
+                500..990 => {
                     let expected = set.insert(key, step, policy, &mut victims);
                     assert_eq!(array.insert(hash, key, step), expected, "step {step}");
-                }
-                850..900 => {
-                    let expected = set.find(key).map(|at| set.entries[at].1);
-                    assert_eq!(array.peek(hash, key), expected, "step {step}");
-                }
-                900..940 => {
-                    let at = set.find(key);
-                    if let Some(at) = at {
-                        set.entries[at].1 = step;
-                    }
-                    assert_eq!(array.update_value(hash, key, step), at.is_some());
-                }
-                940..990 => {
-                    let expected = set.find(key).map(|at| set.entries.remove(at).1);
-                    assert_eq!(array.invalidate_key(hash, key), expected);
                 }
                 990..999 => {
                     let (divisor, rest) = (3 + rng.below(5), rng.below(3));
@@ -501,7 +462,8 @@ mod tests {
                 }
             }
             if step % 1000 == 0 {
-                let mut held: Vec<_> = array.iter().map(|e| (e.key, e.value)).collect();
+                let pairs = array.keys.iter().copied().zip(array.values.iter().copied());
+                let mut held: Vec<_> = pairs.filter(|pair| pair.0 != INVALID_KEY).collect();
                 let mut expected: Vec<_> = naive.iter().flat_map(|s| s.entries.iter().map(|e| (e.0, e.1))).collect();
                 held.sort_unstable();
                 expected.sort_unstable();

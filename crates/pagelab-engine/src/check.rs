@@ -6,7 +6,7 @@
 use crate::addr::{FRAME_BYTES, FRAME_SHIFT, PhysAddr, VirtAddr};
 use crate::hardware::Hardware;
 use crate::layer::{Layer, SpaceId};
-use crate::tlb::Translation;
+use crate::translation::Translation;
 
 impl Hardware {
     /// Compares a translation with the record, if checking is on.
@@ -14,16 +14,16 @@ impl Hardware {
     /// # Panics
     /// If they differ: the simulator is wrong, not its user.
     #[inline]
-    pub fn check(&self, layers: &[Layer], space: SpaceId, va: VirtAddr, translation: &Translation) {
+    pub fn check(&self, layers: &[Layer], space: SpaceId, va: VirtAddr, translation: Translation) {
         if self.check {
             let expected = recorded_on_machine(layers, space, va);
-            let found = translation.machine(va).0 >> FRAME_SHIFT;
+            let found = translation.address(va).0 >> FRAME_SHIFT;
             let Some((frame, writable)) = expected else {
                 panic!("check failed: {va:?} of {space:?} translates to frame {found:#x}, but no mapping is recorded");
             };
             assert_eq!(found, frame, "check failed: frame of {va:?} of {space:?}, against the recorded one");
             assert!(
-                writable || !translation.writable,
+                writable || !translation.writable(),
                 "check failed: {va:?} of {space:?} is writable, but was mapped read-only"
             );
         }

@@ -3,14 +3,15 @@
 use std::collections::VecDeque;
 
 use crate::activity::{Activity, BlockKey, Step};
-use crate::addr::{Cycles, VirtAddr};
+use crate::addr::{Cycles, FRAME_SHIFT, LINE_SHIFT, VirtAddr};
 use crate::cache::Served;
 use crate::clock::{Class, CpuClock};
 use crate::input::{Lane, LaneState};
 use crate::layer::SpaceId;
+use crate::mmu_cache::Asid;
 use crate::os::fault::Outcome;
-use crate::tlb::Translation;
-use pagelab_trace::ThreadIx;
+use crate::translation::Translation;
+use pagelab_trace::{Access, AccessKind, ThreadIx};
 
 /// Whether a CPU can go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,20 +50,45 @@ pub struct Filter {
     pub kinds: u8,
     /// Virtual page of the last instruction that was translated.
     pub code_page: u64,
-    /// Page of the last data access and its translation.
-    pub page: VirtAddr,
-    pub translation: Option<Translation>,
+    /// Number of the page of the last data access, and its translation.
+    page: u64,
+    translation: Translation,
 }
 
 impl Filter {
     pub const EMPTY: Self =
-        Self { line: u64::MAX, kinds: 0, code_page: u64::MAX, page: VirtAddr(u64::MAX), translation: None };
+        Self { line: u64::MAX, kinds: 0, code_page: u64::MAX, page: u64::MAX, translation: Translation::from_word(0) };
 
     /// Makes the next data access ask TLB and cache.
     #[inline]
     pub fn forget_data(&mut self) {
         self.line = u64::MAX;
-        self.translation = None;
+        self.page = u64::MAX;
+    }
+
+    /// The translation of `va` for a load or a store, if the last access proved it.
+    #[inline(always)]
+    pub fn translation(&self, va: VirtAddr, write: bool) -> Option<Translation> {
+        let held = self.page == va.0 >> FRAME_SHIFT && (!write || self.translation.stores());
+        held.then_some(self.translation)
+    }
+
+    /// Takes up what an access to `va` proved; `kinds` as the field.
+    #[inline(always)]
+    pub fn learn(&mut self, va: VirtAddr, translation: Translation, kinds: u8) {
+        self.line = va.0 >> LINE_SHIFT;
+        self.kinds = kinds;
+        self.page = va.0 >> FRAME_SHIFT;
+        self.translation = translation;
+    }
+
+    /// True if it answers this access: a hit of the last line that changes nothing.
+    #[inline(always)]
+    pub fn answers(&self, access: &Access) -> bool {
+        let last = (access.vaddr + u64::from(access.size_bytes) - 1) >> LINE_SHIFT;
+        let line = access.vaddr >> LINE_SHIFT ^ self.line;
+        let differs = line | (last ^ self.line) | (access.pc >> FRAME_SHIFT ^ self.code_page);
+        differs == 0 && self.kinds >> (access.kind as u8) & 1 != 0
     }
 }
 
@@ -102,6 +128,15 @@ impl AccessCounters {
     }
 }
 
+/// How far an access that crosses lines has come.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Split {
+    /// Lines that are done.
+    pub lines: u64,
+    /// Whether it has missed in L1, L2 and L3 so far.
+    pub missed: [bool; 3],
+}
+
 /// See the module's text.
 pub struct Cpu {
     /// Index of its core among those in use.
@@ -118,11 +153,13 @@ pub struct Cpu {
     /// Running thread: its input and number.
     pub thread: Option<(usize, ThreadIx)>,
     pub space: Option<SpaceId>,
+    /// Tag of the space, if there is one.
+    pub asid: Asid,
     pub filter: Filter,
     /// How the last program-level fault ended, until the access looks at it.
     pub outcome: Option<Outcome>,
-    /// Pieces of the access under way that are done.
-    pub pieces_done: u64,
+    /// How far an access has come that a fault handler interrupted.
+    pub split: Split,
     pub counters: AccessCounters,
 }
 
@@ -139,11 +176,27 @@ impl Cpu {
             slice_end: 0,
             thread: None,
             space: None,
+            asid: Asid(0),
             filter: Filter::EMPTY,
             outcome: None,
-            pieces_done: 0,
+            split: Split::default(),
             counters: AccessCounters::default(),
         }
+    }
+
+    /// The space that a program runs in.
+    #[inline]
+    pub fn running(&self) -> SpaceId {
+        self.space.expect("a run's thread has a space")
+    }
+
+    /// True for an access of the program itself to data of one line, by an instruction of the page that the last one was of.
+    /// An access that a fault handler interrupted is not: how it ended is to be looked at first.
+    #[inline(always)]
+    pub fn is_plain(&self, access: &Access) -> bool {
+        let last = (access.vaddr + u64::from(access.size_bytes) - 1) >> LINE_SHIFT;
+        let differs = (last ^ access.vaddr >> LINE_SHIFT) | (access.pc >> FRAME_SHIFT ^ self.filter.code_page);
+        differs == 0 && access.kind != AccessKind::Fetch && !access.by_kernel && self.outcome.is_none()
     }
 
     /// Gives the CPU a queue for an input.
@@ -156,9 +209,10 @@ impl Cpu {
         self.lanes[self.lane].queue.pop_front();
     }
 
-    /// Switches to another address space.
-    pub fn set_space(&mut self, space: Option<SpaceId>) {
-        self.space = space;
+    /// Switches to another address space, with its tag, or to none.
+    pub fn set_space(&mut self, space: Option<(SpaceId, Asid)>) {
+        self.space = space.map(|(space, _)| space);
+        self.asid = space.map_or(Asid(0), |(_, asid)| asid);
         self.filter = Filter::EMPTY;
     }
 

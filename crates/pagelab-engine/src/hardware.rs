@@ -1,14 +1,15 @@
 //! The hardware of the machine: what a core has of its own, and the caches.
 
-use crate::addr::{Cycles, LINE_BYTES, MachineAddr};
+use crate::addr::{Cycles, LINE_BYTES, MachineAddr, VirtAddr};
 use crate::assoc::AssocArray;
 use crate::cache::{Hierarchy, Outcome, Requester, Served};
 use crate::config::Config;
 use crate::error::EngineError;
+use crate::layer::SpaceId;
 use crate::mmu_cache::{MmuCache, array};
 use crate::rng::Rng;
 use crate::tlb::Tlb;
-use crate::walker::WalkCounters;
+use crate::walker::{Intent, PageFault, WalkCounters};
 
 /// TLBs and MMU caches of one core; its hardware threads share them.
 pub struct CoreUnits {
@@ -25,14 +26,26 @@ pub struct CoreUnits {
 /// Look-ups that missed. Hits of the first level are the accesses less these.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TlbCounters {
-    pub l1d_misses: u64,
-    pub l1i_misses: u64,
-    pub l2d_misses: u64,
-    pub l2i_misses: u64,
-    pub kernel_l1_misses: u64,
-    pub kernel_l2_misses: u64,
+    /// By [`TLB_DATA`], [`TLB_FETCH`], [`TLB_KERNEL`].
+    pub l1_misses: [u64; 3],
+    pub l2_misses: [u64; 3],
     pub nested_look_ups: u64,
     pub nested_misses: u64,
+}
+
+/// Look-ups of the programs' loads and stores.
+pub const TLB_DATA: usize = 0;
+/// Look-ups of the programs' instruction fetches.
+pub const TLB_FETCH: usize = 1;
+/// Look-ups of the kernels.
+pub const TLB_KERNEL: usize = 2;
+
+impl CoreUnits {
+    /// The first-level TLB that an access asks.
+    #[inline(always)]
+    pub fn first(&mut self, intent: Intent) -> &mut Tlb {
+        if intent == Intent::Fetch { &mut self.l1i } else { &mut self.l1d }
+    }
 }
 
 /// See the module's text.
@@ -47,6 +60,8 @@ pub struct Hardware {
     pub nested_tlb_latency: Cycles,
     /// Compare every translation with the kernels' own records.
     pub check: bool,
+    /// The last fault, for whoever has been told that there is one.
+    pub fault: PageFault,
 }
 
 impl Hardware {
@@ -83,6 +98,7 @@ impl Hardware {
             l2_tlb_latency: machine.tlb.l2_latency_cycles.into(),
             nested_tlb_latency: machine.tlb.nested.as_ref().map_or(0, |n| n.latency_cycles.into()),
             check: config.engine.check.0,
+            fault: PageFault { space: SpaceId { layer: 0, index: 0 }, va: VirtAddr(0), intent: Intent::Load },
         })
     }
 

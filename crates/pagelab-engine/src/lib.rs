@@ -40,4 +40,5 @@ pub mod simulation;
 pub mod stack;
 pub mod stats;
 pub mod tlb;
+pub mod translation;
 pub mod walker;

@@ -1,16 +1,15 @@
 //! The loop over a run's accesses: what a core does for its program.
 
 use crate::activity::Activity;
-use crate::addr::{Cycles, FRAME_BYTES, FRAME_SHIFT, LINE_BYTES, LINE_SHIFT, VirtAddr};
+use crate::addr::{Cycles, FRAME_SHIFT, LINE_BYTES, LINE_SHIFT, VirtAddr};
 use crate::cache::{Requester, Served};
 use crate::clock::{Class, CpuClock};
-use crate::cpu::Filter;
+use crate::cpu::{Filter, Split};
 use crate::error::EngineError;
-use crate::layer::SpaceId;
 use crate::os::fault::{Fault, Outcome};
 use crate::simulation::{RefusedAccess, Simulation, Stack};
-use crate::tlb::Translation;
-use crate::walker::{Intent, Origin};
+use crate::translation::Translation;
+use crate::walker::{Faulted, Intent, Origin, Wanted};
 use pagelab_trace::{Access, AccessKind};
 
 /// Whether an access went through.
@@ -38,23 +37,27 @@ impl Simulation {
         limit: Cycles,
     ) -> Result<usize, EngineError> {
         let mut at = 0;
-        while at < accesses.len() {
+        while let Some(access) = accesses.get(at) {
             let of = &self.cpus[cpu];
-            let stop = Stop { clock: &of.clock, limit, l1_visible: self.l1_visible };
-            let hits = scan::<MANY>(&accesses[at..], &of.filter, &stop);
-            self.settle(cpu, &hits);
-            at += hits.accesses;
-            let Some(access) = accesses.get(at) else { break };
-            if MANY && self.turn_is_over(cpu, limit) {
-                break;
+            if of.filter.answers(access) {
+                let stop = Stop { clock: &of.clock, limit, l1_visible: self.l1_visible };
+                let hits = scan::<MANY>(&accesses[at..], &of.filter, &stop);
+                self.settle(cpu, &hits);
+                at += hits.accesses;
+            } else {
+                if self.lookahead {
+                    self.look_ahead(cpu, accesses, at);
+                }
+                let flow = if self.cpus[cpu].is_plain(access) {
+                    self.plain_access::<MANY>(cpu, access, limit)
+                } else {
+                    self.access::<MANY>(cpu, access, limit)
+                };
+                if flow? == Flow::Again {
+                    break;
+                }
+                at += 1;
             }
-            if self.lookahead {
-                self.look_ahead(cpu, accesses, at);
-            }
-            if self.access::<MANY>(cpu, access, limit)? == Flow::Again {
-                break;
-            }
-            at += 1;
             if MANY && self.turn_is_over(cpu, limit) {
                 break;
             }
@@ -73,16 +76,48 @@ impl Simulation {
         of.clock.spend(Class::DataStall, hits.accesses as u64 * self.l1_visible);
     }
 
-    /// One access that the filter did not answer.
-    #[inline]
+    /// [`Self::access`] for the common case that [`Cpu::is_plain`] describes.
+    #[inline(always)]
+    fn plain_access<const MANY: bool>(
+        &mut self,
+        cpu: usize,
+        access: &Access,
+        limit: Cycles,
+    ) -> Result<Flow, EngineError> {
+        let of = &self.cpus[cpu];
+        let (va, write, core) = (VirtAddr(access.vaddr), access.kind.writes(), of.core);
+        let mut found = of.filter.translation(va, write);
+        if found.is_none() {
+            let held = self.hw.units[core].l1d.look_up(of.asid, va, Origin::Program);
+            found = held.filter(|held| !write || held.stores());
+            if found.is_none() {
+                match self.translate_after_l1_miss::<MANY>(cpu, va, write, held.is_none(), limit)? {
+                    Translated::Found(translation) => found = Some(translation),
+                    Translated::Again => return Ok(Flow::Again),
+                    Translated::Refused => {}
+                }
+            }
+        }
+        match found {
+            Some(translation) => self.touch(cpu, va, translation, write, false),
+            None => self.refuse(cpu, access),
+        }
+        let of = &mut self.cpus[cpu];
+        of.counters.accesses += 1;
+        of.counters.writes += u64::from(write);
+        of.clock.retire(access.gap.into());
+        Ok(Flow::Done)
+    }
+
+    /// One access of any kind.
+    #[inline(never)]
     fn access<const MANY: bool>(&mut self, cpu: usize, access: &Access, limit: Cycles) -> Result<Flow, EngineError> {
-        let space = self.cpus[cpu].space.expect("a run's thread has a space");
         let fetch = access.kind == AccessKind::Fetch;
         if access.pc == 0 {
             // The trace does not know the instruction; accesses that follow without one pass the filter.
             self.cpus[cpu].filter.code_page = 0;
         } else if !access.by_kernel && access.pc >> FRAME_SHIFT != self.cpus[cpu].filter.code_page {
-            match self.translate::<MANY>(cpu, space, VirtAddr(access.pc), Intent::Fetch, limit)? {
+            match self.translate::<MANY>(cpu, VirtAddr(access.pc), Intent::Fetch, limit)? {
                 // A program counter without a mapping is reported by its own access, if there is one.
                 Translated::Found(_) | Translated::Refused => {
                     self.cpus[cpu].filter.code_page = access.pc >> FRAME_SHIFT;
@@ -92,13 +127,16 @@ impl Simulation {
         }
         let mut refused = false;
         if fetch {
-            match self.translate::<MANY>(cpu, space, VirtAddr(access.vaddr), Intent::Fetch, limit)? {
+            match self.translate::<MANY>(cpu, VirtAddr(access.vaddr), Intent::Fetch, limit)? {
                 Translated::Found(_) => {}
                 Translated::Refused => refused = true,
                 Translated::Again => return Ok(Flow::Again),
             }
-        } else if self.data::<MANY>(cpu, space, access, limit, &mut refused)? == Flow::Again {
+        } else if self.data::<MANY>(cpu, access, limit, &mut refused)? == Flow::Again {
             return Ok(Flow::Again);
+        }
+        if refused {
+            self.refuse(cpu, access);
         }
         let of = &mut self.cpus[cpu];
         of.counters.accesses += 1;
@@ -106,20 +144,13 @@ impl Simulation {
         of.counters.fetches += u64::from(fetch);
         of.counters.by_kernel += u64::from(access.by_kernel);
         of.clock.retire(access.gap.into());
-        if refused {
-            of.counters.refused += 1;
-            let (vaddr, pc, write) = (access.vaddr, access.pc, access.kind.writes());
-            self.note_refused(RefusedAccess { vaddr, pc, write });
-        }
         Ok(Flow::Done)
     }
 
     /// The data of an access, line by line.
-    #[inline]
     fn data<const MANY: bool>(
         &mut self,
         cpu: usize,
-        space: SpaceId,
         access: &Access,
         limit: Cycles,
         refused: &mut bool,
@@ -127,96 +158,134 @@ impl Simulation {
         let write = access.kind.writes();
         let first = access.vaddr >> LINE_SHIFT;
         let last = (access.vaddr + u64::from(access.size_bytes) - 1) >> LINE_SHIFT;
-        let mut line = first + self.cpus[cpu].pieces_done;
-        let mut missed = [false; 3];
+        let split = last > first && !access.by_kernel;
+        let mut line = first + self.cpus[cpu].split.lines;
         while line <= last {
             let va = VirtAddr(access.vaddr.max(line * LINE_BYTES));
-            let page = VirtAddr(va.0 & !(FRAME_BYTES - 1));
-            let filter = &self.cpus[cpu].filter;
-            let translation = match filter.translation {
-                Some(held) if filter.page == page && (!write || held.stores()) => held,
-                _ => {
+            let translation = match self.cpus[cpu].filter.translation(va, write) {
+                Some(held) => held,
+                None => {
                     let intent = if write { Intent::Store } else { Intent::Load };
-                    match self.translate::<MANY>(cpu, space, va, intent, limit)? {
+                    match self.translate::<MANY>(cpu, va, intent, limit)? {
                         Translated::Found(found) => found,
                         Translated::Refused => {
                             *refused = true;
-                            self.cpus[cpu].filter.forget_data();
                             line += 1;
                             continue;
                         }
                         Translated::Again => {
-                            self.cpus[cpu].pieces_done = line - first;
+                            self.cpus[cpu].split.lines = line - first;
                             return Ok(Flow::Again);
                         }
                     }
                 }
             };
-            if access.by_kernel && !self.hw.kernel_refs {
-                line += 1;
-                continue;
+            if !access.by_kernel || self.hw.kernel_refs {
+                self.touch(cpu, va, translation, write, split);
             }
-            let core = self.cpus[cpu].core;
-            let machine = translation.machine(va);
-            let outcome = self.hw.caches.access(core, machine.line(), write, Requester::Data);
-            let of = &mut self.cpus[cpu];
-            if last > first && !access.by_kernel {
-                of.counters.count_split_miss(&mut missed, outcome.served);
-            }
-            of.clock.spend(Class::DataStall, Cycles::from(outcome.cycles) - self.l1_hidden);
-            of.counters.pieces += 1;
-            of.filter.line = line;
-            of.filter.kinds = match (write, outcome.served) {
-                // Under SRRIP the first hit after a fill changes the line's prediction.
-                (_, served) if served != Served::L1 && self.filter_hits_only => 0,
-                (true, _) => 0b0111,
-                (false, _) => 0b0001,
-            };
-            of.filter.page = page;
-            of.filter.translation = Some(translation);
             line += 1;
         }
-        self.cpus[cpu].pieces_done = 0;
+        self.cpus[cpu].split = Split::default();
         Ok(Flow::Done)
     }
 
-    /// Translates for the program, running fault handlers until there is a translation or a refusal.
-    #[inline]
-    fn translate<const MANY: bool>(
+    /// Loads or stores the line of `va`; `split` if it is one of several of an access.
+    #[inline(always)]
+    fn touch(&mut self, cpu: usize, va: VirtAddr, translation: Translation, write: bool, split: bool) {
+        let of = &mut self.cpus[cpu];
+        let line = translation.address(va).line();
+        let outcome = self.hw.caches.access(of.core, line, write, Requester::Data);
+        if split {
+            of.counters.count_split_miss(&mut of.split.missed, outcome.served);
+        }
+        of.clock.spend(Class::DataStall, Cycles::from(outcome.cycles) - self.l1_hidden);
+        of.counters.pieces += 1;
+        // Under SRRIP the first hit after a fill changes the line's prediction.
+        let unproven = self.filter_hits_only && outcome.served != Served::L1;
+        of.filter.learn(va, translation, if unproven { 0 } else { 0b0001 | 0b0110 * u8::from(write) });
+    }
+
+    /// Notes that no mapping allows an access, or a part of it.
+    #[cold]
+    fn refuse(&mut self, cpu: usize, access: &Access) {
+        let of = &mut self.cpus[cpu];
+        of.counters.refused += 1;
+        of.filter.forget_data();
+        let (vaddr, pc, write) = (access.vaddr, access.pc, access.kind.writes());
+        self.note_refused(RefusedAccess { vaddr, pc, write });
+    }
+
+    /// [`Self::translate`] for data that the first-level TLB has just been asked for in vain; `missed` if it does not even
+    /// hold a translation that forbids the access.
+    #[inline(always)]
+    fn translate_after_l1_miss<const MANY: bool>(
         &mut self,
         cpu: usize,
-        space: SpaceId,
+        va: VirtAddr,
+        write: bool,
+        missed: bool,
+        limit: Cycles,
+    ) -> Result<Translated, EngineError> {
+        let of = &self.cpus[cpu];
+        let intent = if write { Intent::Store } else { Intent::Load };
+        let wanted = Wanted { core: of.core, space: of.running(), va, intent, origin: Origin::Program };
+        let mut cycles = 0;
+        let found = self.hw.translate_beyond_l1(&mut self.os.layers, of.asid, &wanted, missed, &mut cycles);
+        self.cpus[cpu].clock.spend(Class::Translation, cycles);
+        match found {
+            Ok(translation) => {
+                self.hw.check(&self.os.layers, wanted.space, va, translation);
+                Ok(Translated::Found(translation))
+            }
+            Err(Faulted) => self.fault_and_translate::<MANY>(cpu, va, intent, limit),
+        }
+    }
+
+    /// Runs the handler of the fault that a translation has just met, and then translates.
+    #[inline(never)]
+    fn fault_and_translate<const MANY: bool>(
+        &mut self,
+        cpu: usize,
         va: VirtAddr,
         intent: Intent,
         limit: Cycles,
     ) -> Result<Translated, EngineError> {
-        loop {
-            if self.cpus[cpu].outcome.take() == Some(Outcome::Refused) {
-                return Ok(Translated::Refused);
+        let of = &mut self.cpus[cpu];
+        of.filter.forget_data();
+        of.begin(Activity::Fault(Fault::new(&self.hw.fault)));
+        if self.run_stack::<MANY>(cpu, limit)? == Stack::Yields {
+            return Ok(Translated::Again);
+        }
+        self.translate::<MANY>(cpu, va, intent, limit)
+    }
+
+    /// Translates for the program, running fault handlers until there is a translation or a refusal.
+    fn translate<const MANY: bool>(
+        &mut self,
+        cpu: usize,
+        va: VirtAddr,
+        intent: Intent,
+        limit: Cycles,
+    ) -> Result<Translated, EngineError> {
+        let of = &mut self.cpus[cpu];
+        if of.outcome.take() == Some(Outcome::Refused) {
+            return Ok(Translated::Refused);
+        }
+        let mut cycles = 0;
+        let wanted = Wanted { core: of.core, space: of.running(), va, intent, origin: Origin::Program };
+        let found = self.hw.translate(&mut self.os.layers, &wanted, &mut cycles);
+        let of = &mut self.cpus[cpu];
+        of.clock.spend(Class::Translation, cycles);
+        if cycles > 0 {
+            // A walk may have taken the last line's place in the cache, and a fill the last page's in the TLB.
+            of.filter.forget_data();
+        }
+        match found {
+            Ok(translation) => {
+                self.hw.check(&self.os.layers, wanted.space, va, translation);
+                Ok(Translated::Found(translation))
             }
-            let core = self.cpus[cpu].core;
-            let mut cycles = 0;
-            let layers = &mut self.os.layers;
-            let found = self.hw.translate(layers, core, space, va, intent, Origin::Program, &mut cycles);
-            let of = &mut self.cpus[cpu];
-            of.clock.spend(Class::Translation, cycles);
-            if cycles > 0 {
-                // A walk may have taken the last line's place in the cache, and a fill the last page's in the TLB.
-                of.filter.forget_data();
-            }
-            match found {
-                Ok(translation) => {
-                    self.hw.check(&self.os.layers, space, va, &translation);
-                    return Ok(Translated::Found(translation));
-                }
-                Err(fault) => {
-                    self.cpus[cpu].begin(Activity::Fault(Fault::new(&fault)));
-                    self.cpus[cpu].filter.forget_data();
-                    if self.run_stack::<MANY>(cpu, limit)? == Stack::Yields {
-                        return Ok(Translated::Again);
-                    }
-                }
-            }
+            Err(Faulted) => self.fault_and_translate::<MANY>(cpu, va, intent, limit),
         }
     }
 }
@@ -240,11 +309,9 @@ struct Stop<'a> {
 #[inline(never)]
 fn scan<const MANY: bool>(accesses: &[Access], filter: &Filter, stop: &Stop) -> Hits {
     let mut hits = Hits { accesses: 0, instructions: 0, writes: 0 };
-    let Filter { line, kinds, code_page, .. } = *filter;
+    let filter = *filter;
     for access in accesses {
-        let last = (access.vaddr + u64::from(access.size_bytes) - 1) >> LINE_SHIFT;
-        let differs = (access.vaddr >> LINE_SHIFT ^ line) | (last ^ line) | (access.pc >> FRAME_SHIFT ^ code_page);
-        if differs != 0 || kinds >> (access.kind as u8) & 1 == 0 {
+        if !filter.answers(access) {
             break;
         }
         hits.accesses += 1;

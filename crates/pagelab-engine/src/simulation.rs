@@ -337,7 +337,7 @@ impl Simulation {
             of.clock.spend(Class::Kernel, self.os.costs.context_switch_cycles.into());
         }
         of.thread = Some((input, thread));
-        of.set_space(Some(space));
+        of.set_space(Some((space, self.os.layers[usize::from(space.layer)].spaces[space.index as usize].asid)));
         Ok(())
     }
 

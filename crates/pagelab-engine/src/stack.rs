@@ -9,7 +9,7 @@ use crate::error::EngineError;
 use crate::layer::{DIRECT_MAP, SpaceId};
 use crate::os::fault::Fault;
 use crate::simulation::{Simulation, Stack};
-use crate::walker::{Intent, Origin, PageFault};
+use crate::walker::{Faulted, Intent, Origin, Wanted};
 
 impl Simulation {
     /// Runs the uppermost activity until the stack is empty, the CPU blocks, or its clock passes `limit`.
@@ -24,8 +24,8 @@ impl Simulation {
                 let (cycles, instructions) = (frame.step.cycles, frame.step.instructions);
                 self.charge(cpu, cycles, instructions);
             } else if let Some(&reference) = frame.step.refs.get(frame.charged) {
-                if let Err(fault) = self.charge_ref(cpu, &reference) {
-                    self.cpus[cpu].begin(Activity::Fault(Fault::new(&fault)));
+                if self.charge_ref(cpu, &reference) == Err(Faulted) {
+                    self.cpus[cpu].begin(Activity::Fault(Fault::new(&self.hw.fault)));
                 }
             } else {
                 match frame.activity.commit(&mut self.os, cpu)? {
@@ -71,7 +71,7 @@ impl Simulation {
 
     /// Makes one reference of the step under way. A fault of a host layer is returned; what was spent until then is charged,
     /// and the reference is made again afterwards.
-    fn charge_ref(&mut self, cpu: usize, reference: &Ref) -> Result<(), PageFault> {
+    fn charge_ref(&mut self, cpu: usize, reference: &Ref) -> Result<(), Faulted> {
         let frame = self.cpus[cpu].stack.last_mut().expect("an activity is under way");
         let layer = frame.activity.layer();
         let mut done = frame.bytes_done;
@@ -102,7 +102,7 @@ impl Simulation {
         reference: &Ref,
         done: &mut u64,
         cycles: &mut Cycles,
-    ) -> Result<(), PageFault> {
+    ) -> Result<(), Faulted> {
         if !self.hw.kernel_refs {
             *cycles += self.hw.l1_latency;
             return Ok(());
@@ -119,9 +119,10 @@ impl Simulation {
                     let va = layers[usize::from(layer)].direct(addr);
                     let intent = if writes { Intent::Store } else { Intent::Load };
                     let space = SpaceId { layer, index: DIRECT_MAP };
-                    let found = self.hw.translate(layers, core, space, va, intent, Origin::Kernel, cycles)?;
-                    self.hw.check(layers, space, va, &found);
-                    (found.machine(va), found.size.bytes() - (va.0 & (found.size.bytes() - 1)))
+                    let wanted = Wanted { core, space, va, intent, origin: Origin::Kernel };
+                    let found = self.hw.translate(layers, &wanted, cycles)?;
+                    self.hw.check(layers, space, va, found);
+                    (found.address(va), found.size().bytes() - (va.0 & found.size().offset_mask()))
                 }
                 RefSpace::Physical => {
                     let machine = self.hw.physical(layers, core, layer, addr, writes, cycles)?;

@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::cache::{CoreCacheStats, Requester, Served};
 use crate::clock::Class;
 use crate::cpu::AccessCounters;
+use crate::hardware::{TLB_DATA, TLB_FETCH, TLB_KERNEL};
 use crate::os::fault::{FaultCounters, Stage};
 use crate::simulation::Simulation;
 use crate::walker::{WALK_LEVELS, WALK_PLACES};
@@ -118,20 +119,20 @@ impl Statistics {
             |get: fn(&crate::hardware::TlbCounters) -> u64| simulation.hw.units.iter().map(|unit| get(&unit.tlb)).sum();
         self.count(
             "dtlb.l1.misses",
-            sum(|t| t.l1d_misses),
+            sum(|t| t.l1_misses[TLB_DATA]),
             "Data look-ups that missed the first-level TLB; a repeated access after a fault looks up again",
         );
-        self.count("dtlb.l2.misses", sum(|t| t.l2d_misses), "Data look-ups that missed both levels");
-        self.count("itlb.l1.misses", sum(|t| t.l1i_misses), "Instruction look-ups that missed the first-level TLB; looked up where the page of the program counter of recorded accesses changes");
-        self.count("itlb.l2.misses", sum(|t| t.l2i_misses), "Instruction look-ups that missed both levels");
+        self.count("dtlb.l2.misses", sum(|t| t.l2_misses[TLB_DATA]), "Data look-ups that missed both levels");
+        self.count("itlb.l1.misses", sum(|t| t.l1_misses[TLB_FETCH]), "Instruction look-ups that missed the first-level TLB; looked up where the page of the program counter of recorded accesses changes");
+        self.count("itlb.l2.misses", sum(|t| t.l2_misses[TLB_FETCH]), "Instruction look-ups that missed both levels");
         self.count(
             "tlb.kernel.l1.misses",
-            sum(|t| t.kernel_l1_misses),
+            sum(|t| t.l1_misses[TLB_KERNEL]),
             "Look-ups of the kernels' direct maps that missed the first-level TLB",
         );
         self.count(
             "tlb.kernel.l2.misses",
-            sum(|t| t.kernel_l2_misses),
+            sum(|t| t.l2_misses[TLB_KERNEL]),
             "Look-ups of the kernels' direct maps that missed both levels",
         );
         self.count(

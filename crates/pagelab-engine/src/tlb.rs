@@ -4,62 +4,14 @@
 //! composition of all layers, and its page is the smallest of theirs. A [`Tlb`] is one level: one array or several, each
 //! for some page sizes, which are looked up at the same time in hardware and one after the other here.
 
-use crate::addr::{FRAME_SHIFT, MachineAddr, PageSize, VirtAddr};
+use crate::addr::{PageSize, VirtAddr};
 use crate::assoc::AssocArray;
 use crate::config::TlbArrayConfig;
 use crate::error::EngineError;
 use crate::mmu_cache::{Asid, array};
 use crate::rng::Rng;
+use crate::translation::Translation;
 use crate::walker::Origin;
-
-/// A translation as a TLB holds it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Translation {
-    /// Machine address of the page's first byte.
-    pub page: MachineAddr,
-    pub size: PageSize,
-    /// Stores are allowed.
-    pub writable: bool,
-    /// The dirty bit is set in every layer: a store needs no walk.
-    pub dirty: bool,
-}
-
-impl Translation {
-    /// Machine address of `va`, which lies in the page.
-    #[inline]
-    pub fn machine(&self, va: VirtAddr) -> MachineAddr {
-        MachineAddr(self.page.0 | va.0 & (self.size.bytes() - 1))
-    }
-
-    /// True if a store can go ahead without the walker.
-    #[inline]
-    pub fn stores(&self) -> bool {
-        self.writable && self.dirty
-    }
-
-    /// The part of the page around `va` that has this (smaller) size.
-    pub fn fractured(&self, va: VirtAddr, size: PageSize) -> Self {
-        Self { page: MachineAddr(self.machine(va).0 & !(size.bytes() - 1)), size, ..*self }
-    }
-
-    const WRITABLE: u64 = 1;
-    const DIRTY: u64 = 2;
-
-    #[inline]
-    fn pack(&self) -> u64 {
-        self.page.0 | if self.writable { Self::WRITABLE } else { 0 } | if self.dirty { Self::DIRTY } else { 0 }
-    }
-
-    #[inline]
-    fn unpack(value: u64, size: PageSize) -> Self {
-        Self {
-            page: MachineAddr(value & !((1 << FRAME_SHIFT) - 1)),
-            size,
-            writable: value & Self::WRITABLE != 0,
-            dirty: value & Self::DIRTY != 0,
-        }
-    }
-}
 
 /// Bits of a virtual address that count: 57 with five-level paging.
 const VA_MASK: u64 = (1 << 57) - 1;
@@ -89,9 +41,11 @@ pub struct Tlb {
     arrays: Vec<AssocArray>,
     /// Index of the array that holds each page size.
     array_of: [Option<u8>; 3],
-    /// Whether an entry of the size was ever inserted for programs and for kernels, whose direct maps have other sizes;
-    /// sizes never seen are not looked up.
-    seen: [[bool; 3]; 2],
+    /// For a page of each size: the largest size up to its own that this level holds.
+    taken_up_as: [Option<PageSize>; 3],
+    /// Bit per size: whether an entry of it was ever inserted for programs and for kernels, whose direct maps have other
+    /// sizes; sizes never seen are not looked up.
+    seen: [u8; 2],
 }
 
 impl Tlb {
@@ -115,19 +69,22 @@ impl Tlb {
             }
             arrays.push(array(&path, config.entries, config.ways, config.policy, rng)?);
         }
-        Ok(Self { arrays, array_of, seen: [[false; 3]; 2] })
+        let held = |size: &PageSize| array_of[*size as usize].is_some();
+        let taken_up_as = PageSize::ALL.map(|own| PageSize::ALL.into_iter().rev().find(|s| *s <= own && held(s)));
+        Ok(Self { arrays, array_of, taken_up_as, seen: [0; 2] })
     }
 
     /// The translation of `va`, if it is held; a hit counts as a use.
     #[inline]
     pub fn look_up(&mut self, asid: Asid, va: VirtAddr, origin: Origin) -> Option<Translation> {
-        for size in PageSize::ALL {
-            if self.seen[origin as usize][size as usize] {
-                let array = &mut self.arrays[usize::from(self.array_of[size as usize]?)];
-                let vpn = vpn(va, size);
-                if let Some(value) = array.lookup(vpn, key(asid, vpn, size)) {
-                    return Some(Translation::unpack(value, size));
-                }
+        let mut sizes = self.seen[origin as usize];
+        while sizes != 0 {
+            let size = PageSize::ALL[sizes.trailing_zeros() as usize];
+            sizes &= sizes - 1;
+            let array = &mut self.arrays[usize::from(self.array_of[size as usize]?)];
+            let vpn = vpn(va, size);
+            if let Some(word) = array.lookup(vpn, key(asid, vpn, size)) {
+                return Some(Translation::from_word(word));
             }
         }
         None
@@ -136,18 +93,17 @@ impl Tlb {
     /// Takes up a translation of `va`, in the largest size not above its own that this level holds. Does nothing at a level
     /// without arrays, or with arrays for larger pages only. `missed` says that a look-up of `va` has just found nothing.
     #[inline]
-    pub fn insert(&mut self, asid: Asid, va: VirtAddr, translation: &Translation, origin: Origin, missed: bool) {
-        let held = |size: &PageSize| *size <= translation.size && self.array_of[*size as usize].is_some();
-        let Some(size) = PageSize::ALL.into_iter().rev().find(held) else { return };
-        let translation = if size == translation.size { *translation } else { translation.fractured(va, size) };
-        self.seen[origin as usize][size as usize] = true;
-        let array = &mut self.arrays[usize::from(self.array_of[size as usize].expect("checked above"))];
+    pub fn insert(&mut self, asid: Asid, va: VirtAddr, translation: Translation, origin: Origin, missed: bool) {
+        let Some(size) = self.taken_up_as[translation.size_index()] else { return };
+        let translation = if size == translation.size() { translation } else { translation.fractured(va, size) };
+        self.seen[origin as usize] |= 1 << size as u8;
+        let array = &mut self.arrays[usize::from(self.array_of[size as usize].expect("it holds the size"))];
         let vpn = vpn(va, size);
         let key = key(asid, vpn, size);
         if missed {
-            array.insert_absent(vpn, key, translation.pack());
+            array.insert_absent(vpn, key, translation.to_word());
         } else {
-            array.insert(vpn, key, translation.pack());
+            array.insert(vpn, key, translation.to_word());
         }
     }
 
@@ -178,6 +134,7 @@ impl Tlb {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::addr::MachineAddr;
     use crate::config::TlbPolicy;
 
     fn tlb(arrays: &[(&[PageSize], u32, u32)]) -> Result<Tlb, EngineError> {
@@ -194,7 +151,7 @@ mod tests {
     }
 
     fn translation(page: u64, size: PageSize) -> Translation {
-        Translation { page: MachineAddr(page), size, writable: true, dirty: false }
+        Translation::new(MachineAddr(page), size, true, false)
     }
 
     #[test]
@@ -203,16 +160,16 @@ mod tests {
         let mut shared = tlb(&[(&[Size4K, Size2M], 12, 4)]).unwrap();
         let small = translation(0x7000, Size4K);
         let large = translation(0x4000_0000, Size2M);
-        shared.insert(Asid(1), VirtAddr(0x1234), &small, Origin::Program, true);
-        shared.insert(Asid(1), VirtAddr(0x40_0000), &large, Origin::Program, true);
+        shared.insert(Asid(1), VirtAddr(0x1234), small, Origin::Program, true);
+        shared.insert(Asid(1), VirtAddr(0x40_0000), large, Origin::Program, true);
         assert_eq!(shared.look_up(Asid(1), VirtAddr(0x1fff), Origin::Program), Some(small));
         assert_eq!(shared.look_up(Asid(1), VirtAddr(0x5f_ffff), Origin::Program), Some(large));
         assert_eq!(shared.look_up(Asid(2), VirtAddr(0x1fff), Origin::Program), None);
-        assert_eq!(large.machine(VirtAddr(0x5f_ffff)), MachineAddr(0x401f_ffff));
+        assert_eq!(large.address(VirtAddr(0x5f_ffff)), MachineAddr(0x401f_ffff));
         // A gigabyte page is taken up as the two-megabyte piece that was touched.
-        shared.insert(Asid(1), VirtAddr(0x8050_0000), &translation(0x1_0000_0000, Size1G), Origin::Program, true);
+        shared.insert(Asid(1), VirtAddr(0x8050_0000), translation(0x1_0000_0000, Size1G), Origin::Program, true);
         let piece = shared.look_up(Asid(1), VirtAddr(0x8040_0000), Origin::Program).unwrap();
-        assert_eq!((piece.page, piece.size), (MachineAddr(0x1_0040_0000), Size2M));
+        assert_eq!((piece.page(), piece.size()), (MachineAddr(0x1_0040_0000), Size2M));
         shared.invalidate(Asid(1), VirtAddr(0x41_0000), VirtAddr(0x41_1000));
         assert_eq!(
             shared.look_up(Asid(1), VirtAddr(0x40_0000), Origin::Program),

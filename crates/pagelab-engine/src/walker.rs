@@ -6,13 +6,14 @@
 //! at the first translation that some layer's kernel must provide; that kernel's fault handler runs, and the access is
 //! translated again from the start, as hardware restarts an instruction.
 
-use crate::addr::{Cycles, FRAME_BYTES, FRAME_SHIFT, MachineAddr, PageSize, PhysAddr, VirtAddr};
+use crate::addr::{Cycles, FRAME_SHIFT, MachineAddr, PhysAddr, VirtAddr};
 use crate::assoc::INVALID_KEY;
 use crate::cache::{Requester, Served};
-use crate::hardware::Hardware;
+use crate::hardware::{Hardware, TLB_DATA, TLB_FETCH, TLB_KERNEL};
 use crate::layer::{Layer, SpaceId};
+use crate::mmu_cache::Asid;
 use crate::page_table::{Leaf, Mapping, WalkList};
-use crate::tlb::Translation;
+use crate::translation::Translation;
 
 /// Why an address is translated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,16 @@ pub enum Origin {
     Kernel,
 }
 
+/// What a core translates.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    pub core: usize,
+    pub space: SpaceId,
+    pub va: VirtAddr,
+    pub intent: Intent,
+    pub origin: Origin,
+}
+
 /// A translation that a kernel must provide or refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageFault {
@@ -36,6 +47,11 @@ pub struct PageFault {
     pub va: VirtAddr,
     pub intent: Intent,
 }
+
+/// There is no translation until some layer's kernel has acted: [`Hardware::fault`] says which and on what. The fault is
+/// left there so that what comes back from a translation fits the processor's registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Faulted;
 
 /// Levels that references are counted by: 1 to 5, index 0 unused.
 pub const WALK_LEVELS: usize = 6;
@@ -61,15 +77,8 @@ pub struct WalkCounters {
     pub ad_updates: u64,
     /// Program walks that only set a dirty bit: their page was in a TLB.
     pub dirty_walks: u64,
-    /// References of the walk under way.
-    log: Vec<LoggedRef>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct LoggedRef {
-    layer: u16,
-    level: u8,
-    place: u8,
+    /// References of the walk under way: their places in [`WalkCounts::refs`], counted through.
+    log: Vec<u32>,
 }
 
 impl WalkCounters {
@@ -85,19 +94,26 @@ impl WalkCounters {
         }
     }
 
+    #[inline]
+    fn note(&mut self, layer: u16, level: u8, served: Option<Served>) {
+        let at = usize::from(layer) * WALK_LEVELS + usize::from(level);
+        self.log.push((at * WALK_PLACES + place_index(served)) as u32);
+    }
+
+    #[inline]
     fn finish(&mut self, kind: fn(&mut Self) -> &mut WalkCounts, cycles: Cycles) {
         let log = std::mem::take(&mut self.log);
         let counts = kind(self);
         counts.count += 1;
         counts.cycles += cycles;
-        for r in &log {
-            counts.refs[usize::from(r.layer)][usize::from(r.level)][usize::from(r.place)] += 1;
-        }
+        let refs = counts.refs.as_flattened_mut().as_flattened_mut();
+        log.iter().for_each(|&at| refs[at as usize] += 1);
         self.log = log;
     }
 }
 
 /// Index of a place in [`WalkCounts::refs`].
+#[inline]
 pub fn place_index(served: Option<Served>) -> usize {
     match served {
         Some(Served::L1) => 0,
@@ -109,125 +125,93 @@ pub fn place_index(served: Option<Served>) -> usize {
     }
 }
 
-/// A physical address of a layer, as far down as the machine.
-#[derive(Clone, Copy)]
-struct OnMachine {
-    addr: MachineAddr,
-    /// The smallest page on the way.
-    size: PageSize,
-    writable: bool,
-    dirty: bool,
-}
-
 impl Hardware {
-    /// Translates `va` of `space` for a core, filling its TLBs. Returns the translation, and the cycles spent beyond a
-    /// first-level TLB hit, also for a fault.
+    /// Translates for a core, filling its TLBs. Adds the cycles spent beyond a first-level TLB hit, also for a fault.
     #[inline]
     pub fn translate(
         &mut self,
         layers: &mut [Layer],
-        core: usize,
-        space: SpaceId,
-        va: VirtAddr,
-        intent: Intent,
-        origin: Origin,
+        wanted: &Wanted,
         cycles: &mut Cycles,
-    ) -> Result<Translation, PageFault> {
-        let asid = layers[usize::from(space.layer)].spaces[space.index as usize].asid;
-        let unit = &mut self.units[core];
-        let first = if intent == Intent::Fetch { &mut unit.l1i } else { &mut unit.l1d };
-        let held = first.look_up(asid, va, origin);
+    ) -> Result<Translation, Faulted> {
+        let asid = layers[usize::from(wanted.space.layer)].spaces[wanted.space.index as usize].asid;
+        let held = self.units[wanted.core].first(wanted.intent).look_up(asid, wanted.va, wanted.origin);
         match held {
-            Some(hit) if intent != Intent::Store || hit.stores() => Ok(hit),
-            _ => self.translate_beyond_l1(layers, core, space, va, intent, origin, held.is_none(), cycles),
+            Some(hit) if wanted.intent != Intent::Store || hit.stores() => Ok(hit),
+            _ => self.translate_beyond_l1(layers, asid, wanted, held.is_none(), cycles),
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the arguments of `translate`, whose slow half this is")]
+    /// The rest of [`Self::translate`] after the first-level TLB; `missed` if it has no entry of the page at all.
     #[inline(never)]
-    fn translate_beyond_l1(
+    pub(crate) fn translate_beyond_l1(
         &mut self,
         layers: &mut [Layer],
-        core: usize,
-        space: SpaceId,
-        va: VirtAddr,
-        intent: Intent,
-        origin: Origin,
+        asid: Asid,
+        wanted: &Wanted,
         missed: bool,
         cycles: &mut Cycles,
-    ) -> Result<Translation, PageFault> {
-        let asid = layers[usize::from(space.layer)].spaces[space.index as usize].asid;
-        let unit = &mut self.units[core];
-        match (origin, intent) {
-            (Origin::Kernel, _) => unit.tlb.kernel_l1_misses += 1,
-            (_, Intent::Fetch) => unit.tlb.l1i_misses += 1,
-            _ => unit.tlb.l1d_misses += 1,
-        }
+    ) -> Result<Translation, Faulted> {
+        let &Wanted { core, va, intent, origin, .. } = wanted;
         *cycles += self.l2_tlb_latency;
+        let unit = &mut self.units[core];
+        unit.tlb.l1_misses[kind(intent, origin)] += 1;
         let held = unit.l2.look_up(asid, va, origin);
         let translation = match held {
             Some(hit) if intent != Intent::Store || hit.stores() => hit,
             _ => {
-                match (origin, intent) {
-                    (Origin::Kernel, _) => unit.tlb.kernel_l2_misses += 1,
-                    (_, Intent::Fetch) => unit.tlb.l2i_misses += 1,
-                    _ => unit.tlb.l2d_misses += 1,
-                }
-                let translation = self.walk_all(layers, core, space, va, intent, origin, cycles)?;
+                unit.tlb.l2_misses[kind(intent, origin)] += 1;
+                let translation = self.walk_all(layers, wanted, cycles)?;
                 if held.is_some() && origin == Origin::Program {
                     self.walks.dirty_walks += 1;
                 }
-                self.units[core].l2.insert(asid, va, &translation, origin, held.is_none());
+                self.units[core].l2.insert(asid, va, translation, origin, held.is_none());
                 translation
             }
         };
-        let unit = &mut self.units[core];
-        let first = if intent == Intent::Fetch { &mut unit.l1i } else { &mut unit.l1d };
-        first.insert(asid, va, &translation, origin, missed);
+        self.units[core].first(intent).insert(asid, va, translation, origin, missed);
         Ok(translation)
     }
 
-    /// A whole walk, from the space's root to the machine.
-    #[expect(clippy::too_many_arguments, reason = "the arguments of `translate`")]
+    /// A whole walk, from the space's root to the machine, and its place in the counters.
     fn walk_all(
+        &mut self,
+        layers: &mut [Layer],
+        wanted: &Wanted,
+        cycles: &mut Cycles,
+    ) -> Result<Translation, Faulted> {
+        self.walks.log.clear();
+        let mut spent = 0;
+        let walked = self.walk_to_machine(layers, wanted.core, wanted.space, wanted.va, wanted.intent, &mut spent);
+        *cycles += spent;
+        match (walked, wanted.origin) {
+            (Err(Faulted), _) => self.walks.finish(|w| &mut w.aborted, spent),
+            (Ok(_), Origin::Program) => self.walks.finish(|w| &mut w.program, spent),
+            (Ok(_), Origin::Kernel) => self.walks.finish(|w| &mut w.kernel, spent),
+        }
+        walked
+    }
+
+    /// Walks the page table of a space, and translates what it finds down to the machine.
+    #[inline]
+    fn walk_to_machine(
         &mut self,
         layers: &mut [Layer],
         core: usize,
         space: SpaceId,
         va: VirtAddr,
         intent: Intent,
-        origin: Origin,
         cycles: &mut Cycles,
-    ) -> Result<Translation, PageFault> {
-        self.walks.log.clear();
-        let mut spent = 0;
-        let walked = self.walk(layers, core, space, va, intent, &mut spent).and_then(|mapping| {
-            let addr = within(&mapping, va);
-            let machine = self.on_machine(layers, core, space.layer, addr, intent == Intent::Store, &mut spent)?;
-            Ok((mapping, machine))
-        });
-        *cycles += spent;
-        let (mapping, machine) = match walked {
-            Ok(found) => found,
-            Err(fault) => {
-                self.walks.finish(|w| &mut w.aborted, spent);
-                return Err(fault);
-            }
-        };
-        match origin {
-            Origin::Program => self.walks.finish(|w| &mut w.program, spent),
-            Origin::Kernel => self.walks.finish(|w| &mut w.kernel, spent),
-        }
-        let size = mapping.size.min(machine.size);
-        Ok(Translation {
-            page: MachineAddr(machine.addr.0 & !(size.bytes() - 1)),
-            size,
-            writable: mapping.flags.writable && machine.writable,
-            dirty: mapping.flags.dirty && machine.dirty,
-        })
+    ) -> Result<Translation, Faulted> {
+        let found = self.walk(layers, core, space, va, intent, cycles)?;
+        let Some(host) = layers[usize::from(space.layer)].host else { return Ok(found.on_bare_machine()) };
+        let store = intent == Intent::Store;
+        let below = self.through_host(layers, core, host, found.address(va), store, cycles)?;
+        Ok(found.through(va, below))
     }
 
     /// Walks the page table of one space; every reference is translated by the layer's host.
+    #[inline(never)]
     fn walk(
         &mut self,
         layers: &mut [Layer],
@@ -236,14 +220,14 @@ impl Hardware {
         va: VirtAddr,
         intent: Intent,
         cycles: &mut Cycles,
-    ) -> Result<Mapping, PageFault> {
+    ) -> Result<Translation<PhysAddr>, Faulted> {
         let layer = &layers[usize::from(space.layer)];
-        let of = &layer.spaces[space.index as usize];
+        let (host, of) = (layer.host, &layer.spaces[space.index as usize]);
         let asid = of.asid;
         let mut list = WalkList::new();
         of.table.walk(&layer.mem, va, &mut list);
         let spared = self.units[core].mmu_caches[usize::from(space.layer)].look_up(asid, va, &list);
-        *cycles += spared.cycles;
+        let mut total = spared.cycles;
         // References of one dependency step overlap: the step costs its slowest.
         let (mut step, mut step_cycles) = (u8::MAX, 0);
         let mut leaf_entry = MachineAddr::default();
@@ -252,99 +236,120 @@ impl Hardware {
                 continue;
             }
             let mut spent = 0;
-            let entry = match self.on_machine(layers, core, space.layer, r.addr, false, &mut spent) {
-                Ok(on_machine) => on_machine.addr,
-                Err(fault) => {
-                    *cycles += step_cycles + spent;
+            leaf_entry = match self.on_machine(layers, core, host, r.addr, &mut spent) {
+                Ok(entry) => entry,
+                Err(Faulted) => {
+                    *cycles += total + step_cycles + spent;
                     self.units[core].mmu_caches[usize::from(space.layer)].fill(asid, va, &list, n, spared.skip);
-                    return Err(fault);
+                    return Err(Faulted);
                 }
             };
-            let done = self.system_ref(core, entry, false, false, Requester::Walk);
+            let done = self.system_ref(core, leaf_entry, false, false, Requester::Walk);
             spent += done.cycles;
-            let place = place_index(done.served) as u8;
-            self.walks.log.push(LoggedRef { layer: space.layer, level: r.level, place });
+            self.walks.note(space.layer, r.level, done.served);
             if r.step == step {
                 step_cycles = spent.max(step_cycles);
             } else {
-                *cycles += step_cycles;
+                total += step_cycles;
                 (step, step_cycles) = (r.step, spent);
             }
-            leaf_entry = entry;
         }
-        *cycles += step_cycles;
+        *cycles += total + step_cycles;
         self.units[core].mmu_caches[usize::from(space.layer)].fill(asid, va, &list, list.refs().len(), spared.skip);
         let store = intent == Intent::Store;
-        let mut mapping = match list.leaf {
-            Leaf::Present(mapping) if mapping.flags.writable || !store => mapping,
-            _ => return Err(PageFault { space, va, intent }),
-        };
-        if !mapping.flags.accessed || store && !mapping.flags.dirty {
-            mapping.flags.accessed = true;
-            mapping.flags.dirty |= store;
-            let layer = &mut layers[usize::from(space.layer)];
-            layer.spaces[space.index as usize].table.set_flags(&mut layer.mem, va, mapping.flags);
-            *cycles += self.system_ref(core, leaf_entry, true, true, Requester::Walk).cycles;
-            self.walks.ad_updates += 1;
+        match list.leaf {
+            Leaf::Present(mapping) if mapping.flags.writable || !store => {
+                let marked = mapping.flags.accessed && (mapping.flags.dirty || !store);
+                let mapping =
+                    if marked { mapping } else { self.mark(layers, core, space, va, mapping, store, leaf_entry, cycles) };
+                Ok(Translation::of(&mapping))
+            }
+            _ => {
+                self.fault = PageFault { space, va, intent };
+                Err(Faulted)
+            }
         }
-        Ok(mapping)
     }
 
-    /// Translates a physical address of a layer down to the machine.
-    #[inline]
+    /// Sets the accessed bit of a page, and the dirty bit for a store.
+    #[expect(clippy::too_many_arguments, reason = "the state of a walk at its end")]
+    #[cold]
+    fn mark(
+        &mut self,
+        layers: &mut [Layer],
+        core: usize,
+        space: SpaceId,
+        va: VirtAddr,
+        mut mapping: Mapping,
+        store: bool,
+        leaf_entry: MachineAddr,
+        cycles: &mut Cycles,
+    ) -> Mapping {
+        mapping.flags.accessed = true;
+        mapping.flags.dirty |= store;
+        let layer = &mut layers[usize::from(space.layer)];
+        layer.spaces[space.index as usize].table.set_flags(&mut layer.mem, va, mapping.flags);
+        *cycles += self.system_ref(core, leaf_entry, true, true, Requester::Walk).cycles;
+        self.walks.ad_updates += 1;
+        mapping
+    }
+
+    /// Where on the machine a read of a layer's physical address goes.
+    #[inline(always)]
     fn on_machine(
         &mut self,
         layers: &mut [Layer],
         core: usize,
-        layer: u16,
+        host: Option<SpaceId>,
         addr: PhysAddr,
-        store: bool,
         cycles: &mut Cycles,
-    ) -> Result<OnMachine, PageFault> {
-        match layers[usize::from(layer)].host {
-            None => Ok(OnMachine { addr: MachineAddr(addr.0), size: PageSize::Size1G, writable: true, dirty: true }),
-            Some(host) => self.through_host(layers, core, layer, host, addr, store, cycles),
+    ) -> Result<MachineAddr, Faulted> {
+        match host {
+            None => Ok(MachineAddr(addr.0)),
+            Some(host) => {
+                let page = self.through_host(layers, core, host, addr, false, cycles)?;
+                Ok(page.address(VirtAddr(addr.0)))
+            }
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the arguments of `on_machine` and the host")]
+    /// Translates a guest's physical address, a virtual one of the space that hosts it.
+    #[inline(never)]
     fn through_host(
         &mut self,
         layers: &mut [Layer],
         core: usize,
-        layer: u16,
         host: SpaceId,
         addr: PhysAddr,
         store: bool,
         cycles: &mut Cycles,
-    ) -> Result<OnMachine, PageFault> {
+    ) -> Result<Translation, Faulted> {
+        let asid = layers[usize::from(host.layer)].spaces[host.index as usize].asid;
         let frame = addr.0 >> FRAME_SHIFT;
-        let key = frame << 16 | u64::from(layer);
+        let key = frame << 16 | u64::from(asid.0);
         debug_assert_ne!(key, INVALID_KEY);
         let unit = &mut self.units[core];
+        let mut missed = true;
         if let Some(nested) = &mut unit.nested {
             unit.tlb.nested_look_ups += 1;
             *cycles += self.nested_tlb_latency;
-            if let Some(value) = nested.lookup(frame, key) {
-                let hit = NestedEntry::unpack(value);
-                if !store || hit.writable && hit.dirty {
-                    return Ok(OnMachine { addr: MachineAddr(hit.addr.0 | addr.0 & (FRAME_BYTES - 1)), ..hit });
+            if let Some(word) = nested.lookup(frame, key) {
+                let hit = Translation::from_word(word);
+                if !store || hit.stores() {
+                    return Ok(hit);
                 }
+                missed = false;
             }
             unit.tlb.nested_misses += 1;
         }
         let intent = if store { Intent::Store } else { Intent::Load };
-        let va = VirtAddr(addr.0);
-        let mapping = self.walk(layers, core, host, va, intent, cycles)?;
-        let below = self.on_machine(layers, core, host.layer, within(&mapping, va), store, cycles)?;
-        let found = OnMachine {
-            addr: below.addr,
-            size: mapping.size.min(below.size),
-            writable: mapping.flags.writable && below.writable,
-            dirty: mapping.flags.dirty && below.dirty,
-        };
+        let found = self.walk_to_machine(layers, core, host, VirtAddr(addr.0), intent, cycles)?;
         if let Some(nested) = &mut self.units[core].nested {
-            nested.insert(frame, key, NestedEntry::pack(&found));
+            if missed {
+                nested.insert_absent(frame, key, found.to_word());
+            } else {
+                nested.insert(frame, key, found.to_word());
+            }
         }
         Ok(found)
     }
@@ -358,32 +363,19 @@ impl Hardware {
         addr: PhysAddr,
         store: bool,
         cycles: &mut Cycles,
-    ) -> Result<MachineAddr, PageFault> {
-        self.on_machine(layers, core, layer, addr, store, cycles).map(|found| found.addr)
+    ) -> Result<MachineAddr, Faulted> {
+        let Some(host) = layers[usize::from(layer)].host else { return Ok(MachineAddr(addr.0)) };
+        let page = self.through_host(layers, core, host, addr, store, cycles)?;
+        Ok(page.address(VirtAddr(addr.0)))
     }
 }
 
-/// The physical address that a mapping gives a virtual one.
+/// Index of a look-up in [`TlbCounters`](crate::hardware::TlbCounters).
 #[inline]
-fn within(mapping: &Mapping, va: VirtAddr) -> PhysAddr {
-    PhysAddr(mapping.pfn.addr().0 | va.0 & (mapping.size.bytes() - 1))
-}
-
-/// Packing of a nested TLB's entries: frame address, and in the low bits size, writable, dirty.
-struct NestedEntry;
-
-impl NestedEntry {
-    fn pack(found: &OnMachine) -> u64 {
-        let flags = found.size as u64 | u64::from(found.writable) << 2 | u64::from(found.dirty) << 3;
-        found.addr.0 & !(FRAME_BYTES - 1) | flags
-    }
-
-    fn unpack(value: u64) -> OnMachine {
-        OnMachine {
-            addr: MachineAddr(value & !(FRAME_BYTES - 1)),
-            size: PageSize::ALL[(value & 3) as usize],
-            writable: value & 4 != 0,
-            dirty: value & 8 != 0,
-        }
+fn kind(intent: Intent, origin: Origin) -> usize {
+    match (origin, intent) {
+        (Origin::Kernel, _) => TLB_KERNEL,
+        (_, Intent::Fetch) => TLB_FETCH,
+        _ => TLB_DATA,
     }
 }

@@ -12,7 +12,7 @@ use crate::addr::{Cycles, FRAME_SHIFT, VirtAddr};
 use crate::assoc::AssocArray;
 use crate::config::PagingStructureConfig;
 use crate::error::EngineError;
-use crate::page_table::WalkList;
+use crate::page_table::{WalkList, WalkRef};
 use crate::rng::Rng;
 
 struct Level {
@@ -38,6 +38,13 @@ fn key(asid: Asid, prefix: u64) -> u64 {
     prefix << 16 | u64::from(asid.0)
 }
 
+/// Where the reference to an entry of `level` is among those of a radix walk, which go down level by level.
+#[inline]
+fn position(refs: &[WalkRef], level: u8) -> Option<usize> {
+    let at = usize::from(refs.first()?.level.checked_sub(level)?);
+    (at < refs.len()).then_some(at)
+}
+
 impl PagingStructureCache {
     pub fn new(config: &PagingStructureConfig, rng: &Rng) -> Result<Self, EngineError> {
         let mut levels = Vec::new();
@@ -55,25 +62,27 @@ impl PagingStructureCache {
 
     #[inline]
     pub fn look_up(&mut self, asid: Asid, va: VirtAddr, list: &WalkList) -> Spared {
-        let refs = list.refs();
+        let refs = &list.refs()[..cacheable(list)];
         for of in &mut self.levels {
+            // Only entries that a walk has passed are held, but this one may end higher up.
+            let Some(at) = position(refs, of.level) else { continue };
             let prefix = prefix(va, of.level);
-            // An entry of a level that this walk does not pass (a leaf higher up) cannot be held.
-            if of.array.lookup(prefix, key(asid, prefix)).is_some()
-                && let Some(at) = refs[..cacheable(list)].iter().position(|r| r.level == of.level)
-            {
+            if of.array.lookup(prefix, key(asid, prefix)).is_some() {
                 return Spared { skip: (2 << at) - 1, cycles: self.latency_cycles };
             }
         }
         Spared { skip: 0, cycles: self.latency_cycles }
     }
 
+    #[inline]
     pub fn fill(&mut self, asid: Asid, va: VirtAddr, list: &WalkList, read: usize, skip: u32) {
         // The longest match spares a walk's first references, so what was read is the rest.
-        for reference in &list.refs()[skip.trailing_ones() as usize..read] {
-            if let Some(of) = self.levels.iter_mut().find(|of| of.level == reference.level) {
+        let read = &list.refs()[skip.trailing_ones() as usize..read];
+        for of in &mut self.levels {
+            if position(read, of.level).is_some() {
                 let prefix = prefix(va, of.level);
-                of.array.insert(prefix, key(asid, prefix), 0);
+                // A longer match would have been found by the look-up before.
+                of.array.insert_absent(prefix, key(asid, prefix), 0);
             }
         }
     }

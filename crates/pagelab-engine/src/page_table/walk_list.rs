@@ -1,5 +1,7 @@
 //! The references of one walk.
 
+use arrayvec::ArrayVec;
+
 use super::Leaf;
 use crate::addr::PhysAddr;
 
@@ -14,15 +16,13 @@ pub struct WalkRef {
     pub step: u8,
 }
 
-/// References that a list holds without allocating; five levels, or a probe sequence of a well-filled hash table.
-const INLINE: usize = 8;
+/// References that a list holds: far more than any design makes, since an unused place costs nothing.
+pub const MAX_WALK_REFS: usize = 64;
 
-/// The references of one walk in order, and where it ended. Longer walks than usual spill to the heap.
+/// The references of one walk in order, and where it ended.
 #[derive(Clone, Debug)]
 pub struct WalkList {
-    inline: [WalkRef; INLINE],
-    len: usize,
-    spill: Vec<WalkRef>,
+    refs: ArrayVec<WalkRef, MAX_WALK_REFS>,
     pub leaf: Leaf,
 }
 
@@ -35,49 +35,23 @@ impl Default for WalkList {
 impl WalkList {
     #[inline]
     pub fn new() -> Self {
-        Self { inline: [WalkRef::default(); INLINE], len: 0, spill: Vec::new(), leaf: Leaf::NotPresent { level: 0 } }
+        Self { refs: ArrayVec::new(), leaf: Leaf::NotPresent { level: 0 } }
     }
 
     #[inline]
     pub fn clear(&mut self) {
-        self.len = 0;
-        self.spill.clear();
-        self.leaf = Leaf::NotPresent { level: 0 };
+        self.refs.clear();
     }
 
+    /// # Panics
+    /// If there are [`MAX_WALK_REFS`] already.
     #[inline]
     pub fn push(&mut self, reference: WalkRef) {
-        if self.len < INLINE {
-            self.inline[self.len] = reference;
-            self.len += 1;
-        } else {
-            if self.spill.is_empty() {
-                self.spill.extend_from_slice(&self.inline);
-            }
-            self.spill.push(reference);
-        }
+        self.refs.push(reference);
     }
 
     #[inline]
     pub fn refs(&self) -> &[WalkRef] {
-        if self.spill.is_empty() { &self.inline[..self.len] } else { &self.spill }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn long_walks_spill_in_order() {
-        let mut list = WalkList::new();
-        for n in 0..20 {
-            list.push(WalkRef { addr: PhysAddr(n), level: 1, step: n as u8 });
-            assert_eq!(list.refs().len() as u64, n + 1);
-        }
-        assert!(list.refs().iter().enumerate().all(|(n, r)| r.addr.0 == n as u64));
-        list.clear();
-        list.push(WalkRef::default());
-        assert_eq!(list.refs().len(), 1);
+        &self.refs
     }
 }
