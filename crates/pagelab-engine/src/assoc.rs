@@ -44,9 +44,8 @@ pub enum AssocError {
 /// one compare and nothing moves. Under the other policies an entry keeps its way.
 #[derive(Clone, Debug)]
 pub struct AssocArray {
-    /// Set-major; [`INVALID_KEY`] in empty ways.
-    keys: Vec<u64>,
-    values: Vec<u64>,
+    /// Set by set: the keys of its ways ([`INVALID_KEY`] in empty ones), then their values.
+    slots: Vec<u64>,
     ways: usize,
     empty_ways: usize,
     index: SetIndex,
@@ -72,8 +71,7 @@ impl AssocArray {
             AssocPolicy::Lru | AssocPolicy::Random => PlruTree::default(),
         };
         Ok(Self {
-            keys: vec![INVALID_KEY; entries as usize],
-            values: vec![0; entries as usize],
+            slots: vec![INVALID_KEY; 2 * entries as usize],
             ways: ways as usize,
             empty_ways: entries as usize,
             index: SetIndex::new(sets),
@@ -91,27 +89,42 @@ impl AssocArray {
         self.ways as u32
     }
 
+    /// Keys and values of a set.
+    #[inline(always)]
+    fn set(&mut self, set: usize) -> (&mut [u64], &mut [u64]) {
+        let length = 2 * self.ways;
+        self.slots[set * length..][..length].split_at_mut(self.ways)
+    }
+
     /// The value of `key` in the set of `set_hash`; a hit counts as a use.
-    #[inline]
+    #[inline(always)]
     pub fn lookup(&mut self, set_hash: u64, key: u64) -> Option<u64> {
         debug_assert_ne!(key, INVALID_KEY);
         let set = self.index.of(set_hash);
-        let base = set * self.ways;
-        let keys = &mut self.keys[base..base + self.ways];
-        let values = &mut self.values[base..base + self.ways];
-        if self.policy == AssocPolicy::Lru && keys[0] == key {
+        let lru = self.policy == AssocPolicy::Lru;
+        let (keys, values) = self.set(set);
+        if !lru {
+            return self.lookup_in_place(set, key);
+        }
+        if keys[0] == key {
             return Some(values[0]);
         }
+        match keys.len() {
+            4 => promote::<4>(keys, values, key),
+            8 => promote::<8>(keys, values, key),
+            12 => promote::<12>(keys, values, key),
+            _ => promote_any(keys, values, key),
+        }
+    }
+
+    /// [`Self::lookup`] where an entry keeps its way.
+    #[inline(never)]
+    fn lookup_in_place(&mut self, set: usize, key: u64) -> Option<u64> {
+        let (keys, values) = self.set(set);
         let way = find(keys, key)?;
         let value = values[way];
-        match self.policy {
-            AssocPolicy::Lru => {
-                // Empty ways follow the valid ones, so what moves down here is always valid.
-                shift_down(keys, way, key);
-                shift_down(values, way, value);
-            }
-            AssocPolicy::TreePlru => self.plru.touch(set, way),
-            AssocPolicy::Random => {}
+        if self.policy == AssocPolicy::TreePlru {
+            self.plru.touch(set, way);
         }
         Some(value)
     }
@@ -121,14 +134,12 @@ impl AssocArray {
     ///
     /// # Panics
     /// If `key` is [`INVALID_KEY`].
-    #[inline]
     pub fn insert(&mut self, set_hash: u64, key: u64, value: u64) -> Option<u64> {
         if key == INVALID_KEY || self.lookup(set_hash, key).is_none() {
             return self.insert_absent(set_hash, key, value);
         }
-        let base = self.index.of(set_hash) * self.ways;
-        let way = find(&self.keys[base..base + self.ways], key).expect("a look-up has just found it");
-        self.values[base + way] = value;
+        let (keys, values) = self.set(self.index.of(set_hash));
+        values[find(keys, key).expect("a look-up has just found it")] = value;
         None
     }
 
@@ -141,28 +152,23 @@ impl AssocArray {
     pub fn insert_absent(&mut self, set_hash: u64, key: u64, value: u64) -> Option<u64> {
         assert_ne!(key, INVALID_KEY, "the key that marks an empty way cannot be stored");
         let set = self.index.of(set_hash);
-        let base = set * self.ways;
-        let keys = &mut self.keys[base..base + self.ways];
-        let values = &mut self.values[base..base + self.ways];
+        let lru = self.policy == AssocPolicy::Lru;
+        let (keys, values) = self.set(set);
         debug_assert!(find(keys, key).is_none(), "key {key:#x} is there already");
-        let old = match self.policy {
-            AssocPolicy::Lru => {
-                push_front(values, value);
-                push_front(keys, key)
-            }
-            AssocPolicy::TreePlru | AssocPolicy::Random => {
-                // Once the array is full, and until something is invalidated, no set needs the search.
-                let empty = if self.empty_ways == 0 { None } else { find(keys, INVALID_KEY) };
-                let plru = self.policy == AssocPolicy::TreePlru;
-                let way = empty.unwrap_or_else(|| {
-                    if plru { self.plru.victim(set) } else { self.rng.below(self.ways as u64) as usize }
-                });
-                if plru {
-                    self.plru.touch(set, way);
+        let old = if lru {
+            match keys.len() {
+                4 => push_front::<4>(keys, values, key, value),
+                8 => push_front::<8>(keys, values, key, value),
+                12 => push_front::<12>(keys, values, key, value),
+                ways => {
+                    let old = keys[ways - 1];
+                    shift_down(keys, ways - 1, key);
+                    shift_down(values, ways - 1, value);
+                    old
                 }
-                values[way] = value;
-                std::mem::replace(&mut keys[way], key)
             }
+        } else {
+            self.insert_in_place(set, key, value)
         };
         if old == INVALID_KEY {
             self.empty_ways -= 1;
@@ -171,38 +177,50 @@ impl AssocArray {
         Some(old)
     }
 
+    /// [`Self::insert_absent`] where an entry keeps its way; returns the key that was there.
+    #[inline(never)]
+    fn insert_in_place(&mut self, set: usize, key: u64, value: u64) -> u64 {
+        // Once the array is full, and until something is invalidated, no set needs the search.
+        let empty = if self.empty_ways == 0 { None } else { find(self.set(set).0, INVALID_KEY) };
+        let plru = self.policy == AssocPolicy::TreePlru;
+        let way = empty.unwrap_or_else(|| {
+            if plru { self.plru.victim(set) } else { self.rng.below(self.ways as u64) as usize }
+        });
+        if plru {
+            self.plru.touch(set, way);
+        }
+        let (keys, values) = self.set(set);
+        values[way] = value;
+        std::mem::replace(&mut keys[way], key)
+    }
+
     /// Drops every entry for which `condemned(key, value)` holds; returns how many.
     pub fn invalidate(&mut self, mut condemned: impl FnMut(u64, u64) -> bool) -> u64 {
         let mut dropped = 0;
-        for base in (0..self.keys.len()).step_by(self.ways) {
+        for slots in self.slots.chunks_exact_mut(2 * self.ways) {
+            let (keys, values) = slots.split_at_mut(self.ways);
             // From the last way to the first: under LRU a removal moves later ways up, never earlier ones.
-            for way in (0..self.ways).rev() {
-                let key = self.keys[base + way];
-                if key != INVALID_KEY && condemned(key, self.values[base + way]) {
-                    self.remove(base, way);
+            for way in (0..keys.len()).rev() {
+                if keys[way] != INVALID_KEY && condemned(keys[way], values[way]) {
                     dropped += 1;
+                    if self.policy == AssocPolicy::Lru {
+                        keys[way..].rotate_left(1);
+                        values[way..].rotate_left(1);
+                        keys[self.ways - 1] = INVALID_KEY;
+                    } else {
+                        keys[way] = INVALID_KEY;
+                    }
                 }
             }
         }
-        dropped
+        self.empty_ways += dropped;
+        dropped as u64
     }
 
     /// Drops every entry. Tree-PLRU bits and the random stream stay as they are, as in hardware.
     pub fn clear(&mut self) {
-        self.keys.fill(INVALID_KEY);
-        self.empty_ways = self.keys.len();
-    }
-
-    fn remove(&mut self, base: usize, way: usize) {
-        let end = base + self.ways;
-        self.empty_ways += 1;
-        if self.policy == AssocPolicy::Lru {
-            self.keys.copy_within(base + way + 1..end, base + way);
-            self.values.copy_within(base + way + 1..end, base + way);
-            self.keys[end - 1] = INVALID_KEY;
-        } else {
-            self.keys[base + way] = INVALID_KEY;
-        }
+        self.slots.fill(INVALID_KEY);
+        self.empty_ways = self.slots.len() / 2;
     }
 }
 
@@ -224,33 +242,51 @@ fn find(keys: &[u64], key: u64) -> Option<usize> {
     Some(4 * quads.len() + at)
 }
 
-/// Puts `first` in front, moves the others down by one and returns the one that falls off the end. Common widths are
-/// settled at compile time: moving them is a few vector instructions, and a call to move memory costs more.
-#[inline]
-fn push_front(slots: &mut [u64], first: u64) -> u64 {
-    fn of<const N: usize>(slots: &mut [u64; N], first: u64) -> u64 {
-        let last = slots[N - 1];
-        slots.copy_within(..N - 1, 1);
-        slots[0] = first;
-        last
+/// Looks for `key`, behind the first way, in a set of `N` ways in recency order and moves it to the front. Common widths
+/// are settled at compile time: their search and their moves are a few instructions each.
+#[inline(always)]
+fn promote<const N: usize>(keys: &mut [u64], values: &mut [u64], key: u64) -> Option<u64> {
+    let keys = <&mut [u64; N]>::try_from(keys).expect("the length was matched");
+    let values = <&mut [u64; N]>::try_from(values).expect("as many values as keys");
+    let mut matches = 0_u32;
+    for way in 1..N {
+        matches |= u32::from(keys[way] == key) << way;
     }
-    macro_rules! by_length {
-        ($($n:literal)*) => {
-            match slots.len() {
-                $($n => of::<$n>(slots.try_into().expect("the length was matched"), first),)*
-                len => {
-                    let last = slots[len - 1];
-                    shift_down(slots, len - 1, first);
-                    last
-                }
-            }
-        };
+    if matches == 0 {
+        return None;
     }
-    by_length!(4 6 8 12 16)
+    let way = matches.trailing_zeros() as usize % N;
+    let value = values[way];
+    // Empty ways follow the valid ones, so what moves down here is always valid.
+    shift_down(keys, way, key);
+    shift_down(values, way, value);
+    Some(value)
+}
+
+/// The same for any number of ways.
+#[inline(never)]
+fn promote_any(keys: &mut [u64], values: &mut [u64], key: u64) -> Option<u64> {
+    let way = find(keys, key)?;
+    let value = values[way];
+    shift_down(keys, way, key);
+    shift_down(values, way, value);
+    Some(value)
+}
+
+/// Puts an entry in front of a set of `N` ways, moves the others down by one and returns the key that falls off the end.
+#[inline(always)]
+fn push_front<const N: usize>(keys: &mut [u64], values: &mut [u64], key: u64, value: u64) -> u64 {
+    let keys = <&mut [u64; N]>::try_from(keys).expect("the length was matched");
+    let values = <&mut [u64; N]>::try_from(values).expect("as many values as keys");
+    let old = keys[N - 1];
+    keys.copy_within(..N - 1, 1);
+    values.copy_within(..N - 1, 1);
+    (keys[0], values[0]) = (key, value);
+    old
 }
 
 /// Moves the elements before `way` down by one, over the one at `way`, and puts `first` in front.
-#[inline]
+#[inline(always)]
 fn shift_down(slots: &mut [u64], way: usize, first: u64) {
     if let Ok(quad) = <&mut [u64; 4]>::try_from(&mut *slots) {
         // The commonest TLB width, without a branch on the way.
@@ -462,13 +498,14 @@ mod tests {
                 }
             }
             if step % 1000 == 0 {
-                let pairs = array.keys.iter().copied().zip(array.values.iter().copied());
+                let sets = array.slots.chunks_exact(2 * ways as usize).map(|slots| slots.split_at(ways as usize));
+                let pairs = sets.flat_map(|(keys, values)| keys.iter().copied().zip(values.iter().copied()));
                 let mut held: Vec<_> = pairs.filter(|pair| pair.0 != INVALID_KEY).collect();
                 let mut expected: Vec<_> = naive.iter().flat_map(|s| s.entries.iter().map(|e| (e.0, e.1))).collect();
                 held.sort_unstable();
                 expected.sort_unstable();
                 assert_eq!(held, expected, "step {step}");
-                assert_eq!(array.empty_ways, array.keys.len() - held.len());
+                assert_eq!(array.empty_ways, (sets * ways) as usize - held.len());
             }
         }
     }
@@ -508,7 +545,7 @@ mod tests {
             let key = 8 + step;
             assert!(array.insert(0, key, step).is_some());
             // Under random replacement an entry stays in its victim's way.
-            let way = array.keys.iter().position(|&k| k == key).unwrap();
+            let way = array.slots[..8].iter().position(|&k| k == key).unwrap();
             evictions[way] += 1;
         }
         assert!(evictions.iter().all(|&n| (850..1150).contains(&n)), "{evictions:?}");

@@ -40,9 +40,7 @@ impl Simulation {
     #[inline]
     fn hint_entry(&self, space: SpaceId, va: VirtAddr) {
         let layer = &self.os.layers[usize::from(space.layer)];
-        if let Some(entry) = layer.spaces[space.index as usize].table.leaf_entry(&layer.mem, va) {
-            layer.mem.hint(entry);
-        }
+        layer.spaces[space.index as usize].table.hint(&layer.mem, va);
     }
 
     /// Prefetches the tags of the lines of a leaf entry and of the data that it leads to; of a guest, the host's leaf
@@ -50,9 +48,7 @@ impl Simulation {
     #[inline]
     fn hint_tags(&self, core: usize, space: SpaceId, va: VirtAddr) {
         let layer = &self.os.layers[usize::from(space.layer)];
-        let table = &layer.spaces[space.index as usize].table;
-        let Some(entry) = table.leaf_entry(&layer.mem, va) else { return };
-        let Some(frame) = table.peek_leaf(&layer.mem, entry) else { return };
+        let Some((entry, frame)) = layer.spaces[space.index as usize].table.peek(&layer.mem, va) else { return };
         for addr in [entry, PhysAddr(frame.addr().0 | va.0 & (FRAME_BYTES - 1))] {
             match layer.host {
                 None => self.hw.caches.hint(core, MachineAddr(addr.0).line()),

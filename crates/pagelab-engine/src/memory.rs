@@ -3,7 +3,7 @@
 //! Page tables, and every other structure that a mechanism keeps in memory, are words of simulated frames, so that
 //! their references have real addresses. Frames that hold program data have no contents here and cost nothing.
 
-use crate::addr::{FRAME_BYTES, FRAME_SHIFT, Pfn, PhysAddr};
+use crate::addr::{FRAME_BYTES, Pfn, PhysAddr};
 use crate::cache::host::prefetch;
 
 /// 64-bit words of a frame.
@@ -79,25 +79,32 @@ impl PhysMem {
         &self.frames[slot]
     }
 
+    /// One more than the highest frame number that ever had contents.
+    pub fn frames_end(&self) -> u64 {
+        self.slots.len() as u64
+    }
+
     /// Frames that have contents.
     pub fn frames_in_use(&self) -> usize {
         self.live.len() - self.free.len()
     }
 
-    /// The word at `addr`, if its frame has contents.
+    /// Where the contents of a frame are, for as long as it has them.
     #[inline]
-    pub fn peek(&self, addr: PhysAddr) -> Option<u64> {
-        let slot = (*self.slots.get((addr.0 >> FRAME_SHIFT) as usize)?).checked_sub(1)? as usize;
-        Some(self.frames[slot][word_of(addr)])
+    pub fn slot_of(&self, pfn: Pfn) -> u32 {
+        self.slot(pfn) as u32
     }
 
-    /// Has the host fetch the word at `addr`. Changes nothing.
+    /// The word at `addr` of the frame with its contents at `slot`.
     #[inline]
-    pub fn hint(&self, addr: PhysAddr) {
-        let slot = self.slots.get((addr.0 >> FRAME_SHIFT) as usize).and_then(|slot| slot.checked_sub(1));
-        if let Some(slot) = slot {
-            prefetch(&self.frames[slot as usize], word_of(addr));
-        }
+    pub fn read_in(&self, slot: u32, addr: PhysAddr) -> u64 {
+        self.frames[slot as usize][word_of(addr)]
+    }
+
+    /// Has the host fetch that word. Changes nothing.
+    #[inline]
+    pub fn hint_in(&self, slot: u32, addr: PhysAddr) {
+        prefetch(&self.frames[slot as usize], word_of(addr));
     }
 }
 
@@ -124,6 +131,6 @@ mod tests {
         mem.destroy(Pfn(7000));
         mem.create(Pfn(1));
         assert!(mem.is_zero(Pfn(1)) && mem.frames_in_use() == 200);
-        assert_eq!(mem.peek(PhysAddr(7000 * FRAME_BYTES)), None);
+        assert_eq!(mem.read_in(mem.slot_of(Pfn(5000)), PhysAddr(5000 * FRAME_BYTES)), 0);
     }
 }

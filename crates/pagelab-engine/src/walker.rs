@@ -231,10 +231,12 @@ impl Hardware {
         // References of one dependency step overlap: the step costs its slowest.
         let (mut step, mut step_cycles) = (u8::MAX, 0);
         let mut leaf_entry = MachineAddr::default();
-        for (n, r) in list.refs().iter().enumerate() {
-            if n < 32 && spared.skip >> n & 1 != 0 {
-                continue;
-            }
+        let refs = list.refs();
+        let mut left = !0 >> (u64::BITS as usize - refs.len()) & !u64::from(spared.skip);
+        while left != 0 {
+            let n = left.trailing_zeros() as usize;
+            left &= left - 1;
+            let r = &refs[n];
             let mut spent = 0;
             leaf_entry = match self.on_machine(layers, core, host, r.addr, &mut spent) {
                 Ok(entry) => entry,
@@ -255,7 +257,7 @@ impl Hardware {
             }
         }
         *cycles += total + step_cycles;
-        self.units[core].mmu_caches[usize::from(space.layer)].fill(asid, va, &list, list.refs().len(), spared.skip);
+        self.units[core].mmu_caches[usize::from(space.layer)].fill(asid, va, &list, refs.len(), spared.skip);
         let store = intent == Intent::Store;
         match list.leaf {
             Leaf::Present(mapping) if mapping.flags.writable || !store => {

@@ -28,7 +28,7 @@ pub struct PagingStructureCache {
 }
 
 /// Virtual address without the bits that an entry of `level` leaves to the levels below.
-#[inline]
+#[inline(always)]
 fn prefix(va: VirtAddr, level: u8) -> u64 {
     (va.0 & ((1 << 57) - 1)) >> (FRAME_SHIFT + 9 * u32::from(level - 1))
 }
@@ -39,7 +39,7 @@ fn key(asid: Asid, prefix: u64) -> u64 {
 }
 
 /// Where the reference to an entry of `level` is among those of a radix walk, which go down level by level.
-#[inline]
+#[inline(always)]
 fn position(refs: &[WalkRef], level: u8) -> Option<usize> {
     let at = usize::from(refs.first()?.level.checked_sub(level)?);
     (at < refs.len()).then_some(at)

@@ -6,6 +6,7 @@
 //!
 //! A design is one file here, one variant of [`PageTable`] and one of [`PageTableConfig`].
 
+mod paths;
 mod radix;
 mod walk_list;
 
@@ -84,19 +85,20 @@ impl PageTable {
         }
     }
 
-    /// Address of the leaf entry that a walk for `va` will end at, as long as upper levels say so; for look-ahead only.
+    /// Has the host fetch the leaf entry that a walk for `va` will end at, if the table knows where that is. Changes nothing.
     #[inline]
-    pub fn leaf_entry(&self, mem: &PhysMem, va: VirtAddr) -> Option<PhysAddr> {
+    pub fn hint(&self, mem: &PhysMem, va: VirtAddr) {
         match self {
-            Self::Radix(table) => table.leaf_entry(mem, va),
+            Self::Radix(table) => table.hint(mem, va),
         }
     }
 
-    /// What the entry at `addr`, a leaf's, maps; for look-ahead only.
+    /// The leaf entry that a walk for `va` will end at and the first frame that it maps, if the table knows where that is;
+    /// for look-ahead only.
     #[inline]
-    pub fn peek_leaf(&self, mem: &PhysMem, addr: PhysAddr) -> Option<Pfn> {
+    pub fn peek(&self, mem: &PhysMem, va: VirtAddr) -> Option<(PhysAddr, Pfn)> {
         match self {
-            Self::Radix(table) => table.peek_leaf(mem, addr),
+            Self::Radix(table) => table.peek(mem, va),
         }
     }
 

@@ -6,6 +6,7 @@
 //! Parameters: `levels`, 4 or 5, default 4.
 //! Deviations: no protection keys, PAT or global bit; permissions are those of the leaf, as Linux sets them.
 
+use super::paths::Paths;
 use super::{Leaf, Mapping, NoFrame, PteFlags, Removed, TableFrames, WalkList, WalkRef};
 use crate::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
 use crate::memory::{PhysMem, WORDS_PER_FRAME};
@@ -22,11 +23,16 @@ const FRAME_MASK: u64 = 0x000f_ffff_ffff_f000;
 const TABLE: u64 = PRESENT | WRITABLE | USER | ACCESSED | DIRTY;
 
 const INDEX_BITS: u32 = 9;
+const MAX_LEVELS: u8 = 5;
+
+/// Frames with contents up to which walking down the tables is as fast as remembering the way: they fit the host's caches.
+const FEW_TABLES: usize = 64;
 
 /// See the module's text.
 pub struct Radix {
     root: Pfn,
     levels: u8,
+    paths: Paths,
 }
 
 /// Level of the leaf that maps a page of this size.
@@ -83,11 +89,17 @@ fn decode(level: u8, entry: u64) -> Mapping {
     }
 }
 
+/// What an entry says that a walk ends at.
+#[inline]
+fn leaf_of(level: u8, entry: u64) -> Leaf {
+    if entry & PRESENT == 0 { Leaf::NotPresent { level } } else { Leaf::Present(decode(level, entry)) }
+}
+
 impl Radix {
     pub fn new(levels: u8, mem: &mut PhysMem, frames: TableFrames) -> Result<Self, NoFrame> {
         let root = frames().ok_or(NoFrame)?;
         mem.create(root);
-        Ok(Self { root, levels })
+        Ok(Self { root, levels, paths: Paths::new(FRAME_SHIFT + INDEX_BITS * u32::from(levels)) })
     }
 
     pub fn va_bits(&self) -> u32 {
@@ -96,33 +108,63 @@ impl Radix {
 
     #[inline]
     pub fn walk(&self, mem: &PhysMem, va: VirtAddr, list: &mut WalkList) {
+        let Some(path) = self.paths.get(va) else { return self.walk_down(mem, va, list) };
+        let at = |level: u8| {
+            let addr = entry_addr(Pfn(path.tables[usize::from(level) - 1].into()), level, va);
+            WalkRef { addr, level, step: MAX_LEVELS - level }
+        };
+        if self.levels == 4 {
+            list.set([at(4), at(3), at(2), at(1)]);
+        } else {
+            list.set([at(5), at(4), at(3), at(2), at(1)]);
+        }
+        list.leaf = leaf_of(1, mem.read_in(path.leaf_slot, at(1).addr));
+    }
+
+    /// The same table by table.
+    fn walk_down(&self, mem: &PhysMem, va: VirtAddr, list: &mut WalkList) {
         list.clear();
+        let mut tables = [0; MAX_LEVELS as usize];
         let mut table = self.root;
         for level in (1..=self.levels).rev() {
+            tables[usize::from(level) - 1] = table.0 as u32;
             let addr = entry_addr(table, level, va);
-            list.push(WalkRef { addr, level, step: self.levels - level });
+            list.push(WalkRef { addr, level, step: MAX_LEVELS - level });
             let entry = mem.read(addr);
-            if entry & PRESENT == 0 {
-                list.leaf = Leaf::NotPresent { level };
-                return;
-            }
-            if is_leaf(level, entry) {
-                list.leaf = Leaf::Present(decode(level, entry));
+            if entry & PRESENT == 0 || is_leaf(level, entry) {
+                list.leaf = leaf_of(level, entry);
+                if level == 1 && mem.frames_in_use() >= FEW_TABLES {
+                    self.remember(mem, va, table, tables);
+                }
                 return;
             }
             table = target(entry);
         }
     }
 
-    #[inline]
-    pub fn leaf_entry(&self, mem: &PhysMem, va: VirtAddr) -> Option<PhysAddr> {
-        self.descend(mem, va, 1).ok().map(|table| entry_addr(table, 1, va))
+    #[cold]
+    fn remember(&self, mem: &PhysMem, va: VirtAddr, leaf_table: Pfn, tables: [u32; 5]) {
+        // Frames of 16 TiB have numbers of 32 bits.
+        if mem.frames_end() <= 1 << 32 {
+            self.paths.put(va, tables, mem.slot_of(leaf_table));
+        }
     }
 
+    /// Has the host fetch the leaf entry that a walk for `va` will end at, if it is known where that is.
     #[inline]
-    pub fn peek_leaf(&self, mem: &PhysMem, addr: PhysAddr) -> Option<Pfn> {
-        let entry = mem.peek(addr)?;
-        (entry & PRESENT != 0).then(|| target(entry))
+    pub fn hint(&self, mem: &PhysMem, va: VirtAddr) {
+        if let Some(path) = self.paths.get(va) {
+            mem.hint_in(path.leaf_slot, entry_addr(Pfn(path.tables[0].into()), 1, va));
+        }
+    }
+
+    /// The leaf entry that a walk for `va` will end at and the frame that it maps, if it is known where that is.
+    #[inline]
+    pub fn peek(&self, mem: &PhysMem, va: VirtAddr) -> Option<(PhysAddr, Pfn)> {
+        let path = self.paths.get(va)?;
+        let addr = entry_addr(Pfn(path.tables[0].into()), 1, va);
+        let entry = mem.read_in(path.leaf_slot, addr);
+        (entry & PRESENT != 0).then(|| (addr, target(entry)))
     }
 
     /// The table at `level` on the way to `va`, or the level and entry at which the way ends before.
@@ -229,6 +271,9 @@ impl Radix {
             }
             let table = self.descend(mem, va, at).expect("the way to the leaf exists");
             mem.write(entry_addr(table, at, va), 0);
+            if at == 2 {
+                self.paths.forget(va);
+            }
             mem.destroy(emptied);
             release(emptied);
             emptied = table;

@@ -43,6 +43,13 @@ impl WalkList {
         self.refs.clear();
     }
 
+    /// A list of these references.
+    #[inline(always)]
+    pub fn set<const N: usize>(&mut self, refs: [WalkRef; N]) {
+        self.clear();
+        self.refs.try_extend_from_slice(&refs).expect("they are few");
+    }
+
     /// # Panics
     /// If there are [`MAX_WALK_REFS`] already.
     #[inline]
