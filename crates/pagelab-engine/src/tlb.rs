@@ -16,12 +16,12 @@ use crate::walker::Origin;
 /// Bits of a virtual address that count: 57 with five-level paging.
 const VA_MASK: u64 = (1 << 57) - 1;
 
-#[inline]
+#[inline(always)]
 fn vpn(va: VirtAddr, size: PageSize) -> u64 {
     (va.0 & VA_MASK) >> size.shift()
 }
 
-#[inline]
+#[inline(always)]
 fn key(asid: Asid, vpn: u64, size: PageSize) -> u64 {
     vpn << 18 | (size as u64) << 16 | u64::from(asid.0)
 }
@@ -75,7 +75,7 @@ impl Tlb {
     }
 
     /// The translation of `va`, if it is held; a hit counts as a use.
-    #[inline]
+    #[inline(always)]
     pub fn look_up(&mut self, asid: Asid, va: VirtAddr, origin: Origin) -> Option<Translation> {
         let mut sizes = self.seen[origin as usize];
         while sizes != 0 {
@@ -92,7 +92,7 @@ impl Tlb {
 
     /// Takes up a translation of `va`, in the largest size not above its own that this level holds. Does nothing at a level
     /// without arrays, or with arrays for larger pages only. `missed` says that a look-up of `va` has just found nothing.
-    #[inline]
+    #[inline(always)]
     pub fn insert(&mut self, asid: Asid, va: VirtAddr, translation: Translation, origin: Origin, missed: bool) {
         let Some(size) = self.taken_up_as[translation.size_index()] else { return };
         let translation = if size == translation.size() { translation } else { translation.fractured(va, size) };

@@ -174,6 +174,7 @@ impl Hardware {
     }
 
     /// A whole walk, from the space's root to the machine, and its place in the counters.
+    #[inline]
     fn walk_all(
         &mut self,
         layers: &mut [Layer],

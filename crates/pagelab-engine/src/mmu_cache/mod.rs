@@ -76,7 +76,7 @@ impl MmuCache {
     }
 
     /// Takes up the entries that a walk has read: its first `read` references but for those that were spared.
-    #[inline]
+    #[inline(always)]
     pub fn fill(&mut self, asid: Asid, va: VirtAddr, list: &WalkList, read: usize, skip: u32) {
         let read = cacheable(list).min(read);
         // Mostly all that could be taken up was spared.

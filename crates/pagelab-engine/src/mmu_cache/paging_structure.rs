@@ -74,7 +74,7 @@ impl PagingStructureCache {
         Spared { skip: 0, cycles: self.latency_cycles }
     }
 
-    #[inline]
+    #[inline(never)]
     pub fn fill(&mut self, asid: Asid, va: VirtAddr, list: &WalkList, read: usize, skip: u32) {
         // The longest match spares a walk's first references, so what was read is the rest.
         let read = &list.refs()[skip.trailing_ones() as usize..read];
