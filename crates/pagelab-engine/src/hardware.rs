@@ -60,6 +60,8 @@ pub struct Hardware {
     pub nested_tlb_latency: Cycles,
     /// Compare every translation with the kernels' own records.
     pub check: bool,
+    /// The first translation that contradicted them.
+    pub check_failure: Option<String>,
     /// The last fault, for whoever has been told that there is one.
     pub fault: PageFault,
 }
@@ -98,6 +100,7 @@ impl Hardware {
             l2_tlb_latency: machine.tlb.l2_latency_cycles.into(),
             nested_tlb_latency: machine.tlb.nested.as_ref().map_or(0, |n| n.latency_cycles.into()),
             check: config.engine.check.0,
+            check_failure: None,
             fault: PageFault { space: SpaceId { layer: 0, index: 0 }, va: VirtAddr(0), intent: Intent::Load },
         })
     }

@@ -31,6 +31,9 @@ const DIRECT_MAP_BASE: u64 = 0x8880_0000_0000;
 /// Bytes of a page's `struct page` in Linux x86-64: one cache line.
 const PAGE_METADATA_BYTES: u64 = 64;
 
+/// Pages that [`Layer::for_mapped`] lists at a time.
+const PAGES_AT_A_TIME: usize = 512;
+
 /// What one address space maps and how.
 pub struct AddressSpace {
     pub asid: Asid,
@@ -288,11 +291,38 @@ impl Layer {
         space.table.set_flags(&mut self.mem, page.va, flags);
     }
 
-    /// The pages of a space that overlap `start..end`.
+    /// The pages of a space that overlap `start..end`, all at once: for small ranges.
     pub fn mapped(&self, index: u32, start: VirtAddr, end: VirtAddr) -> Vec<Removed> {
         let mut out = Vec::new();
-        self.spaces[index as usize].table.mapped(&self.mem, start, end, &mut out);
+        self.spaces[index as usize].table.mapped(&self.mem, start, end, usize::MAX, &mut out);
         out
+    }
+
+    /// Does something to each page of a space that overlaps `start..end`, in ascending order; returns how many there were.
+    /// Pages are listed a few at a time, so that a large range takes no memory.
+    pub fn for_mapped<E>(
+        &mut self,
+        index: u32,
+        start: VirtAddr,
+        end: VirtAddr,
+        mut each: impl FnMut(&mut Self, &Removed) -> Result<(), E>,
+    ) -> Result<u64, E> {
+        let mut pages = Vec::with_capacity(PAGES_AT_A_TIME);
+        let (mut from, mut count) = (start, 0);
+        loop {
+            pages.clear();
+            self.spaces[index as usize].table.mapped(&self.mem, from, end, PAGES_AT_A_TIME, &mut pages);
+            for page in &pages {
+                each(self, page)?;
+            }
+            count += pages.len() as u64;
+            match pages.last() {
+                Some(last) if pages.len() == PAGES_AT_A_TIME => {
+                    from = VirtAddr(last.va.0 + last.mapping.size.bytes());
+                }
+                _ => return Ok(count),
+            }
+        }
     }
 
     /// Splits large pages that `start..end` cuts, so that every page lies inside the range or outside.

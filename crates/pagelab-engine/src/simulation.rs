@@ -130,6 +130,7 @@ impl Simulation {
             assert_eq!(self.cpus[0].state, CpuState::Finished, "the only CPU waits for another");
         }
         assert!(!self.os.locks.any_held(), "a lock is held after the end");
+        self.hw.end_check()?;
         let end = self.elapsed();
         for cpu in &mut self.cpus {
             cpu.clock.wait_until(Class::Idle, end);
@@ -193,6 +194,7 @@ impl Simulation {
                     let limit =
                         if self.cpus[cpu].lanes.len() > 1 { limit.min(self.cpus[cpu].slice_end) } else { limit };
                     let done = self.replay::<MANY>(cpu, &batch.accesses[at..end], limit)?;
+                    self.hw.end_check()?;
                     let of = &mut self.cpus[cpu];
                     let queue = &mut of.lanes[of.lane].queue;
                     if at + done == end {

@@ -4,7 +4,7 @@ mod common;
 
 use common::{ScriptWriter, assert_conserved, config, mmap, run, run_all, run_workload};
 use pagelab_engine::addr::{PageSize, VirtAddr};
-use pagelab_trace::{EventKind, Protection};
+use pagelab_trace::{Access, AccessKind, EventKind, Protection};
 
 const BASE: u64 = 0x7f00_0000_0000;
 
@@ -175,4 +175,47 @@ fn a_forked_child_begins_after_the_fork() {
         assert_eq!(simulation.inputs[0].spaces().count(), 1, "the child has ended");
         assert_conserved(&stats);
     }
+}
+
+#[test]
+fn an_access_that_a_fault_interrupts_makes_each_of_its_lines_once() {
+    let mut script = ScriptWriter::new();
+    let other = script.thread(0);
+    script.mmap(0, BASE, 0x100_0000);
+    // Across pages that are touched for the first time, from two CPUs that take turns step by step.
+    for n in 0..300 {
+        for (thread, first) in [(0, BASE), (other, BASE + 0x80_0000)] {
+            script.access_of(thread, Access::new(AccessKind::Store, first + n * 0x2000 + 0xffc, 8));
+        }
+    }
+    let (_, stats) = run(&config("radix", &["engine.sync_quantum_cycles=0"]), script.finish(), &[0, 2]);
+    assert_eq!(stats.values["fault.minor.count"], 1200);
+    assert_eq!(stats.values["cache.refs.data"], 1200, "a line an access and page");
+    // Zeroing brought the first line of each page into the caches, but for what 128 KiB of later pages pushed out.
+    assert!(stats.values["l1d.misses.data"] <= 600, "an access misses once: {}", stats.values["l1d.misses.data"]);
+    assert_conserved(&stats);
+}
+
+#[test]
+fn a_table_that_two_handlers_build_at_once_is_linked_once() {
+    let boot = |accesses: u64| {
+        let mut script = ScriptWriter::new();
+        let other = script.thread(0);
+        script.mmap(0, BASE, 0x1000_0000);
+        // Neighbouring pages of regions without tables, from two CPUs at the same time.
+        for n in 0..accesses {
+            script.store(0, BASE + n * 0x20_0000);
+            script.store(other, BASE + n * 0x20_0000 + 0x1000);
+        }
+        script.event(other, EventKind::ThreadExit);
+        script.event(0, EventKind::Exit { code: 0 });
+        let (simulation, stats) = run(&config("radix", &["engine.sync_quantum_cycles=0"]), script.finish(), &[0, 2]);
+        assert!(simulation.cpus.iter().all(|cpu| cpu.space.is_none()), "nobody runs in a space that has ended");
+        (simulation.os.layers[0].frame_allocator().free_frames(), stats)
+    };
+    let ((booted, _), (free, stats)) = (boot(0), boot(100));
+    assert_eq!(free, booted, "the frame of a table that came second is given back");
+    let (tables, pages) = (stats.values["layer.native.fault.tables"], stats.values["fault.minor.count"]);
+    assert_eq!((tables, pages), (100 + 2, 200));
+    assert_conserved(&stats);
 }

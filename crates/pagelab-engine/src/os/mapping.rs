@@ -119,46 +119,42 @@ impl Os {
 /// Unmaps the pages of a range and frees their frames; returns how many there were.
 fn remove_pages(layer: &mut Layer, index: u32, range: VaRange) -> Result<u64, EngineError> {
     layer.split_at_edges(index, range.start, range.end)?;
-    let pages = layer.mapped(index, range.start, range.end);
-    for page in &pages {
+    layer.for_mapped(index, range.start, range.end, |layer, page| {
         layer.unmap(index, page);
         layer.free_frames(page.mapping.pfn, page.mapping.size.order());
-    }
-    Ok(pages.len() as u64)
+        Ok(())
+    })
 }
 
 /// Gives the pages of a range new permissions; returns how many there were.
 fn protect_pages(layer: &mut Layer, index: u32, range: VaRange, prot: Protection) -> Result<u64, EngineError> {
     layer.split_at_edges(index, range.start, range.end)?;
-    let pages = layer.mapped(index, range.start, range.end);
-    for page in &pages {
+    layer.for_mapped(index, range.start, range.end, |layer, page| {
         let mut flags = page.mapping.flags;
         // A page that becomes writable is clean until the first store; one that ceases to be keeps its dirty bit.
         flags.writable = prot.write;
         flags.executable = prot.execute;
         layer.protect(index, page, flags);
-    }
-    Ok(pages.len() as u64)
+        Ok(())
+    })
 }
 
 /// Moves the pages of a range to another place; returns how many there were.
 fn move_pages(layer: &mut Layer, index: u32, from: VaRange, to: VirtAddr) -> Result<u64, EngineError> {
     layer.split_at_edges(index, from.start, from.end)?;
-    let pages = layer.mapped(index, from.start, from.end);
-    for page in &pages {
+    let offset = to.0.wrapping_sub(from.start.0);
+    let pages = layer.for_mapped(index, from.start, from.end, |layer, page| {
         // A large page that would not be aligned at its new place moves as its parts.
-        let offset = to.0.wrapping_sub(from.start.0);
-        if !offset.is_multiple_of(page.mapping.size.bytes()) {
-            split_wholly(layer, index, page)?;
-        }
-    }
-    for page in layer.mapped(index, from.start, from.end) {
-        layer.unmap(index, &page);
-        let va = VirtAddr(page.va.0 - from.start.0 + to.0);
+        if offset.is_multiple_of(page.mapping.size.bytes()) { Ok(()) } else { split_wholly(layer, index, page) }
+    })?;
+    layer.for_mapped(index, from.start, from.end, |layer, page| {
+        layer.unmap(index, page);
+        let va = VirtAddr(page.va.0.wrapping_add(offset));
         build_tables(layer, index, va, &page.mapping)?;
         layer.map(index, va, page.mapping);
-    }
-    Ok(pages.len() as u64)
+        Ok::<(), EngineError>(())
+    })?;
+    Ok(pages)
 }
 
 /// Splits a large page down to 4 KiB pages.

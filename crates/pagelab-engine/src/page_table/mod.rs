@@ -132,10 +132,10 @@ impl PageTable {
         }
     }
 
-    /// Appends the pages that overlap `start..end` in ascending order.
-    pub fn mapped(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, out: &mut Vec<Removed>) {
+    /// Appends the pages that overlap `start..end` in ascending order, until `out` has `most`.
+    pub fn mapped(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, most: usize, out: &mut Vec<Removed>) {
         match self {
-            Self::Radix(table) => table.mapped(mem, start, end, out),
+            Self::Radix(table) => table.mapped(mem, start, end, most, out),
         }
     }
 

@@ -224,9 +224,9 @@ impl Radix {
         addr
     }
 
-    pub fn mapped(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, out: &mut Vec<Removed>) {
+    pub fn mapped(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, most: usize, out: &mut Vec<Removed>) {
         if start < end {
-            self.collect(mem, self.root, self.levels, 0, start, end, out);
+            self.collect(mem, self.root, self.levels, 0, (start, end), most, out);
         }
     }
 
@@ -237,8 +237,8 @@ impl Radix {
         table: Pfn,
         level: u8,
         base: u64,
-        start: VirtAddr,
-        end: VirtAddr,
+        (start, end): (VirtAddr, VirtAddr),
+        most: usize,
         out: &mut Vec<Removed>,
     ) {
         let shift = FRAME_SHIFT + INDEX_BITS * u32::from(level - 1);
@@ -250,11 +250,14 @@ impl Radix {
             if entry & PRESENT == 0 {
                 continue;
             }
+            if out.len() >= most {
+                return;
+            }
             let va = base + (index << shift);
             if is_leaf(level, entry) {
                 out.push(Removed { va: VirtAddr(va), mapping: decode(level, entry) });
             } else {
-                self.collect(mem, target(entry), level - 1, va, start, end, out);
+                self.collect(mem, target(entry), level - 1, va, (start, end), most, out);
             }
         }
     }
@@ -354,8 +357,11 @@ mod tests {
             build(&mut table, &mut mem, &mut next, va, PageSize::Size4K, 5000 + n as u64);
         }
         let mut found = Vec::new();
-        table.mapped(&mem, VirtAddr(0x2000), VirtAddr(0x7fff_ffff_f001), &mut found);
+        table.mapped(&mem, VirtAddr(0x2000), VirtAddr(0x7fff_ffff_f001), 9, &mut found);
         assert_eq!(found.iter().map(|r| r.va.0).collect::<Vec<_>>(), &pages[1..]);
+        found.clear();
+        table.mapped(&mem, VirtAddr(0), VirtAddr(1 << 48), 2, &mut found);
+        assert_eq!(found.iter().map(|r| r.va.0).collect::<Vec<_>>(), &pages[..2]);
         let mut released = Vec::new();
         for va in pages {
             table.unmap(&mut mem, VirtAddr(va), &mut |pfn| released.push(pfn.0));
