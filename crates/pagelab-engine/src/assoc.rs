@@ -183,9 +183,8 @@ impl AssocArray {
         // Once the array is full, and until something is invalidated, no set needs the search.
         let empty = if self.empty_ways == 0 { None } else { find(self.set(set).0, INVALID_KEY) };
         let plru = self.policy == AssocPolicy::TreePlru;
-        let way = empty.unwrap_or_else(|| {
-            if plru { self.plru.victim(set) } else { self.rng.below(self.ways as u64) as usize }
-        });
+        let way = empty
+            .unwrap_or_else(|| if plru { self.plru.victim(set) } else { self.rng.below(self.ways as u64) as usize });
         if plru {
             self.plru.touch(set, way);
         }
@@ -249,8 +248,8 @@ fn promote<const N: usize>(keys: &mut [u64], values: &mut [u64], key: u64) -> Op
     let keys = <&mut [u64; N]>::try_from(keys).expect("the length was matched");
     let values = <&mut [u64; N]>::try_from(values).expect("as many values as keys");
     let mut matches = 0_u32;
-    for way in 1..N {
-        matches |= u32::from(keys[way] == key) << way;
+    for (way, &other) in keys.iter().enumerate() {
+        matches |= u32::from(other == key) << way;
     }
     if matches == 0 {
         return None;

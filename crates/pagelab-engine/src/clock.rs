@@ -68,12 +68,12 @@ impl CpuClock {
     /// What [`Self::now`] will be once `instructions` more have retired.
     #[inline]
     pub fn now_after(&self, instructions: u64) -> Cycles {
-        ((self.instructions + instructions) * self.cpi >> CPI_SHIFT) + self.beyond_base
+        (((self.instructions + instructions) * self.cpi) >> CPI_SHIFT) + self.beyond_base
     }
 
     #[inline]
     fn base(&self) -> Cycles {
-        self.instructions * self.cpi >> CPI_SHIFT
+        (self.instructions * self.cpi) >> CPI_SHIFT
     }
 
     /// The program retired instructions.

@@ -121,9 +121,9 @@ impl AccessCounters {
             Served::L3 | Served::Remote => 2,
             Served::Dram => 3,
         };
-        for level in 0..levels {
-            self.split_misses[level] += u64::from(missed[level]);
-            missed[level] = true;
+        for (count, missed) in self.split_misses.iter_mut().zip(missed).take(levels) {
+            *count += u64::from(*missed);
+            *missed = true;
         }
     }
 }

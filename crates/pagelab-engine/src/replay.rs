@@ -202,7 +202,8 @@ impl Simulation {
         of.counters.pieces += 1;
         // Under SRRIP the first hit after a fill changes the line's prediction.
         let unproven = self.filter_hits_only && outcome.served != Served::L1;
-        of.filter.learn(va, translation, if unproven { 0 } else { 0b0001 | 0b0110 * u8::from(write) });
+        let (loads, stores) = (0b0001, 0b0110 * u8::from(write));
+        of.filter.learn(va, translation, if unproven { 0 } else { loads | stores });
     }
 
     /// Notes that no mapping allows an access, or a part of it.

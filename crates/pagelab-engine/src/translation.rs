@@ -48,7 +48,7 @@ const SIZE_SHIFT: u32 = 2;
 impl<A: Target> Translation<A> {
     #[inline(always)]
     pub fn new(page: A, size: PageSize, writable: bool, dirty: bool) -> Self {
-        let flags = u64::from(writable) * WRITABLE | u64::from(dirty) * DIRTY;
+        let flags = (u64::from(writable) * WRITABLE) | (u64::from(dirty) * DIRTY);
         Self(page.bits() | (size as u64) << SIZE_SHIFT | flags, PhantomData)
     }
 
@@ -158,6 +158,9 @@ mod tests {
         assert!(both.stores());
         let piece = both.fractured(va, PageSize::Size4K);
         assert_eq!((piece.page(), piece.size()), (MachineAddr(0x8020_3000), PageSize::Size4K));
-        assert!(piece.stores() && !guest.through(va, Translation::new(MachineAddr(0), PageSize::Size1G, false, true)).writable());
+        assert!(
+            piece.stores()
+                && !guest.through(va, Translation::new(MachineAddr(0), PageSize::Size1G, false, true)).writable()
+        );
     }
 }

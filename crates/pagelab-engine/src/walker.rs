@@ -175,12 +175,7 @@ impl Hardware {
 
     /// A whole walk, from the space's root to the machine, and its place in the counters.
     #[inline]
-    fn walk_all(
-        &mut self,
-        layers: &mut [Layer],
-        wanted: &Wanted,
-        cycles: &mut Cycles,
-    ) -> Result<Translation, Faulted> {
+    fn walk_all(&mut self, layers: &mut [Layer], wanted: &Wanted, cycles: &mut Cycles) -> Result<Translation, Faulted> {
         self.walks.log.clear();
         let mut spent = 0;
         let walked = self.walk_to_machine(layers, wanted.core, wanted.space, wanted.va, wanted.intent, &mut spent);
@@ -263,8 +258,11 @@ impl Hardware {
         match list.leaf {
             Leaf::Present(mapping) if mapping.flags.writable || !store => {
                 let marked = mapping.flags.accessed && (mapping.flags.dirty || !store);
-                let mapping =
-                    if marked { mapping } else { self.mark(layers, core, space, va, mapping, store, leaf_entry, cycles) };
+                let mapping = if marked {
+                    mapping
+                } else {
+                    self.mark(layers, core, space, va, mapping, store, leaf_entry, cycles)
+                };
                 Ok(Translation::of(&mapping))
             }
             _ => {
