@@ -34,7 +34,7 @@ _SERVED = {
     "remote": "another core",
     "uncached": "no cache (engine.kernel_refs=off)",
 }
-_STAGES = ("entry", "lookup", "walk", "allocation", "zeroing", "install", "return")
+_STAGES = ("entry", "lookup", "walk", "allocation", "zeroing", "charge", "rmap", "lru", "install", "return")
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 

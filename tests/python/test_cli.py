@@ -103,7 +103,7 @@ def test_lists_and_the_schema(pagelab: Pagelab) -> None:
         ("workloads", "gups"),
         ("systems", "nested-radix"),
         ("machines", "kabylake-7700hq"),
-        ("kernels", "linux-x86-64"),
+        ("kernels", "linux-6.12"),
         ("page-tables", "radix"),
         ("mmu-caches", "paging-structure"),
     ]:

@@ -7,11 +7,12 @@
 //!
 //! An activity is one variant of [`Activity`]; its state machine is a file of its own.
 
-use crate::addr::{Cycles, PhysAddr};
+use crate::addr::{Cycles, Pfn, PhysAddr};
 use crate::error::EngineError;
 use crate::layer::SpaceId;
 use crate::os::Os;
 use crate::os::fault::{Fault, Stage};
+use crate::os::populate::Populate;
 
 /// What a reference does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +21,10 @@ pub enum RefKind {
     Write,
     /// Locked read-modify-write.
     Locked,
+    /// Reads this many bytes (whole frames).
+    Load {
+        bytes: u64,
+    },
     /// Writes this many bytes (whole frames) without reading them first.
     Zero {
         bytes: u64,
@@ -51,13 +56,15 @@ pub struct Step {
     pub refs: Vec<Ref>,
     /// Cycles beyond the references.
     pub cycles: Cycles,
+    /// Those of them that a preset gives.
+    pub preset_cycles: Cycles,
     pub instructions: u64,
 }
 
 impl Step {
     pub fn clear(&mut self) {
         self.refs.clear();
-        (self.cycles, self.instructions) = (0, 0);
+        (self.cycles, self.preset_cycles, self.instructions) = (0, 0, 0);
     }
 
     /// Adds a kernel reference that depends on those before it.
@@ -72,6 +79,8 @@ impl Step {
 pub enum BlockKey {
     /// The handler of another fault on this page (4 KiB number).
     Page { space: SpaceId, page: u64 },
+    /// The lock of a page-table page.
+    PageTable { layer: u16, frame: Pfn },
 }
 
 /// What comes after a committed step.
@@ -87,6 +96,7 @@ pub enum Next {
 #[derive(Clone, Debug)]
 pub enum Activity {
     Fault(Fault),
+    Populate(Populate),
 }
 
 impl Activity {
@@ -94,6 +104,7 @@ impl Activity {
     pub fn layer(&self) -> u16 {
         match self {
             Self::Fault(fault) => fault.space().layer,
+            Self::Populate(populate) => populate.fault().space().layer,
         }
     }
 
@@ -101,6 +112,7 @@ impl Activity {
     pub fn stage(&self) -> Stage {
         match self {
             Self::Fault(fault) => fault.stage(),
+            Self::Populate(populate) => populate.fault().stage(),
         }
     }
 
@@ -108,6 +120,7 @@ impl Activity {
     pub fn plan(&self, os: &Os, step: &mut Step) {
         match self {
             Self::Fault(fault) => fault.plan(os, step),
+            Self::Populate(populate) => populate.fault().plan(os, step),
         }
     }
 
@@ -115,6 +128,7 @@ impl Activity {
     pub fn commit(&mut self, os: &mut Os, cpu: usize) -> Result<Next, EngineError> {
         match self {
             Self::Fault(fault) => fault.commit(os, cpu),
+            Self::Populate(populate) => populate.commit(os, cpu),
         }
     }
 }

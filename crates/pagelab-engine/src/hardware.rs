@@ -127,6 +127,15 @@ impl Hardware {
         SystemRef { served: Some(served), cycles: cycles.into() }
     }
 
+    /// Reads `bytes` (whole lines) of machine memory, one after the other.
+    pub fn load(&mut self, core: usize, addr: MachineAddr, bytes: u64) -> Cycles {
+        if self.kernel_refs {
+            self.caches.load_lines(core, addr.line(), bytes / LINE_BYTES, Requester::Kernel)
+        } else {
+            self.l1_latency
+        }
+    }
+
     /// Zeroes `bytes` (whole lines) of machine memory.
     pub fn zero(&mut self, core: usize, addr: MachineAddr, bytes: u64) -> Cycles {
         if self.kernel_refs {

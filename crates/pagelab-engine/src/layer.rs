@@ -5,14 +5,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
-use crate::config::PageTableConfig;
+use crate::addr::{FRAME_BYTES, FRAME_SHIFT, LINE_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
+use crate::config::{LayerConfig, PageTableConfig};
 use crate::error::EngineError;
 use crate::memory::PhysMem;
 use crate::mmu_cache::Asid;
 use crate::os::frame_alloc::{AllocEffects, Buddy, BuddyConfig, FrameAllocator, FramePurpose, FrameRequest};
+use crate::os::page_use::{Left, PageUse};
 use crate::os::vma::VmaSet;
-use crate::page_table::{Mapping, PageTable, PteFlags, Removed};
+use crate::page_table::{Leaf, Mapping, PageTable, PteFlags, Removed, WalkList};
 
 /// An address space: the layer whose kernel keeps it, and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -34,6 +35,29 @@ const PAGE_METADATA_BYTES: u64 = 64;
 /// Pages that [`Layer::for_mapped`] lists at a time.
 const PAGES_AT_A_TIME: usize = 512;
 
+/// What a CPU has of its own in a kernel.
+pub struct CpuData {
+    /// The frame that its stack and its per-CPU lists stand in.
+    frame: Pfn,
+    /// Pages that it has gathered for the LRU lists.
+    pub lru: Vec<Pfn>,
+    /// Pages that it may still use of its last charge to the memory cgroup.
+    pub charged: u32,
+}
+
+/// Lines of a CPU's own data, by place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CpuLine {
+    /// Saved registers: 168 bytes from here on (`struct pt_regs`).
+    Stack = 0,
+    /// Lists of free pages.
+    FreeLists = 4,
+    /// Pages gathered for the LRU lists: two lines.
+    Lru = 5,
+    /// What is charged to the memory cgroup in advance.
+    Charge = 8,
+}
+
 /// What one address space maps and how.
 pub struct AddressSpace {
     pub asid: Asid,
@@ -51,10 +75,16 @@ impl AddressSpace {
         self.objects.addr()
     }
 
-    /// Address of the VMA that begins at `start`: one of the lines of the objects' frame, chosen by address.
-    pub fn vma_line(&self, start: VirtAddr) -> PhysAddr {
-        let lines = FRAME_BYTES / PAGE_METADATA_BYTES - 1;
-        PhysAddr(self.objects.addr().0 + PAGE_METADATA_BYTES * (1 + (start.0 >> FRAME_SHIFT) % lines))
+    /// Address of the counters of its pages.
+    pub fn counter_line(&self) -> PhysAddr {
+        PhysAddr(self.objects.addr().0 + LINE_BYTES)
+    }
+
+    /// Address of one of its smaller objects: one of the other lines of the objects' frame, chosen by `key`.
+    pub fn object_line(&self, key: u64) -> PhysAddr {
+        let lines = FRAME_BYTES / LINE_BYTES - 2;
+        let mixed = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        PhysAddr(self.objects.addr().0 + LINE_BYTES * (2 + mixed % lines))
     }
 }
 
@@ -70,8 +100,11 @@ pub struct Layer {
     table_config: PageTableConfig,
     /// Frames of physical memory.
     frame_count: u64,
-    /// The frame that stands for the allocator's own data (zone lock, free-list heads).
+    /// The frame that stands for what all CPUs share: the allocator's lock and lists, the LRU lists, the cgroup's counter.
     zone: Pfn,
+    pub cpus: Vec<CpuData>,
+    /// Who uses the frames of programs.
+    pub pages: PageUse,
     /// Spaces that ended and may be used again.
     retired: Vec<u32>,
     check: bool,
@@ -112,16 +145,17 @@ impl AsidAllocator {
 }
 
 impl Layer {
-    /// Boots a kernel on `memory_bytes` of physical memory: sets the page metadata aside and builds the direct map.
+    /// Boots a kernel on `memory_bytes` of physical memory for `cpus` CPUs: sets the page metadata aside and builds the
+    /// direct map.
     pub fn boot(
-        name: &str,
+        config: &LayerConfig,
         host: Option<SpaceId>,
         memory_bytes: u64,
-        page_size: PageSize,
-        table_config: &PageTableConfig,
+        cpus: u32,
         check: bool,
         asids: &mut AsidAllocator,
     ) -> Result<Self, EngineError> {
+        let (name, page_size) = (config.name.as_str(), config.page_size);
         let frame_count = memory_bytes >> FRAME_SHIFT;
         let metadata_frames = (frame_count * PAGE_METADATA_BYTES).div_ceil(FRAME_BYTES);
         let max_order = page_size.order().max(BuddyConfig::default().max_order);
@@ -138,13 +172,20 @@ impl Layer {
             frames: Frames { allocator: Box::new(buddy), effects: AllocEffects::default() },
             page_size,
             spaces: Vec::new(),
-            table_config: table_config.clone(),
+            table_config: config.page_table.clone(),
             frame_count,
             zone: Pfn(0),
+            cpus: Vec::new(),
+            pages: PageUse::new(Pfn(0)),
             retired: Vec::new(),
             check,
         };
         layer.zone = layer.take_frame(FramePurpose::KernelObject, "its allocator")?;
+        layer.pages = PageUse::new(layer.take_frame(FramePurpose::KernelObject, "the zero page")?);
+        for _ in 0..cpus {
+            let frame = layer.take_frame(FramePurpose::KernelObject, "a CPU's own data")?;
+            layer.cpus.push(CpuData { frame, lru: Vec::new(), charged: 0 });
+        }
         let direct_map = layer.add_space(asids)?;
         assert_eq!(direct_map, DIRECT_MAP);
         layer.build_direct_map()?;
@@ -190,6 +231,38 @@ impl Layer {
     /// Address of the allocator's lock and free-list heads.
     pub fn zone_line(&self) -> PhysAddr {
         self.zone.addr()
+    }
+
+    /// Address of the lock and the heads of the LRU lists.
+    pub fn lru_line(&self) -> PhysAddr {
+        PhysAddr(self.zone.addr().0 + LINE_BYTES)
+    }
+
+    /// Address of the memory cgroup's counter.
+    pub fn cgroup_line(&self) -> PhysAddr {
+        PhysAddr(self.zone.addr().0 + 2 * LINE_BYTES)
+    }
+
+    /// Address of a line of a CPU's own data.
+    pub fn cpu_line(&self, cpu: usize, line: CpuLine) -> PhysAddr {
+        PhysAddr(self.cpus[cpu].frame.addr().0 + line as u64 * LINE_BYTES)
+    }
+
+    /// A program's page lost a mapping: frees its frames if nobody else uses them.
+    pub fn put_page(&mut self, mapping: &Mapping) {
+        if self.pages.unshare(mapping.pfn) == Left::Unused {
+            self.frames.free(mapping.pfn, mapping.size.order());
+        }
+    }
+
+    /// The frame that holds a page of a file, brought into the page cache if need be.
+    pub fn cached_page(&mut self, file: u32, page: u64) -> Result<Pfn, EngineError> {
+        if let Some(frame) = self.pages.cached(file, page) {
+            return Ok(frame);
+        }
+        let frame = self.take_frame(FramePurpose::PageCache, "the page cache")?;
+        self.pages.cache(file, page, frame);
+        Ok(frame)
     }
 
     /// A free block of 2^order frames.
@@ -267,6 +340,25 @@ impl Layer {
             }
         }
         space.table.map(&mut self.mem, va, mapping)
+    }
+
+    /// True if no page is mapped at `va`.
+    pub fn is_unmapped(&self, index: u32, va: VirtAddr) -> bool {
+        let mut list = WalkList::new();
+        self.spaces[index as usize].table.walk(&self.mem, va, &mut list);
+        matches!(list.leaf, Leaf::NotPresent { .. })
+    }
+
+    /// Puts another frame or other flags in place of a page that is mapped in the same size. Returns the entry's address.
+    pub fn remap(&mut self, index: u32, va: VirtAddr, mapping: Mapping) -> PhysAddr {
+        let space = &mut self.spaces[index as usize];
+        if let Some(record) = &mut space.record {
+            for page in 0..1 << mapping.size.order() {
+                let frame = (Pfn(mapping.pfn.0 + page), mapping.flags.writable);
+                record.insert((va.0 >> FRAME_SHIFT) + page, frame).expect("the page is mapped");
+            }
+        }
+        space.table.replace(&mut self.mem, va, mapping)
     }
 
     /// Unmaps a page, giving back tables that become empty. The caller decides what becomes of its frames.

@@ -253,7 +253,7 @@ impl Simulation {
     ) -> Result<Translated, EngineError> {
         let of = &mut self.cpus[cpu];
         of.filter.forget_data();
-        of.begin(Activity::Fault(Fault::new(&self.hw.fault)));
+        of.begin(Activity::Fault(Fault::new(&self.hw.fault, cpu)));
         if self.run_stack::<MANY>(cpu, limit)? == Stack::Yields {
             return Ok(Translated::Again);
         }

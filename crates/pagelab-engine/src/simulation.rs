@@ -4,6 +4,7 @@
 //! goes on with the uppermost activity of its stack if it has one, else with its queue. With one CPU none of this is
 //! left but the loop over its queue.
 
+use crate::activity::Activity;
 use crate::addr::Cycles;
 use crate::cache::ReplacementPolicy;
 use crate::clock::Class;
@@ -14,7 +15,8 @@ use crate::hardware::Hardware;
 use crate::input::{Dealt, Input, Item, LaneState, event_of};
 use crate::layer::SpaceId;
 use crate::os::Os;
-use crate::os::mapping::Invalidation;
+use crate::os::mapping::{Consequences, Invalidation};
+use crate::os::populate::Populate;
 use pagelab_trace::{Event, EventKind, ProcessIx, Source, ThreadIx};
 
 /// A source and where it runs.
@@ -360,7 +362,11 @@ impl Simulation {
             EventKind::ProcessStart { .. } | EventKind::ThreadStart { .. } | EventKind::ThreadExit => {}
             EventKind::Fork { child } => {
                 let child_space = self.space_of(input, *child)?;
-                self.os.fork(space, child_space);
+                let before = self.os.mapping.pages_shared;
+                let gone = self.os.fork(space, child_space)?;
+                let cycles = (self.os.mapping.pages_shared - before) * Cycles::from(self.os.costs.fork_page_cycles);
+                self.cpus[cpu].clock.spend(Class::Kernel, cycles);
+                self.invalidate(cpu, space, &gone);
             }
             EventKind::Exec { .. } => {
                 let gone = self.os.drop_mappings(space)?;
@@ -379,15 +385,19 @@ impl Simulation {
                 }
             }
             kind => {
-                let gone = self.os.change_mappings(space, kind)?;
+                let Consequences { gone, populate } = self.os.change_mappings(space, kind)?;
                 self.invalidate(cpu, space, &gone);
+                // The first of them uppermost.
+                for (range, intent) in populate.into_iter().rev() {
+                    self.cpus[cpu].begin(Activity::Populate(Populate::new(space, range, intent, cpu)));
+                }
             }
         }
         Ok(())
     }
 
     /// TLB shootdown: drops translations on every core, and charges the CPU that asks and those it interrupts.
-    fn invalidate(&mut self, by: usize, space: SpaceId, what: &Invalidation) {
+    pub(crate) fn invalidate(&mut self, by: usize, space: SpaceId, what: &Invalidation) {
         if what.ranges.is_empty() {
             return;
         }

@@ -1,6 +1,6 @@
 //! Running the activities on a CPU's stack.
 
-use crate::activity::{Activity, Next, Ref, RefKind, RefSpace};
+use crate::activity::{Activity, Next, Ref, RefKind, RefSpace, Step};
 use crate::addr::Cycles;
 use crate::cache::Requester;
 use crate::clock::Class;
@@ -8,6 +8,7 @@ use crate::cpu::CpuState;
 use crate::error::EngineError;
 use crate::layer::{DIRECT_MAP, SpaceId};
 use crate::os::fault::Fault;
+use crate::os::mapping::Invalidation;
 use crate::simulation::{Simulation, Stack};
 use crate::walker::{Faulted, Intent, Origin, Wanted};
 
@@ -21,24 +22,23 @@ impl Simulation {
             }
             if !frame.begun {
                 frame.begun = true;
-                let (cycles, instructions) = (frame.step.cycles, frame.step.instructions);
-                self.charge(cpu, cycles, instructions);
+                let Step { cycles, preset_cycles, instructions, .. } = frame.step;
+                self.charge(cpu, cycles, preset_cycles, instructions);
             } else if let Some(&reference) = frame.step.refs.get(frame.charged) {
                 if self.charge_ref(cpu, &reference) == Err(Faulted) {
-                    self.cpus[cpu].begin(Activity::Fault(Fault::new(&self.hw.fault)));
+                    self.cpus[cpu].begin(Activity::Fault(Fault::new(&self.hw.fault, cpu)));
                 }
             } else {
-                match frame.activity.commit(&mut self.os, cpu)? {
-                    Next::Continue => frame.reset(),
-                    Next::Block(key) => {
-                        frame.reset();
-                        self.cpus[cpu].state = CpuState::Blocked(key);
-                        return Ok(Stack::Yields);
-                    }
-                    Next::Done => {
-                        self.end_activity(cpu);
-                        self.wake_released(cpu);
-                    }
+                let next = frame.activity.commit(&mut self.os, cpu)?;
+                match next {
+                    Next::Continue | Next::Block(_) => frame.reset(),
+                    Next::Done => self.end_activity(cpu),
+                }
+                self.flush_invalid(cpu);
+                self.wake_released(cpu);
+                if let Next::Block(key) = next {
+                    self.cpus[cpu].state = CpuState::Blocked(key);
+                    return Ok(Stack::Yields);
                 }
             }
             if MANY && self.turn_is_over(cpu, limit) {
@@ -48,24 +48,34 @@ impl Simulation {
         Ok(Stack::Empty)
     }
 
+    /// Carries out the invalidations that an activity asked for.
+    #[inline]
+    fn flush_invalid(&mut self, cpu: usize) {
+        while let Some((space, range)) = self.os.invalid.pop() {
+            self.invalidate(cpu, space, &Invalidation { ranges: vec![range], pages: 1, full: false });
+        }
+    }
+
     fn end_activity(&mut self, cpu: usize) {
         let of = &mut self.cpus[cpu];
         let frame = of.stack.pop().expect("the activity was on the stack");
         match &frame.activity {
             // A fault below another activity is retried by it; one of the program's is told to the access.
             Activity::Fault(fault) if of.stack.is_empty() => of.outcome = Some(fault.outcome()),
-            Activity::Fault(_) => {}
+            Activity::Fault(_) | Activity::Populate(_) => {}
         }
         of.spare.push(frame);
     }
 
     /// Charges cycles of the activity under way to its stage and to the CPU.
-    fn charge(&mut self, cpu: usize, cycles: Cycles, instructions: u64) {
+    fn charge(&mut self, cpu: usize, cycles: Cycles, preset_cycles: Cycles, instructions: u64) {
         let of = &mut self.cpus[cpu];
         let activity = &of.stack.last().expect("an activity is under way").activity;
         let (layer, stage) = (usize::from(activity.layer()), activity.stage() as usize);
-        self.os.faults[layer].cycles[stage] += cycles;
-        self.os.faults[layer].instructions[stage] += instructions;
+        let counters = &mut self.os.faults[layer];
+        counters.cycles[stage] += cycles;
+        counters.preset_cycles[stage] += preset_cycles;
+        counters.instructions[stage] += instructions;
         of.clock.spend(Class::Fault, cycles);
     }
 
@@ -91,7 +101,7 @@ impl Simulation {
         } else {
             frame.bytes_done = done;
         }
-        self.charge(cpu, charged, 0);
+        self.charge(cpu, charged, 0, 0);
         made
     }
 
@@ -108,8 +118,8 @@ impl Simulation {
             return Ok(());
         }
         let core = self.cpus[cpu].core;
-        let writes = reference.kind != RefKind::Read;
-        let bytes = if let RefKind::Zero { bytes } = reference.kind { bytes } else { 1 };
+        let writes = !matches!(reference.kind, RefKind::Read | RefKind::Load { .. });
+        let bytes = if let RefKind::Zero { bytes } | RefKind::Load { bytes } = reference.kind { bytes } else { 1 };
         // A bulk reference goes translation by translation.
         while *done < bytes {
             let addr = crate::addr::PhysAddr(reference.addr.0 + *done);
@@ -134,6 +144,7 @@ impl Simulation {
                 RefKind::Read => self.hw.system_ref(core, machine, false, false, Requester::Kernel).cycles,
                 RefKind::Write => self.hw.system_ref(core, machine, true, false, Requester::Kernel).cycles,
                 RefKind::Locked => self.hw.system_ref(core, machine, true, true, Requester::Kernel).cycles,
+                RefKind::Load { .. } => self.hw.load(core, machine, piece),
                 RefKind::Zero { .. } => self.hw.zero(core, machine, piece),
             };
             *done += piece;

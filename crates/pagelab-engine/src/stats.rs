@@ -298,6 +298,9 @@ impl Statistics {
             sum(&top, |f| f.forbidden),
             "Page faults at addresses whose mapping forbids the access",
         );
+        for (name, get, text) in FAULT_KINDS {
+            self.count(*name, sum(&top, *get), *text);
+        }
         self.count(
             "fault.nested.count",
             sum(&nested, |f| f.minor + f.major),
@@ -323,6 +326,11 @@ impl Statistics {
                 format!("Cycles of the fault stage `{}`; the stages sum to fault.cycles", stage.name()),
             );
         }
+        self.cycles(
+            "fault.preset.cycles",
+            os.faults.iter().flat_map(|f| f.preset_cycles).sum(),
+            "Cycles among fault.cycles that come from the kernel preset (see its origins), not from references",
+        );
         let mapping = &os.mapping;
         self.count("mapping.calls", mapping.calls, "mmap, munmap, mremap, mprotect, madvise and brk calls");
         self.count(
@@ -335,6 +343,7 @@ impl Statistics {
             mapping.pages_unmapped,
             "Pages whose translation a call or an exit removed",
         );
+        self.count("fork.pages", mapping.pages_shared, "Pages that forked children shared with their parents");
         self.count("shootdown.count", mapping.shootdowns, "TLB shootdowns, local ones included");
         self.put(
             "shootdown.interrupts",
@@ -388,6 +397,17 @@ impl Statistics {
         }
     }
 }
+
+type FaultKind = (&'static str, fn(&FaultCounters) -> u64, &'static str);
+
+const FAULT_KINDS: &[FaultKind] = &[
+    ("fault.zero_page.count", |f| f.zero_page, "Minor faults of reads that mapped the zero page"),
+    ("fault.copy.count", |f| f.copied, "Minor faults of writes that copied a page which others use too"),
+    ("fault.reuse.count", |f| f.reused, "Minor faults of writes to a write-protected page that nobody else used"),
+    ("fault.cached.count", |f| f.cached, "Minor faults that mapped a page of the page cache"),
+    ("fault.around.pages", |f| f.around, "Pages of the page cache mapped around those"),
+    ("populate.pages", |f| f.populated, "Pages mapped by MAP_POPULATE and MADV_POPULATE_*, without a fault"),
+];
 
 const PLACES: [&str; WALK_PLACES] = ["l1", "l2", "l3", "dram", "remote", "uncached"];
 const PLACE_TEXT: [&str; WALK_PLACES] = [

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{ScriptWriter, assert_conserved, config, run, run_workload};
-use pagelab_trace::{Access, AccessKind, EventKind, Protection};
+use pagelab_trace::{Access, AccessKind, EventKind, MapFlags, Protection};
 
 const BASE: u64 = 0x7f00_0000_0000;
 
@@ -109,7 +109,10 @@ fn accesses_without_a_mapping_are_skipped_and_counted() {
 #[test]
 fn a_first_store_to_a_clean_page_walks_again_to_set_its_dirty_bit() {
     let mut script = ScriptWriter::new();
-    script.event(0, common::mmap(BASE, 0x1000, Protection { read: true, ..Protection::default() }));
+    // A page of its own, but clean.
+    let (prot, private) = (Protection { read: true, ..Protection::default() }, MapFlags::anonymous_private());
+    let flags = MapFlags(private.0 | MapFlags::WRITTEN_BEFORE);
+    script.event(0, EventKind::Mmap { addr: BASE, len: 0x1000, prot, flags, file: None, file_offset: 0 });
     script.load(0, BASE);
     script.event(0, EventKind::Mprotect { addr: BASE, len: 0x1000, prot: Protection::READ_WRITE });
     script.load(0, BASE);

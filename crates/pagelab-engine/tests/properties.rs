@@ -3,9 +3,11 @@
 
 mod common;
 
+use std::collections::BTreeMap;
+
 use common::{ScriptWriter, assert_conserved, config, run};
-use pagelab_engine::addr::{FRAME_BYTES, PageSize, VirtAddr};
-use pagelab_engine::layer::SpaceId;
+use pagelab_engine::addr::{FRAME_BYTES, PageSize, Pfn, VirtAddr};
+use pagelab_engine::layer::{Layer, SpaceId};
 use pagelab_engine::simulation::Simulation;
 use pagelab_engine::stats::Statistics;
 use pagelab_trace::{Access, AccessKind, EventKind, MapFlags, ProcessIx, Protection, Source};
@@ -112,6 +114,10 @@ fn op() -> impl Strategy<Value = Op> {
     let flags = prop_oneof![
         8 => Just(MapFlags::PRIVATE | MapFlags::ANONYMOUS),
         1 => Just(MapFlags::SHARED | MapFlags::ANONYMOUS),
+        1 => Just(MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::WRITTEN_BEFORE),
+        1 => Just(MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::POPULATE),
+        2 => Just(MapFlags::PRIVATE),
+        1 => Just(MapFlags::SHARED),
         1 => Just(MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::GROWSDOWN),
         1 => Just(MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::HUGETLB),
     ];
@@ -182,8 +188,9 @@ impl Program {
                     len: area.len,
                     prot,
                     flags: MapFlags(flags),
-                    file: None,
-                    file_offset: 0,
+                    file: (flags & MapFlags::ANONYMOUS == 0)
+                        .then(|| if area.len & 0x1000 == 0 { "a" } else { "b" }.into()),
+                    file_offset: area.len % 0x7000,
                 }),
                 Op::Unmap(area) => Some(EventKind::Munmap { addr: area.addr, len: area.len }),
                 Op::Move { from, to } => Some(EventKind::Mremap {
@@ -254,37 +261,51 @@ fn assert_frames_conserved(simulation: &Simulation) {
         allocator.check_invariants();
         let spaces: Vec<SpaceId> =
             live_spaces(simulation).into_iter().filter(|space| usize::from(space.layer) == index).collect();
-        let mut mapped = Vec::new();
+        let mut mapped = BTreeMap::new();
         for space in &spaces {
             let vmas = &layer.spaces[space.index as usize].vmas;
             vmas.check_invariants();
             for page in layer.mapped(space.index, VirtAddr(0), VirtAddr(1 << 48)) {
                 let size = page.mapping.size;
-                mapped.extend((0..1 << size.order()).map(|n| page.mapping.pfn.0 + n));
+                for n in 0..1 << size.order() {
+                    mapped.entry(page.mapping.pfn.0 + n).or_insert_with(Vec::new).push((*space, page));
+                }
                 let last = VirtAddr(page.va.0 + size.bytes() - 1);
                 for va in [page.va, last] {
                     let vma = vmas.find(va).unwrap_or_else(|| panic!("{va:?} of {space:?} is mapped outside all VMAs"));
-                    assert_eq!(page.mapping.flags.writable, vma.prot.write, "{va:?} of {space:?}");
+                    assert!(vma.prot.write || !page.mapping.flags.writable, "{va:?} of {space:?} is writable");
+                    let private = !vma.is_shared() && page.mapping.flags.writable;
+                    let exclusive = size > PageSize::Size4K || layer.pages.is_exclusive(page.mapping.pfn);
+                    assert!(!private || exclusive, "{va:?} of {space:?} can be written, but is not its own");
                 }
             }
         }
-        let all = mapped.len() as u64;
-        mapped.sort_unstable();
-        mapped.dedup();
-        assert_eq!(mapped.len() as u64, all, "a frame of `{}` is mapped twice", layer.name);
-        assert!(mapped.iter().all(|&pfn| !allocator.is_free(pagelab_engine::addr::Pfn(pfn))), "a mapped frame is free");
+        mapped.retain(|&pfn, pages| {
+            let pfn = Pfn(pfn);
+            assert!(!allocator.is_free(pfn), "a mapped frame is free");
+            let anonymous = layer.pages.is_anonymous(pfn);
+            assert!(!anonymous || pages.len() as u32 == layer.pages.users(pfn), "{pfn:?} is mapped by {pages:?}");
+            anonymous
+        });
+        let all = mapped.len() as u64 + layer.pages.cached_frames();
         let total = layer.memory_bytes() / FRAME_BYTES;
         let metadata = total.div_ceil(64);
         let tables = layer.mem.frames_in_use() as u64;
-        // The allocator's own, and one a space, the direct map's included.
-        let kernel = 1 + 1 + spaces.len() as u64;
+        // The allocator's, the zero page, one a CPU and one a space, the direct map's included.
+        let kernel = 2 + layer.cpus.len() as u64 + 1 + spaces.len() as u64;
         let sum = allocator.free_frames() + all + tables + kernel + metadata;
-        assert_eq!(sum, total, "frames of `{}`: {all} mapped, {tables} of tables, {kernel} kernel's", layer.name);
+        assert_eq!(
+            sum, total,
+            "frames of `{}`: {all} mapped or cached, {tables} of tables, {kernel} kernel's",
+            layer.name
+        );
     }
 }
 
+/// Frames of each layer that are free or hold files, which no exit takes from the page cache.
 fn free_frames(simulation: &Simulation) -> Vec<u64> {
-    simulation.os.layers.iter().map(|layer| layer.frame_allocator().free_frames()).collect()
+    let of = |layer: &Layer| layer.frame_allocator().free_frames() + layer.pages.cached_frames();
+    simulation.os.layers.iter().map(of).collect()
 }
 
 /// Runs a program as it is written and checks what must be conserved.

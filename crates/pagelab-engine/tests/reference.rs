@@ -266,6 +266,8 @@ fn write_script(ops: &[Op]) -> Box<dyn pagelab_trace::Source> {
 /// Small units, so that a short script fills them.
 const SMALL_MACHINE: &[&str] = &[
     "engine.kernel_refs=off",
+    // The model maps a page once: reads of untouched memory get frames of their own.
+    "kernel.zero_page=off",
     "machine.memory_bytes=64MiB",
     r#"machine.tlb.l1d=[{"pages":["4K"],"entries":8,"ways":2}]"#,
     r#"machine.tlb.l1i=[{"pages":["4K"],"entries":6,"ways":3}]"#,

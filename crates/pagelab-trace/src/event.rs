@@ -44,6 +44,9 @@ impl MapFlags {
     pub const GROWSDOWN: u32 = 0x100;
     pub const POPULATE: u32 = 0x8000;
     pub const HUGETLB: u32 = 0x40000;
+    /// Not a bit of mmap(2). Generated workloads set it on memory that a real program would have written before the part
+    /// that is replayed: a page gets a frame of its own even if it is read first.
+    pub const WRITTEN_BEFORE: u32 = 1 << 31;
 
     pub fn anonymous_private() -> Self {
         Self(Self::PRIVATE | Self::ANONYMOUS)

@@ -22,6 +22,14 @@ impl Hierarchy {
         sum.div_ceil(Cycles::from(self.bulk_parallelism))
     }
 
+    /// Reads `lines` whole lines from `first` on, as `rep movsb` reads its source. Returns the cycles that it takes: the
+    /// lines' latencies overlap by `bulk_parallelism`.
+    pub fn load_lines(&mut self, core: usize, first: LineAddr, lines: u64, requester: Requester) -> Cycles {
+        let all = (first.0..first.0 + lines).map(LineAddr);
+        let sum = all.map(|line| Cycles::from(self.access(core, line, false, requester).cycles)).sum::<Cycles>();
+        sum.div_ceil(Cycles::from(self.bulk_parallelism))
+    }
+
     #[inline(always)]
     pub(super) fn write_lines<S: Shape>(&mut self, core: usize, first: LineAddr, lines: u64, found: &mut [u64; 5]) {
         for line in (first.0..first.0 + lines).map(LineAddr) {

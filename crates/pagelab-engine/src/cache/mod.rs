@@ -65,6 +65,9 @@
 //! line that L3 or DRAM would serve costs the latency of the outermost cache, since only ownership is asked for. The
 //! sum is divided by `bulk_parallelism` and rounded up.
 //!
+//! **Bulk read** ([`Hierarchy::load_lines`]: the source of `rep movsb`): every line in ascending order is a read of its own;
+//! the sum of their cycles is divided by `bulk_parallelism` and rounded up.
+//!
 //! **Device writes** ([`Hierarchy::dma_write`]) remove the lines from every cache; nothing is written back. Device
 //! reads see what the caches hold and change nothing, so there is no operation for them.
 //!

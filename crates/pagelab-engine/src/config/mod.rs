@@ -16,7 +16,9 @@ pub use machine::{
     PagingStructureConfig, TlbArrayConfig, TlbConfig, TlbPolicy,
 };
 pub use preset::{Preset, PresetKind, presets};
-pub use system::{KernelConfig, LayerConfig, MmuCacheKind, PageTableConfig, StageCost, StageCosts, SystemConfig};
+pub use system::{
+    FaultLock, KernelConfig, LayerConfig, MmuCacheKind, PageTableConfig, StageCost, StageCosts, SystemConfig, VmaIndex,
+};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -41,7 +41,7 @@ presets! {
     System "systems": "radix", "radix-no-mmu-cache", "radix-perfect-mmu-cache", "radix-page-walk-cache", "radix-2m",
         "radix-1g", "radix-5level", "nested-radix", "nested-radix-no-mmu-cache", "nested-radix-perfect-mmu-cache",
         "nested-radix-2m";
-    Kernel "kernels": "linux-x86-64";
+    Kernel "kernels": "linux-6.12", "linux-4.19", "linux-4.9";
 }
 
 /// All presets of a kind, in the order of the table above: the first is the default.

@@ -6,6 +6,7 @@ use pagelab_trace::quantity::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::Switch;
 use crate::addr::PageSize;
 
 /// A system preset (`presets/systems/NAME.toml`).
@@ -73,6 +74,23 @@ pub struct KernelConfig {
     pub name: String,
     pub description: String,
     pub fault: StageCosts,
+    /// What a fault holds while it relies on the mappings.
+    pub fault_lock: FaultLock,
+    /// What finds the VMA of an address.
+    pub vma_index: VmaIndex,
+    /// Whether reads of untouched private anonymous memory map the zero page; `off`: a zeroed frame of their own.
+    pub zero_page: Switch,
+    /// Size of the window around a read fault of a file whose pages are mapped with it if the page cache holds them
+    /// (Linux `fault_around_bytes`); 4096 for none.
+    pub fault_around_bytes: Bytes,
+    /// Pages of anonymous memory that a fault maps: the one at the address and those that follow in its mapping.
+    pub pages_per_fault: u32,
+    /// Pages that a CPU gathers before it puts them on the LRU lists under their lock.
+    pub lru_batch: u32,
+    /// Pages that a CPU charges to the memory cgroup in one go.
+    pub charge_batch: u32,
+    /// Cycles of a fork for each page that the child shares.
+    pub fork_page_cycles: u32,
     /// World switch from a guest to its host and back, for a fault that the host handles.
     pub vm_exit_cycles: u32,
     /// Switch of the running thread on a CPU.
@@ -90,24 +108,59 @@ pub struct KernelConfig {
     pub origin: BTreeMap<String, String>,
 }
 
-/// Costs of the stages of a demand-paging fault.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+/// What a page fault holds while it relies on the mappings, for reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum FaultLock {
+    /// The lock of the whole address space (`mmap_sem`, `mmap_lock`): a line that the faults of all threads write.
+    Mm,
+    /// The VMA's own (`lock_vma_under_rcu`, Linux 6.4).
+    Vma,
+}
+
+/// How the kernel finds a VMA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum VmaIndex {
+    /// A binary tree of the VMAs themselves (until Linux 6.0).
+    RbTree,
+    /// A tree of nodes with up to 10 ranges and 16 leaves each (Linux 6.1).
+    MapleTree,
+}
+
+/// Costs of the stages of a page fault.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StageCosts {
     /// Exception, register save, swapgs, page-fault handler prologue.
     pub entry: StageCost,
-    /// mm lock and VMA look-up.
+    /// Lock and VMA look-up.
     pub lookup: StageCost,
     /// Software walk of the page table, building the tables that are missing.
     pub walk: StageCost,
     /// Frame allocation.
     pub allocation: StageCost,
-    /// Zeroing of the frame (its bulk write comes on top, through the caches).
+    /// Zeroing of the frame or copying of a page (the bulk accesses come on top, through the caches).
     pub zeroing: StageCost,
-    /// Reverse map, LRU, accounting and the PTE's installation.
+    /// Charge to the memory cgroup.
+    pub charge: StageCost,
+    /// Reverse map.
+    pub rmap: StageCost,
+    /// Queueing for the LRU lists.
+    pub lru: StageCost,
+    /// Page-table lock, PTE and counters.
     pub install: StageCost,
     /// Unlock and return from the exception.
+    #[serde(rename = "return")]
     pub exit: StageCost,
+}
+
+impl StageCosts {
+    /// In the order of [`Stage`](crate::os::fault::Stage).
+    pub fn all(&self) -> [StageCost; 10] {
+        let Self { entry, lookup, walk, allocation, zeroing, charge, rmap, lru, install, exit } = *self;
+        [entry, lookup, walk, allocation, zeroing, charge, rmap, lru, install, exit]
+    }
 }
 
 /// What a stage costs beyond its memory references.

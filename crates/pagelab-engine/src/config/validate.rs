@@ -7,6 +7,8 @@ use crate::error::EngineError;
 /// Cores that a machine may have (presence masks of the shared cache) and hardware threads a core.
 const MAX_CORES: u32 = crate::cache::MAX_CORES as u32;
 const MAX_THREADS_PER_CORE: u32 = 8;
+/// Pages that a CPU may gather for the LRU lists; Linux gathers 14 to 31.
+const MAX_LRU_BATCH: u32 = 255;
 /// Layers a system may have; a walk's references grow exponentially with them.
 const MAX_LAYERS: usize = 8;
 
@@ -33,6 +35,15 @@ impl Config {
             return Err(EngineError::config("machine.tlb", "l1d and l1i need an array each at least"));
         }
         memory("machine.memory_bytes", machine.memory_bytes.0)?;
+        let kernel = &self.kernel;
+        between("kernel.pages_per_fault", kernel.pages_per_fault, 1, 512)?;
+        between("kernel.lru_batch", kernel.lru_batch, 1, MAX_LRU_BATCH)?;
+        between("kernel.charge_batch", kernel.charge_batch, 1, 1 << 20)?;
+        let around = kernel.fault_around_bytes.0;
+        if !around.is_power_of_two() || !(FRAME_BYTES..=1 << 21).contains(&around) {
+            let what = format!("{around} is not possible; allowed are powers of two from 4096 (none) to 2 MiB");
+            return Err(EngineError::config("kernel.fault_around_bytes", what));
+        }
         self.validate_system()
     }
 

@@ -2,17 +2,17 @@
 //!
 //! Models: the effect on VMAs, page tables and frames, at once; which translations must leave the TLBs comes back as an
 //! [`Invalidation`].
-//! Source: Linux mm/mmap.c, mm/mremap.c, mm/mprotect.c, mm/madvise.c; arch/x86/mm/tlb.c for the full-flush ceiling.
-//! Deviations: a forked child gets the parent's VMAs but none of its pages, and demands them anew; file pages have no cache
-//! of their own; MAP_POPULATE and MADV_POPULATE_* populate nothing, MADV_FREE frees nothing.
+//! Source: Linux kernel/fork.c, mm/memory.c (`copy_page_range`), mm/mmap.c, mm/mremap.c, mm/mprotect.c, mm/madvise.c; arch/x86/mm/tlb.c for the full-flush ceiling.
+//! Deviations: a forked child demands its parent's large pages anew; MADV_FREE frees nothing, as there is no reclaim.
 
 use super::Os;
-use super::vma::{Change, PageAdvice, VaRange};
-use crate::addr::{FRAME_BYTES, VirtAddr};
+use super::vma::{Change, PageAdvice, VaRange, Vma, VmaKind};
+use crate::addr::{FRAME_BYTES, PageSize, VirtAddr};
 use crate::error::EngineError;
 use crate::layer::{Layer, SpaceId};
 use crate::os::frame_alloc::FramePurpose;
 use crate::page_table::{Mapping, Removed};
+use crate::walker::Intent;
 use pagelab_trace::{EventKind, Protection};
 
 /// Above this many pages Linux flushes the whole address space (`tlb_single_page_flush_ceiling`, arch/x86/mm/tlb.c).
@@ -25,6 +25,8 @@ pub struct MappingCounters {
     /// Calls that no kernel would have carried out (overlapping mremap, unaligned addresses); they were skipped.
     pub impossible: u64,
     pub pages_unmapped: u64,
+    /// Pages that forked children share with their parents.
+    pub pages_shared: u64,
     pub shootdowns: u64,
     /// CPUs interrupted by shootdowns.
     pub interrupts: u64,
@@ -50,19 +52,35 @@ impl Invalidation {
     }
 }
 
+/// What follows from a mapping call.
+#[derive(Clone, Debug, Default)]
+pub struct Consequences {
+    pub gone: Invalidation,
+    /// Ranges to be populated, and whether as if by loads or stores.
+    pub populate: Vec<(VaRange, Intent)>,
+}
+
 impl Os {
     /// Carries a mapping call out.
-    pub fn change_mappings(&mut self, space: SpaceId, kind: &EventKind) -> Result<Invalidation, EngineError> {
+    pub fn change_mappings(&mut self, space: SpaceId, kind: &EventKind) -> Result<Consequences, EngineError> {
         self.mapping.calls += 1;
         let layer = &mut self.layers[usize::from(space.layer)];
-        let mut gone = Invalidation::default();
+        let Consequences { mut gone, mut populate } = Consequences::default();
         let Ok(changes) = layer.spaces[space.index as usize].vmas.apply(kind) else {
             self.mapping.impossible += 1;
-            return Ok(gone);
+            return Ok(Consequences { gone, populate });
         };
         for change in changes {
             match change {
+                Change::Mapped { range, populate: true } => {
+                    // Private mappings that can be written get pages of their own (`populate_vma_page_range`).
+                    let vma = layer.spaces[space.index as usize].vmas.find(range.start);
+                    let store = vma.is_some_and(|vma| vma.prot.write && !vma.is_shared());
+                    populate.push((range, if store { Intent::Store } else { Intent::Load }));
+                }
                 Change::Mapped { .. } => {}
+                Change::Advised { range, advice: PageAdvice::PopulateRead } => populate.push((range, Intent::Load)),
+                Change::Advised { range, advice: PageAdvice::PopulateWrite } => populate.push((range, Intent::Store)),
                 Change::Unmapped { vma } => {
                     let pages = remove_pages(layer, space.index, vma.range())?;
                     self.mapping.pages_unmapped += pages;
@@ -89,7 +107,8 @@ impl Os {
                 Change::Advised { .. } => {}
             }
         }
-        Ok(gone)
+        populate.retain(|(range, _)| !range.is_empty());
+        Ok(Consequences { gone, populate })
     }
 
     /// Removes all mappings of a space, as exec and exit do.
@@ -103,11 +122,20 @@ impl Os {
         Ok(Invalidation { ranges: vec![everything], pages, full: true })
     }
 
-    /// Gives a child its parent's VMAs.
-    pub fn fork(&mut self, parent: SpaceId, child: SpaceId) {
+    /// Gives a child its parent's VMAs, and the pages of those whose contents it could not demand anew (Linux `dup_mmap`,
+    /// `vma_needs_copy`): private ones are write-protected in both until one of them writes. Returns the translations of
+    /// the parent that changed.
+    pub fn fork(&mut self, parent: SpaceId, child: SpaceId) -> Result<Invalidation, EngineError> {
         let layer = &mut self.layers[usize::from(parent.layer)];
         let vmas = layer.spaces[parent.index as usize].vmas.fork();
+        let mut gone = Invalidation::default();
+        for vma in vmas.iter().filter(|vma| !vma.advice.wipe_on_fork) {
+            let (shared, pages) = share_pages(layer, parent.index, child.index, vma)?;
+            self.mapping.pages_shared += shared;
+            gone.add(vma.range(), pages);
+        }
         layer.spaces[child.index as usize].vmas = vmas;
+        Ok(gone)
     }
 
     /// Ends a space in which nothing is mapped any more and that no TLB knows.
@@ -121,18 +149,60 @@ fn remove_pages(layer: &mut Layer, index: u32, range: VaRange) -> Result<u64, En
     layer.split_at_edges(index, range.start, range.end)?;
     layer.for_mapped(index, range.start, range.end, |layer, page| {
         layer.unmap(index, page);
-        layer.free_frames(page.mapping.pfn, page.mapping.size.order());
+        layer.put_page(&page.mapping);
         Ok(())
     })
+}
+
+/// Maps what the parent's pages of a VMA are mapped to in the child too; returns how many, and how many of the parent's
+/// were write-protected for it.
+fn share_pages(layer: &mut Layer, parent: u32, child: u32, vma: &Vma) -> Result<(u64, u64), EngineError> {
+    let file = vma.kind == VmaKind::File;
+    if file && vma.is_shared() {
+        return Ok((0, 0));
+    }
+    let mut anonymous = !file;
+    if file {
+        // Of a file's mapping the child has something to inherit only if there are copies.
+        layer.for_mapped(parent, vma.start, vma.end, |layer, page| {
+            anonymous |= layer.pages.is_anonymous(page.mapping.pfn);
+            Ok::<(), EngineError>(())
+        })?;
+    }
+    if !anonymous {
+        return Ok((0, 0));
+    }
+    let (mut shared, mut protected) = (0, 0);
+    layer.for_mapped(parent, vma.start, vma.end, |layer, page| {
+        let mut mapping = page.mapping;
+        if mapping.size != PageSize::Size4K {
+            return Ok::<(), EngineError>(());
+        }
+        if mapping.flags.writable && !vma.is_shared() {
+            mapping.flags.writable = false;
+            layer.protect(parent, page, mapping.flags);
+            protected += 1;
+        }
+        layer.pages.share(mapping.pfn);
+        build_tables(layer, child, page.va, &mapping)?;
+        layer.map(child, page.va, mapping);
+        shared += 1;
+        Ok(())
+    })?;
+    Ok((shared, protected))
 }
 
 /// Gives the pages of a range new permissions; returns how many there were.
 fn protect_pages(layer: &mut Layer, index: u32, range: VaRange, prot: Protection) -> Result<u64, EngineError> {
     layer.split_at_edges(index, range.start, range.end)?;
+    let shared = layer.spaces[index as usize].vmas.find(range.start).is_some_and(Vma::is_shared);
     layer.for_mapped(index, range.start, range.end, |layer, page| {
         let mut flags = page.mapping.flags;
-        // A page that becomes writable is clean until the first store; one that ceases to be keeps its dirty bit.
-        flags.writable = prot.write;
+        // A private page that others use stays write-protected, and a shared one until its first store
+        // (`can_change_pte_writable`). A page that becomes writable is clean until then; one that ceases to be keeps its
+        // dirty bit.
+        let own = if shared { flags.dirty } else { layer.pages.is_exclusive(page.mapping.pfn) };
+        flags.writable = prot.write && own;
         flags.executable = prot.execute;
         layer.protect(index, page, flags);
         Ok(())

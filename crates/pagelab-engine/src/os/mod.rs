@@ -4,6 +4,8 @@ pub mod fault;
 pub mod frame_alloc;
 mod locks;
 pub mod mapping;
+pub mod page_use;
+pub mod populate;
 pub mod vma;
 
 pub use locks::Locks;
@@ -14,6 +16,7 @@ use crate::error::EngineError;
 use crate::layer::{AsidAllocator, Layer, SpaceId};
 use crate::os::fault::FaultCounters;
 use crate::os::mapping::MappingCounters;
+use crate::os::vma::VaRange;
 use pagelab_trace::{EventKind, MapFlags, Protection};
 
 /// All layers and what their kernels share with the simulation.
@@ -23,6 +26,8 @@ pub struct Os {
     pub costs: KernelConfig,
     pub faults: Vec<FaultCounters>,
     pub mapping: MappingCounters,
+    /// Translations that an activity has made invalid since the last look.
+    pub invalid: Vec<(SpaceId, VaRange)>,
     asids: AsidAllocator,
     /// Layers that host nobody: where processes run.
     tops: Vec<u16>,
@@ -37,6 +42,7 @@ impl Os {
             costs: config.kernel.clone(),
             faults: vec![FaultCounters::default(); config.system.layers.len()],
             mapping: MappingCounters::default(),
+            invalid: Vec::new(),
             asids: AsidAllocator::default(),
             tops: Vec::new(),
         };
@@ -63,13 +69,14 @@ impl Os {
         let configs = &config.system.layers;
         let of = &configs[index];
         let check = config.engine.check.0;
+        let cpus = config.machine.cores * config.machine.threads_per_core;
         let Some(host_name) = &of.host else {
             let memory = of.memory_bytes.unwrap_or(config.machine.memory_bytes).0;
             if memory > config.machine.memory_bytes.0 {
                 let what = format!("{memory} bytes are more than the machine's {}", config.machine.memory_bytes);
                 return Err(EngineError::config(memory_key(of), what));
             }
-            return Layer::boot(&of.name, None, memory, of.page_size, &of.page_table, check, &mut self.asids);
+            return Layer::boot(of, None, memory, cpus, check, &mut self.asids);
         };
         let host_index = configs.iter().position(|c| &c.name == host_name).expect("the boot order checked it");
         let host = booted[host_index].as_mut().expect("hosts boot first");
@@ -87,13 +94,14 @@ impl Os {
             addr: 0,
             len: memory,
             prot: Protection { read: true, write: true, execute: true },
-            flags: MapFlags::anonymous_private(),
+            // The hypervisor's memory is written by its guest, whatever touches it first.
+            flags: MapFlags(MapFlags::anonymous_private().0 | MapFlags::WRITTEN_BEFORE),
             file: None,
             file_offset: 0,
         };
         host.spaces[space as usize].vmas.apply(&whole).expect("the mapping is aligned and not empty");
         let host_id = SpaceId { layer: host_index as u16, index: space };
-        Layer::boot(&of.name, Some(host_id), memory, of.page_size, &of.page_table, check, &mut self.asids)
+        Layer::boot(of, Some(host_id), memory, cpus, check, &mut self.asids)
     }
 
     /// The layers that processes run on.

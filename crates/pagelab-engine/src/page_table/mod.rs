@@ -132,6 +132,13 @@ impl PageTable {
         }
     }
 
+    /// Replaces the page at `va`, which is mapped, by another of its size. Returns the entry's address.
+    pub fn replace(&mut self, mem: &mut PhysMem, va: VirtAddr, mapping: Mapping) -> PhysAddr {
+        match self {
+            Self::Radix(table) => table.replace(mem, va, mapping),
+        }
+    }
+
     /// Appends the pages that overlap `start..end` in ascending order, until `out` has `most`.
     pub fn mapped(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, most: usize, out: &mut Vec<Removed>) {
         match self {

@@ -224,6 +224,14 @@ impl Radix {
         addr
     }
 
+    pub fn replace(&mut self, mem: &mut PhysMem, va: VirtAddr, mapping: Mapping) -> PhysAddr {
+        let (level, addr) = self.leaf(mem, va);
+        assert!(mem.read(addr) & PRESENT != 0, "{va:?} is not mapped");
+        assert_eq!(level, leaf_level(mapping.size), "{va:?} is mapped in another size");
+        mem.write(addr, encode(level, &mapping));
+        addr
+    }
+
     pub fn mapped(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, most: usize, out: &mut Vec<Removed>) {
         if start < end {
             self.collect(mem, self.root, self.levels, 0, (start, end), most, out);

@@ -95,7 +95,8 @@ impl Layout {
             ))
         })?;
         self.cursor = addr;
-        let (prot, flags) = (Protection::READ_WRITE, MapFlags::anonymous_private());
+        let prot = Protection::READ_WRITE;
+        let flags = MapFlags(MapFlags::anonymous_private().0 | MapFlags::WRITTEN_BEFORE);
         self.push(thread, EventKind::Mmap { addr, len, prot, flags, file: None, file_offset: 0 });
         Ok(addr)
     }

@@ -25,6 +25,8 @@ pub use buddy::{Buddy, BuddyConfig, MAX_MAX_ORDER};
 pub enum FramePurpose {
     PageTable,
     UserData,
+    /// Pages of files.
+    PageCache,
     /// Anything else that the kernel keeps: rings, descriptors, stacks.
     KernelObject,
 }

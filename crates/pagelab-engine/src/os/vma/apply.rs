@@ -21,6 +21,7 @@ const LASTING_FLAGS: u32 = MapFlags::SHARED
     | MapFlags::ANONYMOUS
     | MapFlags::GROWSDOWN
     | MapFlags::HUGETLB
+    | MapFlags::WRITTEN_BEFORE
     | MAP_LOCKED
     | MAP_NORESERVE
     | MAP_HUGE_MASK << MAP_HUGE_SHIFT;

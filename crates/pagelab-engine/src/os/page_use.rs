@@ -1,0 +1,145 @@
+//! Who uses a frame of program memory: one page table, several after a fork, the page cache, or everybody (the zero page).
+//!
+//! Models: what Linux keeps in `struct page` to decide whether a write-protected page may be written in place, and whether
+//! a frame is free once a mapping has gone: the map count of anonymous pages, the page cache's own reference, and the
+//! zero page's lack of any.
+//! Source: Linux mm/memory.c (`do_wp_page`, `wp_can_reuse_anon_folio`, `zap_pte_range`), mm/filemap.c (`filemap_map_pages`).
+//! Parameters: `kernel.fault_around_bytes`.
+//! Deviations: nothing leaves the page cache, and it holds whatever is asked of it: files were read before the program
+//! began. It cannot tell where a file ends, so the last window of a mapping may get pages that no file has.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::addr::Pfn;
+
+/// A page of a file: the file's number here, and the page's in the file.
+type FilePage = (u32, u64);
+
+/// See the module's text.
+pub struct PageUse {
+    /// The frame that untouched anonymous memory reads from.
+    zero: Pfn,
+    /// Users of an anonymous frame beyond the first; frames of one user are not listed.
+    further: HashMap<Pfn, u32>,
+    files: HashMap<Arc<str>, u32>,
+    cached: HashMap<FilePage, Pfn>,
+    /// The same by frame.
+    cache_frames: HashMap<Pfn, FilePage>,
+}
+
+/// What becomes of a frame that lost a user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// Nobody uses it.
+    Unused,
+    /// Others do, or the kernel keeps it.
+    Used,
+}
+
+impl PageUse {
+    pub fn new(zero: Pfn) -> Self {
+        Self {
+            zero,
+            further: HashMap::new(),
+            files: HashMap::new(),
+            cached: HashMap::new(),
+            cache_frames: HashMap::new(),
+        }
+    }
+
+    pub fn zero_page(&self) -> Pfn {
+        self.zero
+    }
+
+    /// True for a frame of anonymous memory: neither the zero page nor one of the page cache.
+    pub fn is_anonymous(&self, pfn: Pfn) -> bool {
+        pfn != self.zero && !(!self.cache_frames.is_empty() && self.cache_frames.contains_key(&pfn))
+    }
+
+    /// Page tables that map an anonymous frame.
+    pub fn users(&self, pfn: Pfn) -> u32 {
+        1 + self.further.get(&pfn).copied().unwrap_or(0)
+    }
+
+    /// True for an anonymous frame that one page table maps.
+    pub fn is_exclusive(&self, pfn: Pfn) -> bool {
+        self.is_anonymous(pfn) && self.users(pfn) == 1
+    }
+
+    /// Another page table maps the frame.
+    pub fn share(&mut self, pfn: Pfn) {
+        if self.is_anonymous(pfn) {
+            *self.further.entry(pfn).or_insert(0) += 1;
+        }
+    }
+
+    /// A page table maps the frame no more.
+    pub fn unshare(&mut self, pfn: Pfn) -> Left {
+        if !self.is_anonymous(pfn) {
+            return Left::Used;
+        }
+        if self.further.is_empty() {
+            return Left::Unused;
+        }
+        let Some(further) = self.further.get_mut(&pfn) else { return Left::Unused };
+        *further -= 1;
+        if *further == 0 {
+            self.further.remove(&pfn);
+        }
+        Left::Used
+    }
+
+    /// Number of a file.
+    pub fn file(&mut self, name: &Arc<str>) -> u32 {
+        let next = self.files.len() as u32;
+        *self.files.entry(name.clone()).or_insert(next)
+    }
+
+    /// The frame of the page cache that holds a page of a file.
+    pub fn cached(&self, file: u32, page: u64) -> Option<Pfn> {
+        self.cached.get(&(file, page)).copied()
+    }
+
+    /// A page of a file is in the page cache from now on.
+    pub fn cache(&mut self, file: u32, page: u64, frame: Pfn) {
+        let old = self.cached.insert((file, page), frame);
+        assert!(old.is_none(), "page {page} of file {file} is cached twice");
+        self.cache_frames.insert(frame, (file, page));
+    }
+
+    /// Frames of the page cache.
+    pub fn cached_frames(&self) -> u64 {
+        self.cached.len() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_is_unused_when_its_last_user_goes() {
+        let mut frames = PageUse::new(Pfn(1));
+        assert!(frames.is_exclusive(Pfn(7)));
+        frames.share(Pfn(7));
+        frames.share(Pfn(7));
+        assert!(!frames.is_exclusive(Pfn(7)) && frames.is_exclusive(Pfn(8)));
+        assert_eq!([(); 3].map(|()| frames.unshare(Pfn(7))), [Left::Used, Left::Used, Left::Unused]);
+        assert!(frames.is_exclusive(Pfn(7)) && frames.further.is_empty());
+        frames.share(Pfn(1));
+        assert_eq!([frames.unshare(Pfn(1)), frames.unshare(Pfn(1))], [Left::Used; 2], "the zero page belongs to all");
+        assert!(!frames.is_exclusive(Pfn(1)));
+    }
+
+    #[test]
+    fn the_page_cache_keeps_its_frames() {
+        let mut frames = PageUse::new(Pfn(1));
+        let (a, b) = (frames.file(&"a".into()), frames.file(&"b".into()));
+        assert!(a != b && frames.file(&"a".into()) == a);
+        frames.cache(a, 3, Pfn(9));
+        assert_eq!((frames.cached(a, 3), frames.cached(b, 3)), (Some(Pfn(9)), None));
+        assert!(!frames.is_exclusive(Pfn(9)));
+        assert_eq!(frames.unshare(Pfn(9)), Left::Used);
+    }
+}

@@ -1,0 +1,48 @@
+//! Mapping pages ahead of any access, as MAP_POPULATE and MADV_POPULATE_* ask for.
+//!
+//! Models: the pages of a range are handled one after the other by the stages of a fault without exception and return.
+//! Source: Linux `populate_vma_page_range`, `faultin_page` (mm/gup.c).
+//! Parameters: those of the fault's stages.
+//! Deviations: the look-up of the VMA is made for every page, where Linux makes it once a VMA.
+
+use super::Os;
+use super::fault::{Fault, Outcome};
+use super::vma::VaRange;
+use crate::activity::Next;
+use crate::error::EngineError;
+use crate::layer::SpaceId;
+use crate::walker::Intent;
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub struct Populate {
+    space: SpaceId,
+    range: VaRange,
+    intent: Intent,
+    cpu: usize,
+    fault: Fault,
+}
+
+impl Populate {
+    /// For the pages of a range that is not empty.
+    pub fn new(space: SpaceId, range: VaRange, intent: Intent, cpu: usize) -> Self {
+        let fault = Fault::populate(space, range.start, intent, cpu);
+        Self { space, range, intent, cpu, fault }
+    }
+
+    /// The handling of the page under way.
+    pub fn fault(&self) -> &Fault {
+        &self.fault
+    }
+
+    /// See [`crate::activity::Activity::commit`].
+    pub fn commit(&mut self, os: &mut Os, cpu: usize) -> Result<Next, EngineError> {
+        let next = self.fault.commit(os, cpu)?;
+        let refused = self.fault.outcome() == Outcome::Refused;
+        if next != Next::Done || refused || self.fault.end() >= self.range.end {
+            return Ok(next);
+        }
+        self.fault = Fault::populate(self.space, self.fault.end(), self.intent, self.cpu);
+        Ok(Next::Continue)
+    }
+}
