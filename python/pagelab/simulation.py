@@ -31,7 +31,8 @@ def run(
     Args:
         sources: Traces (`NAME.trace`) and workload specs (`gups:size=2GiB`), run at once as processes. `@` and a
             list of CPUs at the end pin one (`a.trace@0`, `seq@1-3,5`).
-        systems: Names of presets or paths of TOML files.
+        systems: Names of presets or paths of TOML files; `@` and a kernel at the end replace `kernel`
+            (`radix@linux-4.9`).
         machine: Name of a preset or path of a TOML file; the default is the first of `available("machines")`.
         kernel: The same for the kernel's costs.
         set: Overrides of configuration keys: `{"machine.tlb.l2_latency_cycles": 7}` or

@@ -35,6 +35,12 @@ _SERVED = {
     "uncached": "no cache (engine.kernel_refs=off)",
 }
 _STAGES = ("entry", "lookup", "walk", "allocation", "zeroing", "charge", "rmap", "lru", "install", "return")
+_FAULT_KINDS = {
+    "zero_page.count": "reads that mapped the zero page",
+    "cached.count": "of a file, in the page cache",
+    "copy.count": "writes that copied a page",
+    "reuse.count": "writes to a page that was no longer shared",
+}
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -128,8 +134,17 @@ def sections(systems: Sequence[Stats]) -> list[Section]:
                 _count("minor faults", "fault.minor.count", ratio=True),
                 _count("major faults", "fault.major.count", ratio=True),
                 _count("faults of the host's kernels", "fault.nested.count", ratio=True),
+                *(_count(f"  {words}", f"fault.{name}") for name, words in _FAULT_KINDS.items()),
+                _count("pages populated without a fault", "populate.pages"),
                 Row("cycles per fault", _per_fault("fault.cycles"), _decimal, ratio=True),
-                *(Row(f"  {stage}", _per_fault(f"fault.stage.{stage}.cycles"), _decimal) for stage in _STAGES),
+            ],
+        ),
+        Section(
+            "Cycles of page faults by stage",
+            [
+                *(_exact(stage, f"fault.stage.{stage}.cycles") for stage in _STAGES),
+                _exact("all stages", "fault.cycles"),
+                _share("of these set by the kernel preset, not by references", "fault.preset.cycles", "fault.cycles"),
             ],
         ),
     ]
@@ -160,6 +175,10 @@ def _level_row(match: re.Match[str]) -> Row:
 
 def _count(label: str, name: str, *, ratio: bool = False) -> Row:
     return Row(label, lambda stats: stats.get(name), _short, ratio)
+
+
+def _exact(label: str, name: str) -> Row:
+    return Row(label, lambda stats: stats.get(name), lambda value: f"{value:,.0f}")
 
 
 def _share(label: str, part: str, whole: str) -> Row:

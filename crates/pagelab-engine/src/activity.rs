@@ -79,6 +79,8 @@ impl Step {
 pub enum BlockKey {
     /// The handler of another fault on this page (4 KiB number).
     Page { space: SpaceId, page: u64 },
+    /// Faults that rely on the mappings of a space.
+    Mappings { space: SpaceId },
     /// The lock of a page-table page.
     PageTable { layer: u16, frame: Pfn },
 }

@@ -24,7 +24,7 @@ use crate::stats::{Meaning, Statistics};
 pub struct Request {
     /// Traces (folders) and workload specs, each optionally followed by `@CPUS` (`@0`, `@1-3,5`).
     pub sources: Vec<String>,
-    /// System presets or TOML files; each is run.
+    /// System presets or TOML files, each optionally followed by `@KERNEL` in place of `kernel`; each is run.
     pub systems: Vec<String>,
     #[serde(default)]
     pub machine: Option<String>,
@@ -173,12 +173,22 @@ fn configure(request: &Request, system: &str) -> Result<Config, EngineError> {
     let mut set = request.set.clone();
     set.extend(request.seed.map(|seed| format!("engine.seed={seed}")));
     set.extend(request.check.then(|| "engine.check=on".to_owned()));
-    assemble(&Assembly {
-        machine: request.machine.as_deref(),
-        system: Some(system),
-        kernel: request.kernel.as_deref(),
-        set: &set,
-    })
+    let (system, own_kernel) = split_kernel(system);
+    let kernel = own_kernel.or(request.kernel.as_deref());
+    let machine = request.machine.as_deref();
+    let mut config = assemble(&Assembly { machine, system: Some(system), kernel, set: &set })?;
+    if own_kernel.is_some() {
+        config.system.name = format!("{}@{}", config.system.name, config.kernel.name);
+    }
+    Ok(config)
+}
+
+/// Splits `SYSTEM@KERNEL`; the name of a file may have an `@` of its own.
+fn split_kernel(text: &str) -> (&str, Option<&str>) {
+    match text.rsplit_once('@') {
+        Some((system, kernel)) if !Path::new(text).exists() => (system, Some(kernel)),
+        _ => (text, None),
+    }
 }
 
 struct Opened {

@@ -4,7 +4,7 @@
 //! goes on with the uppermost activity of its stack if it has one, else with its queue. With one CPU none of this is
 //! left but the loop over its queue.
 
-use crate::activity::Activity;
+use crate::activity::{Activity, BlockKey};
 use crate::addr::Cycles;
 use crate::cache::ReplacementPolicy;
 use crate::clock::Class;
@@ -17,6 +17,7 @@ use crate::layer::SpaceId;
 use crate::os::Os;
 use crate::os::mapping::{Consequences, Invalidation};
 use crate::os::populate::Populate;
+use crate::os::vma::VaRange;
 use pagelab_trace::{Event, EventKind, ProcessIx, Source, ThreadIx};
 
 /// A source and where it runs.
@@ -210,8 +211,14 @@ impl Simulation {
                     }
                 }
                 Item::Event { batch, segment } => {
+                    let event = event_of(&batch, segment);
+                    if let Some(space) = self.inputs[input].space_of(event.process)
+                        && !self.may_carry_out(cpu, space, &event.kind)
+                    {
+                        return Ok(());
+                    }
                     self.cpus[cpu].pop_item();
-                    self.carry_out(cpu, input, event_of(&batch, segment))?;
+                    self.carry_out(cpu, input, event)?;
                 }
                 Item::Barrier { barrier } => self.reach(cpu, input, barrier)?,
             }
@@ -355,6 +362,15 @@ impl Simulation {
         Ok(space)
     }
 
+    /// Whether an event of a space can be carried out now; if not, the CPU waits for the faults in its way.
+    pub fn may_carry_out(&mut self, cpu: usize, space: SpaceId, kind: &EventKind) -> bool {
+        let may = touched(kind).is_none_or(|range| self.os.locks.may_change(space, range, self.os.costs.fault_lock));
+        if !may {
+            self.cpus[cpu].state = CpuState::Blocked(BlockKey::Mappings { space });
+        }
+        may
+    }
+
     /// Carries an event out at its place in its process's order, on the CPU of its thread.
     fn carry_out(&mut self, cpu: usize, input: usize, event: &Event) -> Result<(), EngineError> {
         let space = self.space_of(input, event.process)?;
@@ -362,11 +378,7 @@ impl Simulation {
             EventKind::ProcessStart { .. } | EventKind::ThreadStart { .. } | EventKind::ThreadExit => {}
             EventKind::Fork { child } => {
                 let child_space = self.space_of(input, *child)?;
-                let before = self.os.mapping.pages_shared;
-                let gone = self.os.fork(space, child_space)?;
-                let cycles = (self.os.mapping.pages_shared - before) * Cycles::from(self.os.costs.fork_page_cycles);
-                self.cpus[cpu].clock.spend(Class::Kernel, cycles);
-                self.invalidate(cpu, space, &gone);
+                self.fork(cpu, space, child_space)?;
             }
             EventKind::Exec { .. } => {
                 let gone = self.os.drop_mappings(space)?;
@@ -384,14 +396,28 @@ impl Simulation {
                     }
                 }
             }
-            kind => {
-                let Consequences { gone, populate } = self.os.change_mappings(space, kind)?;
-                self.invalidate(cpu, space, &gone);
-                // The first of them uppermost.
-                for (range, intent) in populate.into_iter().rev() {
-                    self.cpus[cpu].begin(Activity::Populate(Populate::new(space, range, intent, cpu)));
-                }
-            }
+            kind => self.change_mappings(cpu, space, kind)?,
+        }
+        Ok(())
+    }
+
+    /// Gives a new space what its parent has.
+    pub fn fork(&mut self, cpu: usize, parent: SpaceId, child: SpaceId) -> Result<(), EngineError> {
+        let before = self.os.mapping.pages_shared;
+        let gone = self.os.fork(parent, child)?;
+        let cycles = (self.os.mapping.pages_shared - before) * Cycles::from(self.os.costs.fork_page_cycles);
+        self.cpus[cpu].clock.spend(Class::Kernel, cycles);
+        self.invalidate(cpu, parent, &gone);
+        Ok(())
+    }
+
+    /// Carries a mapping call out.
+    pub fn change_mappings(&mut self, cpu: usize, space: SpaceId, kind: &EventKind) -> Result<(), EngineError> {
+        let Consequences { gone, populate } = self.os.change_mappings(space, kind)?;
+        self.invalidate(cpu, space, &gone);
+        // The first of them uppermost.
+        for (range, intent) in populate.into_iter().rev() {
+            self.cpus[cpu].begin(Activity::Populate(Populate::new(space, range, intent, cpu)));
         }
         Ok(())
     }
@@ -437,5 +463,18 @@ impl Simulation {
         if self.refused.len() < REFUSED_EXAMPLES {
             self.refused.push(access);
         }
+    }
+}
+
+/// What an event changes of the mappings of its space: nothing, a range, or (the inner none) everything.
+fn touched(kind: &EventKind) -> Option<Option<VaRange>> {
+    let range = |addr: u64, len: u64| Some(VaRange::of_bytes(addr, len).ok());
+    match *kind {
+        EventKind::ProcessStart { .. } | EventKind::ThreadStart { .. } | EventKind::ThreadExit => None,
+        EventKind::Mmap { addr, len, .. }
+        | EventKind::Munmap { addr, len }
+        | EventKind::Mprotect { addr, len, .. }
+        | EventKind::Madvise { addr, len, .. } => range(addr, len),
+        _ => Some(None),
     }
 }

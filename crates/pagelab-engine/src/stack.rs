@@ -48,6 +48,23 @@ impl Simulation {
         Ok(Stack::Empty)
     }
 
+    /// Runs the uppermost activity of a CPU on to the end of its next step; false if there is none, or if it waits. This is
+    /// how an explorer of interleavings drives what [`Self::run`] runs by the clock.
+    pub fn step(&mut self, cpu: usize) -> Result<bool, EngineError> {
+        if self.cpus[cpu].state != CpuState::Ready || self.cpus[cpu].stack.is_empty() {
+            return Ok(false);
+        }
+        loop {
+            let charged = self.cpus[cpu].stack.last().map(|frame| frame.planned);
+            // A limit that has passed: one thing at a time.
+            self.run_stack::<true>(cpu, 0)?;
+            let now = self.cpus[cpu].stack.last().map(|frame| frame.planned);
+            if charged == Some(true) && now != Some(true) || self.cpus[cpu].state != CpuState::Ready {
+                return Ok(true);
+            }
+        }
+    }
+
     /// Carries out the invalidations that an activity asked for.
     #[inline]
     fn flush_invalid(&mut self, cpu: usize) {

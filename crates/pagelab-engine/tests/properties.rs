@@ -3,10 +3,8 @@
 
 mod common;
 
-use std::collections::BTreeMap;
-
-use common::{ScriptWriter, assert_conserved, config, run};
-use pagelab_engine::addr::{FRAME_BYTES, PageSize, Pfn, VirtAddr};
+use common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run};
+use pagelab_engine::addr::{FRAME_BYTES, PageSize};
 use pagelab_engine::layer::{Layer, SpaceId};
 use pagelab_engine::simulation::Simulation;
 use pagelab_engine::stats::Statistics;
@@ -254,54 +252,6 @@ fn live_spaces(simulation: &Simulation) -> Vec<SpaceId> {
     processes.chain(simulation.os.layers.iter().filter_map(|layer| layer.host)).collect()
 }
 
-/// Every frame is free, mapped once, a page table, the kernel's or metadata; and page tables say what the VMAs allow.
-fn assert_frames_conserved(simulation: &Simulation) {
-    for (index, layer) in simulation.os.layers.iter().enumerate() {
-        let allocator = layer.frame_allocator();
-        allocator.check_invariants();
-        let spaces: Vec<SpaceId> =
-            live_spaces(simulation).into_iter().filter(|space| usize::from(space.layer) == index).collect();
-        let mut mapped = BTreeMap::new();
-        for space in &spaces {
-            let vmas = &layer.spaces[space.index as usize].vmas;
-            vmas.check_invariants();
-            for page in layer.mapped(space.index, VirtAddr(0), VirtAddr(1 << 48)) {
-                let size = page.mapping.size;
-                for n in 0..1 << size.order() {
-                    mapped.entry(page.mapping.pfn.0 + n).or_insert_with(Vec::new).push((*space, page));
-                }
-                let last = VirtAddr(page.va.0 + size.bytes() - 1);
-                for va in [page.va, last] {
-                    let vma = vmas.find(va).unwrap_or_else(|| panic!("{va:?} of {space:?} is mapped outside all VMAs"));
-                    assert!(vma.prot.write || !page.mapping.flags.writable, "{va:?} of {space:?} is writable");
-                    let private = !vma.is_shared() && page.mapping.flags.writable;
-                    let exclusive = size > PageSize::Size4K || layer.pages.is_exclusive(page.mapping.pfn);
-                    assert!(!private || exclusive, "{va:?} of {space:?} can be written, but is not its own");
-                }
-            }
-        }
-        mapped.retain(|&pfn, pages| {
-            let pfn = Pfn(pfn);
-            assert!(!allocator.is_free(pfn), "a mapped frame is free");
-            let anonymous = layer.pages.is_anonymous(pfn);
-            assert!(!anonymous || pages.len() as u32 == layer.pages.users(pfn), "{pfn:?} is mapped by {pages:?}");
-            anonymous
-        });
-        let all = mapped.len() as u64 + layer.pages.cached_frames();
-        let total = layer.memory_bytes() / FRAME_BYTES;
-        let metadata = total.div_ceil(64);
-        let tables = layer.mem.frames_in_use() as u64;
-        // The allocator's, the zero page, one a CPU and one a space, the direct map's included.
-        let kernel = 2 + layer.cpus.len() as u64 + 1 + spaces.len() as u64;
-        let sum = allocator.free_frames() + all + tables + kernel + metadata;
-        assert_eq!(
-            sum, total,
-            "frames of `{}`: {all} mapped or cached, {tables} of tables, {kernel} kernel's",
-            layer.name
-        );
-    }
-}
-
 /// Frames of each layer that are free or hold files, which no exit takes from the page cache.
 fn free_frames(simulation: &Simulation) -> Vec<u64> {
     let of = |layer: &Layer| layer.frame_allocator().free_frames() + layer.pages.cached_frames();
@@ -312,7 +262,7 @@ fn free_frames(simulation: &Simulation) -> Vec<u64> {
 fn check_once(program: &Program, config: &pagelab_engine::config::Config, cpus: &[usize]) -> Statistics {
     let (simulation, stats) = run(config, program.source(Cuts::AsWritten), cpus);
     assert_conserved(&stats);
-    assert_frames_conserved(&simulation);
+    assert_frames_conserved(&simulation, &live_spaces(&simulation));
     if program.ends {
         let mut nothing = ScriptWriter::new();
         nothing.event(0, EventKind::Exit { code: 0 });

@@ -1,13 +1,25 @@
 //! Locks that activities hold.
 
 use crate::activity::BlockKey;
+use crate::config::FaultLock;
+use crate::layer::SpaceId;
+use crate::os::vma::VaRange;
 
-/// The keys held now and by which CPU. Few are held at a time, at most a handful a CPU, so a list is searched.
+/// The locks held now and by which CPU. Few are held at a time, at most a handful a CPU, so lists are searched.
 #[derive(Debug, Default)]
 pub struct Locks {
     held: Vec<(BlockKey, usize)>,
+    readers: Vec<Reader>,
     /// Keys released since the last [`Self::take_released`], for waking waiters.
     released: Vec<BlockKey>,
+}
+
+/// A fault that relies on the mappings of a space.
+#[derive(Debug)]
+struct Reader {
+    space: SpaceId,
+    vma: VaRange,
+    cpu: usize,
 }
 
 impl Locks {
@@ -27,8 +39,30 @@ impl Locks {
         self.released.push(key);
     }
 
+    /// A fault on a CPU relies on a VMA of a space from here on.
+    pub fn read_mappings(&mut self, space: SpaceId, vma: VaRange, cpu: usize) {
+        self.readers.push(Reader { space, vma, cpu });
+    }
+
+    /// The fault does so no more.
+    pub fn end_read(&mut self, space: SpaceId, cpu: usize) {
+        let at = self.readers.iter().position(|r| r.space == space && r.cpu == cpu);
+        self.readers.swap_remove(at.expect("only a reader ends"));
+        self.released.push(BlockKey::Mappings { space });
+    }
+
+    /// Whether mappings may change now: those in `range`, or all of the space. Under the lock of the address space any
+    /// fault in it is in the way, under those of VMAs one in a VMA that changes.
+    pub fn may_change(&self, space: SpaceId, range: Option<VaRange>, lock: FaultLock) -> bool {
+        let in_the_way = |reader: &Reader| {
+            let same_vma = lock == FaultLock::Mm || range.is_none_or(|range| range.overlaps(reader.vma));
+            reader.space == space && same_vma
+        };
+        !self.readers.iter().any(in_the_way)
+    }
+
     pub fn any_held(&self) -> bool {
-        !self.held.is_empty()
+        !self.held.is_empty() || !self.readers.is_empty()
     }
 
     /// Calls `wake` for each key released since the last call.

@@ -1,7 +1,11 @@
 //! Sources written out by hand, and simulations of them.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+use std::collections::BTreeMap;
+
+use pagelab_engine::addr::{FRAME_BYTES, PageSize, Pfn, VirtAddr};
 use pagelab_engine::config::{Assembly, Config, assemble};
+use pagelab_engine::layer::SpaceId;
 use pagelab_engine::simulation::{Placed, Simulation};
 use pagelab_engine::stats::Statistics;
 use pagelab_trace::{
@@ -148,5 +152,53 @@ pub fn assert_conserved(stats: &Statistics) {
     assert_eq!(sum("fault.stage.", ".cycles"), stats.values["fault.cycles"]);
     for walk in ["walk", "walk.kernel", "walk.aborted"] {
         assert_eq!(sum(&format!("{walk}.refs."), ""), stats.values[&format!("{walk}.refs")], "{walk}");
+    }
+}
+
+/// Every frame is free, mapped as often as is known of it, a page table, the kernel's or metadata; and page tables say what
+/// the VMAs allow. `live` are the spaces that exist besides the kernels' own.
+pub fn assert_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
+    for (index, layer) in simulation.os.layers.iter().enumerate() {
+        let allocator = layer.frame_allocator();
+        allocator.check_invariants();
+        let spaces: Vec<SpaceId> = live.iter().copied().filter(|space| usize::from(space.layer) == index).collect();
+        let mut mapped = BTreeMap::new();
+        for space in &spaces {
+            let vmas = &layer.spaces[space.index as usize].vmas;
+            vmas.check_invariants();
+            for page in layer.mapped(space.index, VirtAddr(0), VirtAddr(1 << 48)) {
+                let size = page.mapping.size;
+                for n in 0..1 << size.order() {
+                    mapped.entry(page.mapping.pfn.0 + n).or_insert_with(Vec::new).push((*space, page));
+                }
+                let last = VirtAddr(page.va.0 + size.bytes() - 1);
+                for va in [page.va, last] {
+                    let vma = vmas.find(va).unwrap_or_else(|| panic!("{va:?} of {space:?} is mapped outside all VMAs"));
+                    assert!(vma.prot.write || !page.mapping.flags.writable, "{va:?} of {space:?} is writable");
+                    let private = !vma.is_shared() && page.mapping.flags.writable;
+                    let exclusive = size > PageSize::Size4K || layer.pages.is_exclusive(page.mapping.pfn);
+                    assert!(!private || exclusive, "{va:?} of {space:?} can be written, but is not its own");
+                }
+            }
+        }
+        mapped.retain(|&pfn, pages| {
+            let pfn = Pfn(pfn);
+            assert!(!allocator.is_free(pfn), "a mapped frame is free");
+            let anonymous = layer.pages.is_anonymous(pfn);
+            assert!(!anonymous || pages.len() as u32 == layer.pages.users(pfn), "{pfn:?} is mapped by {pages:?}");
+            anonymous
+        });
+        let all = mapped.len() as u64 + layer.pages.cached_frames();
+        let total = layer.memory_bytes() / FRAME_BYTES;
+        let metadata = total.div_ceil(64);
+        let tables = layer.mem.frames_in_use() as u64;
+        // The allocator's, the zero page, one a CPU and one a space, the direct map's included.
+        let kernel = 2 + layer.cpus.len() as u64 + 1 + spaces.len() as u64;
+        let sum = allocator.free_frames() + all + tables + kernel + metadata;
+        assert_eq!(
+            sum, total,
+            "frames of `{}`: {all} mapped or cached, {tables} of tables, {kernel} kernel's",
+            layer.name
+        );
     }
 }

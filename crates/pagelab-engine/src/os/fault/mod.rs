@@ -15,9 +15,8 @@
 //! `kernel.vma_index`, `kernel.zero_page`, `kernel.fault_around_bytes`, `kernel.pages_per_fault`, `kernel.lru_batch`,
 //! `kernel.charge_batch`, `kernel.vm_exit_cycles`.
 //! Deviations: in Linux two handlers of one page both allocate and zero a frame, and the one that comes second to the PTE
-//! lock gives its frame back; here it waits from the end of its walk, so a frame is never allocated twice. Faults never
-//! wait for the lock of the mappings, since mapping calls come when no thread of their process is in a fault. Shared
-//! anonymous memory is private to a process but for what was mapped before a fork. Pages larger than 4 KiB are copied at
+//! lock gives its frame back; here it waits from the end of its walk, so a frame is never allocated twice. A mapping call
+//! waits for faults in its way, but not the other way round, since it is made at once. Shared anonymous memory is private to a process but for what was mapped before a fork. Pages larger than 4 KiB are copied at
 //! a fork by whoever touches them, not shared. A kernel's objects of an address space share one frame.
 
 mod plan;
@@ -112,6 +111,8 @@ pub struct Fault {
     /// The page's key: held from the walk to the end of its page by the handler that maps it.
     key: BlockKey,
     locked: bool,
+    /// Whether it holds off changes of the mappings.
+    reads: bool,
     outcome: Outcome,
 }
 
@@ -136,6 +137,7 @@ impl Fault {
             exception: true,
             key: BlockKey::Page { space: fault.space, page: fault.va.0 >> FRAME_SHIFT },
             locked: false,
+            reads: false,
             outcome: Outcome::Retry,
         }
     }
@@ -192,7 +194,7 @@ impl Fault {
     pub fn commit(&mut self, os: &mut Os, cpu: usize) -> Result<Next, EngineError> {
         self.state = match self.state {
             State::Entry => State::Lookup,
-            State::Lookup => self.look_up(os),
+            State::Lookup => self.look_up(os, cpu),
             State::Walk => {
                 let list = self.walk(os);
                 let Some(work) = self.choose(os, &list.leaf)? else {
@@ -267,12 +269,15 @@ impl Fault {
                 os.locks.release(key, cpu);
                 return Ok(self.page_done(os, cpu));
             }
-            State::Return => return Ok(Next::Done),
+            State::Return => {
+                self.end_read(os, cpu);
+                return Ok(Next::Done);
+            }
         };
         Ok(Next::Continue)
     }
 
-    fn look_up(&mut self, os: &mut Os) -> State {
+    fn look_up(&mut self, os: &mut Os, cpu: usize) -> State {
         let layer = self.layer(os);
         let wanted = layer.page_size;
         let vmas = &mut layer.spaces[self.space.index as usize].vmas;
@@ -295,11 +300,14 @@ impl Fault {
         self.flags.executable = vma.prot.execute;
         let anonymous = !is_file(vma);
         let size = if anonymous { largest_inside(vma, self.va, wanted) } else { PageSize::Size4K };
+        let range = vma.range();
         let following = (vma.end.0 - 1 >> FRAME_SHIFT) - (self.va.0 >> FRAME_SHIFT);
         self.set_size(size);
         if anonymous && self.exception && size == PageSize::Size4K {
             self.further = (os.costs.pages_per_fault - 1).min(following as u32);
         }
+        os.locks.read_mappings(self.space, range, cpu);
+        self.reads = true;
         State::Walk
     }
 
@@ -310,7 +318,7 @@ impl Fault {
         let around = os.costs.fault_around_bytes.0;
         let layer = self.layer(os);
         let vma = layer.spaces[self.space.index as usize].vmas.find(va);
-        let vma = vma.expect("mapping calls come when no thread of their process is in a fault").clone();
+        let vma = vma.expect("mappings do not change during a fault").clone();
         if let Leaf::Present(mapping) = *leaf {
             if mapping.flags.writable || !store {
                 return Ok(None);
@@ -469,10 +477,18 @@ impl Fault {
             return Next::Continue;
         }
         if !self.exception {
+            self.end_read(os, cpu);
             return Next::Done;
         }
         self.state = State::Return;
         Next::Continue
+    }
+
+    /// The mappings may change again.
+    fn end_read(&mut self, os: &mut Os, cpu: usize) {
+        if std::mem::take(&mut self.reads) {
+            os.locks.end_read(self.space, cpu);
+        }
     }
 }
 

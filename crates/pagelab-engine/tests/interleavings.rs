@@ -1,0 +1,222 @@
+//! Every order in which a few faults and mapping calls can take their steps, through the functions that a run uses.
+//!
+//! A schedule says whose turn it is at every step that others can see: the look-up of the VMA, the walk, the allocation,
+//! the lock of the page-table page, the write of the entry and the return. Steps in between touch only what belongs to
+//! the CPU or to the frame that nobody else knows of, so their order does not matter and they are not told apart.
+
+mod common;
+
+use common::{ScriptWriter, assert_frames_conserved, config, run};
+use pagelab_engine::activity::Activity;
+use pagelab_engine::addr::VirtAddr;
+use pagelab_engine::config::Config;
+use pagelab_engine::cpu::CpuState;
+use pagelab_engine::layer::SpaceId;
+use pagelab_engine::os::fault::{Fault, Stage};
+use pagelab_engine::simulation::Simulation;
+use pagelab_engine::walker::{Intent, PageFault};
+use pagelab_trace::{EventKind, Protection};
+
+const BASE: u64 = 0x7f00_0000_0000;
+const PAGE: u64 = 4096;
+/// Pages that the program has written before the race begins, the first ones of its mapping.
+const WRITTEN: u64 = 2;
+
+/// What a CPU does in the race. Pages are numbered from the start of the mapping.
+#[derive(Clone, Copy, Debug)]
+enum Actor {
+    Fault {
+        page: u64,
+        intent: Intent,
+    },
+    /// The same in the child.
+    ChildFault {
+        page: u64,
+        intent: Intent,
+    },
+    Unmap {
+        page: u64,
+        pages: u64,
+    },
+    Protect {
+        page: u64,
+        pages: u64,
+    },
+    Fork,
+}
+
+use Actor::{ChildFault, Fork, Protect, Unmap};
+
+fn store(page: u64) -> Actor {
+    Actor::Fault { page, intent: Intent::Store }
+}
+
+fn load(page: u64) -> Actor {
+    Actor::Fault { page, intent: Intent::Load }
+}
+
+/// A race before its first step: a process with a mapping, and a child that exists before the race or comes to be in it.
+struct Race {
+    simulation: Simulation,
+    parent: SpaceId,
+    child: SpaceId,
+}
+
+impl Race {
+    fn new(config: &Config, actors: &[Actor]) -> Self {
+        let mut script = ScriptWriter::new();
+        script.mmap(0, BASE, 0x40_0000);
+        (0..WRITTEN).for_each(|page| script.store(0, BASE + page * PAGE));
+        let cpus: Vec<usize> = (0..actors.len()).collect();
+        let (mut simulation, _) = run(config, script.finish(), &cpus);
+        let parent = simulation.inputs[0].spaces().next().expect("the process has not ended");
+        let child = simulation.os.add_space(parent.layer).expect("there is memory");
+        if actors.iter().any(|actor| matches!(actor, ChildFault { .. })) {
+            simulation.fork(0, parent, child).expect("there is memory");
+        }
+        for cpu in &mut simulation.cpus {
+            cpu.state = CpuState::Ready;
+        }
+        Self { simulation, parent, child }
+    }
+
+    /// Lets an actor take its next step; true if that was its last one.
+    fn step(&mut self, cpu: usize, actor: Actor, begun: &mut bool) -> bool {
+        let fault = |space, page: u64, intent| PageFault { space, va: VirtAddr(BASE + page * PAGE), intent };
+        let (of, parent) = (&mut self.simulation, self.parent);
+        let change = |of: &mut Simulation, kind: &EventKind| {
+            of.may_carry_out(cpu, parent, kind)
+                && of.change_mappings(cpu, parent, kind).map(|()| true).expect("there is memory")
+        };
+        let fault = match actor {
+            Actor::Fault { page, intent } => fault(parent, page, intent),
+            ChildFault { page, intent } => fault(self.child, page, intent),
+            Unmap { page, pages } => {
+                return change(of, &EventKind::Munmap { addr: BASE + page * PAGE, len: pages * PAGE });
+            }
+            Protect { page, pages } => {
+                let prot = Protection { read: true, ..Protection::default() };
+                return change(of, &EventKind::Mprotect { addr: BASE + page * PAGE, len: pages * PAGE, prot });
+            }
+            Fork => {
+                let may = of.may_carry_out(cpu, parent, &EventKind::Fork { child: pagelab_trace::ProcessIx(1) });
+                return may && of.fork(cpu, parent, self.child).map(|()| true).expect("there is memory");
+            }
+        };
+        if !std::mem::replace(begun, true) {
+            of.cpus[cpu].begin(Activity::Fault(Fault::new(&fault, cpu)));
+        }
+        loop {
+            assert!(of.step(cpu).expect("there is memory"), "a CPU that can go on does");
+            match of.cpus[cpu].stack.last() {
+                None => return true,
+                Some(_) if of.cpus[cpu].state != CpuState::Ready => return false,
+                Some(frame) => {
+                    use Stage::{Allocation, Install, Lookup, Return, Walk};
+                    if matches!(frame.activity.stage(), Lookup | Walk | Allocation | Install | Return) {
+                        return false;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Runs one schedule: at the n-th step it is the turn of the `schedule[n]`-th of those that can go on, and of the first one
+/// after the schedule's end. Returns for each step whose turn it was, and of how many.
+fn run_schedule(config: &Config, actors: &[Actor], schedule: &[usize], finish: &dyn Fn(&Race)) -> Vec<(usize, usize)> {
+    let mut race = Race::new(config, actors);
+    let (mut begun, mut done) = (vec![false; actors.len()], vec![false; actors.len()]);
+    let mut taken = Vec::new();
+    while done.contains(&false) {
+        let able = |&cpu: &usize| !done[cpu] && race.simulation.cpus[cpu].state == CpuState::Ready;
+        let able: Vec<usize> = (0..actors.len()).filter(able).collect();
+        assert!(!able.is_empty(), "all wait for each other: {actors:?}, {taken:?}");
+        let turn = schedule.get(taken.len()).copied().unwrap_or(0);
+        taken.push((turn, able.len()));
+        let cpu = able[turn];
+        done[cpu] = race.step(cpu, actors[cpu], &mut begun[cpu]);
+    }
+    assert!(!race.simulation.os.locks.any_held(), "{actors:?}, {taken:?}");
+    assert_frames_conserved(&race.simulation, &[race.parent, race.child]);
+    finish(&race);
+    taken
+}
+
+/// Runs every schedule; returns how many there are.
+fn explore(actors: &[Actor], set: &[&str], finish: &dyn Fn(&Race)) -> usize {
+    let small = ["machine.memory_bytes=16MiB", "machine.cores=4", "machine.cache.l3.size_bytes=1280KiB"];
+    let config = config("radix", &[&small, set].concat());
+    let (mut schedule, mut count) = (Vec::new(), 0);
+    loop {
+        let taken = run_schedule(&config, actors, &schedule, finish);
+        count += 1;
+        let Some(last) = taken.iter().rposition(|&(turn, of)| turn + 1 < of) else { return count };
+        schedule = taken[..=last].iter().map(|&(turn, _)| turn).collect();
+        schedule[last] += 1;
+    }
+}
+
+/// Pages mapped in the parent.
+fn mapped(race: &Race) -> Vec<u64> {
+    let layer = &race.simulation.os.layers[0];
+    let pages = layer.mapped(race.parent.index, VirtAddr(BASE), VirtAddr(BASE + 0x40_0000));
+    pages.iter().map(|page| (page.va.0 - BASE) / PAGE).collect()
+}
+
+#[test]
+fn faults_on_one_page_map_it_once() {
+    let written: Vec<u64> = (0..WRITTEN).chain([5]).collect();
+    for race in [[store(5), store(5)], [load(5), store(5)], [load(5), load(5)]] {
+        let count = explore(&race, &[], &|race| {
+            assert_eq!(mapped(race), written);
+            let faults = race.simulation.os.faults[0];
+            assert!(faults.minor + faults.raced >= WRITTEN + 2);
+        });
+        assert!(count > 10, "{count} schedules");
+    }
+}
+
+#[test]
+fn faults_in_a_region_without_tables_build_them_once() {
+    let count = explore(&[store(600), store(601)], &[], &|race| {
+        assert_eq!(mapped(race), [0, 1, 600, 601]);
+        assert_eq!(race.simulation.os.faults[0].tables, 3 + 1);
+    });
+    assert!(count > 100, "{count} schedules");
+}
+
+#[test]
+fn an_unmapped_page_stays_unmapped() {
+    for lock in ["kernel.fault_lock=mm", "kernel.fault_lock=vma"] {
+        let count = explore(&[store(5), store(6), Unmap { page: 4, pages: 3 }], &[lock], &|race| {
+            assert_eq!(mapped(race), [0, 1], "the call came after each fault, or each fault after the call");
+        });
+        assert!(count > 500, "{count} schedules");
+    }
+}
+
+#[test]
+fn a_protected_page_is_not_written() {
+    let count = explore(&[store(5), load(0), Protect { page: 0, pages: 8 }], &[], &|race| {
+        let layer = &race.simulation.os.layers[0];
+        let pages = layer.mapped(race.parent.index, VirtAddr(BASE), VirtAddr(BASE + 8 * PAGE));
+        assert!(pages.iter().all(|page| !page.mapping.flags.writable), "{pages:?}");
+    });
+    assert!(count > 20, "{count} schedules");
+}
+
+#[test]
+fn a_forked_page_has_two_owners_until_one_of_them_writes() {
+    let count = explore(&[store(0), store(5), Fork], &[], &|race| {
+        let pages = mapped(race);
+        assert_eq!(pages, [0, 1, 5]);
+    });
+    assert!(count > 100, "{count} schedules");
+    let both = [store(0), ChildFault { page: 0, intent: Intent::Store }, Unmap { page: 0, pages: 1 }];
+    let count = explore(&both, &[], &|race| {
+        let faults = race.simulation.os.faults[0];
+        assert!(faults.copied <= 2 && faults.copied + faults.reused + faults.outside >= 1, "{faults:?}");
+    });
+    assert!(count > 100, "{count} schedules");
+}
