@@ -39,6 +39,8 @@ const HChar* pl_socket_path = NULL;
 static ThreadId current = VG_INVALID_THREADID;
 /* A fork has succeeded and is not yet reported. */
 static Bool forked = False;
+/* The system call under way makes a child that shares the program's memory. Valgrind gives it memory of its own. */
+static Bool fork_shares = False;
 /* In a forked child: who forked it. */
 static Int fork_parent_pid = 0;
 /* Between the start of execve and its failure. What is recorded there is sent at once, since success leaves no
@@ -279,6 +281,9 @@ static void before_system_call(ThreadId tid, UInt number, UWord* args, UInt args
    (void)args_n;
    run_as(tid);
    switch (number) {
+   case __NR_fork: fork_shares = False; break;
+   case __NR_vfork: fork_shares = True; break;
+   case __NR_clone: fork_shares = (args[0] & VKI_CLONE_VM) != 0; break;
    case __NR_execve:
    case __NR_execveat: {
       const HChar* path = (const HChar*)args[number == __NR_execve ? 0 : 1];
@@ -355,8 +360,9 @@ static void after_system_call(ThreadId tid, UInt number, UWord* args, UInt args_
    run_as(tid);
    if (forked) {
       forked = False;
-      pl_begin(PL_FORK, 4);
+      pl_begin(PL_FORK, 8);
       pl_put32((UInt)value);
+      pl_put32(fork_shares);
       pl_end();
       pl_stream_flush();
    }

@@ -242,7 +242,7 @@ impl Input {
             self.barriers.insert(barrier, Barrier { batch: batch.clone(), segment, owner, members, arrived: 0 });
         }
         match event.kind {
-            EventKind::Fork { child } => self.process_mut(child).forked_on = Some(owner),
+            EventKind::Fork { child } | EventKind::Vfork { child } => self.process_mut(child).forked_on = Some(owner),
             EventKind::ThreadExit => {
                 let cpus = &mut self.process_mut(event.process).cpus;
                 if let Some(at) = cpus.iter().position(|&cpu| cpu == owner) {

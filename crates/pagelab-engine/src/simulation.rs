@@ -380,9 +380,18 @@ impl Simulation {
                 let child_space = self.space_of(input, *child)?;
                 self.fork(cpu, space, child_space)?;
             }
+            EventKind::Vfork { child } => self.inputs[input].set_space(*child, Some(space)),
+            EventKind::Exec { .. } if self.is_shared(input, space) => {
+                let own = self.os.add_space(space.layer)?;
+                self.inputs[input].set_space(event.process, Some(own));
+                self.cpus[cpu].thread = None;
+            }
             EventKind::Exec { .. } => {
                 let gone = self.os.drop_mappings(space)?;
                 self.invalidate(cpu, space, &gone);
+            }
+            EventKind::Exit { .. } if self.is_shared(input, space) => {
+                self.inputs[input].set_space(event.process, None);
             }
             EventKind::Exit { .. } => {
                 let gone = self.os.drop_mappings(space)?;
@@ -399,6 +408,11 @@ impl Simulation {
             kind => self.change_mappings(cpu, space, kind)?,
         }
         Ok(())
+    }
+
+    /// Whether processes share a space, a vforked child and its parent.
+    fn is_shared(&self, input: usize, space: SpaceId) -> bool {
+        self.inputs[input].spaces().filter(|&of| of == space).count() > 1
     }
 
     /// Gives a new space what its parent has.
@@ -470,7 +484,10 @@ impl Simulation {
 fn touched(kind: &EventKind) -> Option<Option<VaRange>> {
     let range = |addr: u64, len: u64| Some(VaRange::of_bytes(addr, len).ok());
     match *kind {
-        EventKind::ProcessStart { .. } | EventKind::ThreadStart { .. } | EventKind::ThreadExit => None,
+        EventKind::ProcessStart { .. }
+        | EventKind::ThreadStart { .. }
+        | EventKind::ThreadExit
+        | EventKind::Vfork { .. } => None,
         EventKind::Mmap { addr, len, .. }
         | EventKind::Munmap { addr, len }
         | EventKind::Mprotect { addr, len, .. }

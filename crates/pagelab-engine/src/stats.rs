@@ -282,7 +282,7 @@ impl Statistics {
         self.count(
             "fault.minor.count",
             sum(&top, |f| f.minor),
-            "Page faults of the programs that mapped a page without reading storage",
+            "Page faults of the programs that mapped a page without reading storage, and as in ru_minflt the pages that were populated",
         );
         self.count("fault.major.count", sum(&top, |f| f.major), "Page faults of the programs that read storage");
         self.put(
@@ -406,7 +406,7 @@ const FAULT_KINDS: &[FaultKind] = &[
     ("fault.reuse.count", |f| f.reused, "Minor faults of writes to a write-protected page that nobody else used"),
     ("fault.cached.count", |f| f.cached, "Minor faults that mapped a page of the page cache"),
     ("fault.around.pages", |f| f.around, "Pages of the page cache mapped around those"),
-    ("populate.pages", |f| f.populated, "Pages mapped by MAP_POPULATE and MADV_POPULATE_*, without a fault"),
+    ("populate.pages", |f| f.populated, "Pages mapped by MAP_POPULATE and MADV_POPULATE_*, without an exception"),
 ];
 
 const PLACES: [&str; WALK_PLACES] = ["l1", "l2", "l3", "dram", "remote", "uncached"];

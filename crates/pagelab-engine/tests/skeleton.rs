@@ -4,7 +4,7 @@ mod common;
 
 use common::{ScriptWriter, assert_conserved, config, mmap, run, run_all, run_workload};
 use pagelab_engine::addr::{PageSize, VirtAddr};
-use pagelab_trace::{Access, AccessKind, EventKind, Protection};
+use pagelab_trace::{Access, AccessKind, EventKind, MapFlags, Protection};
 
 const BASE: u64 = 0x7f00_0000_0000;
 
@@ -217,5 +217,126 @@ fn a_table_that_two_handlers_build_at_once_is_linked_once() {
     assert_eq!(free, booted, "the frame of a table that came second is given back");
     let (tables, pages) = (stats.values["layer.native.fault.tables"], stats.values["fault.minor.count"]);
     assert_eq!((tables, pages), (100 + 2, 200));
+    assert_conserved(&stats);
+}
+
+#[test]
+fn a_vforked_child_shares_its_parents_memory_until_it_execs() {
+    let mut script = ScriptWriter::new();
+    script.mmap(0, BASE, 0x10_0000);
+    script.store(0, BASE);
+    script.event(0, EventKind::Vfork { child: pagelab_trace::ProcessIx(1) });
+    let child = script.thread(1);
+    // Mapped already, and mapped by the child for both.
+    script.store(child, BASE);
+    script.store(child, BASE + 4096);
+    script.event(child, EventKind::Exec { path: "/bin/true".into() });
+    script.event(child, mmap(BASE, 0x2000, Protection::READ_WRITE));
+    script.store(child, BASE);
+    script.event(child, EventKind::Exit { code: 0 });
+    script.load(0, BASE);
+    script.load(0, BASE + 4096);
+    let (simulation, stats) = run(&config("radix", &[]), script.finish(), &[0]);
+    assert_eq!(stats.values["fault.minor.count"], 3, "two in the shared memory, one in the child's own");
+    assert_eq!(stats.values["accesses.refused"], 0);
+    assert_eq!((stats.values["fork.pages"], stats.values["fault.copy.count"]), (0, 0));
+    assert_eq!(simulation.inputs[0].spaces().count(), 1, "the child has ended");
+    assert_conserved(&stats);
+}
+
+#[test]
+fn a_fork_shares_pages_until_one_side_writes() {
+    let mut script = ScriptWriter::new();
+    script.mmap(0, BASE, 0x10_0000);
+    (0..3).for_each(|page| script.store(0, BASE + page * 4096));
+    script.event(0, EventKind::Fork { child: pagelab_trace::ProcessIx(1) });
+    let child = script.thread(1);
+    script.load(child, BASE); // shared
+    script.store(child, BASE); // copied
+    script.store(0, BASE); // the parent's alone by now
+    script.store(0, BASE + 4096); // copied
+    script.event(child, EventKind::Exit { code: 0 });
+    script.store(0, BASE + 2 * 4096); // the child's share is gone
+    script.store(0, BASE + 2 * 4096); // written already
+    let (_, stats) = run(&config("radix", &[]), script.finish(), &[0]);
+    assert_eq!(stats.values["fork.pages"], 3);
+    assert_eq!(stats.values["fault.copy.count"], 2);
+    assert_eq!(stats.values["fault.reuse.count"], 2);
+    assert_eq!(stats.values["fault.minor.count"], 3 + 2 + 2);
+    assert_conserved(&stats);
+}
+
+#[test]
+fn reads_of_untouched_memory_share_the_zero_page() {
+    let mut script = ScriptWriter::new();
+    script.mmap(0, BASE, 0x10_0000);
+    (0..10).for_each(|page| script.load(0, BASE + page * 4096));
+    script.store(0, BASE);
+    let (simulation, stats) = run(&config("radix", &[]), script.finish(), &[0]);
+    assert_eq!((stats.values["fault.zero_page.count"], stats.values["fault.minor.count"]), (10, 11));
+    let pages = simulation.os.layers[0].mapped(1, VirtAddr(BASE), VirtAddr(BASE + 0x10_0000));
+    let zero = simulation.os.layers[0].pages.zero_page();
+    assert_eq!(pages.iter().filter(|page| page.mapping.pfn == zero).count(), 9);
+    assert!(stats.values["shootdown.count"] > 0, "the page's old translation is dropped");
+    let off = config("radix", &["kernel.zero_page=off"]);
+    let mut script = ScriptWriter::new();
+    script.mmap(0, BASE, 0x10_0000);
+    script.load(0, BASE);
+    script.store(0, BASE);
+    assert_eq!(run(&off, script.finish(), &[0]).1.values["fault.minor.count"], 1);
+}
+
+#[test]
+fn a_read_of_a_file_maps_the_pages_around_it() {
+    let file = |script: &mut ScriptWriter, flags: u32| {
+        let (prot, flags) = (Protection::READ_WRITE, MapFlags(flags));
+        // The window of 16 pages begins with the mapping where that begins inside an aligned one.
+        let addr = BASE + 5 * 4096;
+        script.event(
+            0,
+            EventKind::Mmap { addr, len: 0x40_0000, prot, flags, file: Some("f".into()), file_offset: 0x3000 },
+        );
+        addr
+    };
+    let mut script = ScriptWriter::new();
+    let addr = file(&mut script, MapFlags::PRIVATE);
+    script.load(0, addr + 7 * 4096);
+    (0..16).for_each(|page| script.load(0, addr + page * 4096)); // in the window
+    script.load(0, addr + 16 * 4096); // the next one
+    script.store(0, addr); // copied: it was mapped to be read
+    script.store(0, addr + 300 * 4096); // copied at once, without a window
+    script.load(0, addr + 301 * 4096);
+    let (simulation, stats) = run(&config("radix", &[]), script.finish(), &[0]);
+    assert_eq!((stats.values["fault.cached.count"], stats.values["fault.copy.count"]), (3, 2));
+    assert_eq!(stats.values["fault.minor.count"], 5);
+    // 21..31 of the second window, as that is aligned; the third lacks what the store has mapped.
+    assert_eq!(stats.values["fault.around.pages"], 15 + 10 + 14);
+    assert_eq!(simulation.os.layers[0].pages.cached_frames(), 16 + 11 + 1 + 15);
+    assert_conserved(&stats);
+}
+
+#[test]
+fn populated_memory_takes_no_exception() {
+    for (flags, pages) in [(MapFlags::POPULATE, 64), (0, 0)] {
+        let mut script = ScriptWriter::new();
+        let (prot, private) = (Protection::READ_WRITE, MapFlags::anonymous_private().0);
+        let flags = MapFlags(private | flags);
+        script.event(0, EventKind::Mmap { addr: BASE, len: 64 * 4096, prot, flags, file: None, file_offset: 0 });
+        (0..64).for_each(|page| script.store(0, BASE + page * 4096));
+        let (_, stats) = run(&config("radix", &[]), script.finish(), &[0]);
+        assert_eq!(stats.values["populate.pages"], pages);
+        assert_eq!(stats.values["fault.minor.count"], 64);
+        assert_eq!(stats.values["fault.stage.entry.cycles"] == 0, pages > 0);
+        assert_conserved(&stats);
+    }
+}
+
+#[test]
+fn a_fault_may_map_several_pages() {
+    let mut script = ScriptWriter::new();
+    script.mmap(0, BASE, 10 * 4096);
+    (0..10).for_each(|page| script.store(0, BASE + page * 4096));
+    let (_, stats) = run(&config("radix", &["kernel.pages_per_fault=4"]), script.finish(), &[0]);
+    assert_eq!((stats.values["fault.minor.count"], stats.values["layer.native.pages.4K"]), (3, 10));
     assert_conserved(&stats);
 }

@@ -106,6 +106,11 @@ pub enum EventKind {
     Fork {
         child: ProcessIx,
     },
+    /// `child` begins in the address space of the event's process and shares it until one of them execs or exits
+    /// (vfork(2), posix_spawn(3)).
+    Vfork {
+        child: ProcessIx,
+    },
     /// The process dropped its address space; the mappings of the new image follow as `Mmap` events.
     Exec {
         path: Arc<str>,

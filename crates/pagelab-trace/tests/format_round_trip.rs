@@ -48,6 +48,7 @@ fn any_event_kind() -> impl Strategy<Value = EventKind> {
         (n(), n(), any::<u32>()).prop_map(|(addr, len, advice)| EventKind::Madvise { addr, len, advice }),
         (n(), n()).prop_map(|(start, end)| EventKind::Brk { start, end }),
         any::<u32>().prop_map(|child| EventKind::Fork { child: ProcessIx(child) }),
+        any::<u32>().prop_map(|child| EventKind::Vfork { child: ProcessIx(child) }),
         text().prop_map(|path| EventKind::Exec { path }),
         any::<i32>().prop_map(|code| EventKind::Exit { code }),
         any::<u32>().prop_map(|os_tid| EventKind::ThreadStart { os_tid }),

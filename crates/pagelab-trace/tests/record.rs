@@ -296,7 +296,7 @@ fn forks_execs_and_threads_are_in_order() {
         .events
         .iter()
         .filter_map(|event| match event.kind {
-            EventKind::Fork { child } => Some((event.process.0, child.0, event.position)),
+            EventKind::Fork { child } | EventKind::Vfork { child } => Some((event.process.0, child.0, event.position)),
             _ => None,
         })
         .collect();

@@ -17,7 +17,7 @@ use crate::{Event, EventKind, MapFlags, ProcessIx, Protection, ThreadIx};
 /// | `mprotect` | `addr`, `len`, `prot` |
 /// | `madvise` | `addr`, `len`, `argument` (advice) |
 /// | `brk` | `addr` (start of the heap), `len` |
-/// | `fork` | `other_process` (child) |
+/// | `fork`, `vfork` | `other_process` (child) |
 /// | `exec` | `file` (path) |
 /// | `exit` | `argument` (code) |
 /// | `thread_start` | `argument` (the operating system's thread id) |
@@ -51,7 +51,7 @@ fn as_text<S: Serializer>(text: &Option<Arc<str>>, serializer: S) -> Result<S::O
 }
 
 /// All kinds, by which [`EventRow::kind`] is one of the format's own words.
-const KINDS: [&str; 12] = [
+const KINDS: [&str; 13] = [
     "process_start",
     "mmap",
     "munmap",
@@ -60,6 +60,7 @@ const KINDS: [&str; 12] = [
     "madvise",
     "brk",
     "fork",
+    "vfork",
     "exec",
     "exit",
     "thread_start",
@@ -78,6 +79,7 @@ impl EventRow {
             EventKind::Madvise { .. } => "madvise",
             EventKind::Brk { .. } => "brk",
             EventKind::Fork { .. } => "fork",
+            EventKind::Vfork { .. } => "vfork",
             EventKind::Exec { .. } => "exec",
             EventKind::Exit { .. } => "exit",
             EventKind::ThreadStart { .. } => "thread_start",
@@ -125,6 +127,9 @@ impl EventRow {
                 EventKind::Brk { start, end: start.wrapping_add(len?) }
             }
             "fork" => EventKind::Fork { child: ProcessIx(self.other_process.ok_or_else(|| missing("other_process"))?) },
+            "vfork" => {
+                EventKind::Vfork { child: ProcessIx(self.other_process.ok_or_else(|| missing("other_process"))?) }
+            }
             "exec" => EventKind::Exec { path: self.file.ok_or_else(|| missing("file"))? },
             "exit" => EventKind::Exit { code: signed? },
             "thread_start" => EventKind::ThreadStart { os_tid: unsigned? },
@@ -164,7 +169,7 @@ impl From<&Event> for EventRow {
             }
             // Wrapping, so that even a nonsensical pair comes back as it was.
             EventKind::Brk { start, end } => (row.addr, row.len) = (Some(*start), Some(end.wrapping_sub(*start))),
-            EventKind::Fork { child } => row.other_process = Some(child.0),
+            EventKind::Fork { child } | EventKind::Vfork { child } => row.other_process = Some(child.0),
             EventKind::Exec { path } => row.file = Some(path.clone()),
             EventKind::Exit { code } => row.argument = Some(i64::from(*code)),
             EventKind::ThreadStart { os_tid } => row.argument = Some(i64::from(*os_tid)),

@@ -21,7 +21,7 @@ impl EventTally {
         *self.by_kind.entry(EventRow::kind_of(&event.kind)).or_default() += 1;
         self.processes.insert(event.process);
         match event.kind {
-            EventKind::Fork { child } => _ = self.processes.insert(child),
+            EventKind::Fork { child } | EventKind::Vfork { child } => _ = self.processes.insert(child),
             EventKind::ThreadStart { .. } => {
                 self.threads.insert(event.thread);
                 self.alive.insert(event.thread, event.process);

@@ -249,7 +249,7 @@ impl<'a> Collector<'a> {
                     entry.finished |= entry.process.exited.is_some_and(|code| code != EXIT_BY_SIGNAL);
                     return Ok(());
                 }
-                Some(Turn::Forked { child_pid }) => self.forked(pid, child_pid)?,
+                Some(Turn::Forked { child_pid, shares }) => self.forked(pid, child_pid, shares)?,
                 Some(Turn::Waited { pid: child_pid, status }) => self.waited(child_pid, status)?,
             }
             if self.output.is_full() {
@@ -315,11 +315,12 @@ impl<'a> Collector<'a> {
         Ok(())
     }
 
-    fn forked(&mut self, parent_pid: u32, child_pid: u32) -> Result<()> {
+    fn forked(&mut self, parent_pid: u32, child_pid: u32, shares: bool) -> Result<()> {
         let Some(parent) = self.entries.get(&parent_pid) else { return Ok(()) };
         let child = parent.process.fork(ProcessIx(self.processes), self.numbers.next());
         self.processes += 1;
-        let event = EventKind::Fork { child: child.ix };
+        let child_ix = child.ix;
+        let event = if shares { EventKind::Vfork { child: child_ix } } else { EventKind::Fork { child: child_ix } };
         self.output.event(parent.process.ix, parent.process.thread(), event)?;
         self.unborn.insert(child_pid, child);
         self.bind_child(child_pid)

@@ -74,7 +74,7 @@ struct Thread {
 /// What the collector has to act upon, since it concerns more than this process.
 #[derive(Debug)]
 pub(super) enum Turn {
-    Forked { child_pid: u32 },
+    Forked { child_pid: u32, shares: bool },
     Waited { pid: u32, status: u32 },
 }
 
@@ -305,7 +305,7 @@ impl Process {
                 self.fault(pc, &record, output.batch());
                 return Ok(None);
             }
-            Control::Fork { child_pid } => return Ok(Some(Turn::Forked { child_pid })),
+            Control::Fork { child_pid, shares } => return Ok(Some(Turn::Forked { child_pid, shares })),
             Control::Waited { pid, status } => return Ok(Some(Turn::Waited { pid, status })),
             Control::ExecBegin { path } => {
                 self.exec = Some(path);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// First word of a stream, `pglb`.
 pub(super) const MAGIC: u32 = 0x626c_6770;
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 /// Set in the first word of a control record, clear in a segment number.
 pub(super) const CONTROL_BIT: u32 = 0x8000_0000;
 /// Bytes of the number of a segment record.
@@ -86,6 +86,8 @@ pub(super) enum Control {
     },
     Fork {
         child_pid: u32,
+        /// The child shares the parent's memory (`CLONE_VM`).
+        shares: bool,
     },
     ExecBegin {
         path: Arc<str>,
@@ -195,7 +197,7 @@ pub(super) fn parse_control(tag: u32, payload: &[u8]) -> Option<Control> {
         11 => Control::Mprotect { addr: p.u64()?, len: p.u64()?, prot: p.u32()? },
         12 => Control::Madvise { addr: p.u64()?, len: p.u64()?, advice: p.u32()? },
         13 => Control::Brk { start: p.u64()?, end: p.u64()? },
-        14 => Control::Fork { child_pid: p.u32()? },
+        14 => Control::Fork { child_pid: p.u32()?, shares: p.u32()? != 0 },
         15 => Control::ExecBegin { path: p.text()? },
         16 => Control::ExecFailed,
         17 => Control::Exit { code: p.u32()? },

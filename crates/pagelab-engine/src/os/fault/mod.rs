@@ -466,7 +466,8 @@ impl Fault {
         if self.locked {
             os.locks.release(self.key, cpu);
             self.locked = false;
-            self.counters(os).minor += u64::from(self.exception && !self.counted);
+            // As Linux counts them (`mm_account_fault`): population too.
+            self.counters(os).minor += u64::from(!self.counted);
             self.counted = true;
         }
         if self.further > 0 && matches!(self.work, Work::Fresh) {

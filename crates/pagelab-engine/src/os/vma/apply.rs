@@ -47,6 +47,7 @@ impl VmaSet {
             EventKind::Exec { .. } | EventKind::Exit { .. } => Ok(self.clear()),
             EventKind::ProcessStart { .. }
             | EventKind::Fork { .. }
+            | EventKind::Vfork { .. }
             | EventKind::ThreadStart { .. }
             | EventKind::ThreadExit => Ok(Vec::new()),
         }
