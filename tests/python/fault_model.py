@@ -6,7 +6,7 @@ Source: Linux 6.18: mm/memory.c (do_anonymous_page, do_read_fault, do_fault_arou
     do_wp_page, copy_page_range), mm/filemap.c (filemap_map_pages), mm/mprotect.c (can_change_pte_writable), mm/mremap.c
     (move_page_tables), fs/binfmt_elf.c (elf_load). docs/minor-faults.md has the rules in words.
 Parameters: `FAULT_AROUND_PAGES`, 16 (fault_around_bytes, 64 KiB); `native`, where the kernel mapped each file, if
-    windows are to fall as they did there; `vfork`.
+    windows are to fall as they did there.
 Deviations: folios are pages (from 6.18 on, finish_fault maps all of a large folio); a page of a file that is marked for
     read-ahead is mapped by fault-around as any other; every anonymous mapping has an anon_vma, as it has where it was
     merged with a neighbour; MADV_FREE and mlock do nothing.
@@ -181,15 +181,10 @@ class Model:
         trace: The trace's folder.
         native: Virtual address of a mapping on the real machine by program, path and file offset; windows of
             fault-around are aligned in virtual memory, so that a library at another address faults elsewhere.
-        vfork: Forked children share their parent's memory until they exec, as after vfork and posix_spawn. The
-            recorder runs these as fork and its traces do not tell.
     """
 
-    def __init__(
-        self, trace: Path, native: Mapping[tuple[str, str, int], int] | None = None, *, vfork: bool = False
-    ) -> None:
+    def __init__(self, trace: Path, native: Mapping[tuple[str, str, int], int] | None = None) -> None:
         self._native = native or {}
-        self._vfork = vfork
         self._processes: dict[int, Process] = {}
         self._process_of_thread: dict[int, int] = {}
         self.faults: list[Fault] = []
@@ -225,8 +220,8 @@ class Model:
         match kind:
             case "thread_start":
                 self._process_of_thread[row["thread"]] = number
-            case "fork":
-                child = space if self._vfork else space.forked()
+            case "fork" | "vfork":
+                child = space.forked() if kind == "fork" else space
                 other = row["other_process"]
                 self._processes[other] = Process(other, process.program, child, fresh=False)
             case "exec":

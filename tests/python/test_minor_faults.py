@@ -47,8 +47,6 @@ class Case:
     command: list[str]
     images: int = 1
     """Times that the command's processes exec"""
-    vfork: bool = False
-    """It starts its children by vfork"""
 
 
 CASES = {
@@ -60,7 +58,7 @@ CASES = {
     "python3": Case(["python3", "-I", "-S", "-c", "d = {i: str(i) * 3 for i in range(50000)}"]),
     "python3-fork": Case(["python3", "-I", "-S", "-c", FORKING]),
     "bfs": Case(["bfs", "100000", "8"]),
-    "gcc": Case(["gcc", "-O2", "-c", "-o", "bfs.o", "bfs.c"], images=3, vfork=True),
+    "gcc": Case(["gcc", "-O2", "-c", "-o", "bfs.o", "bfs.c"], images=3),
 }
 
 RECORDER_PER_IMAGE = 8
@@ -94,7 +92,7 @@ def _environment() -> dict[str, str]:
     return {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C", "HOME": os.environ["HOME"]}
 
 
-def _measure(command: list[str], folder: Path, *, vfork: bool = False) -> Measured:
+def _measure(command: list[str], folder: Path) -> Measured:
     """Runs `command` bare, records it and replays the trace, all in `folder`."""
     before = Path.cwd()
     os.chdir(folder)
@@ -117,8 +115,8 @@ def _measure(command: list[str], folder: Path, *, vfork: bool = False) -> Measur
     return Measured(
         native=native,
         located=located,
-        model=Model(trace, vfork=vfork),
-        at_home=Model(trace, mappings, vfork=vfork),
+        model=Model(trace),
+        at_home=Model(trace, mappings),
         engine=stats["fault.minor.count"],
     )
 
@@ -147,7 +145,7 @@ def measured(folder: Path) -> Measure:
         program = shutil.which(case.command[0], path=f"{_environment()['PATH']}:{folder}")
         if program is None:
             pytest.skip(f"{case.command[0]} is not installed")
-        return _measure([program, *case.command[1:]], folder, vfork=case.vfork)
+        return _measure([program, *case.command[1:]], folder)
 
     return of
 
@@ -194,7 +192,6 @@ def test_the_model_faults_on_the_pages_on_which_the_kernel_did(name: str, measur
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(reason="the engine has no fault-around, no zero page and no copy-on-write yet", strict=True)
 @pytest.mark.parametrize("name", CASES)
 def test_the_engine_counts_what_the_kernel_counts(name: str, measured: Measure) -> None:
     found = measured(name)

@@ -15,7 +15,7 @@ fn main() {
             max = Some(pagelab_trace::quantity::parse_count(limit).unwrap_or_else(|e| fail(&e.to_string())));
         } else if argument == "stats" {
             print = true;
-        } else if argument.contains('=') && !argument.contains(':') {
+        } else if argument.split_once('=').is_some_and(|(key, _)| !key.contains(':')) {
             set.push(argument);
         } else {
             sources.push(argument);

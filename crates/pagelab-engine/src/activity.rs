@@ -13,6 +13,7 @@ use crate::layer::SpaceId;
 use crate::os::Os;
 use crate::os::fault::{Fault, Stage};
 use crate::os::populate::Populate;
+use crate::os::reclaim::DeviceRequests;
 
 /// What a reference does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,12 +60,15 @@ pub struct Step {
     /// Those of them that a preset gives.
     pub preset_cycles: Cycles,
     pub instructions: u64,
+    /// What it asks of the layer's swap device, and waits for.
+    pub device: DeviceRequests,
 }
 
 impl Step {
     pub fn clear(&mut self) {
         self.refs.clear();
         (self.cycles, self.preset_cycles, self.instructions) = (0, 0, 0);
+        self.device = DeviceRequests::default();
     }
 
     /// Adds a kernel reference that depends on those before it.

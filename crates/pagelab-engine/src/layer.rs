@@ -12,6 +12,7 @@ use crate::memory::PhysMem;
 use crate::mmu_cache::Asid;
 use crate::os::frame_alloc::{AllocEffects, Buddy, BuddyConfig, FrameAllocator, FramePurpose, FrameRequest};
 use crate::os::page_use::{Left, PageUse};
+use crate::os::reclaim::{Reclaim, Verdict};
 use crate::os::vma::VmaSet;
 use crate::page_table::{Leaf, Mapping, PageTable, PteFlags, Removed, WalkList};
 
@@ -105,6 +106,8 @@ pub struct Layer {
     pub cpus: Vec<CpuData>,
     /// Who uses the frames of programs.
     pub pages: PageUse,
+    /// What makes room for them, if anything does.
+    pub reclaim: Option<Reclaim>,
     /// Spaces that ended and may be used again.
     retired: Vec<u32>,
     check: bool,
@@ -177,6 +180,7 @@ impl Layer {
             zone: Pfn(0),
             cpus: Vec::new(),
             pages: PageUse::new(Pfn(0)),
+            reclaim: None,
             retired: Vec::new(),
             check,
         };
@@ -252,7 +256,80 @@ impl Layer {
     pub fn put_page(&mut self, mapping: &Mapping) {
         if self.pages.unshare(mapping.pfn) == Left::Unused {
             self.frames.free(mapping.pfn, mapping.size.order());
+            if let Some(reclaim) = &mut self.reclaim {
+                reclaim.forget(mapping.pfn);
+                reclaim.used_frames -= 1 << mapping.size.order();
+            }
         }
+    }
+
+    /// A block for a page of a program.
+    pub fn take_page(&mut self, order: u32) -> Option<Pfn> {
+        let pfn = self.frames.alloc(order, FramePurpose::UserData)?;
+        if let Some(reclaim) = &mut self.reclaim {
+            reclaim.used_frames += 1 << order;
+        }
+        Some(pfn)
+    }
+
+    /// Whether room is to be made before a block of this order is taken, and can be.
+    pub fn is_short(&self, order: u32) -> bool {
+        let free = self.frames.allocator.free_frames();
+        self.reclaim.as_ref().is_some_and(|reclaim| reclaim.is_short(free, 1 << order) && reclaim.has_pages())
+    }
+
+    /// A page was mapped in another place.
+    pub fn moved(&mut self, index: u32, va: VirtAddr, mapping: &Mapping) {
+        if let Some(reclaim) = &mut self.reclaim {
+            reclaim.forget(mapping.pfn);
+        }
+        self.list_page(index, va, mapping);
+    }
+
+    /// A page of its own that a program maps is on an LRU list from now on.
+    pub fn list_page(&mut self, index: u32, va: VirtAddr, mapping: &Mapping) {
+        if let Some(reclaim) = &mut self.reclaim
+            && mapping.size == PageSize::Size4K
+            && self.pages.is_exclusive(mapping.pfn)
+        {
+            reclaim.add(mapping.pfn, index, va);
+        }
+    }
+
+    /// Reads a page's accessed bit and clears it.
+    fn take_accessed(&mut self, index: u32, va: VirtAddr) -> bool {
+        let mut list = WalkList::new();
+        self.spaces[index as usize].table.walk(&self.mem, va, &mut list);
+        let Leaf::Present(mapping) = list.leaf else { unreachable!("pages on LRU lists are mapped") };
+        if mapping.flags.accessed {
+            let flags = PteFlags { accessed: false, ..mapping.flags };
+            self.spaces[index as usize].table.set_flags(&mut self.mem, va, flags);
+        }
+        mapping.flags.accessed
+    }
+
+    /// Scans the oldest inactive pages once: those that were accessed become active, the others leave for the swap device
+    /// as long as that has room. Returns the pages whose translations are gone.
+    pub fn scan_pages(&mut self) -> Vec<(u32, VirtAddr)> {
+        let Some(mut reclaim) = self.reclaim.take() else { return Vec::new() };
+        reclaim.balance(|space, va| self.take_accessed(space, va));
+        let mut gone = Vec::new();
+        for (pfn, space, va) in reclaim.candidates().collect::<Vec<_>>() {
+            if self.take_accessed(space, va) || !reclaim.swap.has_room() {
+                reclaim.decide(pfn, Verdict::Keep);
+            } else {
+                reclaim.decide(pfn, Verdict::Evict);
+                gone.push((space, va));
+            }
+        }
+        self.reclaim = Some(reclaim);
+        for &(space, va) in &gone {
+            for page in self.mapped(space, va, VirtAddr(va.0 + FRAME_BYTES)) {
+                self.unmap(space, &page);
+                self.put_page(&page.mapping);
+            }
+        }
+        gone
     }
 
     /// The frame that holds a page of a file, brought into the page cache if need be.

@@ -9,6 +9,7 @@ use crate::error::EngineError;
 use crate::layer::{DIRECT_MAP, SpaceId};
 use crate::os::fault::Fault;
 use crate::os::mapping::Invalidation;
+use crate::os::reclaim::DeviceRequests;
 use crate::simulation::{Simulation, Stack};
 use crate::walker::{Faulted, Intent, Origin, Wanted};
 
@@ -22,8 +23,12 @@ impl Simulation {
             }
             if !frame.begun {
                 frame.begun = true;
-                let Step { cycles, preset_cycles, instructions, .. } = frame.step;
+                let Step { cycles, preset_cycles, instructions, device, .. } = frame.step;
+                let layer = usize::from(frame.activity.layer());
                 self.charge(cpu, cycles, preset_cycles, instructions);
+                if device != DeviceRequests::default() {
+                    self.wait_for_device(cpu, layer, device);
+                }
             } else if let Some(&reference) = frame.step.refs.get(frame.charged) {
                 if self.charge_ref(cpu, &reference) == Err(Faulted) {
                     self.cpus[cpu].begin(Activity::Fault(Fault::new(&self.hw.fault, cpu)));
@@ -65,11 +70,20 @@ impl Simulation {
         }
     }
 
+    /// Makes requests to the swap device of a layer and waits until they are done.
+    fn wait_for_device(&mut self, cpu: usize, layer: usize, requests: DeviceRequests) {
+        let clock = &mut self.cpus[cpu].clock;
+        let reclaim = self.os.layers[layer].reclaim.as_mut().expect("a layer without a swap device asks nothing of it");
+        let done = reclaim.swap.device.submit(requests, clock.now());
+        clock.wait_until(Class::Blocked, done);
+    }
+
     /// Carries out the invalidations that an activity asked for.
     #[inline]
     fn flush_invalid(&mut self, cpu: usize) {
-        while let Some((space, range)) = self.os.invalid.pop() {
-            self.invalidate(cpu, space, &Invalidation { ranges: vec![range], pages: 1, full: false });
+        while let Some((space, ranges)) = self.os.invalid.pop() {
+            let pages = ranges.len() as u64;
+            self.invalidate(cpu, space, &Invalidation { ranges, pages, full: false });
         }
     }
 

@@ -12,6 +12,7 @@ use crate::clock::Class;
 use crate::cpu::AccessCounters;
 use crate::hardware::{TLB_DATA, TLB_FETCH, TLB_KERNEL};
 use crate::os::fault::{FaultCounters, Stage};
+use crate::os::reclaim::ReclaimCounters;
 use crate::simulation::Simulation;
 use crate::walker::{WALK_LEVELS, WALK_PLACES};
 
@@ -343,6 +344,22 @@ impl Statistics {
             mapping.pages_unmapped,
             "Pages whose translation a call or an exit removed",
         );
+        let reclaim = |get: fn(&ReclaimCounters) -> u64| {
+            os.layers
+                .iter()
+                .filter_map(|layer| layer.reclaim.as_ref())
+                .map(|reclaim| get(&reclaim.counters))
+                .sum::<u64>()
+        };
+        self.count("reclaim.scanned", reclaim(|c| c.scanned), "Pages that reclaim looked at");
+        self.count("reclaim.activated", reclaim(|c| c.activated), "Pages among them that had been accessed and stayed");
+        self.count(
+            "reclaim.deactivated",
+            reclaim(|c| c.deactivated),
+            "Pages moved from the active list to the inactive",
+        );
+        self.count("swap.out.pages", reclaim(|c| c.swapped_out), "Pages written to the swap device");
+        self.count("swap.in.pages", reclaim(|c| c.swapped_in), "Pages read back from it");
         self.count("fork.pages", mapping.pages_shared, "Pages that forked children shared with their parents");
         self.count("shootdown.count", mapping.shootdowns, "TLB shootdowns, local ones included");
         self.put(

@@ -17,7 +17,8 @@ pub use machine::{
 };
 pub use preset::{Preset, PresetKind, presets};
 pub use system::{
-    FaultLock, KernelConfig, LayerConfig, MmuCacheKind, PageTableConfig, StageCost, StageCosts, SystemConfig, VmaIndex,
+    FaultLock, KernelConfig, LayerConfig, LruList, MmuCacheKind, PageTableConfig, StageCost, StageCosts, SwapConfig,
+    SystemConfig, VmaIndex,
 };
 
 use schemars::JsonSchema;

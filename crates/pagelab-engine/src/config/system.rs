@@ -91,6 +91,14 @@ pub struct KernelConfig {
     pub charge_batch: u32,
     /// Cycles of a fork for each page that the child shares.
     pub fork_page_cycles: u32,
+    /// Where pages go when memory runs short; none: a program that needs more ends the run.
+    #[serde(default)]
+    pub swap: Option<SwapConfig>,
+    /// Memory that the programs of a layer may use (`memory.max` of their cgroup); none for all of it. Needs `swap`.
+    #[serde(default)]
+    pub cgroup_limit_bytes: Option<Bytes>,
+    /// The LRU list that new pages begin on.
+    pub new_pages: LruList,
     /// World switch from a guest to its host and back, for a fault that the host handles.
     pub vm_exit_cycles: u32,
     /// Switch of the running thread on a CPU.
@@ -116,6 +124,26 @@ pub enum FaultLock {
     Mm,
     /// The VMA's own (`lock_vma_under_rcu`, Linux 6.4).
     Vma,
+}
+
+/// A swap area and the device that it is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SwapConfig {
+    pub size_bytes: Bytes,
+    /// Cycles from a request for a page to its answer.
+    pub read_cycles: u64,
+    pub write_cycles: u64,
+    /// Requests that the device serves at a time.
+    pub queue_depth: u32,
+}
+
+/// A list of pages by age.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum LruList {
+    Active,
+    Inactive,
 }
 
 /// How the kernel finds a VMA.

@@ -9,6 +9,8 @@ const MAX_CORES: u32 = crate::cache::MAX_CORES as u32;
 const MAX_THREADS_PER_CORE: u32 = 8;
 /// Pages that a CPU may gather for the LRU lists; Linux gathers 14 to 31.
 const MAX_LRU_BATCH: u32 = 255;
+/// Memory that a cgroup may use at least: a scan's worth of pages and a few more.
+const LEAST_CGROUP_BYTES: u64 = 1 << 20;
 /// Layers a system may have; a walk's references grow exponentially with them.
 const MAX_LAYERS: usize = 8;
 
@@ -43,6 +45,25 @@ impl Config {
         if !around.is_power_of_two() || !(FRAME_BYTES..=1 << 21).contains(&around) {
             let what = format!("{around} is not possible; allowed are powers of two from 4096 (none) to 2 MiB");
             return Err(EngineError::config("kernel.fault_around_bytes", what));
+        }
+        if let Some(swap) = &kernel.swap {
+            between("kernel.swap.queue_depth", swap.queue_depth, 1, 1 << 16)?;
+            if swap.size_bytes.0 < FRAME_BYTES {
+                let what = format!("{} bytes hold no page; allowed is 4096 and more", swap.size_bytes.0);
+                return Err(EngineError::config("kernel.swap.size_bytes", what));
+            }
+        }
+        if let Some(limit) = kernel.cgroup_limit_bytes {
+            if limit.0 < LEAST_CGROUP_BYTES {
+                let what =
+                    format!("{} bytes are too few for a program; allowed is {LEAST_CGROUP_BYTES} and more", limit.0);
+                return Err(EngineError::config("kernel.cgroup_limit_bytes", what));
+            }
+            if kernel.swap.is_none() {
+                let what = "a limit needs a swap device to make room with: set kernel.swap, for example \
+                            `--set 'kernel.swap={\"size_bytes\":\"8GiB\",\"read_cycles\":250000,\"write_cycles\":60000,\"queue_depth\":32}'`";
+                return Err(EngineError::config("kernel.cgroup_limit_bytes", what));
+            }
         }
         self.validate_system()
     }

@@ -133,6 +133,9 @@ impl Os {
             let (shared, pages) = share_pages(layer, parent.index, child.index, vma)?;
             self.mapping.pages_shared += shared;
             gone.add(vma.range(), pages);
+            if let Some(reclaim) = &mut layer.reclaim {
+                reclaim.swap.share_range(parent.index, child.index, vma.range());
+            }
         }
         layer.spaces[child.index as usize].vmas = vmas;
         Ok(gone)
@@ -147,6 +150,9 @@ impl Os {
 /// Unmaps the pages of a range and frees their frames; returns how many there were.
 fn remove_pages(layer: &mut Layer, index: u32, range: VaRange) -> Result<u64, EngineError> {
     layer.split_at_edges(index, range.start, range.end)?;
+    if let Some(reclaim) = &mut layer.reclaim {
+        reclaim.swap.drop_range(index, range);
+    }
     layer.for_mapped(index, range.start, range.end, |layer, page| {
         layer.unmap(index, page);
         layer.put_page(&page.mapping);
@@ -184,6 +190,9 @@ fn share_pages(layer: &mut Layer, parent: u32, child: u32, vma: &Vma) -> Result<
             protected += 1;
         }
         layer.pages.share(mapping.pfn);
+        if let Some(reclaim) = &mut layer.reclaim {
+            reclaim.forget(mapping.pfn);
+        }
         build_tables(layer, child, page.va, &mapping)?;
         layer.map(child, page.va, mapping);
         shared += 1;
@@ -217,11 +226,15 @@ fn move_pages(layer: &mut Layer, index: u32, from: VaRange, to: VirtAddr) -> Res
         // A large page that would not be aligned at its new place moves as its parts.
         if offset.is_multiple_of(page.mapping.size.bytes()) { Ok(()) } else { split_wholly(layer, index, page) }
     })?;
+    if let Some(reclaim) = &mut layer.reclaim {
+        reclaim.swap.move_range(index, from, to);
+    }
     layer.for_mapped(index, from.start, from.end, |layer, page| {
         layer.unmap(index, page);
         let va = VirtAddr(page.va.0.wrapping_add(offset));
         build_tables(layer, index, va, &page.mapping)?;
         layer.map(index, va, page.mapping);
+        layer.moved(index, va, &page.mapping);
         Ok::<(), EngineError>(())
     })?;
     Ok(pages)

@@ -6,16 +6,18 @@ mod locks;
 pub mod mapping;
 pub mod page_use;
 pub mod populate;
+pub mod reclaim;
 pub mod vma;
 
 pub use locks::Locks;
 
-use crate::addr::PageSize;
-use crate::config::{Config, KernelConfig, LayerConfig};
+use crate::addr::{FRAME_SHIFT, PageSize};
+use crate::config::{Config, KernelConfig, LayerConfig, LruList};
 use crate::error::EngineError;
 use crate::layer::{AsidAllocator, Layer, SpaceId};
 use crate::os::fault::FaultCounters;
 use crate::os::mapping::MappingCounters;
+use crate::os::reclaim::Reclaim;
 use crate::os::vma::VaRange;
 use pagelab_trace::{EventKind, MapFlags, Protection};
 
@@ -27,7 +29,7 @@ pub struct Os {
     pub faults: Vec<FaultCounters>,
     pub mapping: MappingCounters,
     /// Translations that an activity has made invalid since the last look.
-    pub invalid: Vec<(SpaceId, VaRange)>,
+    pub invalid: Vec<(SpaceId, Vec<VaRange>)>,
     asids: AsidAllocator,
     /// Layers that host nobody: where processes run.
     tops: Vec<u16>,
@@ -53,11 +55,27 @@ impl Os {
             let layer = os.boot_layer(config, index, &mut booted)?;
             booted[index] = Some(layer);
         }
+        os.set_reclaim_up(config, &mut booted);
         os.layers = booted.into_iter().map(|l| l.expect("every layer is in the boot order")).collect();
         os.tops = (0..configs.len() as u16)
             .filter(|&l| configs.iter().all(|c| c.host.as_deref() != Some(&configs[usize::from(l)].name)))
             .collect();
         Ok(os)
+    }
+
+    /// Where there is a swap device, the layers that programs run on reclaim memory; what a hypervisor gave a guest stays
+    /// the guest's.
+    fn set_reclaim_up(&mut self, config: &Config, booted: &mut [Option<Layer>]) {
+        let Some(swap) = &config.kernel.swap else { return };
+        let limit = config.kernel.cgroup_limit_bytes.map_or(u64::MAX, |bytes| bytes.0 >> FRAME_SHIFT);
+        let hosts: Vec<Option<u16>> = booted.iter().flatten().map(|l| l.host.map(|host| host.layer)).collect();
+        for (index, layer) in booted.iter_mut().flatten().enumerate() {
+            if !hosts.contains(&Some(index as u16)) {
+                let frames = layer.memory_bytes() >> FRAME_SHIFT;
+                let active = config.kernel.new_pages == LruList::Active;
+                layer.reclaim = Some(Reclaim::new(frames, limit, active, swap));
+            }
+        }
     }
 
     fn boot_layer(

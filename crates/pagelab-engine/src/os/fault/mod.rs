@@ -35,6 +35,10 @@ use crate::page_table::{Leaf, Mapping, PteFlags, WalkList};
 use crate::walker::{Intent, PageFault};
 use pagelab_trace::MapFlags;
 
+/// Scans in a row that may find nothing to give back before a fault does without: several times through the lists, whose
+/// pages' accessed bits the scans clear.
+const MAX_FRUITLESS: u32 = 1 << 16;
+
 /// What the step under way does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -46,6 +50,12 @@ enum State {
         frame: Pfn,
     },
     Allocation,
+    /// Scan the oldest pages.
+    Reclaim,
+    /// Wait until those that leave are written.
+    WriteBack {
+        pages: u32,
+    },
     Zeroing,
     Charge,
     Rmap,
@@ -66,6 +76,8 @@ enum Work {
     Copy {
         from: Pfn,
     },
+    /// A page that was swapped out.
+    SwapIn,
     /// The write-protected page itself.
     Reuse,
     /// A page of a file, in the page cache.
@@ -106,6 +118,8 @@ pub struct Fault {
     further: u32,
     /// The fault is in the counters.
     counted: bool,
+    /// Scans in a row that gave nothing back.
+    fruitless: u32,
     /// An exception of the program; otherwise the kernel populates a mapping.
     exception: bool,
     /// The page's key: held from the walk to the end of its page by the handler that maps it.
@@ -134,6 +148,7 @@ impl Fault {
             around: VaRange { start: page, end: page },
             further: 0,
             counted: false,
+            fruitless: 0,
             exception: true,
             key: BlockKey::Page { space: fault.space, page: fault.va.0 >> FRAME_SHIFT },
             locked: false,
@@ -165,7 +180,7 @@ impl Fault {
             State::Entry => Stage::Entry,
             State::Lookup => Stage::Lookup,
             State::Walk | State::Table { .. } => Stage::Walk,
-            State::Allocation => Stage::Allocation,
+            State::Allocation | State::Reclaim | State::WriteBack { .. } => Stage::Allocation,
             State::Zeroing => Stage::Zeroing,
             State::Charge => Stage::Charge,
             State::Rmap => Stage::Rmap,
@@ -220,9 +235,12 @@ impl Fault {
                 self.link(os, frame);
                 self.next_table(os)?
             }
+            State::Allocation if self.fruitless < MAX_FRUITLESS && self.layer(os).is_short(self.size.order()) => {
+                State::Reclaim
+            }
             State::Allocation => {
                 let order = self.size.order();
-                match self.layer(os).alloc_frames(order, FramePurpose::UserData) {
+                match self.layer(os).take_page(order) {
                     Some(frame) => {
                         self.frame = frame;
                         State::Zeroing
@@ -235,6 +253,8 @@ impl Fault {
                     None => return Err(self.layer(os).out_of_memory("a page of a program")),
                 }
             }
+            State::Reclaim => self.reclaim(os),
+            State::WriteBack { .. } => State::Allocation,
             State::Zeroing => State::Charge,
             State::Charge => {
                 let batch = os.costs.charge_batch;
@@ -275,6 +295,26 @@ impl Fault {
             }
         };
         Ok(Next::Continue)
+    }
+
+    /// Scans for pages that can leave.
+    fn reclaim(&mut self, os: &mut Os) -> State {
+        let gone = self.layer(os).scan_pages();
+        if gone.is_empty() {
+            self.fruitless += 1;
+            return State::Allocation;
+        }
+        self.fruitless = 0;
+        let pages = gone.len() as u32;
+        for (index, va) in gone {
+            let space = SpaceId { layer: self.space.layer, index };
+            let range = VaRange { start: va, end: VirtAddr(va.0 + FRAME_BYTES) };
+            match os.invalid.iter_mut().find(|(of, _)| *of == space) {
+                Some((_, ranges)) => ranges.push(range),
+                None => os.invalid.push((space, vec![range])),
+            }
+        }
+        State::WriteBack { pages }
     }
 
     fn look_up(&mut self, os: &mut Os, cpu: usize) -> State {
@@ -325,6 +365,9 @@ impl Fault {
             }
             self.set_size(mapping.size);
             let reuse = vma.is_shared() || layer.pages.is_exclusive(mapping.pfn);
+            if reuse {
+                self.frame = mapping.pfn;
+            }
             self.flags = PteFlags { writable: true, dirty: true, ..mapping.flags };
             return Ok(Some(match () {
                 () if reuse => Work::Reuse,
@@ -352,6 +395,10 @@ impl Fault {
                 }
             }
             return Ok(Some(Work::Cached { file, page: page(self.page) }));
+        }
+        if layer.reclaim.as_ref().is_some_and(|reclaim| reclaim.swap.holds(self.space.index, va)) {
+            self.set_size(PageSize::Size4K);
+            return Ok(Some(Work::SwapIn));
         }
         let untouched = !store && !vma.is_shared() && !vma.flags.contains(MapFlags::WRITTEN_BEFORE);
         if zero_page && untouched && self.size == PageSize::Size4K && vma.kind != VmaKind::Special {
@@ -391,7 +438,7 @@ impl Fault {
 
     fn after_tables(&self) -> State {
         match self.work {
-            Work::Fresh | Work::Copy { .. } => State::Allocation,
+            Work::Fresh | Work::SwapIn | Work::Copy { .. } => State::Allocation,
             Work::Cached { .. } => State::Rmap,
             Work::ZeroPage | Work::Reuse => State::Lock,
         }
@@ -420,7 +467,7 @@ impl Fault {
         let (space, page) = (self.space.index, self.page);
         let leaf = self.walk(os).leaf;
         let layer = self.layer(os);
-        let mut mapped = 1;
+        let (mut mapped, mut replaced) = (1, false);
         match (self.work, leaf) {
             (Work::Cached { file, page: first }, _) => {
                 mapped = 0;
@@ -439,11 +486,22 @@ impl Fault {
             (_, Leaf::Present(old)) => {
                 layer.remap(space, page, Mapping { pfn: self.frame, size: self.size, flags: self.flags });
                 layer.put_page(&old);
-                os.invalid.push((self.space, VaRange { start: page, end: self.end() }));
+                replaced = true;
             }
             (_, Leaf::NotPresent { .. }) => {
                 layer.map(space, page, Mapping { pfn: self.frame, size: self.size, flags: self.flags });
             }
+        }
+        if self.work == Work::SwapIn {
+            let reclaim = layer.reclaim.as_mut().expect("the page was swapped out");
+            reclaim.swap.remove(space, page);
+            reclaim.counters.swapped_in += 1;
+        }
+        if matches!(self.work, Work::Fresh | Work::SwapIn | Work::Copy { .. } | Work::Reuse) {
+            layer.list_page(space, page, &Mapping { pfn: self.frame, size: self.size, flags: self.flags });
+        }
+        if replaced {
+            os.invalid.push((self.space, vec![VaRange { start: page, end: self.end() }]));
         }
         let (work, exception, size) = (self.work, self.exception, self.size);
         let counters = self.counters(os);
@@ -454,6 +512,7 @@ impl Fault {
             Work::Cached { .. } => {
                 (counters.cached, counters.around) = (counters.cached + 1, counters.around + mapped - 1)
             }
+            Work::SwapIn => counters.major += 1,
             Work::Fresh => {}
         }
         counters.populated += if exception { 0 } else { mapped };
@@ -467,7 +526,7 @@ impl Fault {
             os.locks.release(self.key, cpu);
             self.locked = false;
             // As Linux counts them (`mm_account_fault`): population too.
-            self.counters(os).minor += u64::from(!self.counted);
+            self.counters(os).minor += u64::from(!self.counted && self.work != Work::SwapIn);
             self.counted = true;
         }
         if self.further > 0 && matches!(self.work, Work::Fresh) {

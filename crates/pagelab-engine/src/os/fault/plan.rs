@@ -6,6 +6,8 @@ use crate::addr::{Cycles, FRAME_BYTES, LINE_BYTES, PhysAddr, VirtAddr};
 use crate::config::{FaultLock, VmaIndex};
 use crate::layer::{AddressSpace, CpuLine, Layer};
 use crate::os::Os;
+use crate::os::reclaim::Reclaim;
+use crate::page_table::WalkList;
 
 /// Lines of the saved registers of an exception (`struct pt_regs`, 168 bytes).
 const REGISTER_LINES: u64 = 3;
@@ -21,7 +23,7 @@ impl Fault {
         let layer = &os.layers[usize::from(self.space.layer)];
         let space = &layer.spaces[self.space.index as usize];
         // A stage of several steps is paid for once; the walk of each table is one step of it.
-        if !matches!(self.state, State::Table { .. } | State::Lock) {
+        if !matches!(self.state, State::Table { .. } | State::Lock | State::Reclaim | State::WriteBack { .. }) {
             let cost = os.costs.fault.all()[self.stage() as usize];
             step.cycles += Cycles::from(cost.cycles);
             step.preset_cycles += Cycles::from(cost.cycles);
@@ -53,6 +55,22 @@ impl Fault {
             State::Allocation => {
                 step.kernel(RefKind::Write, cpu(CpuLine::FreeLists));
                 step.kernel(RefKind::Locked, layer.zone_line());
+            }
+            State::Reclaim => {
+                // The page's metadata, its entry with the accessed bit, and the list's lock once.
+                step.kernel(RefKind::Locked, layer.lru_line());
+                for (pfn, index, va) in layer.reclaim.iter().flat_map(Reclaim::candidates) {
+                    step.kernel(RefKind::Write, layer.page_metadata(pfn));
+                    let mut list = WalkList::new();
+                    layer.spaces[index as usize].table.walk(&layer.mem, va, &mut list);
+                    let entry = list.refs().last().expect("a walk reads an entry at least").addr;
+                    step.kernel(RefKind::Locked, entry);
+                }
+            }
+            State::WriteBack { pages } => step.device.writes = pages,
+            State::Zeroing if self.work == Work::SwapIn => {
+                step.kernel(RefKind::Write, metadata);
+                step.device.reads = 1;
             }
             State::Zeroing => {
                 step.kernel(RefKind::Write, metadata);
