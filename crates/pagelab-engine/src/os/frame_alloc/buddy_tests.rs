@@ -1,4 +1,4 @@
-use super::super::{FrameAllocator, FramePurpose, FrameRequest};
+use super::super::{FrameAllocator, FramePurpose, FrameRequest, MAX_MAX_ORDER};
 use super::*;
 use crate::rng::Rng;
 
@@ -170,7 +170,7 @@ fn effects_name_the_descriptors_that_linux_touches() {
     let mut buddy = Buddy::new(Pfn(8), 8, &BuddyConfig { max_order: 3 }).unwrap();
     let mut effects = AllocEffects::default();
     assert_eq!(buddy.alloc(request(1), &mut effects), Some(Pfn(8)));
-    assert_eq!(effects, AllocEffects { splits: 2, merges: 0, descriptors: vec![Pfn(8), Pfn(12), Pfn(10)] });
+    assert_eq!(effects, AllocEffects { splits: 2, descriptors: vec![Pfn(8), Pfn(12), Pfn(10)], ..Default::default() });
     assert_eq!(buddy.alloc(request(0), &mut effects), Some(Pfn(10)));
     effects.clear();
     // Frees 10: joins 11; freeing 8 then joins 10 and 12.

@@ -2,15 +2,17 @@
 //!
 //! A [`FrameAllocator`] owns a range of 4 KiB frames and gives out naturally aligned blocks of 2^order of them. The
 //! kernel says with each request what the block is for, which CPU asks and, for user data, which page faulted;
-//! the plain [`Buddy`] looks at the order alone, a policy that reserves neighbours or keeps per-CPU lists needs
-//! the rest. What the allocator did on the way comes back in [`AllocEffects`], so that the kernel can charge
-//! instructions and memory references for it.
+//! the plain [`Buddy`] looks at the order alone, [`PageAllocator`] with its nodes, zones, migrate types and per-CPU
+//! lists at all but the page. What the allocator did on the way comes back in [`AllocEffects`], so that the kernel can
+//! charge instructions and memory references for it.
 //!
 //! Invariants that every allocator holds: no frame belongs to two blocks that are in use at once, a freed block
-//! was handed out by this allocator with this order, and free plus used frames are constant. Breaking one is a
-//! defect of the kernel model and panics.
+//! was handed out by this allocator with this order, and the frames that are free, in use or on a per-CPU list are
+//! constant in sum. Breaking one is a defect of the kernel model and panics.
 
 mod buddy;
+mod free_area;
+mod page_allocator;
 
 use std::ops::Range;
 
@@ -18,7 +20,12 @@ use pagelab_trace::event::ProcessIx;
 
 use crate::addr::{Pfn, VirtAddr};
 
-pub use buddy::{Buddy, BuddyConfig, MAX_MAX_ORDER};
+pub use buddy::{Buddy, BuddyConfig};
+pub use free_area::MAX_MAX_ORDER;
+pub use page_allocator::{
+    Aged, AgedBlock, AgeingConfig, NodeConfig, PageAllocator, PageAllocatorConfig, PcpConfig, WatermarkConfig,
+    Watermarks, ZoneIx, ZoneKind, ZoneStatus,
+};
 
 /// What a block is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,6 +36,61 @@ pub enum FramePurpose {
     PageCache,
     /// Anything else that the kernel keeps: rings, descriptors, stacks.
     KernelObject,
+    /// Contents of files.
+    PageCache,
+    /// Kernel objects that a shrinker can drop: dentries, inodes.
+    ReclaimableObject,
+}
+
+impl FramePurpose {
+    /// The mobility of such contents (Linux `gfp_migratetype`): user data and the page cache are allocated with
+    /// `__GFP_MOVABLE`, dentries and inodes with `__GFP_RECLAIMABLE`, all else with neither.
+    pub fn migrate_type(self) -> MigrateType {
+        match self {
+            Self::UserData | Self::PageCache => MigrateType::Movable,
+            Self::ReclaimableObject => MigrateType::Reclaimable,
+            Self::PageTable | Self::KernelObject => MigrateType::Unmovable,
+        }
+    }
+}
+
+/// What can be done with contents to make room (Linux `enum migratetype`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum MigrateType {
+    Unmovable,
+    Movable,
+    Reclaimable,
+}
+
+impl MigrateType {
+    pub const ALL: [Self; Self::COUNT] = [Self::Unmovable, Self::Movable, Self::Reclaimable];
+    pub const COUNT: usize = 3;
+}
+
+/// How deep a request may go into the reserves (Linux `gfp_to_alloc_flags`, `__zone_watermark_ok`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Urgency {
+    /// Down to the min watermark (`GFP_KERNEL`, `GFP_HIGHUSER_MOVABLE`).
+    #[default]
+    Ordinary,
+    /// Down to three eighths of it (`GFP_ATOMIC`: `ALLOC_HIGH` leaves a half of min, `ALLOC_HARDER` three quarters of
+    /// that).
+    Atomic,
+    /// To the last frame: reclaim itself (`PF_MEMALLOC`: `ALLOC_NO_WATERMARKS`).
+    Reclaim,
+}
+
+/// How short of memory an allocation found the zones that it may use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Pressure {
+    /// Some zone stays above its low watermark.
+    #[default]
+    None,
+    /// None does: Linux wakes kswapd.
+    BelowLow,
+    /// None stays above its min watermark: Linux refuses ordinary requests, which then reclaim themselves.
+    BelowMin,
 }
 
 /// The page whose fault asks for memory.
@@ -47,12 +109,13 @@ pub struct FrameRequest {
     pub cpu: u32,
     /// Known for user data only.
     pub faulting: Option<FaultingPage>,
+    pub urgency: Urgency,
 }
 
 impl FrameRequest {
-    /// A request of CPU 0 with no faulting page.
+    /// An ordinary request of CPU 0 with no faulting page.
     pub fn new(order: u32, purpose: FramePurpose) -> Self {
-        Self { order, purpose, cpu: 0, faulting: None }
+        Self { order, purpose, cpu: 0, faulting: None, urgency: Urgency::Ordinary }
     }
 }
 
@@ -66,19 +129,31 @@ pub struct AllocEffects {
     pub merges: u32,
     /// The frames whose descriptor (`struct page`) was read or written, in order; a frame may appear repeatedly.
     pub descriptors: Vec<Pfn>,
+    /// Allocations and frees that a per-CPU list served alone, without the zone lock.
+    pub per_cpu_hits: u32,
+    /// The zones whose lock was taken, in order, once each time.
+    pub zone_locks: Vec<ZoneIx>,
+    /// Blocks taken from the lists of another migrate type.
+    pub steals: u32,
+    /// Pageblocks that changed their migrate type.
+    pub conversions: u32,
+    /// The worst that an allocation found.
+    pub pressure: Pressure,
 }
 
 impl AllocEffects {
     pub fn clear(&mut self) {
-        self.splits = 0;
-        self.merges = 0;
-        self.descriptors.clear();
+        let (mut descriptors, mut zone_locks) =
+            (std::mem::take(&mut self.descriptors), std::mem::take(&mut self.zone_locks));
+        descriptors.clear();
+        zone_locks.clear();
+        *self = Self { descriptors, zone_locks, ..Self::default() };
     }
 }
 
 /// An allocator of physical frames.
 pub trait FrameAllocator: Send {
-    /// A free block of the requested order, `None` if there is none (also for orders above
+    /// A free block of the requested order, `None` if there is none that the request may have (also for orders above
     /// [`Self::max_order`]). What it took is added to `effects`.
     fn alloc(&mut self, request: FrameRequest, effects: &mut AllocEffects) -> Option<Pfn>;
 
@@ -101,8 +176,17 @@ pub trait FrameAllocator: Send {
     /// The largest order that can be asked for.
     fn max_order(&self) -> u32;
 
-    /// Frames in free blocks.
+    /// Frames in free blocks. Those on per-CPU lists do not count, as in Linux's `NR_FREE_PAGES`.
     fn free_frames(&self) -> u64;
+
+    /// Frames on per-CPU lists: not in use, but free for one CPU only.
+    fn per_cpu_frames(&self) -> u64 {
+        0
+    }
+
+    /// Frees what is on the per-CPU lists (Linux `drain_all_pages`): before memory counts as exhausted, and to see
+    /// whether all of it is free.
+    fn drain_per_cpu(&mut self, _effects: &mut AllocEffects) {}
 
     /// Free blocks of exactly this order; 0 above [`Self::max_order`].
     fn free_blocks(&self, order: u32) -> u64;
@@ -136,4 +220,7 @@ pub enum FrameAllocError {
     ReservedTwice { start: Pfn, end: Pfn, taken: Pfn },
     #[error("frames {start:?}..{end:?} cannot be reserved after the first allocation: reserve them at boot")]
     ReserveAfterBoot { start: Pfn, end: Pfn },
+    /// `key` is relative to the allocator's own parameters.
+    #[error("{key}: {what}")]
+    Config { key: String, what: String },
 }
