@@ -6,11 +6,14 @@
 use std::collections::BTreeMap;
 
 use crate::addr::{FRAME_BYTES, FRAME_SHIFT, LINE_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
-use crate::config::{LayerConfig, PageTableConfig};
+use crate::config::{FrameAllocatorConfig, LayerConfig, PageTableConfig};
 use crate::error::EngineError;
 use crate::memory::PhysMem;
 use crate::mmu_cache::Asid;
-use crate::os::frame_alloc::{AllocEffects, Buddy, BuddyConfig, FrameAllocator, FramePurpose, FrameRequest};
+use crate::os::frame_alloc::{
+    Aged, AllocEffects, Buddy, BuddyConfig, FrameAllocError, FrameAllocator, FramePurpose, FrameRequest, PageAllocator,
+    PageAllocatorConfig,
+};
 use crate::os::page_use::{Left, PageUse};
 use crate::os::reclaim::{Reclaim, Verdict};
 use crate::os::vma::VmaSet;
@@ -104,6 +107,10 @@ pub struct Layer {
     /// The frame that stands for what all CPUs share: the allocator's lock and lists, the LRU lists, the cgroup's counter.
     zone: Pfn,
     pub cpus: Vec<CpuData>,
+    /// The CPU whose lists of free pages are used.
+    pub acting_cpu: u32,
+    /// What ageing brought the memory to.
+    pub aged: Option<Aged>,
     /// Who uses the frames of programs.
     pub pages: PageUse,
     /// What makes room for them, if anything does.
@@ -113,21 +120,55 @@ pub struct Layer {
     check: bool,
 }
 
-/// A layer's allocator, with what it is asked for and what it did.
+/// A layer's allocator, with what it did last and in all.
 struct Frames {
     allocator: Box<dyn FrameAllocator>,
     effects: AllocEffects,
+    counters: FrameCounters,
+}
+
+/// What a layer's allocator did.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FrameCounters {
+    /// Requests that a CPU's own list served.
+    pub per_cpu_hits: u64,
+    /// Times that a zone's lock was taken.
+    pub zone_locks: u64,
+    /// Free blocks cut in two.
+    pub splits: u64,
+    /// Pairs of free buddies joined.
+    pub merges: u64,
+    /// Blocks taken from pageblocks of another mobility.
+    pub steals: u64,
 }
 
 impl Frames {
-    fn alloc(&mut self, order: u32, purpose: FramePurpose) -> Option<Pfn> {
-        self.effects.descriptors.clear();
-        self.allocator.alloc(FrameRequest::new(order, purpose), &mut self.effects)
+    fn alloc(&mut self, order: u32, purpose: FramePurpose, cpu: u32) -> Option<Pfn> {
+        self.effects.clear();
+        let request = FrameRequest { cpu, ..FrameRequest::new(order, purpose) };
+        let mut pfn = self.allocator.alloc(request, &mut self.effects);
+        if pfn.is_none() && self.allocator.per_cpu_frames() > 0 {
+            // Before it gives up, a kernel collects what the CPUs keep (`__alloc_pages_direct_reclaim`).
+            self.allocator.drain_per_cpu(&mut self.effects);
+            pfn = self.allocator.alloc(request, &mut self.effects);
+        }
+        self.count();
+        pfn
     }
 
-    fn free(&mut self, pfn: Pfn, order: u32) {
-        self.effects.descriptors.clear();
-        self.allocator.free(pfn, order, 0, &mut self.effects);
+    fn free(&mut self, pfn: Pfn, order: u32, cpu: u32) {
+        self.effects.clear();
+        self.allocator.free(pfn, order, cpu, &mut self.effects);
+        self.count();
+    }
+
+    fn count(&mut self) {
+        let (effects, counters) = (&self.effects, &mut self.counters);
+        counters.per_cpu_hits += u64::from(effects.per_cpu_hits);
+        counters.zone_locks += effects.zone_locks.len() as u64;
+        counters.splits += u64::from(effects.splits);
+        counters.merges += u64::from(effects.merges);
+        counters.steals += u64::from(effects.steals);
     }
 }
 
@@ -161,18 +202,14 @@ impl Layer {
         let (name, page_size) = (config.name.as_str(), config.page_size);
         let frame_count = memory_bytes >> FRAME_SHIFT;
         let metadata_frames = (frame_count * PAGE_METADATA_BYTES).div_ceil(FRAME_BYTES);
-        let max_order = page_size.order().max(BuddyConfig::default().max_order);
-        let buddy = Buddy::new(Pfn(0), frame_count, &BuddyConfig { max_order }).and_then(|mut buddy| {
-            buddy.reserve_range(Pfn(0)..Pfn(metadata_frames))?;
-            Ok(buddy)
-        });
-        let buddy =
-            buddy.map_err(|e| EngineError::config(format!("system.layers.{name}.memory_bytes"), e.to_string()))?;
+        let (allocator, aged) = frame_allocator(config, frame_count, metadata_frames, cpus)?;
         let mut layer = Self {
             name: name.to_owned(),
             host,
             mem: PhysMem::default(),
-            frames: Frames { allocator: Box::new(buddy), effects: AllocEffects::default() },
+            frames: Frames { allocator, effects: AllocEffects::default(), counters: FrameCounters::default() },
+            aged,
+            acting_cpu: 0,
             page_size,
             spaces: Vec::new(),
             table_config: config.page_table.clone(),
@@ -255,7 +292,7 @@ impl Layer {
     /// A program's page lost a mapping: frees its frames if nobody else uses them.
     pub fn put_page(&mut self, mapping: &Mapping) {
         if self.pages.unshare(mapping.pfn) == Left::Unused {
-            self.frames.free(mapping.pfn, mapping.size.order());
+            self.frames.free(mapping.pfn, mapping.size.order(), self.acting_cpu);
             if let Some(reclaim) = &mut self.reclaim {
                 reclaim.forget(mapping.pfn);
                 reclaim.used_frames -= 1 << mapping.size.order();
@@ -265,7 +302,7 @@ impl Layer {
 
     /// A block for a page of a program.
     pub fn take_page(&mut self, order: u32) -> Option<Pfn> {
-        let pfn = self.frames.alloc(order, FramePurpose::UserData)?;
+        let pfn = self.frames.alloc(order, FramePurpose::UserData, self.acting_cpu)?;
         if let Some(reclaim) = &mut self.reclaim {
             reclaim.used_frames += 1 << order;
         }
@@ -274,7 +311,7 @@ impl Layer {
 
     /// Whether room is to be made before a block of this order is taken, and can be.
     pub fn is_short(&self, order: u32) -> bool {
-        let free = self.frames.allocator.free_frames();
+        let free = self.free_frame_count();
         self.reclaim.as_ref().is_some_and(|reclaim| reclaim.is_short(free, 1 << order) && reclaim.has_pages())
     }
 
@@ -342,13 +379,8 @@ impl Layer {
         Ok(frame)
     }
 
-    /// A free block of 2^order frames.
-    pub fn alloc_frames(&mut self, order: u32, purpose: FramePurpose) -> Option<Pfn> {
-        self.frames.alloc(order, purpose)
-    }
-
     pub fn free_frames(&mut self, pfn: Pfn, order: u32) {
-        self.frames.free(pfn, order);
+        self.frames.free(pfn, order, self.acting_cpu);
     }
 
     /// The allocator, to look at.
@@ -356,14 +388,23 @@ impl Layer {
         &*self.frames.allocator
     }
 
-    /// Free blocks that the allocator cut in two, and pairs that it joined.
-    pub fn allocator_effects(&self) -> &AllocEffects {
+    /// Frames that are free, in the CPUs' lists too.
+    pub fn free_frame_count(&self) -> u64 {
+        self.frames.allocator.free_frames() + self.frames.allocator.per_cpu_frames()
+    }
+
+    /// What the allocator did for the last request.
+    pub fn last_effects(&self) -> &AllocEffects {
         &self.frames.effects
+    }
+
+    pub fn frame_counters(&self) -> &FrameCounters {
+        &self.frames.counters
     }
 
     /// One frame for the kernel itself; `what` names it for the error.
     pub fn take_frame(&mut self, purpose: FramePurpose, what: &str) -> Result<Pfn, EngineError> {
-        self.frames.alloc(0, purpose).ok_or_else(|| self.out_of_memory(what))
+        self.frames.alloc(0, purpose, self.acting_cpu).ok_or_else(|| self.out_of_memory(what))
     }
 
     pub fn out_of_memory(&self, what_for: &str) -> EngineError {
@@ -380,7 +421,8 @@ impl Layer {
     /// A new, empty address space.
     pub fn add_space(&mut self, asids: &mut AsidAllocator) -> Result<u32, EngineError> {
         let objects = self.take_frame(FramePurpose::KernelObject, "an address space")?;
-        let mut frames = || self.frames.alloc(0, FramePurpose::PageTable);
+        let cpu = self.acting_cpu;
+        let mut frames = || self.frames.alloc(0, FramePurpose::PageTable, cpu);
         let table = PageTable::new(&self.table_config, &mut self.mem, &mut frames);
         let Ok(table) = table else { return Err(self.out_of_memory("a page table")) };
         if let Some(index) = self.retired.pop() {
@@ -401,8 +443,8 @@ impl Layer {
         let Ok(placeholder) = placeholder else { unreachable!("a frame was given") };
         let space = &mut self.spaces[index as usize];
         let table = std::mem::replace(&mut space.table, placeholder);
-        table.destroy(&mut self.mem, &mut |pfn| self.frames.free(pfn, 0));
-        self.frames.free(space.objects, 0);
+        table.destroy(&mut self.mem, &mut |pfn| self.frames.free(pfn, 0, self.acting_cpu));
+        self.frames.free(space.objects, 0, self.acting_cpu);
         self.retired.push(index);
     }
 
@@ -446,7 +488,8 @@ impl Layer {
                 record.remove(&((page.va.0 >> FRAME_SHIFT) + n));
             }
         }
-        space.table.unmap(&mut self.mem, page.va, &mut |pfn| self.frames.free(pfn, 0));
+        let cpu = self.acting_cpu;
+        space.table.unmap(&mut self.mem, page.va, &mut |pfn| self.frames.free(pfn, 0, cpu));
     }
 
     /// Changes the permissions of a mapped page.
@@ -519,5 +562,44 @@ impl Layer {
             return (pfn < self.frame_count).then_some((Pfn(pfn), true));
         }
         self.spaces[index as usize].record.as_ref()?.get(&page).copied()
+    }
+}
+
+/// The frame allocator of a layer, in the state that its programs find, with the frames of its page metadata set aside.
+fn frame_allocator(
+    config: &LayerConfig,
+    frames: u64,
+    metadata_frames: u64,
+    cpus: u32,
+) -> Result<(Box<dyn FrameAllocator>, Option<Aged>), EngineError> {
+    let error = |part: &'static str| {
+        move |e: FrameAllocError| match e {
+            FrameAllocError::Config { key, what } => {
+                EngineError::config(format!("system.layers.{}.{part}.{key}", config.name), what)
+            }
+            other => EngineError::config(format!("system.layers.{}.memory_bytes", config.name), other.to_string()),
+        }
+    };
+    let metadata = Pfn(0)..Pfn(metadata_frames);
+    match &config.frame_allocator {
+        FrameAllocatorConfig::Buddy => {
+            let max_order = config.page_size.order().max(BuddyConfig::default().max_order);
+            let mut buddy = Buddy::new(Pfn(0), frames, &BuddyConfig { max_order }).map_err(error("frame_allocator"))?;
+            buddy.reserve_range(metadata).map_err(error("frame_allocator"))?;
+            if config.age.is_some() {
+                let what = "only the allocator of kind `linux` can be aged";
+                return Err(EngineError::config(format!("system.layers.{}.age", config.name), what));
+            }
+            Ok((Box::new(buddy), None))
+        }
+        FrameAllocatorConfig::Linux(linux) => {
+            // Blocks above Linux's largest order stand for pages that were set aside at boot.
+            let max_order = linux.max_order.max(config.page_size.order());
+            let linux = PageAllocatorConfig { max_order, ..linux.clone() };
+            let mut pages = PageAllocator::new(Pfn(0), frames, cpus, &linux).map_err(error("frame_allocator"))?;
+            pages.reserve_range(metadata).map_err(error("frame_allocator"))?;
+            let aged = config.age.as_ref().map(|age| pages.age(age)).transpose().map_err(error("age"))?;
+            Ok((Box::new(pages), aged))
+        }
     }
 }

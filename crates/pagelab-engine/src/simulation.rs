@@ -373,6 +373,7 @@ impl Simulation {
 
     /// Carries an event out at its place in its process's order, on the CPU of its thread.
     fn carry_out(&mut self, cpu: usize, input: usize, event: &Event) -> Result<(), EngineError> {
+        self.os.layers.iter_mut().for_each(|layer| layer.acting_cpu = cpu as u32);
         let space = self.space_of(input, event.process)?;
         match &event.kind {
             EventKind::ProcessStart { .. } | EventKind::ThreadStart { .. } | EventKind::ThreadExit => {}

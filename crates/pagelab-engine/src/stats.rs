@@ -374,7 +374,7 @@ impl Statistics {
     fn layers(&mut self, simulation: &Simulation) {
         for (layer, faults) in simulation.os.layers.iter().zip(&simulation.os.faults) {
             let name = &layer.name;
-            let free = layer.frame_allocator().free_frames() * crate::addr::FRAME_BYTES;
+            let free = layer.free_frame_count() * crate::addr::FRAME_BYTES;
             self.put(
                 format!("layer.{name}.memory_bytes"),
                 layer.memory_bytes(),

@@ -254,7 +254,7 @@ fn live_spaces(simulation: &Simulation) -> Vec<SpaceId> {
 
 /// Frames of each layer that are free or hold files, which no exit takes from the page cache.
 fn free_frames(simulation: &Simulation) -> Vec<u64> {
-    let of = |layer: &Layer| layer.frame_allocator().free_frames() + layer.pages.cached_frames();
+    let of = |layer: &Layer| layer.free_frame_count() + layer.pages.cached_frames();
     simulation.os.layers.iter().map(of).collect()
 }
 

@@ -5,8 +5,12 @@
 //!
 //! | quantum | cycles, elapsed cycles | cycles of walks | references and misses |
 //! |---|---|---|---|
-//! | 1000 | 0.2 % | 1.5 % | 0.3 % |
-//! | 10,000 | 2.2 % | 0.6 % | 0.8 % |
+//! | 1000 | 0.9 % | 0.9 % | 0.2 % |
+//! | 10,000 | 2.2 % | 2.3 % | 0.8 % |
+//!
+//! The test takes the plain buddy allocator. With Linux's lists of free pages a CPU, the order in which CPUs refill them
+//! decides which frames the threads get, and so which lines compete for a set: the L3 misses of `bfs`, a few hundred cold
+//! ones, then differ by 22 %. That is what page placement does, in a real machine too.
 //!
 //! Walks of `bfs` are few, so that a single one that waits for memory shows. The test allows about twice as much.
 
@@ -15,12 +19,14 @@ mod common;
 use common::{assert_conserved, config, run};
 use pagelab_engine::stats::Statistics;
 
+/// For the bottom layer, whose name the systems do not share.
+const BUDDY: &str = r#"system.layers.0.frame_allocator={"kind":"buddy"}"#;
 const CPUS: &[usize] = &[0, 2, 4, 6];
 
 fn run_with(system: &str, spec: &str, quantum: u64) -> Statistics {
     let set = format!("engine.sync_quantum_cycles={quantum}");
     let source = pagelab_trace::workload::parse(spec, 1).unwrap_or_else(|e| panic!("{e}"));
-    let (_, stats) = run(&config(system, &[&set]), source, CPUS);
+    let (_, stats) = run(&config(system, &[&set, BUDDY]), source, CPUS);
     assert_conserved(&stats);
     stats
 }
@@ -39,9 +45,9 @@ const WORKLOADS: [(&str, &str); 3] = [
 
 /// Statistics and how many thousandths they may be off with a quantum of 1000 and of 10,000 cycles.
 const BOUNDS: [(&str, u64, u64); 6] = [
-    ("cycles", 5, 40),
-    ("elapsed_cycles", 5, 40),
-    ("walk.cycles", 30, 30),
+    ("cycles", 18, 40),
+    ("elapsed_cycles", 18, 40),
+    ("walk.cycles", 30, 40),
     ("walk.refs", 5, 15),
     ("l3.misses", 5, 15),
     ("dtlb.l2.misses", 5, 15),

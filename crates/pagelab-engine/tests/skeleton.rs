@@ -115,7 +115,7 @@ fn after_the_last_exit_all_memory_is_free() {
         let mut nothing = ScriptWriter::new();
         nothing.event(0, EventKind::Exit { code: 0 });
         let (empty, _) = run(&config, nothing.finish(), &[0]);
-        let booted = empty.os.layers[0].frame_allocator().free_frames();
+        let booted = empty.os.layers[0].free_frame_count();
         let mut script = ScriptWriter::new();
         script.mmap(0, BASE, 0x100_0000);
         for n in 0..500_u64 {
@@ -150,7 +150,7 @@ fn after_the_last_exit_all_memory_is_free() {
         script.event(0, EventKind::Exit { code: 0 });
         let (simulation, stats) = run(&config, script.finish(), &[0]);
         let allocator = simulation.os.layers[0].frame_allocator();
-        assert_eq!(allocator.free_frames(), booted, "{system}");
+        assert_eq!(simulation.os.layers[0].free_frame_count(), booted, "{system}");
         allocator.check_invariants();
         assert_eq!(stats.values["accesses.refused"], 0, "{system}");
         assert_conserved(&stats);
@@ -211,7 +211,7 @@ fn a_table_that_two_handlers_build_at_once_is_linked_once() {
         script.event(0, EventKind::Exit { code: 0 });
         let (simulation, stats) = run(&config("radix", &["engine.sync_quantum_cycles=0"]), script.finish(), &[0, 2]);
         assert!(simulation.cpus.iter().all(|cpu| cpu.space.is_none()), "nobody runs in a space that has ended");
-        (simulation.os.layers[0].frame_allocator().free_frames(), stats)
+        (simulation.os.layers[0].free_frame_count(), stats)
     };
     let ((booted, _), (free, stats)) = (boot(0), boot(100));
     assert_eq!(free, booted, "the frame of a table that came second is given back");

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Switch;
 use crate::addr::PageSize;
+use crate::os::frame_alloc::{AgeingConfig, PageAllocatorConfig};
 
 /// A system preset (`presets/systems/NAME.toml`).
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -35,6 +36,12 @@ pub struct LayerConfig {
     pub mmu_cache: MmuCacheKind,
     /// Page size of every mapping that this layer's kernel makes.
     pub page_size: PageSize,
+    /// Who hands out the layer's physical memory.
+    #[serde(default)]
+    pub frame_allocator: FrameAllocatorConfig,
+    /// The state of the memory when the first program starts; none for memory that nobody has used.
+    #[serde(default)]
+    pub age: Option<AgeingConfig>,
     /// Physical memory of the layer; none for what is left of its host's (an equal share among guests, less a
     /// sixteenth for the host's own tables), and the whole machine for the bottom layer.
     #[serde(default)]
@@ -50,6 +57,22 @@ pub enum PageTableConfig {
         /// 4 (48-bit virtual addresses) or 5 (57-bit).
         levels: u8,
     },
+}
+
+/// Frame allocator of a layer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum FrameAllocatorConfig {
+    /// One buddy allocator over all memory.
+    Buddy,
+    /// Linux's: NUMA nodes, zones, migrate types, lists of free pages a CPU, watermarks.
+    Linux(PageAllocatorConfig),
+}
+
+impl Default for FrameAllocatorConfig {
+    fn default() -> Self {
+        Self::Linux(PageAllocatorConfig::default())
+    }
 }
 
 /// MMU cache of a layer; its geometry is the machine's (`machine.mmu_cache`).

@@ -194,7 +194,7 @@ pub fn assert_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
         let tables = layer.mem.frames_in_use() as u64;
         // The allocator's, the zero page, one a CPU and one a space, the direct map's included.
         let kernel = 2 + layer.cpus.len() as u64 + 1 + spaces.len() as u64;
-        let sum = allocator.free_frames() + all + tables + kernel + metadata;
+        let sum = layer.free_frame_count() + all + tables + kernel + metadata;
         assert_eq!(
             sum, total,
             "frames of `{}`: {all} mapped or cached, {tables} of tables, {kernel} kernel's",

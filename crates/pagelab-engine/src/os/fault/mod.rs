@@ -40,7 +40,7 @@ use pagelab_trace::MapFlags;
 const MAX_FRUITLESS: u32 = 1 << 16;
 
 /// What the step under way does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
     Entry,
     Lookup,
@@ -52,6 +52,10 @@ enum State {
     Allocation,
     /// Scan the oldest pages.
     Reclaim,
+    /// The CPU's list of free pages was empty: under the zone's lock it got what these pages' metadata tells.
+    Refill {
+        descriptors: Vec<Pfn>,
+    },
     /// Wait until those that leave are written.
     WriteBack {
         pages: u32,
@@ -180,7 +184,7 @@ impl Fault {
             State::Entry => Stage::Entry,
             State::Lookup => Stage::Lookup,
             State::Walk | State::Table { .. } => Stage::Walk,
-            State::Allocation | State::Reclaim | State::WriteBack { .. } => Stage::Allocation,
+            State::Allocation | State::Refill { .. } | State::Reclaim | State::WriteBack { .. } => Stage::Allocation,
             State::Zeroing => Stage::Zeroing,
             State::Charge => Stage::Charge,
             State::Rmap => Stage::Rmap,
@@ -207,6 +211,7 @@ impl Fault {
 
     /// See [`crate::activity::Activity::commit`].
     pub fn commit(&mut self, os: &mut Os, cpu: usize) -> Result<Next, EngineError> {
+        self.layer(os).acting_cpu = cpu as u32;
         self.state = match self.state {
             State::Entry => State::Lookup,
             State::Lookup => self.look_up(os, cpu),
@@ -243,7 +248,12 @@ impl Fault {
                 match self.layer(os).take_page(order) {
                     Some(frame) => {
                         self.frame = frame;
-                        State::Zeroing
+                        let effects = self.layer(os).last_effects();
+                        if effects.zone_locks.is_empty() {
+                            State::Zeroing
+                        } else {
+                            State::Refill { descriptors: effects.descriptors.clone() }
+                        }
                     }
                     // No contiguous block: a smaller page serves as well.
                     None if self.size > PageSize::Size4K => {
@@ -255,6 +265,7 @@ impl Fault {
             }
             State::Reclaim => self.reclaim(os),
             State::WriteBack { .. } => State::Allocation,
+            State::Refill { .. } => State::Zeroing,
             State::Zeroing => State::Charge,
             State::Charge => {
                 let batch = os.costs.charge_batch;

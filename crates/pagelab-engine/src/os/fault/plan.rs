@@ -23,7 +23,10 @@ impl Fault {
         let layer = &os.layers[usize::from(self.space.layer)];
         let space = &layer.spaces[self.space.index as usize];
         // A stage of several steps is paid for once; the walk of each table is one step of it.
-        if !matches!(self.state, State::Table { .. } | State::Lock | State::Reclaim | State::WriteBack { .. }) {
+        if !matches!(
+            self.state,
+            State::Table { .. } | State::Lock | State::Refill { .. } | State::Reclaim | State::WriteBack { .. }
+        ) {
             let cost = os.costs.fault.all()[self.stage() as usize];
             step.cycles += Cycles::from(cost.cycles);
             step.preset_cycles += Cycles::from(cost.cycles);
@@ -31,7 +34,7 @@ impl Fault {
         }
         let cpu = |line: CpuLine| layer.cpu_line(self.cpu, line);
         let metadata = layer.page_metadata(self.frame);
-        match self.state {
+        match &self.state {
             State::Entry => {
                 if os.hosts(self.space.layer) {
                     step.cycles += Cycles::from(os.costs.vm_exit_cycles);
@@ -49,12 +52,15 @@ impl Fault {
             }
             State::Table { frame } => {
                 step.kernel(RefKind::Zero { bytes: FRAME_BYTES }, frame.addr());
-                step.kernel(RefKind::Write, layer.page_metadata(frame));
+                step.kernel(RefKind::Write, layer.page_metadata(*frame));
                 step.kernel(RefKind::Locked, self.entry(os));
             }
-            State::Allocation => {
-                step.kernel(RefKind::Write, cpu(CpuLine::FreeLists));
+            State::Allocation => step.kernel(RefKind::Write, cpu(CpuLine::FreeLists)),
+            State::Refill { descriptors } => {
                 step.kernel(RefKind::Locked, layer.zone_line());
+                for &page in descriptors {
+                    step.kernel(RefKind::Write, layer.page_metadata(page));
+                }
             }
             State::Reclaim => {
                 // The page's metadata, its entry with the accessed bit, and the list's lock once.
@@ -67,7 +73,7 @@ impl Fault {
                     step.kernel(RefKind::Locked, entry);
                 }
             }
-            State::WriteBack { pages } => step.device.writes = pages,
+            State::WriteBack { pages } => step.device.writes = *pages,
             State::Zeroing if self.work == Work::SwapIn => {
                 step.kernel(RefKind::Write, metadata);
                 step.device.reads = 1;

@@ -32,8 +32,6 @@ pub use page_allocator::{
 pub enum FramePurpose {
     PageTable,
     UserData,
-    /// Pages of files.
-    PageCache,
     /// Anything else that the kernel keeps: rings, descriptors, stacks.
     KernelObject,
     /// Contents of files.
