@@ -125,6 +125,30 @@ fn impossible_machines() {
 }
 
 #[test]
+fn impossible_kernels() {
+    let swap = r#"kernel.swap={"size_bytes":"1GiB","read_cycles":1,"write_cycles":1,"queue_depth":0}"#;
+    for (set, words) in [
+        ("kernel.cgroup_limit_bytes=0", "kernel.cgroup_limit_bytes: 0 bytes are too few"),
+        ("kernel.cgroup_limit_bytes=128MiB", "a limit needs a swap device"),
+        (r#"kernel.swap={"size_bytes":"1GiB"}"#, "read_cycles"),
+        (swap, "kernel.swap.queue_depth: 0 is out of range"),
+        ("kernel.fault_around_bytes=12KiB", "kernel.fault_around_bytes: 12288 is not possible"),
+        ("kernel.pages_per_fault=0", "kernel.pages_per_fault: 0 is out of range"),
+        (
+            r#"system.layers.0.frame_allocator={"kind":"linux","nodes":[{"memory_bytes":"1GiB"}]}"#,
+            "system.layers.native.frame_allocator",
+        ),
+        (
+            r#"system.layers.0.age={"free_fraction":2.0,"huge_free_fraction":0.5,"unmovable_fraction":0.1,"seed":1}"#,
+            "free_fraction",
+        ),
+    ] {
+        let error = outcome(MACHINE, "radix", &[set]).expect_err(set).to_string();
+        assert!(error.contains(words), "{set}: {error}");
+    }
+}
+
+#[test]
 fn impossible_systems() {
     assert_refused(&[
         ("radix", &["system.layers.0.page_table.levels=3"], "system.layers.native.page_table.levels", &["3", "4 or 5"]),

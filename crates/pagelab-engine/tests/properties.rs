@@ -15,9 +15,13 @@ use proptest::test_runner::{Config, TestRunner};
 /// A system and its overrides.
 type System = (&'static str, &'static [&'static str]);
 
+const SWAP: &str = r#"kernel.swap={"size_bytes":"64MiB","read_cycles":250000,"write_cycles":60000,"queue_depth":4}"#;
+
 const SYSTEMS: &[System] = &[
     ("radix", &[]),
     ("radix-5level", &[]),
+    ("radix", &[SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
+    ("nested-radix", &[SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
     ("radix-2m", &[]),
     ("radix-1g", &["machine.memory_bytes=3GiB"]),
     ("radix-page-walk-cache", &[]),
@@ -271,6 +275,9 @@ fn check_once(program: &Program, config: &pagelab_engine::config::Config, cpus: 
             // What a host has given to its guests it does not get back.
             if simulation.os.tops().contains(&(layer as u16)) {
                 assert_eq!(*now, booted, "free frames of layer {layer} after the last exit");
+                let reclaim = simulation.os.layers[layer].reclaim.as_ref();
+                let left = reclaim.map(|of| (of.has_pages(), of.swap.pages(), of.swap.used_slots(), of.used_frames));
+                assert!(left.is_none_or(|left| left == (false, 0, 0, 0)), "{left:?}");
             }
         }
     }

@@ -5,7 +5,7 @@
 //!
 //! | quantum | cycles, elapsed cycles | cycles of walks | references and misses |
 //! |---|---|---|---|
-//! | 1000 | 0.9 % | 0.9 % | 0.2 % |
+//! | 1000 | 0.9 % | 0.9 % | 1.2 % |
 //! | 10,000 | 2.2 % | 2.3 % | 0.8 % |
 //!
 //! The test takes the plain buddy allocator. With Linux's lists of free pages a CPU, the order in which CPUs refill them
@@ -49,7 +49,7 @@ const BOUNDS: [(&str, u64, u64); 6] = [
     ("elapsed_cycles", 18, 40),
     ("walk.cycles", 30, 40),
     ("walk.refs", 5, 15),
-    ("l3.misses", 5, 15),
+    ("l3.misses", 25, 25),
     ("dtlb.l2.misses", 5, 15),
 ];
 

@@ -54,7 +54,7 @@ impl PageUse {
 
     /// True for a frame of anonymous memory: neither the zero page nor one of the page cache.
     pub fn is_anonymous(&self, pfn: Pfn) -> bool {
-        pfn != self.zero && !(!self.cache_frames.is_empty() && self.cache_frames.contains_key(&pfn))
+        pfn != self.zero && (self.cache_frames.is_empty() || !self.cache_frames.contains_key(&pfn))
     }
 
     /// Page tables that map an anonymous frame.

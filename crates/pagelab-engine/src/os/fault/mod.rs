@@ -352,7 +352,7 @@ impl Fault {
         let anonymous = !is_file(vma);
         let size = if anonymous { largest_inside(vma, self.va, wanted) } else { PageSize::Size4K };
         let range = vma.range();
-        let following = (vma.end.0 - 1 >> FRAME_SHIFT) - (self.va.0 >> FRAME_SHIFT);
+        let following = ((vma.end.0 - 1) >> FRAME_SHIFT) - (self.va.0 >> FRAME_SHIFT);
         self.set_size(size);
         if anonymous && self.exception && size == PageSize::Size4K {
             self.further = (os.costs.pages_per_fault - 1).min(following as u32);
@@ -391,7 +391,7 @@ impl Fault {
         self.flags.dirty = vma.prot.write;
         if let Some(name) = vma.file.as_ref().filter(|_| is_file(&vma)) {
             let file = layer.pages.file(name);
-            let page = |va: VirtAddr| vma.file_offset + (va.0 - vma.start.0) >> FRAME_SHIFT;
+            let page = |va: VirtAddr| (vma.file_offset + (va.0 - vma.start.0)) >> FRAME_SHIFT;
             let frame = layer.cached_page(file, page(va))?;
             if store && !vma.is_shared() {
                 return Ok(Some(Work::Copy { from: frame }));
