@@ -300,6 +300,14 @@ impl Layer {
         }
     }
 
+    /// A page that was taken for a program is not used after all.
+    pub fn drop_page(&mut self, pfn: Pfn) {
+        self.frames.free(pfn, 0, self.acting_cpu);
+        if let Some(reclaim) = &mut self.reclaim {
+            reclaim.used_frames -= 1;
+        }
+    }
+
     /// A block for a page of a program.
     pub fn take_page(&mut self, order: u32) -> Option<Pfn> {
         let pfn = self.frames.alloc(order, FramePurpose::UserData, self.acting_cpu)?;

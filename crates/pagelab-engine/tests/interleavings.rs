@@ -145,7 +145,15 @@ fn run_schedule(config: &Config, actors: &[Actor], schedule: &[usize], finish: &
 
 /// Runs every schedule; returns how many there are.
 fn explore(actors: &[Actor], set: &[&str], finish: &dyn Fn(&Race)) -> usize {
-    let small = ["machine.memory_bytes=16MiB", "machine.cores=4", "machine.cache.l3.size_bytes=1280KiB"];
+    // Small, since every schedule begins with a new machine.
+    let small = [
+        "machine.memory_bytes=8MiB",
+        "machine.cores=3",
+        "machine.threads_per_core=1",
+        "machine.cache.l3.size_bytes=80KiB",
+        "machine.cache.l2.size_bytes=8KiB",
+        r#"system.layers.0.frame_allocator={"kind":"buddy"}"#,
+    ];
     let config = config("radix", &[&small, set].concat());
     let (mut schedule, mut count) = (Vec::new(), 0);
     loop {

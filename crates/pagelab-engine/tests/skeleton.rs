@@ -340,3 +340,28 @@ fn a_fault_may_map_several_pages() {
     assert_eq!((stats.values["fault.minor.count"], stats.values["layer.native.pages.4K"]), (3, 10));
     assert_conserved(&stats);
 }
+
+#[test]
+fn shared_anonymous_memory_is_one_for_all_that_inherit_it() {
+    let mut script = ScriptWriter::new();
+    let (prot, flags) = (Protection::READ_WRITE, MapFlags(MapFlags::SHARED | MapFlags::ANONYMOUS));
+    for addr in [BASE, BASE + 0x10_0000] {
+        script.event(0, EventKind::Mmap { addr, len: 0x10_0000, prot, flags, file: None, file_offset: 0 });
+    }
+    script.store(0, BASE);
+    script.event(0, EventKind::Fork { child: pagelab_trace::ProcessIx(1) });
+    let child = script.thread(1);
+    script.load(child, BASE);
+    script.store(child, BASE + 4096);
+    script.store(0, BASE + 4096);
+    script.store(0, BASE + 0x10_0000); // another object
+    let (simulation, stats) = run(&config("radix", &[]), script.finish(), &[0]);
+    assert_eq!((stats.values["fault.minor.count"], stats.values["fault.copy.count"]), (5, 0));
+    let frames = |space| {
+        let pages = simulation.os.layers[0].mapped(space, VirtAddr(BASE), VirtAddr(BASE + 0x20_0000));
+        pages.iter().map(|page| page.mapping.pfn).collect::<Vec<_>>()
+    };
+    let (parent, child) = (frames(1), frames(2));
+    assert_eq!((parent.len(), &parent[..2]), (3, &child[..]));
+    common::assert_frames_conserved(&simulation, &simulation.inputs[0].spaces().collect::<Vec<_>>());
+}

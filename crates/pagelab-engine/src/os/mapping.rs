@@ -13,7 +13,7 @@ use crate::layer::{Layer, SpaceId};
 use crate::os::frame_alloc::FramePurpose;
 use crate::page_table::{Mapping, Removed};
 use crate::walker::Intent;
-use pagelab_trace::{EventKind, Protection};
+use pagelab_trace::{EventKind, MapFlags, Protection};
 
 /// Above this many pages Linux flushes the whole address space (`tlb_single_page_flush_ceiling`, arch/x86/mm/tlb.c).
 const FLUSH_CEILING_PAGES: u64 = 33;
@@ -66,7 +66,17 @@ impl Os {
         self.mapping.calls += 1;
         let layer = &mut self.layers[usize::from(space.layer)];
         let Consequences { mut gone, mut populate } = Consequences::default();
-        let Ok(changes) = layer.spaces[space.index as usize].vmas.apply(kind) else {
+        let vmas = &mut layer.spaces[space.index as usize].vmas;
+        let changes = match kind {
+            EventKind::Mmap { addr, len, prot, flags, file: None, .. } if is_shared_anonymous(*flags) => {
+                // An object of its own, known by its place among all shared memory; a page apart from the last one.
+                let (addr, len, prot, flags, file_offset) = (*addr, *len, *prot, *flags, self.shared_bytes);
+                self.shared_bytes += len.next_multiple_of(FRAME_BYTES) + FRAME_BYTES;
+                vmas.apply(&EventKind::Mmap { addr, len, prot, flags, file: None, file_offset })
+            }
+            kind => vmas.apply(kind),
+        };
+        let Ok(changes) = changes else {
             self.mapping.impossible += 1;
             return Ok(Consequences { gone, populate });
         };
@@ -147,6 +157,10 @@ impl Os {
     }
 }
 
+fn is_shared_anonymous(flags: MapFlags) -> bool {
+    flags.contains(MapFlags::SHARED | MapFlags::ANONYMOUS)
+}
+
 /// Unmaps the pages of a range and frees their frames; returns how many there were.
 fn remove_pages(layer: &mut Layer, index: u32, range: VaRange) -> Result<u64, EngineError> {
     layer.split_at_edges(index, range.start, range.end)?;
@@ -164,7 +178,7 @@ fn remove_pages(layer: &mut Layer, index: u32, range: VaRange) -> Result<u64, En
 /// were write-protected for it.
 fn share_pages(layer: &mut Layer, parent: u32, child: u32, vma: &Vma) -> Result<(u64, u64), EngineError> {
     let file = vma.kind == VmaKind::File;
-    if file && vma.is_shared() {
+    if vma.is_shared() {
         return Ok((0, 0));
     }
     let mut anonymous = !file;
@@ -184,7 +198,7 @@ fn share_pages(layer: &mut Layer, parent: u32, child: u32, vma: &Vma) -> Result<
         if mapping.size != PageSize::Size4K {
             return Ok::<(), EngineError>(());
         }
-        if mapping.flags.writable && !vma.is_shared() {
+        if mapping.flags.writable {
             mapping.flags.writable = false;
             layer.protect(parent, page, mapping.flags);
             protected += 1;

@@ -28,6 +28,8 @@ pub struct Os {
     pub costs: KernelConfig,
     pub faults: Vec<FaultCounters>,
     pub mapping: MappingCounters,
+    /// Shared anonymous memory mapped so far: what comes next is a new object.
+    pub shared_bytes: u64,
     /// Translations that an activity has made invalid since the last look.
     pub invalid: Vec<(SpaceId, Vec<VaRange>)>,
     asids: AsidAllocator,
@@ -44,6 +46,7 @@ impl Os {
             costs: config.kernel.clone(),
             faults: vec![FaultCounters::default(); config.system.layers.len()],
             mapping: MappingCounters::default(),
+            shared_bytes: 0,
             invalid: Vec::new(),
             asids: AsidAllocator::default(),
             tops: Vec::new(),

@@ -26,6 +26,10 @@ pub struct PageUse {
     cached: HashMap<FilePage, Pfn>,
     /// The same by frame.
     cache_frames: HashMap<Pfn, FilePage>,
+    /// Shared anonymous memory, by its place in [`Os::shared_bytes`](super::Os), and the same by frame. A page is here as
+    /// long as some page table maps it.
+    objects: HashMap<u64, Pfn>,
+    object_frames: HashMap<Pfn, u64>,
 }
 
 /// What becomes of a frame that lost a user.
@@ -45,6 +49,8 @@ impl PageUse {
             files: HashMap::new(),
             cached: HashMap::new(),
             cache_frames: HashMap::new(),
+            objects: HashMap::new(),
+            object_frames: HashMap::new(),
         }
     }
 
@@ -79,15 +85,31 @@ impl PageUse {
         if !self.is_anonymous(pfn) {
             return Left::Used;
         }
-        if self.further.is_empty() {
+        if self.further.is_empty() && self.object_frames.is_empty() {
             return Left::Unused;
         }
-        let Some(further) = self.further.get_mut(&pfn) else { return Left::Unused };
+        let Some(further) = self.further.get_mut(&pfn) else {
+            if let Some(page) = self.object_frames.remove(&pfn) {
+                self.objects.remove(&page);
+            }
+            return Left::Unused;
+        };
         *further -= 1;
         if *further == 0 {
             self.further.remove(&pfn);
         }
         Left::Used
+    }
+
+    /// The frame of a page of shared anonymous memory, if any page table maps it.
+    pub fn object(&self, page: u64) -> Option<Pfn> {
+        self.objects.get(&page).copied()
+    }
+
+    /// A frame holds a page of shared anonymous memory from now on.
+    pub fn set_object(&mut self, page: u64, frame: Pfn) {
+        self.objects.insert(page, frame);
+        self.object_frames.insert(frame, page);
     }
 
     /// Number of a file.

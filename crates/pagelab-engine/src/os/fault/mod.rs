@@ -16,8 +16,8 @@
 //! `kernel.charge_batch`, `kernel.vm_exit_cycles`.
 //! Deviations: in Linux two handlers of one page both allocate and zero a frame, and the one that comes second to the PTE
 //! lock gives its frame back; here it waits from the end of its walk, so a frame is never allocated twice. A mapping call
-//! waits for faults in its way, but not the other way round, since it is made at once. Shared anonymous memory is private to a process but for what was mapped before a fork. Pages larger than 4 KiB are copied at
-//! a fork by whoever touches them, not shared. A kernel's objects of an address space share one frame.
+//! waits for faults in its way, but not the other way round, since it is made at once. Pages larger than 4 KiB are neither
+//! inherited nor shared: a forked child has its own. A kernel's objects of an address space share one frame.
 
 mod plan;
 mod stage;
@@ -82,6 +82,11 @@ enum Work {
     },
     /// A page that was swapped out.
     SwapIn,
+    /// A page of shared anonymous memory: the frame that others map, or else a zeroed one.
+    Shared {
+        page: u64,
+        present: bool,
+    },
     /// The write-protected page itself.
     Reuse,
     /// A page of a file, in the page cache.
@@ -228,6 +233,11 @@ impl Fault {
                     return Ok(Next::Block(self.key));
                 }
                 (self.locked, self.work) = (true, work);
+                if let Work::Shared { present: true, .. } = work {
+                    // From here on it cannot go away.
+                    let frame = self.frame;
+                    self.layer(os).pages.share(frame);
+                }
                 match list.leaf {
                     Leaf::NotPresent { level } => {
                         self.shrink_to(level);
@@ -277,6 +287,7 @@ impl Fault {
                 of.charged -= pages;
                 State::Rmap
             }
+            State::Rmap if matches!(self.work, Work::Shared { present: true, .. }) => State::Lock,
             State::Rmap => State::Lru,
             State::Lru => {
                 let (batch, frame) = (os.costs.lru_batch as usize, self.frame);
@@ -407,6 +418,12 @@ impl Fault {
             }
             return Ok(Some(Work::Cached { file, page: page(self.page) }));
         }
+        if vma.is_shared() && self.size == PageSize::Size4K {
+            let page = (vma.file_offset + (self.page.0 - vma.start.0)) >> FRAME_SHIFT;
+            let frame = layer.pages.object(page);
+            self.frame = frame.unwrap_or(self.frame);
+            return Ok(Some(Work::Shared { page, present: frame.is_some() }));
+        }
         if layer.reclaim.as_ref().is_some_and(|reclaim| reclaim.swap.holds(self.space.index, va)) {
             self.set_size(PageSize::Size4K);
             return Ok(Some(Work::SwapIn));
@@ -449,8 +466,8 @@ impl Fault {
 
     fn after_tables(&self) -> State {
         match self.work {
-            Work::Fresh | Work::SwapIn | Work::Copy { .. } => State::Allocation,
-            Work::Cached { .. } => State::Rmap,
+            Work::Fresh | Work::SwapIn | Work::Copy { .. } | Work::Shared { present: false, .. } => State::Allocation,
+            Work::Cached { .. } | Work::Shared { present: true, .. } => State::Rmap,
             Work::ZeroPage | Work::Reuse => State::Lock,
         }
     }
@@ -499,6 +516,18 @@ impl Fault {
                 layer.put_page(&old);
                 replaced = true;
             }
+            (Work::Shared { page: number, present: false }, _) => {
+                match layer.pages.object(number) {
+                    // Another process was faster.
+                    Some(theirs) => {
+                        layer.drop_page(self.frame);
+                        layer.pages.share(theirs);
+                        self.frame = theirs;
+                    }
+                    None => layer.pages.set_object(number, self.frame),
+                }
+                layer.map(space, page, Mapping { pfn: self.frame, size: self.size, flags: self.flags });
+            }
             (_, Leaf::NotPresent { .. }) => {
                 layer.map(space, page, Mapping { pfn: self.frame, size: self.size, flags: self.flags });
             }
@@ -524,7 +553,7 @@ impl Fault {
                 (counters.cached, counters.around) = (counters.cached + 1, counters.around + mapped - 1)
             }
             Work::SwapIn => counters.major += 1,
-            Work::Fresh => {}
+            Work::Fresh | Work::Shared { .. } => {}
         }
         counters.populated += if exception { 0 } else { mapped };
         counters.pages[size as usize] += mapped;

@@ -21,7 +21,8 @@
 //! - Neighbours join if protection, flags, kind and advice are equal and, if a file or shared memory backs them, they
 //!   continue each other in it. Linux also looks at `anon_vma` and, after a move, at the page offset, and may then keep
 //!   apart what is joined here; it joins the heap with an equal anonymous mapping beside it, which stays apart here.
-//! - Shared anonymous memory has no name, so two such mappings count as one object if their offsets continue.
+//! - Shared anonymous memory has no name, so two such mappings count as one object if their offsets continue; the kernel
+//!   model gives each an offset of its own.
 
 mod apply;
 mod set;
