@@ -1,7 +1,7 @@
 //! Running the activities on a CPU's stack.
 
 use crate::activity::{Activity, Next, Ref, RefKind, RefSpace, Step};
-use crate::addr::Cycles;
+use crate::addr::{Cycles, FRAME_BYTES, MachineAddr, PhysAddr};
 use crate::cache::Requester;
 use crate::clock::Class;
 use crate::cpu::CpuState;
@@ -29,8 +29,8 @@ impl Simulation {
                 if device != DeviceRequests::default() {
                     self.wait_for_device(cpu, layer, device);
                 }
-            } else if let Some(&reference) = frame.step.refs.get(frame.charged) {
-                if self.charge_ref(cpu, &reference) == Err(Faulted) {
+            } else if frame.charged < frame.step.refs.len() {
+                if self.charge_refs::<MANY>(cpu, limit) == Err(Faulted) {
                     self.cpus[cpu].begin(Activity::Fault(Fault::new(&self.hw.fault, cpu)));
                 }
             } else {
@@ -110,32 +110,42 @@ impl Simulation {
         of.clock.spend(Class::Fault, cycles);
     }
 
-    /// Makes one reference of the step under way. A fault of a host layer is returned; what was spent until then is charged,
-    /// and the reference is made again afterwards.
-    fn charge_ref(&mut self, cpu: usize, reference: &Ref) -> Result<(), Faulted> {
+    /// Makes the references of the step under way, with `MANY` until the clock passes `limit`. A fault of a host layer is
+    /// returned; what was spent until then is charged, and the reference is made again afterwards.
+    fn charge_refs<const MANY: bool>(&mut self, cpu: usize, limit: Cycles) -> Result<(), Faulted> {
         let frame = self.cpus[cpu].stack.last_mut().expect("an activity is under way");
         let layer = frame.activity.layer();
-        let mut done = frame.bytes_done;
-        let mut cycles = 0;
-        let made = self.make_ref(cpu, layer, reference, &mut done, &mut cycles);
-        let frame = self.cpus[cpu].stack.last_mut().expect("an activity is under way");
-        let mut charged = cycles;
-        if made.is_ok() {
-            (frame.charged, frame.bytes_done) = (frame.charged + 1, 0);
-            let (step, most) = frame.overlap;
-            if frame.charged > 1 && step == reference.step {
-                charged = cycles.saturating_sub(most);
-                frame.overlap.1 = most.max(cycles);
-            } else {
-                frame.overlap = (reference.step, cycles);
+        let refs = std::mem::take(&mut frame.step.refs);
+        let (mut charged, mut bytes_done, mut overlap) = (frame.charged, frame.bytes_done, frame.overlap);
+        let (mut total, mut made) = (0, Ok(()));
+        while let Some(reference) = refs.get(charged) {
+            let mut cycles = 0;
+            made = self.make_ref(cpu, layer, reference, &mut bytes_done, &mut cycles);
+            if made.is_err() {
+                total += cycles;
+                break;
             }
-        } else {
-            frame.bytes_done = done;
+            let (step, most) = overlap;
+            if charged > 0 && step == reference.step {
+                total += cycles.saturating_sub(most);
+                overlap.1 = most.max(cycles);
+            } else {
+                total += cycles;
+                overlap = (reference.step, cycles);
+            }
+            (charged, bytes_done) = (charged + 1, 0);
+            if MANY && self.cpus[cpu].clock.now() + total > limit {
+                break;
+            }
         }
-        self.charge(cpu, charged, 0, 0);
+        let frame = self.cpus[cpu].stack.last_mut().expect("an activity is under way");
+        frame.step.refs = refs;
+        (frame.charged, frame.bytes_done, frame.overlap) = (charged, bytes_done, overlap);
+        self.charge(cpu, total, 0, 0);
         made
     }
 
+    #[inline(always)]
     fn make_ref(
         &mut self,
         cpu: usize,
@@ -149,37 +159,63 @@ impl Simulation {
             return Ok(());
         }
         let core = self.cpus[cpu].core;
-        let writes = !matches!(reference.kind, RefKind::Read | RefKind::Load { .. });
-        let bytes = if let RefKind::Zero { bytes } | RefKind::Load { bytes } = reference.kind { bytes } else { 1 };
-        // A bulk reference goes translation by translation.
+        let writes = reference.kind != RefKind::Read;
+        let locked = reference.kind == RefKind::Locked;
+        if let RefKind::Load { bytes } | RefKind::Zero { bytes } = reference.kind {
+            return self.make_bulk_ref(core, layer, reference, bytes, done, cycles);
+        }
+        let (machine, _) = self.locate(core, layer, reference.space, reference.addr, writes, cycles)?;
+        *cycles += self.hw.system_ref(core, machine, writes, locked, Requester::Kernel).cycles;
+        Ok(())
+    }
+
+    /// A bulk reference goes translation by translation.
+    fn make_bulk_ref(
+        &mut self,
+        core: usize,
+        layer: u16,
+        reference: &Ref,
+        bytes: u64,
+        done: &mut u64,
+        cycles: &mut Cycles,
+    ) -> Result<(), Faulted> {
+        let writes = matches!(reference.kind, RefKind::Zero { .. });
         while *done < bytes {
-            let addr = crate::addr::PhysAddr(reference.addr.0 + *done);
-            let layers = &mut self.os.layers;
-            let (machine, piece) = match reference.space {
-                RefSpace::Kernel => {
-                    let va = layers[usize::from(layer)].direct(addr);
-                    let intent = if writes { Intent::Store } else { Intent::Load };
-                    let space = SpaceId { layer, index: DIRECT_MAP };
-                    let wanted = Wanted { core, space, va, intent, origin: Origin::Kernel };
-                    let found = self.hw.translate(layers, &wanted, cycles)?;
-                    self.hw.check(layers, space, va, found);
-                    (found.address(va), found.size().bytes() - (va.0 & found.size().offset_mask()))
-                }
-                RefSpace::Physical => {
-                    let machine = self.hw.physical(layers, core, layer, addr, writes, cycles)?;
-                    (machine, crate::addr::FRAME_BYTES - (addr.0 & (crate::addr::FRAME_BYTES - 1)))
-                }
-            };
+            let addr = PhysAddr(reference.addr.0 + *done);
+            let (machine, piece) = self.locate(core, layer, reference.space, addr, writes, cycles)?;
             let piece = piece.min(bytes - *done);
-            *cycles += match reference.kind {
-                RefKind::Read => self.hw.system_ref(core, machine, false, false, Requester::Kernel).cycles,
-                RefKind::Write => self.hw.system_ref(core, machine, true, false, Requester::Kernel).cycles,
-                RefKind::Locked => self.hw.system_ref(core, machine, true, true, Requester::Kernel).cycles,
-                RefKind::Load { .. } => self.hw.load(core, machine, piece),
-                RefKind::Zero { .. } => self.hw.zero(core, machine, piece),
-            };
+            *cycles += if writes { self.hw.zero(core, machine, piece) } else { self.hw.load(core, machine, piece) };
             *done += piece;
         }
         Ok(())
+    }
+
+    /// Where on the machine an address of a layer is, and how many bytes from there on lie in the same page.
+    #[inline(always)]
+    fn locate(
+        &mut self,
+        core: usize,
+        layer: u16,
+        space: RefSpace,
+        addr: PhysAddr,
+        writes: bool,
+        cycles: &mut Cycles,
+    ) -> Result<(MachineAddr, u64), Faulted> {
+        let layers = &mut self.os.layers;
+        match space {
+            RefSpace::Kernel => {
+                let va = layers[usize::from(layer)].direct(addr);
+                let intent = if writes { Intent::Store } else { Intent::Load };
+                let space = SpaceId { layer, index: DIRECT_MAP };
+                let wanted = Wanted { core, space, va, intent, origin: Origin::Kernel };
+                let found = self.hw.translate(layers, &wanted, cycles)?;
+                self.hw.check(layers, space, va, found);
+                Ok((found.address(va), found.size().bytes() - (va.0 & found.size().offset_mask())))
+            }
+            RefSpace::Physical => {
+                let machine = self.hw.physical(layers, core, layer, addr, writes, cycles)?;
+                Ok((machine, FRAME_BYTES - (addr.0 & (FRAME_BYTES - 1))))
+            }
+        }
     }
 }

@@ -207,11 +207,17 @@ impl Fault {
         &mut os.faults[usize::from(self.space.layer)]
     }
 
-    fn walk(&self, os: &Os) -> WalkList {
+    /// Lists the references of a walk for the page; into a list of the caller's, which is large.
+    fn walk(&self, os: &Os, list: &mut WalkList) {
         let layer = &os.layers[usize::from(self.space.layer)];
+        layer.spaces[self.space.index as usize].table.walk(&layer.mem, self.va, list);
+    }
+
+    /// What a walk for the page ends at.
+    fn leaf(&self, os: &Os) -> Leaf {
         let mut list = WalkList::new();
-        layer.spaces[self.space.index as usize].table.walk(&layer.mem, self.va, &mut list);
-        list
+        self.walk(os, &mut list);
+        list.leaf
     }
 
     /// See [`crate::activity::Activity::commit`].
@@ -221,8 +227,8 @@ impl Fault {
             State::Entry => State::Lookup,
             State::Lookup => self.look_up(os, cpu),
             State::Walk => {
-                let list = self.walk(os);
-                let Some(work) = self.choose(os, &list.leaf)? else {
+                let leaf = self.leaf(os);
+                let Some(work) = self.choose(os, &leaf)? else {
                     if self.exception && !self.counted {
                         (self.counted, self.further) = (true, 0);
                         self.counters(os).raced += 1;
@@ -238,7 +244,7 @@ impl Fault {
                     let frame = self.frame;
                     self.layer(os).pages.share(frame);
                 }
-                match list.leaf {
+                match leaf {
                     Leaf::NotPresent { level } => {
                         self.shrink_to(level);
                         self.next_table(os)?
@@ -493,7 +499,7 @@ impl Fault {
     /// Writes the PTE, and those of the pages around.
     fn install(&mut self, os: &mut Os) -> Result<(), EngineError> {
         let (space, page) = (self.space.index, self.page);
-        let leaf = self.walk(os).leaf;
+        let leaf = self.leaf(os);
         let layer = self.layer(os);
         let (mut mapped, mut replaced) = (1, false);
         match (self.work, leaf) {

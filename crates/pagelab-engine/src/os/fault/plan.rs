@@ -46,7 +46,9 @@ impl Fault {
             }
             State::Lookup => self.plan_lookup(os, space, step),
             State::Walk => {
-                for r in self.walk(os).refs() {
+                let mut list = WalkList::new();
+                self.walk(os, &mut list);
+                for r in list.refs() {
                     step.kernel(RefKind::Read, r.addr);
                 }
             }
@@ -175,6 +177,8 @@ impl Fault {
 
     /// The last entry that a walk for the page reads.
     pub(super) fn entry(&self, os: &Os) -> PhysAddr {
-        self.walk(os).refs().last().expect("a walk reads an entry at least").addr
+        let mut list = WalkList::new();
+        self.walk(os, &mut list);
+        list.refs().last().expect("a walk reads an entry at least").addr
     }
 }
