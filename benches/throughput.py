@@ -46,6 +46,7 @@ CASES = (
     Case("uniformly random, 8 GiB", "random:size=8GiB", "radix", 40_000_000),
     Case("GUPS, 8 GiB", "gups:size=8GiB", "radix", 40_000_000),
     Case("GUPS, 8 GiB, 2 MiB pages", "gups:size=8GiB", "radix-2m", 40_000_000),
+    Case("stride of 64 bytes, a fault in 64", "stride:size=16GiB,stride=64", "radix", 60_000_000),
     Case("GUPS, 1 GiB, nested", "gups:size=1GiB", "nested-radix", 10_000_000),
     Case("pointer chase, 1 GiB", "chase:size=1GiB", "radix", 10_000_000),
 )

@@ -22,7 +22,10 @@ def command(
         typer.Argument(metavar="TRACE|WORKLOAD…", help="What to replay; `@0` or `@1-3,5` at the end pins it to CPUs."),
     ],
     system: Annotated[
-        list[str] | None, typer.Option("--system", "-s", help="A system preset or TOML file, perhaps with @KERNEL; repeat it to compare.")
+        list[str] | None,
+        typer.Option(
+            "--system", "-s", help="A system preset or TOML file, perhaps with @KERNEL; repeat it to compare."
+        ),
     ] = None,
     machine: Annotated[str | None, typer.Option("--machine", "-m", help="A machine preset or TOML file.")] = None,
     kernel: Annotated[str | None, typer.Option("--kernel", "-k", help="A kernel preset or TOML file.")] = None,
