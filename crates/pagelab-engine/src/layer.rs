@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::addr::{FRAME_BYTES, FRAME_SHIFT, LINE_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
-use crate::config::{FrameAllocatorConfig, LayerConfig, PageTableConfig};
+use crate::config::{FrameAllocatorConfig, LargePages, LayerConfig, PageTableConfig};
 use crate::error::EngineError;
 use crate::memory::PhysMem;
 use crate::mmu_cache::Asid;
@@ -100,6 +100,7 @@ pub struct Layer {
     pub mem: PhysMem,
     frames: Frames,
     pub page_size: PageSize,
+    pub large_pages: LargePages,
     pub spaces: Vec<AddressSpace>,
     table_config: PageTableConfig,
     /// Frames of physical memory.
@@ -211,6 +212,7 @@ impl Layer {
             aged,
             acting_cpu: 0,
             page_size,
+            large_pages: config.large_pages,
             spaces: Vec::new(),
             table_config: config.page_table.clone(),
             frame_count,

@@ -365,3 +365,23 @@ fn shared_anonymous_memory_is_one_for_all_that_inherit_it() {
     assert_eq!((parent.len(), &parent[..2]), (3, &child[..]));
     common::assert_frames_conserved(&simulation, &simulation.inputs[0].spaces().collect::<Vec<_>>());
 }
+
+#[test]
+fn advice_decides_which_mappings_get_large_pages() {
+    // MADV_HUGEPAGE for the first, MADV_NOHUGEPAGE for the second, none for the third.
+    for (policy, large) in [("always", 2), ("madvise", 1)] {
+        let mut script = ScriptWriter::new();
+        for (n, advice) in [(0, Some(14)), (1, Some(15)), (2, None)] {
+            let addr = BASE + n * 0x4000_0000;
+            script.mmap(0, addr, 0x20_0000);
+            if let Some(advice) = advice {
+                script.event(0, EventKind::Madvise { addr, len: 0x20_0000, advice });
+            }
+            script.store(0, addr);
+        }
+        let policy = format!("system.layers.0.large_pages={policy}");
+        let (_, stats) = run(&config("radix-2m", &[&policy]), script.finish(), &[0]);
+        assert_eq!(stats.values["layer.native.pages.2M"], large, "{policy}");
+        assert_eq!(stats.values["layer.native.pages.4K"], 3 - large, "{policy}");
+    }
+}

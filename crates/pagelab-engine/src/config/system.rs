@@ -34,8 +34,11 @@ pub struct LayerConfig {
     pub host: Option<String>,
     pub page_table: PageTableConfig,
     pub mmu_cache: MmuCacheKind,
-    /// Page size of every mapping that this layer's kernel makes.
+    /// Largest page that this layer's kernel maps anonymous memory with.
     pub page_size: PageSize,
+    /// Which mappings get pages above 4 KiB (`/sys/kernel/mm/transparent_hugepage/enabled`).
+    #[serde(default)]
+    pub large_pages: LargePages,
     /// Who hands out the layer's physical memory.
     #[serde(default)]
     pub frame_allocator: FrameAllocatorConfig,
@@ -46,6 +49,17 @@ pub struct LayerConfig {
     /// sixteenth for the host's own tables), and the whole machine for the bottom layer.
     #[serde(default)]
     pub memory_bytes: Option<Bytes>,
+}
+
+/// Which mappings get pages above 4 KiB.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum LargePages {
+    /// All but those that `madvise(2)` exempts (MADV_NOHUGEPAGE).
+    #[default]
+    Always,
+    /// Those that `madvise(2)` asks for (MADV_HUGEPAGE), and explicit ones (MAP_HUGETLB).
+    Madvise,
 }
 
 /// Page-table design of a layer.

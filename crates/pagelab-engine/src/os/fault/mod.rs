@@ -26,9 +26,10 @@ pub use stage::{FaultCounters, Stage};
 
 use super::Os;
 use super::frame_alloc::FramePurpose;
-use super::vma::{VaRange, Vma, VmaKind};
+use super::vma::{HugeAdvice, VaRange, Vma, VmaKind};
 use crate::activity::{BlockKey, Next};
 use crate::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, VirtAddr};
+use crate::config::LargePages;
 use crate::error::EngineError;
 use crate::layer::{Layer, SpaceId};
 use crate::page_table::{Leaf, Mapping, PteFlags, WalkList};
@@ -347,7 +348,7 @@ impl Fault {
 
     fn look_up(&mut self, os: &mut Os, cpu: usize) -> State {
         let layer = self.layer(os);
-        let wanted = layer.page_size;
+        let (wanted, large_pages) = (layer.page_size, layer.large_pages);
         let vmas = &mut layer.spaces[self.space.index as usize].vmas;
         let Some(vma) = vmas.find_or_grow(self.va) else {
             self.outcome = Outcome::Refused;
@@ -367,7 +368,8 @@ impl Fault {
         }
         self.flags.executable = vma.prot.execute;
         let anonymous = !is_file(vma);
-        let size = if anonymous { largest_inside(vma, self.va, wanted) } else { PageSize::Size4K };
+        let large = anonymous && gets_large_pages(vma, large_pages);
+        let size = if large { largest_inside(vma, self.va, wanted) } else { PageSize::Size4K };
         let range = vma.range();
         let following = ((vma.end.0 - 1) >> FRAME_SHIFT) - (self.va.0 >> FRAME_SHIFT);
         self.set_size(size);
@@ -601,6 +603,17 @@ impl Fault {
 /// A mapping of a file's pages.
 fn is_file(vma: &Vma) -> bool {
     vma.kind == VmaKind::File && vma.file.is_some()
+}
+
+/// Whether a mapping may have pages above 4 KiB (Linux `thp_vma_allowable_order`).
+fn gets_large_pages(vma: &Vma, policy: LargePages) -> bool {
+    let explicit = vma.flags.contains(MapFlags::HUGETLB);
+    match (vma.advice.huge, policy) {
+        _ if explicit => true,
+        (HugeAdvice::NoHuge, _) => false,
+        (HugeAdvice::Huge, _) | (HugeAdvice::None, LargePages::Always) => true,
+        (HugeAdvice::None, LargePages::Madvise) => false,
+    }
 }
 
 /// The 4 KiB pages of a range.
