@@ -144,7 +144,7 @@ def sections(systems: Sequence[Stats]) -> list[Section]:
             [
                 *(_exact(stage, f"fault.stage.{stage}.cycles") for stage in _STAGES),
                 _exact("all stages", "fault.cycles"),
-                _share("of these set by the kernel preset, not by references", "fault.preset.cycles", "fault.cycles"),
+                _share("  set by the kernel preset", "fault.preset.cycles", "fault.cycles"),
             ],
         ),
     ]
