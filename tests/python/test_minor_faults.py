@@ -144,7 +144,7 @@ def measured(folder: Path) -> Measure:
         case = CASES[name]
         program = shutil.which(case.command[0], path=f"{_environment()['PATH']}:{folder}")
         if program is None:
-            pytest.skip(f"{case.command[0]} is not installed")
+            pytest.fail(f"{case.command[0]} is not installed; these tests need it")
         return _measure([program, *case.command[1:]], folder)
 
     return of
