@@ -389,6 +389,25 @@ impl Statistics {
                 Kind::Robust,
                 "Free physical memory of the layer at the end",
             );
+            let frames = layer.frame_counters();
+            for (what, count, text) in [
+                ("per_cpu_hits", frames.per_cpu_hits, "Frame requests that a CPU's own list of free pages served"),
+                ("zone_locks", frames.zone_locks, "Times that the frame allocator took a zone's lock"),
+                ("splits", frames.splits, "Free blocks that the frame allocator cut in two"),
+                ("merges", frames.merges, "Pairs of free blocks that it joined"),
+                ("steals", frames.steals, "Blocks that it took from pageblocks of another mobility"),
+            ] {
+                self.count(format!("layer.{name}.frames.{what}"), count, text);
+            }
+            if let Some(aged) = &layer.aged {
+                let bytes = |frames: u64| frames * crate::addr::FRAME_BYTES;
+                for (what, frames, text) in [
+                    ("free_bytes", aged.free_frames, "Memory that ageing left free"),
+                    ("huge_free_bytes", aged.huge_free_frames, "Of it, what lies in blocks of 2 MiB and larger"),
+                ] {
+                    self.put(format!("layer.{name}.aged.{what}"), bytes(frames), "bytes", Kind::Robust, text);
+                }
+            }
             self.count(
                 format!("layer.{name}.fault.count"),
                 faults.minor + faults.major,

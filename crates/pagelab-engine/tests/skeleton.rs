@@ -385,3 +385,16 @@ fn advice_decides_which_mappings_get_large_pages() {
         assert_eq!(stats.values["layer.native.pages.4K"], 3 - large, "{policy}");
     }
 }
+
+#[test]
+fn aged_memory_has_few_large_blocks_and_says_so() {
+    let age = r#"system.layers.0.age={"free_fraction":0.5,"huge_free_fraction":0.1,"unmovable_fraction":0.2,"seed":1}"#;
+    let large = |set: &[&str]| run_workload(&config("radix-2m", set), "stride:size=2GiB,stride=4096,passes=1").values;
+    let (fresh, aged) = (large(&[]), large(&[age]));
+    assert_eq!(fresh["layer.native.pages.2M"], 1024);
+    let huge = aged["layer.native.aged.huge_free_bytes"];
+    assert!(aged["layer.native.aged.free_bytes"].abs_diff(10 * huge) < 64 << 20, "a tenth of the free memory");
+    assert!(aged["layer.native.pages.2M"] <= huge >> 21, "no more than there were");
+    assert!(aged["layer.native.pages.4K"] > 100_000, "the rest is mapped by small pages");
+    assert!(aged["layer.native.frames.per_cpu_hits"] > 10 * aged["layer.native.frames.zone_locks"]);
+}
