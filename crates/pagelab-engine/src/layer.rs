@@ -338,6 +338,7 @@ impl Layer {
         if let Some(reclaim) = &mut self.reclaim
             && mapping.size == PageSize::Size4K
             && self.pages.is_exclusive(mapping.pfn)
+            && !self.pages.is_object(mapping.pfn)
         {
             reclaim.add(mapping.pfn, index, va);
         }

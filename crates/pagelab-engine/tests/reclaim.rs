@@ -11,7 +11,7 @@ use common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, ru
 use pagelab_engine::config::Config;
 use pagelab_engine::error::EngineError;
 use pagelab_engine::simulation::{Placed, Simulation};
-use pagelab_trace::{Batch, EventKind, ProcessIx};
+use pagelab_trace::{Batch, EventKind, MapFlags, ProcessIx, Protection};
 
 const BASE: u64 = 0x7f00_0000_0000;
 const SWAP: &str = r#"kernel.swap={"size_bytes":"256MiB","read_cycles":250000,"write_cycles":60000,"queue_depth":32}"#;
@@ -104,4 +104,24 @@ fn swapped_pages_follow_their_mappings() {
     let swap = &simulation.os.layers[0].reclaim.as_ref().unwrap().swap;
     assert_eq!((swap.pages(), swap.used_slots()), (0, 0));
     assert_conserved(&stats);
+}
+
+#[test]
+fn shared_memory_stays() {
+    let config = config("radix", &[SWAP, "kernel.cgroup_limit_bytes=1MiB"]);
+    let mut script = ScriptWriter::new();
+    let page = |n: u64| BASE + n * 4096;
+    let (prot, flags) = (Protection::READ_WRITE, MapFlags(MapFlags::SHARED | MapFlags::ANONYMOUS));
+    script.event(0, EventKind::Mmap { addr: page(0), len: 0x6_4000, prot, flags, file: None, file_offset: 0 });
+    script.mmap(0, page(1024), 0x100_0000);
+    (0..100).for_each(|n| script.store(0, page(n)));
+    script.event(0, EventKind::Mremap { old_addr: page(0), old_len: 0x6_4000, new_addr: page(512), new_len: 0x6_4000 });
+    for _ in 0..2 {
+        (0..600).for_each(|n| script.store(0, page(1024 + n)));
+        (0..100).for_each(|n| script.load(0, page(512 + n)));
+    }
+    let (simulation, stats) = run(&config, script.finish(), &[0]);
+    assert_eq!(stats.values["fault.minor.count"], 700);
+    assert!(stats.values["fault.major.count"] >= 400);
+    assert_frames_conserved(&simulation, &simulation.inputs[0].spaces().collect::<Vec<_>>());
 }

@@ -106,6 +106,11 @@ impl PageUse {
         self.objects.get(&page).copied()
     }
 
+    /// True for a frame that holds a page of shared anonymous memory, however many map it.
+    pub fn is_object(&self, pfn: Pfn) -> bool {
+        self.object_frames.contains_key(&pfn)
+    }
+
     /// A frame holds a page of shared anonymous memory from now on.
     pub fn set_object(&mut self, page: u64, frame: Pfn) {
         self.objects.insert(page, frame);

@@ -503,7 +503,7 @@ impl Fault {
         let (space, page) = (self.space.index, self.page);
         let leaf = self.leaf(os);
         let layer = self.layer(os);
-        let (mut mapped, mut replaced) = (1, false);
+        let (mut mapped, mut replaced) = (1_u64, false);
         match (self.work, leaf) {
             (Work::Cached { file, page: first }, _) => {
                 mapped = 0;
@@ -558,7 +558,8 @@ impl Fault {
             Work::Copy { .. } => counters.copied += 1,
             Work::Reuse => counters.reused += 1,
             Work::Cached { .. } => {
-                (counters.cached, counters.around) = (counters.cached + 1, counters.around + mapped - 1)
+                // Another fault's window may have had the page itself by now.
+                (counters.cached, counters.around) = (counters.cached + 1, counters.around + mapped.saturating_sub(1))
             }
             Work::SwapIn => counters.major += 1,
             Work::Fresh | Work::Shared { .. } => {}
