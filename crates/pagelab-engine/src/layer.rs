@@ -6,16 +6,14 @@
 use std::collections::BTreeMap;
 
 use crate::addr::{FRAME_BYTES, FRAME_SHIFT, LINE_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
-use crate::config::{FrameAllocatorConfig, LargePages, LayerConfig, PageTableConfig};
+use crate::config::{LargePages, LayerConfig, PageTableConfig};
 use crate::error::EngineError;
 use crate::memory::PhysMem;
 use crate::mmu_cache::Asid;
-use crate::os::frame_alloc::{
-    Aged, AllocEffects, Buddy, BuddyConfig, FrameAllocError, FrameAllocator, FramePurpose, FrameRequest, PageAllocator,
-    PageAllocatorConfig,
-};
-use crate::os::page_use::{Left, PageUse};
-use crate::os::reclaim::{Reclaim, Verdict};
+use crate::os::frame_alloc::{Aged, AllocEffects, FrameAllocator, FramePurpose};
+use crate::os::frames::{FrameCounters, Frames};
+use crate::os::page_use::PageUse;
+use crate::os::reclaim::Reclaim;
 use crate::os::vma::VmaSet;
 use crate::page_table::{Leaf, Mapping, PageTable, PteFlags, Removed, WalkList};
 
@@ -98,7 +96,7 @@ pub struct Layer {
     /// The space that hosts this layer's physical memory; none for the machine's own.
     pub host: Option<SpaceId>,
     pub mem: PhysMem,
-    frames: Frames,
+    pub(crate) frames: Frames,
     pub page_size: PageSize,
     pub large_pages: LargePages,
     pub spaces: Vec<AddressSpace>,
@@ -119,58 +117,6 @@ pub struct Layer {
     /// Spaces that ended and may be used again.
     retired: Vec<u32>,
     check: bool,
-}
-
-/// A layer's allocator, with what it did last and in all.
-struct Frames {
-    allocator: Box<dyn FrameAllocator>,
-    effects: AllocEffects,
-    counters: FrameCounters,
-}
-
-/// What a layer's allocator did.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct FrameCounters {
-    /// Requests that a CPU's own list served.
-    pub per_cpu_hits: u64,
-    /// Times that a zone's lock was taken.
-    pub zone_locks: u64,
-    /// Free blocks cut in two.
-    pub splits: u64,
-    /// Pairs of free buddies joined.
-    pub merges: u64,
-    /// Blocks taken from pageblocks of another mobility.
-    pub steals: u64,
-}
-
-impl Frames {
-    fn alloc(&mut self, order: u32, purpose: FramePurpose, cpu: u32) -> Option<Pfn> {
-        self.effects.clear();
-        let request = FrameRequest { cpu, ..FrameRequest::new(order, purpose) };
-        let mut pfn = self.allocator.alloc(request, &mut self.effects);
-        if pfn.is_none() && self.allocator.per_cpu_frames() > 0 {
-            // Before it gives up, a kernel collects what the CPUs keep (`__alloc_pages_direct_reclaim`).
-            self.allocator.drain_per_cpu(&mut self.effects);
-            pfn = self.allocator.alloc(request, &mut self.effects);
-        }
-        self.count();
-        pfn
-    }
-
-    fn free(&mut self, pfn: Pfn, order: u32, cpu: u32) {
-        self.effects.clear();
-        self.allocator.free(pfn, order, cpu, &mut self.effects);
-        self.count();
-    }
-
-    fn count(&mut self) {
-        let (effects, counters) = (&self.effects, &mut self.counters);
-        counters.per_cpu_hits += u64::from(effects.per_cpu_hits);
-        counters.zone_locks += effects.zone_locks.len() as u64;
-        counters.splits += u64::from(effects.splits);
-        counters.merges += u64::from(effects.merges);
-        counters.steals += u64::from(effects.steals);
-    }
 }
 
 /// Hands out address-space tags: over all layers, since TLBs tell them apart by these alone.
@@ -203,12 +149,12 @@ impl Layer {
         let (name, page_size) = (config.name.as_str(), config.page_size);
         let frame_count = memory_bytes >> FRAME_SHIFT;
         let metadata_frames = (frame_count * PAGE_METADATA_BYTES).div_ceil(FRAME_BYTES);
-        let (allocator, aged) = frame_allocator(config, frame_count, metadata_frames, cpus)?;
+        let (frames, aged) = Frames::new(config, frame_count, metadata_frames, cpus)?;
         let mut layer = Self {
             name: name.to_owned(),
             host,
             mem: PhysMem::default(),
-            frames: Frames { allocator, effects: AllocEffects::default(), counters: FrameCounters::default() },
+            frames,
             aged,
             acting_cpu: 0,
             page_size,
@@ -289,105 +235,6 @@ impl Layer {
     /// Address of a line of a CPU's own data.
     pub fn cpu_line(&self, cpu: usize, line: CpuLine) -> PhysAddr {
         PhysAddr(self.cpus[cpu].frame.addr().0 + line as u64 * LINE_BYTES)
-    }
-
-    /// A program's page lost a mapping: frees its frames if nobody else uses them.
-    pub fn put_page(&mut self, mapping: &Mapping) {
-        if self.pages.unshare(mapping.pfn) == Left::Unused {
-            self.frames.free(mapping.pfn, mapping.size.order(), self.acting_cpu);
-            if let Some(reclaim) = &mut self.reclaim {
-                reclaim.forget(mapping.pfn);
-                reclaim.used_frames -= 1 << mapping.size.order();
-            }
-        }
-    }
-
-    /// A page that was taken for a program is not used after all.
-    pub fn drop_page(&mut self, pfn: Pfn) {
-        self.frames.free(pfn, 0, self.acting_cpu);
-        if let Some(reclaim) = &mut self.reclaim {
-            reclaim.used_frames -= 1;
-        }
-    }
-
-    /// A block for a page of a program.
-    pub fn take_page(&mut self, order: u32) -> Option<Pfn> {
-        let pfn = self.frames.alloc(order, FramePurpose::UserData, self.acting_cpu)?;
-        if let Some(reclaim) = &mut self.reclaim {
-            reclaim.used_frames += 1 << order;
-        }
-        Some(pfn)
-    }
-
-    /// Whether room is to be made before a block of this order is taken, and can be.
-    pub fn is_short(&self, order: u32) -> bool {
-        let free = self.free_frame_count();
-        self.reclaim.as_ref().is_some_and(|reclaim| reclaim.is_short(free, 1 << order) && reclaim.has_pages())
-    }
-
-    /// A page was mapped in another place.
-    pub fn moved(&mut self, index: u32, va: VirtAddr, mapping: &Mapping) {
-        if let Some(reclaim) = &mut self.reclaim {
-            reclaim.forget(mapping.pfn);
-        }
-        self.list_page(index, va, mapping);
-    }
-
-    /// A page of its own that a program maps is on an LRU list from now on.
-    pub fn list_page(&mut self, index: u32, va: VirtAddr, mapping: &Mapping) {
-        if let Some(reclaim) = &mut self.reclaim
-            && mapping.size == PageSize::Size4K
-            && self.pages.is_exclusive(mapping.pfn)
-            && !self.pages.is_object(mapping.pfn)
-        {
-            reclaim.add(mapping.pfn, index, va);
-        }
-    }
-
-    /// Reads a page's accessed bit and clears it.
-    fn take_accessed(&mut self, index: u32, va: VirtAddr) -> bool {
-        let mut list = WalkList::new();
-        self.spaces[index as usize].table.walk(&self.mem, va, &mut list);
-        let Leaf::Present(mapping) = list.leaf else { unreachable!("pages on LRU lists are mapped") };
-        if mapping.flags.accessed {
-            let flags = PteFlags { accessed: false, ..mapping.flags };
-            self.spaces[index as usize].table.set_flags(&mut self.mem, va, flags);
-        }
-        mapping.flags.accessed
-    }
-
-    /// Scans the oldest inactive pages once: those that were accessed become active, the others leave for the swap device
-    /// as long as that has room. Returns the pages whose translations are gone.
-    pub fn scan_pages(&mut self) -> Vec<(u32, VirtAddr)> {
-        let Some(mut reclaim) = self.reclaim.take() else { return Vec::new() };
-        reclaim.balance(|space, va| self.take_accessed(space, va));
-        let mut gone = Vec::new();
-        for (pfn, space, va) in reclaim.candidates().collect::<Vec<_>>() {
-            if self.take_accessed(space, va) || !reclaim.swap.has_room() {
-                reclaim.decide(pfn, Verdict::Keep);
-            } else {
-                reclaim.decide(pfn, Verdict::Evict);
-                gone.push((space, va));
-            }
-        }
-        self.reclaim = Some(reclaim);
-        for &(space, va) in &gone {
-            for page in self.mapped(space, va, VirtAddr(va.0 + FRAME_BYTES)) {
-                self.unmap(space, &page);
-                self.put_page(&page.mapping);
-            }
-        }
-        gone
-    }
-
-    /// The frame that holds a page of a file, brought into the page cache if need be.
-    pub fn cached_page(&mut self, file: u32, page: u64) -> Result<Pfn, EngineError> {
-        if let Some(frame) = self.pages.cached(file, page) {
-            return Ok(frame);
-        }
-        let frame = self.take_frame(FramePurpose::PageCache, "the page cache")?;
-        self.pages.cache(file, page, frame);
-        Ok(frame)
     }
 
     pub fn free_frames(&mut self, pfn: Pfn, order: u32) {
@@ -573,44 +420,5 @@ impl Layer {
             return (pfn < self.frame_count).then_some((Pfn(pfn), true));
         }
         self.spaces[index as usize].record.as_ref()?.get(&page).copied()
-    }
-}
-
-/// The frame allocator of a layer, in the state that its programs find, with the frames of its page metadata set aside.
-fn frame_allocator(
-    config: &LayerConfig,
-    frames: u64,
-    metadata_frames: u64,
-    cpus: u32,
-) -> Result<(Box<dyn FrameAllocator>, Option<Aged>), EngineError> {
-    let error = |part: &'static str| {
-        move |e: FrameAllocError| match e {
-            FrameAllocError::Config { key, what } => {
-                EngineError::config(format!("system.layers.{}.{part}.{key}", config.name), what)
-            }
-            other => EngineError::config(format!("system.layers.{}.memory_bytes", config.name), other.to_string()),
-        }
-    };
-    let metadata = Pfn(0)..Pfn(metadata_frames);
-    match &config.frame_allocator {
-        FrameAllocatorConfig::Buddy => {
-            let max_order = config.page_size.order().max(BuddyConfig::default().max_order);
-            let mut buddy = Buddy::new(Pfn(0), frames, &BuddyConfig { max_order }).map_err(error("frame_allocator"))?;
-            buddy.reserve_range(metadata).map_err(error("frame_allocator"))?;
-            if config.age.is_some() {
-                let what = "only the allocator of kind `linux` can be aged";
-                return Err(EngineError::config(format!("system.layers.{}.age", config.name), what));
-            }
-            Ok((Box::new(buddy), None))
-        }
-        FrameAllocatorConfig::Linux(linux) => {
-            // Blocks above Linux's largest order stand for pages that were set aside at boot.
-            let max_order = linux.max_order.max(config.page_size.order());
-            let linux = PageAllocatorConfig { max_order, ..linux.clone() };
-            let mut pages = PageAllocator::new(Pfn(0), frames, cpus, &linux).map_err(error("frame_allocator"))?;
-            pages.reserve_range(metadata).map_err(error("frame_allocator"))?;
-            let aged = config.age.as_ref().map(|age| pages.age(age)).transpose().map_err(error("age"))?;
-            Ok((Box::new(pages), aged))
-        }
     }
 }

@@ -2,11 +2,13 @@
 
 pub mod fault;
 pub mod frame_alloc;
+pub mod frames;
 mod locks;
 pub mod mapping;
 pub mod page_use;
 pub mod populate;
 pub mod reclaim;
+mod user_pages;
 pub mod vma;
 
 pub use locks::Locks;
