@@ -12,8 +12,10 @@ use crate::error::EngineError;
 use crate::layer::SpaceId;
 use crate::os::Os;
 use crate::os::fault::{Fault, Stage};
+use crate::os::khugepaged::Khugepaged;
+use crate::os::kswapd::Kswapd;
 use crate::os::populate::Populate;
-use crate::os::reclaim::DeviceRequests;
+use crate::os::reclaim::Requests;
 
 /// What a reference does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,15 +62,15 @@ pub struct Step {
     /// Those of them that a preset gives.
     pub preset_cycles: Cycles,
     pub instructions: u64,
-    /// What it asks of the layer's swap device, and waits for.
-    pub device: DeviceRequests,
+    /// What it asks of the layer's devices, and waits for.
+    pub io: Requests,
 }
 
 impl Step {
     pub fn clear(&mut self) {
         self.refs.clear();
         (self.cycles, self.preset_cycles, self.instructions) = (0, 0, 0);
-        self.device = DeviceRequests::default();
+        self.io = Requests::default();
     }
 
     /// Adds a kernel reference that depends on those before it.
@@ -103,6 +105,8 @@ pub enum Next {
 pub enum Activity {
     Fault(Fault),
     Populate(Populate),
+    Kswapd(Kswapd),
+    Khugepaged(Khugepaged),
 }
 
 impl Activity {
@@ -111,14 +115,17 @@ impl Activity {
         match self {
             Self::Fault(fault) => fault.space().layer,
             Self::Populate(populate) => populate.fault().space().layer,
+            Self::Kswapd(thread) => thread.layer(),
+            Self::Khugepaged(thread) => thread.layer(),
         }
     }
 
-    /// Stage that the cycles of the step under way are counted for.
-    pub fn stage(&self) -> Stage {
+    /// Stage of a fault that the cycles of the step under way are counted for; none for a kernel thread.
+    pub fn stage(&self) -> Option<Stage> {
         match self {
-            Self::Fault(fault) => fault.stage(),
-            Self::Populate(populate) => populate.fault().stage(),
+            Self::Fault(fault) => Some(fault.stage()),
+            Self::Populate(populate) => Some(populate.fault().stage()),
+            Self::Kswapd(_) | Self::Khugepaged(_) => None,
         }
     }
 
@@ -127,6 +134,8 @@ impl Activity {
         match self {
             Self::Fault(fault) => fault.plan(os, step),
             Self::Populate(populate) => populate.fault().plan(os, step),
+            Self::Kswapd(thread) => thread.plan(os, step),
+            Self::Khugepaged(thread) => thread.plan(os, step),
         }
     }
 
@@ -135,6 +144,8 @@ impl Activity {
         match self {
             Self::Fault(fault) => fault.commit(os, cpu),
             Self::Populate(populate) => populate.commit(os, cpu),
+            Self::Kswapd(thread) => Ok(thread.commit(os, cpu)),
+            Self::Khugepaged(thread) => Ok(thread.commit(os, cpu)),
         }
     }
 }

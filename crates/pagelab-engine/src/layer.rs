@@ -12,8 +12,9 @@ use crate::memory::PhysMem;
 use crate::mmu_cache::Asid;
 use crate::os::frame_alloc::{Aged, AllocEffects, FrameAllocator, FramePurpose};
 use crate::os::frames::{FrameCounters, Frames};
+use crate::os::khugepaged::Collapse;
 use crate::os::page_use::PageUse;
-use crate::os::reclaim::Reclaim;
+use crate::os::reclaim::{PageOf, Reclaim, Rmap};
 use crate::os::vma::VmaSet;
 use crate::page_table::{Leaf, Mapping, PageTable, PteFlags, Removed, WalkList};
 
@@ -99,6 +100,8 @@ pub struct Layer {
     pub(crate) frames: Frames,
     pub page_size: PageSize,
     pub large_pages: LargePages,
+    /// Orders of the folios that anonymous memory may get beside single pages and large ones, ascending.
+    pub folio_orders: Vec<u32>,
     pub spaces: Vec<AddressSpace>,
     table_config: PageTableConfig,
     /// Frames of physical memory.
@@ -114,6 +117,8 @@ pub struct Layer {
     pub pages: PageUse,
     /// What makes room for them, if anything does.
     pub reclaim: Option<Reclaim>,
+    /// How far khugepaged has come.
+    pub collapse: Collapse,
     /// Spaces that ended and may be used again.
     retired: Vec<u32>,
     check: bool,
@@ -159,6 +164,7 @@ impl Layer {
             acting_cpu: 0,
             page_size,
             large_pages: config.large_pages,
+            folio_orders: config.folio_orders(),
             spaces: Vec::new(),
             table_config: config.page_table.clone(),
             frame_count,
@@ -166,6 +172,7 @@ impl Layer {
             cpus: Vec::new(),
             pages: PageUse::new(Pfn(0)),
             reclaim: None,
+            collapse: Collapse::default(),
             retired: Vec::new(),
             check,
         };
@@ -306,8 +313,20 @@ impl Layer {
         self.retired.push(index);
     }
 
+    /// Enters the frames of a page in the reverse map or removes them, if there is one.
+    fn note_mapped(&mut self, index: u32, va: VirtAddr, mapping: &Mapping, note: fn(&mut Rmap, Pfn, PageOf)) {
+        if let Some(reclaim) = &mut self.reclaim
+            && mapping.pfn != self.pages.zero_page()
+        {
+            for n in 0..1 << mapping.size.order() {
+                note(&mut reclaim.rmap, Pfn(mapping.pfn.0 + n), (index, (va.0 >> FRAME_SHIFT) + n));
+            }
+        }
+    }
+
     /// Maps a page and records it. All tables exist. Returns the entry's address.
     pub fn map(&mut self, index: u32, va: VirtAddr, mapping: Mapping) -> PhysAddr {
+        self.note_mapped(index, va, &mapping, Rmap::add);
         let space = &mut self.spaces[index as usize];
         if let Some(record) = &mut space.record {
             for page in 0..1 << mapping.size.order() {
@@ -328,6 +347,13 @@ impl Layer {
 
     /// Puts another frame or other flags in place of a page that is mapped in the same size. Returns the entry's address.
     pub fn remap(&mut self, index: u32, va: VirtAddr, mapping: Mapping) -> PhysAddr {
+        if self.reclaim.is_some() {
+            let mut list = WalkList::new();
+            self.spaces[index as usize].table.walk(&self.mem, va, &mut list);
+            let Leaf::Present(old) = list.leaf else { unreachable!("the page is mapped") };
+            self.note_mapped(index, va, &old, Rmap::remove);
+            self.note_mapped(index, va, &mapping, Rmap::add);
+        }
         let space = &mut self.spaces[index as usize];
         if let Some(record) = &mut space.record {
             for page in 0..1 << mapping.size.order() {
@@ -338,16 +364,24 @@ impl Layer {
         space.table.replace(&mut self.mem, va, mapping)
     }
 
-    /// Unmaps a page, giving back tables that become empty. The caller decides what becomes of its frames.
+    /// Unmaps a page. The caller decides what becomes of its frames; tables stay, as reclaim and MADV_DONTNEED leave them.
     pub fn unmap(&mut self, index: u32, page: &Removed) {
+        self.note_mapped(index, page.va, &page.mapping, Rmap::remove);
+        self.note_dirty(page);
         let space = &mut self.spaces[index as usize];
         if let Some(record) = &mut space.record {
             for n in 0..1 << page.mapping.size.order() {
                 record.remove(&((page.va.0 >> FRAME_SHIFT) + n));
             }
         }
+        space.table.unmap(&mut self.mem, page.va);
+    }
+
+    /// Gives the tables of a range back that are empty (Linux `free_pgtables`).
+    pub fn prune(&mut self, index: u32, start: VirtAddr, end: VirtAddr) {
         let cpu = self.acting_cpu;
-        space.table.unmap(&mut self.mem, page.va, &mut |pfn| self.frames.free(pfn, 0, cpu));
+        let table = &mut self.spaces[index as usize].table;
+        table.prune(&mut self.mem, start, end, &mut |pfn| self.frames.free(pfn, 0, cpu));
     }
 
     /// Changes the permissions of a mapped page.
@@ -403,13 +437,16 @@ impl Layer {
                     break;
                 }
                 let frame = self.take_frame(FramePurpose::PageTable, "the table of a page that is split")?;
-                self.mem.create(frame);
-                let order = page.mapping.size.order();
-                self.frames.allocator.split_used(page.mapping.pfn, order, order - 9);
-                self.spaces[index as usize].table.split(&mut self.mem, page.va, frame);
+                self.split_page(index, page.va, frame);
             }
         }
         Ok(())
+    }
+
+    /// Splits a large page into pages of the next smaller size, with `frame` as their table. Its frames stay one block.
+    pub fn split_page(&mut self, index: u32, va: VirtAddr, frame: Pfn) {
+        self.mem.create(frame);
+        self.spaces[index as usize].table.split(&mut self.mem, va, frame);
     }
 
     /// What the kernel's own record says of a page: its frame and whether stores are allowed. Only with `--check`.

@@ -27,6 +27,7 @@ pub mod cpu;
 pub mod error;
 pub mod hardware;
 pub mod input;
+mod kthreads;
 pub mod layer;
 pub mod lookahead;
 pub mod memory;

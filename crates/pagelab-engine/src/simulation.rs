@@ -63,8 +63,10 @@ pub struct Simulation {
     pub(crate) lookahead: bool,
     quantum: Cycles,
     slice: Cycles,
-    /// More than one CPU or more than one lane on it.
+    /// More than one CPU or more than one lane on it, or a kernel thread beside them.
     many: bool,
+    /// The CPU that kernel threads run on, if there are any.
+    pub(crate) kthread_cpu: Option<usize>,
     /// Another CPU has become ready during this turn, so that its limit no longer holds.
     pub(crate) woke: bool,
 }
@@ -80,8 +82,18 @@ impl Simulation {
         let threads = machine.threads_per_core as usize;
         let mut cores: Vec<usize> = used.iter().map(|cpu| cpu / threads).collect();
         cores.dedup();
-        let core_of = |cpu: usize| cores.iter().position(|&core| core == cpu / threads).expect("its core is in use");
         let os = Os::boot(config)?;
+        let total = machine.cores as usize * threads;
+        let kthread_cpu = (!os.kthreads.is_empty()).then(|| cpu_for_kthreads(&used, &cores, threads, total));
+        if let Some(cpu) = kthread_cpu
+            && let Err(at) = used.binary_search(&cpu)
+        {
+            used.insert(at, cpu);
+            cores = used.iter().map(|cpu| cpu / threads).collect();
+            cores.dedup();
+        }
+        let kthread_cpu = kthread_cpu.and_then(|cpu| used.binary_search(&cpu).ok());
+        let core_of = |cpu: usize| cores.iter().position(|&core| core == cpu / threads).expect("its core is in use");
         let mut cpus: Vec<Cpu> =
             used.iter().map(|&cpu| Cpu::new(core_of(cpu), machine.core.cycles_per_instruction)).collect();
         let tops = os.tops().to_vec();
@@ -104,7 +116,8 @@ impl Simulation {
             hw: Hardware::new(config, cores.len())?,
             os,
             woke: false,
-            many: cpus.len() > 1 || cpus.iter().any(|cpu| cpu.lanes.len() > 1),
+            kthread_cpu,
+            many: kthread_cpu.is_some() || cpus.len() > 1 || cpus.iter().any(|cpu| cpu.lanes.len() > 1),
             cpus,
             inputs,
             refused: Vec::new(),
@@ -123,11 +136,11 @@ impl Simulation {
         if self.many {
             while let Some((cpu, limit)) = self.next_turn() {
                 self.turn::<true>(cpu, limit, progress)?;
+                if self.kthread_cpu.is_some() && self.programs_ended() {
+                    break;
+                }
             }
-            assert!(
-                self.cpus.iter().all(|cpu| cpu.state == CpuState::Finished),
-                "CPUs wait for each other and none can go on"
-            );
+            assert!(self.programs_ended(), "CPUs wait for each other and none can go on");
         } else if !self.cpus.is_empty() {
             self.turn::<false>(0, Cycles::MAX, progress)?;
             assert_eq!(self.cpus[0].state, CpuState::Finished, "the only CPU waits for another");
@@ -146,15 +159,25 @@ impl Simulation {
         self.cpus.iter().map(|cpu| cpu.clock.now()).max().unwrap_or(0)
     }
 
-    /// The ready CPU with the smallest clock (the first of equals) and how far it may go.
-    fn next_turn(&self) -> Option<(usize, Cycles)> {
+    /// Whether all that is left is kernel threads.
+    fn programs_ended(&self) -> bool {
+        self.cpus.iter().all(|cpu| cpu.lanes.is_empty() || cpu.state == CpuState::Finished)
+    }
+
+    /// The CPU that goes on with the smallest clock (the first of equals) and how far it may go.
+    fn next_turn(&mut self) -> Option<(usize, Cycles)> {
         let mut first: Option<(usize, Cycles)> = None;
         let mut second = Cycles::MAX;
+        let mut ready = false;
         for (index, cpu) in self.cpus.iter().enumerate() {
-            if cpu.state != CpuState::Ready {
-                continue;
-            }
-            let now = cpu.clock.now();
+            let now = match cpu.state {
+                CpuState::Ready => cpu.clock.now(),
+                _ => match self.kthread_alarm(index) {
+                    Some(alarm) => alarm.max(cpu.clock.now()),
+                    None => continue,
+                },
+            };
+            ready |= cpu.state == CpuState::Ready;
             match first {
                 Some((_, least)) if now >= least => second = second.min(now),
                 _ => {
@@ -163,7 +186,12 @@ impl Simulation {
                 }
             }
         }
-        first.map(|(cpu, _)| (cpu, second.saturating_add(self.quantum)))
+        // Nobody waits for a kernel thread, so an alarm alone helps nobody on.
+        let (cpu, now) = first.filter(|_| ready)?;
+        self.cpus[cpu].resume(Class::Idle, now);
+        let limit = second.saturating_add(self.quantum);
+        let alarm = self.os.kthreads.next_alarm().filter(|_| self.kthread_cpu == Some(cpu));
+        Some((cpu, alarm.map_or(limit, |alarm| limit.min(alarm))))
     }
 
     /// Lets a CPU run until its clock passes `limit`, it gets stuck or it has finished.
@@ -184,6 +212,9 @@ impl Simulation {
             }
             if MANY && self.turn_is_over(cpu, limit) {
                 return Ok(());
+            }
+            if MANY && self.begin_kthread(cpu) {
+                continue;
             }
             if !self.choose_lane::<MANY>(cpu)? {
                 return Ok(());
@@ -256,7 +287,8 @@ impl Simulation {
         }
         let of = &mut self.cpus[cpu];
         let finished = of.lanes.iter().all(|lane| lane.state == LaneState::Finished);
-        of.state = if finished { CpuState::Finished } else { CpuState::Waiting };
+        // A CPU without lanes of its own waits for kernel threads' work.
+        of.state = if finished && lanes > 0 { CpuState::Finished } else { CpuState::Waiting };
         Ok(false)
     }
 
@@ -479,6 +511,13 @@ impl Simulation {
             self.refused.push(access);
         }
     }
+}
+
+/// The CPU for kernel threads: on a core that no source uses, else one that none uses, else the first that one does.
+fn cpu_for_kthreads(used: &[usize], cores: &[usize], threads: usize, total: usize) -> usize {
+    let free_core = (0..total).find(|cpu| !cores.contains(&(cpu / threads)));
+    let free = free_core.or_else(|| (0..total).find(|cpu| !used.contains(cpu)));
+    free.or(used.first().copied()).unwrap_or(0)
 }
 
 /// What an event changes of the mappings of its space: nothing, a range, or (the inner none) everything.

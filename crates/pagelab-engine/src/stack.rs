@@ -9,7 +9,7 @@ use crate::error::EngineError;
 use crate::layer::{DIRECT_MAP, SpaceId};
 use crate::os::fault::Fault;
 use crate::os::mapping::Invalidation;
-use crate::os::reclaim::DeviceRequests;
+use crate::os::reclaim::Requests;
 use crate::simulation::{Simulation, Stack};
 use crate::walker::{Faulted, Intent, Origin, Wanted};
 
@@ -23,11 +23,11 @@ impl Simulation {
             }
             if !frame.begun {
                 frame.begun = true;
-                let Step { cycles, preset_cycles, instructions, device, .. } = frame.step;
+                let Step { cycles, preset_cycles, instructions, io, .. } = frame.step;
                 let layer = usize::from(frame.activity.layer());
                 self.charge(cpu, cycles, preset_cycles, instructions);
-                if device != DeviceRequests::default() {
-                    self.wait_for_device(cpu, layer, device);
+                if io != Requests::default() {
+                    self.wait_for_devices(cpu, layer, &io);
                 }
             } else if frame.charged < frame.step.refs.len() {
                 if self.charge_refs::<MANY>(cpu, limit) == Err(Faulted) {
@@ -41,6 +41,7 @@ impl Simulation {
                 }
                 self.flush_invalid(cpu);
                 self.wake_released(cpu);
+                self.wake_kthreads(cpu);
                 if let Next::Block(key) = next {
                     self.cpus[cpu].state = CpuState::Blocked(key);
                     return Ok(Stack::Yields);
@@ -70,11 +71,17 @@ impl Simulation {
         }
     }
 
-    /// Makes requests to the swap device of a layer and waits until they are done.
-    fn wait_for_device(&mut self, cpu: usize, layer: usize, requests: DeviceRequests) {
+    /// Makes requests to the devices of a layer and waits until they are done.
+    fn wait_for_devices(&mut self, cpu: usize, layer: usize, io: &Requests) {
         let clock = &mut self.cpus[cpu].clock;
-        let reclaim = self.os.layers[layer].reclaim.as_mut().expect("a layer without a swap device asks nothing of it");
-        let done = reclaim.swap.device.submit(requests, clock.now());
+        let reclaim = self.os.layers[layer].reclaim.as_mut().expect("a layer without devices asks nothing of them");
+        let swap = reclaim.swap.as_mut().map(|swap| &mut swap.device);
+        let mut done = clock.now();
+        for (device, requests) in [(swap, io.swap), (reclaim.storage.as_mut(), io.storage)] {
+            if let Some(device) = device {
+                done = done.max(device.submit(requests, clock.now()));
+            }
+        }
         clock.wait_until(Class::Blocked, done);
     }
 
@@ -93,7 +100,7 @@ impl Simulation {
         match &frame.activity {
             // A fault below another activity is retried by it; one of the program's is told to the access.
             Activity::Fault(fault) if of.stack.is_empty() => of.outcome = Some(fault.outcome()),
-            Activity::Fault(_) | Activity::Populate(_) => {}
+            Activity::Fault(_) | Activity::Populate(_) | Activity::Kswapd(_) | Activity::Khugepaged(_) => {}
         }
         of.spare.push(frame);
     }
@@ -102,11 +109,14 @@ impl Simulation {
     fn charge(&mut self, cpu: usize, cycles: Cycles, preset_cycles: Cycles, instructions: u64) {
         let of = &mut self.cpus[cpu];
         let activity = &of.stack.last().expect("an activity is under way").activity;
-        let (layer, stage) = (usize::from(activity.layer()), activity.stage() as usize);
-        let counters = &mut self.os.faults[layer];
-        counters.cycles[stage] += cycles;
-        counters.preset_cycles[stage] += preset_cycles;
-        counters.instructions[stage] += instructions;
+        let Some(stage) = activity.stage() else {
+            self.os.kthreads.cycles += cycles;
+            return of.clock.spend(Class::Kernel, cycles);
+        };
+        let counters = &mut self.os.faults[usize::from(activity.layer())];
+        counters.cycles[stage as usize] += cycles;
+        counters.preset_cycles[stage as usize] += preset_cycles;
+        counters.instructions[stage as usize] += instructions;
         of.clock.spend(Class::Fault, cycles);
     }
 

@@ -12,6 +12,7 @@ use crate::clock::Class;
 use crate::cpu::AccessCounters;
 use crate::hardware::{TLB_DATA, TLB_FETCH, TLB_KERNEL};
 use crate::os::fault::{FaultCounters, Stage};
+use crate::os::khugepaged::Collapse;
 use crate::os::reclaim::ReclaimCounters;
 use crate::simulation::Simulation;
 use crate::walker::{WALK_LEVELS, WALK_PLACES};
@@ -351,12 +352,37 @@ impl Statistics {
                 .map(|reclaim| get(&reclaim.counters))
                 .sum::<u64>()
         };
+        let collapse = |get: fn(&Collapse) -> u64| os.layers.iter().map(|layer| get(&layer.collapse)).sum::<u64>();
+        self.count("khugepaged.scanned", collapse(|c| c.scanned), "Places of 2 MiB that khugepaged looked at");
+        self.count(
+            "khugepaged.collapsed",
+            collapse(|c| c.collapsed),
+            "Large pages that it put in the place of small ones",
+        );
+        self.count(
+            "khugepaged.no_frame",
+            collapse(|c| c.no_frame),
+            "Places that were ripe when no large page was free",
+        );
+        self.count("kthread.runs", os.kthreads.runs, "Times that a kernel thread woke up and ran");
+        self.cycles("kthread.cycles", os.kthreads.cycles, "Cycles of kernel threads, among cycles.kernel");
         self.count("reclaim.scanned", reclaim(|c| c.scanned), "Pages that reclaim looked at");
         self.count("reclaim.activated", reclaim(|c| c.activated), "Pages among them that had been accessed and stayed");
         self.count(
             "reclaim.deactivated",
             reclaim(|c| c.deactivated),
             "Pages moved from the active list to the inactive",
+        );
+        self.count("reclaim.files.dropped", reclaim(|c| c.files_dropped), "Pages of files that left memory");
+        self.count(
+            "reclaim.files.written",
+            reclaim(|c| c.files_written),
+            "Those among them that were written to storage",
+        );
+        self.count(
+            "reclaim.freed_lazily",
+            reclaim(|c| c.freed_lazily),
+            "Pages dropped whose contents MADV_FREE had given up",
         );
         self.count("swap.out.pages", reclaim(|c| c.swapped_out), "Pages written to the swap device");
         self.count("swap.in.pages", reclaim(|c| c.swapped_in), "Pages read back from it");
@@ -425,6 +451,14 @@ impl Statistics {
                     format!("Pages of {} that the layer's page-fault handler mapped", size.name()),
                 );
             }
+            for &order in &layer.folio_orders {
+                let kib = 4_u64 << order;
+                self.count(
+                    format!("layer.{name}.folios.{kib}K"),
+                    faults.folios[order as usize],
+                    format!("Folios of {kib} KiB that the layer's page-fault handler mapped by 4 KiB pages"),
+                );
+            }
             self.count(
                 format!("layer.{name}.page_table_frames"),
                 layer.mem.frames_in_use() as u64,
@@ -441,6 +475,7 @@ const FAULT_KINDS: &[FaultKind] = &[
     ("fault.copy.count", |f| f.copied, "Minor faults of writes that copied a page which others use too"),
     ("fault.reuse.count", |f| f.reused, "Minor faults of writes to a write-protected page that nobody else used"),
     ("fault.cached.count", |f| f.cached, "Minor faults that mapped a page of the page cache"),
+    ("fault.split.count", |f| f.split, "Large pages split because a part of them was to be copied"),
     ("fault.around.pages", |f| f.around, "Pages of the page cache mapped around those"),
     ("populate.pages", |f| f.populated, "Pages mapped by MAP_POPULATE and MADV_POPULATE_*, without an exception"),
 ];

@@ -113,7 +113,7 @@ impl Race {
                 Some(_) if of.cpus[cpu].state != CpuState::Ready => return false,
                 Some(frame) => {
                     use Stage::{Allocation, Install, Lookup, Return, Walk};
-                    if matches!(frame.activity.stage(), Lookup | Walk | Allocation | Install | Return) {
+                    if matches!(frame.activity.stage(), Some(Lookup | Walk | Allocation | Install | Return)) {
                         return false;
                     }
                 }

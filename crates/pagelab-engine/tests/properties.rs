@@ -6,6 +6,7 @@ mod common;
 use common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run};
 use pagelab_engine::addr::{FRAME_BYTES, PageSize};
 use pagelab_engine::layer::{Layer, SpaceId};
+use pagelab_engine::os::reclaim::Kind;
 use pagelab_engine::simulation::Simulation;
 use pagelab_engine::stats::Statistics;
 use pagelab_trace::{Access, AccessKind, EventKind, MapFlags, ProcessIx, Protection, Source};
@@ -17,12 +18,17 @@ type System = (&'static str, &'static [&'static str]);
 
 const SWAP: &str = r#"kernel.swap={"size_bytes":"64MiB","read_cycles":250000,"write_cycles":60000,"queue_depth":4}"#;
 
+const STORAGE: &str = r#"kernel.storage={"read_cycles":250000,"write_cycles":60000,"queue_depth":4}"#;
+
 const SYSTEMS: &[System] = &[
     ("radix", &[]),
     ("radix-5level", &[]),
     ("radix", &[SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
     ("nested-radix", &[SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
+    ("radix", &[SWAP, STORAGE, "kernel.page_cache=cold", "kernel.cgroup_limit_bytes=1MiB"]),
+    ("radix-2m", &[SWAP, "kernel.cgroup_limit_bytes=4MiB"]),
     ("radix-2m", &[]),
+    ("radix", &[r#"system.layers.native.folios=["16KiB","64KiB"]"#, SWAP, "kernel.cgroup_limit_bytes=2MiB"]),
     ("radix-1g", &["machine.memory_bytes=3GiB"]),
     ("radix-page-walk-cache", &[]),
     ("nested-radix", &[]),
@@ -275,9 +281,17 @@ fn check_once(program: &Program, config: &pagelab_engine::config::Config, cpus: 
             // What a host has given to its guests it does not get back.
             if simulation.os.tops().contains(&(layer as u16)) {
                 assert_eq!(*now, booted, "free frames of layer {layer} after the last exit");
-                let reclaim = simulation.os.layers[layer].reclaim.as_ref();
-                let left = reclaim.map(|of| (of.has_pages(), of.swap.pages(), of.swap.used_slots(), of.used_frames));
-                assert!(left.is_none_or(|left| left == (false, 0, 0, 0)), "{left:?}");
+                if let Some(reclaim) = &simulation.os.layers[layer].reclaim {
+                    let cached = simulation.os.layers[layer].pages.cached_frames();
+                    let files = if reclaim.storage.is_some() { cached } else { 0 };
+                    let listed = [Kind::Anonymous, Kind::File].map(|kind| reclaim.listed(kind));
+                    assert_eq!((listed, reclaim.used_frames), ([0, files], files), "pages left after the last exit");
+                    let swap = reclaim.swap.as_ref();
+                    assert!(
+                        swap.is_none_or(|swap| (swap.pages(), swap.used_slots()) == (0, 0)),
+                        "swapped pages are left"
+                    );
+                }
             }
         }
     }
@@ -303,8 +317,22 @@ fn check(program: &Program, (system, set): System, cpus: &[usize]) {
 
 #[test]
 fn any_program_on_any_system_is_translated_right_and_conserves_cycles_and_frames() {
+    for_programs(220, |program, system, cpus| check(program, system, cpus));
+}
+
+/// More than twenty million operations of programs that fork, exec, exit and run out of memory, in pages of all sizes.
+#[test]
+#[ignore = "takes minutes: make test-full"]
+fn twenty_million_operations_conserve_frames() {
+    for_programs(180_000, |program, (system, set), cpus| {
+        let all = [&["machine.memory_bytes=1GiB", "engine.sync_quantum_cycles=0"], set].concat();
+        check_once(program, &config(system, &all), cpus);
+    });
+}
+
+fn for_programs(cases: u32, check: impl Fn(&Program, System, &[usize])) {
     let mut runner =
-        TestRunner::new(Config { cases: 220, failure_persistence: None, max_shrink_iters: 300, ..Config::default() });
+        TestRunner::new(Config { cases, failure_persistence: None, max_shrink_iters: 300, ..Config::default() });
     let system = (0..SYSTEMS.len()).prop_map(|n| SYSTEMS[n]);
     let cpus = (0..PLACEMENTS.len()).prop_map(|n| PLACEMENTS[n]);
     let result = runner.run(&(program(), system, cpus), |(program, system, cpus)| {

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Switch;
-use crate::addr::PageSize;
+use crate::addr::{FRAME_BYTES, PageSize};
 use crate::os::frame_alloc::{AgeingConfig, PageAllocatorConfig};
 
 /// A system preset (`presets/systems/NAME.toml`).
@@ -39,6 +39,10 @@ pub struct LayerConfig {
     /// Which mappings get pages above 4 KiB (`/sys/kernel/mm/transparent_hugepage/enabled`).
     #[serde(default)]
     pub large_pages: LargePages,
+    /// Sizes of the folios that the kernel may map anonymous memory with by 4 KiB pages, in the mappings that get large
+    /// pages (`/sys/kernel/mm/transparent_hugepage/hugepages-*kB/enabled`): powers of two from 16 KiB to 1 MiB.
+    #[serde(default)]
+    pub folios: Vec<Bytes>,
     /// Who hands out the layer's physical memory.
     #[serde(default)]
     pub frame_allocator: FrameAllocatorConfig,
@@ -49,6 +53,16 @@ pub struct LayerConfig {
     /// sixteenth for the host's own tables), and the whole machine for the bottom layer.
     #[serde(default)]
     pub memory_bytes: Option<Bytes>,
+}
+
+impl LayerConfig {
+    /// The sizes of [`Self::folios`] as powers of two of 4 KiB, ascending.
+    pub fn folio_orders(&self) -> Vec<u32> {
+        let mut orders: Vec<u32> = self.folios.iter().map(|bytes| (bytes.0 / FRAME_BYTES).ilog2()).collect();
+        orders.sort_unstable();
+        orders.dedup();
+        orders
+    }
 }
 
 /// Which mappings get pages above 4 KiB.
@@ -131,7 +145,24 @@ pub struct KernelConfig {
     /// Where pages go when memory runs short; none: a program that needs more ends the run.
     #[serde(default)]
     pub swap: Option<SwapConfig>,
-    /// Memory that the programs of a layer may use (`memory.max` of their cgroup); none for all of it. Needs `swap`.
+    /// Where the pages of files come from, and go when memory runs short; none: they are in memory and stay there.
+    #[serde(default)]
+    pub storage: Option<StorageConfig>,
+    /// Whether the files of the programs are in memory when a run begins. `cold` needs `storage`.
+    #[serde(default)]
+    pub page_cache: PageCache,
+    /// What is read around a page of a file that is not in memory (`read_ahead_kb` of its device).
+    pub read_ahead_bytes: Bytes,
+    /// Share of scanning that is for anonymous pages, of 200 (`vm.swappiness`).
+    pub swappiness: u32,
+    /// Whether a kernel thread makes room before a fault must.
+    pub kswapd: Switch,
+    /// The thread that puts large pages in the place of small ones, in layers with pages above 4 KiB; none: it sleeps for as
+    /// long as a run takes.
+    #[serde(default)]
+    pub khugepaged: Option<KhugepagedConfig>,
+    /// Memory that the programs of a layer may use (`memory.max` of their cgroup); none for all of it. Needs `swap` or
+    /// `storage`.
     #[serde(default)]
     pub cgroup_limit_bytes: Option<Bytes>,
     /// The LRU list that new pages begin on.
@@ -173,6 +204,40 @@ pub struct SwapConfig {
     pub write_cycles: u64,
     /// Requests that the device serves at a time.
     pub queue_depth: u32,
+}
+
+/// The device that files are on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StorageConfig {
+    /// Cycles from a request to its answer, for a page or several that follow each other.
+    pub read_cycles: u64,
+    pub write_cycles: u64,
+    /// Requests that the device serves at a time.
+    pub queue_depth: u32,
+}
+
+/// What khugepaged does (`/sys/kernel/mm/transparent_hugepage/khugepaged`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct KhugepagedConfig {
+    /// Cycles between two scans (`scan_sleep_millisecs`, 10 s in Linux).
+    pub scan_sleep_cycles: u64,
+    /// 4 KiB pages that it looks at each time (4096 in Linux).
+    pub pages_to_scan: u32,
+    /// Pages of 512 that may be missing (511 in Linux).
+    pub max_ptes_none: u32,
+}
+
+/// The page cache at the start of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PageCache {
+    /// Every page of a file is in memory.
+    #[default]
+    Warm,
+    /// None is.
+    Cold,
 }
 
 /// A list of pages by age.

@@ -1,8 +1,9 @@
 //! What makes a configuration impossible although each of its values has the right type.
 
-use super::{Config, PageTableConfig};
+use super::{Config, PageCache, PageTableConfig};
 use crate::addr::FRAME_BYTES;
 use crate::error::EngineError;
+use pagelab_trace::quantity::Bytes;
 
 /// Cores that a machine may have (presence masks of the shared cache) and hardware threads a core.
 const MAX_CORES: u32 = crate::cache::MAX_CORES as u32;
@@ -11,6 +12,11 @@ const MAX_THREADS_PER_CORE: u32 = 8;
 const MAX_LRU_BATCH: u32 = 255;
 /// Memory that a cgroup may use at least: a scan's worth of pages and a few more.
 const LEAST_CGROUP_BYTES: u64 = 1 << 20;
+/// Folios that are neither single pages nor large ones. Linux has no anonymous folios of 8 KiB.
+const LEAST_FOLIO: u64 = 16 << 10;
+const MOST_FOLIO: u64 = 1 << 20;
+/// What may be read around a page at most.
+const MOST_READ_AHEAD: u64 = 2 << 20;
 /// Layers a system may have; a walk's references grow exponentially with them.
 const MAX_LAYERS: usize = 8;
 
@@ -46,6 +52,13 @@ impl Config {
             let what = format!("{around} is not possible; allowed are powers of two from 4096 (none) to 2 MiB");
             return Err(EngineError::config("kernel.fault_around_bytes", what));
         }
+        self.validate_reclaim()?;
+        self.validate_system()
+    }
+
+    fn validate_reclaim(&self) -> Result<(), EngineError> {
+        const DEVICE: &str = r#"{"read_cycles":250000,"write_cycles":60000,"queue_depth":32}"#;
+        let kernel = &self.kernel;
         if let Some(swap) = &kernel.swap {
             between("kernel.swap.queue_depth", swap.queue_depth, 1, 1 << 16)?;
             if swap.size_bytes.0 < FRAME_BYTES {
@@ -53,19 +66,41 @@ impl Config {
                 return Err(EngineError::config("kernel.swap.size_bytes", what));
             }
         }
+        if let Some(storage) = &kernel.storage {
+            between("kernel.storage.queue_depth", storage.queue_depth, 1, 1 << 16)?;
+        } else if kernel.page_cache == PageCache::Cold {
+            let what = format!(
+                "files must be read from something: set kernel.storage, for example `--set 'kernel.storage={DEVICE}'`"
+            );
+            return Err(EngineError::config("kernel.page_cache", what));
+        }
+        between("kernel.swappiness", kernel.swappiness, 0, 200)?;
+        if let Some(khugepaged) = &kernel.khugepaged {
+            between("kernel.khugepaged.max_ptes_none", khugepaged.max_ptes_none, 0, 511)?;
+            between("kernel.khugepaged.pages_to_scan", khugepaged.pages_to_scan, 1, u32::MAX)?;
+            if khugepaged.scan_sleep_cycles == 0 {
+                let what = "0 is not possible; allowed is 1 and more";
+                return Err(EngineError::config("kernel.khugepaged.scan_sleep_cycles", what));
+            }
+        }
+        let read_ahead = kernel.read_ahead_bytes.0;
+        if !read_ahead.is_multiple_of(FRAME_BYTES) || !(FRAME_BYTES..=MOST_READ_AHEAD).contains(&read_ahead) {
+            let what = format!("{read_ahead} is not possible; allowed are multiples of 4096 (one page) up to 2 MiB");
+            return Err(EngineError::config("kernel.read_ahead_bytes", what));
+        }
         if let Some(limit) = kernel.cgroup_limit_bytes {
             if limit.0 < LEAST_CGROUP_BYTES {
                 let what =
                     format!("{} bytes are too few for a program; allowed is {LEAST_CGROUP_BYTES} and more", limit.0);
                 return Err(EngineError::config("kernel.cgroup_limit_bytes", what));
             }
-            if kernel.swap.is_none() {
+            if kernel.swap.is_none() && kernel.storage.is_none() {
                 let what = "a limit needs a swap device to make room with: set kernel.swap, for example \
                             `--set 'kernel.swap={\"size_bytes\":\"8GiB\",\"read_cycles\":250000,\"write_cycles\":60000,\"queue_depth\":32}'`";
                 return Err(EngineError::config("kernel.cgroup_limit_bytes", what));
             }
         }
-        self.validate_system()
+        Ok(())
     }
 
     fn validate_system(&self) -> Result<(), EngineError> {
@@ -82,6 +117,13 @@ impl Config {
                     return Err(EngineError::config(key("page_table.levels"), what));
                 }
                 PageTableConfig::Radix { .. } => {}
+            }
+            for &Bytes(folio) in &layer.folios {
+                if !folio.is_power_of_two() || !(LEAST_FOLIO..=MOST_FOLIO).contains(&folio) {
+                    let what =
+                        format!("{folio} bytes are not possible; allowed are powers of two from 16 KiB to 1 MiB");
+                    return Err(EngineError::config(key("folios"), what));
+                }
             }
             if let Some(bytes) = layer.memory_bytes {
                 memory(&key("memory_bytes"), bytes.0)?;

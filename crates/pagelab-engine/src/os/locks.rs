@@ -61,6 +61,11 @@ impl Locks {
         !self.readers.iter().any(in_the_way)
     }
 
+    /// Whether a handler works on the page that begins at this 4 KiB page of a space.
+    pub fn holds_page(&self, space: SpaceId, page: u64) -> bool {
+        self.held.iter().any(|&(key, _)| key == BlockKey::Page { space, page })
+    }
+
     pub fn any_held(&self) -> bool {
         !self.held.is_empty() || !self.readers.is_empty()
     }

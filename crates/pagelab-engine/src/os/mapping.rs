@@ -3,15 +3,15 @@
 //! Models: the effect on VMAs, page tables and frames, at once; which translations must leave the TLBs comes back as an
 //! [`Invalidation`].
 //! Source: Linux kernel/fork.c, mm/memory.c (`copy_page_range`), mm/mmap.c, mm/mremap.c, mm/mprotect.c, mm/madvise.c; arch/x86/mm/tlb.c for the full-flush ceiling.
-//! Deviations: a forked child demands its parent's large pages anew; MADV_FREE frees nothing, as there is no reclaim.
+//! Deviations: MADV_FREE drops what is on the swap device only when its pages are read back and leave again.
 
 use super::Os;
 use super::vma::{Change, PageAdvice, VaRange, Vma, VmaKind};
-use crate::addr::{FRAME_BYTES, PageSize, VirtAddr};
+use crate::addr::{FRAME_BYTES, VirtAddr};
 use crate::error::EngineError;
 use crate::layer::{Layer, SpaceId};
 use crate::os::frame_alloc::FramePurpose;
-use crate::page_table::{Mapping, Removed};
+use crate::page_table::{Mapping, PteFlags, Removed};
 use crate::walker::Intent;
 use pagelab_trace::{EventKind, MapFlags, Protection};
 
@@ -93,6 +93,7 @@ impl Os {
                 Change::Advised { range, advice: PageAdvice::PopulateWrite } => populate.push((range, Intent::Store)),
                 Change::Unmapped { vma } => {
                     let pages = remove_pages(layer, space.index, vma.range())?;
+                    layer.prune(space.index, vma.start, vma.end);
                     self.mapping.pages_unmapped += pages;
                     gone.add(vma.range(), pages);
                 }
@@ -114,7 +115,21 @@ impl Os {
                     self.mapping.pages_unmapped += pages;
                     gone.add(range, pages);
                 }
+                Change::Advised { range, advice: PageAdvice::Free } => {
+                    let pages = free_lazily(layer, space.index, range)?;
+                    gone.add(range, pages);
+                }
                 Change::Advised { .. } => {}
+            }
+        }
+        if let EventKind::Madvise { addr, len, .. } = *kind
+            && let Ok(range) = VaRange::of_bytes(addr, len)
+        {
+            // Advice may have cut a mapping in two (`vma_adjust_trans_huge`).
+            for edge in [range.start, range.end] {
+                if layer.spaces[space.index as usize].vmas.find(edge).is_some_and(|vma| vma.start == edge) {
+                    layer.split_at_edges(space.index, edge, edge)?;
+                }
             }
         }
         populate.retain(|(range, _)| !range.is_empty());
@@ -128,6 +143,7 @@ impl Os {
         let everything = VaRange { start: VirtAddr(0), end: VirtAddr(1 << of.table.va_bits()) };
         of.vmas.clear();
         let pages = remove_pages(layer, space.index, everything)?;
+        layer.prune(space.index, everything.start, everything.end);
         self.mapping.pages_unmapped += pages;
         Ok(Invalidation { ranges: vec![everything], pages, full: true })
     }
@@ -143,8 +159,9 @@ impl Os {
             let (shared, pages) = share_pages(layer, parent.index, child.index, vma)?;
             self.mapping.pages_shared += shared;
             gone.add(vma.range(), pages);
-            if let Some(reclaim) = &mut layer.reclaim {
-                reclaim.swap.share_range(parent.index, child.index, vma.range());
+            if let Some(swap) = layer.swap() {
+                let frames = swap.share_range(parent.index, child.index, vma.range());
+                frames.into_iter().for_each(|frame| layer.pages.share(frame));
             }
         }
         layer.spaces[child.index as usize].vmas = vmas;
@@ -164,14 +181,34 @@ fn is_shared_anonymous(flags: MapFlags) -> bool {
 /// Unmaps the pages of a range and frees their frames; returns how many there were.
 fn remove_pages(layer: &mut Layer, index: u32, range: VaRange) -> Result<u64, EngineError> {
     layer.split_at_edges(index, range.start, range.end)?;
-    if let Some(reclaim) = &mut layer.reclaim {
-        reclaim.swap.drop_range(index, range);
+    if let Some(swap) = layer.swap() {
+        swap.drop_range(index, range).into_iter().for_each(|frame| layer.put_frame(frame));
     }
     layer.for_mapped(index, range.start, range.end, |layer, page| {
         layer.unmap(index, page);
         layer.put_page(&page.mapping);
         Ok(())
     })
+}
+
+/// Gives the contents of a range's own anonymous pages up until they are written again (`madvise_free_pte_range`), if memory
+/// is ever reclaimed; returns how many pages these are.
+fn free_lazily(layer: &mut Layer, index: u32, range: VaRange) -> Result<u64, EngineError> {
+    if layer.reclaim.is_none() {
+        return Ok(0);
+    }
+    layer.split_at_edges(index, range.start, range.end)?;
+    let mut pages = 0;
+    layer.for_mapped(index, range.start, range.end, |layer, page| {
+        let (pfn, order) = (page.mapping.pfn, page.mapping.size.order());
+        let own = layer.pages.are_exclusive(pfn, order) && !layer.pages.is_object(pfn);
+        if own && layer.reclaim.as_mut().is_some_and(|reclaim| reclaim.free_lazily(pfn, order)) {
+            layer.protect(index, page, PteFlags { accessed: false, dirty: false, ..page.mapping.flags });
+            pages += 1;
+        }
+        Ok::<(), EngineError>(())
+    })?;
+    Ok(pages)
 }
 
 /// Maps what the parent's pages of a VMA are mapped to in the child too; returns how many, and how many of the parent's
@@ -195,22 +232,18 @@ fn share_pages(layer: &mut Layer, parent: u32, child: u32, vma: &Vma) -> Result<
     let (mut shared, mut protected) = (0, 0);
     layer.for_mapped(parent, vma.start, vma.end, |layer, page| {
         let mut mapping = page.mapping;
-        if mapping.size != PageSize::Size4K {
-            return Ok::<(), EngineError>(());
-        }
         if mapping.flags.writable {
             mapping.flags.writable = false;
             layer.protect(parent, page, mapping.flags);
             protected += 1;
         }
-        layer.pages.share(mapping.pfn);
-        if let Some(reclaim) = &mut layer.reclaim {
-            reclaim.forget(mapping.pfn);
-        }
+        layer.share_page(&mapping);
+        // As `copy_present_ptes` leaves it.
+        mapping.flags.accessed = false;
         build_tables(layer, child, page.va, &mapping)?;
         layer.map(child, page.va, mapping);
         shared += 1;
-        Ok(())
+        Ok::<(), EngineError>(())
     })?;
     Ok((shared, protected))
 }
@@ -224,7 +257,8 @@ fn protect_pages(layer: &mut Layer, index: u32, range: VaRange, prot: Protection
         // A private page that others use stays write-protected, and a shared one until its first store
         // (`can_change_pte_writable`). A page that becomes writable is clean until then; one that ceases to be keeps its
         // dirty bit.
-        let own = if shared { flags.dirty } else { layer.pages.is_exclusive(page.mapping.pfn) };
+        let own =
+            if shared { flags.dirty } else { layer.pages.are_exclusive(page.mapping.pfn, page.mapping.size.order()) };
         flags.writable = prot.write && own;
         flags.executable = prot.execute;
         layer.protect(index, page, flags);
@@ -240,17 +274,17 @@ fn move_pages(layer: &mut Layer, index: u32, from: VaRange, to: VirtAddr) -> Res
         // A large page that would not be aligned at its new place moves as its parts.
         if offset.is_multiple_of(page.mapping.size.bytes()) { Ok(()) } else { split_wholly(layer, index, page) }
     })?;
-    if let Some(reclaim) = &mut layer.reclaim {
-        reclaim.swap.move_range(index, from, to);
+    if let Some(swap) = layer.swap() {
+        swap.move_range(index, from, to);
     }
     layer.for_mapped(index, from.start, from.end, |layer, page| {
         layer.unmap(index, page);
         let va = VirtAddr(page.va.0.wrapping_add(offset));
         build_tables(layer, index, va, &page.mapping)?;
         layer.map(index, va, page.mapping);
-        layer.moved(index, va, &page.mapping);
         Ok::<(), EngineError>(())
     })?;
+    layer.prune(index, from.start, from.end);
     Ok(pages)
 }
 

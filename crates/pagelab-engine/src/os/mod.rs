@@ -3,6 +3,9 @@
 pub mod fault;
 pub mod frame_alloc;
 pub mod frames;
+pub mod khugepaged;
+pub mod kswapd;
+pub mod kthread;
 mod locks;
 pub mod mapping;
 pub mod page_use;
@@ -13,13 +16,14 @@ pub mod vma;
 
 pub use locks::Locks;
 
-use crate::addr::{FRAME_SHIFT, PageSize};
-use crate::config::{Config, KernelConfig, LayerConfig, LruList};
+use crate::addr::{FRAME_SHIFT, PageSize, VirtAddr};
+use crate::config::{Config, KernelConfig, LayerConfig, PageCache};
 use crate::error::EngineError;
 use crate::layer::{AsidAllocator, Layer, SpaceId};
 use crate::os::fault::FaultCounters;
+use crate::os::kthread::KernelThreads;
 use crate::os::mapping::MappingCounters;
-use crate::os::reclaim::Reclaim;
+use crate::os::reclaim::{Reclaim, Scan};
 use crate::os::vma::VaRange;
 use pagelab_trace::{EventKind, MapFlags, Protection};
 
@@ -34,6 +38,7 @@ pub struct Os {
     pub shared_bytes: u64,
     /// Translations that an activity has made invalid since the last look.
     pub invalid: Vec<(SpaceId, Vec<VaRange>)>,
+    pub kthreads: KernelThreads,
     asids: AsidAllocator,
     /// Layers that host nobody: where processes run.
     tops: Vec<u16>,
@@ -50,6 +55,7 @@ impl Os {
             mapping: MappingCounters::default(),
             shared_bytes: 0,
             invalid: Vec::new(),
+            kthreads: KernelThreads::default(),
             asids: AsidAllocator::default(),
             tops: Vec::new(),
         };
@@ -68,17 +74,20 @@ impl Os {
         Ok(os)
     }
 
-    /// Where there is a swap device, the layers that programs run on reclaim memory; what a hypervisor gave a guest stays
+    /// The layers that programs run on reclaim memory, if there is a device to put it on; what a hypervisor gave a guest stays
     /// the guest's.
     fn set_reclaim_up(&mut self, config: &Config, booted: &mut [Option<Layer>]) {
-        let Some(swap) = &config.kernel.swap else { return };
-        let limit = config.kernel.cgroup_limit_bytes.map_or(u64::MAX, |bytes| bytes.0 >> FRAME_SHIFT);
         let hosts: Vec<Option<u16>> = booted.iter().flatten().map(|l| l.host.map(|host| host.layer)).collect();
         for (index, layer) in booted.iter_mut().flatten().enumerate() {
             if !hosts.contains(&Some(index as u16)) {
-                let frames = layer.memory_bytes() >> FRAME_SHIFT;
-                let active = config.kernel.new_pages == LruList::Active;
-                layer.reclaim = Some(Reclaim::new(frames, limit, active, swap));
+                layer.reclaim = Reclaim::new(layer.memory_bytes() >> FRAME_SHIFT, &config.kernel);
+                layer.pages.cold = config.kernel.page_cache == PageCache::Cold;
+                if layer.reclaim.is_some() && config.kernel.kswapd.0 {
+                    self.kthreads.add_kswapd(index as u16);
+                }
+                if let Some(khugepaged) = config.kernel.khugepaged.filter(|_| layer.page_size > PageSize::Size4K) {
+                    self.kthreads.add_khugepaged(index as u16, khugepaged.scan_sleep_cycles);
+                }
             }
         }
     }
@@ -125,6 +134,21 @@ impl Os {
         host.spaces[space as usize].vmas.apply(&whole).expect("the mapping is aligned and not empty");
         let host_id = SpaceId { layer: host_index as u16, index: space };
         Layer::boot(of, Some(host_id), memory, cpus, check, &mut self.asids)
+    }
+
+    /// Scans a layer's pages once for some that can leave.
+    pub fn scan_pages(&mut self, layer: u16) -> Scan {
+        let locks = &self.locks;
+        let is_busy = |index, page| locks.holds_page(SpaceId { layer, index }, page);
+        let scan = self.layers[usize::from(layer)].scan_pages(&is_busy);
+        for &(index, start, bytes) in &scan.gone {
+            let (space, range) = (SpaceId { layer, index }, VaRange { start, end: VirtAddr(start.0 + bytes) });
+            match self.invalid.iter_mut().find(|(of, _)| *of == space) {
+                Some((_, ranges)) => ranges.push(range),
+                None => self.invalid.push((space, vec![range])),
+            }
+        }
+        scan
     }
 
     /// The layers that processes run on.

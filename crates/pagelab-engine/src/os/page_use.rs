@@ -4,11 +4,12 @@
 //! a frame is free once a mapping has gone: the map count of anonymous pages, the page cache's own reference, and the
 //! zero page's lack of any.
 //! Source: Linux mm/memory.c (`do_wp_page`, `wp_can_reuse_anon_folio`, `zap_pte_range`), mm/filemap.c (`filemap_map_pages`).
-//! Parameters: `kernel.fault_around_bytes`.
-//! Deviations: nothing leaves the page cache, and it holds whatever is asked of it: files were read before the program
-//! began. It cannot tell where a file ends, so the last window of a mapping may get pages that no file has.
+//! Parameters: `kernel.fault_around_bytes`, `kernel.page_cache`.
+//! Deviations: with a page cache that is warm, every page that has not left it counts as being there, and takes a frame
+//! when it is first asked for. It cannot tell where a file ends, so the last window of a mapping may get pages that no file
+//! has.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::addr::Pfn;
@@ -30,6 +31,12 @@ pub struct PageUse {
     /// long as some page table maps it.
     objects: HashMap<u64, Pfn>,
     object_frames: HashMap<Pfn, u64>,
+    /// Whether files must be read before their pages are there.
+    pub cold: bool,
+    /// Pages of files that have left the cache.
+    evicted: HashSet<FilePage>,
+    /// Frames of files whose contents storage does not have yet, as far as no PTE says so.
+    dirty: HashSet<Pfn>,
 }
 
 /// What becomes of a frame that lost a user.
@@ -45,12 +52,15 @@ impl PageUse {
     pub fn new(zero: Pfn) -> Self {
         Self {
             zero,
+            cold: false,
             further: HashMap::new(),
             files: HashMap::new(),
             cached: HashMap::new(),
             cache_frames: HashMap::new(),
             objects: HashMap::new(),
             object_frames: HashMap::new(),
+            evicted: HashSet::new(),
+            dirty: HashSet::new(),
         }
     }
 
@@ -68,9 +78,15 @@ impl PageUse {
         1 + self.further.get(&pfn).copied().unwrap_or(0)
     }
 
-    /// True for an anonymous frame that one page table maps.
-    pub fn is_exclusive(&self, pfn: Pfn) -> bool {
-        self.is_anonymous(pfn) && self.users(pfn) == 1
+    /// True if each of 2^order anonymous frames is mapped by one page table.
+    pub fn are_exclusive(&self, pfn: Pfn, order: u32) -> bool {
+        let shared = |n| self.further.contains_key(&Pfn(pfn.0 + n));
+        self.is_anonymous(pfn) && (self.further.is_empty() || !(0..1 << order).any(shared))
+    }
+
+    /// A frame is free whoever used it: it has left memory.
+    pub fn forget_users(&mut self, pfn: Pfn) {
+        self.further.remove(&pfn);
     }
 
     /// Another page table maps the frame.
@@ -135,6 +151,30 @@ impl PageUse {
         self.cache_frames.insert(frame, (file, page));
     }
 
+    /// Whether a page of a file that is not in the page cache is on storage alone.
+    pub fn is_on_storage(&self, file: u32, page: u64) -> bool {
+        self.cold || self.evicted.contains(&(file, page))
+    }
+
+    /// A page of a file leaves the page cache; returns whether it must be written.
+    pub fn uncache(&mut self, frame: Pfn) -> bool {
+        let page = self.cache_frames.remove(&frame).expect("the frame is in the page cache");
+        self.cached.remove(&page);
+        self.evicted.insert(page);
+        self.dirty.remove(&frame)
+    }
+
+    /// A page of the page cache differs from what storage has.
+    pub fn set_dirty(&mut self, frame: Pfn) {
+        if self.cache_frames.contains_key(&frame) {
+            self.dirty.insert(frame);
+        }
+    }
+
+    pub fn is_dirty(&self, frame: Pfn) -> bool {
+        !self.dirty.is_empty() && self.dirty.contains(&frame)
+    }
+
     /// Frames of the page cache.
     pub fn cached_frames(&self) -> u64 {
         self.cached.len() as u64
@@ -148,15 +188,16 @@ mod tests {
     #[test]
     fn a_frame_is_unused_when_its_last_user_goes() {
         let mut frames = PageUse::new(Pfn(1));
-        assert!(frames.is_exclusive(Pfn(7)));
+        assert!(frames.are_exclusive(Pfn(7), 0));
         frames.share(Pfn(7));
         frames.share(Pfn(7));
-        assert!(!frames.is_exclusive(Pfn(7)) && frames.is_exclusive(Pfn(8)));
+        assert!(!frames.are_exclusive(Pfn(7), 0) && frames.are_exclusive(Pfn(8), 0));
+        assert!(!frames.are_exclusive(Pfn(0), 9) && frames.are_exclusive(Pfn(512), 9));
         assert_eq!([(); 3].map(|()| frames.unshare(Pfn(7))), [Left::Used, Left::Used, Left::Unused]);
-        assert!(frames.is_exclusive(Pfn(7)) && frames.further.is_empty());
+        assert!(frames.are_exclusive(Pfn(7), 0) && frames.further.is_empty());
         frames.share(Pfn(1));
         assert_eq!([frames.unshare(Pfn(1)), frames.unshare(Pfn(1))], [Left::Used; 2], "the zero page belongs to all");
-        assert!(!frames.is_exclusive(Pfn(1)));
+        assert!(!frames.are_exclusive(Pfn(1), 0));
     }
 
     #[test]
@@ -166,7 +207,7 @@ mod tests {
         assert!(a != b && frames.file(&"a".into()) == a);
         frames.cache(a, 3, Pfn(9));
         assert_eq!((frames.cached(a, 3), frames.cached(b, 3)), (Some(Pfn(9)), None));
-        assert!(!frames.is_exclusive(Pfn(9)));
+        assert!(!frames.are_exclusive(Pfn(9), 0));
         assert_eq!(frames.unshare(Pfn(9)), Left::Used);
     }
 }

@@ -1,33 +1,14 @@
-//! The pages of programs in a layer: who takes and gives them back, and which of them can leave.
+//! The pages of programs in a layer: who takes them and gives them back.
 
-use crate::addr::{FRAME_BYTES, PageSize, Pfn, VirtAddr};
+use crate::addr::{PageSize, Pfn};
 use crate::error::EngineError;
 use crate::layer::Layer;
 use crate::os::frame_alloc::FramePurpose;
 use crate::os::page_use::Left;
-use crate::os::reclaim::Verdict;
-use crate::page_table::{Leaf, Mapping, PteFlags, WalkList};
+use crate::os::reclaim::{Kind, Reclaim, Swap};
+use crate::page_table::Mapping;
 
 impl Layer {
-    /// A program's page lost a mapping: frees its frames if nobody else uses them.
-    pub fn put_page(&mut self, mapping: &Mapping) {
-        if self.pages.unshare(mapping.pfn) == Left::Unused {
-            self.frames.free(mapping.pfn, mapping.size.order(), self.acting_cpu);
-            if let Some(reclaim) = &mut self.reclaim {
-                reclaim.forget(mapping.pfn);
-                reclaim.used_frames -= 1 << mapping.size.order();
-            }
-        }
-    }
-
-    /// A page that was taken for a program is not used after all.
-    pub fn drop_page(&mut self, pfn: Pfn) {
-        self.frames.free(pfn, 0, self.acting_cpu);
-        if let Some(reclaim) = &mut self.reclaim {
-            reclaim.used_frames -= 1;
-        }
-    }
-
     /// A block for a page of a program.
     pub fn take_page(&mut self, order: u32) -> Option<Pfn> {
         let pfn = self.frames.alloc(order, FramePurpose::UserData, self.acting_cpu)?;
@@ -37,74 +18,118 @@ impl Layer {
         Some(pfn)
     }
 
+    /// A block that was taken for a program and that nobody maps is free again.
+    pub fn free_block(&mut self, pfn: Pfn, order: u32) {
+        match self.frames.allocator.used_order(pfn) {
+            Some(held) if held == order => self.frames.free(pfn, order, self.acting_cpu),
+            // What was one block is several, or this is a part of one.
+            _ => (0..1 << order).for_each(|n| self.free_frame_of_block(Pfn(pfn.0 + n))),
+        }
+        if let Some(reclaim) = &mut self.reclaim {
+            reclaim.forget(pfn, order);
+            reclaim.used_frames -= 1 << order;
+        }
+    }
+
+    fn free_frame_of_block(&mut self, pfn: Pfn) {
+        let allocator = &mut self.frames.allocator;
+        let heads = (0..=allocator.max_order()).map(|order| (Pfn(pfn.0 >> order << order), order));
+        let mut blocks = heads.filter(|&(head, order)| allocator.used_order(head) == Some(order));
+        let (head, order) = blocks.next().expect("the frame is in use");
+        if order > 0 {
+            allocator.split_used(head, order, 0);
+        }
+        self.frames.free(pfn, 0, self.acting_cpu);
+    }
+
+    /// A program's page lost a mapping: frees the frames among its that nobody else uses.
+    pub fn put_page(&mut self, mapping: &Mapping) {
+        let (pfn, order) = (mapping.pfn, mapping.size.order());
+        if order == 0 {
+            return self.put_frame(pfn);
+        }
+        if self.frames.allocator.used_order(pfn) == Some(order) && self.pages.are_exclusive(pfn, order) {
+            self.free_block(pfn, order);
+        } else {
+            (0..1 << order).for_each(|n| self.put_frame(Pfn(pfn.0 + n)));
+        }
+    }
+
+    /// The same for one frame.
+    pub fn put_frame(&mut self, pfn: Pfn) {
+        if self.pages.unshare(pfn) == Left::Unused {
+            self.free_block(pfn, 0);
+        }
+    }
+
+    /// Others use all frames of a page too from now on.
+    pub fn share_page(&mut self, mapping: &Mapping) {
+        (0..1 << mapping.size.order()).for_each(|n| self.pages.share(Pfn(mapping.pfn.0 + n)));
+    }
+
+    /// The swap area, if the layer has one.
+    pub fn swap(&mut self) -> Option<&mut Swap> {
+        self.reclaim.as_mut()?.swap.as_mut()
+    }
+
     /// Whether room is to be made before a block of this order is taken, and can be.
     pub fn is_short(&self, order: u32) -> bool {
-        let free = self.free_frame_count();
-        self.reclaim.as_ref().is_some_and(|reclaim| reclaim.is_short(free, 1 << order) && reclaim.has_pages())
+        let Some(reclaim) = &self.reclaim else { return false };
+        reclaim.is_short(self.free_frame_count(), 1 << order) && reclaim.has_pages()
     }
 
-    /// A page was mapped in another place.
-    pub fn moved(&mut self, index: u32, va: VirtAddr, mapping: &Mapping) {
-        if let Some(reclaim) = &mut self.reclaim {
-            reclaim.forget(mapping.pfn);
-        }
-        self.list_page(index, va, mapping);
+    /// Whether it is time for kswapd.
+    pub fn is_low(&self) -> bool {
+        self.reclaim.as_ref().is_some_and(|reclaim| self.free_frame_count() < reclaim.marks.low)
     }
 
-    /// A page of its own that a program maps is on an LRU list from now on.
-    pub fn list_page(&mut self, index: u32, va: VirtAddr, mapping: &Mapping) {
+    /// Whether a scan might find something.
+    pub fn can_reclaim(&self) -> bool {
+        self.reclaim.as_ref().is_some_and(Reclaim::has_pages)
+    }
+
+    /// A page that a program maps is on an LRU list from now on, if it can leave.
+    pub fn list_page(&mut self, mapping: &Mapping) {
         if let Some(reclaim) = &mut self.reclaim
-            && mapping.size == PageSize::Size4K
-            && self.pages.is_exclusive(mapping.pfn)
+            && self.pages.is_anonymous(mapping.pfn)
             && !self.pages.is_object(mapping.pfn)
         {
-            reclaim.add(mapping.pfn, index, va);
+            reclaim.add(mapping.pfn, mapping.size.order(), Kind::Anonymous);
         }
     }
 
-    /// Reads a page's accessed bit and clears it.
-    fn take_accessed(&mut self, index: u32, va: VirtAddr) -> bool {
-        let mut list = WalkList::new();
-        self.spaces[index as usize].table.walk(&self.mem, va, &mut list);
-        let Leaf::Present(mapping) = list.leaf else { unreachable!("pages on LRU lists are mapped") };
-        if mapping.flags.accessed {
-            let flags = PteFlags { accessed: false, ..mapping.flags };
-            self.spaces[index as usize].table.set_flags(&mut self.mem, va, flags);
-        }
-        mapping.flags.accessed
+    /// Whether a page of a file must be read from storage. A warm cache holds what memory has room for.
+    pub fn must_be_read(&self, file: u32, page: u64) -> bool {
+        let crowded = || self.reclaim.as_ref().is_some_and(|r| r.storage.is_some()) && self.is_short(0);
+        self.pages.cached(file, page).is_none() && (self.pages.is_on_storage(file, page) || crowded())
     }
 
-    /// Scans the oldest inactive pages once: those that were accessed become active, the others leave for the swap device
-    /// as long as that has room. Returns the pages whose translations are gone.
-    pub fn scan_pages(&mut self) -> Vec<(u32, VirtAddr)> {
-        let Some(mut reclaim) = self.reclaim.take() else { return Vec::new() };
-        reclaim.balance(|space, va| self.take_accessed(space, va));
-        let mut gone = Vec::new();
-        for (pfn, space, va) in reclaim.candidates().collect::<Vec<_>>() {
-            if self.take_accessed(space, va) || !reclaim.swap.has_room() {
-                reclaim.decide(pfn, Verdict::Keep);
-            } else {
-                reclaim.decide(pfn, Verdict::Evict);
-                gone.push((space, va));
-            }
-        }
-        self.reclaim = Some(reclaim);
-        for &(space, va) in &gone {
-            for page in self.mapped(space, va, VirtAddr(va.0 + FRAME_BYTES)) {
-                self.unmap(space, &page);
-                self.put_page(&page.mapping);
-            }
-        }
-        gone
-    }
-
-    /// The frame that holds a page of a file, brought into the page cache if need be.
+    /// The frame that holds a page of a file which is in memory, brought into the page cache if need be.
     pub fn cached_page(&mut self, file: u32, page: u64) -> Result<Pfn, EngineError> {
         if let Some(frame) = self.pages.cached(file, page) {
             return Ok(frame);
         }
-        let frame = self.take_frame(FramePurpose::PageCache, "the page cache")?;
-        self.pages.cache(file, page, frame);
+        let frame = self.take_cache_page().ok_or_else(|| self.out_of_memory("the page cache"))?;
+        self.cache_page(file, page, frame);
         Ok(frame)
+    }
+
+    /// A frame for a page of a file.
+    pub fn take_cache_page(&mut self) -> Option<Pfn> {
+        let pfn = self.frames.alloc(0, FramePurpose::PageCache, self.acting_cpu)?;
+        if let Some(reclaim) = self.reclaim.as_mut().filter(|reclaim| reclaim.storage.is_some()) {
+            reclaim.used_frames += 1;
+        }
+        Some(pfn)
+    }
+
+    /// A frame holds a page of a file from now on.
+    pub fn cache_page(&mut self, file: u32, page: u64, frame: Pfn) {
+        self.pages.cache(file, page, frame);
+        if let Some(reclaim) = &mut self.reclaim
+            && reclaim.storage.is_some()
+        {
+            reclaim.add(frame, PageSize::Size4K.order(), Kind::File);
+        }
     }
 }

@@ -146,10 +146,17 @@ impl PageTable {
         }
     }
 
-    /// Removes the page at `va`, which is mapped. Tables that become empty are handed to `release`.
-    pub fn unmap(&mut self, mem: &mut PhysMem, va: VirtAddr, release: &mut dyn FnMut(Pfn)) -> PhysAddr {
+    /// Removes the page at `va`, which is mapped; tables stay. Returns the entry's address.
+    pub fn unmap(&mut self, mem: &mut PhysMem, va: VirtAddr) -> PhysAddr {
         match self {
-            Self::Radix(table) => table.unmap(mem, va, release),
+            Self::Radix(table) => table.unmap(mem, va),
+        }
+    }
+
+    /// Hands the tables that are empty and translate a part of `start..end` to `release`.
+    pub fn prune(&mut self, mem: &mut PhysMem, start: VirtAddr, end: VirtAddr, release: &mut dyn FnMut(Pfn)) {
+        match self {
+            Self::Radix(table) => table.prune(mem, start, end, release),
         }
     }
 

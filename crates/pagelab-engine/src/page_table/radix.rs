@@ -270,26 +270,50 @@ impl Radix {
         }
     }
 
-    pub fn unmap(&mut self, mem: &mut PhysMem, va: VirtAddr, release: &mut dyn FnMut(Pfn)) -> PhysAddr {
-        let (level, leaf) = self.leaf(mem, va);
+    pub fn unmap(&mut self, mem: &mut PhysMem, va: VirtAddr) -> PhysAddr {
+        let (_, leaf) = self.leaf(mem, va);
         assert!(mem.read(leaf) & PRESENT != 0, "{va:?} is not mapped");
         mem.write(leaf, 0);
-        // Tables that became empty go, from the leaf's upwards; the root stays.
-        let mut emptied = leaf.pfn();
-        for at in level + 1..=self.levels {
-            if !mem.is_zero(emptied) {
-                break;
-            }
-            let table = self.descend(mem, va, at).expect("the way to the leaf exists");
-            mem.write(entry_addr(table, at, va), 0);
-            if at == 2 {
-                self.paths.forget(va);
-            }
-            mem.destroy(emptied);
-            release(emptied);
-            emptied = table;
-        }
         leaf
+    }
+
+    pub fn prune(&mut self, mem: &mut PhysMem, start: VirtAddr, end: VirtAddr, release: &mut dyn FnMut(Pfn)) {
+        if start < end {
+            self.prune_below(mem, self.root, self.levels, 0, (start, end), release);
+        }
+    }
+
+    fn prune_below(
+        &self,
+        mem: &mut PhysMem,
+        table: Pfn,
+        level: u8,
+        base: u64,
+        (start, end): (VirtAddr, VirtAddr),
+        release: &mut dyn FnMut(Pfn),
+    ) {
+        let shift = FRAME_SHIFT + INDEX_BITS * u32::from(level - 1);
+        let first = start.0.saturating_sub(base) >> shift;
+        let last = ((end.0 - 1 - base) >> shift).min(WORDS_PER_FRAME as u64 - 1);
+        for index in first..=last {
+            let addr = PhysAddr(table.addr().0 + index * 8);
+            let entry = mem.read(addr);
+            if entry & PRESENT == 0 || is_leaf(level, entry) {
+                continue;
+            }
+            let (below, va) = (target(entry), base + (index << shift));
+            if level > 2 {
+                self.prune_below(mem, below, level - 1, va, (start, end), release);
+            }
+            if mem.is_zero(below) {
+                mem.write(addr, 0);
+                if level == 2 {
+                    self.paths.forget(VirtAddr(va));
+                }
+                mem.destroy(below);
+                release(below);
+            }
+        }
     }
 
     pub fn split(&mut self, mem: &mut PhysMem, va: VirtAddr, frame: Pfn) {
@@ -356,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn unmapping_the_last_page_gives_all_tables_back() {
+    fn empty_tables_are_given_back_when_their_range_is_pruned() {
         let mut mem = PhysMem::default();
         let mut next = 100;
         let mut table = Radix::new(4, &mut mem, &mut || Some(Pfn(99))).unwrap();
@@ -371,9 +395,11 @@ mod tests {
         table.mapped(&mem, VirtAddr(0), VirtAddr(1 << 48), 2, &mut found);
         assert_eq!(found.iter().map(|r| r.va.0).collect::<Vec<_>>(), &pages[..2]);
         let mut released = Vec::new();
-        for va in pages {
-            table.unmap(&mut mem, VirtAddr(va), &mut |pfn| released.push(pfn.0));
-        }
+        pages.iter().for_each(|&va| _ = table.unmap(&mut mem, VirtAddr(va)));
+        assert_eq!(mem.frames_in_use() as u64, 1 + next - 100, "tables stay until they are asked for");
+        table.prune(&mut mem, VirtAddr(0x1000), VirtAddr(0x3000), &mut |pfn| released.push(pfn.0));
+        assert_eq!(released, [102, 101], "the leaf table and the one above it, which has no other");
+        table.prune(&mut mem, VirtAddr(0), VirtAddr(1 << 48), &mut |pfn| released.push(pfn.0));
         released.sort_unstable();
         assert_eq!(released, (100..next).collect::<Vec<_>>());
         table.destroy(&mut mem, &mut |pfn| assert_eq!(pfn, Pfn(99)));

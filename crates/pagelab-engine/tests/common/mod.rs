@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use pagelab_engine::addr::{FRAME_BYTES, PageSize, Pfn, VirtAddr};
+use pagelab_engine::addr::{FRAME_BYTES, Pfn, VirtAddr};
 use pagelab_engine::config::{Assembly, Config, assemble};
 use pagelab_engine::layer::SpaceId;
 use pagelab_engine::simulation::{Placed, Simulation};
@@ -176,19 +176,38 @@ pub fn assert_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
                     let vma = vmas.find(va).unwrap_or_else(|| panic!("{va:?} of {space:?} is mapped outside all VMAs"));
                     assert!(vma.prot.write || !page.mapping.flags.writable, "{va:?} of {space:?} is writable");
                     let private = !vma.is_shared() && page.mapping.flags.writable;
-                    let exclusive = size > PageSize::Size4K || layer.pages.is_exclusive(page.mapping.pfn);
+                    let exclusive = layer.pages.are_exclusive(page.mapping.pfn, size.order());
                     assert!(!private || exclusive, "{va:?} of {space:?} can be written, but is not its own");
                 }
             }
         }
+        let swap = layer.reclaim.as_ref().and_then(|reclaim| reclaim.swap.as_ref());
+        // Frames that some of their users have yet to fault in again.
+        let awaited: BTreeMap<u64, u32> = swap.into_iter().flat_map(|s| s.in_memory()).map(|(f, n)| (f.0, n)).collect();
+        awaited.keys().for_each(|&pfn| _ = mapped.entry(pfn).or_default());
         mapped.retain(|&pfn, pages| {
+            let users = pages.len() as u32 + awaited.get(&pfn).copied().unwrap_or(0);
             let pfn = Pfn(pfn);
             assert!(!allocator.is_free(pfn), "a mapped frame is free");
             let anonymous = layer.pages.is_anonymous(pfn);
-            assert!(!anonymous || pages.len() as u32 == layer.pages.users(pfn), "{pfn:?} is mapped by {pages:?}");
+            assert!(!anonymous || users == layer.pages.users(pfn), "{pfn:?} is mapped by {pages:?} of {users}");
+            if let Some(reclaim) = layer.reclaim.as_ref().filter(|_| pfn != layer.pages.zero_page()) {
+                let mut places: Vec<(u32, u64)> = pages
+                    .iter()
+                    .map(|(space, page)| (space.index, page.va.0 / FRAME_BYTES + pfn.0 - page.mapping.pfn.0))
+                    .collect();
+                places.sort_unstable();
+                let mut known: Vec<(u32, u64)> = reclaim.rmap.of(pfn).collect();
+                known.sort_unstable();
+                assert_eq!(known, places, "the reverse map of {pfn:?}");
+            }
             anonymous
         });
         let all = mapped.len() as u64 + layer.pages.cached_frames();
+        if let Some(reclaim) = &layer.reclaim {
+            let cached = reclaim.storage.as_ref().map_or(0, |_| layer.pages.cached_frames());
+            assert_eq!(reclaim.used_frames, mapped.len() as u64 + cached, "frames that programs use");
+        }
         let total = layer.memory_bytes() / FRAME_BYTES;
         let metadata = total.div_ceil(64);
         let tables = layer.mem.frames_in_use() as u64;

@@ -19,22 +19,25 @@
 //! waits for faults in its way, but not the other way round, since it is made at once. Pages larger than 4 KiB are neither
 //! inherited nor shared: a forked child has its own. A kernel's objects of an address space share one frame.
 
+mod install;
 mod plan;
 mod stage;
+mod work;
 
 pub use stage::{FaultCounters, Stage};
+pub use work::gets_large_pages;
 
 use super::Os;
 use super::frame_alloc::FramePurpose;
-use super::vma::{HugeAdvice, VaRange, Vma, VmaKind};
+use super::reclaim::Scan;
+use super::vma::VaRange;
 use crate::activity::{BlockKey, Next};
 use crate::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, VirtAddr};
-use crate::config::LargePages;
 use crate::error::EngineError;
 use crate::layer::{Layer, SpaceId};
-use crate::page_table::{Leaf, Mapping, PteFlags, WalkList};
+use crate::page_table::{Leaf, PteFlags, WalkList};
 use crate::walker::{Intent, PageFault};
-use pagelab_trace::MapFlags;
+use work::{Work, explicit_size, is_file, largest_inside};
 
 /// Scans in a row that may find nothing to give back before a fault does without: several times through the lists, whose
 /// pages' accessed bits the scans clear.
@@ -50,6 +53,10 @@ enum State {
     Table {
         frame: Pfn,
     },
+    /// Fill a new page-table page with the parts of a large page and put it in that page's place.
+    Split {
+        frame: Pfn,
+    },
     Allocation,
     /// Scan the oldest pages.
     Reclaim,
@@ -59,7 +66,11 @@ enum State {
     },
     /// Wait until those that leave are written.
     WriteBack {
-        pages: u32,
+        scan: Scan,
+    },
+    /// Read pages of a file into these frames.
+    Read {
+        pages: Vec<(u64, Pfn)>,
     },
     Zeroing,
     Charge,
@@ -69,32 +80,6 @@ enum State {
     Lock,
     Install,
     Return,
-}
-
-/// What is to be mapped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Work {
-    /// A zeroed frame.
-    Fresh,
-    ZeroPage,
-    /// A copy of a page that stays as it is.
-    Copy {
-        from: Pfn,
-    },
-    /// A page that was swapped out.
-    SwapIn,
-    /// A page of shared anonymous memory: the frame that others map, or else a zeroed one.
-    Shared {
-        page: u64,
-        present: bool,
-    },
-    /// The write-protected page itself.
-    Reuse,
-    /// A page of a file, in the page cache.
-    Cached {
-        file: u32,
-        page: u64,
-    },
 }
 
 /// How a finished fault ended for the access that raised it.
@@ -119,6 +104,13 @@ pub struct Fault {
     /// First address and size of the page to be mapped, and its permissions; known after the lookup.
     page: VirtAddr,
     size: PageSize,
+    /// The largest page that may be mapped where there is none.
+    wanted: PageSize,
+    /// All that may come to map a part of that page, or of a folio around the address, meet at the first of so many 4 KiB
+    /// pages, as a power of two.
+    together: u32,
+    /// Frames that are to be mapped, as a power of two: those of a large page, or of a folio of 4 KiB pages.
+    order: u32,
     flags: PteFlags,
     /// The frame to be mapped, from its allocation on.
     frame: Pfn,
@@ -128,6 +120,8 @@ pub struct Fault {
     further: u32,
     /// The fault is in the counters.
     counted: bool,
+    /// A device had to be read.
+    major: bool,
     /// Scans in a row that gave nothing back.
     fruitless: u32,
     /// An exception of the program; otherwise the kernel populates a mapping.
@@ -153,11 +147,15 @@ impl Fault {
             work: Work::Fresh,
             page,
             size: PageSize::Size4K,
+            wanted: PageSize::Size4K,
+            together: 0,
+            order: 0,
             flags: PteFlags { writable: false, user: true, executable: false, accessed: true, dirty: false },
             frame: Pfn(0),
             around: VaRange { start: page, end: page },
             further: 0,
             counted: false,
+            major: false,
             fruitless: 0,
             exception: true,
             key: BlockKey::Page { space: fault.space, page: fault.va.0 >> FRAME_SHIFT },
@@ -182,16 +180,16 @@ impl Fault {
 
     /// First address behind the page that was mapped.
     pub fn end(&self) -> VirtAddr {
-        VirtAddr((self.page.0 + self.size.bytes()).max(self.around.end.0))
+        VirtAddr((self.page.0 + (FRAME_BYTES << self.order)).max(self.around.end.0))
     }
 
     pub fn stage(&self) -> Stage {
         match self.state {
             State::Entry => Stage::Entry,
             State::Lookup => Stage::Lookup,
-            State::Walk | State::Table { .. } => Stage::Walk,
+            State::Walk | State::Table { .. } | State::Split { .. } => Stage::Walk,
             State::Allocation | State::Refill { .. } | State::Reclaim | State::WriteBack { .. } => Stage::Allocation,
-            State::Zeroing => Stage::Zeroing,
+            State::Zeroing | State::Read { .. } => Stage::Zeroing,
             State::Charge => Stage::Charge,
             State::Rmap => Stage::Rmap,
             State::Lru => Stage::Lru,
@@ -224,7 +222,7 @@ impl Fault {
     /// See [`crate::activity::Activity::commit`].
     pub fn commit(&mut self, os: &mut Os, cpu: usize) -> Result<Next, EngineError> {
         self.layer(os).acting_cpu = cpu as u32;
-        self.state = match self.state {
+        self.state = match std::mem::replace(&mut self.state, State::Entry) {
             State::Entry => State::Lookup,
             State::Lookup => self.look_up(os, cpu),
             State::Walk => {
@@ -237,56 +235,49 @@ impl Fault {
                     return Ok(self.page_done(os, cpu));
                 };
                 if !os.locks.acquire(self.key, cpu) {
+                    self.state = State::Walk;
                     return Ok(Next::Block(self.key));
                 }
                 (self.locked, self.work) = (true, work);
-                if let Work::Shared { present: true, .. } = work {
-                    // From here on it cannot go away.
-                    let frame = self.frame;
-                    self.layer(os).pages.share(frame);
-                }
-                match leaf {
-                    Leaf::NotPresent { level } => {
-                        self.shrink_to(level);
+                match (work, leaf) {
+                    (Work::Split, _) => {
+                        let frame =
+                            self.layer(os).take_frame(FramePurpose::PageTable, "the table of a page that is split")?;
+                        State::Split { frame }
+                    }
+                    (_, Leaf::Present(_)) => self.after_tables(),
+                    (_, Leaf::NotPresent { .. }) => {
+                        if let Work::Shared { present: true, .. } = work {
+                            // From here on it cannot go away.
+                            let frame = self.frame;
+                            self.layer(os).pages.share(frame);
+                        }
                         self.next_table(os)?
                     }
-                    Leaf::Present(_) => self.after_tables(),
                 }
             }
             State::Table { frame } => {
                 self.link(os, frame);
                 self.next_table(os)?
             }
-            State::Allocation if self.fruitless < MAX_FRUITLESS && self.layer(os).is_short(self.size.order()) => {
-                State::Reclaim
+            State::Split { frame } => {
+                self.split(os, frame);
+                self.look_again(os, cpu)
             }
-            State::Allocation => {
-                let order = self.size.order();
-                match self.layer(os).take_page(order) {
-                    Some(frame) => {
-                        self.frame = frame;
-                        let effects = self.layer(os).last_effects();
-                        if effects.zone_locks.is_empty() {
-                            State::Zeroing
-                        } else {
-                            State::Refill { descriptors: effects.descriptors.clone() }
-                        }
-                    }
-                    // No contiguous block: a smaller page serves as well.
-                    None if self.size > PageSize::Size4K => {
-                        self.set_size(smaller(self.size));
-                        self.next_table(os)?
-                    }
-                    None => return Err(self.layer(os).out_of_memory("a page of a program")),
-                }
-            }
+            State::Allocation => self.allocate(os)?,
             State::Reclaim => self.reclaim(os),
             State::WriteBack { .. } => State::Allocation,
             State::Refill { .. } => State::Zeroing,
+            State::Read { pages } => {
+                let Work::Read { file, .. } = self.work else { unreachable!("only such a fault reads") };
+                self.finish_read(os, file, &pages);
+                self.major = true;
+                self.look_again(os, cpu)
+            }
             State::Zeroing => State::Charge,
             State::Charge => {
                 let batch = os.costs.charge_batch;
-                let pages = 1 << self.size.order();
+                let pages = 1 << self.order;
                 let of = &mut self.layer(os).cpus[cpu];
                 if of.charged < pages {
                     of.charged += batch.max(pages);
@@ -294,7 +285,7 @@ impl Fault {
                 of.charged -= pages;
                 State::Rmap
             }
-            State::Rmap if matches!(self.work, Work::Shared { present: true, .. }) => State::Lock,
+            State::Rmap if matches!(self.work, Work::SwapCached | Work::Shared { present: true, .. }) => State::Lock,
             State::Rmap => State::Lru,
             State::Lru => {
                 let (batch, frame) = (os.costs.lru_batch as usize, self.frame);
@@ -308,15 +299,19 @@ impl Fault {
             State::Lock => {
                 let key = self.table_key(os);
                 if !os.locks.acquire(key, cpu) {
+                    self.state = State::Lock;
                     return Ok(Next::Block(key));
                 }
                 State::Install
             }
             State::Install => {
                 let key = self.table_key(os);
-                self.install(os)?;
+                let installed = self.install(os);
                 os.locks.release(key, cpu);
-                return Ok(self.page_done(os, cpu));
+                if installed {
+                    return Ok(self.page_done(os, cpu));
+                }
+                self.look_again(os, cpu)
             }
             State::Return => {
                 self.end_read(os, cpu);
@@ -326,29 +321,87 @@ impl Fault {
         Ok(Next::Continue)
     }
 
+    /// Takes the frames that the work needs, or goes to make room for them.
+    fn allocate(&mut self, os: &mut Os) -> Result<State, EngineError> {
+        let (order, tries) = (self.order, self.fruitless < MAX_FRUITLESS);
+        if self.layer(os).is_low() {
+            os.kthreads.wake_kswapd(self.space.layer);
+        }
+        let layer = self.layer(os);
+        if tries && layer.is_short(order) {
+            return Ok(State::Reclaim);
+        }
+        if let Work::Read { file, page } = self.work {
+            let pages = self.take_window(os, file, page);
+            let layer = self.layer(os);
+            return match () {
+                () if !pages.is_empty() || layer.pages.cached(file, page).is_some() => Ok(State::Read { pages }),
+                () if tries && layer.can_reclaim() => Ok(State::Reclaim),
+                () => Err(layer.out_of_memory("a page of a file")),
+            };
+        }
+        if let Some(frame) = layer.take_page(order) {
+            let effects = layer.last_effects();
+            let refilled = (!effects.zone_locks.is_empty()).then(|| effects.descriptors.clone());
+            self.frame = frame;
+            return Ok(refilled.map_or(State::Zeroing, |descriptors| State::Refill { descriptors }));
+        }
+        // No contiguous block: a smaller page serves as well.
+        if self.size > PageSize::Size4K {
+            self.set_size(smaller(self.size));
+            return self.next_table(os);
+        }
+        if order > 0 {
+            let vma = layer.spaces[self.space.index as usize].vmas.find(self.va);
+            let vma = vma.expect("mappings do not change during a fault").clone();
+            let layer = &mut os.layers[usize::from(self.space.layer)];
+            self.set_folio(layer, &vma, order - 1);
+            return Ok(State::Allocation);
+        }
+        if tries && layer.can_reclaim() {
+            return Ok(State::Reclaim);
+        }
+        Err(layer.out_of_memory("a page of a program"))
+    }
+
     /// Scans for pages that can leave.
     fn reclaim(&mut self, os: &mut Os) -> State {
-        let gone = self.layer(os).scan_pages();
-        if gone.is_empty() {
+        let scan = os.scan_pages(self.space.layer);
+        if scan.freed == 0 {
             self.fruitless += 1;
             return State::Allocation;
         }
         self.fruitless = 0;
-        let pages = gone.len() as u32;
-        for (index, va) in gone {
-            let space = SpaceId { layer: self.space.layer, index };
-            let range = VaRange { start: va, end: VirtAddr(va.0 + FRAME_BYTES) };
-            match os.invalid.iter_mut().find(|(of, _)| *of == space) {
-                Some((_, ranges)) => ranges.push(range),
-                None => os.invalid.push((space, vec![range])),
-            }
+        if scan.swap_writes + scan.file_writes == 0 {
+            return State::Allocation;
         }
-        State::WriteBack { pages }
+        State::WriteBack { scan }
+    }
+
+    /// Splits the large page that the walk found, unless it is gone.
+    fn split(&mut self, os: &mut Os, frame: Pfn) {
+        let (space, page, size) = (self.space.index, self.page, self.size);
+        let leaf = self.leaf(os);
+        let layer = self.layer(os);
+        if matches!(leaf, Leaf::Present(mapping) if mapping.size == size) {
+            layer.split_page(space, page, frame);
+            os.invalid.push((self.space, vec![VaRange { start: page, end: VirtAddr(page.0 + size.bytes()) }]));
+            self.counters(os).split += 1;
+        } else {
+            layer.free_frames(frame, 0);
+        }
+    }
+
+    /// Lets the page go and begins with it anew.
+    fn look_again(&mut self, os: &mut Os, cpu: usize) -> State {
+        os.locks.release(self.key, cpu);
+        self.locked = false;
+        State::Walk
     }
 
     fn look_up(&mut self, os: &mut Os, cpu: usize) -> State {
         let layer = self.layer(os);
-        let (wanted, large_pages) = (layer.page_size, layer.large_pages);
+        let (wanted, large_pages, folio) = (layer.page_size, layer.large_pages, layer.folio_orders.last().copied());
         let vmas = &mut layer.spaces[self.space.index as usize].vmas;
         let Some(vma) = vmas.find_or_grow(self.va) else {
             self.outcome = Outcome::Refused;
@@ -369,11 +422,14 @@ impl Fault {
         self.flags.executable = vma.prot.execute;
         let anonymous = !is_file(vma);
         let large = anonymous && gets_large_pages(vma, large_pages);
+        let wanted = explicit_size(vma).unwrap_or(wanted);
         let size = if large { largest_inside(vma, self.va, wanted) } else { PageSize::Size4K };
         let range = vma.range();
         let following = ((vma.end.0 - 1) >> FRAME_SHIFT) - (self.va.0 >> FRAME_SHIFT);
-        self.set_size(size);
-        if anonymous && self.exception && size == PageSize::Size4K {
+        let (folio, single) = (folio.filter(|_| anonymous), size == PageSize::Size4K);
+        self.wanted = size;
+        self.together = folio.filter(|_| single).unwrap_or(size.order());
+        if anonymous && self.exception && single && folio.is_none() {
             self.further = (os.costs.pages_per_fault - 1).min(following as u32);
         }
         os.locks.read_mappings(self.space, range, cpu);
@@ -381,85 +437,21 @@ impl Fault {
         State::Walk
     }
 
-    /// What is to be done about the page at `va`, given what a walk finds there; nothing if it can be accessed by now.
-    fn choose(&mut self, os: &mut Os, leaf: &Leaf) -> Result<Option<Work>, EngineError> {
-        let (store, va) = (self.intent == Intent::Store, self.va);
-        let zero_page = os.costs.zero_page.0;
-        let around = os.costs.fault_around_bytes.0;
-        let layer = self.layer(os);
-        let vma = layer.spaces[self.space.index as usize].vmas.find(va);
-        let vma = vma.expect("mappings do not change during a fault").clone();
-        if let Leaf::Present(mapping) = *leaf {
-            if mapping.flags.writable || !store {
-                return Ok(None);
-            }
-            self.set_size(mapping.size);
-            let reuse = vma.is_shared() || layer.pages.is_exclusive(mapping.pfn);
-            if reuse {
-                self.frame = mapping.pfn;
-            }
-            self.flags = PteFlags { writable: true, dirty: true, ..mapping.flags };
-            return Ok(Some(match () {
-                () if reuse => Work::Reuse,
-                () if mapping.pfn == layer.pages.zero_page() => Work::Fresh,
-                () => Work::Copy { from: mapping.pfn },
-            }));
-        }
-        self.flags.writable = vma.prot.write;
-        // Linux installs writable anonymous pages dirty (`do_anonymous_page`: pte_mkwrite(pte_mkdirty)).
-        self.flags.dirty = vma.prot.write;
-        if let Some(name) = vma.file.as_ref().filter(|_| is_file(&vma)) {
-            let file = layer.pages.file(name);
-            let page = |va: VirtAddr| (vma.file_offset + (va.0 - vma.start.0)) >> FRAME_SHIFT;
-            let frame = layer.cached_page(file, page(va))?;
-            if store && !vma.is_shared() {
-                return Ok(Some(Work::Copy { from: frame }));
-            }
-            // Until the first store, a page that can be written is not dirty (shared) or not yet a copy (private).
-            (self.flags.writable, self.flags.dirty) = (store, store);
-            (self.frame, self.around) = (frame, VaRange { start: self.page, end: VirtAddr(self.page.0 + FRAME_BYTES) });
-            if !store {
-                self.around = window(&vma, va, around);
-                for at in pages(self.around) {
-                    layer.cached_page(file, page(at))?;
-                }
-            }
-            return Ok(Some(Work::Cached { file, page: page(self.page) }));
-        }
-        if vma.is_shared() && self.size == PageSize::Size4K {
-            let page = (vma.file_offset + (self.page.0 - vma.start.0)) >> FRAME_SHIFT;
-            let frame = layer.pages.object(page);
-            self.frame = frame.unwrap_or(self.frame);
-            return Ok(Some(Work::Shared { page, present: frame.is_some() }));
-        }
-        if layer.reclaim.as_ref().is_some_and(|reclaim| reclaim.swap.holds(self.space.index, va)) {
-            self.set_size(PageSize::Size4K);
-            return Ok(Some(Work::SwapIn));
-        }
-        let untouched = !store && !vma.is_shared() && !vma.flags.contains(MapFlags::WRITTEN_BEFORE);
-        if zero_page && untouched && self.size == PageSize::Size4K && vma.kind != VmaKind::Special {
-            (self.flags.writable, self.flags.dirty) = (false, false);
-            self.frame = layer.pages.zero_page();
-            return Ok(Some(Work::ZeroPage));
-        }
-        Ok(Some(Work::Fresh))
-    }
-
     fn set_size(&mut self, size: PageSize) {
-        self.size = size;
+        (self.size, self.order) = (size, size.order());
         self.page = VirtAddr(self.va.0 & !(size.bytes() - 1));
-        // All that may come to map a part of this page meet at its first 4 KiB.
-        self.key = BlockKey::Page { space: self.space, page: self.page.0 >> FRAME_SHIFT };
     }
 
-    /// Where a table stands already, the page is no larger than what the table maps by an entry. The key stays that of the
-    /// larger page.
+    /// Where those meet who may change the same page: at the first of 2^order 4 KiB pages.
+    fn meet_at(&mut self, order: u32) {
+        self.key = BlockKey::Page { space: self.space, page: self.va.0 >> FRAME_SHIFT >> order << order };
+    }
+
+    /// Where a table stands already, the page is no larger than what the table maps by an entry.
     fn shrink_to(&mut self, level: u8) {
-        let key = self.key;
         while self.size > PageSize::ALL[usize::from(level.clamp(1, 3)) - 1] {
             self.set_size(smaller(self.size));
         }
-        self.key = key;
     }
 
     /// Goes for the next missing table, or on to the page itself.
@@ -474,9 +466,10 @@ impl Fault {
 
     fn after_tables(&self) -> State {
         match self.work {
-            Work::Fresh | Work::SwapIn | Work::Copy { .. } | Work::Shared { present: false, .. } => State::Allocation,
-            Work::Cached { .. } | Work::Shared { present: true, .. } => State::Rmap,
-            Work::ZeroPage | Work::Reuse => State::Lock,
+            work if work.allocates() => State::Allocation,
+            Work::Read { .. } => State::Allocation,
+            Work::Cached { .. } | Work::SwapCached | Work::Shared { present: true, .. } => State::Rmap,
+            _ => State::Lock,
         }
     }
 
@@ -498,90 +491,21 @@ impl Fault {
         BlockKey::PageTable { layer: self.space.layer, frame: self.entry(os).pfn() }
     }
 
-    /// Writes the PTE, and those of the pages around.
-    fn install(&mut self, os: &mut Os) -> Result<(), EngineError> {
-        let (space, page) = (self.space.index, self.page);
-        let leaf = self.leaf(os);
-        let layer = self.layer(os);
-        let (mut mapped, mut replaced) = (1_u64, false);
-        match (self.work, leaf) {
-            (Work::Cached { file, page: first }, _) => {
-                mapped = 0;
-                for at in pages(self.around) {
-                    let number = first.wrapping_add(at.0 >> FRAME_SHIFT).wrapping_sub(page.0 >> FRAME_SHIFT);
-                    let pfn = layer.pages.cached(file, number).expect("it was brought in before");
-                    if layer.is_unmapped(space, at) {
-                        layer.map(space, at, Mapping { pfn, size: self.size, flags: self.flags });
-                        mapped += 1;
-                    }
-                }
-            }
-            (Work::Reuse, Leaf::Present(old)) => {
-                layer.remap(space, page, Mapping { flags: self.flags, ..old });
-            }
-            (_, Leaf::Present(old)) => {
-                layer.remap(space, page, Mapping { pfn: self.frame, size: self.size, flags: self.flags });
-                layer.put_page(&old);
-                replaced = true;
-            }
-            (Work::Shared { page: number, present: false }, _) => {
-                match layer.pages.object(number) {
-                    // Another process was faster.
-                    Some(theirs) => {
-                        layer.drop_page(self.frame);
-                        layer.pages.share(theirs);
-                        self.frame = theirs;
-                    }
-                    None => layer.pages.set_object(number, self.frame),
-                }
-                layer.map(space, page, Mapping { pfn: self.frame, size: self.size, flags: self.flags });
-            }
-            (_, Leaf::NotPresent { .. }) => {
-                layer.map(space, page, Mapping { pfn: self.frame, size: self.size, flags: self.flags });
-            }
-        }
-        if self.work == Work::SwapIn {
-            let reclaim = layer.reclaim.as_mut().expect("the page was swapped out");
-            reclaim.swap.remove(space, page);
-            reclaim.counters.swapped_in += 1;
-        }
-        if matches!(self.work, Work::Fresh | Work::SwapIn | Work::Copy { .. } | Work::Reuse) {
-            layer.list_page(space, page, &Mapping { pfn: self.frame, size: self.size, flags: self.flags });
-        }
-        if replaced {
-            os.invalid.push((self.space, vec![VaRange { start: page, end: self.end() }]));
-        }
-        let (work, exception, size) = (self.work, self.exception, self.size);
-        let counters = self.counters(os);
-        match work {
-            Work::ZeroPage => counters.zero_page += 1,
-            Work::Copy { .. } => counters.copied += 1,
-            Work::Reuse => counters.reused += 1,
-            Work::Cached { .. } => {
-                // Another fault's window may have had the page itself by now.
-                (counters.cached, counters.around) = (counters.cached + 1, counters.around + mapped.saturating_sub(1))
-            }
-            Work::SwapIn => counters.major += 1,
-            Work::Fresh | Work::Shared { .. } => {}
-        }
-        counters.populated += if exception { 0 } else { mapped };
-        counters.pages[size as usize] += mapped;
-        Ok(())
-    }
-
     /// The page at `va` is mapped: goes on to the next one, or ends.
     fn page_done(&mut self, os: &mut Os, cpu: usize) -> Next {
         if self.locked {
             os.locks.release(self.key, cpu);
             self.locked = false;
             // As Linux counts them (`mm_account_fault`): population too.
-            self.counters(os).minor += u64::from(!self.counted && self.work != Work::SwapIn);
-            self.counted = true;
+            if !std::mem::replace(&mut self.counted, true) {
+                let major = self.major || self.work == Work::SwapIn;
+                let counters = self.counters(os);
+                *if major { &mut counters.major } else { &mut counters.minor } += 1;
+            }
         }
         if self.further > 0 && matches!(self.work, Work::Fresh) {
             self.further -= 1;
             self.va = VirtAddr(self.page.0 + FRAME_BYTES);
-            self.set_size(PageSize::Size4K);
             self.state = State::Walk;
             return Next::Continue;
         }
@@ -601,45 +525,6 @@ impl Fault {
     }
 }
 
-/// A mapping of a file's pages.
-fn is_file(vma: &Vma) -> bool {
-    vma.kind == VmaKind::File && vma.file.is_some()
-}
-
-/// Whether a mapping may have pages above 4 KiB (Linux `thp_vma_allowable_order`).
-fn gets_large_pages(vma: &Vma, policy: LargePages) -> bool {
-    let explicit = vma.flags.contains(MapFlags::HUGETLB);
-    match (vma.advice.huge, policy) {
-        _ if explicit => true,
-        (HugeAdvice::NoHuge, _) => false,
-        (HugeAdvice::Huge, _) | (HugeAdvice::None, LargePages::Always) => true,
-        (HugeAdvice::None, LargePages::Madvise) => false,
-    }
-}
-
-/// The 4 KiB pages of a range.
-fn pages(range: VaRange) -> impl Iterator<Item = VirtAddr> {
-    (range.start.0..range.end.0).step_by(FRAME_BYTES as usize).map(VirtAddr)
-}
-
-/// The window of `bytes` around `va`: it begins at a multiple of its size or with the VMA, and ends with what one
-/// page-table page maps at the latest (Linux `do_fault_around`).
-fn window(vma: &Vma, va: VirtAddr, bytes: u64) -> VaRange {
-    let table = PageSize::Size2M.bytes();
-    let start = (va.0 & !(bytes - 1)).max(vma.start.0);
-    let end = (start + bytes).min(vma.end.0).min((va.0 & !(table - 1)) + table);
-    VaRange { start: VirtAddr(start), end: VirtAddr(end) }
-}
-
 fn smaller(size: PageSize) -> PageSize {
     PageSize::ALL[(size as usize).saturating_sub(1)]
-}
-
-/// The largest page, up to `wanted`, whose aligned place around `va` lies inside the VMA.
-fn largest_inside(vma: &Vma, va: VirtAddr, wanted: PageSize) -> PageSize {
-    let inside = |size: &PageSize| {
-        let start = va.0 & !(size.bytes() - 1);
-        *size <= wanted && vma.start.0 <= start && start + size.bytes() <= vma.end.0
-    };
-    PageSize::ALL.into_iter().rev().find(inside).unwrap_or(PageSize::Size4K)
 }

@@ -1,12 +1,14 @@
 //! What each step of a fault costs: the preset's cycles, and references to the kernel's data.
 
-use super::{Fault, Stage, State, Work, pages};
+use super::work::{Work, pages};
+use super::{Fault, Stage, State};
 use crate::activity::{RefKind, Step};
 use crate::addr::{Cycles, FRAME_BYTES, LINE_BYTES, PhysAddr, VirtAddr};
 use crate::config::{FaultLock, VmaIndex};
 use crate::layer::{AddressSpace, CpuLine, Layer};
 use crate::os::Os;
-use crate::os::reclaim::Reclaim;
+use crate::os::reclaim::plan_scan;
+use crate::os::vma::VaRange;
 use crate::page_table::WalkList;
 
 /// Lines of the saved registers of an exception (`struct pt_regs`, 168 bytes).
@@ -25,7 +27,13 @@ impl Fault {
         // A stage of several steps is paid for once; the walk of each table is one step of it.
         if !matches!(
             self.state,
-            State::Table { .. } | State::Lock | State::Refill { .. } | State::Reclaim | State::WriteBack { .. }
+            State::Table { .. }
+                | State::Split { .. }
+                | State::Lock
+                | State::Refill { .. }
+                | State::Reclaim
+                | State::WriteBack { .. }
+                | State::Read { .. }
         ) {
             let cost = os.costs.fault.all()[self.stage() as usize];
             step.cycles += Cycles::from(cost.cycles);
@@ -64,32 +72,35 @@ impl Fault {
                     step.kernel(RefKind::Write, layer.page_metadata(page));
                 }
             }
-            State::Reclaim => {
-                // The page's metadata, its entry with the accessed bit, and the list's lock once.
-                step.kernel(RefKind::Locked, layer.lru_line());
-                for (pfn, index, va) in layer.reclaim.iter().flat_map(Reclaim::candidates) {
-                    step.kernel(RefKind::Write, layer.page_metadata(pfn));
-                    let mut list = WalkList::new();
-                    layer.spaces[index as usize].table.walk(&layer.mem, va, &mut list);
-                    let entry = list.refs().last().expect("a walk reads an entry at least").addr;
-                    step.kernel(RefKind::Locked, entry);
-                }
+            State::Split { frame } => {
+                step.kernel(RefKind::Zero { bytes: FRAME_BYTES }, frame.addr());
+                step.kernel(RefKind::Write, layer.page_metadata(*frame));
+                step.kernel(RefKind::Locked, self.entry(os));
             }
-            State::WriteBack { pages } => step.device.writes = *pages,
+            State::Reclaim => plan_scan(layer, step),
+            State::WriteBack { scan } => {
+                (step.io.swap.writes, step.io.storage.writes) = (scan.swap_writes, scan.file_writes);
+            }
+            State::Read { pages } => {
+                for &(_, frame) in pages {
+                    step.kernel(RefKind::Write, layer.page_metadata(frame));
+                }
+                step.io.storage.reads = u32::from(!pages.is_empty());
+            }
             State::Zeroing if self.work == Work::SwapIn => {
                 step.kernel(RefKind::Write, metadata);
-                step.device.reads = 1;
+                step.io.swap.reads = 1;
             }
             State::Zeroing => {
                 step.kernel(RefKind::Write, metadata);
                 if let Work::Copy { from } = self.work {
-                    step.kernel(RefKind::Load { bytes: self.size.bytes() }, from.addr());
+                    step.kernel(RefKind::Load { bytes: FRAME_BYTES << self.order }, from.addr());
                 }
-                step.kernel(RefKind::Zero { bytes: self.size.bytes() }, self.frame.addr());
+                step.kernel(RefKind::Zero { bytes: FRAME_BYTES << self.order }, self.frame.addr());
             }
             State::Charge => {
                 step.kernel(RefKind::Write, cpu(CpuLine::Charge));
-                if layer.cpus[self.cpu].charged < 1 << self.size.order() {
+                if layer.cpus[self.cpu].charged < 1 << self.order {
                     step.kernel(RefKind::Locked, layer.cgroup_line());
                 }
             }
@@ -154,9 +165,16 @@ impl Fault {
     fn plan_install(&self, os: &Os, layer: &Layer, space: &AddressSpace, step: &mut Step) {
         let entry = self.entry(os);
         let mut line = u64::MAX;
-        for at in pages(self.around).filter(|_| matches!(self.work, Work::Cached { .. })) {
-            // The entries of pages around lie in the same table.
-            let other = PhysAddr((entry.0 as i64 + (at.0 as i64 - self.page.0 as i64) / FRAME_BYTES as i64 * 8) as u64);
+        let several = match self.work {
+            Work::Cached { .. } => self.around,
+            // A folio.
+            Work::Fresh if self.order > self.size.order() => VaRange { start: self.page, end: self.end() },
+            _ => VaRange { start: self.page, end: self.page },
+        };
+        for at in pages(several) {
+            // Their entries lie in the same table as the one of the page at the address.
+            let own = self.va.0 & !(FRAME_BYTES - 1);
+            let other = PhysAddr((entry.0 as i64 + (at.0 as i64 - own as i64) / FRAME_BYTES as i64 * 8) as u64);
             if other.0 / LINE_BYTES != line {
                 step.kernel(RefKind::Write, other);
                 line = other.0 / LINE_BYTES;

@@ -13,7 +13,7 @@ pub enum Stage {
     Walk,
     /// Frame allocation.
     Allocation,
-    /// Zeroing of the frame, or copying of the page that is written.
+    /// Zeroing of the frame, copying of the page that is written, or reading it from a device.
     Zeroing,
     /// Charge to the memory cgroup.
     Charge,
@@ -82,6 +82,10 @@ pub struct FaultCounters {
     pub around: u64,
     /// Pages mapped ahead of any access (MAP_POPULATE, MADV_POPULATE_*); no faults.
     pub populated: u64,
+    /// Large pages split because a part of them was to be copied.
+    pub split: u64,
+    /// Folios of several 4 KiB pages mapped, by order.
+    pub folios: [u64; 10],
     /// Pages mapped, by size.
     pub pages: [u64; 3],
     /// Page-table pages built.

@@ -92,6 +92,11 @@ impl FrameAllocator for Buddy {
         self.area.split_used(pfn, order, into);
     }
 
+    #[inline]
+    fn used_order(&self, pfn: Pfn) -> Option<u32> {
+        self.area.used_order(pfn)
+    }
+
     fn frames(&self) -> Range<Pfn> {
         self.area.frames()
     }

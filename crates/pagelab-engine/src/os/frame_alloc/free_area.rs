@@ -402,6 +402,13 @@ impl FreeArea {
         }
     }
 
+    /// See [`super::FrameAllocator::used_order`].
+    #[inline]
+    pub(super) fn used_order(&self, pfn: Pfn) -> Option<u32> {
+        let state = (self.first..self.end).contains(&pfn).then(|| self.state(self.index(pfn)))?;
+        state.used_for().map(|_| state.order())
+    }
+
     /// Free blocks of exactly this order on the lists of one type.
     pub(super) fn free_blocks_of(&self, order: u32, list: MigrateType) -> u64 {
         let listed = self.listed[list as usize].get(order as usize).copied().unwrap_or(0);

@@ -168,6 +168,9 @@ pub trait FrameAllocator: Send {
     /// As [`Self::free`], or if `into` exceeds `order`.
     fn split_used(&mut self, pfn: Pfn, order: u32, into: u32);
 
+    /// Order of the block in use that begins at `pfn`; none if none does.
+    fn used_order(&self, pfn: Pfn) -> Option<u32>;
+
     /// The frames that the allocator owns, reserved ones included.
     fn frames(&self) -> Range<Pfn>;
 

@@ -273,6 +273,11 @@ impl FrameAllocator for PageAllocator {
         self.zone_mut(pfn).area.split_used(pfn, order, into);
     }
 
+    #[inline]
+    fn used_order(&self, pfn: Pfn) -> Option<u32> {
+        self.zones.iter().find_map(|zone| zone.area.used_order(pfn))
+    }
+
     fn frames(&self) -> Range<Pfn> {
         let last = self.zones.last().expect("there is a zone");
         self.zones[0].area.frames().start..last.area.frames().end

@@ -1,0 +1,44 @@
+//! When kernel threads run.
+//!
+//! They have a CPU ([`Simulation::kthread_cpu`]). One that is woken begins there when the CPU has nothing on its stack: at
+//! once if it idles, else after the access that its program is at. A CPU of their own jumps to the next alarm.
+
+use crate::addr::Cycles;
+use crate::clock::Class;
+use crate::cpu::CpuState;
+use crate::simulation::Simulation;
+
+impl Simulation {
+    /// Lets the CPU of the kernel threads know that one has been woken by what `by` did.
+    #[inline]
+    pub(crate) fn wake_kthreads(&mut self, by: usize) {
+        if self.os.kthreads.take_woken() {
+            let now = self.cpus[by].clock.now();
+            if let Some(cpu) = self.kthread_cpu {
+                self.cpus[cpu].resume(Class::Idle, now);
+                // Whoever is at work ends its turn, its own program too.
+                self.woke = true;
+            }
+        }
+    }
+
+    /// Puts the work of a thread that is awake on the stack of a CPU, if it is theirs.
+    #[inline]
+    pub(crate) fn begin_kthread(&mut self, cpu: usize) -> bool {
+        if self.kthread_cpu != Some(cpu) {
+            return false;
+        }
+        let now = self.cpus[cpu].clock.now();
+        let Some(activity) = self.os.kthreads.next(now) else { return false };
+        let of = &mut self.cpus[cpu];
+        of.filter.forget_data();
+        of.begin(activity);
+        true
+    }
+
+    /// When the CPU of the kernel threads goes on by itself, if it idles.
+    pub(crate) fn kthread_alarm(&self, cpu: usize) -> Option<Cycles> {
+        let idles = self.kthread_cpu == Some(cpu) && self.cpus[cpu].state == CpuState::Waiting;
+        self.os.kthreads.next_alarm().filter(|_| idles)
+    }
+}
