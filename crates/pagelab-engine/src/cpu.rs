@@ -10,6 +10,7 @@ use crate::input::{Lane, LaneState};
 use crate::layer::SpaceId;
 use crate::mmu_cache::Asid;
 use crate::os::fault::Outcome;
+use crate::shootdown::{Pcids, Presence};
 use crate::translation::Translation;
 use pagelab_trace::{Access, AccessKind, ThreadIx};
 
@@ -155,6 +156,9 @@ pub struct Cpu {
     pub space: Option<SpaceId>,
     /// Tag of the space, if there is one.
     pub asid: Asid,
+    pub presence: Presence,
+    /// Spaces that it may hold translations of.
+    pub pcids: Pcids,
     pub filter: Filter,
     /// How the last program-level fault ended, until the access looks at it.
     pub outcome: Option<Outcome>,
@@ -164,7 +168,7 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    pub fn new(core: usize, cycles_per_instruction: f64) -> Self {
+    pub fn new(core: usize, cycles_per_instruction: f64, pcids: u32) -> Self {
         Self {
             core,
             clock: CpuClock::new(cycles_per_instruction),
@@ -177,6 +181,8 @@ impl Cpu {
             thread: None,
             space: None,
             asid: Asid(0),
+            presence: Presence::Running,
+            pcids: Pcids::new(pcids),
             filter: Filter::EMPTY,
             outcome: None,
             split: Split::default(),
@@ -209,7 +215,7 @@ impl Cpu {
         self.lanes[self.lane].queue.pop_front();
     }
 
-    /// Switches to another address space, with its tag, or to none.
+    /// Makes an address space, with its tag, the running one, or none.
     pub fn set_space(&mut self, space: Option<(SpaceId, Asid)>) {
         self.space = space.map(|(space, _)| space);
         self.asid = space.map_or(Asid(0), |(_, asid)| asid);

@@ -15,7 +15,7 @@ impl Simulation {
         if self.os.kthreads.take_woken() {
             let now = self.cpus[by].clock.now();
             if let Some(cpu) = self.kthread_cpu {
-                self.cpus[cpu].resume(Class::Idle, now);
+                self.resume(cpu, Class::Idle, now);
                 // Whoever is at work ends its turn, its own program too.
                 self.woke = true;
             }

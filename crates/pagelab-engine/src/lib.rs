@@ -13,6 +13,7 @@
 //! | [`tlb`], [`mmu_cache`], [`walker`], [`page_table`] | translation |
 //! | [`hardware`], [`cache`], [`memory`] | cores' units, data caches, contents of simulated memory |
 //! | [`layer`], [`os`] | kernels: address spaces, frames, page faults, mapping calls |
+//! | [`shootdown`] | what a CPU holds of which address space, and how it loses it |
 //! | [`check`], [`stats`] | comparing translations with the kernels' records; counting |
 #![deny(unsafe_code)]
 
@@ -37,6 +38,7 @@ pub mod page_table;
 pub mod replay;
 pub mod rng;
 pub mod run;
+pub mod shootdown;
 pub mod simulation;
 pub mod stack;
 pub mod stats;

@@ -18,6 +18,7 @@ pub struct PhysMem {
     /// Non-zero words of each slot.
     live: Vec<u16>,
     free: Vec<u32>,
+    destroyed: u64,
 }
 
 impl PhysMem {
@@ -43,6 +44,12 @@ impl PhysMem {
         self.live[slot as usize] = 0;
         self.frames[slot as usize].fill(0);
         self.free.push(slot);
+        self.destroyed += 1;
+    }
+
+    /// Times that a frame's contents were taken away.
+    pub fn destroyed(&self) -> u64 {
+        self.destroyed
     }
 
     #[inline]

@@ -9,15 +9,16 @@ use crate::addr::Cycles;
 use crate::cache::ReplacementPolicy;
 use crate::clock::Class;
 use crate::config::Config;
-use crate::cpu::{Cpu, CpuState, Filter};
+use crate::cpu::{Cpu, CpuState};
 use crate::error::EngineError;
 use crate::hardware::Hardware;
 use crate::input::{Dealt, Input, Item, LaneState, event_of};
 use crate::layer::SpaceId;
 use crate::os::Os;
-use crate::os::mapping::{Consequences, Invalidation};
+use crate::os::mapping::Consequences;
 use crate::os::populate::Populate;
 use crate::os::vma::VaRange;
+use crate::shootdown::{Generations, ShootdownCounters};
 use pagelab_trace::{Event, EventKind, ProcessIx, Source, ThreadIx};
 
 /// A source and where it runs.
@@ -54,6 +55,8 @@ pub struct Simulation {
     pub cpus: Vec<Cpu>,
     pub inputs: Vec<Input>,
     pub refused: Vec<RefusedAccess>,
+    pub shootdowns: ShootdownCounters,
+    pub(crate) generations: Generations,
     /// Cycles of an L1 hit that the program waits for.
     pub(crate) l1_visible: Cycles,
     /// Cycles of any access that the pipeline hides.
@@ -94,8 +97,10 @@ impl Simulation {
         }
         let kthread_cpu = kthread_cpu.and_then(|cpu| used.binary_search(&cpu).ok());
         let core_of = |cpu: usize| cores.iter().position(|&core| core == cpu / threads).expect("its core is in use");
-        let mut cpus: Vec<Cpu> =
-            used.iter().map(|&cpu| Cpu::new(core_of(cpu), machine.core.cycles_per_instruction)).collect();
+        let mut cpus: Vec<Cpu> = used
+            .iter()
+            .map(|&cpu| Cpu::new(core_of(cpu), machine.core.cycles_per_instruction, config.kernel.pcids))
+            .collect();
         let tops = os.tops().to_vec();
         let mut inputs = Vec::new();
         for (index, placed) in sources.into_iter().enumerate() {
@@ -121,6 +126,8 @@ impl Simulation {
             cpus,
             inputs,
             refused: Vec::new(),
+            shootdowns: ShootdownCounters::default(),
+            generations: Generations::default(),
             l1_visible: if hidden { 0 } else { l1 },
             l1_hidden: if hidden { l1 } else { 0 },
             filter_hits_only: machine.cache.l1.policy == ReplacementPolicy::Srrip,
@@ -188,7 +195,7 @@ impl Simulation {
         }
         // Nobody waits for a kernel thread, so an alarm alone helps nobody on.
         let (cpu, now) = first.filter(|_| ready)?;
-        self.cpus[cpu].resume(Class::Idle, now);
+        self.resume(cpu, Class::Idle, now);
         let limit = second.saturating_add(self.quantum);
         let alarm = self.os.kthreads.next_alarm().filter(|_| self.kthread_cpu == Some(cpu));
         Some((cpu, alarm.map_or(limit, |alarm| limit.min(alarm))))
@@ -289,6 +296,7 @@ impl Simulation {
         let finished = of.lanes.iter().all(|lane| lane.state == LaneState::Finished);
         // A CPU without lanes of its own waits for kernel threads' work.
         of.state = if finished && lanes > 0 { CpuState::Finished } else { CpuState::Waiting };
+        self.enter_idle(cpu);
         Ok(false)
     }
 
@@ -324,12 +332,12 @@ impl Simulation {
     /// After progress of an input: lanes that starved may try again.
     fn wake_starved(&mut self, by: usize, input: usize) {
         let now = self.cpus[by].clock.now();
-        for &cpu in &self.inputs[input].cpus {
-            let of = &mut self.cpus[cpu];
-            let lane = of.lanes.iter_mut().find(|lane| lane.input == input).expect("the input runs there");
+        for n in 0..self.inputs[input].cpus.len() {
+            let cpu = self.inputs[input].cpus[n];
+            let lane = self.cpus[cpu].lanes.iter_mut().find(|lane| lane.input == input).expect("the input runs there");
             if lane.state == LaneState::Starved {
                 lane.state = LaneState::Ready;
-                self.woke |= of.resume(Class::Idle, now);
+                self.resume(cpu, Class::Idle, now);
             }
         }
     }
@@ -350,9 +358,17 @@ impl Simulation {
             let lane = of.lanes.iter_mut().find(|lane| lane.input == input).expect("the input runs there");
             lane.state = LaneState::Ready;
             lane.queue.pop_front();
-            self.woke |= of.resume(Class::Blocked, time);
+            self.resume(member, Class::Blocked, time);
         }
         self.carry_out(at.owner, input, at.event())
+    }
+
+    /// Lets a CPU that waits for others go on at `time` at the earliest.
+    pub(crate) fn resume(&mut self, cpu: usize, class: Class, time: Cycles) {
+        if self.cpus[cpu].resume(class, time) {
+            self.woke = true;
+            self.leave_idle(cpu);
+        }
     }
 
     /// Wakes the CPUs that wait for keys that `by` has just released.
@@ -380,7 +396,7 @@ impl Simulation {
             of.clock.spend(Class::Kernel, self.os.costs.context_switch_cycles.into());
         }
         of.thread = Some((input, thread));
-        of.set_space(Some((space, self.os.layers[usize::from(space.layer)].spaces[space.index as usize].asid)));
+        self.load_space(cpu, space);
         Ok(())
     }
 
@@ -421,22 +437,17 @@ impl Simulation {
             }
             EventKind::Exec { .. } => {
                 let gone = self.os.drop_mappings(space)?;
-                self.invalidate(cpu, space, &gone);
+                self.invalidate(cpu, space, &gone, true);
             }
             EventKind::Exit { .. } if self.is_shared(input, space) => {
                 self.inputs[input].set_space(event.process, None);
             }
             EventKind::Exit { .. } => {
                 let gone = self.os.drop_mappings(space)?;
-                self.invalidate(cpu, space, &gone);
+                self.invalidate(cpu, space, &gone, true);
+                self.forget_space(space);
                 self.os.retire(space);
                 self.inputs[input].set_space(event.process, None);
-                for cpu in &mut self.cpus {
-                    if cpu.space == Some(space) {
-                        cpu.thread = None;
-                        cpu.set_space(None);
-                    }
-                }
             }
             kind => self.change_mappings(cpu, space, kind)?,
         }
@@ -454,55 +465,21 @@ impl Simulation {
         let gone = self.os.fork(parent, child)?;
         let cycles = (self.os.mapping.pages_shared - before) * Cycles::from(self.os.costs.fork_page_cycles);
         self.cpus[cpu].clock.spend(Class::Kernel, cycles);
-        self.invalidate(cpu, parent, &gone);
+        self.invalidate(cpu, parent, &gone, false);
         Ok(())
     }
 
     /// Carries a mapping call out.
     pub fn change_mappings(&mut self, cpu: usize, space: SpaceId, kind: &EventKind) -> Result<(), EngineError> {
+        let freed = |os: &Os| os.layers[usize::from(space.layer)].mem.destroyed();
+        let before = freed(&self.os);
         let Consequences { gone, populate } = self.os.change_mappings(space, kind)?;
-        self.invalidate(cpu, space, &gone);
+        self.invalidate(cpu, space, &gone, freed(&self.os) > before);
         // The first of them uppermost.
         for (range, intent) in populate.into_iter().rev() {
             self.cpus[cpu].begin(Activity::Populate(Populate::new(space, range, intent, cpu)));
         }
         Ok(())
-    }
-
-    /// TLB shootdown: drops translations on every core, and charges the CPU that asks and those it interrupts.
-    pub(crate) fn invalidate(&mut self, by: usize, space: SpaceId, what: &Invalidation) {
-        if what.ranges.is_empty() {
-            return;
-        }
-        let asid = self.os.layers[usize::from(space.layer)].spaces[space.index as usize].asid;
-        for unit in &mut self.hw.units {
-            for tlb in [&mut unit.l1d, &mut unit.l1i, &mut unit.l2] {
-                if what.full {
-                    tlb.flush(asid);
-                } else {
-                    what.ranges.iter().for_each(|range| tlb.invalidate(asid, range.start, range.end));
-                }
-            }
-            unit.mmu_caches[usize::from(space.layer)].flush(asid);
-        }
-        let costs = &self.os.costs;
-        let pages = if what.full { 1 } else { what.pages };
-        let local = pages * Cycles::from(costs.invalidate_page_cycles);
-        let interrupt = local + Cycles::from(costs.fault.entry.cycles + costs.fault.exit.cycles);
-        let mut interrupted = 0;
-        for (index, cpu) in self.cpus.iter_mut().enumerate() {
-            if cpu.space == Some(space) {
-                cpu.filter = Filter::EMPTY;
-                if index != by {
-                    cpu.clock.spend(Class::Stolen, interrupt);
-                    interrupted += 1;
-                }
-            }
-        }
-        let wait = if interrupted > 0 { Cycles::from(costs.shootdown_ipi_cycles) } else { 0 };
-        self.cpus[by].clock.spend(Class::Kernel, local + wait);
-        self.os.mapping.shootdowns += 1;
-        self.os.mapping.interrupts += interrupted;
     }
 
     /// Keeps an example of an access that a kernel refused.

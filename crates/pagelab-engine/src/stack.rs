@@ -90,7 +90,7 @@ impl Simulation {
     fn flush_invalid(&mut self, cpu: usize) {
         while let Some((space, ranges)) = self.os.invalid.pop() {
             let pages = ranges.len() as u64;
-            self.invalidate(cpu, space, &Invalidation { ranges, pages, full: false });
+            self.invalidate(cpu, space, &Invalidation { ranges, pages, full: false }, false);
         }
     }
 

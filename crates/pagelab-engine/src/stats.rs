@@ -387,14 +387,28 @@ impl Statistics {
         self.count("swap.out.pages", reclaim(|c| c.swapped_out), "Pages written to the swap device");
         self.count("swap.in.pages", reclaim(|c| c.swapped_in), "Pages read back from it");
         self.count("fork.pages", mapping.pages_shared, "Pages that forked children shared with their parents");
-        self.count("shootdown.count", mapping.shootdowns, "TLB shootdowns, local ones included");
-        self.put(
-            "shootdown.interrupts",
-            mapping.interrupts,
-            "count",
-            Kind::Timing,
-            "CPUs interrupted by TLB shootdowns",
-        );
+        let shootdowns = &simulation.shootdowns;
+        self.count("shootdown.count", shootdowns.count, "TLB shootdowns, local ones included");
+        for (name, count, text) in [
+            ("interrupts", shootdowns.interrupts, "CPUs interrupted by TLB shootdowns"),
+            (
+                "spared",
+                shootdowns.spared,
+                "Idle CPUs that TLB shootdowns did not interrupt, though the space was loaded",
+            ),
+            (
+                "flush.pcid",
+                shootdowns.pcid_flushes,
+                "Flushes where a CPU came to an address space that it held no PCID of",
+            ),
+            (
+                "flush.generation",
+                shootdowns.generation_flushes,
+                "Flushes where a CPU came to an address space that shootdowns had changed since it ran there",
+            ),
+        ] {
+            self.put(format!("shootdown.{name}"), count, "count", Kind::Timing, text);
+        }
     }
 
     fn layers(&mut self, simulation: &Simulation) {

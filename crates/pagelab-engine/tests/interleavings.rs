@@ -13,6 +13,7 @@ use pagelab_engine::config::Config;
 use pagelab_engine::cpu::CpuState;
 use pagelab_engine::layer::SpaceId;
 use pagelab_engine::os::fault::{Fault, Stage};
+use pagelab_engine::shootdown::Presence;
 use pagelab_engine::simulation::Simulation;
 use pagelab_engine::walker::{Intent, PageFault};
 use pagelab_trace::{EventKind, Protection};
@@ -76,6 +77,7 @@ impl Race {
         }
         for cpu in &mut simulation.cpus {
             cpu.state = CpuState::Ready;
+            cpu.presence = Presence::Running;
         }
         Self { simulation, parent, child }
     }

@@ -39,6 +39,9 @@ const SYSTEMS: &[System] = &[
         &[r#"machine.tlb.nested={"entries":16,"ways":4,"latency_cycles":1}"#, "system.layers.host.page_size=4K"],
     ),
     ("nested-3", &[]),
+    ("radix", &["kernel.pcids=2", "kernel.idle_tlb=leave"]),
+    ("radix-page-walk-cache", &["kernel.pcids=0", "kernel.idle_tlb=interrupt"]),
+    ("nested-radix", &["kernel.pcids=1", SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
     ("two-guests", &["system.layers.left.memory_bytes=256MiB", "system.layers.right.memory_bytes=256MiB"]),
 ];
 

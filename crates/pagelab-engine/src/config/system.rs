@@ -177,6 +177,13 @@ pub struct KernelConfig {
     pub shootdown_ipi_cycles: u32,
     /// Cycles of invalidating one page in the local TLB (INVLPG).
     pub invalidate_page_cycles: u32,
+    /// Cycles of flushing what a CPU holds of one address space (CR3 written, INVPCID).
+    pub flush_space_cycles: u32,
+    /// Address spaces that a CPU holds translations of (`TLB_NR_DYN_ASIDS`); 0: every switch between address spaces
+    /// flushes.
+    pub pcids: u32,
+    /// What shootdowns do to CPUs that are idle.
+    pub idle_tlb: IdleTlb,
     /// How far a stack mapping (MAP_GROWSDOWN) may grow.
     pub stack_limit_bytes: Bytes,
     /// Where each number comes from: dotted key (or a prefix of keys) → origin.
@@ -192,6 +199,19 @@ pub enum FaultLock {
     Mm,
     /// The VMA's own (`lock_vma_under_rcu`, Linux 6.4).
     Vma,
+}
+
+/// What an idle CPU does with the address space that it ran last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum IdleTlb {
+    /// Keeps it loaded; the first shootdown interrupts the CPU and makes it leave (`leave_mm`, until Linux 4.13, and later
+    /// without PCIDs).
+    Interrupt,
+    /// Leaves it at once (`tlb_defer_switch_to_init_mm`, Linux 4.14 to 4.19 with PCIDs).
+    Leave,
+    /// Keeps it loaded; shootdowns interrupt the CPU only if pages of the page table were freed (Linux 4.20).
+    Lazy,
 }
 
 /// A swap area and the device that it is on.

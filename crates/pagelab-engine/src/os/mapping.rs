@@ -27,9 +27,6 @@ pub struct MappingCounters {
     pub pages_unmapped: u64,
     /// Pages that forked children share with their parents.
     pub pages_shared: u64,
-    pub shootdowns: u64,
-    /// CPUs interrupted by shootdowns.
-    pub interrupts: u64,
 }
 
 /// Translations that must leave the TLBs.

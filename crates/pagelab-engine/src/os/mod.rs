@@ -20,6 +20,7 @@ use crate::addr::{FRAME_SHIFT, PageSize, VirtAddr};
 use crate::config::{Config, KernelConfig, LayerConfig, PageCache};
 use crate::error::EngineError;
 use crate::layer::{AsidAllocator, Layer, SpaceId};
+use crate::mmu_cache::Asid;
 use crate::os::fault::FaultCounters;
 use crate::os::kthread::KernelThreads;
 use crate::os::mapping::MappingCounters;
@@ -160,6 +161,11 @@ impl Os {
     pub fn add_space(&mut self, layer: u16) -> Result<SpaceId, EngineError> {
         let index = self.layers[usize::from(layer)].add_space(&mut self.asids)?;
         Ok(SpaceId { layer, index })
+    }
+
+    /// The tag of a space in TLBs and MMU caches.
+    pub fn asid(&self, space: SpaceId) -> Asid {
+        self.layers[usize::from(space.layer)].spaces[space.index as usize].asid
     }
 
     /// True if a layer hosts another.
