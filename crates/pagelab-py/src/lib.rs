@@ -4,6 +4,7 @@
 //! `python/pagelab/_engine.pyi` says what Python sees.
 
 mod errors;
+mod host;
 mod record;
 mod run;
 mod supervise;
@@ -15,6 +16,7 @@ use pyo3::prelude::*;
 fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     errors::register(module)?;
+    host::register(module)?;
     record::register(module)?;
     run::register(module)?;
     trace::register(module)

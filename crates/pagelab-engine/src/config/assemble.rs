@@ -7,7 +7,8 @@ use serde_json::Value;
 use super::{Config, EngineConfig, PresetKind, presets};
 use crate::error::EngineError;
 
-/// What a run's configuration is made of. Names are built-in presets or paths of TOML files of the same form.
+/// What a run's configuration is made of. Names are built-in presets or paths of TOML files of the same form, whose
+/// `.toml` may be left out.
 #[derive(Clone, Debug, Default)]
 pub struct Assembly<'a> {
     pub machine: Option<&'a str>,
@@ -42,15 +43,24 @@ pub fn assemble(assembly: &Assembly) -> Result<Config, EngineError> {
 
 fn load(kind: PresetKind, name: Option<&str>) -> Result<Value, EngineError> {
     let known = || presets(kind).map(|p| p.name).collect::<Vec<_>>().join(", ");
+    let read = |path: &str| {
+        std::fs::read_to_string(path)
+            .map_err(|e| EngineError::config(kind.name(), format!("cannot read `{path}`: {e}")))
+    };
     let text = match name {
         None => presets(kind).next().expect("every kind has a preset").toml.to_owned(),
         Some(name) => match presets(kind).find(|p| p.name == name) {
             Some(preset) => preset.toml.to_owned(),
-            None if name.ends_with(".toml") || Path::new(name).exists() => std::fs::read_to_string(name)
-                .map_err(|e| EngineError::config(kind.name(), format!("cannot read `{name}`: {e}")))?,
+            None if name.ends_with(".toml") || Path::new(name).is_file() => read(name)?,
+            None if Path::new(&format!("{name}.toml")).is_file() => read(&format!("{name}.toml"))?,
             None => {
+                let measured = match kind {
+                    PresetKind::Kernel => "; `pagelab calibrate` measures this machine's and writes this-host.toml",
+                    PresetKind::Machine | PresetKind::System => "",
+                };
                 let what = format!(
-                    "`{name}` is neither a preset nor a TOML file; the presets are {}. `pagelab list {}s` describes them",
+                    "`{name}` is neither a preset nor a TOML file; the presets are {}. `pagelab list {}s` describes \
+                     them{measured}",
                     known(),
                     kind.name()
                 );

@@ -1,0 +1,109 @@
+//! What page faults and their surroundings cost on the machine that this runs on.
+//!
+//! Models: nothing; it measures. [`measure`] runs micro-benchmarks on the host's kernel, and [`write_traces`] writes those
+//! that fault as traces, so that the same accesses can be simulated. What follows from the two is decided elsewhere
+//! (`python/pagelab/calibrate.py`).
+//! Source: the benchmarks are named after what Linux does for them (mm/memory.c); see [`FAULTS`].
+//! Parameters: none. Every benchmark is repeated; what is reported is the median and the quartiles.
+//! Deviations: elapsed time is turned into cycles by the rate of the time-stamp counter, which is not the rate of a core that
+//! boosts or saves power.
+//!
+//! This crate reads clocks, so the engine must not depend on it.
+
+#![deny(unsafe_code)]
+
+mod fault;
+mod native;
+mod operation;
+mod sys;
+mod trace;
+
+use std::collections::BTreeMap;
+
+use pagelab_trace::format::HostFacts;
+use serde::Serialize;
+
+pub use fault::{FAULTS, FaultBenchmark};
+pub use trace::{Traces, write_traces};
+
+/// What was measured on this machine.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    pub host: HostFacts,
+    /// Rate of the time-stamp counter.
+    pub cycles_per_nanosecond: f64,
+    /// CPUs that this thread may run on.
+    pub cpus: usize,
+    /// By the benchmark's name.
+    pub costs: BTreeMap<&'static str, Cost>,
+    /// Benchmarks that this machine does not allow, and why.
+    pub missing: BTreeMap<&'static str, String>,
+}
+
+/// Cycles of one operation.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Cost {
+    pub median_cycles: f64,
+    pub lower_quartile_cycles: f64,
+    pub upper_quartile_cycles: f64,
+    /// Samples that the median is of; each is the mean of many operations.
+    pub repeats: usize,
+}
+
+impl Cost {
+    /// Of samples in any order, at least one.
+    fn of(mut samples: Vec<f64>) -> Self {
+        samples.sort_by(f64::total_cmp);
+        let at = |quarter: usize| samples[(samples.len() - 1) * quarter / 4];
+        Self {
+            median_cycles: at(2),
+            lower_quartile_cycles: at(1),
+            upper_quartile_cycles: at(3),
+            repeats: samples.len(),
+        }
+    }
+}
+
+/// Runs all benchmarks, on a thread of its own that stays on one CPU; takes about a second.
+///
+/// `going` is asked between benchmarks; if it says no, those that follow are left out and named as missing.
+pub fn measure(going: &(dyn Fn() -> bool + Sync)) -> Report {
+    std::thread::scope(|scope| {
+        scope.spawn(|| native::run(going)).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cost_is_the_median_and_the_quartiles() {
+        let cost = Cost::of(vec![50.0, 10.0, 30.0, 20.0, 40.0]);
+        let expected =
+            Cost { median_cycles: 30.0, lower_quartile_cycles: 20.0, upper_quartile_cycles: 40.0, repeats: 5 };
+        assert_eq!(cost, expected);
+    }
+
+    #[test]
+    fn faults_cost_more_than_none_and_copies_more_than_the_zero_page() {
+        let report = measure(&|| true);
+        let cycles = |name: &str| {
+            let missing = &report.missing;
+            report.costs.get(name).unwrap_or_else(|| panic!("{name} is missing: {missing:?}")).median_cycles
+        };
+        for fault in FAULTS {
+            assert!(cycles(fault.name) > 50.0, "{}: {}", fault.name, cycles(fault.name));
+        }
+        assert!(cycles("forked-write") > cycles("zero-page-read"));
+        assert!(cycles("context-switch") > cycles("system-call"));
+        assert!((0.5..10.0).contains(&report.cycles_per_nanosecond));
+    }
+
+    #[test]
+    fn what_is_left_out_is_named() {
+        let report = measure(&|| false);
+        assert!(report.costs.is_empty());
+        assert!(report.missing.contains_key("first-write") && report.missing.contains_key("context-switch"));
+    }
+}

@@ -1,0 +1,98 @@
+//! Running the benchmarks on the host.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    time::{Duration, Instant},
+};
+
+use pagelab_trace::format::HostFacts;
+
+use crate::{
+    Cost, Report,
+    fault::{Before, FAULTS, FaultBenchmark, Kind},
+    operation::OPERATIONS,
+    sys::{self, Child, Memory},
+};
+
+/// Samples of each benchmark.
+const REPEATS: usize = 101;
+/// Samples thrown away before: page tables, the kernel's caches and the CPU's clock have to settle.
+const WARM_UP: usize = 5;
+/// Time over which the rate of the time-stamp counter is taken; it is exact to the microsecond or so of two readings.
+const RATE_INTERVAL: Duration = Duration::from_millis(50);
+
+/// All benchmarks, one after the other, on the calling thread.
+pub fn run(going: &(dyn Fn() -> bool + Sync)) -> Report {
+    let cpus = sys::allowed_cpus().unwrap_or_default();
+    // Where that is not allowed, moves between CPUs widen the spread.
+    let _ = cpus.first().map(|&cpu| sys::stay_on(cpu));
+    let rate = cycles_per_nanosecond();
+    let (mut costs, mut missing) = (BTreeMap::new(), BTreeMap::new());
+    let mut keep = |name, samples: io::Result<Vec<f64>>| match samples {
+        Ok(samples) => drop(costs.insert(name, Cost::of(samples.into_iter().map(|ns| ns * rate).collect()))),
+        Err(error) => drop(missing.insert(name, error.to_string())),
+    };
+    let stopped = || Err(io::Error::from(io::ErrorKind::Interrupted));
+    for benchmark in FAULTS {
+        keep(benchmark.name, if going() { faults(benchmark) } else { stopped() });
+    }
+    for operation in OPERATIONS {
+        keep(operation.name, if going() { (operation.run)(&cpus) } else { stopped() });
+    }
+    Report { host: HostFacts::of_this_machine(), cycles_per_nanosecond: rate, cpus: cpus.len(), costs, missing }
+}
+
+/// Nanoseconds of a piece of work.
+pub fn timed(work: impl FnOnce() -> io::Result<()>) -> io::Result<f64> {
+    let start = Instant::now();
+    work()?;
+    Ok(start.elapsed().as_nanos() as f64)
+}
+
+/// Samples of what `sample` answers, without the first few.
+pub fn repeated(mut sample: impl FnMut() -> io::Result<f64>) -> io::Result<Vec<f64>> {
+    for _ in 0..WARM_UP {
+        sample()?;
+    }
+    (0..REPEATS).map(|_| sample()).collect()
+}
+
+/// Nanoseconds a fault.
+fn faults(benchmark: &FaultBenchmark) -> io::Result<Vec<f64>> {
+    let memory = match benchmark.kind {
+        Kind::Anonymous => Memory::anonymous(benchmark.pages)?,
+        Kind::File => Memory::file(benchmark.pages, false)?,
+        Kind::FileByPage => Memory::file(benchmark.pages, true)?,
+    };
+    let pass = |writes: bool| {
+        timed(|| {
+            let touch = |page| if writes { memory.write(page) } else { memory.read(page) };
+            benchmark.touched().for_each(touch);
+            Ok(())
+        })
+    };
+    repeated(|| {
+        let _child = match benchmark.before {
+            Before::Nothing => None,
+            Before::Read => pass(false).map(|_| None)?,
+            Before::WriteAndFork => {
+                pass(true)?;
+                let mut child = Child::fork()?;
+                // Until it has answered, it runs and shares the CPU.
+                child.ask()?;
+                Some(child)
+            }
+        };
+        let first = pass(benchmark.writes)?;
+        let again = pass(benchmark.writes)?;
+        memory.discard()?;
+        Ok((first - again) / benchmark.faults() as f64)
+    })
+}
+
+fn cycles_per_nanosecond() -> f64 {
+    let (from, start) = (sys::time_stamp(), Instant::now());
+    std::thread::sleep(RATE_INTERVAL);
+    (sys::time_stamp() - from) as f64 / start.elapsed().as_nanos() as f64
+}

@@ -1,0 +1,130 @@
+//! The micro-benchmarks of what surrounds page faults: system calls, switches, flushes, forks.
+
+use std::{
+    hint, io,
+    io::{Read, Write},
+    sync::atomic::{AtomicU8, Ordering},
+};
+
+use crate::{
+    native::{repeated, timed},
+    sys::{self, Child, Memory},
+};
+
+/// Operations that a sample is the mean of.
+const BATCH: usize = 200;
+/// Pages that a fork has to share.
+const FORK_PAGES: usize = 8192;
+
+/// A benchmark that does not fault.
+pub struct Operation {
+    pub name: &'static str,
+    /// Nanoseconds an operation, sample by sample. Takes the CPUs that it may run on; the first is the caller's.
+    pub run: fn(&[usize]) -> io::Result<Vec<f64>>,
+}
+
+pub const OPERATIONS: &[Operation] = &[
+    // Entry and return without a fault (getppid).
+    Operation {
+        name: "system-call",
+        run: |_| {
+            repeated(|| {
+                timed(|| {
+                    (0..BATCH).for_each(|_| sys::system_call());
+                    Ok(())
+                })
+                .map(|time| time / BATCH as f64)
+            })
+        },
+    },
+    // Half of a byte's way to another process and back, both on one CPU, less writing and reading the byte alone.
+    Operation { name: "context-switch", run: |_| context_switch() },
+    // mprotect of a page that is mapped, less that of one that is not: the PTE and its flush.
+    Operation { name: "invalidate-page", run: |_| invalidate_page() },
+    // mprotect of a mapped page while another thread of the process runs on another CPU, less the same without it.
+    Operation { name: "shootdown", run: shootdown },
+    // fork of a process with many more pages, less that of one without them, a page.
+    Operation { name: "fork-page", run: |_| fork_page() },
+];
+
+fn context_switch() -> io::Result<Vec<f64>> {
+    let mut child = Child::fork()?;
+    let (mut from, mut to) = io::pipe()?;
+    repeated(|| {
+        let round_trips = timed(|| (0..BATCH).try_for_each(|_| child.ask()))?;
+        let alone = timed(|| {
+            (0..BATCH).try_for_each(|_| {
+                to.write_all(&[0])?;
+                from.read_exact(&mut [0])
+            })
+        })?;
+        Ok((round_trips / 2.0 - alone) / BATCH as f64)
+    })
+}
+
+/// Nanoseconds of forbidding writes to each page of a range, one call a page; every second call, since neighbours with equal
+/// permissions would be merged.
+fn protect_pages(memory: &Memory) -> io::Result<f64> {
+    let pages = || (0..2 * BATCH).step_by(2);
+    let time = timed(|| pages().try_for_each(|page| memory.protect(page, false)))?;
+    pages().try_for_each(|page| memory.protect(page, true))?;
+    Ok(time / BATCH as f64)
+}
+
+fn invalidate_page() -> io::Result<Vec<f64>> {
+    let memory = Memory::anonymous(2 * BATCH)?;
+    repeated(|| {
+        memory.discard()?;
+        let absent = protect_pages(&memory)?;
+        (0..2 * BATCH).for_each(|page| memory.write(page));
+        Ok(protect_pages(&memory)? - absent)
+    })
+}
+
+fn shootdown(cpus: &[usize]) -> io::Result<Vec<f64>> {
+    const STARTING: u8 = 0;
+    const RUNNING: u8 = 1;
+    const STOP: u8 = 2;
+    let other = *cpus.get(1).ok_or_else(|| io::Error::other("it takes two CPUs"))?;
+    let memory = Memory::anonymous(2 * BATCH)?;
+    repeated(|| {
+        (0..2 * BATCH).for_each(|page| memory.write(page));
+        let alone = protect_pages(&memory)?;
+        (0..2 * BATCH).for_each(|page| memory.write(page));
+        let state = AtomicU8::new(STARTING);
+        let interrupting = std::thread::scope(|scope| {
+            let spinning = scope.spawn(|| {
+                let placed = sys::stay_on(other);
+                state.store(RUNNING, Ordering::Release);
+                while placed.is_ok() && state.load(Ordering::Acquire) != STOP {
+                    hint::spin_loop();
+                }
+                placed
+            });
+            while state.load(Ordering::Acquire) == STARTING {
+                std::thread::yield_now();
+            }
+            let time = protect_pages(&memory);
+            state.store(STOP, Ordering::Release);
+            spinning.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            time
+        })?;
+        Ok(interrupting - alone)
+    })
+}
+
+/// Without the child's end, which is waited for before the next one inherits what would keep it alive.
+fn time_fork() -> io::Result<f64> {
+    let mut child = None;
+    timed(|| Child::fork().map(|forked| child = Some(forked)))
+}
+
+fn fork_page() -> io::Result<Vec<f64>> {
+    let memory = Memory::anonymous(FORK_PAGES)?;
+    repeated(|| {
+        memory.discard()?;
+        let few = time_fork()?;
+        (0..FORK_PAGES).for_each(|page| memory.write(page));
+        Ok((time_fork()? - few) / FORK_PAGES as f64)
+    })
+}

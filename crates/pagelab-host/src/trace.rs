@@ -1,0 +1,143 @@
+//! The benchmarks that fault as traces, so that a simulation makes the accesses that the host made.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use pagelab_trace::{
+    Access, AccessKind, Event, EventKind, MapFlags, ProcessIx, Protection, ThreadIx, TraceError, TraceMeta, TraceWriter,
+};
+use serde::Serialize;
+
+use crate::{
+    fault::{Before, FaultBenchmark, Kind, file_page},
+    sys::PAGE_BYTES,
+};
+
+/// Where the memory lies: the start of a page table's reach, as mmap(2) would not choose it but for large mappings.
+const START: u64 = 0x7f00_0000_0000;
+/// MADV_DONTNEED (include/uapi/asm-generic/mman-common.h).
+const DONTNEED: u32 = 4;
+const BYTES: u16 = 1;
+
+/// A benchmark as traces: all have the same beginning, and differ in how often the accesses that are measured are made.
+#[derive(Clone, Debug, Serialize)]
+pub struct Traces {
+    pub name: &'static str,
+    /// Faults that `once` has more than `before`.
+    pub faults: usize,
+    pub before: PathBuf,
+    pub once: PathBuf,
+    pub twice: PathBuf,
+}
+
+/// Writes the traces of a benchmark into a folder that exists.
+///
+/// # Errors
+/// [`TraceError`] if they cannot be written.
+pub fn write_traces(benchmark: &FaultBenchmark, folder: &Path) -> Result<Traces, TraceError> {
+    let write = |passes: usize| {
+        let path = folder.join(format!("{}-{passes}.trace", benchmark.name));
+        Program::write(benchmark, passes, &path).map(|()| path)
+    };
+    let (before, once, twice) = (write(0)?, write(1)?, write(2)?);
+    Ok(Traces { name: benchmark.name, faults: benchmark.faults(), before, once, twice })
+}
+
+struct Program<'a> {
+    benchmark: &'a FaultBenchmark,
+    writer: TraceWriter,
+    children: u32,
+}
+
+impl<'a> Program<'a> {
+    fn write(benchmark: &'a FaultBenchmark, passes: usize, path: &Path) -> Result<(), TraceError> {
+        let writer = TraceWriter::create(path, TraceMeta::new(vec![benchmark.name.to_owned()]))?;
+        let mut program = Self { benchmark, writer, children: 0 };
+        program.event(EventKind::ProcessStart { parent: None })?;
+        program.event(EventKind::ThreadStart { os_tid: 1 })?;
+        program.map()?;
+        // A whole round first: it builds the page tables, as the host's rounds that do not count.
+        program.prepare()?;
+        program.pass(benchmark.writes)?;
+        program.event(EventKind::Madvise { addr: START, len: bytes(benchmark.pages), advice: DONTNEED })?;
+        program.prepare()?;
+        (0..passes).try_for_each(|_| program.pass(benchmark.writes))?;
+        program.writer.finish().map(drop)
+    }
+
+    fn map(&mut self) -> Result<(), TraceError> {
+        let pages = self.benchmark.pages;
+        let file = || Some(Arc::from("/memfd:pagelab"));
+        let private = MapFlags(MapFlags::PRIVATE);
+        match self.benchmark.kind {
+            Kind::Anonymous => self.mmap(0, pages, MapFlags::anonymous_private(), None, 0),
+            Kind::File => self.mmap(0, pages, private, file(), 0),
+            Kind::FileByPage => {
+                (0..pages).try_for_each(|page| self.mmap(page, 1, private, file(), file_page(pages, page)))
+            }
+        }
+    }
+
+    fn mmap(
+        &mut self,
+        page: usize,
+        pages: usize,
+        flags: MapFlags,
+        file: Option<Arc<str>>,
+        file_page: usize,
+    ) -> Result<(), TraceError> {
+        let (addr, len, file_offset) = (START + bytes(page), bytes(pages), bytes(file_page));
+        self.event(EventKind::Mmap { addr, len, prot: Protection::READ_WRITE, flags, file, file_offset })
+    }
+
+    fn prepare(&mut self) -> Result<(), TraceError> {
+        match self.benchmark.before {
+            Before::Nothing => Ok(()),
+            Before::Read => self.pass(false),
+            Before::WriteAndFork => {
+                self.pass(true)?;
+                // The child has no thread, and never ends: nothing orders its end after its parent's writes.
+                self.children += 1;
+                self.event(EventKind::Fork { child: ProcessIx(self.children) })
+            }
+        }
+    }
+
+    fn pass(&mut self, writes: bool) -> Result<(), TraceError> {
+        let kind = if writes { AccessKind::Store } else { AccessKind::Load };
+        let accesses: Vec<_> =
+            self.benchmark.touched().map(|page| Access::new(kind, START + bytes(page), BYTES)).collect();
+        self.writer.append(ThreadIx(0), &accesses)
+    }
+
+    fn event(&mut self, kind: EventKind) -> Result<(), TraceError> {
+        let position = self.writer.position();
+        self.writer.event(Event { position, process: ProcessIx(0), thread: ThreadIx(0), kind })
+    }
+}
+
+fn bytes(pages: usize) -> u64 {
+    (pages * PAGE_BYTES) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FAULTS;
+    use pagelab_trace::TraceReader;
+
+    #[test]
+    fn traces_differ_by_their_passes() {
+        let folder = tempfile::tempdir().unwrap();
+        for benchmark in FAULTS {
+            let traces = write_traces(benchmark, folder.path()).unwrap();
+            let accesses = |path: &PathBuf| TraceReader::open(path).unwrap().meta().accesses.unwrap();
+            let [before, once, twice] = [&traces.before, &traces.once, &traces.twice].map(accesses);
+            assert_eq!(once.total() - before.total(), traces.faults as u64, "{}", traces.name);
+            assert_eq!(twice.total() - once.total(), traces.faults as u64, "{}", traces.name);
+            assert_eq!(twice.stores > once.stores, benchmark.writes, "{}", traces.name);
+        }
+    }
+}

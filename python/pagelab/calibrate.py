@@ -1,0 +1,304 @@
+"""A kernel preset of what page faults cost on this machine.
+
+Models: micro-benchmarks are run on the host's kernel, and the same accesses are simulated with a preset of a kernel of
+    that age. A simulated fault costs the cycles of its stages and those of its memory references; the stages are set
+    such that the sum is what was measured.
+Source: `crates/pagelab-host` measures. Each group of stages (`GROUPS`) is what one more benchmark has beyond those
+    before, after the functions of Linux's mm/memory.c that handle them.
+Parameters: the machine that is simulated, since what its references cost is taken off.
+Deviations: how a group's cycles divide among its stages stays as the preset has it, an estimate; so do instructions.
+    Cycles are those of the host's time-stamp counter, whatever the clock of the simulated machine. In a virtual machine
+    the hypervisor's nested walks and exits are in the kernel's stages, where a bare-metal system has none of them.
+"""
+
+import json
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pagelab import _engine
+from pagelab.catalogue import available
+from pagelab.results import SystemResult
+from pagelab.simulation import run
+
+NAME = "this-host"
+_SYSTEM = "radix"
+_CLASSES = ("base", "data_stall", "translation", "fault", "kernel")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Cycles of an operation on the host."""
+
+    median_cycles: float
+    lower_quartile_cycles: float
+    upper_quartile_cycles: float
+    repeats: int
+
+    def __str__(self) -> str:
+        quartiles = f"{self.lower_quartile_cycles:,.0f} to {self.upper_quartile_cycles:,.0f}"
+        return f"{self.median_cycles:,.0f} cycles (quartiles {quartiles}, {self.repeats} repeats)"
+
+
+@dataclass(frozen=True)
+class Host:
+    """What was measured, by benchmark."""
+
+    kernel: str
+    cpu_model: str
+    cycles_per_nanosecond: float
+    costs: Mapping[str, Cost]
+    missing: Mapping[str, str]
+    """Why the benchmarks without a cost have none."""
+
+    def __str__(self) -> str:
+        return f"{self.kernel}, {self.cpu_model}, time-stamp counter at {self.cycles_per_nanosecond:.3f} GHz"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Stages whose cycles follow from one benchmark, once those of the groups before are known."""
+
+    benchmark: str
+    stages: tuple[str, ...]
+
+
+GROUPS = (
+    Group("zero-page-read", ("entry", "lookup", "walk", "install", "return")),
+    Group("file-read", ("rmap", "lru")),
+    Group("first-write", ("allocation", "zeroing", "charge")),
+)
+"""A read of untouched memory installs the zero page and does no more; one of a file also enters the page into the
+reverse map and the lists; a first write needs a frame as well."""
+
+_PASSES = {
+    "zero-page-read": GROUPS[:1],
+    "file-read": GROUPS[:2],
+    "first-write": GROUPS,
+}
+"""The groups whose stages a benchmark's faults pass."""
+
+_SCALARS = {
+    "context_switch_cycles": ("context-switch", "a byte to a process on the same CPU, less writing and reading it"),
+    "invalidate_page_cycles": (
+        "invalidate-page",
+        "mprotect of a mapped page less that of one that is not: PTE and flush",
+    ),
+    "shootdown_ipi_cycles": (
+        "shootdown",
+        "mprotect of a mapped page while a thread runs on another CPU, less without it",
+    ),
+    "fork_page_cycles": ("fork-page", "fork with 8,192 pages more, divided by them"),
+}
+"""Keys of the preset that a benchmark gives as it is."""
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Cycles of a group's stages."""
+
+    group: Group
+    cycles: Mapping[str, int]
+    references: float
+    """Cycles of the benchmark's references, which the engine adds"""
+    above: float
+    """Cycles by which the simulation stays above what was measured, since no stage can cost less than nothing"""
+    measured: bool
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A benchmark on the host and simulated."""
+
+    benchmark: str
+    measured: Cost | None
+    preset_cycles: float
+    """With the preset that was started from"""
+    calibrated_cycles: float
+    fitted: bool
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A kernel preset, and how well it does."""
+
+    preset: dict[str, Any]
+    base: str
+    machine: str
+    comparisons: Sequence[Comparison]
+    solutions: Sequence[Solution]
+
+    def to_toml(self, host: Host) -> str:
+        """The preset as a file; comments say what else was measured."""
+        lines = [f"# Written by `pagelab calibrate`, version {_engine.__version__}: {host}."]
+        lines += [f"# {name}: {cost}" for name, cost in sorted(host.costs.items())]
+        return "\n".join([*lines, "", to_toml(self.preset)])
+
+
+def measure() -> Host:
+    """Runs the benchmarks on this machine; takes a few seconds. Needs no privileges."""
+    report = json.loads(_engine.measure_host_json())
+    return Host(
+        kernel=report["host"]["kernel"],
+        cpu_model=report["host"]["cpu_model"],
+        cycles_per_nanosecond=report["cycles_per_nanosecond"],
+        costs={name: Cost(**cost) for name, cost in report["costs"].items()},
+        missing=report["missing"],
+    )
+
+
+def calibrate(host: Host, machine: str | None = None) -> Calibration:
+    """The preset with which the simulated benchmarks cost on `machine` what they cost on the host.
+
+    Raises:
+        ConfigError: there is no such machine.
+    """
+    base = nearest_preset(host.kernel)
+    with tempfile.TemporaryDirectory(prefix="pagelab-calibrate-") as folder:
+        traces = json.loads(_engine.host_traces_json(Path(folder)))
+        free = {f"kernel.fault.{stage}.cycles": 0 for group in GROUPS for stage in group.stages}
+        references, result = _simulate(traces, machine, base, free)
+        before, plain = _simulate(traces, machine, base, {})
+        kernel = plain.config["kernel"]
+        measured = {name: cost.median_cycles for name, cost in host.costs.items()}
+        stages = {stage: costs["cycles"] for stage, costs in kernel["fault"].items()}
+        solutions = solve(stages, references, measured)
+        preset = _preset(kernel, host, solutions, base, result.machine)
+        file = Path(folder) / f"{NAME}.toml"
+        file.write_text(to_toml(preset), encoding="utf-8")
+        after, _ = _simulate(traces, machine, str(file), {})
+    comparisons = [
+        Comparison(name, host.costs.get(name), before[name], after[name], fitted=name in _PASSES) for name in after
+    ]
+    return Calibration(preset, base, result.machine, comparisons, solutions)
+
+
+def solve(stages: Mapping[str, int], references: Mapping[str, float], measured: Mapping[str, float]) -> list[Solution]:
+    """Cycles of every group of `GROUPS`, in this order.
+
+    Args:
+        stages: The preset's cycles, which a group without a measurement keeps, and in whose ratio others divide theirs.
+        references: Cycles of each benchmark's references, with stages that cost nothing.
+        measured: Cycles of each benchmark, as far as there are any.
+    """
+    solutions: list[Solution] = []
+    for group in GROUPS:
+        weights = {stage: stages[stage] for stage in group.stages}
+        known = references[group.benchmark] + sum(sum(solution.cycles.values()) for solution in solutions)
+        if group.benchmark in measured:
+            missing = round(measured[group.benchmark] - known)
+            cycles = divide(max(missing, 0), weights)
+            above = max(-missing, 0)
+        else:
+            cycles, above = weights, 0
+        solutions.append(Solution(group, cycles, references[group.benchmark], above, group.benchmark in measured))
+    return solutions
+
+
+def divide(total: int, weights: Mapping[str, int]) -> dict[str, int]:
+    """Divides a total in the ratio of the weights, into whole numbers that sum to it."""
+    whole = sum(weights.values())
+    if whole == 0:
+        return divide(total, dict.fromkeys(weights, 1))
+    parts = {}
+    done = weight = 0
+    for name in weights:
+        weight += weights[name]
+        parts[name] = total * weight // whole - done
+        done += parts[name]
+    return parts
+
+
+def nearest_preset(kernel: str) -> str:
+    """The kernel preset of the latest version that is not newer than `kernel` (`Linux 6.18.2`), or the oldest."""
+    presets: list[tuple[tuple[int, int], str]] = sorted(
+        (_version(entry["name"]), entry["name"]) for entry in available("kernels")
+    )
+    older = [name for version, name in presets if version <= _version(kernel)]
+    return older[-1] if older else presets[0][1]
+
+
+def to_toml(preset: Mapping[str, Any]) -> str:
+    """A preset as TOML: single values, then a table of inline tables or texts for each mapping."""
+    lines = [f"{key} = {_value(value)}" for key, value in preset.items() if not isinstance(value, Mapping)]
+    for key, table in preset.items():
+        if isinstance(table, Mapping):
+            lines += ["", f"[{key}]"]
+            lines += [f"{_key(name)} = {_value(value)}" for name, value in table.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _simulate(
+    traces: Sequence[Mapping[str, Any]], machine: str | None, kernel: str, settings: Mapping[str, int]
+) -> tuple[dict[str, float], SystemResult]:
+    """Cycles of a fault of each benchmark, as the host measures them: of the accesses less those of the same again."""
+    costs = {}
+    for trace in traces:
+        results = [
+            run(trace[part], _SYSTEM, machine=machine, kernel=kernel, set=settings).systems[0]
+            for part in ("before", "once", "twice")
+        ]
+        before, once, twice = (sum(result.stats[f"cycles.{name}"] for name in _CLASSES) for result in results)
+        costs[trace["name"]] = ((once - before) - (twice - once)) / trace["faults"]
+    return costs, results[0]
+
+
+def _preset(
+    kernel: Mapping[str, Any], host: Host, solutions: Sequence[Solution], base: str, machine: str
+) -> dict[str, Any]:
+    preset = {key: value for key, value in kernel.items() if value is not None}
+    preset["name"] = NAME
+    preset["description"] = f"{host.kernel} on {host.cpu_model}, as measured there; decides as {base} does"
+    fault = {stage: dict(costs) for stage, costs in kernel["fault"].items()}
+    origin = {key: text for key, text in kernel["origin"].items() if key.split(".")[0] != "fault"}
+    origin["fault"] = f"estimated: instructions as in {base}"
+    for solution in solutions:
+        for stage, cycles in solution.cycles.items():
+            fault[stage]["cycles"] = cycles
+            origin[f"fault.{stage}.cycles"] = _stage_origin(solution, host, base, machine)
+    for key, (benchmark, how) in _SCALARS.items():
+        if benchmark in host.costs:
+            preset[key] = max(round(host.costs[benchmark].median_cycles), 0)
+            origin[key] = f"measured: {how}: {host.costs[benchmark]}; {host}"
+        else:
+            origin[key] = f"estimated: as in {base}, since it could not be measured: {_why(host, benchmark)}"
+    # A mapping's place in the file is that of its last assignment.
+    del preset["fault"], preset["origin"]
+    return {**preset, "fault": fault, "origin": origin}
+
+
+def _stage_origin(solution: Solution, host: Host, base: str, machine: str) -> str:
+    benchmark = solution.group.benchmark
+    if not solution.measured:
+        return f"estimated: as in {base}, since {benchmark} could not be measured: {_why(host, benchmark)}"
+    total = (
+        f"measured: {benchmark} takes {host.costs[benchmark]} on {host}; less its references "
+        f"({solution.references:,.0f} cycles on {machine}) and the stages of the benchmarks before, "
+        f"{sum(solution.cycles.values()):,} are left for {', '.join(solution.group.stages)}"
+    )
+    if solution.above:
+        return f"{total}; the simulation stays {solution.above:,} above what was measured"
+    return f"{total}; how they divide is estimated, as in {base}"
+
+
+def _why(host: Host, benchmark: str) -> str:
+    return host.missing.get(benchmark, "no reason given")
+
+
+def _version(text: str) -> tuple[int, int]:
+    match = re.search(r"(\d+)\.(\d+)", text)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{_key(name)} = {_value(part)}" for name, part in value.items()) + " }"
+    # TOML writes numbers, switches and basic strings as JSON does.
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,61 @@
+"""`pagelab calibrate`: measures what page faults cost here and writes a kernel preset."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from pagelab import calibrate
+from pagelab.cli.terminal import print_table, warn
+from pagelab.output import ensure_writable, write_atomically
+
+
+def command(
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.toml", help="The kernel preset.")] = Path(
+        f"{calibrate.NAME}.toml"
+    ),
+    machine: Annotated[
+        str | None, typer.Option("--machine", "-m", help="The machine preset or TOML file that it is to be used with.")
+    ] = None,
+) -> None:
+    """Measure what page faults cost on this machine and write a kernel preset: `-k this-host` uses it."""
+    ensure_writable(output)
+    print("measuring page faults, forks and switches on this machine", file=sys.stderr)
+    host = calibrate.measure()
+    for benchmark, why in host.missing.items():
+        warn(f"{benchmark} could not be measured ({why}); the preset's number stays, as an estimate")
+    calibration = calibrate.calibrate(host, machine)
+    for solution in calibration.solutions:
+        if solution.above:
+            warn(
+                f"{solution.group.benchmark}: its references alone cost {solution.above:,} cycles more on "
+                f"{calibration.machine} than the whole was measured to; {', '.join(solution.group.stages)} are set to 0"
+            )
+    write_atomically(output, calibration.to_toml(host))
+    print(f"{host}\nsimulated: {calibration.machine}, kernel like {calibration.base}\n")
+    print_table(_table(host, calibration))
+    print(f"{output}: use it with -k {output}", file=sys.stderr)
+
+
+def _table(host: calibrate.Host, calibration: calibrate.Calibration) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("cycles")
+    for title in ("measured", "quartiles", calibration.base, calibrate.NAME):
+        table.add_column(title, justify="right")
+    for row in calibration.comparisons:
+        simulated = (f"{row.preset_cycles:,.0f}", f"{row.calibrated_cycles:,.0f}")
+        table.add_row(row.benchmark + ("" if row.fitted else " (not fitted)"), *_measured(row.measured), *simulated)
+    table.add_section()
+    faults = {row.benchmark for row in calibration.comparisons}
+    for benchmark, cost in host.costs.items():
+        if benchmark not in faults:
+            table.add_row(benchmark, *_measured(cost), "", "")
+    return table
+
+
+def _measured(cost: calibrate.Cost | None) -> tuple[str, str]:
+    if cost is None:
+        return "–", ""
+    return f"{cost.median_cycles:,.0f}", f"{cost.lower_quartile_cycles:,.0f} – {cost.upper_quartile_cycles:,.0f}"
