@@ -198,7 +198,7 @@ impl Simulation {
         self.resume(cpu, Class::Idle, now);
         let limit = second.saturating_add(self.quantum);
         let alarm = self.os.kthreads.next_alarm().filter(|_| self.kthread_cpu == Some(cpu));
-        Some((cpu, alarm.map_or(limit, |alarm| limit.min(alarm))))
+        Some((cpu, alarm.map_or(limit, |alarm| limit.min(alarm.max(now)))))
     }
 
     /// Lets a CPU run until its clock passes `limit`, it gets stuck or it has finished.

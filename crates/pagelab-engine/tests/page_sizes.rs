@@ -1,0 +1,146 @@
+//! Pages of more than 4 KiB: large pages in forks, folios, explicit sizes, and khugepaged.
+
+mod common;
+
+use common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run};
+use pagelab_engine::simulation::Simulation;
+use pagelab_engine::stats::Statistics;
+use pagelab_trace::{EventKind, MapFlags, ProcessIx, Protection};
+
+const BASE: u64 = 0x7f00_0000_0000;
+const LARGE: u64 = 2 << 20;
+
+fn page(n: u64) -> u64 {
+    BASE + n * 4096
+}
+
+fn map(script: &mut ScriptWriter, len: u64, flags: u32) {
+    let (prot, flags) = (Protection::READ_WRITE, MapFlags(flags | MapFlags::PRIVATE | MapFlags::ANONYMOUS));
+    script.event(0, EventKind::Mmap { addr: BASE, len, prot, flags, file: None, file_offset: 0 });
+}
+
+fn checked(system: &str, set: &[&str], script: ScriptWriter) -> (Simulation, Statistics) {
+    let (simulation, stats) = run(&config(system, set), script.finish(), &[0]);
+    assert_conserved(&stats);
+    assert_frames_conserved(&simulation, &simulation.inputs[0].spaces().collect::<Vec<_>>());
+    (simulation, stats)
+}
+
+#[test]
+fn a_child_shares_large_pages_until_it_writes_and_then_splits_its_own() {
+    let mut script = ScriptWriter::new();
+    map(&mut script, 4 * LARGE, 0);
+    (0..3).for_each(|n| script.store(0, BASE + n * LARGE));
+    script.event(0, EventKind::Fork { child: ProcessIx(1) });
+    let child = script.thread(1);
+    script.load(child, BASE + 8);
+    // The child's page is split, one part copied; the parent's page stays whole, but is shared except for that part.
+    script.store(child, BASE);
+    script.store(0, page(1));
+    // Once the child has gone, the parent has its second page to itself.
+    script.event(child, EventKind::Exit { code: 0 });
+    script.store(0, BASE + LARGE);
+    let (_, stats) = checked("radix-2m", &[], script);
+    assert_eq!(stats.values["fork.pages"], 3);
+    assert_eq!(stats.values["fault.split.count"], 2, "the child's first page, then the parent's");
+    assert_eq!(stats.values["fault.copy.count"], 2);
+    assert_eq!(stats.values["fault.reuse.count"], 1);
+    assert_eq!(stats.values["fault.minor.count"], 3 + 3);
+    assert_eq!(stats.values["layer.native.pages.2M"], 3 + 1);
+    assert_eq!(stats.values["layer.native.pages.4K"], 2);
+}
+
+#[test]
+fn explicit_pages_have_the_size_they_ask_for_and_are_copied_whole() {
+    for (size_bits, size, pages) in [(21_u32, "2M", 2), (0, "2M", 2), (30, "1G", 1)] {
+        let mut script = ScriptWriter::new();
+        map(&mut script, 1 << 30, MapFlags::HUGETLB | size_bits << 26);
+        script.store(0, BASE);
+        script.store(0, BASE + 5 * LARGE);
+        script.event(0, EventKind::Fork { child: ProcessIx(1) });
+        let child = script.thread(1);
+        script.store(child, BASE + 4096);
+        let (_, stats) =
+            checked("radix-1g", &["machine.memory_bytes=4GiB", "system.layers.native.page_size=4K", MAX_ORDER], script);
+        assert_eq!(stats.values[&format!("layer.native.pages.{size}")], pages + 1, "{size_bits}");
+        assert_eq!((stats.values["fault.copy.count"], stats.values["fault.split.count"]), (1, 0));
+    }
+}
+
+const MAX_ORDER: &str = r#"system.layers.native.frame_allocator={"kind":"linux","max_order":18}"#;
+
+#[test]
+fn folios_are_as_large_as_their_place_allows() {
+    let folios = r#"system.layers.native.folios=["16KiB","64KiB"]"#;
+    let mut script = ScriptWriter::new();
+    // 64 KiB, then 32 more: one folio of 64 and two of 16.
+    map(&mut script, 96 << 10, 0);
+    (0..24).for_each(|n| script.store(0, page(n)));
+    let (_, stats) = checked("radix", &[folios], script);
+    assert_eq!(stats.values["fault.minor.count"], 3);
+    assert_eq!((stats.values["layer.native.folios.64K"], stats.values["layer.native.folios.16K"]), (1, 2));
+    assert_eq!(stats.values["layer.native.pages.4K"], 24);
+
+    // Where a page stands already (here the zero page, which the store to it replaces) there is no room for a folio.
+    let mut script = ScriptWriter::new();
+    map(&mut script, 64 << 10, 0);
+    script.load(0, page(3));
+    (0..16).for_each(|n| script.store(0, page(n)));
+    let (_, stats) = checked("radix", &[folios], script);
+    assert_eq!(stats.values["fault.minor.count"], 1 + 4 + 3, "the first four one by one, then three folios of 16 KiB");
+    assert_eq!((stats.values["layer.native.folios.64K"], stats.values["layer.native.folios.16K"]), (0, 3));
+}
+
+#[test]
+fn folios_follow_advice_and_give_way_to_large_pages() {
+    let folios = r#"system.layers.native.folios=["64KiB"]"#;
+    let only_advised = "system.layers.native.large_pages=madvise";
+    for (advice, faults) in [(None, 32), (Some(14), 2)] {
+        let mut script = ScriptWriter::new();
+        map(&mut script, 128 << 10, 0);
+        if let Some(advice) = advice {
+            script.event(0, EventKind::Madvise { addr: BASE, len: 128 << 10, advice });
+        }
+        (0..32).for_each(|n| script.store(0, page(n)));
+        let (_, stats) = checked("radix", &[folios, only_advised], script);
+        assert_eq!(stats.values["fault.minor.count"], faults);
+    }
+    let mut script = ScriptWriter::new();
+    map(&mut script, LARGE + (128 << 10), 0);
+    (0..512 + 32).for_each(|n| script.store(0, page(n)));
+    let (_, stats) = checked("radix-2m", &[folios], script);
+    assert_eq!(stats.values["fault.minor.count"], 1 + 2);
+}
+
+#[test]
+fn khugepaged_joins_what_faults_have_mapped_in_pieces() {
+    let often = |none: u32| {
+        format!(r#"kernel.khugepaged={{"scan_sleep_cycles":200000,"pages_to_scan":4096,"max_ptes_none":{none}}}"#)
+    };
+    for (none, collapsed) in [(511, 2), (300, 1)] {
+        let mut script = ScriptWriter::new();
+        // Four mappings that grow page by page: never room for a large page when a fault comes.
+        for n in 0..512 + 100 {
+            let (prot, flags) = (Protection::READ_WRITE, MapFlags::anonymous_private());
+            script.event(0, EventKind::Mmap { addr: page(n), len: 4096, prot, flags, file: None, file_offset: 0 });
+            script.store(0, page(n));
+        }
+        // The second place becomes whole, with a hundred pages of 512.
+        let (prot, flags) = (Protection::READ_WRITE, MapFlags::anonymous_private());
+        let rest = EventKind::Mmap { addr: page(612), len: 412 * 4096, prot, flags, file: None, file_offset: 0 };
+        script.event(0, rest);
+        for n in 0..200_000 {
+            script.load(0, page(n * 7 % 612));
+        }
+        let (simulation, stats) = checked("radix-2m", &[&often(none)], script);
+        assert_eq!(stats.values["khugepaged.collapsed"], collapsed, "up to {none} missing");
+        assert_eq!(stats.values["fault.minor.count"], 612);
+        assert!(stats.values["kthread.cycles"] > 100_000);
+        let pages = simulation.os.layers[0].mapped(
+            1,
+            pagelab_engine::addr::VirtAddr(BASE),
+            pagelab_engine::addr::VirtAddr(page(1024)),
+        );
+        assert_eq!(pages.len() as u64, if none == 511 { 2 } else { 1 + 100 });
+    }
+}
