@@ -31,6 +31,8 @@ pub struct Frame {
     pub step: Step,
     /// Whether `step` is planned.
     pub planned: bool,
+    /// Index of the fault's stage that the planned step is counted for; none of a kernel thread.
+    pub stage: Option<usize>,
     /// Whether the step's own cycles are charged.
     pub begun: bool,
     /// References of `step` charged so far.
@@ -243,6 +245,7 @@ impl Cpu {
                 activity,
                 step: Step::default(),
                 planned: false,
+                stage: None,
                 begun: false,
                 charged: 0,
                 bytes_done: 0,
@@ -255,6 +258,12 @@ impl Cpu {
 }
 
 impl Frame {
+    /// Whether references of the planned step are still to be made.
+    #[inline]
+    pub fn has_refs_left(&self) -> bool {
+        self.charged < self.step.refs.len()
+    }
+
     /// Makes the frame plan its next step.
     pub fn reset(&mut self) {
         self.step.clear();

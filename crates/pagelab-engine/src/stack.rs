@@ -4,48 +4,80 @@ use crate::activity::{Activity, Next, Ref, RefKind, RefSpace, Step};
 use crate::addr::{Cycles, FRAME_BYTES, MachineAddr, PhysAddr};
 use crate::cache::Requester;
 use crate::clock::Class;
-use crate::cpu::CpuState;
+use crate::cpu::{CpuState, Frame};
 use crate::error::EngineError;
 use crate::layer::{DIRECT_MAP, SpaceId};
 use crate::os::fault::Fault;
 use crate::os::mapping::Invalidation;
 use crate::os::reclaim::Requests;
 use crate::simulation::{Simulation, Stack};
-use crate::walker::{Faulted, Intent, Origin, Wanted};
+use crate::walker::{Faulted, Intent, LastHit, Origin, Wanted};
 
 impl Simulation {
     /// Runs the uppermost activity until the stack is empty, the CPU blocks, or its clock passes `limit`.
     pub(crate) fn run_stack<const MANY: bool>(&mut self, cpu: usize, limit: Cycles) -> Result<Stack, EngineError> {
+        // Nobody else uses the core's TLBs until this returns.
+        let mut last = LastHit::NONE;
         while let Some(frame) = self.cpus[cpu].stack.last_mut() {
             if !frame.planned {
                 frame.activity.plan(&self.os, &mut frame.step);
+                frame.stage = frame.activity.stage().map(|stage| stage as usize);
                 frame.planned = true;
             }
             if !frame.begun {
                 frame.begun = true;
                 let Step { cycles, preset_cycles, instructions, io, .. } = frame.step;
                 let layer = usize::from(frame.activity.layer());
-                self.charge(cpu, cycles, preset_cycles, instructions);
+                if let Some(stage) = frame.stage {
+                    let counters = &mut self.os.faults[layer];
+                    counters.preset_cycles[stage] += preset_cycles;
+                    counters.instructions[stage] += instructions;
+                }
+                self.charge(cpu, cycles);
                 if io != Requests::default() {
                     self.wait_for_devices(cpu, layer, &io);
                 }
-            } else if frame.charged < frame.step.refs.len() {
-                if self.charge_refs::<MANY>(cpu, limit) == Err(Faulted) {
-                    self.cpus[cpu].begin(Activity::Fault(Fault::new(&self.hw.fault, cpu)));
-                }
-            } else {
-                let next = frame.activity.commit(&mut self.os, cpu)?;
-                match next {
-                    Next::Continue | Next::Block(_) => frame.reset(),
-                    Next::Done => self.end_activity(cpu),
-                }
-                self.flush_invalid(cpu);
-                self.wake_released(cpu);
-                self.wake_kthreads(cpu);
-                if let Next::Block(key) = next {
-                    self.cpus[cpu].state = CpuState::Blocked(key);
+                if MANY && self.turn_is_over(cpu, limit) {
                     return Ok(Stack::Yields);
                 }
+            }
+            if self.cpus[cpu].stack.last().is_some_and(Frame::has_refs_left) {
+                let made = self.charge_refs::<MANY>(cpu, limit, &mut last);
+                if made.is_err() {
+                    self.cpus[cpu].begin(Activity::Fault(Fault::new(&self.hw.fault, cpu)));
+                }
+                if MANY && self.turn_is_over(cpu, limit) {
+                    return Ok(Stack::Yields);
+                }
+                if made.is_err() {
+                    continue;
+                }
+            }
+            let frame = self.cpus[cpu].stack.last_mut().expect("an activity is under way");
+            // Matched where it is: what it holds is seldom needed.
+            let blocked = match frame.activity.commit(&mut self.os, cpu) {
+                Ok(Next::Continue) => {
+                    frame.reset();
+                    None
+                }
+                Ok(Next::Block(key)) => {
+                    frame.reset();
+                    Some(key)
+                }
+                Ok(Next::Done) => {
+                    self.end_activity(cpu);
+                    None
+                }
+                Err(error) => return Err(error),
+            };
+            if self.flush_invalid(cpu) {
+                last = LastHit::NONE;
+            }
+            self.wake_released(cpu);
+            self.wake_kthreads(cpu);
+            if let Some(key) = blocked {
+                self.cpus[cpu].state = CpuState::Blocked(key);
+                return Ok(Stack::Yields);
             }
             if MANY && self.turn_is_over(cpu, limit) {
                 return Ok(Stack::Yields);
@@ -85,13 +117,15 @@ impl Simulation {
         clock.wait_until(Class::Blocked, done);
     }
 
-    /// Carries out the invalidations that an activity asked for.
+    /// Carries out the invalidations that an activity asked for; false if it asked for none.
     #[inline]
-    fn flush_invalid(&mut self, cpu: usize) {
+    fn flush_invalid(&mut self, cpu: usize) -> bool {
+        let any = !self.os.invalid.is_empty();
         while let Some((space, ranges)) = self.os.invalid.pop() {
             let pages = ranges.len() as u64;
             self.invalidate(cpu, space, &Invalidation { ranges, pages, full: false }, false);
         }
+        any
     }
 
     fn end_activity(&mut self, cpu: usize) {
@@ -106,23 +140,22 @@ impl Simulation {
     }
 
     /// Charges cycles of the activity under way to its stage and to the CPU.
-    fn charge(&mut self, cpu: usize, cycles: Cycles, preset_cycles: Cycles, instructions: u64) {
+    #[inline(always)]
+    fn charge(&mut self, cpu: usize, cycles: Cycles) {
         let of = &mut self.cpus[cpu];
-        let activity = &of.stack.last().expect("an activity is under way").activity;
-        let Some(stage) = activity.stage() else {
+        let frame = of.stack.last().expect("an activity is under way");
+        let Some(stage) = frame.stage else {
             self.os.kthreads.cycles += cycles;
             return of.clock.spend(Class::Kernel, cycles);
         };
-        let counters = &mut self.os.faults[usize::from(activity.layer())];
-        counters.cycles[stage as usize] += cycles;
-        counters.preset_cycles[stage as usize] += preset_cycles;
-        counters.instructions[stage as usize] += instructions;
+        self.os.faults[usize::from(frame.activity.layer())].cycles[stage] += cycles;
         of.clock.spend(Class::Fault, cycles);
     }
 
     /// Makes the references of the step under way, with `MANY` until the clock passes `limit`. A fault of a host layer is
     /// returned; what was spent until then is charged, and the reference is made again afterwards.
-    fn charge_refs<const MANY: bool>(&mut self, cpu: usize, limit: Cycles) -> Result<(), Faulted> {
+    #[inline(always)]
+    fn charge_refs<const MANY: bool>(&mut self, cpu: usize, limit: Cycles, last: &mut LastHit) -> Result<(), Faulted> {
         let frame = self.cpus[cpu].stack.last_mut().expect("an activity is under way");
         let layer = frame.activity.layer();
         let refs = std::mem::take(&mut frame.step.refs);
@@ -130,7 +163,7 @@ impl Simulation {
         let (mut total, mut made) = (0, Ok(()));
         while let Some(reference) = refs.get(charged) {
             let mut cycles = 0;
-            made = self.make_ref(cpu, layer, reference, &mut bytes_done, &mut cycles);
+            made = self.make_ref(cpu, layer, reference, &mut bytes_done, last, &mut cycles);
             if made.is_err() {
                 total += cycles;
                 break;
@@ -151,7 +184,7 @@ impl Simulation {
         let frame = self.cpus[cpu].stack.last_mut().expect("an activity is under way");
         frame.step.refs = refs;
         (frame.charged, frame.bytes_done, frame.overlap) = (charged, bytes_done, overlap);
-        self.charge(cpu, total, 0, 0);
+        self.charge(cpu, total);
         made
     }
 
@@ -162,6 +195,7 @@ impl Simulation {
         layer: u16,
         reference: &Ref,
         done: &mut u64,
+        last: &mut LastHit,
         cycles: &mut Cycles,
     ) -> Result<(), Faulted> {
         if !self.hw.kernel_refs {
@@ -172,14 +206,15 @@ impl Simulation {
         let writes = reference.kind != RefKind::Read;
         let locked = reference.kind == RefKind::Locked;
         if let RefKind::Load { bytes } | RefKind::Zero { bytes } = reference.kind {
-            return self.make_bulk_ref(core, layer, reference, bytes, done, cycles);
+            return self.make_bulk_ref(core, layer, reference, bytes, done, last, cycles);
         }
-        let (machine, _) = self.locate(core, layer, reference.space, reference.addr, writes, cycles)?;
+        let (machine, _) = self.locate(core, layer, reference.space, reference.addr, writes, last, cycles)?;
         *cycles += self.hw.system_ref(core, machine, writes, locked, Requester::Kernel).cycles;
         Ok(())
     }
 
     /// A bulk reference goes translation by translation.
+    #[expect(clippy::too_many_arguments, reason = "the state of a reference under way")]
     fn make_bulk_ref(
         &mut self,
         core: usize,
@@ -187,12 +222,13 @@ impl Simulation {
         reference: &Ref,
         bytes: u64,
         done: &mut u64,
+        last: &mut LastHit,
         cycles: &mut Cycles,
     ) -> Result<(), Faulted> {
         let writes = matches!(reference.kind, RefKind::Zero { .. });
         while *done < bytes {
             let addr = PhysAddr(reference.addr.0 + *done);
-            let (machine, piece) = self.locate(core, layer, reference.space, addr, writes, cycles)?;
+            let (machine, piece) = self.locate(core, layer, reference.space, addr, writes, last, cycles)?;
             let piece = piece.min(bytes - *done);
             *cycles += if writes { self.hw.zero(core, machine, piece) } else { self.hw.load(core, machine, piece) };
             *done += piece;
@@ -201,6 +237,7 @@ impl Simulation {
     }
 
     /// Where on the machine an address of a layer is, and how many bytes from there on lie in the same page.
+    #[expect(clippy::too_many_arguments, reason = "the state of a reference under way")]
     #[inline(always)]
     fn locate(
         &mut self,
@@ -209,6 +246,7 @@ impl Simulation {
         space: RefSpace,
         addr: PhysAddr,
         writes: bool,
+        last: &mut LastHit,
         cycles: &mut Cycles,
     ) -> Result<(MachineAddr, u64), Faulted> {
         let layers = &mut self.os.layers;
@@ -218,7 +256,7 @@ impl Simulation {
                 let intent = if writes { Intent::Store } else { Intent::Load };
                 let space = SpaceId { layer, index: DIRECT_MAP };
                 let wanted = Wanted { core, space, va, intent, origin: Origin::Kernel };
-                let found = self.hw.translate(layers, &wanted, cycles)?;
+                let found = self.hw.translate_direct(layers, &wanted, last, cycles)?;
                 self.hw.check(layers, space, va, found);
                 Ok((found.address(va), found.size().bytes() - (va.0 & found.size().offset_mask())))
             }

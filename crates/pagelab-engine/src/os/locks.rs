@@ -70,6 +70,11 @@ impl Locks {
         !self.held.is_empty() || !self.readers.is_empty()
     }
 
+    #[inline]
+    pub fn any_released(&self) -> bool {
+        !self.released.is_empty()
+    }
+
     /// Calls `wake` for each key released since the last call.
     pub fn take_released(&mut self, wake: impl FnMut(BlockKey)) {
         self.released.drain(..).for_each(wake);

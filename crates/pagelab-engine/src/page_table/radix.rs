@@ -169,6 +169,11 @@ impl Radix {
 
     /// The table at `level` on the way to `va`, or the level and entry at which the way ends before.
     fn descend(&self, mem: &PhysMem, va: VirtAddr, level: u8) -> Result<Pfn, (u8, PhysAddr)> {
+        if level == 1
+            && let Some(path) = self.paths.get(va)
+        {
+            return Ok(Pfn(path.tables[0].into()));
+        }
         let mut table = self.root;
         for at in (level + 1..=self.levels).rev() {
             let addr = entry_addr(table, at, va);

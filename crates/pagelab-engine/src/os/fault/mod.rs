@@ -32,7 +32,7 @@ use super::frame_alloc::FramePurpose;
 use super::reclaim::Scan;
 use super::vma::VaRange;
 use crate::activity::{BlockKey, Next};
-use crate::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, VirtAddr};
+use crate::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
 use crate::error::EngineError;
 use crate::layer::{Layer, SpaceId};
 use crate::page_table::{Leaf, PteFlags, WalkList};
@@ -78,7 +78,10 @@ enum State {
     Lru,
     /// Take the lock of the page-table page.
     Lock,
-    Install,
+    /// With that lock, the entry stays where it is.
+    Install {
+        entry: PhysAddr,
+    },
     Return,
 }
 
@@ -193,7 +196,7 @@ impl Fault {
             State::Charge => Stage::Charge,
             State::Rmap => Stage::Rmap,
             State::Lru => Stage::Lru,
-            State::Lock | State::Install => Stage::Install,
+            State::Lock | State::Install { .. } => Stage::Install,
             State::Return => Stage::Return,
         }
     }
@@ -246,13 +249,18 @@ impl Fault {
                         State::Split { frame }
                     }
                     (_, Leaf::Present(_)) => self.after_tables(),
-                    (_, Leaf::NotPresent { .. }) => {
+                    (_, Leaf::NotPresent { level }) => {
                         if let Work::Shared { present: true, .. } = work {
                             // From here on it cannot go away.
                             let frame = self.frame;
                             self.layer(os).pages.share(frame);
                         }
-                        self.next_table(os)?
+                        // A walk that ends at an entry for pages of this size misses no table.
+                        if usize::from(level) == self.size as usize + 1 {
+                            self.after_tables()
+                        } else {
+                            self.next_table(os)?
+                        }
                     }
                 }
             }
@@ -297,17 +305,17 @@ impl Fault {
                 State::Lock
             }
             State::Lock => {
-                let key = self.table_key(os);
+                let entry = self.entry(os);
+                let key = self.table_key(entry);
                 if !os.locks.acquire(key, cpu) {
                     self.state = State::Lock;
                     return Ok(Next::Block(key));
                 }
-                State::Install
+                State::Install { entry }
             }
-            State::Install => {
-                let key = self.table_key(os);
+            State::Install { entry } => {
                 let installed = self.install(os);
-                os.locks.release(key, cpu);
+                os.locks.release(self.table_key(entry), cpu);
                 if installed {
                     return Ok(self.page_done(os, cpu));
                 }
@@ -486,9 +494,9 @@ impl Fault {
         }
     }
 
-    /// The lock of the page-table page that the leaf entry is in.
-    fn table_key(&self, os: &Os) -> BlockKey {
-        BlockKey::PageTable { layer: self.space.layer, frame: self.entry(os).pfn() }
+    /// The lock of the page-table page that an entry is in.
+    fn table_key(&self, entry: PhysAddr) -> BlockKey {
+        BlockKey::PageTable { layer: self.space.layer, frame: entry.pfn() }
     }
 
     /// The page at `va` is mapped: goes on to the next one, or ends.

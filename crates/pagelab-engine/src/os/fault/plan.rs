@@ -130,7 +130,7 @@ impl Fault {
                 }
             }
             State::Lock => step.kernel(RefKind::Locked, layer.page_metadata(self.entry(os).pfn())),
-            State::Install => self.plan_install(os, layer, space, step),
+            State::Install { entry } => self.plan_install(*entry, layer, space, step),
             State::Return => {
                 for line in 0..REGISTER_LINES {
                     step.kernel(RefKind::Read, PhysAddr(cpu(CpuLine::Stack).0 + line * LINE_BYTES));
@@ -162,8 +162,7 @@ impl Fault {
         step.kernel(if os.costs.fault_lock == FaultLock::Vma { RefKind::Locked } else { RefKind::Read }, vma);
     }
 
-    fn plan_install(&self, os: &Os, layer: &Layer, space: &AddressSpace, step: &mut Step) {
-        let entry = self.entry(os);
+    fn plan_install(&self, entry: PhysAddr, layer: &Layer, space: &AddressSpace, step: &mut Step) {
         let mut line = u64::MAX;
         let several = match self.work {
             Work::Cached { .. } => self.around,
