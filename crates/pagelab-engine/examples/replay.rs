@@ -28,12 +28,10 @@ fn main() {
         sources,
         systems: vec![system],
         machine: std::env::var("MACHINE").ok(),
-        kernel: None,
         set,
-        seed: None,
         max_accesses: max,
-        check: false,
         threads: Some(1),
+        ..Request::default()
     };
     let start = Instant::now();
     let results = run(&request, &|_| true).unwrap_or_else(|e| fail(&e.to_string()));

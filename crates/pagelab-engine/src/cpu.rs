@@ -167,6 +167,10 @@ pub struct Cpu {
     /// How far an access has come that a fault handler interrupted.
     pub split: Split,
     pub counters: AccessCounters,
+    /// Input that its cycles are spent for.
+    pub owner: Option<usize>,
+    /// Cycles by class that are on somebody's account.
+    pub settled: [Cycles; Class::ALL.len()],
 }
 
 impl Cpu {
@@ -189,6 +193,8 @@ impl Cpu {
             outcome: None,
             split: Split::default(),
             counters: AccessCounters::default(),
+            owner: None,
+            settled: [0; Class::ALL.len()],
         }
     }
 
@@ -210,6 +216,11 @@ impl Cpu {
     /// Gives the CPU a queue for an input.
     pub fn add_lane(&mut self, input: usize) {
         self.lanes.push(Lane { input, queue: VecDeque::new(), state: LaneState::Ready });
+    }
+
+    /// Its queue for an input that runs here.
+    pub fn lane_of(&mut self, input: usize) -> &mut Lane {
+        self.lanes.iter_mut().find(|lane| lane.input == input).expect("the input runs here")
     }
 
     /// Removes the item that the current lane has come to.

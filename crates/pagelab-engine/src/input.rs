@@ -10,8 +10,10 @@ use std::sync::Arc;
 
 use pagelab_trace::{Batch, Event, EventKind, ProcessIx, Segment, Source, SourceInfo, ThreadIx};
 
+use crate::account::Account;
 use crate::error::EngineError;
 use crate::layer::SpaceId;
+use crate::load::Role;
 
 /// Something for a CPU to do.
 #[derive(Clone)]
@@ -85,6 +87,9 @@ struct Process {
 /// A source being replayed.
 pub struct Input {
     pub info: SourceInfo,
+    pub role: Role,
+    /// What was counted for it.
+    pub account: Account,
     /// Layer that its processes run on.
     pub layer: u16,
     /// CPUs that it may use.
@@ -94,9 +99,9 @@ pub struct Input {
     next_barrier: u64,
     /// Accesses dealt out so far.
     pub dealt: u64,
-    source: Box<dyn Source>,
+    /// None once it has been read.
+    source: Option<Box<dyn Source>>,
     max_accesses: u64,
-    ended: bool,
     window: u64,
     /// Batches that some CPU still has work of, or that are free for re-use.
     batches: Vec<Arc<Batch>>,
@@ -117,17 +122,25 @@ pub enum Dealt {
 }
 
 impl Input {
-    pub fn new(source: Box<dyn Source>, layer: u16, cpus: Vec<usize>, max_accesses: Option<u64>, window: u64) -> Self {
+    pub fn new(
+        source: Box<dyn Source>,
+        role: Role,
+        layer: u16,
+        cpus: Vec<usize>,
+        max_accesses: Option<u64>,
+        window: u64,
+    ) -> Self {
         Self {
             info: source.info().clone(),
+            role,
+            account: Account::default(),
             layer,
             cpus,
             barriers: BTreeMap::new(),
             next_barrier: 0,
             dealt: 0,
-            source,
+            source: Some(source),
             max_accesses: max_accesses.unwrap_or(u64::MAX),
-            ended: false,
             window,
             batches: Vec::new(),
             threads: Vec::new(),
@@ -158,6 +171,11 @@ impl Input {
         self.processes.iter().filter_map(|p| p.space)
     }
 
+    /// Its processes have ended.
+    pub fn forget_processes(&mut self) {
+        self.processes.clear();
+    }
+
     fn process_mut(&mut self, process: ProcessIx) -> &mut Process {
         let index = process.0 as usize;
         if index >= self.processes.len() {
@@ -184,10 +202,10 @@ impl Input {
 
     /// Reads one batch and deals it out: `push` gets each item with the CPU that it is for.
     pub fn deal(&mut self, push: &mut dyn FnMut(usize, Item)) -> Result<Dealt, EngineError> {
-        if self.ended || self.dealt >= self.max_accesses {
-            self.ended = true;
-            return Ok(Dealt::End);
+        if self.dealt >= self.max_accesses {
+            self.source = None;
         }
+        let Some(source) = &mut self.source else { return Ok(Dealt::End) };
         let held: u64 = self.batches.iter().filter(|b| Arc::strong_count(b) > 1).map(|b| b.accesses.len() as u64).sum();
         if held >= self.window {
             return Ok(Dealt::Full);
@@ -195,8 +213,9 @@ impl Input {
         let free = self.batches.iter().position(|b| Arc::strong_count(b) == 1);
         let mut batch = free.map(|at| self.batches.swap_remove(at)).unwrap_or_default();
         let contents = Arc::get_mut(&mut batch).expect("nobody else holds the batch");
-        if !self.source.next_batch(contents)? {
-            self.ended = true;
+        if !source.next_batch(contents)? {
+            self.source = None;
+            self.batches.clear();
             return Ok(Dealt::End);
         }
         let mut at = 0_usize;

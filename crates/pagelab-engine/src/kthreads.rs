@@ -15,10 +15,18 @@ impl Simulation {
         if self.os.kthreads.take_woken() {
             let now = self.cpus[by].clock.now();
             if let Some(cpu) = self.kthread_cpu {
-                self.resume(cpu, Class::Idle, now);
+                self.rouse_for_kthread(cpu, now);
                 // Whoever is at work ends its turn, its own program too.
                 self.woke = true;
             }
+        }
+    }
+
+    /// Lets a CPU go on at `time` at the earliest, if it idles.
+    pub(crate) fn rouse_for_kthread(&mut self, cpu: usize, time: Cycles) {
+        if self.cpus[cpu].resume(Class::Idle, time) {
+            self.discard_idle(cpu);
+            self.leave_idle(cpu);
         }
     }
 

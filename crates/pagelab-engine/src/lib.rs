@@ -6,8 +6,8 @@
 //! |---|---|
 //! | [`addr`], [`error`], [`rng`], [`assoc`] | vocabulary: addresses, errors, the seeded generator, associative arrays |
 //! | [`config`] | the typed configuration and its presets |
-//! | [`run`] | a request from outside: sources, systems, overrides; results |
-//! | [`input`] | sources on their way to the CPUs |
+//! | [`run`], [`placement`] | a request from outside: sources and their CPUs, systems, overrides; results |
+//! | [`input`], [`load`], [`arrivals`], [`account`] | sources on their way to the CPUs; what runs beside the main ones, when it arrives; what each cost |
 //! | [`simulation`], [`replay`], [`lookahead`], [`stack`] | whose turn it is; the loop over accesses; host prefetch; running activities |
 //! | [`cpu`], [`clock`], [`activity`] | a CPU, its clock, what it does besides its program |
 //! | [`tlb`], [`mmu_cache`], [`walker`], [`page_table`] | translation |
@@ -17,8 +17,10 @@
 //! | [`check`], [`stats`] | comparing translations with the kernels' records; counting |
 #![deny(unsafe_code)]
 
+pub mod account;
 pub mod activity;
 pub mod addr;
+pub mod arrivals;
 pub mod assoc;
 pub mod cache;
 pub mod check;
@@ -30,11 +32,13 @@ pub mod hardware;
 pub mod input;
 mod kthreads;
 pub mod layer;
+pub mod load;
 pub mod lookahead;
 pub mod memory;
 pub mod mmu_cache;
 pub mod os;
 pub mod page_table;
+pub mod placement;
 pub mod replay;
 pub mod rng;
 pub mod run;

@@ -9,21 +9,28 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use pagelab_trace::format::TraceReader;
-use pagelab_trace::{Source, workload};
+use pagelab_trace::workload;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Assembly, Config, PresetKind, assemble, presets};
 use crate::error::EngineError;
-use crate::simulation::{Placed, Simulation};
+use crate::placement::Placement;
+pub use crate::placement::SourceResult;
+use crate::simulation::Simulation;
 use crate::stats::{Meaning, Statistics};
 
 /// What to run.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
     /// Traces (folders) and workload specs, each optionally followed by `@CPUS` (`@0`, `@1-3,5`).
     pub sources: Vec<String>,
+    /// Sources of the same form that run beside them and begin anew whenever they end.
+    #[serde(default)]
+    pub with: Vec<String>,
+    /// Short-lived processes that arrive during the run: `SPEC[@CPUS],per_second=RATE[,count=N][,spacing=uniform|poisson]`.
+    #[serde(default)]
+    pub arrivals: Vec<String>,
     /// System presets or TOML files, each optionally followed by `@KERNEL` in place of `kernel`; each is run.
     pub systems: Vec<String>,
     #[serde(default)]
@@ -54,20 +61,6 @@ pub struct Progress {
     pub accesses_done: u64,
     /// None if a source cannot tell.
     pub accesses_total: Option<u64>,
-}
-
-/// One source, as it was run.
-#[derive(Clone, Debug, Serialize)]
-pub struct SourceResult {
-    pub name: String,
-    pub content_hash: Option<String>,
-    pub mappings_inferred: bool,
-    /// False for a trace whose recording was cut off.
-    pub complete: bool,
-    /// CPUs that its threads were spread over.
-    pub cpus: Vec<usize>,
-    /// Layer that its processes ran on.
-    pub layer: String,
 }
 
 /// One system's result.
@@ -110,7 +103,7 @@ pub fn run_json(request: &str, progress: OnProgress) -> Result<String, EngineErr
 
 /// Runs every system of a request on all its sources together. Errors of one system end the whole run.
 pub fn run(request: &Request, progress: OnProgress) -> Result<Results, EngineError> {
-    if request.sources.is_empty() {
+    if request.sources.is_empty() && request.arrivals.is_empty() {
         return Err(EngineError::config(
             "sources",
             "name a trace or a workload at least; `pagelab list workloads` shows them",
@@ -122,7 +115,7 @@ pub fn run(request: &Request, progress: OnProgress) -> Result<Results, EngineErr
     // All configurations and sources are looked at before the first simulation starts.
     let configs = request.systems.iter().map(|system| configure(request, system)).collect::<Result<Vec<_>, _>>()?;
     for config in &configs {
-        place(request, config)?;
+        Placement::new(request, config)?;
     }
     let next = AtomicUsize::new(0);
     let stop = AtomicBool::new(false);
@@ -191,91 +184,14 @@ fn split_kernel(text: &str) -> (&str, Option<&str>) {
     }
 }
 
-struct Opened {
-    placed: Placed,
-    result: SourceResult,
-}
-
-/// Opens the sources of a request and places them on the machine's CPUs.
-fn place(request: &Request, config: &Config) -> Result<Vec<Opened>, EngineError> {
-    let cpus = (config.machine.cores * config.machine.threads_per_core) as usize;
-    let stride = config.machine.threads_per_core as usize;
-    // One hardware thread of each core first, then the second ones.
-    let preference: Vec<usize> =
-        (0..stride).flat_map(|thread| (0..cpus / stride).map(move |core| core * stride + thread)).collect();
-    let mut next = 0;
-    let mut opened = Vec::new();
-    for text in &request.sources {
-        let (spec, wanted) = split_cpus(text, cpus)?;
-        let (source, complete) = open(spec, config.engine.seed)?;
-        let info = source.info().clone();
-        let chosen = wanted.unwrap_or_else(|| {
-            let count = (info.threads.max(1) as usize).min(cpus);
-            let chosen = (0..count).map(|n| preference[(next + n) % cpus]).collect();
-            next += count;
-            chosen
-        });
-        let result = SourceResult {
-            name: info.name,
-            content_hash: info.content_hash,
-            mappings_inferred: info.mappings_inferred,
-            complete,
-            cpus: chosen.clone(),
-            layer: String::new(),
-        };
-        opened.push(Opened { placed: Placed { source, cpus: chosen }, result });
-    }
-    Ok(opened)
-}
-
-/// Opens a trace or a workload; false beside a trace that is incomplete.
-fn open(spec: &str, seed: u64) -> Result<(Box<dyn Source>, bool), EngineError> {
-    if spec.ends_with(".trace") || spec.ends_with(".trace/") || Path::new(spec).is_dir() {
-        let reader = TraceReader::open(spec)?;
-        let complete = reader.meta().complete;
-        return Ok((Box::new(reader), complete));
-    }
-    if spec.contains('/') || Path::new(spec).exists() {
-        let what = format!(
-            "`{spec}` is neither a trace (a folder NAME.trace) nor a workload spec; `pagelab trace import` turns other formats into traces"
-        );
-        return Err(EngineError::config("sources", what));
-    }
-    Ok((workload::parse(spec, seed)?, true))
-}
-
-/// Splits `SPEC@CPUS`.
-fn split_cpus(text: &str, cpus: usize) -> Result<(&str, Option<Vec<usize>>), EngineError> {
-    let Some((spec, list)) = text.rsplit_once('@') else { return Ok((text, None)) };
-    if list.is_empty() || !list.chars().all(|c| c.is_ascii_digit() || c == '-' || c == ',') {
-        return Ok((text, None));
-    }
-    let wrong = || {
-        let what = format!(
-            "`@{list}` does not name CPUs of this machine: write numbers from 0 to {} like @0, @1-3,5",
-            cpus - 1
-        );
-        EngineError::config("sources", what)
-    };
-    let mut chosen = Vec::new();
-    for part in list.split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (usize, usize) = (first.parse().map_err(|_| wrong())?, last.parse().map_err(|_| wrong())?);
-        if first > last || last >= cpus {
-            return Err(wrong());
-        }
-        chosen.extend((first..=last).filter(|cpu| !chosen.contains(cpu)).collect::<Vec<_>>());
-    }
-    Ok((spec, Some(chosen)))
-}
-
 fn run_system(request: &Request, config: &Config, progress: OnProgress) -> Result<SystemResult, EngineError> {
-    let opened = place(request, config)?;
-    let (placed, mut sources): (Vec<_>, Vec<_>) = opened.into_iter().map(|o| (o.placed, o.result)).unzip();
-    let mut simulation = Simulation::new(config, placed, request.max_accesses)?;
-    let total = simulation.inputs.iter().map(|input| input.total()).sum::<Option<u64>>();
-    for (source, input) in sources.iter_mut().zip(&simulation.inputs) {
-        source.layer = simulation.os.layers[usize::from(input.layer)].name.clone();
+    let Placement { mains, beside, results: mut sources } = Placement::new(request, config)?;
+    let mut simulation = Simulation::with_load(config, mains, beside, request.max_accesses)?;
+    let mains = &simulation.inputs[..simulation.load.mains];
+    let total = mains.iter().map(|input| input.total()).sum::<Option<u64>>().filter(|_| !mains.is_empty());
+    let tops = simulation.os.tops();
+    for (index, source) in sources.iter_mut().enumerate() {
+        source.layer = simulation.os.layers[usize::from(tops[index % tops.len()])].name.clone();
     }
     let system = config.system.name.clone();
     let report = |accesses_done| progress(&Progress { system: system.clone(), accesses_done, accesses_total: total });
@@ -288,7 +204,7 @@ fn run_system(request: &Request, config: &Config, progress: OnProgress) -> Resul
         report(done)
     })?;
     let statistics = Statistics::collect(&simulation);
-    report(statistics.values["accesses"]);
+    report(simulation.dealt());
     Ok(SystemResult {
         system: config.system.name.clone(),
         machine: config.machine.name.clone(),

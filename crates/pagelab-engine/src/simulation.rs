@@ -4,6 +4,7 @@
 //! goes on with the uppermost activity of its stack if it has one, else with its queue. With one CPU none of this is
 //! left but the loop over its queue.
 
+use crate::account::SharedCounts;
 use crate::activity::{Activity, BlockKey};
 use crate::addr::Cycles;
 use crate::cache::ReplacementPolicy;
@@ -14,6 +15,7 @@ use crate::error::EngineError;
 use crate::hardware::Hardware;
 use crate::input::{Dealt, Input, Item, LaneState, event_of};
 use crate::layer::SpaceId;
+use crate::load::{Beside, Load, Role};
 use crate::os::Os;
 use crate::os::mapping::Consequences;
 use crate::os::populate::Populate;
@@ -57,6 +59,9 @@ pub struct Simulation {
     pub refused: Vec<RefusedAccess>,
     pub shootdowns: ShootdownCounters,
     pub(crate) generations: Generations,
+    pub load: Load,
+    /// What the machine had counted when it was last looked at.
+    pub(crate) counted: SharedCounts,
     /// Cycles of an L1 hit that the program waits for.
     pub(crate) l1_visible: Cycles,
     /// Cycles of any access that the pipeline hides.
@@ -65,8 +70,11 @@ pub struct Simulation {
     pub(crate) filter_hits_only: bool,
     pub(crate) lookahead: bool,
     quantum: Cycles,
-    slice: Cycles,
-    /// More than one CPU or more than one lane on it, or a kernel thread beside them.
+    pub(crate) slice: Cycles,
+    /// Of each source.
+    pub(crate) max_accesses: Option<u64>,
+    pub(crate) window: u64,
+    /// More than one CPU or more than one lane on it, or something that runs beside them.
     many: bool,
     /// The CPU that kernel threads run on, if there are any.
     pub(crate) kthread_cpu: Option<usize>,
@@ -78,8 +86,18 @@ impl Simulation {
     /// A machine that has booted, with nothing run yet. `sources` name CPUs below `machine.cores * threads_per_core`; only
     /// the cores used are simulated.
     pub fn new(config: &Config, sources: Vec<Placed>, max_accesses: Option<u64>) -> Result<Self, EngineError> {
+        Self::with_load(config, sources, Beside::default(), max_accesses)
+    }
+
+    /// [`Self::new`] with what runs beside the sources.
+    pub fn with_load(
+        config: &Config,
+        sources: Vec<Placed>,
+        mut beside: Beside,
+        max_accesses: Option<u64>,
+    ) -> Result<Self, EngineError> {
         let machine = &config.machine;
-        let mut used: Vec<usize> = sources.iter().flat_map(|s| s.cpus.iter().copied()).collect();
+        let mut used: Vec<usize> = sources.iter().flat_map(|s| s.cpus.iter().copied()).chain(beside.cpus()).collect();
         used.sort_unstable();
         used.dedup();
         let threads = machine.threads_per_core as usize;
@@ -102,18 +120,23 @@ impl Simulation {
             .map(|&cpu| Cpu::new(core_of(cpu), machine.core.cycles_per_instruction, config.kernel.pcids))
             .collect();
         let tops = os.tops().to_vec();
+        let layer_of = |index: usize| tops[index % tops.len()];
+        let dense = |cpus: &[usize]| -> Vec<usize> {
+            let place = |cpu| used.iter().position(|u| u == cpu).expect("the list was made of these");
+            cpus.iter().map(place).collect()
+        };
+        let (mains, window) = (sources.len(), config.engine.input_window_accesses);
+        let many = !beside.is_empty();
+        let mut begin: Vec<(Box<dyn Source>, Vec<usize>, Role)> =
+            sources.into_iter().map(|of| (of.source, of.cpus, Role::Main)).collect();
+        for (number, of) in beside.co_runners.iter_mut().enumerate() {
+            begin.push(((of.open)()?, of.cpus.clone(), Role::CoRunner(number)));
+        }
         let mut inputs = Vec::new();
-        for (index, placed) in sources.into_iter().enumerate() {
-            let dense: Vec<usize> = placed
-                .cpus
-                .iter()
-                .map(|cpu| used.iter().position(|u| u == cpu).expect("the list was made of these"))
-                .collect();
-            for &cpu in &dense {
-                cpus[cpu].add_lane(index);
-            }
-            let layer = tops[index % tops.len()];
-            inputs.push(Input::new(placed.source, layer, dense, max_accesses, config.engine.input_window_accesses));
+        for (index, (source, on, role)) in begin.into_iter().enumerate() {
+            let on = dense(&on);
+            on.iter().for_each(|&cpu| cpus[cpu].add_lane(index));
+            inputs.push(Input::new(source, role, layer_of(index), on, max_accesses, window));
         }
         let l1 = Cycles::from(machine.cache.l1.latency_cycles);
         let hidden = machine.core.l1_hit_hidden;
@@ -121,8 +144,10 @@ impl Simulation {
             hw: Hardware::new(config, cores.len())?,
             os,
             woke: false,
+            load: Load::new(config, mains, beside, layer_of, dense),
+            counted: SharedCounts::default(),
             kthread_cpu,
-            many: kthread_cpu.is_some() || cpus.len() > 1 || cpus.iter().any(|cpu| cpu.lanes.len() > 1),
+            many: many || kthread_cpu.is_some() || cpus.len() > 1 || cpus.iter().any(|cpu| cpu.lanes.len() > 1),
             cpus,
             inputs,
             refused: Vec::new(),
@@ -134,6 +159,8 @@ impl Simulation {
             lookahead: config.engine.lookahead.0,
             quantum: config.engine.sync_quantum_cycles,
             slice: config.kernel.quantum_cycles,
+            max_accesses,
+            window,
         })
     }
 
@@ -141,19 +168,25 @@ impl Simulation {
     /// interrupts the run.
     pub fn run(&mut self, progress: &mut dyn FnMut(u64) -> bool) -> Result<(), EngineError> {
         if self.many {
-            while let Some((cpu, limit)) = self.next_turn() {
-                self.turn::<true>(cpu, limit, progress)?;
-                if self.kthread_cpu.is_some() && self.programs_ended() {
-                    break;
+            while !self.load.is_over() {
+                match (self.next_turn(), self.load.next_arrival()) {
+                    (Some((cpu, limit)), arrival) if arrival.is_none_or(|(at, _)| self.cpus[cpu].clock.now() < at) => {
+                        let limit = arrival.map_or(limit, |(at, _)| limit.min(at));
+                        self.begin_account();
+                        self.turn::<true>(cpu, limit, progress)?;
+                        self.settle_account(cpu);
+                    }
+                    (_, Some((at, stream))) => self.arrive(at, stream)?,
+                    (_, None) => panic!("CPUs wait for each other and none can go on"),
                 }
             }
-            assert!(self.programs_ended(), "CPUs wait for each other and none can go on");
         } else if !self.cpus.is_empty() {
             self.turn::<false>(0, Cycles::MAX, progress)?;
             assert_eq!(self.cpus[0].state, CpuState::Finished, "the only CPU waits for another");
         }
-        assert!(!self.os.locks.any_held(), "a lock is held after the end");
+        assert!(self.load.has_co_runners() || !self.os.locks.any_held(), "a lock is held after the end");
         self.hw.end_check()?;
+        (0..self.cpus.len()).for_each(|cpu| self.settle_account(cpu));
         let end = self.elapsed();
         for cpu in &mut self.cpus {
             cpu.clock.wait_until(Class::Idle, end);
@@ -164,11 +197,6 @@ impl Simulation {
     /// Cycles from the start to the end of the last CPU.
     pub fn elapsed(&self) -> Cycles {
         self.cpus.iter().map(|cpu| cpu.clock.now()).max().unwrap_or(0)
-    }
-
-    /// Whether all that is left is kernel threads.
-    fn programs_ended(&self) -> bool {
-        self.cpus.iter().all(|cpu| cpu.lanes.is_empty() || cpu.state == CpuState::Finished)
     }
 
     /// The CPU that goes on with the smallest clock (the first of equals) and how far it may go.
@@ -195,7 +223,7 @@ impl Simulation {
         }
         // Nobody waits for a kernel thread, so an alarm alone helps nobody on.
         let (cpu, now) = first.filter(|_| ready)?;
-        self.resume(cpu, Class::Idle, now);
+        self.rouse_for_kthread(cpu, now);
         let limit = second.saturating_add(self.quantum);
         let alarm = self.os.kthreads.next_alarm().filter(|_| self.kthread_cpu == Some(cpu));
         Some((cpu, alarm.map_or(limit, |alarm| limit.min(alarm.max(now)))))
@@ -272,12 +300,39 @@ impl Simulation {
         self.woke || self.cpus[cpu].clock.now() > limit
     }
 
-    fn dealt(&self) -> u64 {
-        self.inputs.iter().map(|input| input.dealt).sum()
+    /// Accesses of the main sources dealt out so far; of the arrivals under way if there is none.
+    pub fn dealt(&self) -> u64 {
+        let mains = if self.load.mains > 0 { self.load.mains } else { self.inputs.len() };
+        self.inputs[..mains].iter().map(|input| input.dealt).sum()
     }
 
     /// Makes a lane with work the current one; false if there is none, and the CPU's state then says why.
     fn choose_lane<const MANY: bool>(&mut self, cpu: usize) -> Result<bool, EngineError> {
+        let chosen = loop {
+            let chosen = self.look_for_lane(cpu)?;
+            // What follows an end may be that a source begins anew.
+            if !self.end_inputs(cpu)? || chosen {
+                break chosen;
+            }
+        };
+        let of = &mut self.cpus[cpu];
+        if chosen {
+            let input = of.lanes[of.lane].input;
+            if MANY {
+                self.own(cpu, input);
+            }
+            return Ok(true);
+        }
+        let finished = of.lanes.iter().all(|lane| lane.state == LaneState::Finished);
+        // The kernel threads' CPU waits for their work.
+        of.state = if finished && self.kthread_cpu != Some(cpu) { CpuState::Finished } else { CpuState::Waiting };
+        self.disown(cpu);
+        self.enter_idle(cpu);
+        Ok(false)
+    }
+
+    /// Makes the next lane with work the current one, if there is one.
+    fn look_for_lane(&mut self, cpu: usize) -> Result<bool, EngineError> {
         let lanes = self.cpus[cpu].lanes.len();
         let over = lanes > 1 && self.cpus[cpu].clock.now() >= self.cpus[cpu].slice_end;
         let first = self.cpus[cpu].lane + usize::from(over);
@@ -292,11 +347,6 @@ impl Simulation {
                 return Ok(true);
             }
         }
-        let of = &mut self.cpus[cpu];
-        let finished = of.lanes.iter().all(|lane| lane.state == LaneState::Finished);
-        // A CPU without lanes of its own waits for kernel threads' work.
-        of.state = if finished && lanes > 0 { CpuState::Finished } else { CpuState::Waiting };
-        self.enter_idle(cpu);
         Ok(false)
     }
 
@@ -322,6 +372,7 @@ impl Simulation {
                 }
                 Dealt::End => {
                     lane.state = LaneState::Finished;
+                    self.lane_ended(input);
                     return Ok(());
                 }
             }
@@ -337,7 +388,7 @@ impl Simulation {
             let lane = self.cpus[cpu].lanes.iter_mut().find(|lane| lane.input == input).expect("the input runs there");
             if lane.state == LaneState::Starved {
                 lane.state = LaneState::Ready;
-                self.resume(cpu, Class::Idle, now);
+                self.resume(cpu, input, Class::Idle, now);
             }
         }
     }
@@ -358,14 +409,15 @@ impl Simulation {
             let lane = of.lanes.iter_mut().find(|lane| lane.input == input).expect("the input runs there");
             lane.state = LaneState::Ready;
             lane.queue.pop_front();
-            self.resume(member, Class::Blocked, time);
+            self.resume(member, input, Class::Blocked, time);
         }
         self.carry_out(at.owner, input, at.event())
     }
 
-    /// Lets a CPU that waits for others go on at `time` at the earliest.
-    pub(crate) fn resume(&mut self, cpu: usize, class: Class, time: Cycles) {
+    /// Lets a CPU that waits for others go on at `time` at the earliest, on account of an input.
+    fn resume(&mut self, cpu: usize, input: usize, class: Class, time: Cycles) {
         if self.cpus[cpu].resume(class, time) {
+            self.cpus[cpu].owner = Some(input);
             self.woke = true;
             self.leave_idle(cpu);
         }
@@ -447,10 +499,7 @@ impl Simulation {
                 self.inputs[input].set_space(event.process, None);
             }
             EventKind::Exit { .. } => {
-                let gone = self.os.drop_mappings(space)?;
-                self.invalidate(cpu, space, &gone, true);
-                self.forget_space(space);
-                self.os.retire(space);
+                self.exit(cpu, space)?;
                 self.inputs[input].set_space(event.process, None);
             }
             kind => self.change_mappings(cpu, space, kind)?,

@@ -7,10 +7,13 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::account::Account;
 use crate::cache::{CoreCacheStats, Requester, Served};
 use crate::clock::Class;
 use crate::cpu::AccessCounters;
 use crate::hardware::{TLB_DATA, TLB_FETCH, TLB_KERNEL};
+use crate::input::Input;
+use crate::load::Role;
 use crate::os::fault::{FaultCounters, Stage};
 use crate::os::khugepaged::Collapse;
 use crate::os::reclaim::ReclaimCounters;
@@ -66,6 +69,7 @@ impl Statistics {
         stats.caches(simulation);
         stats.faults(simulation);
         stats.layers(simulation);
+        stats.sources(simulation);
         stats
     }
 
@@ -99,18 +103,8 @@ impl Statistics {
         self.cycles("cycles", total, "Cycles of all CPUs in use; the classes below sum to it");
         self.cycles("elapsed_cycles", simulation.elapsed(), "Cycles from the start to the end of the last CPU");
         self.put("cpus", simulation.cpus.len() as u64, "count", Kind::Robust, "CPUs (hardware threads) in use");
-        for (class, name, text) in [
-            (Class::Base, "base", "retiring the programs' instructions"),
-            (Class::DataStall, "data_stall", "programs waiting for their data"),
-            (Class::Translation, "translation", "programs waiting for second-level TLBs and page walks"),
-            (Class::Fault, "fault", "page-fault handlers, with their own data and translation"),
-            (Class::Kernel, "kernel", "other kernel work: TLB shootdowns, context switches"),
-            (Class::LockWait, "lock_wait", "waiting for another CPU's handler of the same page"),
-            (Class::Blocked, "blocked", "waiting for other threads where the recorded order demands it"),
-            (Class::Stolen, "stolen", "interrupts by other CPUs"),
-            (Class::Idle, "idle", "nothing to run"),
-        ] {
-            self.cycles(format!("cycles.{name}"), spent(class), format!("Cycles of {text}"));
+        for (class, name, text) in CLASSES {
+            self.cycles(format!("cycles.{name}"), spent(*class), format!("Cycles of {text}"));
         }
     }
 
@@ -411,6 +405,73 @@ impl Statistics {
         }
     }
 
+    /// Who caused what, where there is more than one source.
+    fn sources(&mut self, simulation: &Simulation) {
+        let load = &simulation.load;
+        let accounts = |of: &[Input]| {
+            let mut sum = Account::default();
+            of.iter().for_each(|input| sum.add(&input.account));
+            sum
+        };
+        let mains = &simulation.inputs[..load.mains];
+        if !mains.is_empty() && (load.beside || mains.len() > 1) {
+            self.cycles(
+                "main.elapsed_cycles",
+                load.main_end,
+                "Cycles from the start to the end of the last main source",
+            );
+            self.account("main", "the main sources", &accounts(mains));
+            for (number, input) in mains.iter().enumerate().filter(|_| mains.len() > 1) {
+                let text = format!("the main source {number}, {}", input.info.name);
+                self.account(&format!("source.{number}"), &text, &input.account);
+            }
+        }
+        if load.has_co_runners() {
+            let mut account = load.co_runner_account;
+            let under_way = simulation.inputs.iter().filter(|input| matches!(input.role, Role::CoRunner(_)));
+            under_way.for_each(|input| account.add(&input.account));
+            let text = "Times that a co-runner came to its end and began anew";
+            self.put("co_runner.completed", load.co_runs, "count", Kind::Timing, text);
+            self.account("co_runner", "the co-runners", &account);
+        }
+        if load.has_arrivals() {
+            let mut sojourns = load.sojourns.clone();
+            sojourns.sort_unstable();
+            let text = "Processes that arrived and ran to their end";
+            self.put("arrivals.count", sojourns.len() as u64, "count", Kind::Timing, text);
+            let sum = sojourns.iter().sum();
+            self.cycles("arrivals.sojourn.cycles", sum, "Cycles from arrival to exit, over all arrivals");
+            for (name, share, text) in [
+                ("p50", 50, "The time from arrival to exit that half of the arrivals kept to"),
+                ("p99", 99, "The time from arrival to exit that 99 of 100 arrivals kept to"),
+                ("max", 100, "The longest time from arrival to exit"),
+            ] {
+                let cycles = nearest_rank(&sojourns, share);
+                self.cycles(format!("arrivals.sojourn.{name}_cycles"), cycles, text);
+            }
+            self.account("arrivals", "the arrivals", &load.arrival_account);
+        }
+    }
+
+    /// What was counted for some sources; `text` names them.
+    fn account(&mut self, prefix: &str, text: &str, account: &Account) {
+        let sum = account.cycles.iter().sum();
+        self.cycles(format!("{prefix}.cycles"), sum, format!("Cycles of CPUs while they ran {text}"));
+        for &(class, name, spent_on) in CLASSES {
+            let cycles = account.cycles[class as usize];
+            self.cycles(format!("{prefix}.cycles.{name}"), cycles, format!("Cycles of {text}: {spent_on}"));
+        }
+        let shared = &account.shared;
+        self.cycles(format!("{prefix}.walk.cycles"), shared.walk_cycles, format!("Cycles of page walks of {text}"));
+        for (name, count, what) in [
+            ("walk.count", shared.walks, "Completed page walks"),
+            ("fault.minor.count", shared.minor_faults, "Page faults without a read of storage"),
+            ("fault.major.count", shared.major_faults, "Page faults that read storage"),
+        ] {
+            self.put(format!("{prefix}.{name}"), count, "count", Kind::Timing, format!("{what} of {text}"));
+        }
+    }
+
     fn layers(&mut self, simulation: &Simulation) {
         for (layer, faults) in simulation.os.layers.iter().zip(&simulation.os.faults) {
             let name = &layer.name;
@@ -482,6 +543,25 @@ impl Statistics {
     }
 }
 
+/// The least of the sorted values that `percent` of 100 of them do not exceed; 0 of none.
+fn nearest_rank(sorted: &[u64], percent: usize) -> u64 {
+    let rank = (sorted.len() * percent).div_ceil(100);
+    rank.checked_sub(1).map_or(0, |at| sorted[at])
+}
+
+/// Classes of cycles, by name.
+const CLASSES: &[(Class, &str, &str)] = &[
+    (Class::Base, "base", "retiring the programs' instructions"),
+    (Class::DataStall, "data_stall", "programs waiting for their data"),
+    (Class::Translation, "translation", "programs waiting for second-level TLBs and page walks"),
+    (Class::Fault, "fault", "page-fault handlers, with their own data and translation"),
+    (Class::Kernel, "kernel", "other kernel work: TLB shootdowns, context switches"),
+    (Class::LockWait, "lock_wait", "waiting for another CPU's handler of the same page"),
+    (Class::Blocked, "blocked", "waiting for other threads where the recorded order demands it"),
+    (Class::Stolen, "stolen", "interrupts by other CPUs"),
+    (Class::Idle, "idle", "nothing to run"),
+];
+
 type FaultKind = (&'static str, fn(&FaultCounters) -> u64, &'static str);
 
 const FAULT_KINDS: &[FaultKind] = &[
@@ -503,3 +583,17 @@ const PLACE_TEXT: [&str; WALK_PLACES] = [
     "that another core's cache served",
     "that left the caches alone (engine.kernel_refs = off)",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::nearest_rank;
+
+    #[test]
+    fn percentiles_are_values_that_occurred() {
+        let hundred: Vec<u64> = (1..=100).collect();
+        assert_eq!([50, 99, 100].map(|percent| nearest_rank(&hundred, percent)), [50, 99, 100]);
+        assert_eq!([50, 99, 100].map(|percent| nearest_rank(&[7, 8, 9], percent)), [8, 9, 9]);
+        assert_eq!(nearest_rank(&[1, 2], 50), 1);
+        assert_eq!(nearest_rank(&[], 99), 0);
+    }
+}

@@ -16,13 +16,9 @@ fn a_replay_takes_little_beyond_page_tables_and_caches() {
     let request = Request {
         sources: sources.map(String::from).to_vec(),
         systems: vec!["radix".to_owned()],
-        machine: None,
-        kernel: None,
         set: vec!["machine.cores=8".to_owned()],
-        seed: None,
-        max_accesses: None,
-        check: false,
         threads: Some(1),
+        ..Request::default()
     };
     let results = run(&request, &|_| true).unwrap_or_else(|e| panic!("{e}"));
     let stats = &results.results[0].stats;

@@ -3,9 +3,13 @@
 
 mod common;
 
-use common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run};
+use common::{
+    ScriptWriter, assert_all_is_on_an_account, assert_conserved, assert_frames_conserved, config, run, run_beside,
+};
 use pagelab_engine::addr::{FRAME_BYTES, PageSize};
+use pagelab_engine::arrivals::{Pace, Spacing};
 use pagelab_engine::layer::{Layer, SpaceId};
+use pagelab_engine::load::{ArrivalStream, Beside, CoRunner, Open};
 use pagelab_engine::os::reclaim::Kind;
 use pagelab_engine::simulation::Simulation;
 use pagelab_engine::stats::Statistics;
@@ -340,6 +344,47 @@ fn for_programs(cases: u32, check: impl Fn(&Program, System, &[usize])) {
     let cpus = (0..PLACEMENTS.len()).prop_map(|n| PLACEMENTS[n]);
     let result = runner.run(&(program(), system, cpus), |(program, system, cpus)| {
         check(&program, system, cpus);
+        Ok(())
+    });
+    result.unwrap_or_else(|e| panic!("{e}"));
+}
+
+/// Runs a program beside itself: again and again, and as three arrivals.
+fn check_load(program: &Program, (system, set): System, cpus: &[usize]) {
+    let more = ["machine.memory_bytes=1GiB", "engine.sync_quantum_cycles=0", "kernel.quantum_cycles=30000"];
+    let config = config(system, &[&more, set].concat());
+    let open = || -> Open {
+        let program = program.clone();
+        Box::new(move || Ok(program.source(Cuts::AsWritten)))
+    };
+    let pace = Pace { per_second: 5000.0, count: Some(3), spacing: Spacing::Poisson };
+    let beside = || Beside {
+        co_runners: vec![CoRunner { open: open(), cpus: cpus.to_vec() }],
+        arrivals: vec![ArrivalStream { open: open(), cpus: cpus.to_vec(), pace }],
+    };
+    let (_, stats) = run_beside(&config, vec![(program.source(Cuts::AsWritten), cpus)], beside());
+    assert_conserved(&stats);
+    assert_all_is_on_an_account(&stats);
+    let (_, again) = run_beside(&config, vec![(program.source(Cuts::AsWritten), cpus)], beside());
+    assert_eq!(stats.values, again.values, "repeated");
+    // Without the co-runner nothing is cut short.
+    let arrivals = Beside { co_runners: Vec::new(), ..beside() };
+    let (simulation, stats) = run_beside(&config, vec![(program.source(Cuts::AsWritten), cpus)], arrivals);
+    assert_all_is_on_an_account(&stats);
+    assert_frames_conserved(&simulation, &live_spaces(&simulation));
+}
+
+#[test]
+fn any_program_beside_itself_is_translated_right_and_conserves_cycles_and_frames() {
+    let mut runner =
+        TestRunner::new(Config { cases: 40, failure_persistence: None, max_shrink_iters: 300, ..Config::default() });
+    // Without those that take long: programs that thrash, and gigabytes that are zeroed again and again.
+    let quick = |(name, set): &System| !set.contains(&SWAP) && *name != "radix-1g";
+    let systems: Vec<System> = SYSTEMS.iter().copied().filter(quick).collect();
+    let system = (0..systems.len()).prop_map(move |n| systems[n]);
+    let cpus = (0..PLACEMENTS.len()).prop_map(|n| PLACEMENTS[n]);
+    let result = runner.run(&(program(), system, cpus), |(program, system, cpus)| {
+        check_load(&program, system, cpus);
         Ok(())
     });
     result.unwrap_or_else(|e| panic!("{e}"));

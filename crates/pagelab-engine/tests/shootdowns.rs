@@ -3,7 +3,9 @@
 mod common;
 
 use common::{ScriptWriter, assert_conserved, config, run};
+use pagelab_engine::addr::VirtAddr;
 use pagelab_engine::stats::Statistics;
+use pagelab_engine::walker::Origin;
 use pagelab_trace::{EventKind, ProcessIx};
 
 const BASE: u64 = 0x7f00_0000_0000;
@@ -40,6 +42,10 @@ fn a_cpu_that_runs_the_space_is_interrupted_and_loses_the_pages_only() {
     (0..4).for_each(|n| script.load(other, page(n)));
     script.event(0, EventKind::Munmap { addr: page(3), len: 4096 });
     (0..3).for_each(|n| script.load(other, page(n)));
+    // The interrupt has brought it up to date: it may wait and go on without a flush.
+    keep_busy(&mut script, 0, page(0));
+    script.mmap(0, page(100), 4096);
+    script.load(other, page(0));
     let stats = on_two_cores(script, "lazy");
     assert_eq!(counts(&stats), [1, 1, 0, 2, 0]);
     assert!(stats.values["cycles.stolen"] > 0);
@@ -182,6 +188,27 @@ fn a_hardware_thread_does_not_use_what_its_sibling_left_behind() {
     // `--check` would find the translation that is gone.
     assert_eq!(stats.values["accesses.refused"], 1);
     assert_eq!(counts(&stats), [1, 0, 0, 3, 0]);
+}
+
+#[test]
+fn a_space_that_ends_leaves_the_cpus_that_have_switched_away() {
+    let mut script = ScriptWriter::new();
+    let other = script.thread(0);
+    let passing = script.thread(0);
+    script.event(passing, EventKind::ThreadExit);
+    script.event(0, EventKind::Fork { child: ProcessIx(1) });
+    let child = script.thread(1);
+    script.mmap(0, BASE, 4096);
+    script.store(other, BASE);
+    script.mmap(child, page(100), 4096);
+    script.store(child, page(100));
+    script.event(0, EventKind::Exit { code: 0 });
+    let (mut simulation, _) = run(&config("radix", &[]), script.finish(), &[0, 2]);
+    let mut held = |space: usize, va| {
+        let asid = simulation.os.layers[0].spaces[space].asid;
+        simulation.hw.units[1].l2.look_up(asid, VirtAddr(va), Origin::Program).is_some()
+    };
+    assert_eq!((held(1, BASE), held(2, page(100))), (false, true));
 }
 
 #[test]

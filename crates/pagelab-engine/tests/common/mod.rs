@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use pagelab_engine::addr::{FRAME_BYTES, Pfn, VirtAddr};
 use pagelab_engine::config::{Assembly, Config, assemble};
 use pagelab_engine::layer::SpaceId;
+use pagelab_engine::load::{Beside, Open};
 use pagelab_engine::simulation::{Placed, Simulation};
 use pagelab_engine::stats::Statistics;
 use pagelab_trace::{
@@ -132,6 +133,39 @@ pub fn run_all(config: &Config, sources: Vec<(Box<dyn Source>, &[usize])>) -> (S
     simulation.run(&mut |_| true).unwrap_or_else(|e| panic!("{e}"));
     let stats = Statistics::collect(&simulation);
     (simulation, stats)
+}
+
+/// What opens a workload again and again.
+pub fn opener(spec: &str) -> Open {
+    let spec = spec.to_owned();
+    Box::new(move || Ok(pagelab_trace::workload::parse(&spec, 1)?))
+}
+
+/// Runs sources with what is beside them to the end.
+pub fn run_beside(
+    config: &Config,
+    sources: Vec<(Box<dyn Source>, &[usize])>,
+    beside: Beside,
+) -> (Simulation, Statistics) {
+    let placed = sources.into_iter().map(|(source, cpus)| Placed { source, cpus: cpus.to_vec() }).collect();
+    let mut simulation = Simulation::with_load(config, placed, beside, None).unwrap_or_else(|e| panic!("{e}"));
+    simulation.run(&mut |_| true).unwrap_or_else(|e| panic!("{e}"));
+    let stats = Statistics::collect(&simulation);
+    (simulation, stats)
+}
+
+/// What sources beside the main ones cost and what these cost is all there is, but for CPUs that nobody had work for.
+pub fn assert_all_is_on_an_account(stats: &Statistics) {
+    let sum = |name: &str| {
+        let of = |role: &&str| stats.values.get(&format!("{role}.{name}")).copied().unwrap_or(0);
+        ["main", "co_runner", "arrivals"].iter().map(of).sum::<u64>()
+    };
+    let classes = ["base", "data_stall", "translation", "fault", "kernel", "lock_wait", "blocked"];
+    let classes = classes.map(|class| format!("cycles.{class}"));
+    let others = ["walk.count", "walk.cycles", "fault.minor.count", "fault.major.count"].map(String::from);
+    for name in classes.iter().chain(&others) {
+        assert_eq!(sum(name), stats.values[name], "{name}");
+    }
 }
 
 /// Runs a workload spec on CPU 0.
