@@ -27,6 +27,8 @@ class SourceReport:
     """A trace or workload that was replayed."""
 
     name: str
+    role: str
+    """`main`, `co-runner` or `arrivals`."""
     content_hash: str | None
     mappings_inferred: bool
     """True if the trace had no events, so that its mappings were guessed from the accesses."""

@@ -14,9 +14,11 @@ Progress: TypeAlias = Callable[[str, int, int | None], object]
 
 
 def run(
-    sources: Source | Iterable[Source],
+    sources: Source | Iterable[Source] = (),
     systems: Source | Iterable[Source] = "radix",
     *,
+    with_: Source | Iterable[Source] = (),
+    arrivals: str | Iterable[str] = (),
     machine: str | os.PathLike[str] | None = None,
     kernel: str | os.PathLike[str] | None = None,
     set: Overrides = (),
@@ -33,6 +35,9 @@ def run(
             list of CPUs at the end pin one (`a.trace@0`, `seq@1-3,5`).
         systems: Names of presets or paths of TOML files; `@` and a kernel at the end replace `kernel`
             (`radix@linux-4.9`).
+        with_: Sources that run beside these and begin anew whenever they end, until these have ended.
+        arrivals: Short-lived processes that arrive during the run, each stream as
+            `SPEC[@CPUS],per_second=RATE[,count=N][,spacing=uniform|poisson]`. Without `sources` they need a `count`.
         machine: Name of a preset or path of a TOML file; the default is the first of `available("machines")`.
         kernel: The same for the kernel's costs.
         set: Overrides of configuration keys: `{"machine.tlb.l2_latency_cycles": 7}` or
@@ -53,6 +58,8 @@ def run(
     """
     request = {
         "sources": [os.fspath(source) for source in _several(sources)],
+        "with": [os.fspath(source) for source in _several(with_)],
+        "arrivals": [os.fspath(stream) for stream in _several(arrivals)],
         "systems": [os.fspath(system) for system in _several(systems)],
         "machine": None if machine is None else os.fspath(machine),
         "kernel": None if kernel is None else os.fspath(kernel),

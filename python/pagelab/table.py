@@ -102,6 +102,30 @@ def sections(systems: Sequence[Stats]) -> list[Section]:
             ],
         ),
         Section(
+            "Main sources",
+            [
+                _count("cycles to their end", "main.elapsed_cycles", ratio=True),
+                _count("their own cycles", "main.cycles", ratio=True),
+                *(_share(f"  {words}", f"main.cycles.{name}", "main.cycles") for name, words in _CLASSES.items()),
+                _count("page walks", "main.walk.count", ratio=True),
+                _count("minor faults", "main.fault.minor.count", ratio=True),
+            ],
+        ),
+        Section(
+            "Beside them",
+            [
+                _count("ends of co-runners", "co_runner.completed", ratio=True),
+                _count("cycles of co-runners", "co_runner.cycles", ratio=True),
+                _count("arrivals", "arrivals.count", ratio=True),
+                Row(
+                    "cycles from arrival to exit, mean", _per("arrivals.sojourn.cycles", "arrivals.count"), _short, True
+                ),
+                _count("  half of them at most", "arrivals.sojourn.p50_cycles", ratio=True),
+                _count("  99 of 100 at most", "arrivals.sojourn.p99_cycles", ratio=True),
+                _count("  all of them at most", "arrivals.sojourn.max_cycles", ratio=True),
+            ],
+        ),
+        Section(
             "TLBs",
             [
                 _share("L1 data misses", "dtlb.l1.misses", "dtlb.l1.look_ups"),

@@ -76,3 +76,46 @@ def test_errors_are_python_exceptions() -> None:
 def test_check_accepts_a_correct_run() -> None:
     results = pagelab.run(SMALL, ["radix", "nested-radix", "radix-5level"], check=True)
     assert len(results.systems) == 3
+
+
+BESIDE = {"with_": "seq:size=256KiB,passes=1@0", "arrivals": "seq:size=64KiB,passes=1@1-2,per_second=5000"}
+
+
+def test_co_runners_and_arrivals_are_counted_apart() -> None:
+    results = pagelab.run("random:size=8MiB,accesses=100K@0", ["radix", "nested-radix"], **BESIDE, check=True)
+    assert [source.role for source in results["radix"].sources] == ["main", "co-runner", "arrivals"]
+    assert results["radix"].sources[2].cpus == (1, 2)
+    for result in results.systems:
+        stats = result.stats
+        assert stats["co_runner.completed"] > 0
+        assert stats["arrivals.count"] > 0
+        assert stats["arrivals.sojourn.p50_cycles"] <= stats["arrivals.sojourn.p99_cycles"]
+        parts = [stats[f"{role}.walk.count"] for role in ("main", "co_runner", "arrivals")]
+        assert sum(parts) == stats["walk.count"]
+    texts = [
+        pagelab.run("random:size=8MiB,accesses=100K@0", ["radix", "radix-2m"], **BESIDE, threads=n).to_json()
+        for n in (1, 2)
+    ]
+    assert texts[0] == texts[1]
+
+
+def test_arrivals_alone_need_a_count() -> None:
+    with pytest.raises(pagelab.ConfigError, match=r"without a main source the run has no end; write .*,count=N"):
+        pagelab.run(arrivals="seq:size=64KiB,passes=1,per_second=100")
+    results = pagelab.run(arrivals="seq:size=64KiB,passes=1,per_second=100,count=3,spacing=uniform")
+    assert results["radix"].stats["arrivals.count"] == 3
+    assert "main.cycles" not in results["radix"].stats
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "message"),
+    [
+        ("seq,per_second=0", "per_second=0: must be a number of arrivals"),
+        ("seq,per_second=5,colour=red", "`colour` is not known here; known are per_second, count, spacing"),
+        ("seq,per_second=5,spacing=odd", "spacing=odd: must be uniform or poisson"),
+        ("seq", "per_second is missing"),
+    ],
+)
+def test_impossible_arrivals_are_refused(arrivals: str, message: str) -> None:
+    with pytest.raises(pagelab.ConfigError, match=message):
+        pagelab.run(SMALL, arrivals=arrivals)

@@ -58,3 +58,20 @@ def test_rows_that_nobody_counted_are_left_out() -> None:
 def test_a_layer_that_only_one_system_has_is_a_dash_for_the_others() -> None:
     rows = lines(("radix", STATS), ("nested", STATS | {"walk.layer.guest.level1.refs": 20_000}))
     assert rows["guest, level 1"] == ["–", "2.00"]
+
+
+def test_main_sources_and_what_runs_beside_them_have_sections() -> None:
+    beside = {
+        "main.elapsed_cycles": 2_000_000,
+        "main.cycles": 1_000_000,
+        "main.cycles.fault": 250_000,
+        "arrivals.count": 4,
+        "arrivals.sojourn.cycles": 80_000,
+        "arrivals.sojourn.p99_cycles": 30_000,
+    }
+    rows = lines(("radix", STATS | beside))
+    assert rows["cycles to their end"] == ["2 M"]
+    assert rows["page faults"] == ["25.00 %"]
+    assert rows["cycles from arrival to exit, mean"] == ["20 k"]
+    assert rows["99 of 100 at most"] == ["30 k"]
+    assert "Beside them" not in lines(("radix", STATS))

@@ -15,16 +15,33 @@ Json = Annotated[
     str | None, typer.Option("--json", metavar="FILE|-", help="Write all statistics to a file, or to standard output.")
 ]
 
+_ROLES = {"main": "", "co-runner": "beside ", "arrivals": "arrivals of "}
+
 
 def command(
     sources: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(metavar="TRACE|WORKLOAD…", help="What to replay; `@0` or `@1-3,5` at the end pins it to CPUs."),
-    ],
+    ] = None,
     system: Annotated[
         list[str] | None,
         typer.Option(
             "--system", "-s", help="A system preset or TOML file, perhaps with @KERNEL; repeat it to compare."
+        ),
+    ] = None,
+    with_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="SPEC[@CPUS]",
+            help="Run this beside the others, anew whenever it ends, until they have ended; repeatable.",
+        ),
+    ] = None,
+    arrivals: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SPEC[@CPUS],per_second=RATE[,count=N][,spacing=uniform|poisson]",
+            help="Let short-lived processes arrive during the run; repeatable.",
         ),
     ] = None,
     machine: Annotated[str | None, typer.Option("--machine", "-m", help="A machine preset or TOML file.")] = None,
@@ -51,8 +68,10 @@ def command(
         ensure_writable(destination)
     with progress_bars() as progress:
         results = pagelab.run(
-            sources,
+            sources or [],
             system or ["radix"],
+            with_=with_ or [],
+            arrivals=arrivals or [],
             machine=machine,
             kernel=kernel,
             set=settings or [],
@@ -75,6 +94,7 @@ def command(
 def show(results: Results) -> None:
     """Prints what was replayed, on what, and the table."""
     first = results.systems[0]
-    sources = ", ".join(source.name for source in first.sources)
-    print(f"{sources} on {first.machine}, seed {first.seed}\n")
+    names = {role: [source.name for source in first.sources if source.role == role] for role in _ROLES}
+    parts = [f"{words}{', '.join(names[role])}" for role, words in _ROLES.items() if names[role]]
+    print(f"{', '.join(parts)} on {first.machine}, seed {first.seed}\n")
     print_table(results.table())
