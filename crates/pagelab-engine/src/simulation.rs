@@ -334,7 +334,10 @@ impl Simulation {
     /// Makes the next lane with work the current one, if there is one.
     fn look_for_lane(&mut self, cpu: usize) -> Result<bool, EngineError> {
         let lanes = self.cpus[cpu].lanes.len();
-        let over = lanes > 1 && self.cpus[cpu].clock.now() >= self.cpus[cpu].slice_end;
+        let of = &self.cpus[cpu];
+        // An access that a fault interrupted is made again first: how the fault ended is known to this CPU only.
+        let within = of.outcome.is_some() || of.split.lines > 0;
+        let over = lanes > 1 && !within && of.clock.now() >= of.slice_end;
         let first = self.cpus[cpu].lane + usize::from(over);
         for lane in (first..first + lanes).map(|lane| lane % lanes) {
             self.refill(cpu, lane)?;
