@@ -13,6 +13,7 @@ use pagelab_engine::config::Config;
 use pagelab_engine::cpu::CpuState;
 use pagelab_engine::layer::SpaceId;
 use pagelab_engine::os::fault::{Fault, Stage};
+use pagelab_engine::os::kswapd::Kswapd;
 use pagelab_engine::shootdown::Presence;
 use pagelab_engine::simulation::Simulation;
 use pagelab_engine::walker::{Intent, PageFault};
@@ -44,9 +45,11 @@ enum Actor {
         pages: u64,
     },
     Fork,
+    /// A scan of kswapd's and the write-back that it leads to.
+    Reclaim,
 }
 
-use Actor::{ChildFault, Fork, Protect, Unmap};
+use Actor::{ChildFault, Fork, Protect, Reclaim, Unmap};
 
 fn store(page: u64) -> Actor {
     Actor::Fault { page, intent: Intent::Store }
@@ -75,6 +78,12 @@ impl Race {
         if actors.iter().any(|actor| matches!(actor, ChildFault { .. })) {
             simulation.fork(0, parent, child).expect("there is memory");
         }
+        if let Some(reclaim) = &mut simulation.os.layers[0].reclaim {
+            // It never has enough, and the pages have not been accessed for a while.
+            reclaim.marks.high = u64::MAX;
+            let scan = simulation.os.scan_pages(0);
+            assert_eq!(scan.freed, 0, "pages that were accessed stay for a round");
+        }
         for cpu in &mut simulation.cpus {
             cpu.state = CpuState::Ready;
             cpu.presence = Presence::Running;
@@ -83,16 +92,17 @@ impl Race {
     }
 
     /// Lets an actor take its next step; true if that was its last one.
-    fn step(&mut self, cpu: usize, actor: Actor, begun: &mut bool) -> bool {
+    fn step(&mut self, cpu: usize, actor: Actor, steps: &mut u32) -> bool {
         let fault = |space, page: u64, intent| PageFault { space, va: VirtAddr(BASE + page * PAGE), intent };
         let (of, parent) = (&mut self.simulation, self.parent);
         let change = |of: &mut Simulation, kind: &EventKind| {
             of.may_carry_out(cpu, parent, kind)
                 && of.change_mappings(cpu, parent, kind).map(|()| true).expect("there is memory")
         };
-        let fault = match actor {
-            Actor::Fault { page, intent } => fault(parent, page, intent),
-            ChildFault { page, intent } => fault(self.child, page, intent),
+        let activity = match actor {
+            Actor::Fault { page, intent } => Activity::Fault(Fault::new(&fault(parent, page, intent), cpu)),
+            ChildFault { page, intent } => Activity::Fault(Fault::new(&fault(self.child, page, intent), cpu)),
+            Reclaim => Activity::Kswapd(Kswapd::new(parent.layer)),
             Unmap { page, pages } => {
                 return change(of, &EventKind::Munmap { addr: BASE + page * PAGE, len: pages * PAGE });
             }
@@ -105,13 +115,15 @@ impl Race {
                 return may && of.fork(cpu, parent, self.child).map(|()| true).expect("there is memory");
             }
         };
-        if !std::mem::replace(begun, true) {
-            of.cpus[cpu].begin(Activity::Fault(Fault::new(&fault, cpu)));
+        *steps += 1;
+        if *steps == 1 {
+            of.cpus[cpu].begin(activity);
         }
         loop {
             assert!(of.step(cpu).expect("there is memory"), "a CPU that can go on does");
             match of.cpus[cpu].stack.last() {
                 None => return true,
+                Some(_) if matches!(actor, Reclaim) => return *steps == 2,
                 Some(_) if of.cpus[cpu].state != CpuState::Ready => return false,
                 Some(frame) => {
                     use Stage::{Allocation, Install, Lookup, Return, Walk};
@@ -128,7 +140,7 @@ impl Race {
 /// after the schedule's end. Returns for each step whose turn it was, and of how many.
 fn run_schedule(config: &Config, actors: &[Actor], schedule: &[usize], finish: &dyn Fn(&Race)) -> Vec<(usize, usize)> {
     let mut race = Race::new(config, actors);
-    let (mut begun, mut done) = (vec![false; actors.len()], vec![false; actors.len()]);
+    let (mut steps, mut done) = (vec![0; actors.len()], vec![false; actors.len()]);
     let mut taken = Vec::new();
     while done.contains(&false) {
         let able = |&cpu: &usize| !done[cpu] && race.simulation.cpus[cpu].state == CpuState::Ready;
@@ -137,7 +149,7 @@ fn run_schedule(config: &Config, actors: &[Actor], schedule: &[usize], finish: &
         let turn = schedule.get(taken.len()).copied().unwrap_or(0);
         taken.push((turn, able.len()));
         let cpu = able[turn];
-        done[cpu] = race.step(cpu, actors[cpu], &mut begun[cpu]);
+        done[cpu] = race.step(cpu, actors[cpu], &mut steps[cpu]);
     }
     assert!(!race.simulation.os.locks.any_held(), "{actors:?}, {taken:?}");
     assert_frames_conserved(&race.simulation, &[race.parent, race.child]);
@@ -229,4 +241,52 @@ fn a_forked_page_has_two_owners_until_one_of_them_writes() {
         assert!(faults.copied <= 2 && faults.copied + faults.reused + faults.outside >= 1, "{faults:?}");
     });
     assert!(count > 100, "{count} schedules");
+}
+
+/// A swap area of a few pages.
+const SWAP: &str = r#"kernel.swap={"size_bytes":"8KiB","read_cycles":100,"write_cycles":100,"queue_depth":1}"#;
+
+/// Pages of the parent and of the child that are mapped or on the swap device, each of which must be one of the two.
+fn kept(race: &Race) -> [Vec<u64>; 2] {
+    let layer = &race.simulation.os.layers[0];
+    let swap = layer.reclaim.as_ref().and_then(|reclaim| reclaim.swap.as_ref()).expect("there is a swap area");
+    [race.parent, race.child].map(|space| {
+        let there = |page: &u64| {
+            let va = VirtAddr(BASE + page * PAGE);
+            let (mapped, swapped) = (!layer.is_unmapped(space.index, va), swap.find(space.index, va).is_some());
+            assert!(!(mapped && swapped), "page {page} is mapped and swapped out");
+            mapped || swapped
+        };
+        (0..10).filter(there).collect()
+    })
+}
+
+fn explore_reclaim(races: &[(&[Actor], [&[u64]; 2])]) -> usize {
+    let explored = races.iter().map(|&(actors, expected)| {
+        explore(actors, &[SWAP, "kernel.kswapd=off"], &|race| {
+            assert_eq!(kept(race), expected.map(<[u64]>::to_vec), "{actors:?}");
+        })
+    });
+    explored.sum()
+}
+
+#[test]
+fn what_reclaim_takes_is_on_the_device_or_back_in_memory() {
+    let child = |page| ChildFault { page, intent: Intent::Store };
+    let count = explore_reclaim(&[
+        (&[store(0), Reclaim], [&[0, 1], &[]]),
+        (&[store(0), Unmap { page: 0, pages: 1 }, Reclaim], [&[1], &[]]),
+        (&[load(1), Protect { page: 0, pages: 2 }, Reclaim], [&[0, 1], &[]]),
+        (&[child(0), Reclaim], [&[0, 1], &[0, 1]]),
+        (&[child(1), Unmap { page: 0, pages: 2 }, Reclaim], [&[], &[0, 1]]),
+        (&[store(0), Fork, Reclaim], [&[0, 1], &[0, 1]]),
+    ]);
+    assert!(count > 800, "{count} schedules");
+}
+
+#[test]
+#[ignore = "400,000 schedules take a minute: make test-full"]
+fn both_owners_of_a_page_write_to_it_while_it_is_reclaimed() {
+    let child = ChildFault { page: 0, intent: Intent::Store };
+    assert!(explore_reclaim(&[(&[store(0), child, Reclaim], [&[0, 1], &[0, 1]])]) > 100_000);
 }
