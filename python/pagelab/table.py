@@ -23,6 +23,7 @@ _CLASSES = {
     "kernel": "other kernel work",
     "lock_wait": "waiting for another fault handler",
     "blocked": "waiting for other threads",
+    "io": "waiting for devices",
     "stolen": "interrupts",
     "idle": "idle",
 }

@@ -20,6 +20,8 @@ pub enum Class {
     LockWait,
     /// Waiting for other threads of the process, where the recorded order demands it.
     Blocked,
+    /// Waiting for a device: swap, storage.
+    Io,
     /// Work that others made this CPU do: interrupts for TLB shootdowns.
     Stolen,
     /// Nothing to run.
@@ -27,7 +29,7 @@ pub enum Class {
 }
 
 impl Class {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Base,
         Self::DataStall,
         Self::Translation,
@@ -35,6 +37,7 @@ impl Class {
         Self::Kernel,
         Self::LockWait,
         Self::Blocked,
+        Self::Io,
         Self::Stolen,
         Self::Idle,
     ];

@@ -78,6 +78,8 @@ pub struct Simulation {
     many: bool,
     /// The CPU that kernel threads run on, if there are any.
     pub(crate) kthread_cpu: Option<usize>,
+    /// No source uses it.
+    kthreads_apart: bool,
     /// Another CPU has become ready during this turn, so that its limit no longer holds.
     pub(crate) woke: bool,
 }
@@ -106,10 +108,12 @@ impl Simulation {
         let os = Os::boot(config)?;
         let total = machine.cores as usize * threads;
         let kthread_cpu = (!os.kthreads.is_empty()).then(|| cpu_for_kthreads(&used, &cores, threads, total));
+        let mut kthreads_apart = false;
         if let Some(cpu) = kthread_cpu
             && let Err(at) = used.binary_search(&cpu)
         {
             used.insert(at, cpu);
+            kthreads_apart = true;
             cores = used.iter().map(|cpu| cpu / threads).collect();
             cores.dedup();
         }
@@ -147,6 +151,7 @@ impl Simulation {
             load: Load::new(config, mains, beside, layer_of, dense),
             counted: SharedCounts::default(),
             kthread_cpu,
+            kthreads_apart,
             many: many || kthread_cpu.is_some() || cpus.len() > 1 || cpus.iter().any(|cpu| cpu.lanes.len() > 1),
             cpus,
             inputs,
@@ -196,7 +201,13 @@ impl Simulation {
 
     /// Cycles from the start to the end of the last CPU.
     pub fn elapsed(&self) -> Cycles {
-        self.cpus.iter().map(|cpu| cpu.clock.now()).max().unwrap_or(0)
+        self.program_cpus().map(|cpu| cpu.clock.now()).max().unwrap_or(0)
+    }
+
+    /// The CPUs but for one that kernel threads have to themselves.
+    pub fn program_cpus(&self) -> impl Iterator<Item = &Cpu> {
+        let (cpus, apart) = (self.cpus.iter().enumerate(), self.kthread_cpu.filter(|_| self.kthreads_apart));
+        cpus.filter(move |(index, _)| Some(*index) != apart).map(|(_, cpu)| cpu)
     }
 
     /// The CPU that goes on with the smallest clock (the first of equals) and how far it may go.

@@ -114,7 +114,7 @@ impl Simulation {
                 done = done.max(device.submit(requests, clock.now()));
             }
         }
-        clock.wait_until(Class::Blocked, done);
+        clock.wait_until(Class::Io, done);
     }
 
     /// Carries out the invalidations that an activity asked for; false if it asked for none.

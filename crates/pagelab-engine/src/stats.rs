@@ -97,12 +97,14 @@ impl Statistics {
         self.count("context_switches", of(|c| c.context_switches), "Times that a CPU went over to another thread");
     }
 
+    /// The clocks of the CPUs that programs run on: one that kernel threads have to themselves is not among them.
     fn clocks(&mut self, simulation: &Simulation) {
-        let spent = |class| simulation.cpus.iter().map(|cpu| cpu.clock.spent(class)).sum();
-        let total = simulation.cpus.iter().map(|cpu| cpu.clock.now()).sum();
+        let spent = |class| simulation.program_cpus().map(|cpu| cpu.clock.spent(class)).sum();
+        let total = simulation.program_cpus().map(|cpu| cpu.clock.now()).sum();
         self.cycles("cycles", total, "Cycles of all CPUs in use; the classes below sum to it");
         self.cycles("elapsed_cycles", simulation.elapsed(), "Cycles from the start to the end of the last CPU");
-        self.put("cpus", simulation.cpus.len() as u64, "count", Kind::Robust, "CPUs (hardware threads) in use");
+        let cpus = simulation.program_cpus().count() as u64;
+        self.put("cpus", cpus, "count", Kind::Robust, "CPUs (hardware threads) in use by programs");
         for (class, name, text) in CLASSES {
             self.cycles(format!("cycles.{name}"), spent(*class), format!("Cycles of {text}"));
         }
@@ -359,7 +361,11 @@ impl Statistics {
             "Places that were ripe when no large page was free",
         );
         self.count("kthread.runs", os.kthreads.runs, "Times that a kernel thread woke up and ran");
-        self.cycles("kthread.cycles", os.kthreads.cycles, "Cycles of kernel threads, among cycles.kernel");
+        self.cycles(
+            "kthread.cycles",
+            os.kthreads.cycles,
+            "Cycles of kernel threads; among cycles.kernel where they have no CPU of their own",
+        );
         self.count("reclaim.scanned", reclaim(|c| c.scanned), "Pages that reclaim looked at");
         self.count("reclaim.activated", reclaim(|c| c.activated), "Pages among them that had been accessed and stayed");
         self.count(
@@ -558,6 +564,7 @@ const CLASSES: &[(Class, &str, &str)] = &[
     (Class::Kernel, "kernel", "other kernel work: TLB shootdowns, context switches"),
     (Class::LockWait, "lock_wait", "waiting for another CPU's handler of the same page"),
     (Class::Blocked, "blocked", "waiting for other threads where the recorded order demands it"),
+    (Class::Io, "io", "waiting for devices: swap, storage"),
     (Class::Stolen, "stolen", "interrupts by other CPUs"),
     (Class::Idle, "idle", "nothing to run"),
 ];
