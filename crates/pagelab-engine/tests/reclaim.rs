@@ -76,9 +76,10 @@ fn fails(config: &Config, spec: &str) -> EngineError {
 fn memory_without_a_device_behind_it_ends() {
     let error = fails(&config("radix", &["machine.memory_bytes=16MiB"]), "seq:size=32MiB").to_string();
     assert!(error.contains("layer `native` has no frame left of its 16MiB"), "{error}");
+    assert!(error.contains("page metadata 256KiB") && error.contains("no swap device"), "{error}");
     let small = SWAP.replace("256MiB", "1MiB");
     let error = fails(&config("radix", &[&small, "machine.memory_bytes=16MiB"]), "seq:size=32MiB").to_string();
-    assert!(error.contains("has no frame left"), "{error}");
+    assert!(error.contains("1MiB are swapped out and 0B of swap are left"), "{error}");
 }
 
 #[test]
