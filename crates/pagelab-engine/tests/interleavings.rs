@@ -45,11 +45,15 @@ enum Actor {
         pages: u64,
     },
     Fork,
+    /// Maps a page that was unmapped before the race, so that the mappings about it become one, and stores to it.
+    MapAndStore {
+        page: u64,
+    },
     /// A scan of kswapd's and the write-back that it leads to.
     Reclaim,
 }
 
-use Actor::{ChildFault, Fork, Protect, Reclaim, Unmap};
+use Actor::{ChildFault, Fork, MapAndStore, Protect, Reclaim, Unmap};
 
 fn store(page: u64) -> Actor {
     Actor::Fault { page, intent: Intent::Store }
@@ -75,6 +79,12 @@ impl Race {
         let (mut simulation, _) = run(config, script.finish(), &cpus);
         let parent = simulation.inputs[0].spaces().next().expect("the process has not ended");
         let child = simulation.os.add_space(parent.layer).expect("there is memory");
+        for actor in actors {
+            if let &MapAndStore { page } = actor {
+                let hole = EventKind::Munmap { addr: BASE + page * PAGE, len: PAGE };
+                simulation.change_mappings(0, parent, &hole).expect("there is memory");
+            }
+        }
         if actors.iter().any(|actor| matches!(actor, ChildFault { .. })) {
             simulation.fork(0, parent, child).expect("there is memory");
         }
@@ -102,6 +112,14 @@ impl Race {
         let activity = match actor {
             Actor::Fault { page, intent } => Activity::Fault(Fault::new(&fault(parent, page, intent), cpu)),
             ChildFault { page, intent } => Activity::Fault(Fault::new(&fault(self.child, page, intent), cpu)),
+            MapAndStore { page } => {
+                if *steps == 0 {
+                    let map = common::mmap(BASE + page * PAGE, PAGE, Protection::READ_WRITE);
+                    *steps = u32::from(change(of, &map));
+                    return false;
+                }
+                Activity::Fault(Fault::new(&fault(parent, page, Intent::Store), cpu))
+            }
             Reclaim => Activity::Kswapd(Kswapd::new(parent.layer)),
             Unmap { page, pages } => {
                 return change(of, &EventKind::Munmap { addr: BASE + page * PAGE, len: pages * PAGE });
@@ -116,7 +134,7 @@ impl Race {
             }
         };
         *steps += 1;
-        if *steps == 1 {
+        if of.cpus[cpu].stack.is_empty() {
             of.cpus[cpu].begin(activity);
         }
         loop {
@@ -216,6 +234,16 @@ fn an_unmapped_page_stays_unmapped() {
         });
         assert!(count > 500, "{count} schedules");
     }
+}
+
+#[test]
+fn a_mapping_that_grows_waits_for_faults_that_know_it_as_it_was() {
+    // Around page 513 there is room for a large page only with page 512.
+    let count = explore(&[store(513), MapAndStore { page: 512 }], &["system.layers.native.page_size=2M"], &|race| {
+        let pages = mapped(race);
+        assert!(pages == [0, 512] || pages == [0, 512, 513], "{pages:?}");
+    });
+    assert!(count > 10, "{count} schedules");
 }
 
 #[test]

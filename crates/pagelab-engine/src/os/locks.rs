@@ -1,6 +1,7 @@
 //! Locks that activities hold.
 
 use crate::activity::BlockKey;
+use crate::addr::VirtAddr;
 use crate::config::FaultLock;
 use crate::layer::SpaceId;
 use crate::os::vma::VaRange;
@@ -52,10 +53,15 @@ impl Locks {
     }
 
     /// Whether mappings may change now: those in `range`, or all of the space. Under the lock of the address space any
-    /// fault in it is in the way, under those of VMAs one in a VMA that changes.
+    /// fault in it is in the way, under those of VMAs one in a VMA that changes: that lies in the range, or borders on it
+    /// and might be joined with what comes to be there (`vma_merge` locks both).
     pub fn may_change(&self, space: SpaceId, range: Option<VaRange>, lock: FaultLock) -> bool {
+        let bordering = range.map(|range| VaRange {
+            start: VirtAddr(range.start.0.saturating_sub(1)),
+            end: VirtAddr(range.end.0.saturating_add(1)),
+        });
         let in_the_way = |reader: &Reader| {
-            let same_vma = lock == FaultLock::Mm || range.is_none_or(|range| range.overlaps(reader.vma));
+            let same_vma = lock == FaultLock::Mm || bordering.is_none_or(|range| range.overlaps(reader.vma));
             reader.space == space && same_vma
         };
         !self.readers.iter().any(in_the_way)
