@@ -17,7 +17,7 @@ use pagelab_engine::os::kswapd::Kswapd;
 use pagelab_engine::shootdown::Presence;
 use pagelab_engine::simulation::Simulation;
 use pagelab_engine::walker::{Intent, PageFault};
-use pagelab_trace::{EventKind, Protection};
+use pagelab_trace::{EventKind, MapFlags, Protection};
 
 const BASE: u64 = 0x7f00_0000_0000;
 const PAGE: u64 = 4096;
@@ -49,11 +49,15 @@ enum Actor {
     MapAndStore {
         page: u64,
     },
+    /// Stores to the page below a stack, which begins at the next one when the race begins.
+    Grow {
+        page: u64,
+    },
     /// A scan of kswapd's and the write-back that it leads to.
     Reclaim,
 }
 
-use Actor::{ChildFault, Fork, MapAndStore, Protect, Reclaim, Unmap};
+use Actor::{ChildFault, Fork, Grow, MapAndStore, Protect, Reclaim, Unmap};
 
 fn store(page: u64) -> Actor {
     Actor::Fault { page, intent: Intent::Store }
@@ -80,9 +84,17 @@ impl Race {
         let parent = simulation.inputs[0].spaces().next().expect("the process has not ended");
         let child = simulation.os.add_space(parent.layer).expect("there is memory");
         for actor in actors {
-            if let &MapAndStore { page } = actor {
-                let hole = EventKind::Munmap { addr: BASE + page * PAGE, len: PAGE };
-                simulation.change_mappings(0, parent, &hole).expect("there is memory");
+            let mut change = |kind: EventKind| simulation.change_mappings(0, parent, &kind).expect("there is memory");
+            match *actor {
+                MapAndStore { page } => change(EventKind::Munmap { addr: BASE + page * PAGE, len: PAGE }),
+                Grow { page } => {
+                    change(EventKind::Munmap { addr: BASE + WRITTEN * PAGE, len: (1024 - WRITTEN) * PAGE });
+                    let (addr, len) = (BASE + (page + 1) * PAGE, (1023 - page) * PAGE);
+                    let flags = MapFlags(MapFlags::anonymous_private().0 | MapFlags::GROWSDOWN);
+                    let prot = Protection::READ_WRITE;
+                    change(EventKind::Mmap { addr, len, prot, flags, file: None, file_offset: 0 });
+                }
+                _ => {}
             }
         }
         if actors.iter().any(|actor| matches!(actor, ChildFault { .. })) {
@@ -120,6 +132,7 @@ impl Race {
                 }
                 Activity::Fault(Fault::new(&fault(parent, page, Intent::Store), cpu))
             }
+            Grow { page } => Activity::Fault(Fault::new(&fault(parent, page, Intent::Store), cpu)),
             Reclaim => Activity::Kswapd(Kswapd::new(parent.layer)),
             Unmap { page, pages } => {
                 return change(of, &EventKind::Munmap { addr: BASE + page * PAGE, len: pages * PAGE });
@@ -242,6 +255,16 @@ fn a_mapping_that_grows_waits_for_faults_that_know_it_as_it_was() {
     let count = explore(&[store(513), MapAndStore { page: 512 }], &["system.layers.native.page_size=2M"], &|race| {
         let pages = mapped(race);
         assert!(pages == [0, 512] || pages == [0, 512, 513], "{pages:?}");
+    });
+    assert!(count > 10, "{count} schedules");
+}
+
+#[test]
+fn a_stack_that_grows_waits_for_faults_that_know_it_as_it_was() {
+    // Its lowest page is 513; with 512 there is room for a large page.
+    let count = explore(&[store(513), Grow { page: 512 }], &["system.layers.native.page_size=2M"], &|race| {
+        let pages = mapped(race);
+        assert!(pages == [0, 1, 512] || pages == [0, 1, 512, 513], "{pages:?}");
     });
     assert!(count > 10, "{count} schedules");
 }

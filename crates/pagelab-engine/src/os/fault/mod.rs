@@ -227,7 +227,15 @@ impl Fault {
         self.layer(os).acting_cpu = cpu as u32;
         self.state = match std::mem::replace(&mut self.state, State::Entry) {
             State::Entry => State::Lookup,
-            State::Lookup => self.look_up(os, cpu),
+            State::Lookup => {
+                // A stack that grows changes what faults in it rely on (`expand_stack` locks the mappings for writing).
+                let growth = self.layer(os).spaces[self.space.index as usize].vmas.growth(self.va);
+                if growth.is_some() && !os.locks.may_change(self.space, growth, os.costs.fault_lock) {
+                    self.state = State::Lookup;
+                    return Ok(Next::Block(BlockKey::Mappings { space: self.space }));
+                }
+                self.look_up(os, cpu)
+            }
             State::Walk => {
                 let leaf = self.leaf(os);
                 let Some(work) = self.choose(os, &leaf)? else {

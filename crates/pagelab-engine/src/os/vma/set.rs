@@ -89,14 +89,18 @@ impl VmaSet {
     /// As [`Self::find`] for an access by the program: a stack above `addr` grows down to it if the limits allow
     /// (Linux `expand_downwards`). Growth needs no change of translations.
     pub fn find_or_grow(&mut self, addr: VirtAddr) -> Option<&Vma> {
-        if self.find(addr).is_none() {
-            self.grow_stack(addr)?;
+        if let Some(range) = self.growth(addr) {
+            let grown = self.vmas[self.first_ending_after(addr)].over(range);
+            self.rebuild(range, |_| vec![grown]);
         }
         self.find(addr)
     }
 
-    /// `Some` if a stack now reaches `addr`, which nothing maps.
-    fn grow_stack(&mut self, addr: VirtAddr) -> Option<()> {
+    /// What a stack would take up if it grew down to `addr`; none if something maps that, or no stack may grow there.
+    pub fn growth(&self, addr: VirtAddr) -> Option<VaRange> {
+        if self.find(addr).is_some() {
+            return None;
+        }
         let at = self.first_ending_after(addr);
         let stack = self.vmas.get(at).filter(|vma| vma.grows_down())?;
         let start = VirtAddr(addr.0 & !(FRAME_BYTES - 1));
@@ -109,9 +113,7 @@ impl VmaSet {
                 return None;
             }
         }
-        let grown = stack.over(VaRange { start, end: stack.start });
-        self.rebuild(grown.range(), |_| vec![grown]);
-        Some(())
+        Some(VaRange { start, end: stack.start })
     }
 
     /// Puts `vma` in place of whatever its range holds. `populate` is passed on.
