@@ -3,7 +3,8 @@
 use super::{
     Workload,
     array::{INITIALISE, share},
-    graph::{Graph, allocate, edges},
+    graph::{AnyGraph, Graph, allocate, edges},
+    kronecker::Kronecker,
     layout::{Layout, Site},
     program::{BATCH_ACCESSES, Initialise, MIN_RUN, Plan, Program},
     rng::Rng,
@@ -11,8 +12,7 @@ use super::{
 };
 use crate::{Access, AccessKind, Batch, Segment, ThreadIx, TraceError};
 
-/// Bytes of a vertex number (neighbours, parents, queues) and of an offset into the neighbours.
-const VERTEX: u64 = 4;
+/// Bytes of an offset into the neighbours.
 const OFFSET: u64 = 8;
 /// Vertices of the frontier that a thread takes at a time.
 const CHUNK: usize = 64;
@@ -27,11 +27,12 @@ const NONE: u32 = u32::MAX;
 /// search the parents are reset.
 ///
 /// Unlike the array workloads it holds the graph in memory: 8 bytes a vertex for offsets, 4 for its parent and 4 in
-/// a queue, and 4 bytes for each of two ends of an edge.
+/// a queue, and 4 bytes for each of two ends of an edge; of a Kronecker graph, which is drawn where it is looked at, only
+/// parents and queues. What the program's own arrays take is said by `index`, whatever the simulator holds.
 pub(super) static WORKLOAD: Workload = Workload {
     name: "bfs",
     summary: "breadth-first search from random roots, level by level, over a random graph in compressed sparse rows",
-    origin: "Graph500's kernel 2 on a uniformly random undirected graph",
+    origin: "Graph500's kernel 2 on a uniformly random undirected graph, or an analogue of its own (see `graph`)",
     parameters: &[
         Parameter {
             name: "vertices",
@@ -44,6 +45,19 @@ pub(super) static WORKLOAD: Workload = Workload {
             kind: Kind::Count { min: 1, max: 1 << 20 },
             default: Preset::Value("8"),
             meaning: "neighbours of a vertex on average",
+        },
+        Parameter {
+            name: "graph",
+            kind: Kind::Choice(&["uniform", "kronecker"]),
+            default: Preset::Value("uniform"),
+            meaning: "kronecker: Graph500's degrees and neighbours, drawn where they are looked at, so that an edge is \
+                      found from one of its ends only; vertices must be a power of two",
+        },
+        Parameter {
+            name: "index",
+            kind: Kind::Bytes { min: 4, max: 8 },
+            default: Preset::Value("4"),
+            meaning: "bytes of a vertex's number in neighbours, parents and queues: 4 or 8",
         },
         Parameter {
             name: "roots",
@@ -76,16 +90,27 @@ fn build(values: &Values) -> Result<Plan, TraceError> {
     if accesses.is_some() && values.given("roots") {
         return Err(values.conflict("give roots or accesses, not both"));
     }
+    let index = values.number("index");
+    if index != 4 && index != 8 {
+        return Err(values.refuse("index", "be 4 or 8"));
+    }
+    let graph_rng = Rng::new(values.seed(), "graph", 0);
+    let kronecker = values.word("graph") == "kronecker";
+    if kronecker && !vertices.is_power_of_two() {
+        return Err(values.refuse("vertices", "be a power of two for a Kronecker graph"));
+    }
     let offset_bytes = (vertices + 1) * OFFSET;
-    let neighbour_bytes = (2 * edges(vertices, degree) * VERTEX).max(VERTEX);
+    // Degrees of a Kronecker graph are rounded at random; a sixteenth more holds them all.
+    let entries = if kronecker { vertices * degree / 16 * 17 + 1024 } else { 2 * edges(vertices, degree) };
+    let neighbour_bytes = (entries * index).max(index);
     let mut layout = Layout::new(values);
     let arrays = Arrays {
         offsets: layout.map(0, offset_bytes)?,
         neighbours: layout.map(0, neighbour_bytes)?,
-        parents: layout.map(0, vertices * VERTEX)?,
-        queues: (0..threads as u32).map(|t| layout.map(t, vertices * VERTEX)).collect::<Result<_, _>>()?,
+        parents: layout.map(0, vertices * index)?,
+        queues: (0..threads as u32).map(|t| layout.map(t, vertices * index)).collect::<Result<_, _>>()?,
     };
-    let sites = Sites::new(values.gap());
+    let sites = Sites::new(values.gap(), index);
     let mut initialise = Vec::new();
     if values.is_yes(INITIALISE.name) {
         for (array, bytes) in [(arrays.offsets, offset_bytes), (arrays.neighbours, neighbour_bytes)] {
@@ -95,10 +120,12 @@ fn build(values: &Values) -> Result<Plan, TraceError> {
     let search = Search {
         vertices,
         degree,
+        kronecker,
+        index,
         threads: threads as usize,
         roots: accesses.map_or(values.optional("roots").unwrap_or(1), |_| u64::MAX),
         left: accesses.unwrap_or(u64::MAX),
-        graph_rng: Rng::new(values.seed(), "graph", 0),
+        graph_rng,
         root_rng: Rng::new(values.seed(), "roots", 0),
         graph: None,
         parents: Vec::new(),
@@ -145,18 +172,18 @@ struct Sites {
 }
 
 impl Sites {
-    fn new(gap: u32) -> Self {
+    fn new(gap: u32, index: u64) -> Self {
         let site = |number, bytes: u64| Site::new(number, bytes as u16, gap);
         Self {
             initialise: site(0, 8),
             reset: site(1, 8),
-            frontier: site(2, VERTEX),
+            frontier: site(2, index),
             row_begin: site(3, OFFSET),
             row_end: site(4, OFFSET),
-            neighbour: site(5, VERTEX),
-            parent: site(6, VERTEX),
-            claim: site(7, VERTEX),
-            push: site(8, VERTEX),
+            neighbour: site(5, index),
+            parent: site(6, index),
+            claim: site(7, index),
+            push: site(8, index),
         }
     }
 }
@@ -181,6 +208,9 @@ struct Cursor {
 struct Search {
     vertices: u64,
     degree: u64,
+    kronecker: bool,
+    /// Bytes of a vertex's number.
+    index: u64,
     threads: usize,
     /// Searches yet to begin.
     roots: u64,
@@ -189,7 +219,7 @@ struct Search {
     graph_rng: Rng,
     root_rng: Rng,
     /// Built before the first access, so that parsing a spec is cheap.
-    graph: Option<Graph>,
+    graph: Option<AnyGraph>,
     parents: Vec<u32>,
     queues: Vec<Queue>,
     at: Cursor,
@@ -206,7 +236,11 @@ impl Program for Search {
         let graph = match self.graph.take() {
             Some(graph) => graph,
             None => {
-                let graph = Graph::random(self.vertices, self.degree, &self.graph_rng)?;
+                let graph = if self.kronecker {
+                    AnyGraph::Drawn(Kronecker::new(self.vertices.ilog2(), self.degree, &self.graph_rng)?)
+                } else {
+                    AnyGraph::Stored(Graph::random(self.vertices, self.degree, &self.graph_rng)?)
+                };
                 self.parents = allocate(self.vertices)?;
                 graph
             }
@@ -228,7 +262,7 @@ impl Program for Search {
 
 impl Search {
     /// Appends the next run, of the thread returned; none at the end.
-    fn run(&mut self, graph: &Graph, out: &mut Vec<Access>) -> Option<ThreadIx> {
+    fn run(&mut self, graph: &AnyGraph, out: &mut Vec<Access>) -> Option<ThreadIx> {
         loop {
             if let Some(thread) = self.run_initialise(out) {
                 return Some(thread);
@@ -264,9 +298,9 @@ impl Search {
     }
 
     /// Forgets the last search and puts a root into the first thread's queue; the reset of the parents comes first.
-    fn begin_search(&mut self, graph: &Graph) {
+    fn begin_search(&mut self, graph: &AnyGraph) {
         self.parents.fill(NONE);
-        let bytes = self.vertices * VERTEX;
+        let bytes = self.vertices * self.index;
         self.initialise.push(divide(self.sites.reset, self.arrays.parents, bytes, self.threads as u64));
         let root = root(graph, &mut self.root_rng);
         self.parents[root as usize] = root;
@@ -288,7 +322,7 @@ impl Search {
     }
 
     /// A chunk of the frontier, worked off by the thread whose turn it is; none at the level's end.
-    fn run_chunk(&mut self, graph: &Graph, out: &mut Vec<Access>) -> Option<ThreadIx> {
+    fn run_chunk(&mut self, graph: &AnyGraph, out: &mut Vec<Access>) -> Option<ThreadIx> {
         while self.at.index >= self.queues[self.at.queue].end {
             let queue = self.at.queue + 1;
             self.at = Cursor { queue, index: self.queues.get(queue)?.begin };
@@ -300,27 +334,27 @@ impl Search {
         self.turn = (self.turn + 1) % self.threads;
         for index in index..end {
             let vertex = self.queues[queue].vertices[index];
-            out.push(self.sites.frontier.load(self.arrays.queues[queue] + index as u64 * VERTEX));
+            out.push(self.sites.frontier.load(self.arrays.queues[queue] + index as u64 * self.index));
             self.visit(graph, vertex, thread, out);
         }
         Some(ThreadIx(thread as u32))
     }
 
     /// Looks at all neighbours of `vertex` and claims the new ones for `thread`.
-    fn visit(&mut self, graph: &Graph, vertex: u32, thread: usize, out: &mut Vec<Access>) {
+    fn visit(&mut self, graph: &AnyGraph, vertex: u32, thread: usize, out: &mut Vec<Access>) {
         let (arrays, sites) = (&self.arrays, &self.sites);
         let claim = if self.threads > 1 { AccessKind::Modify } else { AccessKind::Store };
         let queue = &mut self.queues[thread].vertices;
         let entry = arrays.offsets + u64::from(vertex) * OFFSET;
         let row = graph.row(vertex);
         out.extend([sites.row_begin.load(entry), sites.row_end.load(entry + OFFSET)]);
-        let neighbours = &graph.neighbours[row.start as usize..row.end as usize];
-        for (&neighbour, at) in neighbours.iter().zip(row.start..) {
-            let parent = arrays.parents + u64::from(neighbour) * VERTEX;
-            out.extend([sites.neighbour.load(arrays.neighbours + at * VERTEX), sites.parent.load(parent)]);
+        for at in row {
+            let neighbour = graph.neighbour(vertex, at);
+            let parent = arrays.parents + u64::from(neighbour) * self.index;
+            out.extend([sites.neighbour.load(arrays.neighbours + at * self.index), sites.parent.load(parent)]);
             if self.parents[neighbour as usize] == NONE {
                 self.parents[neighbour as usize] = vertex;
-                let slot = arrays.queues[thread] + queue.len() as u64 * VERTEX;
+                let slot = arrays.queues[thread] + queue.len() as u64 * self.index;
                 queue.push(neighbour);
                 out.extend([sites.claim.access(claim, parent), sites.push.store(slot)]);
             }
@@ -329,7 +363,7 @@ impl Search {
 }
 
 /// A random vertex, or the next after it that has a neighbour if it has none.
-fn root(graph: &Graph, rng: &mut Rng) -> u32 {
+fn root(graph: &AnyGraph, rng: &mut Rng) -> u32 {
     let first = rng.below(graph.vertices());
     let candidates = (first..graph.vertices()).chain(0..first).map(|vertex| vertex as u32);
     candidates.clone().find(|&vertex| !graph.row(vertex).is_empty()).unwrap_or(first as u32)
@@ -352,12 +386,12 @@ mod tests {
     }
 
     /// Distances from the root by the plainest search there is.
-    fn distances(graph: &Graph, root: u32) -> HashMap<u32, u32> {
+    fn distances(graph: &AnyGraph, root: u32) -> HashMap<u32, u32> {
         let mut distance = HashMap::from([(root, 0)]);
         let mut queue = VecDeque::from([root]);
         while let Some(vertex) = queue.pop_front() {
             for index in graph.row(vertex) {
-                let neighbour = graph.neighbours[index as usize];
+                let neighbour = graph.neighbour(vertex, index);
                 if !distance.contains_key(&neighbour) {
                     distance.insert(neighbour, distance[&vertex] + 1);
                     queue.push_back(neighbour);
@@ -373,7 +407,7 @@ mod tests {
         {
             let spec = format!("bfs:vertices={vertices},degree={degree},threads={threads}");
             let (accesses, events) = replay(&spec, 6);
-            let graph = Graph::random(vertices, degree, &Rng::new(6, "graph", 0)).unwrap();
+            let graph = AnyGraph::Stored(Graph::random(vertices, degree, &Rng::new(6, "graph", 0)).unwrap());
             let root = root(&graph, &mut Rng::new(6, "roots", 0));
             let distance = distances(&graph, root);
             let arrays = arrays(&events);
@@ -395,7 +429,7 @@ mod tests {
             // Per vertex one queue entry, two offsets, one claim and push (not the root); per row entry two.
             let search = 5 * reached.len() - 2 + 2 * rows.len();
             let offset_words = vertices as usize + 1;
-            let neighbour_words = (graph.neighbours.len().max(1)).div_ceil(2);
+            let neighbour_words = (2 * edges(vertices, degree) as usize).max(1).div_ceil(2);
             let parent_words = (vertices as usize).div_ceil(2);
             assert_eq!(accesses.len(), search + offset_words + neighbour_words + parent_words, "{spec}");
         }
@@ -417,6 +451,24 @@ mod tests {
             assert!((10_000..17_000).contains(&work), "{thread}: {work} of 40000");
         }
         assert!(at_site(&accesses, CLAIM).all(|(_, a)| a.kind == AccessKind::Modify));
+    }
+
+    #[test]
+    fn a_kronecker_graph_is_searched_as_it_is_drawn() {
+        for index in [4_u64, 8] {
+            let spec = format!("bfs:vertices=4096,degree=16,graph=kronecker,index={index},threads=2,init=no");
+            let (accesses, events) = replay(&spec, 6);
+            let graph = AnyGraph::Drawn(Kronecker::new(12, 16, &Rng::new(6, "graph", 0)).unwrap());
+            let distance = distances(&graph, root(&graph, &mut Rng::new(6, "roots", 0)));
+            let [neighbours, parents] = [1, 2].map(|array| arrays(&events)[array].0);
+            let claimed = at_site(&accesses, CLAIM).map(|(_, a)| ((a.vaddr - parents) / index) as u32);
+            assert_eq!(claimed.collect::<HashSet<_>>().len() + 1, distance.len());
+            assert!(distance.len() > 2000, "most vertices hang together: {}", distance.len());
+            let last = at_site(&accesses, LOAD_NEIGHBOUR).map(|(_, a)| a.vaddr - neighbours).max().unwrap();
+            assert!(last < arrays(&events)[1].1, "within its array");
+        }
+        assert!(crate::workload::parse("bfs:vertices=1000,graph=kronecker", 0).is_err());
+        assert!(crate::workload::parse("bfs:index=6", 0).is_err());
     }
 
     #[test]

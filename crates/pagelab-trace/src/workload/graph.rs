@@ -1,5 +1,6 @@
 //! A random graph in compressed sparse rows.
 
+use super::kronecker::Kronecker;
 use super::rng::{Rng, scale};
 use crate::TraceError;
 
@@ -61,6 +62,38 @@ impl Graph {
     /// Where the neighbours of `vertex` stand.
     pub fn row(&self, vertex: u32) -> std::ops::Range<u64> {
         self.offsets[vertex as usize]..self.offsets[vertex as usize + 1]
+    }
+}
+
+/// The graph that a search goes through.
+pub(super) enum AnyGraph {
+    Stored(Graph),
+    Drawn(Kronecker),
+}
+
+impl AnyGraph {
+    pub fn vertices(&self) -> u64 {
+        match self {
+            Self::Stored(graph) => graph.vertices(),
+            Self::Drawn(graph) => graph.vertices(),
+        }
+    }
+
+    /// Where the neighbours of `vertex` stand.
+    pub fn row(&self, vertex: u32) -> std::ops::Range<u64> {
+        match self {
+            Self::Stored(graph) => graph.row(vertex),
+            Self::Drawn(graph) => graph.row(vertex),
+        }
+    }
+
+    /// The neighbour of `vertex` that stands at `at`, a place of its row.
+    #[inline]
+    pub fn neighbour(&self, vertex: u32, at: u64) -> u32 {
+        match self {
+            Self::Stored(graph) => graph.neighbours[at as usize],
+            Self::Drawn(graph) => graph.neighbour(vertex, at),
+        }
     }
 }
 

@@ -3,7 +3,8 @@
 //! A spec is `name` or `name:key=value,key=value`, such as `gups:size=2GiB,updates=25M`; sizes and counts are
 //! written as in [`quantity`](crate::quantity). [`parse`] makes a [`Source`] of it, [`list`] documents what there
 //! is. A workload is one process: it maps a code page and its arrays, starts its threads, makes its accesses and
-//! exits. All but `bfs` compute addresses without holding the arrays, so a footprint of 32 GiB costs nothing.
+//! exits. All but `bfs` compute addresses without holding the arrays, so a footprint of 32 GiB costs nothing; `bfs` holds
+//! a graph, or with `graph=kronecker` little more than a word a vertex.
 //!
 //! Every access has the program counter of its place in the source code (all within the one code page) and counts
 //! `gap` instructions. Instruction fetches are not part of the stream: it holds the data accesses alone.
@@ -23,6 +24,7 @@ mod bfs;
 mod chase;
 mod graph;
 mod gups;
+mod kronecker;
 mod layout;
 mod matmul;
 mod permutation;

@@ -38,6 +38,32 @@ impl Permutation {
             }
         }
     }
+
+    /// What goes to `y`.
+    #[inline(always)]
+    pub fn invert(&self, mut y: u64) -> u64 {
+        debug_assert!(y < self.len);
+        loop {
+            for (factor, constant) in self.rounds.iter().rev() {
+                // The shift is half the bits at least, so xoring twice takes it back.
+                y ^= y >> self.shift;
+                y = y.wrapping_sub(*constant).wrapping_mul(inverse(*factor)) & self.mask;
+            }
+            if y < self.len {
+                return y;
+            }
+        }
+    }
+}
+
+/// The number whose product with an odd number is 1 modulo 2^64 (Newton's iteration, which doubles the bits that are right).
+#[inline(always)]
+fn inverse(odd: u64) -> u64 {
+    let mut inverse = odd;
+    for _ in 0..5 {
+        inverse = inverse.wrapping_mul(2_u64.wrapping_sub(odd.wrapping_mul(inverse)));
+    }
+    inverse
 }
 
 #[cfg(test)]
@@ -51,6 +77,7 @@ mod tests {
             let mut hit = vec![false; len as usize];
             for x in 0..len {
                 assert!(!std::mem::replace(&mut hit[permutation.apply(x) as usize], true), "{len}: {x}");
+                assert_eq!(permutation.invert(permutation.apply(x)), x, "{len}");
             }
         }
     }
