@@ -24,6 +24,7 @@ def run(
     set: Overrides = (),
     seed: int | None = None,
     max_accesses: int | None = None,
+    warm_up: int | None = None,
     check: bool = False,
     threads: int | None = None,
     progress: Progress | None = None,
@@ -44,6 +45,8 @@ def run(
             `["machine.tlb.l2_latency_cycles=7"]`. The keys are those of `schema()`.
         seed: Seed of every random choice (`engine.seed`). The same seed gives the same statistics, to the byte.
         max_accesses: Replay so many accesses of each source at most.
+        warm_up: Begin to count after so many accesses of the sources together (to the batch of 64 Ki or so), when
+            caches and memory are in the state that one wants to look at.
         check: Compare every translation with a flat record of the mappings; slower.
         threads: Systems simulated at the same time; default as many as there are CPUs. Changes no result.
         progress: Called with (system, accesses done, accesses in all if known) about ten times a second. What it
@@ -66,6 +69,7 @@ def run(
         "set": overrides(set),
         "seed": seed,
         "max_accesses": max_accesses,
+        "warm_up": warm_up,
         "check": check,
         "threads": threads,
     }

@@ -1,5 +1,7 @@
 """The Python interface."""
 
+from typing import Any
+
 import polars as pl
 import pytest
 
@@ -78,7 +80,10 @@ def test_check_accepts_a_correct_run() -> None:
     assert len(results.systems) == 3
 
 
-BESIDE = {"with_": "seq:size=256KiB,passes=1@0", "arrivals": "seq:size=64KiB,passes=1@1-2,per_second=5000"}
+BESIDE: dict[str, Any] = {
+    "with_": "seq:size=256KiB,passes=1@0",
+    "arrivals": "seq:size=64KiB,passes=1@1-2,per_second=5000",
+}
 
 
 def test_co_runners_and_arrivals_are_counted_apart() -> None:
@@ -119,3 +124,17 @@ def test_arrivals_alone_need_a_count() -> None:
 def test_impossible_arrivals_are_refused(arrivals: str, message: str) -> None:
     with pytest.raises(pagelab.ConfigError, match=message):
         pagelab.run(SMALL, arrivals=arrivals)
+
+
+def test_a_warm_up_is_not_counted() -> None:
+    """Its accesses are made, so that what follows finds TLBs, caches and memory as it left them."""
+    spec = "random:size=16MiB,accesses=1M"
+    whole, warm = (pagelab.run(spec, "radix", warm_up=warm_up)["radix"].stats for warm_up in (None, 500_000))
+    assert 450_000 < warm["accesses"] <= 500_000
+    assert whole["fault.minor.count"] == 4096 + 1
+    assert warm["fault.minor.count"] == 0
+    assert warm["layer.native.free_bytes"] == whole["layer.native.free_bytes"]
+    classes = [name for name in warm if name.startswith("cycles.")]
+    assert sum(warm[name] for name in classes) == warm["cycles"] < whole["cycles"]
+    with pytest.raises(pagelab.ConfigError, match="ended after 1000000 accesses, before a warm-up of 2000000"):
+        pagelab.run(spec, "radix", warm_up=2_000_000)

@@ -46,6 +46,9 @@ pub struct Request {
     /// Accesses of each source that are replayed at most.
     #[serde(default)]
     pub max_accesses: Option<u64>,
+    /// Accesses of the main sources, together, before counting begins; to the batch (64 Ki accesses or so).
+    #[serde(default)]
+    pub warm_up: Option<u64>,
     /// Overrides `engine.check`.
     #[serde(default)]
     pub check: bool,
@@ -71,6 +74,7 @@ pub struct SystemResult {
     pub sources: Vec<SourceResult>,
     pub seed: u64,
     pub max_accesses: Option<u64>,
+    pub warm_up: Option<u64>,
     /// The effective configuration.
     pub config: Config,
     pub stats: BTreeMap<String, u64>,
@@ -187,6 +191,7 @@ fn split_kernel(text: &str) -> (&str, Option<&str>) {
 fn run_system(request: &Request, config: &Config, progress: OnProgress) -> Result<SystemResult, EngineError> {
     let Placement { mains, beside, results: mut sources } = Placement::new(request, config)?;
     let mut simulation = Simulation::with_load(config, mains, beside, request.max_accesses)?;
+    simulation.warm_up = request.warm_up.filter(|&accesses| accesses > 0);
     let mains = &simulation.inputs[..simulation.load.mains];
     let total = mains.iter().map(|input| input.total()).sum::<Option<u64>>().filter(|_| !mains.is_empty());
     let tops = simulation.os.tops();
@@ -203,7 +208,17 @@ fn run_system(request: &Request, config: &Config, progress: OnProgress) -> Resul
         reported = Instant::now();
         report(done)
     })?;
-    let statistics = Statistics::collect(&simulation);
+    let mut statistics = Statistics::collect(&simulation);
+    if let Some(accesses) = simulation.warm_up {
+        let what = format!(
+            "the main sources ended after {} accesses, before a warm-up of {accesses} was over: take fewer",
+            simulation.dealt()
+        );
+        return Err(EngineError::config("warm_up", what));
+    }
+    if let Some(before) = simulation.before.take() {
+        statistics = statistics.since(&before);
+    }
     report(simulation.dealt());
     Ok(SystemResult {
         system: config.system.name.clone(),
@@ -212,6 +227,7 @@ fn run_system(request: &Request, config: &Config, progress: OnProgress) -> Resul
         sources,
         seed: config.engine.seed,
         max_accesses: request.max_accesses,
+        warm_up: request.warm_up,
         config: config.clone(),
         stats: statistics.values,
         meanings: statistics.meanings,

@@ -21,6 +21,7 @@ use crate::os::mapping::Consequences;
 use crate::os::populate::Populate;
 use crate::os::vma::VaRange;
 use crate::shootdown::{Generations, ShootdownCounters};
+use crate::stats::Statistics;
 use pagelab_trace::{Event, EventKind, ProcessIx, Source, ThreadIx};
 
 /// A source and where it runs.
@@ -57,6 +58,10 @@ pub struct Simulation {
     pub cpus: Vec<Cpu>,
     pub inputs: Vec<Input>,
     pub refused: Vec<RefusedAccess>,
+    /// Accesses of the main sources after which counting begins, to the batch; none once it has begun.
+    pub warm_up: Option<u64>,
+    /// What had been counted by then.
+    pub before: Option<Box<Statistics>>,
     pub shootdowns: ShootdownCounters,
     pub(crate) generations: Generations,
     pub load: Load,
@@ -156,6 +161,8 @@ impl Simulation {
             cpus,
             inputs,
             refused: Vec::new(),
+            warm_up: None,
+            before: None,
             shootdowns: ShootdownCounters::default(),
             generations: Generations::default(),
             l1_visible: if hidden { 0 } else { l1 },
@@ -280,6 +287,7 @@ impl Simulation {
                     if at + done == end {
                         drop(batch);
                         queue.pop_front();
+                        self.end_warm_up();
                         if !progress(self.dealt()) {
                             return Err(EngineError::Interrupted);
                         }
@@ -302,6 +310,15 @@ impl Simulation {
             if MANY {
                 self.wake_starved(cpu, input);
             }
+        }
+    }
+
+    /// Notes what has been counted when the warm-up is over.
+    #[inline]
+    fn end_warm_up(&mut self) {
+        if self.warm_up.is_some_and(|accesses| self.dealt() >= accesses) {
+            self.warm_up = None;
+            self.before = Some(Box::new(Statistics::collect(self)));
         }
     }
 

@@ -3,7 +3,7 @@
 //! Names are dotted and stable. Ratios are derived by whoever reads them. Each statistic says whether it is *robust* (what
 //! was referenced, missed, faulted: it follows from the order of accesses) or depends on *timing* (cycles, contention).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
@@ -41,6 +41,8 @@ pub struct Meaning {
 pub struct Statistics {
     pub values: BTreeMap<String, u64>,
     pub meanings: BTreeMap<String, Meaning>,
+    /// Those that say how things are, where the others count what has happened.
+    states: BTreeSet<String>,
 }
 
 impl Statistics {
@@ -49,6 +51,22 @@ impl Statistics {
         let old = self.values.insert(name.clone(), value);
         assert!(old.is_none(), "the statistic `{name}` is defined twice");
         self.meanings.insert(name, Meaning { unit, description: text.into(), kind });
+    }
+
+    /// What has been counted since `before` was collected; states are those of now.
+    pub fn since(mut self, before: &Self) -> Self {
+        for (name, value) in &mut self.values {
+            if !self.states.contains(name) {
+                *value -= before.values.get(name).copied().unwrap_or(0);
+            }
+        }
+        self
+    }
+
+    fn state(&mut self, name: impl Into<String>, value: u64, unit: &'static str, text: impl Into<String>) {
+        let name = name.into();
+        self.states.insert(name.clone());
+        self.put(name, value, unit, Kind::Robust, text);
     }
 
     fn count(&mut self, name: impl Into<String>, value: u64, text: impl Into<String>) {
@@ -104,7 +122,7 @@ impl Statistics {
         self.cycles("cycles", total, "Cycles of all CPUs in use; the classes below sum to it");
         self.cycles("elapsed_cycles", simulation.elapsed(), "Cycles from the start to the end of the last CPU");
         let cpus = simulation.program_cpus().count() as u64;
-        self.put("cpus", cpus, "count", Kind::Robust, "CPUs (hardware threads) in use by programs");
+        self.state("cpus", cpus, "count", "CPUs (hardware threads) in use by programs");
         for (class, name, text) in CLASSES {
             self.cycles(format!("cycles.{name}"), spent(*class), format!("Cycles of {text}"));
         }
@@ -453,7 +471,9 @@ impl Statistics {
                 ("max", 100, "The longest time from arrival to exit"),
             ] {
                 let cycles = nearest_rank(&sojourns, share);
-                self.cycles(format!("arrivals.sojourn.{name}_cycles"), cycles, text);
+                let name = format!("arrivals.sojourn.{name}_cycles");
+                self.states.insert(name.clone());
+                self.cycles(name, cycles, text);
             }
             self.account("arrivals", "the arrivals", &load.arrival_account);
         }
@@ -482,20 +502,10 @@ impl Statistics {
         for (layer, faults) in simulation.os.layers.iter().zip(&simulation.os.faults) {
             let name = &layer.name;
             let free = layer.free_frame_count() * crate::addr::FRAME_BYTES;
-            self.put(
-                format!("layer.{name}.memory_bytes"),
-                layer.memory_bytes(),
-                "bytes",
-                Kind::Robust,
-                "Physical memory of the layer",
-            );
-            self.put(
-                format!("layer.{name}.free_bytes"),
-                free,
-                "bytes",
-                Kind::Robust,
-                "Free physical memory of the layer at the end",
-            );
+            let text = "Physical memory of the layer";
+            self.state(format!("layer.{name}.memory_bytes"), layer.memory_bytes(), "bytes", text);
+            let text = "Free physical memory of the layer at the end";
+            self.state(format!("layer.{name}.free_bytes"), free, "bytes", text);
             let frames = layer.frame_counters();
             for (what, count, text) in [
                 ("per_cpu_hits", frames.per_cpu_hits, "Frame requests that a CPU's own list of free pages served"),
@@ -512,7 +522,7 @@ impl Statistics {
                     ("free_bytes", aged.free_frames, "Memory that ageing left free"),
                     ("huge_free_bytes", aged.huge_free_frames, "Of it, what lies in blocks of 2 MiB and larger"),
                 ] {
-                    self.put(format!("layer.{name}.aged.{what}"), bytes(frames), "bytes", Kind::Robust, text);
+                    self.state(format!("layer.{name}.aged.{what}"), bytes(frames), "bytes", text);
                 }
             }
             self.count(
@@ -540,11 +550,8 @@ impl Statistics {
                     format!("Folios of {kib} KiB that the layer's page-fault handler mapped by 4 KiB pages"),
                 );
             }
-            self.count(
-                format!("layer.{name}.page_table_frames"),
-                layer.mem.frames_in_use() as u64,
-                "Frames of page tables at the end",
-            );
+            let text = "Frames of page tables at the end";
+            self.state(format!("layer.{name}.page_table_frames"), layer.mem.frames_in_use() as u64, "count", text);
         }
     }
 }

@@ -56,6 +56,10 @@ def command(
             "--max-accesses", metavar="N", help="Replay so many accesses of each source at most, such as 100M."
         ),
     ] = None,
+    warm_up: Annotated[
+        str | None,
+        typer.Option("--warm-up", metavar="N", help="Begin to count after so many accesses of the sources together."),
+    ] = None,
     check: Annotated[bool, typer.Option("--check", help="Compare every translation with a flat oracle; slow.")] = False,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Systems simulated at the same time; default one a CPU.")
@@ -77,6 +81,7 @@ def command(
             set=settings or [],
             seed=seed,
             max_accesses=_engine.parse_count(max_accesses) if max_accesses else None,
+            warm_up=_engine.parse_count(warm_up) if warm_up else None,
             check=check,
             threads=threads,
             progress=progress,

@@ -4,7 +4,7 @@ use super::{
     layout::{Layout, Site},
     program::{Initialise, Plan, Stream, Worker, plan},
     rng::Rng,
-    spec::{COUNT, Kind, Parameter, Preset, SIZE, Values, YES_NO},
+    spec::{COUNT, Kind, Parameter, Preset, SIZE, Values},
 };
 use crate::{Access, AccessKind, TraceError, quantity::format_bytes};
 
@@ -28,9 +28,10 @@ pub(super) const WRITE: Parameter = Parameter {
 };
 pub(super) const INITIALISE: Parameter = Parameter {
     name: "init",
-    kind: YES_NO,
+    kind: Kind::Choice(&["yes", "no", "pages"]),
     default: Preset::Value("no"),
-    meaning: "whether the array is first written from end to end, 8 bytes a store, beyond the accesses counted here",
+    meaning: "whether the array is first written from end to end, 8 bytes a store (pages: one store a page of 4 KiB), beyond \
+              the accesses counted here",
 };
 pub(super) const PASSES: Parameter = Parameter {
     name: "passes",
@@ -56,6 +57,17 @@ pub(super) const GRANULARITY: Parameter = Parameter {
     default: Preset::Value("8"),
     meaning: "bytes of an element; an access reads the first 8 at most",
 };
+
+/// Bytes from one initialising store of `word` bytes to the next; none if nothing is initialised.
+pub(super) fn initialise_step(values: &Values, word: u64) -> Option<u64> {
+    match values.word(INITIALISE.name) {
+        "no" => None,
+        "pages" => Some(PAGE),
+        _ => Some(word),
+    }
+}
+
+const PAGE: u64 = 4096;
 
 /// Sites 0 and 1 are the workload's load and store; further ones are its own. Initialising has this one.
 const INITIALISE_SITE: u64 = 15;
@@ -119,11 +131,12 @@ pub(super) fn build<S: Stream + 'static>(
         }
         let part = Part { base, bytes, thread, of: threads, shared };
         let mut initialise = Vec::new();
-        if values.is_yes(INITIALISE.name) {
-            let site = Site::new(INITIALISE_SITE, width(bytes), values.gap());
-            let (begin, end) = part.share(bytes / u64::from(site.size_bytes));
-            let start = base + begin * u64::from(site.size_bytes);
-            initialise.push(Initialise::new(site, start, u64::from(site.size_bytes), end - begin));
+        let site = Site::new(INITIALISE_SITE, width(bytes), values.gap());
+        if let Some(step) = initialise_step(values, u64::from(site.size_bytes)) {
+            // What is left of the array behind the last whole word is not written.
+            let stores = (bytes - bytes % u64::from(site.size_bytes)).div_ceil(step);
+            let (begin, end) = part.share(stores);
+            initialise.push(Initialise::new(site, base + begin * step, step, end - begin));
         }
         let accesses = accesses(values, &part, elements)?;
         workers.push(Worker { initialise, stream: make(&part), accesses });

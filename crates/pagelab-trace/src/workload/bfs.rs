@@ -2,7 +2,7 @@
 
 use super::{
     Workload,
-    array::{INITIALISE, share},
+    array::{INITIALISE, initialise_step, share},
     graph::{AnyGraph, Graph, allocate, edges},
     kronecker::Kronecker,
     layout::{Layout, Site},
@@ -14,6 +14,8 @@ use crate::{Access, AccessKind, Batch, Segment, ThreadIx, TraceError};
 
 /// Bytes of an offset into the neighbours.
 const OFFSET: u64 = 8;
+/// Bytes that an initialising store writes.
+const WORD: u64 = 8;
 /// Vertices of the frontier that a thread takes at a time.
 const CHUNK: usize = 64;
 /// Parent of a vertex that the search has not reached.
@@ -74,7 +76,7 @@ pub(super) static WORKLOAD: Workload = Workload {
         THREADS,
         Parameter {
             default: Preset::Value("yes"),
-            meaning: "whether the graph's two arrays are first written from end to end, 8 bytes a store",
+            meaning: "whether the graph's two arrays are first written from end to end, 8 bytes a store (pages: one store a page)",
             ..INITIALISE
         },
         GAP,
@@ -112,15 +114,16 @@ fn build(values: &Values) -> Result<Plan, TraceError> {
     };
     let sites = Sites::new(values.gap(), index);
     let mut initialise = Vec::new();
-    if values.is_yes(INITIALISE.name) {
+    if let Some(step) = initialise_step(values, WORD) {
         for (array, bytes) in [(arrays.offsets, offset_bytes), (arrays.neighbours, neighbour_bytes)] {
-            initialise.push(divide(sites.initialise, array, bytes, threads));
+            initialise.push(divide(sites.initialise, array, bytes, step, threads));
         }
     }
     let search = Search {
         vertices,
         degree,
         kronecker,
+        entries,
         index,
         threads: threads as usize,
         roots: accesses.map_or(values.optional("roots").unwrap_or(1), |_| u64::MAX),
@@ -139,12 +142,12 @@ fn build(values: &Values) -> Result<Plan, TraceError> {
     Ok(Plan { layout, program: Box::new(search), accesses, threads: threads as u32 })
 }
 
-/// Stores of 8 bytes to all of an array, its parts divided among the threads.
-fn divide(site: Site, array: u64, bytes: u64, threads: u64) -> Vec<Initialise> {
+/// Stores of 8 bytes, `step` apart, to all of an array, its parts divided among the threads.
+fn divide(site: Site, array: u64, bytes: u64, step: u64, threads: u64) -> Vec<Initialise> {
     // Arrays are mapped in whole pages, so the last word may be half used.
     let part = |thread| {
-        let (begin, end) = share(bytes.div_ceil(8), thread, threads);
-        Initialise::new(site, array + begin * 8, 8, end - begin)
+        let (begin, end) = share(bytes.div_ceil(step), thread, threads);
+        Initialise::new(site, array + begin * step, step, end - begin)
     };
     (0..threads).map(part).collect()
 }
@@ -209,6 +212,8 @@ struct Search {
     vertices: u64,
     degree: u64,
     kronecker: bool,
+    /// Places that the neighbours have.
+    entries: u64,
     /// Bytes of a vertex's number.
     index: u64,
     threads: usize,
@@ -237,7 +242,9 @@ impl Program for Search {
             Some(graph) => graph,
             None => {
                 let graph = if self.kronecker {
-                    AnyGraph::Drawn(Kronecker::new(self.vertices.ilog2(), self.degree, &self.graph_rng)?)
+                    let graph = Kronecker::new(self.vertices.ilog2(), self.degree, &self.graph_rng)?;
+                    assert!(graph.entries() <= self.entries, "the neighbours do not fit their array");
+                    AnyGraph::Drawn(graph)
                 } else {
                     AnyGraph::Stored(Graph::random(self.vertices, self.degree, &self.graph_rng)?)
                 };
@@ -301,7 +308,7 @@ impl Search {
     fn begin_search(&mut self, graph: &AnyGraph) {
         self.parents.fill(NONE);
         let bytes = self.vertices * self.index;
-        self.initialise.push(divide(self.sites.reset, self.arrays.parents, bytes, self.threads as u64));
+        self.initialise.push(divide(self.sites.reset, self.arrays.parents, bytes, WORD, self.threads as u64));
         let root = root(graph, &mut self.root_rng);
         self.parents[root as usize] = root;
         for queue in &mut self.queues {

@@ -2,7 +2,7 @@
 
 use super::{
     Workload,
-    array::{INITIALISE, portion, share},
+    array::{INITIALISE, initialise_step, portion, share},
     layout::{Layout, Site},
     program::{Initialise, Plan, Stream, Worker, plan},
     spec::{ALIGN, COUNT, GAP, Kind, MAX_ARRAY_BYTES, Parameter, Preset, SEED, THREADS, Values},
@@ -43,8 +43,8 @@ pub(super) static WORKLOAD: Workload = Workload {
         },
         THREADS,
         Parameter {
-            meaning: "whether Table[i] = i is stored first, which HPCC does before its clock starts; beyond the \
-                      accesses counted here",
+            meaning: "whether Table[i] = i is stored first, which HPCC does before its clock starts (pages: for one word a \
+                      page of 4 KiB); beyond the accesses counted here",
             ..INITIALISE
         },
         GAP,
@@ -67,14 +67,16 @@ fn build(values: &Values) -> Result<Plan, TraceError> {
     let base = layout.map(0, words * WORD)?;
     let site = |number| Site::new(number, WORD as u16, values.gap());
     let workers = (0..threads).map(|thread| {
-        let (begin, end) = share(words, thread, threads);
-        let initialise = Initialise::new(site(2), base + begin * WORD, WORD, end - begin);
+        let initialise = initialise_step(values, WORD).map(|step| {
+            let (begin, end) = share((words * WORD).div_ceil(step), thread, threads);
+            Initialise::new(site(2), base + begin * step, step, end - begin)
+        });
         // An odd number of accesses cuts the first thread's last update.
         let accesses = 2 * portion(updates, thread, threads) - u64::from(thread == 0) * (accesses % 2);
         let first = (0..thread).map(|before| portion(updates, before, threads)).sum::<u64>();
         let start = |index: usize| starts(first + updates / threads / STREAMS as u64 * index as u64);
         Worker {
-            initialise: Vec::from_iter(values.is_yes(INITIALISE.name).then_some(initialise)),
+            initialise: Vec::from_iter(initialise),
             stream: Gups { base, mask: words - 1, random: std::array::from_fn(start), load: site(0), store: site(1) },
             accesses,
         }
@@ -202,5 +204,17 @@ mod tests {
         stored.dedup();
         assert_eq!(stored.len(), 8192);
         assert!(crate::workload::parse("gups:updates=1,accesses=2", 0).is_err());
+    }
+
+    #[test]
+    fn a_store_a_page_touches_every_page_once() {
+        for spec in ["gups:size=64KiB,updates=1", "random:size=64KiB,accesses=2", "gups:size=64KiB,updates=1,threads=2"]
+        {
+            let (accesses, _) = replay(&format!("{spec},init=pages"), 1);
+            let mut pages: Vec<u64> = accesses.iter().take(accesses.len() - 2).map(|(_, a)| a.vaddr >> 12).collect();
+            pages.sort_unstable();
+            pages.dedup();
+            assert_eq!((accesses.len(), pages.len()), (16 + 2, 16), "{spec}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     Workload,
-    array::{INITIALISE, portion, share},
+    array::{INITIALISE, initialise_step, portion, share},
     layout::{Layout, Site},
     program::{Initialise, Plan, Stream, Worker, plan},
     spec::{ALIGN, COUNT, GAP, Kind, Parameter, Preset, SEED, THREADS, Values},
@@ -60,8 +60,12 @@ fn build(values: &Values) -> Result<Plan, TraceError> {
     let workers = (0..threads).map(|thread| {
         let (first, end) = share(n, thread, threads);
         let rows = end - first;
-        let fill = |matrix, number| Initialise::new(site(number), matrix + first * n * DOUBLE, DOUBLE, rows * n);
-        let initialise = if values.is_yes(INITIALISE.name) { vec![fill(a, 4), fill(b, 5)] } else { Vec::new() };
+        let fill = |matrix, number, step| {
+            let stores = (rows * n * DOUBLE).div_ceil(step);
+            Initialise::new(site(number), matrix + first * n * DOUBLE, step, stores)
+        };
+        let step = initialise_step(values, DOUBLE);
+        let initialise = step.map_or_else(Vec::new, |step| vec![fill(a, 4, step), fill(b, 5, step)]);
         let of_c = block.map_or(1, |block| 2 * n.div_ceil(block));
         let accesses = 2 * rows * n * n + of_c * rows * n;
         let accesses =
