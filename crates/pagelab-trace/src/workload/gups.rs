@@ -211,7 +211,7 @@ mod tests {
         for spec in ["gups:size=64KiB,updates=1", "random:size=64KiB,accesses=2", "gups:size=64KiB,updates=1,threads=2"]
         {
             let (accesses, _) = replay(&format!("{spec},init=pages"), 1);
-            let mut pages: Vec<u64> = accesses.iter().take(accesses.len() - 2).map(|(_, a)| a.vaddr >> 12).collect();
+            let mut pages: Vec<u64> = accesses.iter().map(|(_, a)| a.vaddr >> 12).collect();
             pages.sort_unstable();
             pages.dedup();
             assert_eq!((accesses.len(), pages.len()), (16 + 2, 16), "{spec}");
