@@ -1,0 +1,56 @@
+"""`pagelab reproduce`: measures a paper's results again."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+import pagelab
+from pagelab.cli.terminal import print_table, warn
+from pagelab.reproduce import REPRODUCTIONS, report, study
+
+
+def command(
+    name: Annotated[str, typer.Argument(metavar="NAME", help=f"One of: {', '.join(REPRODUCTIONS)}.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Where the report goes; default NAME.")
+    ] = None,
+    budget: Annotated[
+        float, typer.Option("--budget", metavar="MINUTES", min=0.1, help="Time that the runs may take, about.")
+    ] = 20.0,
+    scale: Annotated[
+        float | None,
+        typer.Option(min=0.001, max=10.0, help="Length of the windows beside the nominal ones, in place of a budget."),
+    ] = None,
+) -> None:
+    """Measure a paper's figures again and write them beside the paper's: report, pictures, JSON."""
+    if name not in REPRODUCTIONS:
+        raise pagelab.UsageError(f"nothing is known of {name!r}; there is {', '.join(REPRODUCTIONS)}")
+    reproduction = REPRODUCTIONS[name]
+    if scale is None:
+        scale = study.choose_scale(reproduction, budget)
+    folder = output or Path(name)
+    print(f"{reproduction.title}: windows at scale {scale:g}", file=sys.stderr)
+
+    def done(run: study.Run, so_far: int, of: int) -> None:
+        label = f" ({run.label})" if run.label else ""
+        print(f"[{so_far}/{of}] {run.workload} on {run.system}{label}", file=sys.stderr)
+
+    measured = study.measure(reproduction, scale, lambda _: True, done)
+    findings = reproduction.evaluate(measured)
+    files = report.write(folder, reproduction, scale, measured, findings)
+    print_table(_claims(findings))
+    if not any(path.suffix == ".svg" for path in files):
+        warn("no pictures: matplotlib is not installed (pip install 'pagelab[pictures]')")
+    print(f"{folder}: {', '.join(path.name for path in files)}", file=sys.stderr)
+
+
+def _claims(findings: study.Findings) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for title in ("figure", "the paper says", "here", "measured"):
+        table.add_column(title)
+    for claim in findings.claims:
+        table.add_row(claim.figure, claim.text, "holds" if claim.holds else "does not hold", claim.detail)
+    return table

@@ -1,0 +1,117 @@
+"""A reproduction's findings as a folder: REPORT.md, results.json, and a picture of each figure."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pagelab
+from pagelab.output import write_atomically
+from pagelab.reproduce.study import Findings, Measurements, Reproduction, Series
+
+
+def write(
+    folder: Path, reproduction: Reproduction, scale: float, measured: Measurements, findings: Findings
+) -> list[Path]:
+    """Writes the files and returns their paths. Pictures need matplotlib (`pip install pagelab[pictures]`)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {
+        folder / "REPORT.md": _markdown(reproduction, scale, findings),
+        folder / "results.json": json.dumps(_document(reproduction, scale, measured, findings), indent=1) + "\n",
+    }
+    for path, text in files.items():
+        write_atomically(path, text)
+    return [*files, *_pictures(folder, findings.series)]
+
+
+def _document(reproduction: Reproduction, scale: float, measured: Measurements, findings: Findings) -> dict[str, Any]:
+    return {
+        "reproduction": reproduction.name,
+        "version": pagelab.__version__,
+        "machine": reproduction.machine,
+        "scale": scale,
+        "comparisons": [vars(comparison) for comparison in findings.comparisons],
+        "claims": [vars(claim) for claim in findings.claims],
+        "series": [
+            {
+                "figure": series.figure,
+                "title": series.title,
+                "unit": series.unit,
+                "values": [[group, member, value] for (group, member), value in series.values.items()],
+            }
+            for series in findings.series
+        ],
+        "runs": [{**vars(m.run), "window": m.window, "stats": dict(m.stats)} for m in measured.all()],
+    }
+
+
+def _markdown(reproduction: Reproduction, scale: float, findings: Findings) -> str:
+    claims, broken = findings.claims, [claim for claim in findings.claims if not claim.holds]
+    lines = [
+        f"# {reproduction.title}",
+        "",
+        f"{reproduction.paper}. Measured with pagelab {pagelab.__version__} on `{reproduction.machine}`, windows at "
+        f"scale {scale:g}. Nothing was tuned to meet a figure; what differs is said.",
+        "",
+        f"**{len(claims) - len(broken)} of {len(claims)} of the paper's statements hold here.**",
+        "",
+        "| figure | the paper says | here | measured |",
+        "|---|---|---|---|",
+    ]
+    lines += [f"| {c.figure} | {c.text} | {'holds' if c.holds else '**does not hold**'} | {c.detail} |" for c in claims]
+    lines += [
+        "",
+        "## Figures side by side",
+        "",
+        "| figure | item | quantity | paper | here | remark |",
+        "|---|---|---|---:|---:|---|",
+    ]
+    for row in findings.comparisons:
+        paper = "–" if row.paper is None else f"{row.paper:g} {row.unit}"
+        lines.append(
+            f"| {row.figure} | {row.item} | {row.quantity} | {paper} | {row.ours:.3g} {row.unit} | {row.reason} |"
+        )
+    for series in findings.series:
+        lines += ["", f"## {series.figure}: {series.title} ({series.unit})", "", *_grid(series)]
+    lines += ["", "## What to know", "", *(f"- {note}" for note in findings.notes), ""]
+    return "\n".join(lines)
+
+
+def _grid(series: Series) -> Iterable[str]:
+    yield "| | " + " | ".join(series.members) + " |"
+    yield "|---|" + "---:|" * len(series.members)
+    for group in series.groups:
+        cells = (series.values.get((group, member)) for member in series.members)
+        yield f"| {group} | " + " | ".join("" if cell is None else f"{cell:.3g}" for cell in cells) + " |"
+
+
+def _pictures(folder: Path, every: Iterable[Series]) -> list[Path]:
+    try:
+        import matplotlib as mpl
+    except ImportError:
+        return []
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    paths = []
+    for number, series in enumerate(every):
+        figure, axes = plt.subplots(figsize=(max(6.0, 1.1 * len(series.groups) + 2), 3.6), layout="constrained")
+        width = 0.8 / len(series.members)
+        for index, member in enumerate(series.members):
+            at = [group + (index - (len(series.members) - 1) / 2) * width for group in range(len(series.groups))]
+            heights = [series.values.get((group, member), 0.0) for group in series.groups]
+            axes.bar(at, heights, width, label=member)
+        axes.set_xticks(range(len(series.groups)), series.groups, rotation=20, ha="right")
+        axes.set_ylabel(series.unit)
+        axes.set_title(f"{series.figure}: {series.title}", fontsize=10)
+        axes.legend(fontsize=8, frameon=False)
+        axes.spines[["top", "right"]].set_visible(False)
+        path = folder / f"{number + 1:02}-{''.join(c if c.isalnum() else '-' for c in series.figure.lower())}.svg"
+        partial = path.with_suffix(".part")
+        # The same findings give the same bytes.
+        with mpl.rc_context({"svg.hashsalt": "pagelab"}):
+            figure.savefig(partial, format="svg", metadata={"Date": None})
+        plt.close(figure)
+        partial.replace(path)
+        paths.append(path)
+    return paths

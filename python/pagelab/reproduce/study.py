@@ -1,0 +1,185 @@
+"""What reproductions have in common: runs at a scale, measurements, comparisons and claims."""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+
+import pagelab
+
+# Parts of the nominal windows that a study may be run at, the largest first.
+SCALES = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02)
+# How fast this machine is: the replay of this took PILOT_SECONDS on the machine that `nominal_minutes` are of.
+PILOT = "gups:size=256MiB,updates=1M"
+PILOT_SECONDS = 0.75
+
+
+@dataclass(frozen=True)
+class Run:
+    """One simulation: a window of a workload on a system."""
+
+    workload: str
+    """Name of the workload in the report."""
+    spec: str
+    """Its source, with `{accesses}` where the length of the window belongs, or `{total}` for the warm-up's as well."""
+    system: str
+    """Name of the system in the report."""
+    preset: str
+    accesses: int
+    """Nominal length of the window."""
+    warm_up: int = 0
+    """Accesses before it, which bring memory and tables into the state that is looked at."""
+    settings: tuple[str, ...] = ()
+    label: str = ""
+    """Tells apart runs of the same workload and system."""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.workload, self.system, self.label
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The statistics of a run's window."""
+
+    run: Run
+    window: int
+    """Accesses counted."""
+    stats: Mapping[str, int]
+
+    def per_walk(self, statistic: str) -> float:
+        return self.stats[statistic] / self.stats["walk.count"] if self.stats["walk.count"] else 0.0
+
+    @property
+    def program_cycles(self) -> int:
+        """Cycles of the program's own: without page faults, which the papers' models leave out."""
+        return sum(self.stats[f"cycles.{name}"] for name in ("base", "data_stall", "translation"))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A figure of the paper beside ours."""
+
+    figure: str
+    item: str
+    quantity: str
+    unit: str
+    paper: float | None
+    """None where the paper prints no number."""
+    ours: float
+    reason: str = ""
+    """Why they differ, or what the number rests on."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the paper says of an order or a bound, and whether our measurements say it too."""
+
+    figure: str
+    text: str
+    holds: bool
+    detail: str
+
+
+@dataclass(frozen=True)
+class Series:
+    """Bars of a picture: a value for each group and each member of it."""
+
+    figure: str
+    title: str
+    unit: str
+    groups: tuple[str, ...]
+    members: tuple[str, ...]
+    values: Mapping[tuple[str, str], float]
+
+
+@dataclass
+class Findings:
+    comparisons: list[Comparison] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
+    series: list[Series] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+class Measurements:
+    """All measurements of a study, by workload, system and label."""
+
+    def __init__(self, measured: Iterable[Measurement]) -> None:
+        self._by_key = {measurement.run.key: measurement for measurement in measured}
+
+    def __getitem__(self, key: tuple[str, str] | tuple[str, str, str]) -> Measurement:
+        workload, system, *label = key
+        return self._by_key[workload, system, label[0] if label else ""]
+
+    def all(self) -> list[Measurement]:
+        return list(self._by_key.values())
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A paper's results that can be measured again."""
+
+    name: str
+    title: str
+    paper: str
+    machine: str
+    nominal_minutes: float
+    """Time of all runs at scale 1 on two CPUs."""
+    runs: Callable[[], list[Run]]
+    evaluate: Callable[[Measurements], Findings]
+
+
+def choose_scale(reproduction: Reproduction, budget_minutes: float) -> float:
+    """The largest scale whose runs fit the budget, by how long a short run takes here.
+
+    Raises:
+        UsageError: not even the smallest fits.
+    """
+    started = time.monotonic()
+    pagelab.run(PILOT, "radix")
+    slowness = (time.monotonic() - started) / PILOT_SECONDS
+    cpus = min(2, os.cpu_count() or 1)
+    for scale in SCALES:
+        # A run's warm-up does not shrink with its window, and takes about a third of it.
+        minutes = reproduction.nominal_minutes * slowness * (2 / cpus) * (1 / 3 + 2 / 3 * scale)
+        if minutes <= budget_minutes:
+            return scale
+    raise pagelab.UsageError(
+        f"{reproduction.name} needs about {minutes:.0f} minutes here at least: "
+        f"give it more with --budget {minutes + 1:.0f}"
+    )
+
+
+def measure(
+    reproduction: Reproduction, scale: float, only: Callable[[Run], bool], done: Callable[[Run, int, int], None]
+) -> Measurements:
+    """Runs what `only` accepts, as many at a time as there are CPUs; `done` hears of each run that has ended."""
+    runs = [run for run in reproduction.runs() if only(run)]
+    measured: dict[int, Measurement] = {}
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        waiting = {pool.submit(_measure, reproduction, run, scale): index for index, run in enumerate(runs)}
+        try:
+            for future in as_completed(waiting):
+                index = waiting[future]
+                measured[index] = future.result()
+                done(runs[index], len(measured), len(runs))
+        except BaseException:
+            for future in waiting:
+                future.cancel()
+            raise
+    return Measurements(measured[index] for index in range(len(runs)))
+
+
+def _measure(reproduction: Reproduction, run: Run, scale: float) -> Measurement:
+    # The counting begins and ends at batches of 64 Ki accesses.
+    window = max(int(run.accesses * scale), 1 << 18)
+    results = pagelab.run(
+        run.spec.format(accesses=window, total=run.warm_up + window),
+        run.preset,
+        machine=reproduction.machine,
+        set=run.settings,
+        warm_up=run.warm_up or None,
+        threads=1,
+    )
+    return Measurement(run, window, results.systems[0].stats)

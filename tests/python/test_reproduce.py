@@ -1,0 +1,123 @@
+"""`pagelab reproduce`: what is measured, what is made of it, and what is written."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+import pagelab
+from pagelab.cli import main
+from pagelab.reproduce import REPRODUCTIONS, hash_dont_cache, report, study
+
+_CHEAPER = {"chained": 9, "open": 8, "clustered": 6, "compact": 5, "radix": 7, "perfect": 4, "hashed": 4.5}
+
+
+def _made_up(run: study.Run) -> study.Measurement:
+    """Walks that cost what the paper says of their order."""
+    size = 1 + run.warm_up / 1e6 if run.system in ("radix", "nested radix") else 1.0
+    cost = _CHEAPER[run.system.removeprefix("nested ")] * size * (4 if run.system.startswith("nested") else 1)
+    if run.label.startswith("cluster"):
+        cost += 100 / int(run.label.split()[1])
+    if run.label == "fully associative L1":
+        cost = 5.0 if run.system == "radix" else 4.9
+    walks = 1000
+    refs = {"perfect": 1, "nested perfect": 3}.get(run.system, cost)
+    stats = {
+        "walk.count": walks,
+        "walk.cycles": int(walks * cost * 10),
+        "walk.refs": int(walks * refs),
+        "walk.refs.dram": int(walks * cost / 10) * (5 if run.system == "chained" else 1),
+        "cycles.base": 100_000,
+        "cycles.data_stall": 100_000,
+        "cycles.translation": int(walks * cost * 10),
+    }
+    return study.Measurement(run, run.accesses, stats)
+
+
+@pytest.fixture(scope="module")
+def findings() -> study.Findings:
+    measured = study.Measurements(_made_up(run) for run in hash_dont_cache.runs())
+    return hash_dont_cache.evaluate(measured)
+
+
+def test_every_run_has_a_name_of_its_own() -> None:
+    for reproduction in REPRODUCTIONS.values():
+        keys = [run.key for run in reproduction.runs()]
+        assert len(set(keys)) == len(keys) > 10
+
+
+def test_an_order_that_holds_is_said_to_hold_and_one_that_does_not_is_not(findings: study.Findings) -> None:
+    broken = [claim.text for claim in findings.claims if not claim.holds]
+    assert broken == [
+        # Of the made-up walks those of perfect MMU caches are the cheapest everywhere.
+        "mcf*, bare: hashed tables save more than perfect MMU caches",
+        "cactusADM*, bare: hashed tables save more than perfect MMU caches",
+        "xalancbmk*, bare: hashed tables save more than perfect MMU caches",
+    ]
+    runs = [_made_up(run) for run in hash_dont_cache.runs()]
+    turned = [
+        study.Measurement(m.run, m.window, {**m.stats, "walk.cycles": 10**6}) if m.run.system == "compact" else m
+        for m in runs
+    ]
+    again = hash_dont_cache.evaluate(study.Measurements(turned))
+    assert "each optimisation lowers the cycles of a walk" in [c.text for c in again.claims if not c.holds]
+
+
+def test_table_4_compares_what_the_paper_prints(findings: study.Findings) -> None:
+    rows = [row for row in findings.comparisons if row.figure == "Table 4"]
+    assert len(rows) == 16
+    assert all(row.paper is not None and row.ours < 0 for row in rows)
+
+
+def test_the_report_holds_every_claim_and_picture(findings: study.Findings, tmp_path: Path) -> None:
+    reproduction = REPRODUCTIONS["hash-dont-cache"]
+    measured = study.Measurements(_made_up(run) for run in reproduction.runs())
+    files = report.write(tmp_path, reproduction, 0.5, measured, findings)
+    text = (tmp_path / "REPORT.md").read_text()
+    claims = len(findings.claims)
+    assert f"**{claims - 3} of {claims} of the paper's statements hold here.**" in text
+    assert all(claim.text in text for claim in findings.claims)
+    document = json.loads((tmp_path / "results.json").read_text())
+    assert len(document["runs"]) == len(reproduction.runs())
+    assert document["scale"] == 0.5
+    pictures = [path for path in files if path.suffix == ".svg"]
+    assert len(pictures) == len(findings.series)
+    assert all(b"<svg" in path.read_bytes() for path in pictures)
+    again = report.write(tmp_path, reproduction, 0.5, measured, findings)
+    assert [path.name for path in again] == [path.name for path in files]
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_real_runs_of_the_smallest_kind() -> None:
+    """Two real runs: the table's size, the warm-up and the window are what the study asks for."""
+    reproduction = REPRODUCTIONS["hash-dont-cache"]
+    done: list[str] = []
+    measured = study.measure(
+        reproduction,
+        0.05,
+        lambda run: run.workload == "xalancbmk*" and run.system in ("radix", "hashed"),
+        lambda run, so_far, of: done.append(f"{run.system} {so_far}/{of}"),
+    )
+    assert len(done) == 2
+    for system in ("radix", "hashed"):
+        m = measured["xalancbmk*", system]
+        assert 0.5 * m.window <= m.stats["accesses"] <= m.window
+        assert m.stats["fault.minor.count"] == 0, "all pages are there before the window"
+    assert 1.0 <= measured["xalancbmk*", "hashed"].per_walk("walk.refs") < 1.2
+    hashed = next(m.run for m in measured.all() if m.run.system == "hashed")
+    assert hashed.settings == (f"system.layers.native.page_table.table_bytes={6 << 20}",)
+
+
+def test_bad_input_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def status(*arguments: str) -> int:
+        monkeypatch.setattr("sys.argv", ["pagelab", "reproduce", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0)
+
+    assert status("nothing") == 2
+    assert "hash-dont-cache" in capsys.readouterr().err
+    with pytest.raises(pagelab.UsageError, match="give it more with --budget"):
+        study.choose_scale(REPRODUCTIONS["hash-dont-cache"], 0.01)
+    assert study.choose_scale(REPRODUCTIONS["hash-dont-cache"], 10_000 * (os.cpu_count() or 1)) == 1.0
