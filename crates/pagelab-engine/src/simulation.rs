@@ -424,7 +424,8 @@ impl Simulation {
         }
     }
 
-    /// A CPU arrives at a barrier; the last one to arrive lets all go on, after the owner has carried the event out.
+    /// A CPU arrives at a barrier; the last one to arrive lets all go on, after the owner has carried the event out,
+    /// or itself if the owner is busy.
     fn reach(&mut self, cpu: usize, input: usize, barrier: u64) -> Result<(), EngineError> {
         let at = self.inputs[input].barriers.get_mut(&barrier).expect("it is there until all have reached it");
         at.arrived += 1;
@@ -442,7 +443,9 @@ impl Simulation {
             lane.queue.pop_front();
             self.resume(member, input, Class::Blocked, time);
         }
-        self.carry_out(at.owner, input, at.event())
+        // The owner may be in the middle of another source's activity, whose locks what follows from the event could wait for.
+        let by = if self.cpus[at.owner].stack.is_empty() { at.owner } else { cpu };
+        self.carry_out(by, input, at.event())
     }
 
     /// Lets a CPU that waits for others go on at `time` at the earliest, on account of an input.
