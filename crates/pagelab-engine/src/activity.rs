@@ -11,6 +11,7 @@ use crate::addr::{Cycles, Pfn, PhysAddr};
 use crate::error::EngineError;
 use crate::layer::SpaceId;
 use crate::os::Os;
+use crate::os::exit_scan::ExitScan;
 use crate::os::fault::{Fault, Stage};
 use crate::os::khugepaged::Khugepaged;
 use crate::os::kswapd::Kswapd;
@@ -107,6 +108,7 @@ pub enum Activity {
     Populate(Populate),
     Kswapd(Kswapd),
     Khugepaged(Khugepaged),
+    ExitScan(ExitScan),
 }
 
 impl Activity {
@@ -117,15 +119,16 @@ impl Activity {
             Self::Populate(populate) => populate.fault().space().layer,
             Self::Kswapd(thread) => thread.layer(),
             Self::Khugepaged(thread) => thread.layer(),
+            Self::ExitScan(scan) => scan.layer(),
         }
     }
 
-    /// Stage of a fault that the cycles of the step under way are counted for; none for a kernel thread.
+    /// Stage of a fault that the cycles of the step under way are counted for; none for other kernel work.
     pub fn stage(&self) -> Option<Stage> {
         match self {
             Self::Fault(fault) => Some(fault.stage()),
             Self::Populate(populate) => Some(populate.fault().stage()),
-            Self::Kswapd(_) | Self::Khugepaged(_) => None,
+            Self::Kswapd(_) | Self::Khugepaged(_) | Self::ExitScan(_) => None,
         }
     }
 
@@ -136,6 +139,7 @@ impl Activity {
             Self::Populate(populate) => populate.fault().plan(os, step),
             Self::Kswapd(thread) => thread.plan(os, step),
             Self::Khugepaged(thread) => thread.plan(os, step),
+            Self::ExitScan(scan) => scan.plan(os, step),
         }
     }
 
@@ -146,6 +150,7 @@ impl Activity {
             Self::Populate(populate) => populate.commit(os, cpu),
             Self::Kswapd(thread) => Ok(thread.commit(os, cpu)),
             Self::Khugepaged(thread) => Ok(thread.commit(os, cpu)),
+            Self::ExitScan(scan) => Ok(scan.commit(os)),
         }
     }
 }

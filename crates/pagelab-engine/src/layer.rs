@@ -16,7 +16,8 @@ use crate::os::khugepaged::Collapse;
 use crate::os::page_use::PageUse;
 use crate::os::reclaim::{PageOf, Reclaim, Rmap};
 use crate::os::vma::VmaSet;
-use crate::page_table::{Leaf, Mapping, PageTable, PteFlags, Removed, WalkList};
+use crate::page_table::hashed::{Geometry, SharedTable};
+use crate::page_table::{Leaf, Mapping, NoFrame, NoRoom, PageTable, PteFlags, Removed, WalkList};
 
 /// An address space: the layer whose kernel keeps it, and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -104,6 +105,10 @@ pub struct Layer {
     pub folio_orders: Vec<u32>,
     pub spaces: Vec<AddressSpace>,
     table_config: PageTableConfig,
+    /// The page table of all its address spaces but the direct map, if it is a hashed one.
+    pub hashed: Option<SharedTable>,
+    /// Frames of the page metadata and of that table, which the allocator knows nothing of.
+    set_aside: u64,
     /// Frames of physical memory.
     frame_count: u64,
     /// The frame that stands for what all CPUs share: the allocator's lock and lists, the LRU lists, the cgroup's counter.
@@ -154,11 +159,20 @@ impl Layer {
         let (name, page_size) = (config.name.as_str(), config.page_size);
         let frame_count = memory_bytes >> FRAME_SHIFT;
         let metadata_frames = (frame_count * PAGE_METADATA_BYTES).div_ceil(FRAME_BYTES);
-        let (frames, aged) = Frames::new(config, frame_count, metadata_frames, cpus)?;
+        let mut mem = PhysMem::default();
+        let (mut set_aside, mut hashed) = (metadata_frames, None);
+        if let Some((kind, table)) = config.page_table.hashed() {
+            let key = format!("system.layers.{name}.page_table");
+            let geometry = Geometry::new(table, kind, frame_count, metadata_frames, &key)?;
+            mem.create_block(geometry.base().pfn(), geometry.frames());
+            set_aside = geometry.base().pfn().0 + geometry.frames();
+            hashed = Some(SharedTable::new(geometry, table.exits_per_scan));
+        }
+        let (frames, aged) = Frames::new(config, frame_count, set_aside, cpus)?;
         let mut layer = Self {
             name: name.to_owned(),
             host,
-            mem: PhysMem::default(),
+            mem,
             frames,
             aged,
             acting_cpu: 0,
@@ -167,6 +181,8 @@ impl Layer {
             folio_orders: config.folio_orders(),
             spaces: Vec::new(),
             table_config: config.page_table.clone(),
+            hashed,
+            set_aside,
             frame_count,
             zone: Pfn(0),
             cpus: Vec::new(),
@@ -202,7 +218,8 @@ impl Layer {
                 self.mem.create(frame);
                 self.spaces[0].table.link_table(&mut self.mem, va, size, frame).expect("a table is missing");
             }
-            self.spaces[0].table.map(&mut self.mem, va, Mapping { pfn: Pfn(pfn), size, flags });
+            let mapping = Mapping { pfn: Pfn(pfn), size, flags };
+            self.spaces[0].table.map(&mut self.mem, va, mapping).expect("its tables exist");
             pfn += 1 << size.order();
         }
         Ok(())
@@ -300,13 +317,45 @@ impl Layer {
         EngineError::OutOfMemory { what }
     }
 
+    /// Frames that were set aside at boot, for page metadata and a hashed table.
+    pub fn frames_set_aside(&self) -> u64 {
+        self.set_aside
+    }
+
+    fn out_of_tags(&self) -> EngineError {
+        let what = format!(
+            "layer `{}` has no address-space tag left for its hashed page table: all of 16 bits belong to processes, or to ended \
+             ones whose slots no scan has deleted; set a smaller system.layers.{}.page_table.exits_per_scan",
+            self.name, self.name
+        );
+        EngineError::OutOfMemory { what }
+    }
+
+    fn out_of_slots(&self, va: VirtAddr) -> EngineError {
+        let table = self.hashed.as_ref().expect("only a hashed table can be full");
+        let what = format!(
+            "layer `{}` has no slot for {va:?} near its place in the hashed page table: {}; make the table larger by --set \
+             system.layers.{}.page_table.table_bytes=SIZE or a lower load_factor",
+            self.name,
+            table.occupation(&self.mem),
+            self.name
+        );
+        EngineError::OutOfMemory { what }
+    }
+
     /// A new, empty address space.
     pub fn add_space(&mut self, asids: &mut AsidAllocator) -> Result<u32, EngineError> {
         let objects = self.take_frame(FramePurpose::KernelObject, "an address space")?;
         let cpu = self.acting_cpu;
-        let mut frames = || self.frames.alloc(0, FramePurpose::PageTable, cpu);
-        let table = PageTable::new(&self.table_config, &mut self.mem, &mut frames);
-        let Ok(table) = table else { return Err(self.out_of_memory("a page table")) };
+        // The first space is the direct map.
+        let table = match self.hashed.as_mut().filter(|_| !self.spaces.is_empty()) {
+            Some(hashed) => hashed.add_space().map(PageTable::Hashed).ok_or_else(|| self.out_of_tags())?,
+            None => {
+                let mut frames = || self.frames.alloc(0, FramePurpose::PageTable, cpu);
+                let table = PageTable::new(&self.table_config, &mut self.mem, &mut frames);
+                table.map_err(|NoFrame| self.out_of_memory("a page table"))?
+            }
+        };
         if let Some(index) = self.retired.pop() {
             let space = &mut self.spaces[index as usize];
             (space.table, space.objects) = (table, objects);
@@ -325,6 +374,9 @@ impl Layer {
         let Ok(placeholder) = placeholder else { unreachable!("a frame was given") };
         let space = &mut self.spaces[index as usize];
         let table = std::mem::replace(&mut space.table, placeholder);
+        if let (PageTable::Hashed(table), Some(hashed)) = (&table, &mut self.hashed) {
+            hashed.remove_space(table);
+        }
         table.destroy(&mut self.mem, &mut |pfn| self.frames.free(pfn, 0, self.acting_cpu));
         self.frames.free(space.objects, 0, self.acting_cpu);
         self.retired.push(index);
@@ -341,8 +393,8 @@ impl Layer {
         }
     }
 
-    /// Maps a page and records it. All tables exist. Returns the entry's address.
-    pub fn map(&mut self, index: u32, va: VirtAddr, mapping: Mapping) -> PhysAddr {
+    /// Maps a page and records it. All tables exist. Errors: a hashed table has no place for it.
+    pub fn map(&mut self, index: u32, va: VirtAddr, mapping: Mapping) -> Result<(), EngineError> {
         self.note_mapped(index, va, &mapping, Rmap::add);
         let space = &mut self.spaces[index as usize];
         if let Some(record) = &mut space.record {
@@ -352,7 +404,10 @@ impl Layer {
                 assert!(old.is_none(), "{va:?} is mapped twice");
             }
         }
-        space.table.map(&mut self.mem, va, mapping)
+        match space.table.map(&mut self.mem, va, mapping) {
+            Ok(_) => Ok(()),
+            Err(NoRoom) => Err(self.out_of_slots(va)),
+        }
     }
 
     /// True if no page is mapped at `va`.
@@ -383,6 +438,12 @@ impl Layer {
 
     /// Unmaps a page. The caller decides what becomes of its frames; tables stay, as reclaim and MADV_DONTNEED leave them.
     pub fn unmap(&mut self, index: u32, page: &Removed) {
+        self.forget(index, page);
+        self.spaces[index as usize].table.unmap(&mut self.mem, page.va);
+    }
+
+    /// A page is no longer mapped, as far as all is concerned but the page table.
+    pub fn forget(&mut self, index: u32, page: &Removed) {
         self.note_mapped(index, page.va, &page.mapping, Rmap::remove);
         self.note_dirty(page);
         let space = &mut self.spaces[index as usize];
@@ -391,7 +452,18 @@ impl Layer {
                 record.remove(&((page.va.0 >> FRAME_SHIFT) + n));
             }
         }
-        space.table.unmap(&mut self.mem, page.va);
+    }
+
+    /// Leaves what a space has in a hashed table to a later scan; nothing of it is mapped any more.
+    pub fn abandon_table(&mut self, index: u32) -> Result<(), EngineError> {
+        let PageTable::Hashed(table) = &mut self.spaces[index as usize].table else { return Ok(()) };
+        let hashed = self.hashed.as_mut().expect("the table is the layer's");
+        if hashed.abandon(&mut self.mem, table) { Ok(()) } else { Err(self.out_of_tags()) }
+    }
+
+    /// Whether exits leave their pages' entries to a later scan.
+    pub fn clears_lazily(&self, index: u32) -> bool {
+        matches!(self.spaces[index as usize].table, PageTable::Hashed(_))
     }
 
     /// Gives the tables of a range back that are empty (Linux `free_pgtables`).

@@ -26,7 +26,8 @@ impl Simulation {
             accesses.get(at + ahead).map(|access| access.vaddr).filter(|vaddr| vaddr >> FRAME_SHIFT != here)
         };
         let Some(space) = self.cpus[cpu].space else { return };
-        if self.os.layers[usize::from(space.layer)].mem.frames_in_use() < TABLE_FRAMES {
+        let layer = &self.os.layers[usize::from(space.layer)];
+        if layer.mem.frames_in_use() + layer.mem.block_frames() < TABLE_FRAMES {
             return;
         }
         if let Some(vaddr) = elsewhere(ENTRIES_AHEAD) {

@@ -19,6 +19,9 @@ pub struct PhysMem {
     live: Vec<u16>,
     free: Vec<u32>,
     destroyed: u64,
+    /// The words of a block of frames that a large table was given at boot. The host's memory is taken where they are written.
+    block: Vec<u64>,
+    block_base: u64,
 }
 
 impl PhysMem {
@@ -86,12 +89,48 @@ impl PhysMem {
         &self.frames[slot]
     }
 
+    /// Gives the frames from `first` on contents, all zero, as one block.
+    pub fn create_block(&mut self, first: Pfn, frames: u64) {
+        assert!(self.block.is_empty(), "there is a block already");
+        self.block = vec![0; frames as usize * WORDS_PER_FRAME];
+        self.block_base = first.addr().0;
+    }
+
+    #[inline(always)]
+    fn block_index(&self, addr: PhysAddr) -> usize {
+        (addr.0 - self.block_base) as usize / 8
+    }
+
+    /// The word at `addr` (8-byte aligned) of the block.
+    #[inline(always)]
+    pub fn read_block(&self, addr: PhysAddr) -> u64 {
+        self.block[self.block_index(addr)]
+    }
+
+    /// Writes the word at `addr` (8-byte aligned) of the block.
+    #[inline]
+    pub fn write_block(&mut self, addr: PhysAddr, value: u64) {
+        let index = self.block_index(addr);
+        self.block[index] = value;
+    }
+
+    /// Has the host fetch that word. Changes nothing.
+    #[inline]
+    pub fn hint_block(&self, addr: PhysAddr) {
+        prefetch(&self.block, self.block_index(addr));
+    }
+
+    /// Frames of the block.
+    pub fn block_frames(&self) -> usize {
+        self.block.len() / WORDS_PER_FRAME
+    }
+
     /// One more than the highest frame number that ever had contents.
     pub fn frames_end(&self) -> u64 {
         self.slots.len() as u64
     }
 
-    /// Frames that have contents.
+    /// Frames that have contents, those of the block apart.
     pub fn frames_in_use(&self) -> usize {
         self.live.len() - self.free.len()
     }
@@ -139,5 +178,15 @@ mod tests {
         mem.create(Pfn(1));
         assert!(mem.is_zero(Pfn(1)) && mem.frames_in_use() == 200);
         assert_eq!(mem.read_in(mem.slot_of(Pfn(5000)), PhysAddr(5000 * FRAME_BYTES)), 0);
+    }
+
+    #[test]
+    fn a_block_is_apart_from_other_frames() {
+        let mut mem = PhysMem::default();
+        mem.create_block(Pfn(8), 2);
+        let last = PhysAddr(10 * FRAME_BYTES - 8);
+        mem.write_block(last, 7);
+        assert_eq!((mem.read_block(last), mem.read_block(Pfn(8).addr())), (7, 0));
+        assert_eq!((mem.block_frames(), mem.frames_in_use()), (2, 0));
     }
 }

@@ -266,7 +266,7 @@ impl Simulation {
             if MANY && self.turn_is_over(cpu, limit) {
                 return Ok(());
             }
-            if MANY && self.begin_kthread(cpu) {
+            if MANY && self.begin_kthread(cpu) || self.begin_exit_scan(cpu) {
                 continue;
             }
             if !self.choose_lane::<MANY>(cpu)? {
@@ -567,6 +567,14 @@ impl Simulation {
             self.cpus[cpu].begin(Activity::Populate(Populate::new(space, range, intent, cpu)));
         }
         Ok(())
+    }
+
+    /// Begins a scan for what ended processes left, if one is due.
+    fn begin_exit_scan(&mut self, cpu: usize) -> bool {
+        let scan = if self.os.scan_due { self.os.take_exit_scan() } else { None };
+        let due = scan.is_some();
+        scan.into_iter().for_each(|scan| self.cpus[cpu].begin(Activity::ExitScan(scan)));
+        due
     }
 
     /// Keeps an example of an access that a kernel refused.

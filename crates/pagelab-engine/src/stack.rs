@@ -134,7 +134,11 @@ impl Simulation {
         match &frame.activity {
             // A fault below another activity is retried by it; one of the program's is told to the access.
             Activity::Fault(fault) if of.stack.is_empty() => of.outcome = Some(fault.outcome()),
-            Activity::Fault(_) | Activity::Populate(_) | Activity::Kswapd(_) | Activity::Khugepaged(_) => {}
+            Activity::Fault(_)
+            | Activity::Populate(_)
+            | Activity::Kswapd(_)
+            | Activity::Khugepaged(_)
+            | Activity::ExitScan(_) => {}
         }
         of.spare.push(frame);
     }
@@ -145,7 +149,10 @@ impl Simulation {
         let of = &mut self.cpus[cpu];
         let frame = of.stack.last().expect("an activity is under way");
         let Some(stage) = frame.stage else {
-            self.os.kthreads.cycles += cycles;
+            match (&frame.activity, &mut self.os.layers[usize::from(frame.activity.layer())].hashed) {
+                (Activity::ExitScan(_), Some(table)) => table.scans.cycles += cycles,
+                _ => self.os.kthreads.cycles += cycles,
+            }
             return of.clock.spend(Class::Kernel, cycles);
         };
         self.os.faults[usize::from(frame.activity.layer())].cycles[stage] += cycles;

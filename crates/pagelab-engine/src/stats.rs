@@ -3,6 +3,8 @@
 //! Names are dotted and stable. Ratios are derived by whoever reads them. Each statistic says whether it is *robust* (what
 //! was referenced, missed, faulted: it follows from the order of accesses) or depends on *timing* (cycles, contention).
 
+mod hashed;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
@@ -551,7 +553,9 @@ impl Statistics {
                 );
             }
             let text = "Frames of page tables at the end";
-            self.state(format!("layer.{name}.page_table_frames"), layer.mem.frames_in_use() as u64, "count", text);
+            let frames = (layer.mem.frames_in_use() + layer.mem.block_frames()) as u64;
+            self.state(format!("layer.{name}.page_table_frames"), frames, "count", text);
+            self.hashed_table(layer);
         }
     }
 }

@@ -164,6 +164,61 @@ fn impossible_systems() {
 }
 
 #[test]
+fn impossible_hashed_tables() {
+    const TABLE: &str = "system.layers.native.page_table";
+    let set = |part: &str, value: &str| format!("{TABLE}.{part}={value}");
+    for (system, set, key, words) in [
+        ("hashed-compact", set("load_factor", "0"), "page_table.load_factor", &["0", "more than 0", "up to 1"][..]),
+        ("hashed-open", set("load_factor", "1.5"), "page_table.load_factor", &["1.5", "up to 1"]),
+        ("hashed-open", set("load_factor", "-0.5"), "page_table.load_factor", &["-0.5", "up to 1"]),
+        ("hashed-compact", set("cluster", "12"), "page_table.cluster", &["12", "hashed-compact", "8, 16", "4096"]),
+        ("hashed-clustered", set("cluster", "16"), "page_table.cluster", &["16", "2, 4, 8"]),
+        ("hashed-open", set("cluster", "4"), "page_table.cluster", &["hashed-open allows 1"]),
+        ("hashed-compact", set("exits_per_scan", "0"), "page_table.exits_per_scan", &["1 and more"]),
+        ("hashed-compact", set("table_bytes", "0B"), "page_table.table_bytes", &["one slot", "64B"]),
+        ("hashed-compact", set("table_bytes", "7GiB"), "page_table", &["7GiB", "half", "8GiB"]),
+        ("hashed-compact", set("load_factor", "0.0001"), "page_table", &["half", "higher load_factor"]),
+        (
+            "hashed-compact",
+            "system.layers.native.page_size=2M".to_owned(),
+            "page_size",
+            &["2M", "hashed-compact", "number of a 4 KiB page"],
+        ),
+        (
+            "hashed-chained",
+            "system.layers.native.mmu_cache=paging-structure".to_owned(),
+            "mmu_cache",
+            &["hashed-chained", "no upper levels", "none"],
+        ),
+    ] {
+        let all = ["machine.memory_bytes=8GiB", &set];
+        let (found, what) = config_error(system, &all);
+        assert_eq!(found, format!("system.layers.native.{key}"), "{set}");
+        words.iter().for_each(|word| assert!(what.contains(word), "{set}: {what} lacks {word}"));
+    }
+    // A guest's super-slot takes 32 KiB.
+    let (key, what) = config_error("nested-hashed-compact", &["system.layers.guest.page_table.table_bytes=16KiB"]);
+    assert!(key.ends_with("guest.page_table.table_bytes") && what.contains("32KiB"), "{key}: {what}");
+}
+
+#[test]
+fn a_full_hashed_table_names_the_layer_and_what_to_set() {
+    for (system, set, layer) in [
+        ("hashed-compact", "system.layers.native.page_table.table_bytes=8KiB", "`native`"),
+        ("hashed-open", "system.layers.native.page_table.table_bytes=32KiB", "`native`"),
+        ("nested-hashed-compact", "system.layers.host.page_table.table_bytes=8KiB", "`host`"),
+    ] {
+        let Err(EngineError::OutOfMemory { what }) = outcome(MACHINE, system, &["machine.memory_bytes=1GiB", set])
+        else {
+            panic!("{system} {set}: the table is large enough");
+        };
+        for word in [layer, "slots are in use", "page_table.table_bytes=SIZE"] {
+            assert!(what.contains(word), "{system} {set}: {what}");
+        }
+    }
+}
+
+#[test]
 fn running_out_of_memory_names_the_layer() {
     for (system, set, layer) in [
         ("radix", "machine.memory_bytes=4MiB", "`native`"),

@@ -46,6 +46,29 @@ const SYSTEMS: &[System] = &[
     ("radix", &["kernel.pcids=2", "kernel.idle_tlb=leave"]),
     ("radix-page-walk-cache", &["kernel.pcids=0", "kernel.idle_tlb=interrupt"]),
     ("nested-radix", &["kernel.pcids=1", SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
+    ("hashed-chained", &["system.layers.native.page_table.table_bytes=512KiB"]),
+    ("hashed-open", &["system.layers.native.page_table.table_bytes=512KiB", SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
+    ("hashed-clustered", &["system.layers.native.page_table.table_bytes=512KiB", "kernel.pcids=2"]),
+    ("hashed-compact", &["system.layers.native.page_table.table_bytes=512KiB"]),
+    (
+        "hashed-compact",
+        &[
+            r#"system.layers.native.page_table={"kind":"hashed-compact","seed":3,"table_bytes":"1MiB","exits_per_scan":3}"#,
+            STORAGE,
+            "kernel.page_cache=cold",
+            "kernel.cgroup_limit_bytes=1MiB",
+        ],
+    ),
+    (
+        "nested-hashed-compact",
+        &["system.layers.guest.page_table.table_bytes=4MiB", "system.layers.host.page_table.table_bytes=2MiB"],
+    ),
+    (
+        "nested-radix",
+        &[
+            r#"system.layers.host={"name":"host","page_table":{"kind":"hashed-open"},"mmu_cache":"none","page_size":"4K"}"#,
+        ],
+    ),
     ("two-guests", &["system.layers.left.memory_bytes=256MiB", "system.layers.right.memory_bytes=256MiB"]),
 ];
 

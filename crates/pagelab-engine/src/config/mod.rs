@@ -5,12 +5,14 @@
 //! preset's value, and the effective configuration is written with every result.
 
 mod assemble;
+mod hashed;
 mod machine;
 mod preset;
 mod system;
 mod validate;
 
 pub use assemble::{Assembly, assemble};
+pub use hashed::{HashFunction, HashedConfig, HashedKind};
 pub use machine::{
     CoreConfig, MachineConfig, MmuCacheGeometry, NestedTlbConfig, PageWalkCacheConfig, PagingStructureArray,
     PagingStructureConfig, TlbArrayConfig, TlbConfig, TlbPolicy,

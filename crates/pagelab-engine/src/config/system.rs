@@ -6,7 +6,7 @@ use pagelab_trace::quantity::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Switch;
+use super::{HashedConfig, Switch};
 use crate::addr::{FRAME_BYTES, PageSize};
 use crate::os::frame_alloc::{AgeingConfig, PageAllocatorConfig};
 
@@ -77,7 +77,7 @@ pub enum LargePages {
 }
 
 /// Page-table design of a layer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum PageTableConfig {
     /// x86-64 radix tree.
@@ -85,6 +85,14 @@ pub enum PageTableConfig {
         /// 4 (48-bit virtual addresses) or 5 (57-bit).
         levels: u8,
     },
+    /// One hashed table for all address spaces, whose collisions hang on chains.
+    HashedChained(HashedConfig),
+    /// One hashed table for all address spaces, with linear probing.
+    HashedOpen(HashedConfig),
+    /// The same with the entries of several pages in a slot.
+    HashedClustered(HashedConfig),
+    /// The same with the entries of 8 pages and their tag in a line.
+    HashedCompact(HashedConfig),
 }
 
 /// Frame allocator of a layer.

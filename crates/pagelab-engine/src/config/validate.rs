@@ -116,7 +116,7 @@ impl Config {
                     let what = format!("{levels} levels are not possible; x86-64 has 4 or 5");
                     return Err(EngineError::config(key("page_table.levels"), what));
                 }
-                PageTableConfig::Radix { .. } => {}
+                _ => super::hashed::validate(layer)?,
             }
             for &Bytes(folio) in &layer.folios {
                 if !folio.is_power_of_two() || !(LEAST_FOLIO..=MOST_FOLIO).contains(&folio) {

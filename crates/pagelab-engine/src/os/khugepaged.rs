@@ -164,7 +164,7 @@ impl Khugepaged {
         let writable = vma.prot.write;
         let flags = PteFlags { writable, user: true, executable: vma.prot.execute, accessed: true, dirty: writable };
         let mapping = Mapping { pfn: frame, size: LARGE, flags };
-        layer.map(space, start, mapping);
+        layer.map(space, start, mapping).expect("tables with large pages have room");
         layer.list_page(&mapping);
         layer.collapse.collapsed += 1;
         os.invalid.push((id, vec![range]));

@@ -11,6 +11,7 @@ use crate::addr::{FRAME_BYTES, VirtAddr};
 use crate::error::EngineError;
 use crate::layer::{Layer, SpaceId};
 use crate::os::frame_alloc::FramePurpose;
+use crate::page_table::hashed::SharedTable;
 use crate::page_table::{Mapping, PteFlags, Removed};
 use crate::walker::Intent;
 use pagelab_trace::{EventKind, MapFlags, Protection};
@@ -139,7 +140,13 @@ impl Os {
         let of = &mut layer.spaces[space.index as usize];
         let everything = VaRange { start: VirtAddr(0), end: VirtAddr(1 << of.table.va_bits()) };
         of.vmas.clear();
-        let pages = remove_pages(layer, space.index, everything)?;
+        let pages = if layer.clears_lazily(space.index) {
+            let pages = abandon_pages(layer, space.index, everything)?;
+            self.scan_due |= layer.hashed.as_ref().is_some_and(SharedTable::is_scan_due);
+            pages
+        } else {
+            remove_pages(layer, space.index, everything)?
+        };
         layer.prune(space.index, everything.start, everything.end);
         self.mapping.pages_unmapped += pages;
         Ok(Invalidation { ranges: vec![everything], pages, full: true })
@@ -186,6 +193,21 @@ fn remove_pages(layer: &mut Layer, index: u32, range: VaRange) -> Result<u64, En
         layer.put_page(&page.mapping);
         Ok(())
     })
+}
+
+/// Frees the frames of a whole space and leaves the entries behind, with a tag that nobody has any more; returns how many pages
+/// there were.
+fn abandon_pages(layer: &mut Layer, index: u32, everything: VaRange) -> Result<u64, EngineError> {
+    if let Some(swap) = layer.swap() {
+        swap.drop_range(index, everything).into_iter().for_each(|frame| layer.put_frame(frame));
+    }
+    let pages = layer.for_mapped(index, everything.start, everything.end, |layer, page| {
+        layer.forget(index, page);
+        layer.put_page(&page.mapping);
+        Ok::<(), EngineError>(())
+    })?;
+    layer.abandon_table(index)?;
+    Ok(pages)
 }
 
 /// Gives the contents of a range's own anonymous pages up until they are written again (`madvise_free_pte_range`), if memory
@@ -238,7 +260,7 @@ fn share_pages(layer: &mut Layer, parent: u32, child: u32, vma: &Vma) -> Result<
         // As `copy_present_ptes` leaves it.
         mapping.flags.accessed = false;
         build_tables(layer, child, page.va, &mapping)?;
-        layer.map(child, page.va, mapping);
+        layer.map(child, page.va, mapping)?;
         shared += 1;
         Ok::<(), EngineError>(())
     })?;
@@ -278,7 +300,7 @@ fn move_pages(layer: &mut Layer, index: u32, from: VaRange, to: VirtAddr) -> Res
         layer.unmap(index, page);
         let va = VirtAddr(page.va.0.wrapping_add(offset));
         build_tables(layer, index, va, &page.mapping)?;
-        layer.map(index, va, page.mapping);
+        layer.map(index, va, page.mapping)?;
         Ok::<(), EngineError>(())
     })?;
     layer.prune(index, from.start, from.end);

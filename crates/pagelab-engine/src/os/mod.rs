@@ -1,5 +1,6 @@
 //! The kernels of all layers: address spaces, frames, page faults.
 
+pub mod exit_scan;
 pub mod fault;
 pub mod frame_alloc;
 pub mod frames;
@@ -21,11 +22,13 @@ use crate::config::{Config, KernelConfig, LayerConfig, PageCache};
 use crate::error::EngineError;
 use crate::layer::{AsidAllocator, Layer, SpaceId};
 use crate::mmu_cache::Asid;
+use crate::os::exit_scan::ExitScan;
 use crate::os::fault::FaultCounters;
 use crate::os::kthread::KernelThreads;
 use crate::os::mapping::MappingCounters;
 use crate::os::reclaim::{Reclaim, Scan};
 use crate::os::vma::VaRange;
+use crate::page_table::hashed::SharedTable;
 use pagelab_trace::{EventKind, MapFlags, Protection};
 
 /// All layers and what their kernels share with the simulation.
@@ -40,6 +43,8 @@ pub struct Os {
     /// Translations that an activity has made invalid since the last look.
     pub invalid: Vec<(SpaceId, Vec<VaRange>)>,
     pub kthreads: KernelThreads,
+    /// Enough processes have ended for a scan of some layer's hashed table.
+    pub scan_due: bool,
     asids: AsidAllocator,
     /// Layers that host nobody: where processes run.
     tops: Vec<u16>,
@@ -57,6 +62,7 @@ impl Os {
             shared_bytes: 0,
             invalid: Vec::new(),
             kthreads: KernelThreads::default(),
+            scan_due: false,
             asids: AsidAllocator::default(),
             tops: Vec::new(),
         };
@@ -135,6 +141,17 @@ impl Os {
         host.spaces[space as usize].vmas.apply(&whole).expect("the mapping is aligned and not empty");
         let host_id = SpaceId { layer: host_index as u16, index: space };
         Layer::boot(of, Some(host_id), memory, cpus, check, &mut self.asids)
+    }
+
+    /// A scan that is due, of the first layer with one.
+    pub fn take_exit_scan(&mut self) -> Option<ExitScan> {
+        for (index, layer) in self.layers.iter_mut().enumerate() {
+            if let Some(tags) = layer.hashed.as_mut().and_then(SharedTable::begin_scan) {
+                return Some(ExitScan::new(index as u16, tags));
+            }
+        }
+        self.scan_due = false;
+        None
     }
 
     /// Scans a layer's pages once for some that can leave.

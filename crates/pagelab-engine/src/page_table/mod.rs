@@ -6,10 +6,12 @@
 //!
 //! A design is one file here, one variant of [`PageTable`] and one of [`PageTableConfig`].
 
+pub mod hashed;
 mod paths;
 mod radix;
 mod walk_list;
 
+pub use hashed::Hashed;
 pub use radix::Radix;
 pub use walk_list::{WalkList, WalkRef};
 
@@ -60,21 +62,40 @@ pub type TableFrames<'a> = &'a mut dyn FnMut() -> Option<Pfn>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoFrame;
 
+/// The table has no place left for a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoRoom;
+
 /// Name and description of every design, for lists and error messages.
-pub const DESIGNS: &[(&str, &str)] =
-    &[("radix", "x86-64 radix tree of 4 or 5 levels with leaves of 4 KiB, 2 MiB and 1 GiB (`levels`)")];
+pub const DESIGNS: &[(&str, &str)] = &[
+    ("radix", "x86-64 radix tree of 4 or 5 levels with leaves of 4 KiB, 2 MiB and 1 GiB (`levels`)"),
+    (
+        "hashed-chained",
+        "one hashed table a layer, slots of 32 bytes, collisions in a chain table (Itanium, as Barr et al.)",
+    ),
+    ("hashed-open", "one hashed table a layer, slots of 16 bytes, linear probing"),
+    ("hashed-clustered", "the same with the entries of `cluster` pages (2, 4, 8) beside one tag"),
+    (
+        "hashed-compact",
+        "the same with a tag and 8 entries of 7 bytes a line; `cluster` up to 4096 keeps lines together for a host",
+    ),
+];
 
 /// A page table of any registered design.
 pub enum PageTable {
     Radix(Radix),
+    Hashed(Hashed),
 }
 
 impl PageTable {
-    /// An empty table; takes its root from `frames`.
+    /// An empty table of one address space; takes its root from `frames`. Of a design with one table for all, the kernel's
+    /// own: a radix table of 4 levels.
     pub fn new(config: &PageTableConfig, mem: &mut PhysMem, frames: TableFrames) -> Result<Self, NoFrame> {
-        match *config {
-            PageTableConfig::Radix { levels } => Radix::new(levels, mem, frames).map(Self::Radix),
-        }
+        let levels = match *config {
+            PageTableConfig::Radix { levels } => levels,
+            _ => 4,
+        };
+        Radix::new(levels, mem, frames).map(Self::Radix)
     }
 
     /// Lists the references of a walk for `va` in `list` (cleared first) and the leaf they end at.
@@ -82,6 +103,7 @@ impl PageTable {
     pub fn walk(&self, mem: &PhysMem, va: VirtAddr, list: &mut WalkList) {
         match self {
             Self::Radix(table) => table.walk(mem, va, list),
+            Self::Hashed(table) => table.walk(mem, va, list),
         }
     }
 
@@ -90,6 +112,7 @@ impl PageTable {
     pub fn hint(&self, mem: &PhysMem, va: VirtAddr) {
         match self {
             Self::Radix(table) => table.hint(mem, va),
+            Self::Hashed(table) => table.hint(mem, va),
         }
     }
 
@@ -99,6 +122,19 @@ impl PageTable {
     pub fn peek(&self, mem: &PhysMem, va: VirtAddr) -> Option<(PhysAddr, Pfn)> {
         match self {
             Self::Radix(table) => table.peek(mem, va),
+            Self::Hashed(table) => table.peek(mem, va),
+        }
+    }
+
+    /// The last entry that a walk for `va` reads, or where the page's is going to be.
+    pub fn entry(&self, mem: &PhysMem, va: VirtAddr) -> PhysAddr {
+        match self {
+            Self::Radix(table) => {
+                let mut list = WalkList::new();
+                table.walk(mem, va, &mut list);
+                list.refs().last().expect("a walk reads an entry at least").addr
+            }
+            Self::Hashed(table) => table.entry(mem, va),
         }
     }
 
@@ -107,6 +143,7 @@ impl PageTable {
     pub fn missing_tables(&self, mem: &PhysMem, va: VirtAddr, size: PageSize) -> usize {
         match self {
             Self::Radix(table) => table.missing_tables(mem, va, size),
+            Self::Hashed(_) => 0,
         }
     }
 
@@ -115,13 +152,15 @@ impl PageTable {
     pub fn link_table(&mut self, mem: &mut PhysMem, va: VirtAddr, size: PageSize, frame: Pfn) -> Option<PhysAddr> {
         match self {
             Self::Radix(table) => table.link_table(mem, va, size, frame),
+            Self::Hashed(_) => None,
         }
     }
 
     /// Maps a page; all tables on its way exist and its entry is empty. Returns the entry's address.
-    pub fn map(&mut self, mem: &mut PhysMem, va: VirtAddr, mapping: Mapping) -> PhysAddr {
+    pub fn map(&mut self, mem: &mut PhysMem, va: VirtAddr, mapping: Mapping) -> Result<PhysAddr, NoRoom> {
         match self {
-            Self::Radix(table) => table.map(mem, va, mapping),
+            Self::Radix(table) => Ok(table.map(mem, va, mapping)),
+            Self::Hashed(table) => table.map(mem, va, mapping),
         }
     }
 
@@ -129,6 +168,7 @@ impl PageTable {
     pub fn set_flags(&mut self, mem: &mut PhysMem, va: VirtAddr, flags: PteFlags) -> PhysAddr {
         match self {
             Self::Radix(table) => table.set_flags(mem, va, flags),
+            Self::Hashed(table) => table.set_flags(mem, va, flags),
         }
     }
 
@@ -136,6 +176,7 @@ impl PageTable {
     pub fn replace(&mut self, mem: &mut PhysMem, va: VirtAddr, mapping: Mapping) -> PhysAddr {
         match self {
             Self::Radix(table) => table.replace(mem, va, mapping),
+            Self::Hashed(table) => table.replace(mem, va, mapping),
         }
     }
 
@@ -143,6 +184,7 @@ impl PageTable {
     pub fn mapped(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, most: usize, out: &mut Vec<Removed>) {
         match self {
             Self::Radix(table) => table.mapped(mem, start, end, most, out),
+            Self::Hashed(table) => table.mapped(mem, start, end, most, out),
         }
     }
 
@@ -150,6 +192,7 @@ impl PageTable {
     pub fn unmap(&mut self, mem: &mut PhysMem, va: VirtAddr) -> PhysAddr {
         match self {
             Self::Radix(table) => table.unmap(mem, va),
+            Self::Hashed(table) => table.unmap(mem, va),
         }
     }
 
@@ -157,6 +200,7 @@ impl PageTable {
     pub fn prune(&mut self, mem: &mut PhysMem, start: VirtAddr, end: VirtAddr, release: &mut dyn FnMut(Pfn)) {
         match self {
             Self::Radix(table) => table.prune(mem, start, end, release),
+            Self::Hashed(_) => {}
         }
     }
 
@@ -165,13 +209,15 @@ impl PageTable {
     pub fn split(&mut self, mem: &mut PhysMem, va: VirtAddr, frame: Pfn) {
         match self {
             Self::Radix(table) => table.split(mem, va, frame),
+            Self::Hashed(_) => unreachable!("a hashed table has no large pages"),
         }
     }
 
-    /// Frees the table itself; nothing is mapped any more.
+    /// Frees the table itself, if it is the space's own; nothing is mapped any more.
     pub fn destroy(self, mem: &mut PhysMem, release: &mut dyn FnMut(Pfn)) {
         match self {
             Self::Radix(table) => table.destroy(mem, release),
+            Self::Hashed(_) => {}
         }
     }
 
@@ -179,6 +225,7 @@ impl PageTable {
     pub fn va_bits(&self) -> u32 {
         match self {
             Self::Radix(table) => table.va_bits(),
+            Self::Hashed(table) => table.va_bits(),
         }
     }
 }

@@ -61,7 +61,7 @@ fn is_leaf(level: u8, entry: u64) -> bool {
     level == 1 || entry & LARGE != 0
 }
 
-fn encode(level: u8, mapping: &Mapping) -> u64 {
+pub(super) fn encode(level: u8, mapping: &Mapping) -> u64 {
     let flag = |set: bool, bit: u64| if set { bit } else { 0 };
     let flags = &mapping.flags;
     mapping.pfn.addr().0
@@ -75,7 +75,7 @@ fn encode(level: u8, mapping: &Mapping) -> u64 {
 }
 
 #[inline]
-fn decode(level: u8, entry: u64) -> Mapping {
+pub(super) fn decode(level: u8, entry: u64) -> Mapping {
     Mapping {
         pfn: target(entry),
         size: size_at(level),

@@ -243,11 +243,11 @@ pub fn assert_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
             assert_eq!(reclaim.used_frames, mapped.len() as u64 + cached, "frames that programs use");
         }
         let total = layer.memory_bytes() / FRAME_BYTES;
-        let metadata = total.div_ceil(64);
+        let set_aside = layer.frames_set_aside();
         let tables = layer.mem.frames_in_use() as u64;
         // The allocator's, the zero page, one a CPU and one a space, the direct map's included.
         let kernel = 2 + layer.cpus.len() as u64 + 1 + spaces.len() as u64;
-        let sum = layer.free_frame_count() + all + tables + kernel + metadata;
+        let sum = layer.free_frame_count() + all + tables + kernel + set_aside;
         assert_eq!(
             sum, total,
             "frames of `{}`: {all} mapped or cached, {tables} of tables, {kernel} kernel's",

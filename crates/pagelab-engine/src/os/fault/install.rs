@@ -3,6 +3,7 @@
 use super::work::{Work, file_page, pages};
 use super::{Fault, PageSize};
 use crate::addr::{FRAME_BYTES, FRAME_SHIFT, Pfn, VirtAddr};
+use crate::error::EngineError;
 use crate::layer::Layer;
 use crate::os::Os;
 use crate::os::reclaim::Swapped;
@@ -11,18 +12,18 @@ use crate::page_table::{Leaf, Mapping};
 
 impl Fault {
     /// Writes the PTE, and those of the pages around or of the rest of a folio. False if what was to be mapped has left
-    /// memory meanwhile: the fault has to look again.
-    pub(super) fn install(&mut self, os: &mut Os) -> bool {
+    /// memory meanwhile: the fault has to look again. Errors: the page table is full.
+    pub(super) fn install(&mut self, os: &mut Os) -> Result<bool, EngineError> {
         let (space, page) = (self.space.index, self.page);
         let leaf = self.leaf(os);
         let layer = self.layer(os);
         let mapped = match (self.work, leaf) {
-            (Work::Cached { file, page: number }, _) => self.map_cached(layer, file, number),
+            (Work::Cached { file, page: number }, _) => self.map_cached(layer, file, number)?,
             (Work::Reuse, Leaf::Present(old)) => {
                 layer.remap(space, page, Mapping { flags: self.flags, ..old });
                 1
             }
-            (Work::SwapIn | Work::SwapCached, _) => self.map_swapped(layer),
+            (Work::SwapIn | Work::SwapCached, _) => self.map_swapped(layer)?,
             (_, Leaf::Present(old)) => {
                 layer.remap(space, page, self.mapping());
                 layer.put_page(&old);
@@ -40,7 +41,7 @@ impl Fault {
                     }
                     None => layer.pages.set_object(number, self.frame),
                 }
-                layer.map(space, page, self.mapping());
+                layer.map(space, page, self.mapping())?;
                 1
             }
             (_, Leaf::NotPresent { .. }) => {
@@ -48,7 +49,7 @@ impl Fault {
                 let ptes = 1_u64 << (self.order - self.size.order());
                 for n in 0..ptes {
                     let pfn = Pfn(self.frame.0 + n);
-                    layer.map(space, VirtAddr(page.0 + n * FRAME_BYTES), Mapping { pfn, ..self.mapping() });
+                    layer.map(space, VirtAddr(page.0 + n * FRAME_BYTES), Mapping { pfn, ..self.mapping() })?;
                 }
                 if let Some(shared) = layer.swap().and_then(|swap| swap.remove(space, page)) {
                     // A copy of what others have read back.
@@ -58,7 +59,7 @@ impl Fault {
             }
         };
         if mapped == 0 {
-            return false;
+            return Ok(false);
         }
         let layer = self.layer(os);
         if self.work.allocates() {
@@ -67,7 +68,7 @@ impl Fault {
             }
         }
         self.count_mapped(os, mapped);
-        true
+        Ok(true)
     }
 
     fn mapping(&self) -> Mapping {
@@ -75,8 +76,8 @@ impl Fault {
     }
 
     /// Maps a page of the page cache and those around it that are there; returns how many, 0 if it itself is not.
-    fn map_cached(&mut self, layer: &mut Layer, file: u32, number: u64) -> u64 {
-        let Some(frame) = layer.pages.cached(file, number) else { return 0 };
+    fn map_cached(&mut self, layer: &mut Layer, file: u32, number: u64) -> Result<u64, EngineError> {
+        let Some(frame) = layer.pages.cached(file, number) else { return Ok(0) };
         self.frame = frame;
         let space = self.space.index;
         let mut mapped = 0;
@@ -86,16 +87,16 @@ impl Fault {
                 && layer.is_unmapped(space, at)
                 && !layer.swap().is_some_and(|swap| swap.find(space, at).is_some())
             {
-                layer.map(space, at, Mapping { pfn, ..self.mapping() });
+                layer.map(space, at, Mapping { pfn, ..self.mapping() })?;
                 mapped += 1;
             }
         }
         // Another fault's window may have had the page itself by now.
-        mapped.max(1)
+        Ok(mapped.max(1))
     }
 
     /// Maps a page that was read back from the swap device, by this fault or by another user; 0 if it has left again.
-    fn map_swapped(&mut self, layer: &mut Layer) -> u64 {
+    fn map_swapped(&mut self, layer: &mut Layer) -> Result<u64, EngineError> {
         let (space, page) = (self.space.index, self.page);
         let own = (self.work == Work::SwapIn).then_some(self.frame);
         let swap = layer.swap().expect("the page was swapped out");
@@ -106,7 +107,7 @@ impl Fault {
                 self.flags.writable &= others == 0;
                 layer.reclaim.as_mut().expect("it has a swap area").counters.swapped_in += 1;
             }
-            (Swapped::OnDevice, None) => return 0,
+            (Swapped::OnDevice, None) => return Ok(0),
             (Swapped::InMemory(frame), own) => {
                 swap.remove(space, page);
                 if let Some(own) = own {
@@ -117,8 +118,8 @@ impl Fault {
             }
         }
         self.flags.dirty &= self.flags.writable;
-        layer.map(space, page, self.mapping());
-        1
+        layer.map(space, page, self.mapping())?;
+        Ok(1)
     }
 
     fn count_mapped(&mut self, os: &mut Os, mapped: u64) {

@@ -322,7 +322,7 @@ impl Fault {
                 State::Install { entry }
             }
             State::Install { entry } => {
-                let installed = self.install(os);
+                let installed = self.install(os)?;
                 os.locks.release(self.table_key(entry), cpu);
                 if installed {
                     return Ok(self.page_done(os, cpu));

@@ -171,9 +171,7 @@ impl Fault {
             _ => VaRange { start: self.page, end: self.page },
         };
         for at in pages(several) {
-            // Their entries lie in the same table as the one of the page at the address.
-            let own = self.va.0 & !(FRAME_BYTES - 1);
-            let other = PhysAddr((entry.0 as i64 + (at.0 as i64 - own as i64) / FRAME_BYTES as i64 * 8) as u64);
+            let other = space.table.entry(&layer.mem, at);
             if other.0 / LINE_BYTES != line {
                 step.kernel(RefKind::Write, other);
                 line = other.0 / LINE_BYTES;
@@ -194,8 +192,7 @@ impl Fault {
 
     /// The last entry that a walk for the page reads.
     pub(super) fn entry(&self, os: &Os) -> PhysAddr {
-        let mut list = WalkList::new();
-        self.walk(os, &mut list);
-        list.refs().last().expect("a walk reads an entry at least").addr
+        let layer = &os.layers[usize::from(self.space.layer)];
+        layer.spaces[self.space.index as usize].table.entry(&layer.mem, self.va)
     }
 }

@@ -1,0 +1,149 @@
+//! Hashed page tables: their parameters, and what makes them impossible.
+
+use pagelab_trace::quantity::Bytes;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{LayerConfig, MmuCacheKind, PageTableConfig};
+use crate::addr::PageSize;
+use crate::error::EngineError;
+
+/// The hashed designs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HashedKind {
+    Chained,
+    Open,
+    Clustered,
+    Compact,
+}
+
+impl HashedKind {
+    pub const ALL: [Self; 4] = [Self::Chained, Self::Open, Self::Clustered, Self::Compact];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Chained => "hashed-chained",
+            Self::Open => "hashed-open",
+            Self::Clustered => "hashed-clustered",
+            Self::Compact => "hashed-compact",
+        }
+    }
+
+    /// The load factor of "Hash, Don't Cache (the Page Table)", 4.2 and 4.3: all designs take 64 bytes a page of memory.
+    fn load_factor(self) -> f64 {
+        match self {
+            Self::Chained => 1.0 / 2.0,
+            Self::Open | Self::Clustered => 1.0 / 4.0,
+            Self::Compact => 1.0 / 8.0,
+        }
+    }
+
+    /// Pages of a cluster: the paper's, and those that are possible.
+    fn clusters(self) -> (u32, &'static [u32]) {
+        match self {
+            Self::Chained | Self::Open => (1, &[1]),
+            Self::Clustered => (4, &[2, 4, 8]),
+            Self::Compact => (8, &[8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096]),
+        }
+    }
+}
+
+/// What turns a page's number into a place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum HashFunction {
+    /// The mixer of SplitMix64 over the cluster's number and the address space's tag: as good as random.
+    #[default]
+    Mix64,
+    /// The cluster's number modulo the number of places: neighbours lie beside each other, and processes that use the same
+    /// addresses collide.
+    Modulo,
+}
+
+/// Parameters of a hashed page table.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HashedConfig {
+    /// Share of the slots that are in use when all of the layer's memory is mapped in whole clusters; none for the paper's:
+    /// 1/2 chained, 1/4 open and clustered, 1/8 compact.
+    #[serde(default)]
+    pub load_factor: Option<f64>,
+    /// Pages whose entries lie together; none for the paper's: clustered 4 (2 and 8 are possible), compact 8 (powers of two up to
+    /// 4096).
+    #[serde(default)]
+    pub cluster: Option<u32>,
+    #[serde(default)]
+    pub hash: HashFunction,
+    /// Seed of the hash function.
+    #[serde(default)]
+    pub seed: u64,
+    /// Size of the table, whatever the memory and the load factor; of a chained one without the chain table.
+    #[serde(default)]
+    pub table_bytes: Option<Bytes>,
+    /// Processes that have ended when a scan deletes what they left.
+    #[serde(default = "one")]
+    pub exits_per_scan: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+impl HashedConfig {
+    pub fn load_factor_of(&self, kind: HashedKind) -> f64 {
+        self.load_factor.unwrap_or_else(|| kind.load_factor())
+    }
+
+    pub fn cluster_of(&self, kind: HashedKind) -> u32 {
+        self.cluster.unwrap_or(kind.clusters().0)
+    }
+}
+
+impl PageTableConfig {
+    /// The parameters of a hashed table, if it is one.
+    pub fn hashed(&self) -> Option<(HashedKind, &HashedConfig)> {
+        match self {
+            Self::Radix { .. } => None,
+            Self::HashedChained(config) => Some((HashedKind::Chained, config)),
+            Self::HashedOpen(config) => Some((HashedKind::Open, config)),
+            Self::HashedClustered(config) => Some((HashedKind::Clustered, config)),
+            Self::HashedCompact(config) => Some((HashedKind::Compact, config)),
+        }
+    }
+}
+
+/// Checks a layer with a hashed table.
+pub fn validate(layer: &LayerConfig) -> Result<(), EngineError> {
+    let Some((kind, config)) = layer.page_table.hashed() else { return Ok(()) };
+    let refuse =
+        |part: &str, what: String| Err(EngineError::config(format!("system.layers.{}.{part}", layer.name), what));
+    let load = config.load_factor_of(kind);
+    if !(load > 0.0 && load <= 1.0) {
+        let what = format!("{load} is not possible; allowed is more than 0 (no page) up to 1 (every slot in use)");
+        return refuse("page_table.load_factor", what);
+    }
+    let (cluster, (_, allowed)) = (config.cluster_of(kind), kind.clusters());
+    if !allowed.contains(&cluster) {
+        let allowed = allowed.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+        let what = format!("{cluster} pages are not possible; {} allows {allowed}", kind.name());
+        return refuse("page_table.cluster", what);
+    }
+    if config.exits_per_scan == 0 {
+        return refuse("page_table.exits_per_scan", "0 is not possible; allowed is 1 and more".to_owned());
+    }
+    if layer.mmu_cache != MmuCacheKind::None {
+        let what =
+            format!("a {} table has no upper levels whose entries an MMU cache could keep: write `none`", kind.name());
+        return refuse("mmu_cache", what);
+    }
+    if layer.page_size != PageSize::Size4K {
+        let what = format!(
+            "{} pages are not possible with {}: a slot is found by the number of a 4 KiB page, and a walker does not know \
+             the size before it has found it; write `4K`",
+            layer.page_size.name(),
+            kind.name()
+        );
+        return refuse("page_size", what);
+    }
+    Ok(())
+}

@@ -1,0 +1,51 @@
+//! Which pages of an address space are mapped, in order.
+//!
+//! A hashed table cannot list a range. Kernels that use one find pages by their VMAs and by structures of their own;
+//! this set stands for those and is charged nothing, as listing charges nothing in other designs.
+
+use std::collections::BTreeMap;
+
+/// log2 of the pages of a region.
+const REGION_SHIFT: u32 = 9;
+const WORDS: usize = (1 << REGION_SHIFT) / 64;
+
+/// See the module's text.
+#[derive(Default)]
+pub struct PageIndex {
+    /// Number of the region → its pages, a bit each.
+    regions: BTreeMap<u64, [u64; WORDS]>,
+}
+
+/// Word and bit of a page in its region.
+fn place(vpn: u64) -> (usize, u64) {
+    ((vpn >> 6) as usize % WORDS, 1 << (vpn % 64))
+}
+
+impl PageIndex {
+    pub fn insert(&mut self, vpn: u64) {
+        let (word, bit) = place(vpn);
+        self.regions.entry(vpn >> REGION_SHIFT).or_default()[word] |= bit;
+    }
+
+    pub fn remove(&mut self, vpn: u64) {
+        let (word, bit) = place(vpn);
+        let region = self.regions.get_mut(&(vpn >> REGION_SHIFT)).expect("the page is mapped");
+        region[word] &= !bit;
+        if *region == [0; WORDS] {
+            self.regions.remove(&(vpn >> REGION_SHIFT));
+        }
+    }
+
+    /// The pages from `first` on and below `end`, ascending.
+    pub fn range(&self, first: u64, end: u64) -> impl Iterator<Item = u64> {
+        let (from, to) = (first >> REGION_SHIFT, end.div_ceil(1 << REGION_SHIFT));
+        let pages = self.regions.range(from..to.max(from)).flat_map(|(&region, words)| {
+            let used = words.iter().enumerate().filter(|(_, word)| **word != 0);
+            used.flat_map(move |(at, &word)| {
+                let pages = (0..64).filter(move |bit| word >> bit & 1 != 0);
+                pages.map(move |bit| (region << REGION_SHIFT) + at as u64 * 64 + bit)
+            })
+        });
+        pages.skip_while(move |&vpn| vpn < first).take_while(move |&vpn| vpn < end)
+    }
+}

@@ -1,0 +1,159 @@
+//! Hashed page tables in whole systems: references per walk over any number of layers, what fills a table, and exits.
+
+mod common;
+
+use common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run, run_workload};
+use pagelab_engine::page_table::{DESIGNS, PageTable};
+use pagelab_engine::stats::Statistics;
+use pagelab_trace::EventKind;
+
+const BASE: u64 = 0x7f00_0000_0000;
+
+const KINDS: [&str; 4] = ["hashed-chained", "hashed-open", "hashed-clustered", "hashed-compact"];
+
+fn refs_per_walk(stats: &Statistics) -> f64 {
+    stats.values["walk.refs"] as f64 / stats.values["walk.count"] as f64
+}
+
+/// Share of a layer's slots in use, those of processes that have ended included.
+fn load(stats: &Statistics, layer: &str) -> f64 {
+    let of = |what: &str| stats.values[&format!("layer.{layer}.page_table.slots{what}")] as f64;
+    (of(".used") + of(".deleted")) / of("")
+}
+
+/// References of one dimension with linear probing.
+fn probes(load: f64) -> f64 {
+    0.5 * (1.0 + 1.0 / (1.0 - load))
+}
+
+#[test]
+fn every_design_is_listed() {
+    KINDS.iter().for_each(|kind| assert!(DESIGNS.iter().any(|(name, _)| name == kind), "{kind}"));
+}
+
+/// A page a slot, so that the theory of random keys holds: (1 + r)^d - 1 references over d layers, r those of one.
+#[test]
+fn references_of_a_walk_over_layers_are_those_of_one_to_the_power_of_their_number() {
+    let table = |layer: &str, bytes: &str| {
+        format!(
+            r#"system.layers.{layer}.page_table={{"kind":"hashed-compact","table_bytes":"{bytes}","exits_per_scan":9}}"#
+        )
+    };
+    let systems: [(&str, &[&str]); 3] = [
+        ("hashed-compact", &["native"]),
+        ("nested-hashed-compact", &["guest", "host"]),
+        ("nested-3", &["inner", "outer", "machine"]),
+    ];
+    for (bytes, tolerance) in [("64MiB", 0.01), ("640KiB", 0.03)] {
+        for (system, layers) in systems {
+            let tables: Vec<String> = layers.iter().map(|layer| table(layer, bytes)).collect();
+            let set: Vec<&str> = tables.iter().map(String::as_str).collect();
+            // 4,096 pages, one in each group of eight.
+            let stats = run_workload(&config(system, &set), "stride:size=128MiB,stride=32KiB,passes=3");
+            let found = refs_per_walk(&stats);
+            let loads = layers.iter().map(|layer| load(&stats, layer));
+            let expected = loads.map(|load| 1.0 + probes(load)).product::<f64>() - 1.0;
+            assert!((found / expected - 1.0).abs() < tolerance, "{system} {bytes}: {found} instead of {expected}");
+            if bytes == "64MiB" {
+                let collision_free = f64::from((1 << layers.len()) - 1);
+                assert!((found / collision_free - 1.0).abs() < 0.05, "{system}: {found} of {collision_free}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_page_touched_in_each_group_of_eight_fills_the_compact_table_eight_times_as_fast() {
+    let slots = |system: &str, workload: &str| {
+        let set = ["system.layers.native.page_table.exits_per_scan=9"];
+        run_workload(&config(system, &set), workload).values["layer.native.page_table.slots.used"]
+    };
+    let (dense, sparse) = ("seq:size=32MiB,passes=1", "stride:size=256MiB,stride=32KiB,passes=1");
+    // Both touch 8,192 pages; the code page has a slot of its own.
+    assert_eq!((slots("hashed-compact", dense), slots("hashed-compact", sparse)), (1025, 8193));
+    assert_eq!((slots("hashed-clustered", dense), slots("hashed-clustered", sparse)), (2049, 8193));
+    assert_eq!((slots("hashed-open", dense), slots("hashed-open", sparse)), (8193, 8193));
+}
+
+#[test]
+fn a_table_takes_64_bytes_of_memory_a_page_and_chains_half_of_that_more() {
+    for (kind, per_page) in KINDS.into_iter().zip([96, 64, 64, 64]) {
+        let stats = run_workload(&config(kind, &[]), "seq:size=1MiB,passes=1");
+        let pages = (8_u64 << 30) / 4096;
+        let direct_map = 2;
+        assert_eq!(stats.values["layer.native.page_table_frames"], pages * per_page / 4096 + 1 + direct_map, "{kind}");
+    }
+}
+
+#[test]
+fn lines_of_a_guests_super_slot_are_neighbours_in_the_hosts_table() {
+    let stats = |cluster: u32| {
+        let set = format!("system.layers.guest.page_table.cluster={cluster}");
+        // A scan would read all of the guest's table.
+        let set = [&set, "system.layers.guest.page_table.exits_per_scan=9"];
+        run_workload(&config("nested-hashed-compact", &set), "seq:size=128MiB,passes=1").values
+    };
+    let [lines, pages, blocks] = [8, 512, 4096].map(stats);
+    // The guest's entries of 32,768 pages: 4,096 lines anywhere, or 64 pages anywhere, or 8 groups of 8 pages.
+    let frames = |stats: &std::collections::BTreeMap<String, u64>| stats["fault.nested.count"];
+    assert!(frames(&lines) > frames(&pages) + 3000, "{} {}", frames(&lines), frames(&pages));
+    // As many pages of the table, but more of the metadata that holds their locks.
+    assert!((1..64).contains(&(frames(&pages) - frames(&blocks))), "{} {}", frames(&pages), frames(&blocks));
+    let slots = |stats: &std::collections::BTreeMap<String, u64>| stats["layer.host.page_table.slots.used"];
+    let [lines, pages, blocks] = [slots(&lines), slots(&pages), slots(&blocks)];
+    assert!(lines > pages + 2000 && pages > blocks + 40, "{lines} {pages} {blocks}");
+}
+
+/// Four processes of 100 pages each, in groups of eight from a group's first page on.
+fn four_processes() -> Box<dyn pagelab_trace::Source> {
+    let mut script = ScriptWriter::new();
+    for process in 1..=4 {
+        script.event(0, EventKind::Fork { child: pagelab_trace::ProcessIx(process) });
+        let thread = script.thread(process);
+        script.mmap(thread, BASE, 100 * 4096);
+        (0..100).for_each(|page| script.store(thread, BASE + page * 4096));
+        script.event(thread, EventKind::Exit { code: 0 });
+    }
+    script.load(0, BASE);
+    script.finish()
+}
+
+#[test]
+fn scans_delete_what_processes_left_and_charge_the_whole_table() {
+    for (kind, slots) in KINDS.into_iter().zip([100, 100, 25, 13]) {
+        for (exits_per_scan, scans, stale) in [(1, 4, 0), (2, 2, 0), (3, 1, 1), (9, 0, 4)] {
+            let set = [
+                format!("system.layers.native.page_table.exits_per_scan={exits_per_scan}"),
+                "system.layers.native.page_table.table_bytes=1MiB".to_owned(),
+            ];
+            let set: Vec<&str> = set.iter().map(String::as_str).collect();
+            let (simulation, stats) = run(&config(kind, &set), four_processes(), &[0]);
+            assert_conserved(&stats);
+            assert_frames_conserved(&simulation, &simulation.inputs[0].spaces().collect::<Vec<_>>());
+            let of = |what: &str| stats.values[&format!("layer.native.page_table.{what}")];
+            let lines = (1 << 20) / 64 * if kind == "hashed-chained" { 3 } else { 2 } / 2;
+            assert_eq!((of("scan.count"), of("scan.lines")), (scans, scans * lines), "{kind}");
+            assert_eq!(of("slots.stale"), stale * slots, "{kind}");
+            assert_eq!(of("scan.deleted"), (4 - stale) * slots, "{kind}");
+            assert_eq!(of("slots.used"), stale * slots, "{kind}: the parent maps nothing");
+            // Some of them are used again by the next process.
+            let deleted = of("slots.deleted");
+            match kind {
+                "hashed-chained" => assert_eq!(deleted, 0),
+                _ => assert!(deleted <= of("scan.deleted") && (deleted > 0) == (scans > 0), "{kind}: {deleted}"),
+            }
+            // A line read from memory takes longer than one cycle.
+            assert!(of("scan.cycles") > of("scan.lines") || scans == 0, "{kind}");
+            assert!(of("scan.cycles") <= stats.values["cycles.kernel"], "{kind}");
+        }
+    }
+}
+
+#[test]
+fn the_kernels_direct_map_has_a_radix_table_of_its_own() {
+    let (simulation, _) = run(&config("hashed-compact", &[]), four_processes(), &[0]);
+    let layer = &simulation.os.layers[0];
+    assert!(matches!(layer.spaces[0].table, PageTable::Radix(_)));
+    let program = simulation.inputs[0].spaces().next().unwrap();
+    assert!(matches!(layer.spaces[program.index as usize].table, PageTable::Hashed(_)));
+}
