@@ -177,6 +177,27 @@ impl AssocArray {
         Some(old)
     }
 
+    /// [`Self::insert_absent`] under LRU, behind the `rank` most recently used entries of the set instead of before them.
+    ///
+    /// # Panics
+    /// If `key` is [`INVALID_KEY`] or the policy is another.
+    pub fn insert_absent_behind(&mut self, set_hash: u64, key: u64, value: u64, rank: usize) -> Option<u64> {
+        assert_ne!(key, INVALID_KEY, "the key that marks an empty way cannot be stored");
+        assert_eq!(self.policy, AssocPolicy::Lru, "only LRU keeps its ways in order of use");
+        let (keys, values) = self.set(self.index.of(set_hash));
+        let valid = find(keys, INVALID_KEY).unwrap_or(keys.len());
+        let at = rank.min(valid).min(keys.len() - 1);
+        keys[at..].rotate_right(1);
+        values[at..].rotate_right(1);
+        values[at] = value;
+        let old = std::mem::replace(&mut keys[at], key);
+        if old == INVALID_KEY {
+            self.empty_ways -= 1;
+            return None;
+        }
+        Some(old)
+    }
+
     /// [`Self::insert_absent`] where an entry keeps its way; returns the key that was there.
     #[inline(never)]
     fn insert_in_place(&mut self, set: usize, key: u64, value: u64) -> u64 {

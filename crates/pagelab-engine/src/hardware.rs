@@ -6,20 +6,18 @@ use crate::cache::{Hierarchy, Outcome, Requester, Served};
 use crate::config::Config;
 use crate::error::EngineError;
 use crate::layer::SpaceId;
-use crate::mmu_cache::{MmuCache, array};
+use crate::mmu_cache::{MmuCaches, array};
 use crate::rng::Rng;
 use crate::tlb::Tlb;
 use crate::walker::{Intent, PageFault, WalkCounters};
 
-/// TLBs and MMU caches of one core; its hardware threads share them.
+/// TLBs of one core; its hardware threads share them.
 pub struct CoreUnits {
     pub l1d: Tlb,
     pub l1i: Tlb,
     pub l2: Tlb,
     /// Guest-physical to machine frames, for walks.
     pub nested: Option<AssocArray>,
-    /// One a layer.
-    pub mmu_caches: Vec<MmuCache>,
     pub tlb: TlbCounters,
 }
 
@@ -51,6 +49,7 @@ impl CoreUnits {
 /// See the module's text.
 pub struct Hardware {
     pub units: Vec<CoreUnits>,
+    pub mmu_caches: MmuCaches,
     pub caches: Hierarchy,
     pub walks: WalkCounters,
     /// Whether walks and the kernel go through the caches (`engine.kernel_refs`).
@@ -78,20 +77,17 @@ impl Hardware {
                 .nested
                 .as_ref()
                 .map(|n| array("machine.tlb.nested", n.entries, n.ways, n.policy, &rng("nested tlb")));
-            let mmu_caches = config.system.layers.iter().map(|layer| {
-                MmuCache::new(layer.mmu_cache, &machine.mmu_cache, &rng(&format!("mmu cache {}", layer.name)))
-            });
             Ok(CoreUnits {
                 l1d: Tlb::new("machine.tlb.l1d", &machine.tlb.l1d, &rng("l1d tlb"))?,
                 l1i: Tlb::new("machine.tlb.l1i", &machine.tlb.l1i, &rng("l1i tlb"))?,
                 l2: Tlb::new("machine.tlb.l2", &machine.tlb.l2, &rng("l2 tlb"))?,
                 nested: nested.transpose()?,
-                mmu_caches: mmu_caches.collect::<Result<_, EngineError>>()?,
                 tlb: TlbCounters::default(),
             })
         };
         Ok(Self {
             units: (0..cores).map(unit).collect::<Result<_, EngineError>>()?,
+            mmu_caches: MmuCaches::new(config, cores)?,
             caches: Hierarchy::new(&machine.cache, cores, seed)
                 .map_err(|e| EngineError::config(format!("machine.cache.{}", e.key), e.what))?,
             walks: WalkCounters::new(config.system.layers.len()),

@@ -125,7 +125,7 @@ impl Hardware {
         for tlb in [&mut unit.l1d, &mut unit.l1i, &mut unit.l2] {
             tlb.flush(asid);
         }
-        unit.mmu_caches[usize::from(layer)].flush(asid);
+        self.mmu_caches.of(core, layer).flush(asid);
     }
 
     /// Drops the translations of a space that have changed.
@@ -137,7 +137,7 @@ impl Hardware {
         for tlb in [&mut unit.l1d, &mut unit.l1i, &mut unit.l2] {
             what.ranges.iter().for_each(|range| tlb.invalidate(asid, range.start, range.end));
         }
-        unit.mmu_caches[usize::from(layer)].flush(asid);
+        self.mmu_caches.of(core, layer).flush(asid);
     }
 }
 

@@ -274,7 +274,7 @@ impl Hardware {
         let asid = of.asid;
         let mut list = WalkList::new();
         of.table.walk(&layer.mem, va, &mut list);
-        let spared = self.units[core].mmu_caches[usize::from(space.layer)].look_up(asid, va, &list);
+        let spared = self.mmu_caches.of(core, space.layer).look_up(asid, va, &list);
         let mut total = spared.cycles;
         // References of one dependency step overlap: the step costs its slowest.
         let (mut step, mut step_cycles) = (u8::MAX, 0);
@@ -290,13 +290,17 @@ impl Hardware {
                 Ok(entry) => entry,
                 Err(Faulted) => {
                     *cycles += total + step_cycles + spent;
-                    self.units[core].mmu_caches[usize::from(space.layer)].fill(asid, va, &list, n, spared.skip);
+                    self.mmu_caches.of(core, space.layer).fill(asid, va, &list, n, spared.skip);
                     return Err(Faulted);
                 }
             };
-            let done = self.system_ref(core, leaf_entry, false, false, Requester::Walk);
-            spent += done.cycles;
-            self.walks.note(space.layer, r.level, done.served);
+            // The leaf is the last; MMU caches hold none.
+            let cached = spared.by_entry && n + 1 < refs.len();
+            if !cached || !self.mmu_caches.of(core, space.layer).holds(leaf_entry, &mut spent) {
+                let done = self.system_ref(core, leaf_entry, false, false, Requester::Walk);
+                spent += done.cycles;
+                self.walks.note(space.layer, r.level, done.served);
+            }
             if r.step == step {
                 step_cycles = spent.max(step_cycles);
             } else {
@@ -305,7 +309,7 @@ impl Hardware {
             }
         }
         *cycles += total + step_cycles;
-        self.units[core].mmu_caches[usize::from(space.layer)].fill(asid, va, &list, refs.len(), spared.skip);
+        self.mmu_caches.of(core, space.layer).fill(asid, va, &list, refs.len(), spared.skip);
         let store = intent == Intent::Store;
         match list.leaf {
             Leaf::Present(mapping) if mapping.flags.writable || !store => {

@@ -117,6 +117,18 @@ fn impossible_machines() {
             "machine.mmu_cache.paging_structure.arrays.0",
             &["level 1", "2 to 5"],
         ),
+        (
+            "radix-unified-translation-cache",
+            &["machine.mmu_cache.unified.level2_insertion=24"],
+            "machine.mmu_cache.unified.level2_insertion",
+            &["24", "below", "ways"],
+        ),
+        (
+            "nested-radix-shared-page-walk-cache",
+            &["machine.mmu_cache.page_walk_cache.ways=7"],
+            "machine.mmu_cache.page_walk_cache",
+            &["24", "7 ways", "multiple"],
+        ),
         ("radix", &["machine.cache.l1.size_bytes=1000"], "machine.cache.l1.size_bytes", &["1000B", "512B", "1KiB"]),
         ("radix", &["machine.cache.l2.ways=0"], "machine.cache.l2.ways", &["0", "1 to 64"]),
         ("radix", &["machine.cache.dram_latency_cycles=30"], "machine.cache.dram_latency_cycles", &["30", "l3"]),

@@ -35,6 +35,12 @@ const SYSTEMS: &[System] = &[
     ("radix", &[r#"system.layers.native.folios=["16KiB","64KiB"]"#, SWAP, "kernel.cgroup_limit_bytes=2MiB"]),
     ("radix-1g", &["machine.memory_bytes=3GiB"]),
     ("radix-page-walk-cache", &[]),
+    ("radix-unified-translation-cache", &[]),
+    (
+        "nested-radix-unified-translation-cache",
+        &["machine.mmu_cache.unified.ways=4", "machine.mmu_cache.unified.level2_insertion=2"],
+    ),
+    ("nested-radix-shared-page-walk-cache", &[]),
     ("nested-radix", &[]),
     ("nested-radix-2m", &[]),
     ("nested-radix", &[r#"machine.tlb.nested={"entries":16,"ways":4,"latency_cycles":1}"#]),

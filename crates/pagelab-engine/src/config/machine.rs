@@ -94,12 +94,14 @@ pub struct NestedTlbConfig {
     pub policy: TlbPolicy,
 }
 
-/// Geometry of the MMU caches that a layer may choose to use; every layer has its own of the kind it chooses.
+/// Geometry of the MMU caches that a layer may choose to use; every layer has its own of the kind it chooses, but for the
+/// page-walk cache that layers share.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MmuCacheGeometry {
     pub paging_structure: PagingStructureConfig,
     pub page_walk_cache: PageWalkCacheConfig,
+    pub unified: UnifiedTranslationCacheConfig,
 }
 
 /// Paging-structure caches (Intel SDM vol. 3A, 4.10.3): one array a level, tagged by virtual-address prefix.
@@ -121,6 +123,20 @@ pub struct PagingStructureArray {
     pub ways: u32,
     #[serde(default)]
     pub policy: TlbPolicy,
+}
+
+/// Unified translation cache: one array of entries of all levels but the leaf's, tagged by virtual-address prefix (Barr,
+/// Cox, Rixner, "Translation caching", ISCA 2010).
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UnifiedTranslationCacheConfig {
+    pub entries: u32,
+    pub ways: u32,
+    /// Cycles of one look-up of all prefixes at once.
+    pub latency_cycles: u32,
+    /// Where entries of level 2, which are reused least, are inserted among those of their set in order of use: 0 as the
+    /// most recently used (plain LRU), below `ways`. Those of higher levels are always inserted as the most recently used.
+    pub level2_insertion: u32,
 }
 
 /// Page-walk cache: one array of page-table entries of all levels but the leaf's, tagged by physical address

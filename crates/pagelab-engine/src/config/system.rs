@@ -121,6 +121,10 @@ pub enum MmuCacheKind {
     PagingStructure,
     /// One array tagged by the physical address of the entry (AMD).
     PageWalkCache,
+    /// One for all layers that choose it, tagged by the machine address of the entry (AMD's nested paging).
+    SharedPageWalkCache,
+    /// One array of entries of all upper levels, tagged by virtual-address prefix, longest match.
+    Unified,
     /// Unlimited and always hit: a walk reads its leaf only, at the cost of a paging-structure look-up.
     Perfect,
 }

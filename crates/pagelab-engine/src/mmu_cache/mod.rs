@@ -1,23 +1,29 @@
 //! MMU caches: what lets a walker skip references to the upper levels of a page table.
 //!
-//! A layer has one a core. It is asked once a walk which of the walk's references it spares ([`MmuCache::look_up`]) and
-//! told afterwards what was read ([`MmuCache::fill`]). It never answers a leaf: leaves belong to the TLBs. Since the list
-//! of references is drawn from the page table as it stands, a cache holds tags only and cannot return a stale pointer;
-//! the kernel flushes it nevertheless where a real one must, so that its hit counts are right.
+//! A layer's walks on a core use one ([`MmuCaches`]). It is asked once a walk which of the walk's references it spares
+//! ([`MmuCache::look_up`]) and told afterwards what was read ([`MmuCache::fill`]); one that is tagged by machine addresses
+//! is asked for each entry when its address is known ([`MmuCache::holds`]). It never answers a leaf: leaves belong to the
+//! TLBs. Since the list of references is drawn from the page table as it stands, a cache holds tags only and cannot return
+//! a stale pointer; the kernel flushes it nevertheless where a real one must, so that its hit counts are right.
 //!
 //! A design is one file here, one variant of [`MmuCache`] and one of [`MmuCacheKind`].
 
+mod assignment;
 mod page_walk_cache;
 mod paging_structure;
+mod unified;
 
-use crate::addr::{Cycles, VirtAddr};
+pub use assignment::MmuCaches;
+
+use crate::addr::{Cycles, FRAME_SHIFT, MachineAddr, VirtAddr};
 use crate::assoc::{AssocArray, AssocPolicy};
 use crate::config::{MmuCacheGeometry, MmuCacheKind, TlbPolicy};
 use crate::error::EngineError;
-use crate::page_table::WalkList;
+use crate::page_table::{WalkList, WalkRef};
 use crate::rng::Rng;
 use page_walk_cache::PageWalkCache;
 use paging_structure::PagingStructureCache;
+use unified::UnifiedTranslationCache;
 
 /// Tag of an address space in TLBs and MMU caches (PCID and VPID together).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,6 +34,8 @@ pub struct Asid(pub u16);
 pub struct Spared {
     /// Bit n: the walk's n-th reference need not be made.
     pub skip: u32,
+    /// Whether it is to be asked for each of the other entries ([`MmuCache::holds`]).
+    pub by_entry: bool,
     /// Cycles of the look-up.
     pub cycles: Cycles,
 }
@@ -37,6 +45,11 @@ pub const DESIGNS: &[(&str, &str)] = &[
     ("none", "every walk reads every level"),
     ("paging-structure", "an array a level, tagged by virtual-address prefix, longest match (Intel)"),
     ("page-walk-cache", "one array of upper-level entries, tagged by their physical address (AMD)"),
+    (
+        "shared-page-walk-cache",
+        "one page-walk cache for all layers that choose it, tagged by machine address (AMD, nested)",
+    ),
+    ("unified", "one array of entries of all upper levels, tagged by virtual-address prefix, longest match"),
     ("perfect", "unlimited and always hit: a walk reads its leaf only"),
 ];
 
@@ -45,6 +58,9 @@ pub enum MmuCache {
     None,
     PagingStructure(PagingStructureCache),
     PageWalkCache(PageWalkCache),
+    /// The layers of a core that choose it refer to the same one.
+    SharedPageWalkCache(PageWalkCache),
+    Unified(UnifiedTranslationCache),
     /// Unlimited and always hit, at the cost of a look-up.
     Perfect {
         latency_cycles: Cycles,
@@ -59,6 +75,10 @@ impl MmuCache {
             MmuCacheKind::Perfect => Self::Perfect { latency_cycles: paging_structure.latency_cycles.into() },
             MmuCacheKind::PagingStructure => Self::PagingStructure(PagingStructureCache::new(paging_structure, rng)?),
             MmuCacheKind::PageWalkCache => Self::PageWalkCache(PageWalkCache::new(&geometry.page_walk_cache, rng)?),
+            MmuCacheKind::SharedPageWalkCache => {
+                Self::SharedPageWalkCache(PageWalkCache::new(&geometry.page_walk_cache, rng)?)
+            }
+            MmuCacheKind::Unified => Self::Unified(UnifiedTranslationCache::new(&geometry.unified, rng)?),
         })
     }
 
@@ -66,12 +86,24 @@ impl MmuCache {
     #[inline]
     pub fn look_up(&mut self, asid: Asid, va: VirtAddr, list: &WalkList) -> Spared {
         match self {
-            Self::None => Spared { skip: 0, cycles: 0 },
+            Self::None => Spared { skip: 0, by_entry: false, cycles: 0 },
             Self::Perfect { latency_cycles } => {
-                Spared { skip: (1 << (list.refs().len() - 1)) - 1, cycles: *latency_cycles }
+                Spared { skip: (1 << (list.refs().len() - 1)) - 1, by_entry: false, cycles: *latency_cycles }
             }
             Self::PagingStructure(cache) => cache.look_up(asid, va, list),
             Self::PageWalkCache(cache) => cache.look_up(list),
+            Self::SharedPageWalkCache(_) => Spared { skip: 0, by_entry: true, cycles: 0 },
+            Self::Unified(cache) => cache.look_up(asid, va, list),
+        }
+    }
+
+    /// Whether it holds the entry at a machine address, if it is one to be asked by that; adds the cycles of the look-up. An
+    /// entry that it does not hold is taken up, as the walker reads it next.
+    #[cold]
+    pub fn holds(&mut self, entry: MachineAddr, cycles: &mut Cycles) -> bool {
+        match self {
+            Self::SharedPageWalkCache(cache) => cache.holds(entry, cycles),
+            _ => unreachable!("its look-up has told all it knows"),
         }
     }
 
@@ -84,9 +116,10 @@ impl MmuCache {
             return;
         }
         match self {
-            Self::None | Self::Perfect { .. } => {}
+            Self::None | Self::Perfect { .. } | Self::SharedPageWalkCache(_) => {}
             Self::PagingStructure(cache) => cache.fill(asid, va, list, read, skip),
             Self::PageWalkCache(cache) => cache.fill(list, read, skip),
+            Self::Unified(cache) => cache.fill(asid, va, list, read, skip),
         }
     }
 
@@ -95,7 +128,8 @@ impl MmuCache {
         match self {
             Self::None | Self::Perfect { .. } => {}
             Self::PagingStructure(cache) => cache.flush(asid),
-            Self::PageWalkCache(cache) => cache.flush(),
+            Self::PageWalkCache(cache) | Self::SharedPageWalkCache(cache) => cache.flush(),
+            Self::Unified(cache) => cache.flush(asid),
         }
     }
 }
@@ -103,6 +137,19 @@ impl MmuCache {
 /// References of a walk that may be cached: all but the leaf's, or all that were followed by another.
 fn cacheable(list: &WalkList) -> usize {
     list.refs().len() - 1
+}
+
+/// Virtual address without the bits that an entry of `level` leaves to the levels below.
+#[inline(always)]
+fn prefix(va: VirtAddr, level: u8) -> u64 {
+    (va.0 & ((1 << 57) - 1)) >> (FRAME_SHIFT + 9 * u32::from(level - 1))
+}
+
+/// Where the reference to an entry of `level` is among those of a radix walk, which go down level by level.
+#[inline(always)]
+fn position(refs: &[WalkRef], level: u8) -> Option<usize> {
+    let at = usize::from(refs.first()?.level.checked_sub(level)?);
+    (at < refs.len()).then_some(at)
 }
 
 pub(crate) fn array(

@@ -7,12 +7,12 @@
 //! Deviations: a look-up of a shorter prefix does not count as a use of it when a longer one matches, as only the
 //! longest match is taken.
 
-use super::{Asid, Spared, array, cacheable};
-use crate::addr::{Cycles, FRAME_SHIFT, VirtAddr};
+use super::{Asid, Spared, array, cacheable, position, prefix};
+use crate::addr::{Cycles, VirtAddr};
 use crate::assoc::AssocArray;
 use crate::config::PagingStructureConfig;
 use crate::error::EngineError;
-use crate::page_table::{WalkList, WalkRef};
+use crate::page_table::WalkList;
 use crate::rng::Rng;
 
 struct Level {
@@ -27,22 +27,9 @@ pub struct PagingStructureCache {
     latency_cycles: Cycles,
 }
 
-/// Virtual address without the bits that an entry of `level` leaves to the levels below.
-#[inline(always)]
-fn prefix(va: VirtAddr, level: u8) -> u64 {
-    (va.0 & ((1 << 57) - 1)) >> (FRAME_SHIFT + 9 * u32::from(level - 1))
-}
-
 #[inline]
 fn key(asid: Asid, prefix: u64) -> u64 {
     prefix << 16 | u64::from(asid.0)
-}
-
-/// Where the reference to an entry of `level` is among those of a radix walk, which go down level by level.
-#[inline(always)]
-fn position(refs: &[WalkRef], level: u8) -> Option<usize> {
-    let at = usize::from(refs.first()?.level.checked_sub(level)?);
-    (at < refs.len()).then_some(at)
 }
 
 impl PagingStructureCache {
@@ -68,10 +55,10 @@ impl PagingStructureCache {
             let Some(at) = position(refs, of.level) else { continue };
             let prefix = prefix(va, of.level);
             if of.array.lookup(prefix, key(asid, prefix)).is_some() {
-                return Spared { skip: (2 << at) - 1, cycles: self.latency_cycles };
+                return Spared { skip: (2 << at) - 1, by_entry: false, cycles: self.latency_cycles };
             }
         }
-        Spared { skip: 0, cycles: self.latency_cycles }
+        Spared { skip: 0, by_entry: false, cycles: self.latency_cycles }
     }
 
     #[inline(never)]

@@ -1,0 +1,91 @@
+//! MMU caches at their limits: what a walk costs where everything fits, and where nothing does.
+
+mod common;
+
+use common::{config, run};
+use pagelab_engine::stats::Statistics;
+
+const BASE: u64 = 0x7f00_0000_0000;
+
+/// Pages further apart than any TLB reaches, each loaded `passes` times: every load after the first of a page walks.
+fn sweep(system: &str, set: &[&str], passes: u64) -> Statistics {
+    // 768 pages in 24 regions of 2 MiB: more than the TLBs hold, in few tables.
+    let mut script = common::ScriptWriter::new();
+    script.mmap(0, BASE, 24 << 21);
+    for _ in 0..passes {
+        for page in 0..768 {
+            script.load(0, BASE + page % 24 * (2 << 20) + page / 24 * 4096 + page % 64 * 64);
+        }
+    }
+    let tiny_tlbs = [r#"machine.tlb.l1d=[{"pages":["4K","2M","1G"],"entries":1,"ways":1}]"#, "machine.tlb.l2=[]"];
+    let (_, stats) = run(&config(system, &[&tiny_tlbs[..], set].concat()), script.finish(), &[0]);
+    stats
+}
+
+/// References of a walk in the third pass, by the difference of two runs.
+fn warm_references(system: &str, set: &[&str]) -> f64 {
+    let (two, three) = (sweep(system, set, 2), sweep(system, set, 3));
+    let more = |name: &str| (three.values[name] - two.values[name]) as f64;
+    assert_eq!(more("walk.count"), 768.0, "{system}: every load walks");
+    more("walk.refs") / more("walk.count")
+}
+
+const ROOMY: [&str; 5] = [
+    "machine.mmu_cache.unified.entries=4096",
+    "machine.mmu_cache.unified.ways=4096",
+    "machine.mmu_cache.page_walk_cache.entries=4096",
+    "machine.mmu_cache.page_walk_cache.ways=4096",
+    "machine.mmu_cache.unified.level2_insertion=2000",
+];
+
+#[test]
+fn a_cache_of_all_upper_entries_leaves_the_leaves() {
+    for (system, references) in [
+        ("radix-unified-translation-cache", 1.0),
+        ("radix-page-walk-cache", 1.0),
+        // A leaf of the guest, and a leaf of the host for it and for the data.
+        ("nested-radix-unified-translation-cache", 3.0),
+        ("nested-radix-perfect-mmu-cache", 3.0),
+        // A leaf of the host for each of the guest's four entries and for the data, and the guest's leaf.
+        ("nested-radix-shared-page-walk-cache", 6.0),
+        ("nested-radix-no-mmu-cache", 24.0),
+    ] {
+        assert_eq!(warm_references(system, &ROOMY), references, "{system}");
+    }
+}
+
+#[test]
+fn a_shared_cache_that_holds_one_entry_spares_next_to_nothing() {
+    let tiny = ["machine.mmu_cache.page_walk_cache.entries=1", "machine.mmu_cache.page_walk_cache.ways=1"];
+    assert_eq!(warm_references("nested-radix-shared-page-walk-cache", &tiny), 24.0);
+}
+
+#[test]
+fn guest_and_host_compete_for_what_they_share() {
+    let of = |entries: &str| {
+        let entries = format!("machine.mmu_cache.page_walk_cache.entries={entries}");
+        let set = [entries.as_str(), "machine.mmu_cache.page_walk_cache.ways=1"];
+        warm_references("nested-radix-shared-page-walk-cache", &set)
+    };
+    let (few, more) = (of("4"), of("64"));
+    assert!(6.0 < more && more < few && few < 24.0, "{few} {more}");
+}
+
+#[test]
+fn every_walk_pays_for_its_look_ups() {
+    // Without references there is nothing but look-ups: 24 of them less those for leaves, where each entry is asked for.
+    let quiet = |system, latency: &str| {
+        let set = ["machine.mmu_cache.unified.latency_cycles=", "machine.mmu_cache.page_walk_cache.latency_cycles="]
+            .map(|key| format!("{key}{latency}"));
+        let set: Vec<&str> = ROOMY.iter().copied().chain(set.iter().map(String::as_str)).collect();
+        let (two, three) = (sweep(system, &set, 2), sweep(system, &set, 3));
+        three.values["walk.cycles"] - two.values["walk.cycles"]
+    };
+    for (system, look_ups) in [
+        ("radix-unified-translation-cache", 1),
+        ("nested-radix-unified-translation-cache", 3),
+        ("nested-radix-shared-page-walk-cache", 3 + 5 * 3),
+    ] {
+        assert_eq!(quiet(system, "7") - quiet(system, "2"), 768 * 5 * look_ups, "{system}");
+    }
+}
