@@ -121,11 +121,22 @@ impl Pcids {
 impl Hardware {
     /// Drops what a core holds of a space.
     fn flush_space(&mut self, core: usize, layer: u16, asid: Asid) {
+        self.flush_own(core, layer, asid);
+        if self.mmu_caches.are_common() {
+            self.mmu_caches.of(core, layer).flush(asid);
+        }
+    }
+
+    /// Drops what a core has to itself of a space, whose PCID there is to be another's: a cache of all cores tells address
+    /// spaces apart by more than a core's PCIDs.
+    fn flush_own(&mut self, core: usize, layer: u16, asid: Asid) {
         let unit = &mut self.units[core];
         for tlb in [&mut unit.l1d, &mut unit.l1i, &mut unit.l2] {
             tlb.flush(asid);
         }
-        self.mmu_caches.of(core, layer).flush(asid);
+        if !self.mmu_caches.are_common() {
+            self.mmu_caches.of(core, layer).flush(asid);
+        }
     }
 
     /// Drops the translations of a space that have changed.
@@ -152,7 +163,7 @@ impl Simulation {
                 self.shootdowns.pcid_flushes += 1;
                 // Another hardware thread of the core may have brought some in, under a PCID of its own.
                 for gone in before.into_iter().chain([space]) {
-                    self.hw.flush_space(self.cpus[cpu].core, gone.layer, self.os.asid(gone));
+                    self.hw.flush_own(self.cpus[cpu].core, gone.layer, self.os.asid(gone));
                 }
             }
             self.after_load(cpu, space, held);

@@ -290,7 +290,8 @@ impl Hardware {
                 Ok(entry) => entry,
                 Err(Faulted) => {
                     *cycles += total + step_cycles + spent;
-                    self.mmu_caches.of(core, space.layer).fill(asid, va, &list, n, spared.skip);
+                    let mem = &layers[usize::from(space.layer)].mem;
+                    self.mmu_caches.of(core, space.layer).fill(asid, va, &list, n, spared.skip, mem);
                     return Err(Faulted);
                 }
             };
@@ -309,7 +310,8 @@ impl Hardware {
             }
         }
         *cycles += total + step_cycles;
-        self.mmu_caches.of(core, space.layer).fill(asid, va, &list, refs.len(), spared.skip);
+        let mem = &layers[usize::from(space.layer)].mem;
+        self.mmu_caches.of(core, space.layer).fill(asid, va, &list, refs.len(), spared.skip, mem);
         let store = intent == Intent::Store;
         match list.leaf {
             Leaf::Present(mapping) if mapping.flags.writable || !store => {

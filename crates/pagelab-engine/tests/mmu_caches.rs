@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{config, run};
+use common::{ScriptWriter, config, run};
 use pagelab_engine::stats::Statistics;
 
 const BASE: u64 = 0x7f00_0000_0000;
@@ -10,7 +10,7 @@ const BASE: u64 = 0x7f00_0000_0000;
 /// Pages further apart than any TLB reaches, each loaded `passes` times: every load after the first of a page walks.
 fn sweep(system: &str, set: &[&str], passes: u64) -> Statistics {
     // 768 pages in 24 regions of 2 MiB: more than the TLBs hold, in few tables.
-    let mut script = common::ScriptWriter::new();
+    let mut script = ScriptWriter::new();
     script.mmap(0, BASE, 24 << 21);
     for _ in 0..passes {
         for page in 0..768 {
@@ -88,4 +88,38 @@ fn every_walk_pays_for_its_look_ups() {
     ] {
         assert_eq!(quiet(system, "7") - quiet(system, "2"), 768 * 5 * look_ups, "{system}");
     }
+}
+
+#[test]
+fn coalescing_makes_a_small_cache_reach_further() {
+    // Leaf tables of regions that are touched in turn follow each other in memory, as they come from one block.
+    let one = r#"machine.mmu_cache.paging_structure.arrays=[{"level":2,"entries":4,"ways":4}]"#;
+    let (plain, coalesced) = (warm_references("radix", &[one]), warm_references("radix-coalesced-mmu-cache", &[one]));
+    // 24 regions in turn never hit 4 plain entries; 3 merged ones hold them all.
+    assert_eq!(plain, 4.0);
+    assert_eq!(coalesced, 1.0);
+}
+
+#[test]
+fn cores_that_share_a_cache_find_what_the_others_have_read() {
+    let walk = |set: &[&str]| {
+        let mut script = ScriptWriter::new();
+        let other = script.thread(0);
+        script.mmap(0, BASE, 24 << 21);
+        // One after the other: first thread 0 touches all regions, then the other thread does.
+        for thread in [0, other] {
+            (0..24).for_each(|region| script.load(thread, BASE + (region << 21)));
+            script.cut();
+            script.mmap(thread, BASE + (1 << 40), 0x1000);
+        }
+        // CPUs 0 and 2 are on different cores.
+        let (_, stats) = run(&config("radix", set), script.finish(), &[0, 2]);
+        (stats.values["walk.count"], stats.values["walk.refs"], stats.values["walk.aborted.refs"])
+    };
+    let own = walk(&[]);
+    let shared = walk(&[r#"machine.mmu_cache.shared_by_cores={"extra_latency_cycles":0}"#]);
+    assert_eq!(own.0, shared.0);
+    assert_eq!(own.2, shared.2, "the first thread does not gain");
+    // The second thread begins without anything of its own: it reads the upper levels once, and every entry of level 2.
+    assert_eq!(own.1 - shared.1, 3 + 23);
 }

@@ -41,6 +41,8 @@ const SYSTEMS: &[System] = &[
         &["machine.mmu_cache.unified.ways=4", "machine.mmu_cache.unified.level2_insertion=2"],
     ),
     ("nested-radix-shared-page-walk-cache", &[]),
+    ("radix-coalesced-mmu-cache", &[]),
+    ("nested-radix", &[r#"machine.mmu_cache.shared_by_cores={"extra_latency_cycles":4}"#]),
     ("nested-radix", &[]),
     ("nested-radix-2m", &[]),
     ("nested-radix", &[r#"machine.tlb.nested={"entries":16,"ways":4,"latency_cycles":1}"#]),

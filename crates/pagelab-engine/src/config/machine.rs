@@ -102,6 +102,34 @@ pub struct MmuCacheGeometry {
     pub paging_structure: PagingStructureConfig,
     pub page_walk_cache: PageWalkCacheConfig,
     pub unified: UnifiedTranslationCacheConfig,
+    /// One MMU cache for all cores in place of one a core, with the entries of all together; none: one a core.
+    #[serde(default)]
+    pub shared_by_cores: Option<SharedMmuCacheConfig>,
+}
+
+/// An MMU cache outside the cores (Bhattacharjee, "Large-reach memory management unit caches", MICRO 2013).
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SharedMmuCacheConfig {
+    /// What a look-up takes beyond one of a core's own.
+    pub extra_latency_cycles: u32,
+}
+
+impl MmuCacheGeometry {
+    /// The geometry of one cache for `cores` cores that replaces theirs.
+    pub fn together(&self, cores: u32, shared: SharedMmuCacheConfig) -> Self {
+        let mut all = self.clone();
+        let arrays = all.paging_structure.arrays.iter_mut().map(|array| &mut array.entries);
+        let entries = arrays.chain([&mut all.page_walk_cache.entries, &mut all.unified.entries]);
+        entries.for_each(|entries| *entries = entries.saturating_mul(cores));
+        let latencies = [
+            &mut all.paging_structure.latency_cycles,
+            &mut all.page_walk_cache.latency_cycles,
+            &mut all.unified.latency_cycles,
+        ];
+        latencies.into_iter().for_each(|latency| *latency = latency.saturating_add(shared.extra_latency_cycles));
+        all
+    }
 }
 
 /// Paging-structure caches (Intel SDM vol. 3A, 4.10.3): one array a level, tagged by virtual-address prefix.

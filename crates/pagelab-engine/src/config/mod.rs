@@ -15,7 +15,7 @@ pub use assemble::{Assembly, assemble};
 pub use hashed::{HashFunction, HashedConfig, HashedKind};
 pub use machine::{
     CoreConfig, MachineConfig, MmuCacheGeometry, NestedTlbConfig, PageWalkCacheConfig, PagingStructureArray,
-    PagingStructureConfig, TlbArrayConfig, TlbConfig, TlbPolicy, UnifiedTranslationCacheConfig,
+    PagingStructureConfig, SharedMmuCacheConfig, TlbArrayConfig, TlbConfig, TlbPolicy, UnifiedTranslationCacheConfig,
 };
 pub use preset::{Preset, PresetKind, presets};
 pub use system::{

@@ -119,6 +119,8 @@ pub enum MmuCacheKind {
     None,
     /// Per-level arrays tagged by virtual-address prefix, longest match (Intel).
     PagingStructure,
+    /// Per-level arrays whose entries of level 2 stand for several that point to adjacent leaf tables.
+    Coalesced,
     /// One array tagged by the physical address of the entry (AMD).
     PageWalkCache,
     /// One for all layers that choose it, tagged by the machine address of the entry (AMD's nested paging).

@@ -11,15 +11,23 @@ pub struct MmuCaches {
     /// By core and layer: the number of the cache.
     used: Vec<u32>,
     layers: usize,
+    common: bool,
 }
 
 impl MmuCaches {
     /// For the first `cores` cores of the machine.
     pub fn new(config: &Config, cores: usize) -> Result<Self, EngineError> {
-        let (geometry, layers) = (&config.machine.mmu_cache, &config.system.layers);
+        let (machine, layers) = (&config.machine, &config.system.layers);
+        // Cores that stand idle leave their part of a common cache to the others.
+        let common = machine.mmu_cache.shared_by_cores.map(|shared| machine.mmu_cache.together(machine.cores, shared));
+        let geometry = common.as_ref().unwrap_or(&machine.mmu_cache);
         let mut caches = Vec::new();
         let mut used = Vec::new();
         for core in 0..cores {
+            if common.is_some() && core > 0 {
+                used.extend_from_within(..layers.len());
+                continue;
+            }
             let mut shared = None;
             for layer in layers {
                 let next = caches.len() as u32;
@@ -34,7 +42,12 @@ impl MmuCaches {
                 used.push(number);
             }
         }
-        Ok(Self { caches, used, layers: layers.len() })
+        Ok(Self { caches, used, layers: layers.len(), common: common.is_some() })
+    }
+
+    /// Whether all cores use the same ones.
+    pub fn are_common(&self) -> bool {
+        self.common
     }
 
     #[inline(always)]

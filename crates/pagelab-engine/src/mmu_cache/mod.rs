@@ -9,6 +9,7 @@
 //! A design is one file here, one variant of [`MmuCache`] and one of [`MmuCacheKind`].
 
 mod assignment;
+mod coalesced;
 mod page_walk_cache;
 mod paging_structure;
 mod unified;
@@ -19,8 +20,10 @@ use crate::addr::{Cycles, FRAME_SHIFT, MachineAddr, VirtAddr};
 use crate::assoc::{AssocArray, AssocPolicy};
 use crate::config::{MmuCacheGeometry, MmuCacheKind, TlbPolicy};
 use crate::error::EngineError;
+use crate::memory::PhysMem;
 use crate::page_table::{WalkList, WalkRef};
 use crate::rng::Rng;
+use coalesced::CoalescedCache;
 use page_walk_cache::PageWalkCache;
 use paging_structure::PagingStructureCache;
 use unified::UnifiedTranslationCache;
@@ -44,6 +47,7 @@ pub struct Spared {
 pub const DESIGNS: &[(&str, &str)] = &[
     ("none", "every walk reads every level"),
     ("paging-structure", "an array a level, tagged by virtual-address prefix, longest match (Intel)"),
+    ("coalesced", "paging-structure caches whose entries stand for several that point to adjacent leaf tables"),
     ("page-walk-cache", "one array of upper-level entries, tagged by their physical address (AMD)"),
     (
         "shared-page-walk-cache",
@@ -57,6 +61,7 @@ pub const DESIGNS: &[(&str, &str)] = &[
 pub enum MmuCache {
     None,
     PagingStructure(PagingStructureCache),
+    Coalesced(CoalescedCache),
     PageWalkCache(PageWalkCache),
     /// The layers of a core that choose it refer to the same one.
     SharedPageWalkCache(PageWalkCache),
@@ -74,6 +79,7 @@ impl MmuCache {
             MmuCacheKind::None => Self::None,
             MmuCacheKind::Perfect => Self::Perfect { latency_cycles: paging_structure.latency_cycles.into() },
             MmuCacheKind::PagingStructure => Self::PagingStructure(PagingStructureCache::new(paging_structure, rng)?),
+            MmuCacheKind::Coalesced => Self::Coalesced(CoalescedCache::new(paging_structure, rng)?),
             MmuCacheKind::PageWalkCache => Self::PageWalkCache(PageWalkCache::new(&geometry.page_walk_cache, rng)?),
             MmuCacheKind::SharedPageWalkCache => {
                 Self::SharedPageWalkCache(PageWalkCache::new(&geometry.page_walk_cache, rng)?)
@@ -91,6 +97,7 @@ impl MmuCache {
                 Spared { skip: (1 << (list.refs().len() - 1)) - 1, by_entry: false, cycles: *latency_cycles }
             }
             Self::PagingStructure(cache) => cache.look_up(asid, va, list),
+            Self::Coalesced(cache) => cache.look_up(asid, va, list),
             Self::PageWalkCache(cache) => cache.look_up(list),
             Self::SharedPageWalkCache(_) => Spared { skip: 0, by_entry: true, cycles: 0 },
             Self::Unified(cache) => cache.look_up(asid, va, list),
@@ -107,9 +114,10 @@ impl MmuCache {
         }
     }
 
-    /// Takes up the entries that a walk has read: its first `read` references but for those that were spared.
+    /// Takes up the entries that a walk has read: its first `read` references but for those that were spared. `mem` has the
+    /// page table.
     #[inline(always)]
-    pub fn fill(&mut self, asid: Asid, va: VirtAddr, list: &WalkList, read: usize, skip: u32) {
+    pub fn fill(&mut self, asid: Asid, va: VirtAddr, list: &WalkList, read: usize, skip: u32, mem: &PhysMem) {
         let read = cacheable(list).min(read);
         // Mostly all that could be taken up was spared.
         if skip.trailing_ones() as usize >= read {
@@ -118,6 +126,7 @@ impl MmuCache {
         match self {
             Self::None | Self::Perfect { .. } | Self::SharedPageWalkCache(_) => {}
             Self::PagingStructure(cache) => cache.fill(asid, va, list, read, skip),
+            Self::Coalesced(cache) => cache.fill(asid, va, list, read, skip, mem),
             Self::PageWalkCache(cache) => cache.fill(list, read, skip),
             Self::Unified(cache) => cache.fill(asid, va, list, read, skip),
         }
@@ -129,6 +138,7 @@ impl MmuCache {
             Self::None | Self::Perfect { .. } => {}
             Self::PagingStructure(cache) => cache.flush(asid),
             Self::PageWalkCache(cache) | Self::SharedPageWalkCache(cache) => cache.flush(),
+            Self::Coalesced(cache) => cache.flush(asid),
             Self::Unified(cache) => cache.flush(asid),
         }
     }

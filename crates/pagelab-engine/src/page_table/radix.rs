@@ -167,6 +167,12 @@ impl Radix {
         (entry & PRESENT != 0).then(|| (addr, target(entry)))
     }
 
+    /// The table that the entry at `addr`, above level 1, points to, if it points to one.
+    pub fn table_of(mem: &PhysMem, addr: PhysAddr) -> Option<Pfn> {
+        let entry = mem.read(addr);
+        (entry & (PRESENT | LARGE) == PRESENT).then(|| target(entry))
+    }
+
     /// The table at `level` on the way to `va`, or the level and entry at which the way ends before.
     fn descend(&self, mem: &PhysMem, va: VirtAddr, level: u8) -> Result<Pfn, (u8, PhysAddr)> {
         if level == 1
