@@ -17,7 +17,7 @@ use crate::os::page_use::PageUse;
 use crate::os::reclaim::{PageOf, Reclaim, Rmap};
 use crate::os::vma::VmaSet;
 use crate::page_table::hashed::{Geometry, SharedTable};
-use crate::page_table::{Leaf, Mapping, NoFrame, NoRoom, PageTable, PteFlags, Removed, WalkList};
+use crate::page_table::{Leaf, Linear, Mapping, NoFrame, NoRoom, PageTable, PteFlags, Removed, WalkList};
 
 /// An address space: the layer whose kernel keeps it, and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -109,6 +109,8 @@ pub struct Layer {
     pub hashed: Option<SharedTable>,
     /// Frames of the page metadata and of that table, which the allocator knows nothing of.
     set_aside: u64,
+    /// The first of the frames set aside for the linear tables of guests that nobody has.
+    next_flat: Pfn,
     /// Frames of physical memory.
     frame_count: u64,
     /// The frame that stands for what all CPUs share: the allocator's lock and lists, the LRU lists, the cgroup's counter.
@@ -146,12 +148,14 @@ impl AsidAllocator {
 }
 
 impl Layer {
-    /// Boots a kernel on `memory_bytes` of physical memory for `cpus` CPUs: sets the page metadata aside and builds the
-    /// direct map.
+    /// Boots a kernel on `memory_bytes` of physical memory for `cpus` CPUs: sets the page metadata and what linear tables for
+    /// guests of the sizes in `guests` take aside and builds the direct map.
+    #[expect(clippy::too_many_arguments, reason = "what a kernel finds when it boots")]
     pub fn boot(
         config: &LayerConfig,
         host: Option<SpaceId>,
         memory_bytes: u64,
+        guests: &[u64],
         cpus: u32,
         check: bool,
         asids: &mut AsidAllocator,
@@ -168,7 +172,11 @@ impl Layer {
             set_aside = geometry.base().pfn().0 + geometry.frames();
             hashed = Some(SharedTable::new(geometry, table.exits_per_scan));
         }
-        let (frames, aged) = Frames::new(config, frame_count, set_aside, cpus)?;
+        let flat_frames = match config.page_table {
+            PageTableConfig::Linear => guests.iter().map(|&bytes| Linear::frames_for(bytes)).sum(),
+            _ => 0,
+        };
+        let (frames, aged) = Frames::new(config, frame_count, set_aside + flat_frames, cpus)?;
         let mut layer = Self {
             name: name.to_owned(),
             host,
@@ -183,6 +191,7 @@ impl Layer {
             table_config: config.page_table.clone(),
             hashed,
             set_aside,
+            next_flat: Pfn(metadata_frames),
             frame_count,
             zone: Pfn(0),
             cpus: Vec::new(),
@@ -273,6 +282,12 @@ impl Layer {
     /// Frames that are free, in the CPUs' lists too.
     pub fn free_frame_count(&self) -> u64 {
         self.frames.allocator.free_frames() + self.frames.allocator.per_cpu_frames()
+    }
+
+    /// Frames of page tables, also those set aside for the parts of linear ones that are not in use.
+    pub fn table_frames(&self) -> u64 {
+        let untouched = self.spaces.iter().map(|space| space.table.untouched_frames());
+        self.mem.frames_in_use() as u64 + untouched.sum::<u64>()
     }
 
     /// What the allocator did for the last request.
@@ -366,6 +381,18 @@ impl Layer {
         let vmas = VmaSet::default();
         self.spaces.push(AddressSpace { asid: asids.take()?, table, vmas, objects, record });
         Ok(self.spaces.len() as u32 - 1)
+    }
+
+    /// A new address space for a guest with `bytes` of memory, not more than the layer was told when it booted.
+    pub fn add_guest_space(&mut self, bytes: u64, asids: &mut AsidAllocator) -> Result<u32, EngineError> {
+        let index = self.add_space(asids)?;
+        if self.table_config == PageTableConfig::Linear {
+            let flat = PageTable::Linear(Linear::new(self.next_flat, bytes));
+            self.next_flat.0 += Linear::frames_for(bytes);
+            let radix = std::mem::replace(&mut self.spaces[index as usize].table, flat);
+            radix.destroy(&mut self.mem, &mut |pfn| self.frames.free(pfn, 0, self.acting_cpu));
+        }
+        Ok(index)
     }
 
     /// Ends a space in which nothing is mapped any more. Its tag may be used again, so the caller has flushed it.

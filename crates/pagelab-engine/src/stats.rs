@@ -553,7 +553,7 @@ impl Statistics {
                 );
             }
             let text = "Frames of page tables at the end";
-            let frames = (layer.mem.frames_in_use() + layer.mem.block_frames()) as u64;
+            let frames = layer.table_frames() + layer.mem.block_frames() as u64;
             self.state(format!("layer.{name}.page_table_frames"), frames, "count", text);
             self.hashed_table(layer);
         }

@@ -129,6 +129,18 @@ fn impossible_machines() {
             "machine.mmu_cache.page_walk_cache",
             &["24", "7 ways", "multiple"],
         ),
+        (
+            "radix",
+            &[r#"system.layers.0.page_table={"kind":"linear"}"#],
+            "system.layers.native.page_table.kind",
+            &["guest", "hosts none"],
+        ),
+        (
+            "nested-radix-linear-host",
+            &["system.layers.host.page_size=2M"],
+            "system.layers.host.page_size",
+            &["2M", "linear", "4K"],
+        ),
         ("radix", &["machine.cache.l1.size_bytes=1000"], "machine.cache.l1.size_bytes", &["1000B", "512B", "1KiB"]),
         ("radix", &["machine.cache.l2.ways=0"], "machine.cache.l2.ways", &["0", "1 to 64"]),
         ("radix", &["machine.cache.dram_latency_cycles=30"], "machine.cache.dram_latency_cycles", &["30", "l3"]),

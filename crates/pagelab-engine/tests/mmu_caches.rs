@@ -55,6 +55,14 @@ fn a_cache_of_all_upper_entries_leaves_the_leaves() {
 }
 
 #[test]
+fn a_linear_host_table_costs_one_reference_for_each_of_the_guests_and_one_for_the_data() {
+    assert_eq!(warm_references("nested-radix-linear-host", &["system.layers.guest.mmu_cache=none"]), 9.0);
+    assert_eq!(warm_references("nested-radix-linear-host", &["system.layers.guest.mmu_cache=perfect"]), 3.0);
+    let five = [r#"system.layers.guest.page_table={"kind":"radix","levels":5}"#, "system.layers.guest.mmu_cache=none"];
+    assert_eq!(warm_references("nested-radix-linear-host", &five), 11.0);
+}
+
+#[test]
 fn a_shared_cache_that_holds_one_entry_spares_next_to_nothing() {
     let tiny = ["machine.mmu_cache.page_walk_cache.entries=1", "machine.mmu_cache.page_walk_cache.ways=1"];
     assert_eq!(warm_references("nested-radix-shared-page-walk-cache", &tiny), 24.0);

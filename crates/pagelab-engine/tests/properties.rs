@@ -42,6 +42,8 @@ const SYSTEMS: &[System] = &[
     ),
     ("nested-radix-shared-page-walk-cache", &[]),
     ("radix-coalesced-mmu-cache", &[]),
+    ("nested-radix-linear-host", &[]),
+    ("two-guests", &["system.layers.host.page_table={\"kind\":\"linear\"}", "system.layers.left.memory_bytes=256MiB"]),
     ("nested-radix", &[r#"machine.mmu_cache.shared_by_cores={"extra_latency_cycles":4}"#]),
     ("nested-radix", &[]),
     ("nested-radix-2m", &[]),

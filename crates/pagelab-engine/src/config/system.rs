@@ -93,6 +93,8 @@ pub enum PageTableConfig {
     HashedClustered(HashedConfig),
     /// The same with the entries of 8 pages and their tag in a line.
     HashedCompact(HashedConfig),
+    /// Flat array indexed by guest frame number; for hosts only, with 4 KiB pages.
+    Linear,
 }
 
 /// Frame allocator of a layer.

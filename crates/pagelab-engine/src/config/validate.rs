@@ -1,7 +1,7 @@
 //! What makes a configuration impossible although each of its values has the right type.
 
 use super::{Config, PageCache, PageTableConfig};
-use crate::addr::FRAME_BYTES;
+use crate::addr::{FRAME_BYTES, PageSize};
 use crate::error::EngineError;
 use pagelab_trace::quantity::Bytes;
 
@@ -115,6 +115,20 @@ impl Config {
                 PageTableConfig::Radix { levels } if !(4..=5).contains(&levels) => {
                     let what = format!("{levels} levels are not possible; x86-64 has 4 or 5");
                     return Err(EngineError::config(key("page_table.levels"), what));
+                }
+                PageTableConfig::Linear => {
+                    if !layers.iter().any(|guest| guest.host.as_ref() == Some(&layer.name)) {
+                        let what = "a linear table has an entry for each frame of a guest, and this layer hosts none; \
+                                    allowed here are the other kinds";
+                        return Err(EngineError::config(key("page_table.kind"), what));
+                    }
+                    if layer.page_size != PageSize::Size4K {
+                        let what = format!(
+                            "{} pages are not possible in a linear table; allowed is 4K",
+                            layer.page_size.name()
+                        );
+                        return Err(EngineError::config(key("page_size"), what));
+                    }
                 }
                 _ => super::hashed::validate(layer)?,
             }

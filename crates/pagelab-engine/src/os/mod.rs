@@ -115,20 +115,16 @@ impl Os {
                 let what = format!("{memory} bytes are more than the machine's {}", config.machine.memory_bytes);
                 return Err(EngineError::config(memory_key(of), what));
             }
-            return Layer::boot(of, None, memory, cpus, check, &mut self.asids);
+            return Layer::boot(of, None, memory, &guest_sizes(configs, of, memory), cpus, check, &mut self.asids);
         };
         let host_index = configs.iter().position(|c| &c.name == host_name).expect("the boot order checked it");
         let host = booted[host_index].as_mut().expect("hosts boot first");
-        let guests = configs.iter().filter(|c| c.host.as_ref() == Some(host_name)).count() as u64;
-        let align = PageSize::Size2M.bytes();
-        // A sixteenth stays with the host for its page metadata (1/64), its tables and its own use.
-        let share = (host.memory_bytes() / 16 * 15 / guests) & !(align - 1);
-        let memory = of.memory_bytes.map_or(share, |bytes| bytes.0);
+        let memory = guest_size(configs, of, host.memory_bytes());
         if memory > host.memory_bytes() {
             let what = format!("{memory} bytes are more than the {} of its host `{host_name}`", host.memory_bytes());
             return Err(EngineError::config(memory_key(of), what));
         }
-        let space = host.add_space(&mut self.asids)?;
+        let space = host.add_guest_space(memory, &mut self.asids)?;
         let whole = EventKind::Mmap {
             addr: 0,
             len: memory,
@@ -140,7 +136,7 @@ impl Os {
         };
         host.spaces[space as usize].vmas.apply(&whole).expect("the mapping is aligned and not empty");
         let host_id = SpaceId { layer: host_index as u16, index: space };
-        Layer::boot(of, Some(host_id), memory, cpus, check, &mut self.asids)
+        Layer::boot(of, Some(host_id), memory, &guest_sizes(configs, of, memory), cpus, check, &mut self.asids)
     }
 
     /// A scan that is due, of the first layer with one.
@@ -189,6 +185,21 @@ impl Os {
     pub fn hosts(&self, layer: u16) -> bool {
         self.layers.iter().any(|l| l.host.is_some_and(|h| h.layer == layer))
     }
+}
+
+/// Memory of a guest whose host has `host_bytes`.
+fn guest_size(configs: &[LayerConfig], guest: &LayerConfig, host_bytes: u64) -> u64 {
+    let guests = configs.iter().filter(|c| c.host == guest.host).count() as u64;
+    let align = PageSize::Size2M.bytes();
+    // A sixteenth stays with the host for its page metadata (1/64), its tables and its own use.
+    let share = (host_bytes / 16 * 15 / guests) & !(align - 1);
+    guest.memory_bytes.map_or(share, |bytes| bytes.0)
+}
+
+/// Memory of each of the guests of a host that has `bytes`.
+fn guest_sizes(configs: &[LayerConfig], host: &LayerConfig, bytes: u64) -> Vec<u64> {
+    let guests = configs.iter().filter(|c| c.host.as_ref() == Some(&host.name));
+    guests.map(|guest| guest_size(configs, guest, bytes)).collect()
 }
 
 fn memory_key(layer: &LayerConfig) -> String {

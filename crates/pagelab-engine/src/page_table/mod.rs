@@ -7,11 +7,13 @@
 //! A design is one file here, one variant of [`PageTable`] and one of [`PageTableConfig`].
 
 pub mod hashed;
+mod linear;
 mod paths;
 mod radix;
 mod walk_list;
 
 pub use hashed::Hashed;
+pub use linear::Linear;
 pub use radix::Radix;
 pub use walk_list::{WalkList, WalkRef};
 
@@ -79,12 +81,15 @@ pub const DESIGNS: &[(&str, &str)] = &[
         "hashed-compact",
         "the same with a tag and 8 entries of 7 bytes a line; `cluster` up to 4096 keeps lines together for a host",
     ),
+    ("linear", "flat array indexed by page number, for the memory of guests: one reference a walk"),
 ];
 
 /// A page table of any registered design.
 pub enum PageTable {
     Radix(Radix),
     Hashed(Hashed),
+    /// Of a host, for a guest's memory.
+    Linear(Linear),
 }
 
 impl PageTable {
@@ -104,6 +109,7 @@ impl PageTable {
         match self {
             Self::Radix(table) => table.walk(mem, va, list),
             Self::Hashed(table) => table.walk(mem, va, list),
+            Self::Linear(table) => table.walk(mem, va, list),
         }
     }
 
@@ -113,6 +119,8 @@ impl PageTable {
         match self {
             Self::Radix(table) => table.hint(mem, va),
             Self::Hashed(table) => table.hint(mem, va),
+            // Where it is needs no memory to be read.
+            Self::Linear(_) => {}
         }
     }
 
@@ -123,18 +131,19 @@ impl PageTable {
         match self {
             Self::Radix(table) => table.peek(mem, va),
             Self::Hashed(table) => table.peek(mem, va),
+            Self::Linear(table) => table.peek(mem, va),
         }
     }
 
     /// The last entry that a walk for `va` reads, or where the page's is going to be.
     pub fn entry(&self, mem: &PhysMem, va: VirtAddr) -> PhysAddr {
         match self {
-            Self::Radix(table) => {
+            Self::Hashed(table) => table.entry(mem, va),
+            Self::Radix(_) | Self::Linear(_) => {
                 let mut list = WalkList::new();
-                table.walk(mem, va, &mut list);
+                self.walk(mem, va, &mut list);
                 list.refs().last().expect("a walk reads an entry at least").addr
             }
-            Self::Hashed(table) => table.entry(mem, va),
         }
     }
 
@@ -144,6 +153,7 @@ impl PageTable {
         match self {
             Self::Radix(table) => table.missing_tables(mem, va, size),
             Self::Hashed(_) => 0,
+            Self::Linear(_) => 0,
         }
     }
 
@@ -153,6 +163,7 @@ impl PageTable {
         match self {
             Self::Radix(table) => table.link_table(mem, va, size, frame),
             Self::Hashed(_) => None,
+            Self::Linear(_) => None,
         }
     }
 
@@ -161,6 +172,7 @@ impl PageTable {
         match self {
             Self::Radix(table) => Ok(table.map(mem, va, mapping)),
             Self::Hashed(table) => table.map(mem, va, mapping),
+            Self::Linear(table) => Ok(table.map(mem, va, mapping)),
         }
     }
 
@@ -169,6 +181,7 @@ impl PageTable {
         match self {
             Self::Radix(table) => table.set_flags(mem, va, flags),
             Self::Hashed(table) => table.set_flags(mem, va, flags),
+            Self::Linear(table) => table.set_flags(mem, va, flags),
         }
     }
 
@@ -177,6 +190,7 @@ impl PageTable {
         match self {
             Self::Radix(table) => table.replace(mem, va, mapping),
             Self::Hashed(table) => table.replace(mem, va, mapping),
+            Self::Linear(table) => table.replace(mem, va, mapping),
         }
     }
 
@@ -185,6 +199,7 @@ impl PageTable {
         match self {
             Self::Radix(table) => table.mapped(mem, start, end, most, out),
             Self::Hashed(table) => table.mapped(mem, start, end, most, out),
+            Self::Linear(table) => table.mapped(mem, start, end, most, out),
         }
     }
 
@@ -193,6 +208,7 @@ impl PageTable {
         match self {
             Self::Radix(table) => table.unmap(mem, va),
             Self::Hashed(table) => table.unmap(mem, va),
+            Self::Linear(table) => table.unmap(mem, va),
         }
     }
 
@@ -201,6 +217,7 @@ impl PageTable {
         match self {
             Self::Radix(table) => table.prune(mem, start, end, release),
             Self::Hashed(_) => {}
+            Self::Linear(_) => {}
         }
     }
 
@@ -210,6 +227,7 @@ impl PageTable {
         match self {
             Self::Radix(table) => table.split(mem, va, frame),
             Self::Hashed(_) => unreachable!("a hashed table has no large pages"),
+            Self::Linear(_) => unreachable!("it has no large pages"),
         }
     }
 
@@ -218,6 +236,15 @@ impl PageTable {
         match self {
             Self::Radix(table) => table.destroy(mem, release),
             Self::Hashed(_) => {}
+            Self::Linear(table) => table.destroy(mem),
+        }
+    }
+
+    /// Frames that it has from the start and that hold nothing yet.
+    pub fn untouched_frames(&self) -> u64 {
+        match self {
+            Self::Radix(_) | Self::Hashed(_) => 0,
+            Self::Linear(table) => table.untouched_frames(),
         }
     }
 
@@ -226,6 +253,7 @@ impl PageTable {
         match self {
             Self::Radix(table) => table.va_bits(),
             Self::Hashed(table) => table.va_bits(),
+            Self::Linear(table) => table.va_bits(),
         }
     }
 }

@@ -11,7 +11,7 @@ use super::{Leaf, Mapping, NoFrame, PteFlags, Removed, TableFrames, WalkList, Wa
 use crate::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
 use crate::memory::{PhysMem, WORDS_PER_FRAME};
 
-const PRESENT: u64 = 1 << 0;
+pub(super) const PRESENT: u64 = 1 << 0;
 const WRITABLE: u64 = 1 << 1;
 const USER: u64 = 1 << 2;
 const ACCESSED: u64 = 1 << 5;
@@ -91,7 +91,7 @@ pub(super) fn decode(level: u8, entry: u64) -> Mapping {
 
 /// What an entry says that a walk ends at.
 #[inline]
-fn leaf_of(level: u8, entry: u64) -> Leaf {
+pub(super) fn leaf_of(level: u8, entry: u64) -> Leaf {
     if entry & PRESENT == 0 { Leaf::NotPresent { level } } else { Leaf::Present(decode(level, entry)) }
 }
 

@@ -244,7 +244,7 @@ pub fn assert_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
         }
         let total = layer.memory_bytes() / FRAME_BYTES;
         let set_aside = layer.frames_set_aside();
-        let tables = layer.mem.frames_in_use() as u64;
+        let tables = layer.table_frames();
         // The allocator's, the zero page, one a CPU and one a space, the direct map's included.
         let kernel = 2 + layer.cpus.len() as u64 + 1 + spaces.len() as u64;
         let sum = layer.free_frame_count() + all + tables + kernel + set_aside;
