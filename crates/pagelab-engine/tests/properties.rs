@@ -56,10 +56,31 @@ const SYSTEMS: &[System] = &[
     ("radix", &["kernel.pcids=2", "kernel.idle_tlb=leave"]),
     ("radix-page-walk-cache", &["kernel.pcids=0", "kernel.idle_tlb=interrupt"]),
     ("nested-radix", &["kernel.pcids=1", SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
-    ("hashed-chained", &["system.layers.native.page_table.table_bytes=512KiB"]),
-    ("hashed-open", &["system.layers.native.page_table.table_bytes=512KiB", SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
-    ("hashed-clustered", &["system.layers.native.page_table.table_bytes=512KiB", "kernel.pcids=2"]),
-    ("hashed-compact", &["system.layers.native.page_table.table_bytes=512KiB"]),
+    (
+        "hashed-chained",
+        &["system.layers.native.page_table.table_bytes=512KiB", "system.layers.native.page_table.exits_per_scan=1"],
+    ),
+    (
+        "hashed-open",
+        &[
+            "system.layers.native.page_table.table_bytes=512KiB",
+            "system.layers.native.page_table.exits_per_scan=1",
+            SWAP,
+            "kernel.cgroup_limit_bytes=1MiB",
+        ],
+    ),
+    (
+        "hashed-clustered",
+        &[
+            "system.layers.native.page_table.table_bytes=512KiB",
+            "system.layers.native.page_table.exits_per_scan=1",
+            "kernel.pcids=2",
+        ],
+    ),
+    (
+        "hashed-compact",
+        &["system.layers.native.page_table.table_bytes=512KiB", "system.layers.native.page_table.exits_per_scan=1"],
+    ),
     (
         "hashed-compact",
         &[
@@ -71,7 +92,11 @@ const SYSTEMS: &[System] = &[
     ),
     (
         "nested-hashed-compact",
-        &["system.layers.guest.page_table.table_bytes=4MiB", "system.layers.host.page_table.table_bytes=2MiB"],
+        &[
+            "system.layers.guest.page_table.table_bytes=4MiB",
+            "system.layers.host.page_table.table_bytes=2MiB",
+            "system.layers.guest.page_table.exits_per_scan=2",
+        ],
     ),
     (
         "nested-radix",

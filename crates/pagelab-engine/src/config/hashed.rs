@@ -81,12 +81,14 @@ pub struct HashedConfig {
     #[serde(default)]
     pub table_bytes: Option<Bytes>,
     /// Processes that have ended when a scan deletes what they left.
-    #[serde(default = "one")]
+    #[serde(default = "exits_per_scan")]
     pub exits_per_scan: u32,
 }
 
-fn one() -> u32 {
-    1
+/// Few enough that the slots left behind are few beside those in use, and so many that short programs do not pay for reading
+/// a table sized to all memory.
+fn exits_per_scan() -> u32 {
+    64
 }
 
 impl HashedConfig {

@@ -12,7 +12,7 @@
 //! Parameters: `load_factor`, of slots in use when all memory is mapped in whole clusters (the paper's by design: 1/2 chained, 1/4
 //! open and clustered, 1/8 compact); `cluster`, pages (clustered 4, compact 8); `hash` (`mix64`); `seed` (0); `table_bytes`
 //! (none: as the load factor and the layer's memory say; of a chained table the chain table comes on top);
-//! `exits_per_scan`, processes (1).
+//! `exits_per_scan`, processes (64, estimated: the paper says "lazily").
 //! Stats: `layer.NAME.page_table.*`.
 //! Deviations: the tag names the address space, which the paper's leaves out although its table is global. A search ends after 63
 //! lines, and what would lie behind them cannot be mapped: the run ends with an error. No pages above 4 KiB and no entry for
@@ -197,7 +197,11 @@ impl Hashed {
 
     pub fn mapped(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, most: usize, out: &mut Vec<Removed>) {
         let last = end.0.div_ceil(1 << FRAME_SHIFT);
-        for vpn in self.pages.range(start.0 >> FRAME_SHIFT, last).take(most.saturating_sub(out.len())) {
+        let left = most.saturating_sub(out.len());
+        let pages = || self.pages.range(start.0 >> FRAME_SHIFT, last).take(left);
+        // The slots of different clusters lie anywhere: the host may fetch them all at once.
+        pages().for_each(|vpn| self.hint(mem, VirtAddr(vpn << FRAME_SHIFT)));
+        for vpn in pages() {
             let va = VirtAddr(vpn << FRAME_SHIFT);
             out.push(Removed { va, mapping: self.found(mem, va).1 });
         }
