@@ -8,6 +8,7 @@ use crate::error::EngineError;
 use crate::layer::SpaceId;
 use crate::mmu_cache::{MmuCaches, array};
 use crate::rng::Rng;
+use crate::shadow::ShadowCounters;
 use crate::tlb::Tlb;
 use crate::walker::{Intent, PageFault, WalkCounters};
 
@@ -57,6 +58,8 @@ pub struct Hardware {
     pub l1_latency: Cycles,
     pub l2_tlb_latency: Cycles,
     pub nested_tlb_latency: Cycles,
+    pub vm_exit_cycles: Cycles,
+    pub shadow: ShadowCounters,
     /// Compare every translation with the kernels' own records.
     pub check: bool,
     /// The first translation that contradicted them.
@@ -95,6 +98,8 @@ impl Hardware {
             l1_latency: machine.cache.l1.latency_cycles.into(),
             l2_tlb_latency: machine.tlb.l2_latency_cycles.into(),
             nested_tlb_latency: machine.tlb.nested.as_ref().map_or(0, |n| n.latency_cycles.into()),
+            vm_exit_cycles: config.kernel.vm_exit_cycles.into(),
+            shadow: ShadowCounters::default(),
             check: config.engine.check.0,
             check_failure: None,
             fault: PageFault { space: SpaceId { layer: 0, index: 0 }, va: VirtAddr(0), intent: Intent::Load },

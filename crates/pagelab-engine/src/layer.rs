@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::addr::{FRAME_BYTES, FRAME_SHIFT, LINE_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
-use crate::config::{LargePages, LayerConfig, PageTableConfig};
+use crate::config::{HostMode, LargePages, LayerConfig, PageTableConfig};
 use crate::error::EngineError;
 use crate::memory::PhysMem;
 use crate::mmu_cache::Asid;
@@ -18,6 +18,7 @@ use crate::os::reclaim::{PageOf, Reclaim, Rmap};
 use crate::os::vma::VmaSet;
 use crate::page_table::hashed::{Geometry, SharedTable};
 use crate::page_table::{Leaf, Linear, Mapping, NoFrame, NoRoom, PageTable, PteFlags, Removed, WalkList};
+use crate::shadow::Shadows;
 
 /// An address space: the layer whose kernel keeps it, and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -122,6 +123,9 @@ pub struct Layer {
     pub aged: Option<Aged>,
     /// Who uses the frames of programs.
     pub pages: PageUse,
+    /// Whether its page tables are shadowed by its host ([`crate::shadow`]).
+    pub shadowed: bool,
+    pub shadows: Shadows,
     /// What makes room for them, if anything does.
     pub reclaim: Option<Reclaim>,
     /// How far khugepaged has come.
@@ -196,6 +200,8 @@ impl Layer {
             zone: Pfn(0),
             cpus: Vec::new(),
             pages: PageUse::new(Pfn(0)),
+            shadowed: config.host_mode == HostMode::Shadow,
+            shadows: Shadows::default(),
             reclaim: None,
             collapse: Collapse::default(),
             retired: Vec::new(),
@@ -381,6 +387,13 @@ impl Layer {
         let vmas = VmaSet::default();
         self.spaces.push(AddressSpace { asid: asids.take()?, table, vmas, objects, record });
         Ok(self.spaces.len() as u32 - 1)
+    }
+
+    /// An empty radix tree; none if memory has run out.
+    pub fn new_radix(&mut self, levels: u8) -> Option<PageTable> {
+        let cpu = self.acting_cpu;
+        let mut frames = || self.frames.alloc(0, FramePurpose::PageTable, cpu);
+        PageTable::new(&PageTableConfig::Radix { levels }, &mut self.mem, &mut frames).ok()
     }
 
     /// A new address space for a guest with `bytes` of memory, not more than the layer was told when it booted.

@@ -42,6 +42,7 @@ pub mod placement;
 pub mod replay;
 pub mod rng;
 pub mod run;
+pub mod shadow;
 pub mod shootdown;
 pub mod simulation;
 pub mod stack;

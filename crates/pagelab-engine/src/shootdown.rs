@@ -167,8 +167,19 @@ impl Simulation {
                 }
             }
             self.after_load(cpu, space, held);
+            if self.os.layers[usize::from(space.layer)].shadowed {
+                self.hw.shadow.switches += 1;
+                self.exit_shadowed(cpu, 1);
+            }
         }
         self.cpus[cpu].set_space(Some((space, asid)));
+    }
+
+    /// A shadowed guest exits to its hypervisor, other than for a walk.
+    fn exit_shadowed(&mut self, cpu: usize, exits: u64) {
+        let cycles = exits * self.hw.vm_exit_cycles;
+        self.hw.shadow.cycles += cycles;
+        self.cpus[cpu].clock.spend(Class::Kernel, cycles);
     }
 
     /// An idle CPU goes on.
@@ -205,6 +216,13 @@ impl Simulation {
             return;
         }
         self.shootdowns.count += 1;
+        let layer = &mut self.os.layers[usize::from(space.layer)];
+        if layer.shadowed {
+            what.ranges.iter().for_each(|range| layer.shadows.drop_range(space.index, *range));
+            let exits = if what.full { 1 } else { what.pages };
+            self.hw.shadow.invalidations += exits;
+            self.exit_shadowed(by, exits);
+        }
         let costs = &self.os.costs;
         let local = Cycles::from(if what.full { costs.flush_space_cycles } else { costs.invalidate_page_cycles });
         let local = local * if what.full { 1 } else { what.pages };

@@ -195,9 +195,38 @@ impl Statistics {
             walks.ad_updates,
             "Locked updates of accessed and dirty bits by walkers; not among walk.refs",
         );
+        if simulation.os.layers.iter().any(|layer| layer.shadowed) {
+            self.shadows(simulation);
+        }
         for (layer, refs) in simulation.os.layers.iter().zip(&walks.program.refs) {
             self.layer_walks(&layer.name, refs);
         }
+    }
+
+    fn shadows(&mut self, simulation: &Simulation) {
+        let shadow = &simulation.hw.shadow;
+        let writes: u64 = simulation.os.faults.iter().map(|faults| faults.table_exits).sum();
+        let causes = [
+            (
+                "misses",
+                shadow.misses,
+                "Walks of a shadow page table that missed a translation, or one that allows stores",
+            ),
+            ("table_writes", writes, "Steps of guests' page-fault handlers that wrote to their page tables"),
+            ("invalidations", shadow.invalidations, "Translations, or whole spaces, that shadowed guests invalidated"),
+            ("switches", shadow.switches, "Switches of shadowed guests between address spaces"),
+        ];
+        let exits = causes.iter().map(|(_, count, _)| count).sum();
+        self.count("shadow.exits", exits, "Exits of guests to the hypervisor that keeps shadows of their page tables");
+        for (cause, count, text) in causes {
+            self.count(format!("shadow.exits.{cause}"), count, text);
+        }
+        self.cycles(
+            "shadow.exit_cycles",
+            shadow.cycles + writes * simulation.hw.vm_exit_cycles,
+            "Cycles of these exits: of misses in cycles.translation with their references, of table writes in cycles.fault, of \
+             the others in cycles.kernel",
+        );
     }
 
     /// References of the programs' walks to one layer's page tables, by level and place.

@@ -102,7 +102,7 @@ pub struct WalkCounters {
     /// Program walks that only set a dirty bit: their page was in a TLB.
     pub dirty_walks: u64,
     /// References of the walk under way: their places in [`WalkCounts::refs`], counted through.
-    log: Vec<u32>,
+    pub(crate) log: Vec<u32>,
 }
 
 impl WalkCounters {
@@ -119,13 +119,13 @@ impl WalkCounters {
     }
 
     #[inline]
-    fn note(&mut self, layer: u16, level: u8, served: Option<Served>) {
+    pub(crate) fn note(&mut self, layer: u16, level: u8, served: Option<Served>) {
         let at = usize::from(layer) * WALK_LEVELS + usize::from(level);
         self.log.push((at * WALK_PLACES + place_index(served)) as u32);
     }
 
     #[inline]
-    fn finish(&mut self, kind: fn(&mut Self) -> &mut WalkCounts, cycles: Cycles) {
+    pub(crate) fn finish(&mut self, kind: fn(&mut Self) -> &mut WalkCounts, cycles: Cycles) {
         let log = std::mem::take(&mut self.log);
         let counts = kind(self);
         counts.count += 1;
@@ -228,6 +228,9 @@ impl Hardware {
     /// A whole walk, from the space's root to the machine, and its place in the counters.
     #[inline]
     fn walk_all(&mut self, layers: &mut [Layer], wanted: &Wanted, cycles: &mut Cycles) -> Result<Translation, Faulted> {
+        if layers[usize::from(wanted.space.layer)].shadowed {
+            return self.walk_shadowed(layers, wanted, cycles);
+        }
         self.walks.log.clear();
         let mut spent = 0;
         let walked = self.walk_to_machine(layers, wanted.core, wanted.space, wanted.va, wanted.intent, &mut spent);

@@ -141,6 +141,12 @@ fn impossible_machines() {
             "system.layers.host.page_size",
             &["2M", "linear", "4K"],
         ),
+        (
+            "radix",
+            &["system.layers.0.host_mode=shadow"],
+            "system.layers.native.host_mode",
+            &["machine's own", "nested"],
+        ),
         ("radix", &["machine.cache.l1.size_bytes=1000"], "machine.cache.l1.size_bytes", &["1000B", "512B", "1KiB"]),
         ("radix", &["machine.cache.l2.ways=0"], "machine.cache.l2.ways", &["0", "1 to 64"]),
         ("radix", &["machine.cache.dram_latency_cycles=30"], "machine.cache.dram_latency_cycles", &["30", "l3"]),

@@ -4,6 +4,7 @@ mod common;
 
 use common::{ScriptWriter, config, run};
 use pagelab_engine::stats::Statistics;
+use pagelab_trace::{EventKind, Protection};
 
 const BASE: u64 = 0x7f00_0000_0000;
 
@@ -60,6 +61,46 @@ fn a_linear_host_table_costs_one_reference_for_each_of_the_guests_and_one_for_th
     assert_eq!(warm_references("nested-radix-linear-host", &["system.layers.guest.mmu_cache=perfect"]), 3.0);
     let five = [r#"system.layers.guest.page_table={"kind":"radix","levels":5}"#, "system.layers.guest.mmu_cache=none"];
     assert_eq!(warm_references("nested-radix-linear-host", &five), 11.0);
+}
+
+#[test]
+fn a_shadow_table_is_walked_like_a_native_one_and_its_exits_are_paid_for() {
+    let of = |exit: &str, passes| {
+        let exit = format!("kernel.vm_exit_cycles={exit}");
+        sweep("nested-radix-shadow", &["system.layers.guest.mmu_cache=none", &exit], passes)
+    };
+    let (two, three) = (of("1000", 2), of("1000", 3));
+    let more = |name: &str| three.values[name] - two.values[name];
+    assert_eq!((more("walk.count"), more("walk.refs")), (768, 4 * 768));
+    assert_eq!(more("walk.layer.host.level1.refs"), 768, "the tables are the host's");
+    assert_eq!(more("shadow.exits"), 0, "nothing changes any more");
+    let free = of("0", 2);
+    let exits = two.values["shadow.exits"];
+    assert_eq!(two.values["shadow.exit_cycles"] - free.values["shadow.exit_cycles"], 1000 * exits);
+    // Each page misses before and after its fault, and is written to the guest's table once.
+    let faults = two.values["fault.minor.count"];
+    assert!(two.values["shadow.exits.misses"] >= 2 * faults, "{exits}");
+    let writes = two.values["shadow.exits.table_writes"];
+    assert!((faults..faults + 40).contains(&writes), "{writes} writes of {faults} faults");
+}
+
+#[test]
+fn a_shadow_follows_what_the_guest_changes() {
+    let mut script = ScriptWriter::new();
+    script.mmap(0, BASE, 0x4000);
+    script.store(0, BASE);
+    script.store(0, BASE + 0x1000);
+    script.event(
+        0,
+        EventKind::Mprotect { addr: BASE, len: 0x1000, prot: Protection { read: true, ..Protection::default() } },
+    );
+    script.store(0, BASE);
+    script.store(0, BASE + 0x1000);
+    script.event(0, EventKind::Munmap { addr: BASE, len: 0x4000 });
+    script.load(0, BASE + 0x1000);
+    let (_, stats) = run(&config("nested-radix-shadow", &[]), script.finish(), &[0]);
+    assert_eq!(stats.values["accesses.refused"], 2, "the store to the read-only page, the load of the unmapped one");
+    assert_eq!(stats.values["shadow.exits.invalidations"], 1 + 2);
 }
 
 #[test]

@@ -43,6 +43,17 @@ const SYSTEMS: &[System] = &[
     ("nested-radix-shared-page-walk-cache", &[]),
     ("radix-coalesced-mmu-cache", &[]),
     ("nested-radix-linear-host", &[]),
+    ("nested-radix-shadow", &[]),
+    ("nested-radix-shadow", &[SWAP, "kernel.cgroup_limit_bytes=1MiB", "kernel.pcids=1"]),
+    ("nested-radix-shadow", &["system.layers.guest.page_size=2M", "system.layers.host.page_size=2M"]),
+    (
+        "two-guests",
+        &[
+            "system.layers.left.host_mode=shadow",
+            "system.layers.left.memory_bytes=256MiB",
+            "system.layers.right.memory_bytes=256MiB",
+        ],
+    ),
     ("two-guests", &["system.layers.host.page_table={\"kind\":\"linear\"}", "system.layers.left.memory_bytes=256MiB"]),
     ("nested-radix", &[r#"machine.mmu_cache.shared_by_cores={"extra_latency_cycles":4}"#]),
     ("nested-radix", &[]),

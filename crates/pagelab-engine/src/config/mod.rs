@@ -19,8 +19,9 @@ pub use machine::{
 };
 pub use preset::{Preset, PresetKind, presets};
 pub use system::{
-    FaultLock, FrameAllocatorConfig, IdleTlb, KernelConfig, KhugepagedConfig, LargePages, LayerConfig, LruList,
-    MmuCacheKind, PageCache, PageTableConfig, StageCost, StageCosts, StorageConfig, SwapConfig, SystemConfig, VmaIndex,
+    FaultLock, FrameAllocatorConfig, HostMode, IdleTlb, KernelConfig, KhugepagedConfig, LargePages, LayerConfig,
+    LruList, MmuCacheKind, PageCache, PageTableConfig, StageCost, StageCosts, StorageConfig, SwapConfig, SystemConfig,
+    VmaIndex,
 };
 
 use schemars::JsonSchema;

@@ -32,6 +32,9 @@ pub struct LayerConfig {
     /// Name of the layer that hosts this one; none for the machine's own.
     #[serde(default)]
     pub host: Option<String>,
+    /// How the hardware gets from this layer's addresses to its host's.
+    #[serde(default)]
+    pub host_mode: HostMode,
     pub page_table: PageTableConfig,
     pub mmu_cache: MmuCacheKind,
     /// Largest page that this layer's kernel maps anonymous memory with.
@@ -63,6 +66,18 @@ impl LayerConfig {
         orders.dedup();
         orders
     }
+}
+
+/// How a guest's addresses are translated to machine addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum HostMode {
+    /// The walker reads the guest's table and translates each of its addresses by the host's.
+    #[default]
+    Nested,
+    /// The host keeps tables of its own for the guest's address spaces (shadow page tables). For guests of the bottom layer
+    /// that host nobody.
+    Shadow,
 }
 
 /// Which mappings get pages above 4 KiB.

@@ -1,6 +1,6 @@
 //! What makes a configuration impossible although each of its values has the right type.
 
-use super::{Config, PageCache, PageTableConfig};
+use super::{Config, HostMode, PageCache, PageTableConfig};
 use crate::addr::{FRAME_BYTES, PageSize};
 use crate::error::EngineError;
 use pagelab_trace::quantity::Bytes;
@@ -131,6 +131,14 @@ impl Config {
                     }
                 }
                 _ => super::hashed::validate(layer)?,
+            }
+            if layer.host_mode == HostMode::Shadow {
+                let bottom = layers.iter().any(|host| host.host.is_none() && layer.host.as_ref() == Some(&host.name));
+                let hosts = layers.iter().any(|guest| guest.host.as_ref() == Some(&layer.name));
+                if !bottom || hosts {
+                    let what = "shadow page tables are for guests of the machine's own layer that host nobody; allowed here is nested";
+                    return Err(EngineError::config(key("host_mode"), what));
+                }
             }
             for &Bytes(folio) in &layer.folios {
                 if !folio.is_power_of_two() || !(LEAST_FOLIO..=MOST_FOLIO).contains(&folio) {

@@ -17,7 +17,7 @@ pub use linear::Linear;
 pub use radix::Radix;
 pub use walk_list::{WalkList, WalkRef};
 
-use crate::addr::{PageSize, Pfn, PhysAddr, VirtAddr};
+use crate::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
 use crate::config::PageTableConfig;
 use crate::memory::PhysMem;
 
@@ -238,6 +238,11 @@ impl PageTable {
             Self::Hashed(_) => {}
             Self::Linear(table) => table.destroy(mem),
         }
+    }
+
+    /// Levels of a radix tree; of others the levels of one that translates as much.
+    pub fn levels(&self) -> u8 {
+        (self.va_bits() - FRAME_SHIFT).div_ceil(9) as u8
     }
 
     /// Frames that it has from the start and that hold nothing yet.

@@ -224,6 +224,9 @@ impl Fault {
 
     /// See [`crate::activity::Activity::commit`].
     pub fn commit(&mut self, os: &mut Os, cpu: usize) -> Result<Next, EngineError> {
+        if self.writes_tables() && self.layer(os).shadowed {
+            self.counters(os).table_exits += 1;
+        }
         self.layer(os).acting_cpu = cpu as u32;
         self.state = match std::mem::replace(&mut self.state, State::Entry) {
             State::Entry => State::Lookup,
@@ -487,6 +490,11 @@ impl Fault {
             Work::Cached { .. } | Work::SwapCached | Work::Shared { present: true, .. } => State::Rmap,
             _ => State::Lock,
         }
+    }
+
+    /// Whether the step writes to the page table.
+    fn writes_tables(&self) -> bool {
+        matches!(self.state, State::Table { .. } | State::Split { .. } | State::Install { .. })
     }
 
     /// Links a zeroed table, unless another handler was faster.

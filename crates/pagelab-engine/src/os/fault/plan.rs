@@ -40,6 +40,10 @@ impl Fault {
             step.preset_cycles += Cycles::from(cost.cycles);
             step.instructions += u64::from(cost.instructions);
         }
+        if layer.shadowed && self.writes_tables() {
+            step.cycles += Cycles::from(os.costs.vm_exit_cycles);
+            step.preset_cycles += Cycles::from(os.costs.vm_exit_cycles);
+        }
         let cpu = |line: CpuLine| layer.cpu_line(self.cpu, line);
         let metadata = layer.page_metadata(self.frame);
         match &self.state {

@@ -90,6 +90,8 @@ pub struct FaultCounters {
     pub pages: [u64; 3],
     /// Page-table pages built.
     pub tables: u64,
+    /// Exits of a shadowed guest for writes to its page tables.
+    pub table_exits: u64,
     /// Kernel instructions, by stage.
     pub instructions: [u64; Stage::ALL.len()],
     /// Cycles, by stage, references included; waiting for a lock is not.

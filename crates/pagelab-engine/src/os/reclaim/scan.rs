@@ -6,6 +6,7 @@ use super::{PageOf, Reclaim, SCAN_PAGES};
 use crate::activity::{RefKind, Step};
 use crate::addr::{FRAME_BYTES, FRAME_SHIFT, Pfn, VirtAddr};
 use crate::layer::Layer;
+use crate::os::vma::VaRange;
 use crate::page_table::{Leaf, PteFlags, Removed, WalkList};
 
 /// What a scan did.
@@ -150,6 +151,9 @@ impl Layer {
                     seen.accessed += 1;
                     let flags = PteFlags { accessed: false, ..mapping.flags };
                     self.spaces[space as usize].table.set_flags(&mut self.mem, va(page), flags);
+                    // A shadow goes with the bit, or its page would never be seen to be used again.
+                    let end = VirtAddr(va(page).0 + FRAME_BYTES);
+                    self.shadows.drop_range(space, VaRange { start: va(page), end });
                 }
             }
         }
