@@ -154,7 +154,6 @@ impl AsidAllocator {
 impl Layer {
     /// Boots a kernel on `memory_bytes` of physical memory for `cpus` CPUs: sets the page metadata and what linear tables for
     /// guests of the sizes in `guests` take aside and builds the direct map.
-    #[expect(clippy::too_many_arguments, reason = "what a kernel finds when it boots")]
     pub fn boot(
         config: &LayerConfig,
         host: Option<SpaceId>,

@@ -393,7 +393,7 @@ fn check(program: &Program, (system, set): System, cpus: &[usize]) {
 
 #[test]
 fn any_program_on_any_system_is_translated_right_and_conserves_cycles_and_frames() {
-    for_programs(220, |program, system, cpus| check(program, system, cpus));
+    for_programs(220, check);
 }
 
 /// More than twenty million operations of programs that fork, exec, exit and run out of memory, in pages of all sizes.

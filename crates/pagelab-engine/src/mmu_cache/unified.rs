@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn a_lower_insertion_point_keeps_upper_levels_from_being_pushed_out() {
         // Ten regions of 2 MiB of one gigabyte, then ten of another: too many for eight entries.
-        let addresses: Vec<u64> = (0..20).map(|n| 0x7f00_0000_0000 + (n / 10 << 30) + (n % 10 << 21)).collect();
+        let addresses: Vec<u64> = (0..20).map(|n| 0x7f00_0000_0000 + ((n / 10) << 30) + ((n % 10) << 21)).collect();
         let lru = spared(&mut cache(8, 0), &addresses, 20);
         assert_eq!(lru, [0, 18 * 20, 0, 2 * 20], "coming back to a gigabyte, nothing of it is left");
         let lower = spared(&mut cache(8, 6), &addresses, 20);

@@ -6,6 +6,7 @@
 //! the simulated kernel nothing, and knows large pages as the frames that they are made of.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use crate::addr::Pfn;
 
@@ -22,10 +23,9 @@ pub struct Rmap {
 impl Rmap {
     /// A page table maps the frame from now on.
     pub fn add(&mut self, pfn: Pfn, page: PageOf) {
-        if self.first.contains_key(&pfn) {
-            self.further.entry(pfn).or_default().push(page);
-        } else {
-            self.first.insert(pfn, page);
+        match self.first.entry(pfn) {
+            Entry::Vacant(first) => _ = first.insert(page),
+            Entry::Occupied(_) => self.further.entry(pfn).or_default().push(page),
         }
     }
 
