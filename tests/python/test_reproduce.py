@@ -106,7 +106,7 @@ def test_real_runs_of_the_smallest_kind() -> None:
         assert m.stats["fault.minor.count"] == 0, "all pages are there before the window"
     assert 1.0 <= measured["xalancbmk*", "hashed"].per_walk("walk.refs") < 1.2
     hashed = next(m.run for m in measured.all() if m.run.system == "hashed")
-    assert hashed.settings == (f"system.layers.native.page_table.table_bytes={6 << 20}",)
+    assert hashed.settings == (f"system.layers.native.page_table.table_bytes={8 << 20}",)
 
 
 def test_bad_input_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,7 +115,8 @@ TABLE_4 = {
 
 def _table_settings(preset: str, footprint: int) -> tuple[str, ...]:
     """Tables sized to the footprint: the paper's load factors are those of memory that is full."""
-    # 64 bytes for each page, to a multiple of 2 MiB; the guest's memory holds its own table too.
+    # 64 bytes for each page, and up to 2 MiB for what is mapped besides, in multiples of 2 MiB; the guest's memory
+    # holds its own table too.
     table = (footprint // 64 + (2 << 20)) >> 21 << 21
     if preset == "nested-hashed-compact":
         host = (table + table // 64 + (2 << 20)) >> 21 << 21
