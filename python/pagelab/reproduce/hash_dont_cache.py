@@ -176,8 +176,8 @@ def evaluate(measured: Measurements) -> Findings:
         "The coefficients of the paper's run-time model (A and B) are unpublished, so its per cent are not comparable "
         "with ours, which follow from an in-order core that waits for each access; references, walk cycles and "
         "orders are.",
-        "A reference is a line here: four slots of the open table lie in one, so that a second probe is mostly none, while "
-        "a clustered slot's tag and entry are one line too. The paper's Fig 6(b) counts slots.",
+        "A reference is a line here. Four slots of the open table lie in one, so a second probe is mostly none; the "
+        "paper's Fig 6(b) counts slots.",
         "Run time here is the program's instructions, data stalls and translation, without page faults.",
         "Hashed tables are sized to the footprint: 64 bytes a page, so that the load factors are the paper's.",
         *(f"{w.name}: {w.stands_for}." for w in (*SUITE, MILC)),
