@@ -3,6 +3,7 @@
 //! They have a CPU ([`Simulation::kthread_cpu`]). One that is woken begins there when the CPU has nothing on its stack: at
 //! once if it idles, else after the access that its program is at. A CPU of their own jumps to the next alarm.
 
+use crate::activity::Activity;
 use crate::addr::Cycles;
 use crate::clock::Class;
 use crate::cpu::CpuState;
@@ -49,4 +50,19 @@ impl Simulation {
         let idles = self.kthread_cpu == Some(cpu) && self.cpus[cpu].state == CpuState::Waiting;
         self.os.kthreads.next_alarm().filter(|_| idles)
     }
+
+    /// Begins a scan for what ended processes left, if one is due.
+    pub(crate) fn begin_exit_scan(&mut self, cpu: usize) -> bool {
+        let scan = if self.os.scan_due { self.os.take_exit_scan() } else { None };
+        let due = scan.is_some();
+        scan.into_iter().for_each(|scan| self.cpus[cpu].begin(Activity::ExitScan(scan)));
+        due
+    }
+}
+
+/// The CPU for kernel threads: on a core that no source uses, else one that none uses, else the first that one does.
+pub(crate) fn choose_cpu(used: &[usize], cores: &[usize], threads: usize, total: usize) -> usize {
+    let free_core = (0..total).find(|cpu| !cores.contains(&(cpu / threads)));
+    let free = free_core.or_else(|| (0..total).find(|cpu| !used.contains(cpu)));
+    free.or(used.first().copied()).unwrap_or(0)
 }

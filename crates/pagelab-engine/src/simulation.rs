@@ -14,6 +14,7 @@ use crate::cpu::{Cpu, CpuState};
 use crate::error::EngineError;
 use crate::hardware::Hardware;
 use crate::input::{Dealt, Input, Item, LaneState, event_of};
+use crate::kthreads;
 use crate::layer::SpaceId;
 use crate::load::{Beside, Load, Role};
 use crate::os::Os;
@@ -22,7 +23,7 @@ use crate::os::populate::Populate;
 use crate::os::vma::VaRange;
 use crate::shootdown::{Generations, ShootdownCounters};
 use crate::stats::Statistics;
-use pagelab_trace::{Event, EventKind, ProcessIx, Source, ThreadIx};
+use pagelab_trace::{Event, EventKind, MapFlags, ProcessIx, Source, ThreadIx};
 
 /// A source and where it runs.
 pub struct Placed {
@@ -112,7 +113,7 @@ impl Simulation {
         cores.dedup();
         let os = Os::boot(config)?;
         let total = machine.cores as usize * threads;
-        let kthread_cpu = (!os.kthreads.is_empty()).then(|| cpu_for_kthreads(&used, &cores, threads, total));
+        let kthread_cpu = (!os.kthreads.is_empty()).then(|| kthreads::choose_cpu(&used, &cores, threads, total));
         let mut kthreads_apart = false;
         if let Some(cpu) = kthread_cpu
             && let Err(at) = used.binary_search(&cpu)
@@ -569,27 +570,12 @@ impl Simulation {
         Ok(())
     }
 
-    /// Begins a scan for what ended processes left, if one is due.
-    fn begin_exit_scan(&mut self, cpu: usize) -> bool {
-        let scan = if self.os.scan_due { self.os.take_exit_scan() } else { None };
-        let due = scan.is_some();
-        scan.into_iter().for_each(|scan| self.cpus[cpu].begin(Activity::ExitScan(scan)));
-        due
-    }
-
     /// Keeps an example of an access that a kernel refused.
     pub(crate) fn note_refused(&mut self, access: RefusedAccess) {
         if self.refused.len() < REFUSED_EXAMPLES {
             self.refused.push(access);
         }
     }
-}
-
-/// The CPU for kernel threads: on a core that no source uses, else one that none uses, else the first that one does.
-fn cpu_for_kthreads(used: &[usize], cores: &[usize], threads: usize, total: usize) -> usize {
-    let free_core = (0..total).find(|cpu| !cores.contains(&(cpu / threads)));
-    let free = free_core.or_else(|| (0..total).find(|cpu| !used.contains(cpu)));
-    free.or(used.first().copied()).unwrap_or(0)
 }
 
 /// What an event changes of the mappings of its space: nothing, a range, or (the inner none) everything.
@@ -600,6 +586,8 @@ fn touched(kind: &EventKind) -> Option<Option<VaRange>> {
         | EventKind::ThreadStart { .. }
         | EventKind::ThreadExit
         | EventKind::Vfork { .. } => None,
+        // Its length is that of whole pages of its size.
+        EventKind::Mmap { flags, .. } if flags.contains(MapFlags::HUGETLB) => Some(None),
         EventKind::Mmap { addr, len, .. }
         | EventKind::Munmap { addr, len }
         | EventKind::Mprotect { addr, len, .. }
