@@ -312,10 +312,9 @@ impl Layer {
     /// The error that a request for a frame ends the run with, and what the memory holds.
     pub fn out_of_memory(&self, what_for: &str) -> EngineError {
         let bytes = |frames: u64| pagelab_trace::quantity::format_bytes(frames << FRAME_SHIFT);
-        let (free, files, tables) =
-            (self.free_frame_count(), self.pages.cached_frames(), self.mem.frames_in_use() as u64);
-        let metadata = (self.frame_count * PAGE_METADATA_BYTES).div_ceil(FRAME_BYTES);
-        let others = self.frame_count - free - files - tables - metadata;
+        let (free, files, tables) = (self.free_frame_count(), self.pages.cached_frames(), self.table_frames());
+        let others = self.frame_count - free - files - tables - self.set_aside;
+        let metadata = if self.hashed.is_some() { "page metadata and the hashed table" } else { "page metadata" };
         let name = &self.name;
         let swap = match self.reclaim.as_ref().and_then(|reclaim| reclaim.swap.as_ref()) {
             Some(swap) => {
@@ -325,13 +324,13 @@ impl Layer {
         };
         let what = format!(
             "layer `{name}` has no frame left of its {} for {what_for}: programs and kernel objects hold {}, files {}, page tables \
-             {}, page metadata {}, {} are free but kept for the kernel or other zones; {swap}. Give it more by \
+             {}, {metadata} {}, {} are free but kept for the kernel or other zones; {swap}. Give it more by \
              --set system.layers.{name}.memory_bytes=SIZE or the machine by --set machine.memory_bytes=SIZE",
             bytes(self.frame_count),
             bytes(others),
             bytes(files),
             bytes(tables),
-            bytes(metadata),
+            bytes(self.set_aside),
             bytes(free),
         );
         EngineError::OutOfMemory { what }

@@ -51,16 +51,21 @@ fn a_cpu_that_runs_the_space_is_interrupted_and_loses_the_pages_only() {
     assert!(stats.values["cycles.stolen"] > 0);
 }
 
-/// Two threads on two CPUs; in between, the second's CPU runs a child. With `unmap`, the first thread unmaps a page
-/// meanwhile.
-fn switched_away(unmap: bool) -> Statistics {
-    let mut script = ScriptWriter::new();
+/// A thread of the first process and one of its child, both on the second of two CPUs.
+fn on_the_second_cpu(script: &mut ScriptWriter) -> (u32, u32) {
     let other = script.thread(0);
     // Its place is the first CPU, so that the child's is the second.
     let passing = script.thread(0);
     script.event(passing, EventKind::ThreadExit);
     script.event(0, EventKind::Fork { child: ProcessIx(1) });
-    let child = script.thread(1);
+    (other, script.thread(1))
+}
+
+/// Two threads on two CPUs; in between, the second's CPU runs a child. With `unmap`, the first thread unmaps a page
+/// meanwhile.
+fn switched_away(unmap: bool) -> Statistics {
+    let mut script = ScriptWriter::new();
+    let (other, child) = on_the_second_cpu(&mut script);
     script.mmap(0, BASE, 0x10_000);
     (0..4).for_each(|n| script.store(0, page(n)));
     (0..4).for_each(|n| script.store(other, page(n)));
@@ -193,11 +198,7 @@ fn a_hardware_thread_does_not_use_what_its_sibling_left_behind() {
 #[test]
 fn a_space_that_ends_leaves_the_cpus_that_have_switched_away() {
     let mut script = ScriptWriter::new();
-    let other = script.thread(0);
-    let passing = script.thread(0);
-    script.event(passing, EventKind::ThreadExit);
-    script.event(0, EventKind::Fork { child: ProcessIx(1) });
-    let child = script.thread(1);
+    let (other, child) = on_the_second_cpu(&mut script);
     script.mmap(0, BASE, 4096);
     script.store(other, BASE);
     script.mmap(child, page(100), 4096);

@@ -324,6 +324,7 @@ REPRODUCTION = Reproduction(
     title="Hash, Don't Cache (the Page Table)",
     paper="Idan Yaniv and Dan Tsafrir, SIGMETRICS 2016",
     machine="sandybridge-e5-2420",
+    # Estimated from the 11 minutes that scale 0.25 took beside other work, 10 of them processor time.
     nominal_minutes=8,
     runs=runs,
     evaluate=evaluate,

@@ -34,7 +34,7 @@ pub struct KernelThreads {
     threads: Vec<Thread>,
     /// One has been woken since the last look.
     woken: bool,
-    /// Cycles and references' cycles of their activities, and how often one ran.
+    /// Cycles of their activities, and how often one ran.
     pub cycles: Cycles,
     pub runs: u64,
 }

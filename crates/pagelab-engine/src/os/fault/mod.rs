@@ -16,8 +16,8 @@
 //! `kernel.charge_batch`, `kernel.vm_exit_cycles`.
 //! Deviations: in Linux two handlers of one page both allocate and zero a frame, and the one that comes second to the PTE
 //! lock gives its frame back; here it waits from the end of its walk, so a frame is never allocated twice. A mapping call
-//! waits for faults in its way, but not the other way round, since it is made at once. Pages larger than 4 KiB are neither
-//! inherited nor shared: a forked child has its own. A kernel's objects of an address space share one frame.
+//! waits for faults in its way, but not the other way round, since it is made at once. A kernel's objects of an address
+//! space share one frame. Pages of files that are mapped around another cost references, but no instructions of their own.
 
 mod install;
 mod plan;
