@@ -61,7 +61,8 @@ mod tests {
         let set = ["engine.check=on".to_owned()];
         let config = assemble(&Assembly { machine: None, system: Some("radix"), kernel: None, set: &set }).unwrap();
         let source = pagelab_trace::workload::parse("seq:size=1MiB,passes=1", 1).unwrap();
-        let mut simulation = Simulation::new(&config, vec![Placed { source, cpus: vec![0] }], None).unwrap();
+        let mut simulation =
+            Simulation::new(&config, vec![Placed { source, cpus: vec![0], memory_limit: None }], None).unwrap();
         // The direct map's first gigabyte page leads elsewhere.
         let layer = &mut simulation.os.layers[0];
         let mut list = WalkList::new();

@@ -14,6 +14,7 @@ use crate::account::Account;
 use crate::error::EngineError;
 use crate::layer::SpaceId;
 use crate::load::Role;
+use crate::os::reclaim::GroupId;
 
 /// Something for a CPU to do.
 #[derive(Clone)]
@@ -90,8 +91,7 @@ pub struct Input {
     pub role: Role,
     /// What was counted for it.
     pub account: Account,
-    /// Layer that its processes run on.
-    pub layer: u16,
+    pub home: Home,
     /// CPUs that it may use.
     pub cpus: Vec<usize>,
     /// Barriers that some CPU has yet to reach.
@@ -110,6 +110,14 @@ pub struct Input {
     processes: Vec<Process>,
 }
 
+/// Where the processes of an input live.
+#[derive(Clone, Copy, Debug)]
+pub struct Home {
+    pub layer: u16,
+    /// The memory cgroup that their pages are charged to.
+    pub group: GroupId,
+}
+
 /// What a call to [`Input::deal`] came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dealt {
@@ -125,7 +133,7 @@ impl Input {
     pub fn new(
         source: Box<dyn Source>,
         role: Role,
-        layer: u16,
+        home: Home,
         cpus: Vec<usize>,
         max_accesses: Option<u64>,
         window: u64,
@@ -134,7 +142,7 @@ impl Input {
             info: source.info().clone(),
             role,
             account: Account::default(),
-            layer,
+            home,
             cpus,
             barriers: BTreeMap::new(),
             next_barrier: 0,

@@ -14,7 +14,7 @@ use crate::os::frame_alloc::{Aged, AllocEffects, FrameAllocator, FramePurpose};
 use crate::os::frames::{FrameCounters, Frames};
 use crate::os::khugepaged::Collapse;
 use crate::os::page_use::PageUse;
-use crate::os::reclaim::{PageOf, Reclaim, Rmap};
+use crate::os::reclaim::{GroupId, PageOf, Reclaim, Rmap};
 use crate::os::vma::VmaSet;
 use crate::page_table::hashed::{Geometry, SharedTable};
 use crate::page_table::{Leaf, Linear, Mapping, NoFrame, NoRoom, PageTable, PteFlags, Removed, WalkList};
@@ -37,6 +37,9 @@ const DIRECT_MAP_BASE: u64 = 0x8880_0000_0000;
 /// Bytes of a page's `struct page` in Linux x86-64: one cache line.
 const PAGE_METADATA_BYTES: u64 = 64;
 
+/// Memory cgroups whose lines fit the frame that all CPUs share, two each; those beyond share them.
+const GROUPS_A_FRAME: u64 = 31;
+
 /// Pages that [`Layer::for_mapped`] lists at a time.
 const PAGES_AT_A_TIME: usize = 512;
 
@@ -46,8 +49,9 @@ pub struct CpuData {
     frame: Pfn,
     /// Pages that it has gathered for the LRU lists.
     pub lru: Vec<Pfn>,
-    /// Pages that it may still use of its last charge to the memory cgroup.
+    /// Pages that it may still use of its last charge to a memory cgroup, and to which.
     pub charged: u32,
+    pub charged_to: GroupId,
 }
 
 /// Lines of a CPU's own data, by place.
@@ -68,6 +72,8 @@ pub struct AddressSpace {
     pub asid: Asid,
     pub table: PageTable,
     pub vmas: VmaSet,
+    /// Whom its pages are charged to.
+    pub group: GroupId,
     /// The frame that stands for the kernel's objects of this space (mm, VMAs).
     objects: Pfn,
     /// With `--check`: 4 KiB page → frame and whether stores are allowed, as the kernel decided, page tables aside.
@@ -104,6 +110,8 @@ pub struct Layer {
     pub large_pages: LargePages,
     /// Orders of the folios that anonymous memory may get beside single pages and large ones, ascending.
     pub folio_orders: Vec<u32>,
+    /// The same of pages of files.
+    pub file_folio_orders: Vec<u32>,
     pub spaces: Vec<AddressSpace>,
     table_config: PageTableConfig,
     /// The page table of all its address spaces but the direct map, if it is a hashed one.
@@ -119,6 +127,8 @@ pub struct Layer {
     pub cpus: Vec<CpuData>,
     /// The CPU whose lists of free pages are used.
     pub acting_cpu: u32,
+    /// The group that pages are charged to.
+    pub acting_group: GroupId,
     /// What ageing brought the memory to.
     pub aged: Option<Aged>,
     /// Who uses the frames of programs.
@@ -187,9 +197,11 @@ impl Layer {
             frames,
             aged,
             acting_cpu: 0,
+            acting_group: GroupId::REST,
             page_size,
             large_pages: config.large_pages,
             folio_orders: config.folio_orders(),
+            file_folio_orders: config.file_folio_orders(),
             spaces: Vec::new(),
             table_config: config.page_table.clone(),
             hashed,
@@ -210,7 +222,7 @@ impl Layer {
         layer.pages = PageUse::new(layer.take_frame(FramePurpose::KernelObject, "the zero page")?);
         for _ in 0..cpus {
             let frame = layer.take_frame(FramePurpose::KernelObject, "a CPU's own data")?;
-            layer.cpus.push(CpuData { frame, lru: Vec::new(), charged: 0 });
+            layer.cpus.push(CpuData { frame, lru: Vec::new(), charged: 0, charged_to: GroupId::REST });
         }
         let direct_map = layer.add_space(asids)?;
         assert_eq!(direct_map, DIRECT_MAP);
@@ -260,14 +272,14 @@ impl Layer {
         self.zone.addr()
     }
 
-    /// Address of the lock and the heads of the LRU lists.
-    pub fn lru_line(&self) -> PhysAddr {
-        PhysAddr(self.zone.addr().0 + LINE_BYTES)
+    /// Address of the lock and the heads of the LRU lists of a group.
+    pub fn lru_line(&self, group: GroupId) -> PhysAddr {
+        PhysAddr(self.zone.addr().0 + LINE_BYTES * (1 + 2 * (u64::from(group.0) % GROUPS_A_FRAME)))
     }
 
-    /// Address of the memory cgroup's counter.
-    pub fn cgroup_line(&self) -> PhysAddr {
-        PhysAddr(self.zone.addr().0 + 2 * LINE_BYTES)
+    /// Address of the counter of a memory cgroup.
+    pub fn cgroup_line(&self, group: GroupId) -> PhysAddr {
+        PhysAddr(self.lru_line(group).0 + LINE_BYTES)
     }
 
     /// Address of a line of a CPU's own data.
@@ -336,6 +348,24 @@ impl Layer {
         EngineError::OutOfMemory { what }
     }
 
+    /// The error that a request for a page ends the run with whose cgroup is at its limit and has nothing that could leave.
+    pub fn at_its_limit(&self) -> EngineError {
+        let reclaim = self.reclaim.as_ref().expect("only such layers have limits");
+        let group = &reclaim.groups()[usize::from(self.acting_group.0)];
+        let key = match group.name.as_str() {
+            "" => "kernel.cgroup_limit_bytes".to_owned(),
+            name => format!("memory_limit of {name}"),
+        };
+        let what = format!(
+            "layer `{}`: programs hold all of the {} that their cgroup allows, and none of it can leave: {} of swap are left, and what \
+             is not on an LRU list (shared anonymous memory) stays; set a larger {key}",
+            self.name,
+            pagelab_trace::quantity::format_bytes(group.limit_frames << FRAME_SHIFT),
+            pagelab_trace::quantity::format_bytes(reclaim.swap.as_ref().map_or(0, |swap| swap.room()) << FRAME_SHIFT),
+        );
+        EngineError::OutOfMemory { what }
+    }
+
     /// Frames that were set aside at boot, for page metadata and a hashed table.
     pub fn frames_set_aside(&self) -> u64 {
         self.set_aside
@@ -383,7 +413,7 @@ impl Layer {
         }
         let record = self.check.then(BTreeMap::new);
         let vmas = VmaSet::default();
-        self.spaces.push(AddressSpace { asid: asids.take()?, table, vmas, objects, record });
+        self.spaces.push(AddressSpace { asid: asids.take()?, table, vmas, group: GroupId::REST, objects, record });
         Ok(self.spaces.len() as u32 - 1)
     }
 

@@ -10,6 +10,7 @@
 use std::collections::BTreeSet;
 
 use pagelab_trace::Source;
+use pagelab_trace::quantity::Bytes;
 
 use crate::account::Account;
 use crate::addr::Cycles;
@@ -18,7 +19,7 @@ use crate::clock::Class;
 use crate::config::Config;
 use crate::cpu::CpuState;
 use crate::error::EngineError;
-use crate::input::{Input, LaneState};
+use crate::input::{Home, Input, LaneState};
 use crate::layer::SpaceId;
 use crate::rng::Rng;
 use crate::simulation::Simulation;
@@ -30,12 +31,16 @@ pub type Open = Box<dyn FnMut() -> Result<Box<dyn Source>, EngineError> + Send>;
 pub struct CoRunner {
     pub open: Open,
     pub cpus: Vec<usize>,
+    /// Of a memory cgroup of its own.
+    pub memory_limit: Option<Bytes>,
 }
 
 /// Short-lived processes, each a source of its own.
 pub struct ArrivalStream {
     pub open: Open,
     pub cpus: Vec<usize>,
+    /// Of a memory cgroup that all its processes share.
+    pub memory_limit: Option<Bytes>,
     pub pace: Pace,
 }
 
@@ -73,7 +78,7 @@ pub enum Role {
 struct Stream {
     open: Open,
     cpus: Vec<usize>,
-    layer: u16,
+    home: Home,
     times: Times,
     next: Option<Cycles>,
 }
@@ -105,27 +110,26 @@ pub struct Load {
 }
 
 impl Load {
-    /// `mains` inputs exist; `layer_of` places those that follow, and `dense` numbers CPUs as they are simulated.
+    /// `mains` inputs exist; `homes` are those of the streams, and `dense` numbers CPUs as they are simulated.
     pub(crate) fn new(
         config: &Config,
         mains: usize,
         beside: Beside,
-        layer_of: impl Fn(usize) -> u16,
+        homes: Vec<Home>,
         dense: impl Fn(&[usize]) -> Vec<usize>,
     ) -> Self {
-        let first = mains + beside.co_runners.len();
-        let stream = |(number, of): (usize, ArrivalStream)| {
+        let stream = |(number, (of, home)): (usize, (ArrivalStream, Home))| {
             let rng = Rng::new(config.engine.seed, &format!("arrivals {number}"));
             let mut times = Times::new(&of.pace, config.machine.frequency_mhz, rng);
             let next = times.next();
-            Stream { open: of.open, cpus: dense(&of.cpus), layer: layer_of(first + number), times, next }
+            Stream { open: of.open, cpus: dense(&of.cpus), home, times, next }
         };
         Self {
             mains,
             mains_left: mains,
             beside: !beside.is_empty(),
             co_runners: beside.co_runners.into_iter().map(|of| of.open).collect(),
-            streams: beside.arrivals.into_iter().enumerate().map(stream).collect(),
+            streams: beside.arrivals.into_iter().zip(homes).enumerate().map(stream).collect(),
             ..Self::default()
         }
     }
@@ -163,7 +167,7 @@ impl Simulation {
         let busy = |&cpu: &usize| self.cpus[cpu].lanes.iter().filter(|lane| lane.state != LaneState::Finished).count();
         let cpu = of.cpus.iter().copied().min_by_key(busy).expect("a stream has CPUs");
         let role = Role::Arrival { at };
-        let input = Input::new((of.open)()?, role, of.layer, vec![cpu], self.max_accesses, self.window);
+        let input = Input::new((of.open)()?, role, of.home, vec![cpu], self.max_accesses, self.window);
         let index = match self.load.vacant.pop() {
             Some(index) => {
                 self.inputs[index] = input;
@@ -267,10 +271,10 @@ impl Simulation {
             let what = format!("`{}` makes no access, so it cannot run again and again", old.info.name);
             return Err(EngineError::config("with", what));
         }
-        let (layer, cpus) = (old.layer, old.cpus.clone());
+        let (home, cpus) = (old.home, old.cpus.clone());
         let source = (self.load.co_runners[number])()?;
         let role = Role::CoRunner(number);
-        self.inputs[input] = Input::new(source, role, layer, cpus.clone(), self.max_accesses, self.window);
+        self.inputs[input] = Input::new(source, role, home, cpus.clone(), self.max_accesses, self.window);
         for cpu in cpus {
             self.cpus[cpu].lane_of(input).state = LaneState::Ready;
             self.rouse(cpu, input, now);

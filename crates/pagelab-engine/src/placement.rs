@@ -1,11 +1,12 @@
 //! Which sources of a request run where: main sources, co-runners and arrivals.
 //!
 //! A source goes to the CPUs that it names, `SPEC@CPUS`, or to the next ones: one hardware thread of each core first, then
-//! the second ones. Its threads keep the CPU that they were placed on; no scheduler moves them.
+//! the second ones. `,memory_limit=SIZE` behind that puts it into a memory cgroup of its own. Its threads keep the CPU that they were placed on; no scheduler moves them.
 
 use std::path::Path;
 
 use pagelab_trace::format::TraceReader;
+use pagelab_trace::quantity::{Bytes, parse_bytes};
 use pagelab_trace::{Source, workload};
 use serde::Serialize;
 
@@ -48,19 +49,23 @@ impl Placement {
         let mut placement = Self::default();
         let seed = config.engine.seed;
         for text in &request.sources {
-            let (spec, wanted) = cpus.split("sources", text)?;
+            let (text, memory_limit) = split_limit("sources", text)?;
+            let (spec, wanted) = cpus.split("sources", &text)?;
             let (source, result) = cpus.place("sources", "main", spec, wanted, seed)?;
-            placement.mains.push(Placed { source, cpus: result.cpus.clone() });
+            placement.mains.push(Placed { source, cpus: result.cpus.clone(), memory_limit });
             placement.results.push(result);
         }
         for text in &request.with {
-            let (spec, wanted) = cpus.split("with", text)?;
+            let (text, memory_limit) = split_limit("with", text)?;
+            let (spec, wanted) = cpus.split("with", &text)?;
             let (_, result) = cpus.place("with", "co-runner", spec, wanted, seed)?;
-            placement.beside.co_runners.push(CoRunner { open: opener("with", spec, seed), cpus: result.cpus.clone() });
+            let (open, on) = (opener("with", spec, seed), result.cpus.clone());
+            placement.beside.co_runners.push(CoRunner { open, cpus: on, memory_limit });
             placement.results.push(result);
         }
         for text in &request.arrivals {
-            let (place, pace) = Pace::parse(text)?;
+            let (text, memory_limit) = split_limit("arrivals", text)?;
+            let (place, pace) = Pace::parse(&text)?;
             if request.sources.is_empty() && pace.count.is_none() {
                 let what = format!("`{text}`: without a main source the run has no end; write {text},count=N");
                 return Err(EngineError::config("arrivals", what));
@@ -68,11 +73,27 @@ impl Placement {
             let (spec, wanted) = cpus.split("arrivals", place)?;
             let (_, result) = cpus.place("arrivals", "arrivals", spec, wanted, seed)?;
             let (open, on) = (opener("arrivals", spec, seed), result.cpus.clone());
-            placement.beside.arrivals.push(ArrivalStream { open, cpus: on, pace });
+            placement.beside.arrivals.push(ArrivalStream { open, cpus: on, memory_limit, pace });
             placement.results.push(result);
         }
         Ok(placement)
     }
+}
+
+/// Takes `,memory_limit=SIZE` out of a source's text.
+fn split_limit(key: &str, text: &str) -> Result<(String, Option<Bytes>), EngineError> {
+    const LIMIT: &str = "memory_limit=";
+    let (limits, rest): (Vec<&str>, Vec<&str>) = text.split(',').partition(|part| part.trim_start().starts_with(LIMIT));
+    let wrong = |what: String| EngineError::config(key, format!("`{text}`: {what}"));
+    let limit = match limits[..] {
+        [] => None,
+        [limit] => {
+            let size = &limit.trim_start()[LIMIT.len()..];
+            Some(Bytes(parse_bytes(size).map_err(|e| wrong(format!("{LIMIT}{size}: {e}")))?))
+        }
+        _ => return Err(wrong("memory_limit is given twice".to_owned())),
+    };
+    Ok((rest.join(","), limit))
 }
 
 /// The CPUs of a machine while sources are placed on them.

@@ -23,12 +23,13 @@ use crate::stats::{Meaning, Statistics};
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
-    /// Traces (folders) and workload specs, each optionally followed by `@CPUS` (`@0`, `@1-3,5`).
+    /// Traces (folders) and workload specs, each optionally followed by `@CPUS` (`@0`, `@1-3,5`) and `,memory_limit=SIZE`.
     pub sources: Vec<String>,
     /// Sources of the same form that run beside them and begin anew whenever they end.
     #[serde(default)]
     pub with: Vec<String>,
-    /// Short-lived processes that arrive during the run: `SPEC[@CPUS],per_second=RATE[,count=N][,spacing=uniform|poisson]`.
+    /// Short-lived processes that arrive during the run: `SPEC[@CPUS],per_second=RATE[,count=N][,spacing=uniform|poisson]
+    /// [,memory_limit=SIZE]`.
     #[serde(default)]
     pub arrivals: Vec<String>,
     /// System presets or TOML files, each optionally followed by `@KERNEL` in place of `kernel`; each is run.

@@ -334,7 +334,7 @@ mod tests {
             let config = assemble(&Assembly { system: Some(system), set: &set, ..Assembly::default() }).unwrap();
             let placed = |cpu| {
                 let source = pagelab_trace::workload::parse("seq:size=64KiB,passes=1", 1).unwrap();
-                Placed { source, cpus: vec![cpu] }
+                Placed { source, cpus: vec![cpu], memory_limit: None }
             };
             let mut simulation = Simulation::new(&config, vec![placed(0), placed(2)], Some(8192)).unwrap();
             simulation.run(&mut |_| true).unwrap();

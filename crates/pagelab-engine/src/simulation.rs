@@ -23,6 +23,7 @@ use crate::os::populate::Populate;
 use crate::os::vma::VaRange;
 use crate::shootdown::{Generations, ShootdownCounters};
 use crate::stats::Statistics;
+use pagelab_trace::quantity::Bytes;
 use pagelab_trace::{Event, EventKind, MapFlags, ProcessIx, Source, ThreadIx};
 
 /// A source and where it runs.
@@ -30,6 +31,8 @@ pub struct Placed {
     pub source: Box<dyn Source>,
     /// CPUs (hardware threads, numbered core by core) that its threads are spread over.
     pub cpus: Vec<usize>,
+    /// Of a memory cgroup of its own.
+    pub memory_limit: Option<Bytes>,
 }
 
 /// An access that no mapping covers, or that one forbids.
@@ -111,7 +114,7 @@ impl Simulation {
         let threads = machine.threads_per_core as usize;
         let mut cores: Vec<usize> = used.iter().map(|cpu| cpu / threads).collect();
         cores.dedup();
-        let os = Os::boot(config)?;
+        let mut os = Os::boot(config)?;
         let total = machine.cores as usize * threads;
         let kthread_cpu = (!os.kthreads.is_empty()).then(|| kthreads::choose_cpu(&used, &cores, threads, total));
         let mut kthreads_apart = false;
@@ -130,31 +133,38 @@ impl Simulation {
             .map(|&cpu| Cpu::new(core_of(cpu), machine.core.cycles_per_instruction, config.kernel.pcids))
             .collect();
         let tops = os.tops().to_vec();
-        let layer_of = |index: usize| tops[index % tops.len()];
         let dense = |cpus: &[usize]| -> Vec<usize> {
             let place = |cpu| used.iter().position(|u| u == cpu).expect("the list was made of these");
             cpus.iter().map(place).collect()
         };
         let (mains, window) = (sources.len(), config.engine.input_window_accesses);
         let many = !beside.is_empty();
-        let mut begin: Vec<(Box<dyn Source>, Vec<usize>, Role)> =
-            sources.into_iter().map(|of| (of.source, of.cpus, Role::Main)).collect();
-        for (number, of) in beside.co_runners.iter_mut().enumerate() {
-            begin.push(((of.open)()?, of.cpus.clone(), Role::CoRunner(number)));
-        }
         let mut inputs = Vec::new();
-        for (index, (source, on, role)) in begin.into_iter().enumerate() {
-            let on = dense(&on);
-            on.iter().for_each(|&cpu| cpus[cpu].add_lane(index));
-            inputs.push(Input::new(source, role, layer_of(index), on, max_accesses, window));
+        let mut homes = (0..).map(|index: usize| tops[index % tops.len()]);
+        let mut home = |name: String, limit| os.home(homes.next().expect("there is no end of them"), &name, limit);
+        let mut begin = |inputs: &mut Vec<Input>, source: Box<dyn Source>, role, on: &[usize], home| {
+            let on = dense(on);
+            on.iter().for_each(|&cpu| cpus[cpu].add_lane(inputs.len()));
+            inputs.push(Input::new(source, role, home, on, max_accesses, window));
+        };
+        for (number, of) in sources.into_iter().enumerate() {
+            let home = home(format!("source.{number}"), of.memory_limit)?;
+            begin(&mut inputs, of.source, Role::Main, &of.cpus, home);
         }
+        for (number, of) in beside.co_runners.iter_mut().enumerate() {
+            let home = home(format!("co_runner.{number}"), of.memory_limit)?;
+            begin(&mut inputs, (of.open)()?, Role::CoRunner(number), &of.cpus, home);
+        }
+        let streams = beside.arrivals.iter().enumerate();
+        let streams = streams.map(|(number, of)| home(format!("arrivals.{number}"), of.memory_limit));
+        let streams = streams.collect::<Result<Vec<_>, _>>()?;
         let l1 = Cycles::from(machine.cache.l1.latency_cycles);
         let hidden = machine.core.l1_hit_hidden;
         Ok(Self {
             hw: Hardware::new(config, cores.len())?,
             os,
             woke: false,
-            load: Load::new(config, mains, beside, layer_of, dense),
+            load: Load::new(config, mains, beside, streams, dense),
             counted: SharedCounts::default(),
             kthread_cpu,
             kthreads_apart,
@@ -496,7 +506,7 @@ impl Simulation {
         if let Some(space) = self.inputs[input].space_of(process) {
             return Ok(space);
         }
-        let space = self.os.add_space(self.inputs[input].layer)?;
+        let space = self.os.add_space(self.inputs[input].home)?;
         self.inputs[input].set_space(process, Some(space));
         Ok(space)
     }
@@ -522,7 +532,7 @@ impl Simulation {
             }
             EventKind::Vfork { child } => self.inputs[input].set_space(*child, Some(space)),
             EventKind::Exec { .. } if self.is_shared(input, space) => {
-                let own = self.os.add_space(space.layer)?;
+                let own = self.os.add_space(self.inputs[input].home)?;
                 self.inputs[input].set_space(event.process, Some(own));
                 self.cpus[cpu].thread = None;
             }

@@ -24,7 +24,7 @@ fn outcome(machine: &str, system: &str, set: &[&str]) -> Result<(), EngineError>
         }
     }
     script.event(0, EventKind::Exit { code: 0 });
-    let placed = Placed { source: script.finish(), cpus: vec![0] };
+    let placed = Placed { source: script.finish(), cpus: vec![0], memory_limit: None };
     Simulation::new(&config, vec![placed], None)?.run(&mut |_| true)
 }
 

@@ -14,6 +14,7 @@ use pagelab_engine::cpu::CpuState;
 use pagelab_engine::layer::SpaceId;
 use pagelab_engine::os::fault::{Fault, Stage};
 use pagelab_engine::os::kswapd::Kswapd;
+use pagelab_engine::os::reclaim::Pressure;
 use pagelab_engine::shootdown::Presence;
 use pagelab_engine::simulation::Simulation;
 use pagelab_engine::walker::{Intent, PageFault};
@@ -82,7 +83,7 @@ impl Race {
         let cpus: Vec<usize> = (0..actors.len()).collect();
         let (mut simulation, _) = run(config, script.finish(), &cpus);
         let parent = simulation.inputs[0].spaces().next().expect("the process has not ended");
-        let child = simulation.os.add_space(parent.layer).expect("there is memory");
+        let child = simulation.os.add_space(simulation.inputs[0].home).expect("there is memory");
         for actor in actors {
             let mut change = |kind: EventKind| simulation.change_mappings(0, parent, &kind).expect("there is memory");
             match *actor {
@@ -103,7 +104,7 @@ impl Race {
         if let Some(reclaim) = &mut simulation.os.layers[0].reclaim {
             // It never has enough, and the pages have not been accessed for a while.
             reclaim.marks.high = u64::MAX;
-            let scan = simulation.os.scan_pages(0);
+            let scan = simulation.os.scan_pages(0, Pressure::Memory);
             assert_eq!(scan.freed, 0, "pages that were accessed stay for a round");
         }
         for cpu in &mut simulation.cpus {

@@ -22,14 +22,20 @@ fn main_source() -> Box<dyn Source> {
 }
 
 fn co_runner(spec: &str, cpus: &[usize]) -> Beside {
-    Beside { co_runners: vec![CoRunner { open: opener(spec), cpus: cpus.to_vec() }], ..Beside::default() }
+    Beside {
+        co_runners: vec![CoRunner { open: opener(spec), cpus: cpus.to_vec(), memory_limit: None }],
+        ..Beside::default()
+    }
 }
 
 /// Arrivals every so many cycles.
 fn every(cycles: u64, count: Option<u64>, open: Open, cpus: &[usize]) -> Beside {
     let megahertz = f64::from(config("radix", &[]).machine.frequency_mhz);
     let pace = Pace { per_second: megahertz * 1e6 / cycles as f64, count, spacing: Spacing::Uniform };
-    Beside { arrivals: vec![ArrivalStream { open, cpus: cpus.to_vec(), pace }], ..Beside::default() }
+    Beside {
+        arrivals: vec![ArrivalStream { open, cpus: cpus.to_vec(), pace, memory_limit: None }],
+        ..Beside::default()
+    }
 }
 
 #[test]
@@ -234,8 +240,11 @@ fn impossible_loads_are_refused_before_anything_runs() {
         assert!(error.contains(what), "{error}");
     }
     let nothing = || -> Open { Box::new(|| Ok(ScriptWriter::new().finish())) };
-    let beside = Beside { co_runners: vec![CoRunner { open: nothing(), cpus: vec![2] }], ..Beside::default() };
-    let placed = pagelab_engine::simulation::Placed { source: main_source(), cpus: vec![0] };
+    let beside = Beside {
+        co_runners: vec![CoRunner { open: nothing(), cpus: vec![2], memory_limit: None }],
+        ..Beside::default()
+    };
+    let placed = pagelab_engine::simulation::Placed { source: main_source(), cpus: vec![0], memory_limit: None };
     let mut simulation =
         pagelab_engine::simulation::Simulation::with_load(&config("radix", &[]), vec![placed], beside, None).unwrap();
     let error = simulation.run(&mut |_| true).unwrap_err().to_string();

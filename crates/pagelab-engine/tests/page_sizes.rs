@@ -3,6 +3,7 @@
 mod common;
 
 use common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run};
+use pagelab_engine::addr::VirtAddr;
 use pagelab_engine::simulation::Simulation;
 use pagelab_engine::stats::Statistics;
 use pagelab_trace::{EventKind, MapFlags, ProcessIx, Protection};
@@ -143,4 +144,41 @@ fn khugepaged_joins_what_faults_have_mapped_in_pieces() {
         );
         assert_eq!(pages.len() as u64, if none == 511 { 2 } else { 1 + 100 });
     }
+}
+
+/// The frames of the pages of the first process from `BASE` on.
+fn frames(simulation: &Simulation, pages: u64) -> Vec<Option<u64>> {
+    let layer = &simulation.os.layers[0];
+    let space = simulation.inputs[0].spaces().next().unwrap();
+    let mapped = layer.mapped(space.index, VirtAddr(BASE), VirtAddr(page(pages)));
+    (0..pages).map(|n| mapped.iter().find(|at| at.va.0 == page(n)).map(|at| at.mapping.pfn.0)).collect()
+}
+
+#[test]
+fn pages_of_files_come_in_folios_where_they_fit() {
+    let storage = r#"kernel.storage={"read_cycles":250000,"write_cycles":60000,"queue_depth":4}"#;
+    let folios = r#"system.layers.native.file_folios=["16KiB","64KiB"]"#;
+    let system = |set: &[&'static str]| {
+        let mut script = ScriptWriter::new();
+        let file = Some("data".into());
+        // 70 pages from page 2 of the file on: it has whole folios of 64 KiB from page 16 to 63.
+        let (prot, flags) = (Protection::READ_WRITE, MapFlags(MapFlags::PRIVATE));
+        script.event(0, EventKind::Mmap { addr: BASE, len: 70 * 4096, prot, flags, file, file_offset: 2 * 4096 });
+        (0..70).rev().for_each(|n| script.load(0, page(n)));
+        checked("radix", set, script)
+    };
+    let (simulation, stats) = system(&[folios]);
+    assert_eq!((stats.values["layer.native.file_folios.64K"], stats.values["layer.native.file_folios.16K"]), (3, 5));
+    let frames_of = frames(&simulation, 70);
+    for first in [14, 30, 46] {
+        let head = frames_of[first].unwrap();
+        assert_eq!(head % 16, 0, "the folio's place");
+        assert_eq!(frames_of[first..first + 16], (head..head + 16).map(Some).collect::<Vec<_>>());
+    }
+    // Read from storage: what the windows around the pages leave room for.
+    let (_, stats) = system(&[folios, storage, "kernel.page_cache=cold"]);
+    assert!(stats.values["layer.native.file_folios.16K"] > 0 && stats.values["fault.major.count"] > 0);
+    let (_, plain) = system(&[storage, "kernel.page_cache=cold"]);
+    assert_eq!(stats.values["fault.major.count"], plain.values["fault.major.count"], "the windows are the same");
+    assert!(!plain.values.contains_key("layer.native.file_folios.64K"));
 }

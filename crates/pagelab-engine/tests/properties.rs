@@ -30,6 +30,16 @@ const SYSTEMS: &[System] = &[
     ("radix", &[SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
     ("nested-radix", &[SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
     ("radix", &[SWAP, STORAGE, "kernel.page_cache=cold", "kernel.cgroup_limit_bytes=1MiB"]),
+    (
+        "radix",
+        &[
+            r#"system.layers.native.file_folios=["16KiB","64KiB"]"#,
+            SWAP,
+            STORAGE,
+            "kernel.page_cache=cold",
+            "kernel.cgroup_limit_bytes=1MiB",
+        ],
+    ),
     ("radix-2m", &[SWAP, "kernel.cgroup_limit_bytes=4MiB"]),
     ("radix-2m", &[]),
     ("radix", &[r#"system.layers.native.folios=["16KiB","64KiB"]"#, SWAP, "kernel.cgroup_limit_bytes=2MiB"]),
@@ -96,6 +106,7 @@ const SYSTEMS: &[System] = &[
         "hashed-compact",
         &[
             r#"system.layers.native.page_table={"kind":"hashed-compact","seed":3,"table_bytes":"1MiB","exits_per_scan":3}"#,
+            SWAP,
             STORAGE,
             "kernel.page_cache=cold",
             "kernel.cgroup_limit_bytes=1MiB",
@@ -361,7 +372,7 @@ fn check_once(program: &Program, config: &pagelab_engine::config::Config, cpus: 
                     let cached = simulation.os.layers[layer].pages.cached_frames();
                     let files = if reclaim.storage.is_some() { cached } else { 0 };
                     let listed = [Kind::Anonymous, Kind::File].map(|kind| reclaim.listed(kind));
-                    assert_eq!((listed, reclaim.used_frames), ([0, files], files), "pages left after the last exit");
+                    assert_eq!((listed, reclaim.used_frames()), ([0, files], files), "pages left after the last exit");
                     let swap = reclaim.swap.as_ref();
                     assert!(
                         swap.is_none_or(|swap| (swap.pages(), swap.used_slots()) == (0, 0)),
@@ -428,8 +439,8 @@ fn check_load(program: &Program, (system, set): System, cpus: &[usize]) {
     };
     let pace = Pace { per_second: 5000.0, count: Some(3), spacing: Spacing::Poisson };
     let beside = || Beside {
-        co_runners: vec![CoRunner { open: open(), cpus: cpus.to_vec() }],
-        arrivals: vec![ArrivalStream { open: open(), cpus: cpus.to_vec(), pace }],
+        co_runners: vec![CoRunner { open: open(), cpus: cpus.to_vec(), memory_limit: None }],
+        arrivals: vec![ArrivalStream { open: open(), cpus: cpus.to_vec(), pace, memory_limit: None }],
     };
     let (_, stats) = run_beside(&config, vec![(program.source(Cuts::AsWritten), cpus)], beside());
     assert_conserved(&stats);

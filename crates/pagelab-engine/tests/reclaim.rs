@@ -11,6 +11,8 @@ use common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, ru
 use pagelab_engine::config::Config;
 use pagelab_engine::error::EngineError;
 use pagelab_engine::simulation::{Placed, Simulation};
+use pagelab_engine::stats::Statistics;
+use pagelab_trace::quantity::Bytes;
 use pagelab_trace::{Batch, EventKind, MapFlags, ProcessIx, Protection};
 
 const BASE: u64 = 0x7f00_0000_0000;
@@ -68,7 +70,8 @@ fn a_program_of_twice_the_memory_runs_to_its_end() {
 
 fn fails(config: &Config, spec: &str) -> EngineError {
     let source = pagelab_trace::workload::parse(spec, 1).unwrap();
-    let mut simulation = Simulation::new(config, vec![Placed { source, cpus: vec![0] }], None).unwrap();
+    let mut simulation =
+        Simulation::new(config, vec![Placed { source, cpus: vec![0], memory_limit: None }], None).unwrap();
     simulation.run(&mut |_| true).unwrap_err()
 }
 
@@ -277,4 +280,49 @@ fn kswapd_interrupts_a_program_that_has_the_only_cpu() {
     assert_eq!(stats.values["cpus"], 1);
     assert!(stats.values["kthread.runs"] > 0 && stats.values["swap.out.pages"] > 5000);
     assert_conserved(&stats);
+}
+
+#[test]
+fn a_source_with_a_limit_of_its_own_makes_room_among_its_own_pages() {
+    let config = config("radix", &[SWAP]);
+    let source = |spec| pagelab_trace::workload::parse(spec, 1).unwrap();
+    let small = "seq:size=16MiB,passes=2";
+    let placed =
+        |limit: Option<u64>, cpu| Placed { source: source(small), cpus: vec![cpu], memory_limit: limit.map(Bytes) };
+    for cpus in [[0, 0], [0, 1]] {
+        let sources = vec![placed(Some(4 << 20), cpus[0]), placed(None, cpus[1])];
+        let mut simulation = Simulation::new(&config, sources, None).unwrap();
+        simulation.run(&mut |_| true).unwrap();
+        let stats = Statistics::collect(&simulation);
+        let pages = (16 << 20) / 4096;
+        assert_eq!(stats.values["cgroup.source.0.peak_bytes"], 4 << 20);
+        assert_eq!(stats.values["source.0.fault.major.count"], pages, "in sequence, none of its pages is there again");
+        assert_eq!(stats.values["source.1.fault.major.count"], 0, "the other has all memory that there is");
+        assert!(stats.values["cgroup.source.0.limit_scans"] >= (2 * pages - 1024) / 32);
+        assert!(!stats.values.contains_key("cgroup.source.1.peak_bytes"));
+        assert_conserved(&stats);
+        let spaces: Vec<_> = simulation.inputs.iter().flat_map(|input| input.spaces()).collect();
+        assert_frames_conserved(&simulation, &spaces);
+    }
+}
+
+#[test]
+fn limits_that_cannot_be_kept_are_errors() {
+    let spec = |set: &[&str], limit: u64| {
+        let source = pagelab_trace::workload::parse("seq:size=16MiB", 1).unwrap();
+        let placed = Placed { source, cpus: vec![0], memory_limit: Some(Bytes(limit)) };
+        Simulation::new(&config("radix", set), vec![placed], None)
+            .and_then(|mut simulation| simulation.run(&mut |_| true))
+    };
+    let error = spec(&[SWAP], 4096).unwrap_err().to_string();
+    assert!(error.contains("memory_limit of source.0: 4096 bytes are too few"), "{error}");
+    let error = spec(&[], 4 << 20).unwrap_err().to_string();
+    assert!(error.contains("a limit needs a swap device"), "{error}");
+    // Memory there is, but what is beyond the limit has nowhere to go.
+    let small = SWAP.replace("256MiB", "1MiB");
+    let error = spec(&[&small], 4 << 20).unwrap_err().to_string();
+    assert!(error.contains("hold all of the 4MiB that their cgroup allows") && error.contains("0B of swap"), "{error}");
+    assert!(error.contains("memory_limit of source.0"), "{error}");
+    let error = fails(&config("radix", &[&small, LIMIT]), "seq:size=32MiB").to_string();
+    assert!(error.contains("hold all of the 16MiB") && error.contains("kernel.cgroup_limit_bytes"), "{error}");
 }

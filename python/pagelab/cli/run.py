@@ -21,7 +21,7 @@ _ROLES = {"main": "", "co-runner": "beside ", "arrivals": "arrivals of "}
 def command(
     sources: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TRACE|WORKLOAD…", help="What to replay; `@0` or `@1-3,5` at the end pins it to CPUs."),
+        typer.Argument(metavar="TRACE|WORKLOAD…", help="What to replay; `@0` or `@1-3,5` at the end pins it to CPUs, `,memory_limit=SIZE` limits its memory."),
     ] = None,
     system: Annotated[
         list[str] | None,
@@ -33,7 +33,7 @@ def command(
         list[str] | None,
         typer.Option(
             "--with",
-            metavar="SPEC[@CPUS]",
+            metavar="SPEC[@CPUS][,memory_limit=SIZE]",
             help="Run this beside the others, anew whenever it ends, until they have ended; repeatable.",
         ),
     ] = None,

@@ -23,6 +23,7 @@ pub use system::{
     LruList, MmuCacheKind, PageCache, PageTableConfig, StageCost, StageCosts, StorageConfig, SwapConfig, SystemConfig,
     VmaIndex,
 };
+pub(crate) use validate::check_limit;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

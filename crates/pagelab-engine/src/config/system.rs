@@ -46,6 +46,10 @@ pub struct LayerConfig {
     /// pages (`/sys/kernel/mm/transparent_hugepage/hugepages-*kB/enabled`): powers of two from 16 KiB to 1 MiB.
     #[serde(default)]
     pub folios: Vec<Bytes>,
+    /// Sizes of the folios that the page cache may hold files in: powers of two from 16 KiB to 1 MiB. Which there are is the
+    /// file system's choice in Linux.
+    #[serde(default)]
+    pub file_folios: Vec<Bytes>,
     /// Who hands out the layer's physical memory.
     #[serde(default)]
     pub frame_allocator: FrameAllocatorConfig,
@@ -61,11 +65,20 @@ pub struct LayerConfig {
 impl LayerConfig {
     /// The sizes of [`Self::folios`] as powers of two of 4 KiB, ascending.
     pub fn folio_orders(&self) -> Vec<u32> {
-        let mut orders: Vec<u32> = self.folios.iter().map(|bytes| (bytes.0 / FRAME_BYTES).ilog2()).collect();
-        orders.sort_unstable();
-        orders.dedup();
-        orders
+        orders(&self.folios)
     }
+
+    /// The same of [`Self::file_folios`].
+    pub fn file_folio_orders(&self) -> Vec<u32> {
+        orders(&self.file_folios)
+    }
+}
+
+fn orders(folios: &[Bytes]) -> Vec<u32> {
+    let mut orders: Vec<u32> = folios.iter().map(|bytes| (bytes.0 / FRAME_BYTES).ilog2()).collect();
+    orders.sort_unstable();
+    orders.dedup();
+    orders
 }
 
 /// How a guest's addresses are translated to machine addresses.

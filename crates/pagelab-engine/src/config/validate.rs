@@ -1,6 +1,6 @@
 //! What makes a configuration impossible although each of its values has the right type.
 
-use super::{Config, HostMode, PageCache, PageTableConfig};
+use super::{Config, HostMode, KernelConfig, PageCache, PageTableConfig};
 use crate::addr::{FRAME_BYTES, PageSize};
 use crate::error::EngineError;
 use pagelab_trace::quantity::Bytes;
@@ -88,19 +88,7 @@ impl Config {
             let what = format!("{read_ahead} is not possible; allowed are multiples of 4096 (one page) up to 2 MiB");
             return Err(EngineError::config("kernel.read_ahead_bytes", what));
         }
-        if let Some(limit) = kernel.cgroup_limit_bytes {
-            if limit.0 < LEAST_CGROUP_BYTES {
-                let what =
-                    format!("{} bytes are too few for a program; allowed is {LEAST_CGROUP_BYTES} and more", limit.0);
-                return Err(EngineError::config("kernel.cgroup_limit_bytes", what));
-            }
-            if kernel.swap.is_none() && kernel.storage.is_none() {
-                let what = "a limit needs a swap device to make room with: set kernel.swap, for example \
-                            `--set 'kernel.swap={\"size_bytes\":\"8GiB\",\"read_cycles\":250000,\"write_cycles\":60000,\"queue_depth\":32}'`";
-                return Err(EngineError::config("kernel.cgroup_limit_bytes", what));
-            }
-        }
-        Ok(())
+        kernel.cgroup_limit_bytes.map_or(Ok(()), |limit| check_limit("kernel.cgroup_limit_bytes", limit, kernel))
     }
 
     fn validate_system(&self) -> Result<(), EngineError> {
@@ -140,11 +128,13 @@ impl Config {
                     return Err(EngineError::config(key("host_mode"), what));
                 }
             }
-            for &Bytes(folio) in &layer.folios {
-                if !folio.is_power_of_two() || !(LEAST_FOLIO..=MOST_FOLIO).contains(&folio) {
-                    let what =
-                        format!("{folio} bytes are not possible; allowed are powers of two from 16 KiB to 1 MiB");
-                    return Err(EngineError::config(key("folios"), what));
+            for (name, folios) in [("folios", &layer.folios), ("file_folios", &layer.file_folios)] {
+                for &Bytes(folio) in folios {
+                    if !folio.is_power_of_two() || !(LEAST_FOLIO..=MOST_FOLIO).contains(&folio) {
+                        let what =
+                            format!("{folio} bytes are not possible; allowed are powers of two from 16 KiB to 1 MiB");
+                        return Err(EngineError::config(key(name), what));
+                    }
                 }
             }
             if let Some(bytes) = layer.memory_bytes {
@@ -153,6 +143,20 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// Whether programs can live within a limit of their cgroup.
+pub(crate) fn check_limit(key: &str, limit: Bytes, kernel: &KernelConfig) -> Result<(), EngineError> {
+    if limit.0 < LEAST_CGROUP_BYTES {
+        let what = format!("{} bytes are too few for a program; allowed is {LEAST_CGROUP_BYTES} and more", limit.0);
+        return Err(EngineError::config(key, what));
+    }
+    if kernel.swap.is_none() && kernel.storage.is_none() {
+        let what = "a limit needs a swap device to make room with: set kernel.swap, for example \
+                    `--set 'kernel.swap={\"size_bytes\":\"8GiB\",\"read_cycles\":250000,\"write_cycles\":60000,\"queue_depth\":32}'`";
+        return Err(EngineError::config(key, what));
+    }
+    Ok(())
 }
 
 fn between(key: &str, value: u32, least: u32, most: u32) -> Result<(), EngineError> {

@@ -11,6 +11,7 @@
 
 use super::Os;
 use super::fault::gets_large_pages;
+use super::reclaim::{GroupId, Pressure};
 use super::vma::{VaRange, Vma, VmaKind};
 use crate::activity::{Next, RefKind, Step};
 use crate::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
@@ -98,7 +99,9 @@ impl Khugepaged {
     /// See [`crate::activity::Activity::commit`].
     pub fn commit(&mut self, os: &mut Os, cpu: usize) -> Next {
         let config = os.costs.khugepaged.expect("the thread runs only if it is configured");
-        os.layers[usize::from(self.layer)].acting_cpu = cpu as u32;
+        let layer = &mut os.layers[usize::from(self.layer)];
+        layer.acting_cpu = cpu as u32;
+        layer.acting_group = self.at.map_or(GroupId::REST, |(space, _)| layer.spaces[space as usize].group);
         match std::mem::replace(&mut self.state, State::Scan) {
             State::Copy { frame, pages } => self.collapse(os, frame, &pages),
             State::Scan => {
@@ -108,7 +111,8 @@ impl Khugepaged {
                     layer.collapse.scanned += 1;
                     let pages = layer.mapped(space, place, VirtAddr(place.0 + LARGE.bytes()));
                     if is_ripe(layer, space, place, &pages, &config) {
-                        let Some(frame) = layer.take_page(LARGE.order()) else {
+                        let limited = matches!(layer.pressure(LARGE.order()), Some(Pressure::Limit(_)));
+                        let Some(frame) = (if limited { None } else { layer.take_page(LARGE.order()) }) else {
                             layer.collapse.no_frame += 1;
                             return self.go_on(os, &config);
                         };

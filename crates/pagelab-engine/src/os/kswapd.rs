@@ -7,7 +7,7 @@
 //! Deviations: one for the layer, not one a node. It waits for what it writes.
 
 use super::Os;
-use super::reclaim::{Scan, plan_scan};
+use super::reclaim::{Pressure, Scan, plan_scan};
 use crate::activity::{Next, Step};
 
 /// Scans in a row that may free nothing before it gives up.
@@ -39,7 +39,7 @@ impl Kswapd {
     /// See [`crate::activity::Activity::plan`].
     pub fn plan(&self, os: &Os, step: &mut Step) {
         match &self.state {
-            State::Scan => plan_scan(&os.layers[usize::from(self.layer)], step),
+            State::Scan => plan_scan(&os.layers[usize::from(self.layer)], Pressure::Memory, step),
             State::WriteBack(scan) => {
                 (step.io.swap.writes, step.io.storage.writes) = (scan.swap_writes, scan.file_writes);
             }
@@ -55,11 +55,14 @@ impl Kswapd {
             return Next::Continue;
         }
         let free = layer.free_frame_count();
-        let enough = layer.reclaim.as_ref().is_none_or(|reclaim| free >= reclaim.marks.high || !reclaim.has_pages());
+        let enough = layer
+            .reclaim
+            .as_ref()
+            .is_none_or(|reclaim| free >= reclaim.marks.high || !reclaim.has_pages(Pressure::Memory));
         if enough || self.fruitless == MAX_FRUITLESS {
             return Next::Done;
         }
-        let scan = os.scan_pages(self.layer);
+        let scan = os.scan_pages(self.layer, Pressure::Memory);
         self.fruitless = if scan.freed == 0 { self.fruitless + 1 } else { 0 };
         if scan.swap_writes + scan.file_writes > 0 {
             self.state = State::WriteBack(scan);

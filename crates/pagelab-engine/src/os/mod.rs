@@ -9,6 +9,7 @@ pub mod kswapd;
 pub mod kthread;
 mod locks;
 pub mod mapping;
+mod page_cache;
 pub mod page_use;
 pub mod populate;
 pub mod reclaim;
@@ -18,17 +19,19 @@ pub mod vma;
 pub use locks::Locks;
 
 use crate::addr::{FRAME_SHIFT, PageSize, VirtAddr};
-use crate::config::{Config, KernelConfig, LayerConfig, PageCache};
+use crate::config::{Config, KernelConfig, LayerConfig, PageCache, check_limit};
 use crate::error::EngineError;
+use crate::input::Home;
 use crate::layer::{AsidAllocator, Layer, SpaceId};
 use crate::mmu_cache::Asid;
 use crate::os::exit_scan::ExitScan;
 use crate::os::fault::FaultCounters;
 use crate::os::kthread::KernelThreads;
 use crate::os::mapping::MappingCounters;
-use crate::os::reclaim::{Reclaim, Scan};
+use crate::os::reclaim::{Group, GroupId, Pressure, Reclaim, Scan};
 use crate::os::vma::VaRange;
 use crate::page_table::hashed::SharedTable;
+use pagelab_trace::quantity::Bytes;
 use pagelab_trace::{EventKind, MapFlags, Protection};
 
 /// All layers and what their kernels share with the simulation.
@@ -151,10 +154,10 @@ impl Os {
     }
 
     /// Scans a layer's pages once for some that can leave.
-    pub fn scan_pages(&mut self, layer: u16) -> Scan {
+    pub fn scan_pages(&mut self, layer: u16, pressure: Pressure) -> Scan {
         let locks = &self.locks;
         let is_busy = |index, page| locks.holds_page(SpaceId { layer, index }, page);
-        let scan = self.layers[usize::from(layer)].scan_pages(&is_busy);
+        let scan = self.layers[usize::from(layer)].scan_pages(pressure, &is_busy);
         for &(index, start, bytes) in &scan.gone {
             let (space, range) = (SpaceId { layer, index }, VaRange { start, end: VirtAddr(start.0 + bytes) });
             match self.invalid.iter_mut().find(|(of, _)| *of == space) {
@@ -165,15 +168,26 @@ impl Os {
         scan
     }
 
+    /// A home on a layer for the processes of a source, with a memory cgroup of its own if it has a limit. Errors: the limit is too
+    /// low, or nothing could make room below it.
+    pub fn home(&mut self, layer: u16, name: &str, limit: Option<Bytes>) -> Result<Home, EngineError> {
+        let Some(limit) = limit else { return Ok(Home { layer, group: GroupId::REST }) };
+        check_limit(&format!("memory_limit of {name}"), limit, &self.costs)?;
+        let reclaim = self.layers[usize::from(layer)].reclaim.as_mut().expect("there is a device");
+        Ok(Home { layer, group: reclaim.add_group(Group::new(name, limit.0 >> FRAME_SHIFT)) })
+    }
+
     /// The layers that processes run on.
     pub fn tops(&self) -> &[u16] {
         &self.tops
     }
 
-    /// A new, empty address space of a layer.
-    pub fn add_space(&mut self, layer: u16) -> Result<SpaceId, EngineError> {
-        let index = self.layers[usize::from(layer)].add_space(&mut self.asids)?;
-        Ok(SpaceId { layer, index })
+    /// A new, empty address space.
+    pub fn add_space(&mut self, home: Home) -> Result<SpaceId, EngineError> {
+        let of = &mut self.layers[usize::from(home.layer)];
+        let index = of.add_space(&mut self.asids)?;
+        of.spaces[index as usize].group = home.group;
+        Ok(SpaceId { layer: home.layer, index })
     }
 
     /// The tag of a space in TLBs and MMU caches.

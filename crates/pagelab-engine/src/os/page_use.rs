@@ -35,6 +35,8 @@ pub struct PageUse {
     pub cold: bool,
     /// Pages of files that have left the cache.
     evicted: HashSet<FilePage>,
+    /// Blocks that pages of files came in, by order.
+    folios: [u64; 10],
     /// Frames of files whose contents storage does not have yet, as far as no PTE says so.
     dirty: HashSet<Pfn>,
 }
@@ -60,6 +62,7 @@ impl PageUse {
             objects: HashMap::new(),
             object_frames: HashMap::new(),
             evicted: HashSet::new(),
+            folios: [0; 10],
             dirty: HashSet::new(),
         }
     }
@@ -173,6 +176,16 @@ impl PageUse {
 
     pub fn is_dirty(&self, frame: Pfn) -> bool {
         !self.dirty.is_empty() && self.dirty.contains(&frame)
+    }
+
+    /// Pages of a file get a block.
+    pub fn count_folio(&mut self, order: u32) {
+        self.folios[order as usize] += 1;
+    }
+
+    /// Blocks of an order that pages of files have got.
+    pub fn folios(&self, order: u32) -> u64 {
+        self.folios[order as usize]
     }
 
     /// Frames of the page cache.

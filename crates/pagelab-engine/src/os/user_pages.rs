@@ -1,11 +1,10 @@
 //! The pages of programs in a layer: who takes them and gives them back.
 
-use crate::addr::{PageSize, Pfn};
-use crate::error::EngineError;
+use crate::addr::Pfn;
 use crate::layer::Layer;
 use crate::os::frame_alloc::FramePurpose;
 use crate::os::page_use::Left;
-use crate::os::reclaim::{Kind, Reclaim, Swap};
+use crate::os::reclaim::{Kind, Pressure, Swap};
 use crate::page_table::Mapping;
 
 impl Layer {
@@ -13,7 +12,7 @@ impl Layer {
     pub fn take_page(&mut self, order: u32) -> Option<Pfn> {
         let pfn = self.frames.alloc(order, FramePurpose::UserData, self.acting_cpu)?;
         if let Some(reclaim) = &mut self.reclaim {
-            reclaim.used_frames += 1 << order;
+            reclaim.charge(pfn, order, self.acting_group);
         }
         Some(pfn)
     }
@@ -26,8 +25,7 @@ impl Layer {
             _ => (0..1 << order).for_each(|n| self.free_frame_of_block(Pfn(pfn.0 + n))),
         }
         if let Some(reclaim) = &mut self.reclaim {
-            reclaim.forget(pfn, order);
-            reclaim.used_frames -= 1 << order;
+            reclaim.uncharge(pfn, order);
         }
     }
 
@@ -72,10 +70,14 @@ impl Layer {
         self.reclaim.as_mut()?.swap.as_mut()
     }
 
+    /// What stands in the way of taking a block of this order.
+    pub fn pressure(&self, order: u32) -> Option<Pressure> {
+        self.reclaim.as_ref()?.pressure(self.free_frame_count(), 1 << order, self.acting_group)
+    }
+
     /// Whether room is to be made before a block of this order is taken, and can be.
     pub fn is_short(&self, order: u32) -> bool {
-        let Some(reclaim) = &self.reclaim else { return false };
-        reclaim.is_short(self.free_frame_count(), 1 << order) && reclaim.has_pages()
+        self.pressure(order).is_some_and(|pressure| self.can_reclaim(pressure))
     }
 
     /// Whether it is time for kswapd.
@@ -84,8 +86,8 @@ impl Layer {
     }
 
     /// Whether a scan might find something.
-    pub fn can_reclaim(&self) -> bool {
-        self.reclaim.as_ref().is_some_and(Reclaim::has_pages)
+    pub fn can_reclaim(&self, pressure: Pressure) -> bool {
+        self.reclaim.as_ref().is_some_and(|reclaim| reclaim.has_pages(pressure))
     }
 
     /// A page that a program maps is on an LRU list from now on, if it can leave.
@@ -95,41 +97,6 @@ impl Layer {
             && !self.pages.is_object(mapping.pfn)
         {
             reclaim.add(mapping.pfn, mapping.size.order(), Kind::Anonymous);
-        }
-    }
-
-    /// Whether a page of a file must be read from storage. A warm cache holds what memory has room for.
-    pub fn must_be_read(&self, file: u32, page: u64) -> bool {
-        let crowded = || self.reclaim.as_ref().is_some_and(|r| r.storage.is_some()) && self.is_short(0);
-        self.pages.cached(file, page).is_none() && (self.pages.is_on_storage(file, page) || crowded())
-    }
-
-    /// The frame that holds a page of a file which is in memory, brought into the page cache if need be.
-    pub fn cached_page(&mut self, file: u32, page: u64) -> Result<Pfn, EngineError> {
-        if let Some(frame) = self.pages.cached(file, page) {
-            return Ok(frame);
-        }
-        let frame = self.take_cache_page().ok_or_else(|| self.out_of_memory("the page cache"))?;
-        self.cache_page(file, page, frame);
-        Ok(frame)
-    }
-
-    /// A frame for a page of a file.
-    pub fn take_cache_page(&mut self) -> Option<Pfn> {
-        let pfn = self.frames.alloc(0, FramePurpose::PageCache, self.acting_cpu)?;
-        if let Some(reclaim) = self.reclaim.as_mut().filter(|reclaim| reclaim.storage.is_some()) {
-            reclaim.used_frames += 1;
-        }
-        Some(pfn)
-    }
-
-    /// A frame holds a page of a file from now on.
-    pub fn cache_page(&mut self, file: u32, page: u64, frame: Pfn) {
-        self.pages.cache(file, page, frame);
-        if let Some(reclaim) = &mut self.reclaim
-            && reclaim.storage.is_some()
-        {
-            reclaim.add(frame, PageSize::Size4K.order(), Kind::File);
         }
     }
 }

@@ -124,6 +124,14 @@ impl Statistics {
             reclaim(|c| c.freed_lazily),
             "Pages dropped whose contents MADV_FREE had given up",
         );
+        for group in
+            os.layers.iter().filter_map(|layer| layer.reclaim.as_ref()).flat_map(|reclaim| &reclaim.groups()[1..])
+        {
+            let (name, bytes) = (&group.name, group.peak_frames * crate::addr::FRAME_BYTES);
+            let text = "Most memory that the source's cgroup was charged";
+            self.state(format!("cgroup.{name}.peak_bytes"), bytes, "bytes", text);
+            self.count(format!("cgroup.{name}.limit_scans"), group.limit_scans, "Scans that it made at its limit");
+        }
         self.count("swap.out.pages", reclaim(|c| c.swapped_out), "Pages written to the swap device");
         self.count("swap.in.pages", reclaim(|c| c.swapped_in), "Pages read back from it");
         self.count("fork.pages", mapping.pages_shared, "Pages that forked children shared with their parents");
@@ -201,6 +209,14 @@ impl Statistics {
                     format!("layer.{name}.folios.{kib}K"),
                     faults.folios[order as usize],
                     format!("Folios of {kib} KiB that the layer's page-fault handler mapped by 4 KiB pages"),
+                );
+            }
+            for &order in &layer.file_folio_orders {
+                let kib = 4_u64 << order;
+                self.count(
+                    format!("layer.{name}.file_folios.{kib}K"),
+                    layer.pages.folios(order),
+                    format!("Folios of {kib} KiB that pages of files came into the page cache in"),
                 );
             }
             let text = "Frames of page tables at the end";

@@ -128,7 +128,8 @@ pub fn run(config: &Config, source: Box<dyn Source>, cpus: &[usize]) -> (Simulat
 }
 
 pub fn run_all(config: &Config, sources: Vec<(Box<dyn Source>, &[usize])>) -> (Simulation, Statistics) {
-    let placed = sources.into_iter().map(|(source, cpus)| Placed { source, cpus: cpus.to_vec() }).collect();
+    let placed =
+        sources.into_iter().map(|(source, cpus)| Placed { source, cpus: cpus.to_vec(), memory_limit: None }).collect();
     let mut simulation = Simulation::new(config, placed, None).unwrap_or_else(|e| panic!("{e}"));
     simulation.run(&mut |_| true).unwrap_or_else(|e| panic!("{e}"));
     let stats = Statistics::collect(&simulation);
@@ -147,7 +148,8 @@ pub fn run_beside(
     sources: Vec<(Box<dyn Source>, &[usize])>,
     beside: Beside,
 ) -> (Simulation, Statistics) {
-    let placed = sources.into_iter().map(|(source, cpus)| Placed { source, cpus: cpus.to_vec() }).collect();
+    let placed =
+        sources.into_iter().map(|(source, cpus)| Placed { source, cpus: cpus.to_vec(), memory_limit: None }).collect();
     let mut simulation = Simulation::with_load(config, placed, beside, None).unwrap_or_else(|e| panic!("{e}"));
     simulation.run(&mut |_| true).unwrap_or_else(|e| panic!("{e}"));
     let stats = Statistics::collect(&simulation);
@@ -240,7 +242,7 @@ pub fn assert_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
         let all = mapped.len() as u64 + layer.pages.cached_frames();
         if let Some(reclaim) = &layer.reclaim {
             let cached = reclaim.storage.as_ref().map_or(0, |_| layer.pages.cached_frames());
-            assert_eq!(reclaim.used_frames, mapped.len() as u64 + cached, "frames that programs use");
+            assert_eq!(reclaim.used_frames(), mapped.len() as u64 + cached, "frames that programs use");
         }
         let total = layer.memory_bytes() / FRAME_BYTES;
         let set_aside = layer.frames_set_aside();

@@ -147,15 +147,16 @@ impl Fault {
         let layer = &mut os.layers[usize::from(self.space.layer)];
         let vma = layer.spaces[self.space.index as usize].vmas.find(va).expect("mappings do not change during a fault");
         debug_assert_eq!(file_page(vma, va), page);
-        let mut window: Vec<u64> = self.read_window(vma, page, bytes).collect();
+        let window = self.read_window(vma, page, bytes);
+        let mut taken: Vec<(u64, Pfn)> = Vec::new();
         // The page itself first, should there be no room for all.
-        window.sort_by_key(|&number| number != page);
-        let mut taken = Vec::new();
-        for number in window {
+        for number in std::iter::once(page).chain(window.clone().filter(|&number| number != page)) {
+            let is_new = |_: &Layer, n| !taken.iter().any(|&(other, _)| other == n);
             if layer.pages.cached(file, number).is_none()
-                && let Some(frame) = layer.take_cache_page()
+                && is_new(layer, number)
+                && let Some(folio) = layer.take_cache_folio(file, number, &window, &is_new)
             {
-                taken.push((number, frame));
+                taken.extend(folio.pages());
             }
         }
         taken

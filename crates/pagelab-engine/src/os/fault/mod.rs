@@ -29,7 +29,7 @@ pub use work::gets_large_pages;
 
 use super::Os;
 use super::frame_alloc::FramePurpose;
-use super::reclaim::Scan;
+use super::reclaim::{Pressure, Scan};
 use super::vma::VaRange;
 use crate::activity::{BlockKey, Next};
 use crate::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
@@ -59,7 +59,9 @@ enum State {
     },
     Allocation,
     /// Scan the oldest pages.
-    Reclaim,
+    Reclaim {
+        pressure: Pressure,
+    },
     /// The CPU's list of free pages was empty: under the zone's lock it got what these pages' metadata tells.
     Refill {
         descriptors: Vec<Pfn>,
@@ -191,7 +193,9 @@ impl Fault {
             State::Entry => Stage::Entry,
             State::Lookup => Stage::Lookup,
             State::Walk | State::Table { .. } | State::Split { .. } => Stage::Walk,
-            State::Allocation | State::Refill { .. } | State::Reclaim | State::WriteBack { .. } => Stage::Allocation,
+            State::Allocation | State::Refill { .. } | State::Reclaim { .. } | State::WriteBack { .. } => {
+                Stage::Allocation
+            }
             State::Zeroing | State::Read { .. } => Stage::Zeroing,
             State::Charge => Stage::Charge,
             State::Rmap => Stage::Rmap,
@@ -227,7 +231,9 @@ impl Fault {
         if self.writes_tables() && self.layer(os).shadowed {
             self.counters(os).table_exits += 1;
         }
-        self.layer(os).acting_cpu = cpu as u32;
+        let layer = self.layer(os);
+        layer.acting_cpu = cpu as u32;
+        layer.acting_group = layer.spaces[self.space.index as usize].group;
         self.state = match std::mem::replace(&mut self.state, State::Entry) {
             State::Entry => State::Lookup,
             State::Lookup => {
@@ -284,7 +290,7 @@ impl Fault {
                 self.look_again(os, cpu)
             }
             State::Allocation => self.allocate(os)?,
-            State::Reclaim => self.reclaim(os),
+            State::Reclaim { pressure } => self.reclaim(os, pressure),
             State::WriteBack { .. } => State::Allocation,
             State::Refill { .. } => State::Zeroing,
             State::Read { pages } => {
@@ -297,7 +303,12 @@ impl Fault {
             State::Charge => {
                 let batch = os.costs.charge_batch;
                 let pages = 1 << self.order;
-                let of = &mut self.layer(os).cpus[cpu];
+                let layer = self.layer(os);
+                let (of, group) = (&mut layer.cpus[cpu], layer.acting_group);
+                if of.charged_to != group {
+                    // What was left of another group's goes back (`drain_stock`).
+                    (of.charged_to, of.charged) = (group, 0);
+                }
                 if of.charged < pages {
                     of.charged += batch.max(pages);
                 }
@@ -347,19 +358,22 @@ impl Fault {
             os.kthreads.wake_kswapd(self.space.layer);
         }
         let layer = self.layer(os);
-        if tries && layer.is_short(order) {
-            return Ok(State::Reclaim);
+        let pressure = layer.pressure(order);
+        if tries && let Some(pressure) = pressure.filter(|&pressure| layer.can_reclaim(pressure)) {
+            return Ok(State::Reclaim { pressure });
         }
+        // What may go on without memory to spare may not beyond its cgroup's limit.
+        let limited = matches!(pressure, Some(Pressure::Limit(_)));
         if let Work::Read { file, page } = self.work {
             let pages = self.take_window(os, file, page);
             let layer = self.layer(os);
             return match () {
                 () if !pages.is_empty() || layer.pages.cached(file, page).is_some() => Ok(State::Read { pages }),
-                () if tries && layer.can_reclaim() => Ok(State::Reclaim),
+                () if tries && layer.can_reclaim(Pressure::Memory) => Ok(State::Reclaim { pressure: Pressure::Memory }),
                 () => Err(layer.out_of_memory("a page of a file")),
             };
         }
-        if let Some(frame) = layer.take_page(order) {
+        if let Some(frame) = if limited { None } else { layer.take_page(order) } {
             let effects = layer.last_effects();
             let refilled = (!effects.zone_locks.is_empty()).then(|| effects.descriptors.clone());
             self.frame = frame;
@@ -377,15 +391,18 @@ impl Fault {
             self.set_folio(layer, &vma, order - 1);
             return Ok(State::Allocation);
         }
-        if tries && layer.can_reclaim() {
-            return Ok(State::Reclaim);
+        if limited {
+            return Err(layer.at_its_limit());
+        }
+        if tries && layer.can_reclaim(Pressure::Memory) {
+            return Ok(State::Reclaim { pressure: Pressure::Memory });
         }
         Err(layer.out_of_memory("a page of a program"))
     }
 
     /// Scans for pages that can leave.
-    fn reclaim(&mut self, os: &mut Os) -> State {
-        let scan = os.scan_pages(self.space.layer);
+    fn reclaim(&mut self, os: &mut Os, pressure: Pressure) -> State {
+        let scan = os.scan_pages(self.space.layer, pressure);
         if scan.freed == 0 {
             self.fruitless += 1;
             return State::Allocation;

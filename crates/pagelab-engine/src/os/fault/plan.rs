@@ -31,7 +31,7 @@ impl Fault {
                 | State::Split { .. }
                 | State::Lock
                 | State::Refill { .. }
-                | State::Reclaim
+                | State::Reclaim { .. }
                 | State::WriteBack { .. }
                 | State::Read { .. }
         ) {
@@ -81,7 +81,7 @@ impl Fault {
                 step.kernel(RefKind::Write, layer.page_metadata(*frame));
                 step.kernel(RefKind::Locked, self.entry(os));
             }
-            State::Reclaim => plan_scan(layer, step),
+            State::Reclaim { pressure } => plan_scan(layer, *pressure, step),
             State::WriteBack { scan } => {
                 (step.io.swap.writes, step.io.storage.writes) = (scan.swap_writes, scan.file_writes);
             }
@@ -104,8 +104,12 @@ impl Fault {
             }
             State::Charge => {
                 step.kernel(RefKind::Write, cpu(CpuLine::Charge));
-                if layer.cpus[self.cpu].charged < 1 << self.order {
-                    step.kernel(RefKind::Locked, layer.cgroup_line());
+                let of = &layer.cpus[self.cpu];
+                if of.charged_to != space.group && of.charged > 0 {
+                    step.kernel(RefKind::Locked, layer.cgroup_line(of.charged_to));
+                }
+                if of.charged_to != space.group || of.charged < 1 << self.order {
+                    step.kernel(RefKind::Locked, layer.cgroup_line(space.group));
                 }
             }
             State::Rmap => {
@@ -127,7 +131,7 @@ impl Fault {
                 step.kernel(RefKind::Write, cpu(CpuLine::Lru));
                 let gathered = &layer.cpus[self.cpu].lru;
                 if gathered.len() >= os.costs.lru_batch as usize {
-                    step.kernel(RefKind::Locked, layer.lru_line());
+                    step.kernel(RefKind::Locked, layer.lru_line(space.group));
                     for &page in gathered {
                         step.kernel(RefKind::Write, layer.page_metadata(page));
                     }

@@ -1,5 +1,7 @@
 //! What a fault maps, decided by what its walk found, the VMA, and who else uses the page.
 
+use std::ops::Range;
+
 use super::{Fault, Intent};
 use crate::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, VirtAddr};
 use crate::config::LargePages;
@@ -127,7 +129,8 @@ impl Fault {
         if layer.must_be_read(file, page) {
             return Ok(Work::Read { file, page });
         }
-        let frame = layer.cached_page(file, page)?;
+        let within = file_pages(vma);
+        let frame = layer.cached_page(file, page, &within)?;
         if store && !vma.is_shared() {
             return Ok(Work::Copy { from: frame });
         }
@@ -138,7 +141,7 @@ impl Fault {
             self.around = window(vma, self.va, around);
             for page in pages(self.around).map(|at| file_page(vma, at)) {
                 if !layer.must_be_read(file, page) {
-                    layer.cached_page(file, page)?;
+                    layer.cached_page(file, page, &within)?;
                 }
             }
         }
@@ -179,10 +182,9 @@ impl Fault {
 
     /// The pages of a file that are read with the one at `va`, as numbers in the file (Linux `do_sync_mmap_readahead`): around
     /// it, from it on if the mapping is read in sequence, it alone if at random; those inside the mapping.
-    pub(super) fn read_window(&self, vma: &Vma, page: u64, bytes: u64) -> std::ops::Range<u64> {
+    pub(super) fn read_window(&self, vma: &Vma, page: u64, bytes: u64) -> Range<u64> {
         let ahead = bytes >> FRAME_SHIFT;
-        let first = file_page(vma, vma.start);
-        let end = first + ((vma.end.0 - vma.start.0) >> FRAME_SHIFT);
+        let Range { start: first, end } = file_pages(vma);
         match vma.advice.order {
             OrderAdvice::Random => page..page + 1,
             OrderAdvice::Sequential => page..(page + ahead).min(end),
@@ -197,6 +199,12 @@ impl Fault {
 /// Number in its file (or its object) of the page at an address of a mapping.
 pub(super) fn file_page(vma: &Vma, va: VirtAddr) -> u64 {
     (vma.file_offset + (va.0 - vma.start.0)) >> FRAME_SHIFT
+}
+
+/// Numbers in its file of all pages of a mapping.
+fn file_pages(vma: &Vma) -> Range<u64> {
+    let first = file_page(vma, vma.start);
+    first..first + ((vma.end.0 - vma.start.0) >> FRAME_SHIFT)
 }
 
 /// A mapping of a file's pages.

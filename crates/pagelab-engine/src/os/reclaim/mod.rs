@@ -3,7 +3,7 @@
 //! Models: a scan takes the oldest inactive pages, looks at the accessed bits of all PTEs that map them, gives those that
 //! are in use another round and takes the others away from their page tables: to the swap area if they are anonymous,
 //! back to storage if they are dirty pages of files, nowhere if they are clean ones. kswapd scans between the low and
-//! the high watermark; below the min watermark, or at its cgroup's limit, a fault scans for itself.
+//! the high watermark; below the min watermark, or at its cgroup's limit ([`Group`]), a fault scans for itself.
 //! Source: Linux mm/vmscan.c (`shrink_folio_list`, `shrink_active_list`, `folio_check_references`, `balance_pgdat`),
 //! mm/page_alloc.c (`calculate_min_free_kbytes`, `__setup_per_zone_wmarks`), mm/rmap.c (`try_to_unmap`).
 //! Parameters: `kernel.swap`, `kernel.storage`, `kernel.swappiness`, `kernel.cgroup_limit_bytes`, `kernel.new_pages`,
@@ -14,20 +14,23 @@
 //! refault distance.
 
 mod device;
+mod group;
 mod lru;
 mod rmap;
 mod scan;
 mod swap;
 
 pub use device::{BlockDevice, DeviceRequests, Requests};
+pub use group::{Group, GroupId, Pressure};
 pub use lru::{Kind, SCAN_PAGES};
 pub use rmap::{PageOf, Rmap};
 pub use scan::{Scan, plan_scan};
 pub use swap::{Swap, Swapped};
 
+use std::collections::HashMap;
+
 use crate::addr::{FRAME_BYTES, Pfn};
 use crate::config::{KernelConfig, LruList};
-use crate::os::reclaim::lru::Lru;
 
 /// What reclaim counts.
 #[derive(Clone, Copy, Debug, Default)]
@@ -70,15 +73,14 @@ impl Marks {
 
 /// See the module's text.
 pub struct Reclaim {
-    lru: Lru,
+    /// That of all programs in no other first.
+    groups: Vec<Group>,
+    /// Frames that are charged to the others.
+    members: HashMap<Pfn, GroupId>,
     pub rmap: Rmap,
     new_active: bool,
     swappiness: u32,
     pub marks: Marks,
-    /// Frames that programs may use.
-    pub limit_frames: u64,
-    /// Frames that they use.
-    pub used_frames: u64,
     pub swap: Option<Swap>,
     pub storage: Option<BlockDevice>,
     pub counters: ReclaimCounters,
@@ -91,59 +93,36 @@ impl Reclaim {
             return None;
         }
         let storage = kernel.storage.as_ref();
+        let limit = kernel.cgroup_limit_bytes.map_or(u64::MAX, |bytes| bytes.0 / FRAME_BYTES);
         Some(Self {
-            lru: Lru::default(),
+            groups: vec![Group::new("", limit)],
+            members: HashMap::new(),
             rmap: Rmap::default(),
             new_active: kernel.new_pages == LruList::Active,
             swappiness: kernel.swappiness,
             marks: Marks::of(frames),
-            limit_frames: kernel.cgroup_limit_bytes.map_or(u64::MAX, |bytes| bytes.0 / FRAME_BYTES),
-            used_frames: 0,
             swap: kernel.swap.as_ref().map(Swap::new),
             storage: storage.map(|s| BlockDevice::new(s.read_cycles, s.write_cycles, s.queue_depth)),
             counters: ReclaimCounters::default(),
         })
     }
 
-    /// Whether a fault must make room before it takes `frames` more, with `free` left.
-    pub fn is_short(&self, free: u64, frames: u64) -> bool {
-        free < self.marks.min + frames || self.used_frames + frames > self.limit_frames
-    }
-
-    /// Whether each kind of page has somewhere to go.
-    fn possible(&self) -> [bool; 2] {
-        let swap = self.swap.as_ref().is_some_and(|swap| swap.room() > 0);
-        let listed = |kind| self.lru.frames(kind) > 0;
-        [swap && listed(Kind::Anonymous), listed(Kind::File)]
-    }
-
-    /// Frames of the pages of a kind that are on the LRU lists.
-    pub fn listed(&self, kind: Kind) -> u64 {
-        self.lru.frames(kind)
-    }
-
-    /// Whether there is a page that might leave.
-    pub fn has_pages(&self) -> bool {
-        self.possible().contains(&true)
-    }
-
     /// A page of a program is on an LRU list from now on.
     pub fn add(&mut self, pfn: Pfn, order: u32, kind: Kind) {
         // Pages of files have to earn their place on the active list in every version.
-        self.lru.add(pfn, order, kind, self.new_active && kind == Kind::Anonymous);
-    }
-
-    /// Frames are free.
-    pub fn forget(&mut self, pfn: Pfn, order: u32) {
-        self.lru.forget(pfn, order);
+        let active = self.new_active && kind == Kind::Anonymous;
+        let id = self.group_of(pfn);
+        self.group_mut(id).lru.add(pfn, order, kind, active);
     }
 
     /// The contents of an anonymous page are given up (MADV_FREE), unless somebody writes to it again. False if the lists do
     /// not know it as a page of this order.
     pub fn free_lazily(&mut self, pfn: Pfn, order: u32) -> bool {
-        let known = self.lru.get(pfn).is_some_and(|entry| entry.order == order);
+        let id = self.group_of(pfn);
+        let lru = &mut self.group_mut(id).lru;
+        let known = lru.get(pfn).is_some_and(|entry| entry.order == order);
         if known {
-            self.lru.set_lazy_free(pfn, true);
+            lru.set_lazy_free(pfn, true);
         }
         known
     }

@@ -2,7 +2,7 @@
 
 use super::lru::{Entry, Kind};
 use super::swap::Swap;
-use super::{PageOf, Reclaim, SCAN_PAGES};
+use super::{GroupId, PageOf, Pressure, Reclaim, SCAN_PAGES};
 use crate::activity::{RefKind, Step};
 use crate::addr::{FRAME_BYTES, FRAME_SHIFT, Pfn, VirtAddr};
 use crate::layer::Layer;
@@ -43,12 +43,13 @@ fn va(page: u64) -> VirtAddr {
     VirtAddr(page << FRAME_SHIFT)
 }
 
-/// Lists the references of a scan: the lists' lock once, and for each page its metadata and the entries that map it.
-pub fn plan_scan(layer: &Layer, step: &mut Step) {
+/// Lists the references of a scan under some pressure: the lists' lock once, and for each page its metadata and the entries that map it.
+pub fn plan_scan(layer: &Layer, pressure: Pressure, step: &mut Step) {
     let Some(reclaim) = &layer.reclaim else { return };
-    step.kernel(RefKind::Locked, layer.lru_line());
+    let id = reclaim.next_group(pressure).group;
+    step.kernel(RefKind::Locked, layer.lru_line(id));
     let mut list = WalkList::new();
-    for pfn in reclaim.lru.oldest(reclaim.next_kind().0, false) {
+    for pfn in reclaim.group(id).lru.oldest(reclaim.next_kind(id).0, false) {
         step.kernel(RefKind::Write, layer.page_metadata(pfn));
         for (space, page) in reclaim.rmap.of(pfn) {
             layer.spaces[space as usize].table.walk(&layer.mem, va(page), &mut list);
@@ -58,9 +59,10 @@ pub fn plan_scan(layer: &Layer, step: &mut Step) {
 }
 
 impl Reclaim {
-    /// The kind of page that the next scan is for.
-    fn next_kind(&self) -> (Kind, [i64; 2]) {
-        self.lru.choose(self.swappiness, self.possible())
+    /// The kind of page that the next scan of a group is for.
+    fn next_kind(&self, id: GroupId) -> (Kind, [i64; 2]) {
+        let group = self.group(id);
+        group.lru.choose(self.swappiness, self.possible(group))
     }
 
     /// Decides about a page as `folio_check_references` does; `room` is what the swap area has left.
@@ -88,41 +90,47 @@ impl Reclaim {
 }
 
 impl Layer {
-    /// Scans the oldest inactive pages of one kind once. `is_busy` tells of pages of address spaces that a handler is
+    /// Scans the oldest inactive pages of one kind of one group once. `is_busy` tells of pages of address spaces that a handler is
     /// working on: these stay.
-    pub fn scan_pages(&mut self, is_busy: &dyn Fn(u32, u64) -> bool) -> Scan {
+    pub fn scan_pages(&mut self, pressure: Pressure, is_busy: &dyn Fn(u32, u64) -> bool) -> Scan {
         let mut scan = Scan::default();
         let Some(mut reclaim) = self.reclaim.take() else { return scan };
-        let (kind, credit) = reclaim.next_kind();
-        reclaim.lru.scanned(credit);
-        if reclaim.lru.inactive_is_low(kind) {
-            for pfn in reclaim.lru.oldest(kind, true) {
-                let entry = reclaim.lru.get(pfn).expect("it is on a list");
+        let turn = reclaim.next_group(pressure);
+        let id = turn.group;
+        reclaim.take_turn(turn);
+        let (kind, credit) = reclaim.next_kind(id);
+        // The lists' own group is out of the way while page tables are looked at.
+        let mut lru = std::mem::take(&mut reclaim.group_mut(id).lru);
+        lru.scanned(credit);
+        if lru.inactive_is_low(kind) {
+            for pfn in lru.oldest(kind, true) {
+                let entry = lru.get(pfn).expect("it is on a list");
                 let seen = self.look_at(&reclaim, pfn, &entry, &|_, _| false);
                 // Code that is in use stays active (`shrink_active_list`).
                 let stays = kind == Kind::File && seen.executable && seen.accessed > 0;
-                reclaim.lru.put(pfn, stays, false);
+                lru.put(pfn, stays, false);
                 reclaim.counters.deactivated += u64::from(!stays);
             }
         }
         let mut room = reclaim.swap.as_ref().map_or(0, Swap::room);
         let mut leaving = Vec::with_capacity(SCAN_PAGES);
-        for pfn in reclaim.lru.oldest(kind, false) {
-            let entry = reclaim.lru.get(pfn).expect("it is on a list");
+        for pfn in lru.oldest(kind, false) {
+            let entry = lru.get(pfn).expect("it is on a list");
             let seen = self.look_at(&reclaim, pfn, &entry, is_busy);
             reclaim.counters.scanned += 1;
             if entry.lazy_free && seen.dirty {
-                reclaim.lru.set_lazy_free(pfn, false);
+                lru.set_lazy_free(pfn, false);
                 continue;
             }
             match reclaim.judge(&entry, &seen, &mut room) {
                 Verdict::Stay { active } => {
                     reclaim.counters.activated += u64::from(active);
-                    reclaim.lru.put(pfn, active, seen.accessed > 0);
+                    lru.put(pfn, active, seen.accessed > 0);
                 }
                 Verdict::Leave => leaving.push((pfn, entry)),
             }
         }
+        reclaim.group_mut(id).lru = lru;
         self.reclaim = Some(reclaim);
         for (pfn, entry) in leaving {
             self.evict(pfn, &entry, &mut scan);
