@@ -9,6 +9,7 @@
 //! | [`run`], [`placement`] | a request from outside: sources and their CPUs, systems, overrides; results |
 //! | [`input`], [`load`], [`arrivals`], [`account`] | sources on their way to the CPUs; what runs beside the main ones, when it arrives; what each cost |
 //! | [`simulation`], [`replay`], [`lookahead`], [`stack`] | whose turn it is; the loop over accesses; host prefetch; running activities |
+//! | `events` | mapping calls, forks, execs and exits of programs |
 //! | [`cpu`], [`clock`], [`activity`] | a CPU, its clock, what it does besides its program |
 //! | [`tlb`], [`mmu_cache`], [`walker`], [`page_table`] | translation |
 //! | [`hardware`], [`cache`], [`memory`] | cores' units, data caches, contents of simulated memory |
@@ -28,6 +29,7 @@ pub mod clock;
 pub mod config;
 pub mod cpu;
 pub mod error;
+mod events;
 pub mod hardware;
 pub mod input;
 mod kthreads;

@@ -9,6 +9,7 @@ pub mod kswapd;
 pub mod kthread;
 mod locks;
 pub mod mapping;
+mod out_of_memory;
 mod page_cache;
 pub mod page_use;
 pub mod populate;
