@@ -88,6 +88,8 @@ pub enum BlockKey {
     Page { space: SpaceId, page: u64 },
     /// Faults that rely on the mappings of a space.
     Mappings { space: SpaceId },
+    /// The lock of a group's leaf in the table of reservations.
+    Reservation { space: SpaceId, group: u64 },
     /// The lock of a page-table page.
     PageTable { layer: u16, frame: Pfn },
 }

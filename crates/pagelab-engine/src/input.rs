@@ -116,6 +116,8 @@ pub struct Home {
     pub layer: u16,
     /// The memory cgroup that their pages are charged to.
     pub group: GroupId,
+    /// Whether the results tell how their memory lies: they are a main source's.
+    pub measured: bool,
 }
 
 /// What a call to [`Input::deal`] came to.

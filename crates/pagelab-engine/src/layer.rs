@@ -10,11 +10,13 @@ use crate::config::{HostMode, LargePages, LayerConfig, PageTableConfig};
 use crate::error::EngineError;
 use crate::memory::PhysMem;
 use crate::mmu_cache::Asid;
+use crate::os::contiguity::Contiguity;
 use crate::os::frame_alloc::{Aged, AllocEffects, FrameAllocator, FramePurpose};
 use crate::os::frames::{FrameCounters, Frames};
 use crate::os::khugepaged::Collapse;
 use crate::os::page_use::PageUse;
 use crate::os::reclaim::{GroupId, PageOf, Reclaim, Rmap};
+use crate::os::reservations::{Part, Reservations};
 use crate::os::vma::VmaSet;
 use crate::page_table::hashed::{Geometry, SharedTable};
 use crate::page_table::{Leaf, Linear, Mapping, NoFrame, NoRoom, PageTable, PteFlags, Removed, WalkList};
@@ -71,9 +73,13 @@ pub enum CpuLine {
 pub struct AddressSpace {
     pub asid: Asid,
     pub table: PageTable,
+    /// Its reservations of frames, in kernels that make them.
+    pub part: Part,
     pub vmas: VmaSet,
     /// Whom its pages are charged to.
     pub group: GroupId,
+    /// Whether its memory is in the results.
+    pub measured: bool,
     /// The frame that stands for the kernel's objects of this space (mm, VMAs).
     objects: Pfn,
     /// With `--check`: 4 KiB page → frame and whether stores are allowed, as the kernel decided, page tables aside.
@@ -138,6 +144,10 @@ pub struct Layer {
     pub shadows: Shadows,
     /// What makes room for them, if anything does.
     pub reclaim: Option<Reclaim>,
+    /// Frames that it reserves for pages beside those that programs touch, if it does.
+    pub reservations: Option<Reservations>,
+    /// How the memory of spaces that have ended lay.
+    pub ended_contiguity: Contiguity,
     /// How far khugepaged has come.
     pub collapse: Collapse,
     /// Spaces that ended and may be used again.
@@ -214,6 +224,8 @@ impl Layer {
             shadowed: config.host_mode == HostMode::Shadow,
             shadows: Shadows::default(),
             reclaim: None,
+            ended_contiguity: Contiguity::default(),
+            reservations: config.placement.ptemagnet().map(Reservations::new),
             collapse: Collapse::default(),
             retired: Vec::new(),
             check,
@@ -304,7 +316,7 @@ impl Layer {
     /// Frames of page tables, also those set aside for the parts of linear ones that are not in use.
     pub fn table_frames(&self) -> u64 {
         let untouched = self.spaces.iter().map(|space| space.table.untouched_frames());
-        self.mem.frames_in_use() as u64 + untouched.sum::<u64>()
+        self.mem.frames_in_use() as u64 + untouched.sum::<u64>() - self.part_frames()
     }
 
     /// What the allocator did for the last request.
@@ -347,7 +359,16 @@ impl Layer {
         }
         let record = self.check.then(BTreeMap::new);
         let vmas = VmaSet::default();
-        self.spaces.push(AddressSpace { asid: asids.take()?, table, vmas, group: GroupId::REST, objects, record });
+        self.spaces.push(AddressSpace {
+            asid: asids.take()?,
+            table,
+            part: Part::default(),
+            vmas,
+            group: GroupId::REST,
+            measured: false,
+            objects,
+            record,
+        });
         Ok(self.spaces.len() as u32 - 1)
     }
 
@@ -381,6 +402,7 @@ impl Layer {
         }
         table.destroy(&mut self.mem, &mut |pfn| self.frames.free(pfn, 0, self.acting_cpu));
         self.frames.free(space.objects, 0, self.acting_cpu);
+        self.spaces[index as usize].measured = false;
         self.retired.push(index);
     }
 
@@ -446,6 +468,7 @@ impl Layer {
 
     /// A page is no longer mapped, as far as all is concerned but the page table.
     pub fn forget(&mut self, index: u32, page: &Removed) {
+        self.end_reservation_of(index, page.va);
         self.note_mapped(index, page.va, &page.mapping, Rmap::remove);
         self.note_dirty(page);
         let space = &mut self.spaces[index as usize];

@@ -342,3 +342,55 @@ fn both_owners_of_a_page_write_to_it_while_it_is_reclaimed() {
     let child = ChildFault { page: 0, intent: Intent::Store };
     assert!(explore_reclaim(&[(&[store(0), child, Reclaim], [&[0, 1], &[0, 1]])]) > 100_000);
 }
+
+const PTEMAGNET: &str = r#"system.layers.native.placement={"kind":"ptemagnet"}"#;
+
+/// Faults in one group of pages, whose frames lie side by side unless somebody ended the group's reservation.
+fn explore_group(actors: &[Actor], set: &[&str], group: [u64; 2]) -> usize {
+    explore(actors, &[&[PTEMAGNET], set].concat(), &|race| {
+        let layer = &race.simulation.os.layers[0];
+        let frame = |page: u64| {
+            let pages = layer.mapped(race.parent.index, VirtAddr(BASE + page * PAGE), VirtAddr(BASE + page * PAGE + 1));
+            pages.first().map(|page| page.mapping.pfn.0)
+        };
+        let ended = layer.reservations.as_ref().map_or(0, |of| of.counters.ended.iter().sum());
+        if let ([Some(first), Some(second)], 0) = (group.map(frame), ended) {
+            assert_eq!(second - first, group[1] - group[0], "{actors:?}");
+        }
+    })
+}
+
+#[test]
+fn faults_in_one_group_share_its_reservation() {
+    // Of pages 0 and 1 there is a reservation; of 8 and 9 there is none.
+    for group in [[2, 3], [8, 9]] {
+        let count = explore_group(&group.map(store), &[], group);
+        assert!(count > 10_000, "{count} schedules");
+    }
+}
+
+#[test]
+fn a_reservation_ends_with_its_pages_whoever_is_at_work_in_its_group() {
+    let (unmap, child) = (Unmap { page: 1, pages: 2 }, ChildFault { page: 0, intent: Intent::Store });
+    for (actors, set, least) in [
+        (&[store(2), unmap][..], &[][..], 9),
+        (&[store(3), Reclaim], &[SWAP, "kernel.kswapd=off"], 40),
+        (&[store(3), Fork], &[], 9),
+        (&[store(3), child], &[], 5000),
+        // After the fork, both write to what they share and to what is new.
+        (&[store(0), child, Unmap { page: 1, pages: 1 }], &[], 5000),
+    ] {
+        let count = explore_group(actors, set, [0, 3]);
+        assert!(count >= least, "{actors:?}: {count} schedules");
+    }
+}
+
+#[test]
+#[ignore = "hundreds of thousands of schedules take minutes: make test-full"]
+fn two_faults_in_one_group_race_with_unmapping_and_reclaim() {
+    let unmap = Unmap { page: 3, pages: 1 };
+    let count = explore_group(&[store(3), store(2), unmap], &[], [0, 2])
+        + explore_group(&[store(9), store(8), Unmap { page: 8, pages: 1 }], &[], [8, 9])
+        + explore_group(&[store(3), store(2), Reclaim], &[SWAP, "kernel.kswapd=off"], [0, 2]);
+    assert!(count > 100_000, "{count} schedules");
+}

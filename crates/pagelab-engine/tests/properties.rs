@@ -22,6 +22,8 @@ type System = (&'static str, &'static [&'static str]);
 
 const SWAP: &str = r#"kernel.swap={"size_bytes":"64MiB","read_cycles":250000,"write_cycles":60000,"queue_depth":4}"#;
 
+const PTEMAGNET: &str = r#"system.layers.native.placement={"kind":"ptemagnet"}"#;
+
 const STORAGE: &str = r#"kernel.storage={"read_cycles":250000,"write_cycles":60000,"queue_depth":4}"#;
 
 const SYSTEMS: &[System] = &[
@@ -38,6 +40,16 @@ const SYSTEMS: &[System] = &[
             STORAGE,
             "kernel.page_cache=cold",
             "kernel.cgroup_limit_bytes=1MiB",
+        ],
+    ),
+    ("radix", &[PTEMAGNET]),
+    ("radix", &[PTEMAGNET, SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
+    ("radix-2m", &[r#"system.layers.native.placement={"kind":"ptemagnet","group_pages":4,"release_above_percent":1}"#]),
+    (
+        "nested-radix",
+        &[
+            r#"system.layers.guest.placement={"kind":"ptemagnet"}"#,
+            r#"system.layers.host.placement={"kind":"ptemagnet"}"#,
         ],
     ),
     ("radix-2m", &[SWAP, "kernel.cgroup_limit_bytes=4MiB"]),

@@ -7,6 +7,7 @@
 mod assemble;
 mod hashed;
 mod machine;
+mod placement;
 mod preset;
 mod system;
 mod validate;
@@ -17,6 +18,7 @@ pub use machine::{
     CoreConfig, MachineConfig, MmuCacheGeometry, NestedTlbConfig, PageWalkCacheConfig, PagingStructureArray,
     PagingStructureConfig, SharedMmuCacheConfig, TlbArrayConfig, TlbConfig, TlbPolicy, UnifiedTranslationCacheConfig,
 };
+pub use placement::{PlacementConfig, PtemagnetConfig};
 pub use preset::{Preset, PresetKind, presets};
 pub use system::{
     FaultLock, FrameAllocatorConfig, HostMode, IdleTlb, KernelConfig, KhugepagedConfig, LargePages, LayerConfig,

@@ -6,7 +6,7 @@ use pagelab_trace::quantity::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{HashedConfig, Switch};
+use super::{HashedConfig, PlacementConfig, Switch};
 use crate::addr::{FRAME_BYTES, PageSize};
 use crate::os::frame_alloc::{AgeingConfig, PageAllocatorConfig};
 
@@ -50,6 +50,9 @@ pub struct LayerConfig {
     /// file system's choice in Linux.
     #[serde(default)]
     pub file_folios: Vec<Bytes>,
+    /// Which of the frames that are free its programs get.
+    #[serde(default)]
+    pub placement: PlacementConfig,
     /// Who hands out the layer's physical memory.
     #[serde(default)]
     pub frame_allocator: FrameAllocatorConfig,

@@ -137,6 +137,7 @@ impl Config {
                     }
                 }
             }
+            super::placement::validate(layer)?;
             if let Some(bytes) = layer.memory_bytes {
                 memory(&key("memory_bytes"), bytes.0)?;
             }

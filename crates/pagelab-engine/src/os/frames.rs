@@ -19,6 +19,8 @@ pub struct Frames {
 /// What a layer's allocator did.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FrameCounters {
+    /// Blocks asked for.
+    pub requests: u64,
     /// Requests that a CPU's own list served.
     pub per_cpu_hits: u64,
     /// Times that a zone's lock was taken.
@@ -46,6 +48,7 @@ impl Frames {
 
     pub fn alloc(&mut self, order: u32, purpose: FramePurpose, cpu: u32) -> Option<Pfn> {
         self.effects.clear();
+        self.counters.requests += 1;
         let request = FrameRequest { cpu, ..FrameRequest::new(order, purpose) };
         let mut pfn = self.allocator.alloc(request, &mut self.effects);
         if pfn.is_none() && self.allocator.per_cpu_frames() > 0 {

@@ -137,9 +137,11 @@ impl Os {
     /// Removes all mappings of a space, as exec and exit do.
     pub fn drop_mappings(&mut self, space: SpaceId) -> Result<Invalidation, EngineError> {
         let layer = &mut self.layers[usize::from(space.layer)];
-        let of = &mut layer.spaces[space.index as usize];
-        let everything = VaRange { start: VirtAddr(0), end: VirtAddr(1 << of.table.va_bits()) };
-        of.vmas.clear();
+        let va_bits = layer.spaces[space.index as usize].table.va_bits();
+        let everything = VaRange { start: VirtAddr(0), end: VirtAddr(1 << va_bits) };
+        layer.note_contiguity(space.index);
+        layer.spaces[space.index as usize].vmas.clear();
+        layer.drop_part(space.index);
         let pages = if layer.clears_lazily(space.index) {
             let pages = abandon_pages(layer, space.index, everything)?;
             self.scan_due |= layer.hashed.as_ref().is_some_and(SharedTable::is_scan_due);
@@ -185,6 +187,7 @@ fn is_shared_anonymous(flags: MapFlags) -> bool {
 /// Unmaps the pages of a range and frees their frames; returns how many there were.
 fn remove_pages(layer: &mut Layer, index: u32, range: VaRange) -> Result<u64, EngineError> {
     layer.split_at_edges(index, range.start, range.end)?;
+    layer.end_reservations(index, range);
     if let Some(swap) = layer.swap() {
         swap.drop_range(index, range).into_iter().for_each(|frame| layer.put_frame(frame));
     }

@@ -1,5 +1,6 @@
 //! The kernels of all layers: address spaces, frames, page faults.
 
+pub mod contiguity;
 pub mod exit_scan;
 pub mod fault;
 pub mod frame_alloc;
@@ -14,6 +15,7 @@ mod page_cache;
 pub mod page_use;
 pub mod populate;
 pub mod reclaim;
+pub mod reservations;
 mod user_pages;
 pub mod vma;
 
@@ -172,10 +174,11 @@ impl Os {
     /// A home on a layer for the processes of a source, with a memory cgroup of its own if it has a limit. Errors: the limit is too
     /// low, or nothing could make room below it.
     pub fn home(&mut self, layer: u16, name: &str, limit: Option<Bytes>) -> Result<Home, EngineError> {
-        let Some(limit) = limit else { return Ok(Home { layer, group: GroupId::REST }) };
+        let measured = name.starts_with("source.");
+        let Some(limit) = limit else { return Ok(Home { layer, group: GroupId::REST, measured }) };
         check_limit(&format!("memory_limit of {name}"), limit, &self.costs)?;
         let reclaim = self.layers[usize::from(layer)].reclaim.as_mut().expect("there is a device");
-        Ok(Home { layer, group: reclaim.add_group(Group::new(name, limit.0 >> FRAME_SHIFT)) })
+        Ok(Home { layer, group: reclaim.add_group(Group::new(name, limit.0 >> FRAME_SHIFT)), measured })
     }
 
     /// The layers that processes run on.
@@ -187,7 +190,8 @@ impl Os {
     pub fn add_space(&mut self, home: Home) -> Result<SpaceId, EngineError> {
         let of = &mut self.layers[usize::from(home.layer)];
         let index = of.add_space(&mut self.asids)?;
-        of.spaces[index as usize].group = home.group;
+        let space = &mut of.spaces[index as usize];
+        (space.group, space.measured) = (home.group, home.measured);
         Ok(SpaceId { layer: home.layer, index })
     }
 

@@ -1,9 +1,11 @@
 //! Statistics of the kernels: faults, mapping calls, reclaim, kernel threads, and what each layer's memory came to.
 
 use super::{Kind, Statistics};
+use crate::layer::Layer;
 use crate::os::fault::{FaultCounters, Stage};
 use crate::os::khugepaged::Collapse;
 use crate::os::reclaim::ReclaimCounters;
+use crate::os::reservations::{End, Reservations};
 use crate::simulation::Simulation;
 
 impl Statistics {
@@ -169,6 +171,7 @@ impl Statistics {
             self.state(format!("layer.{name}.free_bytes"), free, "bytes", text);
             let frames = layer.frame_counters();
             for (what, count, text) in [
+                ("requests", frames.requests, "Blocks asked for of the frame allocator"),
                 ("per_cpu_hits", frames.per_cpu_hits, "Frame requests that a CPU's own list of free pages served"),
                 ("zone_locks", frames.zone_locks, "Times that the frame allocator took a zone's lock"),
                 ("splits", frames.splits, "Free blocks that the frame allocator cut in two"),
@@ -211,6 +214,7 @@ impl Statistics {
                     format!("Folios of {kib} KiB that the layer's page-fault handler mapped by 4 KiB pages"),
                 );
             }
+            self.contiguity(name, layer, faults);
             for &order in &layer.file_folio_orders {
                 let kib = 4_u64 << order;
                 self.count(
@@ -219,11 +223,60 @@ impl Statistics {
                     format!("Folios of {kib} KiB that pages of files came into the page cache in"),
                 );
             }
+            if let Some(reservations) = &layer.reservations {
+                self.reservations(name, reservations);
+            }
             let text = "Frames of page tables at the end";
             let frames = layer.table_frames() + layer.mem.block_frames() as u64;
             self.state(format!("layer.{name}.page_table_frames"), frames, "count", text);
             self.hashed_table(layer);
         }
+    }
+}
+
+impl Statistics {
+    fn contiguity(&mut self, layer: &str, of: &Layer, faults: &FaultCounters) {
+        let text = "Bytes of program memory that the layer's page-fault handler zeroed";
+        self.put(format!("layer.{layer}.fault.zeroed_bytes"), faults.zeroed_bytes, "bytes", Kind::Robust, text);
+        for order in [3, 9] {
+            let name = format!("layer.{layer}.frames.unusable_permille.order{order}");
+            let text =
+                format!("Thousandths of the free memory that are not in blocks of {} KiB or more", 4_u64 << order);
+            self.state(name, of.unusable_free_permille(order), "permille", text);
+        }
+        let contiguity = of.measured_contiguity();
+        for (what, count, text) in [
+            (
+                "groups",
+                contiguity.groups,
+                "Groups of eight pages in which main sources had anonymous memory at their end",
+            ),
+            ("pte_lines", contiguity.lines, "Cache lines of the host's PTEs for the frames of these groups, added up"),
+            ("full_groups", contiguity.full, "Groups among them whose eight pages are all mapped"),
+            ("contiguous_groups", contiguity.contiguous, "Full groups whose frames are one aligned block"),
+        ] {
+            self.state(format!("layer.{layer}.contiguity.{what}"), count, "count", text);
+        }
+    }
+
+    fn reservations(&mut self, layer: &str, of: &Reservations) {
+        let counters = &of.counters;
+        for (what, count, text) in [
+            ("made", counters.made, "Blocks reserved for groups of pages"),
+            ("given", counters.given, "Pages given out of them"),
+            ("no_block", counters.no_block, "Groups for which the allocator had no block"),
+        ] {
+            self.count(format!("layer.{layer}.reservations.{what}"), count, text);
+        }
+        for (end, what, text) in End::ALL {
+            let text = format!("Reservations that ended because {text}");
+            self.count(format!("layer.{layer}.reservations.ended.{what}"), counters.ended[end as usize], text);
+        }
+        let bytes = |frames: u64| frames * crate::addr::FRAME_BYTES;
+        let name = format!("layer.{layer}.reservations.unused_bytes");
+        self.state(name, bytes(of.unused_frames()), "bytes", "Memory reserved and not given out at the end");
+        let name = format!("layer.{layer}.reservations.peak_unused_bytes");
+        self.state(name, bytes(counters.peak_unused), "bytes", "Most memory reserved and not given out");
     }
 }
 

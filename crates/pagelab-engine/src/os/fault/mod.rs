@@ -21,6 +21,7 @@
 
 mod install;
 mod plan;
+mod reserve;
 mod stage;
 mod work;
 
@@ -37,6 +38,7 @@ use crate::error::EngineError;
 use crate::layer::{Layer, SpaceId};
 use crate::page_table::{Leaf, PteFlags, WalkList};
 use crate::walker::{Intent, PageFault};
+use reserve::Reserve;
 use work::{Work, explicit_size, is_file, largest_inside};
 
 /// Scans in a row that may find nothing to give back before a fault does without: several times through the lists, whose
@@ -58,6 +60,8 @@ enum State {
         frame: Pfn,
     },
     Allocation,
+    /// Go for a page of a reserved block.
+    Reserve(Reserve),
     /// Scan the oldest pages.
     Reclaim {
         pressure: Pressure,
@@ -136,6 +140,8 @@ pub struct Fault {
     locked: bool,
     /// Whether it holds off changes of the mappings.
     reads: bool,
+    /// No reservation serves the page.
+    plain: bool,
     outcome: Outcome,
 }
 
@@ -166,6 +172,7 @@ impl Fault {
             key: BlockKey::Page { space: fault.space, page: fault.va.0 >> FRAME_SHIFT },
             locked: false,
             reads: false,
+            plain: false,
             outcome: Outcome::Retry,
         }
     }
@@ -193,9 +200,11 @@ impl Fault {
             State::Entry => Stage::Entry,
             State::Lookup => Stage::Lookup,
             State::Walk | State::Table { .. } | State::Split { .. } => Stage::Walk,
-            State::Allocation | State::Refill { .. } | State::Reclaim { .. } | State::WriteBack { .. } => {
-                Stage::Allocation
-            }
+            State::Allocation
+            | State::Reserve(_)
+            | State::Refill { .. }
+            | State::Reclaim { .. }
+            | State::WriteBack { .. } => Stage::Allocation,
             State::Zeroing | State::Read { .. } => Stage::Zeroing,
             State::Charge => Stage::Charge,
             State::Rmap => Stage::Rmap,
@@ -246,6 +255,7 @@ impl Fault {
                 self.look_up(os, cpu)
             }
             State::Walk => {
+                self.plain = false;
                 let leaf = self.leaf(os);
                 let Some(work) = self.choose(os, &leaf)? else {
                     if self.exception && !self.counted {
@@ -265,7 +275,7 @@ impl Fault {
                             self.layer(os).take_frame(FramePurpose::PageTable, "the table of a page that is split")?;
                         State::Split { frame }
                     }
-                    (_, Leaf::Present(_)) => self.after_tables(),
+                    (_, Leaf::Present(_)) => self.after_tables(os),
                     (_, Leaf::NotPresent { level }) => {
                         if let Work::Shared { present: true, .. } = work {
                             // From here on it cannot go away.
@@ -274,7 +284,7 @@ impl Fault {
                         }
                         // A walk that ends at an entry for pages of this size misses no table.
                         if usize::from(level) == self.size as usize + 1 {
-                            self.after_tables()
+                            self.after_tables(os)
                         } else {
                             self.next_table(os)?
                         }
@@ -291,7 +301,14 @@ impl Fault {
             }
             State::Allocation => self.allocate(os)?,
             State::Reclaim { pressure } => self.reclaim(os, pressure),
-            State::WriteBack { .. } => State::Allocation,
+            State::WriteBack { .. } => self.begin_allocation(os),
+            State::Reserve(step) => match self.reserve(os, cpu, step.clone())? {
+                Ok(state) => state,
+                Err(key) => {
+                    self.state = State::Reserve(step);
+                    return Ok(Next::Block(key));
+                }
+            },
             State::Refill { .. } => State::Zeroing,
             State::Read { pages } => {
                 let Work::Read { file, .. } = self.work else { unreachable!("only such a fault reads") };
@@ -299,7 +316,12 @@ impl Fault {
                 self.major = true;
                 self.look_again(os, cpu)
             }
-            State::Zeroing => State::Charge,
+            State::Zeroing => {
+                let zeroed =
+                    if matches!(self.work, Work::Fresh | Work::Shared { .. }) { FRAME_BYTES << self.order } else { 0 };
+                self.counters(os).zeroed_bytes += zeroed;
+                State::Charge
+            }
             State::Charge => {
                 let batch = os.costs.charge_batch;
                 let pages = 1 << self.order;
@@ -336,6 +358,7 @@ impl Fault {
                 State::Install { entry }
             }
             State::Install { entry } => {
+                self.leave_group(self.layer(os));
                 let installed = self.install(os)?;
                 os.locks.release(self.table_key(entry), cpu);
                 if installed {
@@ -354,6 +377,11 @@ impl Fault {
     /// Takes the frames that the work needs, or goes to make room for them.
     fn allocate(&mut self, os: &mut Os) -> Result<State, EngineError> {
         let (order, tries) = (self.order, self.fruitless < MAX_FRUITLESS);
+        let layer = self.layer(os);
+        let crowded = layer.is_crowded() || layer.is_low();
+        if let Some(state) = crowded.then(|| self.give_back(os)).flatten() {
+            return Ok(state);
+        }
         if self.layer(os).is_low() {
             os.kthreads.wake_kswapd(self.space.layer);
         }
@@ -397,7 +425,10 @@ impl Fault {
         if tries && layer.can_reclaim(Pressure::Memory) {
             return Ok(State::Reclaim { pressure: Pressure::Memory });
         }
-        Err(layer.out_of_memory("a page of a program"))
+        if let Some(state) = self.give_back(os) {
+            return Ok(state);
+        }
+        Err(self.layer(os).out_of_memory("a page of a program"))
     }
 
     /// Scans for pages that can leave.
@@ -405,11 +436,11 @@ impl Fault {
         let scan = os.scan_pages(self.space.layer, pressure);
         if scan.freed == 0 {
             self.fruitless += 1;
-            return State::Allocation;
+            return self.begin_allocation(os);
         }
         self.fruitless = 0;
         if scan.swap_writes + scan.file_writes == 0 {
-            return State::Allocation;
+            return self.begin_allocation(os);
         }
         State::WriteBack { scan }
     }
@@ -495,14 +526,14 @@ impl Fault {
         let layer = self.layer(os);
         let table = &layer.spaces[self.space.index as usize].table;
         if table.missing_tables(&layer.mem, self.page, self.size) == 0 {
-            return Ok(self.after_tables());
+            return Ok(self.after_tables(os));
         }
         Ok(State::Table { frame: layer.take_frame(FramePurpose::PageTable, "a page table")? })
     }
 
-    fn after_tables(&self) -> State {
+    fn after_tables(&self, os: &Os) -> State {
         match self.work {
-            work if work.allocates() => State::Allocation,
+            work if work.allocates() => self.begin_allocation(os),
             Work::Read { .. } => State::Allocation,
             Work::Cached { .. } | Work::SwapCached | Work::Shared { present: true, .. } => State::Rmap,
             _ => State::Lock,

@@ -30,6 +30,7 @@ impl Fault {
             State::Table { .. }
                 | State::Split { .. }
                 | State::Lock
+                | State::Reserve(_)
                 | State::Refill { .. }
                 | State::Reclaim { .. }
                 | State::WriteBack { .. }
@@ -69,6 +70,7 @@ impl Fault {
                 step.kernel(RefKind::Write, layer.page_metadata(*frame));
                 step.kernel(RefKind::Locked, self.entry(os));
             }
+            State::Reserve(reserve) => self.plan_reserve(os, layer, reserve, step),
             State::Allocation => step.kernel(RefKind::Write, cpu(CpuLine::FreeLists)),
             State::Refill { descriptors } => {
                 step.kernel(RefKind::Locked, layer.zone_line());
@@ -138,7 +140,10 @@ impl Fault {
                 }
             }
             State::Lock => step.kernel(RefKind::Locked, layer.page_metadata(self.entry(os).pfn())),
-            State::Install { entry } => self.plan_install(*entry, layer, space, step),
+            State::Install { entry } => {
+                self.plan_leave_group(layer, step);
+                self.plan_install(*entry, layer, space, step);
+            }
             State::Return => {
                 for line in 0..REGISTER_LINES {
                     step.kernel(RefKind::Read, PhysAddr(cpu(CpuLine::Stack).0 + line * LINE_BYTES));

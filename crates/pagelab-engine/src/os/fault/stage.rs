@@ -88,6 +88,8 @@ pub struct FaultCounters {
     pub folios: [u64; 10],
     /// Pages mapped, by size.
     pub pages: [u64; 3],
+    /// Bytes of program memory zeroed.
+    pub zeroed_bytes: u64,
     /// Page-table pages built.
     pub tables: u64,
     /// Exits of a shadowed guest for writes to its page tables.

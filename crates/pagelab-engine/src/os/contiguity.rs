@@ -1,0 +1,120 @@
+//! How well adjacent pages lie together: what a host's walker finds of a guest's memory.
+//!
+//! The eight PTEs of a cache line translate a group of eight pages. Where the frames of these lie in one aligned block of eight, their
+//! host's PTEs share a cache line too; where they are strewn, each has one of its own.
+//! Source: PTEMagnet (ASPLOS 2021), whose measure is the host's PTE lines for each PTE line of the guest: 1 at best, 8 at worst.
+
+use crate::addr::{FRAME_SHIFT, VirtAddr};
+use crate::layer::Layer;
+use crate::os::vma::VmaKind;
+use crate::page_table::Removed;
+
+/// PTEs of a cache line, as a power of two.
+const LINE_ORDER: u32 = 3;
+/// Pages that are listed at a time.
+const PAGES_AT_A_TIME: usize = 512;
+
+/// Counts over the groups of eight pages in which anonymous memory is mapped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Contiguity {
+    /// Groups with a page at least.
+    pub groups: u64,
+    /// Aligned blocks of eight frames that these pages lie in, added up over the groups.
+    pub lines: u64,
+    /// Groups whose eight pages are all there.
+    pub full: u64,
+    /// Those of them whose frames are one aligned block.
+    pub contiguous: u64,
+}
+
+impl Contiguity {
+    pub fn add(&mut self, other: Self) {
+        self.groups += other.groups;
+        self.lines += other.lines;
+        self.full += other.full;
+        self.contiguous += other.contiguous;
+    }
+
+    fn add_group(&mut self, group: &Group) {
+        self.groups += u64::from(group.pages > 0);
+        self.lines += group.count as u64;
+        self.full += u64::from(group.pages == 1 << LINE_ORDER);
+        self.contiguous += u64::from(group.pages == 1 << LINE_ORDER && group.count == 1);
+    }
+}
+
+/// The group under way.
+#[derive(Default)]
+struct Group {
+    number: u64,
+    pages: u32,
+    lines: [u64; 1 << LINE_ORDER],
+    count: usize,
+}
+
+impl Group {
+    fn add(&mut self, pfn: u64) {
+        self.pages += 1;
+        let line = pfn >> LINE_ORDER;
+        if !self.lines[..self.count].contains(&line) {
+            self.lines[self.count] = line;
+            self.count += 1;
+        }
+    }
+}
+
+impl Layer {
+    /// Looks at the anonymous memory of a space.
+    pub fn contiguity(&self, space: u32) -> Contiguity {
+        let (mut sum, mut group, mut pages) = (Contiguity::default(), Group::default(), Vec::<Removed>::new());
+        let of = &self.spaces[space as usize];
+        for vma in of.vmas.iter().filter(|vma| vma.kind != VmaKind::File && !vma.is_shared()) {
+            let mut from = vma.start;
+            while from < vma.end {
+                pages.clear();
+                of.table.mapped(&self.mem, from, vma.end, PAGES_AT_A_TIME, &mut pages);
+                for page in pages.iter().filter(|page| page.mapping.pfn != self.pages.zero_page()) {
+                    for n in 0..1 << page.mapping.size.order() {
+                        let number = (page.va.0 >> FRAME_SHIFT) + n >> LINE_ORDER;
+                        if number != group.number {
+                            sum.add_group(&group);
+                            group = Group { number, ..Group::default() };
+                        }
+                        group.add(page.mapping.pfn.0 + n);
+                    }
+                }
+                from = match pages.last() {
+                    Some(last) if pages.len() == PAGES_AT_A_TIME => VirtAddr(last.va.0 + last.mapping.size.bytes()),
+                    _ => vma.end,
+                };
+            }
+        }
+        sum.add_group(&group);
+        sum
+    }
+
+    /// Keeps what the memory of a space that ends looks like, if it is one that is measured.
+    pub fn note_contiguity(&mut self, space: u32) {
+        if self.spaces[space as usize].measured {
+            let of = self.contiguity(space);
+            self.ended_contiguity.add(of);
+        }
+    }
+
+    /// Over the spaces that are measured, those that have ended included.
+    pub fn measured_contiguity(&self) -> Contiguity {
+        let mut sum = self.ended_contiguity;
+        for index in (0..self.spaces.len() as u32).filter(|&index| self.spaces[index as usize].measured) {
+            sum.add(self.contiguity(index));
+        }
+        sum
+    }
+
+    /// Thousandths of the free memory that cannot be had as blocks of an order (Linux `unusable_free_index`).
+    pub fn unusable_free_permille(&self, order: u32) -> u64 {
+        let allocator = self.frame_allocator();
+        let free = allocator.free_frames();
+        let usable: u64 = (order..=allocator.max_order()).map(|order| allocator.free_blocks(order) << order).sum();
+        ((free - usable) * 1000).checked_div(free).unwrap_or(0)
+    }
+}

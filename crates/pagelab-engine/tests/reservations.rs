@@ -1,0 +1,180 @@
+//! PTEMagnet: what is reserved, given out and given back, against cases computed by hand.
+
+mod common;
+
+use common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run};
+use pagelab_engine::addr::VirtAddr;
+use pagelab_engine::simulation::Simulation;
+use pagelab_engine::stats::Statistics;
+use pagelab_trace::{EventKind, ProcessIx, Protection};
+
+const BASE: u64 = 0x7f00_0000_0000;
+const PTEMAGNET: &str = r#"system.layers.native.placement={"kind":"ptemagnet"}"#;
+const MADV_DONTNEED: u32 = 4;
+
+fn page(n: u64) -> u64 {
+    BASE + n * 4096
+}
+
+fn checked(set: &[&str], script: ScriptWriter) -> (Simulation, Statistics) {
+    let (simulation, stats) = run(&config("radix", set), script.finish(), &[0]);
+    assert_conserved(&stats);
+    assert_frames_conserved(&simulation, &simulation.inputs[0].spaces().collect::<Vec<_>>());
+    (simulation, stats)
+}
+
+/// Frames of the first process's pages from `BASE` on.
+fn frames(simulation: &Simulation, pages: u64) -> Vec<Option<u64>> {
+    let layer = &simulation.os.layers[0];
+    let space = simulation.inputs[0].spaces().next().unwrap();
+    let mapped = layer.mapped(space.index, VirtAddr(BASE), VirtAddr(page(pages)));
+    (0..pages).map(|n| mapped.iter().find(|at| at.va.0 == page(n)).map(|at| at.mapping.pfn.0)).collect()
+}
+
+fn reservations(stats: &Statistics, what: &str) -> u64 {
+    stats.values[&format!("layer.native.reservations.{what}")]
+}
+
+#[test]
+fn pages_of_a_group_stay_together_in_whatever_order_they_are_touched() {
+    let mut script = ScriptWriter::new();
+    script.mmap(0, BASE, 64 * 4096);
+    let other = BASE + (1 << 30);
+    script.mmap(0, other, 64 * 4096);
+    // Two arrays grow in turns, one of them backwards.
+    for n in 0..32 {
+        script.store(0, page(31 - n));
+        script.store(0, other + n * 4096);
+    }
+    script.store(0, page(40));
+    let (simulation, stats) = checked(&[PTEMAGNET], script);
+    let frames = frames(&simulation, 64);
+    for group in frames[..32].chunks(8) {
+        let first = group[0].unwrap();
+        assert_eq!(first % 8, 0);
+        assert_eq!(group, (first..first + 8).map(Some).collect::<Vec<_>>());
+    }
+    assert_eq!(frames[40].unwrap() % 8, 0, "its place in the block is that in the group");
+    assert_eq!((reservations(&stats, "made"), reservations(&stats, "given")), (4 + 4 + 1, 65));
+    assert_eq!(reservations(&stats, "ended.full"), 8);
+    assert_eq!(reservations(&stats, "unused_bytes"), 7 * 4096);
+    assert_eq!(reservations(&stats, "peak_unused_bytes"), 14 * 4096, "both groups' begin at once");
+    assert_eq!(stats.values["fault.minor.count"], 65, "as many as without");
+    let mut plain = ScriptWriter::new();
+    plain.mmap(0, BASE, 64 * 4096);
+    plain.store(0, page(40));
+    let (_, stats) = checked(&[], plain);
+    assert!(!stats.values.contains_key("layer.native.reservations.made"));
+}
+
+#[test]
+fn the_measure_of_contiguity_tells_strewn_pages_from_those_that_lie_together() {
+    let of = |set: &[&str], ends: bool| {
+        let mut script = ScriptWriter::new();
+        let other = BASE + (1 << 30);
+        [BASE, other].into_iter().for_each(|addr| script.mmap(0, addr, 64 * 4096));
+        for n in 0..32 {
+            script.store(0, page(n));
+            script.store(0, other + n * 4096);
+        }
+        script.store(0, page(40));
+        script.load(0, page(50));
+        if ends {
+            script.event(0, EventKind::Exit { code: 0 });
+        }
+        let (_, stats) = checked(set, script);
+        ["groups", "pte_lines", "full_groups", "contiguous_groups"]
+            .map(|what| stats.values[&format!("layer.native.contiguity.{what}")])
+    };
+    for ends in [false, true] {
+        assert_eq!(of(&[PTEMAGNET], ends), [9, 9, 8, 8], "the page that is only read is the zero page");
+        // Neighbours in memory belong to the two arrays in turn: eight pages lie in sixteen frames.
+        let buddy = r#"system.layers.native.frame_allocator={"kind":"buddy"}"#;
+        let [groups, lines, full, contiguous] = of(&[buddy], ends);
+        assert_eq!([groups, full, contiguous], [9, 8, 0]);
+        assert!((17..=25).contains(&lines), "{lines}: two or three lines a group");
+    }
+    assert_eq!(of(&[r#"system.layers.native.folios=["32KiB"]"#], false), [9, 9, 9, 9], "whole folios at once");
+}
+
+#[test]
+fn what_cannot_have_a_group_of_its_own_goes_the_ordinary_way() {
+    let mut script = ScriptWriter::new();
+    // Pages 3 to 20: whole groups are those of 8 to 15.
+    script.mmap(0, page(3), 18 * 4096);
+    (3..21).for_each(|n| script.store(0, page(n)));
+    let (_, stats) = checked(&[PTEMAGNET], script);
+    assert_eq!((reservations(&stats, "made"), reservations(&stats, "given")), (1, 8));
+    assert_eq!(stats.values["layer.native.pages.4K"], 18);
+}
+
+#[test]
+fn unmapping_and_copying_end_a_reservation() {
+    let mut script = ScriptWriter::new();
+    script.mmap(0, BASE, 64 * 4096);
+    // Groups 0 to 3 with two pages each.
+    (0..4).for_each(|group| (0..2).for_each(|n| script.store(0, page(8 * group + n))));
+    // One page of group 0 is unmapped, one of group 1 discarded. What follows there is served singly: page 2 by a new
+    // reservation, since its group is whole again only for group 1.
+    script.event(0, EventKind::Munmap { addr: page(1), len: 4096 });
+    script.event(0, EventKind::Madvise { addr: page(8), len: 4096, advice: MADV_DONTNEED });
+    script.store(0, page(2));
+    script.store(0, page(10));
+    // After a fork the parent's store to group 2 copies and ends it; the child has none of its own but for what is new.
+    script.event(0, EventKind::Fork { child: ProcessIx(1) });
+    let child = script.thread(1);
+    script.store(0, page(16));
+    script.store(child, page(25));
+    script.store(child, page(40));
+    script.event(child, EventKind::Exit { code: 0 });
+    let (_, stats) = checked(&[PTEMAGNET], script);
+    assert_eq!(reservations(&stats, "made"), 4 + 1 + 1, "four, group 1 anew, the child's page 40");
+    assert_eq!(reservations(&stats, "ended.unmapped"), 2 + 1, "groups 0 and 1, the child's");
+    assert_eq!(reservations(&stats, "ended.copied"), 1, "the child's copy of page 25 has no reservation to end");
+    // Left: group 1's new one with a page of it, group 3 with two.
+    assert_eq!(reservations(&stats, "unused_bytes"), (7 + 6) * 4096);
+}
+
+#[test]
+fn a_page_that_was_read_first_comes_from_the_block_and_protection_changes_nothing() {
+    let mut script = ScriptWriter::new();
+    script.mmap(0, BASE, 64 * 4096);
+    (0..8).for_each(|n| script.load(0, page(n)));
+    (0..4).for_each(|n| script.store(0, page(n)));
+    let read_only = Protection { read: true, ..Protection::default() };
+    script.event(0, EventKind::Mprotect { addr: BASE, len: 64 * 4096, prot: read_only });
+    script.event(0, EventKind::Mprotect { addr: BASE, len: 64 * 4096, prot: Protection::READ_WRITE });
+    (4..8).for_each(|n| script.store(0, page(n)));
+    let (simulation, stats) = checked(&[PTEMAGNET], script);
+    let frames = frames(&simulation, 8);
+    let first = frames[0].unwrap();
+    assert_eq!(frames, (first..first + 8).map(Some).collect::<Vec<_>>());
+    assert_eq!((reservations(&stats, "made"), reservations(&stats, "ended.full")), (1, 1));
+}
+
+#[test]
+fn reservations_are_given_back_before_anything_is_swapped_or_the_run_ends() {
+    let swap = r#"kernel.swap={"size_bytes":"64MiB","read_cycles":250000,"write_cycles":60000,"queue_depth":4}"#;
+    let touch = |pages: u64| {
+        let mut script = ScriptWriter::new();
+        script.mmap(0, BASE, 1 << 30);
+        // One page of each group, then as many again in groups of their own.
+        (0..pages / 2).for_each(|n| script.store(0, page(8 * n)));
+        (0..pages / 2).for_each(|n| script.store(0, page(100_000 + n)));
+        script
+    };
+    // 16 MiB are 4096 frames; 3000 pages fit, with their reservations they would not.
+    let never = r#"system.layers.native.placement={"kind":"ptemagnet","release_above_percent":100}"#;
+    for (placement, with_swap) in [(PTEMAGNET, true), (never, true), (PTEMAGNET, false), (never, false)] {
+        let mut set = vec![placement, "machine.memory_bytes=16MiB"];
+        set.extend(with_swap.then_some(swap));
+        let (_, stats) = checked(&set, touch(3000));
+        assert!(reservations(&stats, "ended.pressure") > 0, "{placement}");
+        assert_eq!(stats.values["swap.out.pages"], 0, "{placement}");
+        assert_eq!(stats.values["fault.minor.count"], 3000);
+    }
+    // Above the threshold none are made.
+    let at_once = r#"system.layers.native.placement={"kind":"ptemagnet","release_above_percent":0}"#;
+    let (_, stats) = checked(&[at_once], touch(100));
+    assert_eq!(reservations(&stats, "made"), 0);
+}
