@@ -79,6 +79,12 @@ impl Step {
         let step = self.refs.last().map_or(0, |r| r.step.wrapping_add(1));
         self.refs.push(Ref { addr, space: RefSpace::Kernel, kind, step });
     }
+
+    /// Adds a kernel reference that is made together with the one before it.
+    pub fn kernel_beside(&mut self, kind: RefKind, addr: PhysAddr) {
+        let step = self.refs.last().map_or(0, |r| r.step);
+        self.refs.push(Ref { addr, space: RefSpace::Kernel, kind, step });
+    }
 }
 
 /// What an activity may wait for.

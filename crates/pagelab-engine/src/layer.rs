@@ -17,6 +17,7 @@ use crate::os::khugepaged::Collapse;
 use crate::os::page_use::PageUse;
 use crate::os::reclaim::{GroupId, PageOf, Reclaim, Rmap};
 use crate::os::reservations::{Part, Reservations};
+use crate::os::tables::TableWork;
 use crate::os::vma::VmaSet;
 use crate::page_table::hashed::{Geometry, SharedTable};
 use crate::page_table::{Leaf, Linear, Mapping, NoFrame, NoRoom, PageTable, PteFlags, Removed, WalkList};
@@ -92,6 +93,12 @@ impl AddressSpace {
         self.objects.addr()
     }
 
+    /// The frame whose metadata has the lock of an entry: its page-table page, or that of the space's objects where entries move
+    /// (`mm->page_table_lock`).
+    pub fn lock_frame(&self, entry: PhysAddr) -> Pfn {
+        if self.table.moves_entries() { self.objects } else { entry.pfn() }
+    }
+
     /// Address of the counters of its pages.
     pub fn counter_line(&self) -> PhysAddr {
         PhysAddr(self.objects.addr().0 + LINE_BYTES)
@@ -119,7 +126,7 @@ pub struct Layer {
     /// The same of pages of files.
     pub file_folio_orders: Vec<u32>,
     pub spaces: Vec<AddressSpace>,
-    table_config: PageTableConfig,
+    pub(crate) table_config: PageTableConfig,
     /// The page table of all its address spaces but the direct map, if it is a hashed one.
     pub hashed: Option<SharedTable>,
     /// Frames of the page metadata and of that table, which the allocator knows nothing of.
@@ -152,6 +159,8 @@ pub struct Layer {
     pub collapse: Collapse,
     /// Spaces that ended and may be used again.
     retired: Vec<u32>,
+    /// What its page tables did on the way.
+    pub table_work: TableWork,
     check: bool,
 }
 
@@ -228,6 +237,7 @@ impl Layer {
             reservations: config.placement.ptemagnet().map(Reservations::new),
             collapse: Collapse::default(),
             retired: Vec::new(),
+            table_work: TableWork::default(),
             check,
         };
         layer.zone = layer.take_frame(FramePurpose::KernelObject, "its allocator")?;
@@ -251,11 +261,7 @@ impl Layer {
             let fits = |size: &PageSize| pfn.is_multiple_of(1 << size.order()) && pfn + (1 << size.order()) <= end;
             let size = PageSize::ALL.into_iter().rev().find(fits).unwrap_or(PageSize::Size4K);
             let va = self.direct(Pfn(pfn).addr());
-            while self.spaces[0].table.missing_tables(&self.mem, va, size) > 0 {
-                let frame = self.take_frame(FramePurpose::PageTable, "its direct map")?;
-                self.mem.create(frame);
-                self.spaces[0].table.link_table(&mut self.mem, va, size, frame).expect("a table is missing");
-            }
+            self.build_tables(DIRECT_MAP, va, size)?;
             let mapping = Mapping { pfn: Pfn(pfn), size, flags };
             self.spaces[0].table.map(&mut self.mem, va, mapping).expect("its tables exist");
             pfn += 1 << size.order();
@@ -342,12 +348,13 @@ impl Layer {
     pub fn add_space(&mut self, asids: &mut AsidAllocator) -> Result<u32, EngineError> {
         let objects = self.take_frame(FramePurpose::KernelObject, "an address space")?;
         let cpu = self.acting_cpu;
-        // The first space is the direct map.
-        let table = match self.hashed.as_mut().filter(|_| !self.spaces.is_empty()) {
+        let direct_map = self.spaces.is_empty();
+        let table = match self.hashed.as_mut().filter(|_| !direct_map) {
             Some(hashed) => hashed.add_space().map(PageTable::Hashed).ok_or_else(|| self.out_of_tags())?,
             None => {
-                let mut frames = || self.frames.alloc(0, FramePurpose::PageTable, cpu);
-                let table = PageTable::new(&self.table_config, &mut self.mem, &mut frames);
+                let config = if direct_map { &self.table_config.of_kernel() } else { &self.table_config };
+                let mut frames = |order| self.frames.alloc(order, FramePurpose::PageTable, cpu);
+                let table = PageTable::new(config, &mut self.mem, &mut frames);
                 table.map_err(|NoFrame| self.out_of_memory("a page table"))?
             }
         };
@@ -375,7 +382,7 @@ impl Layer {
     /// An empty radix tree; none if memory has run out.
     pub fn new_radix(&mut self, levels: u8) -> Option<PageTable> {
         let cpu = self.acting_cpu;
-        let mut frames = || self.frames.alloc(0, FramePurpose::PageTable, cpu);
+        let mut frames = |order| self.frames.alloc(order, FramePurpose::PageTable, cpu);
         PageTable::new(&PageTableConfig::Radix { levels }, &mut self.mem, &mut frames).ok()
     }
 
@@ -393,14 +400,15 @@ impl Layer {
 
     /// Ends a space in which nothing is mapped any more. Its tag may be used again, so the caller has flushed it.
     pub fn retire_space(&mut self, index: u32) {
-        let placeholder = PageTable::new(&self.table_config, &mut PhysMem::default(), &mut || Some(Pfn(0)));
+        let config = self.table_config.of_kernel();
+        let placeholder = PageTable::new(&config, &mut PhysMem::default(), &mut |_| Some(Pfn(0)));
         let Ok(placeholder) = placeholder else { unreachable!("a frame was given") };
         let space = &mut self.spaces[index as usize];
         let table = std::mem::replace(&mut space.table, placeholder);
         if let (PageTable::Hashed(table), Some(hashed)) = (&table, &mut self.hashed) {
             hashed.remove_space(table);
         }
-        table.destroy(&mut self.mem, &mut |pfn| self.frames.free(pfn, 0, self.acting_cpu));
+        table.destroy(&mut self.mem, &mut |pfn| self.frames.free_block(pfn, self.acting_cpu));
         self.frames.free(space.objects, 0, self.acting_cpu);
         self.spaces[index as usize].measured = false;
         self.retired.push(index);
@@ -428,10 +436,9 @@ impl Layer {
                 assert!(old.is_none(), "{va:?} is mapped twice");
             }
         }
-        match space.table.map(&mut self.mem, va, mapping) {
-            Ok(_) => Ok(()),
-            Err(NoRoom) => Err(self.out_of_slots(va)),
-        }
+        let mapped = space.table.map(&mut self.mem, va, mapping);
+        self.settle_table(index);
+        mapped.map(|_| ()).map_err(|NoRoom| self.out_of_slots(va))
     }
 
     /// True if no page is mapped at `va`.
@@ -495,7 +502,7 @@ impl Layer {
     pub fn prune(&mut self, index: u32, start: VirtAddr, end: VirtAddr) {
         let cpu = self.acting_cpu;
         let table = &mut self.spaces[index as usize].table;
-        table.prune(&mut self.mem, start, end, &mut |pfn| self.frames.free(pfn, 0, cpu));
+        table.prune(&mut self.mem, start, end, &mut |pfn| self.frames.free_block(pfn, cpu));
     }
 
     /// Changes the permissions of a mapped page.

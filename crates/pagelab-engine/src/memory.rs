@@ -69,6 +69,13 @@ impl PhysMem {
         self.frames[slot][word_of(addr)]
     }
 
+    /// The words of the line at `addr` (64-byte aligned) of a frame with contents.
+    #[inline]
+    pub fn line(&self, addr: PhysAddr) -> &[u64; 8] {
+        let words = self.frames[self.slot(addr.pfn())][word_of(addr)..].first_chunk();
+        words.expect("a line lies within a frame")
+    }
+
     /// Writes the word at `addr` (8-byte aligned) of a frame with contents.
     #[inline]
     pub fn write(&mut self, addr: PhysAddr, value: u64) {
@@ -145,6 +152,12 @@ impl PhysMem {
     #[inline]
     pub fn read_in(&self, slot: u32, addr: PhysAddr) -> u64 {
         self.frames[slot as usize][word_of(addr)]
+    }
+
+    /// Has the host fetch the word at `addr` of a frame with contents. Changes nothing.
+    #[inline]
+    pub fn hint(&self, addr: PhysAddr) {
+        self.hint_in(self.slot_of(addr.pfn()), addr);
     }
 
     /// Has the host fetch that word. Changes nothing.

@@ -20,7 +20,7 @@ use crate::hardware::Hardware;
 use crate::layer::{Layer, SpaceId};
 use crate::os::frame_alloc::FramePurpose;
 use crate::os::vma::VaRange;
-use crate::page_table::{Leaf, Mapping, PageTable, PteFlags, WalkList};
+use crate::page_table::{Leaf, Mapping, PageTable, PteFlags, TableBlock, WalkList};
 use crate::translation::Translation;
 use crate::walker::{Faulted, Intent, Origin, PageFault, Wanted};
 
@@ -227,7 +227,8 @@ fn enter(
             built = frame.is_some();
             if let Some(frame) = frame {
                 host_layer.mem.create(frame);
-                table.link_table(&mut host_layer.mem, page, size, frame).expect("a table is missing");
+                let block = TableBlock::frame(frame);
+                table.link_table(&mut host_layer.mem, page, size, block).expect("a table is missing");
             }
         }
         if built {

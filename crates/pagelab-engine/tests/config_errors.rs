@@ -232,6 +232,26 @@ fn impossible_hashed_tables() {
 }
 
 #[test]
+fn impossible_elastic_cuckoo_tables() {
+    let table = |part: &str, value: &str| format!("system.layers.native.page_table.{part}={value}");
+    for (set, key, words) in [
+        (table("way_entries", "100"), "page_table.way_entries", &["100", "powers of two", "64"][..]),
+        (table("way_entries", "32"), "page_table.way_entries", &["32", "64 to 65536"]),
+        (table("max_load", "0.95"), "page_table.max_load", &["0.95", "0.7"]),
+        (table("max_load", "0"), "page_table.max_load", &["more than 0"]),
+        (table("min_load", "0.3"), "page_table.min_load", &["0.3", "0.200", "max_load"]),
+        (table("rehashes_per_insert", "0"), "page_table.rehashes_per_insert", &["1 to 1024"]),
+        (table("max_displacements", "0"), "page_table.max_displacements", &["1 to 1024"]),
+        ("system.layers.native.page_size=2M".to_owned(), "page_size", &["2M", "4K"]),
+        ("system.layers.native.mmu_cache=unified".to_owned(), "mmu_cache", &["no upper levels"]),
+    ] {
+        let (found, what) = config_error("elastic-cuckoo", &[&set]);
+        assert_eq!(found, format!("system.layers.native.{key}"), "{set}");
+        words.iter().for_each(|word| assert!(what.contains(word), "{set}: {what} lacks {word}"));
+    }
+}
+
+#[test]
 fn a_full_hashed_table_names_the_layer_and_what_to_set() {
     for (system, set, layer) in [
         ("hashed-compact", "system.layers.native.page_table.table_bytes=8KiB", "`native`"),

@@ -149,6 +149,83 @@ fn scans_delete_what_processes_left_and_charge_the_whole_table() {
     }
 }
 
+/// Three places are read at once: (3 + 1)^d - 1 references over d layers, whatever the load.
+#[test]
+fn a_walk_of_elastic_cuckoo_tables_reads_three_places_in_one_step() {
+    const CUCKOO: &str = r#""page_table":{"kind":"elastic-cuckoo"},"mmu_cache":"none","page_size":"4K""#;
+    let three = ["inner", "outer", "machine"].map(|name| {
+        let host = match name {
+            "inner" => r#""outer""#,
+            "outer" => r#""machine""#,
+            _ => "null",
+        };
+        format!(r#"system.layers.{name}={{"name":"{name}","host":{host},{CUCKOO}}}"#)
+    });
+    let three: Vec<&str> = three.iter().map(String::as_str).collect();
+    for (system, set, refs) in
+        [("elastic-cuckoo", &[][..], 3), ("nested-elastic-cuckoo", &[], 15), ("nested-3", &three, 63)]
+    {
+        let stats = run_workload(&config(system, set), "random:size=64MiB,accesses=60K");
+        assert_conserved(&stats);
+        assert!(stats.values["walk.count"] > 10_000);
+        assert_eq!(stats.values["walk.refs"], refs * stats.values["walk.count"], "{system}");
+    }
+    // One step costs as much as its slowest reference, so without caches a walk takes as long as a single one.
+    let set = ["engine.kernel_refs=off"];
+    let one = run_workload(&config("radix-perfect-mmu-cache", &set), "random:size=1GiB,accesses=60K");
+    let three = run_workload(&config("elastic-cuckoo", &set), "random:size=1GiB,accesses=60K");
+    let cycles = |stats: &Statistics| stats.values["walk.cycles"] as f64 / stats.values["walk.count"] as f64;
+    assert!(cycles(&three) < 1.5 * cycles(&one), "{} {}", cycles(&three), cycles(&one));
+}
+
+#[test]
+fn elastic_cuckoo_tables_grow_with_the_process_and_faults_pay_for_it() {
+    let of = |stats: &Statistics, what: &str| stats.values[&format!("layer.native.page_table.{what}")];
+    // 4,096 lines of 8 pages, and one of the code page.
+    let stats = run_workload(&config("elastic-cuckoo", &[]), "seq:size=128MiB,passes=1");
+    assert_eq!(of(&stats, "slots.used"), 4097);
+    // 384 lines are too few for them, and so are 768, 1536, 3072 and 6144 at a load of 0.6.
+    assert_eq!((of(&stats, "slots"), of(&stats, "rehash.count"), of(&stats, "rehash.smaller")), (384 << 5, 5, 0));
+    assert_eq!(of(&stats, "way_bytes"), (128 * 64) << 5);
+    assert_eq!(of(&stats, "inserted"), 4097);
+    // Three blocks each time.
+    assert_eq!(stats.values["layer.native.fault.tables"], 3 * 5);
+    let large = r#"system.layers.native.page_table={"kind":"elastic-cuckoo","way_entries":4096}"#;
+    let steady = run_workload(&config("elastic-cuckoo", &[large]), "seq:size=128MiB,passes=1");
+    assert_eq!((of(&steady, "rehash.count"), of(&steady, "rehash.lines")), (0, 0));
+    let install = |stats: &Statistics| stats.values["fault.stage.install.cycles"];
+    assert!(install(&stats) > install(&steady), "what moves is paid for: {} {}", install(&stats), install(&steady));
+}
+
+#[test]
+fn elastic_cuckoo_tables_are_their_processes_own() {
+    let (simulation, stats) = run(&config("elastic-cuckoo", &[]), four_processes(), &[0]);
+    assert_conserved(&stats);
+    let layer = &simulation.os.layers[0];
+    assert!(matches!(layer.spaces[0].table, PageTable::Radix(_)), "the kernel's direct map has a table of its own");
+    // Four exits have freed what they had; the parent has three ways of two frames, the direct map two tables.
+    assert_eq!(layer.table_frames(), 3 * 2 + 2);
+    // 100 pages each, in 13 lines, and none of them in a table of another process.
+    assert_eq!(stats.values["layer.native.page_table.slots.used"], 13);
+    assert_eq!(stats.values["layer.native.page_table.inserted"], 4 * 13);
+}
+
+#[test]
+fn fragmented_memory_has_no_room_for_the_ways_of_a_large_table() {
+    let set = [
+        r#"system.layers.native.age={"free_fraction":0.8,"huge_free_fraction":0.0,"unmovable_fraction":0.2,"seed":1}"#,
+        "machine.memory_bytes=2GiB",
+    ];
+    let source = pagelab_trace::workload::parse("seq:size=1GiB,passes=1", 1).unwrap();
+    let placed = pagelab_engine::simulation::Placed { source, cpus: vec![0] };
+    let mut simulation =
+        pagelab_engine::simulation::Simulation::new(&config("elastic-cuckoo", &set), vec![placed], None).unwrap();
+    let what = simulation.run(&mut |_| true).unwrap_err().to_string();
+    for word in ["`native`", "contiguous memory", "elastic-cuckoo", "are free"] {
+        assert!(what.contains(word), "{what}");
+    }
+}
+
 #[test]
 fn the_kernels_direct_map_has_a_radix_table_of_its_own() {
     let (simulation, _) = run(&config("hashed-compact", &[]), four_processes(), &[0]);

@@ -138,6 +138,24 @@ const SYSTEMS: &[System] = &[
             r#"system.layers.host={"name":"host","page_table":{"kind":"hashed-open"},"mmu_cache":"none","page_size":"4K"}"#,
         ],
     ),
+    ("elastic-cuckoo", &["system.layers.native.page_table.way_entries=64"]),
+    (
+        "elastic-cuckoo",
+        &[
+            r#"system.layers.native.page_table={"kind":"elastic-cuckoo","way_entries":64,"max_load":0.3,"min_load":0.1,"seed":5}"#,
+            SWAP,
+            STORAGE,
+            "kernel.page_cache=cold",
+            "kernel.cgroup_limit_bytes=1MiB",
+        ],
+    ),
+    ("nested-elastic-cuckoo", &["system.layers.guest.page_table.way_entries=64"]),
+    (
+        "nested-radix-shadow",
+        &[
+            r#"system.layers.guest={"name":"guest","host":"host","host_mode":"shadow","page_table":{"kind":"elastic-cuckoo"},"mmu_cache":"none","page_size":"4K"}"#,
+        ],
+    ),
     ("two-guests", &["system.layers.left.memory_bytes=256MiB", "system.layers.right.memory_bytes=256MiB"]),
 ];
 

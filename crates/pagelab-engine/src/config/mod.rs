@@ -5,6 +5,7 @@
 //! preset's value, and the effective configuration is written with every result.
 
 mod assemble;
+mod elastic_cuckoo;
 mod hashed;
 mod machine;
 mod placement;
@@ -13,6 +14,7 @@ mod system;
 mod validate;
 
 pub use assemble::{Assembly, assemble};
+pub use elastic_cuckoo::ElasticCuckooConfig;
 pub use hashed::{HashFunction, HashedConfig, HashedKind};
 pub use machine::{
     CoreConfig, MachineConfig, MmuCacheGeometry, NestedTlbConfig, PageWalkCacheConfig, PagingStructureArray,

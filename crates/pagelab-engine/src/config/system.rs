@@ -6,7 +6,7 @@ use pagelab_trace::quantity::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{HashedConfig, PlacementConfig, Switch};
+use super::{ElasticCuckooConfig, HashedConfig, PlacementConfig, Switch};
 use crate::addr::{FRAME_BYTES, PageSize};
 use crate::os::frame_alloc::{AgeingConfig, PageAllocatorConfig};
 
@@ -66,6 +66,15 @@ pub struct LayerConfig {
 }
 
 impl LayerConfig {
+    /// Order of the largest block that the layer may ask its allocator for at once.
+    pub fn largest_block(&self) -> u32 {
+        match self.page_table {
+            // A way of 1 GiB is the largest.
+            PageTableConfig::ElasticCuckoo(_) => PageSize::Size1G.order(),
+            _ => self.page_size.order(),
+        }
+    }
+
     /// The sizes of [`Self::folios`] as powers of two of 4 KiB, ascending.
     pub fn folio_orders(&self) -> Vec<u32> {
         orders(&self.folios)
@@ -124,8 +133,20 @@ pub enum PageTableConfig {
     HashedClustered(HashedConfig),
     /// The same with the entries of 8 pages and their tag in a line.
     HashedCompact(HashedConfig),
+    /// A hashed table an address space, with three places for a line of entries, that grows step by step.
+    ElasticCuckoo(ElasticCuckooConfig),
     /// Flat array indexed by guest frame number; for hosts only, with 4 KiB pages.
     Linear,
+}
+
+impl PageTableConfig {
+    /// The table of the kernel's direct map: designs without large pages leave it to a radix tree.
+    pub fn of_kernel(&self) -> Self {
+        match *self {
+            Self::Radix { levels } => Self::Radix { levels },
+            _ => Self::Radix { levels: 4 },
+        }
+    }
 }
 
 /// Frame allocator of a layer.

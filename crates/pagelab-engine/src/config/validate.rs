@@ -99,8 +99,8 @@ impl Config {
         }
         for layer in layers {
             let key = |part: &str| format!("system.layers.{}.{part}", layer.name);
-            match layer.page_table {
-                PageTableConfig::Radix { levels } if !(4..=5).contains(&levels) => {
+            match &layer.page_table {
+                PageTableConfig::Radix { levels } if !(4..=5).contains(levels) => {
                     let what = format!("{levels} levels are not possible; x86-64 has 4 or 5");
                     return Err(EngineError::config(key("page_table.levels"), what));
                 }
@@ -118,6 +118,7 @@ impl Config {
                         return Err(EngineError::config(key("page_size"), what));
                     }
                 }
+                PageTableConfig::ElasticCuckoo(config) => super::elastic_cuckoo::validate(layer, config)?,
                 _ => super::hashed::validate(layer)?,
             }
             if layer.host_mode == HostMode::Shadow {

@@ -128,7 +128,7 @@ mod tests {
     /// A table of leaf tables for eight regions of 2 MiB, in the given frames.
     fn table(frames: [u64; 8]) -> (Radix, PhysMem) {
         let mut mem = PhysMem::default();
-        let mut table = Radix::new(4, &mut mem, &mut || Some(Pfn(1))).unwrap();
+        let mut table = Radix::new(4, &mut mem, &mut |_| Some(Pfn(1))).unwrap();
         for (n, frame) in [2, 3].into_iter().chain(frames).enumerate() {
             mem.create(Pfn(frame));
             let region = VirtAddr(BASE + ((n.max(2) as u64 - 2) << 21));

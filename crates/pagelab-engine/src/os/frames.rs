@@ -66,6 +66,12 @@ impl Frames {
         self.count();
     }
 
+    /// Frees the block in use that begins at `first`, whatever its size.
+    pub fn free_block(&mut self, first: Pfn, cpu: u32) {
+        let order = self.allocator.used_order(first).expect("a block begins there");
+        self.free(first, order, cpu);
+    }
+
     fn count(&mut self) {
         let (effects, counters) = (&self.effects, &mut self.counters);
         counters.per_cpu_hits += u64::from(effects.per_cpu_hits);
@@ -94,7 +100,7 @@ fn frame_allocator(
     let metadata = Pfn(0)..Pfn(metadata_frames);
     match &config.frame_allocator {
         FrameAllocatorConfig::Buddy => {
-            let max_order = config.page_size.order().max(BuddyConfig::default().max_order);
+            let max_order = config.largest_block().max(BuddyConfig::default().max_order);
             let mut buddy = Buddy::new(Pfn(0), frames, &BuddyConfig { max_order }).map_err(error("frame_allocator"))?;
             buddy.reserve_range(metadata).map_err(error("frame_allocator"))?;
             if config.age.is_some() {
@@ -104,8 +110,9 @@ fn frame_allocator(
             Ok((Box::new(buddy), None))
         }
         FrameAllocatorConfig::Linux(linux) => {
-            // Blocks above Linux's largest order stand for pages that were set aside at boot.
-            let max_order = linux.max_order.max(config.page_size.order());
+            // Blocks above Linux's largest order stand for pages that were set aside at boot, or for what it puts together
+            // (`alloc_contig_range`).
+            let max_order = linux.max_order.max(config.largest_block());
             let linux = PageAllocatorConfig { max_order, ..linux.clone() };
             let mut pages = PageAllocator::new(Pfn(0), frames, cpus, &linux).map_err(error("frame_allocator"))?;
             pages.reserve_range(metadata).map_err(error("frame_allocator"))?;

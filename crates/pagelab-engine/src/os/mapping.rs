@@ -10,9 +10,8 @@ use super::vma::{Change, PageAdvice, VaRange, Vma, VmaKind};
 use crate::addr::{FRAME_BYTES, VirtAddr};
 use crate::error::EngineError;
 use crate::layer::{Layer, SpaceId};
-use crate::os::frame_alloc::FramePurpose;
 use crate::page_table::hashed::SharedTable;
-use crate::page_table::{Mapping, PteFlags, Removed};
+use crate::page_table::{PteFlags, Removed};
 use crate::walker::Intent;
 use pagelab_trace::{EventKind, MapFlags, Protection};
 
@@ -262,7 +261,7 @@ fn share_pages(layer: &mut Layer, parent: u32, child: u32, vma: &Vma) -> Result<
         layer.share_page(&mapping);
         // As `copy_present_ptes` leaves it.
         mapping.flags.accessed = false;
-        build_tables(layer, child, page.va, &mapping)?;
+        layer.build_tables(child, page.va, mapping.size)?;
         layer.map(child, page.va, mapping)?;
         shared += 1;
         Ok::<(), EngineError>(())
@@ -302,7 +301,7 @@ fn move_pages(layer: &mut Layer, index: u32, from: VaRange, to: VirtAddr) -> Res
     layer.for_mapped(index, from.start, from.end, |layer, page| {
         layer.unmap(index, page);
         let va = VirtAddr(page.va.0.wrapping_add(offset));
-        build_tables(layer, index, va, &page.mapping)?;
+        layer.build_tables(index, va, page.mapping.size)?;
         layer.map(index, va, page.mapping)?;
         Ok::<(), EngineError>(())
     })?;
@@ -317,18 +316,6 @@ fn split_wholly(layer: &mut Layer, index: u32, page: &Removed) -> Result<(), Eng
     while edge < end {
         layer.split_at_edges(index, VirtAddr(edge), VirtAddr(edge))?;
         edge += 512 * FRAME_BYTES;
-    }
-    Ok(())
-}
-
-fn build_tables(layer: &mut Layer, index: u32, va: VirtAddr, mapping: &Mapping) -> Result<(), EngineError> {
-    while layer.spaces[index as usize].table.missing_tables(&layer.mem, va, mapping.size) > 0 {
-        let frame = layer.take_frame(FramePurpose::PageTable, "a page table")?;
-        layer.mem.create(frame);
-        layer.spaces[index as usize]
-            .table
-            .link_table(&mut layer.mem, va, mapping.size, frame)
-            .expect("a table is missing");
     }
     Ok(())
 }

@@ -16,6 +16,7 @@ pub mod page_use;
 pub mod populate;
 pub mod reclaim;
 pub mod reservations;
+pub mod tables;
 mod user_pages;
 pub mod vma;
 

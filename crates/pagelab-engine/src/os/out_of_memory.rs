@@ -60,14 +60,36 @@ impl Layer {
         EngineError::OutOfMemory { what }
     }
 
+    /// The error that a table without a place for a page ends the run with.
     pub(crate) fn out_of_slots(&self, va: VirtAddr) -> EngineError {
-        let table = self.hashed.as_ref().expect("only a hashed table can be full");
+        let Some(table) = &self.hashed else {
+            let what = format!(
+                "layer `{0}` has no place for {va:?} in its elastic-cuckoo page table, whatever it displaces; set a lower \
+                 system.layers.{0}.page_table.max_load or more max_displacements",
+                self.name
+            );
+            return EngineError::OutOfMemory { what };
+        };
         let what = format!(
             "layer `{}` has no slot for {va:?} near its place in the hashed page table: {}; make the table larger by --set \
              system.layers.{}.page_table.table_bytes=SIZE or a lower load_factor",
             self.name,
             table.occupation(&self.mem),
             self.name
+        );
+        EngineError::OutOfMemory { what }
+    }
+
+    /// The same of a table that needs its memory whole.
+    pub(crate) fn out_of_contiguous_memory(&self, order: u32) -> EngineError {
+        let bytes = |frames: u64| pagelab_trace::quantity::format_bytes(frames << FRAME_SHIFT);
+        let (name, free) = (&self.name, self.free_frame_count());
+        let what = format!(
+            "layer `{name}` has no {} of contiguous memory for a way of an elastic-cuckoo page table, though {} are free: the \
+             design needs its ways whole. Give it more by --set system.layers.{name}.memory_bytes=SIZE, or memory that is \
+             less aged",
+            bytes(1 << order),
+            bytes(free),
         );
         EngineError::OutOfMemory { what }
     }

@@ -6,12 +6,15 @@
 //!
 //! A design is one file here, one variant of [`PageTable`] and one of [`PageTableConfig`].
 
+pub mod elastic_cuckoo;
 pub mod hashed;
 mod linear;
+mod page_index;
 mod paths;
 mod radix;
 mod walk_list;
 
+pub use elastic_cuckoo::ElasticCuckoo;
 pub use hashed::Hashed;
 pub use linear::Linear;
 pub use radix::Radix;
@@ -44,7 +47,7 @@ pub struct Mapping {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leaf {
     Present(Mapping),
-    /// No translation; a radix walk ended at an entry of this level.
+    /// No translation; a radix walk ended at an entry of this level. 1 in designs without larger pages.
     NotPresent {
         level: u8,
     },
@@ -57,8 +60,41 @@ pub struct Removed {
     pub mapping: Mapping,
 }
 
-/// A source of frames for tables; none when the layer's memory is used up.
-pub type TableFrames<'a> = &'a mut dyn FnMut() -> Option<Pfn>;
+/// A source of blocks of 2^order frames for tables; none when the layer's memory has no such block.
+pub type TableFrames<'a> = &'a mut dyn FnMut(u32) -> Option<Pfn>;
+
+/// Contiguous frames for a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableBlock {
+    pub first: Pfn,
+    pub order: u32,
+}
+
+impl TableBlock {
+    /// A frame alone.
+    pub fn frame(first: Pfn) -> Self {
+        Self { first, order: 0 }
+    }
+
+    /// Gives the frames contents, all zero.
+    pub fn create(self, mem: &mut PhysMem) {
+        self.frames().for_each(|frame| mem.create(frame));
+    }
+
+    /// Takes their contents away.
+    pub fn destroy(self, mem: &mut PhysMem) {
+        self.frames().for_each(|frame| mem.destroy(frame));
+    }
+
+    /// True if every word of it is zero.
+    fn is_zero(self, mem: &PhysMem) -> bool {
+        self.frames().all(|frame| mem.is_zero(frame))
+    }
+
+    fn frames(self) -> impl Iterator<Item = Pfn> {
+        (self.first.0..self.first.0 + (1 << self.order)).map(Pfn)
+    }
+}
 
 /// The layer has no frame left for a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +117,10 @@ pub const DESIGNS: &[(&str, &str)] = &[
         "hashed-compact",
         "the same with a tag and 8 entries of 7 bytes a line; `cluster` up to 4096 keeps lines together for a host",
     ),
+    (
+        "elastic-cuckoo",
+        "a hashed table a process: lines of 8 entries, three places each, probed at once; grows and shrinks step by step",
+    ),
     ("linear", "flat array indexed by page number, for the memory of guests: one reference a walk"),
 ];
 
@@ -88,19 +128,22 @@ pub const DESIGNS: &[(&str, &str)] = &[
 pub enum PageTable {
     Radix(Radix),
     Hashed(Hashed),
+    ElasticCuckoo(Box<ElasticCuckoo>),
     /// Of a host, for a guest's memory.
     Linear(Linear),
 }
 
 impl PageTable {
-    /// An empty table of one address space; takes its root from `frames`. Of a design with one table for all, the kernel's
-    /// own: a radix table of 4 levels.
+    /// An empty table of one address space; takes what it begins with from `frames`. Of a design with one table for all, a radix
+    /// table of 4 levels.
     pub fn new(config: &PageTableConfig, mem: &mut PhysMem, frames: TableFrames) -> Result<Self, NoFrame> {
-        let levels = match *config {
-            PageTableConfig::Radix { levels } => levels,
-            _ => 4,
-        };
-        Radix::new(levels, mem, frames).map(Self::Radix)
+        match config {
+            PageTableConfig::ElasticCuckoo(config) => {
+                ElasticCuckoo::new(config, mem, frames).map(|table| Self::ElasticCuckoo(Box::new(table)))
+            }
+            &PageTableConfig::Radix { levels } => Radix::new(levels, mem, frames).map(Self::Radix),
+            _ => Radix::new(4, mem, frames).map(Self::Radix),
+        }
     }
 
     /// Lists the references of a walk for `va` in `list` (cleared first) and the leaf they end at.
@@ -109,6 +152,7 @@ impl PageTable {
         match self {
             Self::Radix(table) => table.walk(mem, va, list),
             Self::Hashed(table) => table.walk(mem, va, list),
+            Self::ElasticCuckoo(table) => table.walk(mem, va, list),
             Self::Linear(table) => table.walk(mem, va, list),
         }
     }
@@ -119,6 +163,7 @@ impl PageTable {
         match self {
             Self::Radix(table) => table.hint(mem, va),
             Self::Hashed(table) => table.hint(mem, va),
+            Self::ElasticCuckoo(table) => table.hint(mem, va),
             // Where it is needs no memory to be read.
             Self::Linear(_) => {}
         }
@@ -131,6 +176,7 @@ impl PageTable {
         match self {
             Self::Radix(table) => table.peek(mem, va),
             Self::Hashed(table) => table.peek(mem, va),
+            Self::ElasticCuckoo(table) => table.peek(mem, va),
             Self::Linear(table) => table.peek(mem, va),
         }
     }
@@ -139,7 +185,7 @@ impl PageTable {
     pub fn entry(&self, mem: &PhysMem, va: VirtAddr) -> PhysAddr {
         match self {
             Self::Hashed(table) => table.entry(mem, va),
-            Self::Radix(_) | Self::Linear(_) => {
+            Self::Radix(_) | Self::ElasticCuckoo(_) | Self::Linear(_) => {
                 let mut list = WalkList::new();
                 self.walk(mem, va, &mut list);
                 list.refs().last().expect("a walk reads an entry at least").addr
@@ -147,22 +193,38 @@ impl PageTable {
         }
     }
 
-    /// Tables that must be built before a page of `size` at `va` can be mapped, top first: for each the entry that
-    /// will point to it.
+    /// Tables that must be built before a page of `size` at `va` can be mapped, top first; of a table that is to grow, the blocks
+    /// for that.
     pub fn missing_tables(&self, mem: &PhysMem, va: VirtAddr, size: PageSize) -> usize {
         match self {
             Self::Radix(table) => table.missing_tables(mem, va, size),
             Self::Hashed(_) => 0,
+            Self::ElasticCuckoo(table) => table.missing_blocks(),
             Self::Linear(_) => 0,
         }
     }
 
-    /// Links `frame` (zeroed contents already created) as the topmost missing table on the way to a page of `size` at
-    /// `va`. Returns the entry written, none if no table is missing any more: the caller keeps its frame.
-    pub fn link_table(&mut self, mem: &mut PhysMem, va: VirtAddr, size: PageSize, frame: Pfn) -> Option<PhysAddr> {
+    /// Order of the block that the topmost of them takes.
+    pub fn next_table_order(&self) -> u32 {
         match self {
-            Self::Radix(table) => table.link_table(mem, va, size, frame),
+            Self::ElasticCuckoo(table) => table.wanted_order().unwrap_or(0),
+            Self::Radix(_) | Self::Hashed(_) | Self::Linear(_) => 0,
+        }
+    }
+
+    /// Links `block` (zeroed contents already created) as the topmost missing table on the way to a page of `size` at
+    /// `va`. Returns the entry written, none if no such table is missing any more: the caller keeps its memory.
+    pub fn link_table(
+        &mut self,
+        mem: &mut PhysMem,
+        va: VirtAddr,
+        size: PageSize,
+        block: TableBlock,
+    ) -> Option<PhysAddr> {
+        match self {
+            Self::Radix(table) => table.link_table(mem, va, size, block.first),
             Self::Hashed(_) => None,
+            Self::ElasticCuckoo(table) => table.add_block(mem, block),
             Self::Linear(_) => None,
         }
     }
@@ -172,6 +234,7 @@ impl PageTable {
         match self {
             Self::Radix(table) => Ok(table.map(mem, va, mapping)),
             Self::Hashed(table) => table.map(mem, va, mapping),
+            Self::ElasticCuckoo(table) => table.map(mem, va, mapping),
             Self::Linear(table) => Ok(table.map(mem, va, mapping)),
         }
     }
@@ -181,6 +244,7 @@ impl PageTable {
         match self {
             Self::Radix(table) => table.set_flags(mem, va, flags),
             Self::Hashed(table) => table.set_flags(mem, va, flags),
+            Self::ElasticCuckoo(table) => table.set_flags(mem, va, flags),
             Self::Linear(table) => table.set_flags(mem, va, flags),
         }
     }
@@ -190,6 +254,7 @@ impl PageTable {
         match self {
             Self::Radix(table) => table.replace(mem, va, mapping),
             Self::Hashed(table) => table.replace(mem, va, mapping),
+            Self::ElasticCuckoo(table) => table.replace(mem, va, mapping),
             Self::Linear(table) => table.replace(mem, va, mapping),
         }
     }
@@ -199,6 +264,7 @@ impl PageTable {
         match self {
             Self::Radix(table) => table.mapped(mem, start, end, most, out),
             Self::Hashed(table) => table.mapped(mem, start, end, most, out),
+            Self::ElasticCuckoo(table) => table.mapped(mem, start, end, most, out),
             Self::Linear(table) => table.mapped(mem, start, end, most, out),
         }
     }
@@ -208,15 +274,16 @@ impl PageTable {
         match self {
             Self::Radix(table) => table.unmap(mem, va),
             Self::Hashed(table) => table.unmap(mem, va),
+            Self::ElasticCuckoo(table) => table.unmap(mem, va),
             Self::Linear(table) => table.unmap(mem, va),
         }
     }
 
-    /// Hands the tables that are empty and translate a part of `start..end` to `release`.
+    /// Hands the tables that are empty and translate a part of `start..end` to `release`, each by its first frame.
     pub fn prune(&mut self, mem: &mut PhysMem, start: VirtAddr, end: VirtAddr, release: &mut dyn FnMut(Pfn)) {
         match self {
             Self::Radix(table) => table.prune(mem, start, end, release),
-            Self::Hashed(_) => {}
+            Self::Hashed(_) | Self::ElasticCuckoo(_) => {}
             Self::Linear(_) => {}
         }
     }
@@ -226,7 +293,7 @@ impl PageTable {
     pub fn split(&mut self, mem: &mut PhysMem, va: VirtAddr, frame: Pfn) {
         match self {
             Self::Radix(table) => table.split(mem, va, frame),
-            Self::Hashed(_) => unreachable!("a hashed table has no large pages"),
+            Self::Hashed(_) | Self::ElasticCuckoo(_) => unreachable!("a hashed table has no large pages"),
             Self::Linear(_) => unreachable!("it has no large pages"),
         }
     }
@@ -236,8 +303,14 @@ impl PageTable {
         match self {
             Self::Radix(table) => table.destroy(mem, release),
             Self::Hashed(_) => {}
+            Self::ElasticCuckoo(table) => table.destroy(mem, release),
             Self::Linear(table) => table.destroy(mem),
         }
+    }
+
+    /// Whether insertions move the entries of other pages: no lock of a page-table page keeps them where they are.
+    pub fn moves_entries(&self) -> bool {
+        matches!(self, Self::ElasticCuckoo(_))
     }
 
     /// Levels of a radix tree; of others the levels of one that translates as much.
@@ -248,7 +321,7 @@ impl PageTable {
     /// Frames that it has from the start and that hold nothing yet.
     pub fn untouched_frames(&self) -> u64 {
         match self {
-            Self::Radix(_) | Self::Hashed(_) => 0,
+            Self::Radix(_) | Self::Hashed(_) | Self::ElasticCuckoo(_) => 0,
             Self::Linear(table) => table.untouched_frames(),
         }
     }
@@ -258,6 +331,7 @@ impl PageTable {
         match self {
             Self::Radix(table) => table.va_bits(),
             Self::Hashed(table) => table.va_bits(),
+            Self::ElasticCuckoo(table) => table.va_bits(),
             Self::Linear(table) => table.va_bits(),
         }
     }

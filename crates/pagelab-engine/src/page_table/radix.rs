@@ -97,7 +97,7 @@ pub(super) fn leaf_of(level: u8, entry: u64) -> Leaf {
 
 impl Radix {
     pub fn new(levels: u8, mem: &mut PhysMem, frames: TableFrames) -> Result<Self, NoFrame> {
-        let root = frames().ok_or(NoFrame)?;
+        let root = frames(0).ok_or(NoFrame)?;
         mem.create(root);
         Ok(Self { root, levels, paths: Paths::new(FRAME_SHIFT + INDEX_BITS * u32::from(levels)) })
     }
@@ -378,7 +378,7 @@ mod tests {
         ] {
             let mut mem = PhysMem::default();
             let mut next = 100;
-            let mut table = Radix::new(levels, &mut mem, &mut || Some(Pfn(99))).unwrap();
+            let mut table = Radix::new(levels, &mut mem, &mut |_| Some(Pfn(99))).unwrap();
             let va = 0x7f12_c000_0000;
             assert_eq!(walk(&table, &mem, va).refs().len(), 1, "an empty root ends the walk");
             assert_eq!(table.missing_tables(&mem, VirtAddr(va), size), refs - 1);
@@ -394,7 +394,7 @@ mod tests {
     fn empty_tables_are_given_back_when_their_range_is_pruned() {
         let mut mem = PhysMem::default();
         let mut next = 100;
-        let mut table = Radix::new(4, &mut mem, &mut || Some(Pfn(99))).unwrap();
+        let mut table = Radix::new(4, &mut mem, &mut |_| Some(Pfn(99))).unwrap();
         let pages = [0x1000, 0x2000, 0x40_0000_0000, 0x7fff_ffff_f000];
         for (n, &va) in pages.iter().enumerate() {
             build(&mut table, &mut mem, &mut next, va, PageSize::Size4K, 5000 + n as u64);
@@ -421,7 +421,7 @@ mod tests {
     fn a_split_page_translates_as_before() {
         let mut mem = PhysMem::default();
         let mut next = 100;
-        let mut table = Radix::new(4, &mut mem, &mut || Some(Pfn(99))).unwrap();
+        let mut table = Radix::new(4, &mut mem, &mut |_| Some(Pfn(99))).unwrap();
         build(&mut table, &mut mem, &mut next, 0x20_0000, PageSize::Size2M, 512);
         mem.create(Pfn(90));
         table.split(&mut mem, VirtAddr(0x20_0000), Pfn(90));

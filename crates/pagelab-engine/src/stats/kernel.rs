@@ -230,6 +230,7 @@ impl Statistics {
             let frames = layer.table_frames() + layer.mem.block_frames() as u64;
             self.state(format!("layer.{name}.page_table_frames"), frames, "count", text);
             self.hashed_table(layer);
+            self.cuckoo_tables(layer);
         }
     }
 }

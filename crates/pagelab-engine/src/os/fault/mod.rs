@@ -36,7 +36,7 @@ use crate::activity::{BlockKey, Next};
 use crate::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
 use crate::error::EngineError;
 use crate::layer::{Layer, SpaceId};
-use crate::page_table::{Leaf, PteFlags, WalkList};
+use crate::page_table::{Leaf, PteFlags, TableBlock, WalkList};
 use crate::walker::{Intent, PageFault};
 use reserve::Reserve;
 use work::{Work, explicit_size, is_file, largest_inside};
@@ -51,9 +51,9 @@ enum State {
     Entry,
     Lookup,
     Walk,
-    /// Zero a new page-table page and link it.
+    /// Zero memory for a page table and link it.
     Table {
-        frame: Pfn,
+        block: TableBlock,
     },
     /// Fill a new page-table page with the parts of a large page and put it in that page's place.
     Split {
@@ -87,6 +87,11 @@ enum State {
     /// With that lock, the entry stays where it is.
     Install {
         entry: PhysAddr,
+    },
+    /// These lines of the table had to make room or moved on to a larger one.
+    Rehash {
+        entry: PhysAddr,
+        lines: Vec<PhysAddr>,
     },
     Return,
 }
@@ -209,7 +214,7 @@ impl Fault {
             State::Charge => Stage::Charge,
             State::Rmap => Stage::Rmap,
             State::Lru => Stage::Lru,
-            State::Lock | State::Install { .. } => Stage::Install,
+            State::Lock | State::Install { .. } | State::Rehash { .. } => Stage::Install,
             State::Return => Stage::Return,
         }
     }
@@ -276,23 +281,18 @@ impl Fault {
                         State::Split { frame }
                     }
                     (_, Leaf::Present(_)) => self.after_tables(os),
-                    (_, Leaf::NotPresent { level }) => {
+                    (_, Leaf::NotPresent { .. }) => {
                         if let Work::Shared { present: true, .. } = work {
                             // From here on it cannot go away.
                             let frame = self.frame;
                             self.layer(os).pages.share(frame);
                         }
-                        // A walk that ends at an entry for pages of this size misses no table.
-                        if usize::from(level) == self.size as usize + 1 {
-                            self.after_tables(os)
-                        } else {
-                            self.next_table(os)?
-                        }
+                        self.next_table(os)?
                     }
                 }
             }
-            State::Table { frame } => {
-                self.link(os, frame);
+            State::Table { block } => {
+                self.link(os, block);
                 self.next_table(os)?
             }
             State::Split { frame } => {
@@ -350,7 +350,7 @@ impl Fault {
             }
             State::Lock => {
                 let entry = self.entry(os);
-                let key = self.table_key(entry);
+                let key = self.table_key(os, entry);
                 if !os.locks.acquire(key, cpu) {
                     self.state = State::Lock;
                     return Ok(Next::Block(key));
@@ -359,12 +359,22 @@ impl Fault {
             }
             State::Install { entry } => {
                 self.leave_group(self.layer(os));
+                self.layer(os).table_work.lines.clear();
                 let installed = self.install(os)?;
-                os.locks.release(self.table_key(entry), cpu);
-                if installed {
-                    return Ok(self.page_done(os, cpu));
+                let lines = std::mem::take(&mut self.layer(os).table_work.lines);
+                if lines.is_empty() {
+                    os.locks.release(self.table_key(os, entry), cpu);
+                    if installed {
+                        return Ok(self.page_done(os, cpu));
+                    }
+                    self.look_again(os, cpu)
+                } else {
+                    State::Rehash { entry, lines }
                 }
-                self.look_again(os, cpu)
+            }
+            State::Rehash { entry, .. } => {
+                os.locks.release(self.table_key(os, entry), cpu);
+                return Ok(self.page_done(os, cpu));
             }
             State::Return => {
                 self.end_read(os, cpu);
@@ -523,12 +533,8 @@ impl Fault {
 
     /// Goes for the next missing table, or on to the page itself.
     fn next_table(&self, os: &mut Os) -> Result<State, EngineError> {
-        let layer = self.layer(os);
-        let table = &layer.spaces[self.space.index as usize].table;
-        if table.missing_tables(&layer.mem, self.page, self.size) == 0 {
-            return Ok(self.after_tables(os));
-        }
-        Ok(State::Table { frame: layer.take_frame(FramePurpose::PageTable, "a page table")? })
+        let block = self.layer(os).take_table(self.space.index, self.page, self.size)?;
+        Ok(block.map_or_else(|| self.after_tables(os), |block| State::Table { block }))
     }
 
     fn after_tables(&self, os: &Os) -> State {
@@ -546,21 +552,16 @@ impl Fault {
     }
 
     /// Links a zeroed table, unless another handler was faster.
-    fn link(&self, os: &mut Os, frame: Pfn) {
-        let layer = self.layer(os);
-        let space = &mut layer.spaces[self.space.index as usize];
-        layer.mem.create(frame);
-        if space.table.link_table(&mut layer.mem, self.page, self.size, frame).is_some() {
+    fn link(&self, os: &mut Os, block: TableBlock) {
+        if self.layer(os).link_table(self.space.index, self.page, self.size, block) {
             self.counters(os).tables += 1;
-        } else {
-            layer.mem.destroy(frame);
-            layer.free_frames(frame, 0);
         }
     }
 
     /// The lock of the page-table page that an entry is in.
-    fn table_key(&self, entry: PhysAddr) -> BlockKey {
-        BlockKey::PageTable { layer: self.space.layer, frame: entry.pfn() }
+    fn table_key(&self, os: &Os, entry: PhysAddr) -> BlockKey {
+        let space = &os.layers[usize::from(self.space.layer)].spaces[self.space.index as usize];
+        BlockKey::PageTable { layer: self.space.layer, frame: space.lock_frame(entry) }
     }
 
     /// The page at `va` is mapped: goes on to the next one, or ends.

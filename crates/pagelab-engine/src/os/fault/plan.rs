@@ -31,6 +31,7 @@ impl Fault {
                 | State::Split { .. }
                 | State::Lock
                 | State::Reserve(_)
+                | State::Rehash { .. }
                 | State::Refill { .. }
                 | State::Reclaim { .. }
                 | State::WriteBack { .. }
@@ -61,13 +62,18 @@ impl Fault {
             State::Walk => {
                 let mut list = WalkList::new();
                 self.walk(os, &mut list);
+                let mut before = None;
                 for r in list.refs() {
-                    step.kernel(RefKind::Read, r.addr);
+                    if before.replace(r.step) == Some(r.step) {
+                        step.kernel_beside(RefKind::Read, r.addr);
+                    } else {
+                        step.kernel(RefKind::Read, r.addr);
+                    }
                 }
             }
-            State::Table { frame } => {
-                step.kernel(RefKind::Zero { bytes: FRAME_BYTES }, frame.addr());
-                step.kernel(RefKind::Write, layer.page_metadata(*frame));
+            State::Table { block } => {
+                step.kernel(RefKind::Zero { bytes: FRAME_BYTES << block.order }, block.first.addr());
+                step.kernel(RefKind::Write, layer.page_metadata(block.first));
                 step.kernel(RefKind::Locked, self.entry(os));
             }
             State::Reserve(reserve) => self.plan_reserve(os, layer, reserve, step),
@@ -139,11 +145,15 @@ impl Fault {
                     }
                 }
             }
-            State::Lock => step.kernel(RefKind::Locked, layer.page_metadata(self.entry(os).pfn())),
+            State::Lock => {
+                let lock = space.lock_frame(self.entry(os));
+                step.kernel(RefKind::Locked, layer.page_metadata(lock));
+            }
             State::Install { entry } => {
                 self.plan_leave_group(layer, step);
                 self.plan_install(*entry, layer, space, step);
             }
+            State::Rehash { lines, .. } => lines.iter().for_each(|&line| step.kernel(RefKind::Write, line)),
             State::Return => {
                 for line in 0..REGISTER_LINES {
                     step.kernel(RefKind::Read, PhysAddr(cpu(CpuLine::Stack).0 + line * LINE_BYTES));
@@ -195,7 +205,7 @@ impl Fault {
         }
         step.kernel(RefKind::Write, space.counter_line());
         // The lock's release.
-        step.kernel(RefKind::Write, layer.page_metadata(entry.pfn()));
+        step.kernel(RefKind::Write, layer.page_metadata(space.lock_frame(entry)));
     }
 
     /// Where the VMA begins, as far as there is one.

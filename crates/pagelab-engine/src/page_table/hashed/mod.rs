@@ -18,11 +18,10 @@
 //! lines, and what would lie behind them cannot be mapped: the run ends with an error. No pages above 4 KiB and no entry for
 //! several processes: a shared page has a slot in each. The kernel's direct map has a radix table of its own, with large pages
 //! ("bolted" entries elsewhere); the paper looks at programs only. Which pages of a range are mapped is kept apart
-//! ([`index`]), as kernels with hashed tables keep it in their own structures.
+//! ([`super::page_index`]), as kernels with hashed tables keep it in their own structures.
 
 mod chained;
 mod geometry;
-mod index;
 mod open;
 mod shared;
 mod slot;
@@ -30,13 +29,13 @@ mod slot;
 pub use geometry::{Counter, Geometry};
 pub use shared::{ScanCounters, SharedTable};
 
+use super::page_index::PageIndex;
 use super::radix::{decode, encode};
 use super::{Leaf, Mapping, NoRoom, PteFlags, Removed, WalkList, WalkRef};
 use crate::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
 use crate::config::HashedKind;
 use crate::memory::PhysMem;
 use geometry::{Key, line_of};
-use index::PageIndex;
 
 const VA_BITS: u32 = 48;
 

@@ -11,7 +11,7 @@ const WORDS: usize = (1 << REGION_SHIFT) / 64;
 
 /// See the module's text.
 #[derive(Default)]
-pub struct PageIndex {
+pub(super) struct PageIndex {
     /// Number of the region → its pages, a bit each.
     regions: BTreeMap<u64, [u64; WORDS]>,
 }
