@@ -141,6 +141,48 @@ fn large_pages_take_one_fault_for_all_their_bytes_and_a_shorter_walk() {
 }
 
 #[test]
+fn a_walk_of_flattened_tables_makes_a_reference_for_each_pair_of_levels() {
+    let none = "system.layers.0.mmu_cache=none";
+    let merge = |levels: &str| format!("system.layers.0.page_table.merge={levels}");
+    for (levels, refs) in [("l4l3+l2l1", 2), ("l4l3", 3), ("l3l2", 3), ("l2l1", 3)] {
+        let stats = run_workload(&config("flattened", &[none, &merge(levels)]), "random:size=64MiB,accesses=60K");
+        assert_conserved(&stats);
+        assert!(stats.values["walk.count"] > 10_000);
+        assert_eq!(stats.values["walk.refs"], refs * stats.values["walk.count"], "{levels}");
+    }
+    let guest = ["system.layers.guest.mmu_cache=none", "system.layers.host.mmu_cache=none"];
+    let stats = run_workload(&config("nested-flattened", &guest), "random:size=64MiB,accesses=60K");
+    assert_eq!(stats.values["walk.refs"], 8 * stats.values["walk.count"]);
+    // With the few entries of the upper levels in a cache, the leaf's is left.
+    for system in ["flattened", "nested-flattened"] {
+        for cache in ["paging-structure", "page-walk-cache", "unified", "perfect"] {
+            let both = ["0", "1"].map(|layer| format!("system.layers.{layer}.mmu_cache={cache}"));
+            let layers = if system == "flattened" { 1 } else { 2 };
+            let set: Vec<&str> = both[..layers].iter().map(String::as_str).collect();
+            let stats = run_workload(&config(system, &set), "random:size=64MiB,accesses=60K");
+            let (count, refs) = (stats.values["walk.count"], stats.values["walk.refs"]);
+            let warm = if layers == 1 { 1 } else { 3 };
+            assert!(refs >= warm * count && refs < warm * count + 100, "{system} {cache}: {refs} of {count} walks");
+        }
+    }
+}
+
+#[test]
+fn flattened_tables_take_two_mebibytes_each_or_what_there_is() {
+    let none = "system.layers.0.mmu_cache=none";
+    let aged =
+        r#"system.layers.0.age={"free_fraction":0.8,"huge_free_fraction":0.0,"unmovable_fraction":0.2,"seed":1}"#;
+    let run = |set: &[&str]| run_workload(&config("flattened", set), "random:size=64MiB,accesses=60K");
+    let stats = run(&[none]);
+    // Zeroed by the faults that need them: for the program's code, its arrays and all that lies in other gigabytes.
+    let tables = stats.values["layer.native.fault.tables"];
+    assert!((1..=3).contains(&tables), "{tables}");
+    assert!(stats.values["fault.stage.walk.cycles"] > tables * (2 << 20) / 64, "a cycle a line at least");
+    let scattered = run(&[none, aged]);
+    assert_eq!(scattered.values["walk.refs"], 4 * scattered.values["walk.count"], "ordinary tables of 4 KiB");
+}
+
+#[test]
 fn the_same_run_gives_the_same_statistics() {
     for system in ["radix", "nested-radix"] {
         let set = ["machine.cache.l1.policy=random", "machine.tlb.l1d.0.policy=random"];

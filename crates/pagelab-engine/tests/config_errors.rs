@@ -252,6 +252,20 @@ fn impossible_elastic_cuckoo_tables() {
 }
 
 #[test]
+fn impossible_flattened_tables() {
+    for (set, key, words) in [
+        ("page_size=2M", "page_size", &["2M", "4K"][..]),
+        ("mmu_cache=coalesced", "mmu_cache", &["level 2", "other kinds"]),
+    ] {
+        let (found, what) = config_error("flattened", &[&format!("system.layers.native.{set}")]);
+        assert_eq!(found, format!("system.layers.native.{key}"), "{set}");
+        words.iter().for_each(|word| assert!(what.contains(word), "{set}: {what} lacks {word}"));
+    }
+    let (_, what) = config_error("flattened", &["system.layers.native.page_table.merge=l5l4"]);
+    assert!(what.contains("l5l4") && what.contains("l4l3+l2l1"), "{what}");
+}
+
+#[test]
 fn a_full_hashed_table_names_the_layer_and_what_to_set() {
     for (system, set, layer) in [
         ("hashed-compact", "system.layers.native.page_table.table_bytes=8KiB", "`native`"),

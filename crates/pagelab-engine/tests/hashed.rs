@@ -1,4 +1,4 @@
-//! Hashed page tables in whole systems: references per walk over any number of layers, what fills a table, and exits.
+//! Page tables of other designs in whole systems, most of them hashed: references per walk over any number of layers, what fills a table, and exits.
 
 mod common;
 
@@ -217,7 +217,7 @@ fn fragmented_memory_has_no_room_for_the_ways_of_a_large_table() {
         "machine.memory_bytes=2GiB",
     ];
     let source = pagelab_trace::workload::parse("seq:size=1GiB,passes=1", 1).unwrap();
-    let placed = pagelab_engine::simulation::Placed { source, cpus: vec![0] };
+    let placed = pagelab_engine::simulation::Placed { source, cpus: vec![0], memory_limit: None };
     let mut simulation =
         pagelab_engine::simulation::Simulation::new(&config("elastic-cuckoo", &set), vec![placed], None).unwrap();
     let what = simulation.run(&mut |_| true).unwrap_err().to_string();

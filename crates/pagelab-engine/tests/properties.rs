@@ -138,6 +138,10 @@ const SYSTEMS: &[System] = &[
             r#"system.layers.host={"name":"host","page_table":{"kind":"hashed-open"},"mmu_cache":"none","page_size":"4K"}"#,
         ],
     ),
+    ("flattened", &[]),
+    ("flattened", &["system.layers.native.page_table.merge=l3l2", SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
+    ("flattened", &["machine.memory_bytes=128MiB", "system.layers.native.mmu_cache=unified"]),
+    ("nested-flattened", &["system.layers.guest.page_table.merge=l2l1"]),
     ("elastic-cuckoo", &["system.layers.native.page_table.way_entries=64"]),
     (
         "elastic-cuckoo",

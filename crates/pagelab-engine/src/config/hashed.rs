@@ -105,7 +105,7 @@ impl PageTableConfig {
     /// The parameters of a hashed table, if it is one.
     pub fn hashed(&self) -> Option<(HashedKind, &HashedConfig)> {
         match self {
-            Self::Radix { .. } | Self::ElasticCuckoo(_) | Self::Linear => None,
+            Self::Radix { .. } | Self::ElasticCuckoo(_) | Self::Flattened { .. } | Self::Linear => None,
             Self::HashedChained(config) => Some((HashedKind::Chained, config)),
             Self::HashedOpen(config) => Some((HashedKind::Open, config)),
             Self::HashedClustered(config) => Some((HashedKind::Clustered, config)),

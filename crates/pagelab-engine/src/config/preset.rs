@@ -43,7 +43,8 @@ presets! {
         "nested-radix-2m", "radix-unified-translation-cache", "nested-radix-unified-translation-cache",
         "nested-radix-shared-page-walk-cache", "radix-coalesced-mmu-cache", "nested-radix-linear-host",
         "nested-radix-shadow", "hashed-chained", "hashed-open", "hashed-clustered", "hashed-compact",
-        "nested-hashed-compact", "elastic-cuckoo", "nested-elastic-cuckoo";
+        "nested-hashed-compact", "elastic-cuckoo", "nested-elastic-cuckoo",
+        "flattened", "nested-flattened";
     Kernel "kernels": "linux-6.12", "linux-4.19", "linux-4.9";
 }
 

@@ -135,8 +135,40 @@ pub enum PageTableConfig {
     HashedCompact(HashedConfig),
     /// A hashed table an address space, with three places for a line of entries, that grows step by step.
     ElasticCuckoo(ElasticCuckooConfig),
+    /// x86-64 radix tree with pairs of levels in one table each.
+    Flattened {
+        #[serde(default)]
+        merge: MergedLevels,
+    },
     /// Flat array indexed by guest frame number; for hosts only, with 4 KiB pages.
     Linear,
+}
+
+/// Levels of a radix tree that are one table of 2 MiB.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum MergedLevels {
+    /// 4 with 3, and 2 with 1.
+    #[default]
+    #[serde(rename = "l4l3+l2l1")]
+    UpperAndLower,
+    #[serde(rename = "l4l3")]
+    Upper,
+    #[serde(rename = "l3l2")]
+    Middle,
+    #[serde(rename = "l2l1")]
+    Lower,
+}
+
+impl MergedLevels {
+    /// Whether a table of this level is one with those below it.
+    pub fn begin_at(self, level: u8) -> bool {
+        match self {
+            Self::UpperAndLower => level == 4 || level == 2,
+            Self::Upper => level == 4,
+            Self::Middle => level == 3,
+            Self::Lower => level == 2,
+        }
+    }
 }
 
 impl PageTableConfig {

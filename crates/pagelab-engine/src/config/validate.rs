@@ -1,6 +1,6 @@
 //! What makes a configuration impossible although each of its values has the right type.
 
-use super::{Config, HostMode, KernelConfig, PageCache, PageTableConfig};
+use super::{Config, HostMode, KernelConfig, MmuCacheKind, PageCache, PageTableConfig};
 use crate::addr::{FRAME_BYTES, PageSize};
 use crate::error::EngineError;
 use pagelab_trace::quantity::Bytes;
@@ -116,6 +116,20 @@ impl Config {
                             layer.page_size.name()
                         );
                         return Err(EngineError::config(key("page_size"), what));
+                    }
+                }
+                PageTableConfig::Flattened { .. } => {
+                    if layer.page_size != PageSize::Size4K {
+                        let what = format!(
+                            "{} pages are not possible in a flattened table; allowed is 4K",
+                            layer.page_size.name()
+                        );
+                        return Err(EngineError::config(key("page_size"), what));
+                    }
+                    if layer.mmu_cache == MmuCacheKind::Coalesced {
+                        let what = "a coalesced MMU cache holds entries of level 2 that point to leaf tables of 4 KiB, which a \
+                                    flattened table does without; allowed are the other kinds";
+                        return Err(EngineError::config(key("mmu_cache"), what));
                     }
                 }
                 PageTableConfig::ElasticCuckoo(config) => super::elastic_cuckoo::validate(layer, config)?,

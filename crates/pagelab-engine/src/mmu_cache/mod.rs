@@ -155,11 +155,12 @@ fn prefix(va: VirtAddr, level: u8) -> u64 {
     (va.0 & ((1 << 57) - 1)) >> (FRAME_SHIFT + 9 * u32::from(level - 1))
 }
 
-/// Where the reference to an entry of `level` is among those of a radix walk, which go down level by level.
+/// Where the reference to an entry of `level` is among those of a radix walk, which go down level by level; those of a flattened
+/// table pass over some.
 #[inline(always)]
 fn position(refs: &[WalkRef], level: u8) -> Option<usize> {
     let at = usize::from(refs.first()?.level.checked_sub(level)?);
-    (at < refs.len()).then_some(at)
+    refs.iter().take(at + 1).rposition(|r| r.level == level)
 }
 
 pub(crate) fn array(

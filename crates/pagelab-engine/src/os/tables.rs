@@ -28,11 +28,15 @@ impl Layer {
         if table.missing_tables(&self.mem, va, size) == 0 {
             return Ok(None);
         }
-        let order = table.next_table_order();
-        match self.frames.alloc(order, FramePurpose::PageTable, self.acting_cpu) {
-            Some(first) => Ok(Some(TableBlock { first, order })),
-            None if order == 0 => Err(self.out_of_memory("a page table")),
-            None => Err(self.out_of_contiguous_memory(order)),
+        let orders = table.next_table_orders(&self.mem, va);
+        for &order in &orders {
+            if let Some(first) = self.frames.alloc(order, FramePurpose::PageTable, self.acting_cpu) {
+                return Ok(Some(TableBlock { first, order }));
+            }
+        }
+        match orders.last() {
+            Some(0) => Err(self.out_of_memory("a page table")),
+            _ => Err(self.out_of_contiguous_memory(orders[0])),
         }
     }
 

@@ -7,6 +7,7 @@
 //! A design is one file here, one variant of [`PageTable`] and one of [`PageTableConfig`].
 
 pub mod elastic_cuckoo;
+mod flattened;
 pub mod hashed;
 mod linear;
 mod page_index;
@@ -15,10 +16,13 @@ mod radix;
 mod walk_list;
 
 pub use elastic_cuckoo::ElasticCuckoo;
+pub use flattened::Flattened;
 pub use hashed::Hashed;
 pub use linear::Linear;
 pub use radix::Radix;
 pub use walk_list::{WalkList, WalkRef};
+
+use arrayvec::ArrayVec;
 
 use crate::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
 use crate::config::PageTableConfig;
@@ -121,6 +125,10 @@ pub const DESIGNS: &[(&str, &str)] = &[
         "elastic-cuckoo",
         "a hashed table a process: lines of 8 entries, three places each, probed at once; grows and shrinks step by step",
     ),
+    (
+        "flattened",
+        "x86-64 radix tree whose levels 4 and 3, and 2 and 1, are tables of 2 MiB where there is memory for them (`merge`)",
+    ),
     ("linear", "flat array indexed by page number, for the memory of guests: one reference a walk"),
 ];
 
@@ -129,6 +137,7 @@ pub enum PageTable {
     Radix(Radix),
     Hashed(Hashed),
     ElasticCuckoo(Box<ElasticCuckoo>),
+    Flattened(Flattened),
     /// Of a host, for a guest's memory.
     Linear(Linear),
 }
@@ -141,6 +150,7 @@ impl PageTable {
             PageTableConfig::ElasticCuckoo(config) => {
                 ElasticCuckoo::new(config, mem, frames).map(|table| Self::ElasticCuckoo(Box::new(table)))
             }
+            &PageTableConfig::Flattened { merge } => Flattened::new(merge, mem, frames).map(Self::Flattened),
             &PageTableConfig::Radix { levels } => Radix::new(levels, mem, frames).map(Self::Radix),
             _ => Radix::new(4, mem, frames).map(Self::Radix),
         }
@@ -153,6 +163,7 @@ impl PageTable {
             Self::Radix(table) => table.walk(mem, va, list),
             Self::Hashed(table) => table.walk(mem, va, list),
             Self::ElasticCuckoo(table) => table.walk(mem, va, list),
+            Self::Flattened(table) => table.walk(mem, va, list),
             Self::Linear(table) => table.walk(mem, va, list),
         }
     }
@@ -164,6 +175,7 @@ impl PageTable {
             Self::Radix(table) => table.hint(mem, va),
             Self::Hashed(table) => table.hint(mem, va),
             Self::ElasticCuckoo(table) => table.hint(mem, va),
+            Self::Flattened(table) => table.hint(mem, va),
             // Where it is needs no memory to be read.
             Self::Linear(_) => {}
         }
@@ -177,6 +189,7 @@ impl PageTable {
             Self::Radix(table) => table.peek(mem, va),
             Self::Hashed(table) => table.peek(mem, va),
             Self::ElasticCuckoo(table) => table.peek(mem, va),
+            Self::Flattened(table) => table.peek(mem, va),
             Self::Linear(table) => table.peek(mem, va),
         }
     }
@@ -185,7 +198,7 @@ impl PageTable {
     pub fn entry(&self, mem: &PhysMem, va: VirtAddr) -> PhysAddr {
         match self {
             Self::Hashed(table) => table.entry(mem, va),
-            Self::Radix(_) | Self::ElasticCuckoo(_) | Self::Linear(_) => {
+            Self::Radix(_) | Self::ElasticCuckoo(_) | Self::Flattened(_) | Self::Linear(_) => {
                 let mut list = WalkList::new();
                 self.walk(mem, va, &mut list);
                 list.refs().last().expect("a walk reads an entry at least").addr
@@ -200,14 +213,25 @@ impl PageTable {
             Self::Radix(table) => table.missing_tables(mem, va, size),
             Self::Hashed(_) => 0,
             Self::ElasticCuckoo(table) => table.missing_blocks(),
+            Self::Flattened(table) => table.missing_tables(mem, va),
             Self::Linear(_) => 0,
         }
     }
 
-    /// Order of the block that the topmost of them takes.
-    pub fn next_table_order(&self) -> u32 {
+    /// Orders of the block that the topmost of them takes, the preferred one first.
+    pub fn next_table_orders(&self, mem: &PhysMem, va: VirtAddr) -> ArrayVec<u32, 2> {
+        let mut orders = ArrayVec::new();
+        orders.push(self.next_table_order(mem, va));
+        if matches!(self, Self::Flattened(_)) && orders[0] > 0 {
+            orders.push(0);
+        }
+        orders
+    }
+
+    fn next_table_order(&self, mem: &PhysMem, va: VirtAddr) -> u32 {
         match self {
             Self::ElasticCuckoo(table) => table.wanted_order().unwrap_or(0),
+            Self::Flattened(table) => table.next_table_order(mem, va),
             Self::Radix(_) | Self::Hashed(_) | Self::Linear(_) => 0,
         }
     }
@@ -225,6 +249,7 @@ impl PageTable {
             Self::Radix(table) => table.link_table(mem, va, size, block.first),
             Self::Hashed(_) => None,
             Self::ElasticCuckoo(table) => table.add_block(mem, block),
+            Self::Flattened(table) => table.link_table(mem, va, block),
             Self::Linear(_) => None,
         }
     }
@@ -235,6 +260,7 @@ impl PageTable {
             Self::Radix(table) => Ok(table.map(mem, va, mapping)),
             Self::Hashed(table) => table.map(mem, va, mapping),
             Self::ElasticCuckoo(table) => table.map(mem, va, mapping),
+            Self::Flattened(table) => Ok(table.map(mem, va, mapping)),
             Self::Linear(table) => Ok(table.map(mem, va, mapping)),
         }
     }
@@ -245,6 +271,7 @@ impl PageTable {
             Self::Radix(table) => table.set_flags(mem, va, flags),
             Self::Hashed(table) => table.set_flags(mem, va, flags),
             Self::ElasticCuckoo(table) => table.set_flags(mem, va, flags),
+            Self::Flattened(table) => table.set_flags(mem, va, flags),
             Self::Linear(table) => table.set_flags(mem, va, flags),
         }
     }
@@ -255,6 +282,7 @@ impl PageTable {
             Self::Radix(table) => table.replace(mem, va, mapping),
             Self::Hashed(table) => table.replace(mem, va, mapping),
             Self::ElasticCuckoo(table) => table.replace(mem, va, mapping),
+            Self::Flattened(table) => table.replace(mem, va, mapping),
             Self::Linear(table) => table.replace(mem, va, mapping),
         }
     }
@@ -265,6 +293,7 @@ impl PageTable {
             Self::Radix(table) => table.mapped(mem, start, end, most, out),
             Self::Hashed(table) => table.mapped(mem, start, end, most, out),
             Self::ElasticCuckoo(table) => table.mapped(mem, start, end, most, out),
+            Self::Flattened(table) => table.mapped(mem, start, end, most, out),
             Self::Linear(table) => table.mapped(mem, start, end, most, out),
         }
     }
@@ -275,6 +304,7 @@ impl PageTable {
             Self::Radix(table) => table.unmap(mem, va),
             Self::Hashed(table) => table.unmap(mem, va),
             Self::ElasticCuckoo(table) => table.unmap(mem, va),
+            Self::Flattened(table) => table.unmap(mem, va),
             Self::Linear(table) => table.unmap(mem, va),
         }
     }
@@ -283,6 +313,7 @@ impl PageTable {
     pub fn prune(&mut self, mem: &mut PhysMem, start: VirtAddr, end: VirtAddr, release: &mut dyn FnMut(Pfn)) {
         match self {
             Self::Radix(table) => table.prune(mem, start, end, release),
+            Self::Flattened(table) => table.prune(mem, start, end, release),
             Self::Hashed(_) | Self::ElasticCuckoo(_) => {}
             Self::Linear(_) => {}
         }
@@ -294,7 +325,7 @@ impl PageTable {
         match self {
             Self::Radix(table) => table.split(mem, va, frame),
             Self::Hashed(_) | Self::ElasticCuckoo(_) => unreachable!("a hashed table has no large pages"),
-            Self::Linear(_) => unreachable!("it has no large pages"),
+            Self::Flattened(_) | Self::Linear(_) => unreachable!("it has no large pages"),
         }
     }
 
@@ -304,6 +335,7 @@ impl PageTable {
             Self::Radix(table) => table.destroy(mem, release),
             Self::Hashed(_) => {}
             Self::ElasticCuckoo(table) => table.destroy(mem, release),
+            Self::Flattened(table) => table.destroy(mem, release),
             Self::Linear(table) => table.destroy(mem),
         }
     }
@@ -321,7 +353,7 @@ impl PageTable {
     /// Frames that it has from the start and that hold nothing yet.
     pub fn untouched_frames(&self) -> u64 {
         match self {
-            Self::Radix(_) | Self::Hashed(_) | Self::ElasticCuckoo(_) => 0,
+            Self::Radix(_) | Self::Hashed(_) | Self::ElasticCuckoo(_) | Self::Flattened(_) => 0,
             Self::Linear(table) => table.untouched_frames(),
         }
     }
@@ -332,6 +364,7 @@ impl PageTable {
             Self::Radix(table) => table.va_bits(),
             Self::Hashed(table) => table.va_bits(),
             Self::ElasticCuckoo(table) => table.va_bits(),
+            Self::Flattened(table) => table.va_bits(),
             Self::Linear(table) => table.va_bits(),
         }
     }

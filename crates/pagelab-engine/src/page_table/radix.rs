@@ -20,7 +20,7 @@ const LARGE: u64 = 1 << 7;
 const NO_EXECUTE: u64 = 1 << 63;
 const FRAME_MASK: u64 = 0x000f_ffff_ffff_f000;
 /// What Linux puts into an entry that points to a table (`_PAGE_TABLE`).
-const TABLE: u64 = PRESENT | WRITABLE | USER | ACCESSED | DIRTY;
+pub(super) const TABLE: u64 = PRESENT | WRITABLE | USER | ACCESSED | DIRTY;
 
 const INDEX_BITS: u32 = 9;
 const MAX_LEVELS: u8 = 5;
@@ -51,7 +51,7 @@ fn entry_addr(table: Pfn, level: u8, va: VirtAddr) -> PhysAddr {
 }
 
 #[inline]
-fn target(entry: u64) -> Pfn {
+pub(super) fn target(entry: u64) -> Pfn {
     PhysAddr(entry & FRAME_MASK).pfn()
 }
 
