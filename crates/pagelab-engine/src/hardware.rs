@@ -8,6 +8,7 @@ use crate::error::EngineError;
 use crate::layer::SpaceId;
 use crate::mmu_cache::{MmuCaches, array};
 use crate::rng::Rng;
+use crate::segment::SegmentCounters;
 use crate::shadow::ShadowCounters;
 use crate::tlb::Tlb;
 use crate::walker::{Intent, PageFault, WalkCounters};
@@ -60,6 +61,9 @@ pub struct Hardware {
     pub nested_tlb_latency: Cycles,
     pub vm_exit_cycles: Cycles,
     pub shadow: ShadowCounters,
+    /// Whether any layer has memory for direct segments.
+    pub segments: bool,
+    pub segment: SegmentCounters,
     /// Compare every translation with the kernels' own records.
     pub check: bool,
     /// The first translation that contradicted them.
@@ -100,6 +104,8 @@ impl Hardware {
             nested_tlb_latency: machine.tlb.nested.as_ref().map_or(0, |n| n.latency_cycles.into()),
             vm_exit_cycles: config.kernel.vm_exit_cycles.into(),
             shadow: ShadowCounters::default(),
+            segments: config.system.layers.iter().any(|layer| layer.direct_segment_bytes.is_some()),
+            segment: SegmentCounters::default(),
             check: config.engine.check.0,
             check_failure: None,
             fault: PageFault { space: SpaceId { layer: 0, index: 0 }, va: VirtAddr(0), intent: Intent::Load },

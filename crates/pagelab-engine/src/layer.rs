@@ -21,6 +21,7 @@ use crate::os::tables::TableWork;
 use crate::os::vma::VmaSet;
 use crate::page_table::hashed::{Geometry, SharedTable};
 use crate::page_table::{Leaf, Linear, Mapping, NoFrame, NoRoom, PageTable, PteFlags, Removed, WalkList};
+use crate::segment::{Segment, SegmentMemory};
 use crate::shadow::Shadows;
 
 /// An address space: the layer whose kernel keeps it, and its number there.
@@ -81,6 +82,8 @@ pub struct AddressSpace {
     pub group: GroupId,
     /// Whether its memory is in the results.
     pub measured: bool,
+    /// What of it needs no page table.
+    pub segment: Option<Segment>,
     /// The frame that stands for the kernel's objects of this space (mm, VMAs).
     objects: Pfn,
     /// With `--check`: 4 KiB page → frame and whether stores are allowed, as the kernel decided, page tables aside.
@@ -129,8 +132,10 @@ pub struct Layer {
     pub(crate) table_config: PageTableConfig,
     /// The page table of all its address spaces but the direct map, if it is a hashed one.
     pub hashed: Option<SharedTable>,
-    /// Frames of the page metadata and of that table, which the allocator knows nothing of.
+    /// Frames of the page metadata, of that table and of the segment, which the allocator knows nothing of.
     set_aside: u64,
+    /// What is for direct segments of its address spaces.
+    pub segment_memory: Option<SegmentMemory>,
     /// The first of the frames set aside for the linear tables of guests that nobody has.
     next_flat: Pfn,
     /// Frames of physical memory.
@@ -208,6 +213,8 @@ impl Layer {
             PageTableConfig::Linear => guests.iter().map(|&bytes| Linear::frames_for(bytes)).sum(),
             _ => 0,
         };
+        let segment_memory = SegmentMemory::set_aside(config, set_aside + flat_frames, frame_count)?;
+        set_aside = segment_memory.map_or(set_aside, |memory| memory.end().0 - flat_frames);
         let (frames, aged) = Frames::new(config, frame_count, set_aside + flat_frames, cpus)?;
         let mut layer = Self {
             name: name.to_owned(),
@@ -225,6 +232,7 @@ impl Layer {
             table_config: config.page_table.clone(),
             hashed,
             set_aside,
+            segment_memory,
             next_flat: Pfn(metadata_frames),
             frame_count,
             zone: Pfn(0),
@@ -339,7 +347,7 @@ impl Layer {
         self.frames.alloc(0, purpose, self.acting_cpu).ok_or_else(|| self.out_of_memory(what))
     }
 
-    /// Frames that were set aside at boot, for page metadata and a hashed table.
+    /// Frames that were set aside at boot, for page metadata, a hashed table and a segment.
     pub fn frames_set_aside(&self) -> u64 {
         self.set_aside
     }
@@ -373,6 +381,7 @@ impl Layer {
             vmas,
             group: GroupId::REST,
             measured: false,
+            segment: None,
             objects,
             record,
         });
@@ -577,6 +586,8 @@ impl Layer {
             let pfn = page.checked_sub(DIRECT_MAP_BASE >> FRAME_SHIFT)?;
             return (pfn < self.frame_count).then_some((Pfn(pfn), true));
         }
-        self.spaces[index as usize].record.as_ref()?.get(&page).copied()
+        let space = &self.spaces[index as usize];
+        let segment = space.segment.as_ref().and_then(|segment| segment.frame(va));
+        segment.map(|frame| (frame, true)).or_else(|| space.record.as_ref()?.get(&page).copied())
     }
 }

@@ -44,6 +44,7 @@ pub mod placement;
 pub mod replay;
 pub mod rng;
 pub mod run;
+pub mod segment;
 pub mod shadow;
 pub mod shootdown;
 pub mod simulation;

@@ -196,6 +196,9 @@ impl Statistics {
         if simulation.os.layers.iter().any(|layer| layer.shadowed) {
             self.shadows(simulation);
         }
+        if simulation.hw.segments {
+            self.segments(simulation);
+        }
         for (layer, refs) in simulation.os.layers.iter().zip(&walks.program.refs) {
             self.layer_walks(&layer.name, refs);
         }
@@ -225,6 +228,15 @@ impl Statistics {
             "Cycles of these exits: of misses in cycles.translation with their references, of table writes in cycles.fault, of \
              the others in cycles.kernel",
         );
+    }
+
+    fn segments(&mut self, simulation: &Simulation) {
+        let segment = &simulation.hw.segment;
+        let text = "Look-ups that direct segments answered in place of the TLBs; accesses to the page of the last one are not \
+                    counted again";
+        self.put("segment.translations", segment.translations, "count", Kind::Timing, text);
+        let text = "Addresses that direct segments translated during walks, in place of a layer's page table";
+        self.count("segment.walk_translations", segment.walk_translations, text);
     }
 
     /// References of the programs' walks to one layer's page tables, by level and place.

@@ -204,7 +204,13 @@ impl Hardware {
         missed: bool,
         cycles: &mut Cycles,
     ) -> Result<Translation, Faulted> {
-        let &Wanted { core, va, intent, origin, .. } = wanted;
+        let &Wanted { core, space, va, intent, origin } = wanted;
+        if self.segments
+            && let Some(found) = self.through_segments(layers, space, va)
+        {
+            self.segment.translations += 1;
+            return Ok(found);
+        }
         *cycles += self.l2_tlb_latency;
         let unit = &mut self.units[core];
         unit.tlb.l1_misses[kind(intent, origin)] += 1;
@@ -254,7 +260,11 @@ impl Hardware {
         intent: Intent,
         cycles: &mut Cycles,
     ) -> Result<Translation, Faulted> {
-        let found = self.walk(layers, core, space, va, intent, cycles)?;
+        let held = if self.segments { self.through_segment(layers, space, va) } else { None };
+        let found = match held {
+            Some(found) => found,
+            None => self.walk(layers, core, space, va, intent, cycles)?,
+        };
         let Some(host) = layers[usize::from(space.layer)].host else { return Ok(found.on_bare_machine()) };
         let store = intent == Intent::Store;
         let below = self.through_host(layers, core, host, found.address(va), store, cycles)?;
@@ -386,6 +396,12 @@ impl Hardware {
         store: bool,
         cycles: &mut Cycles,
     ) -> Result<Translation, Faulted> {
+        if self.segments
+            && let Some(found) = self.through_segments(layers, host, VirtAddr(addr.0))
+        {
+            self.segment.walk_translations += 1;
+            return Ok(found);
+        }
         let asid = layers[usize::from(host.layer)].spaces[host.index as usize].asid;
         let frame = addr.0 >> FRAME_SHIFT;
         let key = frame << 16 | u64::from(asid.0);

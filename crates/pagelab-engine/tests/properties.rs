@@ -77,6 +77,36 @@ const SYSTEMS: &[System] = &[
         ],
     ),
     ("two-guests", &["system.layers.host.page_table={\"kind\":\"linear\"}", "system.layers.left.memory_bytes=256MiB"]),
+    ("direct-segment", &["system.layers.native.direct_segment_bytes=1MiB"]),
+    (
+        "direct-segment",
+        &["system.layers.native.direct_segment_bytes=128KiB", SWAP, "kernel.cgroup_limit_bytes=1MiB", "kernel.pcids=1"],
+    ),
+    ("radix-2m", &["system.layers.native.direct_segment_bytes=3MiB"]),
+    ("hashed-compact", &["system.layers.native.direct_segment_bytes=256KiB"]),
+    (
+        "nested-vmm-direct",
+        &["system.layers.guest.memory_bytes=512MiB", "system.layers.host.direct_segment_bytes=512MiB"],
+    ),
+    (
+        "nested-guest-direct",
+        &["system.layers.guest.memory_bytes=512MiB", "system.layers.guest.direct_segment_bytes=1MiB"],
+    ),
+    (
+        "nested-dual-direct",
+        &[
+            "system.layers.guest.memory_bytes=512MiB",
+            "system.layers.guest.direct_segment_bytes=300KiB",
+            // A part of the guest's memory is paged.
+            "system.layers.host.direct_segment_bytes=10MiB",
+            r#"machine.tlb.nested={"entries":16,"ways":4,"latency_cycles":1}"#,
+        ],
+    ),
+    ("nested-3", &["system.layers.0.direct_segment_bytes=1MiB", "system.layers.2.direct_segment_bytes=64MiB"]),
+    (
+        "two-guests",
+        &["system.layers.host.direct_segment_bytes=300MiB", "system.layers.right.direct_segment_bytes=2MiB"],
+    ),
     ("nested-radix", &[r#"machine.mmu_cache.shared_by_cores={"extra_latency_cycles":4}"#]),
     ("nested-radix", &[]),
     ("nested-radix-2m", &[]),

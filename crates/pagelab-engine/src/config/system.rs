@@ -63,6 +63,10 @@ pub struct LayerConfig {
     /// sixteenth for the host's own tables), and the whole machine for the bottom layer.
     #[serde(default)]
     pub memory_bytes: Option<Bytes>,
+    /// Contiguous physical memory that is set aside at boot for a direct segment: of the first program with a large mapping,
+    /// or of a host's guests; none for a layer that translates by its page tables alone.
+    #[serde(default)]
+    pub direct_segment_bytes: Option<Bytes>,
 }
 
 impl LayerConfig {

@@ -1,6 +1,6 @@
 //! What makes a configuration impossible although each of its values has the right type.
 
-use super::{Config, HostMode, KernelConfig, MmuCacheKind, PageCache, PageTableConfig};
+use super::{Config, HostMode, KernelConfig, LayerConfig, MmuCacheKind, PageCache, PageTableConfig};
 use crate::addr::{FRAME_BYTES, PageSize};
 use crate::error::EngineError;
 use pagelab_trace::quantity::Bytes;
@@ -143,6 +143,9 @@ impl Config {
                     return Err(EngineError::config(key("host_mode"), what));
                 }
             }
+            if let Some(bytes) = layer.direct_segment_bytes {
+                validate_segment(bytes, layer, layers)?;
+            }
             for (name, folios) in [("folios", &layer.folios), ("file_folios", &layer.file_folios)] {
                 for &Bytes(folio) in folios {
                     if !folio.is_power_of_two() || !(LEAST_FOLIO..=MOST_FOLIO).contains(&folio) {
@@ -170,6 +173,27 @@ pub(crate) fn check_limit(key: &str, limit: Bytes, kernel: &KernelConfig) -> Res
     if kernel.swap.is_none() && kernel.storage.is_none() {
         let what = "a limit needs a swap device to make room with: set kernel.swap, for example \
                     `--set 'kernel.swap={\"size_bytes\":\"8GiB\",\"read_cycles\":250000,\"write_cycles\":60000,\"queue_depth\":32}'`";
+        return Err(EngineError::config(key, what));
+    }
+    Ok(())
+}
+
+/// A direct segment is whole pages, and no shadow table knows it.
+fn validate_segment(bytes: Bytes, layer: &LayerConfig, layers: &[LayerConfig]) -> Result<(), EngineError> {
+    let key = format!("system.layers.{}.direct_segment_bytes", layer.name);
+    if !bytes.0.is_multiple_of(FRAME_BYTES) || bytes.0 == 0 {
+        return Err(EngineError::config(
+            key,
+            format!("{bytes} is not possible; allowed are multiples of 4096 from 4096 on"),
+        ));
+    }
+    let shadow = |of: &&LayerConfig| of.host_mode == HostMode::Shadow;
+    let guests = layers.iter().filter(|guest| guest.host.as_ref() == Some(&layer.name));
+    if let Some(of) = guests.chain([layer]).find(shadow) {
+        let what = format!(
+            "shadow page tables hold every page of `{}`, which is the walk that a segment spares; allowed is host_mode = nested there",
+            of.name
+        );
         return Err(EngineError::config(key, what));
     }
     Ok(())

@@ -12,6 +12,7 @@ use crate::error::EngineError;
 use crate::layer::{Layer, SpaceId};
 use crate::page_table::hashed::SharedTable;
 use crate::page_table::{PteFlags, Removed};
+use crate::segment::taken_by;
 use crate::walker::Intent;
 use pagelab_trace::{EventKind, MapFlags, Protection};
 
@@ -78,14 +79,20 @@ impl Os {
             return Ok(Consequences { gone, populate });
         };
         for change in changes {
+            if let Some(range) = taken_by(&change)
+                && let Some(left) = layer.leave_segment(space.index, range)
+            {
+                gone.add(left, left.pages());
+            }
             match change {
                 Change::Mapped { range, populate: true } => {
                     // Private mappings that can be written get pages of their own (`populate_vma_page_range`).
                     let vma = layer.spaces[space.index as usize].vmas.find(range.start);
                     let store = vma.is_some_and(|vma| vma.prot.write && !vma.is_shared());
                     populate.push((range, if store { Intent::Store } else { Intent::Load }));
+                    layer.begin_segment(space.index, range);
                 }
-                Change::Mapped { .. } => {}
+                Change::Mapped { range, populate: false } => layer.begin_segment(space.index, range),
                 Change::Advised { range, advice: PageAdvice::PopulateRead } => populate.push((range, Intent::Load)),
                 Change::Advised { range, advice: PageAdvice::PopulateWrite } => populate.push((range, Intent::Store)),
                 Change::Unmapped { vma } => {
@@ -129,7 +136,10 @@ impl Os {
                 }
             }
         }
-        populate.retain(|(range, _)| !range.is_empty());
+        let populate = populate
+            .into_iter()
+            .flat_map(|(range, intent)| layer.outside_segment(space.index, range).map(|part| (part, intent)));
+        let populate = populate.filter(|(range, _)| !range.is_empty()).collect();
         Ok(Consequences { gone, populate })
     }
 
@@ -141,6 +151,7 @@ impl Os {
         layer.note_contiguity(space.index);
         layer.spaces[space.index as usize].vmas.clear();
         layer.drop_part(space.index);
+        layer.leave_segment(space.index, everything);
         let pages = if layer.clears_lazily(space.index) {
             let pages = abandon_pages(layer, space.index, everything)?;
             self.scan_due |= layer.hashed.as_ref().is_some_and(SharedTable::is_scan_due);
@@ -158,8 +169,14 @@ impl Os {
     /// the parent that changed.
     pub fn fork(&mut self, parent: SpaceId, child: SpaceId) -> Result<Invalidation, EngineError> {
         let layer = &mut self.layers[usize::from(parent.layer)];
-        let vmas = layer.spaces[parent.index as usize].vmas.fork();
+        let mut vmas = layer.spaces[parent.index as usize].vmas.fork();
         let mut gone = Invalidation::default();
+        if vmas.iter().any(|vma| vma.advice.direct_segment && !vma.advice.wipe_on_fork)
+            && let Some(left) = layer.leave_segment(parent.index, VaRange::ALL)
+        {
+            gone.add(left, left.pages());
+        }
+        vmas.advise(VaRange::ALL, |advice| advice.direct_segment = false);
         for vma in vmas.iter().filter(|vma| !vma.advice.wipe_on_fork) {
             let (shared, pages) = share_pages(layer, parent.index, child.index, vma)?;
             self.mapping.pages_shared += shared;

@@ -142,6 +142,7 @@ impl Os {
             file_offset: 0,
         };
         host.spaces[space as usize].vmas.apply(&whole).expect("the mapping is aligned and not empty");
+        host.begin_guest_segment(space, memory);
         let host_id = SpaceId { layer: host_index as u16, index: space };
         Layer::boot(of, Some(host_id), memory, &guest_sizes(configs, of, memory), cpus, check, &mut self.asids)
     }

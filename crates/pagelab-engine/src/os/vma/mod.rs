@@ -43,6 +43,9 @@ pub struct VaRange {
 }
 
 impl VaRange {
+    /// Whatever can be mapped.
+    pub const ALL: Self = Self { start: VirtAddr(0), end: VirtAddr(!(FRAME_BYTES - 1)) };
+
     /// The pages of the `len_bytes` bytes from `addr`: `len_bytes` is rounded up to pages, as system calls do.
     /// Errors: `addr` is not page-aligned, or the range passes the end of the address space.
     pub fn of_bytes(addr: u64, len_bytes: u64) -> Result<Self, VmaError> {
@@ -123,6 +126,8 @@ pub struct VmaAdvice {
     pub dont_fork: bool,
     /// Forked children find the mapping empty.
     pub wipe_on_fork: bool,
+    /// Translated by the direct segment, and not joined to what is not.
+    pub direct_segment: bool,
 }
 
 /// One virtual memory area: `start..end` in whole pages, never empty.
