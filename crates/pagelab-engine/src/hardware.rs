@@ -10,6 +10,7 @@ use crate::mmu_cache::{MmuCaches, array};
 use crate::rng::Rng;
 use crate::segment::SegmentCounters;
 use crate::shadow::ShadowCounters;
+use crate::speculation::SpeculationCounters;
 use crate::tlb::Tlb;
 use crate::walker::{Intent, PageFault, WalkCounters};
 
@@ -64,6 +65,9 @@ pub struct Hardware {
     /// Whether any layer has memory for direct segments.
     pub segments: bool,
     pub segment: SegmentCounters,
+    /// The layer with a table that its guests speculate with.
+    pub speculative: Option<u16>,
+    pub speculation: SpeculationCounters,
     /// Compare every translation with the kernels' own records.
     pub check: bool,
     /// The first translation that contradicted them.
@@ -106,6 +110,8 @@ impl Hardware {
             shadow: ShadowCounters::default(),
             segments: config.system.layers.iter().any(|layer| layer.direct_segment_bytes.is_some()),
             segment: SegmentCounters::default(),
+            speculative: config.system.layers.iter().position(|l| l.speculative_table.is_some()).map(|l| l as u16),
+            speculation: SpeculationCounters::default(),
             check: config.engine.check.0,
             check_failure: None,
             fault: PageFault { space: SpaceId { layer: 0, index: 0 }, va: VirtAddr(0), intent: Intent::Load },

@@ -23,6 +23,7 @@ use crate::page_table::hashed::{Geometry, SharedTable};
 use crate::page_table::{Leaf, Linear, Mapping, NoFrame, NoRoom, PageTable, PteFlags, Removed, WalkList};
 use crate::segment::{Segment, SegmentMemory};
 use crate::shadow::Shadows;
+use crate::speculation::SpeculativeTable;
 
 /// An address space: the layer whose kernel keeps it, and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -136,6 +137,8 @@ pub struct Layer {
     set_aside: u64,
     /// What is for direct segments of its address spaces.
     pub segment_memory: Option<SegmentMemory>,
+    /// What its guests' cores go on with while they walk.
+    pub speculative_table: Option<SpeculativeTable>,
     /// The first of the frames set aside for the linear tables of guests that nobody has.
     next_flat: Pfn,
     /// Frames of physical memory.
@@ -215,6 +218,8 @@ impl Layer {
         };
         let segment_memory = SegmentMemory::set_aside(config, set_aside + flat_frames, frame_count)?;
         set_aside = segment_memory.map_or(set_aside, |memory| memory.end().0 - flat_frames);
+        let speculative_table = SpeculativeTable::set_aside(config, set_aside + flat_frames, frame_count)?;
+        set_aside = speculative_table.as_ref().map_or(set_aside, |table| table.end().0 - flat_frames);
         let (frames, aged) = Frames::new(config, frame_count, set_aside + flat_frames, cpus)?;
         let mut layer = Self {
             name: name.to_owned(),
@@ -233,6 +238,7 @@ impl Layer {
             hashed,
             set_aside,
             segment_memory,
+            speculative_table,
             next_flat: Pfn(metadata_frames),
             frame_count,
             zone: Pfn(0),

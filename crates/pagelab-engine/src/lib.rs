@@ -48,6 +48,7 @@ pub mod segment;
 pub mod shadow;
 pub mod shootdown;
 pub mod simulation;
+pub mod speculation;
 pub mod stack;
 pub mod stats;
 pub mod tlb;

@@ -199,6 +199,9 @@ impl Statistics {
         if simulation.hw.segments {
             self.segments(simulation);
         }
+        if simulation.hw.speculative.is_some() {
+            self.speculation(simulation);
+        }
         for (layer, refs) in simulation.os.layers.iter().zip(&walks.program.refs) {
             self.layer_walks(&layer.name, refs);
         }
@@ -232,11 +235,46 @@ impl Statistics {
 
     fn segments(&mut self, simulation: &Simulation) {
         let segment = &simulation.hw.segment;
-        let text = "Look-ups that direct segments answered in place of the TLBs; accesses to the page of the last one are not \
-                    counted again";
+        let text = "Look-ups that direct segments answered in place of the TLBs, among dtlb.l1.look_ups and not its misses; accesses to \
+                    the page of the last one are not counted again";
         self.put("segment.translations", segment.translations, "count", Kind::Timing, text);
         let text = "Addresses that direct segments translated during walks, in place of a layer's page table";
         self.count("segment.walk_translations", segment.walk_translations, text);
+    }
+
+    fn speculation(&mut self, simulation: &Simulation) {
+        let of = &simulation.hw.speculation;
+        for (name, value, text) in [
+            ("right", of.right, "Walks of the programs whose page the speculative table held and the walk confirmed"),
+            (
+                "wrong",
+                of.wrong,
+                "Walks of the programs after which the pipeline was flushed: the table held another frame, or a page that faults",
+            ),
+            (
+                "missed",
+                of.missed,
+                "Walks of the programs whose page the speculative table did not hold, or not for stores",
+            ),
+            ("updates", of.updates, "Slots of the speculative table that these walks wrote"),
+            (
+                "refs.critical",
+                of.critical_refs,
+                "References that the programs waited for: a look-up where it was right, else those of the walk",
+            ),
+            (
+                "refs.all",
+                of.all_refs,
+                "References of completed walks of the programs, look-ups and updates of the speculative table included",
+            ),
+        ] {
+            self.count(format!("speculation.{name}"), value, text);
+        }
+        self.cycles(
+            "speculation.hidden_cycles",
+            of.hidden_cycles,
+            "Cycles of the programs' walks that they did not wait for, beyond walk.cycles",
+        );
     }
 
     /// References of the programs' walks to one layer's page tables, by level and place.

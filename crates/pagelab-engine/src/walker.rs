@@ -237,6 +237,9 @@ impl Hardware {
         if layers[usize::from(wanted.space.layer)].shadowed {
             return self.walk_shadowed(layers, wanted, cycles);
         }
+        if let Some(machine) = self.speculative.filter(|&machine| machine != wanted.space.layer) {
+            return self.walk_speculatively(layers, machine, wanted, cycles);
+        }
         self.walks.log.clear();
         let mut spent = 0;
         let walked = self.walk_to_machine(layers, wanted.core, wanted.space, wanted.va, wanted.intent, &mut spent);
@@ -251,7 +254,7 @@ impl Hardware {
 
     /// Walks the page table of a space, and translates what it finds down to the machine.
     #[inline]
-    fn walk_to_machine(
+    pub(crate) fn walk_to_machine(
         &mut self,
         layers: &mut [Layer],
         core: usize,

@@ -85,6 +85,52 @@ fn a_shadow_table_is_walked_like_a_native_one_and_its_exits_are_paid_for() {
 }
 
 #[test]
+fn a_speculative_table_hides_the_walk_that_verifies_it() {
+    let of = |set: &[&str], passes| {
+        let none = ["system.layers.guest.mmu_cache=none", "system.layers.host.mmu_cache=none"];
+        sweep("nested-radix-speculative", &[&none[..], set].concat(), passes)
+    };
+    let (two, three) = (of(&[], 2), of(&[], 3));
+    let more = |name: &str| three.values[name] - two.values[name];
+    assert_eq!((more("walk.count"), more("walk.refs")), (768, 24 * 768));
+    assert_eq!((more("speculation.right"), more("speculation.wrong"), more("speculation.missed")), (768, 0, 0));
+    assert_eq!((more("speculation.refs.critical"), more("speculation.refs.all")), (768, 25 * 768));
+    assert!(more("walk.cycles") * 10 < more("speculation.hidden_cycles"));
+    // The first touch of a page, which fills the TLBs after its fault, misses.
+    assert_eq!(two.values["speculation.missed"], 768);
+    assert_eq!(two.values["speculation.updates"], 768);
+    // A table of 16 lines holds next to nothing of 768 pages, and then the walk is waited for.
+    let small = [r#"system.layers.host.speculative_table={"table_bytes":"4KiB","flush_cycles":20}"#];
+    let (two, three) = (of(&small, 2), of(&small, 3));
+    let more = |name: &str| three.values[name] - two.values[name];
+    let missed = more("speculation.missed");
+    assert!(missed > 500, "{missed}");
+    assert_eq!(more("speculation.refs.critical"), 24 * missed + more("speculation.right"));
+    assert_eq!(missed, more("speculation.updates"));
+}
+
+#[test]
+fn a_stale_slot_costs_the_walk_and_a_flush() {
+    let of = |flush: &str| {
+        let flush = format!("system.layers.host.speculative_table.flush_cycles={flush}");
+        let mut script = ScriptWriter::new();
+        script.mmap(0, BASE, 0x2000);
+        script.store(0, BASE);
+        // The page gets another frame, as the next one to be touched has its own in between.
+        script.event(0, EventKind::Madvise { addr: BASE, len: 0x1000, advice: 4 });
+        script.store(0, BASE + 0x1000);
+        script.store(0, BASE);
+        let (_, stats) = run(&config("nested-radix-speculative", &[&flush]), script.finish(), &[0]);
+        stats
+    };
+    let (free, dear) = (of("0"), of("1000"));
+    // The page's slot is still there when the page is not (a fault), and says the old frame when it is again.
+    assert_eq!(dear.values["speculation.wrong"], 2);
+    assert_eq!((dear.values["speculation.right"], dear.values["speculation.missed"]), (0, 2));
+    assert_eq!(dear.values["cycles.translation"] - free.values["cycles.translation"], 2000);
+}
+
+#[test]
 fn a_shadow_follows_what_the_guest_changes() {
     let mut script = ScriptWriter::new();
     script.mmap(0, BASE, 0x4000);

@@ -102,6 +102,19 @@ const SYSTEMS: &[System] = &[
             r#"machine.tlb.nested={"entries":16,"ways":4,"latency_cycles":1}"#,
         ],
     ),
+    (
+        "nested-radix-speculative",
+        &[r#"system.layers.host.speculative_table={"table_bytes":"64KiB","flush_cycles":20}"#],
+    ),
+    (
+        "two-guests",
+        &[
+            r#"system.layers.host.speculative_table={"table_bytes":"4KiB","flush_cycles":20}"#,
+            "kernel.pcids=2",
+            SWAP,
+            "kernel.cgroup_limit_bytes=4MiB",
+        ],
+    ),
     ("nested-3", &["system.layers.0.direct_segment_bytes=1MiB", "system.layers.2.direct_segment_bytes=64MiB"]),
     (
         "two-guests",

@@ -24,8 +24,8 @@ pub use placement::{PlacementConfig, PtemagnetConfig};
 pub use preset::{Preset, PresetKind, presets};
 pub use system::{
     FaultLock, FrameAllocatorConfig, HostMode, IdleTlb, KernelConfig, KhugepagedConfig, LargePages, LayerConfig,
-    LruList, MergedLevels, MmuCacheKind, PageCache, PageTableConfig, StageCost, StageCosts, StorageConfig, SwapConfig,
-    SystemConfig, VmaIndex,
+    LruList, MergedLevels, MmuCacheKind, PageCache, PageTableConfig, SpeculativeTableConfig, StageCost, StageCosts,
+    StorageConfig, SwapConfig, SystemConfig, VmaIndex,
 };
 pub(crate) use validate::check_limit;
 

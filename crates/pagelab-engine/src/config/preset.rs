@@ -45,7 +45,8 @@ presets! {
         "nested-radix-shadow", "hashed-chained", "hashed-open", "hashed-clustered", "hashed-compact",
         "nested-hashed-compact", "elastic-cuckoo", "nested-elastic-cuckoo",
         "flattened", "nested-flattened", "direct-segment", "nested-vmm-direct", "nested-guest-direct", "nested-dual-direct",
-        "radix-ptemagnet", "nested-radix-ptemagnet", "radix-mthp32k", "nested-radix-mthp32k", "nested-radix-thp";
+        "nested-radix-speculative", "radix-ptemagnet", "nested-radix-ptemagnet", "radix-mthp32k", "nested-radix-mthp32k",
+        "nested-radix-thp";
     Kernel "kernels": "linux-6.12", "linux-4.19", "linux-4.9";
 }
 

@@ -67,6 +67,19 @@ pub struct LayerConfig {
     /// or of a host's guests; none for a layer that translates by its page tables alone.
     #[serde(default)]
     pub direct_segment_bytes: Option<Bytes>,
+    /// A table of machine frames that the cores of guests go on with while they walk; of the machine's own layer.
+    #[serde(default)]
+    pub speculative_table: Option<SpeculativeTableConfig>,
+}
+
+/// Speculative inverted shadow page table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SpeculativeTableConfig {
+    /// A power of two; a page has 16 bytes.
+    pub table_bytes: Bytes,
+    /// Cycles of a pipeline flush, where the table was wrong.
+    pub flush_cycles: u32,
 }
 
 impl LayerConfig {

@@ -146,6 +146,9 @@ impl Config {
             if let Some(bytes) = layer.direct_segment_bytes {
                 validate_segment(bytes, layer, layers)?;
             }
+            if layer.speculative_table.is_some() {
+                validate_speculation(layer, layers)?;
+            }
             for (name, folios) in [("folios", &layer.folios), ("file_folios", &layer.file_folios)] {
                 for &Bytes(folio) in folios {
                     if !folio.is_power_of_two() || !(LEAST_FOLIO..=MOST_FOLIO).contains(&folio) {
@@ -197,6 +200,25 @@ fn validate_segment(bytes: Bytes, layer: &LayerConfig, layers: &[LayerConfig]) -
         return Err(EngineError::config(key, what));
     }
     Ok(())
+}
+
+/// A speculative table is for guests whose walks are nested, and all of a machine's share one.
+fn validate_speculation(layer: &LayerConfig, layers: &[LayerConfig]) -> Result<(), EngineError> {
+    let key = format!("system.layers.{}.speculative_table", layer.name);
+    if layer.host.is_some() || layers.len() == 1 {
+        let what = "all guests share one table, of the machine's own layer, which must host some; allowed here is none";
+        return Err(EngineError::config(key, what));
+    }
+    match layers.iter().find(|guest| guest.host_mode == HostMode::Shadow) {
+        None => Ok(()),
+        Some(guest) => {
+            let what = format!(
+                "there is nothing to verify beside the shadow tables of `{}`; allowed is host_mode = nested there",
+                guest.name
+            );
+            Err(EngineError::config(key, what))
+        }
+    }
 }
 
 fn between(key: &str, value: u32, least: u32, most: u32) -> Result<(), EngineError> {

@@ -11,10 +11,10 @@ impl Layer {
         let (free, files, tables) = (self.free_frame_count(), self.pages.cached_frames(), self.table_frames());
         let (total, set_aside) = (self.memory_bytes() >> FRAME_SHIFT, self.frames_set_aside());
         let others = total - free - files - tables - set_aside;
-        let metadata = match (&self.hashed, &self.segment_memory) {
-            (None, None) => "page metadata",
-            (Some(_), None) => "page metadata and the hashed table",
-            (_, Some(_)) => "page metadata and what boot set aside for a segment or a table",
+        let metadata = match (&self.hashed, &self.segment_memory, &self.speculative_table) {
+            (None, None, None) => "page metadata",
+            (Some(_), None, None) => "page metadata and the hashed table",
+            _ => "page metadata and what boot set aside for a segment or a table",
         };
         let name = &self.name;
         let swap = match self.reclaim.as_ref().and_then(|reclaim| reclaim.swap.as_ref()) {
