@@ -201,21 +201,21 @@ pub struct SegmentCounters {
     pub walk_translations: u64,
 }
 
-impl Hardware {
-    /// The translation of an address that is in segments all the way down.
-    #[cold]
-    pub(crate) fn through_segments(&self, layers: &[Layer], space: SpaceId, va: VirtAddr) -> Option<Translation> {
-        let layer = &layers[usize::from(space.layer)];
-        let found = layer.spaces[space.index as usize].segment?.translate(va)?;
-        match layer.host {
-            None => Some(found.on_bare_machine()),
-            Some(host) => {
-                let below = self.through_segments(layers, host, VirtAddr(found.address(va).0))?;
-                Some(found.through(va, below))
-            }
+/// The translation of an address that is in segments all the way down.
+#[cold]
+pub(crate) fn through_segments(layers: &[Layer], space: SpaceId, va: VirtAddr) -> Option<Translation> {
+    let layer = &layers[usize::from(space.layer)];
+    let found = layer.spaces[space.index as usize].segment?.translate(va)?;
+    match layer.host {
+        None => Some(found.on_bare_machine()),
+        Some(host) => {
+            let below = through_segments(layers, host, VirtAddr(found.address(va).0))?;
+            Some(found.through(va, below))
         }
     }
+}
 
+impl Hardware {
     /// What the segment of a space says in place of a walk of its page table.
     #[cold]
     pub(crate) fn through_segment(

@@ -13,6 +13,7 @@ use crate::hardware::{Hardware, TLB_DATA, TLB_FETCH, TLB_KERNEL};
 use crate::layer::{Layer, SpaceId};
 use crate::mmu_cache::Asid;
 use crate::page_table::{Leaf, Mapping, WalkList};
+use crate::segment::through_segments;
 use crate::translation::Translation;
 
 /// Why an address is translated.
@@ -206,7 +207,7 @@ impl Hardware {
     ) -> Result<Translation, Faulted> {
         let &Wanted { core, space, va, intent, origin } = wanted;
         if self.segments
-            && let Some(found) = self.through_segments(layers, space, va)
+            && let Some(found) = through_segments(layers, space, va)
         {
             self.segment.translations += 1;
             return Ok(found);
@@ -263,18 +264,14 @@ impl Hardware {
         intent: Intent,
         cycles: &mut Cycles,
     ) -> Result<Translation, Faulted> {
-        let held = if self.segments { self.through_segment(layers, space, va) } else { None };
-        let found = match held {
-            Some(found) => found,
-            None => self.walk(layers, core, space, va, intent, cycles)?,
-        };
+        let found = self.walk(layers, core, space, va, intent, cycles)?;
         let Some(host) = layers[usize::from(space.layer)].host else { return Ok(found.on_bare_machine()) };
         let store = intent == Intent::Store;
         let below = self.through_host(layers, core, host, found.address(va), store, cycles)?;
         Ok(found.through(va, below))
     }
 
-    /// Walks the page table of one space; every reference is translated by the layer's host.
+    /// Walks the page table of one space, unless its segment has the address; every reference is translated by the layer's host.
     #[inline(never)]
     fn walk(
         &mut self,
@@ -285,6 +282,11 @@ impl Hardware {
         intent: Intent,
         cycles: &mut Cycles,
     ) -> Result<Translation<PhysAddr>, Faulted> {
+        if self.segments
+            && let Some(found) = self.through_segment(layers, space, va)
+        {
+            return Ok(found);
+        }
         let layer = &layers[usize::from(space.layer)];
         let (host, of) = (layer.host, &layer.spaces[space.index as usize]);
         let asid = of.asid;
@@ -399,12 +401,6 @@ impl Hardware {
         store: bool,
         cycles: &mut Cycles,
     ) -> Result<Translation, Faulted> {
-        if self.segments
-            && let Some(found) = self.through_segments(layers, host, VirtAddr(addr.0))
-        {
-            self.segment.walk_translations += 1;
-            return Ok(found);
-        }
         let asid = layers[usize::from(host.layer)].spaces[host.index as usize].asid;
         let frame = addr.0 >> FRAME_SHIFT;
         let key = frame << 16 | u64::from(asid.0);
@@ -412,6 +408,12 @@ impl Hardware {
         let unit = &mut self.units[core];
         let mut missed = true;
         if let Some(nested) = &mut unit.nested {
+            if self.segments
+                && let Some(found) = through_segments(layers, host, VirtAddr(addr.0))
+            {
+                self.segment.walk_translations += 1;
+                return Ok(found);
+            }
             unit.tlb.nested_look_ups += 1;
             *cycles += self.nested_tlb_latency;
             if let Some(word) = nested.lookup(frame, key) {

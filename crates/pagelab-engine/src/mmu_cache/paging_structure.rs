@@ -47,7 +47,7 @@ impl PagingStructureCache {
         Ok(Self { levels, latency_cycles: config.latency_cycles.into() })
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn look_up(&mut self, asid: Asid, va: VirtAddr, list: &WalkList) -> Spared {
         let refs = &list.refs()[..cacheable(list)];
         for of in &mut self.levels {
