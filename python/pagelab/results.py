@@ -52,6 +52,8 @@ class SystemResult:
     sources: tuple[SourceReport, ...]
     config: dict[str, Any]
     stats: dict[str, int]
+    windows: tuple[dict[str, int], ...]
+    """The same of each of the parts that the run was cut into."""
     warnings: tuple[str, ...]
 
 
@@ -78,6 +80,7 @@ class Results:
                     ),
                     config=entry["config"],
                     stats=entry["stats"],
+                    windows=tuple(entry["windows"]),
                     warnings=tuple(entry["warnings"]),
                 )
             )

@@ -25,6 +25,7 @@ def run(
     seed: int | None = None,
     max_accesses: int | None = None,
     warm_up: int | None = None,
+    windows: int | None = None,
     check: bool = False,
     threads: int | None = None,
     progress: Progress | None = None,
@@ -47,6 +48,7 @@ def run(
         max_accesses: Replay so many accesses of each source at most.
         warm_up: Begin to count after so many accesses of the sources together (to the batch of 64 Ki or so), when
             caches and memory are in the state that one wants to look at.
+        windows: Count in so many equal parts as well (to the batch again), as `SystemResult.windows`.
         check: Compare every translation with a flat record of the mappings; slower.
         threads: Systems simulated at the same time; default as many as there are CPUs. Changes no result.
         progress: Called with (system, accesses done, accesses in all if known) about ten times a second. What it
@@ -70,6 +72,7 @@ def run(
         "seed": seed,
         "max_accesses": max_accesses,
         "warm_up": warm_up,
+        "windows": windows,
         "check": check,
         "threads": threads,
     }

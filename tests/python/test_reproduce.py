@@ -11,6 +11,7 @@ from pagelab.cli import main
 from pagelab.reproduce import REPRODUCTIONS, hash_dont_cache, report, study
 
 _CHEAPER = {"chained": 9, "open": 8, "clustered": 6, "compact": 5, "radix": 7, "perfect": 4, "hashed": 4.5}
+_CHEAPER |= {"direct segment": 0, "VMM direct": 4, "guest direct": 4, "dual direct": 0, "speculative": 6}
 
 
 def _made_up(run: study.Run) -> study.Measurement:
@@ -19,20 +20,25 @@ def _made_up(run: study.Run) -> study.Measurement:
     cost = _CHEAPER[run.system.removeprefix("nested ")] * size * (4 if run.system.startswith("nested") else 1)
     if run.label.startswith("cluster"):
         cost += 100 / int(run.label.split()[1])
-    if run.label == "fully associative L1":
-        cost = 5.0 if run.system == "radix" else 4.9
+    misses = 0.9 if run.system in ("radix", "perfect") else 0.1
+    if run.label == hash_dont_cache.DATA_CACHE:
+        cost, misses = 4.0, 0.05
     walks = 1000
     refs = {"perfect": 1, "nested perfect": 3}.get(run.system, cost)
     stats = {
         "walk.count": walks,
         "walk.cycles": int(walks * cost * 10),
         "walk.refs": int(walks * refs),
+        "walk.refs.l1": int(walks * refs) - int(walks * misses),
         "walk.refs.dram": int(walks * cost / 10) * (5 if run.system == "chained" else 1),
+        "accesses": walks,
         "cycles.base": 100_000,
         "cycles.data_stall": 100_000,
         "cycles.translation": int(walks * cost * 10),
     }
-    return study.Measurement(run, run.accesses, stats)
+    # Half of the parts cost a tenth more than the others.
+    parts = tuple({**stats, "walk.cycles": stats["walk.cycles"] * (10 + n % 2)} for n in range(study.PARTS))
+    return study.Measurement(run, run.accesses, stats, parts)
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +60,7 @@ def test_an_order_that_holds_is_said_to_hold_and_one_that_does_not_is_not(findin
         "mcf*, bare: hashed tables save more than perfect MMU caches",
         "cactusADM*, bare: hashed tables save more than perfect MMU caches",
         "xalancbmk*, bare: hashed tables save more than perfect MMU caches",
+        "cactusADM: what hashed tables save beyond perfect MMU caches comes from these conflicts",
     ]
     runs = [_made_up(run) for run in hash_dont_cache.runs()]
     turned = [
@@ -62,6 +69,32 @@ def test_an_order_that_holds_is_said_to_hold_and_one_that_does_not_is_not(findin
     ]
     again = hash_dont_cache.evaluate(study.Measurements(turned))
     assert "each optimisation lowers the cycles of a walk" in [c.text for c in again.claims if not c.holds]
+
+
+def test_figures_carry_the_error_of_their_window(findings: study.Findings) -> None:
+    cycles = next(series for series in findings.series if series.title == "cycles of a 2D walk by guest cluster")
+    (group, member), value = next(iter(cycles.values.items()))
+    # Eight parts of 10 and 11 times the cycles: a standard deviation of sqrt(2/7), over sqrt(8).
+    assert cycles.errors[group, member] == pytest.approx(value * (2 / 7 / 8) ** 0.5)
+    assert study.standard_error([1.0]) is None
+    assert study.error_of_mean([3.0, 4.0]) == pytest.approx(2.5)
+    assert study.error_of_mean([3.0, None]) is None
+    mean = next(row for row in findings.comparisons if row.quantity == "references of a walk, bare")
+    assert mean.error == 0.0, "all parts make the same references"
+
+
+def test_designs_beyond_the_paper_are_reported_if_they_are_run(findings: study.Findings) -> None:
+    runs = hash_dont_cache.runs()
+    assert {run.system for run in runs if run.beyond} == {
+        "direct segment",
+        *(f"nested {name}" for name in ("VMM direct", "guest direct", "dual direct", "speculative")),
+    }
+    waited, saved = (series for series in findings.series if series.figure == "Beyond the paper")
+    assert waited.values["mcf*", "direct segment"] == 0
+    assert 0 < saved.values["mcf*", "hashed"] < saved.values["mcf*", "direct segment"]
+    without = hash_dont_cache.evaluate(study.Measurements(_made_up(run) for run in runs if not run.beyond))
+    assert len(without.series) == len(findings.series) - 2
+    assert [claim.text for claim in without.claims] == [claim.text for claim in findings.claims]
 
 
 def test_table_4_compares_what_the_paper_prints(findings: study.Findings) -> None:
@@ -76,11 +109,13 @@ def test_the_report_holds_every_claim_and_picture(findings: study.Findings, tmp_
     files = report.write(tmp_path, reproduction, 0.5, measured, findings)
     text = (tmp_path / "REPORT.md").read_text()
     claims = len(findings.claims)
-    assert f"**{claims - 3} of {claims} of the paper's statements hold here.**" in text
+    assert f"**{claims - 4} of {claims} of the paper's statements hold here.**" in text
     assert all(claim.text in text for claim in findings.claims)
     document = json.loads((tmp_path / "results.json").read_text())
     assert len(document["runs"]) == len(reproduction.runs())
     assert document["scale"] == 0.5
+    assert "±" in text
+    assert all(len(run["parts"]) == study.PARTS for run in document["runs"])
     pictures = [path for path in files if path.suffix == ".svg"]
     assert len(pictures) == len(findings.series)
     assert all(b"<svg" in path.read_bytes() for path in pictures)
@@ -104,6 +139,10 @@ def test_real_runs_of_the_smallest_kind() -> None:
         m = measured["xalancbmk*", system]
         assert 0.5 * m.window <= m.stats["accesses"] <= m.window
         assert m.stats["fault.minor.count"] == 0, "all pages are there before the window"
+        assert sum(part["walk.refs"] for part in m.parts) == m.stats["walk.refs"]
+        error = m.per_walk_error("walk.refs")
+        assert error is not None
+        assert error < 0.1
     assert 1.0 <= measured["xalancbmk*", "hashed"].per_walk("walk.refs") < 1.2
     hashed = next(m.run for m in measured.all() if m.run.system == "hashed")
     assert hashed.settings == (f"system.layers.native.page_table.table_bytes={8 << 20}",)

@@ -138,3 +138,17 @@ def test_a_warm_up_is_not_counted() -> None:
     assert sum(warm[name] for name in classes) == warm["cycles"] < whole["cycles"]
     with pytest.raises(pagelab.ConfigError, match="ended after 1000000 accesses, before a warm-up of 2000000"):
         pagelab.run(spec, "radix", warm_up=2_000_000)
+
+
+@pytest.mark.parametrize("warm_up", [None, 500_000])
+def test_windows_are_parts_of_the_whole(warm_up: int | None) -> None:
+    spec = "random:size=16MiB,accesses=1M"
+    result = pagelab.run(spec, "radix", warm_up=warm_up, windows=4)["radix"]
+    assert result.stats == pagelab.run(spec, "radix", warm_up=warm_up)["radix"].stats
+    assert len(result.windows) == 4
+    for name in ("accesses", "walk.refs", "cycles.translation"):
+        assert sum(window[name] for window in result.windows) == result.stats[name], name
+    equal = result.stats["accesses"] / 4
+    assert all(abs(window["accesses"] - equal) < 70_000 for window in result.windows)
+    with pytest.raises(pagelab.ConfigError, match="windows: 0 parts"):
+        pagelab.run(spec, "radix", windows=0)

@@ -50,6 +50,9 @@ pub struct Request {
     /// Accesses of the main sources, together, before counting begins; to the batch (64 Ki accesses or so).
     #[serde(default)]
     pub warm_up: Option<u64>,
+    /// Equal parts that what is counted is counted in as well; to the batch again.
+    #[serde(default)]
+    pub windows: Option<u32>,
     /// Overrides `engine.check`.
     #[serde(default)]
     pub check: bool,
@@ -79,6 +82,8 @@ pub struct SystemResult {
     /// The effective configuration.
     pub config: Config,
     pub stats: BTreeMap<String, u64>,
+    /// The same of each part, in order.
+    pub windows: Vec<BTreeMap<String, u64>>,
     pub warnings: Vec<String>,
     #[serde(skip)]
     meanings: BTreeMap<String, Meaning>,
@@ -92,6 +97,9 @@ pub struct Results {
     /// Meaning of every statistic that occurs.
     pub statistics: BTreeMap<String, Meaning>,
 }
+
+/// Parts that what is counted may be cut into.
+const MAX_WINDOWS: u32 = 1 << 12;
 
 /// How often progress is reported.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -192,13 +200,15 @@ fn split_kernel(text: &str) -> (&str, Option<&str>) {
 fn run_system(request: &Request, config: &Config, progress: OnProgress) -> Result<SystemResult, EngineError> {
     let Placement { mains, beside, results: mut sources } = Placement::new(request, config)?;
     let mut simulation = Simulation::with_load(config, mains, beside, request.max_accesses)?;
-    simulation.warm_up = request.warm_up.filter(|&accesses| accesses > 0);
     let mains = &simulation.inputs[..simulation.load.mains];
     let total = mains.iter().map(|input| input.total()).sum::<Option<u64>>().filter(|_| !mains.is_empty());
+    let warm_up = request.warm_up.unwrap_or(0);
+    let marks = marks(warm_up, request.windows, total)?;
     let tops = simulation.os.tops();
     for (index, source) in sources.iter_mut().enumerate() {
         source.layer = simulation.os.layers[usize::from(tops[index % tops.len()])].name.clone();
     }
+    simulation.marks = marks;
     let system = config.system.name.clone();
     let report = |accesses_done| progress(&Progress { system: system.clone(), accesses_done, accesses_total: total });
     let mut reported = Instant::now();
@@ -210,15 +220,17 @@ fn run_system(request: &Request, config: &Config, progress: OnProgress) -> Resul
         report(done)
     })?;
     let mut statistics = Statistics::collect(&simulation);
-    if let Some(accesses) = simulation.warm_up {
+    let mut noted = std::mem::take(&mut simulation.noted);
+    if warm_up > 0 && noted.is_empty() {
         let what = format!(
-            "the main sources ended after {} accesses, before a warm-up of {accesses} was over: take fewer",
+            "the main sources ended after {} accesses, before a warm-up of {warm_up} was over: take fewer",
             simulation.dealt()
         );
         return Err(EngineError::config("warm_up", what));
     }
-    if let Some(before) = simulation.before.take() {
-        statistics = statistics.since(&before);
+    let windows = request.windows.map_or_else(Vec::new, |_| parts(warm_up > 0, &noted, &statistics));
+    if warm_up > 0 {
+        statistics = statistics.since(&noted.swap_remove(0));
     }
     report(simulation.dealt());
     Ok(SystemResult {
@@ -231,8 +243,35 @@ fn run_system(request: &Request, config: &Config, progress: OnProgress) -> Resul
         warm_up: request.warm_up,
         config: config.clone(),
         stats: statistics.values,
+        windows,
         meanings: statistics.meanings,
     })
+}
+
+/// Where counting begins and where its parts do, the last one first.
+fn marks(warm_up: u64, windows: Option<u32>, total: Option<u64>) -> Result<Vec<u64>, EngineError> {
+    let windows = match (windows, total) {
+        (Some(windows @ 1..=MAX_WINDOWS), Some(_)) => u64::from(windows),
+        (None, _) => 1,
+        (Some(windows), Some(_)) => {
+            let what = format!("{windows} parts are not possible; allowed are 1 to {MAX_WINDOWS}");
+            return Err(EngineError::config("windows", what));
+        }
+        (Some(_), None) => {
+            let what = "a source cannot tell how many accesses it has, and what is counted cannot be cut into parts";
+            return Err(EngineError::config("windows", what));
+        }
+    };
+    let counted = total.unwrap_or(warm_up).saturating_sub(warm_up);
+    let begin = |part: u64| warm_up + (u128::from(counted) * u128::from(part) / u128::from(windows)) as u64;
+    Ok((0..windows).rev().map(begin).filter(|&mark| mark > 0).collect())
+}
+
+/// What has been counted between the marks and after the last of them; before the first, if that does not end a warm-up.
+fn parts(warm_up: bool, noted: &[Statistics], end: &Statistics) -> Vec<BTreeMap<String, u64>> {
+    let first = noted.first().unwrap_or(end).clone();
+    let between = noted.iter().zip(noted.iter().skip(1).chain([end])).map(|(begin, end)| end.clone().since(begin));
+    (!warm_up).then_some(first).into_iter().chain(between).map(|part| part.values).collect()
 }
 
 fn warnings(simulation: &Simulation, sources: &[SourceResult], statistics: &Statistics) -> Vec<String> {

@@ -58,10 +58,10 @@ pub struct Simulation {
     pub cpus: Vec<Cpu>,
     pub inputs: Vec<Input>,
     pub refused: Vec<RefusedAccess>,
-    /// Accesses of the main sources after which counting begins, to the batch; none once it has begun.
-    pub warm_up: Option<u64>,
-    /// What had been counted by then.
-    pub before: Option<Box<Statistics>>,
+    /// Accesses of the main sources at which what has been counted is noted, to the batch: those to come, the last one first.
+    pub marks: Vec<u64>,
+    /// What had been counted at those that are behind.
+    pub noted: Vec<Statistics>,
     pub shootdowns: ShootdownCounters,
     pub(crate) generations: Generations,
     pub load: Load,
@@ -168,8 +168,8 @@ impl Simulation {
             cpus,
             inputs,
             refused: Vec::new(),
-            warm_up: None,
-            before: None,
+            marks: Vec::new(),
+            noted: Vec::new(),
             shootdowns: ShootdownCounters::default(),
             generations: Generations::default(),
             l1_visible: if hidden { 0 } else { l1 },
@@ -294,7 +294,7 @@ impl Simulation {
                     if at + done == end {
                         drop(batch);
                         queue.pop_front();
-                        self.end_warm_up();
+                        self.note_marks();
                         if !progress(self.dealt()) {
                             return Err(EngineError::Interrupted);
                         }
@@ -320,12 +320,12 @@ impl Simulation {
         }
     }
 
-    /// Notes what has been counted when the warm-up is over.
+    /// Notes what has been counted at a mark.
     #[inline]
-    fn end_warm_up(&mut self) {
-        if self.warm_up.is_some_and(|accesses| self.dealt() >= accesses) {
-            self.warm_up = None;
-            self.before = Some(Box::new(Statistics::collect(self)));
+    fn note_marks(&mut self) {
+        while self.marks.last().is_some_and(|&accesses| self.dealt() >= accesses) {
+            self.marks.pop();
+            self.noted.push(Statistics::collect(self));
         }
     }
 

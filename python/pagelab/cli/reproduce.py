@@ -24,6 +24,7 @@ def command(
         float | None,
         typer.Option(min=0.001, max=10.0, help="Length of the windows beside the nominal ones, in place of a budget."),
     ] = None,
+    beyond: Annotated[bool, typer.Option(help="Run designs as well that the paper does not measure.")] = False,
 ) -> None:
     """Measure a paper's figures again and write them beside the paper's: report, pictures, JSON."""
     if name not in REPRODUCTIONS:
@@ -38,7 +39,7 @@ def command(
         label = f" ({run.label})" if run.label else ""
         print(f"[{so_far}/{of}] {run.workload} on {run.system}{label}", file=sys.stderr)
 
-    measured = study.measure(reproduction, scale, lambda _: True, done)
+    measured = study.measure(reproduction, scale, lambda run: beyond or not run.beyond, done)
     findings = reproduction.evaluate(measured)
     files = report.write(folder, reproduction, scale, measured, findings)
     print_table(_claims(findings))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pagelab
 from pagelab.output import write_atomically
-from pagelab.reproduce.study import Findings, Measurements, Reproduction, Series
+from pagelab.reproduce.study import PARTS, Findings, Measurements, Reproduction, Series
 
 
 def write(
@@ -37,11 +37,17 @@ def _document(reproduction: Reproduction, scale: float, measured: Measurements, 
                 "figure": series.figure,
                 "title": series.title,
                 "unit": series.unit,
-                "values": [[group, member, value] for (group, member), value in series.values.items()],
+                "values": [
+                    [group, member, value, series.errors.get((group, member))]
+                    for (group, member), value in series.values.items()
+                ],
             }
             for series in findings.series
         ],
-        "runs": [{**vars(m.run), "window": m.window, "stats": dict(m.stats)} for m in measured.all()],
+        "runs": [
+            {**vars(m.run), "window": m.window, "stats": dict(m.stats), "parts": [dict(part) for part in m.parts]}
+            for m in measured.all()
+        ],
     }
 
 
@@ -63,14 +69,16 @@ def _markdown(reproduction: Reproduction, scale: float, findings: Findings) -> s
         "",
         "## Figures side by side",
         "",
+        f"± is the standard error of our figure within its window, by {PARTS} equal parts of it; of what the window "
+        "leaves out it says nothing.",
+        "",
         "| figure | item | quantity | paper | here | remark |",
         "|---|---|---|---:|---:|---|",
     ]
     for row in findings.comparisons:
         paper = "–" if row.paper is None else f"{row.paper:g} {row.unit}"
-        lines.append(
-            f"| {row.figure} | {row.item} | {row.quantity} | {paper} | {row.ours:.3g} {row.unit} | {row.reason} |"
-        )
+        ours = f"{_number(row.ours, row.error)} {row.unit}"
+        lines.append(f"| {row.figure} | {row.item} | {row.quantity} | {paper} | {ours} | {row.reason} |")
     for series in findings.series:
         lines += ["", f"## {series.figure}: {series.title} ({series.unit})", "", *_grid(series)]
     lines += ["", "## What to know", "", *(f"- {note}" for note in findings.notes), ""]
@@ -81,8 +89,17 @@ def _grid(series: Series) -> Iterable[str]:
     yield "| | " + " | ".join(series.members) + " |"
     yield "|---|" + "---:|" * len(series.members)
     for group in series.groups:
-        cells = (series.values.get((group, member)) for member in series.members)
-        yield f"| {group} | " + " | ".join("" if cell is None else f"{cell:.3g}" for cell in cells) + " |"
+        cells = (
+            _number(series.values[group, member], series.errors.get((group, member)))
+            if (group, member) in series.values
+            else ""
+            for member in series.members
+        )
+        yield f"| {group} | " + " | ".join(cells) + " |"
+
+
+def _number(value: float, error: float | None) -> str:
+    return f"{value:.3g}" if error is None else f"{value:.3g} ± {error:.2g}"
 
 
 def _pictures(folder: Path, every: Iterable[Series]) -> list[Path]:
@@ -100,7 +117,8 @@ def _pictures(folder: Path, every: Iterable[Series]) -> list[Path]:
         for index, member in enumerate(series.members):
             at = [group + (index - (len(series.members) - 1) / 2) * width for group in range(len(series.groups))]
             heights = [series.values.get((group, member), 0.0) for group in series.groups]
-            axes.bar(at, heights, width, label=member)
+            errors = [series.errors.get((group, member)) or 0.0 for group in series.groups]
+            axes.bar(at, heights, width, label=member, yerr=errors if any(errors) else None)
         axes.set_xticks(range(len(series.groups)), series.groups, rotation=20, ha="right")
         axes.set_ylabel(series.unit)
         axes.set_title(f"{series.figure}: {series.title}", fontsize=10)

@@ -1,8 +1,10 @@
 """What reproductions have in common: runs at a scale, measurements, comparisons and claims."""
 
+import math
 import os
+import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 
@@ -10,6 +12,8 @@ import pagelab
 
 # Parts of the nominal windows that a study may be run at, the largest first.
 SCALES = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02)
+# Parts of a window whose spread tells how sure a mean over it is.
+PARTS = 8
 # How fast this machine is: the replay of this took PILOT_SECONDS on the machine that `nominal_minutes` are of.
 PILOT = "gups:size=256MiB,updates=1M"
 PILOT_SECONDS = 0.75
@@ -33,6 +37,8 @@ class Run:
     settings: tuple[str, ...] = ()
     label: str = ""
     """Tells apart runs of the same workload and system."""
+    beyond: bool = False
+    """Of a system that the paper does not measure: made only if it is asked for."""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -47,14 +53,52 @@ class Measurement:
     window: int
     """Accesses counted."""
     stats: Mapping[str, int]
+    parts: tuple[Mapping[str, int], ...] = ()
+    """The same of equal parts of the window, one after the other."""
 
     def per_walk(self, statistic: str) -> float:
-        return self.stats[statistic] / self.stats["walk.count"] if self.stats["walk.count"] else 0.0
+        return _per_walk(self.stats, statistic)
+
+    def per_walk_error(self, statistic: str) -> float | None:
+        """Standard error of `per_walk`, by the parts in which there were walks."""
+        return standard_error([_per_walk(part, statistic) for part in self.parts if part["walk.count"]])
 
     @property
     def program_cycles(self) -> int:
         """Cycles of the program's own: without page faults, which the papers' models leave out."""
-        return sum(self.stats[f"cycles.{name}"] for name in ("base", "data_stall", "translation"))
+        return _program_cycles(self.stats)
+
+    def saved(self, before: "Measurement") -> float:
+        """Per cent of the program's cycles that are saved against another measurement of the same window."""
+        return _saved(before.stats, self.stats)
+
+    def saved_error(self, before: "Measurement") -> float | None:
+        """Standard error of `saved`: both measurements have the same parts."""
+        pairs = zip(before.parts, self.parts, strict=True)
+        return standard_error([_saved(old, new) for old, new in pairs if _program_cycles(old)])
+
+
+def _per_walk(stats: Mapping[str, int], statistic: str) -> float:
+    return stats[statistic] / stats["walk.count"] if stats["walk.count"] else 0.0
+
+
+def _program_cycles(stats: Mapping[str, int]) -> int:
+    return sum(stats[f"cycles.{name}"] for name in ("base", "data_stall", "translation"))
+
+
+def _saved(before: Mapping[str, int], after: Mapping[str, int]) -> float:
+    return 100 * (1 - _program_cycles(after) / _program_cycles(before))
+
+
+def standard_error(parts: Sequence[float]) -> float | None:
+    """Standard error of the mean of equal parts; none of fewer than two."""
+    return statistics.stdev(parts) / math.sqrt(len(parts)) if len(parts) > 1 else None
+
+
+def error_of_mean(errors: Sequence[float | None]) -> float | None:
+    """Standard error of the mean of independent figures by theirs."""
+    known = [error for error in errors if error is not None]
+    return math.hypot(*known) / len(errors) if len(known) == len(errors) else None
 
 
 @dataclass(frozen=True)
@@ -70,6 +114,8 @@ class Comparison:
     ours: float
     reason: str = ""
     """Why they differ, or what the number rests on."""
+    error: float | None = None
+    """Standard error of ours within its window."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +138,8 @@ class Series:
     groups: tuple[str, ...]
     members: tuple[str, ...]
     values: Mapping[tuple[str, str], float]
+    errors: Mapping[tuple[str, str], float | None] = field(default_factory=dict)
+    """Standard errors of the values within their windows."""
 
 
 @dataclass
@@ -111,6 +159,10 @@ class Measurements:
     def __getitem__(self, key: tuple[str, str] | tuple[str, str, str]) -> Measurement:
         workload, system, *label = key
         return self._by_key[workload, system, label[0] if label else ""]
+
+    def __contains__(self, key: tuple[str, str] | tuple[str, str, str]) -> bool:
+        workload, system, *label = key
+        return (workload, system, label[0] if label else "") in self._by_key
 
     def all(self) -> list[Measurement]:
         return list(self._by_key.values())
@@ -180,6 +232,8 @@ def _measure(reproduction: Reproduction, run: Run, scale: float) -> Measurement:
         machine=reproduction.machine,
         set=run.settings,
         warm_up=run.warm_up or None,
+        windows=PARTS,
         threads=1,
     )
-    return Measurement(run, window, results.systems[0].stats)
+    result = results.systems[0]
+    return Measurement(run, window, result.stats, result.windows)
