@@ -3,9 +3,9 @@
 A reproduction is one module with a `REPRODUCTION` and one entry here.
 """
 
-from pagelab.reproduce import hash_dont_cache
+from pagelab.reproduce import hash_dont_cache, ptemagnet
 from pagelab.reproduce.study import Reproduction
 
-REPRODUCTIONS: dict[str, Reproduction] = {r.name: r for r in (hash_dont_cache.REPRODUCTION,)}
+REPRODUCTIONS: dict[str, Reproduction] = {r.name: r for r in (hash_dont_cache.REPRODUCTION, ptemagnet.REPRODUCTION)}
 
 __all__ = ["REPRODUCTIONS", "Reproduction"]

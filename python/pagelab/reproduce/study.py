@@ -39,6 +39,8 @@ class Run:
     """Tells apart runs of the same workload and system."""
     beyond: bool = False
     """Of a system that the paper does not measure: made only if it is asked for."""
+    beside: tuple[str, ...] = ()
+    """Sources that run beside it, again and again."""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -62,6 +64,12 @@ class Measurement:
     def per_walk_error(self, statistic: str) -> float | None:
         """Standard error of `per_walk`, by the parts in which there were walks."""
         return standard_error([_per_walk(part, statistic) for part in self.parts if part["walk.count"]])
+
+    @property
+    def main_cycles(self) -> int:
+        """All cycles that the workload took its CPU, page faults included, co-runners' not."""
+        classes = ("base", "data_stall", "translation", "fault", "kernel", "lock_wait", "blocked", "io")
+        return sum(self.stats.get(f"main.cycles.{name}", 0) for name in classes)
 
     @property
     def program_cycles(self) -> int:
@@ -231,6 +239,7 @@ def _measure(reproduction: Reproduction, run: Run, scale: float) -> Measurement:
         run.preset,
         machine=reproduction.machine,
         set=run.settings,
+        with_=run.beside,
         warm_up=run.warm_up or None,
         windows=PARTS,
         threads=1,
