@@ -319,6 +319,7 @@ fn a_full_hashed_table_names_the_layer_and_what_to_set() {
         ("hashed-compact", "system.layers.native.page_table.table_bytes=8KiB", "`native`"),
         ("hashed-open", "system.layers.native.page_table.table_bytes=32KiB", "`native`"),
         ("nested-hashed-compact", "system.layers.host.page_table.table_bytes=8KiB", "`host`"),
+        ("hashed-power", "system.layers.native.page_table.table_bytes=16KiB", "`native`"),
     ] {
         let Err(EngineError::OutOfMemory { what }) = outcome(MACHINE, system, &["machine.memory_bytes=1GiB", set])
         else {

@@ -9,7 +9,7 @@ use pagelab_trace::EventKind;
 
 const BASE: u64 = 0x7f00_0000_0000;
 
-const KINDS: [&str; 4] = ["hashed-chained", "hashed-open", "hashed-clustered", "hashed-compact"];
+const KINDS: [&str; 5] = ["hashed-chained", "hashed-open", "hashed-clustered", "hashed-compact", "hashed-power"];
 
 fn refs_per_walk(stats: &Statistics) -> f64 {
     stats.values["walk.refs"] as f64 / stats.values["walk.count"] as f64
@@ -62,6 +62,28 @@ fn references_of_a_walk_over_layers_are_those_of_one_to_the_power_of_their_numbe
     }
 }
 
+/// A walk ends in the primary group's first or second line, or in the secondary group's: 1 to 4 references.
+#[test]
+fn a_walk_of_power_groups_reads_two_lines_a_group_at_most() {
+    let run = |set: &[&str]| run_workload(&config("hashed-power", set), "stride:size=56MiB,stride=4096,passes=3");
+    let stats = run(&[]);
+    // 14,336 neighbours are in a group each, and the code page in any.
+    assert!((1.0..1.001).contains(&refs_per_walk(&stats)), "{}", refs_per_walk(&stats));
+    assert_eq!(stats.values["layer.native.page_table.slots.used"], 14337);
+    // Of 2,048 groups each gets exactly seven: four in the first line and three in the second.
+    let full = run(&["system.layers.native.page_table.table_bytes=256KiB"]);
+    assert!((refs_per_walk(&full) / (10.0 / 7.0) - 1.0).abs() < 0.01, "{}", refs_per_walk(&full));
+    assert_eq!(load(&full, "native"), 14337.0 / 16384.0);
+    // Without collisions (1 + 1)^2 - 1.
+    let nested: Vec<String> = ["guest", "host"]
+        .iter()
+        .map(|layer| format!(r#"system.layers.{layer}.page_table={{"kind":"hashed-power","exits_per_scan":9}}"#))
+        .collect();
+    let nested: Vec<&str> = nested.iter().map(String::as_str).collect();
+    let stats = run_workload(&config("nested-hashed-compact", &nested), "random:size=64MiB,accesses=60K");
+    assert!((3.0..3.05).contains(&refs_per_walk(&stats)), "{}", refs_per_walk(&stats));
+}
+
 #[test]
 fn a_page_touched_in_each_group_of_eight_fills_the_compact_table_eight_times_as_fast() {
     let slots = |system: &str, workload: &str| {
@@ -77,7 +99,7 @@ fn a_page_touched_in_each_group_of_eight_fills_the_compact_table_eight_times_as_
 
 #[test]
 fn a_table_takes_64_bytes_of_memory_a_page_and_chains_half_of_that_more() {
-    for (kind, per_page) in KINDS.into_iter().zip([96, 64, 64, 64]) {
+    for (kind, per_page) in KINDS.into_iter().zip([96, 64, 64, 64, 64]) {
         let stats = run_workload(&config(kind, &[]), "seq:size=1MiB,passes=1");
         let pages = (8_u64 << 30) / 4096;
         let direct_map = 2;
@@ -120,7 +142,7 @@ fn four_processes() -> Box<dyn pagelab_trace::Source> {
 
 #[test]
 fn scans_delete_what_processes_left_and_charge_the_whole_table() {
-    for (kind, slots) in KINDS.into_iter().zip([100, 100, 25, 13]) {
+    for (kind, slots) in KINDS.into_iter().zip([100, 100, 25, 13, 100]) {
         for (exits_per_scan, scans, stale) in [(1, 4, 0), (2, 2, 0), (3, 1, 1), (9, 0, 4)] {
             let set = [
                 format!("system.layers.native.page_table.exits_per_scan={exits_per_scan}"),
@@ -139,7 +161,7 @@ fn scans_delete_what_processes_left_and_charge_the_whole_table() {
             // Some of them are used again by the next process.
             let deleted = of("slots.deleted");
             match kind {
-                "hashed-chained" => assert_eq!(deleted, 0),
+                "hashed-chained" | "hashed-power" => assert_eq!(deleted, 0),
                 _ => assert!(deleted <= of("scan.deleted") && (deleted > 0) == (scans > 0), "{kind}: {deleted}"),
             }
             // A line read from memory takes longer than one cycle.

@@ -181,6 +181,22 @@ const SYSTEMS: &[System] = &[
             r#"system.layers.host={"name":"host","page_table":{"kind":"hashed-open"},"mmu_cache":"none","page_size":"4K"}"#,
         ],
     ),
+    (
+        "hashed-power",
+        &[
+            "system.layers.native.page_table.table_bytes=512KiB",
+            "system.layers.native.page_table.exits_per_scan=1",
+            SWAP,
+            "kernel.cgroup_limit_bytes=1MiB",
+        ],
+    ),
+    (
+        "nested-hashed-compact",
+        &[
+            r#"system.layers.guest.page_table={"kind":"hashed-power","table_bytes":"4MiB","exits_per_scan":2}"#,
+            r#"system.layers.host.page_table={"kind":"hashed-power"}"#,
+        ],
+    ),
     ("flattened", &[]),
     ("flattened", &["system.layers.native.page_table.merge=l3l2", SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
     ("flattened", &["machine.memory_bytes=128MiB", "system.layers.native.mmu_cache=unified"]),

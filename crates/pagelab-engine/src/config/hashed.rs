@@ -15,10 +15,11 @@ pub enum HashedKind {
     Open,
     Clustered,
     Compact,
+    Power,
 }
 
 impl HashedKind {
-    pub const ALL: [Self; 4] = [Self::Chained, Self::Open, Self::Clustered, Self::Compact];
+    pub const ALL: [Self; 5] = [Self::Chained, Self::Open, Self::Clustered, Self::Compact, Self::Power];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -26,14 +27,16 @@ impl HashedKind {
             Self::Open => "hashed-open",
             Self::Clustered => "hashed-clustered",
             Self::Compact => "hashed-compact",
+            Self::Power => "hashed-power",
         }
     }
 
-    /// The load factor of "Hash, Don't Cache (the Page Table)", 4.2 and 4.3: all designs take 64 bytes a page of memory.
+    /// The load factor of "Hash, Don't Cache (the Page Table)", 4.2 and 4.3: all designs take 64 bytes a page of memory. So does
+    /// POWER's with a group for two pages, the fewest that the PowerPC manuals recommend.
     fn load_factor(self) -> f64 {
         match self {
             Self::Chained => 1.0 / 2.0,
-            Self::Open | Self::Clustered => 1.0 / 4.0,
+            Self::Open | Self::Clustered | Self::Power => 1.0 / 4.0,
             Self::Compact => 1.0 / 8.0,
         }
     }
@@ -41,7 +44,7 @@ impl HashedKind {
     /// Pages of a cluster: the paper's, and those that are possible.
     fn clusters(self) -> (u32, &'static [u32]) {
         match self {
-            Self::Chained | Self::Open => (1, &[1]),
+            Self::Chained | Self::Open | Self::Power => (1, &[1]),
             Self::Clustered => (4, &[2, 4, 8]),
             Self::Compact => (8, &[8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096]),
         }
@@ -56,7 +59,7 @@ pub enum HashFunction {
     #[default]
     Mix64,
     /// The cluster's number modulo the number of places: neighbours lie beside each other, and processes that use the same
-    /// addresses collide.
+    /// addresses collide. Of the power design: segments' numbers that are not scrambled.
     Modulo,
 }
 
@@ -65,7 +68,7 @@ pub enum HashFunction {
 #[serde(deny_unknown_fields)]
 pub struct HashedConfig {
     /// Share of the slots that are in use when all of the layer's memory is mapped in whole clusters; none for the paper's:
-    /// 1/2 chained, 1/4 open and clustered, 1/8 compact.
+    /// 1/2 chained, 1/4 open, clustered and power, 1/8 compact.
     #[serde(default)]
     pub load_factor: Option<f64>,
     /// Pages whose entries lie together; none for the paper's: clustered 4 (2 and 8 are possible), compact 8 (powers of two up to
@@ -110,6 +113,7 @@ impl PageTableConfig {
             Self::HashedOpen(config) => Some((HashedKind::Open, config)),
             Self::HashedClustered(config) => Some((HashedKind::Clustered, config)),
             Self::HashedCompact(config) => Some((HashedKind::Compact, config)),
+            Self::HashedPower(config) => Some((HashedKind::Power, config)),
         }
     }
 }

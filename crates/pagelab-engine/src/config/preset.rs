@@ -45,9 +45,9 @@ presets! {
         "nested-radix-shared-page-walk-cache", "radix-coalesced-mmu-cache", "nested-radix-linear-host",
         "nested-radix-shadow", "hashed-chained", "hashed-open", "hashed-clustered", "hashed-compact",
         "nested-hashed-compact", "elastic-cuckoo", "nested-elastic-cuckoo",
-        "flattened", "nested-flattened", "direct-segment", "nested-vmm-direct", "nested-guest-direct", "nested-dual-direct",
-        "nested-radix-speculative", "radix-ptemagnet", "nested-radix-ptemagnet", "radix-mthp32k", "nested-radix-mthp32k",
-        "nested-radix-thp";
+        "flattened", "nested-flattened", "hashed-power", "direct-segment", "nested-vmm-direct", "nested-guest-direct",
+        "nested-dual-direct", "nested-radix-speculative", "radix-ptemagnet", "nested-radix-ptemagnet", "radix-mthp32k",
+        "nested-radix-mthp32k", "nested-radix-thp";
     Kernel "kernels": "linux-6.12", "linux-4.19", "linux-4.9";
 }
 

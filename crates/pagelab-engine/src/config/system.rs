@@ -150,6 +150,8 @@ pub enum PageTableConfig {
     HashedClustered(HashedConfig),
     /// The same with the entries of 8 pages and their tag in a line.
     HashedCompact(HashedConfig),
+    /// One hashed table for all address spaces, with two groups of eight slots for each page.
+    HashedPower(HashedConfig),
     /// A hashed table an address space, with three places for a line of entries, that grows step by step.
     ElasticCuckoo(ElasticCuckooConfig),
     /// x86-64 radix tree with pairs of levels in one table each.

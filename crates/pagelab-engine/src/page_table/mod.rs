@@ -121,6 +121,7 @@ pub const DESIGNS: &[(&str, &str)] = &[
         "hashed-compact",
         "the same with a tag and 8 entries of 7 bytes a line; `cluster` up to 4096 keeps lines together for a host",
     ),
+    ("hashed-power", "one hashed table a layer, two groups of 8 slots for each page, primary and secondary (POWER)"),
     (
         "elastic-cuckoo",
         "a hashed table a process: lines of 8 entries, three places each, probed at once; grows and shrinks step by step",

@@ -16,6 +16,13 @@ const PACKED_SHIFT: u32 = 3;
 /// Bytes of a slot of the chained design: tag, entry, pointer, padding.
 const CHAINED_SLOT_BYTES: u64 = 32;
 
+/// Bytes of a slot of the power design: tag and entry.
+const POWER_SLOT_BYTES: u64 = 16;
+/// log2 of the slots of a group of the power design.
+const GROUP_SHIFT: u32 = 3;
+/// log2 of the pages of a segment of the power design: 256 MiB.
+const SEGMENT_SHIFT: u32 = 16;
+
 /// A page of an address space, as the table sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
@@ -76,13 +83,25 @@ impl Geometry {
             HashedKind::Chained => (CHAINED_SLOT_BYTES, 0),
             HashedKind::Open | HashedKind::Clustered => (8 * (1 + u64::from(cluster)).next_power_of_two(), pages_shift),
             HashedKind::Compact => (LINE_BYTES, PACKED_SHIFT),
+            HashedKind::Power => (POWER_SLOT_BYTES, 0),
         };
-        let super_shift = pages_shift - cluster_shift;
+        let super_shift = match kind {
+            HashedKind::Power => GROUP_SHIFT,
+            _ => pages_shift - cluster_shift,
+        };
         let home_bytes = slot_bytes << super_shift;
         let pages = frames as f64;
         let homes = match config.table_bytes {
             Some(bytes) => bytes.0 / home_bytes,
-            None => (pages / f64::from(cluster) / load).ceil() as u64,
+            None => {
+                (pages * slot_bytes as f64 / home_bytes as f64 / f64::from(1 << cluster_shift) / load).ceil() as u64
+            }
+        };
+        let homes = match kind {
+            // The hash is cut to its low bits.
+            HashedKind::Power if config.table_bytes.is_none() => homes.next_power_of_two(),
+            HashedKind::Power => homes.checked_ilog2().map_or(0, |log| 1 << log),
+            _ => homes,
         };
         if homes == 0 {
             let what = format!("the table must hold one slot at least, which takes {}", format_bytes(home_bytes));
@@ -166,6 +185,9 @@ impl Geometry {
     /// The place that a page hashes to.
     #[inline(always)]
     pub fn home(&self, key: Key) -> u64 {
+        if self.kind == HashedKind::Power {
+            return self.group_of(key);
+        }
         let block = key.vpn >> (self.cluster_shift + self.super_shift);
         match self.hash {
             HashFunction::Mix64 => {
@@ -174,6 +196,24 @@ impl Geometry {
             }
             HashFunction::Modulo => block % self.homes,
         }
+    }
+
+    /// The primary group of a page: its segment's number, scrambled as Linux does it (`vsid_scramble`), XOR its own within that.
+    #[inline(always)]
+    fn group_of(&self, key: Key) -> u64 {
+        let segment = key.vpn >> SEGMENT_SHIFT;
+        let id = match self.hash {
+            HashFunction::Mix64 => mix((segment | u64::from(key.asid) << 40) ^ self.seed),
+            HashFunction::Modulo => segment,
+        };
+        (id ^ key.vpn & ((1 << SEGMENT_SHIFT) - 1)) & (self.homes - 1)
+    }
+
+    /// The slots of a group of the power design.
+    #[inline(always)]
+    pub fn group(&self, number: u64) -> impl Iterator<Item = PhysAddr> + use<> {
+        let first = self.base.0 + (number << GROUP_SHIFT) * POWER_SLOT_BYTES;
+        (0..1 << GROUP_SHIFT).map(move |slot| PhysAddr(first + slot * POWER_SLOT_BYTES))
     }
 
     /// Address of the slot of a page in the place `home`: of a super-slot the line that is the page's.

@@ -2,7 +2,7 @@
 
 use super::geometry::{Counter, Geometry};
 use super::slot::{asid_of, is_used};
-use super::{Hashed, chained, open};
+use super::{Hashed, chained, open, power};
 use crate::addr::{Cycles, PhysAddr};
 use crate::config::HashedKind;
 use crate::memory::PhysMem;
@@ -113,7 +113,10 @@ impl SharedTable {
             }
         } else {
             for slot in self.stale_in(mem, frame, tags) {
-                open::release(&geometry, mem, slot);
+                match geometry.kind {
+                    HashedKind::Power => power::release(&geometry, mem, slot),
+                    _ => open::release(&geometry, mem, slot),
+                }
                 deleted += 1;
             }
         }
