@@ -28,6 +28,8 @@ pub enum CpuState {
 /// An activity under way on a CPU's stack.
 pub struct Frame {
     pub activity: Activity,
+    /// Layer that it is an activity of.
+    pub layer: u16,
     pub step: Step,
     /// Whether `step` is planned.
     pub planned: bool,
@@ -247,13 +249,15 @@ impl Cpu {
 
     /// Puts an activity on the stack.
     pub fn begin(&mut self, activity: Activity) {
+        let layer = activity.layer();
         let frame = match self.spare.pop() {
             Some(mut frame) => {
-                frame.activity = activity;
+                (frame.activity, frame.layer) = (activity, layer);
                 frame
             }
             None => Frame {
                 activity,
+                layer,
                 step: Step::default(),
                 planned: false,
                 stage: None,

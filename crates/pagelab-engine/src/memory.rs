@@ -4,7 +4,7 @@
 //! their references have real addresses. Frames that hold program data have no contents here and cost nothing.
 
 use crate::addr::{FRAME_BYTES, Pfn, PhysAddr};
-use crate::cache::host::prefetch;
+use crate::cache::host::{prefer_large_pages, prefetch};
 
 /// 64-bit words of a frame.
 pub const WORDS_PER_FRAME: usize = FRAME_BYTES as usize / 8;
@@ -100,6 +100,7 @@ impl PhysMem {
     pub fn create_block(&mut self, first: Pfn, frames: u64) {
         assert!(self.block.is_empty(), "there is a block already");
         self.block = vec![0; frames as usize * WORDS_PER_FRAME];
+        prefer_large_pages(&mut self.block);
         self.block_base = first.addr().0;
     }
 

@@ -467,9 +467,12 @@ impl Simulation {
     /// Wakes the CPUs that wait for keys that `by` has just released.
     #[inline]
     pub(crate) fn wake_released(&mut self, by: usize) {
-        if !self.os.locks.any_released() {
-            return;
+        if self.os.locks.any_released() {
+            self.wake_waiting(by);
         }
+    }
+
+    fn wake_waiting(&mut self, by: usize) {
         let now = self.cpus[by].clock.now();
         let (cpus, woke) = (&mut self.cpus, &mut self.woke);
         self.os.locks.take_released(|key| {

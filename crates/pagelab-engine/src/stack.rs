@@ -27,7 +27,7 @@ impl Simulation {
             if !frame.begun {
                 frame.begun = true;
                 let Step { cycles, preset_cycles, instructions, io, .. } = frame.step;
-                let layer = usize::from(frame.activity.layer());
+                let layer = usize::from(frame.layer);
                 if let Some(stage) = frame.stage {
                     let counters = &mut self.os.faults[layer];
                     counters.preset_cycles[stage] += preset_cycles;
@@ -149,13 +149,13 @@ impl Simulation {
         let of = &mut self.cpus[cpu];
         let frame = of.stack.last().expect("an activity is under way");
         let Some(stage) = frame.stage else {
-            match (&frame.activity, &mut self.os.layers[usize::from(frame.activity.layer())].hashed) {
+            match (&frame.activity, &mut self.os.layers[usize::from(frame.layer)].hashed) {
                 (Activity::ExitScan(_), Some(table)) => table.scans.cycles += cycles,
                 _ => self.os.kthreads.cycles += cycles,
             }
             return of.clock.spend(Class::Kernel, cycles);
         };
-        self.os.faults[usize::from(frame.activity.layer())].cycles[stage] += cycles;
+        self.os.faults[usize::from(frame.layer)].cycles[stage] += cycles;
         of.clock.spend(Class::Fault, cycles);
     }
 
@@ -164,7 +164,7 @@ impl Simulation {
     #[inline(always)]
     fn charge_refs<const MANY: bool>(&mut self, cpu: usize, limit: Cycles, last: &mut LastHit) -> Result<(), Faulted> {
         let frame = self.cpus[cpu].stack.last_mut().expect("an activity is under way");
-        let layer = frame.activity.layer();
+        let layer = frame.layer;
         let refs = std::mem::take(&mut frame.step.refs);
         let (mut charged, mut bytes_done, mut overlap) = (frame.charged, frame.bytes_done, frame.overlap);
         let (mut total, mut made) = (0, Ok(()));

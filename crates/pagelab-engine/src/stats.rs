@@ -5,6 +5,7 @@
 
 mod hashed;
 mod kernel;
+mod memory;
 
 use std::collections::{BTreeMap, BTreeSet};
 

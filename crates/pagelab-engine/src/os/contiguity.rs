@@ -75,7 +75,7 @@ impl Layer {
                 of.table.mapped(&self.mem, from, vma.end, PAGES_AT_A_TIME, &mut pages);
                 for page in pages.iter().filter(|page| page.mapping.pfn != self.pages.zero_page()) {
                     for n in 0..1 << page.mapping.size.order() {
-                        let number = (page.va.0 >> FRAME_SHIFT) + n >> LINE_ORDER;
+                        let number = ((page.va.0 >> FRAME_SHIFT) + n) >> LINE_ORDER;
                         if number != group.number {
                             sum.add_group(&group);
                             group = Group { number, ..Group::default() };

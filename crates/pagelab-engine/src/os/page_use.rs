@@ -9,8 +9,9 @@
 //! when it is first asked for. It cannot tell where a file ends, so the last window of a mapping may get pages that no file
 //! has.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::addr::Pfn;
 
@@ -22,23 +23,23 @@ pub struct PageUse {
     /// The frame that untouched anonymous memory reads from.
     zero: Pfn,
     /// Users of an anonymous frame beyond the first; frames of one user are not listed.
-    further: HashMap<Pfn, u32>,
-    files: HashMap<Arc<str>, u32>,
-    cached: HashMap<FilePage, Pfn>,
+    further: FxHashMap<Pfn, u32>,
+    files: FxHashMap<Arc<str>, u32>,
+    cached: FxHashMap<FilePage, Pfn>,
     /// The same by frame.
-    cache_frames: HashMap<Pfn, FilePage>,
+    cache_frames: FxHashMap<Pfn, FilePage>,
     /// Shared anonymous memory, by its place in [`Os::shared_bytes`](super::Os), and the same by frame. A page is here as
     /// long as some page table maps it.
-    objects: HashMap<u64, Pfn>,
-    object_frames: HashMap<Pfn, u64>,
+    objects: FxHashMap<u64, Pfn>,
+    object_frames: FxHashMap<Pfn, u64>,
     /// Whether files must be read before their pages are there.
     pub cold: bool,
     /// Pages of files that have left the cache.
-    evicted: HashSet<FilePage>,
+    evicted: FxHashSet<FilePage>,
     /// Blocks that pages of files came in, by order.
     folios: [u64; 10],
     /// Frames of files whose contents storage does not have yet, as far as no PTE says so.
-    dirty: HashSet<Pfn>,
+    dirty: FxHashSet<Pfn>,
 }
 
 /// What becomes of a frame that lost a user.
@@ -55,15 +56,15 @@ impl PageUse {
         Self {
             zero,
             cold: false,
-            further: HashMap::new(),
-            files: HashMap::new(),
-            cached: HashMap::new(),
-            cache_frames: HashMap::new(),
-            objects: HashMap::new(),
-            object_frames: HashMap::new(),
-            evicted: HashSet::new(),
+            further: FxHashMap::default(),
+            files: FxHashMap::default(),
+            cached: FxHashMap::default(),
+            cache_frames: FxHashMap::default(),
+            objects: FxHashMap::default(),
+            object_frames: FxHashMap::default(),
+            evicted: FxHashSet::default(),
             folios: [0; 10],
-            dirty: HashSet::new(),
+            dirty: FxHashSet::default(),
         }
     }
 

@@ -1,11 +1,9 @@
 //! Statistics of the kernels: faults, mapping calls, reclaim, kernel threads, and what each layer's memory came to.
 
 use super::{Kind, Statistics};
-use crate::layer::Layer;
 use crate::os::fault::{FaultCounters, Stage};
 use crate::os::khugepaged::Collapse;
 use crate::os::reclaim::ReclaimCounters;
-use crate::os::reservations::{End, Reservations};
 use crate::simulation::Simulation;
 
 impl Statistics {
@@ -162,7 +160,7 @@ impl Statistics {
     }
 
     pub(super) fn layers(&mut self, simulation: &Simulation) {
-        for (layer, faults) in simulation.os.layers.iter().zip(&simulation.os.faults) {
+        for (index, (layer, faults)) in simulation.os.layers.iter().zip(&simulation.os.faults).enumerate() {
             let name = &layer.name;
             let free = layer.free_frame_count() * crate::addr::FRAME_BYTES;
             let text = "Physical memory of the layer";
@@ -214,7 +212,7 @@ impl Statistics {
                     format!("Folios of {kib} KiB that the layer's page-fault handler mapped by 4 KiB pages"),
                 );
             }
-            self.contiguity(name, layer, faults);
+            self.contiguity(name, layer, faults, simulation.os.tops().contains(&(index as u16)));
             for &order in &layer.file_folio_orders {
                 let kib = 4_u64 << order;
                 self.count(
@@ -232,52 +230,6 @@ impl Statistics {
             self.hashed_table(layer);
             self.cuckoo_tables(layer);
         }
-    }
-}
-
-impl Statistics {
-    fn contiguity(&mut self, layer: &str, of: &Layer, faults: &FaultCounters) {
-        let text = "Bytes of program memory that the layer's page-fault handler zeroed";
-        self.put(format!("layer.{layer}.fault.zeroed_bytes"), faults.zeroed_bytes, "bytes", Kind::Robust, text);
-        for order in [3, 9] {
-            let name = format!("layer.{layer}.frames.unusable_permille.order{order}");
-            let text =
-                format!("Thousandths of the free memory that are not in blocks of {} KiB or more", 4_u64 << order);
-            self.state(name, of.unusable_free_permille(order), "permille", text);
-        }
-        let contiguity = of.measured_contiguity();
-        for (what, count, text) in [
-            (
-                "groups",
-                contiguity.groups,
-                "Groups of eight pages in which main sources had anonymous memory at their end",
-            ),
-            ("pte_lines", contiguity.lines, "Cache lines of the host's PTEs for the frames of these groups, added up"),
-            ("full_groups", contiguity.full, "Groups among them whose eight pages are all mapped"),
-            ("contiguous_groups", contiguity.contiguous, "Full groups whose frames are one aligned block"),
-        ] {
-            self.state(format!("layer.{layer}.contiguity.{what}"), count, "count", text);
-        }
-    }
-
-    fn reservations(&mut self, layer: &str, of: &Reservations) {
-        let counters = &of.counters;
-        for (what, count, text) in [
-            ("made", counters.made, "Blocks reserved for groups of pages"),
-            ("given", counters.given, "Pages given out of them"),
-            ("no_block", counters.no_block, "Groups for which the allocator had no block"),
-        ] {
-            self.count(format!("layer.{layer}.reservations.{what}"), count, text);
-        }
-        for (end, what, text) in End::ALL {
-            let text = format!("Reservations that ended because {text}");
-            self.count(format!("layer.{layer}.reservations.ended.{what}"), counters.ended[end as usize], text);
-        }
-        let bytes = |frames: u64| frames * crate::addr::FRAME_BYTES;
-        let name = format!("layer.{layer}.reservations.unused_bytes");
-        self.state(name, bytes(of.unused_frames()), "bytes", "Memory reserved and not given out at the end");
-        let name = format!("layer.{layer}.reservations.peak_unused_bytes");
-        self.state(name, bytes(counters.peak_unused), "bytes", "Most memory reserved and not given out");
     }
 }
 

@@ -8,7 +8,9 @@
 //! Deviations: which kind is scanned follows from `swappiness` and the lists' lengths; what reclaim of either kind cost of
 //! late (`anon_cost`, `file_cost`) does not count. A large page is one entry.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
 
 use crate::addr::{FRAME_SHIFT, Pfn};
 
@@ -46,7 +48,7 @@ pub struct Entry {
 pub struct Lru {
     /// Inactive and active, by kind.
     lists: [[BTreeMap<Age, Pfn>; 2]; 2],
-    entries: HashMap<Pfn, Entry>,
+    entries: FxHashMap<Pfn, Entry>,
     frames: [u64; 2],
     time: u64,
     /// What the kinds are owed of the scanning.

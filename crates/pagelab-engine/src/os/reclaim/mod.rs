@@ -27,7 +27,7 @@ pub use rmap::{PageOf, Rmap};
 pub use scan::{Scan, plan_scan};
 pub use swap::{Swap, Swapped};
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use crate::addr::{FRAME_BYTES, Pfn};
 use crate::config::{KernelConfig, LruList};
@@ -76,7 +76,7 @@ pub struct Reclaim {
     /// That of all programs in no other first.
     groups: Vec<Group>,
     /// Frames that are charged to the others.
-    members: HashMap<Pfn, GroupId>,
+    members: FxHashMap<Pfn, GroupId>,
     pub rmap: Rmap,
     new_active: bool,
     swappiness: u32,
@@ -96,7 +96,7 @@ impl Reclaim {
         let limit = kernel.cgroup_limit_bytes.map_or(u64::MAX, |bytes| bytes.0 / FRAME_BYTES);
         Some(Self {
             groups: vec![Group::new("", limit)],
-            members: HashMap::new(),
+            members: FxHashMap::default(),
             rmap: Rmap::default(),
             new_active: kernel.new_pages == LruList::Active,
             swappiness: kernel.swappiness,

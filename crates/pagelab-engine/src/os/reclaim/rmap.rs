@@ -5,8 +5,9 @@
 //! Deviations: a list of its own in place of the trees; it is kept by [`Layer`](crate::layer::Layer)'s mapping calls, costs
 //! the simulated kernel nothing, and knows large pages as the frames that they are made of.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+
+use rustc_hash::FxHashMap;
 
 use crate::addr::Pfn;
 
@@ -16,8 +17,8 @@ pub type PageOf = (u32, u64);
 /// See the module's text.
 #[derive(Default)]
 pub struct Rmap {
-    first: HashMap<Pfn, PageOf>,
-    further: HashMap<Pfn, Vec<PageOf>>,
+    first: FxHashMap<Pfn, PageOf>,
+    further: FxHashMap<Pfn, Vec<PageOf>>,
 }
 
 impl Rmap {

@@ -8,8 +8,10 @@
 //! stays clean. A store that reads a slot which others refer to gets a frame of its own at once, and the others read the
 //! slot anew.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+
+use rustc_hash::FxHashMap;
 
 use super::device::BlockDevice;
 use super::rmap::PageOf;
@@ -34,8 +36,8 @@ pub struct Swap {
     free: BTreeSet<u32>,
     slots: u32,
     /// Frames that hold what is in a slot, and the same by frame.
-    cached: HashMap<u32, Pfn>,
-    slot_of: HashMap<Pfn, u32>,
+    cached: FxHashMap<u32, Pfn>,
+    slot_of: FxHashMap<Pfn, u32>,
     pub device: BlockDevice,
 }
 
@@ -46,8 +48,8 @@ impl Swap {
             references: Vec::new(),
             free: BTreeSet::new(),
             slots: (config.size_bytes.0 >> FRAME_SHIFT).min(u64::from(u32::MAX)) as u32,
-            cached: HashMap::new(),
-            slot_of: HashMap::new(),
+            cached: FxHashMap::default(),
+            slot_of: FxHashMap::default(),
             device: BlockDevice::new(config.read_cycles, config.write_cycles, config.queue_depth),
         }
     }

@@ -33,7 +33,7 @@ pub struct Reservation {
 
 impl Reservation {
     fn word(self) -> u64 {
-        u64::from(self.given) << MASK_SHIFT | self.block.0 * METADATA_BYTES
+        (u64::from(self.given) << MASK_SHIFT) | (self.block.0 * METADATA_BYTES)
     }
 
     fn from_word(word: u64) -> Option<Self> {
