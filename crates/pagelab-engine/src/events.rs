@@ -77,8 +77,8 @@ impl Simulation {
         let Consequences { gone, populate } = self.os.change_mappings(space, kind)?;
         self.invalidate(cpu, space, &gone, freed(&self.os) > before);
         // The first of them uppermost.
-        for (range, intent) in populate.into_iter().rev() {
-            self.cpus[cpu].begin(Activity::Populate(Populate::new(space, range, intent, cpu)));
+        for (range, why) in populate.into_iter().rev() {
+            self.cpus[cpu].begin(Activity::Populate(Populate::new(space, range, why, cpu)));
         }
         Ok(())
     }

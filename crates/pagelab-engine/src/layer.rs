@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::addr::{FRAME_BYTES, FRAME_SHIFT, LINE_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
-use crate::config::{HostMode, LargePages, LayerConfig, PageTableConfig};
+use crate::config::{EagerConfig, HostMode, LargePages, LayerConfig, PageTableConfig};
 use crate::error::EngineError;
 use crate::memory::PhysMem;
 use crate::mmu_cache::Asid;
@@ -125,7 +125,8 @@ pub struct Layer {
     pub(crate) frames: Frames,
     pub page_size: PageSize,
     pub large_pages: LargePages,
-    /// Orders of the folios that anonymous memory may get beside single pages and large ones, ascending.
+    /// Orders of the folios that anonymous memory may get beside single pages and large ones, or of the blocks of eager paging,
+    /// ascending.
     pub folio_orders: Vec<u32>,
     /// The same of pages of files.
     pub file_folio_orders: Vec<u32>,
@@ -161,6 +162,8 @@ pub struct Layer {
     pub reclaim: Option<Reclaim>,
     /// Frames that it reserves for pages beside those that programs touch, if it does.
     pub reservations: Option<Reservations>,
+    /// How far it maps memory ahead of any access, if it does.
+    pub eager: Option<EagerConfig>,
     /// How the memory of spaces that have ended lay.
     pub ended_contiguity: Contiguity,
     /// How far khugepaged has come.
@@ -248,6 +251,7 @@ impl Layer {
             shadows: Shadows::default(),
             reclaim: None,
             ended_contiguity: Contiguity::default(),
+            eager: config.placement.eager(),
             reservations: config.placement.ptemagnet().map(Reservations::new),
             collapse: Collapse::default(),
             retired: Vec::new(),

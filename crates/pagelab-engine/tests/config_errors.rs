@@ -350,3 +350,33 @@ fn running_out_of_memory_names_the_layer() {
         }
     }
 }
+
+#[test]
+fn placements_that_cannot_be_are_refused() {
+    let placement = |of: &str| format!("system.layers.native.placement={{{of}}}");
+    let folios = r#"system.layers.native.folios=["32KiB"]"#.to_owned();
+    for (set, key, words) in [
+        (vec![placement(r#""kind":"ptemagnet","group_pages":3"#)], "placement.group_pages", &["3", "2, 4 and 8"][..]),
+        (
+            vec![placement(r#""kind":"ptemagnet","release_above_percent":101"#)],
+            "placement.release_above_percent",
+            &["101", "0 to 100"],
+        ),
+        (
+            vec![placement(r#""kind":"eager","largest_block":"4KiB""#)],
+            "placement.largest_block",
+            &["4096", "8 KiB to 2 MiB"],
+        ),
+        (vec![placement(r#""kind":"eager","largest_block":"4MiB""#)], "placement.largest_block", &["8 KiB to 2 MiB"]),
+        (vec![placement(r#""kind":"eager","stop_above_percent":101"#)], "placement.stop_above_percent", &["0 to 100"]),
+        (vec![placement(r#""kind":"eager""#), folios], "folios", &["order0"]),
+    ] {
+        let set: Vec<&str> = set.iter().map(String::as_str).collect();
+        let (found, what) = config_error("radix", &set);
+        assert_eq!(found, format!("system.layers.native.{key}"), "{set:?}");
+        words.iter().for_each(|word| assert!(what.contains(word), "{set:?}: {what} lacks {word}"));
+    }
+    let (found, what) = config_error("nested-radix", &[r#"system.layers.host.placement={"kind":"eager"}"#]);
+    assert_eq!(found, "system.layers.host.placement");
+    assert!(what.contains("`guest`"), "{what}");
+}

@@ -24,6 +24,8 @@ const SWAP: &str = r#"kernel.swap={"size_bytes":"64MiB","read_cycles":250000,"wr
 
 const PTEMAGNET: &str = r#"system.layers.native.placement={"kind":"ptemagnet"}"#;
 
+const EAGER: &str = r#"system.layers.native.placement={"kind":"eager"}"#;
+
 const STORAGE: &str = r#"kernel.storage={"read_cycles":250000,"write_cycles":60000,"queue_depth":4}"#;
 
 const SYSTEMS: &[System] = &[
@@ -52,6 +54,16 @@ const SYSTEMS: &[System] = &[
             r#"system.layers.host.placement={"kind":"ptemagnet"}"#,
         ],
     ),
+    ("radix", &[EAGER]),
+    ("radix", &[EAGER, SWAP, "kernel.cgroup_limit_bytes=2MiB"]),
+    ("radix-2m", &[r#"system.layers.native.placement={"kind":"eager","largest_block":"32KiB"}"#]),
+    (
+        "radix",
+        &[r#"system.layers.native.placement={"kind":"eager","stop_above_percent":5}"#, "machine.memory_bytes=32MiB"],
+    ),
+    ("nested-radix-eager", &[]),
+    ("hashed-compact", &[EAGER, "system.layers.native.page_table.table_bytes=1MiB"]),
+    ("elastic-cuckoo", &[EAGER]),
     ("radix-2m", &[SWAP, "kernel.cgroup_limit_bytes=4MiB"]),
     ("radix-2m", &[]),
     ("radix", &[r#"system.layers.native.folios=["16KiB","64KiB"]"#, SWAP, "kernel.cgroup_limit_bytes=2MiB"]),

@@ -3,7 +3,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use pagelab_trace::quantity::Bytes;
+
 use super::LayerConfig;
+use crate::addr::{FRAME_BYTES, PageSize};
 use crate::error::EngineError;
 
 /// Which frames the kernel of a layer gives to anonymous pages of 4 KiB. Folios and large pages are set by `folios` and
@@ -16,6 +19,31 @@ pub enum PlacementConfig {
     Order0,
     /// Blocks reserved for groups of adjacent pages ([`crate::os::reservations`]).
     Ptemagnet(PtemagnetConfig),
+    /// Blocks for the whole of a mapping, taken and mapped when it is made ([`crate::os::eager`]).
+    Eager(EagerConfig),
+}
+
+/// Parameters of eager paging.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct EagerConfig {
+    /// The largest block: a power of two from 8 KiB to 2 MiB, what one page-table page maps.
+    pub largest_block: Bytes,
+    /// Share of the layer's memory in use above which memory is left to demand. The paper has no number; 90 is an estimate.
+    pub stop_above_percent: u32,
+}
+
+impl Default for EagerConfig {
+    fn default() -> Self {
+        Self { largest_block: Bytes(PageSize::Size2M.bytes()), stop_above_percent: 90 }
+    }
+}
+
+impl EagerConfig {
+    /// The largest block as a power of two of frames.
+    pub fn order(&self) -> u32 {
+        (self.largest_block.0 / FRAME_BYTES).ilog2()
+    }
 }
 
 /// Parameters of PTEMagnet.
@@ -48,28 +76,55 @@ impl PtemagnetConfig {
 impl PlacementConfig {
     pub fn ptemagnet(&self) -> Option<PtemagnetConfig> {
         match self {
-            Self::Order0 => None,
             Self::Ptemagnet(config) => Some(config.clone()),
+            _ => None,
+        }
+    }
+
+    pub fn eager(&self) -> Option<EagerConfig> {
+        match self {
+            Self::Eager(config) => Some(config.clone()),
+            _ => None,
         }
     }
 }
 
-pub(super) fn validate(layer: &LayerConfig) -> Result<(), EngineError> {
-    let key = |part: &str| format!("system.layers.{}.placement.{part}", layer.name);
-    if let PlacementConfig::Ptemagnet(config) = &layer.placement {
-        if ![2, 4, 8].contains(&config.group_pages) {
-            let what = format!("{} is not possible; allowed are 2, 4 and 8", config.group_pages);
-            return Err(EngineError::config(key("group_pages"), what));
+pub(super) fn validate(layer: &LayerConfig, layers: &[LayerConfig]) -> Result<(), EngineError> {
+    let refuse =
+        |part: &str, what: String| Err(EngineError::config(format!("system.layers.{}.{part}", layer.name), what));
+    let percent = |name: &str, value: u32| match value {
+        0..=100 => Ok(()),
+        _ => refuse(&format!("placement.{name}"), format!("{value} is out of range; allowed are 0 to 100")),
+    };
+    match &layer.placement {
+        PlacementConfig::Order0 => return Ok(()),
+        PlacementConfig::Ptemagnet(config) => {
+            if ![2, 4, 8].contains(&config.group_pages) {
+                let what = format!("{} is not possible; allowed are 2, 4 and 8", config.group_pages);
+                return refuse("placement.group_pages", what);
+            }
+            percent("release_above_percent", config.release_above_percent)?;
         }
-        if config.release_above_percent > 100 {
-            let what = format!("{} is out of range; allowed are 0 to 100", config.release_above_percent);
-            return Err(EngineError::config(key("release_above_percent"), what));
+        PlacementConfig::Eager(config) => {
+            let Bytes(block) = config.largest_block;
+            if !block.is_power_of_two() || !(2 * FRAME_BYTES..=PageSize::Size2M.bytes()).contains(&block) {
+                let what = format!("{block} bytes are not possible; allowed are powers of two from 8 KiB to 2 MiB");
+                return refuse("placement.largest_block", what);
+            }
+            percent("stop_above_percent", config.stop_above_percent)?;
+            if let Some(guest) = layers.iter().find(|guest| guest.host.as_ref() == Some(&layer.name)) {
+                let what = format!(
+                    "the memory of `{}` is mapped when its host boots, before any call; allowed is eager paging in layers that host nobody",
+                    guest.name
+                );
+                return refuse("placement", what);
+            }
         }
-        if !layer.folios.is_empty() {
-            let what = "folios and reservations cannot be had at once: a folio is given whole what a reservation gives page by page; \
-                        allowed here is [] or another placement";
-            return Err(EngineError::config(format!("system.layers.{}.folios", layer.name), what));
-        }
+    }
+    if !layer.folios.is_empty() {
+        let what = "folios are blocks of the kernel's own choice, and another placement cannot be had beside them; allowed here is [] \
+                    or the placement order0";
+        return refuse("folios", what.to_owned());
     }
     Ok(())
 }

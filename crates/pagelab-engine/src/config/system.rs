@@ -92,9 +92,9 @@ impl LayerConfig {
         }
     }
 
-    /// The sizes of [`Self::folios`] as powers of two of 4 KiB, ascending.
+    /// The sizes of [`Self::folios`], or of the blocks of eager paging, as powers of two of 4 KiB, ascending.
     pub fn folio_orders(&self) -> Vec<u32> {
-        orders(&self.folios)
+        self.placement.eager().map_or_else(|| orders(&self.folios), |eager| (1..=eager.order()).collect())
     }
 
     /// The same of [`Self::file_folios`].

@@ -158,7 +158,7 @@ impl Config {
                     }
                 }
             }
-            super::placement::validate(layer)?;
+            super::placement::validate(layer, layers)?;
             if let Some(bytes) = layer.memory_bytes {
                 memory(&key("memory_bytes"), bytes.0)?;
             }

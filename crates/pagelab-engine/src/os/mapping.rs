@@ -6,6 +6,7 @@
 //! Deviations: MADV_FREE drops what is on the swap device only when its pages are read back and leave again.
 
 use super::Os;
+use super::populate::Ahead;
 use super::vma::{Change, PageAdvice, VaRange, Vma, VmaKind};
 use crate::addr::{FRAME_BYTES, VirtAddr};
 use crate::error::EngineError;
@@ -54,8 +55,8 @@ impl Invalidation {
 #[derive(Clone, Debug, Default)]
 pub struct Consequences {
     pub gone: Invalidation,
-    /// Ranges to be populated, and whether as if by loads or stores.
-    pub populate: Vec<(VaRange, Intent)>,
+    /// Ranges to be populated, and why.
+    pub populate: Vec<(VaRange, Ahead)>,
 }
 
 impl Os {
@@ -89,12 +90,21 @@ impl Os {
                     // Private mappings that can be written get pages of their own (`populate_vma_page_range`).
                     let vma = layer.spaces[space.index as usize].vmas.find(range.start);
                     let store = vma.is_some_and(|vma| vma.prot.write && !vma.is_shared());
-                    populate.push((range, if store { Intent::Store } else { Intent::Load }));
+                    populate.push((range, Ahead::Asked(if store { Intent::Store } else { Intent::Load })));
                     layer.begin_segment(space.index, range);
                 }
-                Change::Mapped { range, populate: false } => layer.begin_segment(space.index, range),
-                Change::Advised { range, advice: PageAdvice::PopulateRead } => populate.push((range, Intent::Load)),
-                Change::Advised { range, advice: PageAdvice::PopulateWrite } => populate.push((range, Intent::Store)),
+                Change::Mapped { range, populate: false } => {
+                    layer.begin_segment(space.index, range);
+                    if layer.is_eager_about(space.index, range) && layer.can_be_eager() {
+                        populate.push((range, Ahead::Eager));
+                    }
+                }
+                Change::Advised { range, advice: PageAdvice::PopulateRead } => {
+                    populate.push((range, Ahead::Asked(Intent::Load)));
+                }
+                Change::Advised { range, advice: PageAdvice::PopulateWrite } => {
+                    populate.push((range, Ahead::Asked(Intent::Store)));
+                }
                 Change::Unmapped { vma } => {
                     let pages = remove_pages(layer, space.index, vma.range())?;
                     layer.prune(space.index, vma.start, vma.end);
@@ -138,7 +148,7 @@ impl Os {
         }
         let populate = populate
             .into_iter()
-            .flat_map(|(range, intent)| layer.outside_segment(space.index, range).map(|part| (part, intent)));
+            .flat_map(|(range, why)| layer.outside_segment(space.index, range).map(|part| (part, why)));
         let populate = populate.filter(|(range, _)| !range.is_empty()).collect();
         Ok(Consequences { gone, populate })
     }

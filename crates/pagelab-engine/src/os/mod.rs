@@ -1,6 +1,7 @@
 //! The kernels of all layers: address spaces, frames, page faults.
 
 pub mod contiguity;
+pub mod eager;
 pub mod exit_scan;
 pub mod fault;
 pub mod frame_alloc;

@@ -1,4 +1,4 @@
-//! Mapping pages ahead of any access, as MAP_POPULATE and MADV_POPULATE_* ask for.
+//! Mapping pages ahead of any access, as MAP_POPULATE and MADV_POPULATE_* ask for, or a kernel that is eager ([`super::eager`]).
 //!
 //! Models: the pages of a range are handled one after the other by the stages of a fault without exception and return.
 //! Source: Linux `populate_vma_page_range`, `faultin_page` (mm/gup.c).
@@ -13,21 +13,29 @@ use crate::error::EngineError;
 use crate::layer::SpaceId;
 use crate::walker::Intent;
 
+/// Why pages are mapped ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ahead {
+    /// A call asks for it, as if by such accesses.
+    Asked(Intent),
+    /// The kernel does so of itself, as long as there is memory to spare.
+    Eager,
+}
+
 /// See the module's text.
 #[derive(Clone, Debug)]
 pub struct Populate {
     space: SpaceId,
     range: VaRange,
-    intent: Intent,
+    why: Ahead,
     cpu: usize,
     fault: Fault,
 }
 
 impl Populate {
     /// For the pages of a range that is not empty.
-    pub fn new(space: SpaceId, range: VaRange, intent: Intent, cpu: usize) -> Self {
-        let fault = Fault::populate(space, range.start, intent, cpu);
-        Self { space, range, intent, cpu, fault }
+    pub fn new(space: SpaceId, range: VaRange, why: Ahead, cpu: usize) -> Self {
+        Self { space, range, why, cpu, fault: Fault::populate(space, range.start, why, cpu) }
     }
 
     /// The handling of the page under way.
@@ -42,7 +50,10 @@ impl Populate {
         if next != Next::Done || refused || self.fault.end() >= self.range.end {
             return Ok(next);
         }
-        self.fault = Fault::populate(self.space, self.fault.end(), self.intent, self.cpu);
+        if self.why == Ahead::Eager && !os.layers[usize::from(self.space.layer)].can_be_eager() {
+            return Ok(next);
+        }
+        self.fault = Fault::populate(self.space, self.fault.end(), self.why, self.cpu);
         Ok(Next::Continue)
     }
 }

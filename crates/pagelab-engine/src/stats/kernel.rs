@@ -242,5 +242,9 @@ const FAULT_KINDS: &[FaultKind] = &[
     ("fault.cached.count", |f| f.cached, "Minor faults that mapped a page of the page cache"),
     ("fault.split.count", |f| f.split, "Large pages split because a part of them was to be copied"),
     ("fault.around.pages", |f| f.around, "Pages of the page cache mapped around those"),
-    ("populate.pages", |f| f.populated, "Pages mapped by MAP_POPULATE and MADV_POPULATE_*, without an exception"),
+    (
+        "populate.pages",
+        |f| f.populated,
+        "Pages mapped without an exception: by MAP_POPULATE and MADV_POPULATE_*, or by kernels that are eager",
+    ),
 ];

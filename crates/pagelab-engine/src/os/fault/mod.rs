@@ -30,6 +30,7 @@ pub use work::gets_large_pages;
 
 use super::Os;
 use super::frame_alloc::FramePurpose;
+use super::populate::Ahead;
 use super::reclaim::{Pressure, Scan};
 use super::vma::VaRange;
 use crate::activity::{BlockKey, Next};
@@ -182,9 +183,13 @@ impl Fault {
         }
     }
 
-    /// The kernel's own handling of a page that it populates.
-    pub fn populate(space: SpaceId, va: VirtAddr, intent: Intent, cpu: usize) -> Self {
-        Self { state: State::Lookup, exception: false, ..Self::new(&PageFault { space, va, intent }, cpu) }
+    /// The kernel's own handling of a page that it populates. What a call did not ask for is no fault.
+    pub fn populate(space: SpaceId, va: VirtAddr, why: Ahead, cpu: usize) -> Self {
+        let (intent, counted) = match why {
+            Ahead::Asked(intent) => (intent, false),
+            Ahead::Eager => (Intent::Store, true),
+        };
+        Self { state: State::Lookup, exception: false, counted, ..Self::new(&PageFault { space, va, intent }, cpu) }
     }
 
     pub fn space(&self) -> SpaceId {

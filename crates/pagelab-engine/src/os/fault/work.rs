@@ -114,11 +114,16 @@ impl Fault {
             self.frame = layer.pages.zero_page();
             return Ok(Some(Work::ZeroPage));
         }
-        if self.size == PageSize::Size4K && !vma.is_shared() && gets_large_pages(&vma, layer.large_pages) {
+        if self.size == PageSize::Size4K && !vma.is_shared() && self.gets_folios(layer, &vma) {
             let most = layer.folio_orders.last().copied().unwrap_or(0);
             self.set_folio(layer, &vma, most);
         }
         Ok(Some(Work::Fresh))
+    }
+
+    /// Whether pages are mapped by several: in kernels that are eager, those that are mapped ahead.
+    fn gets_folios(&self, layer: &Layer, vma: &Vma) -> bool {
+        if layer.eager.is_some() { !self.exception } else { gets_large_pages(vma, layer.large_pages) }
     }
 
     /// A page of a file's mapping.

@@ -8,7 +8,7 @@ use super::{Change, HugeAdvice, OrderAdvice, PageAdvice, VaRange, Vma, VmaAdvice
 
 // More MAP_* bits of x86-64 Linux (include/uapi/linux/mman.h, asm-generic/mman.h).
 const MAP_LOCKED: u32 = 0x2000;
-const MAP_NORESERVE: u32 = 0x4000;
+pub(super) const MAP_NORESERVE: u32 = 0x4000;
 const MAP_NONBLOCK: u32 = 0x1_0000;
 const MAP_HUGE_SHIFT: u32 = 26;
 const MAP_HUGE_MASK: u32 = 0x3f;

@@ -169,6 +169,11 @@ impl Vma {
         self.flags.contains(MapFlags::GROWSDOWN)
     }
 
+    /// Nothing was set aside for it (`MAP_NORESERVE`).
+    pub fn reserves_nothing(&self) -> bool {
+        self.flags.contains(apply::MAP_NORESERVE)
+    }
+
     fn is_accessible(&self) -> bool {
         self.prot.read || self.prot.write || self.prot.execute
     }
