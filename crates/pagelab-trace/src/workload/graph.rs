@@ -65,7 +65,7 @@ impl Graph {
     }
 }
 
-/// The graph that a search goes through.
+/// The graph that a workload goes through.
 pub(super) enum AnyGraph {
     Stored(Graph),
     Drawn(Kronecker),
@@ -106,7 +106,7 @@ pub(super) fn allocate<T: Clone + Default>(len: u64) -> Result<Vec<T>, TraceErro
     let wanted = usize::try_from(len).ok().and_then(|len| array.try_reserve_exact(len).ok().map(|()| len));
     let len = wanted.ok_or_else(|| {
         let bytes = crate::quantity::format_bytes(len.saturating_mul(size_of::<T>() as u64));
-        TraceError::usage(format!("bfs: no memory for an array of {bytes}; take fewer vertices or a lower degree"))
+        TraceError::usage(format!("no memory for a graph's array of {bytes}; take fewer vertices or a lower degree"))
     })?;
     array.resize(len, T::default());
     Ok(array)

@@ -3,8 +3,8 @@
 //! A spec is `name` or `name:key=value,key=value`, such as `gups:size=2GiB,updates=25M`; sizes and counts are
 //! written as in [`quantity`](crate::quantity). [`parse`] makes a [`Source`] of it, [`list`] documents what there
 //! is. A workload is one process: it maps a code page and its arrays, starts its threads, makes its accesses and
-//! exits. All but `bfs` compute addresses without holding the arrays, so a footprint of 32 GiB costs nothing; `bfs` holds
-//! a graph, or with `graph=kronecker` little more than a word a vertex.
+//! exits. All but `bfs`, `pagerank` and `cc` compute addresses without holding the arrays, so a footprint of 32 GiB costs
+//! nothing; those three hold a graph, or with `graph=kronecker` a few words a vertex.
 //!
 //! Every access has the program counter of its place in the source code (all within the one code page) and counts
 //! `gap` instructions. Instruction fetches are not part of the stream: it holds the data accesses alone.
@@ -15,18 +15,23 @@
 //! | `layout` | where the program's mappings lie, and the events that say so |
 //! | `program` | streams of accesses, threads, and the source made of them |
 //! | `array` | what the workloads over one array have in common |
+//! | `graph_program` | what the workloads on a graph have in common |
+//! | `graph`, `kronecker` | the graphs themselves, as the simulator holds them |
 //! | `rng`, `permutation` | random numbers; a random order computed without a table |
 //!
 //! A new workload is one file with a `pub(super) static WORKLOAD` and one line in [`WORKLOADS`].
 
 mod array;
 mod bfs;
+mod cc;
 mod chase;
 mod graph;
+mod graph_program;
 mod gups;
 mod kronecker;
 mod layout;
 mod matmul;
+mod pagerank;
 mod permutation;
 mod program;
 mod random;
@@ -55,6 +60,8 @@ static WORKLOADS: &[&Workload] = &[
     &gups::WORKLOAD,
     &matmul::WORKLOAD,
     &bfs::WORKLOAD,
+    &pagerank::WORKLOAD,
+    &cc::WORKLOAD,
 ];
 
 /// A kind of workload: its documentation and how it is built from the values of its parameters.
@@ -151,7 +158,7 @@ mod tests {
     fn mistakes_name_what_is_allowed() {
         assert_eq!(
             error("gupps:size=1G"),
-            "unknown workload 'gupps'; known are seq, stride, random, semirandom, chase, zipf, gups, matmul, bfs"
+            "unknown workload 'gupps'; known are seq, stride, random, semirandom, chase, zipf, gups, matmul, bfs, pagerank, cc"
         );
         let unknown = error("gups:sizes=1G");
         assert!(unknown.starts_with("gups: unknown parameter 'sizes'; known are size, updates, "), "{unknown}");

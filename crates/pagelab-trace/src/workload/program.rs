@@ -257,7 +257,7 @@ pub(super) mod tests {
         accesses.iter().map(|(_, a)| a.vaddr >> 12).collect::<std::collections::HashSet<_>>().len()
     }
 
-    const SMALL: [&str; 10] = [
+    const SMALL: [&str; 12] = [
         "seq:size=64K,write=0.5",
         "stride:size=64K,passes=2",
         "random:size=1M,accesses=3000,write=0.3",
@@ -268,6 +268,8 @@ pub(super) mod tests {
         "gups:size=64K,updates=3000",
         "matmul:n=11",
         "bfs:vertices=1000",
+        "pagerank:vertices=1000",
+        "cc:vertices=1000",
     ];
 
     #[test]

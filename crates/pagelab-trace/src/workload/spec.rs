@@ -195,11 +195,17 @@ impl Values {
         self.optional(name).unwrap_or_else(|| panic!("{name} has no default"))
     }
 
-    pub fn real(&self, name: &str) -> f64 {
+    /// The real number `name` if the spec or its default says one.
+    pub fn optional_real(&self, name: &str) -> Option<f64> {
         match self.entry(name).1 {
-            Some(Value::Real(real)) => real,
-            _ => panic!("{name} is not a real number"),
+            Some(Value::Real(real)) => Some(real),
+            Some(_) => panic!("{name} is not a real number"),
+            None => None,
         }
+    }
+
+    pub fn real(&self, name: &str) -> f64 {
+        self.optional_real(name).unwrap_or_else(|| panic!("{name} has no default"))
     }
 
     pub fn word(&self, name: &str) -> &'static str {
