@@ -21,7 +21,10 @@ _ROLES = {"main": "", "co-runner": "beside ", "arrivals": "arrivals of "}
 def command(
     sources: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TRACE|WORKLOAD…", help="What to replay; `@0` or `@1-3,5` at the end pins it to CPUs, `,memory_limit=SIZE` limits its memory."),
+        typer.Argument(
+            metavar="TRACE|WORKLOAD…",
+            help="What to replay; `@0` or `@1-3,5` at the end pins it to CPUs, `,memory_limit=SIZE` limits its memory.",
+        ),
     ] = None,
     system: Annotated[
         list[str] | None,
