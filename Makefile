@@ -47,7 +47,7 @@ $(VENV)/.packages: pyproject.toml constraints.txt setup/require
 	setup/require
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
-		maturin matplotlib polars rich typer hypothesis mypy pytest ruff
+		maturin matplotlib numpy polars rich typer hypothesis mypy pytest ruff
 	touch $@
 
 # The engine, installed in place: changes of Python files need no build.

@@ -21,12 +21,12 @@ from rich.table import Table
 from rich.text import Text
 
 
-def print_table(table: Table) -> None:
-    """Prints to standard output; a file or pipe gets lines as long as they need to be."""
-    console = Console(highlight=False)
+def print_table(table: Table, *, stderr: bool = False) -> None:
+    """Prints to standard output or error; a file or pipe gets lines as long as they need to be."""
+    console = Console(highlight=False, stderr=stderr)
     if not console.is_terminal:
         needed = Measurement.get(console, console.options.update(max_width=10_000), table).maximum
-        console = Console(highlight=False, width=max(needed, 80))
+        console = Console(highlight=False, stderr=stderr, width=max(needed, 80))
     console.print(table)
 
 

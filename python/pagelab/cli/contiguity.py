@@ -1,0 +1,175 @@
+"""`pagelab contiguity`: how well the pages of a real process lie together."""
+
+import json as json_format
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from pagelab import _engine, contiguity
+from pagelab.cli.run import Json
+from pagelab.cli.terminal import print_table, warn
+from pagelab.contiguity import RATIOS, Measurement, Process, ProcessEndedError, Spread
+from pagelab.output import ensure_writable, write_atomically
+
+_ROWS = {
+    "groups": "groups of 8 pages",
+    "pte_lines_per_group": "  lines of PTEs per group",
+    "full_groups": "full groups",
+    "full_share": "  of all groups",
+    "contiguous_groups": "contiguous groups",
+    "contiguous_share": "  of the full ones",
+    "pages": "pages in memory",
+    "large_pages": "  large pages of 2 MiB",
+    "zero_pages": "pages that are the zero page",
+    "swapped_pages": "pages in swap",
+}
+# How a shell has the status of a program that a signal ended.
+_SIGNALLED = 128
+
+
+def command(
+    target: Annotated[
+        list[str], typer.Argument(metavar="PID | -- CMD…", help="A process, or a program to run and its arguments.")
+    ],
+    repeats: Annotated[
+        int | None,
+        typer.Option(
+            "--repeats", "-n", min=1, help="Looks at a process, default 1. A program is looked at until its end."
+        ),
+    ] = None,
+    interval: Annotated[
+        float,
+        typer.Option(
+            "--interval", "-i", metavar="SECONDS", min=0.001, max=86_400, help="Time from one look to the next."
+        ),
+    ] = 1.0,
+    json: Json = None,
+) -> None:
+    """Measure how well the pages of a real process lie together: cache lines of PTEs for each group of eight pages.
+
+    Needs root: the kernel hides frame numbers from others. The exit status of a program that is run is passed on.
+    """
+    destination = Path(json) if json not in (None, "-") else None
+    if destination:
+        ensure_writable(destination)
+    status = 0
+    if len(target) == 1 and target[0].isdecimal():
+        measurement = _attach(int(target[0]), repeats or 1, interval)
+        place = sys.stdout
+    elif repeats is not None:
+        raise _engine.UsageError("--repeats is for a process that runs already; a program is looked at until it ends")
+    else:
+        measurement, status = _run(target, interval)
+        # Standard output is the program's.
+        place = sys.stderr
+    text = json_format.dumps(measurement.to_dict(), indent=2) + "\n"
+    if destination:
+        write_atomically(destination, text)
+    if json == "-":
+        print(text, end="")
+    else:
+        looks = f"{len(measurement.samples)} look{'s' * (len(measurement.samples) != 1)}"
+        print(f"process {measurement.pid} ({measurement.name}), {looks}\n", file=place)
+        print_table(_table(measurement), stderr=place is sys.stderr)
+    if not measurement.huge_zero_known:
+        warn("/proc/kpageflags cannot be read: large pages of zeros count as the process's own")
+    _pass_on(status)
+
+
+def _attach(pid: int, repeats: int, interval: float) -> Measurement:
+    with Process(pid) as process:
+        measurement = contiguity.watch(process, interval, repeats=repeats)
+    if len(measurement.samples) < repeats:
+        warn(f"process {pid} ended after {len(measurement.samples)} of {repeats} looks")
+    return measurement
+
+
+def _run(command: Sequence[str], interval: float) -> tuple[Measurement, int]:
+    """Runs a program and looks at it until it ends; also how it ended, as a shell has it."""
+    # Before anything runs for nothing.
+    zero_frame = contiguity.find_zero_frame()
+    with _interrupts_for_the_program():
+        try:
+            program = subprocess.Popen(command)
+        except OSError as error:
+            raise _engine.UsageError(f"{command[0]}: {error.strerror}") from None
+
+        def goes_on(seconds: float) -> bool:
+            try:
+                program.wait(seconds)
+            except subprocess.TimeoutExpired:
+                return True
+            return False
+
+        try:
+            with Process(program.pid, zero_frame=zero_frame) as process:
+                measurement = contiguity.watch(process, interval, at_once=False, pause=goes_on)
+        except ProcessEndedError:
+            message = f"{command[0]} ended within {interval:g} s, before the first look: give a shorter --interval"
+            if status := _status(program.wait()):
+                warn(message)
+                _pass_on(status)
+            raise _engine.PagelabError(message) from None
+        except BaseException:
+            program.kill()
+            raise
+        finally:
+            returned = program.wait()
+    return measurement, _status(returned)
+
+
+def _status(returned: int) -> int:
+    return returned if returned >= 0 else _SIGNALLED - returned
+
+
+def _pass_on(status: int) -> None:
+    if status:
+        warn(f"the program ended with status {status}")
+        sys.exit(status)
+
+
+def _table(measurement: Measurement) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    several = len(measurement.samples) > 1
+    columns = ("last", "largest", "median", "quartiles") if several else ("",)
+    table.add_column("private anonymous memory")
+    for title in columns:
+        table.add_column(title, justify="right")
+    for statistic, label in _ROWS.items():
+        cells = [_cell(statistic, getattr(measurement.last.contiguity, statistic))]
+        if several:
+            cells.append(_cell(statistic, getattr(measurement.peak.contiguity, statistic)))
+            spread = measurement.spread(statistic)
+            cells.append(_cell(statistic, spread.median if spread else None))
+            cells.append(_quartiles(statistic, spread) if spread else "")
+        table.add_row(label, *cells)
+    return table
+
+
+def _quartiles(statistic: str, spread: Spread) -> str:
+    return " – ".join(_cell(statistic, value) for value in (spread.lower_quartile, spread.upper_quartile))
+
+
+def _cell(statistic: str, value: float | None) -> str:
+    if value is None:
+        return "–"
+    if statistic not in RATIOS:
+        return f"{value:,.0f}"
+    return f"{value:.2f}" if statistic == "pte_lines_per_group" else f"{value:.2%}"
+
+
+@contextmanager
+def _interrupts_for_the_program() -> Iterator[None]:
+    """Ctrl-C ends the program, not us: what was seen until then is a result."""
+    previous = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
