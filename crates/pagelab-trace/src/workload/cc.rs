@@ -368,13 +368,27 @@ mod tests {
             let links: Vec<_> = at_site(&accesses, OWN_SITES + 3).collect();
             // A forest of n vertices in c trees has n - c links; a random graph of degree 8 has few vertices alone.
             assert!((7900..8000).contains(&links.len()), "{}", links.len());
-            assert!(links.iter().all(|(_, a)| a.kind == kind && (parents.0..parents.0 + 32_000).contains(&a.vaddr)));
+            assert!(links.iter().all(|(_, a)| a.kind == kind));
+            for (_, access) in (0..7).flat_map(|number| at_site(&accesses, OWN_SITES + number)) {
+                assert!((parents.0..parents.0 + 32_000).contains(&access.vaddr), "{access:x?}");
+            }
             assert_eq!(at_site(&accesses, 1).count(), 4000, "parents are set, two a store");
             assert_eq!(at_site(&accesses, OWN_SITES + 6).count(), SAMPLES);
             for thread in 0..threads {
                 let work = at_site(&accesses, 5).filter(|(t, _)| *t == thread).count();
                 assert!(work * threads as usize > 8000, "{thread} of {threads}: {work}");
             }
+        }
+    }
+
+    #[test]
+    fn the_largest_component_is_the_one_that_most_samples_are_in() {
+        let (mut found, graph) = finish(&WORKLOAD, "vertices=1000", components);
+        for (rest, largest) in [(3, 900), (900, 3)] {
+            found.parents.of = (0..1000).map(|vertex| if vertex % 4 == 0 { rest } else { largest }).collect();
+            let mut out = Vec::new();
+            assert_eq!(found.sample(&graph, &mut out), largest);
+            assert_eq!(out.len(), SAMPLES);
         }
     }
 

@@ -246,13 +246,20 @@ mod tests {
     #[test]
     fn accesses_are_those_of_the_loops() {
         for (threads, graph) in [(1, "uniform"), (3, "kronecker")] {
-            let spec =
-                format!("pagerank:vertices=4096,threads={threads},graph={graph},iterations=2,tolerance=0,init=no");
-            let (accesses, events) = replay(&spec, 7);
+            let settings = format!("vertices=4096,threads={threads},graph={graph},iterations=2,tolerance=0,init=no");
+            let (accesses, events) = replay(&format!("pagerank:{settings}"), 7);
             let arrays = arrays(&events);
             let neighbours = at_site(&accesses, 5).count();
             assert!(neighbours > 50_000, "{neighbours}");
-            assert_eq!(at_site(&accesses, OWN_SITES + 2).count(), neighbours);
+            let graph = finish(&WORKLOAD, &settings, page_rank).1;
+            let ends = (0..4096).flat_map(|v| graph.row(v).map(move |at| (v, at)));
+            let ends = ends.map(|(v, at)| u64::from(graph.neighbour(v, at)));
+            let mut expected: Vec<_> = ends.flat_map(|end| [end, end]).collect();
+            let gathers = at_site(&accesses, OWN_SITES + 2);
+            let mut gathered: Vec<_> = gathers.map(|(_, a)| (a.vaddr - arrays[3].0) / SCORE).collect();
+            expected.sort_unstable();
+            gathered.sort_unstable();
+            assert!(gathered == expected, "the contribution of each end of an edge is loaded once an iteration");
             assert_eq!(accesses.len(), 2048 + 2 * 4096 * (4 + 4) + 2 * neighbours);
             let written = |number, array: usize| {
                 let mut at: Vec<_> = at_site(&accesses, number).map(|(_, a)| (a.vaddr - arrays[array].0) / 4).collect();
