@@ -54,6 +54,9 @@ class SystemResult:
     stats: dict[str, int]
     windows: tuple[dict[str, int], ...]
     """The same of each of the parts that the run was cut into."""
+    contiguity_map: dict[str, list[tuple[int, int, int]]]
+    """By layer, if it was asked for: runs of adjacent pages in adjacent frames of the main sources' anonymous memory, as
+    the number of the first 4 KiB page, that of its frame, and pages."""
     warnings: tuple[str, ...]
 
 
@@ -81,6 +84,10 @@ class Results:
                     config=entry["config"],
                     stats=entry["stats"],
                     windows=tuple(entry["windows"]),
+                    contiguity_map={
+                        layer: [(page, frame, pages) for page, frame, pages in runs]
+                        for layer, runs in entry.get("contiguity_map", {}).items()
+                    },
                     warnings=tuple(entry["warnings"]),
                 )
             )

@@ -26,6 +26,7 @@ def run(
     max_accesses: int | None = None,
     warm_up: int | None = None,
     windows: int | None = None,
+    contiguity_map: bool = False,
     check: bool = False,
     threads: int | None = None,
     progress: Progress | None = None,
@@ -48,6 +49,7 @@ def run(
         max_accesses: Replay so many accesses of each source at most.
         warm_up: Begin to count after so many accesses of the sources together (to the batch of 64 Ki or so), when
             caches and memory are in the state that one wants to look at.
+        contiguity_map: Tell where the pages of the sources lay at their end, as `SystemResult.contiguity_map`.
         windows: Count in so many equal parts as well (to the batch again), as `SystemResult.windows`.
         check: Compare every translation with a flat record of the mappings; slower.
         threads: Systems simulated at the same time; default as many as there are CPUs. Changes no result.
@@ -73,6 +75,7 @@ def run(
         "max_accesses": max_accesses,
         "warm_up": warm_up,
         "windows": windows,
+        "contiguity_map": contiguity_map,
         "check": check,
         "threads": threads,
     }

@@ -10,7 +10,7 @@ use crate::config::{EagerConfig, HostMode, LargePages, LayerConfig, PageTableCon
 use crate::error::EngineError;
 use crate::memory::PhysMem;
 use crate::mmu_cache::Asid;
-use crate::os::contiguity::Contiguity;
+use crate::os::contiguity::{Contiguity, Run};
 use crate::os::frame_alloc::{Aged, AllocEffects, FrameAllocator, FramePurpose};
 use crate::os::frames::{FrameCounters, Frames};
 use crate::os::khugepaged::Collapse;
@@ -166,6 +166,8 @@ pub struct Layer {
     pub eager: Option<EagerConfig>,
     /// How the memory of spaces that have ended lay.
     pub ended_contiguity: Contiguity,
+    /// Where their pages lay, if that is asked for.
+    pub contiguity_map: Option<Vec<Run>>,
     /// How far khugepaged has come.
     pub collapse: Collapse,
     /// Spaces that ended and may be used again.
@@ -251,6 +253,7 @@ impl Layer {
             shadows: Shadows::default(),
             reclaim: None,
             ended_contiguity: Contiguity::default(),
+            contiguity_map: None,
             eager: config.placement.eager(),
             reservations: config.placement.ptemagnet().map(Reservations::new),
             collapse: Collapse::default(),

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{Assembly, Config, PresetKind, assemble, presets};
 use crate::error::EngineError;
+use crate::os::contiguity::Run;
 use crate::placement::Placement;
 pub use crate::placement::SourceResult;
 use crate::simulation::Simulation;
@@ -53,6 +54,9 @@ pub struct Request {
     /// Equal parts that what is counted is counted in as well; to the batch again.
     #[serde(default)]
     pub windows: Option<u32>,
+    /// Whether results hold where the pages of the main sources lay at their end.
+    #[serde(default)]
+    pub contiguity_map: bool,
     /// Overrides `engine.check`.
     #[serde(default)]
     pub check: bool,
@@ -84,6 +88,9 @@ pub struct SystemResult {
     pub stats: BTreeMap<String, u64>,
     /// The same of each part, in order.
     pub windows: Vec<BTreeMap<String, u64>>,
+    /// By layer: runs of adjacent pages in adjacent frames, as numbers of the first page and its frame, and length.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub contiguity_map: BTreeMap<String, Vec<Run>>,
     pub warnings: Vec<String>,
     #[serde(skip)]
     meanings: BTreeMap<String, Meaning>,
@@ -209,6 +216,10 @@ fn run_system(request: &Request, config: &Config, progress: OnProgress) -> Resul
         source.layer = simulation.os.layers[usize::from(tops[index % tops.len()])].name.clone();
     }
     simulation.marks = marks;
+    if request.contiguity_map {
+        let tops = simulation.os.tops().to_vec();
+        tops.into_iter().for_each(|top| simulation.os.layers[usize::from(top)].contiguity_map = Some(Vec::new()));
+    }
     let system = config.system.name.clone();
     let report = |accesses_done| progress(&Progress { system: system.clone(), accesses_done, accesses_total: total });
     let mut reported = Instant::now();
@@ -244,6 +255,12 @@ fn run_system(request: &Request, config: &Config, progress: OnProgress) -> Resul
         config: config.clone(),
         stats: statistics.values,
         windows,
+        contiguity_map: simulation
+            .os
+            .layers
+            .iter()
+            .filter_map(|of| Some((of.name.clone(), of.measured_map()?)))
+            .collect(),
         meanings: statistics.meanings,
     })
 }

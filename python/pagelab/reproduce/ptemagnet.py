@@ -9,7 +9,17 @@ when; nothing sets it.
 
 from collections.abc import Iterator
 
-from pagelab.reproduce.study import Claim, Comparison, Findings, Measurement, Measurements, Reproduction, Run, Series
+from pagelab.reproduce.study import (
+    Claim,
+    Comparison,
+    Findings,
+    FrameMap,
+    Measurement,
+    Measurements,
+    Reproduction,
+    Run,
+    Series,
+)
 
 MIB = 1 << 20
 PAGE = 4096
@@ -78,6 +88,7 @@ def _run(workload: _Workload, system: str, label: str = "", *, more: tuple[str, 
         (*MEMORY, *more),
         label,
         beside=() if alone else CO_RUNNERS,
+        contiguity_map=workload is WORKLOADS[0] and label in ("", "aged"),
     )
 
 
@@ -185,6 +196,9 @@ def _contiguity(measured: Measurements, findings: Findings) -> None:
         findings.comparisons.append(
             Comparison("§5", item, "regions of 32 KiB that are fragmented", "%", paper, ours, reason)
         )
+    for label, text in (("", "pagerank beside co-runners"), ("aged", "the same in aged memory")):
+        panels = {system: measured["pagerank", system, label].contiguity_map["guest"] for system in PAIR}
+        findings.maps.append(FrameMap("Map", f"frames of adjacent pages, {text}", panels))
     worst = max(_fragmented(measured[name, "PTEMagnet"]) for name in NAMES)
     text = "under PTEMagnet no region is fragmented while blocks last"
     findings.claims.append(Claim("§4", text, worst < 0.5, f"{worst:.3g} % at most"))

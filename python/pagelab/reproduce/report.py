@@ -1,13 +1,16 @@
 """A reproduction's findings as a folder: REPORT.md, results.json, and a picture of each figure."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pagelab
 from pagelab.output import write_atomically
-from pagelab.reproduce.study import PARTS, Findings, Measurements, Reproduction, Series
+from pagelab.reproduce.study import PARTS, Findings, FrameMap, Measurements, Reproduction, Series
+
+# Pages that a map of frames shows.
+MAPPED_PAGES = 512
 
 
 def write(
@@ -21,7 +24,7 @@ def write(
     }
     for path, text in files.items():
         write_atomically(path, text)
-    return [*files, *_pictures(folder, findings.series)]
+    return [*files, *_pictures(folder, findings)]
 
 
 def _document(reproduction: Reproduction, scale: float, measured: Measurements, findings: Findings) -> dict[str, Any]:
@@ -102,7 +105,7 @@ def _number(value: float, error: float | None) -> str:
     return f"{value:.3g}" if error is None else f"{value:.3g} ± {error:.2g}"
 
 
-def _pictures(folder: Path, every: Iterable[Series]) -> list[Path]:
+def _pictures(folder: Path, findings: Findings) -> list[Path]:
     try:
         import matplotlib as mpl
     except ImportError:
@@ -111,20 +114,10 @@ def _pictures(folder: Path, every: Iterable[Series]) -> list[Path]:
     from matplotlib import pyplot as plt
 
     paths = []
-    for number, series in enumerate(every):
-        figure, axes = plt.subplots(figsize=(max(6.0, 1.1 * len(series.groups) + 2), 3.6), layout="constrained")
-        width = 0.8 / len(series.members)
-        for index, member in enumerate(series.members):
-            at = [group + (index - (len(series.members) - 1) / 2) * width for group in range(len(series.groups))]
-            heights = [series.values.get((group, member), 0.0) for group in series.groups]
-            errors = [series.errors.get((group, member)) or 0.0 for group in series.groups]
-            axes.bar(at, heights, width, label=member, yerr=errors if any(errors) else None)
-        axes.set_xticks(range(len(series.groups)), series.groups, rotation=20, ha="right")
-        axes.set_ylabel(series.unit)
-        axes.set_title(f"{series.figure}: {series.title}", fontsize=10)
-        axes.legend(fontsize=8, frameon=False)
-        axes.spines[["top", "right"]].set_visible(False)
-        path = folder / f"{number + 1:02}-{''.join(c if c.isalnum() else '-' for c in series.figure.lower())}.svg"
+    pictures: list[Series | FrameMap] = [*findings.series, *findings.maps]
+    for number, picture in enumerate(pictures):
+        figure = _bars(plt, picture) if isinstance(picture, Series) else _map(plt, picture)
+        path = folder / f"{number + 1:02}-{''.join(c if c.isalnum() else '-' for c in picture.figure.lower())}.svg"
         partial = path.with_suffix(".part")
         # The same findings give the same bytes.
         with mpl.rc_context({"svg.hashsalt": "pagelab"}):
@@ -133,3 +126,49 @@ def _pictures(folder: Path, every: Iterable[Series]) -> list[Path]:
         partial.replace(path)
         paths.append(path)
     return paths
+
+
+def _bars(plt: Any, series: Series) -> Any:
+    figure, axes = plt.subplots(figsize=(max(6.0, 1.1 * len(series.groups) + 2), 3.6), layout="constrained")
+    width = 0.8 / len(series.members)
+    for index, member in enumerate(series.members):
+        at = [group + (index - (len(series.members) - 1) / 2) * width for group in range(len(series.groups))]
+        heights = [series.values.get((group, member), 0.0) for group in series.groups]
+        errors = [series.errors.get((group, member)) or 0.0 for group in series.groups]
+        axes.bar(at, heights, width, label=member, yerr=errors if any(errors) else None)
+    axes.set_xticks(range(len(series.groups)), series.groups, rotation=20, ha="right")
+    axes.set_ylabel(series.unit)
+    axes.set_title(f"{series.figure}: {series.title}", fontsize=10)
+    axes.legend(fontsize=8, frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _map(plt: Any, picture: FrameMap) -> Any:
+    """Some pages from the middle of the largest array, each run a line from its first to its last frame."""
+    figure, row = plt.subplots(
+        1, len(picture.panels), figsize=(4 * len(picture.panels) + 1, 3.6), layout="constrained", squeeze=False
+    )
+    for axes, (system, runs) in zip(row[0], picture.panels.items(), strict=True):
+        first = _middle_of_largest(runs)
+        shown = [run for run in runs if first <= run[0] < first + MAPPED_PAGES]
+        for page, frame, pages in shown:
+            axes.plot([page - first, page - first + pages], [frame / 1024, (frame + pages) / 1024], color="C0", lw=1.5)
+        axes.set_title(f"{system}: {len(shown)} runs", fontsize=10)
+        axes.set_xlabel("page of 4 KiB")
+        axes.spines[["top", "right"]].set_visible(False)
+    row[0][0].set_ylabel("frame, thousands (1024)")
+    figure.suptitle(f"{picture.figure}: {picture.title}, {MAPPED_PAGES} pages", fontsize=10)
+    return figure
+
+
+def _middle_of_largest(runs: Sequence[tuple[int, int, int]]) -> int:
+    """The first of `MAPPED_PAGES` pages in the middle of the longest stretch of adjacent pages."""
+    best, start, end = (0, 0), 0, 0
+    for page, _, pages in runs:
+        if page != end:
+            start = page
+        end = page + pages
+        best = max(best, (end - start, start))
+    length, start = best
+    return start + max(0, (length - MAPPED_PAGES) // 2)

@@ -41,6 +41,8 @@ class Run:
     """Of a system that the paper does not measure: made only if it is asked for."""
     beside: tuple[str, ...] = ()
     """Sources that run beside it, again and again."""
+    contiguity_map: bool = False
+    """Whether to keep where its pages lie at the end."""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -57,6 +59,8 @@ class Measurement:
     stats: Mapping[str, int]
     parts: tuple[Mapping[str, int], ...] = ()
     """The same of equal parts of the window, one after the other."""
+    contiguity_map: Mapping[str, Sequence[tuple[int, int, int]]] = field(default_factory=dict)
+    """Of a run that asks for it: `SystemResult.contiguity_map`."""
 
     def per_walk(self, statistic: str) -> float:
         return _per_walk(self.stats, statistic)
@@ -152,8 +156,18 @@ class Series:
     """Standard errors of the values within their windows."""
 
 
+@dataclass(frozen=True)
+class FrameMap:
+    """Where pages lie: a panel for each system, of runs of adjacent pages in adjacent frames."""
+
+    figure: str
+    title: str
+    panels: Mapping[str, Sequence[tuple[int, int, int]]]
+
+
 @dataclass
 class Findings:
+    maps: list[FrameMap] = field(default_factory=list)
     comparisons: list[Comparison] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
     series: list[Series] = field(default_factory=list)
@@ -244,7 +258,8 @@ def _measure(reproduction: Reproduction, run: Run, scale: float) -> Measurement:
         with_=run.beside,
         warm_up=run.warm_up or None,
         windows=PARTS,
+        contiguity_map=run.contiguity_map,
         threads=1,
     )
     result = results.systems[0]
-    return Measurement(run, window, result.stats, result.windows)
+    return Measurement(run, window, result.stats, result.windows, result.contiguity_map)

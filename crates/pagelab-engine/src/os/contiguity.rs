@@ -4,6 +4,8 @@
 //! host's PTEs share a cache line too; where they are strewn, each has one of its own.
 //! Source: PTEMagnet (ASPLOS 2021), whose measure is the host's PTE lines for each PTE line of the guest: 1 at best, 8 at worst.
 
+use serde::Serialize;
+
 use crate::addr::{FRAME_SHIFT, VirtAddr};
 use crate::layer::Layer;
 use crate::os::vma::VmaKind;
@@ -43,6 +45,10 @@ impl Contiguity {
     }
 }
 
+/// Pages that follow each other in frames that do: number of the first page, of its frame, and how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Run(pub u64, pub u64, pub u64);
+
 /// The group under way.
 #[derive(Default)]
 struct Group {
@@ -66,7 +72,32 @@ impl Group {
 impl Layer {
     /// Looks at the anonymous memory of a space.
     pub fn contiguity(&self, space: u32) -> Contiguity {
-        let (mut sum, mut group, mut pages) = (Contiguity::default(), Group::default(), Vec::<Removed>::new());
+        let (mut sum, mut group) = (Contiguity::default(), Group::default());
+        self.for_anonymous(space, |page, frame| {
+            let number = page >> LINE_ORDER;
+            if number != group.number {
+                sum.add_group(&group);
+                group = Group { number, ..Group::default() };
+            }
+            group.add(frame);
+        });
+        sum.add_group(&group);
+        sum
+    }
+
+    /// The anonymous memory of a space as runs of adjacent pages in adjacent frames.
+    pub fn contiguous_runs(&self, space: u32) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        self.for_anonymous(space, |page, frame| match runs.last_mut() {
+            Some(Run(first, at, pages)) if page == *first + *pages && frame == *at + *pages => *pages += 1,
+            _ => runs.push(Run(page, frame, 1)),
+        });
+        runs
+    }
+
+    /// Calls with the numbers of each 4 KiB page of the anonymous memory of a space and of its frame, in ascending order.
+    fn for_anonymous(&self, space: u32, mut each: impl FnMut(u64, u64)) {
+        let mut pages = Vec::<Removed>::new();
         let of = &self.spaces[space as usize];
         for vma in of.vmas.iter().filter(|vma| vma.kind != VmaKind::File && !vma.is_shared()) {
             let mut from = vma.start;
@@ -75,12 +106,7 @@ impl Layer {
                 of.table.mapped(&self.mem, from, vma.end, PAGES_AT_A_TIME, &mut pages);
                 for page in pages.iter().filter(|page| page.mapping.pfn != self.pages.zero_page()) {
                     for n in 0..1 << page.mapping.size.order() {
-                        let number = ((page.va.0 >> FRAME_SHIFT) + n) >> LINE_ORDER;
-                        if number != group.number {
-                            sum.add_group(&group);
-                            group = Group { number, ..Group::default() };
-                        }
-                        group.add(page.mapping.pfn.0 + n);
+                        each((page.va.0 >> FRAME_SHIFT) + n, page.mapping.pfn.0 + n);
                     }
                 }
                 from = match pages.last() {
@@ -89,8 +115,6 @@ impl Layer {
                 };
             }
         }
-        sum.add_group(&group);
-        sum
     }
 
     /// Keeps what the memory of a space that ends looks like, if it is one that is measured.
@@ -98,6 +122,8 @@ impl Layer {
         if self.spaces[space as usize].measured {
             let of = self.contiguity(space);
             self.ended_contiguity.add(of);
+            let runs = self.contiguity_map.is_some().then(|| self.contiguous_runs(space));
+            self.contiguity_map.iter_mut().for_each(|map| map.extend(runs.iter().flatten()));
         }
     }
 
@@ -108,6 +134,14 @@ impl Layer {
             sum.add(self.contiguity(index));
         }
         sum
+    }
+
+    /// The map of the spaces that are measured, if it was asked for.
+    pub fn measured_map(&self) -> Option<Vec<Run>> {
+        let mut map = self.contiguity_map.clone()?;
+        let live = (0..self.spaces.len() as u32).filter(|&index| self.spaces[index as usize].measured);
+        live.for_each(|index| map.extend(self.contiguous_runs(index)));
+        Some(map)
     }
 
     /// Thousandths of the free memory that cannot be had as blocks of an order (Linux `unusable_free_index`).
