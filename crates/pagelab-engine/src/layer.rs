@@ -10,6 +10,7 @@ use crate::config::{EagerConfig, HostMode, LargePages, LayerConfig, PageTableCon
 use crate::error::EngineError;
 use crate::memory::PhysMem;
 use crate::mmu_cache::Asid;
+use crate::os::ca_paging::{CaPaging, Offsets};
 use crate::os::contiguity::{Contiguity, Run};
 use crate::os::frame_alloc::{Aged, AllocEffects, FrameAllocator, FramePurpose};
 use crate::os::frames::{FrameCounters, Frames};
@@ -78,6 +79,8 @@ pub struct AddressSpace {
     pub table: PageTable,
     /// Its reservations of frames, in kernels that make them.
     pub part: Part,
+    /// Where its mappings' frames are wanted, in kernels that keep them contiguous.
+    pub offsets: Offsets,
     pub vmas: VmaSet,
     /// Whom its pages are charged to.
     pub group: GroupId,
@@ -162,6 +165,8 @@ pub struct Layer {
     pub reclaim: Option<Reclaim>,
     /// Frames that it reserves for pages beside those that programs touch, if it does.
     pub reservations: Option<Reservations>,
+    /// What it places memory by, if it keeps mappings contiguous.
+    pub ca_paging: Option<CaPaging>,
     /// How far it maps memory ahead of any access, if it does.
     pub eager: Option<EagerConfig>,
     /// How the memory of spaces that have ended lay.
@@ -254,6 +259,7 @@ impl Layer {
             reclaim: None,
             ended_contiguity: Contiguity::default(),
             contiguity_map: None,
+            ca_paging: config.placement.ca_paging().map(CaPaging::new),
             eager: config.placement.eager(),
             reservations: config.placement.ptemagnet().map(Reservations::new),
             collapse: Collapse::default(),
@@ -391,6 +397,7 @@ impl Layer {
             asid: asids.take()?,
             table,
             part: Part::default(),
+            offsets: Offsets::default(),
             vmas,
             group: GroupId::REST,
             measured: false,

@@ -369,6 +369,16 @@ fn placements_that_cannot_be_are_refused() {
         ),
         (vec![placement(r#""kind":"eager","largest_block":"4MiB""#)], "placement.largest_block", &["8 KiB to 2 MiB"]),
         (vec![placement(r#""kind":"eager","stop_above_percent":101"#)], "placement.stop_above_percent", &["0 to 100"]),
+        (
+            vec![placement(r#""kind":"ca-paging","max_offsets":0"#)],
+            "placement.max_offsets",
+            &["0 is out of range", "1 to 1024"],
+        ),
+        (
+            vec![placement(r#""kind":"ca-paging""#), "system.layers.native.page_size=1G".to_owned()],
+            "page_size",
+            &["1G", "4K and 2M"],
+        ),
         (vec![placement(r#""kind":"eager""#), folios], "folios", &["order0"]),
     ] {
         let set: Vec<&str> = set.iter().map(String::as_str).collect();

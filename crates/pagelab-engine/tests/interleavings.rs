@@ -394,3 +394,18 @@ fn two_faults_in_one_group_race_with_unmapping_and_reclaim() {
         + explore_group(&[store(3), store(2), Reclaim], &[SWAP, "kernel.kswapd=off"], [0, 2]);
     assert!(count > 100_000, "{count} schedules");
 }
+
+#[test]
+fn faults_in_one_mapping_share_its_place() {
+    let placement = r#"system.layers.native.placement={"kind":"ca-paging"}"#;
+    // The child has no place before the race.
+    let fault = |page| ChildFault { page, intent: Intent::Store };
+    let count = explore(&[fault(8), fault(9)], &[placement, "machine.memory_bytes=16MiB"], &|race| {
+        let layer = &race.simulation.os.layers[0];
+        let frames = layer.mapped(race.child.index, VirtAddr(BASE + 8 * PAGE), VirtAddr(BASE + 10 * PAGE));
+        assert_eq!(frames[1].mapping.pfn.0, frames[0].mapping.pfn.0 + 1);
+        let counters = layer.ca_paging.as_ref().expect("it keeps mappings contiguous").counters;
+        assert_eq!((counters.placed, counters.placed_again, counters.misses), (2, 0, 0), "one of them chooses");
+    });
+    assert!(count > 10_000, "{count} schedules");
+}

@@ -26,6 +26,8 @@ const PTEMAGNET: &str = r#"system.layers.native.placement={"kind":"ptemagnet"}"#
 
 const EAGER: &str = r#"system.layers.native.placement={"kind":"eager"}"#;
 
+const CA_PAGING: &str = r#"system.layers.native.placement={"kind":"ca-paging"}"#;
+
 const STORAGE: &str = r#"kernel.storage={"read_cycles":250000,"write_cycles":60000,"queue_depth":4}"#;
 
 const SYSTEMS: &[System] = &[
@@ -54,6 +56,19 @@ const SYSTEMS: &[System] = &[
             r#"system.layers.host.placement={"kind":"ptemagnet"}"#,
         ],
     ),
+    ("radix", &[CA_PAGING]),
+    ("radix", &[CA_PAGING, SWAP, "kernel.cgroup_limit_bytes=2MiB"]),
+    (
+        "radix",
+        &[
+            r#"system.layers.native.placement={"kind":"ca-paging","max_offsets":2}"#,
+            r#"system.layers.native.frame_allocator={"kind":"buddy"}"#,
+            "machine.memory_bytes=64MiB",
+        ],
+    ),
+    ("radix-2m", &[CA_PAGING]),
+    ("nested-radix-ca-paging", &[]),
+    ("hashed-compact", &[CA_PAGING, "system.layers.native.page_table.table_bytes=512KiB"]),
     ("radix", &[EAGER]),
     ("radix", &[EAGER, SWAP, "kernel.cgroup_limit_bytes=2MiB"]),
     ("radix-2m", &[r#"system.layers.native.placement={"kind":"eager","largest_block":"32KiB"}"#]),

@@ -20,7 +20,7 @@ pub use machine::{
     CoreConfig, MachineConfig, MmuCacheGeometry, NestedTlbConfig, PageWalkCacheConfig, PagingStructureArray,
     PagingStructureConfig, SharedMmuCacheConfig, TlbArrayConfig, TlbConfig, TlbPolicy, UnifiedTranslationCacheConfig,
 };
-pub use placement::{EagerConfig, PlacementConfig, PtemagnetConfig};
+pub use placement::{CaPagingConfig, EagerConfig, PlacementConfig, PtemagnetConfig};
 pub use preset::{Preset, PresetKind, presets};
 pub use system::{
     FaultLock, FrameAllocatorConfig, HostMode, IdleTlb, KernelConfig, KhugepagedConfig, LargePages, LayerConfig,

@@ -21,6 +21,25 @@ pub enum PlacementConfig {
     Ptemagnet(PtemagnetConfig),
     /// Blocks for the whole of a mapping, taken and mapped when it is made ([`crate::os::eager`]).
     Eager(EagerConfig),
+    /// The frame that continues the mapping's others, if it is free ([`crate::os::ca_paging`]).
+    CaPaging(CaPagingConfig),
+}
+
+/// Parameters of contiguity-aware paging.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct CaPagingConfig {
+    /// Offsets that a mapping remembers, 1 to 1024; 64 is the paper's.
+    pub max_offsets: u32,
+    /// What a look-up of an offset or a search for free memory costs beyond its references. Both are estimates.
+    pub cycles: u32,
+    pub instructions: u32,
+}
+
+impl Default for CaPagingConfig {
+    fn default() -> Self {
+        Self { max_offsets: 64, cycles: 20, instructions: 60 }
+    }
 }
 
 /// Parameters of eager paging.
@@ -87,6 +106,13 @@ impl PlacementConfig {
             _ => None,
         }
     }
+
+    pub fn ca_paging(&self) -> Option<CaPagingConfig> {
+        match self {
+            Self::CaPaging(config) => Some(config.clone()),
+            _ => None,
+        }
+    }
 }
 
 pub(super) fn validate(layer: &LayerConfig, layers: &[LayerConfig]) -> Result<(), EngineError> {
@@ -118,6 +144,16 @@ pub(super) fn validate(layer: &LayerConfig, layers: &[LayerConfig]) -> Result<()
                     guest.name
                 );
                 return refuse("placement", what);
+            }
+        }
+        PlacementConfig::CaPaging(config) => {
+            if !(1..=1024).contains(&config.max_offsets) {
+                let what = format!("{} is out of range; allowed are 1 to 1024", config.max_offsets);
+                return refuse("placement.max_offsets", what);
+            }
+            if layer.page_size == PageSize::Size1G {
+                let what = "pages of 1G are larger than the blocks that are looked for; allowed are 4K and 2M";
+                return refuse("page_size", what.to_owned());
             }
         }
     }

@@ -47,7 +47,8 @@ presets! {
         "nested-hashed-compact", "elastic-cuckoo", "nested-elastic-cuckoo",
         "flattened", "nested-flattened", "hashed-power", "direct-segment", "nested-vmm-direct", "nested-guest-direct",
         "nested-dual-direct", "nested-radix-speculative", "radix-ptemagnet", "nested-radix-ptemagnet", "radix-mthp32k",
-        "nested-radix-mthp32k", "nested-radix-thp", "nested-radix-two-vms", "radix-eager", "nested-radix-eager";
+        "nested-radix-mthp32k", "nested-radix-thp", "nested-radix-two-vms", "radix-eager", "nested-radix-eager",
+        "radix-ca-paging", "nested-radix-ca-paging";
     Kernel "kernels": "linux-6.12", "linux-4.19", "linux-4.9";
 }
 

@@ -60,6 +60,16 @@ impl Frames {
         pfn
     }
 
+    /// Takes exactly the block at `pfn`; false if it is not free.
+    pub fn alloc_at(&mut self, pfn: Pfn, order: u32, purpose: FramePurpose, cpu: u32) -> bool {
+        self.effects.clear();
+        self.counters.requests += 1;
+        let request = FrameRequest { cpu, ..FrameRequest::new(order, purpose) };
+        let taken = self.allocator.alloc_at(pfn, request, &mut self.effects);
+        self.count();
+        taken
+    }
+
     pub fn free(&mut self, pfn: Pfn, order: u32, cpu: u32) {
         self.effects.clear();
         self.allocator.free(pfn, order, cpu, &mut self.effects);

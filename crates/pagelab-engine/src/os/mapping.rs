@@ -6,6 +6,7 @@
 //! Deviations: MADV_FREE drops what is on the swap device only when its pages are read back and leave again.
 
 use super::Os;
+use super::ca_paging::Offsets;
 use super::populate::Ahead;
 use super::vma::{Change, PageAdvice, VaRange, Vma, VmaKind};
 use crate::addr::{FRAME_BYTES, VirtAddr};
@@ -108,6 +109,7 @@ impl Os {
                 Change::Unmapped { vma } => {
                     let pages = remove_pages(layer, space.index, vma.range())?;
                     layer.prune(space.index, vma.start, vma.end);
+                    layer.spaces[space.index as usize].offsets.forget(vma.range());
                     self.mapping.pages_unmapped += pages;
                     gone.add(vma.range(), pages);
                 }
@@ -122,6 +124,7 @@ impl Os {
                 }
                 Change::Moved { from, to } => {
                     let pages = move_pages(layer, space.index, from, to)?;
+                    layer.spaces[space.index as usize].offsets.shift(from, to);
                     gone.add(from, pages);
                 }
                 Change::Advised { range, advice: PageAdvice::Remove } => {
@@ -161,6 +164,7 @@ impl Os {
         layer.note_contiguity(space.index);
         layer.spaces[space.index as usize].vmas.clear();
         layer.drop_part(space.index);
+        layer.spaces[space.index as usize].offsets = Offsets::default();
         layer.leave_segment(space.index, everything);
         let pages = if layer.clears_lazily(space.index) {
             let pages = abandon_pages(layer, space.index, everything)?;

@@ -1,5 +1,6 @@
 //! The kernels of all layers: address spaces, frames, page faults.
 
+pub mod ca_paging;
 pub mod contiguity;
 pub mod eager;
 pub mod exit_scan;

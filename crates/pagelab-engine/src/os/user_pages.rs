@@ -17,6 +17,15 @@ impl Layer {
         Some(pfn)
     }
 
+    /// Exactly the block at `pfn`; false if it is not free.
+    pub fn take_page_at(&mut self, pfn: Pfn, order: u32) -> bool {
+        let taken = self.frames.alloc_at(pfn, order, FramePurpose::UserData, self.acting_cpu);
+        if let Some(reclaim) = self.reclaim.as_mut().filter(|_| taken) {
+            reclaim.charge(pfn, order, self.acting_group);
+        }
+        taken
+    }
+
     /// A block that was taken for a program and that nobody maps is free again.
     pub fn free_block(&mut self, pfn: Pfn, order: u32) {
         match self.frames.allocator.used_order(pfn) {

@@ -221,6 +221,9 @@ impl Statistics {
                     format!("Folios of {kib} KiB that pages of files came into the page cache in"),
                 );
             }
+            if let Some(ca_paging) = &layer.ca_paging {
+                self.ca_paging(name, &ca_paging.counters);
+            }
             if let Some(reservations) = &layer.reservations {
                 self.reservations(name, reservations);
             }

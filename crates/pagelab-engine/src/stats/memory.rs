@@ -1,7 +1,8 @@
-//! Statistics of how a kernel places pages: contiguity and reservations.
+//! Statistics of how a kernel places pages: contiguity, contiguity-aware paging and reservations.
 
 use super::{Kind, Statistics};
 use crate::layer::Layer;
+use crate::os::ca_paging::CaPagingCounters;
 use crate::os::fault::FaultCounters;
 use crate::os::reservations::{End, Reservations};
 
@@ -30,6 +31,19 @@ impl Statistics {
             ("contiguous_groups", contiguity.contiguous, "Full groups whose frames are one aligned block"),
         ] {
             self.state(format!("layer.{layer}.contiguity.{what}"), count, "count", text);
+        }
+    }
+
+    pub(super) fn ca_paging(&mut self, layer: &str, of: &CaPagingCounters) {
+        for (what, count, text) in [
+            ("placed", of.placed, "Places chosen for mappings that had none"),
+            ("placed_again", of.placed_again, "Places chosen for the rest of a mapping whose frame was taken"),
+            ("no_run", of.no_run, "Times that there was no free block of the largest order to choose"),
+            ("forgotten", of.forgotten, "Offsets of mappings that newer ones took the place of"),
+            ("hits", of.hits, "Pages that got the frame that continues their mapping's"),
+            ("misses", of.misses, "Frames asked for that were not free"),
+        ] {
+            self.count(format!("layer.{layer}.ca_paging.{what}"), count, text);
         }
     }
 

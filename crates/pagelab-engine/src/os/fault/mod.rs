@@ -19,10 +19,12 @@
 //! waits for faults in its way, but not the other way round, since it is made at once. A kernel's objects of an address
 //! space share one frame. Pages of files that are mapped around another cost references, but no instructions of their own.
 
+mod allocate;
 mod install;
 mod plan;
 mod reserve;
 mod stage;
+mod target;
 mod work;
 
 pub use stage::{FaultCounters, Stage};
@@ -40,11 +42,8 @@ use crate::layer::{Layer, SpaceId};
 use crate::page_table::{Leaf, PteFlags, TableBlock, WalkList};
 use crate::walker::{Intent, PageFault};
 use reserve::Reserve;
+use target::Aim;
 use work::{Work, explicit_size, is_file, largest_inside};
-
-/// Scans in a row that may find nothing to give back before a fault does without: several times through the lists, whose
-/// pages' accessed bits the scans clear.
-const MAX_FRUITLESS: u32 = 1 << 16;
 
 /// What the step under way does.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +62,8 @@ enum State {
     Allocation,
     /// Go for a page of a reserved block.
     Reserve(Reserve),
+    /// Go for the frame that continues the mapping's.
+    Aim(Aim),
     /// Scan the oldest pages.
     Reclaim {
         pressure: Pressure,
@@ -146,7 +147,7 @@ pub struct Fault {
     locked: bool,
     /// Whether it holds off changes of the mappings.
     reads: bool,
-    /// No reservation serves the page.
+    /// No reservation and no offset serves the page.
     plain: bool,
     outcome: Outcome,
 }
@@ -212,6 +213,7 @@ impl Fault {
             State::Walk | State::Table { .. } | State::Split { .. } => Stage::Walk,
             State::Allocation
             | State::Reserve(_)
+            | State::Aim(_)
             | State::Refill { .. }
             | State::Reclaim { .. }
             | State::WriteBack { .. } => Stage::Allocation,
@@ -314,6 +316,7 @@ impl Fault {
                     return Ok(Next::Block(key));
                 }
             },
+            State::Aim(aim) => self.aim(os, aim),
             State::Refill { .. } => State::Zeroing,
             State::Read { pages } => {
                 let Work::Read { file, .. } = self.work else { unreachable!("only such a fault reads") };
@@ -387,77 +390,6 @@ impl Fault {
             }
         };
         Ok(Next::Continue)
-    }
-
-    /// Takes the frames that the work needs, or goes to make room for them.
-    fn allocate(&mut self, os: &mut Os) -> Result<State, EngineError> {
-        let (order, tries) = (self.order, self.fruitless < MAX_FRUITLESS);
-        let layer = self.layer(os);
-        let crowded = layer.is_crowded() || layer.is_low();
-        if let Some(state) = crowded.then(|| self.give_back(os)).flatten() {
-            return Ok(state);
-        }
-        if self.layer(os).is_low() {
-            os.kthreads.wake_kswapd(self.space.layer);
-        }
-        let layer = self.layer(os);
-        let pressure = layer.pressure(order);
-        if tries && let Some(pressure) = pressure.filter(|&pressure| layer.can_reclaim(pressure)) {
-            return Ok(State::Reclaim { pressure });
-        }
-        // What may go on without memory to spare may not beyond its cgroup's limit.
-        let limited = matches!(pressure, Some(Pressure::Limit(_)));
-        if let Work::Read { file, page } = self.work {
-            let pages = self.take_window(os, file, page);
-            let layer = self.layer(os);
-            return match () {
-                () if !pages.is_empty() || layer.pages.cached(file, page).is_some() => Ok(State::Read { pages }),
-                () if tries && layer.can_reclaim(Pressure::Memory) => Ok(State::Reclaim { pressure: Pressure::Memory }),
-                () => Err(layer.out_of_memory("a page of a file")),
-            };
-        }
-        if let Some(frame) = if limited { None } else { layer.take_page(order) } {
-            let effects = layer.last_effects();
-            let refilled = (!effects.zone_locks.is_empty()).then(|| effects.descriptors.clone());
-            self.frame = frame;
-            return Ok(refilled.map_or(State::Zeroing, |descriptors| State::Refill { descriptors }));
-        }
-        // No contiguous block: a smaller page serves as well.
-        if self.size > PageSize::Size4K {
-            self.set_size(smaller(self.size));
-            return self.next_table(os);
-        }
-        if order > 0 {
-            let vma = layer.spaces[self.space.index as usize].vmas.find(self.va);
-            let vma = vma.expect("mappings do not change during a fault").clone();
-            let layer = &mut os.layers[usize::from(self.space.layer)];
-            self.set_folio(layer, &vma, order - 1);
-            return Ok(State::Allocation);
-        }
-        if limited {
-            return Err(layer.at_its_limit());
-        }
-        if tries && layer.can_reclaim(Pressure::Memory) {
-            return Ok(State::Reclaim { pressure: Pressure::Memory });
-        }
-        if let Some(state) = self.give_back(os) {
-            return Ok(state);
-        }
-        Err(self.layer(os).out_of_memory("a page of a program"))
-    }
-
-    /// Scans for pages that can leave.
-    fn reclaim(&mut self, os: &mut Os, pressure: Pressure) -> State {
-        let scan = os.scan_pages(self.space.layer, pressure);
-        if scan.freed == 0 {
-            self.fruitless += 1;
-            return self.begin_allocation(os);
-        }
-        self.fruitless = 0;
-        if scan.swap_writes + scan.file_writes == 0 {
-            return self.begin_allocation(os);
-        }
-        State::WriteBack { scan }
     }
 
     /// Splits the large page that the walk found, unless it is gone.

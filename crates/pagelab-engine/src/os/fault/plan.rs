@@ -31,6 +31,7 @@ impl Fault {
                 | State::Split { .. }
                 | State::Lock
                 | State::Reserve(_)
+                | State::Aim(_)
                 | State::Rehash { .. }
                 | State::Refill { .. }
                 | State::Reclaim { .. }
@@ -77,6 +78,7 @@ impl Fault {
                 step.kernel(RefKind::Locked, self.entry(os));
             }
             State::Reserve(reserve) => self.plan_reserve(os, layer, reserve, step),
+            State::Aim(aim) => self.plan_aim(os, layer, aim, step),
             State::Allocation => step.kernel(RefKind::Write, cpu(CpuLine::FreeLists)),
             State::Refill { descriptors } => {
                 step.kernel(RefKind::Locked, layer.zone_line());

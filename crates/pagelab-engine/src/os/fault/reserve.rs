@@ -3,6 +3,7 @@
 //! A fault takes the lock of its group's leaf, builds the nodes and the reservation that are missing, takes its page and lets the lock
 //! go. What cannot be served so goes the ordinary way. Whoever ends a reservation does so at once; the fault looks again.
 
+use super::target::Aim;
 use super::work::Work;
 use super::{Fault, Stage, State};
 use crate::activity::{BlockKey, RefKind, Step};
@@ -13,7 +14,7 @@ use crate::os::Os;
 use crate::os::frame_alloc::FramePurpose;
 use crate::os::reclaim::Pressure;
 use crate::os::reservations::{End, NODE_BYTES, NODE_ORDER};
-use crate::os::vma::VmaKind;
+use crate::os::vma::{Vma, VmaKind};
 
 /// A step on the way to a page of a reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,9 +32,19 @@ pub(super) enum Reserve {
 }
 
 impl Fault {
-    /// The first step towards a frame for the page: by a reservation if it can have one.
+    /// The first step towards a frame for the page: by a reservation or an offset if it can have one.
     pub(super) fn begin_allocation(&self, os: &Os) -> State {
-        if self.group(os).is_some() { State::Reserve(Reserve::Look) } else { State::Allocation }
+        match () {
+            () if self.group(os).is_some() => State::Reserve(Reserve::Look),
+            () if self.has_place(os) => State::Aim(Aim::Target),
+            () => State::Allocation,
+        }
+    }
+
+    /// The mapping of the page, if it is private anonymous memory.
+    pub(super) fn private_anonymous<'a>(&self, layer: &'a Layer) -> Option<&'a Vma> {
+        let vma = layer.spaces[self.space.index as usize].vmas.find(self.va)?;
+        (!vma.is_shared() && vma.file.is_none() && vma.kind != VmaKind::Special).then_some(vma)
     }
 
     /// The group that the page may come from.
@@ -42,9 +53,7 @@ impl Fault {
         if layer.reservations.is_none() || self.plain || self.work != Work::Fresh || self.order > 0 {
             return None;
         }
-        let vma = layer.spaces[self.space.index as usize].vmas.find(self.va)?;
-        let anonymous = !vma.is_shared() && vma.file.is_none() && vma.kind != VmaKind::Special;
-        if anonymous { layer.group_within(self.va, vma.range()) } else { None }
+        layer.group_within(self.va, self.private_anonymous(layer)?.range())
     }
 
     fn group_key(&self, os: &Os) -> BlockKey {
@@ -58,9 +67,7 @@ impl Fault {
         match reserve {
             Reserve::Look => {
                 let config = &layer.reservations.as_ref().expect("the layer makes them").config;
-                step.cycles += Cycles::from(config.cycles);
-                step.preset_cycles += Cycles::from(config.cycles);
-                step.instructions += u64::from(config.instructions);
+                charge(step, config.cycles, config.instructions);
                 let way = way(group.expect("the page has a group"));
                 way.entries().iter().for_each(|&entry| step.kernel(RefKind::Read, entry));
                 if let Some(leaf) = way.leaf() {
@@ -76,9 +83,7 @@ impl Fault {
             }
             Reserve::Block => {
                 let cost = os.costs.fault.all()[Stage::Allocation as usize];
-                step.cycles += Cycles::from(cost.cycles);
-                step.preset_cycles += Cycles::from(cost.cycles);
-                step.instructions += u64::from(cost.instructions);
+                charge(step, cost.cycles, cost.instructions);
                 step.kernel(RefKind::Write, layer.cpu_line(self.cpu, CpuLine::FreeLists));
             }
             Reserve::Take { new, descriptors } => {
@@ -221,4 +226,11 @@ impl Fault {
             }
         }
     }
+}
+
+/// What a preset gives beyond references.
+pub(super) fn charge(step: &mut Step, cycles: u32, instructions: u32) {
+    step.cycles += Cycles::from(cycles);
+    step.preset_cycles += Cycles::from(cycles);
+    step.instructions += u64::from(instructions);
 }

@@ -82,6 +82,20 @@ impl FrameAllocator for Buddy {
         self.area.take(request.order, ANY, ANY, effects).map(|index| self.area.pfn(index))
     }
 
+    fn alloc_at(&mut self, pfn: Pfn, request: FrameRequest, effects: &mut AllocEffects) -> bool {
+        let order = request.order;
+        let inside = order <= self.area.max_order() && self.area.holds(pfn, order);
+        inside && self.area.take_at(self.area.index(pfn), order, ANY, effects)
+    }
+
+    fn find_run(&self, order: u32, frames: u64, _cpu: u32, looked: &mut Vec<Pfn>) -> Option<Range<Pfn>> {
+        self.area.find_run(order, frames, looked)
+    }
+
+    fn set_rover(&mut self, pfn: Pfn) {
+        self.area.set_rover(pfn);
+    }
+
     #[inline]
     fn free(&mut self, pfn: Pfn, order: u32, _cpu: u32, effects: &mut AllocEffects) {
         let index = self.area.used_index(pfn, order);

@@ -38,6 +38,37 @@ impl NaiveBuddy {
         Some((pfn, splits))
     }
 
+    fn alloc_at(&mut self, pfn: u64, order: u32) -> Option<u32> {
+        let holds = |&size: &u32| self.lists[size as usize].contains(&(pfn >> size << size));
+        let found = (order..=self.max_order).find(holds)?;
+        let (mut head, mut size) = (pfn >> found << found, found);
+        self.lists[size as usize].retain(|&other| other != head);
+        while size > order {
+            size -= 1;
+            let halves = [head, head + (1 << size)];
+            let inner = usize::from(pfn >= halves[1]);
+            self.lists[size as usize].push(halves[1 - inner]);
+            head = halves[inner];
+        }
+        Some(found - order)
+    }
+
+    /// Runs of free blocks of this order or more, from `rover` on and round to it.
+    fn runs(&self, order: u32, end: u64, rover: u64) -> Vec<Range<u64>> {
+        let holds = |size: u32, pfn: u64| self.lists[size as usize].contains(&(pfn >> size << size));
+        let free = |pfn: u64| (order..=self.max_order).any(|size| holds(size, pfn));
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        for pfn in (0..end >> order).map(|n| n << order).filter(|&pfn| free(pfn)) {
+            match runs.last_mut().filter(|last| last.end == pfn && pfn != rover) {
+                Some(last) => last.end += 1 << order,
+                None => runs.push(pfn..pfn + (1 << order)),
+            }
+        }
+        let before = runs.iter().filter(|run| run.start < rover).count();
+        runs.rotate_left(before);
+        runs
+    }
+
     fn free(&mut self, mut pfn: u64, mut order: u32) -> u32 {
         let mut merges = 0;
         while order < self.max_order {
@@ -107,6 +138,18 @@ fn compare_with_naive(first: u64, count: u64, max_order: u32, reserved: &[Range<
                 assert!(!std::mem::replace(frame, true), "step {step}: frame given out twice");
             }
             held.push((pfn, order));
+        } else if rng.below(8) == 0 {
+            let order = (rng.next_u64().trailing_zeros() / 2).min(max_order);
+            let pfn = (first + rng.below(count)) >> order << order;
+            let expected = naive.alloc_at(pfn, order);
+            assert_eq!(buddy.alloc_at(Pfn(pfn), request(order), &mut effects), expected.is_some(), "step {step}");
+            let Some(splits) = expected else {
+                assert_eq!(effects, AllocEffects::default(), "nothing has changed");
+                continue;
+            };
+            assert_eq!((effects.splits, effects.merges), (splits, 0));
+            used[(pfn - first) as usize..][..1 << order].fill(true);
+            held.push((pfn, order));
         } else if !held.is_empty() {
             let (pfn, order) = held.swap_remove(rng.below(held.len() as u64) as usize);
             used[(pfn - first) as usize..][..1 << order].fill(false);
@@ -127,6 +170,20 @@ fn compare_with_naive(first: u64, count: u64, max_order: u32, reserved: &[Range<
             buddy.check_invariants();
             for order in 0..=max_order {
                 assert_eq!(buddy.free_blocks(order), naive.lists[order as usize].len() as u64);
+            }
+            for order in [max_order, max_order / 2] {
+                // As a place to go on at, the end of a block.
+                let rover = ((first + rng.below(count)) >> order << order).max(first);
+                buddy.set_rover(Pfn(rover));
+                let runs = naive.runs(order, first + count, rover);
+                let len = |run: &Range<u64>| run.end - run.start;
+                let most = runs.iter().map(len).max().unwrap_or(0);
+                for frames in [1, 1 << order, 3 << order, count] {
+                    let expected = runs.iter().find(|run| len(run) >= frames.min(most));
+                    let found = buddy.find_run(order, frames, 0, &mut Vec::new()).map(|run| run.start.0..run.end.0);
+                    assert_eq!(found.as_ref().map(|run| run.start), expected.map(|run| run.start), "{frames} frames");
+                    assert!(found.is_none_or(|run| len(&run) >= frames.min(most) && run.end <= expected.unwrap().end));
+                }
             }
             for (offset, used) in used.iter().enumerate() {
                 let pfn = first + offset as u64;

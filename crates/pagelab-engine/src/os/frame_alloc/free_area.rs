@@ -14,6 +14,8 @@
 //! order that were never handed out stay out of the lists: they are the `untouched` ranges, which stand for the
 //! tail of the movable list of the largest order.
 
+mod runs;
+
 use std::ops::Range;
 
 use super::{AllocEffects, FrameAllocError, MigrateType};
@@ -120,6 +122,8 @@ pub(super) struct FreeArea {
     free_frames: u64,
     /// Whether a block has been taken: boot is over.
     booted: bool,
+    /// Where the next search for a run of free blocks begins.
+    rover: Index,
 }
 
 const NEWER: usize = 0;
@@ -161,6 +165,7 @@ impl FreeArea {
             reserved: Vec::new(),
             free_frames: 0,
             booted: false,
+            rover: 0,
         };
         area.queue_boot_memory();
         Ok(area)

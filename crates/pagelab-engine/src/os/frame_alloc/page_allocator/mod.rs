@@ -264,6 +264,35 @@ impl FrameAllocator for PageAllocator {
         self.take_from_zonelist(&request, effects, above_low).or_else(|| self.alloc_from_reserves(&request, effects))
     }
 
+    fn alloc_at(&mut self, pfn: Pfn, request: FrameRequest, effects: &mut AllocEffects) -> bool {
+        if request.order > self.config.max_order || !self.frames().contains(&pfn) {
+            return false;
+        }
+        let zone = self.zone_mut(pfn);
+        let mark = zone.min_for(request.urgency);
+        zone.alloc_at(pfn, request.order, request.purpose.migrate_type(), mark, effects)
+    }
+
+    fn find_run(&self, order: u32, frames: u64, cpu: u32, looked: &mut Vec<Pfn>) -> Option<Range<Pfn>> {
+        let frames_of = |run: &Range<Pfn>| run.end.0 - run.start.0;
+        let mut largest: Option<Range<Pfn>> = None;
+        for ix in self.zonelist(cpu) {
+            let Some(run) = self.zones[usize::from(ix.0)].area.find_run(order, frames, looked) else { continue };
+            if frames_of(&run) >= frames {
+                return Some(run);
+            }
+            if largest.as_ref().is_none_or(|largest| frames_of(&run) > frames_of(largest)) {
+                largest = Some(run);
+            }
+        }
+        largest
+    }
+
+    fn set_rover(&mut self, pfn: Pfn) {
+        // The end of a run belongs to the zone that the run lies in.
+        self.zone_mut(Pfn(pfn.0 - 1)).area.set_rover(pfn);
+    }
+
     #[inline]
     fn free(&mut self, pfn: Pfn, order: u32, cpu: u32, effects: &mut AllocEffects) {
         self.zone_mut(pfn).free(pfn, order, cpu as usize, effects);

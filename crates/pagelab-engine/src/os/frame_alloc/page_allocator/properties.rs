@@ -111,6 +111,47 @@ impl Machine {
         self.count("remote", u32::from(expected.zone != Some(self.allocator.zonelist(cpu)[0])));
     }
 
+    /// Asks for a block at a place: it is served exactly where all of it is on the zone's lists and the min watermark stays.
+    fn alloc_at(&mut self) {
+        let order = (self.rng.next_u64().trailing_zeros() / 2).min(self.allocator.max_order());
+        let Range { start, end } = self.allocator.frames();
+        let pfn = Pfn((start.0 + self.rng.below(end.0 - start.0)) >> order << order);
+        let free = (0..1 << order).all(|n| self.allocator.is_free(Pfn(pfn.0 + n)));
+        let allowed = free && {
+            let status = self.allocator.zone_status(self.allocator.zone_at(pfn));
+            let left = status.free_frames as i64 - (1 << order) - status.lowmem_reserve as i64;
+            left >= status.watermarks.min as i64 && pfn.0 + (1 << order) <= status.frames.end.0
+        };
+        self.effects.clear();
+        let taken = self.allocator.alloc_at(pfn, FrameRequest::new(order, FramePurpose::UserData), &mut self.effects);
+        assert_eq!(taken, allowed, "{pfn:?} of order {order}");
+        assert_eq!(self.effects.zone_locks.len(), usize::from(taken));
+        if taken {
+            assert_eq!(self.allocator.used_order(pfn), Some(order));
+            self.mark(pfn, order, true);
+            self.held.push((pfn, order));
+            self.count("at a place", 1);
+        }
+    }
+
+    /// What is found as a run is free; nothing is found only where there is no block.
+    fn find_run(&mut self) {
+        let order = self.allocator.max_order() / 2;
+        let frames = 1 + self.rng.below(400);
+        let cpu = self.rng.below(u64::from(self.cpus)) as u32;
+        let Some(run) = self.allocator.find_run(order, frames, cpu, &mut Vec::new()) else {
+            let free = (order..=self.allocator.max_order()).map(|size| self.allocator.free_blocks(size));
+            assert_eq!(free.sum::<u64>(), 0);
+            return self.count("no run", 1);
+        };
+        assert!((run.start.0..run.end.0).all(|pfn| self.allocator.is_free(Pfn(pfn))), "{run:?}");
+        assert_eq!(self.allocator.zone_at(run.start), self.allocator.zone_at(Pfn(run.end.0 - 1)));
+        self.count(if run.end.0 - run.start.0 >= frames { "fitting run" } else { "short run" }, 1);
+        if self.rng.below(2) == 0 {
+            self.allocator.set_rover(run.end);
+        }
+    }
+
     fn free(&mut self) {
         let Some(last) = self.held.len().checked_sub(1) else { return };
         let (pfn, mut order) = self.held.swap_remove(self.rng.below(last as u64 + 1) as usize);
@@ -181,6 +222,8 @@ impl Machine {
             match self.rng.below(10_000) {
                 0 => self.allocator.drain_per_cpu(&mut self.effects),
                 1 => self.check(),
+                2..=100 => self.alloc_at(),
+                101..=110 => self.find_run(),
                 n if (n < 7000) == filling => self.alloc(),
                 _ => self.free(),
             }
@@ -295,8 +338,11 @@ fn run(operations: u64) {
         }
         println!("{:?}", machine.seen);
     }
-    for what in ["per-CPU hits", "steals", "conversions", "pressure", "refused", "remote"] {
+    for what in ["per-CPU hits", "steals", "conversions", "pressure", "refused", "remote", "at a place"] {
         assert!(machines.iter().all(|m| m.seen[what] > 500), "{what} must have been tried");
+    }
+    for what in ["fitting run", "short run", "no run"] {
+        assert!(machines.iter().any(|m| m.seen.contains_key(what)), "{what} must have been met");
     }
     assert!(machines[0].seen["aged"] > 0 && machines[2].seen["aged"] > 0);
 }

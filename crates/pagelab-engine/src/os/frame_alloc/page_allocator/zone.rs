@@ -193,6 +193,26 @@ impl Zone {
         Some(self.area.pfn(index))
     }
 
+    /// Takes exactly the block at `pfn`, if all of it is on the zone's lists and `mark` frames stay.
+    pub(super) fn alloc_at(
+        &mut self,
+        pfn: Pfn,
+        order: u32,
+        contents: MigrateType,
+        mark: u64,
+        effects: &mut AllocEffects,
+    ) -> bool {
+        if !self.area.holds(pfn, order) || !self.stays_above(mark, order) {
+            return false;
+        }
+        let taken = self.area.take_at(self.area.index(pfn), order, contents, effects);
+        if taken {
+            effects.zone_locks.push(self.ix);
+            self.used_frames += 1 << order;
+        }
+        taken
+    }
+
     /// Frees a block that is in use.
     #[inline]
     pub(super) fn free(&mut self, pfn: Pfn, order: u32, cpu: usize, effects: &mut AllocEffects) {
