@@ -55,7 +55,7 @@ class SystemResult:
     windows: tuple[dict[str, int], ...]
     """The same of each of the parts that the run was cut into."""
     contiguity_map: dict[str, list[tuple[int, int, int]]]
-    """By layer, if it was asked for: runs of adjacent pages in adjacent frames of the main sources' anonymous memory, as
+    """By layer, if asked for: runs of adjacent pages in adjacent frames of the main sources' anonymous memory, as
     the number of the first 4 KiB page, that of its frame, and pages."""
     warnings: tuple[str, ...]
 

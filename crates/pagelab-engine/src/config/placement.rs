@@ -48,7 +48,7 @@ impl Default for CaPagingConfig {
 pub struct EagerConfig {
     /// The largest block: a power of two from 8 KiB to 2 MiB, what one page-table page maps.
     pub largest_block: Bytes,
-    /// Share of the layer's memory in use above which memory is left to demand. The paper has no number; 90 is an estimate.
+    /// Share of the layer's memory in use above which memory is left to demand. 90 is an estimate.
     pub stop_above_percent: u32,
 }
 
