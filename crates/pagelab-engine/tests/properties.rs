@@ -8,10 +8,11 @@ use common::{
 };
 use pagelab_engine::addr::{FRAME_BYTES, PageSize};
 use pagelab_engine::arrivals::{Pace, Spacing};
+use pagelab_engine::error::EngineError;
 use pagelab_engine::layer::{Layer, SpaceId};
 use pagelab_engine::load::{ArrivalStream, Beside, CoRunner, Open};
 use pagelab_engine::os::reclaim::Kind;
-use pagelab_engine::simulation::Simulation;
+use pagelab_engine::simulation::{Placed, Simulation};
 use pagelab_engine::stats::Statistics;
 use pagelab_trace::{Access, AccessKind, EventKind, MapFlags, ProcessIx, Protection, Source};
 use proptest::prelude::*;
@@ -538,15 +539,37 @@ fn twenty_million_operations_conserve_frames() {
 }
 
 fn for_programs(cases: u32, check: impl Fn(&Program, System, &[usize])) {
-    let mut runner =
-        TestRunner::new(Config { cases, failure_persistence: None, max_shrink_iters: 300, ..Config::default() });
+    let rejects = 100 + cases / 100;
+    let mut runner = TestRunner::new(Config {
+        cases,
+        failure_persistence: None,
+        max_shrink_iters: 300,
+        max_global_rejects: rejects,
+        ..Config::default()
+    });
     let system = (0..SYSTEMS.len()).prop_map(|n| SYSTEMS[n]);
     let cpus = (0..PLACEMENTS.len()).prop_map(|n| PLACEMENTS[n]);
     let result = runner.run(&(program(), system, cpus), |(program, system, cpus)| {
+        if !fits(&program, system, cpus) {
+            return Err(TestCaseError::reject(
+                "its cgroup cannot hold the shared memory that it touches, which never leaves",
+            ));
+        }
         check(&program, system, cpus);
         Ok(())
     });
     result.unwrap_or_else(|e| panic!("{e}"));
+}
+
+/// Whether a program can live within its cgroup's limit, if it has one.
+fn fits(program: &Program, (system, set): System, cpus: &[usize]) -> bool {
+    let config = config(system, &[&["machine.memory_bytes=1GiB", "engine.sync_quantum_cycles=0"], set].concat());
+    let run_out = |cpus: &[usize]| {
+        let placed = Placed { source: program.source(Cuts::AsWritten), cpus: cpus.to_vec(), memory_limit: None };
+        let mut simulation = Simulation::new(&config, vec![placed], None).unwrap_or_else(|e| panic!("{e}"));
+        matches!(simulation.run(&mut |_| true), Err(EngineError::OutOfMemory { what }) if what.contains("cgroup"))
+    };
+    config.kernel.cgroup_limit_bytes.is_none() || !run_out(cpus) && !run_out(&cpus[..1])
 }
 
 /// Runs a program beside itself: again and again, and as three arrivals.
