@@ -60,6 +60,7 @@ fn pages_of_a_group_stay_together_in_whatever_order_they_are_touched() {
     assert_eq!(reservations(&stats, "unused_bytes"), 7 * 4096);
     assert_eq!(reservations(&stats, "peak_unused_bytes"), 14 * 4096, "both groups' begin at once");
     assert_eq!(stats.values["fault.minor.count"], 65, "as many as without");
+    assert_eq!(stats.values["layer.native.fault.zeroed_bytes"], 65 * 4096, "a page is zeroed when it is given out");
     let mut plain = ScriptWriter::new();
     plain.mmap(0, BASE, 64 * 4096);
     plain.store(0, page(40));
@@ -133,6 +134,20 @@ fn unmapping_and_copying_end_a_reservation() {
     assert_eq!(reservations(&stats, "ended.copied"), 1, "the child's copy of page 25 has no reservation to end");
     // Left: group 1's new one with a page of it, group 3 with two.
     assert_eq!(reservations(&stats, "unused_bytes"), (7 + 6) * 4096);
+}
+
+#[test]
+fn reclaim_ends_the_reservation_of_the_page_that_it_takes() {
+    let swap = r#"kernel.swap={"size_bytes":"64MiB","read_cycles":250000,"write_cycles":60000,"queue_depth":4}"#;
+    let mut script = ScriptWriter::new();
+    script.mmap(0, BASE, 4096 * 4096);
+    // Two pages of each group; 256 fit.
+    (0..300).for_each(|group| (0..2).for_each(|n| script.store(0, page(8 * group + n))));
+    let (_, stats) = checked(&[PTEMAGNET, swap, "kernel.cgroup_limit_bytes=1MiB"], script);
+    let ended = reservations(&stats, "ended.unmapped");
+    assert!(stats.values["swap.out.pages"] >= 600 - 256);
+    assert!(ended >= (600 - 256) / 2 && ended <= stats.values["swap.out.pages"], "{ended}");
+    assert_eq!(reservations(&stats, "ended.pressure"), 0, "the machine has memory, the cgroup has not");
 }
 
 #[test]
