@@ -91,7 +91,10 @@ def test_real_runs_of_the_smallest_kind() -> None:
         0.05,
         lambda run: run.workload == "matmul" and run.system in ptemagnet.PAIR and not run.label,
         lambda *_: None,
+        ["seq:size=1MiB,passes=1@6"],
     )
+    assert all(m.run.beside[-1] == "seq:size=1MiB,passes=1@6" for m in measured.all())
+    assert len(measured["matmul", "order-0"].run.beside) == len(ptemagnet.CO_RUNNERS) + 1
     before, after = (measured["matmul", system].stats for system in ptemagnet.PAIR)
     assert after["layer.guest.contiguity.pte_lines"] == after["layer.guest.contiguity.groups"] > 500
     assert before["layer.guest.contiguity.pte_lines"] > before["layer.guest.contiguity.groups"]

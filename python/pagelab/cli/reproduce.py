@@ -24,6 +24,14 @@ def command(
         float | None,
         typer.Option(min=0.001, max=10.0, help="Length of the windows beside the nominal ones, in place of a budget."),
     ] = None,
+    with_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="SPEC[@CPUS]",
+            help="Run this, such as a recorded program, beside where the paper has co-runners; repeatable.",
+        ),
+    ] = None,
     beyond: Annotated[bool, typer.Option(help="Run designs as well that the paper does not measure.")] = False,
 ) -> None:
     """Measure a paper's figures again and write them beside the paper's: report, pictures, JSON."""
@@ -39,7 +47,9 @@ def command(
         label = f" ({run.label})" if run.label else ""
         print(f"[{so_far}/{of}] {run.workload} on {run.system}{label}", file=sys.stderr)
 
-    measured = study.measure(reproduction, scale, lambda run: beyond or not run.beyond, done)
+    if with_ and not any(run.beside for run in reproduction.runs()):
+        raise pagelab.UsageError(f"{name} has no co-runners, so --with has nothing to run beside")
+    measured = study.measure(reproduction, scale, lambda run: beyond or not run.beyond, done, with_ or ())
     findings = reproduction.evaluate(measured)
     files = report.write(folder, reproduction, scale, measured, findings)
     print_table(_claims(findings))

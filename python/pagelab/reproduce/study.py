@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pagelab
 
@@ -228,10 +228,19 @@ def choose_scale(reproduction: Reproduction, budget_minutes: float) -> float:
 
 
 def measure(
-    reproduction: Reproduction, scale: float, only: Callable[[Run], bool], done: Callable[[Run, int, int], None]
+    reproduction: Reproduction,
+    scale: float,
+    only: Callable[[Run], bool],
+    done: Callable[[Run, int, int], None],
+    beside: Sequence[str] = (),
 ) -> Measurements:
-    """Runs what `only` accepts, as many at a time as there are CPUs; `done` hears of each run that has ended."""
-    runs = [run for run in reproduction.runs() if only(run)]
+    """Runs what `only` accepts, as many at a time as there are CPUs; `done` hears of each run that has ended.
+
+    Runs that have co-runners get those in `beside` as well.
+    """
+    runs = [
+        replace(run, beside=(*run.beside, *beside)) if run.beside else run for run in reproduction.runs() if only(run)
+    ]
     measured: dict[int, Measurement] = {}
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         waiting = {pool.submit(_measure, reproduction, run, scale): index for index, run in enumerate(runs)}
