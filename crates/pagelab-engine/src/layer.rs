@@ -534,6 +534,14 @@ impl Layer {
         table.prune(&mut self.mem, start, end, &mut |pfn| self.frames.free_block(pfn, cpu));
     }
 
+    /// Makes room for a page of 2 MiB where pages of 4 KiB were: their table goes, those above it stay (Linux
+    /// `collapse_huge_page`).
+    pub fn free_leaf_table(&mut self, index: u32, va: VirtAddr) {
+        if let Some(table) = self.spaces[index as usize].table.unlink_leaf_table(&mut self.mem, va) {
+            self.frames.free(table, 0, self.acting_cpu);
+        }
+    }
+
     /// Changes the permissions of a mapped page.
     pub fn protect(&mut self, index: u32, page: &Removed, flags: PteFlags) {
         let space = &mut self.spaces[index as usize];

@@ -114,6 +114,29 @@ fn folios_follow_advice_and_give_way_to_large_pages() {
 }
 
 #[test]
+fn khugepaged_joins_the_only_pages_that_the_tables_above_are_for() {
+    let khugepaged = r#"kernel.khugepaged={"scan_sleep_cycles":2000,"pages_to_scan":4096,"max_ptes_none":511}"#;
+    let mut script = ScriptWriter::new();
+    map(&mut script, 4096, 0);
+    script.store(0, page(0));
+    let rest = EventKind::Mmap {
+        addr: page(1),
+        len: LARGE - 4096,
+        prot: Protection::READ_WRITE,
+        flags: MapFlags::anonymous_private(),
+        file: None,
+        file_offset: 0,
+    };
+    script.event(0, rest);
+    // Time passes elsewhere, in a mapping with tables of its own.
+    let other = 0x10_0000_0000;
+    script.mmap(0, other, LARGE);
+    (0..200_000).for_each(|n| script.load(0, other + n * 7 % 512 * 4096));
+    let (_, stats) = checked("radix-2m", &[khugepaged], script);
+    assert_eq!((stats.values["khugepaged.collapsed"], stats.values["fault.minor.count"]), (1, 2));
+}
+
+#[test]
 fn khugepaged_joins_what_faults_have_mapped_in_pieces() {
     let often = |none: u32| {
         format!(r#"kernel.khugepaged={{"scan_sleep_cycles":200000,"pages_to_scan":4096,"max_ptes_none":{none}}}"#)

@@ -164,7 +164,7 @@ impl Khugepaged {
             layer.unmap(space, page);
             layer.put_page(&page.mapping);
         }
-        layer.prune(space, start, end);
+        layer.free_leaf_table(space, start);
         let writable = vma.prot.write;
         let flags = PteFlags { writable, user: true, executable: vma.prot.execute, accessed: true, dirty: writable };
         let mapping = Mapping { pfn: frame, size: LARGE, flags };

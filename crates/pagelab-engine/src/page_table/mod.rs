@@ -320,6 +320,15 @@ impl PageTable {
         }
     }
 
+    /// Takes the table of level 1 that translates `va` away, if there is one; it is empty, and those above stay.
+    pub fn unlink_leaf_table(&mut self, mem: &mut PhysMem, va: VirtAddr) -> Option<Pfn> {
+        match self {
+            Self::Radix(table) => table.unlink_leaf_table(mem, va),
+            Self::Hashed(_) | Self::ElasticCuckoo(_) => unreachable!("a hashed table has no large pages"),
+            Self::Flattened(_) | Self::Linear(_) => unreachable!("it has no large pages"),
+        }
+    }
+
     /// Replaces the large page at `va` by pages of the next smaller size over the same frames, linking `frame`
     /// (zeroed contents already created) as their table.
     pub fn split(&mut self, mem: &mut PhysMem, va: VirtAddr, frame: Pfn) {

@@ -327,6 +327,16 @@ impl Radix {
         }
     }
 
+    pub fn unlink_leaf_table(&mut self, mem: &mut PhysMem, va: VirtAddr) -> Option<Pfn> {
+        let table = self.descend(mem, va, 1).ok()?;
+        assert!(mem.is_zero(table), "a table that is unlinked maps nothing");
+        let above = self.descend(mem, va, 2).expect("it is linked somewhere");
+        mem.write(entry_addr(above, 2, va), 0);
+        self.paths.forget(va);
+        mem.destroy(table);
+        Some(table)
+    }
+
     pub fn split(&mut self, mem: &mut PhysMem, va: VirtAddr, frame: Pfn) {
         let (level, addr) = self.leaf(mem, va);
         let large = decode(level, mem.read(addr));
