@@ -114,7 +114,12 @@ impl Hardware {
             speculation: SpeculationCounters::default(),
             check: config.engine.check.0,
             check_failure: None,
-            fault: PageFault { space: SpaceId { layer: 0, index: 0 }, va: VirtAddr(0), intent: Intent::Load },
+            fault: PageFault {
+                space: SpaceId { layer: 0, index: 0 },
+                va: VirtAddr(0),
+                intent: Intent::Load,
+                reached: None,
+            },
         })
     }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::addr::{FRAME_BYTES, FRAME_SHIFT, LINE_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
-use crate::config::{EagerConfig, HostMode, LargePages, LayerConfig, PageTableConfig};
+use crate::config::{EagerConfig, HostMode, InvalidationCause, LargePages, LayerConfig, PageTableConfig};
 use crate::error::EngineError;
 use crate::memory::PhysMem;
 use crate::mmu_cache::Asid;
@@ -19,7 +19,8 @@ use crate::os::page_use::PageUse;
 use crate::os::reclaim::{GroupId, PageOf, Reclaim, Rmap};
 use crate::os::reservations::{Part, Reservations};
 use crate::os::tables::TableWork;
-use crate::os::vma::VmaSet;
+use crate::os::translation_cache::{SpaceCaches, TranslationCaches};
+use crate::os::vma::{VaRange, VmaSet};
 use crate::page_table::hashed::{Geometry, SharedTable};
 use crate::page_table::{Leaf, Linear, Mapping, NoFrame, NoRoom, PageTable, PteFlags, Removed, WalkList};
 use crate::segment::{Segment, SegmentMemory};
@@ -81,6 +82,8 @@ pub struct AddressSpace {
     pub part: Part,
     /// Where its mappings' frames are wanted, in kernels that keep them contiguous.
     pub offsets: Offsets,
+    /// What faults keep of their walks, in kernels that do.
+    pub caches: SpaceCaches,
     pub vmas: VmaSet,
     /// Whom its pages are charged to.
     pub group: GroupId,
@@ -167,6 +170,8 @@ pub struct Layer {
     pub reservations: Option<Reservations>,
     /// What it places memory by, if it keeps mappings contiguous.
     pub ca_paging: Option<CaPaging>,
+    /// What its faults keep of their walks, if they keep anything.
+    pub translation_caches: Option<TranslationCaches>,
     /// How far it maps memory ahead of any access, if it does.
     pub eager: Option<EagerConfig>,
     /// How the memory of spaces that have ended lay.
@@ -262,6 +267,7 @@ impl Layer {
             ca_paging: config.placement.ca_paging().map(CaPaging::new),
             eager: config.placement.eager(),
             reservations: config.placement.ptemagnet().map(Reservations::new),
+            translation_caches: None,
             collapse: Collapse::default(),
             retired: Vec::new(),
             table_work: TableWork::default(),
@@ -349,7 +355,7 @@ impl Layer {
     /// Frames of page tables, also those set aside for the parts of linear ones that are not in use.
     pub fn table_frames(&self) -> u64 {
         let untouched = self.spaces.iter().map(|space| space.table.untouched_frames());
-        self.mem.frames_in_use() as u64 + untouched.sum::<u64>() - self.part_frames()
+        self.mem.frames_in_use() as u64 + untouched.sum::<u64>() - self.part_frames() - self.translation_cache_frames()
     }
 
     /// What the allocator did for the last request.
@@ -398,6 +404,7 @@ impl Layer {
             table,
             part: Part::default(),
             offsets: Offsets::default(),
+            caches: SpaceCaches::default(),
             vmas,
             group: GroupId::REST,
             measured: false,
@@ -528,10 +535,13 @@ impl Layer {
     }
 
     /// Gives the tables of a range back that are empty (Linux `free_pgtables`).
-    pub fn prune(&mut self, index: u32, start: VirtAddr, end: VirtAddr) {
-        let cpu = self.acting_cpu;
+    pub fn prune(&mut self, index: u32, start: VirtAddr, end: VirtAddr, cause: InvalidationCause) {
+        let (cpu, before) = (self.acting_cpu, self.mem.destroyed());
         let table = &mut self.spaces[index as usize].table;
         table.prune(&mut self.mem, start, end, &mut |pfn| self.frames.free_block(pfn, cpu));
+        if self.mem.destroyed() > before {
+            self.forget_freed_tables(index, VaRange { start, end }, cause);
+        }
     }
 
     /// Makes room for a page of 2 MiB where pages of 4 KiB were: their table goes, those above it stay (Linux
@@ -539,6 +549,7 @@ impl Layer {
     pub fn free_leaf_table(&mut self, index: u32, va: VirtAddr) {
         if let Some(table) = self.spaces[index as usize].table.unlink_leaf_table(&mut self.mem, va) {
             self.frames.free(table, 0, self.acting_cpu);
+            self.forget_leaf_table(index);
         }
     }
 

@@ -193,7 +193,7 @@ impl Hardware {
     }
 
     fn fault_at<T>(&mut self, space: SpaceId, va: VirtAddr, intent: Intent) -> Result<T, Faulted> {
-        self.fault = PageFault { space, va, intent };
+        self.fault = PageFault { space, va, intent, reached: None };
         Err(Faulted)
     }
 }

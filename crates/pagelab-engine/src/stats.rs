@@ -6,6 +6,7 @@
 mod hashed;
 mod kernel;
 mod memory;
+mod translation_cache;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -87,6 +88,7 @@ impl Statistics {
         stats.walks(simulation);
         stats.caches(simulation);
         stats.faults(simulation);
+        stats.translation_caches(simulation);
         stats.layers(simulation);
         stats.sources(simulation);
         stats

@@ -12,6 +12,7 @@ use crate::cache::{Requester, Served};
 use crate::hardware::{Hardware, TLB_DATA, TLB_FETCH, TLB_KERNEL};
 use crate::layer::{Layer, SpaceId};
 use crate::mmu_cache::Asid;
+use crate::os::translation_cache::Reached;
 use crate::page_table::{Leaf, Mapping, WalkList};
 use crate::segment::through_segments;
 use crate::translation::Translation;
@@ -71,6 +72,8 @@ pub struct PageFault {
     pub space: SpaceId,
     pub va: VirtAddr,
     pub intent: Intent,
+    /// How far the walk came, if the hardware tells the kernel.
+    pub reached: Option<Reached>,
 }
 
 /// There is no translation until some layer's kernel has acted: [`Hardware::fault`] says which and on what. The fault is
@@ -342,7 +345,8 @@ impl Hardware {
                 Ok(Translation::of(&mapping))
             }
             _ => {
-                self.fault = PageFault { space, va, intent };
+                let reached = layers[usize::from(space.layer)].reached(space.index, &list);
+                self.fault = PageFault { space, va, intent, reached };
                 Err(Faulted)
             }
         }

@@ -116,7 +116,8 @@ impl Race {
 
     /// Lets an actor take its next step; true if that was its last one.
     fn step(&mut self, cpu: usize, actor: Actor, steps: &mut u32) -> bool {
-        let fault = |space, page: u64, intent| PageFault { space, va: VirtAddr(BASE + page * PAGE), intent };
+        let fault =
+            |space, page: u64, intent| PageFault { space, va: VirtAddr(BASE + page * PAGE), intent, reached: None };
         let (of, parent) = (&mut self.simulation, self.parent);
         let change = |of: &mut Simulation, kind: &EventKind| {
             of.may_carry_out(cpu, parent, kind)
@@ -247,6 +248,23 @@ fn an_unmapped_page_stays_unmapped() {
             assert_eq!(mapped(race), [0, 1], "the call came after each fault, or each fault after the call");
         });
         assert!(count > 500, "{count} schedules");
+    }
+}
+
+#[test]
+fn faults_that_share_a_translation_cache_never_go_wrong_while_tables_come_and_go() {
+    // Any wrong hit ends the run.
+    for per in ["vma", "mm", "cpu"] {
+        let cache = format!(r#"kernel.translation_cache={{"form":"full-prefix","entries":4,"per":"{per}"}}"#);
+        let count = explore(&[store(5), store(600)], &[&cache], &|race| assert_eq!(mapped(race), [0, 1, 5, 600]));
+        assert!(count > 50, "{count} schedules");
+        for lock in ["kernel.fault_lock=mm", "kernel.fault_lock=vma"] {
+            let count = explore(&[store(600), Unmap { page: 0, pages: 1024 }], &[&cache, lock], &|race| {
+                assert_eq!(mapped(race), [0; 0]);
+                assert_eq!(race.simulation.os.layers[0].translation_cache_frames(), u64::from(per != "vma"));
+            });
+            assert!(count > 5, "{count} schedules");
+        }
     }
 }
 

@@ -11,6 +11,7 @@ mod machine;
 mod placement;
 mod preset;
 mod system;
+mod translation_cache;
 mod validate;
 
 pub use assemble::{Assembly, assemble};
@@ -27,6 +28,7 @@ pub use system::{
     LruList, MergedLevels, MmuCacheKind, PageCache, PageTableConfig, SpeculativeTableConfig, StageCost, StageCosts,
     StorageConfig, SwapConfig, SystemConfig, VmaIndex,
 };
+pub use translation_cache::{CacheOwner, InvalidationCause, MmuAssist, TranslationCacheArrays, TranslationCacheConfig};
 pub(crate) use validate::check_limit;
 
 use schemars::JsonSchema;

@@ -6,7 +6,7 @@ use pagelab_trace::quantity::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{ElasticCuckooConfig, HashedConfig, PlacementConfig, Switch};
+use super::{ElasticCuckooConfig, HashedConfig, PlacementConfig, Switch, TranslationCacheConfig};
 use crate::addr::{FRAME_BYTES, PageSize};
 use crate::os::frame_alloc::{AgeingConfig, PageAllocatorConfig};
 
@@ -280,6 +280,9 @@ pub struct KernelConfig {
     /// long as a run takes.
     #[serde(default)]
     pub khugepaged: Option<KhugepagedConfig>,
+    /// What page faults keep of their walks for later ones, in all layers; none: each walks from the root, as Linux does.
+    #[serde(default)]
+    pub translation_cache: Option<TranslationCacheConfig>,
     /// Memory that the programs of a layer may use (`memory.max` of their cgroup); none for all of it. Needs `swap` or
     /// `storage`.
     #[serde(default)]

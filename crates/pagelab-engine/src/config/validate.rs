@@ -52,6 +52,9 @@ impl Config {
             let what = format!("{around} is not possible; allowed are powers of two from 4096 (none) to 2 MiB");
             return Err(EngineError::config("kernel.fault_around_bytes", what));
         }
+        if let Some(cache) = &kernel.translation_cache {
+            super::translation_cache::validate(cache, &self.system.layers)?;
+        }
         self.validate_reclaim()?;
         self.validate_system()
     }

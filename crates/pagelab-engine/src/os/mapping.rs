@@ -10,6 +10,7 @@ use super::ca_paging::Offsets;
 use super::populate::Ahead;
 use super::vma::{Change, PageAdvice, VaRange, Vma, VmaKind};
 use crate::addr::{FRAME_BYTES, VirtAddr};
+use crate::config::InvalidationCause;
 use crate::error::EngineError;
 use crate::layer::{Layer, SpaceId};
 use crate::page_table::hashed::SharedTable;
@@ -108,7 +109,8 @@ impl Os {
                 }
                 Change::Unmapped { vma } => {
                     let pages = remove_pages(layer, space.index, vma.range())?;
-                    layer.prune(space.index, vma.start, vma.end);
+                    layer.drop_translation_caches(space.index, vma.range(), InvalidationCause::Unmap);
+                    layer.prune(space.index, vma.start, vma.end, InvalidationCause::Unmap);
                     layer.spaces[space.index as usize].offsets.forget(vma.range());
                     self.mapping.pages_unmapped += pages;
                     gone.add(vma.range(), pages);
@@ -139,6 +141,7 @@ impl Os {
                 Change::Advised { .. } => {}
             }
         }
+        layer.follow_mappings(space.index);
         if let EventKind::Madvise { addr, len, .. } = *kind
             && let Ok(range) = VaRange::of_bytes(addr, len)
         {
@@ -165,6 +168,7 @@ impl Os {
         layer.spaces[space.index as usize].vmas.clear();
         layer.drop_part(space.index);
         layer.spaces[space.index as usize].offsets = Offsets::default();
+        layer.drop_all_translation_caches(space.index);
         layer.leave_segment(space.index, everything);
         let pages = if layer.clears_lazily(space.index) {
             let pages = abandon_pages(layer, space.index, everything)?;
@@ -173,7 +177,7 @@ impl Os {
         } else {
             remove_pages(layer, space.index, everything)?
         };
-        layer.prune(space.index, everything.start, everything.end);
+        layer.prune(space.index, everything.start, everything.end, InvalidationCause::Exit);
         self.mapping.pages_unmapped += pages;
         Ok(Invalidation { ranges: vec![everything], pages, full: true })
     }
@@ -336,7 +340,8 @@ fn move_pages(layer: &mut Layer, index: u32, from: VaRange, to: VirtAddr) -> Res
         layer.map(index, va, page.mapping)?;
         Ok::<(), EngineError>(())
     })?;
-    layer.prune(index, from.start, from.end);
+    layer.drop_translation_caches(index, from, InvalidationCause::Move);
+    layer.prune(index, from.start, from.end, InvalidationCause::Move);
     Ok(pages)
 }
 

@@ -19,6 +19,7 @@ pub mod populate;
 pub mod reclaim;
 pub mod reservations;
 pub mod tables;
+pub mod translation_cache;
 mod user_pages;
 pub mod vma;
 
@@ -35,6 +36,7 @@ use crate::os::fault::FaultCounters;
 use crate::os::kthread::KernelThreads;
 use crate::os::mapping::MappingCounters;
 use crate::os::reclaim::{Group, GroupId, Pressure, Reclaim, Scan};
+use crate::os::translation_cache::TranslationCaches;
 use crate::os::vma::VaRange;
 use crate::page_table::hashed::SharedTable;
 use pagelab_trace::quantity::Bytes;
@@ -83,6 +85,10 @@ impl Os {
             booted[index] = Some(layer);
         }
         os.set_reclaim_up(config, &mut booted);
+        for (layer, of) in booted.iter_mut().flatten().zip(configs) {
+            layer.translation_caches =
+                config.kernel.translation_cache.and_then(|cache| TranslationCaches::new(cache, &of.page_table));
+        }
         os.layers = booted.into_iter().map(|l| l.expect("every layer is in the boot order")).collect();
         os.tops = (0..configs.len() as u16)
             .filter(|&l| configs.iter().all(|c| c.host.as_deref() != Some(&configs[usize::from(l)].name)))

@@ -20,6 +20,7 @@
 //! space share one frame. Pages of files that are mapped around another cost references, but no instructions of their own.
 
 mod allocate;
+mod cached_walk;
 mod install;
 mod plan;
 mod reserve;
@@ -34,6 +35,7 @@ use super::Os;
 use super::frame_alloc::FramePurpose;
 use super::populate::Ahead;
 use super::reclaim::{Pressure, Scan};
+use super::translation_cache::Reached;
 use super::vma::VaRange;
 use crate::activity::{BlockKey, Next};
 use crate::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
@@ -51,6 +53,11 @@ enum State {
     Entry,
     Lookup,
     Walk,
+    /// Enter the entries of these levels in the translation cache, which may be `new`.
+    Fill {
+        levels: (u8, u8),
+        new: bool,
+    },
     /// Zero memory for a page table and link it.
     Table {
         block: TableBlock,
@@ -149,6 +156,10 @@ pub struct Fault {
     reads: bool,
     /// No reservation and no offset serves the page.
     plain: bool,
+    /// What the hardware told of its walk, for the first page.
+    reached: Option<Reached>,
+    /// Levels that the translation cache lacks of the last walk.
+    unfilled: Option<(u8, u8)>,
     outcome: Outcome,
 }
 
@@ -180,6 +191,8 @@ impl Fault {
             locked: false,
             reads: false,
             plain: false,
+            reached: fault.reached,
+            unfilled: None,
             outcome: Outcome::Retry,
         }
     }
@@ -190,7 +203,12 @@ impl Fault {
             Ahead::Asked(intent) => (intent, false),
             Ahead::Eager => (Intent::Store, true),
         };
-        Self { state: State::Lookup, exception: false, counted, ..Self::new(&PageFault { space, va, intent }, cpu) }
+        Self {
+            state: State::Lookup,
+            exception: false,
+            counted,
+            ..Self::new(&PageFault { space, va, intent, reached: None }, cpu)
+        }
     }
 
     pub fn space(&self) -> SpaceId {
@@ -210,7 +228,7 @@ impl Fault {
         match self.state {
             State::Entry => Stage::Entry,
             State::Lookup => Stage::Lookup,
-            State::Walk | State::Table { .. } | State::Split { .. } => Stage::Walk,
+            State::Walk | State::Fill { .. } | State::Table { .. } | State::Split { .. } => Stage::Walk,
             State::Allocation
             | State::Reserve(_)
             | State::Aim(_)
@@ -264,11 +282,19 @@ impl Fault {
                     self.state = State::Lookup;
                     return Ok(Next::Block(BlockKey::Mappings { space: self.space }));
                 }
-                self.look_up(os, cpu)
+                let next = self.look_up(os, cpu);
+                if let Some(growth) = growth {
+                    let space = self.space.index;
+                    self.layer(os).grow_translation_cache(space, growth.end);
+                }
+                next
             }
             State::Walk => {
                 self.plain = false;
-                let leaf = self.leaf(os);
+                let mut list = WalkList::new();
+                self.walk(os, &mut list);
+                self.note_walk(os, &list)?;
+                let leaf = list.leaf;
                 let Some(work) = self.choose(os, &leaf)? else {
                     if self.exception && !self.counted {
                         (self.counted, self.further) = (true, 0);
@@ -297,6 +323,11 @@ impl Fault {
                         self.next_table(os)?
                     }
                 }
+            }
+            State::Fill { levels, .. } => {
+                let (space, va, of) = (self.space.index, self.va, self.cpu);
+                self.layer(os).fill_translation_cache(space, of, va, levels);
+                self.after_walk(os)
             }
             State::Table { block } => {
                 self.link(os, block);
@@ -469,12 +500,16 @@ impl Fault {
     }
 
     /// Goes for the next missing table, or on to the page itself.
-    fn next_table(&self, os: &mut Os) -> Result<State, EngineError> {
+    fn next_table(&mut self, os: &mut Os) -> Result<State, EngineError> {
         let block = self.layer(os).take_table(self.space.index, self.page, self.size)?;
         Ok(block.map_or_else(|| self.after_tables(os), |block| State::Table { block }))
     }
 
-    fn after_tables(&self, os: &Os) -> State {
+    fn after_tables(&mut self, os: &mut Os) -> State {
+        self.begin_fill(os).unwrap_or_else(|| self.after_walk(os))
+    }
+
+    fn after_walk(&self, os: &Os) -> State {
         match self.work {
             work if work.allocates() => self.begin_allocation(os),
             Work::Read { .. } => State::Allocation,
@@ -516,6 +551,7 @@ impl Fault {
         if self.further > 0 && matches!(self.work, Work::Fresh) {
             self.further -= 1;
             self.va = VirtAddr(self.page.0 + FRAME_BYTES);
+            self.reached = None;
             self.state = State::Walk;
             return Next::Continue;
         }

@@ -9,7 +9,6 @@ use crate::layer::{AddressSpace, CpuLine, Layer};
 use crate::os::Os;
 use crate::os::reclaim::plan_scan;
 use crate::os::vma::VaRange;
-use crate::page_table::WalkList;
 
 /// Lines of the saved registers of an exception (`struct pt_regs`, 168 bytes).
 const REGISTER_LINES: u64 = 3;
@@ -27,7 +26,8 @@ impl Fault {
         // A stage of several steps is paid for once; the walk of each table is one step of it.
         if !matches!(
             self.state,
-            State::Table { .. }
+            State::Fill { .. }
+                | State::Table { .. }
                 | State::Split { .. }
                 | State::Lock
                 | State::Reserve(_)
@@ -60,18 +60,8 @@ impl Fault {
                 }
             }
             State::Lookup => self.plan_lookup(os, space, step),
-            State::Walk => {
-                let mut list = WalkList::new();
-                self.walk(os, &mut list);
-                let mut before = None;
-                for r in list.refs() {
-                    if before.replace(r.step) == Some(r.step) {
-                        step.kernel_beside(RefKind::Read, r.addr);
-                    } else {
-                        step.kernel(RefKind::Read, r.addr);
-                    }
-                }
-            }
+            State::Walk => self.plan_walk(os, layer, step),
+            &State::Fill { levels, new } => self.plan_fill(layer, levels, new, step),
             State::Table { block } => {
                 step.kernel(RefKind::Zero { bytes: FRAME_BYTES << block.order }, block.first.addr());
                 step.kernel(RefKind::Write, layer.page_metadata(block.first));

@@ -1,0 +1,169 @@
+//! The translation cache that the walks of page faults begin at.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{LayerConfig, PageTableConfig};
+use crate::error::EngineError;
+
+const MOST_ENTRIES: u32 = 512;
+const MOST_WAYS: u32 = 16;
+
+/// What a kernel keeps of earlier walks for those that page faults trigger ([`crate::os::translation_cache`]). Radix page
+/// tables only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "form", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum TranslationCacheConfig {
+    /// Tags of the whole address above the entry: never wrong.
+    FullPrefix(TranslationCacheArrays),
+    /// Tags of a level's own offset, which hit if those of the levels above hit: the published rule, wrong beyond 1 GiB.
+    AsPublished(TranslationCacheArrays),
+    /// The same with one index for all levels, from the pud offset: what the paper rejects.
+    PudIndex(TranslationCacheArrays),
+    /// No arrays: the hardware walker tells the fault handler the last entry that it read.
+    MmuAssisted(MmuAssist),
+}
+
+/// The arrays, of each level above the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct TranslationCacheArrays {
+    /// Entries of a level: a power of two from 4 to 512. The paper has no number; 16 is an estimate.
+    pub entries: u32,
+    /// Entries that an index leads to: a power of two up to 16; 1 for direct-mapped, as published.
+    pub ways: u32,
+    /// Whose it is.
+    pub per: CacheOwner,
+    /// What a look-up costs beyond its references. Both are estimates, for four offsets taken, masked and compared.
+    pub cycles: u32,
+    pub instructions: u32,
+    /// For tests only: leaves these invalidations out, to show that it needs them.
+    pub omit_invalidation: Option<InvalidationCause>,
+}
+
+impl Default for TranslationCacheArrays {
+    fn default() -> Self {
+        Self { entries: 16, ways: 1, per: CacheOwner::Vma, cycles: 10, instructions: 24, omit_invalidation: None }
+    }
+}
+
+/// What the kernel does with what the hardware tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct MmuAssist {
+    /// What it costs beyond its reference to read the entry's address and see whether it still holds. Both are estimates.
+    pub cycles: u32,
+    pub instructions: u32,
+    /// For tests only: leaves these invalidations out, to show that it needs them.
+    pub omit_invalidation: Option<InvalidationCause>,
+}
+
+impl Default for MmuAssist {
+    fn default() -> Self {
+        Self { cycles: 6, instructions: 10, omit_invalidation: None }
+    }
+}
+
+/// Whose a translation cache is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum CacheOwner {
+    /// Each mapping has its own (`vm_area_struct`), as published.
+    Vma,
+    /// Each address space (`mm_struct`).
+    Mm,
+    /// Each address space has one for each CPU (`alloc_percpu`).
+    Cpu,
+}
+
+/// Why entries of a translation cache must go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum InvalidationCause {
+    /// A mapping is gone, or page-table pages with it.
+    Unmap,
+    /// Pages have moved, and page-table pages of the old place are gone.
+    Move,
+    /// A mapping was cut: what a cache has of the part cut off belongs to another mapping now.
+    Split,
+    /// A mapping was joined to the one before it.
+    Merge,
+    /// khugepaged freed the page-table page of the small pages.
+    Collapse,
+    /// The address space, or all of its mappings (exec), are gone.
+    Exit,
+}
+
+impl InvalidationCause {
+    pub const ALL: [Self; 6] = [Self::Unmap, Self::Move, Self::Split, Self::Merge, Self::Collapse, Self::Exit];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unmap => "unmap",
+            Self::Move => "move",
+            Self::Split => "split",
+            Self::Merge => "merge",
+            Self::Collapse => "collapse",
+            Self::Exit => "exit",
+        }
+    }
+}
+
+impl TranslationCacheConfig {
+    pub fn arrays(&self) -> Option<&TranslationCacheArrays> {
+        match self {
+            Self::FullPrefix(arrays) | Self::AsPublished(arrays) | Self::PudIndex(arrays) => Some(arrays),
+            Self::MmuAssisted(_) => None,
+        }
+    }
+
+    /// Cycles and instructions of a look-up beyond its references.
+    pub fn cost(&self) -> (u32, u32) {
+        match self {
+            Self::MmuAssisted(assist) => (assist.cycles, assist.instructions),
+            Self::FullPrefix(arrays) | Self::AsPublished(arrays) | Self::PudIndex(arrays) => {
+                (arrays.cycles, arrays.instructions)
+            }
+        }
+    }
+
+    pub fn omitted(&self) -> Option<InvalidationCause> {
+        match self {
+            Self::MmuAssisted(assist) => assist.omit_invalidation,
+            Self::FullPrefix(arrays) | Self::AsPublished(arrays) | Self::PudIndex(arrays) => arrays.omit_invalidation,
+        }
+    }
+}
+
+pub(super) fn validate(cache: &TranslationCacheConfig, layers: &[LayerConfig]) -> Result<(), EngineError> {
+    let refuse = |part: &str, what: String| Err(EngineError::config(format!("kernel.translation_cache{part}"), what));
+    if let Some(arrays) = cache.arrays() {
+        let (entries, ways) = (arrays.entries, arrays.ways);
+        if !entries.is_power_of_two() || !(4..=MOST_ENTRIES).contains(&entries) {
+            return refuse(
+                ".entries",
+                format!("{entries} is not possible; allowed are powers of two from 4 to {MOST_ENTRIES}"),
+            );
+        }
+        if !ways.is_power_of_two() || ways > MOST_WAYS.min(entries) {
+            let most = MOST_WAYS.min(entries);
+            return refuse(".ways", format!("{ways} is not possible; allowed are powers of two from 1 to {most}"));
+        }
+        if matches!(cache, TranslationCacheConfig::PudIndex(_)) && ways > 1 {
+            let what = "an index stands for one path through all levels, which several ways would mix; allowed is 1 in the form \
+                        pud-index";
+            return refuse(".ways", what.to_owned());
+        }
+    }
+    match layers.iter().find(|layer| !matches!(layer.page_table, PageTableConfig::Radix { .. })) {
+        None => Ok(()),
+        Some(layer) => {
+            let what = format!(
+                "it holds entries of the upper levels of a radix page table, and layer `{}` has another kind; allowed there is radix, \
+                 or here none",
+                layer.name
+            );
+            refuse("", what)
+        }
+    }
+}
