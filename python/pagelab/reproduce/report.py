@@ -157,7 +157,7 @@ def _map(plt: Any, picture: FrameMap) -> Any:
         axes.set_title(f"{system}: {len(shown)} runs", fontsize=10)
         axes.set_xlabel("page of 4 KiB")
         axes.spines[["top", "right"]].set_visible(False)
-    row[0][0].set_ylabel("frame, thousands (1024)")
+    row[0][0].set_ylabel("frame / 1024")
     figure.suptitle(f"{picture.figure}: {picture.title}, {MAPPED_PAGES} pages", fontsize=10)
     return figure
 
