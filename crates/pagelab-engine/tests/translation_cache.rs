@@ -84,13 +84,16 @@ fn what_hits_spare_and_look_ups_cost_is_what_the_kernel_refers_to() {
         stats.values["fault.stage.walk.cycles"]
     };
     let l1 = u64::from(config("radix", &[]).machine.cache.l1.latency_cycles);
-    let with = |form| walk(&[&cache(form, r#""cycles":0"#)]);
-    // Fills write at once, in one step each time: that of the first walk clears the tags too.
-    assert_eq!(
-        with("full-prefix"),
-        walk(&[]) + (2 + 2 - 3 + 2) * l1,
-        "a step for tags, one for the pointer, twice; two fills"
-    );
+    let with = |form, more| walk(&[&cache(form, more)]);
+    let only_refs = r#""cycles":0,"level_cycles":0"#;
+    // Of the second and the third walk: a step of tags and one of the pointer each, three references spared. The first and the
+    // third fill, which waits for nothing.
+    assert_eq!(with("full-prefix", only_refs), walk(&[]) + (2 + 2 - 3 + 2) * l1);
+    let set = ["kernel.fault.walk.cycles=100"];
+    let costs = r#""cycles":7,"level_cycles":5"#;
+    let of = |cache: &str| run(&config("radix", &[&set[..], &[cache]].concat()), three_pages().finish(), &[0]).1;
+    let preset = |cache: &str| of(cache).values["fault.preset.cycles"];
+    assert_eq!(preset(&cache("full-prefix", costs)), preset(&cache("full-prefix", only_refs)) + 3 * 7 - 3 * 5);
 }
 
 #[test]

@@ -37,13 +37,26 @@ pub struct TranslationCacheArrays {
     /// What a look-up costs beyond its references. Both are estimates, for four offsets taken, masked and compared.
     pub cycles: u32,
     pub instructions: u32,
+    /// What a level that a hit skips saves of the stage `walk` beyond its reference. Both are estimates, for an offset and the
+    /// checks of an entry (`pud_alloc`, `pud_trans_huge`).
+    pub level_cycles: u32,
+    pub level_instructions: u32,
     /// For tests only: leaves these invalidations out, to show that it needs them.
     pub omit_invalidation: Option<InvalidationCause>,
 }
 
 impl Default for TranslationCacheArrays {
     fn default() -> Self {
-        Self { entries: 16, ways: 1, per: CacheOwner::Vma, cycles: 10, instructions: 24, omit_invalidation: None }
+        Self {
+            entries: 16,
+            ways: 1,
+            per: CacheOwner::Vma,
+            cycles: 10,
+            instructions: 24,
+            level_cycles: 6,
+            level_instructions: 12,
+            omit_invalidation: None,
+        }
     }
 }
 
@@ -54,13 +67,17 @@ pub struct MmuAssist {
     /// What it costs beyond its reference to read the entry's address and see whether it still holds. Both are estimates.
     pub cycles: u32,
     pub instructions: u32,
+    /// What a level that a hit skips saves of the stage `walk` beyond its reference. Both are estimates, for an offset and the
+    /// checks of an entry (`pud_alloc`, `pud_trans_huge`).
+    pub level_cycles: u32,
+    pub level_instructions: u32,
     /// For tests only: leaves these invalidations out, to show that it needs them.
     pub omit_invalidation: Option<InvalidationCause>,
 }
 
 impl Default for MmuAssist {
     fn default() -> Self {
-        Self { cycles: 6, instructions: 10, omit_invalidation: None }
+        Self { cycles: 4, instructions: 8, level_cycles: 6, level_instructions: 12, omit_invalidation: None }
     }
 }
 
@@ -123,6 +140,16 @@ impl TranslationCacheConfig {
             Self::MmuAssisted(assist) => (assist.cycles, assist.instructions),
             Self::FullPrefix(arrays) | Self::AsPublished(arrays) | Self::PudIndex(arrays) => {
                 (arrays.cycles, arrays.instructions)
+            }
+        }
+    }
+
+    /// Cycles and instructions that a skipped level saves beyond its reference.
+    pub fn saved_by_level(&self) -> (u32, u32) {
+        match self {
+            Self::MmuAssisted(assist) => (assist.level_cycles, assist.level_instructions),
+            Self::FullPrefix(arrays) | Self::AsPublished(arrays) | Self::PudIndex(arrays) => {
+                (arrays.level_cycles, arrays.level_instructions)
             }
         }
     }

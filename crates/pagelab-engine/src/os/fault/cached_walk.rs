@@ -28,6 +28,11 @@ impl Begin {
         if let Start::Entry(first) = self.start { level <= first } else { true }
     }
 
+    /// Those that are not.
+    fn skipped(&self, list: &WalkList) -> u64 {
+        list.refs().iter().filter(|r| !self.made(r.level)).count() as u64
+    }
+
     fn reads(&self) -> u64 {
         self.checks.len() as u64 + u64::from(self.pointer.is_some())
     }
@@ -64,9 +69,13 @@ impl Fault {
         let begin = self.begin_walk(layer, &list);
         if let (Some(begin), Some(caches)) = (&begin, &layer.translation_caches) {
             let (cycles, instructions) = caches.config.cost();
-            step.cycles += Cycles::from(cycles);
-            step.preset_cycles += Cycles::from(cycles);
+            let (level_cycles, level_instructions) = caches.config.saved_by_level();
+            let skipped = begin.skipped(&list);
+            let cycles =
+                |preset: Cycles| (preset + Cycles::from(cycles)).saturating_sub(skipped * Cycles::from(level_cycles));
+            (step.cycles, step.preset_cycles) = (cycles(step.cycles), cycles(step.preset_cycles));
             step.instructions += u64::from(instructions);
+            step.instructions = step.instructions.saturating_sub(skipped * u64::from(level_instructions));
             begin.checks.iter().for_each(|&line| step.kernel_beside(RefKind::Read, line));
             begin.pointer.iter().for_each(|&pointer| step.kernel(RefKind::Read, pointer));
         }
@@ -89,7 +98,7 @@ impl Fault {
         let counters = &mut caches.counters;
         counters.look_ups += 1;
         counters.refs_made += begin.reads();
-        counters.refs_spared += list.refs().iter().filter(|r| !begin.made(r.level)).count() as u64;
+        counters.refs_spared += begin.skipped(list);
         let mut filled_from = layer.spaces[space.index as usize].table.levels() + 1;
         if let Start::Entry(level) | Start::False(level) = begin.start {
             counters.hits[usize::from(level)] += 1;
