@@ -215,7 +215,9 @@ def divide(total: int, weights: Mapping[str, int]) -> dict[str, int]:
 def nearest_preset(kernel: str) -> str:
     """The kernel preset of the latest version that is not newer than `kernel` (`Linux 6.18.2`), or the oldest."""
     presets: list[tuple[tuple[int, int], str]] = sorted(
-        (_version(entry["name"]), entry["name"]) for entry in available("kernels")
+        (_version(entry["name"]), entry["name"])
+        for entry in available("kernels")
+        if re.fullmatch(r"linux-\d+\.\d+", entry["name"])
     )
     older = [name for version, name in presets if version <= _version(kernel)]
     return older[-1] if older else presets[0][1]

@@ -493,9 +493,9 @@ fn live_spaces(simulation: &Simulation) -> Vec<SpaceId> {
     processes.chain(simulation.os.layers.iter().filter_map(|layer| layer.host)).collect()
 }
 
-/// Frames of each layer that are free or hold files, which no exit takes from the page cache.
+/// Frames of each layer that are free, hold files, which no exit takes from the page cache, or that khugepaged has.
 fn free_frames(simulation: &Simulation) -> Vec<u64> {
-    let of = |layer: &Layer| layer.free_frame_count() + layer.pages.cached_frames();
+    let of = |layer: &Layer| layer.free_frame_count() + layer.pages.cached_frames() + layer.collapse.held_frames;
     simulation.os.layers.iter().map(of).collect()
 }
 
@@ -516,7 +516,9 @@ fn check_once(program: &Program, config: &pagelab_engine::config::Config, cpus: 
                     let cached = simulation.os.layers[layer].pages.cached_frames();
                     let files = if reclaim.storage.is_some() { cached } else { 0 };
                     let listed = [Kind::Anonymous, Kind::File].map(|kind| reclaim.listed(kind));
-                    assert_eq!((listed, reclaim.used_frames()), ([0, files], files), "pages left after the last exit");
+                    let held = simulation.os.layers[layer].collapse.held_frames;
+                    let used = reclaim.used_frames();
+                    assert_eq!((listed, used), ([0, files], files + held), "pages left after the last exit");
                     let swap = reclaim.swap.as_ref();
                     assert!(
                         swap.is_none_or(|swap| (swap.pages(), swap.used_slots()) == (0, 0)),

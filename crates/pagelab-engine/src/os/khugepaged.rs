@@ -54,11 +54,13 @@ pub struct Collapse {
     pub collapsed: u64,
     /// Places that were ripe when no large page was free.
     pub no_frame: u64,
+    /// Frames of the large page that small ones are being copied to.
+    pub held_frames: u64,
 }
 
 impl Default for Collapse {
     fn default() -> Self {
-        Self { cursor: START, scanned: 0, collapsed: 0, no_frame: 0 }
+        Self { cursor: START, scanned: 0, collapsed: 0, no_frame: 0, held_frames: 0 }
     }
 }
 
@@ -116,6 +118,7 @@ impl Khugepaged {
                             layer.collapse.no_frame += 1;
                             return self.go_on(os, &config);
                         };
+                        layer.collapse.held_frames = 1 << LARGE.order();
                         self.state = State::Copy { frame, pages };
                         return Next::Continue;
                     }
@@ -151,6 +154,7 @@ impl Khugepaged {
         let id = SpaceId { layer: self.layer, index: space };
         let free = os.locks.may_change(id, Some(range), os.costs.fault_lock);
         let layer = &mut os.layers[usize::from(self.layer)];
+        layer.collapse.held_frames = 0;
         let vma = layer.spaces[space as usize].vmas.find(start).filter(|vma| vma.end >= end).cloned();
         let now = layer.mapped(space, start, end);
         let same = now.len() == pages.len()
