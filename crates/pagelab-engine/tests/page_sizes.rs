@@ -205,3 +205,30 @@ fn pages_of_files_come_in_folios_where_they_fit() {
     assert_eq!(stats.values["fault.major.count"], plain.values["fault.major.count"], "the windows are the same");
     assert!(!plain.values.contains_key("layer.native.file_folios.64K"));
 }
+
+#[test]
+fn khugepaged_lets_go_of_processes_that_end_under_its_hands() {
+    let khugepaged = r#"kernel.khugepaged={"scan_sleep_cycles":2000,"pages_to_scan":4096,"max_ptes_none":511}"#;
+    let prot = Protection::READ_WRITE;
+    let mut scanned = 0;
+    // The exit comes at many points of its work on the place.
+    for loads in (0..4000).step_by(80) {
+        let mut script = ScriptWriter::new();
+        script.event(0, EventKind::Fork { child: ProcessIx(1) });
+        let child = script.thread(1);
+        for n in 0..40 {
+            let flags = MapFlags::anonymous_private();
+            script.event(child, EventKind::Mmap { addr: page(n), len: 4096, prot, flags, file: None, file_offset: 0 });
+            script.store(child, page(n));
+        }
+        let (flags, addr) = (MapFlags::anonymous_private(), page(40));
+        let len = LARGE - 40 * 4096;
+        script.event(child, EventKind::Mmap { addr, len, prot, flags, file: None, file_offset: 0 });
+        (0..loads).for_each(|n| script.load(child, page(n % 40)));
+        script.event(child, EventKind::Exit { code: 0 });
+        (0..2000).for_each(|_| script.load(0, page(0)));
+        let (simulation, _) = checked("radix-2m", &[khugepaged], script);
+        scanned += simulation.os.layers[0].collapse.scanned;
+    }
+    assert!(scanned > 0, "it looks at places");
+}

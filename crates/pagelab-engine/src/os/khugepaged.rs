@@ -73,12 +73,17 @@ impl Khugepaged {
         self.layer
     }
 
+    /// The place under way, unless it has been unmapped meanwhile: a process that has ended has no table either.
+    fn place(&self, layer: &Layer) -> Option<(u32, VirtAddr)> {
+        self.at.filter(|&(space, place)| layer.spaces[space as usize].vmas.find(place).is_some())
+    }
+
     /// See [`crate::activity::Activity::plan`].
     pub fn plan(&self, os: &Os, step: &mut Step) {
         let layer = &os.layers[usize::from(self.layer)];
         match &self.state {
             State::Scan => {
-                let Some((space, place)) = self.at else { return };
+                let Some((space, place)) = self.place(layer) else { return };
                 let mut list = WalkList::new();
                 layer.spaces[space as usize].table.walk(&layer.mem, place, &mut list);
                 let pages = layer.mapped(space, place, VirtAddr(place.0 + LARGE.bytes()));
@@ -107,8 +112,8 @@ impl Khugepaged {
         match std::mem::replace(&mut self.state, State::Scan) {
             State::Copy { frame, pages } => self.collapse(os, frame, &pages),
             State::Scan => {
-                if let Some((space, place)) = self.at {
-                    let layer = &mut os.layers[usize::from(self.layer)];
+                let layer = &mut os.layers[usize::from(self.layer)];
+                if let Some((space, place)) = self.place(layer) {
                     self.scanned += 1 << LARGE.order();
                     layer.collapse.scanned += 1;
                     let pages = layer.mapped(space, place, VirtAddr(place.0 + LARGE.bytes()));
@@ -156,7 +161,7 @@ impl Khugepaged {
         let layer = &mut os.layers[usize::from(self.layer)];
         layer.collapse.held_frames = 0;
         let vma = layer.spaces[space as usize].vmas.find(start).filter(|vma| vma.end >= end).cloned();
-        let now = layer.mapped(space, start, end);
+        let now = if vma.is_some() { layer.mapped(space, start, end) } else { Vec::new() };
         let same = now.len() == pages.len()
             && now.iter().zip(pages).all(|(a, b)| (a.va, a.mapping.pfn) == (b.va, b.mapping.pfn))
             && pages.iter().all(|page| is_own(layer, page));
