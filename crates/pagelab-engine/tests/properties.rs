@@ -31,8 +31,6 @@ const CA_PAGING: &str = r#"system.layers.native.placement={"kind":"ca-paging"}"#
 
 const STORAGE: &str = r#"kernel.storage={"read_cycles":250000,"write_cycles":60000,"queue_depth":4}"#;
 
-const KHUGEPAGED: &str = r#"kernel.khugepaged={"scan_sleep_cycles":20000,"pages_to_scan":4096,"max_ptes_none":511}"#;
-
 const SYSTEMS: &[System] = &[
     ("radix", &[r#"kernel.translation_cache={"form":"full-prefix"}"#]),
     (
@@ -44,8 +42,8 @@ const SYSTEMS: &[System] = &[
         ],
     ),
     ("radix-5level", &[r#"kernel.translation_cache={"form":"full-prefix","per":"cpu","entries":4}"#]),
-    ("radix-2m", &[r#"kernel.translation_cache={"form":"full-prefix","entries":4}"#, KHUGEPAGED]),
-    ("radix-2m", &[r#"kernel.translation_cache={"form":"mmu-assisted"}"#, KHUGEPAGED]),
+    ("radix-2m", &[r#"kernel.translation_cache={"form":"full-prefix","entries":4}"#]),
+    ("radix-2m", &[r#"kernel.translation_cache={"form":"mmu-assisted"}"#]),
     (
         "radix-1g",
         &[r#"kernel.translation_cache={"form":"pud-index","per":"mm","entries":4}"#, "machine.memory_bytes=3GiB"],

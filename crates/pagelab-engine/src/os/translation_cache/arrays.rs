@@ -172,8 +172,13 @@ impl Arrays {
         }
     }
 
-    /// Enters the entry that an address has at a level, in the place of the oldest of its set. Several levels: from the root on.
-    pub fn fill(&self, mem: &mut PhysMem, object: PhysAddr, level: u8, va: VirtAddr, entry: PhysAddr) {
+    /// Enters the entry that an address has at a level, in the place of the oldest of its set. Several levels: from the root on. False
+    /// if it would be wrong there: with one index for all levels, the ones above may have become another path's since the walk.
+    pub fn fill(&self, mem: &mut PhysMem, object: PhysAddr, level: u8, va: VirtAddr, entry: PhysAddr) -> bool {
+        let above_hit = || (level + 1..=self.top).all(|above| self.place(mem, object, above, va).is_some());
+        if self.rule == Rule::PudIndex && !above_hit() {
+            return false;
+        }
         let set = self.set(level, va);
         let last = self.place(mem, object, level, va).unwrap_or(set + self.ways - 1);
         for place in (set + 1..=last).rev() {
@@ -190,6 +195,7 @@ impl Arrays {
                 self.write_tag(mem, self.tag_at(object, self.set(below, va)), 0);
             }
         }
+        true
     }
 }
 
@@ -232,7 +238,7 @@ mod tests {
                 wrong[level] += u64::from(hit.entry != entry(hit.level, va));
                 filled = hit.level - 1;
             }
-            (LOWEST..=filled).rev().for_each(|level| arrays.fill(&mut mem, object, level, va, entry(level, va)));
+            (LOWEST..=filled).rev().for_each(|level| _ = arrays.fill(&mut mem, object, level, va, entry(level, va)));
         }
         (hits, wrong)
     }
@@ -269,6 +275,21 @@ mod tests {
     }
 
     #[test]
+    fn one_index_does_not_mix_the_paths_of_two_cpus() {
+        let arrays = Arrays::new(&FORMS[2](TranslationCacheArrays::default()), 4).unwrap();
+        let (mut mem, object) = (PhysMem::default(), PhysAddr(0));
+        mem.create(Pfn(0));
+        // Puds of the same index. A walk has found the first one's, and the other path is filled before it fills its pmd.
+        let [first, second] = [1 << 30, 17 << 30].map(VirtAddr);
+        (2..=4).rev().for_each(|level| assert!(arrays.fill(&mut mem, object, level, first, PhysAddr(64))));
+        (2..=4).rev().for_each(|level| assert!(arrays.fill(&mut mem, object, level, second, PhysAddr(128))));
+        let next = |va: VirtAddr| VirtAddr(va.0 + (1 << 21));
+        assert!(!arrays.fill(&mut mem, object, 2, next(first), PhysAddr(72)));
+        let hit = arrays.look_up(&mem, object, next(second)).hit.expect("its pud is there");
+        assert_eq!((hit.level, hit.entry), (3, PhysAddr(128)));
+    }
+
+    #[test]
     fn a_set_gives_its_oldest_entry_up() {
         let arrays =
             Arrays::new(&FORMS[0](TranslationCacheArrays { entries: 4, ways: 4, ..Default::default() }), 5).unwrap();
@@ -278,12 +299,12 @@ mod tests {
         let hits =
             |mem: &PhysMem| [1, 2, 3, 4, 5].map(|n| arrays.look_up(mem, object, va(n)).hit.map(|hit| hit.entry.0));
         for n in 1..=4 {
-            arrays.fill(&mut mem, object, 2, va(n), PhysAddr(8 * n));
+            assert!(arrays.fill(&mut mem, object, 2, va(n), PhysAddr(8 * n)));
         }
         assert_eq!(hits(&mem), [Some(8), Some(16), Some(24), Some(32), None]);
         // Filled again, an entry is the youngest.
-        arrays.fill(&mut mem, object, 2, va(1), PhysAddr(80));
-        arrays.fill(&mut mem, object, 2, va(5), PhysAddr(40));
+        assert!(arrays.fill(&mut mem, object, 2, va(1), PhysAddr(80)));
+        assert!(arrays.fill(&mut mem, object, 2, va(5), PhysAddr(40)));
         assert_eq!(hits(&mem), [Some(80), None, Some(24), Some(32), Some(40)]);
         // Four tags of 8 bytes in four levels.
         assert_eq!(arrays.bytes(), 4 * 4 * 16);

@@ -177,8 +177,7 @@ impl Layer {
         let Some((&arrays, object)) = self.translation_cache(space, cpu, va) else { return };
         let counters = &mut self.translation_caches.as_mut().expect("it has arrays").counters;
         for entry in list.refs().iter().filter(|entry| (from..=to).contains(&entry.level)) {
-            arrays.fill(&mut self.mem, object, entry.level, va, entry.addr);
-            counters.fills += 1;
+            counters.fills += u64::from(arrays.fill(&mut self.mem, object, entry.level, va, entry.addr));
         }
     }
 
