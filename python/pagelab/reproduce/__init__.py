@@ -3,9 +3,11 @@
 A reproduction is one module with a `REPRODUCTION` and one entry here.
 """
 
-from pagelab.reproduce import hash_dont_cache, ptemagnet
+from pagelab.reproduce import hash_dont_cache, ptemagnet, software_translation_cache
 from pagelab.reproduce.study import Reproduction
 
-REPRODUCTIONS: dict[str, Reproduction] = {r.name: r for r in (hash_dont_cache.REPRODUCTION, ptemagnet.REPRODUCTION)}
+REPRODUCTIONS: dict[str, Reproduction] = {
+    module.REPRODUCTION.name: module.REPRODUCTION for module in (hash_dont_cache, ptemagnet, software_translation_cache)
+}
 
 __all__ = ["REPRODUCTIONS", "Reproduction"]
