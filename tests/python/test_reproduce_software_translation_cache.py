@@ -44,7 +44,7 @@ def test_real_runs_of_the_smallest_kind() -> None:
         lambda *_: None,
     )
     without, with_cache = (measured["matmul", system, "100"].stats for system in ("no cache", "whole prefixes"))
-    assert without["fault.minor.count"] == with_cache["fault.minor.count"] > 50
+    assert without["fault.minor.count"] == with_cache["fault.minor.count"] > 30
     assert with_cache["stc.hits.pmd"] > 0
     assert "stc.hits.pmd" not in without or without["stc.hits.pmd"] == 0
     assert with_cache["stc.false_hits.pmd"] == 0
