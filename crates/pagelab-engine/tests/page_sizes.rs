@@ -207,6 +207,24 @@ fn pages_of_files_come_in_folios_where_they_fit() {
 }
 
 #[test]
+fn an_explicit_page_that_cannot_be_copied_whole_is_split() {
+    let mut script = ScriptWriter::new();
+    map(&mut script, LARGE, MapFlags::HUGETLB);
+    script.store(0, BASE);
+    // Of 2048 frames 1100 more are in use: no block of 512 is left.
+    let other = BASE + (1 << 32);
+    script.mmap(0, other, 1100 * 4096);
+    (0..1100).for_each(|n| script.store(0, other + n * 4096));
+    script.event(0, EventKind::Fork { child: ProcessIx(1) });
+    let child = script.thread(1);
+    script.store(child, page(7));
+    script.load(child, page(8));
+    let (_, stats) = checked("radix", &["machine.memory_bytes=8MiB"], script);
+    assert_eq!((stats.values["fault.split.count"], stats.values["fault.copy.count"]), (1, 1));
+    assert_eq!(stats.values["layer.native.pages.2M"], 1);
+}
+
+#[test]
 fn khugepaged_lets_go_of_processes_that_end_under_its_hands() {
     let khugepaged = r#"kernel.khugepaged={"scan_sleep_cycles":2000,"pages_to_scan":4096,"max_ptes_none":511}"#;
     let prot = Protection::READ_WRITE;

@@ -4,6 +4,7 @@ use super::work::Work;
 use super::{Fault, PageSize, State, smaller};
 use crate::error::EngineError;
 use crate::os::Os;
+use crate::os::frame_alloc::FramePurpose;
 use crate::os::reclaim::Pressure;
 
 /// Scans in a row that may find nothing to give back before a fault does without: several times through the lists, whose
@@ -34,6 +35,12 @@ impl Fault {
             let refilled = (!effects.zone_locks.is_empty()).then(|| effects.descriptors.clone());
             self.frame = frame;
             return Ok(refilled.map_or(State::Zeroing, |descriptors| State::Refill { descriptors }));
+        }
+        if let (Work::Copy { .. }, true) = (self.work, self.size > PageSize::Size4K) {
+            // One that is there already, and should have been copied whole, is split for a part of it to be copied.
+            let frame = layer.take_frame(FramePurpose::PageTable, "the table of a page that is split")?;
+            self.work = Work::Split;
+            return Ok(State::Split { frame });
         }
         // No contiguous block: a smaller page serves as well.
         if self.size > PageSize::Size4K {
