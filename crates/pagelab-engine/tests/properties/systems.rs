@@ -1,0 +1,255 @@
+//! The systems that random programs run on.
+
+/// A system and its overrides.
+pub type System = (&'static str, &'static [&'static str]);
+
+pub const SWAP: &str =
+    r#"kernel.swap={"size_bytes":"64MiB","read_cycles":250000,"write_cycles":60000,"queue_depth":4}"#;
+
+const PTEMAGNET: &str = r#"system.layers.native.placement={"kind":"ptemagnet"}"#;
+
+const EAGER: &str = r#"system.layers.native.placement={"kind":"eager"}"#;
+
+const CA_PAGING: &str = r#"system.layers.native.placement={"kind":"ca-paging"}"#;
+
+const STORAGE: &str = r#"kernel.storage={"read_cycles":250000,"write_cycles":60000,"queue_depth":4}"#;
+
+pub const SYSTEMS: &[System] = &[
+    ("radix", &[r#"kernel.translation_cache={"form":"full-prefix"}"#]),
+    (
+        "radix",
+        &[
+            r#"kernel.translation_cache={"form":"full-prefix","per":"mm","entries":4,"ways":2}"#,
+            SWAP,
+            "kernel.cgroup_limit_bytes=1MiB",
+        ],
+    ),
+    ("radix-5level", &[r#"kernel.translation_cache={"form":"full-prefix","per":"cpu","entries":4}"#]),
+    ("radix-2m", &[r#"kernel.translation_cache={"form":"full-prefix","entries":4}"#]),
+    ("radix-2m", &[r#"kernel.translation_cache={"form":"mmu-assisted"}"#]),
+    (
+        "radix-1g",
+        &[r#"kernel.translation_cache={"form":"pud-index","per":"mm","entries":4}"#, "machine.memory_bytes=3GiB"],
+    ),
+    ("radix-5level", &[r#"kernel.translation_cache={"form":"mmu-assisted"}"#, SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
+    ("nested-radix", &[r#"kernel.translation_cache={"form":"full-prefix","per":"mm","entries":512}"#]),
+    ("nested-radix", &[r#"kernel.translation_cache={"form":"as-published","per":"mm","entries":4,"ways":4}"#]),
+    ("nested-radix-2m", &[r#"kernel.translation_cache={"form":"mmu-assisted"}"#]),
+    ("nested-radix-shadow", &[r#"kernel.translation_cache={"form":"pud-index"}"#]),
+    ("radix", &[]),
+    ("radix-5level", &[]),
+    ("radix", &[SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
+    ("nested-radix", &[SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
+    ("radix", &[SWAP, STORAGE, "kernel.page_cache=cold", "kernel.cgroup_limit_bytes=1MiB"]),
+    (
+        "radix",
+        &[
+            r#"system.layers.native.file_folios=["16KiB","64KiB"]"#,
+            SWAP,
+            STORAGE,
+            "kernel.page_cache=cold",
+            "kernel.cgroup_limit_bytes=1MiB",
+        ],
+    ),
+    ("radix", &[PTEMAGNET]),
+    ("radix", &[PTEMAGNET, SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
+    ("radix-2m", &[r#"system.layers.native.placement={"kind":"ptemagnet","group_pages":4,"release_above_percent":1}"#]),
+    (
+        "nested-radix",
+        &[
+            r#"system.layers.guest.placement={"kind":"ptemagnet"}"#,
+            r#"system.layers.host.placement={"kind":"ptemagnet"}"#,
+        ],
+    ),
+    ("radix", &[CA_PAGING]),
+    ("radix", &[CA_PAGING, SWAP, "kernel.cgroup_limit_bytes=2MiB"]),
+    (
+        "radix",
+        &[
+            r#"system.layers.native.placement={"kind":"ca-paging","max_offsets":2}"#,
+            r#"system.layers.native.frame_allocator={"kind":"buddy"}"#,
+            "machine.memory_bytes=64MiB",
+        ],
+    ),
+    ("radix-2m", &[CA_PAGING]),
+    ("nested-radix-ca-paging", &[]),
+    ("hashed-compact", &[CA_PAGING, "system.layers.native.page_table.table_bytes=512KiB"]),
+    ("radix", &[EAGER]),
+    ("radix", &[EAGER, SWAP, "kernel.cgroup_limit_bytes=2MiB"]),
+    ("radix-2m", &[r#"system.layers.native.placement={"kind":"eager","largest_block":"32KiB"}"#]),
+    (
+        "radix",
+        &[r#"system.layers.native.placement={"kind":"eager","stop_above_percent":5}"#, "machine.memory_bytes=32MiB"],
+    ),
+    ("nested-radix-eager", &[]),
+    ("hashed-compact", &[EAGER, "system.layers.native.page_table.table_bytes=1MiB"]),
+    ("elastic-cuckoo", &[EAGER]),
+    ("radix-2m", &[SWAP, "kernel.cgroup_limit_bytes=4MiB"]),
+    ("radix-2m", &[]),
+    ("radix", &[r#"system.layers.native.folios=["16KiB","64KiB"]"#, SWAP, "kernel.cgroup_limit_bytes=2MiB"]),
+    ("radix-1g", &["machine.memory_bytes=3GiB"]),
+    ("radix-page-walk-cache", &[]),
+    ("radix-unified-translation-cache", &[]),
+    (
+        "nested-radix-unified-translation-cache",
+        &["machine.mmu_cache.unified.ways=4", "machine.mmu_cache.unified.level2_insertion=2"],
+    ),
+    ("nested-radix-shared-page-walk-cache", &[]),
+    ("radix-coalesced-mmu-cache", &[]),
+    ("nested-radix-linear-host", &[]),
+    ("nested-radix-shadow", &[]),
+    ("nested-radix-shadow", &[SWAP, "kernel.cgroup_limit_bytes=1MiB", "kernel.pcids=1"]),
+    ("nested-radix-shadow", &["system.layers.guest.page_size=2M", "system.layers.host.page_size=2M"]),
+    (
+        "two-guests",
+        &[
+            "system.layers.left.host_mode=shadow",
+            "system.layers.left.memory_bytes=256MiB",
+            "system.layers.right.memory_bytes=256MiB",
+        ],
+    ),
+    ("two-guests", &["system.layers.host.page_table={\"kind\":\"linear\"}", "system.layers.left.memory_bytes=256MiB"]),
+    ("direct-segment", &["system.layers.native.direct_segment_bytes=1MiB"]),
+    (
+        "direct-segment",
+        &["system.layers.native.direct_segment_bytes=128KiB", SWAP, "kernel.cgroup_limit_bytes=1MiB", "kernel.pcids=1"],
+    ),
+    ("radix-2m", &["system.layers.native.direct_segment_bytes=3MiB"]),
+    ("hashed-compact", &["system.layers.native.direct_segment_bytes=256KiB"]),
+    (
+        "nested-vmm-direct",
+        &["system.layers.guest.memory_bytes=512MiB", "system.layers.host.direct_segment_bytes=512MiB"],
+    ),
+    (
+        "nested-guest-direct",
+        &["system.layers.guest.memory_bytes=512MiB", "system.layers.guest.direct_segment_bytes=1MiB"],
+    ),
+    (
+        "nested-dual-direct",
+        &[
+            "system.layers.guest.memory_bytes=512MiB",
+            "system.layers.guest.direct_segment_bytes=300KiB",
+            // A part of the guest's memory is paged.
+            "system.layers.host.direct_segment_bytes=10MiB",
+            r#"machine.tlb.nested={"entries":16,"ways":4,"latency_cycles":1}"#,
+        ],
+    ),
+    (
+        "nested-radix-speculative",
+        &[r#"system.layers.host.speculative_table={"table_bytes":"64KiB","flush_cycles":20}"#],
+    ),
+    (
+        "two-guests",
+        &[
+            r#"system.layers.host.speculative_table={"table_bytes":"4KiB","flush_cycles":20}"#,
+            "kernel.pcids=2",
+            SWAP,
+            "kernel.cgroup_limit_bytes=4MiB",
+        ],
+    ),
+    ("nested-3", &["system.layers.0.direct_segment_bytes=1MiB", "system.layers.2.direct_segment_bytes=64MiB"]),
+    (
+        "two-guests",
+        &["system.layers.host.direct_segment_bytes=300MiB", "system.layers.right.direct_segment_bytes=2MiB"],
+    ),
+    ("nested-radix", &[r#"machine.mmu_cache.shared_by_cores={"extra_latency_cycles":4}"#]),
+    ("nested-radix", &[]),
+    ("nested-radix-2m", &[]),
+    ("nested-radix", &[r#"machine.tlb.nested={"entries":16,"ways":4,"latency_cycles":1}"#]),
+    (
+        "nested-radix-2m",
+        &[r#"machine.tlb.nested={"entries":16,"ways":4,"latency_cycles":1}"#, "system.layers.host.page_size=4K"],
+    ),
+    ("nested-3", &[]),
+    ("radix", &["kernel.pcids=2", "kernel.idle_tlb=leave"]),
+    ("radix-page-walk-cache", &["kernel.pcids=0", "kernel.idle_tlb=interrupt"]),
+    ("nested-radix", &["kernel.pcids=1", SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
+    (
+        "hashed-chained",
+        &["system.layers.native.page_table.table_bytes=512KiB", "system.layers.native.page_table.exits_per_scan=1"],
+    ),
+    (
+        "hashed-open",
+        &[
+            "system.layers.native.page_table.table_bytes=512KiB",
+            "system.layers.native.page_table.exits_per_scan=1",
+            SWAP,
+            "kernel.cgroup_limit_bytes=1MiB",
+        ],
+    ),
+    (
+        "hashed-clustered",
+        &[
+            "system.layers.native.page_table.table_bytes=512KiB",
+            "system.layers.native.page_table.exits_per_scan=1",
+            "kernel.pcids=2",
+        ],
+    ),
+    (
+        "hashed-compact",
+        &["system.layers.native.page_table.table_bytes=512KiB", "system.layers.native.page_table.exits_per_scan=1"],
+    ),
+    (
+        "hashed-compact",
+        &[
+            r#"system.layers.native.page_table={"kind":"hashed-compact","seed":3,"table_bytes":"1MiB","exits_per_scan":3}"#,
+            SWAP,
+            STORAGE,
+            "kernel.page_cache=cold",
+            "kernel.cgroup_limit_bytes=1MiB",
+        ],
+    ),
+    (
+        "nested-hashed-compact",
+        &[
+            "system.layers.guest.page_table.table_bytes=4MiB",
+            "system.layers.host.page_table.table_bytes=2MiB",
+            "system.layers.guest.page_table.exits_per_scan=2",
+        ],
+    ),
+    (
+        "nested-radix",
+        &[
+            r#"system.layers.host={"name":"host","page_table":{"kind":"hashed-open"},"mmu_cache":"none","page_size":"4K"}"#,
+        ],
+    ),
+    (
+        "hashed-power",
+        &[
+            "system.layers.native.page_table.table_bytes=512KiB",
+            "system.layers.native.page_table.exits_per_scan=1",
+            SWAP,
+            "kernel.cgroup_limit_bytes=1MiB",
+        ],
+    ),
+    (
+        "nested-hashed-compact",
+        &[
+            r#"system.layers.guest.page_table={"kind":"hashed-power","table_bytes":"4MiB","exits_per_scan":2}"#,
+            r#"system.layers.host.page_table={"kind":"hashed-power"}"#,
+        ],
+    ),
+    ("flattened", &[]),
+    ("flattened", &["system.layers.native.page_table.merge=l3l2", SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
+    ("flattened", &["machine.memory_bytes=128MiB", "system.layers.native.mmu_cache=unified"]),
+    ("nested-flattened", &["system.layers.guest.page_table.merge=l2l1"]),
+    ("elastic-cuckoo", &["system.layers.native.page_table.way_entries=64"]),
+    (
+        "elastic-cuckoo",
+        &[
+            r#"system.layers.native.page_table={"kind":"elastic-cuckoo","way_entries":64,"max_load":0.3,"min_load":0.1,"seed":5}"#,
+            SWAP,
+            STORAGE,
+            "kernel.page_cache=cold",
+            "kernel.cgroup_limit_bytes=1MiB",
+        ],
+    ),
+    ("nested-elastic-cuckoo", &["system.layers.guest.page_table.way_entries=64"]),
+    (
+        "nested-radix-shadow",
+        &[
+            r#"system.layers.guest={"name":"guest","host":"host","host_mode":"shadow","page_table":{"kind":"elastic-cuckoo"},"mmu_cache":"none","page_size":"4K"}"#,
+        ],
+    ),
+    ("two-guests", &["system.layers.left.memory_bytes=256MiB", "system.layers.right.memory_bytes=256MiB"]),
+];
