@@ -110,8 +110,8 @@ def evaluate(measured: Measurements) -> Findings:
         "As published: wrong hits are counted, and the walk is made from the root beside the look-up. What the rule "
         "would have saved by going on from wrong entries is not.",
         "Arrays are touched by stores, once a page where the pattern allows, in windows of 262,144 accesses a thread.",
-        "Threads share their process's caches: what one fills, the others' caches lose, so the more there are the more a "
-        "look-up costs.",
+        "Threads share their process's caches: what one fills, the others' data caches lose, so the more there are the "
+        "more a look-up costs.",
         "Matrices: both factors are written first; the window ends long before the product of 1000² is done.",
     ]
     return findings
