@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run};
+use common::{ScriptWriter, checked, config, frames_from, run};
 use pagelab_engine::addr::VirtAddr;
 use pagelab_engine::simulation::Simulation;
 use pagelab_engine::stats::Statistics;
@@ -17,25 +17,13 @@ const MADV_DONTNEED: u32 = 4;
 /// Frames of a block of 4 MiB.
 const BLOCK: u64 = 1024;
 
+/// Frames of the pages that the first process has from an address on.
+fn frames(simulation: &Simulation, addr: u64, pages: u64) -> Vec<u64> {
+    frames_from(simulation, addr, pages).into_iter().flatten().collect()
+}
+
 fn page(n: u64) -> u64 {
     BASE + n * 4096
-}
-
-fn checked(system: &str, set: &[&str], script: ScriptWriter) -> (Simulation, Statistics) {
-    let (simulation, stats) = run(&config(system, set), script.finish(), &[0]);
-    assert_conserved(&stats);
-    let hosts = simulation.os.layers.iter().filter_map(|layer| layer.host);
-    let live: Vec<_> = simulation.inputs[0].spaces().chain(hosts).collect();
-    assert_frames_conserved(&simulation, &live);
-    (simulation, stats)
-}
-
-/// Frames of the pages that the first process has in a range.
-fn frames(simulation: &Simulation, addr: u64, pages: u64) -> Vec<u64> {
-    let space = simulation.inputs[0].spaces().next().unwrap();
-    let layer = &simulation.os.layers[usize::from(space.layer)];
-    let mapped = layer.mapped(space.index, VirtAddr(addr), VirtAddr(addr + pages * 4096));
-    mapped.iter().map(|at| at.mapping.pfn.0).collect()
 }
 
 fn counted(stats: &Statistics) -> [u64; 6] {

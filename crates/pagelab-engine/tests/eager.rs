@@ -2,8 +2,7 @@
 
 mod common;
 
-use common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run};
-use pagelab_engine::addr::VirtAddr;
+use common::{ScriptWriter, checked, frames_from};
 use pagelab_engine::simulation::Simulation;
 use pagelab_engine::stats::Statistics;
 use pagelab_trace::{EventKind, MapFlags, Protection};
@@ -15,23 +14,13 @@ const EAGER: &str = r#"system.layers.native.placement={"kind":"eager"}"#;
 const MADV_DONTNEED: u32 = 4;
 const MAP_NORESERVE: u32 = 0x4000;
 
-fn page(n: u64) -> u64 {
-    BASE + n * 4096
-}
-
-fn checked(set: &[&str], script: ScriptWriter) -> (Simulation, Statistics) {
-    let (simulation, stats) = run(&config("radix", set), script.finish(), &[0]);
-    assert_conserved(&stats);
-    assert_frames_conserved(&simulation, &simulation.inputs[0].spaces().collect::<Vec<_>>());
-    (simulation, stats)
-}
-
 /// Frames of the pages that the first process has from an address on.
 fn frames(simulation: &Simulation, addr: u64, pages: u64) -> Vec<u64> {
-    let space = simulation.inputs[0].spaces().next().unwrap();
-    let mapped = simulation.os.layers[0].mapped(space.index, VirtAddr(addr), VirtAddr(addr + pages * 4096));
-    assert_eq!(mapped.len() as u64, pages);
-    mapped.iter().map(|at| at.mapping.pfn.0).collect()
+    frames_from(simulation, addr, pages).into_iter().flatten().collect()
+}
+
+fn page(n: u64) -> u64 {
+    BASE + n * 4096
 }
 
 /// Blocks of 2, 4, 8 … 512 pages.
@@ -49,7 +38,7 @@ fn a_mapping_is_made_of_the_largest_blocks_that_fit() {
     let mut script = ScriptWriter::new();
     script.mmap(0, page(3), 1021 * 4096);
     (3..1024).for_each(|n| script.store(0, page(n)));
-    let (simulation, stats) = checked(&[EAGER], script);
+    let (simulation, stats) = checked("radix", &[EAGER], script);
     assert_eq!(blocks(&stats), [0, 1, 1, 1, 1, 1, 1, 1, 1]);
     let frames = frames(&simulation, page(3), 1021);
     for block in (2..10).map(|order| 1 << order) {
@@ -61,7 +50,7 @@ fn a_mapping_is_made_of_the_largest_blocks_that_fit() {
     let mut script = ScriptWriter::new();
     script.mmap(0, page(3), 1021 * 4096);
     let small = r#"system.layers.native.placement={"kind":"eager","largest_block":"16KiB"}"#;
-    let (_, stats) = checked(&[small], script);
+    let (_, stats) = checked("radix", &[small], script);
     assert_eq!(stats.values["layer.native.folios.16K"], 255);
     assert_eq!(stats.values["populate.pages"], 1021, "whether or not anything is touched");
 }
@@ -73,7 +62,7 @@ fn a_heap_is_mapped_as_it_grows_and_gives_back_what_it_shrinks_by() {
     // Four pages and one; one, two and four; then a part of a block goes.
     [5, 12, 10].into_iter().for_each(|pages| script.event(0, brk(pages)));
     (0..10).for_each(|n| script.store(0, HEAP + n * 4096));
-    let (simulation, stats) = checked(&[EAGER], script);
+    let (simulation, stats) = checked("radix", &[EAGER], script);
     assert_eq!(blocks(&stats), [1, 2, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!((stats.values["populate.pages"], stats.values["fault.minor.count"]), (12, 0));
     assert_eq!(stats.values["layer.native.pages.4K"], 12);
@@ -90,7 +79,7 @@ fn what_grows_in_turns_does_not_mix() {
         script.event(0, EventKind::Brk { start: HEAP, end: HEAP + (n + 1) * 8 * 4096 });
         script.mmap(0, page(8 * n), 8 * 4096);
     }
-    let (simulation, stats) = checked(&[EAGER], script);
+    let (simulation, stats) = checked("radix", &[EAGER], script);
     for addr in [HEAP, BASE] {
         frames(&simulation, addr, 64).chunks(8).for_each(assert_block);
     }
@@ -120,7 +109,7 @@ fn what_nobody_asked_for_or_gave_back_stays_on_demand() {
     script.event(0, EventKind::Madvise { addr: eager, len: 8 * 4096, advice: MADV_DONTNEED });
     script.store(0, eager);
     script.store(0, eager + 4096);
-    let (_, stats) = checked(&[EAGER], script);
+    let (_, stats) = checked("radix", &[EAGER], script);
     assert_eq!(stats.values["populate.pages"], 16, "the last mapping");
     assert_eq!(stats.values["fault.minor.count"], 4, "two pages of the stack, two that were given back");
     assert_eq!(blocks(&stats), [0, 0, 0, 1, 0, 0, 0, 0, 0]);
@@ -134,7 +123,7 @@ fn more_than_there_is_stays_on_demand() {
         script.mmap(0, BASE, 1 << 30);
         script.store(0, BASE);
         script.store(0, BASE + (1 << 29));
-        let (simulation, stats) = checked(&[set, &[EAGER]].concat(), script);
+        let (simulation, stats) = checked("radix", &[set, &[EAGER]].concat(), script);
         assert_eq!(stats.values["fault.minor.count"], 1, "the second store");
         let used = (64 << 8) - simulation.os.layers[0].free_frame_count();
         // Below the bound by a block and a page-table page at most.
@@ -143,6 +132,6 @@ fn more_than_there_is_stays_on_demand() {
     // A limit of the programs' counts too: nothing is swapped for what nobody has touched.
     let mut script = ScriptWriter::new();
     script.mmap(0, BASE, 64 << 20);
-    let (_, stats) = checked(&[EAGER, swap, "kernel.cgroup_limit_bytes=8MiB"], script);
+    let (_, stats) = checked("radix", &[EAGER, swap, "kernel.cgroup_limit_bytes=8MiB"], script);
     assert_eq!((stats.values["populate.pages"], stats.values["swap.out.pages"]), (2048, 0));
 }

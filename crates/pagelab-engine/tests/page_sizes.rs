@@ -2,10 +2,7 @@
 
 mod common;
 
-use common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run};
-use pagelab_engine::addr::VirtAddr;
-use pagelab_engine::simulation::Simulation;
-use pagelab_engine::stats::Statistics;
+use common::{ScriptWriter, checked, frames_from};
 use pagelab_trace::{EventKind, MapFlags, ProcessIx, Protection};
 
 const BASE: u64 = 0x7f00_0000_0000;
@@ -18,13 +15,6 @@ fn page(n: u64) -> u64 {
 fn map(script: &mut ScriptWriter, len: u64, flags: u32) {
     let (prot, flags) = (Protection::READ_WRITE, MapFlags(flags | MapFlags::PRIVATE | MapFlags::ANONYMOUS));
     script.event(0, EventKind::Mmap { addr: BASE, len, prot, flags, file: None, file_offset: 0 });
-}
-
-fn checked(system: &str, set: &[&str], script: ScriptWriter) -> (Simulation, Statistics) {
-    let (simulation, stats) = run(&config(system, set), script.finish(), &[0]);
-    assert_conserved(&stats);
-    assert_frames_conserved(&simulation, &simulation.inputs[0].spaces().collect::<Vec<_>>());
-    (simulation, stats)
 }
 
 #[test]
@@ -169,14 +159,6 @@ fn khugepaged_joins_what_faults_have_mapped_in_pieces() {
     }
 }
 
-/// The frames of the pages of the first process from `BASE` on.
-fn frames(simulation: &Simulation, pages: u64) -> Vec<Option<u64>> {
-    let layer = &simulation.os.layers[0];
-    let space = simulation.inputs[0].spaces().next().unwrap();
-    let mapped = layer.mapped(space.index, VirtAddr(BASE), VirtAddr(page(pages)));
-    (0..pages).map(|n| mapped.iter().find(|at| at.va.0 == page(n)).map(|at| at.mapping.pfn.0)).collect()
-}
-
 #[test]
 fn pages_of_files_come_in_folios_where_they_fit() {
     let storage = r#"kernel.storage={"read_cycles":250000,"write_cycles":60000,"queue_depth":4}"#;
@@ -192,7 +174,7 @@ fn pages_of_files_come_in_folios_where_they_fit() {
     };
     let (simulation, stats) = system(&[folios]);
     assert_eq!((stats.values["layer.native.file_folios.64K"], stats.values["layer.native.file_folios.16K"]), (3, 5));
-    let frames_of = frames(&simulation, 70);
+    let frames_of = frames_from(&simulation, BASE, 70);
     for first in [14, 30, 46] {
         let head = frames_of[first].unwrap();
         assert_eq!(head % 16, 0, "the folio's place");

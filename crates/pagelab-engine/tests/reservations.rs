@@ -2,9 +2,7 @@
 
 mod common;
 
-use common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run};
-use pagelab_engine::addr::VirtAddr;
-use pagelab_engine::simulation::Simulation;
+use common::{ScriptWriter, checked, frames_from};
 use pagelab_engine::stats::Statistics;
 use pagelab_trace::{EventKind, ProcessIx, Protection};
 
@@ -14,21 +12,6 @@ const MADV_DONTNEED: u32 = 4;
 
 fn page(n: u64) -> u64 {
     BASE + n * 4096
-}
-
-fn checked(set: &[&str], script: ScriptWriter) -> (Simulation, Statistics) {
-    let (simulation, stats) = run(&config("radix", set), script.finish(), &[0]);
-    assert_conserved(&stats);
-    assert_frames_conserved(&simulation, &simulation.inputs[0].spaces().collect::<Vec<_>>());
-    (simulation, stats)
-}
-
-/// Frames of the first process's pages from `BASE` on.
-fn frames(simulation: &Simulation, pages: u64) -> Vec<Option<u64>> {
-    let layer = &simulation.os.layers[0];
-    let space = simulation.inputs[0].spaces().next().unwrap();
-    let mapped = layer.mapped(space.index, VirtAddr(BASE), VirtAddr(page(pages)));
-    (0..pages).map(|n| mapped.iter().find(|at| at.va.0 == page(n)).map(|at| at.mapping.pfn.0)).collect()
 }
 
 fn reservations(stats: &Statistics, what: &str) -> u64 {
@@ -47,8 +30,8 @@ fn pages_of_a_group_stay_together_in_whatever_order_they_are_touched() {
         script.store(0, other + n * 4096);
     }
     script.store(0, page(40));
-    let (simulation, stats) = checked(&[PTEMAGNET], script);
-    let frames = frames(&simulation, 64);
+    let (simulation, stats) = checked("radix", &[PTEMAGNET], script);
+    let frames = frames_from(&simulation, BASE, 64);
     for group in frames[..32].chunks(8) {
         let first = group[0].unwrap();
         assert_eq!(first % 8, 0);
@@ -64,7 +47,7 @@ fn pages_of_a_group_stay_together_in_whatever_order_they_are_touched() {
     let mut plain = ScriptWriter::new();
     plain.mmap(0, BASE, 64 * 4096);
     plain.store(0, page(40));
-    let (_, stats) = checked(&[], plain);
+    let (_, stats) = checked("radix", &[], plain);
     assert!(!stats.values.contains_key("layer.native.reservations.made"));
 }
 
@@ -83,7 +66,7 @@ fn the_measure_of_contiguity_tells_strewn_pages_from_those_that_lie_together() {
         if ends {
             script.event(0, EventKind::Exit { code: 0 });
         }
-        let (_, stats) = checked(set, script);
+        let (_, stats) = checked("radix", set, script);
         ["groups", "pte_lines", "full_groups", "contiguous_groups"]
             .map(|what| stats.values[&format!("layer.native.contiguity.{what}")])
     };
@@ -104,7 +87,7 @@ fn what_cannot_have_a_group_of_its_own_goes_the_ordinary_way() {
     // Pages 3 to 20: whole groups are those of 8 to 15.
     script.mmap(0, page(3), 18 * 4096);
     (3..21).for_each(|n| script.store(0, page(n)));
-    let (_, stats) = checked(&[PTEMAGNET], script);
+    let (_, stats) = checked("radix", &[PTEMAGNET], script);
     assert_eq!((reservations(&stats, "made"), reservations(&stats, "given")), (1, 8));
     assert_eq!(stats.values["layer.native.pages.4K"], 18);
 }
@@ -128,7 +111,7 @@ fn unmapping_and_copying_end_a_reservation() {
     script.store(child, page(25));
     script.store(child, page(40));
     script.event(child, EventKind::Exit { code: 0 });
-    let (_, stats) = checked(&[PTEMAGNET], script);
+    let (_, stats) = checked("radix", &[PTEMAGNET], script);
     assert_eq!(reservations(&stats, "made"), 4 + 1 + 1, "four, group 1 anew, the child's page 40");
     assert_eq!(reservations(&stats, "ended.unmapped"), 2 + 1, "groups 0 and 1, the child's");
     assert_eq!(reservations(&stats, "ended.copied"), 1, "the child's copy of page 25 has no reservation to end");
@@ -143,7 +126,7 @@ fn reclaim_ends_the_reservation_of_the_page_that_it_takes() {
     script.mmap(0, BASE, 4096 * 4096);
     // Two pages of each group; 256 fit.
     (0..300).for_each(|group| (0..2).for_each(|n| script.store(0, page(8 * group + n))));
-    let (_, stats) = checked(&[PTEMAGNET, swap, "kernel.cgroup_limit_bytes=1MiB"], script);
+    let (_, stats) = checked("radix", &[PTEMAGNET, swap, "kernel.cgroup_limit_bytes=1MiB"], script);
     let ended = reservations(&stats, "ended.unmapped");
     assert!(stats.values["swap.out.pages"] >= 600 - 256);
     assert!(ended >= (600 - 256) / 2 && ended <= stats.values["swap.out.pages"], "{ended}");
@@ -160,8 +143,8 @@ fn a_page_that_was_read_first_comes_from_the_block_and_protection_changes_nothin
     script.event(0, EventKind::Mprotect { addr: BASE, len: 64 * 4096, prot: read_only });
     script.event(0, EventKind::Mprotect { addr: BASE, len: 64 * 4096, prot: Protection::READ_WRITE });
     (4..8).for_each(|n| script.store(0, page(n)));
-    let (simulation, stats) = checked(&[PTEMAGNET], script);
-    let frames = frames(&simulation, 8);
+    let (simulation, stats) = checked("radix", &[PTEMAGNET], script);
+    let frames = frames_from(&simulation, BASE, 8);
     let first = frames[0].unwrap();
     assert_eq!(frames, (first..first + 8).map(Some).collect::<Vec<_>>());
     assert_eq!((reservations(&stats, "made"), reservations(&stats, "ended.full")), (1, 1));
@@ -183,13 +166,13 @@ fn reservations_are_given_back_before_anything_is_swapped_or_the_run_ends() {
     for (placement, with_swap) in [(PTEMAGNET, true), (never, true), (PTEMAGNET, false), (never, false)] {
         let mut set = vec![placement, "machine.memory_bytes=16MiB"];
         set.extend(with_swap.then_some(swap));
-        let (_, stats) = checked(&set, touch(3000));
+        let (_, stats) = checked("radix", &set, touch(3000));
         assert!(reservations(&stats, "ended.pressure") > 0, "{placement}");
         assert_eq!(stats.values["swap.out.pages"], 0, "{placement}");
         assert_eq!(stats.values["fault.minor.count"], 3000);
     }
     // Above the threshold none are made.
     let at_once = r#"system.layers.native.placement={"kind":"ptemagnet","release_above_percent":0}"#;
-    let (_, stats) = checked(&[at_once], touch(100));
+    let (_, stats) = checked("radix", &[at_once], touch(100));
     assert_eq!(reservations(&stats, "made"), 0);
 }

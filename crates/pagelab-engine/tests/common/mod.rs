@@ -136,6 +136,24 @@ pub fn run_all(config: &Config, sources: Vec<(Box<dyn Source>, &[usize])>) -> (S
     (simulation, stats)
 }
 
+/// Runs a script on CPU 0 and checks what must be conserved.
+pub fn checked(system: &str, set: &[&str], script: ScriptWriter) -> (Simulation, Statistics) {
+    let (simulation, stats) = run(&config(system, set), script.finish(), &[0]);
+    assert_conserved(&stats);
+    let hosts = simulation.os.layers.iter().filter_map(|layer| layer.host);
+    assert_frames_conserved(&simulation, &simulation.inputs[0].spaces().chain(hosts).collect::<Vec<_>>());
+    (simulation, stats)
+}
+
+/// Frames of the 4 KiB pages of the first process from an address on.
+pub fn frames_from(simulation: &Simulation, addr: u64, pages: u64) -> Vec<Option<u64>> {
+    let space = simulation.inputs[0].spaces().next().unwrap();
+    let layer = &simulation.os.layers[usize::from(space.layer)];
+    let mapped = layer.mapped(space.index, VirtAddr(addr), VirtAddr(addr + pages * FRAME_BYTES));
+    let frame = |va| mapped.iter().find(|at| at.va.0 == va).map(|at| at.mapping.pfn.0);
+    (0..pages).map(|n| frame(addr + n * FRAME_BYTES)).collect()
+}
+
 /// What opens a workload again and again.
 pub fn opener(spec: &str) -> Open {
     let spec = spec.to_owned();
