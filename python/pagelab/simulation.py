@@ -35,7 +35,8 @@ def run(
 
     Args:
         sources: Traces (`NAME.trace`) and workload specs (`gups:size=2GiB`), run at once as processes. `@` and a
-            list of CPUs at the end pin one (`a.trace@0`, `seq@1-3,5`).
+            list of CPUs at the end pin one (`a.trace@0`, `seq@1-3,5`); behind that, `,memory_limit=SIZE` puts its
+            processes into a memory cgroup of their own. The same holds for `with_` and `arrivals`.
         systems: Names of presets or paths of TOML files; `@` and a kernel at the end replace `kernel`
             (`radix@linux-4.9`).
         with_: Sources that run beside these and begin anew whenever they end, until these have ended.

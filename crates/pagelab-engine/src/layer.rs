@@ -49,7 +49,7 @@ const PAGE_METADATA_BYTES: u64 = 64;
 /// Memory cgroups whose lines fit the frame that all CPUs share, two each; those beyond share them.
 const GROUPS_A_FRAME: u64 = 31;
 
-/// Pages that [`Layer::for_mapped`] lists at a time.
+/// Pages that [`Layer::next_mapped`] lists at a time.
 const PAGES_AT_A_TIME: usize = 512;
 
 /// What a CPU has of its own in a kernel.
@@ -486,19 +486,23 @@ impl Layer {
     ) -> Result<u64, E> {
         let mut pages = Vec::with_capacity(PAGES_AT_A_TIME);
         let (mut from, mut count) = (start, 0);
-        loop {
-            pages.clear();
-            self.spaces[index as usize].table.mapped(&self.mem, from, end, PAGES_AT_A_TIME, &mut pages);
+        while from < end {
+            from = self.next_mapped(index, from, end, &mut pages);
             for page in &pages {
                 each(self, page)?;
             }
             count += pages.len() as u64;
-            match pages.last() {
-                Some(last) if pages.len() == PAGES_AT_A_TIME => {
-                    from = VirtAddr(last.va.0 + last.mapping.size.bytes());
-                }
-                _ => return Ok(count),
-            }
+        }
+        Ok(count)
+    }
+
+    /// Lists the next pages of a space that overlap `from..end` in place of those listed before; returns where to go on.
+    pub fn next_mapped(&self, index: u32, from: VirtAddr, end: VirtAddr, pages: &mut Vec<Removed>) -> VirtAddr {
+        pages.clear();
+        self.spaces[index as usize].table.mapped(&self.mem, from, end, PAGES_AT_A_TIME, pages);
+        match pages.last() {
+            Some(last) if pages.len() == PAGES_AT_A_TIME => VirtAddr(last.va.0 + last.mapping.size.bytes()),
+            _ => end,
         }
     }
 

@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::cpu::{Cpu, CpuState};
 use crate::error::EngineError;
 use crate::hardware::Hardware;
-use crate::input::{Dealt, Input, Item, LaneState, event_of};
+use crate::input::{Dealt, Home, Input, Item, LaneState, event_of};
 use crate::kthreads;
 use crate::layer::SpaceId;
 use crate::load::{Beside, Load, Role};
@@ -144,7 +144,7 @@ impl Simulation {
             inputs.push(Input::new(source, role, home, on, max_accesses, window));
         };
         for (number, of) in sources.into_iter().enumerate() {
-            let home = home(format!("source.{number}"), of.memory_limit)?;
+            let home = Home { measured: true, ..home(format!("source.{number}"), of.memory_limit)? };
             begin(&mut inputs, of.source, Role::Main, &of.cpus, home);
         }
         for (number, of) in beside.co_runners.iter_mut().enumerate() {

@@ -43,7 +43,7 @@ def command(
     arrivals: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="SPEC[@CPUS],per_second=RATE[,count=N][,spacing=uniform|poisson]",
+            metavar="SPEC[@CPUS],per_second=RATE[,count=N][,spacing=uniform|poisson][,memory_limit=SIZE]",
             help="Let short-lived processes arrive during the run; repeatable.",
         ),
     ] = None,

@@ -6,15 +6,12 @@
 
 use serde::Serialize;
 
-use crate::addr::{FRAME_SHIFT, VirtAddr};
+use crate::addr::FRAME_SHIFT;
 use crate::layer::Layer;
 use crate::os::vma::VmaKind;
-use crate::page_table::Removed;
 
 /// PTEs of a cache line, as a power of two.
 const LINE_ORDER: u32 = 3;
-/// Pages that are listed at a time.
-const PAGES_AT_A_TIME: usize = 512;
 
 /// Counts over the groups of eight pages in which anonymous memory is mapped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -97,22 +94,17 @@ impl Layer {
 
     /// Calls with the numbers of each 4 KiB page of the anonymous memory of a space and of its frame, in ascending order.
     fn for_anonymous(&self, space: u32, mut each: impl FnMut(u64, u64)) {
-        let mut pages = Vec::<Removed>::new();
-        let of = &self.spaces[space as usize];
-        for vma in of.vmas.iter().filter(|vma| vma.kind != VmaKind::File && !vma.is_shared()) {
+        let mut pages = Vec::new();
+        let vmas = self.spaces[space as usize].vmas.iter();
+        for vma in vmas.filter(|vma| vma.kind != VmaKind::File && !vma.is_shared()) {
             let mut from = vma.start;
             while from < vma.end {
-                pages.clear();
-                of.table.mapped(&self.mem, from, vma.end, PAGES_AT_A_TIME, &mut pages);
+                from = self.next_mapped(space, from, vma.end, &mut pages);
                 for page in pages.iter().filter(|page| page.mapping.pfn != self.pages.zero_page()) {
                     for n in 0..1 << page.mapping.size.order() {
                         each((page.va.0 >> FRAME_SHIFT) + n, page.mapping.pfn.0 + n);
                     }
                 }
-                from = match pages.last() {
-                    Some(last) if pages.len() == PAGES_AT_A_TIME => VirtAddr(last.va.0 + last.mapping.size.bytes()),
-                    _ => vma.end,
-                };
             }
         }
     }

@@ -71,11 +71,11 @@ impl Fault {
     pub(super) fn make_room(&mut self, os: &mut Os) -> Option<State> {
         let tries = self.fruitless < MAX_FRUITLESS;
         let layer = self.layer(os);
-        let crowded = layer.is_crowded() || layer.is_low();
-        if let Some(state) = crowded.then(|| self.give_back(os)).flatten() {
+        let (crowded, low) = (layer.is_crowded(), layer.is_low());
+        if let Some(state) = (crowded || low).then(|| self.give_back(os)).flatten() {
             return Some(state);
         }
-        if self.layer(os).is_low() {
+        if low {
             os.kthreads.wake_kswapd(self.space.layer);
         }
         let layer = self.layer(os);

@@ -6,12 +6,14 @@
 //! place was empty. Above a load, a second table of twice the size is set up beside the first, and each insertion moves a few
 //! lines: of a way at random those at its *rehash pointer*, which goes on past them. A page whose place in the old way is
 //! below the pointer has its line in the new one, so that a walk reads three lines at all times. Should the load reach its bound
-//! before all lines have moved, the rest moves at once. Below another load the table is halved in the same manner. A line without entries is free at once. The table is the process's own: an exit frees it.
+//! before all lines have moved, the rest moves at once. Below another load the table is halved in the same manner. A line without entries
+//! is free at once. The table is the process's own: an exit frees it.
 //! Source: Skarlatos, Kokolis, Xu and Torrellas, "Elastic Cuckoo Page Tables: Rethinking Virtual Memory Translation for
 //! Parallelism", ASPLOS 2020.
 //! Parameters: `way_entries`, lines of a way at first (128, as the contiguous 8 KiB of Stojkovic et al., HPCA 2023, for this
 //! design); `max_load` (0.6) and `min_load` (0.2), as in the paper; `rehashes_per_insert`, lines (2, estimated: with one, the
-//! load is at its bound again before all have moved, since some of those inserted meanwhile move too); `max_displacements` (32, estimated); `seed` (0).
+//! load is at its bound again before all have moved, since some of those inserted meanwhile move too); `max_displacements`
+//! (32, estimated); `seed` (0).
 //! Stats: `layer.NAME.page_table.*`.
 //! Deviations: pages of 4 KiB only, so no cuckoo walk tables and caches, which tell the sizes and ways to probe: every walk probes
 //! all three ways. A way is one block of the allocator, up to 1 GiB; if memory is too fragmented for it, the run ends with an
