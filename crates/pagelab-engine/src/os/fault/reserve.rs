@@ -103,13 +103,14 @@ impl Fault {
                 }
             }
             Reserve::GiveBack { groups } => {
+                let pages = 1 << layer.reservations.as_ref().map_or(0, |of| of.config.order());
                 for &(space, group) in groups {
                     let way = layer.part_way(space, group);
                     way.entries().iter().for_each(|&entry| step.kernel(RefKind::Read, entry));
                     if let (Some(leaf), Some(reservation)) = (way.leaf(), layer.reservation(space, group)) {
                         step.kernel(RefKind::Locked, leaf);
                         // `put_page` of what was not given out.
-                        for n in (0..8).filter(|n| reservation.given >> n & 1 == 0) {
+                        for n in (0..pages).filter(|n| reservation.given >> n & 1 == 0) {
                             step.kernel(RefKind::Locked, layer.page_metadata(Pfn(reservation.block.0 + n)));
                         }
                     }
@@ -233,4 +234,37 @@ pub(super) fn charge(step: &mut Step, cycles: u32, instructions: u32) {
     step.cycles += Cycles::from(cycles);
     step.preset_cycles += Cycles::from(cycles);
     step.instructions += u64::from(instructions);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Assembly, assemble};
+    use crate::simulation::{Placed, Simulation};
+    use crate::walker::{Intent, PageFault};
+
+    #[test]
+    fn giving_back_drops_a_reference_to_each_frame_that_was_not_given_out_and_to_no_other() {
+        for pages in [2, 4, 8] {
+            let placement = format!(r#"system.layers.native.placement={{"kind":"ptemagnet","group_pages":{pages}}}"#);
+            let config =
+                assemble(&Assembly { system: Some("radix"), set: &[placement], ..Assembly::default() }).unwrap();
+            // A page of each of 16 groups.
+            let spec = format!("stride:size={}KiB,stride={}KiB,accesses=1000", 64 * pages, 4 * pages);
+            let source = pagelab_trace::workload::parse(&spec, 1).unwrap();
+            let placed = Placed { source, cpus: vec![0], memory_limit: None };
+            let mut simulation = Simulation::new(&config, vec![placed], Some(16)).unwrap();
+            simulation.run(&mut |_| true).unwrap();
+            let space = simulation.inputs[0].spaces().next().unwrap();
+            let layer = &simulation.os.layers[usize::from(space.layer)];
+            let groups = layer.reservations_to_end();
+            assert_eq!((groups.len(), layer.reserved_frames()), (16, 16 * (pages - 1)));
+            let va = layer.spaces[space.index as usize].vmas.iter().next().unwrap().start;
+            let fault = Fault::new(&PageFault { space, va, intent: Intent::Store, reached: None }, 0);
+            let mut step = Step::default();
+            fault.plan_reserve(&simulation.os, layer, &Reserve::GiveBack { groups: groups.clone() }, &mut step);
+            let locked = step.refs.iter().filter(|of| of.kind == RefKind::Locked).count();
+            assert_eq!(locked as u64, 16 + layer.reserved_frames(), "each group's leaf, and each frame");
+        }
+    }
 }
