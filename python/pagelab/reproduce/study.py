@@ -73,7 +73,9 @@ class Measurement:
     def main_cycles(self) -> int:
         """All cycles that the workload took its CPU, page faults included, co-runners' not."""
         classes = ("base", "data_stall", "translation", "fault", "kernel", "lock_wait", "blocked", "io")
-        return sum(self.stats.get(f"main.cycles.{name}", 0) for name in classes)
+        # Without co-runners all cycles are the workload's.
+        prefix = "main." if "main.cycles" in self.stats else ""
+        return sum(self.stats.get(f"{prefix}cycles.{name}", 0) for name in classes)
 
     @property
     def program_cycles(self) -> int:
