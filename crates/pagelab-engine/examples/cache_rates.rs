@@ -5,13 +5,10 @@
 
 use std::{hint::black_box, time::Instant};
 
-use pagelab_engine::{
-    addr::LineAddr,
-    cache::{
-        CacheConfig, Hierarchy, Inclusion, PrivateCacheConfig, ReplacementPolicy, Requester, SharedCacheConfig,
-        WalkerEntry,
-    },
-    rng::Rng,
+use pagelab_engine::base::addr::LineAddr;
+use pagelab_engine::base::rng::Rng;
+use pagelab_engine::cache::{
+    CacheConfig, Hierarchy, Inclusion, PrivateCacheConfig, ReplacementPolicy, Requester, SharedCacheConfig, WalkerEntry,
 };
 use pagelab_trace::quantity::Bytes;
 

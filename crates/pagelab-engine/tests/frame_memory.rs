@@ -1,7 +1,7 @@
 //! What the allocator of a large machine takes of the host's memory. One test only: it reads the peak of its process.
 
-use pagelab_engine::addr::Pfn;
-use pagelab_engine::os::frame_alloc::{
+use pagelab_engine::base::addr::Pfn;
+use pagelab_engine::kernel::frames::frame_alloc::{
     AgeingConfig, AllocEffects, FrameAllocator, FramePurpose, FrameRequest, PageAllocator, PageAllocatorConfig,
 };
 

@@ -7,17 +7,17 @@
 mod common;
 
 use common::{ScriptWriter, assert_frames_conserved, config, run};
-use pagelab_engine::activity::Activity;
-use pagelab_engine::addr::VirtAddr;
+use pagelab_engine::agenda::simulation::Simulation;
+use pagelab_engine::base::addr::VirtAddr;
 use pagelab_engine::config::Config;
-use pagelab_engine::cpu::CpuState;
-use pagelab_engine::layer::SpaceId;
-use pagelab_engine::os::fault::{Fault, Stage};
-use pagelab_engine::os::kswapd::Kswapd;
-use pagelab_engine::os::reclaim::Pressure;
-use pagelab_engine::shootdown::Presence;
-use pagelab_engine::simulation::Simulation;
-use pagelab_engine::walker::{Intent, PageFault};
+use pagelab_engine::cpu::activity::Activity;
+use pagelab_engine::cpu::state::CpuState;
+use pagelab_engine::kernel::fault::{Fault, Stage};
+use pagelab_engine::kernel::layer::SpaceId;
+use pagelab_engine::kernel::reclaim::Pressure;
+use pagelab_engine::kernel::threads::kswapd::Kswapd;
+use pagelab_engine::translate::shootdown::Presence;
+use pagelab_engine::translate::walker::{Intent, PageFault};
 use pagelab_trace::{EventKind, MapFlags, Protection};
 
 const BASE: u64 = 0x7f00_0000_0000;

@@ -9,8 +9,8 @@ use common::{
     ScriptWriter, assert_all_is_on_an_account, assert_conserved, assert_frames_conserved, config, opener, run,
     run_beside, run_workload,
 };
-use pagelab_engine::arrivals::{Pace, Spacing};
-use pagelab_engine::load::{ArrivalStream, Beside, CoRunner, Open};
+use pagelab_engine::programs::arrivals::{Pace, Spacing};
+use pagelab_engine::programs::load::{ArrivalStream, Beside, CoRunner, Open};
 use pagelab_engine::run::{Request, run as run_request};
 use pagelab_trace::{Batch, Source, SourceInfo, TraceError};
 
@@ -244,9 +244,11 @@ fn impossible_loads_are_refused_before_anything_runs() {
         co_runners: vec![CoRunner { open: nothing(), cpus: vec![2], memory_limit: None }],
         ..Beside::default()
     };
-    let placed = pagelab_engine::simulation::Placed { source: main_source(), cpus: vec![0], memory_limit: None };
+    let placed =
+        pagelab_engine::agenda::simulation::Placed { source: main_source(), cpus: vec![0], memory_limit: None };
     let mut simulation =
-        pagelab_engine::simulation::Simulation::with_load(&config("radix", &[]), vec![placed], beside, None).unwrap();
+        pagelab_engine::agenda::simulation::Simulation::with_load(&config("radix", &[]), vec![placed], beside, None)
+            .unwrap();
     let error = simulation.run(&mut |_| true).unwrap_err().to_string();
     assert!(error.contains("makes no access"), "{error}");
 }

@@ -152,8 +152,8 @@ fn khugepaged_joins_what_faults_have_mapped_in_pieces() {
         assert!(stats.values["kthread.cycles"] > 100_000);
         let pages = simulation.os.layers[0].mapped(
             1,
-            pagelab_engine::addr::VirtAddr(BASE),
-            pagelab_engine::addr::VirtAddr(page(1024)),
+            pagelab_engine::base::addr::VirtAddr(BASE),
+            pagelab_engine::base::addr::VirtAddr(page(1024)),
         );
         assert_eq!(pages.len() as u64, if none == 511 { 2 } else { 1 + 100 });
     }

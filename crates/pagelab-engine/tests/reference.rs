@@ -8,11 +8,11 @@ mod translation;
 
 use caches::{Caches, Served};
 use common::{ScriptWriter, config, run};
-use pagelab_engine::addr::{LineAddr, VirtAddr};
+use pagelab_engine::base::addr::{LineAddr, VirtAddr};
+use pagelab_engine::base::rng::Rng;
 use pagelab_engine::cache::{
     CacheConfig, Hierarchy, Inclusion, PrivateCacheConfig, ReplacementPolicy, Requester, SharedCacheConfig, WalkerEntry,
 };
-use pagelab_engine::rng::Rng;
 use pagelab_trace::quantity::Bytes;
 use pagelab_trace::{Access, AccessKind, EventKind, MapFlags, Protection};
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! The one mapping from Rust errors to Python exceptions.
 
-use pagelab_engine::error::EngineError;
+use pagelab_engine::base::error::EngineError;
 use pagelab_trace::TraceError as RustTraceError;
 use pyo3::{
     create_exception,

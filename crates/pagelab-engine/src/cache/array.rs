@@ -7,17 +7,15 @@
 //! array of which [`Array::is`] is true, and all that depends on ways, policy and presence is settled when the program
 //! is compiled; [`AnyWays`] does for every array.
 
-use super::{
-    config::Level,
-    host::prefetch,
-    index::SetIndex,
-    replacement::Policy,
-    ways::{
-        ANY_SETS, AnyWays, EMPTY, Masked, POWER_OF_TWO_SETS, STATE_MASK, Ways, move_to_front_any, push_front_any,
-        take_out,
-    },
+use super::config::Level;
+use super::host::prefetch;
+use super::index::SetIndex;
+use super::replacement::Policy;
+use super::ways::{
+    ANY_SETS, AnyWays, EMPTY, Masked, POWER_OF_TWO_SETS, STATE_MASK, Ways, move_to_front_any, push_front_any, take_out,
 };
-use crate::{addr::LineAddr, rng::Rng};
+use crate::base::addr::LineAddr;
+use crate::base::rng::Rng;
 
 /// Most ways a set may have: the policies keep a set's bits in one word.
 pub(super) const MAX_WAYS: usize = 64;

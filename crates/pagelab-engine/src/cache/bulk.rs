@@ -1,11 +1,9 @@
 //! Whole lines at once: bulk writes of a core and writes of a device.
 
-use super::{
-    Hierarchy, Requester, Served,
-    request::{Anything, Shape},
-    ways::AnyWays,
-};
-use crate::addr::{Cycles, LineAddr};
+use super::request::{Anything, Shape};
+use super::ways::AnyWays;
+use super::{Hierarchy, Requester, Served};
+use crate::base::addr::{Cycles, LineAddr};
 
 impl Hierarchy {
     /// Writes `lines` whole lines from `first` on without fetching them, as `rep stosb` zeroes a page. Returns the

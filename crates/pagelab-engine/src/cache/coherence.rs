@@ -5,8 +5,11 @@
 //! look-ups in cores that cannot hold the line, so results do not depend on it. Without an inclusive L3 all cores are
 //! asked.
 
-use super::{Hierarchy, Private, array::State, request::Shape, ways::AnyWays};
-use crate::addr::LineAddr;
+use super::array::State;
+use super::request::Shape;
+use super::ways::AnyWays;
+use super::{Hierarchy, Private};
+use crate::base::addr::LineAddr;
 
 /// How other cores held a line when they were asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

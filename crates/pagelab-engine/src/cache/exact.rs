@@ -7,14 +7,12 @@
 
 use std::marker::PhantomData;
 
-use super::{
-    CoreCacheStats, Hierarchy, Outcome, Requester, Served, SharedCacheStats,
-    array::State,
-    host::Vectors,
-    request::Shape,
-    ways::{EMPTY, Known, STATE_MASK, take_out},
-};
-use crate::addr::LineAddr;
+use super::array::State;
+use super::host::Vectors;
+use super::request::Shape;
+use super::ways::{EMPTY, Known, STATE_MASK, take_out};
+use super::{CoreCacheStats, Hierarchy, Outcome, Requester, Served, SharedCacheStats};
+use crate::base::addr::LineAddr;
 
 /// One core; for L1, L2 and L3 the ways and the sets.
 pub(super) struct Exact<
@@ -229,16 +227,12 @@ mod tests {
     use pagelab_trace::quantity::Bytes;
 
     use super::*;
-    use crate::{
-        cache::{
-            CacheConfig, CacheStats, Inclusion, WalkerEntry,
-            host::Portable,
-            request::{Code, OneCore},
-            test_support::sandy_bridge,
-            ways::AnyWays,
-        },
-        rng::Rng,
-    };
+    use crate::base::rng::Rng;
+    use crate::cache::host::Portable;
+    use crate::cache::request::{Code, OneCore};
+    use crate::cache::test_support::sandy_bridge;
+    use crate::cache::ways::AnyWays;
+    use crate::cache::{CacheConfig, CacheStats, Inclusion, WalkerEntry};
 
     /// Sets and ways a level of every shape that is known exactly, and of neighbours that are not.
     const GEOMETRIES: [[[u64; 2]; 3]; 6] = [

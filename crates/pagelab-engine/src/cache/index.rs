@@ -78,7 +78,7 @@ impl SetIndex {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::Rng;
+    use crate::base::rng::Rng;
 
     #[test]
     fn split_is_division_with_remainder_for_any_number_of_sets() {

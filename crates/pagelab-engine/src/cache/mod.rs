@@ -95,7 +95,8 @@ pub use config::{
 };
 pub use stats::{CacheStats, CoreCacheStats, SharedCacheStats};
 
-use crate::{addr::LineAddr, rng::Rng};
+use crate::base::addr::LineAddr;
+use crate::base::rng::Rng;
 use array::Array;
 use request::Code;
 

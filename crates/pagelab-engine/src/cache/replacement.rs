@@ -2,7 +2,7 @@
 //! must give up a line. (LRU has no state of its own: the order of the words in a set is the recency order.)
 
 use super::config::ReplacementPolicy;
-use crate::rng::Rng;
+use crate::base::rng::Rng;
 
 #[derive(Clone, Debug)]
 pub(super) enum Policy {

@@ -3,17 +3,15 @@
 //! Steps are numbered as in the module's text. A [`Shape`] settles at compile time what never changes in a run: whether
 //! there are other cores, of which the code for one core has no trace, and the ways of common geometries.
 
+use super::array::{Array, Evicted, Place, State};
+use super::coherence::Others;
+use super::exact::Exact;
 #[cfg(target_arch = "x86_64")]
 use super::host::avx2;
-use super::{
-    Hierarchy, Outcome, Private, Requester, Served,
-    array::{Array, Evicted, Place, State},
-    coherence::Others,
-    exact::Exact,
-    host::{Portable, Vectors},
-    ways::{AnyWays, Masked, Plain, Ways},
-};
-use crate::addr::LineAddr;
+use super::host::{Portable, Vectors};
+use super::ways::{AnyWays, Masked, Plain, Ways};
+use super::{Hierarchy, Outcome, Private, Requester, Served};
+use crate::base::addr::LineAddr;
 
 /// What is known of a hierarchy when its code is compiled.
 pub(super) trait Shape: Sized {

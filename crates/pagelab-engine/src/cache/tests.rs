@@ -2,7 +2,8 @@
 
 use pagelab_trace::quantity::Bytes;
 
-use super::{test_support::sandy_bridge, *};
+use super::test_support::sandy_bridge;
+use super::*;
 
 const DATA: Requester = Requester::Data;
 

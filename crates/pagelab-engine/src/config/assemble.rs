@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::{Config, EngineConfig, PresetKind, presets};
-use crate::error::EngineError;
+use crate::base::error::EngineError;
 
 /// What a run's configuration is made of. Names are built-in presets or paths of TOML files of the same form, whose
 /// `.toml` may be left out.

@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{LayerConfig, MmuCacheKind};
-use crate::addr::PageSize;
-use crate::error::EngineError;
+use crate::base::addr::PageSize;
+use crate::base::error::EngineError;
 
 /// The least and the most that a way may begin with: a frame of lines, and what a block of 4 MiB holds.
 const ENTRIES: std::ops::RangeInclusive<u32> = 64..=65536;

@@ -5,8 +5,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{LayerConfig, MmuCacheKind, PageTableConfig};
-use crate::addr::PageSize;
-use crate::error::EngineError;
+use crate::base::addr::PageSize;
+use crate::base::error::EngineError;
 
 /// The hashed designs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

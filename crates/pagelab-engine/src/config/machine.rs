@@ -6,7 +6,7 @@ use pagelab_trace::quantity::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::addr::PageSize;
+use crate::base::addr::PageSize;
 use crate::cache::CacheConfig;
 
 /// A machine preset (`presets/machines/NAME.toml`).

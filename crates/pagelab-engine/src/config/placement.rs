@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use pagelab_trace::quantity::Bytes;
 
 use super::LayerConfig;
-use crate::addr::{FRAME_BYTES, PageSize};
-use crate::error::EngineError;
+use crate::base::addr::{FRAME_BYTES, PageSize};
+use crate::base::error::EngineError;
 
 /// Which frames the kernel of a layer gives to anonymous pages of 4 KiB. Folios and large pages are set by `folios` and
 /// `page_size`.
@@ -17,11 +17,11 @@ pub enum PlacementConfig {
     /// Whichever frame the allocator has next, as Linux does.
     #[default]
     Order0,
-    /// Blocks reserved for groups of adjacent pages ([`crate::os::reservations`]).
+    /// Blocks reserved for groups of adjacent pages ([`crate::kernel::placement::reservations`]).
     Ptemagnet(PtemagnetConfig),
-    /// Blocks for the whole of a mapping, taken and mapped when it is made ([`crate::os::eager`]).
+    /// Blocks for the whole of a mapping, taken and mapped when it is made ([`crate::kernel::placement::eager`]).
     Eager(EagerConfig),
-    /// The frame that continues the mapping's others, if it is free ([`crate::os::ca_paging`]).
+    /// The frame that continues the mapping's others, if it is free ([`crate::kernel::placement::ca_paging`]).
     CaPaging(CaPagingConfig),
 }
 

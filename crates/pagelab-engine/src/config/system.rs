@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{ElasticCuckooConfig, HashedConfig, PlacementConfig, Switch, TranslationCacheConfig};
-use crate::addr::{FRAME_BYTES, PageSize};
-use crate::os::frame_alloc::{AgeingConfig, PageAllocatorConfig};
+use crate::base::addr::{FRAME_BYTES, PageSize};
+use crate::kernel::frames::frame_alloc::{AgeingConfig, PageAllocatorConfig};
 
 /// A system preset (`presets/systems/NAME.toml`).
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -428,7 +428,7 @@ pub struct StageCosts {
 }
 
 impl StageCosts {
-    /// In the order of [`Stage`](crate::os::fault::Stage).
+    /// In the order of [`Stage`](crate::kernel::fault::Stage).
     pub fn all(&self) -> [StageCost; 10] {
         let Self { entry, lookup, walk, allocation, zeroing, charge, rmap, lru, install, exit } = *self;
         [entry, lookup, walk, allocation, zeroing, charge, rmap, lru, install, exit]

@@ -4,12 +4,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{LayerConfig, PageTableConfig};
-use crate::error::EngineError;
+use crate::base::error::EngineError;
 
 const MOST_ENTRIES: u32 = 512;
 const MOST_WAYS: u32 = 16;
 
-/// What a kernel keeps of earlier walks for those that page faults trigger ([`crate::os::translation_cache`]). Radix page
+/// What a kernel keeps of earlier walks for those that page faults trigger ([`crate::kernel::translation_cache`]). Radix page
 /// tables only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "form", rename_all = "kebab-case", deny_unknown_fields)]

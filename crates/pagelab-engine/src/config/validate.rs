@@ -1,8 +1,8 @@
 //! What makes a configuration impossible although each of its values has the right type.
 
 use super::{Config, HostMode, KernelConfig, LayerConfig, MmuCacheKind, PageCache, PageTableConfig};
-use crate::addr::{FRAME_BYTES, PageSize};
-use crate::error::EngineError;
+use crate::base::addr::{FRAME_BYTES, PageSize};
+use crate::base::error::EngineError;
 use pagelab_trace::quantity::Bytes;
 
 /// Cores that a machine may have (presence masks of the shared cache) and hardware threads a core.

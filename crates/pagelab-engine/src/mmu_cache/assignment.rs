@@ -1,9 +1,9 @@
 //! Which MMU cache a layer's walks on a core use.
 
 use super::MmuCache;
+use crate::base::error::EngineError;
+use crate::base::rng::Rng;
 use crate::config::{Config, MmuCacheKind};
-use crate::error::EngineError;
-use crate::rng::Rng;
 
 /// The MMU caches of the machine. Layers and cores refer to them, so that some can share one.
 pub struct MmuCaches {

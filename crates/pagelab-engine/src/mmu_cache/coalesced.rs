@@ -12,13 +12,13 @@
 
 use super::paging_structure::PagingStructureCache;
 use super::{Asid, Spared, array, cacheable, position, prefix};
-use crate::addr::{Cycles, PhysAddr, VirtAddr};
-use crate::assoc::AssocArray;
+use crate::base::addr::{Cycles, PhysAddr, VirtAddr};
+use crate::base::assoc::AssocArray;
+use crate::base::error::EngineError;
+use crate::base::memory::PhysMem;
+use crate::base::rng::Rng;
 use crate::config::PagingStructureConfig;
-use crate::error::EngineError;
-use crate::memory::PhysMem;
 use crate::page_table::{Radix, WalkList, WalkRef};
-use crate::rng::Rng;
 
 /// The level whose entries are merged: those that point to leaf tables.
 const MERGED: u8 = 2;
@@ -120,7 +120,7 @@ impl CoalescedCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::addr::{PageSize, Pfn};
+    use crate::base::addr::{PageSize, Pfn};
     use crate::config::PagingStructureArray;
 
     const BASE: u64 = 0x7f00_0000_0000;

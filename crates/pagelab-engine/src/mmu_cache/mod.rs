@@ -16,13 +16,13 @@ mod unified;
 
 pub use assignment::MmuCaches;
 
-use crate::addr::{Cycles, FRAME_SHIFT, MachineAddr, VirtAddr};
-use crate::assoc::{AssocArray, AssocPolicy};
+use crate::base::addr::{Cycles, FRAME_SHIFT, MachineAddr, VirtAddr};
+use crate::base::assoc::{AssocArray, AssocPolicy};
+use crate::base::error::EngineError;
+use crate::base::memory::PhysMem;
+use crate::base::rng::Rng;
 use crate::config::{MmuCacheGeometry, MmuCacheKind, TlbPolicy};
-use crate::error::EngineError;
-use crate::memory::PhysMem;
 use crate::page_table::{WalkList, WalkRef};
-use crate::rng::Rng;
 use coalesced::CoalescedCache;
 use page_walk_cache::PageWalkCache;
 use paging_structure::PagingStructureCache;

@@ -12,12 +12,12 @@
 //! be found; AMD's is the shared one.
 
 use super::{Spared, array, cacheable};
-use crate::addr::{Cycles, MachineAddr};
-use crate::assoc::AssocArray;
+use crate::base::addr::{Cycles, MachineAddr};
+use crate::base::assoc::AssocArray;
+use crate::base::error::EngineError;
+use crate::base::rng::Rng;
 use crate::config::PageWalkCacheConfig;
-use crate::error::EngineError;
 use crate::page_table::WalkList;
-use crate::rng::Rng;
 
 /// See the module's text.
 pub struct PageWalkCache {

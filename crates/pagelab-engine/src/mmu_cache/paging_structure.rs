@@ -8,12 +8,12 @@
 //! longest match is taken.
 
 use super::{Asid, Spared, array, cacheable, position, prefix};
-use crate::addr::{Cycles, VirtAddr};
-use crate::assoc::AssocArray;
+use crate::base::addr::{Cycles, VirtAddr};
+use crate::base::assoc::AssocArray;
+use crate::base::error::EngineError;
+use crate::base::rng::Rng;
 use crate::config::PagingStructureConfig;
-use crate::error::EngineError;
 use crate::page_table::WalkList;
-use crate::rng::Rng;
 
 struct Level {
     level: u8,

@@ -11,12 +11,12 @@
 //! not count as a use of it when a longer one matches. Each layer has its own array.
 
 use super::{Asid, Spared, array, cacheable, position, prefix};
-use crate::addr::{Cycles, VirtAddr};
-use crate::assoc::AssocArray;
+use crate::base::addr::{Cycles, VirtAddr};
+use crate::base::assoc::AssocArray;
+use crate::base::error::EngineError;
+use crate::base::rng::Rng;
 use crate::config::{TlbPolicy, UnifiedTranslationCacheConfig};
-use crate::error::EngineError;
 use crate::page_table::WalkList;
-use crate::rng::Rng;
 
 /// See the module's text.
 pub struct UnifiedTranslationCache {
@@ -75,7 +75,7 @@ impl UnifiedTranslationCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::addr::PhysAddr;
+    use crate::base::addr::PhysAddr;
     use crate::page_table::WalkRef;
 
     fn cache(ways: u32, level2_insertion: u32) -> UnifiedTranslationCache {

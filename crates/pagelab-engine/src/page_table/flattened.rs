@@ -14,9 +14,9 @@
 
 use super::radix::{PRESENT, TABLE, decode, encode, leaf_of, target};
 use super::{Leaf, Mapping, NoFrame, PteFlags, Removed, TableBlock, TableFrames, WalkList, WalkRef};
-use crate::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
+use crate::base::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
+use crate::base::memory::{PhysMem, WORDS_PER_FRAME};
 use crate::config::MergedLevels;
-use crate::memory::{PhysMem, WORDS_PER_FRAME};
 
 const INDEX_BITS: u32 = 9;
 const LEVELS: u8 = 4;
@@ -271,7 +271,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::rng::Rng;
+    use crate::base::rng::Rng;
 
     const FLAGS: PteFlags = PteFlags { writable: true, user: true, executable: false, accessed: true, dirty: false };
     const ALL: [MergedLevels; 4] =

@@ -11,8 +11,8 @@
 
 use super::radix::{PRESENT, decode, encode, leaf_of};
 use super::{Leaf, Mapping, PteFlags, Removed, WalkList, WalkRef};
-use crate::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
-use crate::memory::{PhysMem, WORDS_PER_FRAME};
+use crate::base::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
+use crate::base::memory::{PhysMem, WORDS_PER_FRAME};
 
 /// The level of all its entries.
 const LEVEL: u8 = 1;

@@ -24,9 +24,9 @@ pub use walk_list::{WalkList, WalkRef};
 
 use arrayvec::ArrayVec;
 
-use crate::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
+use crate::base::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
+use crate::base::memory::PhysMem;
 use crate::config::PageTableConfig;
-use crate::memory::PhysMem;
 
 /// What a leaf entry says about its page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

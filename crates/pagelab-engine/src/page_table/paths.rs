@@ -6,7 +6,7 @@
 
 use std::cell::{Cell, OnceCell};
 
-use crate::addr::{FRAME_SHIFT, VirtAddr};
+use crate::base::addr::{FRAME_SHIFT, VirtAddr};
 
 /// Ways that are kept: 8 GiB of address space.
 const WAYS: usize = 4096;

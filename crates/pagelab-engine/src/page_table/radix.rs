@@ -8,8 +8,8 @@
 
 use super::paths::Paths;
 use super::{Leaf, Mapping, NoFrame, PteFlags, Removed, TableFrames, WalkList, WalkRef};
-use crate::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
-use crate::memory::{PhysMem, WORDS_PER_FRAME};
+use crate::base::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
+use crate::base::memory::{PhysMem, WORDS_PER_FRAME};
 
 pub(super) const PRESENT: u64 = 1 << 0;
 const WRITABLE: u64 = 1 << 1;

@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 
 use super::Leaf;
-use crate::addr::PhysAddr;
+use crate::base::addr::PhysAddr;
 
 /// One reference of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

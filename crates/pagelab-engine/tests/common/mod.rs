@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use pagelab_engine::addr::{FRAME_BYTES, Pfn, VirtAddr};
+use pagelab_engine::agenda::simulation::{Placed, Simulation};
+use pagelab_engine::base::addr::{FRAME_BYTES, Pfn, VirtAddr};
 use pagelab_engine::config::{Assembly, Config, assemble};
-use pagelab_engine::layer::SpaceId;
-use pagelab_engine::load::{Beside, Open};
-use pagelab_engine::simulation::{Placed, Simulation};
-use pagelab_engine::stats::Statistics;
+use pagelab_engine::kernel::layer::SpaceId;
+use pagelab_engine::observe::stats::Statistics;
+use pagelab_engine::programs::load::{Beside, Open};
 use pagelab_trace::{
     Access, AccessKind, Batch, Event, EventKind, MapFlags, ProcessIx, Protection, Source, SourceInfo, ThreadIx,
     TraceError,

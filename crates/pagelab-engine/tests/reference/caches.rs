@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use pagelab_engine::base::rng::Rng;
 use pagelab_engine::cache::{CacheConfig, Inclusion, ReplacementPolicy, WalkerEntry};
-use pagelab_engine::rng::Rng;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {

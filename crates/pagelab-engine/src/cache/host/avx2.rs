@@ -15,13 +15,9 @@ use std::arch::x86_64::{
 };
 
 use super::{Vectors, first_bit};
-use crate::{
-    addr::LineAddr,
-    cache::{
-        Hierarchy, Outcome, Requester,
-        request::{Code, Shape},
-    },
-};
+use crate::base::addr::LineAddr;
+use crate::cache::request::{Code, Shape};
+use crate::cache::{Hierarchy, Outcome, Requester};
 
 /// May be named only where [`is_available`] has said yes.
 pub(in super::super) struct Avx2;

@@ -26,10 +26,10 @@ mod way;
 use super::page_index::PageIndex;
 use super::radix::{PRESENT, decode, encode, leaf_of};
 use super::{Leaf, Mapping, NoFrame, NoRoom, PteFlags, Removed, TableBlock, TableFrames, WalkList, WalkRef};
-use crate::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
+use crate::base::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
+use crate::base::memory::PhysMem;
+use crate::base::rng::Rng;
 use crate::config::ElasticCuckooConfig;
-use crate::memory::PhysMem;
-use crate::rng::Rng;
 use way::{EMPTY, FRAME_LINES_SHIFT, Line, Way, has_tag, index, swap, tag, tag_of, tag_part, vpn, with_tag};
 
 const WAYS: usize = 3;

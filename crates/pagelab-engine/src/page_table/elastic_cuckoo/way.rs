@@ -3,10 +3,10 @@
 //! A line is eight entries of neighbouring pages. Bits 52 to 56 of each, which x86-64 leaves to software, hold five bits of the
 //! line's tag: the number of its pages, plus one, so that a line of zeros has no tag.
 
-use crate::addr::{FRAME_SHIFT, LINE_BYTES, PhysAddr, VirtAddr};
-use crate::memory::PhysMem;
+use crate::base::addr::{FRAME_SHIFT, LINE_BYTES, PhysAddr, VirtAddr};
+use crate::base::memory::PhysMem;
+use crate::base::rng::mix;
 use crate::page_table::TableBlock;
-use crate::rng::mix;
 
 /// log2 of the pages of a line.
 pub const LINE_PAGES_SHIFT: u32 = 3;

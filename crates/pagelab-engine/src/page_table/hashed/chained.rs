@@ -2,9 +2,10 @@
 
 use super::Probe;
 use super::geometry::{Geometry, Key, MAX_LINES, line_of};
-use super::slot::{self, EMPTY};
-use crate::addr::PhysAddr;
-use crate::memory::PhysMem;
+use super::slot;
+use super::slot::EMPTY;
+use crate::base::addr::PhysAddr;
+use crate::base::memory::PhysMem;
 
 /// Where a slot points to the next one of its chain; 0 for the last.
 fn link(slot: PhysAddr) -> PhysAddr {

@@ -8,7 +8,7 @@
 //! eight slots of 16 bytes of a group of two lines, which the segment's number XOR the page's names, or, if that was full, of the
 //! group with the complement of its number. A slot belongs to an address space by a tag of 16 bits. A
 //! reference is a line: slots probed in the same line cost one. Deleted slots stay in the way of searches. An exit leaves its
-//! slots behind; a later scan over the whole table ([`crate::os::exit_scan`]) deletes them, and only then may another process
+//! slots behind; a later scan over the whole table ([`crate::kernel::threads::exit_scan`]) deletes them, and only then may another process
 //! have the tag.
 //! Source: Yaniv and Tsafrir, "Hash, Don't Cache (the Page Table)", SIGMETRICS 2016, 4.1 to 4.4 and 5.4. Power: Power ISA, book III (hashed page
 //! table translation); Linux arch/powerpc/mm/book3s64/hash_native.c (`native_hpte_insert`), mmu-hash.h (`hpt_hash`).
@@ -38,9 +38,9 @@ pub use shared::{ScanCounters, SharedTable};
 use super::page_index::PageIndex;
 use super::radix::{decode, encode};
 use super::{Leaf, Mapping, NoRoom, PteFlags, Removed, WalkList, WalkRef};
-use crate::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
+use crate::base::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
+use crate::base::memory::PhysMem;
 use crate::config::HashedKind;
-use crate::memory::PhysMem;
 use geometry::{Key, line_of};
 
 const VA_BITS: u32 = 48;

@@ -2,9 +2,10 @@
 
 use super::Probe;
 use super::geometry::{Counter, Geometry, Key, MAX_LINES, line_of};
-use super::slot::{self, DELETED, EMPTY};
-use crate::addr::PhysAddr;
-use crate::memory::PhysMem;
+use super::slot;
+use super::slot::{DELETED, EMPTY};
+use crate::base::addr::PhysAddr;
+use crate::base::memory::PhysMem;
 
 /// Looks for the slot of a page; `visit` is told each line that is read.
 #[inline(always)]

@@ -2,9 +2,10 @@
 
 use super::Probe;
 use super::geometry::{Geometry, Key, line_of};
-use super::slot::{self, EMPTY};
-use crate::addr::PhysAddr;
-use crate::memory::PhysMem;
+use super::slot;
+use super::slot::EMPTY;
+use crate::base::addr::PhysAddr;
+use crate::base::memory::PhysMem;
 
 /// Looks for the slot of a page, in the primary group and then in the secondary; `visit` is told each line that is read. A slot
 /// for the page can be made at the first empty one.

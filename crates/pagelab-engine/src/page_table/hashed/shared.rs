@@ -3,9 +3,9 @@
 use super::geometry::{Counter, Geometry};
 use super::slot::{asid_of, is_used};
 use super::{Hashed, chained, open, power};
-use crate::addr::{Cycles, PhysAddr};
+use crate::base::addr::{Cycles, PhysAddr};
+use crate::base::memory::PhysMem;
 use crate::config::HashedKind;
-use crate::memory::PhysMem;
 
 /// What scans for the slots of ended processes did.
 #[derive(Clone, Copy, Debug, Default)]

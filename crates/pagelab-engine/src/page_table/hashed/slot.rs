@@ -5,8 +5,8 @@
 //! keep the twelve low bits, forty of the frame number and the no-execute bit.
 
 use super::geometry::{Geometry, Key};
-use crate::addr::PhysAddr;
-use crate::memory::PhysMem;
+use crate::base::addr::PhysAddr;
+use crate::base::memory::PhysMem;
 
 pub const EMPTY: u64 = 0;
 /// The tag of a slot whose entries are gone: free to be used again, but searches go on behind it.

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use super::geometry::MAX_LINES;
 use super::*;
+use crate::base::rng::Rng;
 use crate::config::{HashFunction, HashedConfig};
 use crate::page_table::WalkList;
-use crate::rng::Rng;
 
 const FLAGS: PteFlags = PteFlags { writable: true, user: true, executable: false, accessed: true, dirty: false };
 

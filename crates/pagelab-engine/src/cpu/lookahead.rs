@@ -1,0 +1,60 @@
+//! Look-ahead: having the host fetch what the simulation of coming accesses will read of the simulator's own tables.
+//!
+//! A program that touches memory at random makes the simulator do the same with its page tables and cache tags, and wait
+//! for the host's memory. The coming accesses of a run are known, so their table entries are prefetched, and a little later,
+//! when these have arrived, the tags of the lines that they lead to. Nothing here changes a result.
+
+use crate::agenda::simulation::Simulation;
+use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, MachineAddr, PhysAddr, VirtAddr};
+use crate::kernel::layer::SpaceId;
+use pagelab_trace::Access;
+
+/// Accesses ahead whose leaf entries are prefetched.
+const ENTRIES_AHEAD: usize = 16;
+/// Accesses ahead whose cache tags are prefetched.
+const TAGS_AHEAD: usize = 8;
+/// Frames of page tables from which on they are looked ahead for: 4 MiB, more than a host core's own caches hold. Below,
+/// finding out what to prefetch takes longer than waiting for it.
+const TABLE_FRAMES: usize = 1024;
+
+impl Simulation {
+    /// Prefetches for the accesses that follow `accesses[at]`.
+    #[inline]
+    pub(crate) fn look_ahead(&self, cpu: usize, accesses: &[Access], at: usize) {
+        let here = accesses[at].vaddr >> FRAME_SHIFT;
+        let elsewhere = |ahead: usize| {
+            accesses.get(at + ahead).map(|access| access.vaddr).filter(|vaddr| vaddr >> FRAME_SHIFT != here)
+        };
+        let Some(space) = self.cpus[cpu].space else { return };
+        let layer = &self.os.layers[usize::from(space.layer)];
+        if layer.mem.frames_in_use() + layer.mem.block_frames() < TABLE_FRAMES {
+            return;
+        }
+        if let Some(vaddr) = elsewhere(ENTRIES_AHEAD) {
+            self.hint_entry(space, VirtAddr(vaddr));
+        }
+        if let Some(vaddr) = elsewhere(TAGS_AHEAD) {
+            self.hint_tags(self.cpus[cpu].core, space, VirtAddr(vaddr));
+        }
+    }
+
+    #[inline]
+    fn hint_entry(&self, space: SpaceId, va: VirtAddr) {
+        let layer = &self.os.layers[usize::from(space.layer)];
+        layer.spaces[space.index as usize].table.hint(&layer.mem, va);
+    }
+
+    /// Prefetches the tags of the lines of a leaf entry and of the data that it leads to; of a guest, the host's leaf
+    /// entries for both.
+    #[inline]
+    fn hint_tags(&self, core: usize, space: SpaceId, va: VirtAddr) {
+        let layer = &self.os.layers[usize::from(space.layer)];
+        let Some((entry, frame)) = layer.spaces[space.index as usize].table.peek(&layer.mem, va) else { return };
+        for addr in [entry, PhysAddr(frame.addr().0 | va.0 & (FRAME_BYTES - 1))] {
+            match layer.host {
+                None => self.hw.caches.hint(core, MachineAddr(addr.0).line()),
+                Some(host) => self.hint_entry(host, VirtAddr(addr.0)),
+            }
+        }
+    }
+}

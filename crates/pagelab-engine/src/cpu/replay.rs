@@ -1,0 +1,329 @@
+//! The loop over a run's accesses: what a core does for its program.
+
+use crate::agenda::simulation::{RefusedAccess, Simulation, Stack};
+use crate::base::addr::{Cycles, FRAME_SHIFT, LINE_BYTES, LINE_SHIFT, VirtAddr};
+use crate::base::error::EngineError;
+use crate::base::translation::Translation;
+use crate::cache::{Requester, Served};
+use crate::cpu::activity::Activity;
+use crate::cpu::clock::{Class, CpuClock};
+use crate::cpu::state::{Filter, Split};
+use crate::kernel::fault::{Fault, Outcome};
+use crate::translate::walker::{Faulted, Intent, Origin, Wanted};
+use pagelab_trace::{Access, AccessKind};
+
+/// Whether an access went through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flow {
+    Done,
+    /// A fault handler blocked or used the turn up; the access is to be made again.
+    Again,
+}
+
+/// How far a translation got.
+enum Translated {
+    Found(Translation),
+    Refused,
+    Again,
+}
+
+impl Simulation {
+    /// Makes the accesses of a run, one after the other; returns how many were made. With `MANY` it stops when the clock
+    /// passes `limit`; in any case when a fault handler blocks.
+    pub(crate) fn replay<const MANY: bool>(
+        &mut self,
+        cpu: usize,
+        accesses: &[Access],
+        limit: Cycles,
+    ) -> Result<usize, EngineError> {
+        let mut at = 0;
+        while let Some(access) = accesses.get(at) {
+            let of = &self.cpus[cpu];
+            if of.filter.answers(access) {
+                let stop = Stop { clock: &of.clock, limit, l1_visible: self.l1_visible };
+                let hits = scan::<MANY>(&accesses[at..], &of.filter, &stop);
+                self.settle(cpu, &hits);
+                at += hits.accesses;
+            } else {
+                if self.lookahead {
+                    self.look_ahead(cpu, accesses, at);
+                }
+                let flow = if self.cpus[cpu].is_plain(access) {
+                    self.plain_access::<MANY>(cpu, access, limit)
+                } else {
+                    self.access::<MANY>(cpu, access, limit)
+                };
+                if flow? == Flow::Again {
+                    break;
+                }
+                at += 1;
+            }
+            if MANY && self.turn_is_over(cpu, limit) {
+                break;
+            }
+        }
+        Ok(at)
+    }
+
+    /// Counts accesses that the filter answered.
+    #[inline]
+    fn settle(&mut self, cpu: usize, hits: &Hits) {
+        let of = &mut self.cpus[cpu];
+        of.counters.accesses += hits.accesses as u64;
+        of.counters.filtered += hits.accesses as u64;
+        of.counters.writes += hits.writes;
+        of.clock.retire(hits.instructions);
+        of.clock.spend(Class::DataStall, hits.accesses as u64 * self.l1_visible);
+    }
+
+    /// [`Self::access`] for the common case that [`Cpu::is_plain`] describes.
+    #[inline(always)]
+    fn plain_access<const MANY: bool>(
+        &mut self,
+        cpu: usize,
+        access: &Access,
+        limit: Cycles,
+    ) -> Result<Flow, EngineError> {
+        let of = &self.cpus[cpu];
+        let (va, write, core) = (VirtAddr(access.vaddr), access.kind.writes(), of.core);
+        let mut found = of.filter.translation(va, write);
+        if found.is_none() {
+            let held = self.hw.units[core].l1d.look_up(of.asid, va, Origin::Program);
+            found = held.filter(|held| !write || held.stores());
+            if found.is_none() {
+                match self.translate_after_l1_miss::<MANY>(cpu, va, write, held.is_none(), limit)? {
+                    Translated::Found(translation) => found = Some(translation),
+                    Translated::Again => return Ok(Flow::Again),
+                    Translated::Refused => {}
+                }
+            }
+        }
+        match found {
+            Some(translation) => self.touch(cpu, va, translation, write, false),
+            None => self.refuse(cpu, access),
+        }
+        let of = &mut self.cpus[cpu];
+        of.counters.accesses += 1;
+        of.counters.writes += u64::from(write);
+        of.clock.retire(access.gap.into());
+        Ok(Flow::Done)
+    }
+
+    /// One access of any kind.
+    #[inline(never)]
+    fn access<const MANY: bool>(&mut self, cpu: usize, access: &Access, limit: Cycles) -> Result<Flow, EngineError> {
+        let fetch = access.kind == AccessKind::Fetch;
+        if access.pc == 0 {
+            // The trace does not know the instruction; accesses that follow without one pass the filter.
+            self.cpus[cpu].filter.code_page = 0;
+        } else if !access.by_kernel && access.pc >> FRAME_SHIFT != self.cpus[cpu].filter.code_page {
+            match self.translate::<MANY>(cpu, VirtAddr(access.pc), Intent::Fetch, limit)? {
+                // A program counter without a mapping is reported by its own access, if there is one.
+                Translated::Found(_) | Translated::Refused => {
+                    self.cpus[cpu].filter.code_page = access.pc >> FRAME_SHIFT;
+                }
+                Translated::Again => return Ok(Flow::Again),
+            }
+        }
+        let mut refused = false;
+        if fetch {
+            match self.translate::<MANY>(cpu, VirtAddr(access.vaddr), Intent::Fetch, limit)? {
+                Translated::Found(_) => {}
+                Translated::Refused => refused = true,
+                Translated::Again => return Ok(Flow::Again),
+            }
+        } else if self.data::<MANY>(cpu, access, limit, &mut refused)? == Flow::Again {
+            return Ok(Flow::Again);
+        }
+        if refused {
+            self.refuse(cpu, access);
+        }
+        let of = &mut self.cpus[cpu];
+        of.counters.accesses += 1;
+        of.counters.writes += u64::from(access.kind.writes());
+        of.counters.fetches += u64::from(fetch);
+        of.counters.by_kernel += u64::from(access.by_kernel);
+        of.clock.retire(access.gap.into());
+        Ok(Flow::Done)
+    }
+
+    /// The data of an access, line by line.
+    fn data<const MANY: bool>(
+        &mut self,
+        cpu: usize,
+        access: &Access,
+        limit: Cycles,
+        refused: &mut bool,
+    ) -> Result<Flow, EngineError> {
+        let write = access.kind.writes();
+        let first = access.vaddr >> LINE_SHIFT;
+        let last = (access.vaddr + u64::from(access.size_bytes) - 1) >> LINE_SHIFT;
+        let split = last > first && !access.by_kernel;
+        let mut line = first + self.cpus[cpu].split.lines;
+        while line <= last {
+            let va = VirtAddr(access.vaddr.max(line * LINE_BYTES));
+            let translation = match self.cpus[cpu].filter.translation(va, write) {
+                Some(held) => held,
+                None => {
+                    let intent = if write { Intent::Store } else { Intent::Load };
+                    match self.translate::<MANY>(cpu, va, intent, limit)? {
+                        Translated::Found(found) => found,
+                        Translated::Refused => {
+                            *refused = true;
+                            line += 1;
+                            continue;
+                        }
+                        Translated::Again => {
+                            self.cpus[cpu].split.lines = line - first;
+                            return Ok(Flow::Again);
+                        }
+                    }
+                }
+            };
+            if !access.by_kernel || self.hw.kernel_refs {
+                self.touch(cpu, va, translation, write, split);
+            }
+            line += 1;
+        }
+        self.cpus[cpu].split = Split::default();
+        Ok(Flow::Done)
+    }
+
+    /// Loads or stores the line of `va`; `split` if it is one of several of an access.
+    #[inline(always)]
+    fn touch(&mut self, cpu: usize, va: VirtAddr, translation: Translation, write: bool, split: bool) {
+        let of = &mut self.cpus[cpu];
+        let line = translation.address(va).line();
+        let outcome = self.hw.caches.access(of.core, line, write, Requester::Data);
+        if split {
+            of.counters.count_split_miss(&mut of.split.missed, outcome.served);
+        }
+        of.clock.spend(Class::DataStall, Cycles::from(outcome.cycles) - self.l1_hidden);
+        of.counters.pieces += 1;
+        // Under SRRIP the first hit after a fill changes the line's prediction.
+        let unproven = self.filter_hits_only && outcome.served != Served::L1;
+        let (loads, stores) = (0b0001, 0b0110 * u8::from(write));
+        of.filter.learn(va, translation, if unproven { 0 } else { loads | stores });
+    }
+
+    /// Notes that no mapping allows an access, or a part of it.
+    #[cold]
+    fn refuse(&mut self, cpu: usize, access: &Access) {
+        let of = &mut self.cpus[cpu];
+        of.counters.refused += 1;
+        of.filter.forget_data();
+        let (vaddr, pc, write) = (access.vaddr, access.pc, access.kind.writes());
+        self.note_refused(RefusedAccess { vaddr, pc, write });
+    }
+
+    /// [`Self::translate`] for data that the first-level TLB has just been asked for in vain; `missed` if it does not even
+    /// hold a translation that forbids the access.
+    #[inline(always)]
+    fn translate_after_l1_miss<const MANY: bool>(
+        &mut self,
+        cpu: usize,
+        va: VirtAddr,
+        write: bool,
+        missed: bool,
+        limit: Cycles,
+    ) -> Result<Translated, EngineError> {
+        let of = &self.cpus[cpu];
+        let intent = if write { Intent::Store } else { Intent::Load };
+        let wanted = Wanted { core: of.core, space: of.running(), va, intent, origin: Origin::Program };
+        let mut cycles = 0;
+        let found = self.hw.translate_beyond_l1(&mut self.os.layers, of.asid, &wanted, missed, &mut cycles);
+        self.cpus[cpu].clock.spend(Class::Translation, cycles);
+        match found {
+            Ok(translation) => {
+                self.hw.check(&self.os.layers, wanted.space, va, translation);
+                Ok(Translated::Found(translation))
+            }
+            Err(Faulted) => self.fault_and_translate::<MANY>(cpu, va, intent, limit),
+        }
+    }
+
+    /// Runs the handler of the fault that a translation has just met, and then translates.
+    #[inline(never)]
+    fn fault_and_translate<const MANY: bool>(
+        &mut self,
+        cpu: usize,
+        va: VirtAddr,
+        intent: Intent,
+        limit: Cycles,
+    ) -> Result<Translated, EngineError> {
+        let of = &mut self.cpus[cpu];
+        of.filter.forget_data();
+        of.begin(Activity::Fault(Fault::new(&self.hw.fault, cpu)));
+        if self.run_stack::<MANY>(cpu, limit)? == Stack::Yields {
+            return Ok(Translated::Again);
+        }
+        self.translate::<MANY>(cpu, va, intent, limit)
+    }
+
+    /// Translates for the program, running fault handlers until there is a translation or a refusal.
+    fn translate<const MANY: bool>(
+        &mut self,
+        cpu: usize,
+        va: VirtAddr,
+        intent: Intent,
+        limit: Cycles,
+    ) -> Result<Translated, EngineError> {
+        let of = &mut self.cpus[cpu];
+        if of.outcome.take() == Some(Outcome::Refused) {
+            return Ok(Translated::Refused);
+        }
+        let mut cycles = 0;
+        let wanted = Wanted { core: of.core, space: of.running(), va, intent, origin: Origin::Program };
+        let found = self.hw.translate(&mut self.os.layers, &wanted, &mut cycles);
+        let of = &mut self.cpus[cpu];
+        of.clock.spend(Class::Translation, cycles);
+        if cycles > 0 {
+            // A walk may have taken the last line's place in the cache, and a fill the last page's in the TLB.
+            of.filter.forget_data();
+        }
+        match found {
+            Ok(translation) => {
+                self.hw.check(&self.os.layers, wanted.space, va, translation);
+                Ok(Translated::Found(translation))
+            }
+            Err(Faulted) => self.fault_and_translate::<MANY>(cpu, va, intent, limit),
+        }
+    }
+}
+
+/// Accesses that the filter answered.
+struct Hits {
+    accesses: usize,
+    instructions: u64,
+    writes: u64,
+}
+
+/// When a CPU with others beside it must stop.
+struct Stop<'a> {
+    clock: &'a CpuClock,
+    limit: Cycles,
+    l1_visible: Cycles,
+}
+
+/// The accesses from the first on that the filter answers: hits of the last line that change nothing. Not inlined, so that
+/// the loop has the processor's registers for itself.
+#[inline(never)]
+fn scan<const MANY: bool>(accesses: &[Access], filter: &Filter, stop: &Stop) -> Hits {
+    let mut hits = Hits { accesses: 0, instructions: 0, writes: 0 };
+    let filter = *filter;
+    for access in accesses {
+        if !filter.answers(access) {
+            break;
+        }
+        hits.accesses += 1;
+        hits.instructions += u64::from(access.gap);
+        hits.writes += u64::from(access.kind as u8 != AccessKind::Load as u8);
+        if MANY {
+            let now = stop.clock.now_after(hits.instructions) + hits.accesses as u64 * stop.l1_visible;
+            if now > stop.limit {
+                break;
+            }
+        }
+    }
+    hits
+}

@@ -1,0 +1,276 @@
+//! Running the activities on a CPU's stack.
+
+use crate::agenda::simulation::{Simulation, Stack};
+use crate::base::addr::{Cycles, FRAME_BYTES, MachineAddr, PhysAddr};
+use crate::base::error::EngineError;
+use crate::cache::Requester;
+use crate::cpu::activity::{Activity, Next, Ref, RefKind, RefSpace, Step};
+use crate::cpu::clock::Class;
+use crate::cpu::state::{CpuState, Frame};
+use crate::kernel::fault::Fault;
+use crate::kernel::layer::{DIRECT_MAP, SpaceId};
+use crate::kernel::mapping::Invalidation;
+use crate::kernel::reclaim::Requests;
+use crate::translate::walker::{Faulted, Intent, LastHit, Origin, Wanted};
+
+impl Simulation {
+    /// Runs the uppermost activity until the stack is empty, the CPU blocks, or its clock passes `limit`.
+    pub(crate) fn run_stack<const MANY: bool>(&mut self, cpu: usize, limit: Cycles) -> Result<Stack, EngineError> {
+        // Nobody else uses the core's TLBs until this returns.
+        let mut last = LastHit::NONE;
+        while let Some(frame) = self.cpus[cpu].stack.last_mut() {
+            if !frame.planned {
+                frame.activity.plan(&self.os, &mut frame.step);
+                frame.stage = frame.activity.stage().map(|stage| stage as usize);
+                frame.planned = true;
+            }
+            if !frame.begun {
+                frame.begun = true;
+                let Step { cycles, preset_cycles, instructions, io, .. } = frame.step;
+                let layer = usize::from(frame.layer);
+                if let Some(stage) = frame.stage {
+                    let counters = &mut self.os.faults[layer];
+                    counters.preset_cycles[stage] += preset_cycles;
+                    counters.instructions[stage] += instructions;
+                }
+                self.charge(cpu, cycles);
+                if io != Requests::default() {
+                    self.wait_for_devices(cpu, layer, &io);
+                }
+                if MANY && self.turn_is_over(cpu, limit) {
+                    return Ok(Stack::Yields);
+                }
+            }
+            if self.cpus[cpu].stack.last().is_some_and(Frame::has_refs_left) {
+                let made = self.charge_refs::<MANY>(cpu, limit, &mut last);
+                if made.is_err() {
+                    self.cpus[cpu].begin(Activity::Fault(Fault::new(&self.hw.fault, cpu)));
+                }
+                if MANY && self.turn_is_over(cpu, limit) {
+                    return Ok(Stack::Yields);
+                }
+                if made.is_err() {
+                    continue;
+                }
+            }
+            let frame = self.cpus[cpu].stack.last_mut().expect("an activity is under way");
+            // Matched where it is: what it holds is seldom needed.
+            let blocked = match frame.activity.commit(&mut self.os, cpu) {
+                Ok(Next::Continue) => {
+                    frame.reset();
+                    None
+                }
+                Ok(Next::Block(key)) => {
+                    frame.reset();
+                    Some(key)
+                }
+                Ok(Next::Done) => {
+                    self.end_activity(cpu);
+                    None
+                }
+                Err(error) => return Err(error),
+            };
+            if self.flush_invalid(cpu) {
+                last = LastHit::NONE;
+            }
+            self.wake_released(cpu);
+            self.wake_kthreads(cpu);
+            if let Some(key) = blocked {
+                self.cpus[cpu].state = CpuState::Blocked(key);
+                return Ok(Stack::Yields);
+            }
+            if MANY && self.turn_is_over(cpu, limit) {
+                return Ok(Stack::Yields);
+            }
+        }
+        Ok(Stack::Empty)
+    }
+
+    /// Runs the uppermost activity of a CPU on to the end of its next step; false if there is none, or if it waits. This is
+    /// how an explorer of interleavings drives what [`Self::run`] runs by the clock.
+    pub fn step(&mut self, cpu: usize) -> Result<bool, EngineError> {
+        if self.cpus[cpu].state != CpuState::Ready || self.cpus[cpu].stack.is_empty() {
+            return Ok(false);
+        }
+        loop {
+            let charged = self.cpus[cpu].stack.last().map(|frame| frame.planned);
+            // A limit that has passed: one thing at a time.
+            self.run_stack::<true>(cpu, 0)?;
+            let now = self.cpus[cpu].stack.last().map(|frame| frame.planned);
+            if charged == Some(true) && now != Some(true) || self.cpus[cpu].state != CpuState::Ready {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Makes requests to the devices of a layer and waits until they are done.
+    fn wait_for_devices(&mut self, cpu: usize, layer: usize, io: &Requests) {
+        let clock = &mut self.cpus[cpu].clock;
+        let reclaim = self.os.layers[layer].reclaim.as_mut().expect("a layer without devices asks nothing of them");
+        let swap = reclaim.swap.as_mut().map(|swap| &mut swap.device);
+        let mut done = clock.now();
+        for (device, requests) in [(swap, io.swap), (reclaim.storage.as_mut(), io.storage)] {
+            if let Some(device) = device {
+                done = done.max(device.submit(requests, clock.now()));
+            }
+        }
+        clock.wait_until(Class::Io, done);
+    }
+
+    /// Carries out the invalidations that an activity asked for; false if it asked for none.
+    #[inline]
+    fn flush_invalid(&mut self, cpu: usize) -> bool {
+        let any = !self.os.invalid.is_empty();
+        while let Some((space, ranges)) = self.os.invalid.pop() {
+            let pages = ranges.len() as u64;
+            self.invalidate(cpu, space, &Invalidation { ranges, pages, full: false }, false);
+        }
+        any
+    }
+
+    fn end_activity(&mut self, cpu: usize) {
+        let of = &mut self.cpus[cpu];
+        let frame = of.stack.pop().expect("the activity was on the stack");
+        match &frame.activity {
+            // A fault below another activity is retried by it; one of the program's is told to the access.
+            Activity::Fault(fault) if of.stack.is_empty() => of.outcome = Some(fault.outcome()),
+            Activity::Fault(_)
+            | Activity::Populate(_)
+            | Activity::Kswapd(_)
+            | Activity::Khugepaged(_)
+            | Activity::ExitScan(_) => {}
+        }
+        of.spare.push(frame);
+    }
+
+    /// Charges cycles of the activity under way to its stage and to the CPU.
+    #[inline(always)]
+    fn charge(&mut self, cpu: usize, cycles: Cycles) {
+        let of = &mut self.cpus[cpu];
+        let frame = of.stack.last().expect("an activity is under way");
+        let Some(stage) = frame.stage else {
+            match (&frame.activity, &mut self.os.layers[usize::from(frame.layer)].hashed) {
+                (Activity::ExitScan(_), Some(table)) => table.scans.cycles += cycles,
+                _ => self.os.kthreads.cycles += cycles,
+            }
+            return of.clock.spend(Class::Kernel, cycles);
+        };
+        self.os.faults[usize::from(frame.layer)].cycles[stage] += cycles;
+        of.clock.spend(Class::Fault, cycles);
+    }
+
+    /// Makes the references of the step under way, with `MANY` until the clock passes `limit`. A fault of a host layer is
+    /// returned; what was spent until then is charged, and the reference is made again afterwards.
+    #[inline(always)]
+    fn charge_refs<const MANY: bool>(&mut self, cpu: usize, limit: Cycles, last: &mut LastHit) -> Result<(), Faulted> {
+        let frame = self.cpus[cpu].stack.last_mut().expect("an activity is under way");
+        let layer = frame.layer;
+        let refs = std::mem::take(&mut frame.step.refs);
+        let (mut charged, mut bytes_done, mut overlap) = (frame.charged, frame.bytes_done, frame.overlap);
+        let (mut total, mut made) = (0, Ok(()));
+        while let Some(reference) = refs.get(charged) {
+            let mut cycles = 0;
+            made = self.make_ref(cpu, layer, reference, &mut bytes_done, last, &mut cycles);
+            if made.is_err() {
+                total += cycles;
+                break;
+            }
+            let (step, most) = overlap;
+            if charged > 0 && step == reference.step {
+                total += cycles.saturating_sub(most);
+                overlap.1 = most.max(cycles);
+            } else {
+                total += cycles;
+                overlap = (reference.step, cycles);
+            }
+            (charged, bytes_done) = (charged + 1, 0);
+            if MANY && self.cpus[cpu].clock.now() + total > limit {
+                break;
+            }
+        }
+        let frame = self.cpus[cpu].stack.last_mut().expect("an activity is under way");
+        frame.step.refs = refs;
+        (frame.charged, frame.bytes_done, frame.overlap) = (charged, bytes_done, overlap);
+        self.charge(cpu, total);
+        made
+    }
+
+    #[inline(always)]
+    fn make_ref(
+        &mut self,
+        cpu: usize,
+        layer: u16,
+        reference: &Ref,
+        done: &mut u64,
+        last: &mut LastHit,
+        cycles: &mut Cycles,
+    ) -> Result<(), Faulted> {
+        if !self.hw.kernel_refs {
+            *cycles += self.hw.l1_latency;
+            return Ok(());
+        }
+        let core = self.cpus[cpu].core;
+        let writes = reference.kind != RefKind::Read;
+        let locked = reference.kind == RefKind::Locked;
+        if let RefKind::Load { bytes } | RefKind::Zero { bytes } = reference.kind {
+            return self.make_bulk_ref(core, layer, reference, bytes, done, last, cycles);
+        }
+        let (machine, _) = self.locate(core, layer, reference.space, reference.addr, writes, last, cycles)?;
+        *cycles += self.hw.system_ref(core, machine, writes, locked, Requester::Kernel).cycles;
+        Ok(())
+    }
+
+    /// A bulk reference goes translation by translation.
+    #[expect(clippy::too_many_arguments, reason = "the state of a reference under way")]
+    fn make_bulk_ref(
+        &mut self,
+        core: usize,
+        layer: u16,
+        reference: &Ref,
+        bytes: u64,
+        done: &mut u64,
+        last: &mut LastHit,
+        cycles: &mut Cycles,
+    ) -> Result<(), Faulted> {
+        let writes = matches!(reference.kind, RefKind::Zero { .. });
+        while *done < bytes {
+            let addr = PhysAddr(reference.addr.0 + *done);
+            let (machine, piece) = self.locate(core, layer, reference.space, addr, writes, last, cycles)?;
+            let piece = piece.min(bytes - *done);
+            *cycles += if writes { self.hw.zero(core, machine, piece) } else { self.hw.load(core, machine, piece) };
+            *done += piece;
+        }
+        Ok(())
+    }
+
+    /// Where on the machine an address of a layer is, and how many bytes from there on lie in the same page.
+    #[expect(clippy::too_many_arguments, reason = "the state of a reference under way")]
+    #[inline(always)]
+    fn locate(
+        &mut self,
+        core: usize,
+        layer: u16,
+        space: RefSpace,
+        addr: PhysAddr,
+        writes: bool,
+        last: &mut LastHit,
+        cycles: &mut Cycles,
+    ) -> Result<(MachineAddr, u64), Faulted> {
+        let layers = &mut self.os.layers;
+        match space {
+            RefSpace::Kernel => {
+                let va = layers[usize::from(layer)].direct(addr);
+                let intent = if writes { Intent::Store } else { Intent::Load };
+                let space = SpaceId { layer, index: DIRECT_MAP };
+                let wanted = Wanted { core, space, va, intent, origin: Origin::Kernel };
+                let found = self.hw.translate_direct(layers, &wanted, last, cycles)?;
+                self.hw.check(layers, space, va, found);
+                Ok((found.address(va), found.size().bytes() - (va.0 & found.size().offset_mask())))
+            }
+            RefSpace::Physical => {
+                let machine = self.hw.physical(layers, core, layer, addr, writes, cycles)?;
+                Ok((machine, FRAME_BYTES - (addr.0 & (FRAME_BYTES - 1))))
+            }
+        }
+    }
+}

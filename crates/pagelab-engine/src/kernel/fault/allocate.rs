@@ -1,0 +1,99 @@
+//! The frames that a fault needs, by the ordinary way, and the room that is made for them.
+
+use super::work::Work;
+use super::{Fault, PageSize, State, smaller};
+use crate::base::error::EngineError;
+use crate::kernel::frames::frame_alloc::FramePurpose;
+use crate::kernel::os::Os;
+use crate::kernel::reclaim::Pressure;
+
+/// Scans in a row that may find nothing to give back before a fault does without: several times through the lists, whose
+/// pages' accessed bits the scans clear.
+const MAX_FRUITLESS: u32 = 1 << 16;
+
+impl Fault {
+    /// Takes the frames that the work needs, or goes to make room for them.
+    pub(super) fn allocate(&mut self, os: &mut Os) -> Result<State, EngineError> {
+        if let Some(state) = self.make_room(os) {
+            return Ok(state);
+        }
+        let (order, tries) = (self.order, self.fruitless < MAX_FRUITLESS);
+        let layer = self.layer(os);
+        // What may go on without memory to spare may not beyond its cgroup's limit.
+        let limited = matches!(layer.pressure(order), Some(Pressure::Limit(_)));
+        if let Work::Read { file, page } = self.work {
+            let pages = self.take_window(os, file, page);
+            let layer = self.layer(os);
+            return match () {
+                () if !pages.is_empty() || layer.pages.cached(file, page).is_some() => Ok(State::Read { pages }),
+                () if tries && layer.can_reclaim(Pressure::Memory) => Ok(State::Reclaim { pressure: Pressure::Memory }),
+                () => Err(layer.out_of_memory("a page of a file")),
+            };
+        }
+        if let Some(frame) = if limited { None } else { layer.take_page(order) } {
+            let effects = layer.last_effects();
+            let refilled = (!effects.zone_locks.is_empty()).then(|| effects.descriptors.clone());
+            self.frame = frame;
+            return Ok(refilled.map_or(State::Zeroing, |descriptors| State::Refill { descriptors }));
+        }
+        if let (Work::Copy { .. }, true) = (self.work, self.size > PageSize::Size4K) {
+            // One that is there already, and should have been copied whole, is split for a part of it to be copied.
+            let frame = layer.take_frame(FramePurpose::PageTable, "the table of a page that is split")?;
+            self.work = Work::Split;
+            return Ok(State::Split { frame });
+        }
+        // No contiguous block: a smaller page serves as well.
+        if self.size > PageSize::Size4K {
+            self.set_size(smaller(self.size));
+            self.plain = false;
+            return self.next_table(os);
+        }
+        if order > 0 {
+            let vma = layer.spaces[self.space.index as usize].vmas.find(self.va);
+            let vma = vma.expect("mappings do not change during a fault").clone();
+            let layer = &mut os.layers[usize::from(self.space.layer)];
+            self.set_folio(layer, &vma, order - 1);
+            return Ok(State::Allocation);
+        }
+        if limited {
+            return Err(layer.at_its_limit());
+        }
+        if tries && layer.can_reclaim(Pressure::Memory) {
+            return Ok(State::Reclaim { pressure: Pressure::Memory });
+        }
+        if let Some(state) = self.give_back(os) {
+            return Ok(state);
+        }
+        Err(self.layer(os).out_of_memory("a page of a program"))
+    }
+
+    /// What is to be done before memory is taken, if it is short.
+    pub(super) fn make_room(&mut self, os: &mut Os) -> Option<State> {
+        let tries = self.fruitless < MAX_FRUITLESS;
+        let layer = self.layer(os);
+        let (crowded, low) = (layer.is_crowded(), layer.is_low());
+        if let Some(state) = (crowded || low).then(|| self.give_back(os)).flatten() {
+            return Some(state);
+        }
+        if low {
+            os.kthreads.wake_kswapd(self.space.layer);
+        }
+        let layer = self.layer(os);
+        let pressure = layer.pressure(self.order)?;
+        (tries && layer.can_reclaim(pressure)).then_some(State::Reclaim { pressure })
+    }
+
+    /// Scans for pages that can leave.
+    pub(super) fn reclaim(&mut self, os: &mut Os, pressure: Pressure) -> State {
+        let scan = os.scan_pages(self.space.layer, pressure);
+        if scan.freed == 0 {
+            self.fruitless += 1;
+            return self.begin_allocation(os);
+        }
+        self.fruitless = 0;
+        if scan.swap_writes + scan.file_writes == 0 {
+            return self.begin_allocation(os);
+        }
+        State::WriteBack { scan }
+    }
+}

@@ -1,0 +1,140 @@
+//! Walks of faults in kernels with translation caches ([`crate::kernel::translation_cache`]): where they begin, and what they leave for
+//! later ones.
+//!
+//! Every hit is held against the walk from the root, which the engine knows: the published rule's wrong ones are counted, any other
+//! is an error of the simulator.
+
+use super::{Fault, State};
+use crate::base::addr::{Cycles, PhysAddr};
+use crate::base::error::EngineError;
+use crate::config::TranslationCacheConfig;
+use crate::cpu::activity::{RefKind, Step};
+use crate::kernel::layer::Layer;
+use crate::kernel::os::Os;
+use crate::kernel::translation_cache::{LOWEST, Lines, Start};
+use crate::page_table::WalkList;
+
+/// What is read before the walk, and where that begins.
+struct Begin {
+    /// Tags, or the count of freed page-table pages: independent of each other.
+    checks: Lines,
+    pointer: Option<PhysAddr>,
+    start: Start,
+}
+
+impl Begin {
+    /// The references of the walk from the root that are made.
+    fn made(&self, level: u8) -> bool {
+        if let Start::Entry(first) = self.start { level <= first } else { true }
+    }
+
+    /// Those that are not.
+    fn skipped(&self, list: &WalkList) -> u64 {
+        list.refs().iter().filter(|r| !self.made(r.level)).count() as u64
+    }
+
+    fn reads(&self) -> u64 {
+        self.checks.len() as u64 + u64::from(self.pointer.is_some())
+    }
+}
+
+impl Fault {
+    /// None in kernels without translation caches.
+    fn begin_walk(&self, layer: &Layer, list: &WalkList) -> Option<Begin> {
+        layer.translation_caches.as_ref()?;
+        let space = self.space.index;
+        let mut begin = Begin { checks: Lines::new(), pointer: None, start: Start::Root };
+        let found = if let Some((arrays, object)) = layer.translation_cache(space, self.cpu, self.va) {
+            let found = arrays.look_up(&layer.mem, object, self.va);
+            begin.checks = found.tags;
+            begin.pointer = found.hit.map(|hit| hit.pointer);
+            found.hit.map(|hit| (hit.level, hit.entry))
+        } else {
+            if self.reached.is_some() {
+                begin.checks.push(layer.spaces[space as usize].counter_line());
+            }
+            let holds = self.reached.filter(|reached| layer.still_holds(space, reached));
+            holds.map(|reached| (reached.level, reached.entry))
+        };
+        if let Some((level, entry)) = found {
+            let right = list.refs().iter().any(|r| (r.level, r.addr) == (level, entry));
+            begin.start = if right { Start::Entry(level) } else { Start::False(level) };
+        }
+        Some(begin)
+    }
+
+    pub(super) fn plan_walk(&self, os: &Os, layer: &Layer, step: &mut Step) {
+        let mut list = WalkList::new();
+        self.walk(os, &mut list);
+        let begin = self.begin_walk(layer, &list);
+        if let (Some(begin), Some(caches)) = (&begin, &layer.translation_caches) {
+            let (cycles, instructions) = caches.config.cost();
+            let (level_cycles, level_instructions) = caches.config.saved_by_level();
+            let skipped = begin.skipped(&list);
+            let cycles =
+                |preset: Cycles| (preset + Cycles::from(cycles)).saturating_sub(skipped * Cycles::from(level_cycles));
+            (step.cycles, step.preset_cycles) = (cycles(step.cycles), cycles(step.preset_cycles));
+            step.instructions += u64::from(instructions);
+            step.instructions = step.instructions.saturating_sub(skipped * u64::from(level_instructions));
+            begin.checks.iter().for_each(|&line| step.kernel_beside(RefKind::Read, line));
+            begin.pointer.iter().for_each(|&pointer| step.kernel(RefKind::Read, pointer));
+        }
+        let mut before = None;
+        for r in list.refs().iter().filter(|r| begin.as_ref().is_none_or(|begin| begin.made(r.level))) {
+            if before.replace(r.step) == Some(r.step) {
+                step.kernel_beside(RefKind::Read, r.addr);
+            } else {
+                step.kernel(RefKind::Read, r.addr);
+            }
+        }
+    }
+
+    /// Takes note of how a walk began, and of what it is to leave.
+    pub(super) fn note_walk(&mut self, os: &mut Os, list: &WalkList) -> Result<(), EngineError> {
+        let (space, va) = (self.space, self.va);
+        let layer = &mut os.layers[usize::from(space.layer)];
+        let Some(begin) = self.begin_walk(layer, list) else { return Ok(()) };
+        let caches = layer.translation_caches.as_mut().expect("the walk began with them");
+        let counters = &mut caches.counters;
+        counters.look_ups += 1;
+        counters.refs_made += begin.reads();
+        counters.refs_spared += begin.skipped(list);
+        let mut filled_from = layer.spaces[space.index as usize].table.levels() + 1;
+        if let Start::Entry(level) | Start::False(level) = begin.start {
+            counters.hits[usize::from(level)] += 1;
+            filled_from = level;
+        }
+        if let Start::False(level) = begin.start {
+            counters.false_hits[usize::from(level)] += 1;
+            if !matches!(caches.config, TranslationCacheConfig::AsPublished(_)) {
+                let what = format!(
+                    "the translation cache leads {va:?} of {space:?} to an entry of level {level} that is not on its way"
+                );
+                return Err(EngineError::Check { what });
+            }
+        }
+        let has_arrays = caches.config.arrays().is_some();
+        self.unfilled = (has_arrays && filled_from > LOWEST).then_some((LOWEST, filled_from - 1));
+        Ok(())
+    }
+
+    /// The step that fills the caches, if the walk left something to fill and there is memory for it.
+    pub(super) fn begin_fill(&mut self, os: &mut Os) -> Option<State> {
+        let levels = self.unfilled.take()?;
+        let (space, cpu, va) = (self.space.index, self.cpu, self.va);
+        let layer = self.layer(os);
+        let new = layer.make_translation_cache(space, cpu, va);
+        layer.translation_cache(space, cpu, va).is_some().then_some(State::Fill { levels, new })
+    }
+
+    pub(super) fn plan_fill(&self, layer: &Layer, (from, to): (u8, u8), new: bool, step: &mut Step) {
+        let Some((arrays, object)) = layer.translation_cache(self.space.index, self.cpu, self.va) else { return };
+        if new {
+            arrays.tag_lines(object).for_each(|line| step.kernel_beside(RefKind::Write, line));
+        }
+        // Writes wait for nothing.
+        let tags = arrays.fill_tags(object, from, to, self.va);
+        let pointers = arrays.fill_pointers(object, from, to, self.va);
+        tags.into_iter().chain(pointers).for_each(|line| step.kernel_beside(RefKind::Write, line));
+    }
+}

@@ -1,0 +1,576 @@
+//! The page-fault handler of a kernel.
+//!
+//! Models: an activity of named stages ([`Stage`]), each with the instructions and cycles that the kernel preset gives and
+//! with references to the kernel's data, which go through TLB and caches: saved registers on the CPU's stack, the lock and
+//! the nodes of the VMA index, page-table entries, the allocator's lists, page metadata, the CPU's batches for cgroup and
+//! LRU lists, and every so often the line behind each batch that all CPUs share. What a fault maps is decided after its
+//! walk ([`Work`]): a zeroed frame, the zero page, a copy of a write-protected page, that page itself if nobody else uses
+//! it, or a page of the page cache and those around it.
+//!
+//! The first handler of a page takes the page's key and does the work; others that fault on the page meanwhile wait, then
+//! find the translation and return. The PTE is written under the lock of its page-table page.
+//! Source: Linux `exc_page_fault`, `handle_mm_fault`, `do_anonymous_page`, `do_wp_page`, `do_read_fault`, `do_cow_fault`,
+//! `do_shared_fault`, `do_fault_around` (mm/memory.c), `filemap_map_pages` (mm/filemap.c).
+//! Parameters: `kernel.fault.*` (instructions and cycles of each stage beyond its references), `kernel.fault_lock`,
+//! `kernel.vma_index`, `kernel.zero_page`, `kernel.fault_around_bytes`, `kernel.pages_per_fault`, `kernel.lru_batch`,
+//! `kernel.charge_batch`, `kernel.vm_exit_cycles`.
+//! Deviations: in Linux two handlers of one page both allocate and zero a frame, and the one that comes second to the PTE
+//! lock gives its frame back; here it waits from the end of its walk, so a frame is never allocated twice. A mapping call
+//! waits for faults in its way, but not the other way round, since it is made at once. A kernel's objects of an address
+//! space share one frame. Pages of files that are mapped around another cost references, but no instructions of their own.
+
+mod allocate;
+mod cached_walk;
+mod install;
+mod plan;
+mod reserve;
+mod stage;
+mod target;
+mod work;
+
+pub use stage::{FaultCounters, Stage};
+pub use work::gets_large_pages;
+
+use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
+use crate::base::error::EngineError;
+use crate::cpu::activity::{BlockKey, Next};
+use crate::kernel::frames::frame_alloc::FramePurpose;
+use crate::kernel::layer::{Layer, SpaceId};
+use crate::kernel::os::Os;
+use crate::kernel::populate::Ahead;
+use crate::kernel::reclaim::{Pressure, Scan};
+use crate::kernel::translation_cache::Reached;
+use crate::kernel::vma::VaRange;
+use crate::page_table::{Leaf, PteFlags, TableBlock, WalkList};
+use crate::translate::walker::{Intent, PageFault};
+use reserve::Reserve;
+use target::Aim;
+use work::{Work, explicit_size, is_file, largest_inside};
+
+/// What the step under way does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    Entry,
+    Lookup,
+    Walk,
+    /// Enter the entries of these levels in the translation cache, which may be `new`.
+    Fill {
+        levels: (u8, u8),
+        new: bool,
+    },
+    /// Zero memory for a page table and link it.
+    Table {
+        block: TableBlock,
+    },
+    /// Fill a new page-table page with the parts of a large page and put it in that page's place.
+    Split {
+        frame: Pfn,
+    },
+    Allocation,
+    /// Go for a page of a reserved block.
+    Reserve(Reserve),
+    /// Go for the frame that continues the mapping's.
+    Aim(Aim),
+    /// Scan the oldest pages.
+    Reclaim {
+        pressure: Pressure,
+    },
+    /// The CPU's list of free pages was empty: under the zone's lock it got what these pages' metadata tells.
+    Refill {
+        descriptors: Vec<Pfn>,
+    },
+    /// Wait until those that leave are written.
+    WriteBack {
+        scan: Scan,
+    },
+    /// Read pages of a file into these frames.
+    Read {
+        pages: Vec<(u64, Pfn)>,
+    },
+    Zeroing,
+    Charge,
+    Rmap,
+    Lru,
+    /// Take the lock of the page-table page.
+    Lock,
+    /// With that lock, the entry stays where it is.
+    Install {
+        entry: PhysAddr,
+    },
+    /// These lines of the table had to make room or moved on to a larger one.
+    Rehash {
+        entry: PhysAddr,
+        lines: Vec<PhysAddr>,
+    },
+    Return,
+}
+
+/// How a finished fault ended for the access that raised it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Translate again.
+    Retry,
+    /// The access cannot be made: no mapping, or one that forbids it.
+    Refused,
+}
+
+/// A fault being handled; see the module's text.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    space: SpaceId,
+    /// Address that is to be mapped: the faulting one, then those of further pages.
+    va: VirtAddr,
+    intent: Intent,
+    cpu: usize,
+    state: State,
+    work: Work,
+    /// First address and size of the page to be mapped, and its permissions; known after the lookup.
+    page: VirtAddr,
+    size: PageSize,
+    /// The largest page that may be mapped where there is none.
+    wanted: PageSize,
+    /// All that may come to map a part of that page, or of a folio around the address, meet at the first of so many 4 KiB
+    /// pages, as a power of two.
+    together: u32,
+    /// Frames that are to be mapped, as a power of two: those of a large page, or of a folio of 4 KiB pages.
+    order: u32,
+    flags: PteFlags,
+    /// The frame to be mapped, from its allocation on.
+    frame: Pfn,
+    /// Pages around the one at the address that are mapped with it, itself included.
+    around: VaRange,
+    /// Pages still to be mapped after this one.
+    further: u32,
+    /// The fault is in the counters.
+    counted: bool,
+    /// A device had to be read.
+    major: bool,
+    /// Scans in a row that gave nothing back.
+    fruitless: u32,
+    /// An exception of the program; otherwise the kernel populates a mapping.
+    exception: bool,
+    /// The page's key: held from the walk to the end of its page by the handler that maps it.
+    key: BlockKey,
+    locked: bool,
+    /// Whether it holds off changes of the mappings.
+    reads: bool,
+    /// No reservation and no offset serves the page.
+    plain: bool,
+    /// What the hardware told of its walk, for the first page.
+    reached: Option<Reached>,
+    /// Levels that the translation cache lacks of the last walk.
+    unfilled: Option<(u8, u8)>,
+    outcome: Outcome,
+}
+
+impl Fault {
+    /// The handler, on a CPU, of what hardware reports.
+    pub fn new(fault: &PageFault, cpu: usize) -> Self {
+        let page = VirtAddr(fault.va.0 & !(FRAME_BYTES - 1));
+        Self {
+            space: fault.space,
+            va: fault.va,
+            intent: fault.intent,
+            cpu,
+            state: State::Entry,
+            work: Work::Fresh,
+            page,
+            size: PageSize::Size4K,
+            wanted: PageSize::Size4K,
+            together: 0,
+            order: 0,
+            flags: PteFlags { writable: false, user: true, executable: false, accessed: true, dirty: false },
+            frame: Pfn(0),
+            around: VaRange { start: page, end: page },
+            further: 0,
+            counted: false,
+            major: false,
+            fruitless: 0,
+            exception: true,
+            key: BlockKey::Page { space: fault.space, page: fault.va.0 >> FRAME_SHIFT },
+            locked: false,
+            reads: false,
+            plain: false,
+            reached: fault.reached,
+            unfilled: None,
+            outcome: Outcome::Retry,
+        }
+    }
+
+    /// The kernel's own handling of a page that it populates. What a call did not ask for is no fault.
+    pub fn populate(space: SpaceId, va: VirtAddr, why: Ahead, cpu: usize) -> Self {
+        let (intent, counted) = match why {
+            Ahead::Asked(intent) => (intent, false),
+            Ahead::Eager => (Intent::Store, true),
+        };
+        Self {
+            state: State::Lookup,
+            exception: false,
+            counted,
+            ..Self::new(&PageFault { space, va, intent, reached: None }, cpu)
+        }
+    }
+
+    pub fn space(&self) -> SpaceId {
+        self.space
+    }
+
+    pub fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+
+    /// First address behind the page that was mapped.
+    pub fn end(&self) -> VirtAddr {
+        VirtAddr((self.page.0 + (FRAME_BYTES << self.order)).max(self.around.end.0))
+    }
+
+    pub fn stage(&self) -> Stage {
+        match self.state {
+            State::Entry => Stage::Entry,
+            State::Lookup => Stage::Lookup,
+            State::Walk | State::Fill { .. } | State::Table { .. } | State::Split { .. } => Stage::Walk,
+            State::Allocation
+            | State::Reserve(_)
+            | State::Aim(_)
+            | State::Refill { .. }
+            | State::Reclaim { .. }
+            | State::WriteBack { .. } => Stage::Allocation,
+            State::Zeroing | State::Read { .. } => Stage::Zeroing,
+            State::Charge => Stage::Charge,
+            State::Rmap => Stage::Rmap,
+            State::Lru => Stage::Lru,
+            State::Lock | State::Install { .. } | State::Rehash { .. } => Stage::Install,
+            State::Return => Stage::Return,
+        }
+    }
+
+    fn layer<'a>(&self, os: &'a mut Os) -> &'a mut Layer {
+        &mut os.layers[usize::from(self.space.layer)]
+    }
+
+    fn counters<'a>(&self, os: &'a mut Os) -> &'a mut FaultCounters {
+        &mut os.faults[usize::from(self.space.layer)]
+    }
+
+    /// Lists the references of a walk for the page; into a list of the caller's, which is large.
+    fn walk(&self, os: &Os, list: &mut WalkList) {
+        let layer = &os.layers[usize::from(self.space.layer)];
+        layer.spaces[self.space.index as usize].table.walk(&layer.mem, self.va, list);
+    }
+
+    /// What a walk for the page ends at.
+    fn leaf(&self, os: &Os) -> Leaf {
+        let mut list = WalkList::new();
+        self.walk(os, &mut list);
+        list.leaf
+    }
+
+    /// See [`crate::cpu::activity::Activity::commit`].
+    pub fn commit(&mut self, os: &mut Os, cpu: usize) -> Result<Next, EngineError> {
+        if self.writes_tables() && self.layer(os).shadowed {
+            self.counters(os).table_exits += 1;
+        }
+        let layer = self.layer(os);
+        layer.acting_cpu = cpu as u32;
+        layer.acting_group = layer.spaces[self.space.index as usize].group;
+        self.state = match std::mem::replace(&mut self.state, State::Entry) {
+            State::Entry => State::Lookup,
+            State::Lookup => {
+                // A stack that grows changes what faults in it rely on (`expand_stack` locks the mappings for writing).
+                let growth = self.layer(os).spaces[self.space.index as usize].vmas.growth(self.va);
+                if growth.is_some() && !os.locks.may_change(self.space, growth, os.costs.fault_lock) {
+                    self.state = State::Lookup;
+                    return Ok(Next::Block(BlockKey::Mappings { space: self.space }));
+                }
+                let next = self.look_up(os, cpu);
+                if let Some(growth) = growth {
+                    let space = self.space.index;
+                    self.layer(os).grow_translation_cache(space, growth.end);
+                }
+                next
+            }
+            State::Walk => {
+                self.plain = false;
+                let mut list = WalkList::new();
+                self.walk(os, &mut list);
+                self.note_walk(os, &list)?;
+                let leaf = list.leaf;
+                let Some(work) = self.choose(os, &leaf)? else {
+                    if self.exception && !self.counted {
+                        (self.counted, self.further) = (true, 0);
+                        self.counters(os).raced += 1;
+                    }
+                    return Ok(self.page_done(os, cpu));
+                };
+                if !os.locks.acquire(self.key, cpu) {
+                    self.state = State::Walk;
+                    return Ok(Next::Block(self.key));
+                }
+                (self.locked, self.work) = (true, work);
+                match (work, leaf) {
+                    (Work::Split, _) => {
+                        let frame =
+                            self.layer(os).take_frame(FramePurpose::PageTable, "the table of a page that is split")?;
+                        State::Split { frame }
+                    }
+                    (_, Leaf::Present(_)) => self.after_tables(os),
+                    (_, Leaf::NotPresent { .. }) => {
+                        if let Work::Shared { present: true, .. } = work {
+                            // From here on it cannot go away.
+                            let frame = self.frame;
+                            self.layer(os).pages.share(frame);
+                        }
+                        self.next_table(os)?
+                    }
+                }
+            }
+            State::Fill { levels, .. } => {
+                let (space, va, of) = (self.space.index, self.va, self.cpu);
+                self.layer(os).fill_translation_cache(space, of, va, levels);
+                self.after_walk(os)
+            }
+            State::Table { block } => {
+                self.link(os, block);
+                self.next_table(os)?
+            }
+            State::Split { frame } => {
+                self.split(os, frame);
+                self.look_again(os, cpu)
+            }
+            State::Allocation => self.allocate(os)?,
+            State::Reclaim { pressure } => self.reclaim(os, pressure),
+            State::WriteBack { .. } => self.begin_allocation(os),
+            State::Reserve(step) => match self.reserve(os, cpu, step.clone())? {
+                Ok(state) => state,
+                Err(key) => {
+                    self.state = State::Reserve(step);
+                    return Ok(Next::Block(key));
+                }
+            },
+            State::Aim(aim) => self.aim(os, aim),
+            State::Refill { .. } => State::Zeroing,
+            State::Read { pages } => {
+                let Work::Read { file, .. } = self.work else { unreachable!("only such a fault reads") };
+                self.finish_read(os, file, &pages);
+                self.major = true;
+                self.look_again(os, cpu)
+            }
+            State::Zeroing => {
+                let zeroed =
+                    if matches!(self.work, Work::Fresh | Work::Shared { .. }) { FRAME_BYTES << self.order } else { 0 };
+                self.counters(os).zeroed_bytes += zeroed;
+                State::Charge
+            }
+            State::Charge => {
+                let batch = os.costs.charge_batch;
+                let pages = 1 << self.order;
+                let layer = self.layer(os);
+                let (of, group) = (&mut layer.cpus[cpu], layer.acting_group);
+                if of.charged_to != group {
+                    // What was left of another group's goes back (`drain_stock`).
+                    (of.charged_to, of.charged) = (group, 0);
+                }
+                if of.charged < pages {
+                    of.charged += batch.max(pages);
+                }
+                of.charged -= pages;
+                State::Rmap
+            }
+            State::Rmap if matches!(self.work, Work::SwapCached | Work::Shared { present: true, .. }) => State::Lock,
+            State::Rmap => State::Lru,
+            State::Lru => {
+                let (batch, frame) = (os.costs.lru_batch as usize, self.frame);
+                let lru = &mut self.layer(os).cpus[cpu].lru;
+                if lru.len() >= batch {
+                    lru.clear();
+                }
+                lru.push(frame);
+                State::Lock
+            }
+            State::Lock => {
+                let entry = self.entry(os);
+                let key = self.table_key(os, entry);
+                if !os.locks.acquire(key, cpu) {
+                    self.state = State::Lock;
+                    return Ok(Next::Block(key));
+                }
+                State::Install { entry }
+            }
+            State::Install { entry } => {
+                self.leave_group(self.layer(os));
+                self.layer(os).table_work.lines.clear();
+                let installed = self.install(os)?;
+                let lines = std::mem::take(&mut self.layer(os).table_work.lines);
+                if lines.is_empty() {
+                    os.locks.release(self.table_key(os, entry), cpu);
+                    if installed {
+                        return Ok(self.page_done(os, cpu));
+                    }
+                    self.look_again(os, cpu)
+                } else {
+                    State::Rehash { entry, lines }
+                }
+            }
+            State::Rehash { entry, .. } => {
+                os.locks.release(self.table_key(os, entry), cpu);
+                return Ok(self.page_done(os, cpu));
+            }
+            State::Return => {
+                self.end_read(os, cpu);
+                return Ok(Next::Done);
+            }
+        };
+        Ok(Next::Continue)
+    }
+
+    /// Splits the large page that the walk found, unless it is gone.
+    fn split(&mut self, os: &mut Os, frame: Pfn) {
+        let (space, page, size) = (self.space.index, self.page, self.size);
+        let leaf = self.leaf(os);
+        let layer = self.layer(os);
+        if matches!(leaf, Leaf::Present(mapping) if mapping.size == size) {
+            layer.split_page(space, page, frame);
+            os.invalid.push((self.space, vec![VaRange { start: page, end: VirtAddr(page.0 + size.bytes()) }]));
+            self.counters(os).split += 1;
+        } else {
+            layer.free_frames(frame, 0);
+        }
+    }
+
+    /// Lets the page go and begins with it anew.
+    fn look_again(&mut self, os: &mut Os, cpu: usize) -> State {
+        os.locks.release(self.key, cpu);
+        self.locked = false;
+        State::Walk
+    }
+
+    fn look_up(&mut self, os: &mut Os, cpu: usize) -> State {
+        let layer = self.layer(os);
+        let (wanted, large_pages, folio) = (layer.page_size, layer.large_pages, layer.folio_orders.last().copied());
+        let vmas = &mut layer.spaces[self.space.index as usize].vmas;
+        let Some(vma) = vmas.find_or_grow(self.va) else {
+            self.outcome = Outcome::Refused;
+            self.counters(os).outside += u64::from(self.exception);
+            return State::Return;
+        };
+        let allowed = match self.intent {
+            Intent::Load => vma.prot.read || vma.prot.write || vma.prot.execute,
+            Intent::Store => vma.prot.write,
+            // Imported traces and synthetic programs know nothing of execute permission.
+            Intent::Fetch => vma.prot.execute || vma.prot.read,
+        };
+        if !allowed {
+            self.outcome = Outcome::Refused;
+            self.counters(os).forbidden += u64::from(self.exception);
+            return State::Return;
+        }
+        self.flags.executable = vma.prot.execute;
+        let anonymous = !is_file(vma);
+        let large = anonymous && gets_large_pages(vma, large_pages);
+        let wanted = explicit_size(vma).unwrap_or(wanted);
+        let size = if large { largest_inside(vma, self.va, wanted) } else { PageSize::Size4K };
+        let range = vma.range();
+        let following = ((vma.end.0 - 1) >> FRAME_SHIFT) - (self.va.0 >> FRAME_SHIFT);
+        let (folio, single) = (folio.filter(|_| anonymous), size == PageSize::Size4K);
+        self.wanted = size;
+        self.together = folio.filter(|_| single).unwrap_or(size.order());
+        if anonymous && self.exception && single && folio.is_none() {
+            self.further = (os.costs.pages_per_fault - 1).min(following as u32);
+        }
+        os.locks.read_mappings(self.space, range, cpu);
+        self.reads = true;
+        State::Walk
+    }
+
+    fn set_size(&mut self, size: PageSize) {
+        (self.size, self.order) = (size, size.order());
+        self.page = VirtAddr(self.va.0 & !(size.bytes() - 1));
+    }
+
+    /// Where those meet who may change the same page: at the first of 2^order 4 KiB pages.
+    fn meet_at(&mut self, order: u32) {
+        self.key = BlockKey::Page { space: self.space, page: self.va.0 >> FRAME_SHIFT >> order << order };
+    }
+
+    /// Where a table stands already, the page is no larger than what the table maps by an entry.
+    fn shrink_to(&mut self, level: u8) {
+        while self.size > PageSize::ALL[usize::from(level.clamp(1, 3)) - 1] {
+            self.set_size(smaller(self.size));
+        }
+    }
+
+    /// Goes for the next missing table, or on to the page itself.
+    fn next_table(&mut self, os: &mut Os) -> Result<State, EngineError> {
+        let block = self.layer(os).take_table(self.space.index, self.page, self.size)?;
+        Ok(block.map_or_else(|| self.after_tables(os), |block| State::Table { block }))
+    }
+
+    fn after_tables(&mut self, os: &mut Os) -> State {
+        self.begin_fill(os).unwrap_or_else(|| self.after_walk(os))
+    }
+
+    fn after_walk(&self, os: &Os) -> State {
+        match self.work {
+            work if work.allocates() => self.begin_allocation(os),
+            Work::Read { .. } => State::Allocation,
+            Work::Cached { .. } | Work::SwapCached | Work::Shared { present: true, .. } => State::Rmap,
+            _ => State::Lock,
+        }
+    }
+
+    /// Whether the step writes to the page table.
+    fn writes_tables(&self) -> bool {
+        matches!(self.state, State::Table { .. } | State::Split { .. } | State::Install { .. })
+    }
+
+    /// Links a zeroed table, unless another handler was faster.
+    fn link(&self, os: &mut Os, block: TableBlock) {
+        if self.layer(os).link_table(self.space.index, self.page, self.size, block) {
+            self.counters(os).tables += 1;
+        }
+    }
+
+    /// The lock of the page-table page that an entry is in.
+    fn table_key(&self, os: &Os, entry: PhysAddr) -> BlockKey {
+        let space = &os.layers[usize::from(self.space.layer)].spaces[self.space.index as usize];
+        BlockKey::PageTable { layer: self.space.layer, frame: space.lock_frame(entry) }
+    }
+
+    /// The page at `va` is mapped: goes on to the next one, or ends.
+    fn page_done(&mut self, os: &mut Os, cpu: usize) -> Next {
+        if self.locked {
+            os.locks.release(self.key, cpu);
+            self.locked = false;
+            // As Linux counts them (`mm_account_fault`): population too.
+            if !std::mem::replace(&mut self.counted, true) {
+                let major = self.major || self.work == Work::SwapIn;
+                let counters = self.counters(os);
+                *if major { &mut counters.major } else { &mut counters.minor } += 1;
+            }
+        }
+        if self.further > 0 && matches!(self.work, Work::Fresh) {
+            self.further -= 1;
+            self.va = VirtAddr(self.page.0 + FRAME_BYTES);
+            self.reached = None;
+            self.state = State::Walk;
+            return Next::Continue;
+        }
+        if !self.exception {
+            self.end_read(os, cpu);
+            return Next::Done;
+        }
+        self.state = State::Return;
+        Next::Continue
+    }
+
+    /// The mappings may change again.
+    fn end_read(&mut self, os: &mut Os, cpu: usize) {
+        if std::mem::take(&mut self.reads) {
+            os.locks.end_read(self.space, cpu);
+        }
+    }
+}
+
+fn smaller(size: PageSize) -> PageSize {
+    PageSize::ALL[(size as usize).saturating_sub(1)]
+}

@@ -1,0 +1,213 @@
+//! What each step of a fault costs: the preset's cycles, and references to the kernel's data.
+
+use super::work::{Work, pages};
+use super::{Fault, Stage, State};
+use crate::base::addr::{Cycles, FRAME_BYTES, LINE_BYTES, PhysAddr, VirtAddr};
+use crate::config::{FaultLock, VmaIndex};
+use crate::cpu::activity::{RefKind, Step};
+use crate::kernel::layer::{AddressSpace, CpuLine, Layer};
+use crate::kernel::os::Os;
+use crate::kernel::reclaim::plan_scan;
+use crate::kernel::vma::VaRange;
+
+/// Lines of the saved registers of an exception (`struct pt_regs`, 168 bytes).
+const REGISTER_LINES: u64 = 3;
+/// Ranges that a node of the maple tree holds, above the leaves and in them (`MAPLE_ARANGE64_SLOTS`, `MAPLE_RANGE64_SLOTS`).
+const MAPLE_FANOUT: u64 = 10;
+const MAPLE_LEAF: u64 = 16;
+/// Lines of a maple-tree node of 256 bytes that a search reads: one of pivots, one of slots.
+const MAPLE_NODE_LINES: u64 = 2;
+
+impl Fault {
+    /// See [`crate::cpu::activity::Activity::plan`].
+    pub fn plan(&self, os: &Os, step: &mut Step) {
+        let layer = &os.layers[usize::from(self.space.layer)];
+        let space = &layer.spaces[self.space.index as usize];
+        // A stage of several steps is paid for once; the walk of each table is one step of it.
+        if !matches!(
+            self.state,
+            State::Fill { .. }
+                | State::Table { .. }
+                | State::Split { .. }
+                | State::Lock
+                | State::Reserve(_)
+                | State::Aim(_)
+                | State::Rehash { .. }
+                | State::Refill { .. }
+                | State::Reclaim { .. }
+                | State::WriteBack { .. }
+                | State::Read { .. }
+        ) {
+            let cost = os.costs.fault.all()[self.stage() as usize];
+            step.cycles += Cycles::from(cost.cycles);
+            step.preset_cycles += Cycles::from(cost.cycles);
+            step.instructions += u64::from(cost.instructions);
+        }
+        if layer.shadowed && self.writes_tables() {
+            step.cycles += Cycles::from(os.costs.vm_exit_cycles);
+            step.preset_cycles += Cycles::from(os.costs.vm_exit_cycles);
+        }
+        let cpu = |line: CpuLine| layer.cpu_line(self.cpu, line);
+        let metadata = layer.page_metadata(self.frame);
+        match &self.state {
+            State::Entry => {
+                if os.hosts(self.space.layer) {
+                    step.cycles += Cycles::from(os.costs.vm_exit_cycles);
+                    step.preset_cycles += Cycles::from(os.costs.vm_exit_cycles);
+                }
+                for line in 0..REGISTER_LINES {
+                    step.kernel(RefKind::Write, PhysAddr(cpu(CpuLine::Stack).0 + line * LINE_BYTES));
+                }
+            }
+            State::Lookup => self.plan_lookup(os, space, step),
+            State::Walk => self.plan_walk(os, layer, step),
+            &State::Fill { levels, new } => self.plan_fill(layer, levels, new, step),
+            State::Table { block } => {
+                step.kernel(RefKind::Zero { bytes: FRAME_BYTES << block.order }, block.first.addr());
+                step.kernel(RefKind::Write, layer.page_metadata(block.first));
+                step.kernel(RefKind::Locked, self.entry(os));
+            }
+            State::Reserve(reserve) => self.plan_reserve(os, layer, reserve, step),
+            State::Aim(aim) => self.plan_aim(os, layer, aim, step),
+            State::Allocation => step.kernel(RefKind::Write, cpu(CpuLine::FreeLists)),
+            State::Refill { descriptors } => {
+                step.kernel(RefKind::Locked, layer.zone_line());
+                for &page in descriptors {
+                    step.kernel(RefKind::Write, layer.page_metadata(page));
+                }
+            }
+            State::Split { frame } => {
+                step.kernel(RefKind::Zero { bytes: FRAME_BYTES }, frame.addr());
+                step.kernel(RefKind::Write, layer.page_metadata(*frame));
+                step.kernel(RefKind::Locked, self.entry(os));
+            }
+            State::Reclaim { pressure } => plan_scan(layer, *pressure, step),
+            State::WriteBack { scan } => {
+                (step.io.swap.writes, step.io.storage.writes) = (scan.swap_writes, scan.file_writes);
+            }
+            State::Read { pages } => {
+                for &(_, frame) in pages {
+                    step.kernel(RefKind::Write, layer.page_metadata(frame));
+                }
+                step.io.storage.reads = u32::from(!pages.is_empty());
+            }
+            State::Zeroing if self.work == Work::SwapIn => {
+                step.kernel(RefKind::Write, metadata);
+                step.io.swap.reads = 1;
+            }
+            State::Zeroing => {
+                step.kernel(RefKind::Write, metadata);
+                if let Work::Copy { from } = self.work {
+                    step.kernel(RefKind::Load { bytes: FRAME_BYTES << self.order }, from.addr());
+                }
+                step.kernel(RefKind::Zero { bytes: FRAME_BYTES << self.order }, self.frame.addr());
+            }
+            State::Charge => {
+                step.kernel(RefKind::Write, cpu(CpuLine::Charge));
+                let of = &layer.cpus[self.cpu];
+                if of.charged_to != space.group && of.charged > 0 {
+                    step.kernel(RefKind::Locked, layer.cgroup_line(of.charged_to));
+                }
+                if of.charged_to != space.group || of.charged < 1 << self.order {
+                    step.kernel(RefKind::Locked, layer.cgroup_line(space.group));
+                }
+            }
+            State::Rmap => {
+                // The VMA's anon_vma or the file's mapping, then the page's map count.
+                step.kernel(RefKind::Read, space.object_line(!self.vma_start(space).0));
+                match self.work {
+                    Work::Cached { file, page } => {
+                        let number = |at: VirtAddr| {
+                            page.wrapping_add(at.0 / FRAME_BYTES).wrapping_sub(self.page.0 / FRAME_BYTES)
+                        };
+                        for frame in pages(self.around).filter_map(|at| layer.pages.cached(file, number(at))) {
+                            step.kernel(RefKind::Locked, layer.page_metadata(frame));
+                        }
+                    }
+                    _ => step.kernel(RefKind::Write, metadata),
+                }
+            }
+            State::Lru => {
+                step.kernel(RefKind::Write, cpu(CpuLine::Lru));
+                let gathered = &layer.cpus[self.cpu].lru;
+                if gathered.len() >= os.costs.lru_batch as usize {
+                    step.kernel(RefKind::Locked, layer.lru_line(space.group));
+                    for &page in gathered {
+                        step.kernel(RefKind::Write, layer.page_metadata(page));
+                    }
+                }
+            }
+            State::Lock => {
+                let lock = space.lock_frame(self.entry(os));
+                step.kernel(RefKind::Locked, layer.page_metadata(lock));
+            }
+            State::Install { entry } => {
+                self.plan_leave_group(layer, step);
+                self.plan_install(*entry, layer, space, step);
+            }
+            State::Rehash { lines, .. } => lines.iter().for_each(|&line| step.kernel(RefKind::Write, line)),
+            State::Return => {
+                for line in 0..REGISTER_LINES {
+                    step.kernel(RefKind::Read, PhysAddr(cpu(CpuLine::Stack).0 + line * LINE_BYTES));
+                }
+            }
+        }
+        debug_assert!(Stage::ALL[self.stage() as usize] == self.stage());
+    }
+
+    /// The search down the index of VMAs, and the lock. Which lines the nodes are in depends on the part of the address
+    /// space that they cover, so that faults near each other share the nodes that they would share.
+    fn plan_lookup(&self, os: &Os, space: &AddressSpace, step: &mut Step) {
+        let vmas = space.vmas.len() as u64;
+        let (depth, lines) = match os.costs.vma_index {
+            VmaIndex::RbTree => (vmas.checked_ilog2().map_or(0, |log| log + 1), 1),
+            VmaIndex::MapleTree => (1 + vmas.div_ceil(MAPLE_LEAF).max(1).ilog(MAPLE_FANOUT), MAPLE_NODE_LINES),
+        };
+        if os.costs.fault_lock == FaultLock::Mm {
+            step.kernel(RefKind::Locked, space.lock_line());
+        }
+        let start = self.vma_start(space);
+        for level in 0..depth {
+            let covered = start.0 >> (12 + 4 * (depth - 1 - level)).min(47);
+            for line in 0..lines {
+                step.kernel(RefKind::Read, space.object_line(covered << 8 | u64::from(level) << 1 | line));
+            }
+        }
+        let vma = space.object_line(start.0);
+        step.kernel(if os.costs.fault_lock == FaultLock::Vma { RefKind::Locked } else { RefKind::Read }, vma);
+    }
+
+    fn plan_install(&self, entry: PhysAddr, layer: &Layer, space: &AddressSpace, step: &mut Step) {
+        let mut line = u64::MAX;
+        let several = match self.work {
+            Work::Cached { .. } => self.around,
+            // A folio.
+            Work::Fresh if self.order > self.size.order() => VaRange { start: self.page, end: self.end() },
+            _ => VaRange { start: self.page, end: self.page },
+        };
+        for at in pages(several) {
+            let other = space.table.entry(&layer.mem, at);
+            if other.0 / LINE_BYTES != line {
+                step.kernel(RefKind::Write, other);
+                line = other.0 / LINE_BYTES;
+            }
+        }
+        if line == u64::MAX {
+            step.kernel(RefKind::Write, entry);
+        }
+        step.kernel(RefKind::Write, space.counter_line());
+        // The lock's release.
+        step.kernel(RefKind::Write, layer.page_metadata(space.lock_frame(entry)));
+    }
+
+    /// Where the VMA begins, as far as there is one.
+    fn vma_start(&self, space: &AddressSpace) -> VirtAddr {
+        space.vmas.find(self.va).map_or(self.va, |vma| vma.start)
+    }
+
+    /// The last entry that a walk for the page reads.
+    pub(super) fn entry(&self, os: &Os) -> PhysAddr {
+        let layer = &os.layers[usize::from(self.space.layer)];
+        layer.spaces[self.space.index as usize].table.entry(&layer.mem, self.va)
+    }
+}

@@ -1,0 +1,540 @@
+//! Layers: kernels stacked on each other, each with its page tables, its frames and its address spaces.
+//!
+//! The bottom layer runs on the machine; every other is hosted by an address space of the layer below, in which its
+//! physical memory is an ordinary mapping. Several layers may share a host. Nothing here knows how deep the stack is.
+
+mod boot;
+
+use std::collections::BTreeMap;
+
+use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, LINE_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
+use crate::base::error::EngineError;
+use crate::base::memory::PhysMem;
+use crate::config::{EagerConfig, InvalidationCause, LargePages, PageTableConfig};
+use crate::kernel::frames::contiguity::{Contiguity, Run};
+use crate::kernel::frames::frame_alloc::{Aged, AllocEffects, FrameAllocator, FramePurpose};
+use crate::kernel::frames::page_use::PageUse;
+use crate::kernel::frames::supply::{FrameCounters, Frames};
+use crate::kernel::placement::ca_paging::{CaPaging, Offsets};
+use crate::kernel::placement::reservations::{Part, Reservations};
+use crate::kernel::reclaim::{GroupId, PageOf, Reclaim, Rmap};
+use crate::kernel::tables::TableWork;
+use crate::kernel::threads::khugepaged::Collapse;
+use crate::kernel::translation_cache::{SpaceCaches, TranslationCaches};
+use crate::kernel::vma::{VaRange, VmaSet};
+use crate::mmu_cache::Asid;
+use crate::page_table::hashed::SharedTable;
+use crate::page_table::{Leaf, Linear, Mapping, NoFrame, NoRoom, PageTable, PteFlags, Removed, WalkList};
+use crate::translate::scheme::segment::{Segment, SegmentMemory};
+use crate::translate::scheme::shadow::Shadows;
+use crate::translate::scheme::speculation::SpeculativeTable;
+
+/// An address space: the layer whose kernel keeps it, and its number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SpaceId {
+    pub layer: u16,
+    pub index: u32,
+}
+
+/// Number of a layer's first space: the kernel's direct map of all its physical memory.
+pub const DIRECT_MAP: u32 = 0;
+
+/// Where the direct map begins (Linux x86-64 with four levels, Documentation/arch/x86/x86_64/mm.rst), cut to the bits
+/// that page tables translate.
+const DIRECT_MAP_BASE: u64 = 0x8880_0000_0000;
+
+/// Bytes of a page's `struct page` in Linux x86-64: one cache line.
+const PAGE_METADATA_BYTES: u64 = 64;
+
+/// Memory cgroups whose lines fit the frame that all CPUs share, two each; those beyond share them.
+const GROUPS_A_FRAME: u64 = 31;
+
+/// Pages that [`Layer::next_mapped`] lists at a time.
+const PAGES_AT_A_TIME: usize = 512;
+
+/// What a CPU has of its own in a kernel.
+pub struct CpuData {
+    /// The frame that its stack and its per-CPU lists stand in.
+    frame: Pfn,
+    /// Pages that it has gathered for the LRU lists.
+    pub lru: Vec<Pfn>,
+    /// Pages that it may still use of its last charge to a memory cgroup, and to which.
+    pub charged: u32,
+    pub charged_to: GroupId,
+}
+
+/// Lines of a CPU's own data, by place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CpuLine {
+    /// Saved registers: 168 bytes from here on (`struct pt_regs`).
+    Stack = 0,
+    /// Lists of free pages.
+    FreeLists = 4,
+    /// Pages gathered for the LRU lists: two lines.
+    Lru = 5,
+    /// What is charged to the memory cgroup in advance.
+    Charge = 8,
+}
+
+/// What one address space maps and how.
+pub struct AddressSpace {
+    pub asid: Asid,
+    pub table: PageTable,
+    /// Its reservations of frames, in kernels that make them.
+    pub part: Part,
+    /// Where its mappings' frames are wanted, in kernels that keep them contiguous.
+    pub offsets: Offsets,
+    /// What faults keep of their walks, in kernels that do.
+    pub caches: SpaceCaches,
+    pub vmas: VmaSet,
+    /// Whom its pages are charged to.
+    pub group: GroupId,
+    /// Whether its memory is in the results.
+    pub measured: bool,
+    /// What of it needs no page table.
+    pub segment: Option<Segment>,
+    /// The frame that stands for the kernel's objects of this space (mm, VMAs).
+    objects: Pfn,
+    /// With `--check`: 4 KiB page → frame and whether stores are allowed, as the kernel decided, page tables aside.
+    record: Option<BTreeMap<u64, (Pfn, bool)>>,
+}
+
+impl AddressSpace {
+    /// Address of the mm's lock.
+    pub fn lock_line(&self) -> PhysAddr {
+        self.objects.addr()
+    }
+
+    /// The frame whose metadata has the lock of an entry: its page-table page, or that of the space's objects where entries move
+    /// (`mm->page_table_lock`).
+    pub fn lock_frame(&self, entry: PhysAddr) -> Pfn {
+        if self.table.moves_entries() { self.objects } else { entry.pfn() }
+    }
+
+    /// Address of the counters of its pages.
+    pub fn counter_line(&self) -> PhysAddr {
+        PhysAddr(self.objects.addr().0 + LINE_BYTES)
+    }
+
+    /// Address of one of its smaller objects: one of the other lines of the objects' frame, chosen by `key`.
+    pub fn object_line(&self, key: u64) -> PhysAddr {
+        let lines = FRAME_BYTES / LINE_BYTES - 2;
+        let mixed = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        PhysAddr(self.objects.addr().0 + LINE_BYTES * (2 + mixed % lines))
+    }
+}
+
+/// A kernel and what it keeps.
+pub struct Layer {
+    pub name: String,
+    /// The space that hosts this layer's physical memory; none for the machine's own.
+    pub host: Option<SpaceId>,
+    pub mem: PhysMem,
+    pub(crate) frames: Frames,
+    pub page_size: PageSize,
+    pub large_pages: LargePages,
+    /// Orders of the folios that anonymous memory may get beside single pages and large ones, or of the blocks of eager paging,
+    /// ascending.
+    pub folio_orders: Vec<u32>,
+    /// The same of pages of files.
+    pub file_folio_orders: Vec<u32>,
+    pub spaces: Vec<AddressSpace>,
+    pub(crate) table_config: PageTableConfig,
+    /// The page table of all its address spaces but the direct map, if it is a hashed one.
+    pub hashed: Option<SharedTable>,
+    /// Frames of the page metadata, of that table and of the segment, which the allocator knows nothing of.
+    set_aside: u64,
+    /// What is for direct segments of its address spaces.
+    pub segment_memory: Option<SegmentMemory>,
+    /// What its guests' cores go on with while they walk.
+    pub speculative_table: Option<SpeculativeTable>,
+    /// The first of the frames set aside for the linear tables of guests that nobody has.
+    next_flat: Pfn,
+    /// Frames of physical memory.
+    frame_count: u64,
+    /// The frame that stands for what all CPUs share: the allocator's lock and lists, the LRU lists, the cgroup's counter.
+    zone: Pfn,
+    pub cpus: Vec<CpuData>,
+    /// The CPU whose lists of free pages are used.
+    pub acting_cpu: u32,
+    /// The group that pages are charged to.
+    pub acting_group: GroupId,
+    /// What ageing brought the memory to.
+    pub aged: Option<Aged>,
+    /// Who uses the frames of programs.
+    pub pages: PageUse,
+    /// Whether its page tables are shadowed by its host ([`crate::translate::scheme::shadow`]).
+    pub shadowed: bool,
+    pub shadows: Shadows,
+    /// What makes room for them, if anything does.
+    pub reclaim: Option<Reclaim>,
+    /// Frames that it reserves for pages beside those that programs touch, if it does.
+    pub reservations: Option<Reservations>,
+    /// What it places memory by, if it keeps mappings contiguous.
+    pub ca_paging: Option<CaPaging>,
+    /// What its faults keep of their walks, if they keep anything.
+    pub translation_caches: Option<TranslationCaches>,
+    /// How far it maps memory ahead of any access, if it does.
+    pub eager: Option<EagerConfig>,
+    /// How the memory of spaces that have ended lay.
+    pub ended_contiguity: Contiguity,
+    /// Where their pages lay, if that is asked for.
+    pub contiguity_map: Option<Vec<Run>>,
+    /// How far khugepaged has come.
+    pub collapse: Collapse,
+    /// Spaces that ended and may be used again.
+    retired: Vec<u32>,
+    /// What its page tables did on the way.
+    pub table_work: TableWork,
+    check: bool,
+}
+
+/// Hands out address-space tags: over all layers, since TLBs tell them apart by these alone.
+#[derive(Default)]
+pub struct AsidAllocator {
+    next: u16,
+}
+
+impl AsidAllocator {
+    fn take(&mut self) -> Result<Asid, EngineError> {
+        let asid = Asid(self.next);
+        self.next = self.next.checked_add(1).ok_or_else(|| EngineError::OutOfMemory {
+            what: "more than 65535 address spaces live at once".to_owned(),
+        })?;
+        Ok(asid)
+    }
+}
+
+impl Layer {
+    /// Virtual address of a physical one in the kernel's direct map.
+    #[inline]
+    pub fn direct(&self, addr: PhysAddr) -> VirtAddr {
+        VirtAddr(DIRECT_MAP_BASE + addr.0)
+    }
+
+    /// Bytes of physical memory.
+    pub fn memory_bytes(&self) -> u64 {
+        self.frame_count << FRAME_SHIFT
+    }
+
+    /// Address of the page metadata (`struct page`) of a frame.
+    pub fn page_metadata(&self, pfn: Pfn) -> PhysAddr {
+        PhysAddr(pfn.0 * PAGE_METADATA_BYTES)
+    }
+
+    /// Address of the allocator's lock and free-list heads.
+    pub fn zone_line(&self) -> PhysAddr {
+        self.zone.addr()
+    }
+
+    /// Address of the lock and the heads of the LRU lists of a group.
+    pub fn lru_line(&self, group: GroupId) -> PhysAddr {
+        PhysAddr(self.zone.addr().0 + LINE_BYTES * (1 + 2 * (u64::from(group.0) % GROUPS_A_FRAME)))
+    }
+
+    /// Address of the counter of a memory cgroup.
+    pub fn cgroup_line(&self, group: GroupId) -> PhysAddr {
+        PhysAddr(self.lru_line(group).0 + LINE_BYTES)
+    }
+
+    /// Address of a line of a CPU's own data.
+    pub fn cpu_line(&self, cpu: usize, line: CpuLine) -> PhysAddr {
+        PhysAddr(self.cpus[cpu].frame.addr().0 + line as u64 * LINE_BYTES)
+    }
+
+    pub fn free_frames(&mut self, pfn: Pfn, order: u32) {
+        self.frames.free(pfn, order, self.acting_cpu);
+    }
+
+    /// The allocator, to look at.
+    pub fn frame_allocator(&self) -> &dyn FrameAllocator {
+        &*self.frames.allocator
+    }
+
+    /// Frames that are free, in the CPUs' lists too.
+    pub fn free_frame_count(&self) -> u64 {
+        self.frames.allocator.free_frames() + self.frames.allocator.per_cpu_frames()
+    }
+
+    /// Frames of page tables, also those set aside for the parts of linear ones that are not in use.
+    pub fn table_frames(&self) -> u64 {
+        let untouched = self.spaces.iter().map(|space| space.table.untouched_frames());
+        self.mem.frames_in_use() as u64 + untouched.sum::<u64>() - self.part_frames() - self.translation_cache_frames()
+    }
+
+    /// What the allocator did for the last request.
+    pub fn last_effects(&self) -> &AllocEffects {
+        &self.frames.effects
+    }
+
+    pub fn frame_counters(&self) -> &FrameCounters {
+        &self.frames.counters
+    }
+
+    /// One frame for the kernel itself; `what` names it for the error.
+    pub fn take_frame(&mut self, purpose: FramePurpose, what: &str) -> Result<Pfn, EngineError> {
+        self.frames.alloc(0, purpose, self.acting_cpu).ok_or_else(|| self.out_of_memory(what))
+    }
+
+    /// Frames that were set aside at boot, for page metadata, a hashed table and a segment.
+    pub fn frames_set_aside(&self) -> u64 {
+        self.set_aside
+    }
+
+    /// A new, empty address space.
+    pub fn add_space(&mut self, asids: &mut AsidAllocator) -> Result<u32, EngineError> {
+        let objects = self.take_frame(FramePurpose::KernelObject, "an address space")?;
+        let cpu = self.acting_cpu;
+        let direct_map = self.spaces.is_empty();
+        let table = match self.hashed.as_mut().filter(|_| !direct_map) {
+            Some(hashed) => hashed.add_space().map(PageTable::Hashed).ok_or_else(|| self.out_of_tags())?,
+            None => {
+                let config = if direct_map { &self.table_config.of_kernel() } else { &self.table_config };
+                let mut frames = |order| self.frames.alloc(order, FramePurpose::PageTable, cpu);
+                let table = PageTable::new(config, &mut self.mem, &mut frames);
+                table.map_err(|NoFrame| self.out_of_memory("a page table"))?
+            }
+        };
+        if let Some(index) = self.retired.pop() {
+            let space = &mut self.spaces[index as usize];
+            (space.table, space.objects) = (table, objects);
+            space.vmas = VmaSet::default();
+            return Ok(index);
+        }
+        let record = self.check.then(BTreeMap::new);
+        let vmas = VmaSet::default();
+        self.spaces.push(AddressSpace {
+            asid: asids.take()?,
+            table,
+            part: Part::default(),
+            offsets: Offsets::default(),
+            caches: SpaceCaches::default(),
+            vmas,
+            group: GroupId::REST,
+            measured: false,
+            segment: None,
+            objects,
+            record,
+        });
+        Ok(self.spaces.len() as u32 - 1)
+    }
+
+    /// An empty radix tree; none if memory has run out.
+    pub fn new_radix(&mut self, levels: u8) -> Option<PageTable> {
+        let cpu = self.acting_cpu;
+        let mut frames = |order| self.frames.alloc(order, FramePurpose::PageTable, cpu);
+        PageTable::new(&PageTableConfig::Radix { levels }, &mut self.mem, &mut frames).ok()
+    }
+
+    /// A new address space for a guest with `bytes` of memory, not more than the layer was told when it booted.
+    pub fn add_guest_space(&mut self, bytes: u64, asids: &mut AsidAllocator) -> Result<u32, EngineError> {
+        let index = self.add_space(asids)?;
+        if self.table_config == PageTableConfig::Linear {
+            let flat = PageTable::Linear(Linear::new(self.next_flat, bytes));
+            self.next_flat.0 += Linear::frames_for(bytes);
+            let radix = std::mem::replace(&mut self.spaces[index as usize].table, flat);
+            radix.destroy(&mut self.mem, &mut |pfn| self.frames.free(pfn, 0, self.acting_cpu));
+        }
+        Ok(index)
+    }
+
+    /// Ends a space in which nothing is mapped any more. Its tag may be used again, so the caller has flushed it.
+    pub fn retire_space(&mut self, index: u32) {
+        let config = self.table_config.of_kernel();
+        let placeholder = PageTable::new(&config, &mut PhysMem::default(), &mut |_| Some(Pfn(0)));
+        let Ok(placeholder) = placeholder else { unreachable!("a frame was given") };
+        let space = &mut self.spaces[index as usize];
+        let table = std::mem::replace(&mut space.table, placeholder);
+        if let (PageTable::Hashed(table), Some(hashed)) = (&table, &mut self.hashed) {
+            hashed.remove_space(table);
+        }
+        table.destroy(&mut self.mem, &mut |pfn| self.frames.free_block(pfn, self.acting_cpu));
+        self.frames.free(space.objects, 0, self.acting_cpu);
+        self.spaces[index as usize].measured = false;
+        self.retired.push(index);
+    }
+
+    /// Enters the frames of a page in the reverse map or removes them, if there is one.
+    fn note_mapped(&mut self, index: u32, va: VirtAddr, mapping: &Mapping, note: fn(&mut Rmap, Pfn, PageOf)) {
+        if let Some(reclaim) = &mut self.reclaim
+            && mapping.pfn != self.pages.zero_page()
+        {
+            for n in 0..1 << mapping.size.order() {
+                note(&mut reclaim.rmap, Pfn(mapping.pfn.0 + n), (index, (va.0 >> FRAME_SHIFT) + n));
+            }
+        }
+    }
+
+    /// Maps a page and records it. All tables exist. Errors: a hashed table has no place for it.
+    pub fn map(&mut self, index: u32, va: VirtAddr, mapping: Mapping) -> Result<(), EngineError> {
+        self.note_mapped(index, va, &mapping, Rmap::add);
+        let space = &mut self.spaces[index as usize];
+        if let Some(record) = &mut space.record {
+            for page in 0..1 << mapping.size.order() {
+                let frame = (Pfn(mapping.pfn.0 + page), mapping.flags.writable);
+                let old = record.insert((va.0 >> FRAME_SHIFT) + page, frame);
+                assert!(old.is_none(), "{va:?} is mapped twice");
+            }
+        }
+        let mapped = space.table.map(&mut self.mem, va, mapping);
+        self.settle_table(index);
+        mapped.map(|_| ()).map_err(|NoRoom| self.out_of_slots(va))
+    }
+
+    /// True if no page is mapped at `va`.
+    pub fn is_unmapped(&self, index: u32, va: VirtAddr) -> bool {
+        let mut list = WalkList::new();
+        self.spaces[index as usize].table.walk(&self.mem, va, &mut list);
+        matches!(list.leaf, Leaf::NotPresent { .. })
+    }
+
+    /// Puts another frame or other flags in place of a page that is mapped in the same size. Returns the entry's address.
+    pub fn remap(&mut self, index: u32, va: VirtAddr, mapping: Mapping) -> PhysAddr {
+        if self.reclaim.is_some() {
+            let mut list = WalkList::new();
+            self.spaces[index as usize].table.walk(&self.mem, va, &mut list);
+            let Leaf::Present(old) = list.leaf else { unreachable!("the page is mapped") };
+            self.note_mapped(index, va, &old, Rmap::remove);
+            self.note_mapped(index, va, &mapping, Rmap::add);
+        }
+        let space = &mut self.spaces[index as usize];
+        if let Some(record) = &mut space.record {
+            for page in 0..1 << mapping.size.order() {
+                let frame = (Pfn(mapping.pfn.0 + page), mapping.flags.writable);
+                record.insert((va.0 >> FRAME_SHIFT) + page, frame).expect("the page is mapped");
+            }
+        }
+        space.table.replace(&mut self.mem, va, mapping)
+    }
+
+    /// Unmaps a page. The caller decides what becomes of its frames; tables stay, as reclaim and MADV_DONTNEED leave them.
+    pub fn unmap(&mut self, index: u32, page: &Removed) {
+        self.forget(index, page);
+        self.spaces[index as usize].table.unmap(&mut self.mem, page.va);
+    }
+
+    /// A page is no longer mapped, as far as all is concerned but the page table.
+    pub fn forget(&mut self, index: u32, page: &Removed) {
+        self.end_reservation_of(index, page.va);
+        self.note_mapped(index, page.va, &page.mapping, Rmap::remove);
+        self.note_dirty(page);
+        let space = &mut self.spaces[index as usize];
+        if let Some(record) = &mut space.record {
+            for n in 0..1 << page.mapping.size.order() {
+                record.remove(&((page.va.0 >> FRAME_SHIFT) + n));
+            }
+        }
+    }
+
+    /// Leaves what a space has in a hashed table to a later scan; nothing of it is mapped any more.
+    pub fn abandon_table(&mut self, index: u32) -> Result<(), EngineError> {
+        let PageTable::Hashed(table) = &mut self.spaces[index as usize].table else { return Ok(()) };
+        let hashed = self.hashed.as_mut().expect("the table is the layer's");
+        if hashed.abandon(&mut self.mem, table) { Ok(()) } else { Err(self.out_of_tags()) }
+    }
+
+    /// Whether exits leave their pages' entries to a later scan.
+    pub fn clears_lazily(&self, index: u32) -> bool {
+        matches!(self.spaces[index as usize].table, PageTable::Hashed(_))
+    }
+
+    /// Gives the tables of a range back that are empty (Linux `free_pgtables`).
+    pub fn prune(&mut self, index: u32, start: VirtAddr, end: VirtAddr, cause: InvalidationCause) {
+        let (cpu, before) = (self.acting_cpu, self.mem.destroyed());
+        let table = &mut self.spaces[index as usize].table;
+        table.prune(&mut self.mem, start, end, &mut |pfn| self.frames.free_block(pfn, cpu));
+        if self.mem.destroyed() > before {
+            self.forget_freed_tables(index, VaRange { start, end }, cause);
+        }
+    }
+
+    /// Makes room for a page of 2 MiB where pages of 4 KiB were: their table goes, those above it stay (Linux
+    /// `collapse_huge_page`).
+    pub fn free_leaf_table(&mut self, index: u32, va: VirtAddr) {
+        if let Some(table) = self.spaces[index as usize].table.unlink_leaf_table(&mut self.mem, va) {
+            self.frames.free(table, 0, self.acting_cpu);
+            self.forget_leaf_table(index);
+        }
+    }
+
+    /// Changes the permissions of a mapped page.
+    pub fn protect(&mut self, index: u32, page: &Removed, flags: PteFlags) {
+        let space = &mut self.spaces[index as usize];
+        if let Some(record) = &mut space.record {
+            for n in 0..1 << page.mapping.size.order() {
+                record.get_mut(&((page.va.0 >> FRAME_SHIFT) + n)).expect("the page is mapped").1 = flags.writable;
+            }
+        }
+        space.table.set_flags(&mut self.mem, page.va, flags);
+    }
+
+    /// The pages of a space that overlap `start..end`, all at once: for small ranges.
+    pub fn mapped(&self, index: u32, start: VirtAddr, end: VirtAddr) -> Vec<Removed> {
+        let mut out = Vec::new();
+        self.spaces[index as usize].table.mapped(&self.mem, start, end, usize::MAX, &mut out);
+        out
+    }
+
+    /// Does something to each page of a space that overlaps `start..end`, in ascending order; returns how many there were.
+    /// Pages are listed a few at a time, so that a large range takes no memory.
+    pub fn for_mapped<E>(
+        &mut self,
+        index: u32,
+        start: VirtAddr,
+        end: VirtAddr,
+        mut each: impl FnMut(&mut Self, &Removed) -> Result<(), E>,
+    ) -> Result<u64, E> {
+        let mut pages = Vec::with_capacity(PAGES_AT_A_TIME);
+        let (mut from, mut count) = (start, 0);
+        while from < end {
+            from = self.next_mapped(index, from, end, &mut pages);
+            for page in &pages {
+                each(self, page)?;
+            }
+            count += pages.len() as u64;
+        }
+        Ok(count)
+    }
+
+    /// Lists the next pages of a space that overlap `from..end` in place of those listed before; returns where to go on.
+    pub fn next_mapped(&self, index: u32, from: VirtAddr, end: VirtAddr, pages: &mut Vec<Removed>) -> VirtAddr {
+        pages.clear();
+        self.spaces[index as usize].table.mapped(&self.mem, from, end, PAGES_AT_A_TIME, pages);
+        match pages.last() {
+            Some(last) if pages.len() == PAGES_AT_A_TIME => VirtAddr(last.va.0 + last.mapping.size.bytes()),
+            _ => end,
+        }
+    }
+
+    /// Splits large pages that `start..end` cuts, so that every page lies inside the range or outside.
+    pub fn split_at_edges(&mut self, index: u32, start: VirtAddr, end: VirtAddr) -> Result<(), EngineError> {
+        for edge in [start, end] {
+            while let Some(page) = self.mapped(index, edge, VirtAddr(edge.0 + 1)).first().copied() {
+                if page.va == edge {
+                    break;
+                }
+                let frame = self.take_frame(FramePurpose::PageTable, "the table of a page that is split")?;
+                self.split_page(index, page.va, frame);
+            }
+        }
+        Ok(())
+    }
+
+    /// Splits a large page into pages of the next smaller size, with `frame` as their table. Its frames stay one block.
+    pub fn split_page(&mut self, index: u32, va: VirtAddr, frame: Pfn) {
+        self.mem.create(frame);
+        self.spaces[index as usize].table.split(&mut self.mem, va, frame);
+    }
+
+    /// What the kernel's own record says of a page: its frame and whether stores are allowed. Only with `--check`.
+    pub fn recorded(&self, index: u32, va: VirtAddr) -> Option<(Pfn, bool)> {
+        let page = va.0 >> FRAME_SHIFT;
+        if index == DIRECT_MAP {
+            let pfn = page.checked_sub(DIRECT_MAP_BASE >> FRAME_SHIFT)?;
+            return (pfn < self.frame_count).then_some((Pfn(pfn), true));
+        }
+        let space = &self.spaces[index as usize];
+        let segment = space.segment.as_ref().and_then(|segment| segment.frame(va));
+        segment.map(|frame| (frame, true)).or_else(|| space.record.as_ref()?.get(&page).copied())
+    }
+}

@@ -1,0 +1,121 @@
+//! Booting a layer: its memory, what is set aside of it, and the direct map.
+
+use super::{AsidAllocator, CpuData, DIRECT_MAP, Layer, PAGE_METADATA_BYTES, SpaceId};
+use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn};
+use crate::base::error::EngineError;
+use crate::base::memory::PhysMem;
+use crate::config::{HostMode, LayerConfig, PageTableConfig};
+use crate::kernel::frames::contiguity::Contiguity;
+use crate::kernel::frames::frame_alloc::FramePurpose;
+use crate::kernel::frames::page_use::PageUse;
+use crate::kernel::frames::supply::Frames;
+use crate::kernel::placement::ca_paging::CaPaging;
+use crate::kernel::placement::reservations::Reservations;
+use crate::kernel::reclaim::GroupId;
+use crate::kernel::tables::TableWork;
+use crate::kernel::threads::khugepaged::Collapse;
+use crate::page_table::hashed::{Geometry, SharedTable};
+use crate::page_table::{Linear, Mapping, PteFlags};
+use crate::translate::scheme::segment::SegmentMemory;
+use crate::translate::scheme::shadow::Shadows;
+use crate::translate::scheme::speculation::SpeculativeTable;
+
+impl Layer {
+    /// Boots a kernel on `memory_bytes` of physical memory for `cpus` CPUs: sets the page metadata and what linear tables for
+    /// guests of the sizes in `guests` take aside and builds the direct map.
+    pub fn boot(
+        config: &LayerConfig,
+        host: Option<SpaceId>,
+        memory_bytes: u64,
+        guests: &[u64],
+        cpus: u32,
+        check: bool,
+        asids: &mut AsidAllocator,
+    ) -> Result<Self, EngineError> {
+        let (name, page_size) = (config.name.as_str(), config.page_size);
+        let frame_count = memory_bytes >> FRAME_SHIFT;
+        let metadata_frames = (frame_count * PAGE_METADATA_BYTES).div_ceil(FRAME_BYTES);
+        let mut mem = PhysMem::default();
+        let (mut set_aside, mut hashed) = (metadata_frames, None);
+        if let Some((kind, table)) = config.page_table.hashed() {
+            let key = format!("system.layers.{name}.page_table");
+            let geometry = Geometry::new(table, kind, frame_count, metadata_frames, &key)?;
+            mem.create_block(geometry.base().pfn(), geometry.frames());
+            set_aside = geometry.base().pfn().0 + geometry.frames();
+            hashed = Some(SharedTable::new(geometry, table.exits_per_scan));
+        }
+        let flat_frames = match config.page_table {
+            PageTableConfig::Linear => guests.iter().map(|&bytes| Linear::frames_for(bytes)).sum(),
+            _ => 0,
+        };
+        let segment_memory = SegmentMemory::set_aside(config, set_aside + flat_frames, frame_count)?;
+        set_aside = segment_memory.map_or(set_aside, |memory| memory.end().0 - flat_frames);
+        let speculative_table = SpeculativeTable::set_aside(config, set_aside + flat_frames, frame_count)?;
+        set_aside = speculative_table.as_ref().map_or(set_aside, |table| table.end().0 - flat_frames);
+        let (frames, aged) = Frames::new(config, frame_count, set_aside + flat_frames, cpus)?;
+        let mut layer = Self {
+            name: name.to_owned(),
+            host,
+            mem,
+            frames,
+            aged,
+            acting_cpu: 0,
+            acting_group: GroupId::REST,
+            page_size,
+            large_pages: config.large_pages,
+            folio_orders: config.folio_orders(),
+            file_folio_orders: config.file_folio_orders(),
+            spaces: Vec::new(),
+            table_config: config.page_table.clone(),
+            hashed,
+            set_aside,
+            segment_memory,
+            speculative_table,
+            next_flat: Pfn(metadata_frames),
+            frame_count,
+            zone: Pfn(0),
+            cpus: Vec::new(),
+            pages: PageUse::new(Pfn(0)),
+            shadowed: config.host_mode == HostMode::Shadow,
+            shadows: Shadows::default(),
+            reclaim: None,
+            ended_contiguity: Contiguity::default(),
+            contiguity_map: None,
+            ca_paging: config.placement.ca_paging().map(CaPaging::new),
+            eager: config.placement.eager(),
+            reservations: config.placement.ptemagnet().map(Reservations::new),
+            translation_caches: None,
+            collapse: Collapse::default(),
+            retired: Vec::new(),
+            table_work: TableWork::default(),
+            check,
+        };
+        layer.zone = layer.take_frame(FramePurpose::KernelObject, "its allocator")?;
+        layer.pages = PageUse::new(layer.take_frame(FramePurpose::KernelObject, "the zero page")?);
+        for _ in 0..cpus {
+            let frame = layer.take_frame(FramePurpose::KernelObject, "a CPU's own data")?;
+            layer.cpus.push(CpuData { frame, lru: Vec::new(), charged: 0, charged_to: GroupId::REST });
+        }
+        let direct_map = layer.add_space(asids)?;
+        assert_eq!(direct_map, DIRECT_MAP);
+        layer.build_direct_map()?;
+        Ok(layer)
+    }
+
+    /// Maps all physical memory with the largest pages that fit (Linux `init_mem_mapping`).
+    fn build_direct_map(&mut self) -> Result<(), EngineError> {
+        let flags = PteFlags { writable: true, user: false, executable: false, accessed: true, dirty: true };
+        let end = self.frame_count;
+        let mut pfn = 0;
+        while pfn < end {
+            let fits = |size: &PageSize| pfn.is_multiple_of(1 << size.order()) && pfn + (1 << size.order()) <= end;
+            let size = PageSize::ALL.into_iter().rev().find(fits).unwrap_or(PageSize::Size4K);
+            let va = self.direct(Pfn(pfn).addr());
+            self.build_tables(DIRECT_MAP, va, size)?;
+            let mapping = Mapping { pfn: Pfn(pfn), size, flags };
+            self.spaces[0].table.map(&mut self.mem, va, mapping).expect("its tables exist");
+            pfn += 1 << size.order();
+        }
+        Ok(())
+    }
+}

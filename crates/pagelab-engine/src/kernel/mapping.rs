@@ -1,0 +1,357 @@
+//! Mapping calls: what mmap, munmap, mremap, mprotect, madvise and brk, fork, exec and exit do to page tables and frames.
+//!
+//! Models: the effect on VMAs, page tables and frames, at once; which translations must leave the TLBs comes back as an
+//! [`Invalidation`].
+//! Source: Linux kernel/fork.c, mm/memory.c (`copy_page_range`), mm/mmap.c, mm/mremap.c, mm/mprotect.c, mm/madvise.c; arch/x86/mm/tlb.c for the full-flush ceiling.
+//! Deviations: MADV_FREE drops what is on the swap device only when its pages are read back and leave again.
+
+use crate::base::addr::{FRAME_BYTES, VirtAddr};
+use crate::base::error::EngineError;
+use crate::config::InvalidationCause;
+use crate::kernel::layer::{Layer, SpaceId};
+use crate::kernel::os::Os;
+use crate::kernel::placement::ca_paging::Offsets;
+use crate::kernel::populate::Ahead;
+use crate::kernel::vma::{Change, PageAdvice, VaRange, Vma, VmaKind};
+use crate::page_table::hashed::SharedTable;
+use crate::page_table::{PteFlags, Removed};
+use crate::translate::scheme::segment::taken_by;
+use crate::translate::walker::Intent;
+use pagelab_trace::{EventKind, MapFlags, Protection};
+
+/// Above this many pages Linux flushes the whole address space (`tlb_single_page_flush_ceiling`, arch/x86/mm/tlb.c).
+const FLUSH_CEILING_PAGES: u64 = 33;
+
+/// What mapping calls did.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MappingCounters {
+    pub calls: u64,
+    /// Calls that no kernel would have carried out (overlapping mremap, unaligned addresses); they were skipped.
+    pub impossible: u64,
+    pub pages_unmapped: u64,
+    /// Pages that forked children share with their parents.
+    pub pages_shared: u64,
+}
+
+/// Translations that must leave the TLBs.
+#[derive(Clone, Debug, Default)]
+pub struct Invalidation {
+    pub ranges: Vec<VaRange>,
+    /// Pages in the ranges that were mapped.
+    pub pages: u64,
+    /// Flush the whole address space instead.
+    pub full: bool,
+}
+
+impl Invalidation {
+    fn add(&mut self, range: VaRange, pages: u64) {
+        if pages > 0 {
+            self.ranges.push(range);
+            self.pages += pages;
+            self.full |= self.pages > FLUSH_CEILING_PAGES;
+        }
+    }
+}
+
+/// What follows from a mapping call.
+#[derive(Clone, Debug, Default)]
+pub struct Consequences {
+    pub gone: Invalidation,
+    /// Ranges to be populated, and why.
+    pub populate: Vec<(VaRange, Ahead)>,
+}
+
+impl Os {
+    /// Carries a mapping call out.
+    pub fn change_mappings(&mut self, space: SpaceId, kind: &EventKind) -> Result<Consequences, EngineError> {
+        self.mapping.calls += 1;
+        let layer = &mut self.layers[usize::from(space.layer)];
+        let Consequences { mut gone, mut populate } = Consequences::default();
+        let vmas = &mut layer.spaces[space.index as usize].vmas;
+        let changes = match kind {
+            EventKind::Mmap { addr, len, prot, flags, file: None, .. } if is_shared_anonymous(*flags) => {
+                // An object of its own, known by its place among all shared memory; a page apart from the last one.
+                let (addr, len, prot, flags, file_offset) = (*addr, *len, *prot, *flags, self.shared_bytes);
+                self.shared_bytes += len.next_multiple_of(FRAME_BYTES) + FRAME_BYTES;
+                vmas.apply(&EventKind::Mmap { addr, len, prot, flags, file: None, file_offset })
+            }
+            kind => vmas.apply(kind),
+        };
+        let Ok(changes) = changes else {
+            self.mapping.impossible += 1;
+            return Ok(Consequences { gone, populate });
+        };
+        for change in changes {
+            if let Some(range) = taken_by(&change)
+                && let Some(left) = layer.leave_segment(space.index, range)
+            {
+                gone.add(left, left.pages());
+            }
+            match change {
+                Change::Mapped { range, populate: true } => {
+                    // Private mappings that can be written get pages of their own (`populate_vma_page_range`).
+                    let vma = layer.spaces[space.index as usize].vmas.find(range.start);
+                    let store = vma.is_some_and(|vma| vma.prot.write && !vma.is_shared());
+                    populate.push((range, Ahead::Asked(if store { Intent::Store } else { Intent::Load })));
+                    layer.begin_segment(space.index, range);
+                }
+                Change::Mapped { range, populate: false } => {
+                    layer.begin_segment(space.index, range);
+                    if layer.is_eager_about(space.index, range) && layer.can_be_eager() {
+                        populate.push((range, Ahead::Eager));
+                    }
+                }
+                Change::Advised { range, advice: PageAdvice::PopulateRead } => {
+                    populate.push((range, Ahead::Asked(Intent::Load)));
+                }
+                Change::Advised { range, advice: PageAdvice::PopulateWrite } => {
+                    populate.push((range, Ahead::Asked(Intent::Store)));
+                }
+                Change::Unmapped { vma } => {
+                    let pages = remove_pages(layer, space.index, vma.range())?;
+                    layer.drop_translation_caches(space.index, vma.range(), InvalidationCause::Unmap);
+                    layer.prune(space.index, vma.start, vma.end, InvalidationCause::Unmap);
+                    layer.spaces[space.index as usize].offsets.forget(vma.range());
+                    self.mapping.pages_unmapped += pages;
+                    gone.add(vma.range(), pages);
+                }
+                Change::Discarded { range } => {
+                    let pages = remove_pages(layer, space.index, range)?;
+                    self.mapping.pages_unmapped += pages;
+                    gone.add(range, pages);
+                }
+                Change::Protected { range, to, .. } => {
+                    let pages = protect_pages(layer, space.index, range, to)?;
+                    gone.add(range, pages);
+                }
+                Change::Moved { from, to } => {
+                    let pages = move_pages(layer, space.index, from, to)?;
+                    layer.spaces[space.index as usize].offsets.shift(from, to);
+                    gone.add(from, pages);
+                }
+                Change::Advised { range, advice: PageAdvice::Remove } => {
+                    let pages = remove_pages(layer, space.index, range)?;
+                    self.mapping.pages_unmapped += pages;
+                    gone.add(range, pages);
+                }
+                Change::Advised { range, advice: PageAdvice::Free } => {
+                    let pages = free_lazily(layer, space.index, range)?;
+                    gone.add(range, pages);
+                }
+                Change::Advised { .. } => {}
+            }
+        }
+        layer.follow_mappings(space.index);
+        if let EventKind::Madvise { addr, len, .. } = *kind
+            && let Ok(range) = VaRange::of_bytes(addr, len)
+        {
+            // Advice may have cut a mapping in two (`vma_adjust_trans_huge`).
+            for edge in [range.start, range.end] {
+                if layer.spaces[space.index as usize].vmas.find(edge).is_some_and(|vma| vma.start == edge) {
+                    layer.split_at_edges(space.index, edge, edge)?;
+                }
+            }
+        }
+        let populate = populate
+            .into_iter()
+            .flat_map(|(range, why)| layer.outside_segment(space.index, range).map(|part| (part, why)));
+        let populate = populate.filter(|(range, _)| !range.is_empty()).collect();
+        Ok(Consequences { gone, populate })
+    }
+
+    /// Removes all mappings of a space, as exec and exit do.
+    pub fn drop_mappings(&mut self, space: SpaceId) -> Result<Invalidation, EngineError> {
+        let layer = &mut self.layers[usize::from(space.layer)];
+        let va_bits = layer.spaces[space.index as usize].table.va_bits();
+        let everything = VaRange { start: VirtAddr(0), end: VirtAddr(1 << va_bits) };
+        layer.note_contiguity(space.index);
+        layer.spaces[space.index as usize].vmas.clear();
+        layer.drop_part(space.index);
+        layer.spaces[space.index as usize].offsets = Offsets::default();
+        layer.drop_all_translation_caches(space.index);
+        layer.leave_segment(space.index, everything);
+        let pages = if layer.clears_lazily(space.index) {
+            let pages = abandon_pages(layer, space.index, everything)?;
+            self.scan_due |= layer.hashed.as_ref().is_some_and(SharedTable::is_scan_due);
+            pages
+        } else {
+            remove_pages(layer, space.index, everything)?
+        };
+        layer.prune(space.index, everything.start, everything.end, InvalidationCause::Exit);
+        self.mapping.pages_unmapped += pages;
+        Ok(Invalidation { ranges: vec![everything], pages, full: true })
+    }
+
+    /// Gives a child its parent's VMAs, and the pages of those whose contents it could not demand anew (Linux `dup_mmap`,
+    /// `vma_needs_copy`): private ones are write-protected in both until one of them writes. Returns the translations of
+    /// the parent that changed.
+    pub fn fork(&mut self, parent: SpaceId, child: SpaceId) -> Result<Invalidation, EngineError> {
+        let layer = &mut self.layers[usize::from(parent.layer)];
+        let mut vmas = layer.spaces[parent.index as usize].vmas.fork();
+        let mut gone = Invalidation::default();
+        if vmas.iter().any(|vma| vma.advice.direct_segment && !vma.advice.wipe_on_fork)
+            && let Some(left) = layer.leave_segment(parent.index, VaRange::ALL)
+        {
+            gone.add(left, left.pages());
+        }
+        vmas.advise(VaRange::ALL, |advice| advice.direct_segment = false);
+        for vma in vmas.iter().filter(|vma| !vma.advice.wipe_on_fork) {
+            let (shared, pages) = share_pages(layer, parent.index, child.index, vma)?;
+            self.mapping.pages_shared += shared;
+            gone.add(vma.range(), pages);
+            if let Some(swap) = layer.swap() {
+                let frames = swap.share_range(parent.index, child.index, vma.range());
+                frames.into_iter().for_each(|frame| layer.pages.share(frame));
+            }
+        }
+        layer.spaces[child.index as usize].vmas = vmas;
+        Ok(gone)
+    }
+
+    /// Ends a space in which nothing is mapped any more and that no TLB knows.
+    pub fn retire(&mut self, space: SpaceId) {
+        self.layers[usize::from(space.layer)].retire_space(space.index);
+    }
+}
+
+fn is_shared_anonymous(flags: MapFlags) -> bool {
+    flags.contains(MapFlags::SHARED | MapFlags::ANONYMOUS)
+}
+
+/// Unmaps the pages of a range and frees their frames; returns how many there were.
+fn remove_pages(layer: &mut Layer, index: u32, range: VaRange) -> Result<u64, EngineError> {
+    layer.split_at_edges(index, range.start, range.end)?;
+    layer.end_reservations(index, range);
+    if let Some(swap) = layer.swap() {
+        swap.drop_range(index, range).into_iter().for_each(|frame| layer.put_frame(frame));
+    }
+    layer.for_mapped(index, range.start, range.end, |layer, page| {
+        layer.unmap(index, page);
+        layer.put_page(&page.mapping);
+        Ok(())
+    })
+}
+
+/// Frees the frames of a whole space and leaves the entries behind, with a tag that nobody has any more; returns how many pages
+/// there were.
+fn abandon_pages(layer: &mut Layer, index: u32, everything: VaRange) -> Result<u64, EngineError> {
+    if let Some(swap) = layer.swap() {
+        swap.drop_range(index, everything).into_iter().for_each(|frame| layer.put_frame(frame));
+    }
+    let pages = layer.for_mapped(index, everything.start, everything.end, |layer, page| {
+        layer.forget(index, page);
+        layer.put_page(&page.mapping);
+        Ok::<(), EngineError>(())
+    })?;
+    layer.abandon_table(index)?;
+    Ok(pages)
+}
+
+/// Gives the contents of a range's own anonymous pages up until they are written again (`madvise_free_pte_range`), if memory
+/// is ever reclaimed; returns how many pages these are.
+fn free_lazily(layer: &mut Layer, index: u32, range: VaRange) -> Result<u64, EngineError> {
+    if layer.reclaim.is_none() {
+        return Ok(0);
+    }
+    layer.split_at_edges(index, range.start, range.end)?;
+    let mut pages = 0;
+    layer.for_mapped(index, range.start, range.end, |layer, page| {
+        let (pfn, order) = (page.mapping.pfn, page.mapping.size.order());
+        let own = layer.pages.are_exclusive(pfn, order) && !layer.pages.is_object(pfn);
+        if own && layer.reclaim.as_mut().is_some_and(|reclaim| reclaim.free_lazily(pfn, order)) {
+            layer.protect(index, page, PteFlags { accessed: false, dirty: false, ..page.mapping.flags });
+            pages += 1;
+        }
+        Ok::<(), EngineError>(())
+    })?;
+    Ok(pages)
+}
+
+/// Maps what the parent's pages of a VMA are mapped to in the child too; returns how many, and how many of the parent's
+/// were write-protected for it.
+fn share_pages(layer: &mut Layer, parent: u32, child: u32, vma: &Vma) -> Result<(u64, u64), EngineError> {
+    let file = vma.kind == VmaKind::File;
+    if vma.is_shared() {
+        return Ok((0, 0));
+    }
+    let mut anonymous = !file;
+    if file {
+        // Of a file's mapping the child has something to inherit only if there are copies.
+        layer.for_mapped(parent, vma.start, vma.end, |layer, page| {
+            anonymous |= layer.pages.is_anonymous(page.mapping.pfn);
+            Ok::<(), EngineError>(())
+        })?;
+    }
+    if !anonymous {
+        return Ok((0, 0));
+    }
+    let (mut shared, mut protected) = (0, 0);
+    layer.for_mapped(parent, vma.start, vma.end, |layer, page| {
+        let mut mapping = page.mapping;
+        if mapping.flags.writable {
+            mapping.flags.writable = false;
+            layer.protect(parent, page, mapping.flags);
+            protected += 1;
+        }
+        layer.share_page(&mapping);
+        // As `copy_present_ptes` leaves it.
+        mapping.flags.accessed = false;
+        layer.build_tables(child, page.va, mapping.size)?;
+        layer.map(child, page.va, mapping)?;
+        shared += 1;
+        Ok::<(), EngineError>(())
+    })?;
+    Ok((shared, protected))
+}
+
+/// Gives the pages of a range new permissions; returns how many there were.
+fn protect_pages(layer: &mut Layer, index: u32, range: VaRange, prot: Protection) -> Result<u64, EngineError> {
+    layer.split_at_edges(index, range.start, range.end)?;
+    let shared = layer.spaces[index as usize].vmas.find(range.start).is_some_and(Vma::is_shared);
+    layer.for_mapped(index, range.start, range.end, |layer, page| {
+        let mut flags = page.mapping.flags;
+        // A private page that others use stays write-protected, and a shared one until its first store
+        // (`can_change_pte_writable`). A page that becomes writable is clean until then; one that ceases to be keeps its
+        // dirty bit.
+        let own =
+            if shared { flags.dirty } else { layer.pages.are_exclusive(page.mapping.pfn, page.mapping.size.order()) };
+        flags.writable = prot.write && own;
+        flags.executable = prot.execute;
+        layer.protect(index, page, flags);
+        Ok(())
+    })
+}
+
+/// Moves the pages of a range to another place; returns how many there were.
+fn move_pages(layer: &mut Layer, index: u32, from: VaRange, to: VirtAddr) -> Result<u64, EngineError> {
+    layer.split_at_edges(index, from.start, from.end)?;
+    let offset = to.0.wrapping_sub(from.start.0);
+    let pages = layer.for_mapped(index, from.start, from.end, |layer, page| {
+        // A large page that would not be aligned at its new place moves as its parts.
+        if offset.is_multiple_of(page.mapping.size.bytes()) { Ok(()) } else { split_wholly(layer, index, page) }
+    })?;
+    if let Some(swap) = layer.swap() {
+        swap.move_range(index, from, to);
+    }
+    layer.for_mapped(index, from.start, from.end, |layer, page| {
+        layer.unmap(index, page);
+        let va = VirtAddr(page.va.0.wrapping_add(offset));
+        layer.build_tables(index, va, page.mapping.size)?;
+        layer.map(index, va, page.mapping)?;
+        Ok::<(), EngineError>(())
+    })?;
+    layer.drop_translation_caches(index, from, InvalidationCause::Move);
+    layer.prune(index, from.start, from.end, InvalidationCause::Move);
+    Ok(pages)
+}
+
+/// Splits a large page down to 4 KiB pages.
+fn split_wholly(layer: &mut Layer, index: u32, page: &Removed) -> Result<(), EngineError> {
+    let end = page.va.0 + page.mapping.size.bytes();
+    let mut edge = page.va.0 + FRAME_BYTES;
+    while edge < end {
+        layer.split_at_edges(index, VirtAddr(edge), VirtAddr(edge))?;
+        edge += 512 * FRAME_BYTES;
+    }
+    Ok(())
+}

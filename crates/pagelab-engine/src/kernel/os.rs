@@ -1,0 +1,249 @@
+//! The kernels of all layers: address spaces, frames, page faults.
+
+use crate::base::addr::{FRAME_SHIFT, PageSize, VirtAddr};
+use crate::base::error::EngineError;
+use crate::config::{Config, KernelConfig, LayerConfig, PageCache, check_limit};
+use crate::kernel::fault::FaultCounters;
+use crate::kernel::layer::{AsidAllocator, Layer, SpaceId};
+use crate::kernel::locks::Locks;
+use crate::kernel::mapping::MappingCounters;
+use crate::kernel::reclaim::{Group, GroupId, Pressure, Reclaim, Scan};
+use crate::kernel::threads::exit_scan::ExitScan;
+use crate::kernel::threads::schedule::KernelThreads;
+use crate::kernel::translation_cache::TranslationCaches;
+use crate::kernel::vma::VaRange;
+use crate::mmu_cache::Asid;
+use crate::page_table::hashed::SharedTable;
+use crate::programs::input::Home;
+use pagelab_trace::quantity::Bytes;
+use pagelab_trace::{EventKind, MapFlags, Protection};
+
+/// All layers and what their kernels share with the simulation.
+pub struct Os {
+    pub layers: Vec<Layer>,
+    pub locks: Locks,
+    pub costs: KernelConfig,
+    pub faults: Vec<FaultCounters>,
+    pub mapping: MappingCounters,
+    /// Shared anonymous memory mapped so far: what comes next is a new object.
+    pub shared_bytes: u64,
+    /// Translations that an activity has made invalid since the last look.
+    pub invalid: Vec<(SpaceId, Vec<VaRange>)>,
+    pub kthreads: KernelThreads,
+    /// Enough processes have ended for a scan of some layer's hashed table.
+    pub scan_due: bool,
+    asids: AsidAllocator,
+    /// Layers that host nobody: where processes run.
+    tops: Vec<u16>,
+}
+
+impl Os {
+    /// Boots the layers, each inside the one that hosts it.
+    pub fn boot(config: &Config) -> Result<Self, EngineError> {
+        let mut os = Self {
+            layers: Vec::new(),
+            locks: Locks::default(),
+            costs: config.kernel.clone(),
+            faults: vec![FaultCounters::default(); config.system.layers.len()],
+            mapping: MappingCounters::default(),
+            shared_bytes: 0,
+            invalid: Vec::new(),
+            kthreads: KernelThreads::default(),
+            scan_due: false,
+            asids: AsidAllocator::default(),
+            tops: Vec::new(),
+        };
+        let configs = &config.system.layers;
+        // Hosts first; the order of the config is the order of the results, so layers keep their places.
+        let mut booted: Vec<Option<Layer>> = configs.iter().map(|_| None).collect();
+        for index in boot_order(configs)? {
+            let layer = os.boot_layer(config, index, &mut booted)?;
+            booted[index] = Some(layer);
+        }
+        os.set_reclaim_up(config, &mut booted);
+        for (layer, of) in booted.iter_mut().flatten().zip(configs) {
+            layer.translation_caches =
+                config.kernel.translation_cache.and_then(|cache| TranslationCaches::new(cache, &of.page_table));
+        }
+        os.layers = booted.into_iter().map(|l| l.expect("every layer is in the boot order")).collect();
+        os.tops = (0..configs.len() as u16)
+            .filter(|&l| configs.iter().all(|c| c.host.as_deref() != Some(&configs[usize::from(l)].name)))
+            .collect();
+        Ok(os)
+    }
+
+    /// The layers that programs run on reclaim memory, if there is a device to put it on; what a hypervisor gave a guest stays
+    /// the guest's.
+    fn set_reclaim_up(&mut self, config: &Config, booted: &mut [Option<Layer>]) {
+        let hosts: Vec<Option<u16>> = booted.iter().flatten().map(|l| l.host.map(|host| host.layer)).collect();
+        for (index, layer) in booted.iter_mut().flatten().enumerate() {
+            if !hosts.contains(&Some(index as u16)) {
+                layer.reclaim = Reclaim::new(layer.memory_bytes() >> FRAME_SHIFT, &config.kernel);
+                layer.pages.cold = config.kernel.page_cache == PageCache::Cold;
+                if layer.reclaim.is_some() && config.kernel.kswapd.0 {
+                    self.kthreads.add_kswapd(index as u16);
+                }
+                if let Some(khugepaged) = config.kernel.khugepaged.filter(|_| layer.page_size > PageSize::Size4K) {
+                    self.kthreads.add_khugepaged(index as u16, khugepaged.scan_sleep_cycles);
+                }
+            }
+        }
+    }
+
+    fn boot_layer(
+        &mut self,
+        config: &Config,
+        index: usize,
+        booted: &mut [Option<Layer>],
+    ) -> Result<Layer, EngineError> {
+        let configs = &config.system.layers;
+        let of = &configs[index];
+        let check = config.engine.check.0;
+        let cpus = config.machine.cores * config.machine.threads_per_core;
+        let Some(host_name) = &of.host else {
+            let memory = of.memory_bytes.unwrap_or(config.machine.memory_bytes).0;
+            if memory > config.machine.memory_bytes.0 {
+                let what = format!("{memory} bytes are more than the machine's {}", config.machine.memory_bytes);
+                return Err(EngineError::config(memory_key(of), what));
+            }
+            return Layer::boot(of, None, memory, &guest_sizes(configs, of, memory), cpus, check, &mut self.asids);
+        };
+        let host_index = configs.iter().position(|c| &c.name == host_name).expect("the boot order checked it");
+        let host = booted[host_index].as_mut().expect("hosts boot first");
+        let memory = guest_size(configs, of, host.memory_bytes());
+        if memory > host.memory_bytes() {
+            let what = format!("{memory} bytes are more than the {} of its host `{host_name}`", host.memory_bytes());
+            return Err(EngineError::config(memory_key(of), what));
+        }
+        let space = host.add_guest_space(memory, &mut self.asids)?;
+        let whole = EventKind::Mmap {
+            addr: 0,
+            len: memory,
+            prot: Protection { read: true, write: true, execute: true },
+            // The hypervisor's memory is written by its guest, whatever touches it first.
+            flags: MapFlags(MapFlags::anonymous_private().0 | MapFlags::WRITTEN_BEFORE),
+            file: None,
+            file_offset: 0,
+        };
+        host.spaces[space as usize].vmas.apply(&whole).expect("the mapping is aligned and not empty");
+        host.begin_guest_segment(space, memory);
+        let host_id = SpaceId { layer: host_index as u16, index: space };
+        Layer::boot(of, Some(host_id), memory, &guest_sizes(configs, of, memory), cpus, check, &mut self.asids)
+    }
+
+    /// A scan that is due, of the first layer with one.
+    pub fn take_exit_scan(&mut self) -> Option<ExitScan> {
+        for (index, layer) in self.layers.iter_mut().enumerate() {
+            if let Some(tags) = layer.hashed.as_mut().and_then(SharedTable::begin_scan) {
+                return Some(ExitScan::new(index as u16, tags));
+            }
+        }
+        self.scan_due = false;
+        None
+    }
+
+    /// Scans a layer's pages once for some that can leave.
+    pub fn scan_pages(&mut self, layer: u16, pressure: Pressure) -> Scan {
+        let locks = &self.locks;
+        let is_busy = |index, page| locks.holds_page(SpaceId { layer, index }, page);
+        let scan = self.layers[usize::from(layer)].scan_pages(pressure, &is_busy);
+        for &(index, start, bytes) in &scan.gone {
+            let (space, range) = (SpaceId { layer, index }, VaRange { start, end: VirtAddr(start.0 + bytes) });
+            match self.invalid.iter_mut().find(|(of, _)| *of == space) {
+                Some((_, ranges)) => ranges.push(range),
+                None => self.invalid.push((space, vec![range])),
+            }
+        }
+        scan
+    }
+
+    /// A home on a layer for the processes of a source, with a memory cgroup of its own if it has a limit; it is not measured.
+    /// Errors: the limit is too low, or nothing could make room below it.
+    pub fn home(&mut self, layer: u16, name: &str, limit: Option<Bytes>) -> Result<Home, EngineError> {
+        let measured = false;
+        let Some(limit) = limit else { return Ok(Home { layer, group: GroupId::REST, measured }) };
+        check_limit(&format!("memory_limit of {name}"), limit, &self.costs)?;
+        let reclaim = self.layers[usize::from(layer)].reclaim.as_mut().expect("there is a device");
+        Ok(Home { layer, group: reclaim.add_group(Group::new(name, limit.0 >> FRAME_SHIFT)), measured })
+    }
+
+    /// The layers that processes run on.
+    pub fn tops(&self) -> &[u16] {
+        &self.tops
+    }
+
+    /// A new, empty address space.
+    pub fn add_space(&mut self, home: Home) -> Result<SpaceId, EngineError> {
+        let of = &mut self.layers[usize::from(home.layer)];
+        let index = of.add_space(&mut self.asids)?;
+        let space = &mut of.spaces[index as usize];
+        (space.group, space.measured) = (home.group, home.measured);
+        Ok(SpaceId { layer: home.layer, index })
+    }
+
+    /// The tag of a space in TLBs and MMU caches.
+    pub fn asid(&self, space: SpaceId) -> Asid {
+        self.layers[usize::from(space.layer)].spaces[space.index as usize].asid
+    }
+
+    /// True if a layer hosts another.
+    pub fn hosts(&self, layer: u16) -> bool {
+        self.layers.iter().any(|l| l.host.is_some_and(|h| h.layer == layer))
+    }
+}
+
+/// Memory of a guest whose host has `host_bytes`.
+fn guest_size(configs: &[LayerConfig], guest: &LayerConfig, host_bytes: u64) -> u64 {
+    let guests = configs.iter().filter(|c| c.host == guest.host).count() as u64;
+    let align = PageSize::Size2M.bytes();
+    // A sixteenth stays with the host for its page metadata (1/64), its tables and its own use.
+    let share = (host_bytes / 16 * 15 / guests) & !(align - 1);
+    guest.memory_bytes.map_or(share, |bytes| bytes.0)
+}
+
+/// Memory of each of the guests of a host that has `bytes`.
+fn guest_sizes(configs: &[LayerConfig], host: &LayerConfig, bytes: u64) -> Vec<u64> {
+    let guests = configs.iter().filter(|c| c.host.as_ref() == Some(&host.name));
+    guests.map(|guest| guest_size(configs, guest, bytes)).collect()
+}
+
+fn memory_key(layer: &LayerConfig) -> String {
+    format!("system.layers.{}.memory_bytes", layer.name)
+}
+
+/// Indices of the layers, hosts before guests. Errors: no bottom layer or several, a host that does not exist, a cycle.
+fn boot_order(configs: &[LayerConfig]) -> Result<Vec<usize>, EngineError> {
+    let names: Vec<&str> = configs.iter().map(|c| c.name.as_str()).collect();
+    for (n, name) in names.iter().enumerate() {
+        if names[..n].contains(name) {
+            return Err(EngineError::config("system.layers", format!("two layers are named `{name}`")));
+        }
+    }
+    if configs.iter().filter(|c| c.host.is_none()).count() != 1 {
+        let what = "exactly one layer, the machine's own, has no `host`; every other names the layer that hosts it";
+        return Err(EngineError::config("system.layers", what));
+    }
+    let mut order = Vec::new();
+    while order.len() < configs.len() {
+        let before = order.len();
+        for (index, config) in configs.iter().enumerate() {
+            let ready = match &config.host {
+                None => true,
+                Some(host) => {
+                    let at = names.iter().position(|name| name == host).ok_or_else(|| {
+                        let key = format!("system.layers.{}.host", config.name);
+                        EngineError::config(key, format!("no layer is named `{host}`; there are {}", names.join(", ")))
+                    })?;
+                    order.contains(&at)
+                }
+            };
+            if ready && !order.contains(&index) {
+                order.push(index);
+            }
+        }
+        if order.len() == before {
+            return Err(EngineError::config("system.layers", "layers host each other in a circle"));
+        }
+    }
+    Ok(order)
+}

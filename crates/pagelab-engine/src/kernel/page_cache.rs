@@ -1,0 +1,91 @@
+//! The page cache of a layer: which pages of files are in memory, and in what blocks they come there.
+//!
+//! Models: a page that is brought in comes in a folio, the largest of the layer's sizes whose place lies inside what may be
+//! read and holds no page yet, or else alone. A warm cache has every page that has not left it, and gives it a frame when it is
+//! first asked for; others are read from storage, a window at a time.
+//! Source: Linux mm/readahead.c (`page_cache_ra_order`), mm/filemap.c (`__filemap_get_folio`), mm/memory.c.
+//! Parameters: `system.layers.NAME.file_folios`, `kernel.page_cache`, `kernel.storage`, `kernel.read_ahead_bytes`.
+//! Stats: `layer.NAME.file_folios.*`.
+//! Deviations: which sizes there are is the file system's choice in Linux, which begins a stream of read(2) with small folios and
+//! makes them larger as it goes on, but reads around a fault in single pages; a trace knows nothing of read(2), so here each
+//! takes the largest that fits. The pages of a folio age and leave one by one.
+
+use std::ops::Range;
+
+use crate::base::addr::{PageSize, Pfn};
+use crate::base::error::EngineError;
+use crate::kernel::frames::frame_alloc::FramePurpose;
+use crate::kernel::layer::Layer;
+use crate::kernel::reclaim::Kind;
+
+/// A block for pages of a file that follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheFolio {
+    /// Number in the file of its first page.
+    pub page: u64,
+    pub pfn: Pfn,
+    pub order: u32,
+}
+
+impl CacheFolio {
+    /// Its pages' numbers in the file, with their frames.
+    pub fn pages(self) -> impl Iterator<Item = (u64, Pfn)> {
+        (0..1 << self.order).map(move |n| (self.page + n, Pfn(self.pfn.0 + n)))
+    }
+}
+
+impl Layer {
+    /// Whether a page of a file must be read from storage. A warm cache holds what memory has room for.
+    pub fn must_be_read(&self, file: u32, page: u64) -> bool {
+        let crowded = || self.reclaim.as_ref().is_some_and(|r| r.storage.is_some()) && self.is_short(0);
+        self.pages.cached(file, page).is_none() && (self.pages.is_on_storage(file, page) || crowded())
+    }
+
+    /// The frame that holds a page of a file which is in memory, brought into the page cache if need be, perhaps with others
+    /// `within` these.
+    pub fn cached_page(&mut self, file: u32, page: u64, within: &Range<u64>) -> Result<Pfn, EngineError> {
+        if let Some(frame) = self.pages.cached(file, page) {
+            return Ok(frame);
+        }
+        let in_memory = |layer: &Self, page| !layer.must_be_read(file, page);
+        let folio = self.take_cache_folio(file, page, within, &in_memory);
+        let folio = folio.ok_or_else(|| self.out_of_memory("the page cache"))?;
+        folio.pages().for_each(|(page, frame)| self.cache_page(file, page, frame));
+        Ok(Pfn(folio.pfn.0 + page - folio.page))
+    }
+
+    /// A block for a page of a file and those beside it, as far as they are `within` these, not in the cache, and `wanted`.
+    pub fn take_cache_folio(
+        &mut self,
+        file: u32,
+        page: u64,
+        within: &Range<u64>,
+        wanted: &dyn Fn(&Self, u64) -> bool,
+    ) -> Option<CacheFolio> {
+        let fits = |layer: &Self, order: u32| {
+            let (start, end) = (page >> order << order, (page >> order << order) + (1 << order));
+            let free = |n| layer.pages.cached(file, n).is_none() && wanted(layer, n);
+            within.start <= start && end <= within.end && !layer.is_short(order) && (start..end).all(free)
+        };
+        let orders: Vec<u32> =
+            self.file_folio_orders.iter().rev().copied().filter(|&order| fits(self, order)).collect();
+        orders.into_iter().chain([0]).find_map(|order| {
+            let pfn = self.frames.alloc(order, FramePurpose::PageCache, self.acting_cpu)?;
+            if let Some(reclaim) = self.reclaim.as_mut().filter(|reclaim| reclaim.storage.is_some()) {
+                reclaim.charge(pfn, order, self.acting_group);
+            }
+            self.pages.count_folio(order);
+            Some(CacheFolio { page: page >> order << order, pfn, order })
+        })
+    }
+
+    /// A frame holds a page of a file from now on.
+    pub fn cache_page(&mut self, file: u32, page: u64, frame: Pfn) {
+        self.pages.cache(file, page, frame);
+        if let Some(reclaim) = &mut self.reclaim
+            && reclaim.storage.is_some()
+        {
+            reclaim.add(frame, PageSize::Size4K.order(), Kind::File);
+        }
+    }
+}

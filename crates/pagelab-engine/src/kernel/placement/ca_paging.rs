@@ -1,0 +1,261 @@
+//! Contiguity-aware paging: each page is given the frame that continues those of its mapping, as long as it is free.
+//!
+//! Models: the first fault of a mapping chooses a place for all of it: the next run of free blocks of the largest order that is
+//! large enough, or the largest there is, going on behind the last choice (next fit). What is remembered is an [`Offset`], from
+//! pages to frames; each later fault, of a small page or a large one, asks for exactly the frame at its offset. Nothing is
+//! reserved: where that frame is taken, a new place is chosen for the rest of the mapping, and its offset holds from that page
+//! on. Where there is no run, the page gets whatever frame the allocator has next. A mapping keeps a bounded number of offsets, the
+//! oldest is forgotten first.
+//! Source: Alverti, Psomadakis, Karakostas, Gandhi, Nikas, Goumas, Koziris, "Enhancing and exploiting contiguity for fast memory
+//! virtualization" (ISCA 2020), its part on software.
+//! Parameters: `system.layers.NAME.placement` of kind `ca-paging`: `max_offsets`, `cycles`, `instructions`.
+//! Stats: `layer.NAME.ca_paging.*`.
+//! Deviations from the source: a place agrees with its mapping in the address's bits below the size of a block, so that large
+//! pages and lines of PTEs fit. The free memory is searched where the paper keeps a contiguity map. Copies of pages that are
+//! written after a fork, shared memory, files and the pages that khugepaged makes are placed as by any kernel. A frame on a CPU's
+//! list of free pages counts as taken. What is split off beside a mapping's frames goes to the lists for smaller blocks, so other
+//! memory may come from there: of the same mobility with Linux's allocator, of any with the plain buddy allocator. The authors'
+//! kernel was not compared, which may do otherwise in what is chosen here: a page follows the offset that was chosen at or below
+//! it, if there is one; small pages whose frame is taken choose a new place as large ones do; an offset leaves with what is
+//! unmapped and moves with what is moved; a forked child begins without any.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::base::addr::{FRAME_SHIFT, Pfn, VirtAddr};
+use crate::config::CaPagingConfig;
+use crate::kernel::layer::Layer;
+use crate::kernel::vma::VaRange;
+
+/// Order of the blocks that are looked for, if the allocator's are as large: the largest of x86-64 Linux.
+const RUN_ORDER: u32 = 10;
+
+/// What leads from a page's number to that of its frame, by an addition that may wrap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offset(u64);
+
+impl Offset {
+    fn between(va: VirtAddr, pfn: u64) -> Self {
+        Self(pfn.wrapping_sub(va.0 >> FRAME_SHIFT))
+    }
+
+    /// The frame that a page is to have.
+    pub fn target(self, va: VirtAddr) -> Pfn {
+        Pfn((va.0 >> FRAME_SHIFT).wrapping_add(self.0))
+    }
+}
+
+/// An offset and the end of what it was chosen for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Chosen {
+    end: VirtAddr,
+    offset: Offset,
+    /// The how-manieth of its address space it is.
+    age: u64,
+}
+
+/// The offsets of the mappings of an address space, by the address from which on each holds.
+#[derive(Debug, Default)]
+pub struct Offsets {
+    chosen: BTreeMap<VirtAddr, Chosen>,
+    made: u64,
+}
+
+impl Offsets {
+    /// The offset of a page of a mapping: the last that was chosen at or below it, for this mapping or for what was one with it;
+    /// else, in a mapping that has grown downwards, the next above.
+    pub fn find(&self, va: VirtAddr, mapping: VaRange) -> Option<Offset> {
+        let below = self.chosen.range(..=va).next_back();
+        let below = below.filter(|&(&start, chosen)| va < chosen.end || start >= mapping.start);
+        below.or_else(|| self.chosen.range(va..mapping.end).next()).map(|(_, chosen)| chosen.offset)
+    }
+
+    /// Remembers an offset for the rest of a mapping; true if another had to be forgotten for it.
+    fn remember(&mut self, from: VirtAddr, mapping: VaRange, offset: Offset, most: u32) -> bool {
+        let kept = || self.chosen.range(mapping.start..mapping.end).filter(|&(&start, _)| start != from);
+        let oldest = kept().min_by_key(|(_, chosen)| chosen.age).map(|(&start, _)| start);
+        let oldest = oldest.filter(|_| kept().count() >= most as usize);
+        oldest.iter().for_each(|start| _ = self.chosen.remove(start));
+        self.made += 1;
+        self.chosen.insert(from, Chosen { end: mapping.end, offset, age: self.made });
+        oldest.is_some()
+    }
+
+    /// Forgets what concerns a range.
+    pub fn forget(&mut self, range: VaRange) {
+        self.cut_out(range);
+    }
+
+    /// What concerns a range now concerns another of its size.
+    pub fn shift(&mut self, from: VaRange, to: VirtAddr) {
+        let moved = |va: VirtAddr| VirtAddr(to.0 + (va.0 - from.start.0));
+        for (start, chosen) in self.cut_out(from) {
+            let offset = Offset::between(moved(start), chosen.offset.target(start).0);
+            self.chosen.insert(moved(start), Chosen { end: moved(chosen.end), offset, ..chosen });
+        }
+    }
+
+    /// Takes out what holds inside a range; what lies on both sides of it stays.
+    fn cut_out(&mut self, range: VaRange) -> Vec<(VirtAddr, Chosen)> {
+        let below = self.chosen.range(..range.start).next_back().map(|(&start, &chosen)| (start, chosen));
+        let inside = self.chosen.range(range.start..range.end).map(|(&start, &chosen)| (start, chosen));
+        let overlapping: Vec<_> =
+            below.into_iter().chain(inside).filter(|(_, chosen)| chosen.end > range.start).collect();
+        let (mut out, behind) = (Vec::new(), self.chosen.contains_key(&range.end));
+        for (start, chosen) in overlapping {
+            self.chosen.remove(&start);
+            if start < range.start {
+                self.chosen.insert(start, Chosen { end: range.start, ..chosen });
+            }
+            out.push((start.max(range.start), Chosen { end: chosen.end.min(range.end), ..chosen }));
+            // The last of them goes on behind the range.
+            if chosen.end > range.end && !behind {
+                self.chosen.insert(range.end, chosen);
+            }
+        }
+        out
+    }
+}
+
+/// What a layer counts.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CaPagingCounters {
+    /// Places chosen for mappings without an offset.
+    pub placed: u64,
+    /// Places chosen for the rest of a mapping, whose frame was taken.
+    pub placed_again: u64,
+    /// Times that no free block of the largest order was left.
+    pub no_run: u64,
+    /// Offsets forgotten for newer ones.
+    pub forgotten: u64,
+    /// Pages that got the frame at their offset, and those whose frame was taken.
+    pub hits: u64,
+    pub misses: u64,
+}
+
+/// What a layer places memory by.
+pub struct CaPaging {
+    pub config: CaPagingConfig,
+    pub counters: CaPagingCounters,
+}
+
+impl CaPaging {
+    pub fn new(config: CaPagingConfig) -> Self {
+        Self { config, counters: CaPagingCounters::default() }
+    }
+}
+
+impl Layer {
+    /// The free memory that the rest of a mapping from a page on would be placed in; the first frames of the runs that were
+    /// looked at are added to `looked`.
+    pub fn find_place(&self, from: VirtAddr, mapping: VaRange, looked: &mut Vec<Pfn>) -> Option<Range<Pfn>> {
+        let allocator = self.frame_allocator();
+        let frames = ((mapping.end.0 - from.0) >> FRAME_SHIFT) + self.place_in_block(from);
+        allocator.find_run(RUN_ORDER.min(allocator.max_order()), frames, self.acting_cpu, looked)
+    }
+
+    /// Frames of a block before that of a page.
+    fn place_in_block(&self, va: VirtAddr) -> u64 {
+        (va.0 >> FRAME_SHIFT) & ((1 << RUN_ORDER.min(self.frame_allocator().max_order())) - 1)
+    }
+
+    /// Chooses a place for a mapping: all of it if it has no offset at a page, else the rest from there on. False if nothing is free.
+    pub fn place(&mut self, space: u32, va: VirtAddr, mapping: VaRange) -> bool {
+        let again = self.spaces[space as usize].offsets.find(va, mapping).is_some();
+        let from = if again { va } else { mapping.start };
+        let run = self.find_place(from, mapping, &mut Vec::new());
+        let before = self.place_in_block(from);
+        let block = 1 << RUN_ORDER.min(self.frame_allocator().max_order());
+        let Some(ca_paging) = &mut self.ca_paging else { return false };
+        let Some(run) = run else {
+            ca_paging.counters.no_run += 1;
+            return false;
+        };
+        let frames = before + ((mapping.end.0 - from.0) >> FRAME_SHIFT);
+        let end = (run.start.0 + frames.next_multiple_of(block)).min(run.end.0);
+        self.frames.allocator.set_rover(Pfn(end));
+        let offset = Offset::between(from, run.start.0 + before);
+        let offsets = &mut self.spaces[space as usize].offsets;
+        let forgotten = offsets.remember(from, mapping, offset, ca_paging.config.max_offsets);
+        let counters = &mut ca_paging.counters;
+        *if again { &mut counters.placed_again } else { &mut counters.placed } += 1;
+        counters.forgotten += u64::from(forgotten);
+        true
+    }
+
+    /// Takes the frame at a page's offset, or counts that it is taken.
+    pub fn take_target(&mut self, target: Pfn, order: u32) -> bool {
+        let taken = self.take_page_at(target, order);
+        if let Some(ca_paging) = &mut self.ca_paging {
+            let counters = &mut ca_paging.counters;
+            *if taken { &mut counters.hits } else { &mut counters.misses } += 1;
+        }
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(start: u64, end: u64) -> VaRange {
+        VaRange { start: VirtAddr(start << FRAME_SHIFT), end: VirtAddr(end << FRAME_SHIFT) }
+    }
+
+    /// Targets of the pages `0..count` of a mapping of which nothing is known but what is remembered at them.
+    fn targets(offsets: &Offsets, count: u64) -> Vec<Option<u64>> {
+        let target = |n: u64| {
+            let va = VirtAddr(n << FRAME_SHIFT);
+            offsets.find(va, range(n, n + 1)).map(|offset| offset.target(va).0)
+        };
+        (0..count).map(target).collect()
+    }
+
+    fn remember(offsets: &mut Offsets, from: u64, mapping: VaRange, pfn: u64, most: u32) -> bool {
+        let va = VirtAddr(from << FRAME_SHIFT);
+        offsets.remember(va, mapping, Offset::between(va, pfn), most)
+    }
+
+    #[test]
+    fn what_is_cut_out_leaves_both_sides_as_they_were() {
+        let mut offsets = Offsets::default();
+        remember(&mut offsets, 0, range(0, 10), 100, 64);
+        remember(&mut offsets, 6, range(0, 10), 206, 64);
+        assert_eq!(targets(&offsets, 10), (100..106).chain(206..210).map(Some).collect::<Vec<_>>());
+        // Of both: the last one goes on behind it.
+        offsets.forget(range(4, 8));
+        let rest = |n: u64| (!(4..8).contains(&n)).then_some(if n < 4 { 100 + n } else { 200 + n });
+        assert_eq!(targets(&offsets, 10), (0..10).map(rest).collect::<Vec<_>>());
+        offsets.shift(range(2, 9), VirtAddr(20 << FRAME_SHIFT));
+        let moved = |n: u64| match n {
+            0 | 1 => Some(100 + n),
+            9 => Some(209),
+            20 | 21 => Some(102 + n - 20),
+            26 => Some(208),
+            _ => None,
+        };
+        assert_eq!(targets(&offsets, 30), (0..30).map(moved).collect::<Vec<_>>());
+        offsets.forget(range(0, 30));
+        assert_eq!(offsets.chosen, BTreeMap::new());
+    }
+
+    #[test]
+    fn the_oldest_offset_of_a_mapping_is_forgotten_first() {
+        let (mut offsets, mapping) = (Offsets::default(), range(10, 20));
+        assert!(!remember(&mut offsets, 2, range(0, 5), 7, 2));
+        assert!(!remember(&mut offsets, 14, mapping, 500, 2));
+        assert!(!remember(&mut offsets, 10, mapping, 300, 2));
+        assert!(remember(&mut offsets, 17, mapping, 900, 2));
+        assert!(!remember(&mut offsets, 17, mapping, 901, 2), "in its own place");
+        let kept: Vec<u64> = offsets.chosen.keys().map(|va| va.0 >> FRAME_SHIFT).collect();
+        assert_eq!(kept, [2, 10, 17], "another mapping's is no matter");
+        let target =
+            |n: u64| offsets.find(VirtAddr(n << FRAME_SHIFT), mapping).unwrap().target(VirtAddr(n << FRAME_SHIFT));
+        assert_eq!([10, 16, 17, 19].map(target), [300, 306, 901, 903].map(Pfn));
+        // Grown in both directions.
+        let grown = range(8, 30);
+        let target =
+            |n: u64| offsets.find(VirtAddr(n << FRAME_SHIFT), grown).unwrap().target(VirtAddr(n << FRAME_SHIFT));
+        assert_eq!([8, 29].map(target), [298, 913].map(Pfn));
+    }
+}

@@ -1,0 +1,59 @@
+//! Mapping pages ahead of any access, as MAP_POPULATE and MADV_POPULATE_* ask for, or a kernel that is eager ([`super::eager`]).
+//!
+//! Models: the pages of a range are handled one after the other by the stages of a fault without exception and return.
+//! Source: Linux `populate_vma_page_range`, `faultin_page` (mm/gup.c).
+//! Parameters: those of the fault's stages.
+//! Deviations: the look-up of the VMA is made for every page, where Linux makes it once a VMA.
+
+use crate::base::error::EngineError;
+use crate::cpu::activity::Next;
+use crate::kernel::fault::{Fault, Outcome};
+use crate::kernel::layer::SpaceId;
+use crate::kernel::os::Os;
+use crate::kernel::vma::VaRange;
+use crate::translate::walker::Intent;
+
+/// Why pages are mapped ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ahead {
+    /// A call asks for it, as if by such accesses.
+    Asked(Intent),
+    /// The kernel does so of itself, as long as there is memory to spare.
+    Eager,
+}
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub struct Populate {
+    space: SpaceId,
+    range: VaRange,
+    why: Ahead,
+    cpu: usize,
+    fault: Fault,
+}
+
+impl Populate {
+    /// For the pages of a range that is not empty.
+    pub fn new(space: SpaceId, range: VaRange, why: Ahead, cpu: usize) -> Self {
+        Self { space, range, why, cpu, fault: Fault::populate(space, range.start, why, cpu) }
+    }
+
+    /// The handling of the page under way.
+    pub fn fault(&self) -> &Fault {
+        &self.fault
+    }
+
+    /// See [`crate::cpu::activity::Activity::commit`].
+    pub fn commit(&mut self, os: &mut Os, cpu: usize) -> Result<Next, EngineError> {
+        let next = self.fault.commit(os, cpu)?;
+        let refused = self.fault.outcome() == Outcome::Refused;
+        if next != Next::Done || refused || self.fault.end() >= self.range.end {
+            return Ok(next);
+        }
+        if self.why == Ahead::Eager && !os.layers[usize::from(self.space.layer)].can_be_eager() {
+            return Ok(next);
+        }
+        self.fault = Fault::populate(self.space, self.fault.end(), self.why, self.cpu);
+        Ok(Next::Continue)
+    }
+}

@@ -1,0 +1,211 @@
+//! One scan: the oldest pages of a kind are looked at, and leave or stay.
+
+use super::lru::{Entry, Kind};
+use super::swap::Swap;
+use super::{GroupId, PageOf, Pressure, Reclaim, SCAN_PAGES};
+use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, Pfn, VirtAddr};
+use crate::cpu::activity::{RefKind, Step};
+use crate::kernel::layer::Layer;
+use crate::kernel::vma::VaRange;
+use crate::page_table::{Leaf, PteFlags, Removed, WalkList};
+
+/// What a scan did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scan {
+    /// Pages whose translations are gone, with their sizes in bytes.
+    pub gone: Vec<(u32, VirtAddr, u64)>,
+    /// Frames that it freed.
+    pub freed: u64,
+    /// Pages to be written to the swap area, and back to their files.
+    pub swap_writes: u32,
+    pub file_writes: u32,
+}
+
+/// What becomes of a page.
+enum Verdict {
+    /// Another round, on the active list or on the inactive one.
+    Stay {
+        active: bool,
+    },
+    Leave,
+}
+
+/// What the PTEs of a page say.
+#[derive(Default)]
+struct Seen {
+    accessed: u32,
+    dirty: bool,
+    executable: bool,
+    busy: bool,
+}
+
+fn va(page: u64) -> VirtAddr {
+    VirtAddr(page << FRAME_SHIFT)
+}
+
+/// Lists the references of a scan under some pressure: the lists' lock once, and for each page its metadata and the entries that map it.
+pub fn plan_scan(layer: &Layer, pressure: Pressure, step: &mut Step) {
+    let Some(reclaim) = &layer.reclaim else { return };
+    let id = reclaim.next_group(pressure).group;
+    step.kernel(RefKind::Locked, layer.lru_line(id));
+    let mut list = WalkList::new();
+    for pfn in reclaim.group(id).lru.oldest(reclaim.next_kind(id).0, false) {
+        step.kernel(RefKind::Write, layer.page_metadata(pfn));
+        for (space, page) in reclaim.rmap.of(pfn) {
+            layer.spaces[space as usize].table.walk(&layer.mem, va(page), &mut list);
+            step.kernel(RefKind::Locked, list.refs().last().expect("a walk reads an entry at least").addr);
+        }
+    }
+}
+
+impl Reclaim {
+    /// The kind of page that the next scan of a group is for.
+    fn next_kind(&self, id: GroupId) -> (Kind, [i64; 2]) {
+        let group = self.group(id);
+        group.lru.choose(self.swappiness, self.possible(group))
+    }
+
+    /// Decides about a page as `folio_check_references` does; `room` is what the swap area has left.
+    fn judge(&self, entry: &Entry, seen: &Seen, room: &mut u64) -> Verdict {
+        let file = entry.kind == Kind::File && !entry.lazy_free;
+        if seen.busy {
+            return Verdict::Stay { active: false };
+        }
+        if seen.accessed > 0 {
+            // Until anonymous pages began on the inactive list (Linux 5.9), one access made them active.
+            let active = entry.referenced || seen.accessed > 1 || file && seen.executable || !file && self.new_active;
+            return Verdict::Stay { active };
+        }
+        if file || entry.lazy_free {
+            return Verdict::Leave;
+        }
+        match room.checked_sub(1 << entry.order) {
+            Some(left) => {
+                *room = left;
+                Verdict::Leave
+            }
+            None => Verdict::Stay { active: true },
+        }
+    }
+}
+
+impl Layer {
+    /// Scans the oldest inactive pages of one kind of one group once. `is_busy` tells of pages of address spaces that a handler is
+    /// working on: these stay.
+    pub fn scan_pages(&mut self, pressure: Pressure, is_busy: &dyn Fn(u32, u64) -> bool) -> Scan {
+        let mut scan = Scan::default();
+        let Some(mut reclaim) = self.reclaim.take() else { return scan };
+        let turn = reclaim.next_group(pressure);
+        let id = turn.group;
+        reclaim.take_turn(turn);
+        let (kind, credit) = reclaim.next_kind(id);
+        // The lists' own group is out of the way while page tables are looked at.
+        let mut lru = std::mem::take(&mut reclaim.group_mut(id).lru);
+        lru.scanned(credit);
+        if lru.inactive_is_low(kind) {
+            for pfn in lru.oldest(kind, true) {
+                let entry = lru.get(pfn).expect("it is on a list");
+                let seen = self.look_at(&reclaim, pfn, &entry, &|_, _| false);
+                // Code that is in use stays active (`shrink_active_list`).
+                let stays = kind == Kind::File && seen.executable && seen.accessed > 0;
+                lru.put(pfn, stays, false);
+                reclaim.counters.deactivated += u64::from(!stays);
+            }
+        }
+        let mut room = reclaim.swap.as_ref().map_or(0, Swap::room);
+        let mut leaving = Vec::with_capacity(SCAN_PAGES);
+        for pfn in lru.oldest(kind, false) {
+            let entry = lru.get(pfn).expect("it is on a list");
+            let seen = self.look_at(&reclaim, pfn, &entry, is_busy);
+            reclaim.counters.scanned += 1;
+            if entry.lazy_free && seen.dirty {
+                lru.set_lazy_free(pfn, false);
+                continue;
+            }
+            match reclaim.judge(&entry, &seen, &mut room) {
+                Verdict::Stay { active } => {
+                    reclaim.counters.activated += u64::from(active);
+                    lru.put(pfn, active, seen.accessed > 0);
+                }
+                Verdict::Leave => leaving.push((pfn, entry)),
+            }
+        }
+        reclaim.group_mut(id).lru = lru;
+        self.reclaim = Some(reclaim);
+        for (pfn, entry) in leaving {
+            self.evict(pfn, &entry, &mut scan);
+        }
+        scan
+    }
+
+    /// Reads what the PTEs of a page say and clears their accessed bits.
+    fn look_at(&mut self, reclaim: &Reclaim, pfn: Pfn, entry: &Entry, is_busy: &dyn Fn(u32, u64) -> bool) -> Seen {
+        let mut seen = Seen::default();
+        let mut list = WalkList::new();
+        for frame in (0..1 << entry.order).map(|n| Pfn(pfn.0 + n)) {
+            for (space, page) in reclaim.rmap.of(frame) {
+                seen.busy |= is_busy(space, page);
+                self.spaces[space as usize].table.walk(&self.mem, va(page), &mut list);
+                let Leaf::Present(mapping) = list.leaf else { unreachable!("the reverse map lists what is mapped") };
+                // Of a large page its first frame tells all; one whose other parts are pages of their own is in use.
+                if mapping.size.order() > entry.order {
+                    seen.busy = true;
+                } else if mapping.pfn != frame {
+                    continue;
+                }
+                seen.dirty |= mapping.flags.dirty;
+                seen.executable |= mapping.flags.executable;
+                if mapping.flags.accessed {
+                    seen.accessed += 1;
+                    let flags = PteFlags { accessed: false, ..mapping.flags };
+                    self.spaces[space as usize].table.set_flags(&mut self.mem, va(page), flags);
+                    // A shadow goes with the bit, or its page would never be seen to be used again.
+                    let end = VirtAddr(va(page).0 + FRAME_BYTES);
+                    self.shadows.drop_range(space, VaRange { start: va(page), end });
+                }
+            }
+        }
+        seen.dirty |= self.pages.is_dirty(pfn);
+        seen
+    }
+
+    /// Takes a page away from those who map it.
+    fn evict(&mut self, pfn: Pfn, entry: &Entry, scan: &mut Scan) {
+        let reclaim = self.reclaim.as_mut().expect("its lists named the page");
+        let frames: Vec<(Pfn, Vec<PageOf>)> =
+            (0..1 << entry.order).map(|n| Pfn(pfn.0 + n)).map(|f| (f, reclaim.rmap.of(f).collect())).collect();
+        let swap = reclaim.swap.as_mut().filter(|_| !entry.lazy_free && entry.kind == Kind::Anonymous);
+        if let Some(swap) = swap {
+            frames.iter().for_each(|(frame, places)| swap.put(*frame, places));
+            scan.swap_writes += frames.len() as u32;
+            reclaim.counters.swapped_out += frames.len() as u64;
+        }
+        reclaim.counters.freed_lazily += u64::from(entry.lazy_free);
+        for &(space, page) in frames.iter().flat_map(|(_, places)| places) {
+            // The first frame of a large page takes the others with it.
+            if let Some(&page) = self.mapped(space, va(page), VirtAddr(va(page).0 + FRAME_BYTES)).first() {
+                self.unmap(space, &page);
+                scan.gone.push((space, page.va, page.mapping.size.bytes()));
+            }
+        }
+        if entry.kind == Kind::File && !entry.lazy_free {
+            let written = self.pages.uncache(pfn);
+            let counters = &mut self.reclaim.as_mut().expect("its lists named the page").counters;
+            (counters.files_dropped, counters.files_written) =
+                (counters.files_dropped + 1, counters.files_written + u64::from(written));
+            scan.file_writes += u32::from(written);
+        }
+        scan.freed += frames.len() as u64;
+        for (frame, _) in frames {
+            self.pages.forget_users(frame);
+        }
+        self.free_block(pfn, entry.order);
+    }
+
+    /// A dirty page of a file loses a mapping: the page remembers what its PTE knew.
+    pub fn note_dirty(&mut self, page: &Removed) {
+        if page.mapping.flags.dirty && self.reclaim.as_ref().is_some_and(|reclaim| reclaim.storage.is_some()) {
+            self.pages.set_dirty(page.mapping.pfn);
+        }
+    }
+}

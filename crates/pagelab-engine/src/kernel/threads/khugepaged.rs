@@ -1,0 +1,226 @@
+//! khugepaged: puts large pages in the place of small ones.
+//!
+//! Models: at each wake-up it goes on where it stopped, through the mappings that may have large pages. Of each aligned
+//! 2 MiB it reads the page table and the metadata of the pages; if enough of them are there, at least one has been
+//! accessed, and none is shared, swapped out or of a file, it takes a large page, copies them to it and maps it in
+//! their place.
+//! Source: Linux mm/khugepaged.c (`khugepaged_scan_mm_slot`, `hpage_collapse_scan_pmd`, `collapse_huge_page`).
+//! Parameters: `kernel.khugepaged` (`scan_sleep_cycles`, `pages_to_scan`, `max_ptes_none`).
+//! Deviations: pages on the swap device are not read back (`max_ptes_swap` of 0), shared ones stay (`max_ptes_shared` of 0),
+//! files stay. The copy is made before the mapping is locked; if a fault is in the way then, the place is passed over.
+
+use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
+use crate::config::KhugepagedConfig;
+use crate::cpu::activity::{Next, RefKind, Step};
+use crate::kernel::fault::gets_large_pages;
+use crate::kernel::layer::{DIRECT_MAP, Layer, SpaceId};
+use crate::kernel::os::Os;
+use crate::kernel::reclaim::{GroupId, Pressure};
+use crate::kernel::vma::{VaRange, Vma, VmaKind};
+use crate::page_table::{Mapping, PteFlags, Removed, WalkList};
+use pagelab_trace::MapFlags;
+
+const LARGE: PageSize = PageSize::Size2M;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    /// Look for the next place, and at its pages.
+    Scan,
+    /// Copy the pages of the place to the large page.
+    Copy { frame: Pfn, pages: Vec<Removed> },
+}
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub struct Khugepaged {
+    layer: u16,
+    /// The place under way: the address space's number and the address.
+    at: Option<(u32, VirtAddr)>,
+    scanned: u64,
+    /// It has begun anew since it woke up.
+    wrapped: bool,
+    state: State,
+}
+
+/// Where the first program may have memory.
+const START: (u32, VirtAddr) = (DIRECT_MAP + 1, VirtAddr(0));
+
+/// How far the thread of a layer has come, and what it did.
+#[derive(Clone, Copy, Debug)]
+pub struct Collapse {
+    /// Where it goes on: the address space's number and the address.
+    cursor: (u32, VirtAddr),
+    pub scanned: u64,
+    pub collapsed: u64,
+    /// Places that were ripe when no large page was free.
+    pub no_frame: u64,
+    /// Frames of the large page that small ones are being copied to.
+    pub held_frames: u64,
+}
+
+impl Default for Collapse {
+    fn default() -> Self {
+        Self { cursor: START, scanned: 0, collapsed: 0, no_frame: 0, held_frames: 0 }
+    }
+}
+
+impl Khugepaged {
+    pub fn new(layer: u16) -> Self {
+        Self { layer, at: None, scanned: 0, wrapped: false, state: State::Scan }
+    }
+
+    pub fn layer(&self) -> u16 {
+        self.layer
+    }
+
+    /// The place under way, unless it has been unmapped meanwhile: a process that has ended has no table either.
+    fn place(&self, layer: &Layer) -> Option<(u32, VirtAddr)> {
+        self.at.filter(|&(space, place)| layer.spaces[space as usize].vmas.find(place).is_some())
+    }
+
+    /// See [`crate::cpu::activity::Activity::plan`].
+    pub fn plan(&self, os: &Os, step: &mut Step) {
+        let layer = &os.layers[usize::from(self.layer)];
+        match &self.state {
+            State::Scan => {
+                let Some((space, place)) = self.place(layer) else { return };
+                let mut list = WalkList::new();
+                layer.spaces[space as usize].table.walk(&layer.mem, place, &mut list);
+                let pages = layer.mapped(space, place, VirtAddr(place.0 + LARGE.bytes()));
+                let small = pages.first().is_some_and(|page| page.mapping.size == PageSize::Size4K);
+                if let Some(entry) = list.refs().last().filter(|_| small) {
+                    let table = PhysAddr(entry.addr.0 & !(FRAME_BYTES - 1));
+                    step.kernel(RefKind::Load { bytes: FRAME_BYTES }, table);
+                    pages.iter().for_each(|page| step.kernel(RefKind::Read, layer.page_metadata(page.mapping.pfn)));
+                }
+            }
+            State::Copy { frame, pages } => {
+                for page in pages {
+                    step.kernel(RefKind::Load { bytes: FRAME_BYTES }, page.mapping.pfn.addr());
+                }
+                step.kernel(RefKind::Zero { bytes: LARGE.bytes() }, frame.addr());
+            }
+        }
+    }
+
+    /// See [`crate::cpu::activity::Activity::commit`].
+    pub fn commit(&mut self, os: &mut Os, cpu: usize) -> Next {
+        let config = os.costs.khugepaged.expect("the thread runs only if it is configured");
+        let layer = &mut os.layers[usize::from(self.layer)];
+        layer.acting_cpu = cpu as u32;
+        layer.acting_group = self.at.map_or(GroupId::REST, |(space, _)| layer.spaces[space as usize].group);
+        match std::mem::replace(&mut self.state, State::Scan) {
+            State::Copy { frame, pages } => self.collapse(os, frame, &pages),
+            State::Scan => {
+                let layer = &mut os.layers[usize::from(self.layer)];
+                if let Some((space, place)) = self.place(layer) {
+                    self.scanned += 1 << LARGE.order();
+                    layer.collapse.scanned += 1;
+                    let pages = layer.mapped(space, place, VirtAddr(place.0 + LARGE.bytes()));
+                    if is_ripe(layer, space, place, &pages, &config) {
+                        let limited = matches!(layer.pressure(LARGE.order()), Some(Pressure::Limit(_)));
+                        let Some(frame) = (if limited { None } else { layer.take_page(LARGE.order()) }) else {
+                            layer.collapse.no_frame += 1;
+                            return self.go_on(os, &config);
+                        };
+                        layer.collapse.held_frames = 1 << LARGE.order();
+                        self.state = State::Copy { frame, pages };
+                        return Next::Continue;
+                    }
+                }
+            }
+        }
+        self.go_on(os, &config)
+    }
+
+    /// Goes to the next place, beginning anew behind the last one once, or ends.
+    fn go_on(&mut self, os: &mut Os, config: &KhugepagedConfig) -> Next {
+        let layer = &mut os.layers[usize::from(self.layer)];
+        if self.scanned >= u64::from(config.pages_to_scan) {
+            return Next::Done;
+        }
+        self.at = next_place(layer, layer.collapse.cursor);
+        if self.at.is_none() && !std::mem::replace(&mut self.wrapped, true) {
+            self.at = next_place(layer, START);
+        }
+        let Some((space, place)) = self.at else {
+            layer.collapse.cursor = START;
+            return Next::Done;
+        };
+        layer.collapse.cursor = (space, VirtAddr(place.0 + LARGE.bytes()));
+        Next::Continue
+    }
+
+    /// Maps the large page in the place of the small ones, if nothing has changed and no fault is in the way.
+    fn collapse(&mut self, os: &mut Os, frame: Pfn, pages: &[Removed]) {
+        let (space, start) = self.at.expect("a place was copied");
+        let end = VirtAddr(start.0 + LARGE.bytes());
+        let range = VaRange { start, end };
+        let id = SpaceId { layer: self.layer, index: space };
+        let free = os.locks.may_change(id, Some(range), os.costs.fault_lock);
+        let layer = &mut os.layers[usize::from(self.layer)];
+        layer.collapse.held_frames = 0;
+        let vma = layer.spaces[space as usize].vmas.find(start).filter(|vma| vma.end >= end).cloned();
+        let now = if vma.is_some() { layer.mapped(space, start, end) } else { Vec::new() };
+        let same = now.len() == pages.len()
+            && now.iter().zip(pages).all(|(a, b)| (a.va, a.mapping.pfn) == (b.va, b.mapping.pfn))
+            && pages.iter().all(|page| is_own(layer, page));
+        let Some(vma) = vma.filter(|_| free && same) else {
+            layer.free_block(frame, LARGE.order());
+            return;
+        };
+        for page in &now {
+            layer.unmap(space, page);
+            layer.put_page(&page.mapping);
+        }
+        layer.free_leaf_table(space, start);
+        let writable = vma.prot.write;
+        let flags = PteFlags { writable, user: true, executable: vma.prot.execute, accessed: true, dirty: writable };
+        let mapping = Mapping { pfn: frame, size: LARGE, flags };
+        layer.map(space, start, mapping).expect("tables with large pages have room");
+        layer.list_page(&mapping);
+        layer.collapse.collapsed += 1;
+        os.invalid.push((id, vec![range]));
+    }
+}
+
+/// The first aligned 2 MiB from `from` on that lies in a mapping which may have large pages, over all address spaces.
+fn next_place(layer: &Layer, from: (u32, VirtAddr)) -> Option<(u32, VirtAddr)> {
+    let eligible = |vma: &Vma| {
+        let anonymous = vma.kind != VmaKind::File && vma.kind != VmaKind::Special && !vma.is_shared();
+        let explicit = vma.flags.contains(MapFlags::HUGETLB);
+        anonymous && !explicit && gets_large_pages(vma, layer.large_pages)
+    };
+    for space in from.0..layer.spaces.len() as u32 {
+        let least = if space == from.0 { from.1.0 } else { 0 };
+        for vma in layer.spaces[space as usize].vmas.iter().filter(|vma| vma.end.0 > least && eligible(vma)) {
+            let place = vma.start.0.max(least).next_multiple_of(LARGE.bytes());
+            if place + LARGE.bytes() <= vma.end.0 {
+                return Some((space, VirtAddr(place)));
+            }
+        }
+    }
+    None
+}
+
+/// A page that can be copied and given back: of one address space, or the zero page.
+fn is_own(layer: &Layer, page: &Removed) -> bool {
+    let pfn = page.mapping.pfn;
+    let own = layer.pages.are_exclusive(pfn, 0) && !layer.pages.is_object(pfn);
+    page.mapping.size == PageSize::Size4K && (own || pfn == layer.pages.zero_page())
+}
+
+/// Whether the pages of a place are to become a large one.
+fn is_ripe(layer: &mut Layer, space: u32, place: VirtAddr, pages: &[Removed], config: &KhugepagedConfig) -> bool {
+    let range = VaRange { start: place, end: VirtAddr(place.0 + LARGE.bytes()) };
+    let zero = layer.pages.zero_page();
+    let there = pages.iter().filter(|page| page.mapping.pfn != zero).count() as u64;
+    let none = (LARGE.bytes() >> FRAME_SHIFT) - there;
+    let accessed = pages.iter().any(|page| page.mapping.flags.accessed);
+    let swapped = layer.swap().is_some_and(|swap| swap.holds_some(space, range));
+    there > 0
+        && none <= u64::from(config.max_ptes_none)
+        && accessed
+        && !swapped
+        && pages.iter().all(|page| is_own(layer, page))
+}

@@ -1,0 +1,72 @@
+//! kswapd: makes room before faults must.
+//!
+//! Models: from the moment a fault finds less free memory than the low watermark, scans of the LRU lists follow each other
+//! until the high watermark is reached or nothing is left that could leave.
+//! Source: Linux mm/vmscan.c (`balance_pgdat`, `kswapd_shrink_node`), mm/page_alloc.c (`wake_all_kswapds`).
+//! Parameters: `kernel.kswapd`.
+//! Deviations: one for the layer, not one a node. It waits for what it writes.
+
+use crate::cpu::activity::{Next, Step};
+use crate::kernel::os::Os;
+use crate::kernel::reclaim::{Pressure, Scan, plan_scan};
+
+/// Scans in a row that may free nothing before it gives up.
+const MAX_FRUITLESS: u32 = 1 << 12;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    Scan,
+    WriteBack(Scan),
+}
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub struct Kswapd {
+    layer: u16,
+    state: State,
+    fruitless: u32,
+}
+
+impl Kswapd {
+    pub fn new(layer: u16) -> Self {
+        Self { layer, state: State::Scan, fruitless: 0 }
+    }
+
+    pub fn layer(&self) -> u16 {
+        self.layer
+    }
+
+    /// See [`crate::cpu::activity::Activity::plan`].
+    pub fn plan(&self, os: &Os, step: &mut Step) {
+        match &self.state {
+            State::Scan => plan_scan(&os.layers[usize::from(self.layer)], Pressure::Memory, step),
+            State::WriteBack(scan) => {
+                (step.io.swap.writes, step.io.storage.writes) = (scan.swap_writes, scan.file_writes);
+            }
+        }
+    }
+
+    /// See [`crate::cpu::activity::Activity::commit`].
+    pub fn commit(&mut self, os: &mut Os, cpu: usize) -> Next {
+        let layer = &mut os.layers[usize::from(self.layer)];
+        layer.acting_cpu = cpu as u32;
+        if !matches!(self.state, State::Scan) {
+            self.state = State::Scan;
+            return Next::Continue;
+        }
+        let free = layer.free_frame_count();
+        let enough = layer
+            .reclaim
+            .as_ref()
+            .is_none_or(|reclaim| free >= reclaim.marks.high || !reclaim.has_pages(Pressure::Memory));
+        if enough || self.fruitless == MAX_FRUITLESS {
+            return Next::Done;
+        }
+        let scan = os.scan_pages(self.layer, Pressure::Memory);
+        self.fruitless = if scan.freed == 0 { self.fruitless + 1 } else { 0 };
+        if scan.swap_writes + scan.file_writes > 0 {
+            self.state = State::WriteBack(scan);
+        }
+        Next::Continue
+    }
+}

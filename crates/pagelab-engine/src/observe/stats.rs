@@ -1,0 +1,483 @@
+//! The statistics of a run: named plain counters with unit and description.
+//!
+//! Names are dotted and stable. Ratios are derived by whoever reads them. Each statistic says whether it is *robust* (what
+//! was referenced, missed, faulted: it follows from the order of accesses) or depends on *timing* (cycles, contention).
+
+mod hashed;
+mod kernel;
+mod memory;
+mod translation_cache;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use crate::agenda::simulation::Simulation;
+use crate::cache::{CoreCacheStats, Requester, Served};
+use crate::cpu::clock::Class;
+use crate::cpu::state::AccessCounters;
+use crate::programs::account::Account;
+use crate::programs::input::Input;
+use crate::programs::load::Role;
+use crate::translate::hardware::{TLB_DATA, TLB_FETCH, TLB_KERNEL};
+use crate::translate::walker::{WALK_LEVELS, WALK_PLACES};
+
+/// Whether a statistic depends on timing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    Robust,
+    Timing,
+}
+
+/// What a statistic means.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Meaning {
+    pub unit: &'static str,
+    pub description: String,
+    pub kind: Kind,
+}
+
+/// Statistics by name.
+#[derive(Clone, Debug, Default)]
+pub struct Statistics {
+    pub values: BTreeMap<String, u64>,
+    pub meanings: BTreeMap<String, Meaning>,
+    /// Those that say how things are, where the others count what has happened.
+    states: BTreeSet<String>,
+}
+
+impl Statistics {
+    fn put(&mut self, name: impl Into<String>, value: u64, unit: &'static str, kind: Kind, text: impl Into<String>) {
+        let name = name.into();
+        let old = self.values.insert(name.clone(), value);
+        assert!(old.is_none(), "the statistic `{name}` is defined twice");
+        self.meanings.insert(name, Meaning { unit, description: text.into(), kind });
+    }
+
+    /// What has been counted since `before` was collected; states are those of now.
+    pub fn since(mut self, before: &Self) -> Self {
+        for (name, value) in &mut self.values {
+            if !self.states.contains(name) {
+                *value -= before.values.get(name).copied().unwrap_or(0);
+            }
+        }
+        self
+    }
+
+    fn state(&mut self, name: impl Into<String>, value: u64, unit: &'static str, text: impl Into<String>) {
+        let name = name.into();
+        self.states.insert(name.clone());
+        self.put(name, value, unit, Kind::Robust, text);
+    }
+
+    fn count(&mut self, name: impl Into<String>, value: u64, text: impl Into<String>) {
+        self.put(name, value, "count", Kind::Robust, text);
+    }
+
+    fn cycles(&mut self, name: impl Into<String>, value: u64, text: impl Into<String>) {
+        self.put(name, value, "cycles", Kind::Timing, text);
+    }
+
+    /// All statistics of a simulation that has ended.
+    pub fn collect(simulation: &Simulation) -> Self {
+        let mut stats = Self::default();
+        stats.program(simulation);
+        stats.clocks(simulation);
+        stats.tlbs(simulation);
+        stats.walks(simulation);
+        stats.caches(simulation);
+        stats.faults(simulation);
+        stats.translation_caches(simulation);
+        stats.layers(simulation);
+        stats.sources(simulation);
+        stats
+    }
+
+    fn program(&mut self, simulation: &Simulation) {
+        let of = |get: fn(&AccessCounters) -> u64| simulation.cpus.iter().map(|cpu| get(&cpu.counters)).sum();
+        self.count(
+            "accesses",
+            of(|c| c.accesses),
+            "Memory accesses of the programs, instruction fetches that were recorded included",
+        );
+        self.count("accesses.writes", of(|c| c.writes), "Stores and modifies");
+        self.count("accesses.fetches", of(|c| c.fetches), "Recorded first fetches of code pages");
+        self.count(
+            "accesses.by_kernel",
+            of(|c| c.by_kernel),
+            "Accesses that the kernel made to user memory for the program",
+        );
+        self.count(
+            "accesses.refused",
+            of(|c| c.refused),
+            "Accesses that no mapping covers or that one forbids; they were skipped",
+        );
+        let instructions = simulation.cpus.iter().map(|cpu| cpu.clock.instructions()).sum();
+        self.count("instructions", instructions, "Instructions of the programs");
+        self.count("context_switches", of(|c| c.context_switches), "Times that a CPU went over to another thread");
+    }
+
+    /// The clocks of the CPUs that programs run on: one that kernel threads have to themselves is not among them.
+    fn clocks(&mut self, simulation: &Simulation) {
+        let spent = |class| simulation.program_cpus().map(|cpu| cpu.clock.spent(class)).sum();
+        let total = simulation.program_cpus().map(|cpu| cpu.clock.now()).sum();
+        self.cycles("cycles", total, "Cycles of all CPUs in use; the classes below sum to it");
+        self.cycles("elapsed_cycles", simulation.elapsed(), "Cycles from the start to the end of the last CPU");
+        let cpus = simulation.program_cpus().count() as u64;
+        self.state("cpus", cpus, "count", "CPUs (hardware threads) in use by programs");
+        for (class, name, text) in CLASSES {
+            self.cycles(format!("cycles.{name}"), spent(*class), format!("Cycles of {text}"));
+        }
+    }
+
+    fn tlbs(&mut self, simulation: &Simulation) {
+        let look_ups = simulation.cpus.iter().map(|cpu| cpu.counters.filtered + cpu.counters.pieces).sum();
+        self.count("dtlb.l1.look_ups", look_ups, "Data look-ups of the programs: one a cache line touched");
+        let sum = |get: fn(&crate::translate::hardware::TlbCounters) -> u64| {
+            simulation.hw.units.iter().map(|unit| get(&unit.tlb)).sum()
+        };
+        self.count(
+            "dtlb.l1.misses",
+            sum(|t| t.l1_misses[TLB_DATA]),
+            "Data look-ups that missed the first-level TLB; a repeated access after a fault looks up again",
+        );
+        self.count("dtlb.l2.misses", sum(|t| t.l2_misses[TLB_DATA]), "Data look-ups that missed both levels");
+        self.count("itlb.l1.misses", sum(|t| t.l1_misses[TLB_FETCH]), "Instruction look-ups that missed the first-level TLB; looked up where the page of the program counter of recorded accesses changes");
+        self.count("itlb.l2.misses", sum(|t| t.l2_misses[TLB_FETCH]), "Instruction look-ups that missed both levels");
+        self.count(
+            "tlb.kernel.l1.misses",
+            sum(|t| t.l1_misses[TLB_KERNEL]),
+            "Look-ups of the kernels' direct maps that missed the first-level TLB",
+        );
+        self.count(
+            "tlb.kernel.l2.misses",
+            sum(|t| t.l2_misses[TLB_KERNEL]),
+            "Look-ups of the kernels' direct maps that missed both levels",
+        );
+        self.count(
+            "nested_tlb.look_ups",
+            sum(|t| t.nested_look_ups),
+            "Guest-physical addresses looked up during walks",
+        );
+        self.count(
+            "nested_tlb.misses",
+            sum(|t| t.nested_misses),
+            "Guest-physical addresses that needed a walk of the host's page table",
+        );
+    }
+
+    fn walks(&mut self, simulation: &Simulation) {
+        let walks = &simulation.hw.walks;
+        for (prefix, counts, text) in [
+            ("walk", &walks.program, "completed page walks of the programs"),
+            ("walk.kernel", &walks.kernel, "completed page walks of the kernels' direct maps"),
+            ("walk.aborted", &walks.aborted, "page walks that ended in a page fault"),
+        ] {
+            self.count(format!("{prefix}.count"), counts.count, format!("Number of {text}"));
+            self.cycles(format!("{prefix}.cycles"), counts.cycles, format!("Cycles of {text}"));
+            let refs = counts.refs.iter().flatten().flatten().sum();
+            self.count(format!("{prefix}.refs"), refs, format!("Memory references of {text}, over all layers"));
+            for (place, name) in PLACES.iter().enumerate() {
+                let served = counts.refs.iter().flatten().map(|places| places[place]).sum();
+                self.count(
+                    format!("{prefix}.refs.{name}"),
+                    served,
+                    format!("References of {text} {}", PLACE_TEXT[place]),
+                );
+            }
+        }
+        self.count(
+            "walk.dirty.count",
+            walks.dirty_walks,
+            "Page walks of the programs, among walk.count, made only to set a dirty bit",
+        );
+        self.count(
+            "walk.accessed_dirty_updates",
+            walks.ad_updates,
+            "Locked updates of accessed and dirty bits by walkers; not among walk.refs",
+        );
+        if simulation.os.layers.iter().any(|layer| layer.shadowed) {
+            self.shadows(simulation);
+        }
+        if simulation.hw.segments {
+            self.segments(simulation);
+        }
+        if simulation.hw.speculative.is_some() {
+            self.speculation(simulation);
+        }
+        for (layer, refs) in simulation.os.layers.iter().zip(&walks.program.refs) {
+            self.layer_walks(&layer.name, refs);
+        }
+    }
+
+    fn shadows(&mut self, simulation: &Simulation) {
+        let shadow = &simulation.hw.shadow;
+        let writes: u64 = simulation.os.faults.iter().map(|faults| faults.table_exits).sum();
+        let causes = [
+            (
+                "misses",
+                shadow.misses,
+                "Walks of a shadow page table that missed a translation, or one that allows stores",
+            ),
+            ("table_writes", writes, "Steps of guests' page-fault handlers that wrote to their page tables"),
+            ("invalidations", shadow.invalidations, "Translations, or whole spaces, that shadowed guests invalidated"),
+            ("switches", shadow.switches, "Switches of shadowed guests between address spaces"),
+        ];
+        let exits = causes.iter().map(|(_, count, _)| count).sum();
+        self.count("shadow.exits", exits, "Exits of guests to the hypervisor that keeps shadows of their page tables");
+        for (cause, count, text) in causes {
+            self.count(format!("shadow.exits.{cause}"), count, text);
+        }
+        self.cycles(
+            "shadow.exit_cycles",
+            shadow.cycles + writes * simulation.hw.vm_exit_cycles,
+            "Cycles of these exits: of misses in cycles.translation with their references, of table writes in cycles.fault, of \
+             the others in cycles.kernel",
+        );
+    }
+
+    fn segments(&mut self, simulation: &Simulation) {
+        let segment = &simulation.hw.segment;
+        let text = "Look-ups that direct segments answered in place of the TLBs, among dtlb.l1.look_ups and not its misses; accesses to \
+                    the page of the last one are not counted again";
+        self.put("segment.translations", segment.translations, "count", Kind::Timing, text);
+        let text = "Addresses that direct segments translated during walks, in place of a layer's page table";
+        self.count("segment.walk_translations", segment.walk_translations, text);
+    }
+
+    fn speculation(&mut self, simulation: &Simulation) {
+        let of = &simulation.hw.speculation;
+        for (name, value, text) in [
+            ("right", of.right, "Walks of the programs whose page the speculative table held and the walk confirmed"),
+            (
+                "wrong",
+                of.wrong,
+                "Walks of the programs after which the pipeline was flushed: the table held another frame, or a page that faults",
+            ),
+            (
+                "missed",
+                of.missed,
+                "Walks of the programs whose page the speculative table did not hold, or not for stores",
+            ),
+            ("updates", of.updates, "Slots of the speculative table that these walks wrote"),
+            (
+                "refs.critical",
+                of.critical_refs,
+                "References that the programs waited for: a look-up where it was right, else those of the walk",
+            ),
+            (
+                "refs.all",
+                of.all_refs,
+                "References of completed walks of the programs, look-ups and updates of the speculative table included",
+            ),
+        ] {
+            self.count(format!("speculation.{name}"), value, text);
+        }
+        self.cycles(
+            "speculation.hidden_cycles",
+            of.hidden_cycles,
+            "Cycles of the programs' walks that they did not wait for, beyond walk.cycles",
+        );
+    }
+
+    /// References of the programs' walks to one layer's page tables, by level and place.
+    fn layer_walks(&mut self, layer: &str, refs: &[[u64; WALK_PLACES]; WALK_LEVELS]) {
+        for (level, places) in refs.iter().enumerate().skip(1) {
+            let total: u64 = places.iter().sum();
+            if total == 0 {
+                continue;
+            }
+            let name = format!("walk.layer.{layer}.level{level}.refs");
+            let text = format!("References of the programs' walks to level-{level} entries of layer `{layer}`");
+            self.count(&name, total, &text);
+            for (place, &served) in places.iter().enumerate() {
+                self.count(format!("{name}.{}", PLACES[place]), served, format!("{text} {}", PLACE_TEXT[place]));
+            }
+        }
+    }
+
+    fn caches(&mut self, simulation: &Simulation) {
+        let stats = simulation.hw.caches.stats();
+        let total: CoreCacheStats = stats.total();
+        let filtered: u64 = simulation.cpus.iter().map(|cpu| cpu.counters.filtered).sum();
+        let requesters = [(Requester::Data, "data"), (Requester::Walk, "walk"), (Requester::Kernel, "kernel")];
+        let beyond = |requester, places: &[Served]| places.iter().map(|&p| total.served(requester, p)).sum::<u64>();
+        use Served::{Dram, L2, L3, Remote};
+        for (index, (level, places, text)) in [
+            ("l1d", &[L2, L3, Remote, Dram][..], "the first-level data cache"),
+            ("l2", &[L3, Remote, Dram][..], "the second-level cache"),
+            ("l3", &[Dram][..], "the last-level cache"),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let repeated: u64 = simulation.cpus.iter().map(|cpu| cpu.counters.split_misses[index]).sum();
+            let misses =
+                |requester| beyond(requester, places) - if requester == Requester::Data { repeated } else { 0 };
+            let all = requesters.iter().map(|&(requester, _)| misses(requester)).sum();
+            self.count(
+                format!("{level}.misses"),
+                all,
+                format!(
+                    "References that missed {text}, bulk writes apart; an access across a line boundary counts once"
+                ),
+            );
+            for (requester, name) in requesters {
+                self.count(
+                    format!("{level}.misses.{name}"),
+                    misses(requester),
+                    format!(
+                        "References of {name} requests that missed {text}; an access across a line boundary counts once"
+                    ),
+                );
+            }
+        }
+        for (requester, name) in requesters {
+            let more = if requester == Requester::Data { filtered } else { 0 };
+            self.count(
+                format!("cache.refs.{name}"),
+                total.requests(requester) + more,
+                format!("Line references of {name} requests"),
+            );
+        }
+        self.count("cache.bulk_lines", total.bulk_written.iter().sum(), "Lines written in bulk (zeroed)");
+        self.count("l1d.writebacks", total.l1_writebacks, "Modified lines that the first-level data caches passed on");
+        self.count("l2.writebacks", total.l2_writebacks, "Modified lines that the second-level caches passed on");
+        self.count(
+            "l3.writebacks",
+            stats.shared.l3_writebacks,
+            "Modified lines that the last-level cache wrote to memory",
+        );
+        self.count("dram.writes", stats.shared.dram_writes, "Lines written to memory");
+        self.count(
+            "coherence.remote",
+            total.served.iter().map(|by| by[Served::Remote as usize]).sum(),
+            "Line references that another core's cache served",
+        );
+        self.count("coherence.upgrades", total.upgrades, "Writes to lines that other cores held too");
+        self.count(
+            "coherence.invalidations",
+            total.invalidations,
+            "Lines that cores lost because another one wrote them",
+        );
+        self.count(
+            "coherence.back_invalidations",
+            total.back_invalidations,
+            "Lines that cores lost because an inclusive last-level cache evicted them",
+        );
+    }
+
+    /// Who caused what, where there is more than one source.
+    fn sources(&mut self, simulation: &Simulation) {
+        let load = &simulation.load;
+        let accounts = |of: &[Input]| {
+            let mut sum = Account::default();
+            of.iter().for_each(|input| sum.add(&input.account));
+            sum
+        };
+        let mains = &simulation.inputs[..load.mains];
+        if !mains.is_empty() && (load.beside || mains.len() > 1) {
+            self.cycles(
+                "main.elapsed_cycles",
+                load.main_end,
+                "Cycles from the start to the end of the last main source",
+            );
+            self.account("main", "the main sources", &accounts(mains));
+            for (number, input) in mains.iter().enumerate().filter(|_| mains.len() > 1) {
+                let text = format!("the main source {number}, {}", input.info.name);
+                self.account(&format!("source.{number}"), &text, &input.account);
+            }
+        }
+        if load.has_co_runners() {
+            let mut account = load.co_runner_account;
+            let under_way = simulation.inputs.iter().filter(|input| matches!(input.role, Role::CoRunner(_)));
+            under_way.for_each(|input| account.add(&input.account));
+            let text = "Times that a co-runner came to its end and began anew";
+            self.put("co_runner.completed", load.co_runs, "count", Kind::Timing, text);
+            self.account("co_runner", "the co-runners", &account);
+        }
+        if load.has_arrivals() {
+            let mut sojourns = load.sojourns.clone();
+            sojourns.sort_unstable();
+            let text = "Processes that arrived and ran to their end";
+            self.put("arrivals.count", sojourns.len() as u64, "count", Kind::Timing, text);
+            let sum = sojourns.iter().sum();
+            self.cycles("arrivals.sojourn.cycles", sum, "Cycles from arrival to exit, over all arrivals");
+            for (name, share, text) in [
+                ("p50", 50, "The time from arrival to exit that half of the arrivals kept to"),
+                ("p99", 99, "The time from arrival to exit that 99 of 100 arrivals kept to"),
+                ("max", 100, "The longest time from arrival to exit"),
+            ] {
+                let cycles = nearest_rank(&sojourns, share);
+                let name = format!("arrivals.sojourn.{name}_cycles");
+                self.states.insert(name.clone());
+                self.cycles(name, cycles, text);
+            }
+            self.account("arrivals", "the arrivals", &load.arrival_account);
+        }
+    }
+
+    /// What was counted for some sources; `text` names them.
+    fn account(&mut self, prefix: &str, text: &str, account: &Account) {
+        let sum = account.cycles.iter().sum();
+        self.cycles(format!("{prefix}.cycles"), sum, format!("Cycles of CPUs while they ran {text}"));
+        for &(class, name, spent_on) in CLASSES {
+            let cycles = account.cycles[class as usize];
+            self.cycles(format!("{prefix}.cycles.{name}"), cycles, format!("Cycles of {text}: {spent_on}"));
+        }
+        let shared = &account.shared;
+        self.cycles(format!("{prefix}.walk.cycles"), shared.walk_cycles, format!("Cycles of page walks of {text}"));
+        for (name, count, what) in [
+            ("walk.count", shared.walks, "Completed page walks"),
+            ("fault.minor.count", shared.minor_faults, "Page faults without a read of storage"),
+            ("fault.major.count", shared.major_faults, "Page faults that read storage"),
+        ] {
+            self.put(format!("{prefix}.{name}"), count, "count", Kind::Timing, format!("{what} of {text}"));
+        }
+    }
+}
+
+/// The least of the sorted values that `percent` of 100 of them do not exceed; 0 of none.
+fn nearest_rank(sorted: &[u64], percent: usize) -> u64 {
+    let rank = (sorted.len() * percent).div_ceil(100);
+    rank.checked_sub(1).map_or(0, |at| sorted[at])
+}
+
+/// Classes of cycles, by name.
+const CLASSES: &[(Class, &str, &str)] = &[
+    (Class::Base, "base", "retiring the programs' instructions"),
+    (Class::DataStall, "data_stall", "programs waiting for their data"),
+    (Class::Translation, "translation", "programs waiting for second-level TLBs and page walks"),
+    (Class::Fault, "fault", "page-fault handlers, with their own data and translation"),
+    (Class::Kernel, "kernel", "other kernel work: TLB shootdowns, context switches"),
+    (Class::LockWait, "lock_wait", "waiting for another CPU's handler of the same page"),
+    (Class::Blocked, "blocked", "waiting for other threads where the recorded order demands it"),
+    (Class::Io, "io", "waiting for devices: swap, storage"),
+    (Class::Stolen, "stolen", "interrupts by other CPUs"),
+    (Class::Idle, "idle", "nothing to run"),
+];
+
+const PLACES: [&str; WALK_PLACES] = ["l1", "l2", "l3", "dram", "remote", "uncached"];
+const PLACE_TEXT: [&str; WALK_PLACES] = [
+    "that the first-level data cache served",
+    "that the second-level cache served",
+    "that the last-level cache served",
+    "that memory served",
+    "that another core's cache served",
+    "that left the caches alone (engine.kernel_refs = off)",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::nearest_rank;
+
+    #[test]
+    fn percentiles_are_values_that_occurred() {
+        let hundred: Vec<u64> = (1..=100).collect();
+        assert_eq!([50, 99, 100].map(|percent| nearest_rank(&hundred, percent)), [50, 99, 100]);
+        assert_eq!([50, 99, 100].map(|percent| nearest_rank(&[7, 8, 9], percent)), [8, 9, 9]);
+        assert_eq!(nearest_rank(&[1, 2], 50), 1);
+        assert_eq!(nearest_rank(&[], 99), 0);
+    }
+}

@@ -1,0 +1,253 @@
+//! Statistics of the kernels: faults, mapping calls, reclaim, kernel threads, and what each layer's memory came to.
+
+use super::{Kind, Statistics};
+use crate::agenda::simulation::Simulation;
+use crate::kernel::fault::{FaultCounters, Stage};
+use crate::kernel::reclaim::ReclaimCounters;
+use crate::kernel::threads::khugepaged::Collapse;
+
+impl Statistics {
+    pub(super) fn faults(&mut self, simulation: &Simulation) {
+        let os = &simulation.os;
+        let part = |nested: bool| {
+            let of = |(layer, counters): (usize, &FaultCounters)| {
+                (os.tops().contains(&(layer as u16)) != nested).then_some(*counters)
+            };
+            os.faults.iter().enumerate().filter_map(of).collect::<Vec<_>>()
+        };
+        let (top, nested) = (part(false), part(true));
+        let sum = |of: &[FaultCounters], get: fn(&FaultCounters) -> u64| of.iter().map(get).sum::<u64>();
+        self.count(
+            "fault.minor.count",
+            sum(&top, |f| f.minor),
+            "Page faults of the programs that mapped a page without reading storage, and as in ru_minflt the pages that were populated",
+        );
+        self.count("fault.major.count", sum(&top, |f| f.major), "Page faults of the programs that read storage");
+        self.put(
+            "fault.raced.count",
+            sum(&top, |f| f.raced),
+            "count",
+            Kind::Timing,
+            "Page faults that found the page mapped by another CPU's handler",
+        );
+        self.count("fault.outside.count", sum(&top, |f| f.outside), "Page faults at addresses that no mapping covers");
+        self.count(
+            "fault.forbidden.count",
+            sum(&top, |f| f.forbidden),
+            "Page faults at addresses whose mapping forbids the access",
+        );
+        for (name, get, text) in FAULT_KINDS {
+            self.count(*name, sum(&top, *get), *text);
+        }
+        self.count(
+            "fault.nested.count",
+            sum(&nested, |f| f.minor + f.major),
+            "Faults of guests' physical memory that a host layer handled by mapping a page",
+        );
+        let cycles = |of: &[FaultCounters]| of.iter().map(|f| f.cycles.iter().sum::<u64>()).sum::<u64>();
+        self.cycles("fault.cycles", cycles(&top) + cycles(&nested), "Cycles of all page-fault handlers");
+        self.cycles(
+            "fault.nested.cycles",
+            cycles(&nested),
+            "Cycles of the handlers of host layers, among fault.cycles",
+        );
+        self.count(
+            "fault.instructions",
+            os.faults.iter().flat_map(|f| f.instructions).sum(),
+            "Kernel instructions of all page-fault handlers",
+        );
+        for stage in Stage::ALL {
+            let spent = os.faults.iter().map(|f| f.cycles[stage as usize]).sum();
+            self.cycles(
+                format!("fault.stage.{}.cycles", stage.name()),
+                spent,
+                format!("Cycles of the fault stage `{}`; the stages sum to fault.cycles", stage.name()),
+            );
+        }
+        self.cycles(
+            "fault.preset.cycles",
+            os.faults.iter().flat_map(|f| f.preset_cycles).sum(),
+            "Cycles among fault.cycles that come from the kernel preset (see its origins), not from references",
+        );
+        let mapping = &os.mapping;
+        self.count("mapping.calls", mapping.calls, "mmap, munmap, mremap, mprotect, madvise and brk calls");
+        self.count(
+            "mapping.impossible",
+            mapping.impossible,
+            "Mapping calls among them that no kernel would have carried out; they were skipped",
+        );
+        self.count(
+            "mapping.pages_unmapped",
+            mapping.pages_unmapped,
+            "Pages whose translation a call or an exit removed",
+        );
+        let reclaim = |get: fn(&ReclaimCounters) -> u64| {
+            os.layers
+                .iter()
+                .filter_map(|layer| layer.reclaim.as_ref())
+                .map(|reclaim| get(&reclaim.counters))
+                .sum::<u64>()
+        };
+        let collapse = |get: fn(&Collapse) -> u64| os.layers.iter().map(|layer| get(&layer.collapse)).sum::<u64>();
+        self.count("khugepaged.scanned", collapse(|c| c.scanned), "Places of 2 MiB that khugepaged looked at");
+        self.count(
+            "khugepaged.collapsed",
+            collapse(|c| c.collapsed),
+            "Large pages that it put in the place of small ones",
+        );
+        self.count(
+            "khugepaged.no_frame",
+            collapse(|c| c.no_frame),
+            "Places that were ripe when no large page was free",
+        );
+        self.count("kthread.runs", os.kthreads.runs, "Times that a kernel thread woke up and ran");
+        self.cycles(
+            "kthread.cycles",
+            os.kthreads.cycles,
+            "Cycles of kernel threads; among cycles.kernel where they have no CPU of their own",
+        );
+        self.count("reclaim.scanned", reclaim(|c| c.scanned), "Pages that reclaim looked at");
+        self.count("reclaim.activated", reclaim(|c| c.activated), "Pages among them that had been accessed and stayed");
+        self.count(
+            "reclaim.deactivated",
+            reclaim(|c| c.deactivated),
+            "Pages moved from the active list to the inactive",
+        );
+        self.count("reclaim.files.dropped", reclaim(|c| c.files_dropped), "Pages of files that left memory");
+        self.count(
+            "reclaim.files.written",
+            reclaim(|c| c.files_written),
+            "Those among them that were written to storage",
+        );
+        self.count(
+            "reclaim.freed_lazily",
+            reclaim(|c| c.freed_lazily),
+            "Pages dropped whose contents MADV_FREE had given up",
+        );
+        for group in
+            os.layers.iter().filter_map(|layer| layer.reclaim.as_ref()).flat_map(|reclaim| &reclaim.groups()[1..])
+        {
+            let (name, bytes) = (&group.name, group.peak_frames * crate::base::addr::FRAME_BYTES);
+            let text = "Most memory that the source's cgroup was charged";
+            self.state(format!("cgroup.{name}.peak_bytes"), bytes, "bytes", text);
+            self.count(format!("cgroup.{name}.limit_scans"), group.limit_scans, "Scans that it made at its limit");
+        }
+        self.count("swap.out.pages", reclaim(|c| c.swapped_out), "Pages written to the swap device");
+        self.count("swap.in.pages", reclaim(|c| c.swapped_in), "Pages read back from it");
+        self.count("fork.pages", mapping.pages_shared, "Pages that forked children shared with their parents");
+        let shootdowns = &simulation.shootdowns;
+        self.count("shootdown.count", shootdowns.count, "TLB shootdowns, local ones included");
+        for (name, count, text) in [
+            ("interrupts", shootdowns.interrupts, "CPUs interrupted by TLB shootdowns"),
+            (
+                "spared",
+                shootdowns.spared,
+                "Idle CPUs that TLB shootdowns did not interrupt, though the space was loaded",
+            ),
+            (
+                "flush.pcid",
+                shootdowns.pcid_flushes,
+                "Flushes where a CPU came to an address space that it held no PCID of",
+            ),
+            (
+                "flush.generation",
+                shootdowns.generation_flushes,
+                "Flushes where a CPU came to an address space that shootdowns had changed since it ran there",
+            ),
+        ] {
+            self.put(format!("shootdown.{name}"), count, "count", Kind::Timing, text);
+        }
+    }
+
+    pub(super) fn layers(&mut self, simulation: &Simulation) {
+        for (index, (layer, faults)) in simulation.os.layers.iter().zip(&simulation.os.faults).enumerate() {
+            let name = &layer.name;
+            let free = layer.free_frame_count() * crate::base::addr::FRAME_BYTES;
+            let text = "Physical memory of the layer";
+            self.state(format!("layer.{name}.memory_bytes"), layer.memory_bytes(), "bytes", text);
+            let text = "Free physical memory of the layer at the end";
+            self.state(format!("layer.{name}.free_bytes"), free, "bytes", text);
+            let frames = layer.frame_counters();
+            for (what, count, text) in [
+                ("requests", frames.requests, "Blocks asked for of the frame allocator"),
+                ("per_cpu_hits", frames.per_cpu_hits, "Frame requests that a CPU's own list of free pages served"),
+                ("zone_locks", frames.zone_locks, "Times that the frame allocator took a zone's lock"),
+                ("splits", frames.splits, "Free blocks that the frame allocator cut in two"),
+                ("merges", frames.merges, "Pairs of free blocks that it joined"),
+                ("steals", frames.steals, "Blocks that it took from pageblocks of another mobility"),
+            ] {
+                self.count(format!("layer.{name}.frames.{what}"), count, text);
+            }
+            if let Some(aged) = &layer.aged {
+                let bytes = |frames: u64| frames * crate::base::addr::FRAME_BYTES;
+                for (what, frames, text) in [
+                    ("free_bytes", aged.free_frames, "Memory that ageing left free"),
+                    ("huge_free_bytes", aged.huge_free_frames, "Of it, what lies in blocks of 2 MiB and larger"),
+                ] {
+                    self.state(format!("layer.{name}.aged.{what}"), bytes(frames), "bytes", text);
+                }
+            }
+            self.count(
+                format!("layer.{name}.fault.count"),
+                faults.minor + faults.major,
+                "Pages mapped by the layer's page-fault handler",
+            );
+            self.count(
+                format!("layer.{name}.fault.tables"),
+                faults.tables,
+                "Page-table pages built by the layer's page-fault handler",
+            );
+            for size in crate::base::addr::PageSize::ALL {
+                self.count(
+                    format!("layer.{name}.pages.{}", size.name()),
+                    faults.pages[size as usize],
+                    format!("Pages of {} that the layer's page-fault handler mapped", size.name()),
+                );
+            }
+            for &order in &layer.folio_orders {
+                let kib = 4_u64 << order;
+                self.count(
+                    format!("layer.{name}.folios.{kib}K"),
+                    faults.folios[order as usize],
+                    format!("Folios of {kib} KiB that the layer's page-fault handler mapped by 4 KiB pages"),
+                );
+            }
+            self.contiguity(name, layer, faults, simulation.os.tops().contains(&(index as u16)));
+            for &order in &layer.file_folio_orders {
+                let kib = 4_u64 << order;
+                self.count(
+                    format!("layer.{name}.file_folios.{kib}K"),
+                    layer.pages.folios(order),
+                    format!("Folios of {kib} KiB that pages of files came into the page cache in"),
+                );
+            }
+            if let Some(ca_paging) = &layer.ca_paging {
+                self.ca_paging(name, &ca_paging.counters);
+            }
+            if let Some(reservations) = &layer.reservations {
+                self.reservations(name, reservations);
+            }
+            let text = "Frames of page tables at the end";
+            let frames = layer.table_frames() + layer.mem.block_frames() as u64;
+            self.state(format!("layer.{name}.page_table_frames"), frames, "count", text);
+            self.hashed_table(layer);
+            self.cuckoo_tables(layer);
+        }
+    }
+}
+
+type FaultKind = (&'static str, fn(&FaultCounters) -> u64, &'static str);
+
+const FAULT_KINDS: &[FaultKind] = &[
+    ("fault.zero_page.count", |f| f.zero_page, "Minor faults of reads that mapped the zero page"),
+    ("fault.copy.count", |f| f.copied, "Minor faults of writes that copied a page which others use too"),
+    ("fault.reuse.count", |f| f.reused, "Minor faults of writes to a write-protected page that nobody else used"),
+    ("fault.cached.count", |f| f.cached, "Minor faults that mapped a page of the page cache"),
+    ("fault.split.count", |f| f.split, "Large pages split because a part of them was to be copied"),
+    ("fault.around.pages", |f| f.around, "Pages of the page cache mapped around those"),
+    (
+        "populate.pages",
+        |f| f.populated,
+        "Pages mapped without an exception: by MAP_POPULATE and MADV_POPULATE_*, or by kernels that are eager",
+    ),
+];

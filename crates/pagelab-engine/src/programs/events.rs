@@ -1,0 +1,103 @@
+//! Events of programs: mapping calls, forks, execs and exits, carried out when all CPUs of their process have come to them.
+
+use crate::agenda::simulation::Simulation;
+use crate::base::addr::Cycles;
+use crate::base::error::EngineError;
+use crate::cpu::activity::{Activity, BlockKey};
+use crate::cpu::clock::Class;
+use crate::cpu::state::CpuState;
+use crate::kernel::layer::SpaceId;
+use crate::kernel::mapping::Consequences;
+use crate::kernel::os::Os;
+use crate::kernel::populate::Populate;
+use crate::kernel::vma::VaRange;
+use pagelab_trace::{Event, EventKind, MapFlags};
+
+impl Simulation {
+    /// Whether an event of a space can be carried out now; if not, the CPU waits for the faults in its way.
+    pub fn may_carry_out(&mut self, cpu: usize, space: SpaceId, kind: &EventKind) -> bool {
+        let may = touched(kind).is_none_or(|range| self.os.locks.may_change(space, range, self.os.costs.fault_lock));
+        if !may {
+            self.cpus[cpu].state = CpuState::Blocked(BlockKey::Mappings { space });
+        }
+        may
+    }
+
+    /// Carries an event out at its place in its process's order, on the CPU of its thread.
+    pub(crate) fn carry_out(&mut self, cpu: usize, input: usize, event: &Event) -> Result<(), EngineError> {
+        self.os.layers.iter_mut().for_each(|layer| layer.acting_cpu = cpu as u32);
+        let space = self.space_of(input, event.process)?;
+        match &event.kind {
+            EventKind::ProcessStart { .. } | EventKind::ThreadStart { .. } | EventKind::ThreadExit => {}
+            EventKind::Fork { child } => {
+                let child_space = self.space_of(input, *child)?;
+                self.fork(cpu, space, child_space)?;
+            }
+            EventKind::Vfork { child } => self.inputs[input].set_space(*child, Some(space)),
+            EventKind::Exec { .. } if self.is_shared(input, space) => {
+                let own = self.os.add_space(self.inputs[input].home)?;
+                self.inputs[input].set_space(event.process, Some(own));
+                self.cpus[cpu].thread = None;
+            }
+            EventKind::Exec { .. } => {
+                let gone = self.os.drop_mappings(space)?;
+                self.invalidate(cpu, space, &gone, true);
+            }
+            EventKind::Exit { .. } if self.is_shared(input, space) => {
+                self.inputs[input].set_space(event.process, None);
+            }
+            EventKind::Exit { .. } => {
+                self.exit(cpu, space)?;
+                self.inputs[input].set_space(event.process, None);
+            }
+            kind => self.change_mappings(cpu, space, kind)?,
+        }
+        Ok(())
+    }
+
+    /// Whether processes share a space, a vforked child and its parent.
+    fn is_shared(&self, input: usize, space: SpaceId) -> bool {
+        self.inputs[input].spaces().filter(|&of| of == space).count() > 1
+    }
+
+    /// Gives a new space what its parent has.
+    pub fn fork(&mut self, cpu: usize, parent: SpaceId, child: SpaceId) -> Result<(), EngineError> {
+        let before = self.os.mapping.pages_shared;
+        let gone = self.os.fork(parent, child)?;
+        let cycles = (self.os.mapping.pages_shared - before) * Cycles::from(self.os.costs.fork_page_cycles);
+        self.cpus[cpu].clock.spend(Class::Kernel, cycles);
+        self.invalidate(cpu, parent, &gone, false);
+        Ok(())
+    }
+
+    /// Carries a mapping call out.
+    pub fn change_mappings(&mut self, cpu: usize, space: SpaceId, kind: &EventKind) -> Result<(), EngineError> {
+        let freed = |os: &Os| os.layers[usize::from(space.layer)].mem.destroyed();
+        let before = freed(&self.os);
+        let Consequences { gone, populate } = self.os.change_mappings(space, kind)?;
+        self.invalidate(cpu, space, &gone, freed(&self.os) > before);
+        // The first of them uppermost.
+        for (range, why) in populate.into_iter().rev() {
+            self.cpus[cpu].begin(Activity::Populate(Populate::new(space, range, why, cpu)));
+        }
+        Ok(())
+    }
+}
+
+/// What an event changes of the mappings of its space: nothing, a range, or (the inner none) everything.
+fn touched(kind: &EventKind) -> Option<Option<VaRange>> {
+    let range = |addr: u64, len: u64| Some(VaRange::of_bytes(addr, len).ok());
+    match *kind {
+        EventKind::ProcessStart { .. }
+        | EventKind::ThreadStart { .. }
+        | EventKind::ThreadExit
+        | EventKind::Vfork { .. } => None,
+        // Its length is that of whole pages of its size.
+        EventKind::Mmap { flags, .. } if flags.contains(MapFlags::HUGETLB) => Some(None),
+        EventKind::Mmap { addr, len, .. }
+        | EventKind::Munmap { addr, len }
+        | EventKind::Mprotect { addr, len, .. }
+        | EventKind::Madvise { addr, len, .. } => range(addr, len),
+        _ => Some(None),
+    }
+}

@@ -1,0 +1,287 @@
+//! Sources on their way to the CPUs.
+//!
+//! An [`Input`] reads its source batch by batch and deals the runs out to a queue for each CPU that it uses (a [`Lane`]),
+//! by thread; nothing is copied, the queues share the batches. Threads on different CPUs may so run ahead of each
+//! other within a window; an event stands as a barrier in the queues of all CPUs that run its process, and is carried out
+//! when the last of them has reached it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use pagelab_trace::{Batch, Event, EventKind, ProcessIx, Segment, Source, SourceInfo, ThreadIx};
+
+use crate::base::error::EngineError;
+use crate::kernel::layer::SpaceId;
+use crate::kernel::reclaim::GroupId;
+use crate::programs::account::Account;
+use crate::programs::load::Role;
+
+/// Something for a CPU to do.
+#[derive(Clone)]
+pub enum Item {
+    /// Accesses `at..end` of the batch, by one thread.
+    Run { batch: Arc<Batch>, at: usize, end: usize, thread: ThreadIx },
+    /// An event of a process that runs on this CPU only: the segment of the batch.
+    Event { batch: Arc<Batch>, segment: usize },
+    /// An event of a process on several CPUs.
+    Barrier { barrier: u64 },
+}
+
+/// The queue of one input on one CPU.
+pub struct Lane {
+    pub input: usize,
+    pub queue: VecDeque<Item>,
+    pub state: LaneState,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaneState {
+    Ready,
+    /// At a barrier that other CPUs have not reached.
+    AtBarrier,
+    /// The window is full of other CPUs' work.
+    Starved,
+    Finished,
+}
+
+/// An event that several CPUs must reach.
+pub struct Barrier {
+    pub batch: Arc<Batch>,
+    pub segment: usize,
+    /// CPU of the event's thread, which carries it out.
+    pub owner: usize,
+    /// CPUs that take part.
+    pub members: Vec<usize>,
+    pub arrived: usize,
+}
+
+impl Barrier {
+    pub fn event(&self) -> &Event {
+        event_of(&self.batch, self.segment)
+    }
+}
+
+/// The event at a segment of a batch.
+pub fn event_of(batch: &Batch, segment: usize) -> &Event {
+    match &batch.segments[segment] {
+        Segment::Event(event) => event,
+        Segment::Run { .. } => unreachable!("the segment was an event when it was queued"),
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Thread {
+    process: ProcessIx,
+    cpu: usize,
+}
+
+/// A process of an input.
+#[derive(Default)]
+struct Process {
+    space: Option<SpaceId>,
+    /// CPUs of its live threads, one entry a thread.
+    cpus: Vec<usize>,
+    /// CPU that forks it, until its first event.
+    forked_on: Option<usize>,
+}
+
+/// A source being replayed.
+pub struct Input {
+    pub info: SourceInfo,
+    pub role: Role,
+    /// What was counted for it.
+    pub account: Account,
+    pub home: Home,
+    /// CPUs that it may use.
+    pub cpus: Vec<usize>,
+    /// Barriers that some CPU has yet to reach.
+    pub barriers: BTreeMap<u64, Barrier>,
+    next_barrier: u64,
+    /// Accesses dealt out so far.
+    pub dealt: u64,
+    /// None once it has been read.
+    source: Option<Box<dyn Source>>,
+    max_accesses: u64,
+    window: u64,
+    /// Batches that some CPU still has work of, or that are free for re-use.
+    batches: Vec<Arc<Batch>>,
+    threads: Vec<Option<Thread>>,
+    threads_seen: usize,
+    processes: Vec<Process>,
+}
+
+/// Where the processes of an input live.
+#[derive(Clone, Copy, Debug)]
+pub struct Home {
+    pub layer: u16,
+    /// The memory cgroup that their pages are charged to.
+    pub group: GroupId,
+    /// Whether the results tell how their memory lies: they are a main source's.
+    pub measured: bool,
+}
+
+/// What a call to [`Input::deal`] came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dealt {
+    /// A batch was dealt out.
+    Some,
+    /// The window is full.
+    Full,
+    /// The source has ended.
+    End,
+}
+
+impl Input {
+    pub fn new(
+        source: Box<dyn Source>,
+        role: Role,
+        home: Home,
+        cpus: Vec<usize>,
+        max_accesses: Option<u64>,
+        window: u64,
+    ) -> Self {
+        Self {
+            info: source.info().clone(),
+            role,
+            account: Account::default(),
+            home,
+            cpus,
+            barriers: BTreeMap::new(),
+            next_barrier: 0,
+            dealt: 0,
+            source: Some(source),
+            max_accesses: max_accesses.unwrap_or(u64::MAX),
+            window,
+            batches: Vec::new(),
+            threads: Vec::new(),
+            threads_seen: 0,
+            processes: Vec::new(),
+        }
+    }
+
+    /// Accesses that it will have dealt out at the end, if that is known.
+    pub fn total(&self) -> Option<u64> {
+        self.info.accesses.map(|n| n.min(self.max_accesses))
+    }
+
+    pub fn process_of(&self, thread: ThreadIx) -> ProcessIx {
+        self.threads.get(thread.0 as usize).copied().flatten().map_or(ProcessIx(0), |t| t.process)
+    }
+
+    pub fn space_of(&self, process: ProcessIx) -> Option<SpaceId> {
+        self.processes.get(process.0 as usize)?.space
+    }
+
+    pub fn set_space(&mut self, process: ProcessIx, space: Option<SpaceId>) {
+        self.process_mut(process).space = space;
+    }
+
+    /// Spaces of processes that have not ended.
+    pub fn spaces(&self) -> impl Iterator<Item = SpaceId> + '_ {
+        self.processes.iter().filter_map(|p| p.space)
+    }
+
+    /// Its processes have ended.
+    pub fn forget_processes(&mut self) {
+        self.processes.clear();
+    }
+
+    fn process_mut(&mut self, process: ProcessIx) -> &mut Process {
+        let index = process.0 as usize;
+        if index >= self.processes.len() {
+            self.processes.resize_with(index + 1, Process::default);
+        }
+        &mut self.processes[index]
+    }
+
+    /// CPU of a thread; a thread that was not announced is placed like one that was.
+    fn place(&mut self, thread: ThreadIx, process: ProcessIx) -> usize {
+        let index = thread.0 as usize;
+        if index >= self.threads.len() {
+            self.threads.resize(index + 1, None);
+        }
+        if let Some(known) = self.threads[index] {
+            return known.cpu;
+        }
+        let cpu = self.cpus[self.threads_seen % self.cpus.len()];
+        self.threads_seen += 1;
+        self.threads[index] = Some(Thread { process, cpu });
+        self.process_mut(process).cpus.push(cpu);
+        cpu
+    }
+
+    /// Reads one batch and deals it out: `push` gets each item with the CPU that it is for.
+    pub fn deal(&mut self, push: &mut dyn FnMut(usize, Item)) -> Result<Dealt, EngineError> {
+        if self.dealt >= self.max_accesses {
+            self.source = None;
+        }
+        let Some(source) = &mut self.source else { return Ok(Dealt::End) };
+        let held: u64 = self.batches.iter().filter(|b| Arc::strong_count(b) > 1).map(|b| b.accesses.len() as u64).sum();
+        if held >= self.window {
+            return Ok(Dealt::Full);
+        }
+        let free = self.batches.iter().position(|b| Arc::strong_count(b) == 1);
+        let mut batch = free.map(|at| self.batches.swap_remove(at)).unwrap_or_default();
+        let contents = Arc::get_mut(&mut batch).expect("nobody else holds the batch");
+        if !source.next_batch(contents)? {
+            self.source = None;
+            self.batches.clear();
+            return Ok(Dealt::End);
+        }
+        let mut at = 0_usize;
+        for (index, segment) in batch.segments.iter().enumerate() {
+            match segment {
+                Segment::Run { thread, end } => {
+                    let left = self.max_accesses - self.dealt;
+                    let end = (*end).min(at.saturating_add(usize::try_from(left).unwrap_or(usize::MAX)));
+                    self.dealt += (end - at) as u64;
+                    let cpu = self.place(*thread, self.process_of(*thread));
+                    if end > at {
+                        push(cpu, Item::Run { batch: batch.clone(), at, end, thread: *thread });
+                    }
+                    at = end;
+                    if self.dealt == self.max_accesses {
+                        break;
+                    }
+                }
+                Segment::Event(event) => self.deal_event(&batch, index, event, push),
+            }
+        }
+        self.batches.push(batch);
+        Ok(Dealt::Some)
+    }
+
+    fn deal_event(&mut self, batch: &Arc<Batch>, segment: usize, event: &Event, push: &mut dyn FnMut(usize, Item)) {
+        let owner = self.place(event.thread, event.process);
+        let process = self.process_mut(event.process);
+        let mut members = process.cpus.clone();
+        members.push(owner);
+        // A child begins when its parent's CPU has come to the fork, which stands before in that CPU's queue.
+        members.extend(process.forked_on.take());
+        members.sort_unstable();
+        members.dedup();
+        if members.len() == 1 {
+            push(owner, Item::Event { batch: batch.clone(), segment });
+        } else {
+            let barrier = self.next_barrier;
+            self.next_barrier += 1;
+            for &cpu in &members {
+                push(cpu, Item::Barrier { barrier });
+            }
+            self.barriers.insert(barrier, Barrier { batch: batch.clone(), segment, owner, members, arrived: 0 });
+        }
+        match event.kind {
+            EventKind::Fork { child } | EventKind::Vfork { child } => self.process_mut(child).forked_on = Some(owner),
+            EventKind::ThreadExit => {
+                let cpus = &mut self.process_mut(event.process).cpus;
+                if let Some(at) = cpus.iter().position(|&cpu| cpu == owner) {
+                    cpus.swap_remove(at);
+                }
+            }
+            EventKind::Exit { .. } => self.process_mut(event.process).cpus.clear(),
+            // The other threads of the process end with its old image.
+            EventKind::Exec { .. } => self.process_mut(event.process).cpus = vec![owner],
+            _ => {}
+        }
+    }
+}

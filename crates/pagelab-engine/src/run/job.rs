@@ -1,0 +1,364 @@
+//! A run as asked for from outside: sources, systems and overrides in, results out.
+//!
+//! Each system is a simulation of its own with its own sources, so that several can run at once on the host's threads and
+//! none sees another. A result holds the effective configuration beside the statistics.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use pagelab_trace::workload;
+use serde::{Deserialize, Serialize};
+
+use crate::agenda::simulation::Simulation;
+use crate::base::error::EngineError;
+use crate::config::{Assembly, Config, PresetKind, assemble, presets};
+use crate::kernel::frames::contiguity::Run;
+use crate::observe::stats::{Meaning, Statistics};
+use crate::run::sources::Placement;
+pub use crate::run::sources::SourceResult;
+
+/// What to run.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Request {
+    /// Traces (folders) and workload specs, each optionally followed by `@CPUS` (`@0`, `@1-3,5`) and `,memory_limit=SIZE`.
+    pub sources: Vec<String>,
+    /// Sources of the same form that run beside them and begin anew whenever they end.
+    #[serde(default)]
+    pub with: Vec<String>,
+    /// Short-lived processes that arrive during the run: `SPEC[@CPUS],per_second=RATE[,count=N][,spacing=uniform|poisson]
+    /// [,memory_limit=SIZE]`.
+    #[serde(default)]
+    pub arrivals: Vec<String>,
+    /// System presets or TOML files, each optionally followed by `@KERNEL` in place of `kernel`; each is run.
+    pub systems: Vec<String>,
+    #[serde(default)]
+    pub machine: Option<String>,
+    #[serde(default)]
+    pub kernel: Option<String>,
+    /// `key=value` overrides.
+    #[serde(default)]
+    pub set: Vec<String>,
+    /// Overrides `engine.seed`.
+    #[serde(default)]
+    pub seed: Option<u64>,
+    /// Accesses of each source that are replayed at most.
+    #[serde(default)]
+    pub max_accesses: Option<u64>,
+    /// Accesses of the main sources, together, before counting begins; to the batch (64 Ki accesses or so).
+    #[serde(default)]
+    pub warm_up: Option<u64>,
+    /// Equal parts that what is counted is counted in as well; to the batch again.
+    #[serde(default)]
+    pub windows: Option<u32>,
+    /// Whether results hold where the pages of the main sources lay at their end.
+    #[serde(default)]
+    pub contiguity_map: bool,
+    /// Overrides `engine.check`.
+    #[serde(default)]
+    pub check: bool,
+    /// Systems simulated at the same time at most. No result depends on it.
+    #[serde(default)]
+    pub threads: Option<usize>,
+}
+
+/// How far one system's simulation is.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    pub system: String,
+    pub accesses_done: u64,
+    /// None if a source cannot tell.
+    pub accesses_total: Option<u64>,
+}
+
+/// One system's result.
+#[derive(Clone, Debug, Serialize)]
+pub struct SystemResult {
+    pub system: String,
+    pub machine: String,
+    pub sources: Vec<SourceResult>,
+    pub seed: u64,
+    pub max_accesses: Option<u64>,
+    pub warm_up: Option<u64>,
+    /// The effective configuration.
+    pub config: Config,
+    pub stats: BTreeMap<String, u64>,
+    /// The same of each part, in order.
+    pub windows: Vec<BTreeMap<String, u64>>,
+    /// By layer: runs of adjacent pages in adjacent frames, as numbers of the first page and its frame, and length.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub contiguity_map: BTreeMap<String, Vec<Run>>,
+    pub warnings: Vec<String>,
+    #[serde(skip)]
+    meanings: BTreeMap<String, Meaning>,
+}
+
+/// All results of a request, in the order of its systems.
+#[derive(Clone, Debug, Serialize)]
+pub struct Results {
+    pub version: &'static str,
+    pub results: Vec<SystemResult>,
+    /// Meaning of every statistic that occurs.
+    pub statistics: BTreeMap<String, Meaning>,
+}
+
+/// Parts that what is counted may be cut into.
+const MAX_WINDOWS: u32 = 1 << 12;
+
+/// How often progress is reported.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Called from several threads at once; false interrupts the run.
+pub type OnProgress<'a> = &'a (dyn Fn(&Progress) -> bool + Sync);
+
+/// [`run`] with request and results as JSON.
+pub fn run_json(request: &str, progress: OnProgress) -> Result<String, EngineError> {
+    let request: Request = serde_json::from_str(request).map_err(|e| EngineError::config("request", e.to_string()))?;
+    let results = run(&request, progress)?;
+    Ok(serde_json::to_string(&results).expect("results serialise"))
+}
+
+/// Runs every system of a request on all its sources together. Errors of one system end the whole run.
+pub fn run(request: &Request, progress: OnProgress) -> Result<Results, EngineError> {
+    if request.sources.is_empty() && request.arrivals.is_empty() {
+        return Err(EngineError::config(
+            "sources",
+            "name a trace or a workload at least; `pagelab list workloads` shows them",
+        ));
+    }
+    if request.systems.is_empty() {
+        return Err(EngineError::config("systems", "name a system at least; `pagelab list systems` shows them"));
+    }
+    // All configurations and sources are looked at before the first simulation starts.
+    let configs = request.systems.iter().map(|system| configure(request, system)).collect::<Result<Vec<_>, _>>()?;
+    for config in &configs {
+        Placement::new(request, config)?;
+    }
+    let next = AtomicUsize::new(0);
+    let stop = AtomicBool::new(false);
+    let done: Mutex<Vec<Option<Result<SystemResult, EngineError>>>> =
+        Mutex::new(configs.iter().map(|_| None).collect());
+    let worker = || {
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(config) = configs.get(index) else { return };
+            let going = |p: &Progress| !stop.load(Ordering::Relaxed) && progress(p);
+            let result = run_system(request, config, &going);
+            if result.is_err() {
+                stop.store(true, Ordering::Relaxed);
+            }
+            done.lock().expect("no worker panicked")[index] = Some(result);
+        }
+    };
+    let host_threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = request.threads.unwrap_or(host_threads).clamp(1, configs.len());
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(worker)).collect();
+        worker();
+        for other in others {
+            if let Err(panic) = other.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    });
+    let done = done.into_inner().expect("no worker panicked");
+    let mut results = Vec::new();
+    let mut interrupted = None;
+    for result in done.into_iter().flatten() {
+        match result {
+            Ok(result) => results.push(result),
+            // A system that another one's error interrupted has nothing to say.
+            Err(EngineError::Interrupted) => interrupted = Some(EngineError::Interrupted),
+            Err(error) => return Err(error),
+        }
+    }
+    if let Some(error) = interrupted {
+        return Err(error);
+    }
+    let statistics = results.iter().flat_map(|r| r.meanings.clone()).collect();
+    Ok(Results { version: env!("CARGO_PKG_VERSION"), results, statistics })
+}
+
+fn configure(request: &Request, system: &str) -> Result<Config, EngineError> {
+    let mut set = request.set.clone();
+    set.extend(request.seed.map(|seed| format!("engine.seed={seed}")));
+    set.extend(request.check.then(|| "engine.check=on".to_owned()));
+    let (system, own_kernel) = split_kernel(system);
+    let kernel = own_kernel.or(request.kernel.as_deref());
+    let machine = request.machine.as_deref();
+    let mut config = assemble(&Assembly { machine, system: Some(system), kernel, set: &set })?;
+    if own_kernel.is_some() {
+        config.system.name = format!("{}@{}", config.system.name, config.kernel.name);
+    }
+    Ok(config)
+}
+
+/// Splits `SYSTEM@KERNEL`; the name of a file may have an `@` of its own.
+fn split_kernel(text: &str) -> (&str, Option<&str>) {
+    match text.rsplit_once('@') {
+        Some((system, kernel)) if !Path::new(text).exists() => (system, Some(kernel)),
+        _ => (text, None),
+    }
+}
+
+fn run_system(request: &Request, config: &Config, progress: OnProgress) -> Result<SystemResult, EngineError> {
+    let Placement { mains, beside, results: mut sources } = Placement::new(request, config)?;
+    let mut simulation = Simulation::with_load(config, mains, beside, request.max_accesses)?;
+    let mains = &simulation.inputs[..simulation.load.mains];
+    let total = mains.iter().map(|input| input.total()).sum::<Option<u64>>().filter(|_| !mains.is_empty());
+    let warm_up = request.warm_up.unwrap_or(0);
+    let marks = marks(warm_up, request.windows, total)?;
+    let tops = simulation.os.tops();
+    for (index, source) in sources.iter_mut().enumerate() {
+        source.layer = simulation.os.layers[usize::from(tops[index % tops.len()])].name.clone();
+    }
+    simulation.marks = marks;
+    if request.contiguity_map {
+        let tops = simulation.os.tops().to_vec();
+        tops.into_iter().for_each(|top| simulation.os.layers[usize::from(top)].contiguity_map = Some(Vec::new()));
+    }
+    let system = config.system.name.clone();
+    let report = |accesses_done| progress(&Progress { system: system.clone(), accesses_done, accesses_total: total });
+    let mut reported = Instant::now();
+    simulation.run(&mut |done| {
+        if reported.elapsed() < PROGRESS_INTERVAL {
+            return true;
+        }
+        reported = Instant::now();
+        report(done)
+    })?;
+    let mut statistics = Statistics::collect(&simulation);
+    let mut noted = std::mem::take(&mut simulation.noted);
+    if warm_up > 0 && noted.is_empty() {
+        let what = format!(
+            "the main sources ended after {} accesses, before a warm-up of {warm_up} was over: take fewer",
+            simulation.dealt()
+        );
+        return Err(EngineError::config("warm_up", what));
+    }
+    let windows = request.windows.map_or_else(Vec::new, |_| parts(warm_up > 0, &noted, &statistics));
+    if warm_up > 0 {
+        statistics = statistics.since(&noted.swap_remove(0));
+    }
+    report(simulation.dealt());
+    Ok(SystemResult {
+        system: config.system.name.clone(),
+        machine: config.machine.name.clone(),
+        warnings: warnings(&simulation, &sources, &statistics),
+        sources,
+        seed: config.engine.seed,
+        max_accesses: request.max_accesses,
+        warm_up: request.warm_up,
+        config: config.clone(),
+        stats: statistics.values,
+        windows,
+        contiguity_map: simulation
+            .os
+            .layers
+            .iter()
+            .filter_map(|of| Some((of.name.clone(), of.measured_map()?)))
+            .collect(),
+        meanings: statistics.meanings,
+    })
+}
+
+/// Where counting begins and where its parts do, the last one first.
+fn marks(warm_up: u64, windows: Option<u32>, total: Option<u64>) -> Result<Vec<u64>, EngineError> {
+    let windows = match (windows, total) {
+        (Some(windows @ 1..=MAX_WINDOWS), Some(_)) => u64::from(windows),
+        (None, _) => 1,
+        (Some(windows), Some(_)) => {
+            let what = format!("{windows} parts are not possible; allowed are 1 to {MAX_WINDOWS}");
+            return Err(EngineError::config("windows", what));
+        }
+        (Some(_), None) => {
+            let what = "a source cannot tell how many accesses it has, and what is counted cannot be cut into parts";
+            return Err(EngineError::config("windows", what));
+        }
+    };
+    let counted = total.unwrap_or(warm_up).saturating_sub(warm_up);
+    let begin = |part: u64| warm_up + (u128::from(counted) * u128::from(part) / u128::from(windows)) as u64;
+    Ok((0..windows).rev().map(begin).filter(|&mark| mark > 0).collect())
+}
+
+/// What has been counted between the marks and after the last of them; before the first, if that does not end a warm-up.
+fn parts(warm_up: bool, noted: &[Statistics], end: &Statistics) -> Vec<BTreeMap<String, u64>> {
+    let first = noted.first().unwrap_or(end).clone();
+    let between = noted.iter().zip(noted.iter().skip(1).chain([end])).map(|(begin, end)| end.clone().since(begin));
+    (!warm_up).then_some(first).into_iter().chain(between).map(|part| part.values).collect()
+}
+
+fn warnings(simulation: &Simulation, sources: &[SourceResult], statistics: &Statistics) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for source in sources {
+        if !source.complete {
+            warnings.push(format!("{}: the recording was cut off; what it holds was replayed", source.name));
+        }
+        if source.mappings_inferred {
+            warnings.push(format!(
+                "{}: the trace had no events, so its mappings were inferred from its accesses",
+                source.name
+            ));
+        }
+    }
+    let refused = statistics.values["accesses.refused"];
+    if refused > 0 {
+        let examples: Vec<String> = simulation
+            .refused
+            .iter()
+            .map(|r| format!("{} {:#x} at pc {:#x}", if r.write { "store" } else { "load" }, r.vaddr, r.pc))
+            .collect();
+        warnings.push(format!(
+            "{refused} accesses were skipped, as no mapping covers them or theirs forbids them: {}{}",
+            examples.join(", "),
+            if refused > examples.len() as u64 { ", …" } else { "" }
+        ));
+    }
+    warnings
+}
+
+/// One row of a list of presets or designs.
+#[derive(Serialize)]
+struct Row {
+    name: String,
+    description: String,
+}
+
+/// Describes all of a kind, as JSON: `workloads`, `systems`, `machines`, `kernels`, `page-tables` or `mmu-caches`.
+pub fn list_json(kind: &str) -> Result<String, EngineError> {
+    let of = |kind: PresetKind| {
+        presets(kind)
+            .map(|preset| {
+                let table: toml::Table = preset.toml.parse().expect("built-in presets are valid TOML");
+                let description = table["description"].as_str().expect("presets are described").to_owned();
+                Row { name: preset.name.to_owned(), description }
+            })
+            .collect::<Vec<_>>()
+    };
+    let rows = |rows: &[(&str, &str)]| {
+        rows.iter().map(|(n, d)| Row { name: (*n).to_owned(), description: (*d).to_owned() }).collect::<Vec<_>>()
+    };
+    let list = match kind {
+        "workloads" => return Ok(serde_json::to_string(&workload::list()).expect("documentation serialises")),
+        "machines" => of(PresetKind::Machine),
+        "systems" => of(PresetKind::System),
+        "kernels" => of(PresetKind::Kernel),
+        "page-tables" => rows(crate::page_table::DESIGNS),
+        "mmu-caches" => rows(crate::mmu_cache::DESIGNS),
+        _ => {
+            let what = format!(
+                "`{kind}` cannot be listed; there are workloads, systems, machines, kernels, page-tables and mmu-caches"
+            );
+            return Err(EngineError::config("list", what));
+        }
+    };
+    Ok(serde_json::to_string(&list).expect("rows serialise"))
+}
+
+/// JSON schema of the configuration.
+pub fn schema_json() -> String {
+    serde_json::to_string(&schemars::schema_for!(Config)).expect("a schema serialises")
+}

@@ -1,0 +1,6 @@
+//! A request from outside: sources and their CPUs, systems and overrides in; results out.
+
+mod job;
+pub mod sources;
+
+pub use job::*;

@@ -1,0 +1,189 @@
+//! Which sources of a request run where: main sources, co-runners and arrivals.
+//!
+//! A source goes to the CPUs that it names, `SPEC@CPUS`, or to the next ones: one hardware thread of each core first, then
+//! the second ones. `,memory_limit=SIZE` behind that puts it into a memory cgroup of its own. Its threads keep the CPU that they were placed on; no scheduler moves them.
+
+use std::path::Path;
+
+use pagelab_trace::format::TraceReader;
+use pagelab_trace::quantity::{Bytes, parse_bytes};
+use pagelab_trace::{Source, workload};
+use serde::Serialize;
+
+use crate::agenda::simulation::Placed;
+use crate::base::error::EngineError;
+use crate::config::Config;
+use crate::programs::arrivals::Pace;
+use crate::programs::load::{ArrivalStream, Beside, CoRunner, Open};
+use crate::run::Request;
+
+/// One source, as it was run.
+#[derive(Clone, Debug, Serialize)]
+pub struct SourceResult {
+    pub name: String,
+    /// `main`, `co-runner` or `arrivals`.
+    pub role: &'static str,
+    pub content_hash: Option<String>,
+    pub mappings_inferred: bool,
+    /// False for a trace whose recording was cut off.
+    pub complete: bool,
+    /// CPUs that its threads were spread over.
+    pub cpus: Vec<usize>,
+    /// Layer that its processes ran on.
+    pub layer: String,
+}
+
+/// The sources of a request on the CPUs of a machine.
+#[derive(Default)]
+pub(crate) struct Placement {
+    pub mains: Vec<Placed>,
+    pub beside: Beside,
+    /// In the order main sources, co-runners, arrivals.
+    pub results: Vec<SourceResult>,
+}
+
+impl Placement {
+    /// Opens each source of a request once, to see that it can be, and places it.
+    pub fn new(request: &Request, config: &Config) -> Result<Self, EngineError> {
+        let mut cpus = Cpus::new(config);
+        let mut placement = Self::default();
+        let seed = config.engine.seed;
+        for text in &request.sources {
+            let (text, memory_limit) = split_limit("sources", text)?;
+            let (spec, wanted) = cpus.split("sources", &text)?;
+            let (source, result) = cpus.place("sources", "main", spec, wanted, seed)?;
+            placement.mains.push(Placed { source, cpus: result.cpus.clone(), memory_limit });
+            placement.results.push(result);
+        }
+        for text in &request.with {
+            let (text, memory_limit) = split_limit("with", text)?;
+            let (spec, wanted) = cpus.split("with", &text)?;
+            let (_, result) = cpus.place("with", "co-runner", spec, wanted, seed)?;
+            let (open, on) = (opener("with", spec, seed), result.cpus.clone());
+            placement.beside.co_runners.push(CoRunner { open, cpus: on, memory_limit });
+            placement.results.push(result);
+        }
+        for text in &request.arrivals {
+            let (text, memory_limit) = split_limit("arrivals", text)?;
+            let (place, pace) = Pace::parse(&text)?;
+            if request.sources.is_empty() && pace.count.is_none() {
+                let what = format!("`{text}`: without a main source the run has no end; write {text},count=N");
+                return Err(EngineError::config("arrivals", what));
+            }
+            let (spec, wanted) = cpus.split("arrivals", place)?;
+            let (_, result) = cpus.place("arrivals", "arrivals", spec, wanted, seed)?;
+            let (open, on) = (opener("arrivals", spec, seed), result.cpus.clone());
+            placement.beside.arrivals.push(ArrivalStream { open, cpus: on, memory_limit, pace });
+            placement.results.push(result);
+        }
+        Ok(placement)
+    }
+}
+
+/// Takes `,memory_limit=SIZE` out of a source's text.
+fn split_limit(key: &str, text: &str) -> Result<(String, Option<Bytes>), EngineError> {
+    const LIMIT: &str = "memory_limit=";
+    let (limits, rest): (Vec<&str>, Vec<&str>) = text.split(',').partition(|part| part.trim_start().starts_with(LIMIT));
+    let wrong = |what: String| EngineError::config(key, format!("`{text}`: {what}"));
+    let limit = match limits[..] {
+        [] => None,
+        [limit] => {
+            let size = &limit.trim_start()[LIMIT.len()..];
+            Some(Bytes(parse_bytes(size).map_err(|e| wrong(format!("{LIMIT}{size}: {e}")))?))
+        }
+        _ => return Err(wrong("memory_limit is given twice".to_owned())),
+    };
+    Ok((rest.join(","), limit))
+}
+
+/// The CPUs of a machine while sources are placed on them.
+struct Cpus {
+    preference: Vec<usize>,
+    next: usize,
+}
+
+impl Cpus {
+    fn new(config: &Config) -> Self {
+        let (cores, threads) = (config.machine.cores as usize, config.machine.threads_per_core as usize);
+        let preference = (0..threads).flat_map(|thread| (0..cores).map(move |core| core * threads + thread)).collect();
+        Self { preference, next: 0 }
+    }
+
+    /// Splits `SPEC@CPUS`.
+    fn split<'t>(&self, key: &str, text: &'t str) -> Result<(&'t str, Option<Vec<usize>>), EngineError> {
+        let Some((spec, list)) = text.rsplit_once('@') else { return Ok((text, None)) };
+        if list.is_empty() || !list.chars().all(|c| c.is_ascii_digit() || c == '-' || c == ',') {
+            return Ok((text, None));
+        }
+        let last_cpu = self.preference.len() - 1;
+        let wrong = || {
+            let what = format!(
+                "`@{list}` does not name CPUs of this machine: write numbers from 0 to {last_cpu} like @0, @1-3,5"
+            );
+            EngineError::config(key, what)
+        };
+        let mut chosen = Vec::new();
+        for part in list.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let (first, last): (usize, usize) =
+                (first.parse().map_err(|_| wrong())?, last.parse().map_err(|_| wrong())?);
+            if first > last || last > last_cpu {
+                return Err(wrong());
+            }
+            chosen.extend((first..=last).filter(|cpu| !chosen.contains(cpu)).collect::<Vec<_>>());
+        }
+        Ok((spec, Some(chosen)))
+    }
+
+    /// Opens a source and finds CPUs for it, unless it names them.
+    fn place(
+        &mut self,
+        key: &str,
+        role: &'static str,
+        spec: &str,
+        wanted: Option<Vec<usize>>,
+        seed: u64,
+    ) -> Result<(Box<dyn Source>, SourceResult), EngineError> {
+        let (source, complete) = open(key, spec, seed)?;
+        let info = source.info().clone();
+        let cpus = wanted.unwrap_or_else(|| {
+            let all = self.preference.len();
+            let count = (info.threads.max(1) as usize).min(all);
+            let chosen = (0..count).map(|n| self.preference[(self.next + n) % all]).collect();
+            self.next += count;
+            chosen
+        });
+        let result = SourceResult {
+            name: info.name,
+            role,
+            content_hash: info.content_hash,
+            mappings_inferred: info.mappings_inferred,
+            complete,
+            cpus,
+            layer: String::new(),
+        };
+        Ok((source, result))
+    }
+}
+
+/// Opens a trace or a workload; false beside a trace that is incomplete.
+fn open(key: &str, spec: &str, seed: u64) -> Result<(Box<dyn Source>, bool), EngineError> {
+    if spec.ends_with(".trace") || spec.ends_with(".trace/") || Path::new(spec).is_dir() {
+        let reader = TraceReader::open(spec)?;
+        let complete = reader.meta().complete;
+        return Ok((Box::new(reader), complete));
+    }
+    if spec.contains('/') || Path::new(spec).exists() {
+        let what = format!(
+            "`{spec}` is neither a trace (a folder NAME.trace) nor a workload spec; `pagelab trace import` turns other formats into traces"
+        );
+        return Err(EngineError::config(key, what));
+    }
+    Ok((workload::parse(spec, seed)?, true))
+}
+
+/// What opens a source again and again.
+fn opener(key: &'static str, spec: &str, seed: u64) -> Open {
+    let spec = spec.to_owned();
+    Box::new(move || Ok(open(key, &spec, seed)?.0))
+}

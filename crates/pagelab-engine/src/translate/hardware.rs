@@ -1,0 +1,173 @@
+//! The hardware of the machine: what a core has of its own, and the caches.
+
+use crate::base::addr::{Cycles, LINE_BYTES, MachineAddr, VirtAddr};
+use crate::base::assoc::AssocArray;
+use crate::base::error::EngineError;
+use crate::base::rng::Rng;
+use crate::cache::{Hierarchy, Outcome, Requester, Served};
+use crate::config::Config;
+use crate::kernel::layer::SpaceId;
+use crate::mmu_cache::{MmuCaches, array};
+use crate::translate::scheme::segment::SegmentCounters;
+use crate::translate::scheme::shadow::ShadowCounters;
+use crate::translate::scheme::speculation::SpeculationCounters;
+use crate::translate::tlb::Tlb;
+use crate::translate::walker::{Intent, PageFault, WalkCounters};
+
+/// TLBs of one core; its hardware threads share them.
+pub struct CoreUnits {
+    pub l1d: Tlb,
+    pub l1i: Tlb,
+    pub l2: Tlb,
+    /// Guest-physical to machine frames, for walks.
+    pub nested: Option<AssocArray>,
+    pub tlb: TlbCounters,
+}
+
+/// Look-ups that missed. Hits of the first level are the accesses less these.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TlbCounters {
+    /// By [`TLB_DATA`], [`TLB_FETCH`], [`TLB_KERNEL`].
+    pub l1_misses: [u64; 3],
+    pub l2_misses: [u64; 3],
+    pub nested_look_ups: u64,
+    pub nested_misses: u64,
+}
+
+/// Look-ups of the programs' loads and stores.
+pub const TLB_DATA: usize = 0;
+/// Look-ups of the programs' instruction fetches.
+pub const TLB_FETCH: usize = 1;
+/// Look-ups of the kernels.
+pub const TLB_KERNEL: usize = 2;
+
+impl CoreUnits {
+    /// The first-level TLB that an access asks.
+    #[inline(always)]
+    pub fn first(&mut self, intent: Intent) -> &mut Tlb {
+        if intent == Intent::Fetch { &mut self.l1i } else { &mut self.l1d }
+    }
+}
+
+/// See the module's text.
+pub struct Hardware {
+    pub units: Vec<CoreUnits>,
+    pub mmu_caches: MmuCaches,
+    pub caches: Hierarchy,
+    pub walks: WalkCounters,
+    /// Whether walks and the kernel go through the caches (`engine.kernel_refs`).
+    pub kernel_refs: bool,
+    pub l1_latency: Cycles,
+    pub l2_tlb_latency: Cycles,
+    pub nested_tlb_latency: Cycles,
+    pub vm_exit_cycles: Cycles,
+    pub shadow: ShadowCounters,
+    /// Whether any layer has memory for direct segments.
+    pub segments: bool,
+    pub segment: SegmentCounters,
+    /// The layer with a table that its guests speculate with.
+    pub speculative: Option<u16>,
+    pub speculation: SpeculationCounters,
+    /// Compare every translation with the kernels' own records.
+    pub check: bool,
+    /// The first translation that contradicted them.
+    pub check_failure: Option<String>,
+    /// The last fault, for whoever has been told that there is one.
+    pub fault: PageFault,
+}
+
+impl Hardware {
+    /// Hardware of the first `cores` cores of the machine.
+    pub fn new(config: &Config, cores: usize) -> Result<Self, EngineError> {
+        let machine = &config.machine;
+        let seed = config.engine.seed;
+        let unit = |core: usize| {
+            let rng = |part: &str| Rng::new(seed, &format!("core {core} {part}"));
+            let nested = machine
+                .tlb
+                .nested
+                .as_ref()
+                .map(|n| array("machine.tlb.nested", n.entries, n.ways, n.policy, &rng("nested tlb")));
+            Ok(CoreUnits {
+                l1d: Tlb::new("machine.tlb.l1d", &machine.tlb.l1d, &rng("l1d tlb"))?,
+                l1i: Tlb::new("machine.tlb.l1i", &machine.tlb.l1i, &rng("l1i tlb"))?,
+                l2: Tlb::new("machine.tlb.l2", &machine.tlb.l2, &rng("l2 tlb"))?,
+                nested: nested.transpose()?,
+                tlb: TlbCounters::default(),
+            })
+        };
+        Ok(Self {
+            units: (0..cores).map(unit).collect::<Result<_, EngineError>>()?,
+            mmu_caches: MmuCaches::new(config, cores)?,
+            caches: Hierarchy::new(&machine.cache, cores, seed)
+                .map_err(|e| EngineError::config(format!("machine.cache.{}", e.key), e.what))?,
+            walks: WalkCounters::new(config.system.layers.len()),
+            kernel_refs: config.engine.kernel_refs.0,
+            l1_latency: machine.cache.l1.latency_cycles.into(),
+            l2_tlb_latency: machine.tlb.l2_latency_cycles.into(),
+            nested_tlb_latency: machine.tlb.nested.as_ref().map_or(0, |n| n.latency_cycles.into()),
+            vm_exit_cycles: config.kernel.vm_exit_cycles.into(),
+            shadow: ShadowCounters::default(),
+            segments: config.system.layers.iter().any(|layer| layer.direct_segment_bytes.is_some()),
+            segment: SegmentCounters::default(),
+            speculative: config.system.layers.iter().position(|l| l.speculative_table.is_some()).map(|l| l as u16),
+            speculation: SpeculationCounters::default(),
+            check: config.engine.check.0,
+            check_failure: None,
+            fault: PageFault {
+                space: SpaceId { layer: 0, index: 0 },
+                va: VirtAddr(0),
+                intent: Intent::Load,
+                reached: None,
+            },
+        })
+    }
+
+    /// One reference of a walk or of the kernel. Without `engine.kernel_refs` it leaves the caches alone and costs an L1
+    /// hit.
+    #[inline]
+    pub fn system_ref(
+        &mut self,
+        core: usize,
+        addr: MachineAddr,
+        write: bool,
+        locked: bool,
+        by: Requester,
+    ) -> SystemRef {
+        if !self.kernel_refs {
+            return SystemRef { served: None, cycles: self.l1_latency };
+        }
+        let Outcome { served, cycles } = if locked {
+            self.caches.access_locked(core, addr.line(), by)
+        } else {
+            self.caches.access(core, addr.line(), write, by)
+        };
+        SystemRef { served: Some(served), cycles: cycles.into() }
+    }
+
+    /// Reads `bytes` (whole lines) of machine memory, one after the other.
+    pub fn load(&mut self, core: usize, addr: MachineAddr, bytes: u64) -> Cycles {
+        if self.kernel_refs {
+            self.caches.load_lines(core, addr.line(), bytes / LINE_BYTES, Requester::Kernel)
+        } else {
+            self.l1_latency
+        }
+    }
+
+    /// Zeroes `bytes` (whole lines) of machine memory.
+    pub fn zero(&mut self, core: usize, addr: MachineAddr, bytes: u64) -> Cycles {
+        if self.kernel_refs {
+            self.caches.zero_lines(core, addr.line(), bytes / LINE_BYTES, Requester::Kernel)
+        } else {
+            self.l1_latency
+        }
+    }
+}
+
+/// How a reference of a walk or of the kernel went.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemRef {
+    /// Where the line was; none if the caches were left alone.
+    pub served: Option<Served>,
+    pub cycles: Cycles,
+}

@@ -1,0 +1,362 @@
+//! TLB shootdowns, and which address spaces a CPU still holds translations of.
+//!
+//! Models: a CPU holds translations of the spaces that it ran last, each under a PCID. A shootdown drops what has changed at
+//! the CPUs that run the space, interrupting all but its own. The others learn by a generation: every shootdown raises that
+//! of its space, and a CPU that comes to a space with an older one flushes all that it holds of it. A CPU that comes to a
+//! space for which it holds no PCID takes the next in turn and flushes it. An idle CPU keeps its last space loaded, as
+//! `kernel.idle_tlb` says.
+//! Source: Linux arch/x86/mm/tlb.c (`choose_new_asid`, `switch_mm_irqs_off`, `flush_tlb_func`, `native_flush_tlb_multi`,
+//! `enter_lazy_tlb`; `leave_mm` before 4.14). For a hypervisor's own mappings arch/x86/kvm/mmu (`kvm_flush_remote_tlbs`).
+//! Parameters: `kernel.pcids`, `kernel.idle_tlb`, `kernel.shootdown_ipi_cycles`, `kernel.invalidate_page_cycles`,
+//! `kernel.flush_space_cycles`.
+//! Stats: `shootdown.*`.
+//! Deviations: entries are tagged by address space, not by PCID, so the hardware threads of a core share their entries of a
+//! space, which Linux's numbering forbids; what one of them flushes is gone for both, so no entry outlives a flush. An idle
+//! CPU compares generations when it goes on, whatever it goes on with. A space that ends leaves all TLBs at once and for
+//! free, as tags are used again; the PCIDs that it had stay taken until their turn comes.
+
+use crate::agenda::simulation::Simulation;
+use crate::base::addr::Cycles;
+use crate::config::IdleTlb;
+use crate::cpu::clock::Class;
+use crate::cpu::state::{Cpu, Filter};
+use crate::kernel::layer::{Layer, SpaceId};
+use crate::kernel::mapping::Invalidation;
+use crate::mmu_cache::Asid;
+use crate::translate::hardware::Hardware;
+
+/// What shootdowns and switches between address spaces did.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ShootdownCounters {
+    pub count: u64,
+    /// CPUs interrupted.
+    pub interrupts: u64,
+    /// Idle CPUs that had the space loaded and were not interrupted.
+    pub spared: u64,
+    /// Flushes of a space when a CPU came to it and held no PCID of it.
+    pub pcid_flushes: u64,
+    /// Flushes of a space when a CPU came to it and its generation was behind.
+    pub generation_flushes: u64,
+}
+
+/// Shootdowns of each space so far, by tag.
+#[derive(Default)]
+pub struct Generations(Vec<u64>);
+
+impl Generations {
+    fn of(&self, asid: Asid) -> u64 {
+        self.0.get(usize::from(asid.0)).copied().unwrap_or(0)
+    }
+
+    fn advance(&mut self, asid: Asid) -> u64 {
+        let index = usize::from(asid.0);
+        if index >= self.0.len() {
+            self.0.resize(index + 1, 0);
+        }
+        self.0[index] += 1;
+        self.0[index]
+    }
+}
+
+/// Whether a CPU makes use of the space that it has loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    Running,
+    /// Idle, with the space loaded.
+    Lazy,
+    /// Idle, with the kernel's own page table loaded: shootdowns pass it by.
+    Away,
+}
+
+/// The address spaces that a CPU has PCIDs for, with the generation that it has seen of each. Without PCIDs there is one
+/// place: coming to a space flushes the one before.
+#[derive(Clone, Debug)]
+pub struct Pcids {
+    held: Vec<Option<(SpaceId, u64)>>,
+    next: usize,
+}
+
+/// What a CPU has of the space that it comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Held {
+    Current,
+    /// Translations from before a shootdown.
+    Behind,
+    /// No PCID; the one that it got was this space's until now.
+    Nothing {
+        before: Option<SpaceId>,
+    },
+}
+
+impl Pcids {
+    pub fn new(pcids: u32) -> Self {
+        Self { held: vec![None; pcids.max(1) as usize], next: 0 }
+    }
+
+    /// The CPU comes to a space, which has reached `generation`.
+    fn load(&mut self, space: SpaceId, generation: u64) -> Held {
+        if let Some((_, seen)) = self.held.iter_mut().flatten().find(|(of, _)| *of == space) {
+            let behind = std::mem::replace(seen, generation) < generation;
+            return if behind { Held::Behind } else { Held::Current };
+        }
+        let before = self.held[self.next].replace((space, generation));
+        self.next = (self.next + 1) % self.held.len();
+        Held::Nothing { before: before.map(|(space, _)| space) }
+    }
+
+    /// A shootdown has brought the CPU up to date.
+    fn catch_up(&mut self, space: SpaceId, generation: u64) {
+        let seen = self.held.iter_mut().flatten().find(|(of, _)| *of == space);
+        seen.expect("a space that is loaded has a PCID").1 = generation;
+    }
+
+    /// The space has ended.
+    fn forget(&mut self, space: SpaceId) {
+        for held in &mut self.held {
+            held.take_if(|(of, _)| *of == space);
+        }
+    }
+}
+
+impl Hardware {
+    /// Drops what a core holds of a space.
+    fn flush_space(&mut self, core: usize, layer: u16, asid: Asid) {
+        self.flush_own(core, layer, asid);
+        if self.mmu_caches.are_common() {
+            self.mmu_caches.of(core, layer).flush(asid);
+        }
+    }
+
+    /// Drops what a core has to itself of a space, whose PCID there is to be another's: a cache of all cores tells address
+    /// spaces apart by more than a core's PCIDs.
+    fn flush_own(&mut self, core: usize, layer: u16, asid: Asid) {
+        let unit = &mut self.units[core];
+        for tlb in [&mut unit.l1d, &mut unit.l1i, &mut unit.l2] {
+            tlb.flush(asid);
+        }
+        if !self.mmu_caches.are_common() {
+            self.mmu_caches.of(core, layer).flush(asid);
+        }
+    }
+
+    /// Drops the translations of a space that have changed.
+    fn drop_translations(&mut self, core: usize, layer: u16, asid: Asid, what: &Invalidation) {
+        if what.full {
+            return self.flush_space(core, layer, asid);
+        }
+        let unit = &mut self.units[core];
+        for tlb in [&mut unit.l1d, &mut unit.l1i, &mut unit.l2] {
+            what.ranges.iter().for_each(|range| tlb.invalidate(asid, range.start, range.end));
+        }
+        self.mmu_caches.of(core, layer).flush(asid);
+    }
+}
+
+impl Simulation {
+    /// Loads an address space on a CPU.
+    pub(crate) fn load_space(&mut self, cpu: usize, space: SpaceId) {
+        let asid = self.os.asid(space);
+        let of = &mut self.cpus[cpu];
+        if of.space != Some(space) {
+            let held = of.pcids.load(space, self.generations.of(asid));
+            if let Held::Nothing { before } = held {
+                self.shootdowns.pcid_flushes += 1;
+                // Another hardware thread of the core may have brought some in, under a PCID of its own.
+                for gone in before.into_iter().chain([space]) {
+                    self.hw.flush_own(self.cpus[cpu].core, gone.layer, self.os.asid(gone));
+                }
+            }
+            self.after_load(cpu, space, held);
+            if self.os.layers[usize::from(space.layer)].shadowed {
+                self.hw.shadow.switches += 1;
+                self.exit_shadowed(cpu, 1);
+            }
+        }
+        self.cpus[cpu].set_space(Some((space, asid)));
+    }
+
+    /// A shadowed guest exits to its hypervisor, other than for a walk.
+    fn exit_shadowed(&mut self, cpu: usize, exits: u64) {
+        let cycles = exits * self.hw.vm_exit_cycles;
+        self.hw.shadow.cycles += cycles;
+        self.cpus[cpu].clock.spend(Class::Kernel, cycles);
+    }
+
+    /// An idle CPU goes on.
+    pub(crate) fn leave_idle(&mut self, cpu: usize) {
+        let of = &mut self.cpus[cpu];
+        of.presence = Presence::Running;
+        if let Some(space) = of.space {
+            let held = of.pcids.load(space, self.generations.of(of.asid));
+            self.after_load(cpu, space, held);
+        }
+    }
+
+    fn after_load(&mut self, cpu: usize, space: SpaceId, held: Held) {
+        if held == Held::Behind {
+            self.shootdowns.generation_flushes += 1;
+            self.hw.flush_space(self.cpus[cpu].core, space.layer, self.os.asid(space));
+        }
+        if held != Held::Current {
+            self.cpus[cpu].filter = Filter::EMPTY;
+            self.cpus[cpu].clock.spend(Class::Kernel, self.os.costs.flush_space_cycles.into());
+        }
+    }
+
+    /// A CPU has nothing to run.
+    pub(crate) fn enter_idle(&mut self, cpu: usize) {
+        let leaves = self.os.costs.idle_tlb == IdleTlb::Leave;
+        self.cpus[cpu].presence = if leaves { Presence::Away } else { Presence::Lazy };
+    }
+
+    /// TLB shootdown: drops translations at the CPUs that run the space, and charges the CPU that asks and those it
+    /// interrupts. `freed_tables` if pages of the page table were freed, which idle CPUs might still read entries of.
+    pub(crate) fn invalidate(&mut self, by: usize, space: SpaceId, what: &Invalidation, freed_tables: bool) {
+        if what.ranges.is_empty() {
+            return;
+        }
+        self.shootdowns.count += 1;
+        let layer = &mut self.os.layers[usize::from(space.layer)];
+        if layer.shadowed {
+            what.ranges.iter().for_each(|range| layer.shadows.drop_range(space.index, *range));
+            let exits = if what.full { 1 } else { what.pages };
+            self.hw.shadow.invalidations += exits;
+            self.exit_shadowed(by, exits);
+        }
+        let costs = &self.os.costs;
+        let local = Cycles::from(if what.full { costs.flush_space_cycles } else { costs.invalidate_page_cycles });
+        let local = local * if what.full { 1 } else { what.pages };
+        let interrupt = local + Cycles::from(costs.fault.entry.cycles + costs.fault.exit.cycles);
+        let wait = Cycles::from(costs.shootdown_ipi_cycles);
+        let lazy = costs.idle_tlb == IdleTlb::Lazy && !freed_tables;
+        let guests = guests_in(&self.os.layers, space);
+        if !guests.is_empty() {
+            self.drop_guests(space, &guests);
+        }
+        let asid = self.os.asid(space);
+        let generation = self.generations.advance(asid);
+        let runs = |cpu: &Cpu| cpu.space.is_some_and(|of| of == space || guests.contains(&of.layer));
+        let mut interrupted = 0;
+        for (index, cpu) in self.cpus.iter_mut().enumerate().filter(|(_, cpu)| runs(cpu)) {
+            match cpu.presence {
+                Presence::Away => continue,
+                Presence::Lazy if lazy => {
+                    self.shootdowns.spared += 1;
+                    continue;
+                }
+                // Whom a shootdown finds idle switches to the kernel's own page table and finds itself behind later.
+                Presence::Lazy => cpu.presence = Presence::Away,
+                Presence::Running if cpu.space == Some(space) => {
+                    self.hw.drop_translations(cpu.core, space.layer, asid, what);
+                    cpu.pcids.catch_up(space, generation);
+                    cpu.filter = Filter::EMPTY;
+                }
+                Presence::Running => cpu.filter = Filter::EMPTY,
+            }
+            if index == by {
+                cpu.clock.spend(Class::Kernel, local);
+            } else {
+                cpu.clock.spend(Class::Stolen, interrupt);
+                interrupted += 1;
+            }
+        }
+        if interrupted > 0 {
+            self.cpus[by].clock.spend(Class::Kernel, wait);
+        }
+        self.shootdowns.interrupts += interrupted;
+    }
+
+    /// Drops whatever leads through a hypervisor's mapping of its guests' memory, on every core: translations of guests end
+    /// in machine memory, so that it cannot be told which of them passed the pages that changed.
+    fn drop_guests(&mut self, host: SpaceId, guests: &[u16]) {
+        let host_asid = u64::from(self.os.asid(host).0);
+        for unit in &mut self.hw.units {
+            if let Some(nested) = &mut unit.nested {
+                nested.invalidate(|key, _| key & 0xffff == host_asid);
+            }
+        }
+        for core in 0..self.hw.units.len() {
+            self.hw.flush_space(core, host.layer, self.os.asid(host));
+            for &guest in guests {
+                for space in &self.os.layers[usize::from(guest)].spaces {
+                    self.hw.flush_space(core, guest, space.asid);
+                }
+            }
+        }
+    }
+
+    /// A space ends: no CPU runs it or holds anything of it any more.
+    pub(crate) fn forget_space(&mut self, space: SpaceId) {
+        let asid = self.os.asid(space);
+        for core in 0..self.hw.units.len() {
+            self.hw.flush_space(core, space.layer, asid);
+        }
+        for cpu in &mut self.cpus {
+            cpu.pcids.forget(space);
+            if cpu.space == Some(space) {
+                cpu.thread = None;
+                cpu.set_space(None);
+            }
+        }
+    }
+}
+
+/// Layers whose physical memory lies in a space, or in that of one of them.
+fn guests_in(layers: &[Layer], space: SpaceId) -> Vec<u16> {
+    let hosted = |host: SpaceId| {
+        let of = move |(_, layer): &(usize, &Layer)| layer.host == Some(host);
+        layers.iter().enumerate().filter(of).map(|(index, _)| index as u16)
+    };
+    let mut guests: Vec<u16> = hosted(space).collect();
+    let mut at = 0;
+    while let Some(&guest) = guests.get(at) {
+        let spaces = 0..layers[usize::from(guest)].spaces.len() as u32;
+        guests.extend(spaces.flat_map(|index| hosted(SpaceId { layer: guest, index })).collect::<Vec<_>>());
+        at += 1;
+    }
+    guests
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agenda::simulation::Placed;
+    use crate::base::addr::VirtAddr;
+    use crate::config::{Assembly, assemble};
+    use crate::kernel::vma::VaRange;
+    use crate::translate::walker::Origin;
+
+    #[test]
+    fn a_hypervisors_shootdown_reaches_its_guests_translations() {
+        let set = [r#"machine.tlb.nested={"entries":64,"ways":4,"latency_cycles":1}"#.to_owned()];
+        let three = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/systems/nested-3.toml");
+        for (system, depth) in [("nested-radix", 1), (three, 2)] {
+            let config = assemble(&Assembly { system: Some(system), set: &set, ..Assembly::default() }).unwrap();
+            let placed = |cpu| {
+                let source = pagelab_trace::workload::parse("seq:size=64KiB,passes=1", 1).unwrap();
+                Placed { source, cpus: vec![cpu], memory_limit: None }
+            };
+            let mut simulation = Simulation::new(&config, vec![placed(0), placed(2)], Some(8192)).unwrap();
+            simulation.run(&mut |_| true).unwrap();
+            let host = simulation.os.layers.iter().position(|layer| layer.host.is_none()).unwrap() as u16;
+            let memory = SpaceId { layer: host, index: 1 };
+            assert_eq!(guests_in(&simulation.os.layers, memory).len(), depth);
+            let program = simulation.inputs[0].spaces().next().unwrap();
+            let of = &simulation.os.layers[usize::from(program.layer)].spaces[program.index as usize];
+            let (asid, last_page) = (of.asid, VirtAddr(of.vmas.iter().last().unwrap().end.0 - 4096));
+            let held = |simulation: &mut Simulation| {
+                simulation.hw.units[0].l2.look_up(asid, last_page, Origin::Program).is_some()
+            };
+            assert!(held(&mut simulation), "{system}: the last page has just been used");
+            let range = VaRange { start: VirtAddr(0), end: VirtAddr(1 << 30) };
+            let gone = Invalidation { ranges: vec![range], pages: 1, full: false };
+            simulation.cpus[0].presence = Presence::Running;
+            simulation.invalidate(1, memory, &gone, false);
+            assert!(!held(&mut simulation), "{system}");
+            assert_eq!(simulation.shootdowns.interrupts, 1, "{system}: the CPU that runs a guest");
+            let nested = simulation.hw.units[0].nested.as_mut().unwrap();
+            let host_asid = u64::from(simulation.os.asid(memory).0);
+            assert_eq!(nested.invalidate(|key, _| key & 0xffff == host_asid), 0, "{system}");
+        }
+    }
+}

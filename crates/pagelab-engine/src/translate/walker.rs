@@ -1,0 +1,468 @@
+//! Address translation: TLBs, MMU caches and the page-table walker, over any number of layers.
+//!
+//! [`Hardware::translate`] is what a core does for one access. A walk of a space reads page-table entries at physical
+//! addresses of its layer; each of them, and the address that the leaf gives, is translated by the layer's host, which
+//! may walk in turn. With radix tables of L levels and no caches, d layers make (L+1)^d - 1 references. The walk stops
+//! at the first translation that some layer's kernel must provide; that kernel's fault handler runs, and the access is
+//! translated again from the start, as hardware restarts an instruction.
+
+use crate::base::addr::{Cycles, FRAME_SHIFT, MachineAddr, PhysAddr, VirtAddr};
+use crate::base::assoc::INVALID_KEY;
+use crate::base::translation::Translation;
+use crate::cache::{Requester, Served};
+use crate::kernel::layer::{Layer, SpaceId};
+use crate::kernel::translation_cache::Reached;
+use crate::mmu_cache::Asid;
+use crate::page_table::{Leaf, Mapping, WalkList};
+use crate::translate::hardware::{Hardware, TLB_DATA, TLB_FETCH, TLB_KERNEL};
+use crate::translate::scheme::segment::through_segments;
+
+/// Why an address is translated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Intent {
+    Load,
+    Store,
+    Fetch,
+}
+
+/// On whose behalf: a program's access, or a kernel's reference through its direct map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    Program,
+    Kernel,
+}
+
+/// What a core translates.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    pub core: usize,
+    pub space: SpaceId,
+    pub va: VirtAddr,
+    pub intent: Intent,
+    pub origin: Origin,
+}
+
+/// What the last of a CPU's kernel references hit in the first-level TLB. The next one to the same page would hit the same
+/// entry, which is the most recently used of its set, and change nothing, as long as nobody else has used the TLB since.
+/// [`LastHit::NONE`], of a layer that does not exist, answers nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct LastHit {
+    layer: u16,
+    va: VirtAddr,
+    translation: Translation,
+    /// Bits of an address that tell pages apart.
+    page_mask: u64,
+}
+
+impl LastHit {
+    pub const NONE: Self =
+        Self { layer: u16::MAX, va: VirtAddr(0), translation: Translation::from_word(0), page_mask: 0 };
+
+    #[inline(always)]
+    fn answers(&self, wanted: &Wanted) -> bool {
+        self.layer == wanted.space.layer
+            && (self.va.0 ^ wanted.va.0) & self.page_mask == 0
+            && (wanted.intent != Intent::Store || self.translation.stores())
+    }
+}
+
+/// A translation that a kernel must provide or refuse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageFault {
+    pub space: SpaceId,
+    pub va: VirtAddr,
+    pub intent: Intent,
+    /// How far the walk came, if the hardware tells the kernel.
+    pub reached: Option<Reached>,
+}
+
+/// There is no translation until some layer's kernel has acted: [`Hardware::fault`] says which and on what. The fault is
+/// left there so that what comes back from a translation fits the processor's registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Faulted;
+
+/// Levels that references are counted by: 1 to 5, index 0 unused.
+pub const WALK_LEVELS: usize = 6;
+/// Places that references are counted by: the five of the caches, and one for references that left the caches alone.
+pub const WALK_PLACES: usize = 6;
+
+/// Counters of completed walks of one kind.
+#[derive(Clone, Debug, Default)]
+pub struct WalkCounts {
+    pub count: u64,
+    pub cycles: Cycles,
+    /// By layer, level and place.
+    pub refs: Vec<[[u64; WALK_PLACES]; WALK_LEVELS]>,
+}
+
+/// Counters of all walks. A walk that ends in a page fault is counted as aborted only.
+#[derive(Clone, Debug)]
+pub struct WalkCounters {
+    pub program: WalkCounts,
+    pub kernel: WalkCounts,
+    pub aborted: WalkCounts,
+    /// Locked updates of accessed and dirty bits, not among the references above.
+    pub ad_updates: u64,
+    /// Program walks that only set a dirty bit: their page was in a TLB.
+    pub dirty_walks: u64,
+    /// References of the walk under way: their places in [`WalkCounts::refs`], counted through.
+    pub(crate) log: Vec<u32>,
+}
+
+impl WalkCounters {
+    pub fn new(layers: usize) -> Self {
+        let counts = || WalkCounts { refs: vec![Default::default(); layers], ..WalkCounts::default() };
+        Self {
+            program: counts(),
+            kernel: counts(),
+            aborted: counts(),
+            ad_updates: 0,
+            dirty_walks: 0,
+            log: Vec::with_capacity(1024),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn note(&mut self, layer: u16, level: u8, served: Option<Served>) {
+        let at = usize::from(layer) * WALK_LEVELS + usize::from(level);
+        self.log.push((at * WALK_PLACES + place_index(served)) as u32);
+    }
+
+    #[inline]
+    pub(crate) fn finish(&mut self, kind: fn(&mut Self) -> &mut WalkCounts, cycles: Cycles) {
+        let log = std::mem::take(&mut self.log);
+        let counts = kind(self);
+        counts.count += 1;
+        counts.cycles += cycles;
+        let refs = counts.refs.as_flattened_mut().as_flattened_mut();
+        log.iter().for_each(|&at| refs[at as usize] += 1);
+        self.log = log;
+    }
+}
+
+/// Index of a place in [`WalkCounts::refs`].
+#[inline]
+pub fn place_index(served: Option<Served>) -> usize {
+    match served {
+        Some(Served::L1) => 0,
+        Some(Served::L2) => 1,
+        Some(Served::L3) => 2,
+        Some(Served::Dram) => 3,
+        Some(Served::Remote) => 4,
+        None => 5,
+    }
+}
+
+impl Hardware {
+    /// Translates for a core, filling its TLBs. Adds the cycles spent beyond a first-level TLB hit, also for a fault.
+    #[inline]
+    pub fn translate(
+        &mut self,
+        layers: &mut [Layer],
+        wanted: &Wanted,
+        cycles: &mut Cycles,
+    ) -> Result<Translation, Faulted> {
+        let asid = layers[usize::from(wanted.space.layer)].spaces[wanted.space.index as usize].asid;
+        let held = self.units[wanted.core].first(wanted.intent).look_up(asid, wanted.va, wanted.origin);
+        match held {
+            Some(hit) if wanted.intent != Intent::Store || hit.stores() => Ok(hit),
+            _ => self.translate_beyond_l1(layers, asid, wanted, held.is_none(), cycles),
+        }
+    }
+
+    /// [`Self::translate`] for references by kernel code to its direct map, which mostly stay in a page.
+    #[inline(always)]
+    pub fn translate_direct(
+        &mut self,
+        layers: &mut [Layer],
+        wanted: &Wanted,
+        last: &mut LastHit,
+        cycles: &mut Cycles,
+    ) -> Result<Translation, Faulted> {
+        if last.answers(wanted) {
+            return Ok(last.translation);
+        }
+        let &Wanted { core, space, va, intent, origin } = wanted;
+        let asid = layers[usize::from(space.layer)].spaces[space.index as usize].asid;
+        let held = self.units[core].first(intent).look_up(asid, va, origin);
+        match held {
+            Some(hit) if intent != Intent::Store || hit.stores() => {
+                let page_mask = !hit.size().offset_mask();
+                *last = LastHit { layer: space.layer, va, translation: hit, page_mask };
+                Ok(hit)
+            }
+            _ => {
+                *last = LastHit::NONE;
+                self.translate_beyond_l1(layers, asid, wanted, held.is_none(), cycles)
+            }
+        }
+    }
+
+    /// The rest of [`Self::translate`] after the first-level TLB; `missed` if it has no entry of the page at all.
+    #[inline(never)]
+    pub(crate) fn translate_beyond_l1(
+        &mut self,
+        layers: &mut [Layer],
+        asid: Asid,
+        wanted: &Wanted,
+        missed: bool,
+        cycles: &mut Cycles,
+    ) -> Result<Translation, Faulted> {
+        let &Wanted { core, space, va, intent, origin } = wanted;
+        if self.segments
+            && let Some(found) = through_segments(layers, space, va)
+        {
+            self.segment.translations += 1;
+            return Ok(found);
+        }
+        *cycles += self.l2_tlb_latency;
+        let unit = &mut self.units[core];
+        unit.tlb.l1_misses[kind(intent, origin)] += 1;
+        let held = unit.l2.look_up(asid, va, origin);
+        let translation = match held {
+            Some(hit) if intent != Intent::Store || hit.stores() => hit,
+            _ => {
+                unit.tlb.l2_misses[kind(intent, origin)] += 1;
+                let translation = self.walk_all(layers, wanted, cycles)?;
+                if held.is_some() && origin == Origin::Program {
+                    self.walks.dirty_walks += 1;
+                }
+                self.units[core].l2.insert(asid, va, translation, origin, held.is_none());
+                translation
+            }
+        };
+        self.units[core].first(intent).insert(asid, va, translation, origin, missed);
+        Ok(translation)
+    }
+
+    /// A whole walk, from the space's root to the machine, and its place in the counters.
+    #[inline]
+    fn walk_all(&mut self, layers: &mut [Layer], wanted: &Wanted, cycles: &mut Cycles) -> Result<Translation, Faulted> {
+        if layers[usize::from(wanted.space.layer)].shadowed {
+            return self.walk_shadowed(layers, wanted, cycles);
+        }
+        if let Some(machine) = self.speculative.filter(|&machine| machine != wanted.space.layer) {
+            return self.walk_speculatively(layers, machine, wanted, cycles);
+        }
+        self.walks.log.clear();
+        let mut spent = 0;
+        let walked = self.walk_to_machine(layers, wanted.core, wanted.space, wanted.va, wanted.intent, &mut spent);
+        *cycles += spent;
+        match (walked, wanted.origin) {
+            (Err(Faulted), _) => self.walks.finish(|w| &mut w.aborted, spent),
+            (Ok(_), Origin::Program) => self.walks.finish(|w| &mut w.program, spent),
+            (Ok(_), Origin::Kernel) => self.walks.finish(|w| &mut w.kernel, spent),
+        }
+        walked
+    }
+
+    /// Walks the page table of a space, and translates what it finds down to the machine.
+    #[inline]
+    pub(crate) fn walk_to_machine(
+        &mut self,
+        layers: &mut [Layer],
+        core: usize,
+        space: SpaceId,
+        va: VirtAddr,
+        intent: Intent,
+        cycles: &mut Cycles,
+    ) -> Result<Translation, Faulted> {
+        let found = self.walk(layers, core, space, va, intent, cycles)?;
+        let Some(host) = layers[usize::from(space.layer)].host else { return Ok(found.on_bare_machine()) };
+        let store = intent == Intent::Store;
+        let below = self.through_host(layers, core, host, found.address(va), store, cycles)?;
+        Ok(found.through(va, below))
+    }
+
+    /// Walks the page table of one space, unless its segment has the address; every reference is translated by the layer's host.
+    #[inline(never)]
+    fn walk(
+        &mut self,
+        layers: &mut [Layer],
+        core: usize,
+        space: SpaceId,
+        va: VirtAddr,
+        intent: Intent,
+        cycles: &mut Cycles,
+    ) -> Result<Translation<PhysAddr>, Faulted> {
+        if self.segments
+            && let Some(found) = self.through_segment(layers, space, va)
+        {
+            return Ok(found);
+        }
+        let layer = &layers[usize::from(space.layer)];
+        let (host, of) = (layer.host, &layer.spaces[space.index as usize]);
+        let asid = of.asid;
+        let mut list = WalkList::new();
+        of.table.walk(&layer.mem, va, &mut list);
+        let spared = self.mmu_caches.of(core, space.layer).look_up(asid, va, &list);
+        let mut total = spared.cycles;
+        // References of one dependency step overlap: the step costs its slowest.
+        let (mut step, mut step_cycles) = (u8::MAX, 0);
+        let mut leaf_entry = MachineAddr::default();
+        let refs = list.refs();
+        let mut left = !0 >> (u64::BITS as usize - refs.len()) & !u64::from(spared.skip);
+        while left != 0 {
+            let n = left.trailing_zeros() as usize;
+            left &= left - 1;
+            let r = &refs[n];
+            let mut spent = 0;
+            leaf_entry = match self.on_machine(layers, core, host, r.addr, &mut spent) {
+                Ok(entry) => entry,
+                Err(Faulted) => {
+                    *cycles += total + step_cycles + spent;
+                    let mem = &layers[usize::from(space.layer)].mem;
+                    self.mmu_caches.of(core, space.layer).fill(asid, va, &list, n, spared.skip, mem);
+                    return Err(Faulted);
+                }
+            };
+            // The leaf is the last; MMU caches hold none.
+            let cached = spared.by_entry && n + 1 < refs.len();
+            if !cached || !self.mmu_caches.of(core, space.layer).holds(leaf_entry, &mut spent) {
+                let done = self.system_ref(core, leaf_entry, false, false, Requester::Walk);
+                spent += done.cycles;
+                self.walks.note(space.layer, r.level, done.served);
+            }
+            if r.step == step {
+                step_cycles = spent.max(step_cycles);
+            } else {
+                total += step_cycles;
+                (step, step_cycles) = (r.step, spent);
+            }
+        }
+        *cycles += total + step_cycles;
+        let mem = &layers[usize::from(space.layer)].mem;
+        self.mmu_caches.of(core, space.layer).fill(asid, va, &list, refs.len(), spared.skip, mem);
+        let store = intent == Intent::Store;
+        match list.leaf {
+            Leaf::Present(mapping) if mapping.flags.writable || !store => {
+                let marked = mapping.flags.accessed && (mapping.flags.dirty || !store);
+                let mapping = if marked {
+                    mapping
+                } else {
+                    self.mark(layers, core, space, va, mapping, store, leaf_entry, cycles)
+                };
+                Ok(Translation::of(&mapping))
+            }
+            _ => {
+                let reached = layers[usize::from(space.layer)].reached(space.index, &list);
+                self.fault = PageFault { space, va, intent, reached };
+                Err(Faulted)
+            }
+        }
+    }
+
+    /// Sets the accessed bit of a page, and the dirty bit for a store.
+    #[expect(clippy::too_many_arguments, reason = "the state of a walk at its end")]
+    #[cold]
+    fn mark(
+        &mut self,
+        layers: &mut [Layer],
+        core: usize,
+        space: SpaceId,
+        va: VirtAddr,
+        mut mapping: Mapping,
+        store: bool,
+        leaf_entry: MachineAddr,
+        cycles: &mut Cycles,
+    ) -> Mapping {
+        mapping.flags.accessed = true;
+        mapping.flags.dirty |= store;
+        let layer = &mut layers[usize::from(space.layer)];
+        layer.spaces[space.index as usize].table.set_flags(&mut layer.mem, va, mapping.flags);
+        *cycles += self.system_ref(core, leaf_entry, true, true, Requester::Walk).cycles;
+        self.walks.ad_updates += 1;
+        mapping
+    }
+
+    /// Where on the machine a read of a layer's physical address goes.
+    #[inline(always)]
+    fn on_machine(
+        &mut self,
+        layers: &mut [Layer],
+        core: usize,
+        host: Option<SpaceId>,
+        addr: PhysAddr,
+        cycles: &mut Cycles,
+    ) -> Result<MachineAddr, Faulted> {
+        match host {
+            None => Ok(MachineAddr(addr.0)),
+            Some(host) => {
+                let page = self.through_host(layers, core, host, addr, false, cycles)?;
+                Ok(page.address(VirtAddr(addr.0)))
+            }
+        }
+    }
+
+    /// Translates a guest's physical address, a virtual one of the space that hosts it.
+    #[inline(never)]
+    fn through_host(
+        &mut self,
+        layers: &mut [Layer],
+        core: usize,
+        host: SpaceId,
+        addr: PhysAddr,
+        store: bool,
+        cycles: &mut Cycles,
+    ) -> Result<Translation, Faulted> {
+        let asid = layers[usize::from(host.layer)].spaces[host.index as usize].asid;
+        let frame = addr.0 >> FRAME_SHIFT;
+        let key = frame << 16 | u64::from(asid.0);
+        debug_assert_ne!(key, INVALID_KEY);
+        let unit = &mut self.units[core];
+        let mut missed = true;
+        if let Some(nested) = &mut unit.nested {
+            if self.segments
+                && let Some(found) = through_segments(layers, host, VirtAddr(addr.0))
+            {
+                self.segment.walk_translations += 1;
+                return Ok(found);
+            }
+            unit.tlb.nested_look_ups += 1;
+            *cycles += self.nested_tlb_latency;
+            if let Some(word) = nested.lookup(frame, key) {
+                let hit = Translation::from_word(word);
+                if !store || hit.stores() {
+                    return Ok(hit);
+                }
+                missed = false;
+            }
+            unit.tlb.nested_misses += 1;
+        }
+        let intent = if store { Intent::Store } else { Intent::Load };
+        let found = self.walk_to_machine(layers, core, host, VirtAddr(addr.0), intent, cycles)?;
+        if let Some(nested) = &mut self.units[core].nested {
+            if missed {
+                nested.insert_absent(frame, key, found.to_word());
+            } else {
+                nested.insert(frame, key, found.to_word());
+            }
+        }
+        Ok(found)
+    }
+
+    /// Translates a physical address of a layer without a TLB, as hardware engines do. Faults of the hosts only.
+    pub fn physical(
+        &mut self,
+        layers: &mut [Layer],
+        core: usize,
+        layer: u16,
+        addr: PhysAddr,
+        store: bool,
+        cycles: &mut Cycles,
+    ) -> Result<MachineAddr, Faulted> {
+        let Some(host) = layers[usize::from(layer)].host else { return Ok(MachineAddr(addr.0)) };
+        let page = self.through_host(layers, core, host, addr, store, cycles)?;
+        Ok(page.address(VirtAddr(addr.0)))
+    }
+}
+
+/// Index of a look-up in [`TlbCounters`](crate::translate::hardware::TlbCounters).
+#[inline]
+fn kind(intent: Intent, origin: Origin) -> usize {
+    match (origin, intent) {
+        (Origin::Kernel, _) => TLB_KERNEL,
+        (_, Intent::Fetch) => TLB_FETCH,
+        _ => TLB_DATA,
+    }
+}
