@@ -10,18 +10,20 @@
 //! | [`kernel`] | kernels: address spaces, frames, page faults, mapping calls |
 //! | [`translate`] | TLBs, walks, segments, shadow tables, shootdowns |
 //! | [`programs`] | sources on their way to the CPUs; what runs beside the main ones; what each cost |
-//! | [`cpu`] | a CPU, its clock, the loop over accesses, running activities |
-//! | [`agenda`] | whose turn it is |
+//! | [`machine`] | the state of a simulation: hardware, kernels, CPUs, inputs |
+//! | [`cpu`] | what a CPU does: the loop over accesses, running activities |
+//! | [`agenda`] | whose turn it is, and what happens between accesses |
 //! | [`observe`] | statistics; comparing translations with the kernels' records |
 //! | [`run`] | a request from outside and its results |
 #![deny(unsafe_code)]
 
-pub mod agenda;
+mod agenda;
 pub mod base;
 pub mod cache;
 pub mod config;
-pub mod cpu;
+mod cpu;
 pub mod kernel;
+pub mod machine;
 pub mod mmu_cache;
 pub mod observe;
 pub mod page_table;

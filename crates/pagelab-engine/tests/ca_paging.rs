@@ -3,9 +3,9 @@
 mod common;
 
 use common::{ScriptWriter, checked, config, frames_from, run};
-use pagelab_engine::agenda::simulation::Simulation;
 use pagelab_engine::base::addr::VirtAddr;
-use pagelab_engine::observe::stats::Statistics;
+use pagelab_engine::machine::simulation::Simulation;
+use pagelab_engine::observe::statistics::Statistics;
 use pagelab_trace::{EventKind, ProcessIx};
 
 /// A multiple of 4 MiB.

@@ -3,9 +3,9 @@
 mod common;
 
 use common::ScriptWriter;
-use pagelab_engine::agenda::simulation::{Placed, Simulation};
 use pagelab_engine::base::error::EngineError;
 use pagelab_engine::config::{Assembly, assemble};
+use pagelab_engine::machine::simulation::{Placed, Simulation};
 use pagelab_trace::EventKind;
 
 /// What comes of building and running a configuration.

@@ -3,8 +3,8 @@
 mod common;
 
 use common::{ScriptWriter, checked, frames_from};
-use pagelab_engine::agenda::simulation::Simulation;
-use pagelab_engine::observe::stats::Statistics;
+use pagelab_engine::machine::simulation::Simulation;
+use pagelab_engine::observe::statistics::Statistics;
 use pagelab_trace::{EventKind, MapFlags, Protection};
 
 /// A multiple of 2 MiB.

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run, run_workload};
-use pagelab_engine::observe::stats::Statistics;
+use pagelab_engine::observe::statistics::Statistics;
 use pagelab_engine::page_table::{DESIGNS, PageTable};
 use pagelab_trace::EventKind;
 
@@ -239,9 +239,9 @@ fn fragmented_memory_has_no_room_for_the_ways_of_a_large_table() {
         "machine.memory_bytes=2GiB",
     ];
     let source = pagelab_trace::workload::parse("seq:size=1GiB,passes=1", 1).unwrap();
-    let placed = pagelab_engine::agenda::simulation::Placed { source, cpus: vec![0], memory_limit: None };
+    let placed = pagelab_engine::machine::simulation::Placed { source, cpus: vec![0], memory_limit: None };
     let mut simulation =
-        pagelab_engine::agenda::simulation::Simulation::new(&config("elastic-cuckoo", &set), vec![placed], None)
+        pagelab_engine::machine::simulation::Simulation::new(&config("elastic-cuckoo", &set), vec![placed], None)
             .unwrap();
     let what = simulation.run(&mut |_| true).unwrap_err().to_string();
     for word in ["`native`", "contiguous memory", "elastic-cuckoo", "are free"] {

@@ -7,17 +7,18 @@
 mod common;
 
 use common::{ScriptWriter, assert_frames_conserved, config, run};
-use pagelab_engine::agenda::simulation::Simulation;
 use pagelab_engine::base::addr::VirtAddr;
+use pagelab_engine::base::ids::SpaceId;
+use pagelab_engine::base::page_fault::{Intent, PageFault};
 use pagelab_engine::config::Config;
-use pagelab_engine::cpu::activity::Activity;
-use pagelab_engine::cpu::state::CpuState;
-use pagelab_engine::kernel::fault::{Fault, Stage};
-use pagelab_engine::kernel::layer::SpaceId;
+use pagelab_engine::kernel::fault::Fault;
+use pagelab_engine::kernel::fault::stage::Stage;
 use pagelab_engine::kernel::reclaim::Pressure;
 use pagelab_engine::kernel::threads::kswapd::Kswapd;
-use pagelab_engine::translate::shootdown::Presence;
-use pagelab_engine::translate::walker::{Intent, PageFault};
+use pagelab_engine::machine::activity::Activity;
+use pagelab_engine::machine::cpu::CpuState;
+use pagelab_engine::machine::pcids::Presence;
+use pagelab_engine::machine::simulation::Simulation;
 use pagelab_trace::{EventKind, MapFlags, Protection};
 
 const BASE: u64 = 0x7f00_0000_0000;

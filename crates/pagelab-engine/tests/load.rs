@@ -245,9 +245,9 @@ fn impossible_loads_are_refused_before_anything_runs() {
         ..Beside::default()
     };
     let placed =
-        pagelab_engine::agenda::simulation::Placed { source: main_source(), cpus: vec![0], memory_limit: None };
+        pagelab_engine::machine::simulation::Placed { source: main_source(), cpus: vec![0], memory_limit: None };
     let mut simulation =
-        pagelab_engine::agenda::simulation::Simulation::with_load(&config("radix", &[]), vec![placed], beside, None)
+        pagelab_engine::machine::simulation::Simulation::with_load(&config("radix", &[]), vec![placed], beside, None)
             .unwrap();
     let error = simulation.run(&mut |_| true).unwrap_err().to_string();
     assert!(error.contains("makes no access"), "{error}");

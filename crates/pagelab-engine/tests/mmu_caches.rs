@@ -3,7 +3,7 @@
 mod common;
 
 use common::{ScriptWriter, config, run};
-use pagelab_engine::observe::stats::Statistics;
+use pagelab_engine::observe::statistics::Statistics;
 use pagelab_trace::{EventKind, Protection};
 
 const BASE: u64 = 0x7f00_0000_0000;

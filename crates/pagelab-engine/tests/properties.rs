@@ -8,12 +8,13 @@ mod systems;
 use common::{
     ScriptWriter, assert_all_is_on_an_account, assert_conserved, assert_frames_conserved, config, run, run_beside,
 };
-use pagelab_engine::agenda::simulation::{Placed, Simulation};
 use pagelab_engine::base::addr::{FRAME_BYTES, PageSize};
 use pagelab_engine::base::error::EngineError;
-use pagelab_engine::kernel::layer::{Layer, SpaceId};
+use pagelab_engine::base::ids::SpaceId;
+use pagelab_engine::kernel::layer::Layer;
 use pagelab_engine::kernel::reclaim::Kind;
-use pagelab_engine::observe::stats::Statistics;
+use pagelab_engine::machine::simulation::{Placed, Simulation};
+use pagelab_engine::observe::statistics::Statistics;
 use pagelab_engine::programs::arrivals::{Pace, Spacing};
 use pagelab_engine::programs::load::{ArrivalStream, Beside, CoRunner, Open};
 use pagelab_trace::{Access, AccessKind, EventKind, MapFlags, ProcessIx, Protection, Source};

@@ -17,7 +17,7 @@
 mod common;
 
 use common::{assert_conserved, config, run};
-use pagelab_engine::observe::stats::Statistics;
+use pagelab_engine::observe::statistics::Statistics;
 
 /// For the bottom layer, whose name the systems do not share.
 const BUDDY: &str = r#"system.layers.0.frame_allocator={"kind":"buddy"}"#;

@@ -8,10 +8,10 @@ mod common;
 use std::collections::{BTreeMap, HashMap};
 
 use common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run};
-use pagelab_engine::agenda::simulation::{Placed, Simulation};
 use pagelab_engine::base::error::EngineError;
 use pagelab_engine::config::Config;
-use pagelab_engine::observe::stats::Statistics;
+use pagelab_engine::machine::simulation::{Placed, Simulation};
+use pagelab_engine::observe::statistics::Statistics;
 use pagelab_trace::quantity::Bytes;
 use pagelab_trace::{Batch, EventKind, MapFlags, ProcessIx, Protection};
 
@@ -267,7 +267,8 @@ fn kswapd_makes_room_before_faults_must() {
     assert!(with.values["kthread.runs"] > 0 && with.values["kthread.cycles"] > 0);
     assert_eq!((without.values["kthread.runs"], without.values["kthread.cycles"]), (0, 0));
     // What it scans the faults need not.
-    let allocation = |stats: &pagelab_engine::observe::stats::Statistics| stats.values["fault.stage.allocation.cycles"];
+    let allocation =
+        |stats: &pagelab_engine::observe::statistics::Statistics| stats.values["fault.stage.allocation.cycles"];
     assert!(allocation(&without) > allocation(&with) + with.values["kthread.cycles"] / 2);
     assert!(with.values["swap.out.pages"] > 5000);
 }

@@ -4,8 +4,8 @@ mod common;
 
 use common::{ScriptWriter, assert_conserved, config, run};
 use pagelab_engine::base::addr::VirtAddr;
-use pagelab_engine::observe::stats::Statistics;
-use pagelab_engine::translate::walker::Origin;
+use pagelab_engine::base::page_fault::Origin;
+use pagelab_engine::observe::statistics::Statistics;
 use pagelab_trace::{EventKind, ProcessIx};
 
 const BASE: u64 = 0x7f00_0000_0000;

@@ -37,7 +37,7 @@ fn one_core_goes_on_while_the_other_is_blocked() {
         script.load(0, BASE + n * 4096);
     }
     let (simulation, stats) = run(&config("radix", &["engine.sync_quantum_cycles=0"]), script.finish(), &[0, 2]);
-    let waited = simulation.cpus[1].clock.spent(pagelab_engine::cpu::clock::Class::LockWait);
+    let waited = simulation.cpus[1].clock.spent(pagelab_engine::machine::clock::Class::LockWait);
     assert!(waited > 0 && waited < simulation.cpus[0].clock.now() / 20, "{waited}");
     assert_eq!(stats.values["fault.minor.count"], 200);
     assert_conserved(&stats);

@@ -3,17 +3,17 @@
 mod common;
 
 use common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, mmap, run};
-use pagelab_engine::agenda::simulation::{Placed, Simulation};
 use pagelab_engine::base::addr::VirtAddr;
 use pagelab_engine::base::error::EngineError;
+use pagelab_engine::base::ids::SpaceId;
+use pagelab_engine::base::page_fault::{Intent, PageFault};
+use pagelab_engine::base::step::Next;
 use pagelab_engine::config::Config;
-use pagelab_engine::cpu::activity::Next;
 use pagelab_engine::kernel::fault::Fault;
-use pagelab_engine::kernel::layer::SpaceId;
 use pagelab_engine::kernel::threads::khugepaged::Khugepaged;
-use pagelab_engine::observe::stats::Statistics;
+use pagelab_engine::machine::simulation::{Placed, Simulation};
+use pagelab_engine::observe::statistics::Statistics;
 use pagelab_engine::page_table::WalkList;
-use pagelab_engine::translate::walker::{Intent, PageFault};
 use pagelab_trace::{EventKind, MapFlags, ProcessIx, Protection, Source};
 
 const BASE: u64 = 0x7f00_0000_0000;

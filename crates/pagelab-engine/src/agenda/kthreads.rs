@@ -3,11 +3,14 @@
 //! They have a CPU ([`Simulation::kthread_cpu`]). One that is woken begins there when the CPU has nothing on its stack: at
 //! once if it idles, else after the access that its program is at. A CPU of their own jumps to the next alarm.
 
-use crate::agenda::simulation::Simulation;
 use crate::base::addr::Cycles;
-use crate::cpu::activity::Activity;
-use crate::cpu::clock::Class;
-use crate::cpu::state::CpuState;
+use crate::kernel::threads::khugepaged::Khugepaged;
+use crate::kernel::threads::kswapd::Kswapd;
+use crate::kernel::threads::schedule::Duty;
+use crate::machine::activity::Activity;
+use crate::machine::clock::Class;
+use crate::machine::cpu::CpuState;
+use crate::machine::simulation::Simulation;
 
 impl Simulation {
     /// Lets the CPU of the kernel threads know that one has been woken by what `by` did.
@@ -38,7 +41,11 @@ impl Simulation {
             return false;
         }
         let now = self.cpus[cpu].clock.now();
-        let Some(activity) = self.os.kthreads.next(now) else { return false };
+        let Some((duty, layer)) = self.os.kthreads.next(now) else { return false };
+        let activity = match duty {
+            Duty::Reclaim => Activity::Kswapd(Kswapd::new(layer)),
+            Duty::Collapse => Activity::Khugepaged(Khugepaged::new(layer)),
+        };
         let of = &mut self.cpus[cpu];
         of.filter.forget_data();
         of.begin(activity);

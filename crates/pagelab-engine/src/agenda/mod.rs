@@ -1,4 +1,8 @@
-//! Simulated time: the machine with all that runs on it, and whose turn it is.
+//! Simulated time: whose turn it is, and what happens between the accesses of programs.
 
+mod accounts;
+mod events;
 mod kthreads;
-pub mod simulation;
+mod load;
+mod shootdown;
+mod turns;

@@ -1,8 +1,12 @@
-//! What every room builds on: addresses, errors, the seeded generator, associative arrays, contents of simulated memory.
+//! What every room builds on: addresses, names, errors, the seeded generator, associative arrays, contents of simulated memory, and
+//! the vocabulary of activities and page faults.
 
 pub mod addr;
 pub mod assoc;
 pub mod error;
+pub mod ids;
 pub mod memory;
+pub mod page_fault;
 pub mod rng;
+pub mod step;
 pub mod translation;

@@ -12,15 +12,12 @@ use super::host::prefetch;
 use super::index::SetIndex;
 use super::replacement::Policy;
 use super::ways::{
-    ANY_SETS, AnyWays, EMPTY, Masked, POWER_OF_TWO_SETS, STATE_MASK, Ways, move_to_front_any, push_front_any, take_out,
+    ANY_SETS, AnyWays, EMPTY, Masked, POWER_OF_TWO_SETS, STATE_MASK, TAG_LIMIT, Ways, move_to_front_any,
+    push_front_any, take_out,
 };
 use crate::base::addr::LineAddr;
 use crate::base::rng::Rng;
 
-/// Most ways a set may have: the policies keep a set's bits in one word.
-pub(super) const MAX_WAYS: usize = 64;
-/// Tags are below this; the one left over marks empty ways.
-pub(super) const TAG_LIMIT: u64 = (1 << 30) - 1;
 /// Words in a line of the host.
 const HOST_LINE_WORDS: usize = 16;
 

@@ -1,6 +1,6 @@
 //! Whole lines at once: bulk writes of a core and writes of a device.
 
-use super::request::{Anything, Shape};
+use super::shape::{Anything, Shape};
 use super::ways::AnyWays;
 use super::{Hierarchy, Requester, Served};
 use crate::base::addr::{Cycles, LineAddr};

@@ -6,7 +6,7 @@
 //! asked.
 
 use super::array::State;
-use super::request::Shape;
+use super::shape::Shape;
 use super::ways::AnyWays;
 use super::{Hierarchy, Private};
 use crate::base::addr::LineAddr;

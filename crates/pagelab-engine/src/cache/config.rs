@@ -4,8 +4,8 @@ use pagelab_trace::quantity::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::array::{MAX_WAYS, TAG_LIMIT};
 use super::index::{MAX_SETS, SetIndex};
+use super::ways::{MAX_WAYS, TAG_LIMIT};
 use crate::base::addr::{LINE_BYTES, LINE_SHIFT};
 
 /// The data caches of a machine: private L1 and L2 a core, an L3 that all cores share, memory behind them.

@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 
 use super::array::State;
 use super::host::Vectors;
-use super::request::Shape;
+use super::shape::Shape;
 use super::ways::{EMPTY, Known, STATE_MASK, take_out};
 use super::{CoreCacheStats, Hierarchy, Outcome, Requester, Served, SharedCacheStats};
 use crate::base::addr::LineAddr;
@@ -229,7 +229,7 @@ mod tests {
     use super::*;
     use crate::base::rng::Rng;
     use crate::cache::host::Portable;
-    use crate::cache::request::{Code, OneCore};
+    use crate::cache::shape::{Code, Compiled, OneCore};
     use crate::cache::test_support::sandy_bridge;
     use crate::cache::ways::AnyWays;
     use crate::cache::{CacheConfig, CacheStats, Inclusion, WalkerEntry};

@@ -6,15 +6,11 @@
 //! stream over 8 GiB the wait for the simulator's own tables (example `cache_rates`).
 #![allow(unsafe_code)]
 
-use super::request::{Code, Shape};
-
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx2;
 
 /// What is done to a set of `N` words, which is in recency order.
 pub(super) trait Vectors {
-    /// The code of a shape whose sets are worked on with these functions.
-    fn code<S: Shape>() -> Code;
     /// The first of `words` that equals `wanted` in the bits of `mask`.
     fn position<const N: usize>(words: &[u32; N], wanted: u32, mask: u32) -> Option<usize>;
     /// Puts `word` in front; the words before `way` move back by one, onto the one at `way`.
@@ -27,10 +23,6 @@ pub(super) trait Vectors {
 pub(super) struct Portable;
 
 impl Vectors for Portable {
-    fn code<S: Shape>() -> Code {
-        Code { miss_l1: S::serve_miss, write_lines: S::write_lines }
-    }
-
     #[inline(always)]
     fn position<const N: usize>(words: &[u32; N], wanted: u32, mask: u32) -> Option<usize> {
         position(words, wanted, mask)

@@ -82,6 +82,7 @@ pub(crate) mod host;
 mod index;
 mod replacement;
 mod request;
+mod shape;
 mod stats;
 #[cfg(test)]
 mod test_support;
@@ -98,7 +99,7 @@ pub use stats::{CacheStats, CoreCacheStats, SharedCacheStats};
 use crate::base::addr::LineAddr;
 use crate::base::rng::Rng;
 use array::Array;
-use request::Code;
+use shape::Code;
 
 /// Who asks, for the statistics; a walk may also enter at another level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -6,62 +6,13 @@
 use super::array::{Array, Evicted, Place, State};
 use super::coherence::Others;
 use super::exact::Exact;
+use super::host::Portable;
 #[cfg(target_arch = "x86_64")]
 use super::host::avx2;
-use super::host::{Portable, Vectors};
-use super::ways::{AnyWays, Masked, Plain, Ways};
+use super::shape::{Anything, Code, Compiled, ManyCores, OneCore, Shape};
+use super::ways::{AnyWays, Masked, Plain};
 use super::{Hierarchy, Outcome, Private, Requester, Served};
 use crate::base::addr::LineAddr;
-
-/// What is known of a hierarchy when its code is compiled.
-pub(super) trait Shape: Sized {
-    /// There are other cores.
-    const COHERENT: bool;
-    type L1: Ways;
-    type L2: Ways;
-    type L3: Ways;
-
-    /// What [`Hierarchy::miss_l1`] does.
-    #[inline(always)]
-    fn serve_miss(caches: &mut Hierarchy, core: usize, line: LineAddr, write: bool, requester: Requester) -> Outcome {
-        caches.serve_miss::<Self>(core, line, write, requester)
-    }
-
-    /// The loop of [`Hierarchy::zero_lines`], as [`Code::write_lines`].
-    #[inline(always)]
-    fn write_lines(caches: &mut Hierarchy, core: usize, first: LineAddr, lines: u64, found: &mut [u64; 5]) {
-        caches.write_lines::<Self>(core, first, lines, found);
-    }
-}
-
-pub(super) struct OneCore<L1, L2, L3>(std::marker::PhantomData<(L1, L2, L3)>);
-pub(super) struct ManyCores<L1, L2>(std::marker::PhantomData<(L1, L2)>);
-
-impl<L1: Ways, L2: Ways, L3: Ways> Shape for OneCore<L1, L2, L3> {
-    const COHERENT: bool = false;
-    type L1 = L1;
-    type L2 = L2;
-    type L3 = L3;
-}
-
-impl<L1: Ways, L2: Ways> Shape for ManyCores<L1, L2> {
-    const COHERENT: bool = true;
-    type L1 = L1;
-    type L2 = L2;
-    type L3 = AnyWays;
-}
-
-/// Any number of cores with any caches.
-pub(super) type Anything = ManyCores<AnyWays, AnyWays>;
-
-/// The code of a shape, chosen once when a hierarchy is built.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Code {
-    /// What [`Hierarchy::miss_l1`] does.
-    pub miss_l1: fn(&mut Hierarchy, usize, LineAddr, bool, Requester) -> Outcome,
-    /// The loop of [`Hierarchy::zero_lines`]: core, first line, number of lines, and how many were found where.
-    pub write_lines: fn(&mut Hierarchy, usize, LineAddr, u64, &mut [u64; 5]),
-}
 
 impl Code {
     /// The code for these caches on this processor.
@@ -76,7 +27,7 @@ impl Code {
     /// The code for these caches. Intel cores until Broadwell have L1 and L2 of 8 and 8 ways with L3s of 16 (clients)
     /// or 20 (servers), clients from Skylake on 8 and 4 with 12 or 16; all else takes the code that does for every
     /// geometry.
-    pub fn with<V: Vectors>(private: &[Private], l3: Option<&Array>) -> Self {
+    pub fn with<V: Compiled>(private: &[Private], l3: Option<&Array>) -> Self {
         // The cores are alike.
         let core = &private[0];
         let eight_eight = core.l1.is::<Masked<8>>() && core.l2.as_ref().is_some_and(Array::is::<Masked<8>>);
@@ -106,7 +57,7 @@ impl Code {
     }
 
     /// The code of `S` if its ways and sets are what the caches have.
-    fn of<V: Vectors, S: Shape>(core: &Private, l3: &Array) -> Option<Self> {
+    fn of<V: Compiled, S: Shape>(core: &Private, l3: &Array) -> Option<Self> {
         let fits = core.l1.is::<S::L1>() && core.l2.as_ref().is_some_and(Array::is::<S::L2>) && l3.is::<S::L3>();
         fits.then(V::code::<S>)
     }

@@ -7,6 +7,11 @@ use std::marker::PhantomData;
 
 use super::host::{Portable, Vectors};
 
+/// Most ways a set may have: the policies keep a set's bits in one word.
+pub(super) const MAX_WAYS: usize = 64;
+/// Tags are below this; the one left over marks empty ways.
+pub(super) const TAG_LIMIT: u64 = (1 << 30) - 1;
+
 /// Bits of a word below its tag.
 pub(super) const STATE_MASK: u32 = 3;
 /// An empty way: a tag that no line has, state 0.

@@ -428,7 +428,7 @@ pub struct StageCosts {
 }
 
 impl StageCosts {
-    /// In the order of [`Stage`](crate::kernel::fault::Stage).
+    /// In the order of [`Stage`](crate::kernel::fault::stage::Stage).
     pub fn all(&self) -> [StageCost; 10] {
         let Self { entry, lookup, walk, allocation, zeroing, charge, rmap, lru, install, exit } = *self;
         [entry, lookup, walk, allocation, zeroing, charge, rmap, lru, install, exit]

@@ -4,9 +4,9 @@
 //! for the host's memory. The coming accesses of a run are known, so their table entries are prefetched, and a little later,
 //! when these have arrived, the tags of the lines that they lead to. Nothing here changes a result.
 
-use crate::agenda::simulation::Simulation;
 use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, MachineAddr, PhysAddr, VirtAddr};
-use crate::kernel::layer::SpaceId;
+use crate::base::ids::SpaceId;
+use crate::machine::simulation::Simulation;
 use pagelab_trace::Access;
 
 /// Accesses ahead whose leaf entries are prefetched.

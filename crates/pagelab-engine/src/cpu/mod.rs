@@ -1,8 +1,5 @@
-//! A CPU (hardware thread): its clock, the loop over its accesses, and the activities that interrupt them.
+//! What a CPU does with its accesses: the loop over them, and the activities that interrupt it.
 
-pub mod activity;
-pub mod clock;
-pub mod lookahead;
-pub mod replay;
-pub mod stack;
-pub mod state;
+mod lookahead;
+mod replay;
+mod stack;

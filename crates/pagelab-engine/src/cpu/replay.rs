@@ -1,15 +1,16 @@
 //! The loop over a run's accesses: what a core does for its program.
 
-use crate::agenda::simulation::{RefusedAccess, Simulation, Stack};
 use crate::base::addr::{Cycles, FRAME_SHIFT, LINE_BYTES, LINE_SHIFT, VirtAddr};
 use crate::base::error::EngineError;
+use crate::base::page_fault::{Intent, Origin};
 use crate::base::translation::Translation;
 use crate::cache::{Requester, Served};
-use crate::cpu::activity::Activity;
-use crate::cpu::clock::{Class, CpuClock};
-use crate::cpu::state::{Filter, Split};
 use crate::kernel::fault::{Fault, Outcome};
-use crate::translate::walker::{Faulted, Intent, Origin, Wanted};
+use crate::machine::activity::Activity;
+use crate::machine::clock::{Class, CpuClock};
+use crate::machine::cpu::{Filter, Split};
+use crate::machine::simulation::{RefusedAccess, Simulation, Stack};
+use crate::translate::walker::{Faulted, Wanted};
 use pagelab_trace::{Access, AccessKind};
 
 /// Whether an access went through.

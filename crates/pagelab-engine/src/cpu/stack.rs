@@ -1,17 +1,18 @@
 //! Running the activities on a CPU's stack.
 
-use crate::agenda::simulation::{Simulation, Stack};
 use crate::base::addr::{Cycles, FRAME_BYTES, MachineAddr, PhysAddr};
 use crate::base::error::EngineError;
+use crate::base::ids::{DIRECT_MAP, SpaceId};
+use crate::base::page_fault::{Intent, Origin};
+use crate::base::step::{Next, Ref, RefKind, RefSpace, Requests, Step};
 use crate::cache::Requester;
-use crate::cpu::activity::{Activity, Next, Ref, RefKind, RefSpace, Step};
-use crate::cpu::clock::Class;
-use crate::cpu::state::{CpuState, Frame};
 use crate::kernel::fault::Fault;
-use crate::kernel::layer::{DIRECT_MAP, SpaceId};
-use crate::kernel::mapping::Invalidation;
-use crate::kernel::reclaim::Requests;
-use crate::translate::walker::{Faulted, Intent, LastHit, Origin, Wanted};
+use crate::kernel::invalidation::Invalidation;
+use crate::machine::activity::Activity;
+use crate::machine::clock::Class;
+use crate::machine::cpu::{CpuState, Frame};
+use crate::machine::simulation::{Simulation, Stack};
+use crate::translate::walker::{Faulted, LastHit, Wanted};
 
 impl Simulation {
     /// Runs the uppermost activity until the stack is empty, the CPU blocks, or its clock passes `limit`.

@@ -1,9 +1,9 @@
 //! Locks that activities hold.
 
 use crate::base::addr::VirtAddr;
+use crate::base::ids::SpaceId;
+use crate::base::step::BlockKey;
 use crate::config::FaultLock;
-use crate::cpu::activity::BlockKey;
-use crate::kernel::layer::SpaceId;
 use crate::kernel::vma::VaRange;
 
 /// The locks held now and by which CPU. Few are held at a time, at most a handful a CPU, so lists are searched.

@@ -7,51 +7,19 @@
 
 use crate::base::addr::{FRAME_BYTES, VirtAddr};
 use crate::base::error::EngineError;
+use crate::base::ids::SpaceId;
+use crate::base::page_fault::Intent;
 use crate::config::InvalidationCause;
-use crate::kernel::layer::{Layer, SpaceId};
+use crate::kernel::fault::Ahead;
+use crate::kernel::invalidation::Invalidation;
+use crate::kernel::layer::Layer;
 use crate::kernel::os::Os;
 use crate::kernel::placement::ca_paging::Offsets;
-use crate::kernel::populate::Ahead;
+use crate::kernel::segment::taken_by;
 use crate::kernel::vma::{Change, PageAdvice, VaRange, Vma, VmaKind};
 use crate::page_table::hashed::SharedTable;
 use crate::page_table::{PteFlags, Removed};
-use crate::translate::scheme::segment::taken_by;
-use crate::translate::walker::Intent;
 use pagelab_trace::{EventKind, MapFlags, Protection};
-
-/// Above this many pages Linux flushes the whole address space (`tlb_single_page_flush_ceiling`, arch/x86/mm/tlb.c).
-const FLUSH_CEILING_PAGES: u64 = 33;
-
-/// What mapping calls did.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct MappingCounters {
-    pub calls: u64,
-    /// Calls that no kernel would have carried out (overlapping mremap, unaligned addresses); they were skipped.
-    pub impossible: u64,
-    pub pages_unmapped: u64,
-    /// Pages that forked children share with their parents.
-    pub pages_shared: u64,
-}
-
-/// Translations that must leave the TLBs.
-#[derive(Clone, Debug, Default)]
-pub struct Invalidation {
-    pub ranges: Vec<VaRange>,
-    /// Pages in the ranges that were mapped.
-    pub pages: u64,
-    /// Flush the whole address space instead.
-    pub full: bool,
-}
-
-impl Invalidation {
-    fn add(&mut self, range: VaRange, pages: u64) {
-        if pages > 0 {
-            self.ranges.push(range);
-            self.pages += pages;
-            self.full |= self.pages > FLUSH_CEILING_PAGES;
-        }
-    }
-}
 
 /// What follows from a mapping call.
 #[derive(Clone, Debug, Default)]

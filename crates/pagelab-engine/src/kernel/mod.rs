@@ -2,17 +2,19 @@
 
 pub mod fault;
 pub mod frames;
+pub mod home;
+pub mod invalidation;
 pub mod layer;
 pub mod locks;
 pub mod mapping;
 pub mod os;
-mod out_of_memory;
-mod page_cache;
 pub mod placement;
 pub mod populate;
 pub mod reclaim;
+pub mod segment;
+pub mod shadows;
+pub mod speculative_table;
 pub mod tables;
 pub mod threads;
 pub mod translation_cache;
-mod user_pages;
 pub mod vma;

@@ -2,19 +2,18 @@
 
 use crate::base::addr::{FRAME_SHIFT, PageSize, VirtAddr};
 use crate::base::error::EngineError;
+use crate::base::ids::SpaceId;
 use crate::config::{Config, KernelConfig, LayerConfig, PageCache, check_limit};
-use crate::kernel::fault::FaultCounters;
-use crate::kernel::layer::{AsidAllocator, Layer, SpaceId};
+use crate::kernel::fault::stage::FaultCounters;
+use crate::kernel::home::Home;
+use crate::kernel::invalidation::MappingCounters;
+use crate::kernel::layer::{AsidAllocator, Layer};
 use crate::kernel::locks::Locks;
-use crate::kernel::mapping::MappingCounters;
 use crate::kernel::reclaim::{Group, GroupId, Pressure, Reclaim, Scan};
-use crate::kernel::threads::exit_scan::ExitScan;
 use crate::kernel::threads::schedule::KernelThreads;
 use crate::kernel::translation_cache::TranslationCaches;
 use crate::kernel::vma::VaRange;
 use crate::mmu_cache::Asid;
-use crate::page_table::hashed::SharedTable;
-use crate::programs::input::Home;
 use pagelab_trace::quantity::Bytes;
 use pagelab_trace::{EventKind, MapFlags, Protection};
 
@@ -129,17 +128,6 @@ impl Os {
         host.begin_guest_segment(space, memory);
         let host_id = SpaceId { layer: host_index as u16, index: space };
         Layer::boot(of, Some(host_id), memory, &guest_sizes(configs, of, memory), cpus, check, &mut self.asids)
-    }
-
-    /// A scan that is due, of the first layer with one.
-    pub fn take_exit_scan(&mut self) -> Option<ExitScan> {
-        for (index, layer) in self.layers.iter_mut().enumerate() {
-            if let Some(tags) = layer.hashed.as_mut().and_then(SharedTable::begin_scan) {
-                return Some(ExitScan::new(index as u16, tags));
-            }
-        }
-        self.scan_due = false;
-        None
     }
 
     /// Scans a layer's pages once for some that can leave.

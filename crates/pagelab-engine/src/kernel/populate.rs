@@ -1,4 +1,4 @@
-//! Mapping pages ahead of any access, as MAP_POPULATE and MADV_POPULATE_* ask for, or a kernel that is eager ([`super::eager`]).
+//! Mapping pages ahead of any access, as MAP_POPULATE and MADV_POPULATE_* ask for, or a kernel that is eager ([`super::placement::eager`]).
 //!
 //! Models: the pages of a range are handled one after the other by the stages of a fault without exception and return.
 //! Source: Linux `populate_vma_page_range`, `faultin_page` (mm/gup.c).
@@ -6,21 +6,11 @@
 //! Deviations: the look-up of the VMA is made for every page, where Linux makes it once a VMA.
 
 use crate::base::error::EngineError;
-use crate::cpu::activity::Next;
-use crate::kernel::fault::{Fault, Outcome};
-use crate::kernel::layer::SpaceId;
+use crate::base::ids::SpaceId;
+use crate::base::step::Next;
+use crate::kernel::fault::{Ahead, Fault, Outcome};
 use crate::kernel::os::Os;
 use crate::kernel::vma::VaRange;
-use crate::translate::walker::Intent;
-
-/// Why pages are mapped ahead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ahead {
-    /// A call asks for it, as if by such accesses.
-    Asked(Intent),
-    /// The kernel does so of itself, as long as there is memory to spare.
-    Eager,
-}
 
 /// See the module's text.
 #[derive(Clone, Debug)]
@@ -43,7 +33,7 @@ impl Populate {
         &self.fault
     }
 
-    /// See [`crate::cpu::activity::Activity::commit`].
+    /// See [`crate::machine::activity::Activity::commit`].
     pub fn commit(&mut self, os: &mut Os, cpu: usize) -> Result<Next, EngineError> {
         let next = self.fault.commit(os, cpu)?;
         let refused = self.fault.outcome() == Outcome::Refused;

@@ -5,8 +5,9 @@
 
 use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, PhysAddr, VirtAddr};
 use crate::base::error::EngineError;
+use crate::base::ids::SpaceId;
 use crate::base::translation::Translation;
-use crate::kernel::layer::{Layer, SpaceId};
+use crate::kernel::layer::Layer;
 use crate::translate::hardware::Hardware;
 
 impl Hardware {
@@ -49,11 +50,11 @@ pub fn recorded_on_machine(layers: &[Layer], space: SpaceId, va: VirtAddr) -> Op
 
 #[cfg(test)]
 mod tests {
-    use crate::agenda::simulation::{Placed, Simulation};
     use crate::base::addr::PhysAddr;
     use crate::base::error::EngineError;
+    use crate::base::ids::DIRECT_MAP;
     use crate::config::{Assembly, assemble};
-    use crate::kernel::layer::DIRECT_MAP;
+    use crate::machine::simulation::{Placed, Simulation};
     use crate::page_table::WalkList;
 
     #[test]

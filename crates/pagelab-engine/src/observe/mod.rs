@@ -1,4 +1,5 @@
 //! Looking at a simulation: its statistics, and the check of its translations.
 
 pub mod check;
-pub mod stats;
+mod collect;
+pub mod statistics;

@@ -5,16 +5,16 @@
 //! other within a window; an event stands as a barrier in the queues of all CPUs that run its process, and is carried out
 //! when the last of them has reached it.
 
+use crate::kernel::home::Home;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use pagelab_trace::{Batch, Event, EventKind, ProcessIx, Segment, Source, SourceInfo, ThreadIx};
 
 use crate::base::error::EngineError;
-use crate::kernel::layer::SpaceId;
-use crate::kernel::reclaim::GroupId;
+use crate::base::ids::SpaceId;
 use crate::programs::account::Account;
-use crate::programs::load::Role;
+use crate::programs::role::Role;
 
 /// Something for a CPU to do.
 #[derive(Clone)]
@@ -108,16 +108,6 @@ pub struct Input {
     threads: Vec<Option<Thread>>,
     threads_seen: usize,
     processes: Vec<Process>,
-}
-
-/// Where the processes of an input live.
-#[derive(Clone, Copy, Debug)]
-pub struct Home {
-    pub layer: u16,
-    /// The memory cgroup that their pages are charged to.
-    pub group: GroupId,
-    /// Whether the results tell how their memory lies: they are a main source's.
-    pub measured: bool,
 }
 
 /// What a call to [`Input::deal`] came to.

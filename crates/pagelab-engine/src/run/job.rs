@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use pagelab_trace::workload;
 use serde::{Deserialize, Serialize};
 
-use crate::agenda::simulation::Simulation;
 use crate::base::error::EngineError;
 use crate::config::{Assembly, Config, PresetKind, assemble, presets};
 use crate::kernel::frames::contiguity::Run;
-use crate::observe::stats::{Meaning, Statistics};
+use crate::machine::simulation::Simulation;
+use crate::observe::statistics::{Meaning, Statistics};
 use crate::run::sources::Placement;
 pub use crate::run::sources::SourceResult;
 

@@ -10,9 +10,9 @@ use pagelab_trace::quantity::{Bytes, parse_bytes};
 use pagelab_trace::{Source, workload};
 use serde::Serialize;
 
-use crate::agenda::simulation::Placed;
 use crate::base::error::EngineError;
 use crate::config::Config;
+use crate::machine::simulation::Placed;
 use crate::programs::arrivals::Pace;
 use crate::programs::load::{ArrivalStream, Beside, CoRunner, Open};
 use crate::run::Request;

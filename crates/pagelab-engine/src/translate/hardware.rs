@@ -3,16 +3,14 @@
 use crate::base::addr::{Cycles, LINE_BYTES, MachineAddr, VirtAddr};
 use crate::base::assoc::AssocArray;
 use crate::base::error::EngineError;
+use crate::base::ids::SpaceId;
+use crate::base::page_fault::{Intent, PageFault};
 use crate::base::rng::Rng;
 use crate::cache::{Hierarchy, Outcome, Requester, Served};
 use crate::config::Config;
-use crate::kernel::layer::SpaceId;
 use crate::mmu_cache::{MmuCaches, array};
-use crate::translate::scheme::segment::SegmentCounters;
-use crate::translate::scheme::shadow::ShadowCounters;
-use crate::translate::scheme::speculation::SpeculationCounters;
+use crate::translate::counters::{SegmentCounters, ShadowCounters, SpeculationCounters, TlbCounters, WalkCounters};
 use crate::translate::tlb::Tlb;
-use crate::translate::walker::{Intent, PageFault, WalkCounters};
 
 /// TLBs of one core; its hardware threads share them.
 pub struct CoreUnits {
@@ -23,23 +21,6 @@ pub struct CoreUnits {
     pub nested: Option<AssocArray>,
     pub tlb: TlbCounters,
 }
-
-/// Look-ups that missed. Hits of the first level are the accesses less these.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct TlbCounters {
-    /// By [`TLB_DATA`], [`TLB_FETCH`], [`TLB_KERNEL`].
-    pub l1_misses: [u64; 3],
-    pub l2_misses: [u64; 3],
-    pub nested_look_ups: u64,
-    pub nested_misses: u64,
-}
-
-/// Look-ups of the programs' loads and stores.
-pub const TLB_DATA: usize = 0;
-/// Look-ups of the programs' instruction fetches.
-pub const TLB_FETCH: usize = 1;
-/// Look-ups of the kernels.
-pub const TLB_KERNEL: usize = 2;
 
 impl CoreUnits {
     /// The first-level TLB that an access asks.

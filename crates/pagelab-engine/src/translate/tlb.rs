@@ -7,11 +7,11 @@
 use crate::base::addr::{PageSize, VirtAddr};
 use crate::base::assoc::AssocArray;
 use crate::base::error::EngineError;
+use crate::base::page_fault::Origin;
 use crate::base::rng::Rng;
 use crate::base::translation::Translation;
 use crate::config::TlbArrayConfig;
 use crate::mmu_cache::{Asid, array};
-use crate::translate::walker::Origin;
 
 /// Bits of a virtual address that count: 57 with five-level paging.
 const VA_MASK: u64 = (1 << 57) - 1;

@@ -8,29 +8,16 @@
 
 use crate::base::addr::{Cycles, FRAME_SHIFT, MachineAddr, PhysAddr, VirtAddr};
 use crate::base::assoc::INVALID_KEY;
+use crate::base::ids::SpaceId;
+use crate::base::page_fault::{Intent, Origin, PageFault};
 use crate::base::translation::Translation;
-use crate::cache::{Requester, Served};
-use crate::kernel::layer::{Layer, SpaceId};
-use crate::kernel::translation_cache::Reached;
+use crate::cache::Requester;
+use crate::kernel::layer::Layer;
 use crate::mmu_cache::Asid;
 use crate::page_table::{Leaf, Mapping, WalkList};
-use crate::translate::hardware::{Hardware, TLB_DATA, TLB_FETCH, TLB_KERNEL};
+use crate::translate::counters::{TLB_DATA, TLB_FETCH, TLB_KERNEL};
+use crate::translate::hardware::Hardware;
 use crate::translate::scheme::segment::through_segments;
-
-/// Why an address is translated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Intent {
-    Load,
-    Store,
-    Fetch,
-}
-
-/// On whose behalf: a program's access, or a kernel's reference through its direct map.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    Program,
-    Kernel,
-}
 
 /// What a core translates.
 #[derive(Clone, Copy, Debug)]
@@ -66,92 +53,10 @@ impl LastHit {
     }
 }
 
-/// A translation that a kernel must provide or refuse.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PageFault {
-    pub space: SpaceId,
-    pub va: VirtAddr,
-    pub intent: Intent,
-    /// How far the walk came, if the hardware tells the kernel.
-    pub reached: Option<Reached>,
-}
-
 /// There is no translation until some layer's kernel has acted: [`Hardware::fault`] says which and on what. The fault is
 /// left there so that what comes back from a translation fits the processor's registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Faulted;
-
-/// Levels that references are counted by: 1 to 5, index 0 unused.
-pub const WALK_LEVELS: usize = 6;
-/// Places that references are counted by: the five of the caches, and one for references that left the caches alone.
-pub const WALK_PLACES: usize = 6;
-
-/// Counters of completed walks of one kind.
-#[derive(Clone, Debug, Default)]
-pub struct WalkCounts {
-    pub count: u64,
-    pub cycles: Cycles,
-    /// By layer, level and place.
-    pub refs: Vec<[[u64; WALK_PLACES]; WALK_LEVELS]>,
-}
-
-/// Counters of all walks. A walk that ends in a page fault is counted as aborted only.
-#[derive(Clone, Debug)]
-pub struct WalkCounters {
-    pub program: WalkCounts,
-    pub kernel: WalkCounts,
-    pub aborted: WalkCounts,
-    /// Locked updates of accessed and dirty bits, not among the references above.
-    pub ad_updates: u64,
-    /// Program walks that only set a dirty bit: their page was in a TLB.
-    pub dirty_walks: u64,
-    /// References of the walk under way: their places in [`WalkCounts::refs`], counted through.
-    pub(crate) log: Vec<u32>,
-}
-
-impl WalkCounters {
-    pub fn new(layers: usize) -> Self {
-        let counts = || WalkCounts { refs: vec![Default::default(); layers], ..WalkCounts::default() };
-        Self {
-            program: counts(),
-            kernel: counts(),
-            aborted: counts(),
-            ad_updates: 0,
-            dirty_walks: 0,
-            log: Vec::with_capacity(1024),
-        }
-    }
-
-    #[inline]
-    pub(crate) fn note(&mut self, layer: u16, level: u8, served: Option<Served>) {
-        let at = usize::from(layer) * WALK_LEVELS + usize::from(level);
-        self.log.push((at * WALK_PLACES + place_index(served)) as u32);
-    }
-
-    #[inline]
-    pub(crate) fn finish(&mut self, kind: fn(&mut Self) -> &mut WalkCounts, cycles: Cycles) {
-        let log = std::mem::take(&mut self.log);
-        let counts = kind(self);
-        counts.count += 1;
-        counts.cycles += cycles;
-        let refs = counts.refs.as_flattened_mut().as_flattened_mut();
-        log.iter().for_each(|&at| refs[at as usize] += 1);
-        self.log = log;
-    }
-}
-
-/// Index of a place in [`WalkCounts::refs`].
-#[inline]
-pub fn place_index(served: Option<Served>) -> usize {
-    match served {
-        Some(Served::L1) => 0,
-        Some(Served::L2) => 1,
-        Some(Served::L3) => 2,
-        Some(Served::Dram) => 3,
-        Some(Served::Remote) => 4,
-        None => 5,
-    }
-}
 
 impl Hardware {
     /// Translates for a core, filling its TLBs. Adds the cycles spent beyond a first-level TLB hit, also for a fault.
@@ -457,7 +362,7 @@ impl Hardware {
     }
 }
 
-/// Index of a look-up in [`TlbCounters`](crate::translate::hardware::TlbCounters).
+/// Index of a look-up in [`TlbCounters`](crate::translate::counters::TlbCounters).
 #[inline]
 fn kind(intent: Intent, origin: Origin) -> usize {
     match (origin, intent) {

@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use pagelab_engine::agenda::simulation::{Placed, Simulation};
 use pagelab_engine::base::addr::{FRAME_BYTES, Pfn, VirtAddr};
+use pagelab_engine::base::ids::SpaceId;
 use pagelab_engine::config::{Assembly, Config, assemble};
-use pagelab_engine::kernel::layer::SpaceId;
-use pagelab_engine::observe::stats::Statistics;
+use pagelab_engine::machine::simulation::{Placed, Simulation};
+use pagelab_engine::observe::statistics::Statistics;
 use pagelab_engine::programs::load::{Beside, Open};
 use pagelab_trace::{
     Access, AccessKind, Batch, Event, EventKind, MapFlags, ProcessIx, Protection, Source, SourceInfo, ThreadIx,

@@ -16,7 +16,7 @@ use std::arch::x86_64::{
 
 use super::{Vectors, first_bit};
 use crate::base::addr::LineAddr;
-use crate::cache::request::{Code, Shape};
+use crate::cache::shape::{Code, Compiled, Shape};
 use crate::cache::{Hierarchy, Outcome, Requester};
 
 /// May be named only where [`is_available`] has said yes.
@@ -83,11 +83,13 @@ fn store4<const N: usize>(set: &mut [u32; N], words: __m128i) {
     unsafe { _mm_storeu_si128(set.as_mut_ptr().cast(), words) }
 }
 
-impl Vectors for Avx2 {
+impl Compiled for Avx2 {
     fn code<S: Shape>() -> Code {
         Code { miss_l1: serve_miss::<S>, write_lines: write_lines::<S> }
     }
+}
 
+impl Vectors for Avx2 {
     #[inline(always)]
     fn position<const N: usize>(words: &[u32; N], wanted: u32, mask: u32) -> Option<usize> {
         // SAFETY: the processor has AVX2, or `Avx2` would not have been named.

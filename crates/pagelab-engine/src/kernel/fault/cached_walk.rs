@@ -7,8 +7,8 @@
 use super::{Fault, State};
 use crate::base::addr::{Cycles, PhysAddr};
 use crate::base::error::EngineError;
+use crate::base::step::{RefKind, Step};
 use crate::config::TranslationCacheConfig;
-use crate::cpu::activity::{RefKind, Step};
 use crate::kernel::layer::Layer;
 use crate::kernel::os::Os;
 use crate::kernel::translation_cache::{LOWEST, Lines, Start};

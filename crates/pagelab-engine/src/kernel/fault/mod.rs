@@ -24,25 +24,24 @@ mod cached_walk;
 mod install;
 mod plan;
 mod reserve;
-mod stage;
+pub mod stage;
 mod target;
 mod work;
 
-pub use stage::{FaultCounters, Stage};
+use stage::{FaultCounters, Stage};
 pub use work::gets_large_pages;
 
 use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
 use crate::base::error::EngineError;
-use crate::cpu::activity::{BlockKey, Next};
+use crate::base::ids::SpaceId;
+use crate::base::page_fault::{Intent, PageFault, Reached};
+use crate::base::step::{BlockKey, Next};
 use crate::kernel::frames::frame_alloc::FramePurpose;
-use crate::kernel::layer::{Layer, SpaceId};
+use crate::kernel::layer::Layer;
 use crate::kernel::os::Os;
-use crate::kernel::populate::Ahead;
 use crate::kernel::reclaim::{Pressure, Scan};
-use crate::kernel::translation_cache::Reached;
 use crate::kernel::vma::VaRange;
 use crate::page_table::{Leaf, PteFlags, TableBlock, WalkList};
-use crate::translate::walker::{Intent, PageFault};
 use reserve::Reserve;
 use target::Aim;
 use work::{Work, explicit_size, is_file, largest_inside};
@@ -112,6 +111,15 @@ pub enum Outcome {
     Retry,
     /// The access cannot be made: no mapping, or one that forbids it.
     Refused,
+}
+
+/// Why pages are mapped ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ahead {
+    /// A call asks for it, as if by such accesses.
+    Asked(Intent),
+    /// The kernel does so of itself, as long as there is memory to spare.
+    Eager,
 }
 
 /// A fault being handled; see the module's text.
@@ -265,7 +273,7 @@ impl Fault {
         list.leaf
     }
 
-    /// See [`crate::cpu::activity::Activity::commit`].
+    /// See [`crate::machine::activity::Activity::commit`].
     pub fn commit(&mut self, os: &mut Os, cpu: usize) -> Result<Next, EngineError> {
         if self.writes_tables() && self.layer(os).shadowed {
             self.counters(os).table_exits += 1;

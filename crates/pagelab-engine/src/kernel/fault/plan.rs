@@ -1,10 +1,11 @@
 //! What each step of a fault costs: the preset's cycles, and references to the kernel's data.
 
 use super::work::{Work, pages};
-use super::{Fault, Stage, State};
+use super::{Fault, State};
 use crate::base::addr::{Cycles, FRAME_BYTES, LINE_BYTES, PhysAddr, VirtAddr};
+use crate::base::step::{RefKind, Step};
 use crate::config::{FaultLock, VmaIndex};
-use crate::cpu::activity::{RefKind, Step};
+use crate::kernel::fault::stage::Stage;
 use crate::kernel::layer::{AddressSpace, CpuLine, Layer};
 use crate::kernel::os::Os;
 use crate::kernel::reclaim::plan_scan;
@@ -19,7 +20,7 @@ const MAPLE_LEAF: u64 = 16;
 const MAPLE_NODE_LINES: u64 = 2;
 
 impl Fault {
-    /// See [`crate::cpu::activity::Activity::plan`].
+    /// See [`crate::machine::activity::Activity::plan`].
     pub fn plan(&self, os: &Os, step: &mut Step) {
         let layer = &os.layers[usize::from(self.space.layer)];
         let space = &layer.spaces[self.space.index as usize];

@@ -5,10 +5,11 @@
 
 use super::target::Aim;
 use super::work::Work;
-use super::{Fault, Stage, State};
+use super::{Fault, State};
 use crate::base::addr::{Cycles, Pfn, PhysAddr};
 use crate::base::error::EngineError;
-use crate::cpu::activity::{BlockKey, RefKind, Step};
+use crate::base::step::{BlockKey, RefKind, Step};
+use crate::kernel::fault::stage::Stage;
 use crate::kernel::frames::frame_alloc::FramePurpose;
 use crate::kernel::layer::{CpuLine, Layer};
 use crate::kernel::os::Os;
@@ -239,9 +240,9 @@ pub(super) fn charge(step: &mut Step, cycles: u32, instructions: u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agenda::simulation::{Placed, Simulation};
+    use crate::base::page_fault::{Intent, PageFault};
     use crate::config::{Assembly, assemble};
-    use crate::translate::walker::{Intent, PageFault};
+    use crate::machine::simulation::{Placed, Simulation};
 
     #[test]
     fn giving_back_drops_a_reference_to_each_frame_that_was_not_given_out_and_to_no_other() {

@@ -5,9 +5,10 @@
 
 use super::reserve::charge;
 use super::work::Work;
-use super::{Fault, Stage, State};
+use super::{Fault, State};
 use crate::base::addr::PhysAddr;
-use crate::cpu::activity::{RefKind, Step};
+use crate::base::step::{RefKind, Step};
+use crate::kernel::fault::stage::Stage;
 use crate::kernel::layer::Layer;
 use crate::kernel::os::Os;
 use crate::kernel::placement::ca_paging::Offset;

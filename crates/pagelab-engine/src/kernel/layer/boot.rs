@@ -1,8 +1,9 @@
 //! Booting a layer: its memory, what is set aside of it, and the direct map.
 
-use super::{AsidAllocator, CpuData, DIRECT_MAP, Layer, PAGE_METADATA_BYTES, SpaceId};
+use super::{AsidAllocator, CpuData, Layer, PAGE_METADATA_BYTES};
 use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn};
 use crate::base::error::EngineError;
+use crate::base::ids::{DIRECT_MAP, SpaceId};
 use crate::base::memory::PhysMem;
 use crate::config::{HostMode, LayerConfig, PageTableConfig};
 use crate::kernel::frames::contiguity::Contiguity;
@@ -12,13 +13,13 @@ use crate::kernel::frames::supply::Frames;
 use crate::kernel::placement::ca_paging::CaPaging;
 use crate::kernel::placement::reservations::Reservations;
 use crate::kernel::reclaim::GroupId;
+use crate::kernel::segment::SegmentMemory;
+use crate::kernel::shadows::Shadows;
+use crate::kernel::speculative_table::SpeculativeTable;
 use crate::kernel::tables::TableWork;
-use crate::kernel::threads::khugepaged::Collapse;
+use crate::kernel::threads::collapse::Collapse;
 use crate::page_table::hashed::{Geometry, SharedTable};
 use crate::page_table::{Linear, Mapping, PteFlags};
-use crate::translate::scheme::segment::SegmentMemory;
-use crate::translate::scheme::shadow::Shadows;
-use crate::translate::scheme::speculation::SpeculativeTable;
 
 impl Layer {
     /// Boots a kernel on `memory_bytes` of physical memory for `cpus` CPUs: sets the page metadata and what linear tables for

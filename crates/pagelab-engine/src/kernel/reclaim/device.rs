@@ -5,6 +5,7 @@
 //! Deviations: a request of several pages that follow each other takes as long as one of a single page.
 
 use crate::base::addr::Cycles;
+use crate::base::step::DeviceRequests;
 
 /// See the module's text.
 pub struct BlockDevice {
@@ -12,20 +13,6 @@ pub struct BlockDevice {
     write_cycles: Cycles,
     /// When each of its places for a request is free again.
     free_at: Vec<Cycles>,
-}
-
-/// What a step asks of a device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DeviceRequests {
-    pub reads: u32,
-    pub writes: u32,
-}
-
-/// What a step asks of the devices of its layer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Requests {
-    pub swap: DeviceRequests,
-    pub storage: DeviceRequests,
 }
 
 impl BlockDevice {

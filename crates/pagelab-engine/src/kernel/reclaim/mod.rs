@@ -20,7 +20,7 @@ mod rmap;
 mod scan;
 mod swap;
 
-pub use device::{BlockDevice, DeviceRequests, Requests};
+pub use device::BlockDevice;
 pub use group::{Group, GroupId, Pressure};
 pub use lru::{Kind, SCAN_PAGES};
 pub use rmap::{PageOf, Rmap};

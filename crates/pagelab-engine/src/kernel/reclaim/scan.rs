@@ -4,7 +4,7 @@ use super::lru::{Entry, Kind};
 use super::swap::Swap;
 use super::{GroupId, PageOf, Pressure, Reclaim, SCAN_PAGES};
 use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, Pfn, VirtAddr};
-use crate::cpu::activity::{RefKind, Step};
+use crate::base::step::{RefKind, Step};
 use crate::kernel::layer::Layer;
 use crate::kernel::vma::VaRange;
 use crate::page_table::{Leaf, PteFlags, Removed, WalkList};

@@ -11,8 +11,9 @@
 //! chains are mended with their heads, but the chain table is read with the rest.
 
 use crate::base::addr::{FRAME_BYTES, LINE_BYTES, PhysAddr};
-use crate::cpu::activity::{Next, RefKind, Step};
+use crate::base::step::{Next, RefKind, Step};
 use crate::kernel::os::Os;
+use crate::page_table::hashed::SharedTable;
 
 /// See the module's text.
 #[derive(Clone, Debug)]
@@ -32,7 +33,7 @@ impl ExitScan {
         self.layer
     }
 
-    /// See [`crate::cpu::activity::Activity::plan`].
+    /// See [`crate::machine::activity::Activity::plan`].
     pub fn plan(&self, os: &Os, step: &mut Step) {
         let layer = &os.layers[usize::from(self.layer)];
         let table = layer.hashed.as_ref().expect("only a hashed table is scanned");
@@ -47,7 +48,7 @@ impl ExitScan {
         }
     }
 
-    /// See [`crate::cpu::activity::Activity::commit`].
+    /// See [`crate::machine::activity::Activity::commit`].
     pub fn commit(&mut self, os: &mut Os) -> Next {
         let layer = &mut os.layers[usize::from(self.layer)];
         let table = layer.hashed.as_mut().expect("only a hashed table is scanned");
@@ -59,5 +60,18 @@ impl ExitScan {
         }
         table.end_scan(&mut self.tags);
         Next::Done
+    }
+}
+
+impl Os {
+    /// A scan that is due, of the first layer with one.
+    pub fn take_exit_scan(&mut self) -> Option<ExitScan> {
+        for (index, layer) in self.layers.iter_mut().enumerate() {
+            if let Some(tags) = layer.hashed.as_mut().and_then(SharedTable::begin_scan) {
+                return Some(ExitScan::new(index as u16, tags));
+            }
+        }
+        self.scan_due = false;
+        None
     }
 }

@@ -10,12 +10,14 @@
 //! files stay. The copy is made before the mapping is locked; if a fault is in the way then, the place is passed over.
 
 use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
+use crate::base::ids::SpaceId;
+use crate::base::step::{Next, RefKind, Step};
 use crate::config::KhugepagedConfig;
-use crate::cpu::activity::{Next, RefKind, Step};
 use crate::kernel::fault::gets_large_pages;
-use crate::kernel::layer::{DIRECT_MAP, Layer, SpaceId};
+use crate::kernel::layer::Layer;
 use crate::kernel::os::Os;
 use crate::kernel::reclaim::{GroupId, Pressure};
+use crate::kernel::threads::collapse::START;
 use crate::kernel::vma::{VaRange, Vma, VmaKind};
 use crate::page_table::{Mapping, PteFlags, Removed, WalkList};
 use pagelab_trace::MapFlags;
@@ -42,28 +44,6 @@ pub struct Khugepaged {
     state: State,
 }
 
-/// Where the first program may have memory.
-const START: (u32, VirtAddr) = (DIRECT_MAP + 1, VirtAddr(0));
-
-/// How far the thread of a layer has come, and what it did.
-#[derive(Clone, Copy, Debug)]
-pub struct Collapse {
-    /// Where it goes on: the address space's number and the address.
-    cursor: (u32, VirtAddr),
-    pub scanned: u64,
-    pub collapsed: u64,
-    /// Places that were ripe when no large page was free.
-    pub no_frame: u64,
-    /// Frames of the large page that small ones are being copied to.
-    pub held_frames: u64,
-}
-
-impl Default for Collapse {
-    fn default() -> Self {
-        Self { cursor: START, scanned: 0, collapsed: 0, no_frame: 0, held_frames: 0 }
-    }
-}
-
 impl Khugepaged {
     pub fn new(layer: u16) -> Self {
         Self { layer, at: None, scanned: 0, wrapped: false, state: State::Scan }
@@ -78,7 +58,7 @@ impl Khugepaged {
         self.at.filter(|&(space, place)| layer.spaces[space as usize].vmas.find(place).is_some())
     }
 
-    /// See [`crate::cpu::activity::Activity::plan`].
+    /// See [`crate::machine::activity::Activity::plan`].
     pub fn plan(&self, os: &Os, step: &mut Step) {
         let layer = &os.layers[usize::from(self.layer)];
         match &self.state {
@@ -103,7 +83,7 @@ impl Khugepaged {
         }
     }
 
-    /// See [`crate::cpu::activity::Activity::commit`].
+    /// See [`crate::machine::activity::Activity::commit`].
     pub fn commit(&mut self, os: &mut Os, cpu: usize) -> Next {
         let config = os.costs.khugepaged.expect("the thread runs only if it is configured");
         let layer = &mut os.layers[usize::from(self.layer)];

@@ -6,7 +6,7 @@
 //! Parameters: `kernel.kswapd`.
 //! Deviations: one for the layer, not one a node. It waits for what it writes.
 
-use crate::cpu::activity::{Next, Step};
+use crate::base::step::{Next, Step};
 use crate::kernel::os::Os;
 use crate::kernel::reclaim::{Pressure, Scan, plan_scan};
 
@@ -36,7 +36,7 @@ impl Kswapd {
         self.layer
     }
 
-    /// See [`crate::cpu::activity::Activity::plan`].
+    /// See [`crate::machine::activity::Activity::plan`].
     pub fn plan(&self, os: &Os, step: &mut Step) {
         match &self.state {
             State::Scan => plan_scan(&os.layers[usize::from(self.layer)], Pressure::Memory, step),
@@ -46,7 +46,7 @@ impl Kswapd {
         }
     }
 
-    /// See [`crate::cpu::activity::Activity::commit`].
+    /// See [`crate::machine::activity::Activity::commit`].
     pub fn commit(&mut self, os: &mut Os, cpu: usize) -> Next {
         let layer = &mut os.layers[usize::from(self.layer)];
         layer.acting_cpu = cpu as u32;

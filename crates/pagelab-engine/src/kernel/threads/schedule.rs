@@ -7,13 +7,10 @@
 //! Deviations: all kernel threads share one CPU and run there one after the other, each to the end of its work.
 
 use crate::base::addr::Cycles;
-use crate::cpu::activity::Activity;
-use crate::kernel::threads::khugepaged::Khugepaged;
-use crate::kernel::threads::kswapd::Kswapd;
 
 /// What a thread does when it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Duty {
+pub enum Duty {
     Reclaim,
     Collapse,
 }
@@ -74,7 +71,7 @@ impl KernelThreads {
     }
 
     /// What is to be run at `now`, if a thread is awake.
-    pub fn next(&mut self, now: Cycles) -> Option<Activity> {
+    pub fn next(&mut self, now: Cycles) -> Option<(Duty, u16)> {
         let due = |thread: &Thread| thread.awake || thread.alarm.is_some_and(|(at, _)| at <= now);
         let thread = self.threads.iter_mut().find(|thread| due(thread))?;
         thread.awake = false;
@@ -82,9 +79,6 @@ impl KernelThreads {
             *at = now + *sleep;
         }
         self.runs += 1;
-        Some(match thread.duty {
-            Duty::Reclaim => Activity::Kswapd(Kswapd::new(thread.layer)),
-            Duty::Collapse => Activity::Khugepaged(Khugepaged::new(thread.layer)),
-        })
+        Some((thread.duty, thread.layer))
     }
 }

@@ -15,45 +15,16 @@
 //! spaces, not dropped for want of memory unless there is none, and only reach down to a host on the bare machine.
 
 use crate::base::addr::{Cycles, MachineAddr, PhysAddr, VirtAddr};
+use crate::base::ids::SpaceId;
+use crate::base::page_fault::{Intent, Origin, PageFault};
 use crate::base::translation::Translation;
 use crate::cache::Requester;
 use crate::kernel::frames::frame_alloc::FramePurpose;
-use crate::kernel::layer::{Layer, SpaceId};
+use crate::kernel::layer::Layer;
 use crate::kernel::vma::VaRange;
 use crate::page_table::{Leaf, Mapping, PageTable, PteFlags, TableBlock, WalkList};
 use crate::translate::hardware::Hardware;
-use crate::translate::walker::{Faulted, Intent, Origin, PageFault, Wanted};
-
-/// Exits of shadowed guests and what they cost, the references of their work included.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ShadowCounters {
-    /// A translation was missing, or one that allows stores.
-    pub misses: u64,
-    /// The guest invalidated translations.
-    pub invalidations: u64,
-    /// The guest switched address spaces.
-    pub switches: u64,
-    /// Cycles of all these.
-    pub cycles: Cycles,
-}
-
-/// What a layer keeps for shadowing; empty in layers that are not shadowed.
-#[derive(Default)]
-pub struct Shadows {
-    /// By number of the space.
-    tables: Vec<Option<PageTable>>,
-    /// What the guest has changed since the last walk: the entries go before the next.
-    changed: Vec<(u32, VaRange)>,
-}
-
-impl Shadows {
-    /// Translations of a range are no longer to be relied on.
-    pub fn drop_range(&mut self, index: u32, range: VaRange) {
-        if self.tables.get(index as usize).is_some_and(Option::is_some) {
-            self.changed.push((index, range));
-        }
-    }
-}
+use crate::translate::walker::{Faulted, Wanted};
 
 impl Hardware {
     /// A whole walk of a shadowed space, and its place in the counters.

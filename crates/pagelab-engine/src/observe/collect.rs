@@ -1,51 +1,20 @@
-//! The statistics of a run: named plain counters with unit and description.
-//!
-//! Names are dotted and stable. Ratios are derived by whoever reads them. Each statistic says whether it is *robust* (what
-//! was referenced, missed, faulted: it follows from the order of accesses) or depends on *timing* (cycles, contention).
+//! What is counted where: the statistics of a simulation that has ended, or that is under way.
 
 mod hashed;
 mod kernel;
 mod memory;
 mod translation_cache;
 
-use std::collections::{BTreeMap, BTreeSet};
+use crate::observe::statistics::{Kind, Meaning, Statistics};
+use crate::translate::counters::{TLB_DATA, TLB_FETCH, TLB_KERNEL, WALK_LEVELS, WALK_PLACES};
 
-use serde::Serialize;
-
-use crate::agenda::simulation::Simulation;
 use crate::cache::{CoreCacheStats, Requester, Served};
-use crate::cpu::clock::Class;
-use crate::cpu::state::AccessCounters;
+use crate::machine::clock::Class;
+use crate::machine::cpu::AccessCounters;
+use crate::machine::simulation::Simulation;
 use crate::programs::account::Account;
 use crate::programs::input::Input;
-use crate::programs::load::Role;
-use crate::translate::hardware::{TLB_DATA, TLB_FETCH, TLB_KERNEL};
-use crate::translate::walker::{WALK_LEVELS, WALK_PLACES};
-
-/// Whether a statistic depends on timing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
-    Robust,
-    Timing,
-}
-
-/// What a statistic means.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Meaning {
-    pub unit: &'static str,
-    pub description: String,
-    pub kind: Kind,
-}
-
-/// Statistics by name.
-#[derive(Clone, Debug, Default)]
-pub struct Statistics {
-    pub values: BTreeMap<String, u64>,
-    pub meanings: BTreeMap<String, Meaning>,
-    /// Those that say how things are, where the others count what has happened.
-    states: BTreeSet<String>,
-}
+use crate::programs::role::Role;
 
 impl Statistics {
     fn put(&mut self, name: impl Into<String>, value: u64, unit: &'static str, kind: Kind, text: impl Into<String>) {
@@ -134,7 +103,7 @@ impl Statistics {
     fn tlbs(&mut self, simulation: &Simulation) {
         let look_ups = simulation.cpus.iter().map(|cpu| cpu.counters.filtered + cpu.counters.pieces).sum();
         self.count("dtlb.l1.look_ups", look_ups, "Data look-ups of the programs: one a cache line touched");
-        let sum = |get: fn(&crate::translate::hardware::TlbCounters) -> u64| {
+        let sum = |get: fn(&crate::translate::counters::TlbCounters) -> u64| {
             simulation.hw.units.iter().map(|unit| get(&unit.tlb)).sum()
         };
         self.count(

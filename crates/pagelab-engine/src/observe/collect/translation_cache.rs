@@ -1,9 +1,9 @@
 //! Statistics of the translation caches that the walks of page faults begin at.
 
-use super::Statistics;
-use crate::agenda::simulation::Simulation;
 use crate::config::InvalidationCause;
 use crate::kernel::translation_cache::{LOWEST, TranslationCacheCounters, TranslationCaches};
+use crate::machine::simulation::Simulation;
+use crate::observe::statistics::Statistics;
 
 impl Statistics {
     pub(super) fn translation_caches(&mut self, simulation: &Simulation) {

@@ -4,7 +4,15 @@
 //! physical memory is an ordinary mapping. Several layers may share a host. Nothing here knows how deep the stack is.
 
 mod boot;
+mod contiguity;
+mod out_of_memory;
+mod page_cache;
+mod segments;
+mod tables;
+mod translation_caches;
+mod user_pages;
 
+use crate::base::ids::{DIRECT_MAP, SpaceId};
 use std::collections::BTreeMap;
 
 use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, LINE_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
@@ -18,26 +26,16 @@ use crate::kernel::frames::supply::{FrameCounters, Frames};
 use crate::kernel::placement::ca_paging::{CaPaging, Offsets};
 use crate::kernel::placement::reservations::{Part, Reservations};
 use crate::kernel::reclaim::{GroupId, PageOf, Reclaim, Rmap};
+use crate::kernel::segment::{Segment, SegmentMemory};
+use crate::kernel::shadows::Shadows;
+use crate::kernel::speculative_table::SpeculativeTable;
 use crate::kernel::tables::TableWork;
-use crate::kernel::threads::khugepaged::Collapse;
+use crate::kernel::threads::collapse::Collapse;
 use crate::kernel::translation_cache::{SpaceCaches, TranslationCaches};
 use crate::kernel::vma::{VaRange, VmaSet};
 use crate::mmu_cache::Asid;
 use crate::page_table::hashed::SharedTable;
 use crate::page_table::{Leaf, Linear, Mapping, NoFrame, NoRoom, PageTable, PteFlags, Removed, WalkList};
-use crate::translate::scheme::segment::{Segment, SegmentMemory};
-use crate::translate::scheme::shadow::Shadows;
-use crate::translate::scheme::speculation::SpeculativeTable;
-
-/// An address space: the layer whose kernel keeps it, and its number there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SpaceId {
-    pub layer: u16,
-    pub index: u32,
-}
-
-/// Number of a layer's first space: the kernel's direct map of all its physical memory.
-pub const DIRECT_MAP: u32 = 0;
 
 /// Where the direct map begins (Linux x86-64 with four levels, Documentation/arch/x86/x86_64/mm.rst), cut to the bits
 /// that page tables translate.

@@ -1,16 +1,17 @@
 //! Events of programs: mapping calls, forks, execs and exits, carried out when all CPUs of their process have come to them.
 
-use crate::agenda::simulation::Simulation;
 use crate::base::addr::Cycles;
 use crate::base::error::EngineError;
-use crate::cpu::activity::{Activity, BlockKey};
-use crate::cpu::clock::Class;
-use crate::cpu::state::CpuState;
-use crate::kernel::layer::SpaceId;
+use crate::base::ids::SpaceId;
+use crate::base::step::BlockKey;
 use crate::kernel::mapping::Consequences;
 use crate::kernel::os::Os;
 use crate::kernel::populate::Populate;
 use crate::kernel::vma::VaRange;
+use crate::machine::activity::Activity;
+use crate::machine::clock::Class;
+use crate::machine::cpu::CpuState;
+use crate::machine::simulation::Simulation;
 use pagelab_trace::{Event, EventKind, MapFlags};
 
 impl Simulation {

@@ -1,8 +1,8 @@
 //! Statistics of hashed page tables.
 
-use super::{Kind, Statistics};
 use crate::base::addr::FRAME_BYTES;
 use crate::kernel::layer::Layer;
+use crate::observe::statistics::{Kind, Statistics};
 use crate::page_table::elastic_cuckoo::CuckooCounters;
 use crate::page_table::hashed::Counter;
 

@@ -1,10 +1,10 @@
 //! Statistics of the kernels: faults, mapping calls, reclaim, kernel threads, and what each layer's memory came to.
 
-use super::{Kind, Statistics};
-use crate::agenda::simulation::Simulation;
-use crate::kernel::fault::{FaultCounters, Stage};
+use crate::kernel::fault::stage::{FaultCounters, Stage};
 use crate::kernel::reclaim::ReclaimCounters;
-use crate::kernel::threads::khugepaged::Collapse;
+use crate::kernel::threads::collapse::Collapse;
+use crate::machine::simulation::Simulation;
+use crate::observe::statistics::{Kind, Statistics};
 
 impl Statistics {
     pub(super) fn faults(&mut self, simulation: &Simulation) {

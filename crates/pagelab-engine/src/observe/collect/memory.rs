@@ -1,10 +1,10 @@
 //! Statistics of how a kernel places pages: contiguity, contiguity-aware paging and reservations.
 
-use super::{Kind, Statistics};
-use crate::kernel::fault::FaultCounters;
+use crate::kernel::fault::stage::FaultCounters;
 use crate::kernel::layer::Layer;
 use crate::kernel::placement::ca_paging::CaPagingCounters;
 use crate::kernel::placement::reservations::{End, Reservations};
+use crate::observe::statistics::{Kind, Statistics};
 
 impl Statistics {
     pub(super) fn contiguity(&mut self, layer: &str, of: &Layer, faults: &FaultCounters, runs_programs: bool) {

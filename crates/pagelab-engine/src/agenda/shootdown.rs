@@ -15,108 +15,17 @@
 //! CPU compares generations when it goes on, whatever it goes on with. A space that ends leaves all TLBs at once and for
 //! free, as tags are used again; the PCIDs that it had stay taken until their turn comes.
 
-use crate::agenda::simulation::Simulation;
 use crate::base::addr::Cycles;
+use crate::base::ids::SpaceId;
 use crate::config::IdleTlb;
-use crate::cpu::clock::Class;
-use crate::cpu::state::{Cpu, Filter};
-use crate::kernel::layer::{Layer, SpaceId};
-use crate::kernel::mapping::Invalidation;
+use crate::kernel::invalidation::Invalidation;
+use crate::kernel::layer::Layer;
+use crate::machine::clock::Class;
+use crate::machine::cpu::{Cpu, Filter};
+use crate::machine::pcids::{Held, Presence};
+use crate::machine::simulation::Simulation;
 use crate::mmu_cache::Asid;
 use crate::translate::hardware::Hardware;
-
-/// What shootdowns and switches between address spaces did.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ShootdownCounters {
-    pub count: u64,
-    /// CPUs interrupted.
-    pub interrupts: u64,
-    /// Idle CPUs that had the space loaded and were not interrupted.
-    pub spared: u64,
-    /// Flushes of a space when a CPU came to it and held no PCID of it.
-    pub pcid_flushes: u64,
-    /// Flushes of a space when a CPU came to it and its generation was behind.
-    pub generation_flushes: u64,
-}
-
-/// Shootdowns of each space so far, by tag.
-#[derive(Default)]
-pub struct Generations(Vec<u64>);
-
-impl Generations {
-    fn of(&self, asid: Asid) -> u64 {
-        self.0.get(usize::from(asid.0)).copied().unwrap_or(0)
-    }
-
-    fn advance(&mut self, asid: Asid) -> u64 {
-        let index = usize::from(asid.0);
-        if index >= self.0.len() {
-            self.0.resize(index + 1, 0);
-        }
-        self.0[index] += 1;
-        self.0[index]
-    }
-}
-
-/// Whether a CPU makes use of the space that it has loaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Presence {
-    Running,
-    /// Idle, with the space loaded.
-    Lazy,
-    /// Idle, with the kernel's own page table loaded: shootdowns pass it by.
-    Away,
-}
-
-/// The address spaces that a CPU has PCIDs for, with the generation that it has seen of each. Without PCIDs there is one
-/// place: coming to a space flushes the one before.
-#[derive(Clone, Debug)]
-pub struct Pcids {
-    held: Vec<Option<(SpaceId, u64)>>,
-    next: usize,
-}
-
-/// What a CPU has of the space that it comes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Held {
-    Current,
-    /// Translations from before a shootdown.
-    Behind,
-    /// No PCID; the one that it got was this space's until now.
-    Nothing {
-        before: Option<SpaceId>,
-    },
-}
-
-impl Pcids {
-    pub fn new(pcids: u32) -> Self {
-        Self { held: vec![None; pcids.max(1) as usize], next: 0 }
-    }
-
-    /// The CPU comes to a space, which has reached `generation`.
-    fn load(&mut self, space: SpaceId, generation: u64) -> Held {
-        if let Some((_, seen)) = self.held.iter_mut().flatten().find(|(of, _)| *of == space) {
-            let behind = std::mem::replace(seen, generation) < generation;
-            return if behind { Held::Behind } else { Held::Current };
-        }
-        let before = self.held[self.next].replace((space, generation));
-        self.next = (self.next + 1) % self.held.len();
-        Held::Nothing { before: before.map(|(space, _)| space) }
-    }
-
-    /// A shootdown has brought the CPU up to date.
-    fn catch_up(&mut self, space: SpaceId, generation: u64) {
-        let seen = self.held.iter_mut().flatten().find(|(of, _)| *of == space);
-        seen.expect("a space that is loaded has a PCID").1 = generation;
-    }
-
-    /// The space has ended.
-    fn forget(&mut self, space: SpaceId) {
-        for held in &mut self.held {
-            held.take_if(|(of, _)| *of == space);
-        }
-    }
-}
 
 impl Hardware {
     /// Drops what a core holds of a space.
@@ -320,11 +229,11 @@ fn guests_in(layers: &[Layer], space: SpaceId) -> Vec<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agenda::simulation::Placed;
     use crate::base::addr::VirtAddr;
+    use crate::base::page_fault::Origin;
     use crate::config::{Assembly, assemble};
     use crate::kernel::vma::VaRange;
-    use crate::translate::walker::Origin;
+    use crate::machine::simulation::Placed;
 
     #[test]
     fn a_hypervisors_shootdown_reaches_its_guests_translations() {

@@ -39,7 +39,7 @@ impl Layer {
     }
 
     /// Frees one frame, whether it is a block or a part of one that is in use.
-    pub(super) fn free_frame_of_block(&mut self, pfn: Pfn) {
+    pub(crate) fn free_frame_of_block(&mut self, pfn: Pfn) {
         let allocator = &mut self.frames.allocator;
         let heads = (0..=allocator.max_order()).map(|order| (Pfn(pfn.0 >> order << order), order));
         let mut blocks = heads.filter(|&(head, order)| allocator.used_order(head) == Some(order));

@@ -3,15 +3,16 @@
 use std::collections::VecDeque;
 
 use crate::base::addr::{Cycles, FRAME_SHIFT, LINE_SHIFT, VirtAddr};
+use crate::base::ids::SpaceId;
+use crate::base::step::{BlockKey, Step};
 use crate::base::translation::Translation;
 use crate::cache::Served;
-use crate::cpu::activity::{Activity, BlockKey, Step};
-use crate::cpu::clock::{Class, CpuClock};
 use crate::kernel::fault::Outcome;
-use crate::kernel::layer::SpaceId;
+use crate::machine::activity::Activity;
+use crate::machine::clock::{Class, CpuClock};
+use crate::machine::pcids::{Pcids, Presence};
 use crate::mmu_cache::Asid;
 use crate::programs::input::{Lane, LaneState};
-use crate::translate::shootdown::{Pcids, Presence};
 use pagelab_trace::{Access, AccessKind, ThreadIx};
 
 /// Whether a CPU can go on.

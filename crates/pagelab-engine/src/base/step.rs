@@ -1,0 +1,109 @@
+//! Steps of activities: what one costs, what it may wait for, and what comes after it.
+
+use super::addr::{Cycles, Pfn, PhysAddr};
+use super::ids::SpaceId;
+
+/// What a reference does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefKind {
+    Read,
+    Write,
+    /// Locked read-modify-write.
+    Locked,
+    /// Reads this many bytes (whole frames).
+    Load {
+        bytes: u64,
+    },
+    /// Writes this many bytes (whole frames) without reading them first.
+    Zero {
+        bytes: u64,
+    },
+}
+
+/// How a reference's address is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefSpace {
+    /// By kernel code through the direct map of its layer: goes through the TLB.
+    Kernel,
+    /// By a hardware engine: a physical address of the layer, translated by its hosts only.
+    Physical,
+}
+
+/// One reference of a step, at a physical address of the activity's layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ref {
+    pub addr: PhysAddr,
+    pub space: RefSpace,
+    pub kind: RefKind,
+    /// Dependency step: references of one step that follow each other overlap and cost their maximum.
+    pub step: u8,
+}
+
+/// A planned step: what it costs. Reused from step to step, so planning allocates nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Step {
+    pub refs: Vec<Ref>,
+    /// Cycles beyond the references.
+    pub cycles: Cycles,
+    /// Those of them that a preset gives.
+    pub preset_cycles: Cycles,
+    pub instructions: u64,
+    /// What it asks of the layer's devices, and waits for.
+    pub io: Requests,
+}
+
+impl Step {
+    pub fn clear(&mut self) {
+        self.refs.clear();
+        (self.cycles, self.preset_cycles, self.instructions) = (0, 0, 0);
+        self.io = Requests::default();
+    }
+
+    /// Adds a kernel reference that depends on those before it.
+    pub fn kernel(&mut self, kind: RefKind, addr: PhysAddr) {
+        let step = self.refs.last().map_or(0, |r| r.step.wrapping_add(1));
+        self.refs.push(Ref { addr, space: RefSpace::Kernel, kind, step });
+    }
+
+    /// Adds a kernel reference that is made together with the one before it.
+    pub fn kernel_beside(&mut self, kind: RefKind, addr: PhysAddr) {
+        let step = self.refs.last().map_or(0, |r| r.step);
+        self.refs.push(Ref { addr, space: RefSpace::Kernel, kind, step });
+    }
+}
+
+/// What an activity may wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum BlockKey {
+    /// The handler of another fault on this page (4 KiB number).
+    Page { space: SpaceId, page: u64 },
+    /// Faults that rely on the mappings of a space.
+    Mappings { space: SpaceId },
+    /// The lock of a group's leaf in the table of reservations.
+    Reservation { space: SpaceId, group: u64 },
+    /// The lock of a page-table page.
+    PageTable { layer: u16, frame: Pfn },
+}
+
+/// What comes after a committed step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    Continue,
+    /// Wait until the key is released, then plan the same step again.
+    Block(BlockKey),
+    Done,
+}
+
+/// What a step asks of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceRequests {
+    pub reads: u32,
+    pub writes: u32,
+}
+
+/// What a step asks of the devices of its layer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Requests {
+    pub swap: DeviceRequests,
+    pub storage: DeviceRequests,
+}

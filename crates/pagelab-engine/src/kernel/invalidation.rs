@@ -1,0 +1,37 @@
+//! Translations that mapping calls make invalid, and what such calls did.
+
+use crate::kernel::vma::VaRange;
+
+/// Above this many pages Linux flushes the whole address space (`tlb_single_page_flush_ceiling`, arch/x86/mm/tlb.c).
+const FLUSH_CEILING_PAGES: u64 = 33;
+
+/// What mapping calls did.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MappingCounters {
+    pub calls: u64,
+    /// Calls that no kernel would have carried out (overlapping mremap, unaligned addresses); they were skipped.
+    pub impossible: u64,
+    pub pages_unmapped: u64,
+    /// Pages that forked children share with their parents.
+    pub pages_shared: u64,
+}
+
+/// Translations that must leave the TLBs.
+#[derive(Clone, Debug, Default)]
+pub struct Invalidation {
+    pub ranges: Vec<VaRange>,
+    /// Pages in the ranges that were mapped.
+    pub pages: u64,
+    /// Flush the whole address space instead.
+    pub full: bool,
+}
+
+impl Invalidation {
+    pub(crate) fn add(&mut self, range: VaRange, pages: u64) {
+        if pages > 0 {
+            self.ranges.push(range);
+            self.pages += pages;
+            self.full |= self.pages > FLUSH_CEILING_PAGES;
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Activities: what a core does besides its program, as resumable state machines.
+//!
+//! A step of an activity is planned ([`Activity::plan`]: its references and cycles, changing nothing), charged by the
+//! core, and only then committed ([`Activity::commit`]: its change of state becomes visible). Between the two, other cores
+//! may run, and a reference may itself fault in a host layer, whose handler is another activity on the same core's stack;
+//! so a commit looks again at what it relies on. After a commit the activity goes on, blocks on a key, or ends.
+//!
+//! An activity is one variant of [`Activity`]; its state machine is a file of its own.
+
+use crate::base::error::EngineError;
+use crate::base::step::{Next, Step};
+use crate::kernel::fault::Fault;
+use crate::kernel::fault::stage::Stage;
+use crate::kernel::os::Os;
+use crate::kernel::populate::Populate;
+use crate::kernel::threads::exit_scan::ExitScan;
+use crate::kernel::threads::khugepaged::Khugepaged;
+use crate::kernel::threads::kswapd::Kswapd;
+
+/// Any activity.
+#[derive(Clone, Debug)]
+pub enum Activity {
+    Fault(Fault),
+    Populate(Populate),
+    Kswapd(Kswapd),
+    Khugepaged(Khugepaged),
+    ExitScan(ExitScan),
+}
+
+impl Activity {
+    /// Layer whose physical addresses its references are.
+    pub fn layer(&self) -> u16 {
+        match self {
+            Self::Fault(fault) => fault.space().layer,
+            Self::Populate(populate) => populate.fault().space().layer,
+            Self::Kswapd(thread) => thread.layer(),
+            Self::Khugepaged(thread) => thread.layer(),
+            Self::ExitScan(scan) => scan.layer(),
+        }
+    }
+
+    /// Stage of a fault that the cycles of the step under way are counted for; none for other kernel work.
+    pub fn stage(&self) -> Option<Stage> {
+        match self {
+            Self::Fault(fault) => Some(fault.stage()),
+            Self::Populate(populate) => Some(populate.fault().stage()),
+            Self::Kswapd(_) | Self::Khugepaged(_) | Self::ExitScan(_) => None,
+        }
+    }
+
+    /// Fills `step` (cleared) with the references and cycles of the next step. Changes nothing.
+    pub fn plan(&self, os: &Os, step: &mut Step) {
+        match self {
+            Self::Fault(fault) => fault.plan(os, step),
+            Self::Populate(populate) => populate.fault().plan(os, step),
+            Self::Kswapd(thread) => thread.plan(os, step),
+            Self::Khugepaged(thread) => thread.plan(os, step),
+            Self::ExitScan(scan) => scan.plan(os, step),
+        }
+    }
+
+    /// Carries the planned step out, on behalf of `cpu`.
+    pub fn commit(&mut self, os: &mut Os, cpu: usize) -> Result<Next, EngineError> {
+        match self {
+            Self::Fault(fault) => fault.commit(os, cpu),
+            Self::Populate(populate) => populate.commit(os, cpu),
+            Self::Kswapd(thread) => Ok(thread.commit(os, cpu)),
+            Self::Khugepaged(thread) => Ok(thread.commit(os, cpu)),
+            Self::ExitScan(scan) => Ok(scan.commit(os)),
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The state of a simulation: hardware, kernels, CPUs and inputs. What happens to it is in [`crate::cpu`] and [`crate::agenda`].
+
+pub mod activity;
+pub mod clock;
+pub mod cpu;
+pub mod pcids;
+pub mod simulation;

@@ -1,0 +1,80 @@
+//! The simulation: hardware, kernels, CPUs and inputs.
+
+use crate::base::addr::Cycles;
+use crate::kernel::os::Os;
+use crate::machine::cpu::Cpu;
+use crate::machine::pcids::{Generations, ShootdownCounters};
+use crate::observe::statistics::Statistics;
+use crate::programs::account::SharedCounts;
+use crate::programs::input::Input;
+use crate::programs::load::Load;
+use crate::translate::hardware::Hardware;
+use pagelab_trace::Source;
+use pagelab_trace::quantity::Bytes;
+
+/// A source and where it runs.
+pub struct Placed {
+    pub source: Box<dyn Source>,
+    /// CPUs (hardware threads, numbered core by core) that its threads are spread over.
+    pub cpus: Vec<usize>,
+    /// Of a memory cgroup of its own.
+    pub memory_limit: Option<Bytes>,
+}
+
+/// An access that no mapping covers, or that one forbids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RefusedAccess {
+    pub vaddr: u64,
+    pub pc: u64,
+    pub write: bool,
+}
+
+/// Refused accesses that are kept as examples.
+pub(crate) const REFUSED_EXAMPLES: usize = 8;
+
+/// How running a CPU's activities ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stack {
+    /// All have ended.
+    Empty,
+    /// One blocks, or the turn is over.
+    Yields,
+}
+
+/// See the module's text.
+pub struct Simulation {
+    pub hw: Hardware,
+    pub os: Os,
+    pub cpus: Vec<Cpu>,
+    pub inputs: Vec<Input>,
+    pub refused: Vec<RefusedAccess>,
+    /// Accesses of the main sources at which what has been counted is noted, to the batch: those to come, the last one first.
+    pub marks: Vec<u64>,
+    /// What had been counted at those that are behind.
+    pub noted: Vec<Statistics>,
+    pub shootdowns: ShootdownCounters,
+    pub(crate) generations: Generations,
+    pub load: Load,
+    /// What the machine had counted when it was last looked at.
+    pub(crate) counted: SharedCounts,
+    /// Cycles of an L1 hit that the program waits for.
+    pub(crate) l1_visible: Cycles,
+    /// Cycles of any access that the pipeline hides.
+    pub(crate) l1_hidden: Cycles,
+    /// Whether only an L1 hit proves that the next one to the line changes nothing.
+    pub(crate) filter_hits_only: bool,
+    pub(crate) lookahead: bool,
+    pub(crate) quantum: Cycles,
+    pub(crate) slice: Cycles,
+    /// Of each source.
+    pub(crate) max_accesses: Option<u64>,
+    pub(crate) window: u64,
+    /// More than one CPU or more than one lane on it, or something that runs beside them.
+    pub(crate) many: bool,
+    /// The CPU that kernel threads run on, if there are any.
+    pub(crate) kthread_cpu: Option<usize>,
+    /// No source uses it.
+    pub(crate) kthreads_apart: bool,
+    /// Another CPU has become ready during this turn, so that its limit no longer holds.
+    pub(crate) woke: bool,
+}

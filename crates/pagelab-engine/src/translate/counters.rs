@@ -1,0 +1,136 @@
+//! Counters of translation.
+
+use crate::base::addr::Cycles;
+use crate::cache::Served;
+
+/// Levels that references are counted by: 1 to 5, index 0 unused.
+pub const WALK_LEVELS: usize = 6;
+
+/// Places that references are counted by: the five of the caches, and one for references that left the caches alone.
+pub const WALK_PLACES: usize = 6;
+
+/// Counters of completed walks of one kind.
+#[derive(Clone, Debug, Default)]
+pub struct WalkCounts {
+    pub count: u64,
+    pub cycles: Cycles,
+    /// By layer, level and place.
+    pub refs: Vec<[[u64; WALK_PLACES]; WALK_LEVELS]>,
+}
+
+/// Counters of all walks. A walk that ends in a page fault is counted as aborted only.
+#[derive(Clone, Debug)]
+pub struct WalkCounters {
+    pub program: WalkCounts,
+    pub kernel: WalkCounts,
+    pub aborted: WalkCounts,
+    /// Locked updates of accessed and dirty bits, not among the references above.
+    pub ad_updates: u64,
+    /// Program walks that only set a dirty bit: their page was in a TLB.
+    pub dirty_walks: u64,
+    /// References of the walk under way: their places in [`WalkCounts::refs`], counted through.
+    pub(crate) log: Vec<u32>,
+}
+
+impl WalkCounters {
+    pub fn new(layers: usize) -> Self {
+        let counts = || WalkCounts { refs: vec![Default::default(); layers], ..WalkCounts::default() };
+        Self {
+            program: counts(),
+            kernel: counts(),
+            aborted: counts(),
+            ad_updates: 0,
+            dirty_walks: 0,
+            log: Vec::with_capacity(1024),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn note(&mut self, layer: u16, level: u8, served: Option<Served>) {
+        let at = usize::from(layer) * WALK_LEVELS + usize::from(level);
+        self.log.push((at * WALK_PLACES + place_index(served)) as u32);
+    }
+
+    #[inline]
+    pub(crate) fn finish(&mut self, kind: fn(&mut Self) -> &mut WalkCounts, cycles: Cycles) {
+        let log = std::mem::take(&mut self.log);
+        let counts = kind(self);
+        counts.count += 1;
+        counts.cycles += cycles;
+        let refs = counts.refs.as_flattened_mut().as_flattened_mut();
+        log.iter().for_each(|&at| refs[at as usize] += 1);
+        self.log = log;
+    }
+}
+
+/// Index of a place in [`WalkCounts::refs`].
+#[inline]
+pub fn place_index(served: Option<Served>) -> usize {
+    match served {
+        Some(Served::L1) => 0,
+        Some(Served::L2) => 1,
+        Some(Served::L3) => 2,
+        Some(Served::Dram) => 3,
+        Some(Served::Remote) => 4,
+        None => 5,
+    }
+}
+
+/// Look-ups that missed. Hits of the first level are the accesses less these.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TlbCounters {
+    /// By [`TLB_DATA`], [`TLB_FETCH`], [`TLB_KERNEL`].
+    pub l1_misses: [u64; 3],
+    pub l2_misses: [u64; 3],
+    pub nested_look_ups: u64,
+    pub nested_misses: u64,
+}
+
+/// Look-ups of the programs' loads and stores.
+pub const TLB_DATA: usize = 0;
+
+/// Look-ups of the programs' instruction fetches.
+pub const TLB_FETCH: usize = 1;
+
+/// Look-ups of the kernels.
+pub const TLB_KERNEL: usize = 2;
+
+/// What segments translated.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SegmentCounters {
+    /// Look-ups that needed no TLB.
+    pub translations: u64,
+    /// Addresses that walks met on their way.
+    pub walk_translations: u64,
+}
+
+/// Exits of shadowed guests and what they cost, the references of their work included.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ShadowCounters {
+    /// A translation was missing, or one that allows stores.
+    pub misses: u64,
+    /// The guest invalidated translations.
+    pub invalidations: u64,
+    /// The guest switched address spaces.
+    pub switches: u64,
+    /// Cycles of all these.
+    pub cycles: Cycles,
+}
+
+/// What speculation did for the programs' completed walks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SpeculationCounters {
+    pub right: u64,
+    /// Another frame was found, or a page fault.
+    pub wrong: u64,
+    /// Slots that were not the page's, or did not allow the access.
+    pub missed: u64,
+    /// Slots written.
+    pub updates: u64,
+    /// References that the core waited for.
+    pub critical_refs: u64,
+    /// Those of walks, look-ups and updates.
+    pub all_refs: u64,
+    /// Cycles of walks that the core did not wait for.
+    pub hidden_cycles: Cycles,
+}
