@@ -109,6 +109,7 @@ def test_lists_and_the_schema(pagelab: Pagelab) -> None:
         ("kernels", "linux-6.12"),
         ("page-tables", "radix"),
         ("mmu-caches", "paging-structure"),
+        ("placements", "ptemagnet"),
     ]:
         process = pagelab("list", kind)
         assert process.returncode == 0, process.stderr

@@ -372,7 +372,8 @@ fn explore_group(actors: &[Actor], set: &[&str], group: [u64; 2]) -> usize {
             let pages = layer.mapped(race.parent.index, VirtAddr(BASE + page * PAGE), VirtAddr(BASE + page * PAGE + 1));
             pages.first().map(|page| page.mapping.pfn.0)
         };
-        let ended = layer.reservations.as_ref().map_or(0, |of| of.counters.ended.iter().sum());
+        let measures = layer.placement.measures();
+        let ended: u64 = measures.iter().filter(|of| of.name.contains(".ended.")).map(|of| of.value).sum();
         if let ([Some(first), Some(second)], 0) = (group.map(frame), ended) {
             assert_eq!(second - first, group[1] - group[0], "{actors:?}");
         }
@@ -423,8 +424,11 @@ fn faults_in_one_mapping_share_its_place() {
         let layer = &race.simulation.os.layers[0];
         let frames = layer.mapped(race.child.index, VirtAddr(BASE + 8 * PAGE), VirtAddr(BASE + 10 * PAGE));
         assert_eq!(frames[1].mapping.pfn.0, frames[0].mapping.pfn.0 + 1);
-        let counters = layer.ca_paging.as_ref().expect("it keeps mappings contiguous").counters;
-        assert_eq!((counters.placed, counters.placed_again, counters.misses), (2, 0, 0), "one of them chooses");
+        let measures = layer.placement.measures();
+        let count = |name: &str| measures.iter().find(|of| of.name == name).expect("it is counted").value;
+        let [placed, again, misses] =
+            ["placed", "placed_again", "misses"].map(|name| count(&format!("ca_paging.{name}")));
+        assert_eq!((placed, again, misses), (2, 0, 0), "one of them chooses");
     });
     assert!(count > 10_000, "{count} schedules");
 }

@@ -3,6 +3,9 @@
 mod common;
 
 use common::{ScriptWriter, checked, frames_from};
+use pagelab_engine::base::step::{RefKind, Step};
+use pagelab_engine::config::{Assembly, assemble};
+use pagelab_engine::machine::simulation::{Placed, Simulation};
 use pagelab_engine::observe::statistics::Statistics;
 use pagelab_trace::{EventKind, ProcessIx, Protection};
 
@@ -175,4 +178,25 @@ fn reservations_are_given_back_before_anything_is_swapped_or_the_run_ends() {
     let at_once = r#"system.layers.native.placement={"kind":"ptemagnet","release_above_percent":0}"#;
     let (_, stats) = checked("radix", &[at_once], touch(100));
     assert_eq!(reservations(&stats, "made"), 0);
+}
+
+#[test]
+fn giving_back_drops_a_reference_to_each_frame_that_was_not_given_out_and_to_no_other() {
+    for pages in [2, 4, 8] {
+        let placement = format!(r#"system.layers.native.placement={{"kind":"ptemagnet","group_pages":{pages}}}"#);
+        let config = assemble(&Assembly { system: Some("radix"), set: &[placement], ..Assembly::default() }).unwrap();
+        // A page of each of 16 groups.
+        let spec = format!("stride:size={}KiB,stride={}KiB,accesses=1000", 64 * pages, 4 * pages);
+        let source = pagelab_trace::workload::parse(&spec, 1).unwrap();
+        let placed = Placed { source, cpus: vec![0], memory_limit: None };
+        let mut simulation = Simulation::new(&config, vec![placed], Some(16)).unwrap();
+        simulation.run(&mut |_| true).unwrap();
+        let layer = &simulation.os.layers[0];
+        assert_eq!(layer.placement.held_frames(), 16 * (pages - 1));
+        let mut step = Step::default();
+        let give_back = layer.placement.give_back().unwrap();
+        layer.placement.plan(None, &give_back, &layer.memory_view(), &mut step);
+        let locked = step.refs.iter().filter(|of| of.kind == RefKind::Locked).count();
+        assert_eq!(locked as u64, 16 + 16 * (pages - 1), "each group's leaf, and each frame");
+    }
 }

@@ -5,6 +5,7 @@ pub mod addr;
 pub mod assoc;
 pub mod error;
 pub mod ids;
+pub mod measure;
 pub mod memory;
 pub mod page_fault;
 pub mod rng;

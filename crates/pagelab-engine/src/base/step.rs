@@ -59,6 +59,13 @@ impl Step {
         self.io = Requests::default();
     }
 
+    /// Adds what a preset gives beyond references.
+    pub fn charge_preset(&mut self, cycles: u32, instructions: u32) {
+        self.cycles += Cycles::from(cycles);
+        self.preset_cycles += Cycles::from(cycles);
+        self.instructions += u64::from(instructions);
+    }
+
     /// Adds a kernel reference that depends on those before it.
     pub fn kernel(&mut self, kind: RefKind, addr: PhysAddr) {
         let step = self.refs.last().map_or(0, |r| r.step.wrapping_add(1));
@@ -79,8 +86,8 @@ pub enum BlockKey {
     Page { space: SpaceId, page: u64 },
     /// Faults that rely on the mappings of a space.
     Mappings { space: SpaceId },
-    /// The lock of a group's leaf in the table of reservations.
-    Reservation { space: SpaceId, group: u64 },
+    /// What a placement policy keeps for a part of a space.
+    Placement { space: SpaceId, place: u64 },
     /// The lock of a page-table page.
     PageTable { layer: u16, frame: Pfn },
 }

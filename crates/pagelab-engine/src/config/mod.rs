@@ -8,7 +8,6 @@ mod assemble;
 mod elastic_cuckoo;
 mod hashed;
 mod machine;
-mod placement;
 mod preset;
 mod system;
 mod translation_cache;
@@ -21,7 +20,6 @@ pub use machine::{
     CoreConfig, MachineConfig, MmuCacheGeometry, NestedTlbConfig, PageWalkCacheConfig, PagingStructureArray,
     PagingStructureConfig, SharedMmuCacheConfig, TlbArrayConfig, TlbConfig, TlbPolicy, UnifiedTranslationCacheConfig,
 };
-pub use placement::{CaPagingConfig, EagerConfig, PlacementConfig, PtemagnetConfig};
 pub use preset::{Preset, PresetKind, presets};
 pub use system::{
     FaultLock, FrameAllocatorConfig, HostMode, IdleTlb, KernelConfig, KhugepagedConfig, LargePages, LayerConfig,

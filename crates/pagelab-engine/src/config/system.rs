@@ -6,9 +6,10 @@ use pagelab_trace::quantity::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{ElasticCuckooConfig, HashedConfig, PlacementConfig, Switch, TranslationCacheConfig};
+use super::{ElasticCuckooConfig, HashedConfig, Switch, TranslationCacheConfig};
 use crate::base::addr::{FRAME_BYTES, PageSize};
 use crate::kernel::frames::frame_alloc::{AgeingConfig, PageAllocatorConfig};
+use crate::kernel::placement::PlacementConfig;
 
 /// A system preset (`presets/systems/NAME.toml`).
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -94,7 +95,7 @@ impl LayerConfig {
 
     /// The sizes of [`Self::folios`], or of the blocks of eager paging, as powers of two of 4 KiB, ascending.
     pub fn folio_orders(&self) -> Vec<u32> {
-        self.placement.eager().map_or_else(|| orders(&self.folios), |eager| (1..=eager.order()).collect())
+        self.placement.block_order().map_or_else(|| orders(&self.folios), |most| (1..=most).collect())
     }
 
     /// The same of [`Self::file_folios`].

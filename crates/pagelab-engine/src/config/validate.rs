@@ -3,6 +3,7 @@
 use super::{Config, HostMode, KernelConfig, LayerConfig, MmuCacheKind, PageCache, PageTableConfig};
 use crate::base::addr::{FRAME_BYTES, PageSize};
 use crate::base::error::EngineError;
+use crate::kernel::placement::{Misfit, Surroundings};
 use pagelab_trace::quantity::Bytes;
 
 /// Cores that a machine may have (presence masks of the shared cache) and hardware threads a core.
@@ -161,7 +162,15 @@ impl Config {
                     }
                 }
             }
-            super::placement::validate(layer, layers)?;
+            let around = Surroundings {
+                page_size: layer.page_size,
+                guest: layers.iter().find(|g| g.host.as_ref() == Some(&layer.name)).map(|guest| guest.name.as_str()),
+                folios: !layer.folios.is_empty(),
+            };
+            layer
+                .placement
+                .check(&around)
+                .map_err(|Misfit { key: part, what }| EngineError::config(key(&part), what))?;
             if let Some(bytes) = layer.memory_bytes {
                 memory(&key("memory_bytes"), bytes.0)?;
             }

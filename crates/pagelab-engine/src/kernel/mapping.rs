@@ -14,7 +14,6 @@ use crate::kernel::fault::Ahead;
 use crate::kernel::invalidation::Invalidation;
 use crate::kernel::layer::Layer;
 use crate::kernel::os::Os;
-use crate::kernel::placement::ca_paging::Offsets;
 use crate::kernel::segment::taken_by;
 use crate::kernel::vma::{Change, PageAdvice, VaRange, Vma, VmaKind};
 use crate::page_table::hashed::SharedTable;
@@ -65,8 +64,8 @@ impl Os {
                 }
                 Change::Mapped { range, populate: false } => {
                     layer.begin_segment(space.index, range);
-                    if layer.is_eager_about(space.index, range) && layer.can_be_eager() {
-                        populate.push((range, Ahead::Eager));
+                    if layer.maps_ahead(space.index, range) {
+                        populate.push((range, Ahead::Policy));
                     }
                 }
                 Change::Advised { range, advice: PageAdvice::PopulateRead } => {
@@ -79,7 +78,7 @@ impl Os {
                     let pages = remove_pages(layer, space.index, vma.range())?;
                     layer.drop_translation_caches(space.index, vma.range(), InvalidationCause::Unmap);
                     layer.prune(space.index, vma.start, vma.end, InvalidationCause::Unmap);
-                    layer.spaces[space.index as usize].offsets.forget(vma.range());
+                    layer.placement.mapping_gone(space.index, vma.range());
                     self.mapping.pages_unmapped += pages;
                     gone.add(vma.range(), pages);
                 }
@@ -94,7 +93,7 @@ impl Os {
                 }
                 Change::Moved { from, to } => {
                     let pages = move_pages(layer, space.index, from, to)?;
-                    layer.spaces[space.index as usize].offsets.shift(from, to);
+                    layer.placement.mapping_moved(space.index, from, to);
                     gone.add(from, pages);
                 }
                 Change::Advised { range, advice: PageAdvice::Remove } => {
@@ -134,8 +133,8 @@ impl Os {
         let everything = VaRange { start: VirtAddr(0), end: VirtAddr(1 << va_bits) };
         layer.note_contiguity(space.index);
         layer.spaces[space.index as usize].vmas.clear();
-        layer.drop_part(space.index);
-        layer.spaces[space.index as usize].offsets = Offsets::default();
+        let (placement, mut memory) = layer.placing();
+        placement.space_ended(space.index, &mut memory);
         layer.drop_all_translation_caches(space.index);
         layer.leave_segment(space.index, everything);
         let pages = if layer.clears_lazily(space.index) {
@@ -189,7 +188,8 @@ fn is_shared_anonymous(flags: MapFlags) -> bool {
 /// Unmaps the pages of a range and frees their frames; returns how many there were.
 fn remove_pages(layer: &mut Layer, index: u32, range: VaRange) -> Result<u64, EngineError> {
     layer.split_at_edges(index, range.start, range.end)?;
-    layer.end_reservations(index, range);
+    let (placement, mut memory) = layer.placing();
+    placement.unmapping(index, range, &mut memory);
     if let Some(swap) = layer.swap() {
         swap.drop_range(index, range).into_iter().for_each(|frame| layer.put_frame(frame));
     }

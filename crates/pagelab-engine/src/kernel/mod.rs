@@ -7,6 +7,7 @@ pub mod invalidation;
 pub mod layer;
 pub mod locks;
 pub mod mapping;
+pub mod memory;
 pub mod os;
 pub mod placement;
 pub mod populate;

@@ -1,4 +1,4 @@
-//! Mapping pages ahead of any access, as MAP_POPULATE and MADV_POPULATE_* ask for, or a kernel that is eager ([`super::placement::eager`]).
+//! Mapping pages ahead of any access, as MAP_POPULATE and MADV_POPULATE_* ask for, or a placement policy.
 //!
 //! Models: the pages of a range are handled one after the other by the stages of a fault without exception and return.
 //! Source: Linux `populate_vma_page_range`, `faultin_page` (mm/gup.c).
@@ -40,7 +40,7 @@ impl Populate {
         if next != Next::Done || refused || self.fault.end() >= self.range.end {
             return Ok(next);
         }
-        if self.why == Ahead::Eager && !os.layers[usize::from(self.space.layer)].can_be_eager() {
+        if self.why == Ahead::Policy && !os.layers[usize::from(self.space.layer)].may_map_ahead() {
             return Ok(next);
         }
         self.fault = Fault::populate(self.space, self.fault.end(), self.why, self.cpu);

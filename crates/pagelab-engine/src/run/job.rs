@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::error::EngineError;
 use crate::config::{Assembly, Config, PresetKind, assemble, presets};
 use crate::kernel::frames::contiguity::Run;
+use crate::kernel::placement::PlacementConfig;
 use crate::machine::simulation::Simulation;
 use crate::observe::statistics::{Meaning, Statistics};
 use crate::run::sources::Placement;
@@ -327,7 +328,7 @@ struct Row {
     description: String,
 }
 
-/// Describes all of a kind, as JSON: `workloads`, `systems`, `machines`, `kernels`, `page-tables` or `mmu-caches`.
+/// Describes all of a kind, as JSON: `workloads`, `systems`, `machines`, `kernels`, `page-tables`, `mmu-caches` or `placements`.
 pub fn list_json(kind: &str) -> Result<String, EngineError> {
     let of = |kind: PresetKind| {
         presets(kind)
@@ -348,9 +349,13 @@ pub fn list_json(kind: &str) -> Result<String, EngineError> {
         "kernels" => of(PresetKind::Kernel),
         "page-tables" => rows(crate::page_table::DESIGNS),
         "mmu-caches" => rows(crate::mmu_cache::DESIGNS),
+        "placements" => {
+            let designs = PlacementConfig::designs().into_iter();
+            designs.map(|(name, about)| Row { name, description: about.to_owned() }).collect()
+        }
         _ => {
             let what = format!(
-                "`{kind}` cannot be listed; there are workloads, systems, machines, kernels, page-tables and mmu-caches"
+                "`{kind}` cannot be listed; there are workloads, systems, machines, kernels, page-tables, mmu-caches and placements"
             );
             return Err(EngineError::config("list", what));
         }

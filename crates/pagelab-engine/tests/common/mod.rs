@@ -271,8 +271,8 @@ pub fn assert_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
         let tables = layer.table_frames();
         // The allocator's, the zero page, one a CPU and one a space, the direct map's included.
         let kernel = 2 + layer.cpus.len() as u64 + 1 + spaces.len() as u64;
-        let reserved = layer.reserved_frames()
-            + layer.part_frames()
+        let reserved = layer.placement.held_frames()
+            + layer.placement.table_frames()
             + layer.collapse.held_frames
             + layer.translation_cache_frames();
         let sum = layer.free_frame_count() + all + tables + kernel + set_aside + reserved;

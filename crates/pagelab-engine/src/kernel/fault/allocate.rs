@@ -71,7 +71,7 @@ impl Fault {
     pub(super) fn make_room(&mut self, os: &mut Os) -> Option<State> {
         let tries = self.fruitless < MAX_FRUITLESS;
         let layer = self.layer(os);
-        let (crowded, low) = (layer.is_crowded(), layer.is_low());
+        let (crowded, low) = (layer.placement.is_crowded(&layer.memory_view()), layer.is_low());
         if let Some(state) = (crowded || low).then(|| self.give_back(os)).flatten() {
             return Some(state);
         }

@@ -22,10 +22,9 @@
 mod allocate;
 mod cached_walk;
 mod install;
+mod place;
 mod plan;
-mod reserve;
 pub mod stage;
-mod target;
 mod work;
 
 use stage::{FaultCounters, Stage};
@@ -39,11 +38,10 @@ use crate::base::step::{BlockKey, Next};
 use crate::kernel::frames::frame_alloc::FramePurpose;
 use crate::kernel::layer::Layer;
 use crate::kernel::os::Os;
+use crate::kernel::placement::PlacementStep;
 use crate::kernel::reclaim::{Pressure, Scan};
 use crate::kernel::vma::VaRange;
 use crate::page_table::{Leaf, PteFlags, TableBlock, WalkList};
-use reserve::Reserve;
-use target::Aim;
 use work::{Work, explicit_size, is_file, largest_inside};
 
 /// What the step under way does.
@@ -66,10 +64,8 @@ enum State {
         frame: Pfn,
     },
     Allocation,
-    /// Go for a page of a reserved block.
-    Reserve(Reserve),
-    /// Go for the frame that continues the mapping's.
-    Aim(Aim),
+    /// Go for a frame by the placement policy.
+    Place(PlacementStep),
     /// Scan the oldest pages.
     Reclaim {
         pressure: Pressure,
@@ -119,7 +115,7 @@ pub enum Ahead {
     /// A call asks for it, as if by such accesses.
     Asked(Intent),
     /// The kernel does so of itself, as long as there is memory to spare.
-    Eager,
+    Policy,
 }
 
 /// A fault being handled; see the module's text.
@@ -162,7 +158,7 @@ pub struct Fault {
     locked: bool,
     /// Whether it holds off changes of the mappings.
     reads: bool,
-    /// No reservation and no offset serves the page.
+    /// The placement policy does not serve the page.
     plain: bool,
     /// What the hardware told of its walk, for the first page.
     reached: Option<Reached>,
@@ -209,7 +205,7 @@ impl Fault {
     pub fn populate(space: SpaceId, va: VirtAddr, why: Ahead, cpu: usize) -> Self {
         let (intent, counted) = match why {
             Ahead::Asked(intent) => (intent, false),
-            Ahead::Eager => (Intent::Store, true),
+            Ahead::Policy => (Intent::Store, true),
         };
         Self {
             state: State::Lookup,
@@ -238,8 +234,7 @@ impl Fault {
             State::Lookup => Stage::Lookup,
             State::Walk | State::Fill { .. } | State::Table { .. } | State::Split { .. } => Stage::Walk,
             State::Allocation
-            | State::Reserve(_)
-            | State::Aim(_)
+            | State::Place(_)
             | State::Refill { .. }
             | State::Reclaim { .. }
             | State::WriteBack { .. } => Stage::Allocation,
@@ -348,14 +343,13 @@ impl Fault {
             State::Allocation => self.allocate(os)?,
             State::Reclaim { pressure } => self.reclaim(os, pressure),
             State::WriteBack { .. } => self.begin_allocation(os),
-            State::Reserve(step) => match self.reserve(os, cpu, step.clone())? {
+            State::Place(step) => match self.place(os, step) {
                 Ok(state) => state,
-                Err(key) => {
-                    self.state = State::Reserve(step);
+                Err((key, step)) => {
+                    self.state = State::Place(step);
                     return Ok(Next::Block(key));
                 }
             },
-            State::Aim(aim) => self.aim(os, aim),
             State::Refill { .. } => State::Zeroing,
             State::Read { pages } => {
                 let Work::Read { file, .. } = self.work else { unreachable!("only such a fault reads") };
@@ -405,7 +399,10 @@ impl Fault {
                 State::Install { entry }
             }
             State::Install { entry } => {
-                self.leave_group(self.layer(os));
+                if let Work::Copy { .. } = self.work {
+                    let (placement, mut memory) = os.layers[usize::from(self.space.layer)].placing();
+                    placement.copied(self.space.index, self.va, &mut memory);
+                }
                 self.layer(os).table_work.lines.clear();
                 let installed = self.install(os)?;
                 let lines = std::mem::take(&mut self.layer(os).table_work.lines);

@@ -31,8 +31,7 @@ impl Fault {
                 | State::Table { .. }
                 | State::Split { .. }
                 | State::Lock
-                | State::Reserve(_)
-                | State::Aim(_)
+                | State::Place(_)
                 | State::Rehash { .. }
                 | State::Refill { .. }
                 | State::Reclaim { .. }
@@ -68,8 +67,9 @@ impl Fault {
                 step.kernel(RefKind::Write, layer.page_metadata(block.first));
                 step.kernel(RefKind::Locked, self.entry(os));
             }
-            State::Reserve(reserve) => self.plan_reserve(os, layer, reserve, step),
-            State::Aim(aim) => self.plan_aim(os, layer, aim, step),
+            State::Place(of) => {
+                layer.placement.plan(self.wanted(os, layer).as_ref(), of, &layer.memory_view(), step);
+            }
             State::Allocation => step.kernel(RefKind::Write, cpu(CpuLine::FreeLists)),
             State::Refill { descriptors } => {
                 step.kernel(RefKind::Locked, layer.zone_line());
@@ -143,7 +143,9 @@ impl Fault {
                 step.kernel(RefKind::Locked, layer.page_metadata(lock));
             }
             State::Install { entry } => {
-                self.plan_leave_group(layer, step);
+                if let Work::Copy { .. } = self.work {
+                    layer.placement.plan_copied(self.space.index, self.va, &layer.memory_view(), step);
+                }
                 self.plan_install(*entry, layer, space, step);
             }
             State::Rehash { lines, .. } => lines.iter().for_each(|&line| step.kernel(RefKind::Write, line)),

@@ -123,7 +123,7 @@ impl Fault {
 
     /// Whether pages are mapped by several: in kernels that are eager, those that are mapped ahead.
     fn gets_folios(&self, layer: &Layer, vma: &Vma) -> bool {
-        if layer.eager.is_some() { !self.exception } else { gets_large_pages(vma, layer.large_pages) }
+        if layer.blocks_ahead { !self.exception } else { gets_large_pages(vma, layer.large_pages) }
     }
 
     /// A page of a file's mapping.

@@ -10,8 +10,7 @@ use crate::kernel::frames::contiguity::Contiguity;
 use crate::kernel::frames::frame_alloc::FramePurpose;
 use crate::kernel::frames::page_use::PageUse;
 use crate::kernel::frames::supply::Frames;
-use crate::kernel::placement::ca_paging::CaPaging;
-use crate::kernel::placement::reservations::Reservations;
+use crate::kernel::placement::Placement;
 use crate::kernel::reclaim::GroupId;
 use crate::kernel::segment::SegmentMemory;
 use crate::kernel::shadows::Shadows;
@@ -65,6 +64,7 @@ impl Layer {
             page_size,
             large_pages: config.large_pages,
             folio_orders: config.folio_orders(),
+            blocks_ahead: config.placement.block_order().is_some(),
             file_folio_orders: config.file_folio_orders(),
             spaces: Vec::new(),
             table_config: config.page_table.clone(),
@@ -82,9 +82,7 @@ impl Layer {
             reclaim: None,
             ended_contiguity: Contiguity::default(),
             contiguity_map: None,
-            ca_paging: config.placement.ca_paging().map(CaPaging::new),
-            eager: config.placement.eager(),
-            reservations: config.placement.ptemagnet().map(Reservations::new),
+            placement: Placement::new(&config.placement),
             translation_caches: None,
             collapse: Collapse::default(),
             retired: Vec::new(),

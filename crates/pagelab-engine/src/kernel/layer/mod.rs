@@ -3,6 +3,7 @@
 //! The bottom layer runs on the machine; every other is hosted by an address space of the layer below, in which its
 //! physical memory is an ordinary mapping. Several layers may share a host. Nothing here knows how deep the stack is.
 
+mod ahead;
 mod boot;
 mod contiguity;
 mod out_of_memory;
@@ -15,16 +16,16 @@ mod user_pages;
 use crate::base::ids::{DIRECT_MAP, SpaceId};
 use std::collections::BTreeMap;
 
-use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, LINE_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
+use crate::base::addr::{FRAME_SHIFT, LINE_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
 use crate::base::error::EngineError;
 use crate::base::memory::PhysMem;
-use crate::config::{EagerConfig, InvalidationCause, LargePages, PageTableConfig};
+use crate::config::{InvalidationCause, LargePages, PageTableConfig};
 use crate::kernel::frames::contiguity::{Contiguity, Run};
 use crate::kernel::frames::frame_alloc::{Aged, AllocEffects, FrameAllocator, FramePurpose};
 use crate::kernel::frames::page_use::PageUse;
 use crate::kernel::frames::supply::{FrameCounters, Frames};
-use crate::kernel::placement::ca_paging::{CaPaging, Offsets};
-use crate::kernel::placement::reservations::{Part, Reservations};
+use crate::kernel::memory::{Memory, MemoryView, PAGE_METADATA_BYTES, object_line, page_metadata};
+use crate::kernel::placement::Placement;
 use crate::kernel::reclaim::{GroupId, PageOf, Reclaim, Rmap};
 use crate::kernel::segment::{Segment, SegmentMemory};
 use crate::kernel::shadows::Shadows;
@@ -40,9 +41,6 @@ use crate::page_table::{Leaf, Linear, Mapping, NoFrame, NoRoom, PageTable, PteFl
 /// Where the direct map begins (Linux x86-64 with four levels, Documentation/arch/x86/x86_64/mm.rst), cut to the bits
 /// that page tables translate.
 const DIRECT_MAP_BASE: u64 = 0x8880_0000_0000;
-
-/// Bytes of a page's `struct page` in Linux x86-64: one cache line.
-const PAGE_METADATA_BYTES: u64 = 64;
 
 /// Memory cgroups whose lines fit the frame that all CPUs share, two each; those beyond share them.
 const GROUPS_A_FRAME: u64 = 31;
@@ -78,10 +76,6 @@ pub enum CpuLine {
 pub struct AddressSpace {
     pub asid: Asid,
     pub table: PageTable,
-    /// Its reservations of frames, in kernels that make them.
-    pub part: Part,
-    /// Where its mappings' frames are wanted, in kernels that keep them contiguous.
-    pub offsets: Offsets,
     /// What faults keep of their walks, in kernels that do.
     pub caches: SpaceCaches,
     pub vmas: VmaSet,
@@ -116,9 +110,7 @@ impl AddressSpace {
 
     /// Address of one of its smaller objects: one of the other lines of the objects' frame, chosen by `key`.
     pub fn object_line(&self, key: u64) -> PhysAddr {
-        let lines = FRAME_BYTES / LINE_BYTES - 2;
-        let mixed = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        PhysAddr(self.objects.addr().0 + LINE_BYTES * (2 + mixed % lines))
+        object_line(self.objects, key)
     }
 }
 
@@ -134,6 +126,8 @@ pub struct Layer {
     /// Orders of the folios that anonymous memory may get beside single pages and large ones, or of the blocks of eager paging,
     /// ascending.
     pub folio_orders: Vec<u32>,
+    /// Whether these are blocks that its placement policy maps ahead of any access.
+    pub blocks_ahead: bool,
     /// The same of pages of files.
     pub file_folio_orders: Vec<u32>,
     pub spaces: Vec<AddressSpace>,
@@ -166,14 +160,10 @@ pub struct Layer {
     pub shadows: Shadows,
     /// What makes room for them, if anything does.
     pub reclaim: Option<Reclaim>,
-    /// Frames that it reserves for pages beside those that programs touch, if it does.
-    pub reservations: Option<Reservations>,
-    /// What it places memory by, if it keeps mappings contiguous.
-    pub ca_paging: Option<CaPaging>,
+    /// Which frames it gives to anonymous pages.
+    pub placement: Placement,
     /// What its faults keep of their walks, if they keep anything.
     pub translation_caches: Option<TranslationCaches>,
-    /// How far it maps memory ahead of any access, if it does.
-    pub eager: Option<EagerConfig>,
     /// How the memory of spaces that have ended lay.
     pub ended_contiguity: Contiguity,
     /// Where their pages lay, if that is asked for.
@@ -217,7 +207,7 @@ impl Layer {
 
     /// Address of the page metadata (`struct page`) of a frame.
     pub fn page_metadata(&self, pfn: Pfn) -> PhysAddr {
-        PhysAddr(pfn.0 * PAGE_METADATA_BYTES)
+        page_metadata(pfn)
     }
 
     /// Address of the allocator's lock and free-list heads.
@@ -251,13 +241,45 @@ impl Layer {
 
     /// Frames that are free, in the CPUs' lists too.
     pub fn free_frame_count(&self) -> u64 {
-        self.frames.allocator.free_frames() + self.frames.allocator.per_cpu_frames()
+        self.memory_view().free_frames()
+    }
+
+    /// Its memory, to look at.
+    pub fn memory_view(&self) -> MemoryView<'_> {
+        MemoryView {
+            contents: &self.mem,
+            frames: &self.frames,
+            reclaim: self.reclaim.as_ref(),
+            cpu: self.acting_cpu,
+            group: self.acting_group,
+            frame_count: self.frame_count,
+        }
+    }
+
+    /// Its placement policy, with the memory that the policy works on.
+    pub fn placing(&mut self) -> (&mut Placement, Memory<'_>) {
+        let memory = Memory {
+            contents: &mut self.mem,
+            frames: &mut self.frames,
+            reclaim: self.reclaim.as_mut(),
+            cpu: self.acting_cpu,
+            group: self.acting_group,
+            frame_count: self.frame_count,
+        };
+        (&mut self.placement, memory)
+    }
+
+    /// The frame of the objects of a space.
+    pub fn objects(&self, space: u32) -> Pfn {
+        self.spaces[space as usize].objects
     }
 
     /// Frames of page tables, also those set aside for the parts of linear ones that are not in use.
     pub fn table_frames(&self) -> u64 {
         let untouched = self.spaces.iter().map(|space| space.table.untouched_frames());
-        self.mem.frames_in_use() as u64 + untouched.sum::<u64>() - self.part_frames() - self.translation_cache_frames()
+        self.mem.frames_in_use() as u64 + untouched.sum::<u64>()
+            - self.placement.table_frames()
+            - self.translation_cache_frames()
     }
 
     /// What the allocator did for the last request.
@@ -304,8 +326,6 @@ impl Layer {
         self.spaces.push(AddressSpace {
             asid: asids.take()?,
             table,
-            part: Part::default(),
-            offsets: Offsets::default(),
             caches: SpaceCaches::default(),
             vmas,
             group: GroupId::REST,
@@ -413,7 +433,8 @@ impl Layer {
 
     /// A page is no longer mapped, as far as all is concerned but the page table.
     pub fn forget(&mut self, index: u32, page: &Removed) {
-        self.end_reservation_of(index, page.va);
+        let (placement, mut memory) = self.placing();
+        placement.unmapped(index, page.va, &mut memory);
         self.note_mapped(index, page.va, &page.mapping, Rmap::remove);
         self.note_dirty(page);
         let space = &mut self.spaces[index as usize];

@@ -22,9 +22,16 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::base::addr::{FRAME_SHIFT, Pfn, VirtAddr};
-use crate::config::CaPagingConfig;
-use crate::kernel::layer::Layer;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Misfit, Policy, Progress, Surroundings, WantedPage};
+use crate::base::addr::{FRAME_SHIFT, PageSize, Pfn, VirtAddr};
+use crate::base::measure::Measure;
+use crate::base::step::{RefKind, Step};
+use crate::kernel::locks::Locks;
+use crate::kernel::memory::{Memory, MemoryView, page_metadata};
+use crate::kernel::reclaim::Pressure;
 use crate::kernel::vma::VaRange;
 
 /// Order of the blocks that are looked for, if the allocator's are as large: the largest of x86-64 Linux.
@@ -55,8 +62,8 @@ struct Chosen {
 }
 
 /// The offsets of the mappings of an address space, by the address from which on each holds.
-#[derive(Debug, Default)]
-pub struct Offsets {
+#[derive(Clone, Debug, Default)]
+struct Offsets {
     chosen: BTreeMap<VirtAddr, Chosen>,
     made: u64,
 }
@@ -119,7 +126,7 @@ impl Offsets {
 
 /// What a layer counts.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct CaPagingCounters {
+struct CaPagingCounters {
     /// Places chosen for mappings without an offset.
     pub placed: u64,
     /// Places chosen for the rest of a mapping, whose frame was taken.
@@ -133,65 +140,211 @@ pub struct CaPagingCounters {
     pub misses: u64,
 }
 
+/// Parameters of contiguity-aware paging.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct CaPagingConfig {
+    /// Offsets that a mapping remembers, 1 to 1024; 64 is the paper's.
+    pub max_offsets: u32,
+    /// What a look-up of an offset or a search for free memory costs beyond its references. Both are estimates.
+    pub cycles: u32,
+    pub instructions: u32,
+}
+
+impl Default for CaPagingConfig {
+    fn default() -> Self {
+        Self { max_offsets: 64, cycles: 20, instructions: 60 }
+    }
+}
+
+/// A step on the way to the frame at an offset. A fault reads its mapping's offset and goes for the frame there. Where there is no
+/// offset, or that frame is taken, it chooses a place under the zone's lock and goes for the frame in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Aim {
+    /// Look the offset up and take its frame.
+    Target,
+    /// Choose a place and take the frame there. The frame at the offset that `failed`, if there was one, is taken.
+    Place { failed: Option<Offset> },
+}
+
 /// What a layer places memory by.
+#[derive(Clone, Debug)]
 pub struct CaPaging {
-    pub config: CaPagingConfig,
-    pub counters: CaPagingCounters,
+    config: CaPagingConfig,
+    /// By number of the space.
+    offsets: Vec<Offsets>,
+    counters: CaPagingCounters,
 }
 
 impl CaPaging {
-    pub fn new(config: CaPagingConfig) -> Self {
-        Self { config, counters: CaPagingCounters::default() }
-    }
-}
-
-impl Layer {
-    /// The free memory that the rest of a mapping from a page on would be placed in; the first frames of the runs that were
-    /// looked at are added to `looked`.
-    pub fn find_place(&self, from: VirtAddr, mapping: VaRange, looked: &mut Vec<Pfn>) -> Option<Range<Pfn>> {
-        let allocator = self.frame_allocator();
-        let frames = ((mapping.end.0 - from.0) >> FRAME_SHIFT) + self.place_in_block(from);
-        allocator.find_run(RUN_ORDER.min(allocator.max_order()), frames, self.acting_cpu, looked)
+    fn offset(&self, page: &WantedPage) -> Option<Offset> {
+        self.offsets.get(page.space.index as usize)?.find(page.page, page.mapping)
     }
 
-    /// Frames of a block before that of a page.
-    fn place_in_block(&self, va: VirtAddr) -> u64 {
-        (va.0 >> FRAME_SHIFT) & ((1 << RUN_ORDER.min(self.frame_allocator().max_order())) - 1)
+    fn offsets_of(&mut self, space: u32) -> &mut Offsets {
+        let index = space as usize;
+        if index >= self.offsets.len() {
+            self.offsets.resize_with(index + 1, Offsets::default);
+        }
+        &mut self.offsets[index]
     }
 
     /// Chooses a place for a mapping: all of it if it has no offset at a page, else the rest from there on. False if nothing is free.
-    pub fn place(&mut self, space: u32, va: VirtAddr, mapping: VaRange) -> bool {
-        let again = self.spaces[space as usize].offsets.find(va, mapping).is_some();
-        let from = if again { va } else { mapping.start };
-        let run = self.find_place(from, mapping, &mut Vec::new());
-        let before = self.place_in_block(from);
-        let block = 1 << RUN_ORDER.min(self.frame_allocator().max_order());
-        let Some(ca_paging) = &mut self.ca_paging else { return false };
+    fn place(&mut self, page: &WantedPage, memory: &mut Memory) -> bool {
+        let again = self.offset(page).is_some();
+        let mapping = page.mapping;
+        let from = if again { page.page } else { mapping.start };
+        let run = find_place(&memory.view(), from, mapping, &mut Vec::new());
+        let (before, block) = (place_in_block(&memory.view(), from), 1 << run_order(&memory.view()));
         let Some(run) = run else {
-            ca_paging.counters.no_run += 1;
+            self.counters.no_run += 1;
             return false;
         };
         let frames = before + ((mapping.end.0 - from.0) >> FRAME_SHIFT);
         let end = (run.start.0 + frames.next_multiple_of(block)).min(run.end.0);
-        self.frames.allocator.set_rover(Pfn(end));
-        let offset = Offset::between(from, run.start.0 + before);
-        let offsets = &mut self.spaces[space as usize].offsets;
-        let forgotten = offsets.remember(from, mapping, offset, ca_paging.config.max_offsets);
-        let counters = &mut ca_paging.counters;
+        memory.frames.allocator.set_rover(Pfn(end));
+        let (offset, most) = (Offset::between(from, run.start.0 + before), self.config.max_offsets);
+        let forgotten = self.offsets_of(page.space.index).remember(from, mapping, offset, most);
+        let counters = &mut self.counters;
         *if again { &mut counters.placed_again } else { &mut counters.placed } += 1;
         counters.forgotten += u64::from(forgotten);
         true
     }
+}
 
-    /// Takes the frame at a page's offset, or counts that it is taken.
-    pub fn take_target(&mut self, target: Pfn, order: u32) -> bool {
-        let taken = self.take_page_at(target, order);
-        if let Some(ca_paging) = &mut self.ca_paging {
-            let counters = &mut ca_paging.counters;
-            *if taken { &mut counters.hits } else { &mut counters.misses } += 1;
-        }
-        taken
+impl Policy for CaPaging {
+    type Config = CaPagingConfig;
+    type Step = Aim;
+
+    const ABOUT: &'static str = "the frame that continues the mapping's others, if it is free";
+
+    fn new(config: &CaPagingConfig) -> Self {
+        Self { config: config.clone(), offsets: Vec::new(), counters: CaPagingCounters::default() }
     }
+
+    fn check(config: &CaPagingConfig, around: &Surroundings) -> Result<(), Misfit> {
+        if !(1..=1024).contains(&config.max_offsets) {
+            let what = format!("{} is out of range; allowed are 1 to 1024", config.max_offsets);
+            return Err(Misfit::new("placement.max_offsets", what));
+        }
+        if around.page_size == PageSize::Size1G {
+            let what = "pages of 1G are larger than the blocks that are looked for; allowed are 4K and 2M";
+            return Err(Misfit::new("page_size", what));
+        }
+        Ok(())
+    }
+
+    fn samples() -> Vec<CaPagingConfig> {
+        vec![CaPagingConfig::default(), CaPagingConfig { max_offsets: 2, ..CaPagingConfig::default() }]
+    }
+
+    fn begin(&self, _: &WantedPage, _: &MemoryView) -> Option<Aim> {
+        Some(Aim::Target)
+    }
+
+    fn plan(&self, page: Option<&WantedPage>, of: &Aim, memory: &MemoryView, step: &mut Step) {
+        let page = page.expect("it keeps no memory that another fault would give back");
+        // The line of a mapping's offsets: another one than that of its lock.
+        let line = page.object_line(page.mapping.start.0 + 1);
+        step.charge_preset(self.config.cycles, self.config.instructions);
+        match of {
+            Aim::Target => {
+                step.kernel(RefKind::Read, line);
+                if let Some(offset) = self.offset(page) {
+                    step.charge_preset(page.allocation_cycles, page.allocation_instructions);
+                    let target = offset.target(page.page);
+                    // Whether it is free, if it is memory at all.
+                    if memory.frames.allocator.frames().contains(&target) {
+                        step.kernel(RefKind::Read, page_metadata(target));
+                    }
+                }
+            }
+            Aim::Place { .. } => {
+                step.charge_preset(page.allocation_cycles, page.allocation_instructions);
+                step.kernel(RefKind::Locked, page.zone);
+                let mut looked = Vec::new();
+                let from = if self.offset(page).is_some() { page.page } else { page.mapping.start };
+                find_place(memory, from, page.mapping, &mut looked);
+                looked.into_iter().for_each(|run| step.kernel(RefKind::Read, page_metadata(run)));
+                step.kernel(RefKind::Write, line);
+            }
+        }
+    }
+
+    fn commit(&mut self, page: Option<&WantedPage>, of: Aim, memory: &mut Memory, _: &mut Locks) -> Progress<Aim> {
+        let page = page.expect("it keeps no memory that another fault would give back");
+        if let Some(Pressure::Limit(_)) = memory.view().pressure(page.order) {
+            return Progress::Ordinary;
+        }
+        let offset = self.offset(page);
+        match of {
+            Aim::Target => {}
+            // Another fault of the mapping has chosen meanwhile.
+            Aim::Place { failed } if offset != failed => {}
+            Aim::Place { .. } => {
+                if !self.place(page, memory) {
+                    return Progress::Ordinary;
+                }
+            }
+        }
+        if let Some(target) = self.offset(page).map(|offset| offset.target(page.page)) {
+            let taken = memory.take_page_at(target, page.order);
+            *if taken { &mut self.counters.hits } else { &mut self.counters.misses } += 1;
+            if taken {
+                return Progress::Taken { frame: target, refilled: Some(memory.frames.effects.descriptors.clone()) };
+            }
+        }
+        match of {
+            Aim::Target => Progress::Go(Aim::Place { failed: offset }),
+            Aim::Place { .. } => Progress::Ordinary,
+        }
+    }
+
+    fn wants_room_first(&self) -> bool {
+        true
+    }
+
+    fn mapping_gone(&mut self, space: u32, range: VaRange) {
+        self.offsets_of(space).forget(range);
+    }
+
+    fn mapping_moved(&mut self, space: u32, from: VaRange, to: VirtAddr) {
+        self.offsets_of(space).shift(from, to);
+    }
+
+    fn space_ended(&mut self, space: u32, _: &mut Memory) {
+        *self.offsets_of(space) = Offsets::default();
+    }
+
+    fn measures(&self) -> Vec<Measure> {
+        let of = &self.counters;
+        let count = |what: &str, value, text: &str| Measure::count(format!("ca_paging.{what}"), value, text);
+        vec![
+            count("placed", of.placed, "Places chosen for mappings that had none"),
+            count("placed_again", of.placed_again, "Places chosen for the rest of a mapping whose frame was taken"),
+            count("no_run", of.no_run, "Times that there was no free block of the largest order to choose"),
+            count("forgotten", of.forgotten, "Offsets of mappings that newer ones took the place of"),
+            count("hits", of.hits, "Pages that got the frame that continues their mapping's"),
+            count("misses", of.misses, "Frames asked for that were not free"),
+        ]
+    }
+}
+
+/// Order of the blocks that places begin and end with.
+fn run_order(memory: &MemoryView) -> u32 {
+    RUN_ORDER.min(memory.frames.allocator.max_order())
+}
+
+/// Frames of a block before that of a page.
+fn place_in_block(memory: &MemoryView, va: VirtAddr) -> u64 {
+    (va.0 >> FRAME_SHIFT) & ((1 << run_order(memory)) - 1)
+}
+
+/// The free memory that the rest of a mapping from a page on would be placed in; the first frames of the runs that were
+/// looked at are added to `looked`.
+fn find_place(memory: &MemoryView, from: VirtAddr, mapping: VaRange, looked: &mut Vec<Pfn>) -> Option<Range<Pfn>> {
+    let frames = ((mapping.end.0 - from.0) >> FRAME_SHIFT) + place_in_block(memory, from);
+    memory.frames.allocator.find_run(run_order(memory), frames, memory.cpu, looked)
 }
 
 #[cfg(test)]

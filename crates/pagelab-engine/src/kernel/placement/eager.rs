@@ -14,27 +14,100 @@
 //! writable later stay on demand, and so does everything while more memory is in use than `stop_above_percent`, or while reclaim
 //! would be needed. Each block pays for the stages of a fault without exception and return.
 
-use crate::base::addr::FRAME_SHIFT;
-use crate::kernel::layer::Layer;
-use crate::kernel::vma::{VaRange, Vma, VmaKind};
+use std::convert::Infallible;
 
-impl Layer {
-    /// Whether the pages of a new mapping are to be mapped at once.
-    pub fn is_eager_about(&self, space: u32, range: VaRange) -> bool {
-        let eager = |vma: &Vma| {
-            let anonymous = matches!(vma.kind, VmaKind::Anonymous | VmaKind::Heap) && !vma.is_shared();
-            anonymous && vma.prot.write && !vma.grows_down() && !vma.reserves_nothing()
-        };
-        self.eager.is_some() && self.spaces[space as usize].vmas.find(range.start).is_some_and(eager)
+use pagelab_trace::quantity::Bytes;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Misfit, Policy, Progress, Surroundings, WantedPage};
+use crate::base::addr::{FRAME_BYTES, PageSize};
+use crate::kernel::locks::Locks;
+use crate::kernel::memory::{Memory, MemoryView};
+use crate::kernel::vma::{Vma, VmaKind};
+
+/// Parameters of eager paging.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct EagerConfig {
+    /// The largest block: a power of two from 8 KiB to 2 MiB, what one page-table page maps.
+    pub largest_block: Bytes,
+    /// Share of the layer's memory in use above which memory is left to demand. 90 is an estimate.
+    pub stop_above_percent: u32,
+}
+
+impl Default for EagerConfig {
+    fn default() -> Self {
+        Self { largest_block: Bytes(PageSize::Size2M.bytes()), stop_above_percent: 90 }
+    }
+}
+
+impl EagerConfig {
+    /// The largest block as a power of two of frames.
+    fn order(&self) -> u32 {
+        (self.largest_block.0 / FRAME_BYTES).ilog2()
+    }
+}
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub struct Eager {
+    config: EagerConfig,
+}
+
+impl Policy for Eager {
+    type Config = EagerConfig;
+    type Step = Infallible;
+
+    const ABOUT: &'static str = "blocks for the whole of a mapping, taken and mapped when it is made";
+    const CHOOSES: bool = false;
+
+    fn new(config: &EagerConfig) -> Self {
+        Self { config: config.clone() }
     }
 
-    /// Whether there is memory enough to map more of it ahead of any access.
-    pub fn can_be_eager(&self) -> bool {
-        let Some(config) = &self.eager else { return false };
-        let frames = self.memory_bytes() >> FRAME_SHIFT;
-        let order = config.order().max(self.page_size.order());
-        let used = frames - self.free_frame_count() + (1 << order);
-        let room = used * 100 <= frames * u64::from(config.stop_above_percent);
-        room && !self.is_low() && self.pressure(order).is_none()
+    fn check(config: &EagerConfig, around: &Surroundings) -> Result<(), Misfit> {
+        let Bytes(block) = config.largest_block;
+        if !block.is_power_of_two() || !(2 * FRAME_BYTES..=PageSize::Size2M.bytes()).contains(&block) {
+            let what = format!("{block} bytes are not possible; allowed are powers of two from 8 KiB to 2 MiB");
+            return Err(Misfit::new("placement.largest_block", what));
+        }
+        Misfit::unless_percent("placement.stop_above_percent", config.stop_above_percent)?;
+        if let Some(guest) = around.guest {
+            let what = format!(
+                "the memory of `{guest}` is mapped when its host boots, before any call; allowed is eager paging in layers that host nobody"
+            );
+            return Err(Misfit::new("placement", what));
+        }
+        Ok(())
+    }
+
+    fn samples() -> Vec<EagerConfig> {
+        vec![EagerConfig::default(), EagerConfig { largest_block: Bytes(32 << 10), ..EagerConfig::default() }]
+    }
+
+    fn commit(
+        &mut self,
+        _: Option<&WantedPage>,
+        of: Infallible,
+        _: &mut Memory,
+        _: &mut Locks,
+    ) -> Progress<Infallible> {
+        match of {}
+    }
+
+    fn block_order(config: &EagerConfig) -> Option<u32> {
+        Some(config.order())
+    }
+
+    fn maps_ahead(&self, vma: &Vma) -> bool {
+        let anonymous = matches!(vma.kind, VmaKind::Anonymous | VmaKind::Heap) && !vma.is_shared();
+        anonymous && vma.prot.write && !vma.grows_down() && !vma.reserves_nothing()
+    }
+
+    fn may_map_ahead(&self, page_order: u32, memory: &MemoryView) -> bool {
+        let order = self.config.order().max(page_order);
+        let room = !memory.is_fuller_than(self.config.stop_above_percent, 1 << order);
+        room && !memory.is_low() && memory.pressure(order).is_none()
     }
 }

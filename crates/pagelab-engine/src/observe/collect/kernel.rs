@@ -221,12 +221,7 @@ impl Statistics {
                     format!("Folios of {kib} KiB that pages of files came into the page cache in"),
                 );
             }
-            if let Some(ca_paging) = &layer.ca_paging {
-                self.ca_paging(name, &ca_paging.counters);
-            }
-            if let Some(reservations) = &layer.reservations {
-                self.reservations(name, reservations);
-            }
+            self.measures(&format!("layer.{name}"), layer.placement.measures());
             let text = "Frames of page tables at the end";
             let frames = layer.table_frames() + layer.mem.block_frames() as u64;
             self.state(format!("layer.{name}.page_table_frames"), frames, "count", text);

@@ -50,6 +50,9 @@ pub struct Way {
 }
 
 impl Way {
+    /// Where there is no node.
+    pub const NONE: Self = Self { entries: [PhysAddr(0); LEVELS as usize], len: 0 };
+
     pub fn entries(&self) -> &[PhysAddr] {
         &self.entries[..self.len]
     }
@@ -61,7 +64,7 @@ impl Way {
 }
 
 /// See the module's text.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Part {
     root: Option<Pfn>,
     nodes: u64,
@@ -69,7 +72,7 @@ pub struct Part {
 
 impl Part {
     pub fn way(&self, mem: &PhysMem, key: u64) -> Way {
-        let mut way = Way { entries: [PhysAddr(0); LEVELS as usize], len: 0 };
+        let mut way = Way::NONE;
         let mut node = self.root;
         for level in (0..LEVELS).rev() {
             let Some(pfn) = node else { break };

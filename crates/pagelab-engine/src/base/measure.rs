@@ -1,0 +1,36 @@
+//! What a design measures of itself: a number with its meaning, named within the design.
+
+/// How a number is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nature {
+    /// Counts what has happened.
+    Count,
+    /// Says how things are, in this unit.
+    State(&'static str),
+    /// Cycles that were spent.
+    Cycles,
+}
+
+/// See the module's text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Measure {
+    /// Dotted, behind the name of whatever has the design.
+    pub name: String,
+    pub value: u64,
+    pub nature: Nature,
+    pub text: String,
+}
+
+impl Measure {
+    pub fn count(name: impl Into<String>, value: u64, text: impl Into<String>) -> Self {
+        Self { name: name.into(), value, nature: Nature::Count, text: text.into() }
+    }
+
+    pub fn state(name: impl Into<String>, value: u64, unit: &'static str, text: impl Into<String>) -> Self {
+        Self { name: name.into(), value, nature: Nature::State(unit), text: text.into() }
+    }
+
+    pub fn cycles(name: impl Into<String>, value: u64, text: impl Into<String>) -> Self {
+        Self { name: name.into(), value, nature: Nature::Cycles, text: text.into() }
+    }
+}

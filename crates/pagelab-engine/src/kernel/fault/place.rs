@@ -1,0 +1,77 @@
+//! Faults in kernels with a placement policy ([`crate::kernel::placement`]): the way to the frame that it chooses.
+
+use super::work::Work;
+use super::{Fault, State};
+use crate::base::step::BlockKey;
+use crate::kernel::fault::stage::Stage;
+use crate::kernel::layer::{CpuLine, Layer};
+use crate::kernel::os::Os;
+use crate::kernel::placement::{PlacementStep, Progress, WantedPage};
+use crate::kernel::vma::VmaKind;
+
+impl Fault {
+    /// The first step towards a frame for the page: by the policy, if it serves the page.
+    pub(super) fn begin_allocation(&self, os: &Os) -> State {
+        let layer = &os.layers[usize::from(self.space.layer)];
+        let step = self.wanted(os, layer).and_then(|page| layer.placement.begin(&page, &layer.memory_view()));
+        step.map_or(State::Allocation, State::Place)
+    }
+
+    /// The page, if a policy may choose its frame: private anonymous memory that has none yet.
+    pub(super) fn wanted(&self, os: &Os, layer: &Layer) -> Option<WantedPage> {
+        if !layer.placement.chooses() || self.plain || !matches!(self.work, Work::Fresh | Work::SwapIn) {
+            return None;
+        }
+        let vma = layer.spaces[self.space.index as usize].vmas.find(self.va)?;
+        if vma.is_shared() || vma.file.is_some() || vma.kind == VmaKind::Special {
+            return None;
+        }
+        let allocation = os.costs.fault.all()[Stage::Allocation as usize];
+        Some(WantedPage {
+            space: self.space,
+            va: self.va,
+            page: self.page,
+            order: self.order,
+            mapping: vma.range(),
+            fresh: self.work == Work::Fresh,
+            cpu: self.cpu,
+            allocation_cycles: allocation.cycles,
+            allocation_instructions: allocation.instructions,
+            free_lists: layer.cpu_line(self.cpu, CpuLine::FreeLists),
+            zone: layer.zone_line(),
+            counters: layer.spaces[self.space.index as usize].counter_line(),
+            objects: layer.objects(self.space.index),
+        })
+    }
+
+    /// Carries a step of the policy out; says what to wait for if it must, and for which step.
+    pub(super) fn place(&mut self, os: &mut Os, step: PlacementStep) -> Result<State, (BlockKey, PlacementStep)> {
+        let layer = self.layer(os);
+        if layer.placement.wants_room_first()
+            && let Some(state) = self.make_room(os)
+        {
+            return Ok(state);
+        }
+        let page = self.wanted(os, &os.layers[usize::from(self.space.layer)]);
+        let (placement, mut memory) = os.layers[usize::from(self.space.layer)].placing();
+        Ok(match placement.commit(page.as_ref(), step, &mut memory, &mut os.locks) {
+            Progress::Go(step) => State::Place(step),
+            Progress::Wait(key, step) => return Err((key, step)),
+            Progress::Taken { frame, refilled } => {
+                self.frame = frame;
+                refilled.map_or(State::Zeroing, |descriptors| State::Refill { descriptors })
+            }
+            Progress::Ordinary => {
+                self.plain = true;
+                State::Allocation
+            }
+            Progress::Again => self.begin_allocation(os),
+            Progress::Reclaim(pressure) => State::Reclaim { pressure },
+        })
+    }
+
+    /// What the policy keeps is to be given back before anything else is done for memory.
+    pub(super) fn give_back(&mut self, os: &mut Os) -> Option<State> {
+        self.layer(os).placement.give_back().map(State::Place)
+    }
+}
