@@ -7,6 +7,7 @@
 mod assemble;
 mod elastic_cuckoo;
 mod hashed;
+mod kernel;
 mod machine;
 mod preset;
 mod system;
@@ -16,15 +17,18 @@ mod validate;
 pub use assemble::{Assembly, assemble};
 pub use elastic_cuckoo::ElasticCuckooConfig;
 pub use hashed::{HashFunction, HashedConfig, HashedKind};
+pub use kernel::{
+    FaultLock, IdleTlb, KernelConfig, KhugepagedConfig, LruList, PageCache, StageCost, StageCosts, StorageConfig,
+    SwapConfig, VmaIndex,
+};
 pub use machine::{
     CoreConfig, MachineConfig, MmuCacheGeometry, NestedTlbConfig, PageWalkCacheConfig, PagingStructureArray,
     PagingStructureConfig, SharedMmuCacheConfig, TlbArrayConfig, TlbConfig, TlbPolicy, UnifiedTranslationCacheConfig,
 };
 pub use preset::{Preset, PresetKind, presets};
 pub use system::{
-    FaultLock, FrameAllocatorConfig, HostMode, IdleTlb, KernelConfig, KhugepagedConfig, LargePages, LayerConfig,
-    LruList, MergedLevels, MmuCacheKind, PageCache, PageTableConfig, SpeculativeTableConfig, StageCost, StageCosts,
-    StorageConfig, SwapConfig, SystemConfig, VmaIndex,
+    HostMode, LargePages, LayerConfig, MergedLevels, MmuCacheKind, PageTableConfig, SpeculativeTableConfig,
+    SystemConfig,
 };
 pub use translation_cache::{CacheOwner, InvalidationCause, MmuAssist, TranslationCacheArrays, TranslationCacheConfig};
 pub(crate) use validate::check_limit;

@@ -3,7 +3,6 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{LayerConfig, PageTableConfig};
 use crate::base::error::EngineError;
 
 const MOST_ENTRIES: u32 = 512;
@@ -162,7 +161,8 @@ impl TranslationCacheConfig {
     }
 }
 
-pub(super) fn validate(cache: &TranslationCacheConfig, layers: &[LayerConfig]) -> Result<(), EngineError> {
+/// Refuses what is impossible; `other_layer` is one whose page table is not a radix tree.
+pub(super) fn validate(cache: &TranslationCacheConfig, other_layer: Option<&str>) -> Result<(), EngineError> {
     let refuse = |part: &str, what: String| Err(EngineError::config(format!("kernel.translation_cache{part}"), what));
     if let Some(arrays) = cache.arrays() {
         let (entries, ways) = (arrays.entries, arrays.ways);
@@ -182,13 +182,12 @@ pub(super) fn validate(cache: &TranslationCacheConfig, layers: &[LayerConfig]) -
             return refuse(".ways", what.to_owned());
         }
     }
-    match layers.iter().find(|layer| !matches!(layer.page_table, PageTableConfig::Radix { .. })) {
+    match other_layer {
         None => Ok(()),
         Some(layer) => {
             let what = format!(
-                "it holds entries of the upper levels of a radix page table, and layer `{}` has another kind; allowed there is radix, \
-                 or here none",
-                layer.name
+                "it holds entries of the upper levels of a radix page table, and layer `{layer}` has another kind; allowed there is \
+                 radix, or here none"
             );
             refuse("", what)
         }

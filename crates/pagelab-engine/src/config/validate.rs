@@ -54,7 +54,9 @@ impl Config {
             return Err(EngineError::config("kernel.fault_around_bytes", what));
         }
         if let Some(cache) = &kernel.translation_cache {
-            super::translation_cache::validate(cache, &self.system.layers)?;
+            let other = |layer: &&LayerConfig| !matches!(layer.page_table, PageTableConfig::Radix { .. });
+            let other = self.system.layers.iter().find(other).map(|layer| layer.name.as_str());
+            super::translation_cache::validate(cache, other)?;
         }
         self.validate_reclaim()?;
         self.validate_system()

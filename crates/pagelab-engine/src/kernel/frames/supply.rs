@@ -1,12 +1,42 @@
 //! A layer's frame allocator, with what it did last and in all.
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use crate::base::addr::Pfn;
 use crate::base::error::EngineError;
-use crate::config::{FrameAllocatorConfig, LayerConfig};
 use crate::kernel::frames::frame_alloc::{
-    Aged, AllocEffects, Buddy, BuddyConfig, FrameAllocError, FrameAllocator, FramePurpose, FrameRequest, PageAllocator,
-    PageAllocatorConfig,
+    Aged, AgeingConfig, AllocEffects, Buddy, BuddyConfig, FrameAllocError, FrameAllocator, FramePurpose, FrameRequest,
+    PageAllocator, PageAllocatorConfig,
 };
+
+/// Frame allocator of a layer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum FrameAllocatorConfig {
+    /// One buddy allocator over all memory.
+    Buddy,
+    /// Linux's: NUMA nodes, zones, migrate types, lists of free pages a CPU, watermarks.
+    Linux(PageAllocatorConfig),
+}
+
+impl Default for FrameAllocatorConfig {
+    fn default() -> Self {
+        Self::Linux(PageAllocatorConfig::default())
+    }
+}
+
+/// What a layer wants of its frame allocator.
+#[derive(Clone, Copy, Debug)]
+pub struct WantedFrames<'a> {
+    /// The layer's name, for errors.
+    pub layer: &'a str,
+    pub allocator: &'a FrameAllocatorConfig,
+    /// What the memory went through before the run.
+    pub age: Option<&'a AgeingConfig>,
+    /// Order of the largest block that it may be asked for at once.
+    pub largest_block: u32,
+}
 
 /// See the module's text.
 pub struct Frames {
@@ -37,12 +67,12 @@ impl Frames {
     /// The frames of a layer in the state that its programs find, with those of its page metadata set aside, and what ageing
     /// came to.
     pub fn new(
-        config: &LayerConfig,
+        want: &WantedFrames,
         frames: u64,
         metadata_frames: u64,
         cpus: u32,
     ) -> Result<(Self, Option<Aged>), EngineError> {
-        let (allocator, aged) = frame_allocator(config, frames, metadata_frames, cpus)?;
+        let (allocator, aged) = frame_allocator(want, frames, metadata_frames, cpus)?;
         Ok((Self { allocator, effects: AllocEffects::default(), counters: FrameCounters::default() }, aged))
     }
 
@@ -94,7 +124,7 @@ impl Frames {
 
 /// The frame allocator of a layer, in the state that its programs find, with the frames of its page metadata set aside.
 fn frame_allocator(
-    config: &LayerConfig,
+    config: &WantedFrames,
     frames: u64,
     metadata_frames: u64,
     cpus: u32,
@@ -102,31 +132,31 @@ fn frame_allocator(
     let error = |part: &'static str| {
         move |e: FrameAllocError| match e {
             FrameAllocError::Config { key, what } => {
-                EngineError::config(format!("system.layers.{}.{part}.{key}", config.name), what)
+                EngineError::config(format!("system.layers.{}.{part}.{key}", config.layer), what)
             }
-            other => EngineError::config(format!("system.layers.{}.memory_bytes", config.name), other.to_string()),
+            other => EngineError::config(format!("system.layers.{}.memory_bytes", config.layer), other.to_string()),
         }
     };
     let metadata = Pfn(0)..Pfn(metadata_frames);
-    match &config.frame_allocator {
+    match config.allocator {
         FrameAllocatorConfig::Buddy => {
-            let max_order = config.largest_block().max(BuddyConfig::default().max_order);
+            let max_order = config.largest_block.max(BuddyConfig::default().max_order);
             let mut buddy = Buddy::new(Pfn(0), frames, &BuddyConfig { max_order }).map_err(error("frame_allocator"))?;
             buddy.reserve_range(metadata).map_err(error("frame_allocator"))?;
             if config.age.is_some() {
                 let what = "only the allocator of kind `linux` can be aged";
-                return Err(EngineError::config(format!("system.layers.{}.age", config.name), what));
+                return Err(EngineError::config(format!("system.layers.{}.age", config.layer), what));
             }
             Ok((Box::new(buddy), None))
         }
         FrameAllocatorConfig::Linux(linux) => {
             // Blocks above Linux's largest order stand for pages that were set aside at boot, or for what it puts together
             // (`alloc_contig_range`).
-            let max_order = linux.max_order.max(config.largest_block());
+            let max_order = linux.max_order.max(config.largest_block);
             let linux = PageAllocatorConfig { max_order, ..linux.clone() };
             let mut pages = PageAllocator::new(Pfn(0), frames, cpus, &linux).map_err(error("frame_allocator"))?;
             pages.reserve_range(metadata).map_err(error("frame_allocator"))?;
-            let aged = config.age.as_ref().map(|age| pages.age(age)).transpose().map_err(error("age"))?;
+            let aged = config.age.map(|age| pages.age(age)).transpose().map_err(error("age"))?;
             Ok((Box::new(pages), aged))
         }
     }

@@ -9,7 +9,7 @@ use crate::config::{HostMode, LayerConfig, PageTableConfig};
 use crate::kernel::frames::contiguity::Contiguity;
 use crate::kernel::frames::frame_alloc::FramePurpose;
 use crate::kernel::frames::page_use::PageUse;
-use crate::kernel::frames::supply::Frames;
+use crate::kernel::frames::supply::{Frames, WantedFrames};
 use crate::kernel::placement::Placement;
 use crate::kernel::reclaim::GroupId;
 use crate::kernel::segment::SegmentMemory;
@@ -52,7 +52,13 @@ impl Layer {
         set_aside = segment_memory.map_or(set_aside, |memory| memory.end().0 - flat_frames);
         let speculative_table = SpeculativeTable::set_aside(config, set_aside + flat_frames, frame_count)?;
         set_aside = speculative_table.as_ref().map_or(set_aside, |table| table.end().0 - flat_frames);
-        let (frames, aged) = Frames::new(config, frame_count, set_aside + flat_frames, cpus)?;
+        let want = WantedFrames {
+            layer: name,
+            allocator: &config.frame_allocator,
+            age: config.age.as_ref(),
+            largest_block: config.largest_block(),
+        };
+        let (frames, aged) = Frames::new(&want, frame_count, set_aside + flat_frames, cpus)?;
         let mut layer = Self {
             name: name.to_owned(),
             host,

@@ -1,0 +1,217 @@
+//! Configuration of the kernels: what their paths cost, and what they do when memory runs short.
+
+use std::collections::BTreeMap;
+
+use pagelab_trace::quantity::Bytes;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Switch, TranslationCacheConfig};
+
+/// A kernel preset (`presets/kernels/NAME.toml`): what the stages of a page fault cost beyond the memory
+/// references that the engine replays for them.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct KernelConfig {
+    pub name: String,
+    pub description: String,
+    pub fault: StageCosts,
+    /// What a fault holds while it relies on the mappings.
+    pub fault_lock: FaultLock,
+    /// What finds the VMA of an address.
+    pub vma_index: VmaIndex,
+    /// Whether reads of untouched private anonymous memory map the zero page; `off`: a zeroed frame of their own.
+    pub zero_page: Switch,
+    /// Size of the window around a read fault of a file whose pages are mapped with it if the page cache holds them
+    /// (Linux `fault_around_bytes`); 4096 for none.
+    pub fault_around_bytes: Bytes,
+    /// Pages of anonymous memory that a fault maps: the one at the address and those that follow in its mapping.
+    pub pages_per_fault: u32,
+    /// Pages that a CPU gathers before it puts them on the LRU lists under their lock.
+    pub lru_batch: u32,
+    /// Pages that a CPU charges to the memory cgroup in one go.
+    pub charge_batch: u32,
+    /// Cycles of a fork for each page that the child shares.
+    pub fork_page_cycles: u32,
+    /// Where pages go when memory runs short; none: a program that needs more ends the run.
+    #[serde(default)]
+    pub swap: Option<SwapConfig>,
+    /// Where the pages of files come from, and go when memory runs short; none: they are in memory and stay there.
+    #[serde(default)]
+    pub storage: Option<StorageConfig>,
+    /// Whether the files of the programs are in memory when a run begins. `cold` needs `storage`.
+    #[serde(default)]
+    pub page_cache: PageCache,
+    /// What is read around a page of a file that is not in memory (`read_ahead_kb` of its device).
+    pub read_ahead_bytes: Bytes,
+    /// Share of scanning that is for anonymous pages, of 200 (`vm.swappiness`).
+    pub swappiness: u32,
+    /// Whether a kernel thread makes room before a fault must.
+    pub kswapd: Switch,
+    /// The thread that puts large pages in the place of small ones, in layers with pages above 4 KiB; none: it sleeps for as
+    /// long as a run takes.
+    #[serde(default)]
+    pub khugepaged: Option<KhugepagedConfig>,
+    /// What page faults keep of their walks for later ones, in all layers; none: each walks from the root, as Linux does.
+    #[serde(default)]
+    pub translation_cache: Option<TranslationCacheConfig>,
+    /// Memory that the programs of a layer may use (`memory.max` of their cgroup); none for all of it. Needs `swap` or
+    /// `storage`.
+    #[serde(default)]
+    pub cgroup_limit_bytes: Option<Bytes>,
+    /// The LRU list that new pages begin on.
+    pub new_pages: LruList,
+    /// World switch from a guest to its host and back, for a fault that the host handles.
+    pub vm_exit_cycles: u32,
+    /// Switch of the running thread on a CPU.
+    pub context_switch_cycles: u32,
+    /// Time slice when several processes share a CPU.
+    pub quantum_cycles: u64,
+    /// Cycles that the initiator of a TLB shootdown waits for each other CPU that runs the address space.
+    pub shootdown_ipi_cycles: u32,
+    /// Cycles of invalidating one page in the local TLB (INVLPG).
+    pub invalidate_page_cycles: u32,
+    /// Cycles of flushing what a CPU holds of one address space (CR3 written, INVPCID).
+    pub flush_space_cycles: u32,
+    /// Address spaces that a CPU holds translations of (`TLB_NR_DYN_ASIDS`); 0: every switch between address spaces
+    /// flushes.
+    pub pcids: u32,
+    /// What shootdowns do to CPUs that are idle.
+    pub idle_tlb: IdleTlb,
+    /// How far a stack mapping (MAP_GROWSDOWN) may grow.
+    pub stack_limit_bytes: Bytes,
+    /// Where each number comes from: dotted key (or a prefix of keys) → origin.
+    #[serde(default)]
+    pub origin: BTreeMap<String, String>,
+}
+
+/// What a page fault holds while it relies on the mappings, for reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum FaultLock {
+    /// The lock of the whole address space (`mmap_sem`, `mmap_lock`): a line that the faults of all threads write.
+    Mm,
+    /// The VMA's own (`lock_vma_under_rcu`, Linux 6.4).
+    Vma,
+}
+
+/// What an idle CPU does with the address space that it ran last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum IdleTlb {
+    /// Keeps it loaded; the first shootdown interrupts the CPU and makes it leave (`leave_mm`, until Linux 4.13, and later
+    /// without PCIDs).
+    Interrupt,
+    /// Leaves it at once (`tlb_defer_switch_to_init_mm`, Linux 4.14 to 4.19 with PCIDs).
+    Leave,
+    /// Keeps it loaded; shootdowns interrupt the CPU only if pages of the page table were freed (Linux 4.20).
+    Lazy,
+}
+
+/// A swap area and the device that it is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SwapConfig {
+    pub size_bytes: Bytes,
+    /// Cycles from a request for a page to its answer.
+    pub read_cycles: u64,
+    pub write_cycles: u64,
+    /// Requests that the device serves at a time.
+    pub queue_depth: u32,
+}
+
+/// The device that files are on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StorageConfig {
+    /// Cycles from a request to its answer, for a page or several that follow each other.
+    pub read_cycles: u64,
+    pub write_cycles: u64,
+    /// Requests that the device serves at a time.
+    pub queue_depth: u32,
+}
+
+/// What khugepaged does (`/sys/kernel/mm/transparent_hugepage/khugepaged`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct KhugepagedConfig {
+    /// Cycles between two scans (`scan_sleep_millisecs`, 10 s in Linux).
+    pub scan_sleep_cycles: u64,
+    /// 4 KiB pages that it looks at each time (4096 in Linux).
+    pub pages_to_scan: u32,
+    /// Pages of 512 that may be missing (511 in Linux).
+    pub max_ptes_none: u32,
+}
+
+/// The page cache at the start of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PageCache {
+    /// Every page of a file is in memory.
+    #[default]
+    Warm,
+    /// None is.
+    Cold,
+}
+
+/// A list of pages by age.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum LruList {
+    Active,
+    Inactive,
+}
+
+/// How the kernel finds a VMA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum VmaIndex {
+    /// A binary tree of the VMAs themselves (until Linux 6.0).
+    RbTree,
+    /// A tree of nodes with up to 10 ranges and 16 leaves each (Linux 6.1).
+    MapleTree,
+}
+
+/// Costs of the stages of a page fault.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StageCosts {
+    /// Exception, register save, swapgs, page-fault handler prologue.
+    pub entry: StageCost,
+    /// Lock and VMA look-up.
+    pub lookup: StageCost,
+    /// Software walk of the page table, building the tables that are missing.
+    pub walk: StageCost,
+    /// Frame allocation.
+    pub allocation: StageCost,
+    /// Zeroing of the frame or copying of a page (the bulk accesses come on top, through the caches).
+    pub zeroing: StageCost,
+    /// Charge to the memory cgroup.
+    pub charge: StageCost,
+    /// Reverse map.
+    pub rmap: StageCost,
+    /// Queueing for the LRU lists.
+    pub lru: StageCost,
+    /// Page-table lock, PTE and counters.
+    pub install: StageCost,
+    /// Unlock and return from the exception.
+    #[serde(rename = "return")]
+    pub exit: StageCost,
+}
+
+impl StageCosts {
+    /// In the order of [`Stage`](crate::kernel::fault::stage::Stage).
+    pub fn all(&self) -> [StageCost; 10] {
+        let Self { entry, lookup, walk, allocation, zeroing, charge, rmap, lru, install, exit } = *self;
+        [entry, lookup, walk, allocation, zeroing, charge, rmap, lru, install, exit]
+    }
+}
+
+/// What a stage costs beyond its memory references.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StageCost {
+    pub instructions: u32,
+    /// Cycles, instructions included.
+    pub cycles: u32,
+}
