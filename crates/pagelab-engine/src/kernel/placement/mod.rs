@@ -361,6 +361,7 @@ policies! { $
     ptemagnet::Ptemagnet,
     eager::Eager,
     ca_paging::CaPaging,
+    coloring::Coloring,
 }
 
 /// What must not happen.
