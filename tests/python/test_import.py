@@ -30,6 +30,14 @@ def test_lackey_is_recognised_replayed_and_marked_as_inferred(pagelab: Pagelab, 
     assert result["stats"]["instructions"] == 3
 
 
+def test_accesses_of_no_bytes_are_left_out_and_counted(pagelab: Pagelab, tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").write_text(LACKEY + " L 7ffcc5a5dbc0,0\n")
+    imported = pagelab("trace", "import", "empty.txt")
+    assert imported.returncode == 0, imported.stderr
+    assert "lackey, 1 of 0 bytes left out;" in imported.stdout
+    assert "1 accesses of 0 bytes were left out" in pagelab("trace", "info", "empty.trace").stdout
+
+
 def test_champsim_records(pagelab: Pagelab, tmp_path: Path) -> None:
     record = struct.pack("<QBB2B4B2Q4Q", 0x400000, 0, 0, 0, 0, 0, 0, 0, 0, 0x601000, 0, 0x602000, 0x603000, 0, 0)
     assert len(record) == 64

@@ -108,12 +108,29 @@ fn refused(bytes: &[u8], format: Format, expected: &[&str]) {
 fn malformed_lines_are_named() {
     refused(b"I  12,3\n L 10,8\n L zz,8\n", Format::Auto, &["line 3", "expected `I  ADDR,SIZE`", "\" L zz,8\""]);
     refused(b"I  12,3\n L 0x10,8\n", Format::Lackey, &["line 2", "without 0x"]);
-    refused(b"I  12,3\n L 10,0\n", Format::Lackey, &["line 2", "0 bytes"]);
+    refused(b"I  12,0\n L 10,8\n", Format::Lackey, &["line 1", "0 bytes"]);
+    refused(b"I  12,3\n L 10,999999999\n", Format::Auto, &["line 2", "999999999", "at most 16384", "no x86"]);
+    refused(b"I  12,3\n S 10,16385\n", Format::Auto, &["line 2", "16385", "at most 16384"]);
     refused(b"I  12,3\n L ffffffffffffffff,8\n", Format::Lackey, &["line 2", "beyond"]);
     refused(b"I  12,30000\n", Format::Lackey, &["line 1", "instruction of 30000 bytes"]);
     refused(b"I  12,3\nhello from the program\n", Format::Lackey, &["line 2", "hello from"]);
     let long = [b"I  12,3\n==".to_vec(), vec![b'x'; 9000], b"\n".to_vec()].concat();
     refused(&long, Format::Lackey, &["line 3"]);
+}
+
+#[test]
+fn accesses_of_no_bytes_are_left_out_and_counted() {
+    let text = b"I  12,3\n L 7ffcc5a5dbc0,0\n L 7ffcc5a5dbc0,16384\nI  15,2\n S 10,0\n";
+    let dir = tempfile::tempdir().unwrap();
+    let (input, output) = (dir.path().join("input"), dir.path().join("out.trace"));
+    fs::write(&input, text).unwrap();
+    let summary = import(&input, &output, Format::Auto, &ImportOptions::default(), &mut quiet).unwrap();
+    // A fetch, 16 KiB in pieces of 4 KiB, and the fetch that counts the last instruction.
+    assert_eq!((summary.accesses, summary.empty_accesses, summary.instructions), (6, 2, 2));
+    let notes = TraceReader::open(&output).unwrap().meta().notes.clone();
+    assert!(notes.contains(&"2 accesses of 0 bytes were left out".to_owned()), "{notes:?}");
+    let whole = import(sample("lackey.txt"), dir.path().join("b"), Format::Auto, &ImportOptions::default(), &mut quiet);
+    assert_eq!(whole.unwrap().empty_accesses, 0);
 }
 
 #[test]

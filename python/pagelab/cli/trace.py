@@ -72,6 +72,8 @@ def import_command(
         report = (lambda done, total: bars(file.name, done, total)) if bars else None
         summary = json.loads(_engine.import_json(file, trace, format, limit, report))
     cut = f", stopped after {limit:,}" if summary["cut_short"] and limit is not None else ""
+    if empty := summary["empty_accesses"]:
+        cut += f", {empty:,} of 0 bytes left out"
     print(
         f"{trace}: {summary['accesses']:,} accesses from {summary['format']}{cut}; "
         f"{summary['mappings']:,} mappings were inferred from them"

@@ -8,7 +8,7 @@
 //!  M 0421d7f0,4
 //! ```
 //! The accesses of an instruction follow it. Valgrind's own lines (`==12345== …`, `--12345-- …`, `**12345** …`) and
-//! blank ones are skipped. Source: `lackey/lk_main.c` of Valgrind 3.19.
+//! blank ones are skipped. So are accesses of 0 bytes, which lackey writes now and then; they are counted. Source: `lackey/lk_main.c` of Valgrind 3.19.
 
 use std::ops::ControlFlow;
 
@@ -19,6 +19,10 @@ use crate::{AccessKind, TraceError, format::MAX_ACCESS_BYTES};
 const MAX_LINE_BYTES: u64 = 8192;
 /// Lines between two looks at the progress.
 const LINES_PER_REPORT: u64 = 1 << 14;
+
+/// The most that one access may have. x86 has none larger than XSAVE's and XRSTOR's area, 11,008 bytes with all
+/// components (Intel SDM vol. 1, 13.5); more is a damaged number.
+const MAX_LINE_ACCESS_BYTES: u64 = 16 << 10;
 
 const EXPECTED: &str = "`I  ADDR,SIZE`, ` L ADDR,SIZE`, ` S ADDR,SIZE` or ` M ADDR,SIZE` \
                         (hexadecimal address without 0x, decimal size)";
@@ -108,6 +112,14 @@ pub(super) fn read(
                 Ok(size_bytes) if size_bytes <= MAX_ACCESS_BYTES => sink.instruction(pc, size_bytes)?,
                 _ => Err(format!("an instruction of {size_bytes} bytes")),
             },
+            Some(Line::Access { size_bytes: 0, .. }) => {
+                sink.skip_empty();
+                Ok(())
+            }
+            Some(Line::Access { size_bytes, .. }) if size_bytes > MAX_LINE_ACCESS_BYTES => Err(format!(
+                "an access of {size_bytes} bytes; at most {MAX_LINE_ACCESS_BYTES} are allowed, as no x86 instruction \
+                 accesses more"
+            )),
             Some(Line::Access { kind, vaddr, size_bytes }) => sink.access(kind, vaddr, size_bytes)?,
             None => Err(format!("expected {EXPECTED}")),
         };

@@ -126,6 +126,8 @@ pub struct ImportSummary {
     /// last access.
     pub fetches: u64,
     pub instructions: u64,
+    /// Accesses of 0 bytes, which were left out.
+    pub empty_accesses: u64,
     /// Mappings inferred.
     pub mappings: u64,
     /// Bytes of the input file read.
@@ -198,7 +200,8 @@ fn fill(
     if sink.accesses() == 0 && sink.instructions() == 0 {
         return Err(source.corrupt("an empty trace: it has no instructions and no accesses"));
     }
-    let (instructions, compression, read_bytes) = (sink.instructions(), source.compression(), source.read_bytes());
+    let (instructions, empty_accesses) = (sink.instructions(), sink.empty());
+    let (compression, read_bytes) = (source.compression(), source.read_bytes());
     let (summary, mappings): (TraceSummary, u64) = sink.finish(options.merge_gap_bytes)?;
     Ok(ImportSummary {
         output: summary.path,
@@ -207,6 +210,7 @@ fn fill(
         accesses: summary.accesses.total(),
         fetches: summary.accesses.fetches,
         instructions,
+        empty_accesses,
         mappings,
         read_bytes,
         size_bytes: summary.size_bytes,

@@ -35,6 +35,8 @@ pub(super) struct Sink {
     pending: u64,
     touched: TouchedPages,
     executed: TouchedPages,
+    /// Accesses of 0 bytes, left out.
+    empty: u64,
     next_progress: u64,
 }
 
@@ -49,6 +51,7 @@ impl Sink {
             pending: 0,
             touched: TouchedPages::default(),
             executed: TouchedPages::default(),
+            empty: 0,
             next_progress: 0,
         }
     }
@@ -61,6 +64,11 @@ impl Sink {
     /// Accesses taken so far.
     pub(super) fn accesses(&self) -> u64 {
         self.writer.position() + self.buffer.len() as u64
+    }
+
+    /// Accesses of 0 bytes left out so far.
+    pub(super) fn empty(&self) -> u64 {
+        self.empty
     }
 
     /// As many accesses as wanted were taken; further ones are ignored.
@@ -110,6 +118,11 @@ impl Sink {
         Ok(Ok(()))
     }
 
+    /// The current instruction accesses 0 bytes: nothing that a trace could hold.
+    pub(super) fn skip_empty(&mut self) {
+        self.empty += 1;
+    }
+
     fn put(&mut self, kind: AccessKind, vaddr: u64, size_bytes: u16) -> Result<(), TraceError> {
         if self.is_full() {
             return Ok(());
@@ -157,6 +170,10 @@ impl Sink {
             self.put(AccessKind::Fetch, pc, size_bytes)?;
         }
         self.flush()?;
+        if self.empty > 0 {
+            let note = format!("{} accesses of 0 bytes were left out", self.empty);
+            self.writer.meta_mut().notes.push(note);
+        }
         let event = |kind| Event { position: 0, process: PROCESS, thread: THREAD, kind };
         let mut events =
             vec![event(EventKind::ProcessStart { parent: None }), event(EventKind::ThreadStart { os_tid: 1 })];

@@ -8,7 +8,7 @@ order) and NAME.mappings.csv (addr, len, executable), following the documentatio
 - an instruction is counted by the gap of its first access;
 - the first instruction that touches a code page is an access of kind 3 (fetch), before the instruction's data accesses;
 - instructions after the last access are counted by a last fetch;
-- accesses of more than 4096 bytes are cut;
+- accesses of more than 4096 bytes are cut (above 16,384 they are refused);
 - ChampSim's accesses have 8 bytes, its fetches 1; loads come before stores;
 - touched pages not more than 1 MiB apart are one mapping, executable if one of its pages was executed.
 """
