@@ -32,6 +32,7 @@ extern Addr VG_(brk_limit);
 #define MAP_SHARED 0x01
 #define MAP_ANONYMOUS 0x20
 #define MAP_GROWSDOWN 0x100
+#define PR_SET_PDEATHSIG 1
 
 const HChar* pl_socket_path = NULL;
 
@@ -67,8 +68,8 @@ static void run_as(ThreadId tid)
 void pl_process_hello(UInt how)
 {
    if (!pl_stream_connect(pl_socket_path)) {
-      VG_(umsg)("pagelab: cannot reach the encoder at %s; the program goes on unrecorded\n", pl_socket_path);
-      return;
+      VG_(umsg)("pagelab: cannot reach the encoder at %s; the program is ended\n", pl_socket_path);
+      pl_system_call(__NR_kill, (ULong)VG_(getpid)(), VKI_SIGKILL, 0, 0, 0, 0);
    }
    pl_begin(PL_HELLO, 64 + PL_STRING_MAX);
    pl_put32(PL_PROTOCOL_VERSION);
@@ -225,8 +226,11 @@ static void after_fork_in_child(ThreadId tid)
    Bool recording = pl_stream_alive();
 
    pl_stream_forget();
-   if (!recording)
+   if (!recording) {
+      /* The encoder is ending the program and takes no more life lines: this child lives as long as its parent. */
+      pl_system_call(__NR_prctl, PR_SET_PDEATHSIG, VKI_SIGKILL, 0, 0, 0, 0);
       return;
+   }
    pl_process_hello(1);
    current = VG_INVALID_THREADID;
    pl_begin(PL_THREAD_START, 8);
@@ -314,6 +318,14 @@ static void before_system_call(ThreadId tid, UInt number, UWord* args, UInt args
    default:
       break;
    }
+}
+
+void pl_process_runs_natively(const HChar* reason)
+{
+   pl_begin(PL_EXEC_NATIVE, 4 + PL_STRING_MAX);
+   pl_put_string(reason);
+   pl_end();
+   pl_stream_flush();
 }
 
 static SizeT page_round_up(SizeT bytes)

@@ -24,6 +24,9 @@ extern void pl_process_hello(UInt how);
 /* The process ends with this code. */
 extern void pl_process_exit(Int code);
 
+/* The program that an execve under way names will run without Valgrind, since it `reason` ("is …"). */
+extern void pl_process_runs_natively(const HChar* reason);
+
 extern const HChar* pl_socket_path;
 
 #endif

@@ -13,7 +13,7 @@
 #include "pub_tool_libcassert.h"
 #include "pub_tool_libcbase.h"
 #include "pub_tool_libcfile.h"
-#include "pub_tool_libcprint.h"
+#include "pub_tool_libcproc.h"
 #include "pub_tool_vki.h"
 #include "pub_tool_vkiscnums.h"
 
@@ -29,6 +29,12 @@ extern SysRes VG_(am_shared_mmap_file_float_valgrind)(SizeT length, UInt prot, I
 #define SOL_SOCKET 1
 #define SCM_RIGHTS 1
 #define MSG_NOSIGNAL 0x4000
+#define SOCK_CLOEXEC 02000000
+#define O_ASYNC 020000
+#define F_SETFD 2
+#define F_SETFL 4
+#define F_SETOWN 8
+#define F_SETSIG 10
 
 /* Where records go that nobody reads: before the encoder is there and after it has gone. */
 static UChar nowhere[PL_SLOT_BYTES];
@@ -36,13 +42,14 @@ UChar* pl_pos = nowhere;
 UChar* pl_limit = nowhere + PL_FRAME_BYTES;
 
 static Int stream_fd = -1;
+/* One end of a connection on which nothing is ever sent; the encoder has the other. */
+static Int life_line_fd = -1;
 static UChar* ring = NULL;
 static UInt slot;
 static UInt free_slots; /* bit per slot */
 static UChar* record_begin = NULL;
 
-/* The tool interface has no sockets, so the three calls needed are made directly. */
-static Long system_call(ULong number, ULong a1, ULong a2, ULong a3, ULong a4, ULong a5, ULong a6)
+Long pl_system_call(ULong number, ULong a1, ULong a2, ULong a3, ULong a4, ULong a5, ULong a6)
 {
    Long result;
    register ULong r10 __asm__("r10") = a4;
@@ -70,12 +77,11 @@ struct message_header {
    Int flags;
 };
 
-struct passed_descriptor {
+struct passed_descriptors {
    ULong bytes;
    Int level;
    Int type;
-   Int fd;
-   Int padding;
+   Int fds[2];
 };
 
 static void use_slot(UInt number)
@@ -102,11 +108,11 @@ static Int connect_to(const HChar* path)
       return -1;
    address.family = AF_LOCAL;
    VG_(memcpy)(address.path, path, length + 1);
-   fd = system_call(__NR_socket, AF_LOCAL, SOCK_STREAM, 0, 0, 0, 0);
+   fd = pl_system_call(__NR_socket, AF_LOCAL, SOCK_STREAM, 0, 0, 0, 0);
    if (fd < 0)
       return -1;
    do {
-      result = system_call(__NR_connect, fd, (ULong)(Addr)&address, sizeof(UShort) + length + 1, 0, 0, 0);
+      result = pl_system_call(__NR_connect, fd, (ULong)(Addr)&address, sizeof(UShort) + length + 1, 0, 0, 0);
    } while (result == -VKI_EINTR);
    if (result < 0) {
       VG_(close)((Int)fd);
@@ -115,17 +121,36 @@ static Int connect_to(const HChar* path)
    return VG_(safe_fd)((Int)fd);
 }
 
-/* Tells the encoder the ring's shape and passes it the ring's memory. */
-static Bool pass_ring(Int memory_fd)
+/* Has the kernel kill this process once nobody holds the end that is returned; -1 if that cannot be had. A process whose
+   encoder is gone would go on as slowly as under Valgrind, for nobody; and it may be asleep, so it cannot look itself. */
+static Int tie_life_line(void)
+{
+   Int ends[2];
+   Bool tied;
+
+   if (pl_system_call(__NR_socketpair, AF_LOCAL, SOCK_STREAM | SOCK_CLOEXEC, 0, (ULong)(Addr)ends, 0, 0) < 0)
+      return -1;
+   life_line_fd = VG_(safe_fd)(ends[0]);
+   tied = pl_system_call(__NR_fcntl, life_line_fd, F_SETOWN, (ULong)VG_(getpid)(), 0, 0, 0) >= 0
+          && pl_system_call(__NR_fcntl, life_line_fd, F_SETSIG, VKI_SIGKILL, 0, 0, 0) >= 0
+          && pl_system_call(__NR_fcntl, life_line_fd, F_SETFL, O_ASYNC, 0, 0, 0) >= 0;
+   if (tied)
+      return ends[1];
+   VG_(close)(ends[1]);
+   return -1;
+}
+
+/* Tells the encoder the ring's shape and passes it the ring's memory and the other end of the life line. */
+static Bool pass_ring(Int memory_fd, Int other_end_fd)
 {
    UInt shape[4] = {PL_MAGIC, PL_PROTOCOL_VERSION, PL_SLOTS, PL_SLOT_BYTES};
    struct vki_iovec part = {shape, sizeof shape};
-   struct passed_descriptor control = {20, SOL_SOCKET, SCM_RIGHTS, memory_fd, 0};
+   struct passed_descriptors control = {24, SOL_SOCKET, SCM_RIGHTS, {memory_fd, other_end_fd}};
    struct message_header header = {NULL, 0, &part, 1, &control, sizeof control, 0};
    Long result;
 
    do {
-      result = system_call(__NR_sendmsg, stream_fd, (ULong)(Addr)&header, MSG_NOSIGNAL, 0, 0, 0);
+      result = pl_system_call(__NR_sendmsg, stream_fd, (ULong)(Addr)&header, MSG_NOSIGNAL, 0, 0, 0);
    } while (result == -VKI_EINTR);
    return result == sizeof shape;
 }
@@ -135,12 +160,13 @@ Bool pl_stream_connect(const HChar* path)
    SizeT bytes = (SizeT)PL_SLOTS * PL_SLOT_BYTES;
    Long memory_fd;
    SysRes mapping;
+   Int other_end_fd;
    Bool passed;
 
-   memory_fd = system_call(__NR_memfd_create, (ULong)(Addr) "pagelab", 1 /* MFD_CLOEXEC */, 0, 0, 0, 0);
+   memory_fd = pl_system_call(__NR_memfd_create, (ULong)(Addr) "pagelab", 1 /* MFD_CLOEXEC */, 0, 0, 0, 0);
    if (memory_fd < 0)
       return False;
-   if (system_call(__NR_ftruncate, memory_fd, bytes, 0, 0, 0, 0) < 0) {
+   if (pl_system_call(__NR_ftruncate, memory_fd, bytes, 0, 0, 0, 0) < 0) {
       VG_(close)((Int)memory_fd);
       return False;
    }
@@ -151,8 +177,11 @@ Bool pl_stream_connect(const HChar* path)
       return False;
    }
    ring = (UChar*)(Addr)sr_Res(mapping);
-   passed = pass_ring((Int)memory_fd);
+   other_end_fd = tie_life_line();
+   passed = other_end_fd >= 0 && pass_ring((Int)memory_fd, other_end_fd);
    VG_(close)((Int)memory_fd);
+   if (other_end_fd >= 0)
+      VG_(close)(other_end_fd);
    if (!passed) {
       pl_stream_forget();
       return False;
@@ -162,7 +191,8 @@ Bool pl_stream_connect(const HChar* path)
    return True;
 }
 
-void pl_stream_forget(void)
+/* Ends recording. The life line stays. */
+static void release_ring(void)
 {
    if (stream_fd >= 0)
       VG_(close)(stream_fd);
@@ -171,6 +201,20 @@ void pl_stream_forget(void)
       VG_(am_munmap_valgrind)((Addr)ring, (SizeT)PL_SLOTS * PL_SLOT_BYTES);
    ring = NULL;
    use_nowhere();
+}
+
+void pl_stream_forget(void)
+{
+   release_ring();
+   if (life_line_fd >= 0)
+      VG_(close)(life_line_fd);
+   life_line_fd = -1;
+}
+
+void pl_stream_keep_life_line(void)
+{
+   if (life_line_fd >= 0)
+      pl_system_call(__NR_fcntl, life_line_fd, F_SETFD, 0, 0, 0, 0);
 }
 
 Bool pl_stream_alive(void)
@@ -184,7 +228,7 @@ static Bool collect_free_slots(void)
    UChar numbers[PL_SLOTS];
 
    do {
-      Long result = system_call(__NR_recvfrom, stream_fd, (ULong)(Addr)numbers, sizeof numbers,
+      Long result = pl_system_call(__NR_recvfrom, stream_fd, (ULong)(Addr)numbers, sizeof numbers,
                                 free_slots == 0 ? 0 : 0x40 /* MSG_DONTWAIT */, 0, 0);
       Long i;
       if (result == -VKI_EINTR)
@@ -206,7 +250,7 @@ static Bool hand_over(UInt length)
 
    do {
       /* MSG_NOSIGNAL: a SIGPIPE would reach the client. Eight bytes go whole or not at all. */
-      result = system_call(__NR_sendto, stream_fd, (ULong)(Addr)message, sizeof message, MSG_NOSIGNAL, 0, 0);
+      result = pl_system_call(__NR_sendto, stream_fd, (ULong)(Addr)message, sizeof message, MSG_NOSIGNAL, 0, 0);
    } while (result == -VKI_EINTR);
    return result == sizeof message && collect_free_slots();
 }
@@ -223,8 +267,8 @@ void pl_stream_flush(void)
    if (length == 0)
       return;
    if (!hand_over(length)) {
-      VG_(umsg)("pagelab: the encoder went away; the program goes on unrecorded\n");
-      pl_stream_forget();
+      /* It has what it wants and will end this process, or is gone, and the life line does. */
+      release_ring();
       return;
    }
    while (!(free_slots & (1u << lowest)))

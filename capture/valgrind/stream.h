@@ -20,7 +20,7 @@
 #include "pub_tool_basics.h"
 
 #define PL_MAGIC 0x626c6770u /* "pglb" */
-#define PL_PROTOCOL_VERSION 2
+#define PL_PROTOCOL_VERSION 3
 
 /* The frames lie in a ring of slots in memory shared with the encoder. A slot in use stays in the second-level cache;
    the lowest free slot is taken, so that a fast encoder keeps the ring's footprint small, and a slow one has some
@@ -52,22 +52,28 @@ typedef enum {
    PL_EXEC_FAILED = 16,
    PL_EXIT = 17,
    PL_WAITED = 18,
-   PL_FAULT = 19
+   PL_FAULT = 19,
+   PL_EXEC_NATIVE = 20
 } PlControl;
 
 /* Next free byte of the frame, and the place from which on a superblock asks for a flush. */
 extern UChar* pl_pos;
 extern UChar* pl_limit;
 
+/* The tool interface lacks sockets and some other calls, which are made directly. */
+extern Long pl_system_call(ULong number, ULong a1, ULong a2, ULong a3, ULong a4, ULong a5, ULong a6);
+
 /* Connects to the encoder's socket at `path`; True if it answered. */
 extern Bool pl_stream_connect(const HChar* path);
 /* Gives up the connection inherited from the parent of a fork, with what it buffered. */
 extern void pl_stream_forget(void);
+/* Leaves the life line to the program that this process is about to execute. */
+extern void pl_stream_keep_life_line(void);
 /* Hands the frame over and goes on in a free slot, waiting for one if need be. */
 extern void pl_stream_flush(void);
 /* Sends what is buffered and closes the connection. */
 extern void pl_stream_close(void);
-/* False once the encoder is gone; the program then goes on unrecorded. */
+/* False once the encoder takes no more. */
 extern Bool pl_stream_alive(void);
 
 /* A control record is begun, filled and ended; nothing else may touch the stream in between. */

@@ -24,6 +24,7 @@ def record_json(
     output: Path,
     tool_dir: Path,
     max_accesses: int | None = None,
+    max_threads: int | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> str: ...
 def import_json(

@@ -34,6 +34,7 @@ def record(
     output: str | os.PathLike[str],
     *,
     max_accesses: int | None = None,
+    max_threads: int | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> Recording:
     """Runs a program under Valgrind and records it into a new trace at `output`.
@@ -44,6 +45,7 @@ def record(
         command: The program and its arguments.
         output: The trace's folder, `NAME.trace`; must not exist.
         max_accesses: End the program after so many accesses.
+        max_threads: Threads that each process may have at once; default 2,000. Valgrind ends a process that starts more.
         progress: Called with the accesses recorded so far, about ten times a second.
 
     Raises:
@@ -51,7 +53,7 @@ def record(
         TraceError: the trace cannot be written; what it holds by then opens, and is marked incomplete.
     """
     tool = _engine.prepare_recorder(_SOURCES, _cache())
-    answer = _engine.record_json(list(command), Path(output), tool, max_accesses, progress)
+    answer = _engine.record_json(list(command), Path(output), tool, max_accesses, max_threads, progress)
     return Recording(**json.loads(answer))
 
 

@@ -28,19 +28,21 @@ fn prepare_recorder(py: Python<'_>, source_dir: PathBuf, cache_dir: PathBuf) -> 
 /// of an interrupted program installs a handler for SIGINT that raises nothing. `progress(accesses)` is called about ten
 /// times a second.
 #[pyfunction]
-#[pyo3(signature = (command, output, tool_dir, max_accesses=None, progress=None))]
+#[pyo3(signature = (command, output, tool_dir, max_accesses=None, max_threads=None, progress=None))]
 fn record_json(
     py: Python<'_>,
     command: Vec<OsString>,
     output: PathBuf,
     tool_dir: PathBuf,
     max_accesses: Option<u64>,
+    max_threads: Option<u32>,
     progress: Option<Bound<'_, PyAny>>,
 ) -> PyResult<String> {
     let recorded = AtomicU64::new(0);
     let work = |_: &_| {
         let mut recording = Recording::new(command, tool_dir);
         recording.max_accesses = max_accesses;
+        recording.max_threads = max_threads.unwrap_or(recording.max_threads);
         recording.progress = Some(Box::new(|progress| recorded.store(progress.accesses, Ordering::Relaxed)));
         let (program, trace) = recording.run(&output)?;
         let answer = json!({

@@ -22,25 +22,30 @@ def command(
     max_accesses: Annotated[
         str | None, typer.Option("--max-accesses", metavar="N", help="End the program after so many accesses.")
     ] = None,
+    max_threads: Annotated[
+        int, typer.Option("--max-threads", metavar="N", min=1, max=10_000, help="Threads each process may have at once.")
+    ] = 2000,
 ) -> None:
     """Run any x86-64 Linux program and record its memory accesses.
 
     The exit status is the program's, or 0 if --max-accesses ended it.
     """
     trace = output or Path(f"{Path(program[0]).name}.trace")
-    recording = record_to(trace, program, _engine.parse_count(max_accesses) if max_accesses else None)
+    recording = record_to(trace, program, _engine.parse_count(max_accesses) if max_accesses else None, max_threads)
     if recording.truncated_at is None and recording.exit_code:
         warn(f"the program ended with status {recording.exit_code}")
         sys.exit(recording.exit_code)
 
 
-def record_to(trace: Path, program: list[str], max_accesses: int | None) -> Recording:
+def record_to(
+    trace: Path, program: list[str], max_accesses: int | None, max_threads: int | None = None
+) -> Recording:
     """Records and says what came of it, on standard error."""
     # A progress bar would write into what a program shows on the terminal.
     quiet = sys.stdout.isatty()
     with _interrupts_for_the_program(), progress_bars(hidden=quiet) as bars:
         report = (lambda accesses: bars(trace.name, accesses, max_accesses)) if bars else None
-        recording = record(program, trace, max_accesses=max_accesses, progress=report)
+        recording = record(program, trace, max_accesses=max_accesses, max_threads=max_threads, progress=report)
     for note in recording.notes:
         warn(note)
     parts = (

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::life_line::LifeLines;
 use super::output::Output;
 use super::process::{DecodeError, Process, ThreadNumbers, Turn};
 use super::protocol::{CONTROL_BIT, Control, EXIT_BY_SIGNAL, Origin, VERSION, WAIT_STATUS_UNKNOWN, parse_control};
@@ -76,6 +77,8 @@ pub(super) struct Collector<'a> {
     images: VecDeque<NewImage>,
     /// Frames not in use.
     spare: Vec<Vec<u8>>,
+    /// Of streams that are closed.
+    life_lines: LifeLines,
     notes: Vec<String>,
 }
 
@@ -117,6 +120,7 @@ impl<'a> Collector<'a> {
             output,
             images: VecDeque::new(),
             spare: Vec::new(),
+            life_lines: LifeLines::default(),
             notes: Vec::new(),
         }
     }
@@ -154,6 +158,13 @@ impl<'a> Collector<'a> {
             .collect();
         pids.sort_unstable();
         pids
+    }
+
+    /// The life lines of all processes, to be held until the processes have ended or are to be killed.
+    pub(super) fn take_life_lines(&mut self) -> LifeLines {
+        let mut lines = std::mem::take(&mut self.life_lines);
+        lines.extend(self.streams.values_mut().filter_map(|stream| stream.ring.take_life_line()));
+        lines
     }
 
     /// Waits up to `milliseconds` for something to read and takes it in; false if there was nothing.
@@ -363,7 +374,10 @@ impl<'a> Collector<'a> {
 
     /// The stream's other end is gone: its process has ended, was killed, or executes another program.
     fn close(&mut self, id: u64) -> Result<()> {
-        let Some(stream) = self.streams.remove(&id) else { return Ok(()) };
+        let Some(mut stream) = self.streams.remove(&id) else { return Ok(()) };
+        if let Some(end) = stream.ring.take_life_line() {
+            self.life_lines.hold(end);
+        }
         if let State::Running { pid } = stream.state
             && let Some(entry) = self.entries.get_mut(&pid).filter(|entry| entry.stream == Some(id))
         {
@@ -376,8 +390,14 @@ impl<'a> Collector<'a> {
     fn finish(&mut self, pid: u32, code: Option<i32>) -> Result<()> {
         let Some(entry) = self.entries.get_mut(&pid).filter(|entry| !entry.finished) else { return Ok(()) };
         entry.finished = true;
-        if let Some(path) = &entry.process.exec {
-            self.notes.push(format!("process {pid} went on unrecorded when it executed {path}"));
+        if let Some(exec) = &entry.process.exec {
+            self.notes.push(match &exec.native {
+                Some(reason) => format!(
+                    "process {pid} executed {}, which {reason}: it ran natively, and nothing of it is recorded",
+                    exec.path
+                ),
+                None => format!("process {pid} executed {}, which did not start under Valgrind", exec.path),
+            });
         }
         // Only SIGKILL ends a process without its tool's knowing.
         let unknown = if entry.process.exited.is_some() { SIGNAL_CODE_BASE } else { SIGNAL_CODE_BASE + SIGKILL };

@@ -17,7 +17,9 @@
 //! | `ring` | connection to one process |
 //! | `process` | expands one process's stream |
 //! | `collect` | orders the processes |
+//! | `life_line` | ends processes whose recorder is gone |
 //! | `output` | runs of one thread, counting, `max_accesses` |
+//! | `scratch` | folder of the socket and the logs |
 //! | `session` | starts the program, passes signals on, ends it |
 //!
 //! **What is recorded.** Data accesses of the program in program order for each thread, an x86 instruction that loads
@@ -30,16 +32,18 @@
 //! variable. Address-space layout is Valgrind's.
 
 mod collect;
+mod life_line;
 mod output;
 mod process;
 mod program;
 mod protocol;
 mod ring;
+mod scratch;
 mod session;
 mod tool;
 
 pub use output::RecordSink;
-pub use session::{Progress, RecordSummary, Recording};
+pub use session::{MAX_THREADS_DEFAULT, Progress, RecordSummary, Recording};
 pub use tool::prepare_tool;
 
 use crate::{Access, Event, ThreadIx, TraceError, TraceWriter};

@@ -71,6 +71,14 @@ struct Thread {
     ended: bool,
 }
 
+/// An `execve` that has begun.
+#[derive(Debug)]
+pub(super) struct Exec {
+    pub path: Arc<str>,
+    /// Why the new program runs without the tool, such as "is a 32-bit program"; `None` if it runs with it.
+    pub native: Option<Arc<str>>,
+}
+
 /// What the collector has to act upon, since it concerns more than this process.
 #[derive(Debug)]
 pub(super) enum Turn {
@@ -90,8 +98,8 @@ pub(super) struct Process {
     fetched: BTreeSet<u64>,
     /// Grows when a fetched page is unmapped; starts above the slots' 0.
     fetch_epoch: u32,
-    /// Path of an `execve` under way.
-    pub exec: Option<Arc<str>>,
+    /// The `execve` under way.
+    pub exec: Option<Exec>,
     /// Exit code; of a process that a signal ended [`EXIT_BY_SIGNAL`].
     pub exited: Option<u32>,
     /// The main thread had its start event (always true after `execve`).
@@ -308,7 +316,13 @@ impl Process {
             Control::Fork { child_pid, shares } => return Ok(Some(Turn::Forked { child_pid, shares })),
             Control::Waited { pid, status } => return Ok(Some(Turn::Waited { pid, status })),
             Control::ExecBegin { path } => {
-                self.exec = Some(path);
+                self.exec = Some(Exec { path, native: None });
+                return Ok(None);
+            }
+            Control::ExecNative { reason } => {
+                if let Some(exec) = &mut self.exec {
+                    exec.native = Some(reason);
+                }
                 return Ok(None);
             }
             Control::ExecFailed => {

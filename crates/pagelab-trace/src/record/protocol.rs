@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// First word of a stream, `pglb`.
 pub(super) const MAGIC: u32 = 0x626c_6770;
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
 /// Set in the first word of a control record, clear in a segment number.
 pub(super) const CONTROL_BIT: u32 = 0x8000_0000;
 /// Bytes of the number of a segment record.
@@ -93,6 +93,10 @@ pub(super) enum Control {
         path: Arc<str>,
     },
     ExecFailed,
+    /// The program that an `execve` under way names will run without the tool, since it `reason`.
+    ExecNative {
+        reason: Arc<str>,
+    },
     Exit {
         code: u32,
     },
@@ -203,6 +207,7 @@ pub(super) fn parse_control(tag: u32, payload: &[u8]) -> Option<Control> {
         17 => Control::Exit { code: p.u32()? },
         18 => Control::Waited { pid: p.u32()?, status: p.u32()? },
         19 => Control::Fault { pc: p.u64()?, record: p.0.to_vec() },
+        20 => Control::ExecNative { reason: p.text()? },
         _ => return None,
     })
 }

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::{ErrorKind, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 
@@ -32,6 +32,7 @@ struct Memory {
 pub(super) struct Ring {
     socket: UnixStream,
     memory: Option<Memory>,
+    life_line: Option<OwnedFd>,
     /// A message that has arrived in part.
     message: [u8; 8],
     message_len: usize,
@@ -46,14 +47,17 @@ impl AsFd for Ring {
 impl Ring {
     /// `socket` must not block.
     pub(super) fn new(socket: UnixStream) -> Self {
-        Self { socket, memory: None, message: [0; 8], message_len: 0 }
+        Self { socket, memory: None, life_line: None, message: [0; 8], message_len: 0 }
     }
 
     /// Reads the next frame into `frame` and frees its slot. An error says what the tool did wrong.
     pub(super) fn next_frame(&mut self, frame: &mut Vec<u8>) -> Result<Filled, String> {
         if self.memory.is_none() {
             match self.greeting()? {
-                Some(memory) => self.memory = Some(memory),
+                Some((memory, life_line)) => {
+                    self.memory = Some(memory);
+                    self.life_line = Some(life_line);
+                }
                 None => return Ok(Filled::Nothing),
             }
         }
@@ -85,10 +89,16 @@ impl Ring {
         }
     }
 
-    /// The first message: magic number, version, number and bytes of slots, with the memory's descriptor.
-    fn greeting(&self) -> Result<Option<Memory>, String> {
+    /// This side's end of the process's life line.
+    pub(super) fn take_life_line(&mut self) -> Option<OwnedFd> {
+        self.life_line.take()
+    }
+
+    /// The first message: magic number, version, number and bytes of slots, with the descriptors of the memory and of
+    /// the life line's end.
+    fn greeting(&self) -> Result<Option<(Memory, OwnedFd)>, String> {
         let mut shape = [0; 16];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut parts = [IoSliceMut::new(&mut shape)];
         let received = match recvmsg(&self.socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
@@ -96,15 +106,15 @@ impl Ring {
             Err(e) if e == rustix::io::Errno::AGAIN || e == rustix::io::Errno::INTR => return Ok(None),
             Err(e) => return Err(format!("greeting of the tool: {e}")),
         };
-        let memory = control.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        let passed = control.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut fds) => fds.next().zip(fds.next()),
             _ => None,
         });
         let [magic, version, slots, slot_bytes] =
             [0, 4, 8, 12].map(|i| u32::from_le_bytes(shape[i..i + 4].try_into().expect("4 bytes")));
-        match memory {
-            Some(memory) if received == shape.len() && magic == MAGIC && version == VERSION => {
-                Ok(Some(Memory { file: File::from(memory), slots, slot_bytes }))
+        match passed {
+            Some((memory, life_line)) if received == shape.len() && magic == MAGIC && version == VERSION => {
+                Ok(Some((Memory { file: File::from(memory), slots, slot_bytes }, life_line)))
             }
             _ => Err(format!("a program that is not the recorder's tool (version {VERSION}) connected")),
         }

@@ -18,6 +18,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use super::collect::{CollectError, Collector};
 use super::output::{Output, RecordSink};
 use super::program;
+use super::scratch::Scratch;
 use super::tool::{self, Valgrind};
 use crate::format::{HostFacts, TraceSummary};
 use crate::{TraceError, TraceMeta, TraceWriter};
@@ -29,6 +30,8 @@ const SHORT_WAIT_MILLISECONDS: u32 = 5;
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a program may take to end after SIGTERM before it is killed.
 const GRACE: Duration = Duration::from_secs(2);
+/// Four times Valgrind's own default, of which programs of web servers and databases fall short.
+pub const MAX_THREADS_DEFAULT: u32 = 2000;
 /// Lines of Valgrind's log that an error shows.
 const LOG_LINES: usize = 8;
 
@@ -46,6 +49,9 @@ pub struct Recording<'a> {
     /// Stop after this many accesses: the program is then ended (SIGTERM, SIGKILL two seconds later), and the trace is
     /// complete as far as it goes, with a note that says so.
     pub max_accesses: Option<u64>,
+    /// Threads that a process may have at once, [`MAX_THREADS_DEFAULT`] unless set. Valgrind ends a process that starts
+    /// more. Each costs 7 KiB of each process; with some 6,000 to 9,000 Valgrind's own tables are full.
+    pub max_threads: u32,
     /// From [`prepare_tool`](super::prepare_tool).
     pub tool_dir: PathBuf,
     /// Called about ten times a second.
@@ -70,7 +76,7 @@ pub struct RecordSummary {
 
 impl<'a> Recording<'a> {
     pub fn new(command: Vec<OsString>, tool_dir: PathBuf) -> Self {
-        Self { command, max_accesses: None, tool_dir, progress: None }
+        Self { command, max_accesses: None, max_threads: MAX_THREADS_DEFAULT, tool_dir, progress: None }
     }
 
     /// Records into a new trace at `output`. The program has this process's standard input, output and error.
@@ -115,24 +121,27 @@ impl<'a> Recording<'a> {
     pub fn run_into(mut self, sink: &mut dyn RecordSink) -> Result<RecordSummary, TraceError> {
         let valgrind = Valgrind::locate()?;
         self.check()?;
-        let scratch = scratch_folder()?;
+        let scratch = Scratch::new()?;
         let socket = scratch.path().join("s");
         let listener = UnixListener::bind(&socket)
             .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
             .map_err(|e| TraceError::io(&socket, e))?;
         let signals = Signals::watch()?;
-        let started = Instant::now();
-        let mut program = Program::start(&valgrind, &self.tool_dir, &self.command, scratch.path(), &socket)?;
+        let (started, max_threads) = (Instant::now(), self.max_threads);
+        let mut program = Program::start(&valgrind, &self, scratch.path(), &socket)?;
         let root_pid = program.child.id();
         let mut collector = Collector::new(listener, Output::new(sink, self.max_accesses));
         let collected = self.collect(&mut collector, &mut program, &signals, started);
         let truncated = collector.is_full();
+        let mut life_lines = collector.take_life_lines();
         if truncated || collected.is_err() {
             let pids = collector.connected_pids();
             let outcome = collected.map(|()| (collector.written(), collector.processes(), collector.threads()));
             let finished = collector.finish_all(root_pid, None);
             // Everything is disconnected now, so no process waits for the recorder any more.
             let exit_code = exit_code(program.stop(&pids));
+            life_lines.wait(GRACE);
+            drop(life_lines);
             let (accesses, processes, threads) = outcome.map_err(|e| explain(e, scratch.path(), root_pid))?;
             let (_, notes) = finished.map_err(|e| explain(e, scratch.path(), root_pid))?;
             return Ok(RecordSummary {
@@ -146,6 +155,7 @@ impl<'a> Recording<'a> {
             });
         }
         let status = program.child.wait().map_err(|e| TraceError::io(&valgrind.launcher, e))?;
+        life_lines.wait(GRACE);
         let (processes, threads) = (collector.processes(), collector.threads());
         if processes == 0 {
             let log = log_tail(scratch.path(), root_pid);
@@ -154,7 +164,7 @@ impl<'a> Recording<'a> {
         let (output, mut notes) = collector
             .finish_all(root_pid, Some(exit_code(status)))
             .map_err(|e| explain(e, scratch.path(), root_pid))?;
-        notes.extend(log_notes(scratch.path()));
+        notes.extend(log_notes(scratch.path(), max_threads));
         Ok(RecordSummary {
             accesses: output.written(),
             processes,
@@ -202,14 +212,6 @@ impl<'a> Recording<'a> {
     }
 }
 
-/// A folder for the socket and the logs, with a path short enough for a socket's address (107 bytes).
-fn scratch_folder() -> Result<tempfile::TempDir, TraceError> {
-    let make = |parent: &Path| tempfile::Builder::new().prefix("pagelab-").tempdir_in(parent);
-    let parent = std::env::temp_dir();
-    let parent = if parent.as_os_str().len() > 80 { PathBuf::from("/tmp") } else { parent };
-    make(&parent).map_err(|e| TraceError::io(parent, e))
-}
-
 fn exit_code(status: ExitStatus) -> i32 {
     status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(-1)
 }
@@ -231,8 +233,7 @@ struct Program {
 impl Program {
     fn start(
         valgrind: &Valgrind,
-        tool_dir: &Path,
-        command: &[OsString],
+        recording: &Recording<'_>,
         scratch: &Path,
         socket: &Path,
     ) -> Result<Self, TraceError> {
@@ -249,8 +250,9 @@ impl Program {
             .arg("--vgdb=no")
             .arg(option("--log-file=", scratch.join("log.%p").as_os_str()))
             .arg(option("--socket=", socket.as_os_str()))
-            .args(command)
-            .env("VALGRIND_LIB", tool_dir)
+            .arg(format!("--max-threads={}", recording.max_threads))
+            .args(&recording.command)
+            .env("VALGRIND_LIB", &recording.tool_dir)
             .spawn()
             .map_err(|e| TraceError::io(&valgrind.launcher, e))?;
         Ok(Self { child })
@@ -347,7 +349,7 @@ fn log_line(line: &str) -> &str {
 }
 
 /// What Valgrind's logs say of things left out.
-fn log_notes(scratch: &Path) -> Vec<String> {
+fn log_notes(scratch: &Path, max_threads: u32) -> Vec<String> {
     let Ok(entries) = fs::read_dir(scratch) else { return Vec::new() };
     let mut notes = Vec::new();
     for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
@@ -359,13 +361,26 @@ fn log_notes(scratch: &Path) -> Vec<String> {
             Err(e) if e.kind() == ErrorKind::NotFound => continue,
             Err(e) => format!("its log cannot be read: {e}"),
         };
-        let said = text.lines().map(log_line).find(|line| {
-            line.starts_with("pagelab:") || line.contains("unhandled instruction") || line.contains("cannot be read")
-        });
-        notes.extend(said.map(|line| format!("process {pid}: {}", line.trim_start_matches("pagelab: "))));
+        let said = text.lines().map(log_line).find_map(|line| noteworthy(line, max_threads));
+        notes.extend(said.map(|said| format!("process {pid}: {said}")));
     }
     notes.sort();
     notes
+}
+
+/// What a line of Valgrind's log means to the user, if it tells of something left out.
+fn noteworthy(line: &str, max_threads: u32) -> Option<String> {
+    if line.contains("Max number of threads is too low") {
+        return Some(format!(
+            "Valgrind ended it as it had more than {max_threads} threads at once; --max-threads allows more"
+        ));
+    }
+    if line.contains("VG_N_SEGMENTS is too low") {
+        return Some("Valgrind ended it as it had more mappings, or threads, than Valgrind can keep".to_owned());
+    }
+    let told =
+        line.starts_with("pagelab:") || line.contains("unhandled instruction") || line.contains("cannot be read");
+    told.then(|| line.trim_start_matches("pagelab: ").to_owned())
 }
 
 #[cfg(test)]
@@ -377,6 +392,14 @@ mod tests {
         assert_eq!(log_line("==123== pagelab: gone"), "pagelab: gone");
         assert_eq!(log_line("==123== "), "");
         assert_eq!(log_line("plain  "), "plain");
+    }
+
+    #[test]
+    fn what_a_log_tells_is_said_in_the_users_words() {
+        let threads = noteworthy("Max number of threads is too low", 7).unwrap();
+        assert!(threads.contains("more than 7 threads") && threads.contains("--max-threads"), "{threads}");
+        assert_eq!(noteworthy("pagelab: gone", 7).unwrap(), "gone");
+        assert_eq!(noteworthy("Copyright", 7), None);
     }
 
     #[test]

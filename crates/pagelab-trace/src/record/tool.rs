@@ -42,13 +42,14 @@ const COMPILE: [&str; 13] = [
     "-static",
 ];
 /// Tools are linked at this address, away from where programs are.
-const LINK: [&str; 6] = [
+const LINK: [&str; 7] = [
     "-nodefaultlibs",
     "-nostartfiles",
     "-Wl,-u,_start",
     "-Wl,-Ttext-segment=0x58000000",
     "-Wl,--build-id=none",
     "-Wl,--wrap=vgPlain_di_notify_mmap",
+    "-Wl,--wrap=vgPlain_should_we_trace_this_child",
 ];
 
 /// An installed Valgrind with what tools are built from.

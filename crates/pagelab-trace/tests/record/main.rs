@@ -1,10 +1,12 @@
 //! Records real programs. Needs valgrind with its headers, and gcc.
 
+mod children;
+mod endings;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use pagelab_trace::record::{Recording, prepare_tool};
@@ -17,14 +19,16 @@ fn tool_dir() -> PathBuf {
     prepare_tool(&sources, &Path::new(env!("CARGO_TARGET_TMPDIR")).join("valgrind-tool")).unwrap()
 }
 
-/// Compiles `tests/programs/NAME.c`, once for all tests.
+/// Compiles `tests/programs/NAME.c`. Tests, and runs of them, may do so at once and replace each other's by the same.
 fn compiled(name: &str) -> PathBuf {
-    static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
-    let folder = FOLDER.get_or_init(|| tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap());
-    let program = folder.path().join(format!("{name}-{:?}", std::thread::current().id()));
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("programs");
+    std::fs::create_dir_all(&folder).unwrap();
     let source = Path::new(MANIFEST).join(format!("tests/programs/{name}.c"));
-    let status = Command::new("gcc").args(["-O1", "-pthread", "-o"]).arg(&program).arg(source).status().unwrap();
+    let (program, id) = (folder.join(name), std::thread::current().id());
+    let own = folder.join(format!("{name}-{}-{id:?}", std::process::id()));
+    let status = Command::new("gcc").args(["-O1", "-pthread", "-o"]).arg(&own).arg(source).status().unwrap();
     assert!(status.success());
+    std::fs::rename(own, &program).unwrap();
     program
 }
 
@@ -37,6 +41,9 @@ fn recorder_process() {
     let command = std::env::var("RECORD_COMMAND").unwrap().split('\n').map(OsString::from).collect();
     let mut recording = Recording::new(command, tool_dir());
     recording.max_accesses = std::env::var("RECORD_MAX").ok().map(|n| n.parse().unwrap());
+    if let Ok(n) = std::env::var("RECORD_THREADS") {
+        recording.max_threads = n.parse().unwrap();
+    }
     match recording.run(Path::new(&output)) {
         Ok((summary, _)) => {
             eprintln!("{summary:?}");
@@ -334,87 +341,6 @@ fn pipelines_and_their_exit_status_pass_through() {
     assert_eq!(program_output(&output).trim(), "3");
     assert_eq!(recorded.events.iter().filter(|e| matches!(e.kind, EventKind::Exit { .. })).count(), 3);
     assert!(recorded.complete);
-}
-
-#[test]
-fn recording_stops_after_the_wanted_accesses() {
-    let folder = tempfile::tempdir().unwrap();
-    let trace = folder.path().join("t.trace");
-    let program = compiled("endless");
-    let mut child = recorder(&trace, &[program.to_str().unwrap()]).env("RECORD_MAX", "300000").spawn().unwrap();
-    wait_at_most(&mut child, Duration::from_secs(30));
-    let recorded = Recorded::read(&trace);
-    assert_eq!(recorded.accesses.len(), 300_000);
-    assert!(recorded.complete);
-    assert!(recorded.notes.iter().any(|note| note.contains("300000")), "{:?}", recorded.notes);
-}
-
-#[test]
-fn an_interrupt_is_the_programs() {
-    let folder = tempfile::tempdir().unwrap();
-    let trace = folder.path().join("t.trace");
-    let program = compiled("endless");
-    let mut child = recorder(&trace, &[program.to_str().unwrap()]).spawn().unwrap();
-    wait_for_parts(&trace);
-    let status = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    assert!(status.success());
-    wait_at_most(&mut child, Duration::from_secs(30));
-    assert_eq!(child.wait().unwrap().code(), Some(5), "the program's own answer to SIGINT");
-    let recorded = Recorded::read(&trace);
-    assert!(recorded.complete);
-    assert!(recorded.events.iter().any(|event| event.kind == EventKind::Exit { code: 5 }));
-}
-
-/// Waits until something of the trace is on disk.
-fn wait_for_parts(trace: &Path) {
-    let begun = Instant::now();
-    let has_part = || {
-        std::fs::read_dir(trace).is_ok_and(|files| {
-            files.flatten().any(|file| {
-                let name = file.file_name().to_string_lossy().into_owned();
-                name.starts_with("accesses-") && name.ends_with(".parquet")
-            })
-        })
-    };
-    while !has_part() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "nothing is written");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-#[test]
-fn a_killed_recorder_leaves_a_trace_that_opens() {
-    let folder = tempfile::tempdir().unwrap();
-    let trace = folder.path().join("t.trace");
-    let program = compiled("endless");
-    let mut child = recorder(&trace, &[program.to_str().unwrap()]).spawn().unwrap();
-    wait_for_parts(&trace);
-    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id())).unwrap_or_default();
-    child.kill().unwrap();
-    child.wait().unwrap();
-    // The program lives on, unrecorded; it is this test's to end.
-    let children: Vec<String> = tasks_below(&children, &program);
-    for pid in &children {
-        let _ = Command::new("kill").args(["-INT", pid]).status();
-    }
-    let recorded = Recorded::read(&trace);
-    assert!(!recorded.complete);
-    assert!(recorded.accesses.len() > 100_000);
-}
-
-/// Ids of processes that run `program`.
-fn tasks_below(listed: &str, program: &Path) -> Vec<String> {
-    let mut pids: Vec<String> = listed.split_whitespace().map(str::to_owned).collect();
-    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-        let pid = entry.file_name().to_string_lossy().into_owned();
-        let command = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        if String::from_utf8_lossy(&command).split('\0').any(|part| Path::new(part) == program) {
-            pids.push(pid);
-        }
-    }
-    pids.sort();
-    pids.dedup();
-    pids
 }
 
 #[test]

@@ -1,0 +1,117 @@
+/* Part of the pagelab recorder, a Valgrind tool.
+   Copyright the pagelab contributors.
+
+   This program is free software; you can redistribute it and/or modify it under the terms of the GNU General
+   Public License as published by the Free Software Foundation; either version 2 of the License, or (at your
+   option) any later version. It is distributed in the hope that it will be useful, but WITHOUT ANY WARRANTY;
+   without even the implied warranty of MERCHANTABILITY or FITNESS FOR A PARTICULAR PURPOSE. See the file COPYING.
+
+   SPDX-License-Identifier: GPL-2.0-or-later */
+
+/* Which of the programs that a recorded program executes are recorded too. Valgrind cannot run programs of other
+   architectures or with privileges of their own; it would let their execve fail, or their process end. They run
+   natively instead, unrecorded, and the encoder is told why. */
+
+#include "pub_tool_basics.h"
+#include "pub_tool_libcbase.h"
+#include "pub_tool_libcfile.h"
+#include "pub_tool_vki.h"
+#include "pub_tool_vkiscnums.h"
+
+#include "process.h"
+#include "stream.h"
+
+#define SET_ID_BITS 06000
+/* Interpreters of interpreters that are followed; Linux allows four. */
+#define INTERPRETER_DEPTH 4
+/* Linux looks for an interpreter in so many bytes (BINPRM_BUF_SIZE). */
+#define HEAD_BYTES 256
+
+#define ELF_CLASS 4 /* offset in the header; 1: 32 bit, 2: 64 bit */
+#define ELF_MACHINE 18
+#define MACHINE_X86_64 62
+
+static Bool has_capabilities(const HChar* path)
+{
+   return pl_system_call(__NR_getxattr, (ULong)(Addr)path, (ULong)(Addr) "security.capability", 0, 0, 0, 0) > 0;
+}
+
+/* Number of bytes read from the file's begin; -1 if it cannot be read. */
+static Int read_head(const HChar* path, HChar* head)
+{
+   SysRes file = VG_(open)(path, VKI_O_RDONLY, 0);
+   Int length;
+
+   if (sr_isError(file))
+      return -1;
+   length = VG_(read)((Int)sr_Res(file), head, HEAD_BYTES);
+   VG_(close)((Int)sr_Res(file));
+   return length;
+}
+
+static Bool is_blank(HChar character)
+{
+   return character == ' ' || character == '\t';
+}
+
+/* Cuts the interpreter's path out of a first line `#! path argument`. */
+static const HChar* interpreter_of(HChar* head, Int length)
+{
+   Int begin = 2, end;
+
+   while (begin < length && is_blank(head[begin]))
+      begin++;
+   end = begin;
+   while (end < length && !is_blank(head[end]) && head[end] != '\n' && head[end] != 0)
+      end++;
+   if (end == length)
+      return NULL;
+   head[end] = 0;
+   return head + begin;
+}
+
+/* Why the program runs natively; NULL if it can be recorded, or if its execve will fail whoever makes it. */
+static const HChar* reason_to_run_natively(const HChar* path, Int depth)
+{
+   HChar head[HEAD_BYTES];
+   struct vg_stat facts;
+   const HChar* interpreter;
+   Int length = read_head(path, head);
+
+   if (length < 2 || sr_isError(VG_(stat)(path, &facts)))
+      return NULL;
+   if (facts.mode & SET_ID_BITS)
+      return "is setuid or setgid";
+   if (has_capabilities(path))
+      return "has capabilities of its own";
+   if (head[0] == '#' && head[1] == '!') {
+      interpreter = interpreter_of(head, length);
+      return interpreter != NULL && depth > 0 ? reason_to_run_natively(interpreter, depth - 1) : NULL;
+   }
+   if (length < ELF_MACHINE + 2 || VG_(memcmp)(head, "\177ELF", 4) != 0)
+      return NULL;
+   if (head[ELF_CLASS] == 1)
+      return "is a 32-bit program";
+   return head[ELF_MACHINE] == MACHINE_X86_64 && head[ELF_MACHINE + 1] == 0 ? NULL : "is not an x86-64 program";
+}
+
+/* Valgrind asks this before each execve. The linker is told (--wrap) to call the function below instead. */
+extern Bool __real_vgPlain_should_we_trace_this_child(const HChar* path, const HChar** arguments);
+extern Bool __wrap_vgPlain_should_we_trace_this_child(const HChar* path, const HChar** arguments);
+
+Bool __wrap_vgPlain_should_we_trace_this_child(const HChar* path, const HChar** arguments)
+{
+   const HChar* reason;
+
+   /* The encoder has all that it wants and is ending the program, which cleans up. */
+   if (!pl_stream_alive()) {
+      pl_stream_keep_life_line();
+      return False;
+   }
+   reason = reason_to_run_natively(path, INTERPRETER_DEPTH);
+   if (reason != NULL) {
+      pl_process_runs_natively(reason);
+      return False;
+   }
+   return __real_vgPlain_should_we_trace_this_child(path, arguments);
+}
