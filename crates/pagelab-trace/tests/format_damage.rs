@@ -9,10 +9,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use pagelab_trace::{
     Access, AccessKind, Event, EventKind, ProcessIx, ThreadIx, TraceError, TraceMeta, TraceReader, TraceWriter,
     format::{self, WriterOptions},
 };
+use parquet::file::metadata::ParquetMetaDataReader;
 use support::{Draw, Item, program_like, read};
 
 const ROWS_PER_PART: usize = 1000;
@@ -184,6 +186,86 @@ fn a_cut_part_is_refused() {
             trace.refused(&[name, "not a whole Parquet file"]);
         }
         fs::write(trace.file(name), &whole).unwrap();
+    }
+}
+
+/// A part of `ROWS` accesses in a trace that was not finished, to be edited and given the hash that then is right: what
+/// another writer may have made.
+struct Forgery {
+    trace: Trace,
+    bytes: Vec<u8>,
+}
+
+impl Forgery {
+    const ROWS: u64 = 500;
+    const NAME: &str = "accesses-000000.parquet";
+
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.trace");
+        let accesses = program_like(Self::ROWS as usize, 3);
+        let mut writer = create(&path);
+        writer.append(ThreadIx(0), &accesses).unwrap();
+        drop(writer);
+        let trace = Trace { _dir: dir, items: Vec::new(), path };
+        let bytes = fs::read(trace.file(Self::NAME)).unwrap();
+        Self { trace, bytes }
+    }
+
+    fn column(&self, name: &str) -> std::ops::Range<usize> {
+        let metadata = ParquetMetaDataReader::new().parse_and_finish(&Bytes::from(self.bytes.clone())).unwrap();
+        let columns = metadata.row_group(0).columns();
+        let column = columns.iter().find(|column| column.column_path().string() == name).unwrap();
+        let (start, length) = column.byte_range();
+        start as usize..(start + length) as usize
+    }
+
+    fn footer_start(&self) -> usize {
+        let tail = self.bytes.len() - 8;
+        tail - u32::from_le_bytes(self.bytes[tail..tail + 4].try_into().unwrap()) as usize
+    }
+
+    /// Replaces `old` by `new` throughout the footer; returns how often.
+    fn replace_in_footer(&mut self, old: &[u8], new: &[u8]) -> usize {
+        assert_eq!(old.len(), new.len());
+        let start = self.footer_start();
+        let places: Vec<usize> = (start..self.bytes.len()).filter(|at| self.bytes[*at..].starts_with(old)).collect();
+        places.iter().for_each(|at| self.bytes[*at..][..old.len()].copy_from_slice(new));
+        places.len()
+    }
+
+    #[track_caller]
+    fn refused(mut self, expected: &[&str]) {
+        let start = self.footer_start();
+        let hash = |data: &[u8]| format!("{:032x}", xxhash_rust::xxh3::xxh3_128(data));
+        let was = hash(&fs::read(self.trace.file(Self::NAME)).unwrap()[..start]);
+        let is = hash(&self.bytes[..start]);
+        assert_eq!(self.replace_in_footer(was.as_bytes(), is.as_bytes()), 1);
+        fs::write(self.trace.file(Self::NAME), &self.bytes).unwrap();
+        self.trace.refused(expected);
+    }
+}
+
+#[test]
+fn a_page_longer_than_its_part_is_refused() {
+    let mut forged = Forgery::new();
+    let loads = TraceReader::open(&forged.trace.path).unwrap().access_counts().loads;
+    let count = |loads: u64| format!("\"loads\":{loads}");
+    assert_eq!(forged.replace_in_footer(count(loads).as_bytes(), count(loads - 1).as_bytes()), 1);
+    assert_eq!(forged.replace_in_footer(b"\"rows\":500", b"\"rows\":499"), 1);
+    // 500 in Thrift's compact protocol, a field of type i64 after its predecessor: of the file, its row group, 6 columns.
+    assert_eq!(forged.replace_in_footer(&[0x16, 0xe8, 0x07], &[0x16, 0xe6, 0x07]), 8);
+    forged.refused(&[Forgery::NAME, "a page of 500 rows with 499 to come"]);
+}
+
+/// Kinds, sizes and gaps share the indices of program counters; those of other accesses would be read unnoticed.
+#[test]
+fn indices_that_are_not_those_of_the_program_counters_are_refused() {
+    for column in ["kind", "size", "gap"] {
+        let mut forged = Forgery::new();
+        let last = forged.column(column).end - 1;
+        forged.bytes[last] ^= 1;
+        forged.refused(&[Forgery::NAME, &format!("column {column}"), "indices are not those of pc"]);
     }
 }
 
