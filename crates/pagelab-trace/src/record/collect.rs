@@ -433,6 +433,10 @@ fn status_code(status: u32) -> Option<i32> {
 }
 
 #[cfg(test)]
+#[path = "collect_tests.rs"]
+mod scripted;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
