@@ -13,6 +13,7 @@
 //! | [`import`] | traces of other tools |
 //! | [`quantity`] | sizes and counts as people write them |
 //! | [`record`] | recording real programs under Valgrind |
+//! | [`rng`] | random numbers, the engine's too |
 //! | [`source`] | batches and the trait that yields them |
 //! | [`workload`] | synthetic programs whose accesses are computed from a spec |
 #![forbid(unsafe_code)]
@@ -24,6 +25,7 @@ pub mod format;
 pub mod import;
 pub mod quantity;
 pub mod record;
+pub mod rng;
 pub mod source;
 mod touched_pages;
 pub mod workload;

@@ -3,9 +3,9 @@
 use super::{
     layout::{Layout, Site},
     program::{Initialise, Plan, Stream, Worker, plan},
-    rng::Rng,
     spec::{COUNT, Kind, Parameter, Preset, SIZE, Values},
 };
+use crate::rng::Rng;
 use crate::{Access, AccessKind, TraceError, quantity::format_bytes};
 
 pub(super) const SIZE_1G: Parameter = Parameter {
@@ -215,7 +215,7 @@ impl Sweep {
             count: end - begin,
             at: 0,
             mix: Mix::new(values, width(step)),
-            rng: Rng::new(values.seed(), values.workload(), part.thread),
+            rng: Rng::of_thread(values.seed(), values.workload(), part.thread),
         }
     }
 }
@@ -240,7 +240,7 @@ impl Stream for Sweep {
                 Some((site, kind)) => write(now, first, self.step, |v| site.access(kind, v)),
                 None => {
                     let (mix, mut rng) = (self.mix, self.rng.clone());
-                    write(now, first, self.step, |v| mix.access(rng.next(), v));
+                    write(now, first, self.step, |v| mix.access(rng.next_u64(), v));
                     self.rng = rng;
                 }
             }

@@ -8,9 +8,9 @@ use super::{
         Team, VERTICES, build, rounds,
     },
     layout::{Layout, Site},
-    rng::Rng,
     spec::{ALIGN, COUNT, GAP, Kind, Parameter, Preset, SEED, THREADS, Values},
 };
+use crate::rng::Rng;
 use crate::{Access, AccessKind, TraceError};
 
 /// Neighbours of every vertex that Afforest links before it looks which component is the largest.
@@ -77,7 +77,7 @@ fn components(values: &Values) -> Result<(Layout, GraphProgram<Components>), Tra
             trials,
             phase: Phase::Done,
             hooked: false,
-            sample_rng: Rng::new(values.seed(), "samples", 0),
+            sample_rng: Rng::of_thread(values.seed(), "samples", 0),
             deal: Deal::new(vertices, values.threads() as usize),
             parents: Parents { of: Vec::new(), addr: layout.map(0, vertices * csr.index)?, index: csr.index },
             own: site(0),

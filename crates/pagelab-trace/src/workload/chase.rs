@@ -6,10 +6,10 @@ use super::{
     layout::Site,
     permutation::Permutation,
     program::Stream,
-    rng::Rng,
     spec::{ALIGN, GAP, Kind, Parameter, Preset, SEED, THREADS, Values},
 };
 use crate::Access;
+use crate::rng::Rng;
 
 const NODE: Parameter = Parameter {
     name: "node",
@@ -49,7 +49,7 @@ impl Chase {
             base: part.base,
             node,
             nodes,
-            order: Permutation::new(nodes, Rng::new(values.seed(), "chase", stream)),
+            order: Permutation::new(nodes, Rng::of_thread(values.seed(), "chase", stream)),
             at: part.share(nodes).0 % nodes,
             site: Site::new(0, width(node), values.gap()),
         }

@@ -9,9 +9,9 @@ use super::{
     kronecker::Kronecker,
     layout::{Layout, Site},
     program::{BATCH_ACCESSES, Initialise, MIN_RUN, Plan, Program},
-    rng::Rng,
     spec::{COUNT, Kind, Parameter, Preset, Values},
 };
+use crate::rng::Rng;
 use crate::{Access, AccessKind, Batch, Segment, ThreadIx, TraceError};
 
 pub(super) const VERTICES: Parameter = Parameter {
@@ -267,7 +267,7 @@ pub(super) fn build<A: Algorithm>(
         degree,
         kronecker,
         entries,
-        rng: Rng::new(values.seed(), "graph", 0),
+        rng: Rng::of_thread(values.seed(), "graph", 0),
         graph: None,
         team,
         left: values.optional(ACCESSES_OF_WORK.name).unwrap_or(u64::MAX),

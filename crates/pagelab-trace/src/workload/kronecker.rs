@@ -2,8 +2,8 @@
 
 use super::graph::allocate;
 use super::permutation::Permutation;
-use super::rng::Rng;
 use crate::TraceError;
+use crate::rng::Rng;
 
 /// Vertices between two known row starts.
 const GRANULE: u64 = 16;
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     fn graph() -> Kronecker {
-        Kronecker::new(14, 16, &Rng::new(3, "test", 0)).unwrap()
+        Kronecker::new(14, 16, &Rng::of_thread(3, "test", 0)).unwrap()
     }
 
     #[test]

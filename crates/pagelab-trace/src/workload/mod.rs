@@ -35,7 +35,6 @@ mod pagerank;
 mod permutation;
 mod program;
 mod random;
-mod rng;
 mod semirandom;
 mod seq;
 mod spec;

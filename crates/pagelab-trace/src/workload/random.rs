@@ -4,10 +4,10 @@ use super::{
     Workload,
     array::{self, ACCESSES, GRANULARITY, INITIALISE, Mix, Part, REGIONS, SIZE_1G, WRITE, width},
     program::Stream,
-    rng::{Rng, scale},
     spec::{ALIGN, GAP, Kind, Parameter, Preset, SEED, THREADS, Values},
 };
 use crate::Access;
+use crate::rng::{Rng, scale};
 
 const EVERY: Parameter = Parameter {
     name: "every",
@@ -49,7 +49,7 @@ impl Random {
             every: values.number(EVERY.name) as usize,
             next: part.share(elements).0 % elements,
             mix: Mix::new(values, width(granularity)),
-            rng: Rng::new(values.seed(), "random", part.thread),
+            rng: Rng::of_thread(values.seed(), "random", part.thread),
         }
     }
 }
@@ -66,16 +66,16 @@ impl Stream for Random {
         let filled = out.len() / self.every * self.every;
         if self.every == 1 {
             for slot in out.iter_mut() {
-                let random = rng.next();
+                let random = rng.next_u64();
                 *slot = mix.access(random, base + scale(random, elements) * granularity);
             }
         } else {
             for group in out[..filled].chunks_exact_mut(self.every) {
                 let (first, others) = group.split_first_mut().expect("a group has elements");
-                let random = rng.next();
+                let random = rng.next_u64();
                 *first = mix.access(random, base + scale(random, elements) * granularity);
                 for slot in others {
-                    *slot = mix.access(rng.next(), base + next * granularity);
+                    *slot = mix.access(rng.next_u64(), base + next * granularity);
                     next = if next + 1 == elements { 0 } else { next + 1 };
                 }
             }

@@ -4,10 +4,10 @@ use super::{
     Workload,
     array::{self, ACCESSES, INITIALISE, Mix, Part, REGIONS, SIZE_1G, WRITE},
     program::Stream,
-    rng::{Rng, scale},
     spec::{ALIGN, GAP, Kind, Parameter, Preset, SEED, THREADS, Values},
 };
 use crate::Access;
+use crate::rng::{Rng, scale};
 
 const WORD: u64 = 8;
 const STEPS: Parameter = Parameter {
@@ -57,7 +57,7 @@ impl SemiRandom {
             steps: values.number(STEPS.name) as usize,
             step: values.number(STEP.name),
             mix: Mix::new(values, WORD as u16),
-            rng: Rng::new(values.seed(), "semirandom", part.thread),
+            rng: Rng::of_thread(values.seed(), "semirandom", part.thread),
         }
     }
 }
@@ -75,7 +75,7 @@ impl Stream for SemiRandom {
         for group in out[..filled].chunks_exact_mut(self.steps + 1) {
             let mut offset = scale(rng.peek(0), self.words) * WORD;
             for slot in group {
-                *slot = mix.access(rng.next(), base + offset);
+                *slot = mix.access(rng.next_u64(), base + offset);
                 offset += step;
                 offset -= if offset >= bytes { bytes } else { 0 };
             }

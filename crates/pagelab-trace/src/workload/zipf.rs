@@ -5,10 +5,10 @@ use super::{
     array::{self, ACCESSES, GRANULARITY, INITIALISE, Mix, Part, REGIONS, SIZE_1G, WRITE, width},
     permutation::Permutation,
     program::Stream,
-    rng::Rng,
     spec::{ALIGN, GAP, Kind, Parameter, Preset, SEED, THREADS, Values, YES_NO},
 };
 use crate::Access;
+use crate::rng::Rng;
 
 const THETA: Parameter = Parameter {
     name: "theta",
@@ -60,14 +60,14 @@ impl Zipf {
     fn new(values: &Values, part: &Part, granularity: u64) -> Self {
         let elements = part.bytes / granularity;
         // One order for all threads: threads that share the array agree on what is frequent.
-        let spread = || Permutation::new(elements, Rng::new(values.seed(), "zipf order", 0));
+        let spread = || Permutation::new(elements, Rng::of_thread(values.seed(), "zipf order", 0));
         Self {
             base: part.base,
             granularity,
             ranks: Ranks::new(elements, values.real(THETA.name)),
             spread: values.is_yes(SCRAMBLED.name).then(spread),
             mix: Mix::new(values, width(granularity)),
-            rng: Rng::new(values.seed(), "zipf", part.thread),
+            rng: Rng::of_thread(values.seed(), "zipf", part.thread),
         }
     }
 }
@@ -78,7 +78,7 @@ impl Stream for Zipf {
         for slot in out.iter_mut() {
             let rank = self.ranks.draw(&mut rng);
             let element = self.spread.as_ref().map_or(rank, |spread| spread.apply(rank));
-            *slot = self.mix.access(rng.next(), self.base + element * self.granularity);
+            *slot = self.mix.access(rng.next_u64(), self.base + element * self.granularity);
         }
         self.rng = rng;
         out.len()
@@ -136,11 +136,11 @@ impl Ranks {
     #[inline(always)]
     fn draw(&self, rng: &mut Rng) -> u64 {
         loop {
-            let (place, remainder) = divide(rng.next(), self.segments.len() as u64);
+            let (place, remainder) = divide(rng.next_u64(), self.segments.len() as u64);
             let drawn = &self.segments[place as usize];
             // Chosen by index: as a branch it would be mispredicted half of the time.
             let segment = &self.segments[[drawn.other, place as usize][usize::from(remainder <= drawn.own)]];
-            let (offset, remainder) = divide(rng.next(), segment.width);
+            let (offset, remainder) = divide(rng.next_u64(), segment.width);
             if remainder <= segment.sure || self.keep(segment, offset, remainder) {
                 return segment.first + offset - 1;
             }
@@ -190,7 +190,7 @@ mod tests {
     /// pool; returns it as standard deviations from its mean.
     fn deviation(n: u64, theta: f64, draws: u32) -> f64 {
         let ranks = Ranks::new(n, theta);
-        let mut rng = Rng::new(17, "test", 0);
+        let mut rng = Rng::of_thread(17, "test", 0);
         let mut counts = vec![0u32; n as usize];
         (0..draws).for_each(|_| counts[ranks.draw(&mut rng) as usize] += 1);
         let weights: Vec<f64> = (1..=n).map(|r| (r as f64).powf(-theta)).collect();
@@ -253,7 +253,7 @@ mod tests {
     fn extreme_parameters_stay_in_range() {
         for (n, theta) in [(1, 0.0), (1, 1.0), (1, 10.0), (1 << 46, 0.0), (1 << 46, 0.99), (1 << 46, 10.0), (3, 10.0)] {
             let ranks = Ranks::new(n, theta);
-            let mut rng = Rng::new(1, "test", 0);
+            let mut rng = Rng::of_thread(1, "test", 0);
             assert!((0..10_000).all(|_| ranks.draw(&mut rng) < n), "n {n}, theta {theta}");
         }
     }
