@@ -14,12 +14,13 @@ from pathlib import Path
 PR_SET_THP_DISABLE = 41
 ADDR_NO_RANDOMIZE = 0x0040000
 
-# Starts a program with fixed addresses and without huge pages; it inherits both over fork and exec. Started by
+# Starts a program with fixed addresses, with or without large pages; it inherits both over fork and exec. Started by
 # vfork, it costs one fault before it execs, on the stack that posix_spawn gives it.
 _STEADY = f"""
 import ctypes, os, sys
 libc = ctypes.CDLL(None)
-assert libc.prctl({PR_SET_THP_DISABLE}, 1, 0, 0, 0) == 0
+if sys.argv.pop(1) == "small":
+    assert libc.prctl({PR_SET_THP_DISABLE}, 1, 0, 0, 0) == 0
 libc.personality({ADDR_NO_RANDOMIZE})
 os.environ.pop("LC_CTYPE", None)
 """
@@ -62,9 +63,22 @@ class Located:
     """Address of the first mapping by program, path and file offset"""
 
 
-def measure(command: Sequence[str], environment: Mapping[str, str], runs: int = 3) -> Native:
-    """Runs `command` once to bring its files into the page cache, then `runs` times."""
-    counts = [_count(command, environment) for _ in range(runs + 1)][1:]
+def transparent_large_pages() -> str:
+    """What this machine's kernel is set to: always, madvise or never."""
+    text = Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text()
+    chosen = re.search(r"\[(\w+)\]", text)
+    assert chosen, text
+    return chosen[1]
+
+
+def measure(
+    command: Sequence[str], environment: Mapping[str, str], runs: int = 3, *, large_pages: bool = False
+) -> Native:
+    """Runs `command` once to bring its files into the page cache, then `runs` times.
+
+    Without transparent huge pages, or with `large_pages` as the machine is set to.
+    """
+    counts = [_count(command, environment, "large" if large_pages else "small") for _ in range(runs + 1)][1:]
     minor = [counted[0] for counted in counts]
     return Native(
         minor=int(statistics.median(minor)),
@@ -73,9 +87,9 @@ def measure(command: Sequence[str], environment: Mapping[str, str], runs: int = 
     )
 
 
-def _count(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, int]:
+def _count(command: Sequence[str], environment: Mapping[str, str], pages: str) -> tuple[int, int]:
     done = subprocess.run(
-        [sys.executable, "-c", _STEADY + _COUNT, *command],
+        [sys.executable, "-c", _STEADY + _COUNT, pages, *command],
         env=environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -92,7 +106,7 @@ def locate(command: Sequence[str], environment: Mapping[str, str], folder: Path)
     options = ["--quiet", "--event=minor-faults", "--count=1", "--data", "--mmap-pages=4M", f"--output={data}"]
     try:
         recorded = subprocess.run(
-            [sys.executable, "-c", _STEADY + _EXECUTE, "perf", "record", *options, "--", *command],
+            [sys.executable, "-c", _STEADY + _EXECUTE, "small", "perf", "record", *options, "--", *command],
             env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,

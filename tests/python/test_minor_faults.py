@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from typing import TypeAlias
 import pytest
 from conftest import COMMAND, ROOT
 from fault_model import PAGE_BYTES, Cause, Model
-from linux_faults import Located, Native, locate, measure
+from linux_faults import Located, Native, locate, measure, transparent_large_pages
 
 PROGRAMS = ROOT / "tests" / "programs"
 BFS = ROOT / "crates" / "pagelab-trace" / "tests" / "programs" / "bfs.c"
@@ -40,6 +41,19 @@ if child == 0:
 os.waitpid(child, 0)
 numbers.sort()
 """
+
+
+NUMPY = """
+import numpy
+numbers = numpy.empty(8 << 20, dtype=numpy.int64)
+numbers[::512] = 1
+print(numbers[::512].sum())
+"""
+"""Touches each page of an array of 64 MiB, for which numpy asks for large pages by madvise."""
+LARGE_PAGE_LOST = 511
+"""Faults more where the recorder does not align a mapping to 2 MiB as the kernel does: small pages for a large one"""
+SYSTEM_OF = {"always": "radix-thp", "madvise": "radix-thp-madvise", "never": "radix"}
+"""System preset by what /sys/kernel/mm/transparent_hugepage/enabled says"""
 
 
 @dataclass(frozen=True)
@@ -219,3 +233,33 @@ def test_each_way_of_using_memory_faults_as_in_the_kernel(folder: Path) -> None:
         if abs(native - model) > (2 if name == "stack" or name.startswith("fork") else 0):
             apart[name] = (native, model)
     assert not apart
+
+
+def _engine_counts(trace: Path, systems: list[str]) -> list[int]:
+    chosen = [part for system in systems for part in ("-s", system)]
+    done = subprocess.run(
+        [*COMMAND, "run", str(trace), *chosen, "--json", "-"], capture_output=True, text=True, check=True, timeout=300
+    )
+    return [result["stats"]["fault.minor.count"] for result in json.loads(done.stdout)["results"]]
+
+
+@pytest.mark.slow
+def test_large_pages_are_counted_as_the_kernel_is_set_and_switched_off(tmp_path: Path) -> None:
+    """Within 1 % under `radix` with large pages off; under the system that is as this machine is set, a large page apart."""
+    python = str(Path(sys.executable).parent / "python")
+    command = [python, "-I", "-c", NUMPY]
+    environment = _environment() | {"OPENBLAS_NUM_THREADS": "1"}
+    off, on = (measure(command, environment, large_pages=large_pages).minor for large_pages in (False, True))
+    trace = tmp_path / "numpy.trace"
+    subprocess.run(
+        [*COMMAND, "record", "-o", str(trace), "--", *command],
+        env=environment,
+        capture_output=True,
+        check=True,
+        timeout=300,
+    )
+    system = SYSTEM_OF[transparent_large_pages()]
+    small, as_set = _engine_counts(trace, ["radix", system])
+    print(f"numpy: native {off} without large pages, {on} as set; radix {small}, {system} {as_set}")
+    assert small == pytest.approx(off, rel=0.01)
+    assert 0.99 * on <= as_set <= 1.01 * on + (LARGE_PAGE_LOST if system != "radix" else 0)

@@ -55,6 +55,12 @@ fn valid_configurations_are_not_refused() {
     for system in ["radix", "nested-radix", "nested-3"] {
         outcome(MACHINE, system, &[]).unwrap();
     }
+    const MADVISE: &str = "system.layers.0.large_pages=madvise";
+    const KHUGEPAGED: &str =
+        r#"kernel.khugepaged={"scan_sleep_cycles":1000000,"pages_to_scan":4096,"max_ptes_none":511}"#;
+    for with in ["system.layers.0.page_size=2M", r#"system.layers.0.folios=["32KiB"]"#, KHUGEPAGED] {
+        outcome(MACHINE, "radix", &[MADVISE, with]).unwrap();
+    }
 }
 
 #[test]
@@ -238,6 +244,12 @@ fn impossible_systems() {
         ("nested-radix", &["system.layers.host.host=guest"], "system.layers", &["exactly one layer", "host"]),
         ("nested-3", &["system.layers.outer.host=inner"], "system.layers", &["circle"]),
         ("nested-radix", &["system.layers.guest.host=null"], "system.layers", &["exactly one layer"]),
+        (
+            "radix",
+            &["system.layers.0.large_pages=madvise"],
+            "system.layers.native.large_pages",
+            &["changes nothing", "page_size = 2M", "radix-thp-madvise"],
+        ),
     ]);
 }
 

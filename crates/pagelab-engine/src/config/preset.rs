@@ -40,7 +40,7 @@ presets! {
     Machine "machines": "kabylake-7700hq", "sandybridge-e5-2420", "xeon-e-2136", "broadwell-e5-2640v3",
         "xeon-silver-4114", "gem5-timing";
     System "systems": "radix", "radix-no-mmu-cache", "radix-perfect-mmu-cache", "radix-page-walk-cache", "radix-2m",
-        "radix-1g", "radix-5level", "nested-radix", "nested-radix-no-mmu-cache", "nested-radix-perfect-mmu-cache",
+        "radix-thp", "radix-thp-madvise", "radix-1g", "radix-5level", "nested-radix", "nested-radix-no-mmu-cache", "nested-radix-perfect-mmu-cache",
         "nested-radix-2m", "radix-unified-translation-cache", "nested-radix-unified-translation-cache",
         "nested-radix-shared-page-walk-cache", "radix-coalesced-mmu-cache", "nested-radix-linear-host",
         "nested-radix-shadow", "hashed-chained", "hashed-open", "hashed-clustered", "hashed-compact",

@@ -1,6 +1,6 @@
 //! What makes a configuration impossible although each of its values has the right type.
 
-use super::{Config, HostMode, KernelConfig, LayerConfig, MmuCacheKind, PageCache, PageTableConfig};
+use super::{Config, HostMode, KernelConfig, LargePages, LayerConfig, MmuCacheKind, PageCache, PageTableConfig};
 use crate::base::addr::{FRAME_BYTES, PageSize};
 use crate::base::error::EngineError;
 use crate::kernel::placement::{Misfit, Surroundings};
@@ -164,6 +164,7 @@ impl Config {
                     }
                 }
             }
+            validate_large_pages(layer, &self.kernel)?;
             let around = Surroundings {
                 page_size: layer.page_size,
                 guest: layers.iter().find(|g| g.host.as_ref() == Some(&layer.name)).map(|guest| guest.name.as_str()),
@@ -179,6 +180,17 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// `madvise` is a choice among mappings for pages, folios or a khugepaged that must be there.
+fn validate_large_pages(layer: &LayerConfig, kernel: &KernelConfig) -> Result<(), EngineError> {
+    let some = layer.page_size != PageSize::Size4K || !layer.folios.is_empty() || kernel.khugepaged.is_some();
+    if layer.large_pages == LargePages::Always || some {
+        return Ok(());
+    }
+    let what = "madvise changes nothing where the largest page is 4K: set page_size = 2M too, as the system \
+                radix-thp-madvise does, or folios, or kernel.khugepaged";
+    Err(EngineError::config(format!("system.layers.{}.large_pages", layer.name), what))
 }
 
 /// Whether programs can live within a limit of their cgroup.
