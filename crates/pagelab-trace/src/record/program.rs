@@ -6,6 +6,9 @@ use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use object::read::elf::FileHeader;
+use object::{FileKind, elf};
+
 use crate::TraceError;
 
 const EXECUTE_BITS: u32 = 0o111;
@@ -23,17 +26,7 @@ pub(super) fn find(name: &OsStr) -> Result<PathBuf, TraceError> {
         let path = PathBuf::from(name);
         return if path.exists() { Ok(path) } else { Err(TraceError::usage(format!("{shown}: no such program"))) };
     }
-    search_path(name).ok_or_else(|| TraceError::usage(format!("{shown}: no such program in PATH")))
-}
-
-/// The first executable file of this name in `PATH`.
-pub(super) fn search_path(name: &OsStr) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| is_executable(file))
-}
-
-fn is_executable(path: &Path) -> bool {
-    path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & EXECUTE_BITS != 0)
+    which::which(name).map_err(|_| TraceError::usage(format!("{shown}: no such program in PATH")))
 }
 
 /// Refuses what Valgrind cannot run, with the reason.
@@ -68,13 +61,17 @@ fn check_file(path: &Path, depth: u32) -> Result<(), TraceError> {
         }
         return check_file(Path::new(interpreter), depth - 1);
     }
-    // ELF header: magic, class (1: 32 bit, 2: 64 bit) at 4, machine at 18 (62: x86-64).
-    match head.as_slice() {
-        [0x7f, b'E', b'L', b'F', 2, rest @ ..] if rest.get(13..15) == Some(&[62, 0]) => Ok(()),
-        [0x7f, b'E', b'L', b'F', 1, ..] => refuse("is a 32-bit program; only x86-64 programs can be recorded"),
-        [0x7f, b'E', b'L', b'F', ..] => refuse("is not an x86-64 program"),
+    match FileKind::parse(head.as_slice()) {
+        Ok(FileKind::Elf64) if is_x86_64(&head) => Ok(()),
+        Ok(FileKind::Elf64) => refuse("is not an x86-64 program"),
+        Ok(FileKind::Elf32) => refuse("is a 32-bit program; only x86-64 programs can be recorded"),
         _ => refuse("is neither an ELF program nor a script with `#!`"),
     }
+}
+
+fn is_x86_64(head: &[u8]) -> bool {
+    let header = elf::FileHeader64::<object::Endianness>::parse(head);
+    header.is_ok_and(|header| header.endian().is_ok_and(|endian| header.e_machine(endian) == elf::EM_X86_64))
 }
 
 #[cfg(test)]

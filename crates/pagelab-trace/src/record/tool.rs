@@ -1,12 +1,10 @@
 //! Building the Valgrind tool and the folder that Valgrind takes it from.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::program::search_path;
 use crate::TraceError;
 
 /// Name of the tool, as in `--tool=`.
@@ -68,7 +66,7 @@ impl Valgrind {
             return Err(TraceError::usage("recording needs x86-64 Linux; traces can be replayed anywhere"));
         }
         let missing = || TraceError::usage(format!("valgrind is missing; {INSTALL_HINT}"));
-        let script = search_path(OsStr::new("valgrind")).ok_or_else(missing)?;
+        let script = which::which("valgrind").map_err(|_| missing())?;
         let launcher = Some(script.with_file_name("valgrind.bin")).filter(|file| file.exists()).unwrap_or(script);
         let output = Command::new(&launcher).arg("--version").output().map_err(|e| TraceError::io(&launcher, e))?;
         let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();

@@ -247,7 +247,7 @@ fn the_first_mappings_and_the_kernels_accesses_are_there() {
 /// the last access have none that could count them here, and a locked instruction, which lackey shows as a load and
 /// then a modify of the same place, is one modify.
 fn counts_of_lackey(program: &Path, environment: &[(&str, &str)], log: &Path) -> [i64; 4] {
-    let output = Command::new(search("valgrind.bin"))
+    let output = Command::new(which::which("valgrind.bin").unwrap())
         .args(["--tool=lackey", "--trace-mem=yes", "--vgdb=no"])
         .arg(format!("--log-file={}", log.display()))
         .args([program.as_os_str(), "3000".as_ref()])
@@ -270,11 +270,6 @@ fn counts_of_lackey(program: &Path, environment: &[(&str, &str)], log: &Path) ->
     }
     counts[0] -= after_the_last_access;
     counts
-}
-
-fn search(program: &str) -> PathBuf {
-    let folders = std::env::var_os("PATH").unwrap();
-    std::env::split_paths(&folders).map(|folder| folder.join(program)).find(|file| file.exists()).unwrap()
 }
 
 /// Counts agree with those of Valgrind's own lackey. Both see the same arguments and environment, so that the dynamic
