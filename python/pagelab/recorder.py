@@ -45,7 +45,7 @@ def record(
         command: The program and its arguments.
         output: The trace's folder, `NAME.trace`; must not exist.
         max_accesses: End the program after so many accesses.
-        max_threads: Threads that each process may have at once; default 2,000. Valgrind ends a process that starts more.
+        max_threads: Threads that each process may have at once; default 2,000. Valgrind ends one that starts more.
         progress: Called with the accesses recorded so far, about ten times a second.
 
     Raises:

@@ -245,7 +245,7 @@ def _engine_counts(trace: Path, systems: list[str]) -> list[int]:
 
 @pytest.mark.slow
 def test_large_pages_are_counted_as_the_kernel_is_set_and_switched_off(tmp_path: Path) -> None:
-    """Within 1 % under `radix` with large pages off; under the system that is as this machine is set, a large page apart."""
+    """Within 1 % under `radix` with large pages off; a large page apart under the system set as this machine."""
     python = str(Path(sys.executable).parent / "python")
     command = [python, "-I", "-c", NUMPY]
     environment = _environment() | {"OPENBLAS_NUM_THREADS": "1"}

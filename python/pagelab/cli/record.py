@@ -23,7 +23,8 @@ def command(
         str | None, typer.Option("--max-accesses", metavar="N", help="End the program after so many accesses.")
     ] = None,
     max_threads: Annotated[
-        int, typer.Option("--max-threads", metavar="N", min=1, max=10_000, help="Threads each process may have at once.")
+        int,
+        typer.Option("--max-threads", metavar="N", min=1, max=10_000, help="Threads each process may have at once."),
     ] = 2000,
 ) -> None:
     """Run any x86-64 Linux program and record its memory accesses.
@@ -37,9 +38,7 @@ def command(
         sys.exit(recording.exit_code)
 
 
-def record_to(
-    trace: Path, program: list[str], max_accesses: int | None, max_threads: int | None = None
-) -> Recording:
+def record_to(trace: Path, program: list[str], max_accesses: int | None, max_threads: int | None = None) -> Recording:
     """Records and says what came of it, on standard error."""
     # A progress bar would write into what a program shows on the terminal.
     quiet = sys.stdout.isatty()
