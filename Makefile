@@ -1,6 +1,6 @@
 # make demo       record a real program, replay it under several systems, print the comparison
 # make test       all tests that take no more than minutes (sets up what they need)
-# make test-full  the slow ones too, with many more random cases
+# make test-full  the slow ones too, with ten times the random cases
 # make bench      how fast recording and replay are on this machine
 # make lint       formatting, clippy, ruff, mypy
 # make clean      remove everything built here
@@ -25,7 +25,7 @@ test: setup
 	$(BIN)/pytest -m "not slow"
 
 test-full: setup
-	PROPTEST_CASES=5000 cargo test --workspace -- --include-ignored
+	PAGELAB_CASES_FACTOR=10 cargo test --workspace -- --include-ignored
 	$(BIN)/pytest
 
 bench: setup

@@ -8,6 +8,7 @@ mod systems;
 use common::{
     ScriptWriter, assert_all_is_on_an_account, assert_conserved, assert_frames_conserved, config, run, run_beside,
 };
+use pagelab_cases::cases;
 use pagelab_engine::base::addr::{FRAME_BYTES, PageSize};
 use pagelab_engine::base::error::EngineError;
 use pagelab_engine::base::ids::SpaceId;
@@ -299,7 +300,7 @@ fn check(program: &Program, (system, set): System, cpus: &[usize]) {
 
 #[test]
 fn any_program_on_any_system_is_translated_right_and_conserves_cycles_and_frames() {
-    for_programs(400, check);
+    for_programs(cases(400), check);
 }
 
 /// More than twenty million operations of programs that fork, exec, exit and run out of memory, in pages of all sizes.
@@ -373,8 +374,12 @@ fn check_load(program: &Program, (system, set): System, cpus: &[usize]) {
 
 #[test]
 fn any_program_beside_itself_is_translated_right_and_conserves_cycles_and_frames() {
-    let mut runner =
-        TestRunner::new(Config { cases: 24, failure_persistence: None, max_shrink_iters: 300, ..Config::default() });
+    let mut runner = TestRunner::new(Config {
+        cases: cases(24),
+        failure_persistence: None,
+        max_shrink_iters: 300,
+        ..Config::default()
+    });
     // Without those that take long: programs that thrash, and large pages that are zeroed again and again.
     let quick = |(name, set): &System| !set.contains(&SWAP) && !name.ends_with("-2m") && !name.ends_with("-1g");
     let systems: Vec<System> = SYSTEMS.iter().copied().filter(quick).collect();

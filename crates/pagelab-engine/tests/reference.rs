@@ -8,6 +8,7 @@ mod translation;
 
 use caches::{Caches, Served};
 use common::{ScriptWriter, config, run};
+use pagelab_cases::cases;
 use pagelab_engine::base::addr::{LineAddr, VirtAddr};
 use pagelab_engine::base::rng::Rng;
 use pagelab_engine::cache::{
@@ -146,7 +147,7 @@ fn caches_do_what_their_text_says_access_for_access() {
                     config.walker_entry = walker_entry;
                     for cores in [1, 2, 4] {
                         seed += 1;
-                        compare_caches(&config, cores, 4000, seed);
+                        compare_caches(&config, cores, cases(4000), seed);
                     }
                 }
             }
@@ -164,7 +165,7 @@ fn levels_of_different_policies_go_together() {
         config.l2.as_mut().unwrap().policy = policies[1];
         config.l3.as_mut().unwrap().policy = policies[2];
         for cores in [1, 2, 3] {
-            compare_caches(&config, cores, 8000, 1000 + n as u64);
+            compare_caches(&config, cores, cases(8000), 1000 + n as u64);
         }
     }
 }
@@ -333,7 +334,7 @@ fn replays_do_what_a_core_would_access_for_access() {
     let mut rng = Rng::new(5, "scripts");
     let mut total = translation::Counts::new();
     for policy in ["lru", "tree-plru", "srrip"] {
-        for _ in 0..4 {
+        for _ in 0..cases(4_u32) {
             for (name, count) in compare_replays(&random_script(&mut rng, 400), policy) {
                 *total.entry(name).or_default() += count;
             }

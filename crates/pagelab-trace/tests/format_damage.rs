@@ -10,6 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use pagelab_cases::cases;
 use pagelab_trace::{
     Access, AccessKind, Event, EventKind, ProcessIx, ThreadIx, TraceError, TraceMeta, TraceReader, TraceWriter,
     format::{self, WriterOptions},
@@ -155,7 +156,7 @@ fn a_flipped_bit_is_noticed_wherever_it_is() {
     let mut draw = Draw(5);
     for name in ["accesses-000002.parquet", "events-000001.parquet", "trace.json"] {
         let whole = fs::read(trace.file(name)).unwrap();
-        for _ in 0..150 {
+        for _ in 0..cases(150_u32) {
             let mut bytes = whole.clone();
             let at = draw.below(bytes.len() as u64) as usize;
             bytes[at] ^= 1 << draw.below(8);

@@ -4,6 +4,7 @@ mod support;
 
 use std::sync::Arc;
 
+use pagelab_cases::cases;
 use pagelab_trace::{
     Access, AccessKind, Event, EventKind, MapFlags, ProcessIx, Protection, Source, ThreadIx, TraceMeta, TraceReader,
     TraceWriter,
@@ -82,7 +83,7 @@ fn any_items() -> impl Strategy<Value = Vec<Item>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(cases(200)))]
 
     #[test]
     fn any_stream_comes_back(items in any_items(), rows_per_part in 1usize..100) {

@@ -8,6 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use pagelab_cases::cases;
 use pagelab_trace::{
     AccessKind, EventKind, TraceError, TraceReader,
     import::{Compression, Format, ImportOptions, ImportSummary, Progress, import},
@@ -239,7 +240,7 @@ fn damaged_inputs_never_panic() {
     let mut draw = Draw(77);
     for name in ["lackey.txt", "champsim.bin", "lackey.txt.gz", "champsim.bin.xz", "lackey.txt.zst"] {
         let whole = fs::read(sample(name)).unwrap();
-        for _ in 0..25 {
+        for _ in 0..cases(25_u32) {
             let mut bytes = whole.clone();
             for _ in 0..=draw.below(3) {
                 let at = draw.below(bytes.len() as u64) as usize;

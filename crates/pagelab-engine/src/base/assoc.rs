@@ -414,6 +414,8 @@ impl PlruTree {
 
 #[cfg(test)]
 mod tests {
+    use pagelab_cases::cases;
+
     use super::*;
 
     /// A set as a list of (key, value, way), the most recently used first, with the policies spelled out.
@@ -486,7 +488,7 @@ mod tests {
         let mut victims = Rng::new(seed, "victims");
         let mut rng = Rng::new(seed, "operations");
         let keys = u64::from(sets * ways) * 3 / 2 + 2;
-        for step in 0..60_000_u64 {
+        for step in 0..cases(60_000_u64) {
             let key = rng.below(keys);
             // Far-apart hashes, to exercise the reduction to a set.
             let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -1,5 +1,6 @@
 //! Closed forms, sequences worked out by hand, and properties of random requests over many geometries.
 
+use pagelab_cases::cases;
 use pagelab_trace::quantity::Bytes;
 
 use super::test_support::sandy_bridge;
@@ -383,7 +384,7 @@ fn random_requests_keep_the_caches_coherent() {
             let mut caches = build(config, cores);
             let mut rng = Rng::new(i as u64, "coherent");
             let lines = 2 + capacity(config) * (1 + rng.below(3)) / 2;
-            for step in 0..400 {
+            for step in 0..cases(400_u32) {
                 let core = rng.below(cores as u64) as usize;
                 random_request(&mut caches, core, lines, &mut rng);
                 if step % 8 == 0 {
@@ -400,7 +401,7 @@ fn a_core_alone_sees_no_difference_to_a_core_with_idle_neighbours() {
         let (mut alone, mut first_of_three) = (build(config, 1), build(config, 3));
         let mut rng = Rng::new(i as u64, "alone");
         let lines = 2 + capacity(config) * (1 + rng.below(3)) / 2;
-        for step in 0..3000 {
+        for step in 0..cases(3000_u32) {
             let mut same = rng.clone();
             let cycles = random_request(&mut alone, 0, lines, &mut rng);
             assert_eq!(random_request(&mut first_of_three, 0, lines, &mut same), cycles, "step {step}: {config:?}");
@@ -416,7 +417,7 @@ fn hints_change_nothing() {
     for config in geometries() {
         let (mut hinted, mut plain) = (build(&config, 1), build(&config, 1));
         let mut rng = Rng::new(4, "hints");
-        for _ in 0..300 {
+        for _ in 0..cases(300_u32) {
             let mut same = rng.clone();
             hinted.hint(0, LineAddr(rng.next_u64() & 0xff_ffff));
             same.next_u64();

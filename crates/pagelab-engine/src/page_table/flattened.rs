@@ -270,6 +270,8 @@ fn prune_below(mem: &mut PhysMem, node: Node, base: u64, range: (VirtAddr, VirtA
 mod tests {
     use std::collections::BTreeMap;
 
+    use pagelab_cases::cases;
+
     use super::*;
     use crate::base::rng::Rng;
 
@@ -344,7 +346,7 @@ mod tests {
             let mut lab = Lab::new(merged, true);
             let mut rng = Rng::new(3, "flattened");
             let mut oracle: BTreeMap<u64, Mapping> = BTreeMap::new();
-            for operation in 0..300_000 {
+            for operation in 0..cases(300_000_u32) {
                 lab.blocks = rng.below(4) > 0;
                 let vpn = rng.below(600) + [0, 0x3_ff80, 0x7_f123_4500, (1 << 36) - 600][rng.below(4) as usize];
                 let new = mapping(rng.next_u64() >> 24);

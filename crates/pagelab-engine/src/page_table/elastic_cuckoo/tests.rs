@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use pagelab_cases::cases;
+
 use super::*;
 use crate::base::addr::FRAME_BYTES;
 
@@ -71,7 +73,7 @@ fn a_table_agrees_with_a_map_after_millions_of_operations() {
         let mut lab = Lab::new(&config);
         let mut rng = Rng::new(seed, "cuckoo");
         let mut oracle: BTreeMap<u64, Mapping> = BTreeMap::new();
-        for operation in 0..1_000_000_u64 {
+        for operation in 0..cases(1_000_000_u64) {
             // Times of growth and of decline, so that tables of many sizes come and go.
             let growing = operation / 100_000 % 2 == 0;
             let vpn = rng.below(6_000) * [1, 1, 8][rng.below(3) as usize] + [0, 0x7_f000_0000][rng.below(2) as usize];

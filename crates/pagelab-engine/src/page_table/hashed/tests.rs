@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use pagelab_cases::cases;
+
 use super::geometry::MAX_LINES;
 use super::*;
 use crate::base::rng::Rng;
@@ -140,7 +142,7 @@ fn torture(kind: HashedKind, cluster: Option<u32>, operations: u64) {
 
 #[test]
 fn tables_agree_with_a_map_after_millions_of_operations() {
-    designs().for_each(|(kind, cluster)| torture(kind, cluster, 500_000));
+    designs().for_each(|(kind, cluster)| torture(kind, cluster, cases(500_000)));
 }
 
 /// Mean references of walks for all mapped pages of a table that holds pages at random, a page a slot, up to a load.

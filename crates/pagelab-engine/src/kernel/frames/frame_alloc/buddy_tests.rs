@@ -1,3 +1,5 @@
+use pagelab_cases::cases;
+
 use super::super::{FrameAllocator, FramePurpose, FrameRequest, MAX_MAX_ORDER};
 use super::*;
 use crate::base::rng::Rng;
@@ -201,11 +203,17 @@ fn compare_with_naive(first: u64, count: u64, max_order: u32, reserved: &[Range<
 
 #[test]
 fn equals_the_naive_model() {
-    compare_with_naive(0, 4096, 10, &[], 400_000);
-    compare_with_naive(0x1_0007, 3001, 10, &[0x1_0010..0x1_0020, 0x1_0020..0x1_0021, 0x1_0500..0x1_0833], 400_000);
-    compare_with_naive(13, 700, 5, &[13..14, 712..713], 200_000);
-    compare_with_naive(5, 100, 0, &[], 100_000);
-    compare_with_naive((1 << 18) - 100, 2500, 18, &[], 200_000);
+    compare_with_naive(0, 4096, 10, &[], cases(400_000));
+    compare_with_naive(
+        0x1_0007,
+        3001,
+        10,
+        &[0x1_0010..0x1_0020, 0x1_0020..0x1_0021, 0x1_0500..0x1_0833],
+        cases(400_000),
+    );
+    compare_with_naive(13, 700, 5, &[13..14, 712..713], cases(200_000));
+    compare_with_naive(5, 100, 0, &[], cases(100_000));
+    compare_with_naive((1 << 18) - 100, 2500, 18, &[], cases(200_000));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use pagelab_cases::cases;
 use pagelab_trace::quantity::Bytes;
 
 use super::super::{FramePurpose, MigrateType};
@@ -349,7 +350,7 @@ fn run(operations: u64) {
 
 #[test]
 fn random_operations_follow_the_rules() {
-    run(2_000_000);
+    run(cases(2_000_000));
 }
 
 #[test]

@@ -1,0 +1,62 @@
+//! How many random cases a test tries: its own number times what the environment says.
+//!
+//! Every suite with random cases, steps or operations asks [`cases`], so that one variable sets how thorough all of them are.
+//! Tests that name their number (twenty million operations) do not.
+
+use std::ops::Mul;
+
+/// The environment variable: by how much each suite's own number of cases is multiplied. 1 if it is not set.
+pub const FACTOR: &str = "PAGELAB_CASES_FACTOR";
+
+/// A suite's own number of cases, times [`FACTOR`]. Panics if the variable is no positive whole number.
+pub fn cases<N: Mul<Output = N> + From<u32>>(own: N) -> N {
+    let factor = std::env::var_os(FACTOR).map_or(1, |text| {
+        parse(&text.to_string_lossy())
+            .unwrap_or_else(|| panic!("{FACTOR} must be a whole number of at least 1, not {text:?}"))
+    });
+    own * N::from(factor)
+}
+
+fn parse(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|&factor| factor > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn factors_are_positive_whole_numbers() {
+        assert_eq!(parse("10"), Some(10));
+        for text in ["", "0", "-1", "1.5", "ten"] {
+            assert_eq!(parse(text), None, "{text:?}");
+        }
+    }
+
+    /// In a process of its own, whose environment is nobody else's.
+    #[test]
+    fn the_environment_multiplies_every_number() {
+        const INSIDE: &str = "PAGELAB_CASES_INSIDE";
+        if std::env::var_os(INSIDE).is_some() {
+            println!("{} {}", cases(400_u32), cases(60_000_u64));
+            return;
+        }
+        let run = |factor: Option<&str>| {
+            let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+            command.args(["--exact", "tests::the_environment_multiplies_every_number", "--nocapture"]);
+            command.env(INSIDE, "1").env_remove(FACTOR);
+            factor.into_iter().for_each(|factor| _ = command.env(FACTOR, factor));
+            let output = command.output().unwrap();
+            (output.status.success(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+        };
+        for (factor, printed) in [(None, "400 60000"), (Some("1"), "400 60000"), (Some("7"), "2800 420000")] {
+            let (ended, text) = run(factor);
+            assert!(ended && text.contains(printed), "{factor:?}: {text}");
+        }
+        let (ended, text) = run(Some("many"));
+        assert!(
+            !ended && text.contains("PAGELAB_CASES_FACTOR must be a whole number of at least 1, not \"many\""),
+            "{text}"
+        );
+    }
+}
