@@ -8,6 +8,7 @@ mod common;
 use std::collections::{BTreeMap, HashMap};
 
 use common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run};
+use pagelab_engine::base::addr::VirtAddr;
 use pagelab_engine::base::error::EngineError;
 use pagelab_engine::config::Config;
 use pagelab_engine::machine::simulation::{Placed, Simulation};
@@ -326,4 +327,98 @@ fn limits_that_cannot_be_kept_are_errors() {
     assert!(error.contains("memory_limit of source.0"), "{error}");
     let error = fails(&config("radix", &[&small, LIMIT]), "seq:size=32MiB").to_string();
     assert!(error.contains("hold all of the 16MiB") && error.contains("kernel.cgroup_limit_bytes"), "{error}");
+}
+
+/// The flags of a page: writable, dirty.
+fn flags_of(simulation: &Simulation, space: u32, addr: u64) -> Option<(bool, bool)> {
+    let mapped = simulation.os.layers[0].mapped(space, VirtAddr(addr), VirtAddr(addr + 4096));
+    mapped.first().map(|at| (at.mapping.flags.writable, at.mapping.flags.dirty))
+}
+
+#[test]
+fn a_page_that_is_read_back_for_several_is_clean_and_read_only() {
+    let config = config("radix", &[SWAP, "kernel.cgroup_limit_bytes=1MiB"]);
+    let mut script = ScriptWriter::new();
+    script.mmap(0, BASE, 0x1000_0000);
+    (0..10).for_each(|n| script.store(0, page(n)));
+    script.event(0, EventKind::Fork { child: ProcessIx(1) });
+    let child = script.thread(1);
+    script.store(0, page(500));
+    (1000..1600).for_each(|n| script.store(0, page(n)));
+    script.load(child, page(3));
+    script.load(0, page(500));
+    let (simulation, _) = run(&config, script.finish(), &[0]);
+    let spaces: Vec<u32> = simulation.inputs[0].spaces().map(|space| space.index).collect();
+    assert_eq!(flags_of(&simulation, spaces[1], page(3)), Some((false, false)), "the parent has it too");
+    assert_eq!(flags_of(&simulation, spaces[0], page(3)), None, "the parent has not asked for it yet");
+    assert_eq!(flags_of(&simulation, spaces[0], page(500)), Some((true, true)), "a page of one's own");
+}
+
+#[test]
+fn pages_around_a_fault_spare_those_that_were_swapped_out() {
+    let config = config("radix", &[SWAP, "kernel.cgroup_limit_bytes=1MiB"]);
+    let mut script = ScriptWriter::new();
+    map_file(&mut script, 16, MapFlags::PRIVATE);
+    script.mmap(0, page(1024), 0x100_0000);
+    // A copy of a page of the file leaves memory. The neighbour's fault maps all of the file that there is, but not this.
+    script.store(0, page(3));
+    (1024..1624).for_each(|n| script.store(0, page(n)));
+    script.load(0, page(4));
+    let around = 14;
+    script.load(0, page(3));
+    let (simulation, stats) = run(&config, script.finish(), &[0]);
+    assert_eq!(stats.values["fault.around.pages"], around);
+    assert_eq!((stats.values["fault.major.count"], stats.values["swap.in.pages"]), (1, 1), "the copy comes back");
+    assert_frames_conserved(&simulation, &simulation.inputs[0].spaces().collect::<Vec<_>>());
+}
+
+/// TLBs that hold next to nothing: a use is a walk.
+fn small_tlbs() -> [String; 2] {
+    ["l1d", "l2"].map(|level| format!(r#"machine.tlb.{level}=[{{"pages":["4K"],"entries":4,"ways":4}}]"#))
+}
+
+#[test]
+fn a_page_in_use_stays_whoever_walks_for_it() {
+    let [l1, l2] = small_tlbs();
+    for system in ["radix", "nested-radix", "nested-radix-shadow"] {
+        for used in [false, true] {
+            let mut script = ScriptWriter::new();
+            script.mmap(0, BASE, 0x1000_0000);
+            // 256 pages fit, all of them accessed when the first is to leave: their bits are cleared, and the oldest go. When
+            // it is the turn of page 100, it has been used again, or not.
+            for n in 0..600 {
+                script.store(0, page(n));
+                if used && n > 100 && n % 8 == 0 {
+                    script.load(0, page(100));
+                }
+            }
+            script.load(0, page(100));
+            let set = [SWAP, "kernel.cgroup_limit_bytes=1MiB", "kernel.new_pages=inactive", &l1, &l2];
+            let (_, stats) = run(&config(system, &set), script.finish(), &[0]);
+            assert!(stats.values["swap.out.pages"] >= 600 - 256);
+            let found = (stats.values["reclaim.activated"], stats.values["fault.major.count"]);
+            assert_eq!(found, if used { (1, 0) } else { (0, 1) }, "{system}, used: {used}");
+        }
+    }
+}
+
+#[test]
+fn a_page_of_a_file_that_two_scans_find_in_use_is_active() {
+    let [l1, l2] = small_tlbs();
+    // How often the first page is used while 2000 others are read once each; 256 fit.
+    for (every, activated) in [(4000, 0), (32, 1)] {
+        let mut script = ScriptWriter::new();
+        map_file(&mut script, 4096, MapFlags::SHARED);
+        script.store(0, page(0));
+        for n in 1..=2000 {
+            script.store(0, page(n));
+            if n % every == 0 {
+                script.load(0, page(0));
+            }
+        }
+        let config = config("radix", &[STORAGE, "kernel.cgroup_limit_bytes=1MiB", &l1, &l2]);
+        let (_, stats) = run(&config, script.finish(), &[0]);
+        assert!(stats.values["reclaim.files.dropped"] >= 2000 - 256);
+        assert_eq!(stats.values["reclaim.activated"], activated, "used every {every} pages");
+    }
 }

@@ -123,6 +123,20 @@ fn unmapping_and_copying_end_a_reservation() {
 }
 
 #[test]
+fn a_call_ends_the_reservations_of_the_groups_that_it_reaches_and_no_other() {
+    for (first, pages, ended) in [(8, 8, 1), (7, 9, 2), (8, 9, 2), (15, 2, 2), (0, 24, 3), (9, 6, 1), (10, 1, 1)] {
+        let mut script = ScriptWriter::new();
+        script.mmap(0, BASE, 64 * 4096);
+        // Groups 0 to 2 with the first and the last page each.
+        (0..3).for_each(|group| [0, 7].into_iter().for_each(|n| script.store(0, page(8 * group + n))));
+        script.event(0, EventKind::Munmap { addr: page(first), len: pages * 4096 });
+        let (_, stats) = checked("radix", &[PTEMAGNET], script);
+        assert_eq!(reservations(&stats, "ended.unmapped"), ended, "{pages} pages from {first} on");
+        assert_eq!(reservations(&stats, "unused_bytes"), (3 - ended) * 6 * 4096);
+    }
+}
+
+#[test]
 fn reclaim_ends_the_reservation_of_the_page_that_it_takes() {
     let swap = r#"kernel.swap={"size_bytes":"64MiB","read_cycles":250000,"write_cycles":60000,"queue_depth":4}"#;
     let mut script = ScriptWriter::new();

@@ -234,6 +234,7 @@ mod tests {
     use crate::config::{Assembly, assemble};
     use crate::kernel::vma::VaRange;
     use crate::machine::simulation::Placed;
+    use pagelab_trace::{Access, AccessKind};
 
     #[test]
     fn a_hypervisors_shootdown_reaches_its_guests_translations() {
@@ -260,8 +261,16 @@ mod tests {
             let range = VaRange { start: VirtAddr(0), end: VirtAddr(1 << 30) };
             let gone = Invalidation { ranges: vec![range], pages: 1, full: false };
             simulation.cpus[0].presence = Presence::Running;
+            // The CPU's last access was to this page: the next one would not even ask the TLB.
+            let again = Access::new(AccessKind::Load, last_page.0, 8);
+            let reach = simulation.hw.units[0].l2.look_up(asid, last_page, Origin::Program).unwrap();
+            simulation.cpus[0].filter.code_page = 0;
+            simulation.cpus[0].filter.learn(last_page, reach, 0b1111);
+            assert!(simulation.cpus[0].filter.answers(&again), "{system}");
             simulation.invalidate(1, memory, &gone, false);
             assert!(!held(&mut simulation), "{system}");
+            simulation.cpus[0].filter.code_page = 0;
+            assert!(!simulation.cpus[0].filter.answers(&again), "{system}");
             assert_eq!(simulation.shootdowns.interrupts, 1, "{system}: the CPU that runs a guest");
             let nested = simulation.hw.units[0].nested.as_mut().unwrap();
             let host_asid = u64::from(simulation.os.asid(memory).0);

@@ -1,7 +1,8 @@
 //! `--check`: every translation against a flat record of what the kernels mapped.
 //!
 //! The record ([`crate::kernel::layer::Layer::recorded`]) is kept by the kernels' decisions alone, apart from page tables, TLBs and
-//! MMU caches, so a translation that is stale, misread or mixed up between spaces differs from it.
+//! MMU caches, so a translation that is stale, misread or mixed up between spaces differs from it. And a page that is swapped
+//! out has none.
 
 use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, PhysAddr, VirtAddr};
 use crate::base::error::EngineError;
@@ -28,6 +29,11 @@ impl Hardware {
 
 /// What is wrong with a translation, if anything is.
 fn difference(layers: &[Layer], space: SpaceId, va: VirtAddr, translation: Translation) -> Option<String> {
+    let reclaim = layers[usize::from(space.layer)].reclaim.as_ref();
+    let swap = reclaim.and_then(|reclaim| reclaim.swap.as_ref());
+    if swap.is_some_and(|swap| swap.find(space.index, va).is_some()) {
+        return Some(format!("{va:?} of {space:?} is mapped and swapped out at once"));
+    }
     let found = translation.address(va).0 >> FRAME_SHIFT;
     let what = match recorded_on_machine(layers, space, va) {
         None => format!("translates to frame {found:#x}, but no mapping is recorded"),

@@ -182,6 +182,24 @@ mod tests {
     }
 
     #[test]
+    fn what_one_space_loses_its_neighbours_keep() {
+        let mut tlb = tlb(&[(&[PageSize::Size4K, PageSize::Size2M], 12, 4)]).unwrap();
+        let mut held = |asids: [u16; 3], va: u64, drop: fn(&mut Tlb)| {
+            for asid in asids {
+                tlb.insert(Asid(asid), VirtAddr(va), translation(0x7000, PageSize::Size4K), Origin::Program, false);
+            }
+            drop(&mut tlb);
+            asids.map(|asid| tlb.look_up(Asid(asid), VirtAddr(va), Origin::Program).is_some())
+        };
+        assert_eq!(held([1, 2, 3], 0x5000, |_| ()), [true; 3]);
+        assert_eq!(held([1, 2, 3], 0x5000, |tlb| tlb.flush(Asid(2))), [true, false, true]);
+        let range = |tlb: &mut Tlb| tlb.invalidate(Asid(2), VirtAddr(0x5000), VirtAddr(0x6000));
+        assert_eq!(held([1, 2, 3], 0x5000, range), [true, false, true]);
+        assert_eq!(held([1, 2, 3], 0x4000, range), [true; 3], "the page before the range");
+        assert_eq!(held([1, 2, 3], 0x6000, range), [true; 3], "the page behind it");
+    }
+
+    #[test]
     fn impossible_geometries_are_refused() {
         let error = tlb(&[(&[PageSize::Size4K], 10, 4)]).err().unwrap().to_string();
         assert!(error.contains("machine.tlb.l1d.0") && error.contains("multiple"), "{error}");

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use pagelab_engine::base::addr::{FRAME_BYTES, Pfn, VirtAddr};
 use pagelab_engine::base::ids::SpaceId;
 use pagelab_engine::config::{Assembly, Config, assemble};
+use pagelab_engine::kernel::vma::VaRange;
 use pagelab_engine::machine::simulation::{Placed, Simulation};
 use pagelab_engine::observe::statistics::Statistics;
 use pagelab_engine::programs::load::{Beside, Open};
@@ -216,12 +217,16 @@ pub fn assert_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
         let allocator = layer.frame_allocator();
         allocator.check_invariants();
         let spaces: Vec<SpaceId> = live.iter().copied().filter(|space| usize::from(space.layer) == index).collect();
+        let swap = layer.reclaim.as_ref().and_then(|reclaim| reclaim.swap.as_ref());
         let mut mapped = BTreeMap::new();
         for space in &spaces {
             let vmas = &layer.spaces[space.index as usize].vmas;
             vmas.check_invariants();
             for page in layer.mapped(space.index, VirtAddr(0), VirtAddr(1 << 48)) {
                 let size = page.mapping.size;
+                let whole = VaRange { start: page.va, end: VirtAddr(page.va.0 + size.bytes()) };
+                let swapped = swap.is_some_and(|swap| swap.holds_some(space.index, whole));
+                assert!(!swapped, "{:?} of {space:?} is mapped and swapped out at once", page.va);
                 for n in 0..1 << size.order() {
                     mapped.entry(page.mapping.pfn.0 + n).or_insert_with(Vec::new).push((*space, page));
                 }
@@ -235,7 +240,6 @@ pub fn assert_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
                 }
             }
         }
-        let swap = layer.reclaim.as_ref().and_then(|reclaim| reclaim.swap.as_ref());
         // Frames that some of their users have yet to fault in again.
         let awaited: BTreeMap<u64, u32> = swap.into_iter().flat_map(|s| s.in_memory()).map(|(f, n)| (f.0, n)).collect();
         awaited.keys().for_each(|&pfn| _ = mapped.entry(pfn).or_default());

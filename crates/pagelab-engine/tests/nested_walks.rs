@@ -1,0 +1,119 @@
+//! Walks of virtual machines: what each of them reads, marks and costs, against cases computed by hand.
+
+mod common;
+
+use common::{ScriptWriter, assert_conserved, config, run};
+use pagelab_engine::base::addr::{PhysAddr, VirtAddr};
+use pagelab_engine::base::ids::{DIRECT_MAP, SpaceId};
+use pagelab_engine::base::page_fault::{Intent, Origin};
+use pagelab_engine::machine::simulation::Simulation;
+use pagelab_engine::page_table::PteFlags;
+use pagelab_engine::translate::walker::Wanted;
+
+use Intent::{Load, Store};
+
+const BASE: u64 = 0x7f00_0000_0000;
+/// The guest's layer and that of its host.
+const GUEST: u16 = 0;
+const HOST: usize = 1;
+
+#[test]
+fn walks_that_fault_in_the_host_cost_what_they_have_read() {
+    let mut script = ScriptWriter::new();
+    script.mmap(0, BASE, 0x1000);
+    script.store(0, BASE);
+    // References cost an L1 hit, and kernels make none: nobody but the walker asks the host for the guest's tables.
+    let (_, stats) = run(&config("nested-radix-no-mmu-cache", &["engine.kernel_refs=off"]), script.finish(), &[0]);
+    assert_conserved(&stats);
+    // The host's own root is empty first; the guest's root, backed by now, is empty, too. Then each table of the guest is
+    // missing in a leaf table of the host that exists, and last the page itself, in one that does not.
+    let host = 4;
+    let missing =
+        [1, host + 1, (host + 1) + host, 2 * (host + 1) + host, 3 * (host + 1) + host, 4 * (host + 1) + host - 1];
+    assert_eq!(stats.values["walk.aborted.count"], missing.len() as u64);
+    assert_eq!(stats.values["walk.aborted.refs"], missing.iter().sum::<u64>());
+    assert_eq!(stats.values["fault.nested.count"], 5);
+    assert_eq!((stats.values["walk.count"], stats.values["walk.refs"]), (1, 24));
+    assert_eq!(stats.values["walk.accessed_dirty_updates"], 0);
+    let latency_cycles = 4;
+    assert_eq!(stats.values["walk.cycles"], latency_cycles * 24);
+    assert_eq!(stats.values["walk.aborted.cycles"], latency_cycles * missing.iter().sum::<u64>());
+}
+
+/// A guest that has stored to the page at [`BASE`], without MMU caches. The host has made the page clean since, as one that
+/// migrates its guest does, and nothing is in the TLBs.
+fn with_a_clean_page(nested_tlb: bool) -> (Simulation, PhysAddr) {
+    let mut script = ScriptWriter::new();
+    script.mmap(0, BASE, 0x1000);
+    script.store(0, BASE);
+    let set: &[&str] =
+        if nested_tlb { &[r#"machine.tlb.nested={"entries":64,"ways":4,"latency_cycles":1}"#] } else { &[] };
+    let (mut simulation, _) = run(&config("nested-radix-no-mmu-cache", set), script.finish(), &[0]);
+    let guest = &simulation.os.layers[usize::from(GUEST)];
+    let page = guest.mapped(1, VirtAddr(BASE), VirtAddr(BASE + 4096))[0];
+    let addr = page.mapping.pfn.addr();
+    let space = guest.host.expect("the guest has a host").index;
+    let host = &mut simulation.os.layers[HOST];
+    let below = host.mapped(space, VirtAddr(addr.0), VirtAddr(addr.0 + 4096))[0];
+    let flags = PteFlags { dirty: false, ..below.mapping.flags };
+    host.spaces[space as usize].table.set_flags(&mut host.mem, below.va, flags);
+    for unit in &mut simulation.hw.units {
+        [&mut unit.l1d, &mut unit.l1i, &mut unit.l2].into_iter().for_each(|tlb| tlb.clear());
+        unit.nested.iter_mut().for_each(|nested| nested.clear());
+    }
+    (simulation, addr)
+}
+
+fn is_dirty_in_the_host(simulation: &Simulation, addr: PhysAddr) -> bool {
+    let space = simulation.os.layers[usize::from(GUEST)].host.expect("the guest has a host").index;
+    simulation.os.layers[HOST].mapped(space, VirtAddr(addr.0), VirtAddr(addr.0 + 4096))[0].mapping.flags.dirty
+}
+
+/// Walks, references, walks for a dirty bit and updates of accessed and dirty bits, of an origin's accesses one after the other.
+fn walked(simulation: &mut Simulation, origin: Origin, wanted: (SpaceId, VirtAddr), intents: &[Intent]) -> [u64; 4] {
+    let count = |simulation: &Simulation| {
+        let walks = &simulation.hw.walks;
+        let of = if origin == Origin::Kernel { &walks.kernel } else { &walks.program };
+        let refs = of.refs.as_flattened().as_flattened().iter().sum::<u64>();
+        [of.count, refs, walks.dirty_walks, walks.ad_updates]
+    };
+    let before = count(simulation);
+    for &intent in intents {
+        let wanted = Wanted { core: 0, space: wanted.0, va: wanted.1, intent, origin };
+        let found = simulation.hw.translate(&mut simulation.os.layers, &wanted, &mut 0).expect("it is mapped");
+        assert!(found.writable() && (intent != Intent::Store || found.stores()), "{intent:?} {found:?}");
+    }
+    let after = count(simulation);
+    [0, 1, 2, 3].map(|n| after[n] - before[n])
+}
+
+#[test]
+fn a_guests_store_to_a_page_that_it_has_loaded_walks_to_make_the_hosts_page_dirty() {
+    // The nested TLB knows where the guest's tables are and where the page is, but not for stores: to set the host's dirty
+    // bit, the host's table is walked again.
+    for (nested_tlb, refs) in [(false, 24), (true, 4 + 4)] {
+        let (mut simulation, addr) = with_a_clean_page(nested_tlb);
+        let page = (SpaceId { layer: GUEST, index: 1 }, VirtAddr(BASE));
+        let mut walked = |intents: &[Intent]| {
+            let counts = walked(&mut simulation, Origin::Program, page, intents);
+            (counts, is_dirty_in_the_host(&simulation, addr))
+        };
+        assert_eq!(walked(&[Load, Load]), ([1, 24, 0, 0], false), "nested TLB: {nested_tlb}");
+        assert_eq!(walked(&[Store]), ([1, refs, 1, 1], true), "nested TLB: {nested_tlb}");
+        assert_eq!(walked(&[Store, Load, Store]), ([0; 4], true), "nested TLB: {nested_tlb}");
+    }
+}
+
+#[test]
+fn a_kernels_walk_for_a_dirty_bit_is_none_of_the_programs() {
+    let (mut simulation, addr) = with_a_clean_page(false);
+    let layer = &simulation.os.layers[usize::from(GUEST)];
+    let place = (SpaceId { layer: GUEST, index: DIRECT_MAP }, layer.direct(addr));
+    let mut walked = |intents: &[Intent]| walked(&mut simulation, Origin::Kernel, place, intents);
+    // The guest's direct map has pages of 1 GiB: two levels.
+    let refs = 2 * 5 + 4;
+    assert_eq!(walked(&[Load]), [1, refs, 0, 0]);
+    assert_eq!(walked(&[Store]), [1, refs, 0, 1]);
+    assert_eq!(walked(&[Store]), [0; 4]);
+    assert!(is_dirty_in_the_host(&simulation, addr));
+}
