@@ -340,7 +340,7 @@ fn replays_do_what_a_core_would_access_for_access() {
             }
         }
     }
-    assert!(total.len() == 20 && total.values().all(|&count| count > 5), "the scripts leave something out: {total:?}");
+    assert!(total.len() == 26 && total.values().all(|&count| count > 5), "the scripts leave something out: {total:?}");
 }
 
 const BASE: u64 = 0x7f00_0000_0000;

@@ -270,12 +270,18 @@ impl Simulation {
         limit: Cycles,
     ) -> Result<Translated, EngineError> {
         let of = &mut self.cpus[cpu];
-        if of.outcome.take() == Some(Outcome::Refused) {
+        let fault = of.outcome.take();
+        if fault == Some(Outcome::Refused) {
             return Ok(Translated::Refused);
         }
         let mut cycles = 0;
         let wanted = Wanted { core: of.core, space: of.running(), va, intent, origin: Origin::Program };
+        // An access is counted once, however often a fault has it made again.
+        let counted = fault.is_some().then(|| self.hw.units[wanted.core].tlb);
         let found = self.hw.translate(&mut self.os.layers, &wanted, &mut cycles);
+        if let Some(counted) = counted {
+            self.hw.units[wanted.core].tlb.set_retries_apart(&counted);
+        }
         let of = &mut self.cpus[cpu];
         of.clock.spend(Class::Translation, cycles);
         if cycles > 0 {

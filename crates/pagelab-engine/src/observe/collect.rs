@@ -3,10 +3,11 @@
 mod hashed;
 mod kernel;
 mod memory;
+mod tlb;
 mod translation_cache;
 
 use crate::observe::statistics::{Kind, Meaning, Statistics};
-use crate::translate::counters::{TLB_DATA, TLB_FETCH, TLB_KERNEL, WALK_LEVELS, WALK_PLACES};
+use crate::translate::counters::{WALK_LEVELS, WALK_PLACES};
 
 use crate::cache::{CoreCacheStats, Requester, Served};
 use crate::machine::clock::Class;
@@ -98,42 +99,6 @@ impl Statistics {
         for (class, name, text) in CLASSES {
             self.cycles(format!("cycles.{name}"), spent(*class), format!("Cycles of {text}"));
         }
-    }
-
-    fn tlbs(&mut self, simulation: &Simulation) {
-        let look_ups = simulation.cpus.iter().map(|cpu| cpu.counters.filtered + cpu.counters.pieces).sum();
-        self.count("dtlb.l1.look_ups", look_ups, "Data look-ups of the programs: one a cache line touched");
-        let sum = |get: fn(&crate::translate::counters::TlbCounters) -> u64| {
-            simulation.hw.units.iter().map(|unit| get(&unit.tlb)).sum()
-        };
-        self.count(
-            "dtlb.l1.misses",
-            sum(|t| t.l1_misses[TLB_DATA]),
-            "Data look-ups that missed the first-level TLB; a repeated access after a fault looks up again",
-        );
-        self.count("dtlb.l2.misses", sum(|t| t.l2_misses[TLB_DATA]), "Data look-ups that missed both levels");
-        self.count("itlb.l1.misses", sum(|t| t.l1_misses[TLB_FETCH]), "Instruction look-ups that missed the first-level TLB; looked up where the page of the program counter of recorded accesses changes");
-        self.count("itlb.l2.misses", sum(|t| t.l2_misses[TLB_FETCH]), "Instruction look-ups that missed both levels");
-        self.count(
-            "tlb.kernel.l1.misses",
-            sum(|t| t.l1_misses[TLB_KERNEL]),
-            "Look-ups of the kernels' direct maps that missed the first-level TLB",
-        );
-        self.count(
-            "tlb.kernel.l2.misses",
-            sum(|t| t.l2_misses[TLB_KERNEL]),
-            "Look-ups of the kernels' direct maps that missed both levels",
-        );
-        self.count(
-            "nested_tlb.look_ups",
-            sum(|t| t.nested_look_ups),
-            "Guest-physical addresses looked up during walks",
-        );
-        self.count(
-            "nested_tlb.misses",
-            sum(|t| t.nested_misses),
-            "Guest-physical addresses that needed a walk of the host's page table",
-        );
     }
 
     fn walks(&mut self, simulation: &Simulation) {

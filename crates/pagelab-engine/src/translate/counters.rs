@@ -76,14 +76,51 @@ pub fn place_index(served: Option<Served>) -> usize {
     }
 }
 
-/// Look-ups that missed. Hits of the first level are the accesses less these.
+/// Look-ups that did not hit. Hits of the first level are the accesses less these.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TlbCounters {
-    /// By [`TLB_DATA`], [`TLB_FETCH`], [`TLB_KERNEL`].
-    pub l1_misses: [u64; 3],
-    pub l2_misses: [u64; 3],
+    pub l1: LevelCounters,
+    pub l2: LevelCounters,
     pub nested_look_ups: u64,
     pub nested_misses: u64,
+}
+
+/// Look-ups of one level that did not hit, by [`TLB_DATA`], [`TLB_FETCH`], [`TLB_KERNEL`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LevelCounters {
+    /// Those that found nothing.
+    pub misses: [u64; 3],
+    /// Stores that found an entry that is read-only or clean, and went on as if they had missed.
+    pub unwritable: [u64; 3],
+    /// Either, of accesses that were made again after a fault and are among the others already.
+    pub retries: [u64; 3],
+}
+
+impl LevelCounters {
+    /// Counts a look-up of some kind that did not hit.
+    #[inline(always)]
+    pub fn count(&mut self, kind: usize, missed: bool) {
+        let of = if missed { &mut self.misses } else { &mut self.unwritable };
+        of[kind] += 1;
+    }
+
+    /// Makes retries of what has been counted since `before`.
+    fn set_apart(&mut self, before: &Self) {
+        for (kind, retries) in self.retries.iter_mut().enumerate() {
+            let all = |of: &[u64; 3], others: &[u64; 3]| of[kind] - others[kind];
+            *retries += all(&self.misses, &before.misses) + all(&self.unwritable, &before.unwritable);
+        }
+        (self.misses, self.unwritable) = (before.misses, before.unwritable);
+    }
+}
+
+impl TlbCounters {
+    /// The look-ups since `before` were of an access that was made again after a fault: they are set apart.
+    #[cold]
+    pub fn set_retries_apart(&mut self, before: &Self) {
+        self.l1.set_apart(&before.l1);
+        self.l2.set_apart(&before.l2);
+    }
 }
 
 /// Look-ups of the programs' loads and stores.

@@ -122,12 +122,12 @@ impl Hardware {
         }
         *cycles += self.l2_tlb_latency;
         let unit = &mut self.units[core];
-        unit.tlb.l1_misses[kind(intent, origin)] += 1;
+        unit.tlb.l1.count(kind(intent, origin), missed);
         let held = unit.l2.look_up(asid, va, origin);
         let translation = match held {
             Some(hit) if intent != Intent::Store || hit.stores() => hit,
             _ => {
-                unit.tlb.l2_misses[kind(intent, origin)] += 1;
+                unit.tlb.l2.count(kind(intent, origin), held.is_none());
                 let translation = self.walk_all(layers, wanted, cycles)?;
                 if held.is_some() && origin == Origin::Program {
                     self.walks.dirty_walks += 1;

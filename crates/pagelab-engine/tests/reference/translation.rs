@@ -168,20 +168,34 @@ impl Machine {
         self.paging_structure.iter_mut().for_each(|(_, array)| array.retain(|_| false));
     }
 
+    /// Counts a look-up that does not hit: a retry if a fault has the access made again.
+    fn count_miss(&mut self, level: usize, kind: Kind, held: bool, again: bool) {
+        let names = match (kind, again, held) {
+            (Kind::Fetch, false, _) => ["itlb.l1.misses", "itlb.l2.misses"],
+            (Kind::Fetch, true, _) => ["itlb.l1.retries", "itlb.l2.retries"],
+            (_, true, _) => ["dtlb.l1.retries", "dtlb.l2.retries"],
+            (_, false, true) => ["dtlb.l1.unwritable", "dtlb.l2.unwritable"],
+            (_, false, false) => ["dtlb.l1.misses", "dtlb.l2.misses"],
+        };
+        self.count(names[level - 1], 1);
+    }
+
     fn translate(&mut self, page: u64, kind: Kind) -> bool {
+        let mut again = false;
         loop {
             let first = if kind == Kind::Fetch { &mut self.l1i } else { &mut self.l1d };
             let serves = |held: Option<Page>| held.is_some_and(|p| kind != Kind::Store || p.writable && p.dirty);
-            if serves(first.look_up(page)) {
+            let held = first.look_up(page);
+            if serves(held) {
                 return true;
             }
-            self.count(if kind == Kind::Fetch { "itlb.l1.misses" } else { "dtlb.l1.misses" }, 1);
+            self.count_miss(1, kind, held.is_some(), again);
             self.count("cycles.translation", self.geometry.l2_latency);
             let held = self.l2.look_up(page);
             let translation = if serves(held) {
                 held
             } else {
-                self.count(if kind == Kind::Fetch { "itlb.l2.misses" } else { "dtlb.l2.misses" }, 1);
+                self.count_miss(2, kind, held.is_some(), again);
                 let walked = self.walk(page, kind);
                 if let Some(found) = walked {
                     self.l2.insert(page, found);
@@ -210,6 +224,7 @@ impl Machine {
                 Some(&(_, write)) => {
                     self.mapped.insert(page, Page { writable: write, dirty: write });
                     self.count("fault.minor.count", 1);
+                    again = true;
                 }
             }
         }
