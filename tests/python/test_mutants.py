@@ -1,0 +1,49 @@
+"""The script of `make mutants` refuses a list that does not fit the tree."""
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "mutants"))
+
+from run import ListError, Mutant, load
+
+MUTANT = Mutant(
+    name="off-by-one",
+    stands_for="a bound is one too low",
+    file="crates/pagelab-engine/src/a.rs",
+    find="n < 10",
+    replace="n < 9",
+    suites=["lib"],
+)
+
+
+def tree(folder: Path, text: str) -> Path:
+    path = folder / MUTANT.file
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    return folder
+
+
+def test_a_change_is_made_where_its_text_is_found(tmp_path: Path) -> None:
+    assert MUTANT.apply(tree(tmp_path, "while n < 10 {\n")) == "while n < 9 {\n"
+    assert MUTANT.package() == "pagelab-engine"
+
+
+@pytest.mark.parametrize(("text", "times"), [("while n < 11 {\n", 0), ("n < 10 && n < 10\n", 2)])
+def test_a_text_that_is_not_there_once_is_refused(tmp_path: Path, text: str, times: int) -> None:
+    with pytest.raises(ListError, match=f"off-by-one: .*a.rs: .* {times} times, not once: 'n < 10'"):
+        MUTANT.apply(tree(tmp_path, text))
+
+
+def test_a_name_is_given_once(tmp_path: Path) -> None:
+    fields = dataclasses.asdict(MUTANT).items()
+    entry = "[[mutant]]\n" + "".join(f"{key} = {value!r}\n" for key, value in fields)
+    path = tmp_path / "mutants.toml"
+    path.write_text(entry)
+    assert load(path) == [MUTANT]
+    path.write_text(entry + entry)
+    with pytest.raises(ListError, match="two mutants have the same name: off-by-one"):
+        load(path)
