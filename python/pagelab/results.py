@@ -45,8 +45,11 @@ class SystemResult:
     """The statistics of one system, with everything that determines them."""
 
     system: str
+    """The system's name, with `@` and its kernel if that was asked for."""
     label: str
-    """The system's name, numbered if it was run more than once."""
+    """The name, with what tells it from the run's other systems: its settings, or a number."""
+    settings: tuple[str, ...]
+    """The overrides that hold for it alone."""
     machine: str
     seed: int
     sources: tuple[SourceReport, ...]
@@ -68,14 +71,12 @@ class Results:
         self.version: str = document["version"]
         self.statistics = {name: Statistic(**about) for name, about in document["statistics"].items()}
         self.systems: list[SystemResult] = []
-        names = [entry["system"] for entry in document["results"]]
-        for position, entry in enumerate(document["results"]):
-            name = names[position]
-            label = name if names.count(name) == 1 else f"{name} #{names[: position + 1].count(name)}"
+        for entry in document["results"]:
             self.systems.append(
                 SystemResult(
-                    system=name,
-                    label=label,
+                    system=entry["system"],
+                    label=entry["label"],
+                    settings=tuple(entry["settings"]),
                     machine=entry["machine"],
                     seed=entry["seed"],
                     sources=tuple(
@@ -98,10 +99,11 @@ class Results:
         return cls(json.loads(text))
 
     def __getitem__(self, system: str) -> SystemResult:
-        """The result of a system by its name."""
-        for result in self.systems:
-            if system in (result.label, result.system):
-                return result
+        """The result of a system by its label, or by its name alone or with its settings as they were given."""
+        for name_of in (_label, _asked_for, _name):
+            for result in self.systems:
+                if name_of(result) == system:
+                    return result
         raise KeyError(f"no system {system!r} in these results; there are {', '.join(r.label for r in self.systems)}")
 
     def to_json(self) -> str:
@@ -148,3 +150,15 @@ class Results:
     def _about(self, name: str) -> tuple[str | None, str | None]:
         about = self.statistics.get(name)
         return (about.unit, about.description) if about else (None, None)
+
+
+def _label(result: SystemResult) -> str:
+    return result.label
+
+
+def _asked_for(result: SystemResult) -> str:
+    return f"{result.system}{{{','.join(result.settings)}}}"
+
+
+def _name(result: SystemResult) -> str:
+    return result.system

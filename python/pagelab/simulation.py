@@ -10,12 +10,13 @@ from pagelab.results import Results
 
 Source: TypeAlias = str | os.PathLike[str]
 Overrides: TypeAlias = Mapping[str, Any] | Iterable[str]
+System: TypeAlias = Source | tuple[Source, Overrides]
 Progress: TypeAlias = Callable[[str, int, int | None], object]
 
 
 def run(
     sources: Source | Iterable[Source] = (),
-    systems: Source | Iterable[Source] = "radix",
+    systems: Source | Iterable[System] = "radix",
     *,
     with_: Source | Iterable[Source] = (),
     arrivals: str | Iterable[str] = (),
@@ -37,8 +38,9 @@ def run(
         sources: Traces (`NAME.trace`) and workload specs (`gups:size=2GiB`), run at once as processes. `@` and a
             list of CPUs at the end pin one (`a.trace@0`, `seq@1-3,5`); behind that, `,memory_limit=SIZE` puts its
             processes into a memory cgroup of their own. The same holds for `with_` and `arrivals`.
-        systems: Names of presets or paths of TOML files; `@` and a kernel at the end replace `kernel`
-            (`radix@linux-4.9`).
+        systems: Names of presets or paths of TOML files; `@` and a kernel behind that replace `kernel`
+            (`radix@linux-4.9`). Overrides of one system alone follow in braces (`"radix{engine.seed=7}"`) or as a
+            pair (`("radix", {"engine.seed": 7})`); they are applied after those of `set`.
         with_: Sources that run beside these and begin anew whenever they end, until these have ended.
         arrivals: Short-lived processes that arrive during the run, each stream as
             `SPEC[@CPUS],per_second=RATE[,count=N][,spacing=uniform|poisson]`. Without `sources` they need a `count`.
@@ -68,7 +70,7 @@ def run(
         "sources": [os.fspath(source) for source in _several(sources)],
         "with": [os.fspath(source) for source in _several(with_)],
         "arrivals": [os.fspath(stream) for stream in _several(arrivals)],
-        "systems": [os.fspath(system) for system in _several(systems)],
+        "systems": _systems(systems),
         "machine": None if machine is None else os.fspath(machine),
         "kernel": None if kernel is None else os.fspath(kernel),
         "set": overrides(set),
@@ -90,6 +92,25 @@ def overrides(settings: Overrides) -> list[str]:
     if not isinstance(settings, Mapping):
         return list(settings)
     return [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in settings.items()]
+
+
+def _systems(systems: Source | Iterable[System]) -> list[str]:
+    several: Iterable[System] = [systems] if isinstance(systems, str | os.PathLike) else systems
+    return [_system(*system) if isinstance(system, tuple) else os.fspath(system) for system in several]
+
+
+def _system(name: Source, settings: Overrides) -> str:
+    """`NAME{KEY=VALUE,…}`; a value that commas and brackets would cut is written as a JSON string."""
+    pairs = (setting.split("=", 1) for setting in overrides(settings))
+    return f"{os.fspath(name)}{{{','.join('='.join([key, *map(_uncut, value)]) for key, *value in pairs)}}}"
+
+
+def _uncut(value: str) -> str:
+    try:
+        json.loads(value)
+    except ValueError:
+        return json.dumps(value) if any(mark in value for mark in ',"[]{}') else value
+    return value
 
 
 def _several(values: Source | Iterable[Source]) -> list[Source]:

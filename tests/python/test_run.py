@@ -49,6 +49,51 @@ def test_the_same_seed_gives_the_same_bytes_and_another_does_not() -> None:
     assert pagelab.run(SMALL, "radix", seed=8)["radix"].stats != pagelab.run(SMALL, "radix", seed=7)["radix"].stats
 
 
+def test_a_system_has_settings_of_its_own() -> None:
+    key = "system.layers.native.page_table.table_bytes"
+    latency = "machine.tlb.l2_latency_cycles"
+    age = '{"free_fraction":0.4,"huge_free_fraction":0.1,"unmovable_fraction":0.2,"seed":1}'
+    results = pagelab.run(
+        SMALL,
+        [
+            "radix",
+            f"hashed-compact{{{key}=128MiB}}",
+            ("hashed-compact", {key: "64MiB", latency: 30}),
+            ("radix@linux-4.9", {"system.layers.0.age": age, "system.description": "one, two"}),
+        ],
+        set={latency: 20},
+    )
+    assert [result.label for result in results.systems] == [
+        "radix",
+        "hashed-compact{table_bytes=128MiB}",
+        "hashed-compact{table_bytes=64MiB,l2_latency_cycles=30}",
+        f'radix@linux-4.9{{age={age},description="one, two"}}',
+    ]
+    assert [r.config["machine"]["tlb"]["l2_latency_cycles"] for r in results.systems] == [20, 20, 30, 20]
+    small, large = (
+        results[f"hashed-compact{{{key}={size}}}"] for size in ("128MiB", "64MiB,machine.tlb.l2_latency_cycles=30")
+    )
+    assert small.stats["layer.native.page_table.slots"] == 2 * large.stats["layer.native.page_table.slots"]
+    assert results["hashed-compact"] is small
+    assert results.systems[3].config["system"]["description"] == "one, two"
+    assert results.systems[3].settings[1] == 'system.description="one, two"'
+    assert pagelab.Results.from_json(results.to_json()).systems == results.systems
+
+
+def test_a_setting_that_one_of_the_systems_lacks_names_it_and_the_way_out() -> None:
+    message = r"`table_bytes`.*system `radix`; .*-s 'SYSTEM\{KEY=VALUE\}'"
+    with pytest.raises(pagelab.ConfigError, match=message):
+        pagelab.run(SMALL, ["hashed-compact", "radix"], set={"system.layers.native.page_table.table_bytes": "128MiB"})
+    with pytest.raises(pagelab.ConfigError, match="settings end the system"):
+        pagelab.run(SMALL, "radix{engine.seed=3}@linux-4.9")
+
+
+def test_progress_tells_systems_apart() -> None:
+    seen: set[str] = set()
+    pagelab.run(SMALL, ["radix", "radix{engine.seed=3}"], progress=lambda system, *_: seen.add(system))
+    assert seen == {"radix", "radix{seed=3}"}
+
+
 def test_progress_counts_up_and_what_it_raises_ends_the_run() -> None:
     seen: list[tuple[str, int, int | None]] = []
     pagelab.run("random:size=1GiB,accesses=3M", "radix", progress=lambda *report: seen.append(report))

@@ -29,7 +29,10 @@ def command(
     system: Annotated[
         list[str] | None,
         typer.Option(
-            "--system", "-s", help="A system preset or TOML file, perhaps with @KERNEL; repeat it to compare."
+            "--system",
+            "-s",
+            metavar="SYSTEM[@KERNEL][{KEY=VALUE,…}]",
+            help="A system preset or TOML file, perhaps with a kernel and settings of its own; repeat it to compare.",
         ),
     ] = None,
     with_: Annotated[
@@ -50,7 +53,8 @@ def command(
     machine: Annotated[str | None, typer.Option("--machine", "-m", help="A machine preset or TOML file.")] = None,
     kernel: Annotated[str | None, typer.Option("--kernel", "-k", help="A kernel preset or TOML file.")] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a configuration key; repeatable.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override a configuration key of all systems; repeatable."),
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of every random choice; default 1.")] = None,
     max_accesses: Annotated[

@@ -4,7 +4,6 @@
 //! none sees another. A result holds the effective configuration beside the statistics.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -20,6 +19,7 @@ use crate::machine::simulation::Simulation;
 use crate::observe::statistics::{Meaning, Statistics};
 use crate::run::sources::Placement;
 pub use crate::run::sources::SourceResult;
+use crate::run::system_text::{SystemText, labels};
 
 /// What to run.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -34,13 +34,14 @@ pub struct Request {
     /// [,memory_limit=SIZE]`.
     #[serde(default)]
     pub arrivals: Vec<String>,
-    /// System presets or TOML files, each optionally followed by `@KERNEL` in place of `kernel`; each is run.
+    /// System presets or TOML files, each optionally followed by `@KERNEL` in place of `kernel` and by overrides that hold
+    /// for it alone, `{key=value,…}`; each is run.
     pub systems: Vec<String>,
     #[serde(default)]
     pub machine: Option<String>,
     #[serde(default)]
     pub kernel: Option<String>,
-    /// `key=value` overrides.
+    /// `key=value` overrides of all systems.
     #[serde(default)]
     pub set: Vec<String>,
     /// Overrides `engine.seed`.
@@ -69,6 +70,7 @@ pub struct Request {
 /// How far one system's simulation is.
 #[derive(Clone, Debug)]
 pub struct Progress {
+    /// Label of the system.
     pub system: String,
     pub accesses_done: u64,
     /// None if a source cannot tell.
@@ -78,7 +80,12 @@ pub struct Progress {
 /// One system's result.
 #[derive(Clone, Debug, Serialize)]
 pub struct SystemResult {
+    /// Its name, with `@KERNEL` if that was asked for.
     pub system: String,
+    /// The name, with what tells it from the others of the run.
+    pub label: String,
+    /// The overrides that hold for it alone.
+    pub settings: Vec<String>,
     pub machine: String,
     pub sources: Vec<SourceResult>,
     pub seed: u64,
@@ -134,20 +141,23 @@ pub fn run(request: &Request, progress: OnProgress) -> Result<Results, EngineErr
         return Err(EngineError::config("systems", "name a system at least; `pagelab list systems` shows them"));
     }
     // All configurations and sources are looked at before the first simulation starts.
-    let configs = request.systems.iter().map(|system| configure(request, system)).collect::<Result<Vec<_>, _>>()?;
-    for config in &configs {
-        Placement::new(request, config)?;
+    let systems = request.systems.iter().map(|text| System::new(request, text)).collect::<Result<Vec<_>, _>>()?;
+    for system in &systems {
+        Placement::new(request, &system.config)?;
     }
+    let names: Vec<(&str, &[&str])> =
+        systems.iter().map(|system| (system.config.system.name.as_str(), &system.settings[..])).collect();
+    let labels = labels(&names);
     let next = AtomicUsize::new(0);
     let stop = AtomicBool::new(false);
     let done: Mutex<Vec<Option<Result<SystemResult, EngineError>>>> =
-        Mutex::new(configs.iter().map(|_| None).collect());
+        Mutex::new(systems.iter().map(|_| None).collect());
     let worker = || {
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some(config) = configs.get(index) else { return };
+            let Some(system) = systems.get(index) else { return };
             let going = |p: &Progress| !stop.load(Ordering::Relaxed) && progress(p);
-            let result = run_system(request, config, &going);
+            let result = run_system(request, system, &labels[index], &going);
             if result.is_err() {
                 stop.store(true, Ordering::Relaxed);
             }
@@ -155,7 +165,7 @@ pub fn run(request: &Request, progress: OnProgress) -> Result<Results, EngineErr
         }
     };
     let host_threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = request.threads.unwrap_or(host_threads).clamp(1, configs.len());
+    let threads = request.threads.unwrap_or(host_threads).clamp(1, systems.len());
     std::thread::scope(|scope| {
         let others: Vec<_> = (1..threads).map(|_| scope.spawn(worker)).collect();
         worker();
@@ -183,29 +193,47 @@ pub fn run(request: &Request, progress: OnProgress) -> Result<Results, EngineErr
     Ok(Results { version: env!("CARGO_PKG_VERSION"), results, statistics })
 }
 
-fn configure(request: &Request, system: &str) -> Result<Config, EngineError> {
-    let mut set = request.set.clone();
-    set.extend(request.seed.map(|seed| format!("engine.seed={seed}")));
-    set.extend(request.check.then(|| "engine.check=on".to_owned()));
-    let (system, own_kernel) = split_kernel(system);
-    let kernel = own_kernel.or(request.kernel.as_deref());
-    let machine = request.machine.as_deref();
-    let mut config = assemble(&Assembly { machine, system: Some(system), kernel, set: &set })?;
-    if own_kernel.is_some() {
-        config.system.name = format!("{}@{}", config.system.name, config.kernel.name);
-    }
-    Ok(config)
+/// A system of a request: its configuration, and what of that is its own.
+struct System<'r> {
+    config: Config,
+    settings: Vec<&'r str>,
 }
 
-/// Splits `SYSTEM@KERNEL`; the name of a file may have an `@` of its own.
-fn split_kernel(text: &str) -> (&str, Option<&str>) {
-    match text.rsplit_once('@') {
-        Some((system, kernel)) if !Path::new(text).exists() => (system, Some(kernel)),
-        _ => (text, None),
+impl<'r> System<'r> {
+    fn new(request: &Request, text: &'r str) -> Result<Self, EngineError> {
+        let SystemText { system, kernel: own_kernel, set: settings } = SystemText::parse(text)?;
+        let mut set = request.set.clone();
+        set.extend(request.seed.map(|seed| format!("engine.seed={seed}")));
+        set.extend(request.check.then(|| "engine.check=on".to_owned()));
+        set.extend(settings.iter().map(|&setting| setting.to_owned()));
+        let kernel = own_kernel.or(request.kernel.as_deref());
+        let machine = request.machine.as_deref();
+        let assembled = assemble(&Assembly { machine, system: Some(system), kernel, set: &set });
+        let mut config = assembled.map_err(|error| name_system(error, request, text))?;
+        if own_kernel.is_some() {
+            config.system.name = format!("{}@{}", config.system.name, config.kernel.name);
+        }
+        Ok(Self { config, settings })
     }
 }
 
-fn run_system(request: &Request, config: &Config, progress: OnProgress) -> Result<SystemResult, EngineError> {
+/// Says which of several systems an override that reaches all of them does not fit.
+fn name_system(error: EngineError, request: &Request, text: &str) -> EngineError {
+    match error {
+        EngineError::Config { key, what } if request.systems.len() > 1 && !request.set.is_empty() => {
+            let own = "an override for one system alone is written -s 'SYSTEM{KEY=VALUE}'";
+            EngineError::config(key, format!("{what} (system `{text}`; {own})"))
+        }
+        other => other,
+    }
+}
+
+fn run_system(
+    request: &Request,
+    System { config, settings }: &System,
+    label: &str,
+    progress: OnProgress,
+) -> Result<SystemResult, EngineError> {
     let Placement { mains, beside, results: mut sources } = Placement::new(request, config)?;
     let mut simulation = Simulation::with_load(config, mains, beside, request.max_accesses)?;
     let mains = &simulation.inputs[..simulation.load.mains];
@@ -221,8 +249,7 @@ fn run_system(request: &Request, config: &Config, progress: OnProgress) -> Resul
         let tops = simulation.os.tops().to_vec();
         tops.into_iter().for_each(|top| simulation.os.layers[usize::from(top)].contiguity_map = Some(Vec::new()));
     }
-    let system = config.system.name.clone();
-    let report = |accesses_done| progress(&Progress { system: system.clone(), accesses_done, accesses_total: total });
+    let report = |accesses_done| progress(&Progress { system: label.to_owned(), accesses_done, accesses_total: total });
     let mut reported = Instant::now();
     simulation.run(&mut |done| {
         if reported.elapsed() < PROGRESS_INTERVAL {
@@ -247,6 +274,8 @@ fn run_system(request: &Request, config: &Config, progress: OnProgress) -> Resul
     report(simulation.dealt());
     Ok(SystemResult {
         system: config.system.name.clone(),
+        label: label.to_owned(),
+        settings: settings.iter().map(|&setting| setting.to_owned()).collect(),
         machine: config.machine.name.clone(),
         warnings: warnings(&simulation, &sources, &statistics),
         sources,

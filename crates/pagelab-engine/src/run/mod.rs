@@ -2,5 +2,6 @@
 
 mod job;
 pub mod sources;
+mod system_text;
 
 pub use job::*;

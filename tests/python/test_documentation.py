@@ -1,0 +1,90 @@
+"""The commands and programs of README and docs work as written.
+
+`run`, `list`, `schema`, `show` and `trace` really run, on small stand-ins for the traces that they name and for few
+accesses. Of commands that record, measure this machine or take minutes, only the command line is checked.
+"""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from conftest import COMMAND, ROOT
+
+from pagelab import cli
+
+FILES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+BLOCKS = [block for path in FILES for block in re.findall(r"```(\w*)\n(.*?)```", path.read_text(), re.DOTALL)]
+SAMPLES = ROOT / "crates" / "pagelab-trace" / "tests" / "import_samples"
+PROGRAMS = [text for language, text in BLOCKS if language == "python"]
+# Continued lines are one command, and `&&` joins two.
+LINES = "\n".join(text for language, text in BLOCKS if language in ("", "console", "text")).replace("\\\n", " ")
+COMMANDS = [
+    command
+    for line in LINES.splitlines()
+    for command in re.split(r" && | \| ", line.removeprefix("$ ").removeprefix("sudo "))
+    if command.startswith("pagelab ")
+]
+EXECUTED = [command for command in COMMANDS if command.split()[1] in ("run", "list", "schema", "show", "trace")]
+PARSED = [command for command in COMMANDS if command not in EXECUTED]
+
+
+@pytest.fixture(scope="module")
+def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what the documentation takes for granted: traces, files of other tools, a calibrated kernel."""
+    folder = tmp_path_factory.mktemp("stand-ins")
+    shutil.copy(SAMPLES / "lackey.txt.gz", folder / "lackey.txt.gz")
+    shutil.copy(SAMPLES / "champsim.bin.xz", folder / "champsim.xz")
+    shutil.copy(ROOT / "presets" / "kernels" / "linux-6.12.toml", folder / "this-host.toml")
+    for name in ("a", "build", "sort", "xz"):
+        _run(["trace", "import", str(SAMPLES / "lackey.txt"), "-o", f"{name}.trace"], folder)
+    _run(["run", "seq:size=64KiB", "--json", "results.json"], folder)
+    return folder
+
+
+@pytest.fixture
+def folder(stand_ins: Path, tmp_path: Path) -> Path:
+    """A folder of the test's own with the stand-ins."""
+    for stand_in in stand_ins.iterdir():
+        (tmp_path / stand_in.name).symlink_to(stand_in)
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", EXECUTED)
+def test_commands_run(command: str, folder: Path) -> None:
+    arguments = shlex.split(command, comments=True)[1:]
+    if arguments[0] == "run" and "--max-accesses" not in arguments:
+        arguments += ["--max-accesses", "20K"]
+    _run(arguments, folder)
+
+
+@pytest.mark.parametrize("command", PARSED)
+def test_command_lines_are_understood(command: str) -> None:
+    _, name, *arguments = shlex.split(command, comments=True)
+    subcommand = typer.main.get_group(cli.app).commands[name]
+    subcommand.make_context(name, arguments, **subcommand.context_settings)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_python(program: str, folder: Path) -> None:
+    process = subprocess.run(
+        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert process.returncode == 0, process.stderr
+
+
+def test_there_is_something_to_test() -> None:
+    assert len(EXECUTED) > 25
+    assert len(PARSED) > 5
+    assert PROGRAMS
+
+
+def _run(arguments: list[str], folder: Path) -> None:
+    process = subprocess.run(
+        [*COMMAND, *arguments], cwd=folder, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert process.returncode == 0, process.stderr
