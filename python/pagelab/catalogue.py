@@ -7,7 +7,7 @@ from pagelab import _engine
 
 
 def available(kind: str) -> list[dict[str, Any]]:
-    """Everything of a kind (`systems`, `machines`, `workloads`, `page-tables`, …) with its documentation.
+    """Everything of a kind (`systems`, `machines`, `workloads`, `page-tables`, …; `kinds`) with its documentation.
 
     Each entry has at least `name` and `description`.
 

@@ -68,6 +68,7 @@ fn unknown_keys_and_values_of_the_wrong_type() {
     assert_refused(&[
         ("radix", &["machine.tlb.l1x=3"], "machine.tlb.l1x", &["unknown field `l1x`", "l1d", "l1i"]),
         ("radix", &["engine.sed=3"], "engine.sed", &["unknown field `sed`", "seed"]),
+        ("radix", &["=3"], "`=3`", &["no key stands before `=`", "key=value"]),
         ("radix", &["motor.seed=3"], "motor.seed", &["motor", "machine", "system", "kernel", "engine"]),
         ("radix", &["machine.cores.size=3"], "machine.cores.size", &["machine.cores", "single value"]),
         ("radix", &["system.layers.guest.page_size=4K"], "system.layers.guest.page_size", &["guest", "native"]),
@@ -90,9 +91,11 @@ fn unknown_keys_and_values_of_the_wrong_type() {
 
 #[test]
 fn unknown_presets_name_the_known_ones() {
-    let (key, what) = config_error("radiks", &[]);
+    let (key, what) = config_error("cubist", &[]);
     assert_eq!(key, "system");
-    assert!(what.contains("radiks") && what.contains("nested-radix") && what.contains("radix-2m"), "{what}");
+    assert!(what.contains("cubist") && what.contains("nested-radix") && what.contains("radix-2m"), "{what}");
+    let (_, what) = config_error("radiks", &[]);
+    assert!(what.contains("did you mean radix? `pagelab list systems`") && !what.contains("nested-radix"), "{what}");
     let error = outcome("pentium", "radix", &[]).unwrap_err().to_string();
     assert!(error.starts_with("machine: ") && error.contains("pentium") && error.contains(MACHINE), "{error}");
     let error = outcome("no/such.toml", "radix", &[]).unwrap_err().to_string();

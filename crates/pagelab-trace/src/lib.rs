@@ -15,6 +15,7 @@
 //! | [`record`] | recording real programs under Valgrind |
 //! | [`rng`] | random numbers, the engine's too |
 //! | [`source`] | batches and the trait that yields them |
+//! | [`suggestion`] | what an unknown name was probably meant to be |
 //! | [`workload`] | synthetic programs whose accesses are computed from a spec |
 #![forbid(unsafe_code)]
 
@@ -27,6 +28,7 @@ pub mod quantity;
 pub mod record;
 pub mod rng;
 pub mod source;
+pub mod suggestion;
 mod touched_pages;
 pub mod workload;
 

@@ -1,7 +1,7 @@
 //! Sizes and counts as people write them: `2GiB`, `64K`, `25M`, `1e6`.
 //!
-//! Sizes: `K M G T` and `KiB MiB GiB TiB` (also `Ki Mi Gi Ti`) are powers of 1024, `KB MB GB TB` powers of 1000,
-//! `B` or nothing is bytes. Counts: `K M G T` are powers of 1000, `Ki Mi Gi Ti` powers of 1024. Case does not
+//! Sizes: `K M G T P` and `KiB MiB GiB TiB PiB` (also `Ki Mi Gi Ti Pi`) are powers of 1024, `KB MB GB TB PB` powers of
+//! 1000, `B` or nothing is bytes. Counts: `K M G T P` are powers of 1000, `Ki Mi Gi Ti Pi` powers of 1024. Case does not
 //! matter. A number may have a fraction and a decimal exponent (`1.5GiB`, `2.5e6`) as long as the result is whole.
 //! Arithmetic is exact, so that what is printed parses to the same number.
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::TraceError;
 
-const PREFIXES: [char; 4] = ['k', 'm', 'g', 't'];
+const PREFIXES: [char; 5] = ['k', 'm', 'g', 't', 'p'];
 
 /// Bytes in a size such as `2GiB`, `64K`, `4096`, `1.5GiB`, `10MB`.
 ///
@@ -22,7 +22,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, TraceError> {
     parse(
         text,
         "size",
-        "2GiB, 64K, 1.5MiB, 10MB or 4096 (K, M, G, T and KiB… are powers of 1024, KB… of 1000)",
+        "2GiB, 64K, 1.5MiB, 10MB or 4096 (K, M, G, T, P and KiB… are powers of 1024, KB… of 1000)",
         |unit| {
             if unit.is_empty() || unit == "b" {
                 return Some(1);
@@ -42,7 +42,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, TraceError> {
 /// # Errors
 /// [`TraceError::Usage`] if the text is no number, has an unknown unit, is not whole or does not fit 64 bits.
 pub fn parse_count(text: &str) -> Result<u64, TraceError> {
-    parse(text, "count", "25M, 1Mi, 1e6 or 4096 (K, M, G, T are powers of 1000, Ki, Mi, Gi, Ti of 1024)", |unit| {
+    parse(text, "count", "25M, 1Mi, 1e6 or 4096 (K, M, G, T, P are powers of 1000, Ki, Mi… of 1024)", |unit| {
         if unit.is_empty() {
             return Some(1);
         }
@@ -57,19 +57,19 @@ pub fn parse_count(text: &str) -> Result<u64, TraceError> {
 
 /// The size in the largest binary unit in which two decimals say it exactly: `2GiB`, `1.5MiB`, `4097B`.
 pub fn format_bytes(bytes: u64) -> String {
-    in_units(bytes, 1024, 100, ["KiB", "MiB", "GiB", "TiB"]).unwrap_or_else(|| format!("{bytes}B"))
+    in_units(bytes, 1024, 100, ["KiB", "MiB", "GiB", "TiB", "PiB"]).unwrap_or_else(|| format!("{bytes}B"))
 }
 
 /// The count in the largest unit that says it exactly, decimal if two decimals do, else binary: `25M`, `1Mi`, `12345`.
 pub fn format_count(count: u64) -> String {
-    in_units(count, 1000, 100, ["K", "M", "G", "T"])
-        .or_else(|| in_units(count, 1024, 1, ["Ki", "Mi", "Gi", "Ti"]))
+    in_units(count, 1000, 100, ["K", "M", "G", "T", "P"])
+        .or_else(|| in_units(count, 1024, 1, ["Ki", "Mi", "Gi", "Ti", "Pi"]))
         .unwrap_or_else(|| count.to_string())
 }
 
 /// `value` in the largest of `units` that it reaches and that says it in steps of one `steps`th of the unit.
-fn in_units(value: u64, base: u64, steps: u64, units: [&str; 4]) -> Option<String> {
-    (1..=4).rev().find_map(|power| {
+fn in_units(value: u64, base: u64, steps: u64, units: [&str; 5]) -> Option<String> {
+    (1..=5).rev().find_map(|power| {
         let unit = base.pow(power);
         let scaled = u128::from(value) * u128::from(steps);
         if value < unit || scaled % u128::from(unit) != 0 {
@@ -194,10 +194,10 @@ impl schemars::JsonSchema for Bytes {
 
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({
-            "description": "A size in bytes: an integer, or a string such as \"32KiB\" (K, M, G, T and KiB… are powers of 1024, KB… of 1000).",
+            "description": "A size in bytes: an integer, or a string such as \"32KiB\" (K, M, G, T, P and KiB… are powers of 1024, KB… of 1000).",
             "anyOf": [
                 { "type": "integer", "minimum": 0 },
-                { "type": "string", "pattern": "^ *[0-9.]+([eE][+-]?[0-9]+)? *([kKmMgGtT]([iI]?[bB]?)|[bB])? *$" },
+                { "type": "string", "pattern": "^ *[0-9.]+([eE][+-]?[0-9]+)? *([kKmMgGtTpP]([iI]?[bB]?)|[bB])? *$" },
             ],
         })
     }
@@ -223,6 +223,8 @@ mod tests {
             ("1.5GiB", 3 << 29),
             ("1.50gib", 3 << 29),
             ("3Ti", 3 << 40),
+            ("2PiB", 2 << 50),
+            ("1.5pb", 1_500_000_000_000_000),
             ("10MB", 10_000_000),
             ("7kb", 7_000),
             ("12B", 12),
@@ -247,6 +249,8 @@ mod tests {
             ("2e2K", 200_000),
             ("4096", 4096),
             ("2.5g", 2_500_000_000),
+            ("3P", 3_000_000_000_000_000),
+            ("1Pi", 1 << 50),
             ("0e9999", 0),
         ] {
             assert_eq!(parse_count(text).unwrap(), count, "{text}");
@@ -278,6 +282,7 @@ mod tests {
             (1536, "1.5KiB"),
             (32 << 30, "32GiB"),
             (5 << 40, "5TiB"),
+            (1 << 50, "1PiB"),
             ((1 << 30) + (1 << 28), "1.25GiB"),
             (4097, "4097B"),
             (12_288 << 10, "12MiB"),

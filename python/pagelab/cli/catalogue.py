@@ -12,10 +12,15 @@ from pagelab.cli.terminal import print_table
 
 
 def list_command(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="workloads, systems, machines, kernels, page-tables, …")],
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="[KIND]", help="workloads, systems, machines, kernels, page-tables, mmu-caches, placements."
+        ),
+    ] = "kinds",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List what there is of a kind, with its documentation."""
+    """List what there is of a kind, with its documentation; without KIND, the kinds."""
     entries = pagelab.available(kind)
     if as_json:
         print(json.dumps(entries, indent=1, ensure_ascii=False))

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use pagelab_trace::suggestion::nearest;
 use serde_json::Value;
 
 use super::{Config, EngineConfig, PresetKind, presets};
@@ -33,7 +34,13 @@ pub fn assemble(assembly: &Assembly) -> Result<Config, EngineError> {
     for set in assembly.set {
         let (key, value) =
             set.split_once('=').ok_or_else(|| EngineError::config(set, "an override is written key=value"))?;
-        *place(&mut tree, key.trim())? = parse_value(value.trim());
+        let key = key.trim();
+        if key.is_empty() {
+            let what =
+                "no key stands before `=`; an override is written key=value, and `pagelab schema` shows the keys";
+            return Err(EngineError::config(format!("`{set}`"), what));
+        }
+        *place(&mut tree, key)? = parse_value(value.trim());
     }
     let config: Config = serde_path_to_error::deserialize(&tree)
         .map_err(|e| EngineError::config(e.path().to_string(), e.inner().to_string()))?;
@@ -42,7 +49,6 @@ pub fn assemble(assembly: &Assembly) -> Result<Config, EngineError> {
 }
 
 fn load(kind: PresetKind, name: Option<&str>) -> Result<Value, EngineError> {
-    let known = || presets(kind).map(|p| p.name).collect::<Vec<_>>().join(", ");
     let read = |path: &str| {
         std::fs::read_to_string(path)
             .map_err(|e| EngineError::config(kind.name(), format!("cannot read `{path}`: {e}")))
@@ -53,25 +59,31 @@ fn load(kind: PresetKind, name: Option<&str>) -> Result<Value, EngineError> {
             Some(preset) => preset.toml.to_owned(),
             None if name.ends_with(".toml") || Path::new(name).is_file() => read(name)?,
             None if Path::new(&format!("{name}.toml")).is_file() => read(&format!("{name}.toml"))?,
-            None => {
-                let measured = match kind {
-                    PresetKind::Kernel => "; `pagelab calibrate` measures this machine's and writes this-host.toml",
-                    PresetKind::Machine | PresetKind::System => "",
-                };
-                let what = format!(
-                    "`{name}` is neither a preset nor a TOML file; the presets are {}. `pagelab list {}s` describes \
-                     them{measured}",
-                    known(),
-                    kind.name()
-                );
-                return Err(EngineError::config(kind.name(), what));
-            }
+            None => return Err(unknown(kind, name)),
         },
     };
     let table: toml::Table = text.parse().map_err(|e: toml::de::Error| {
         EngineError::config(kind.name(), format!("`{}` is not valid TOML: {e}", name.unwrap_or_default()))
     })?;
     serde_json::to_value(table).map_err(|e| EngineError::config(kind.name(), e.to_string()))
+}
+
+/// The error of a name that is neither a preset's nor a file's.
+fn unknown(kind: PresetKind, name: &str) -> EngineError {
+    let known: Vec<&str> = presets(kind).map(|preset| preset.name).collect();
+    let help = match nearest(name, known.iter().copied()) {
+        Some(near) => format!("did you mean {near}?"),
+        None => format!("the presets are {}.", known.join(", ")),
+    };
+    let measured = match kind {
+        PresetKind::Kernel => "; `pagelab calibrate` measures this machine's and writes this-host.toml",
+        PresetKind::Machine | PresetKind::System => "",
+    };
+    let kind = kind.name();
+    let what = format!(
+        "`{name}` is neither a preset nor a TOML file; {help} `pagelab list {kind}s` describes the presets{measured}"
+    );
+    EngineError::config(kind, what)
 }
 
 /// The slot of a dotted key. An element of a list is named by its number or by its `name`.

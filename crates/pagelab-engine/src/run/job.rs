@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use pagelab_trace::workload;
+use pagelab_trace::{suggestion::nearest, workload};
 use serde::{Deserialize, Serialize};
 
 use crate::base::error::EngineError;
@@ -139,6 +139,9 @@ pub fn run(request: &Request, progress: OnProgress) -> Result<Results, EngineErr
     }
     if request.systems.is_empty() {
         return Err(EngineError::config("systems", "name a system at least; `pagelab list systems` shows them"));
+    }
+    if request.max_accesses == Some(0) {
+        return Err(EngineError::config("max_accesses", "0 leaves nothing to replay; allowed is 1 and more"));
     }
     // All configurations and sources are looked at before the first simulation starts.
     let systems = request.systems.iter().map(|text| System::new(request, text)).collect::<Result<Vec<_>, _>>()?;
@@ -357,7 +360,18 @@ struct Row {
     description: String,
 }
 
-/// Describes all of a kind, as JSON: `workloads`, `systems`, `machines`, `kernels`, `page-tables`, `mmu-caches` or `placements`.
+/// What [`list_json`] lists.
+const KINDS: &[(&str, &str)] = &[
+    ("workloads", "synthetic programs, with their parameters"),
+    ("systems", "presets of page tables, MMU caches and page sizes, native and in virtual machines (-s)"),
+    ("machines", "presets of cores, TLBs, caches and memory (-m)"),
+    ("kernels", "presets of what a kernel's page faults do and cost (-k, or SYSTEM@KERNEL)"),
+    ("page-tables", "designs of page tables (system.layers.NAME.page_table)"),
+    ("mmu-caches", "designs of MMU caches (system.layers.NAME.mmu_cache)"),
+    ("placements", "ways of choosing frames (system.layers.NAME.placement)"),
+];
+
+/// Describes all of a kind of [`KINDS`], as JSON; the kinds themselves are `kinds`.
 pub fn list_json(kind: &str) -> Result<String, EngineError> {
     let of = |kind: PresetKind| {
         presets(kind)
@@ -372,6 +386,7 @@ pub fn list_json(kind: &str) -> Result<String, EngineError> {
         rows.iter().map(|(n, d)| Row { name: (*n).to_owned(), description: (*d).to_owned() }).collect::<Vec<_>>()
     };
     let list = match kind {
+        "kinds" => rows(KINDS),
         "workloads" => return Ok(serde_json::to_string(&workload::list()).expect("documentation serialises")),
         "machines" => of(PresetKind::Machine),
         "systems" => of(PresetKind::System),
@@ -383,9 +398,10 @@ pub fn list_json(kind: &str) -> Result<String, EngineError> {
             designs.map(|(name, about)| Row { name, description: about.to_owned() }).collect()
         }
         _ => {
-            let what = format!(
-                "`{kind}` cannot be listed; there are workloads, systems, machines, kernels, page-tables, mmu-caches and placements"
-            );
+            let known: Vec<&str> = KINDS.iter().map(|(name, _)| *name).collect();
+            let meant =
+                nearest(kind, known.iter().copied()).map_or(String::new(), |near| format!("did you mean {near}? "));
+            let what = format!("`{kind}` cannot be listed; {meant}there are {}", known.join(", "));
             return Err(EngineError::config("list", what));
         }
     };

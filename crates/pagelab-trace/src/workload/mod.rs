@@ -43,7 +43,7 @@ mod zipf;
 
 use serde::Serialize;
 
-use crate::{Source, TraceError};
+use crate::{Source, TraceError, suggestion::nearest};
 
 use program::{Plan, Synthetic};
 use spec::{Parameter, Values};
@@ -117,7 +117,8 @@ pub fn parse(spec: &str, seed: u64) -> Result<Box<dyn Source>, TraceError> {
     let name = name.trim();
     let workload = WORKLOADS.iter().find(|w| w.name == name).ok_or_else(|| {
         let known: Vec<_> = WORKLOADS.iter().map(|w| w.name).collect();
-        TraceError::usage(format!("unknown workload '{name}'; known are {}", known.join(", ")))
+        let meant = nearest(name, known.iter().copied()).map_or(String::new(), |near| format!("did you mean {near}? "));
+        TraceError::usage(format!("unknown workload '{name}'; {meant}known are {}", known.join(", ")))
     })?;
     let values = Values::parse(workload.name, workload.parameters, settings, seed)?;
     let plan = (workload.build)(&values)?;
@@ -157,8 +158,9 @@ mod tests {
     fn mistakes_name_what_is_allowed() {
         assert_eq!(
             error("gupps:size=1G"),
-            "unknown workload 'gupps'; known are seq, stride, random, semirandom, chase, zipf, gups, matmul, bfs, pagerank, cc"
+            "unknown workload 'gupps'; did you mean gups? known are seq, stride, random, semirandom, chase, zipf, gups, matmul, bfs, pagerank, cc"
         );
+        assert!(error("quicksort").starts_with("unknown workload 'quicksort'; known are seq, "));
         let unknown = error("gups:sizes=1G");
         assert!(unknown.starts_with("gups: unknown parameter 'sizes'; known are size, updates, "), "{unknown}");
         assert!(error("gups:size").contains("gups: 'size' is not key=value"));
