@@ -3,13 +3,23 @@
 //! Why `unsafe`: the benchmarks are about mmap(2), madvise(2), mprotect(2), fork(2) and accesses to such memory, none of which
 //! safe Rust offers. All of it is here, behind safe functions: accesses are checked against the mapping's length and
 //! volatile, nobody gets a reference to the memory, and a forked child calls async-signal-safe functions alone.
+//!
+//! rustix makes the system calls. fork and _exit are the C library's: rustix has them for programs without one only.
 #![allow(unsafe_code)]
 
 use std::{
     fs::File,
     io::{self, Error, PipeReader, PipeWriter, Read, Write},
-    os::fd::{AsRawFd, FromRawFd},
+    os::fd::AsRawFd,
     ptr,
+};
+
+use rustix::{
+    fs::{MemfdFlags, memfd_create},
+    io::Errno,
+    mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap},
+    process::{Pid, WaitOptions, getppid, waitpid},
+    thread::{CpuSet, sched_getaffinity, sched_setaffinity},
 };
 
 use crate::fault::file_page;
@@ -28,25 +38,16 @@ impl Memory {
         let bytes = pages * PAGE_BYTES;
         let memory = Self { start: map(ptr::null_mut(), bytes, None)?, bytes };
         // SAFETY: the range is ours; the advice changes no content.
-        let advised = unsafe { libc::madvise(memory.start.cast(), bytes, libc::MADV_NOHUGEPAGE) };
-        // A kernel without large pages does not know the advice (EINVAL).
-        if advised == 0 || Error::last_os_error().raw_os_error() == Some(libc::EINVAL) {
-            Ok(memory)
-        } else {
-            Err(Error::last_os_error())
+        match unsafe { madvise(memory.start.cast(), bytes, Advice::LinuxNoHugepage) } {
+            // A kernel without large pages does not know the advice.
+            Ok(()) | Err(Errno::INVAL) => Ok(memory),
+            Err(error) => Err(error.into()),
         }
     }
 
     /// A file in memory, all of it in the page cache, mapped in one or page by page.
     pub fn file(pages: usize, by_page: bool) -> io::Result<Self> {
-        // SAFETY: the name is a string with its end; the descriptor is new and ours.
-        let mut file = unsafe {
-            let descriptor = libc::memfd_create(c"pagelab".as_ptr(), libc::MFD_CLOEXEC);
-            if descriptor < 0 {
-                return Err(Error::last_os_error());
-            }
-            File::from_raw_fd(descriptor)
-        };
+        let mut file = File::from(memfd_create("pagelab", MemfdFlags::CLOEXEC)?);
         file.write_all(&vec![1; pages * PAGE_BYTES])?;
         let bytes = pages * PAGE_BYTES;
         let memory = Self { start: map(ptr::null_mut(), bytes, Some((&file, 0)))?, bytes };
@@ -72,14 +73,14 @@ impl Memory {
     /// Gives all pages back; what is touched next faults again (MADV_DONTNEED).
     pub fn discard(&self) -> io::Result<()> {
         // SAFETY: the range is ours and nobody holds a reference into it.
-        result(unsafe { libc::madvise(self.start.cast(), self.bytes, libc::MADV_DONTNEED) })
+        unsafe { madvise(self.start.cast(), self.bytes, Advice::LinuxDontNeed) }.map_err(Error::from)
     }
 
     /// Forbids or allows writing to a page (mprotect(2)).
     pub fn protect(&self, page: usize, writable: bool) -> io::Result<()> {
-        let prot = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+        let prot = if writable { MprotectFlags::READ | MprotectFlags::WRITE } else { MprotectFlags::READ };
         // SAFETY: the page is ours and nobody holds a reference into it.
-        result(unsafe { libc::mprotect(self.at(page).cast(), PAGE_BYTES, prot) })
+        unsafe { mprotect(self.at(page).cast(), PAGE_BYTES, prot) }.map_err(Error::from)
     }
 
     fn at(&self, page: usize) -> *mut u8 {
@@ -91,25 +92,27 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: the range is ours, and nothing uses it any more. It cannot fail but for want of VMAs, which it gives back.
-        unsafe { libc::munmap(self.start.cast(), self.bytes) };
+        let _ = unsafe { munmap(self.start.cast(), self.bytes) };
     }
 }
 
 /// Private, to read and to write: somewhere, or over a part of an own mapping.
 fn map(over: *mut u8, bytes: usize, file: Option<(&File, usize)>) -> io::Result<*mut u8> {
-    let fixed = if over.is_null() { 0 } else { libc::MAP_FIXED };
-    let anonymous = if file.is_none() { libc::MAP_ANONYMOUS } else { 0 };
-    let (descriptor, page) = file.map_or((-1, 0), |(file, page)| (file.as_raw_fd(), page));
-    let prot = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = libc::MAP_PRIVATE | fixed | anonymous;
+    let flags = if over.is_null() { MapFlags::PRIVATE } else { MapFlags::PRIVATE | MapFlags::FIXED };
+    let prot = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: the place is the kernel's choice or a part of a mapping of ours, which holds nothing anybody refers to.
-    let start = unsafe { libc::mmap(over.cast(), bytes, prot, flags, descriptor, (page * PAGE_BYTES) as libc::off_t) };
-    if start == libc::MAP_FAILED { Err(Error::last_os_error()) } else { Ok(start.cast()) }
+    let start = unsafe {
+        match file {
+            None => mmap_anonymous(over.cast(), bytes, prot, flags),
+            Some((file, page)) => mmap(over.cast(), bytes, prot, flags, file, (page * PAGE_BYTES) as u64),
+        }
+    };
+    Ok(start?.cast())
 }
 
 /// A forked child that answers every byte with a byte until it is dropped.
 pub struct Child {
-    process: libc::pid_t,
+    process: Pid,
     /// None once it has been told to end.
     requests: Option<PipeWriter>,
     answers: PipeReader,
@@ -135,9 +138,7 @@ impl Child {
             }
             process
         };
-        if process < 0 {
-            return Err(Error::last_os_error());
-        }
+        let process = Pid::from_raw(process).filter(|_| process > 0).ok_or_else(Error::last_os_error)?;
         Ok(Self { process, requests: Some(requests), answers })
     }
 
@@ -152,45 +153,31 @@ impl Drop for Child {
     fn drop(&mut self) {
         // It reads the end of its requests and exits.
         self.requests = None;
-        // SAFETY: the child is ours and nobody else waits for it; its status is of no interest.
-        unsafe { libc::waitpid(self.process, ptr::null_mut(), 0) };
+        // Nobody else waits for it; its status is of no interest.
+        let _ = waitpid(Some(self.process), WaitOptions::empty());
     }
 }
 
 /// CPUs that the calling thread may run on.
 pub fn allowed_cpus() -> io::Result<Vec<usize>> {
-    // SAFETY: a set of CPUs is plain bits, for which zero is a value; the call fills as many as it is told.
-    let set = unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        result(libc::sched_getaffinity(0, size_of_val(&set), &raw mut set))?;
-        set
-    };
-    // SAFETY: the numbers are below the size of the set.
-    Ok((0..libc::CPU_SETSIZE as usize).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) }).collect())
+    let set = sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
 }
 
 /// Keeps the calling thread, and the children that it forks, on one CPU.
 pub fn stay_on(cpu: usize) -> io::Result<()> {
-    // SAFETY: as in `allowed_cpus`; `cpu` is one of those.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpu, &mut set);
-        result(libc::sched_setaffinity(0, size_of_val(&set), &raw const set))
-    }
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    Ok(sched_setaffinity(None, &set)?)
 }
 
 /// A system call that does next to nothing.
 pub fn system_call() {
-    // SAFETY: getppid(2) takes nothing and always succeeds. The number, since a C library may remember the answer.
-    unsafe { libc::syscall(libc::SYS_getppid) };
+    let _ = getppid();
 }
 
 /// The time-stamp counter.
 pub fn time_stamp() -> u64 {
     // SAFETY: every x86-64 processor has the instruction.
     unsafe { std::arch::x86_64::_rdtsc() }
-}
-
-fn result(status: libc::c_int) -> io::Result<()> {
-    if status == 0 { Ok(()) } else { Err(Error::last_os_error()) }
 }
