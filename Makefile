@@ -51,7 +51,7 @@ $(VENV)/.packages: pyproject.toml constraints.txt setup/require
 	setup/require
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
-		maturin matplotlib numpy polars rich typer hypothesis mypy pytest ruff
+		maturin matplotlib numpy pandas polars rich tomli-w typer hypothesis mypy pandas-stubs pytest ruff
 	touch $@
 
 # The engine, installed in place: changes of Python files need no build.

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import tomli_w
+
 from pagelab import _engine
 from pagelab.catalogue import available
 from pagelab.results import SystemResult
@@ -135,7 +137,7 @@ class Calibration:
         """The preset as a file; comments say what else was measured."""
         lines = [f"# Written by `pagelab calibrate`, version {_engine.__version__}: {host}."]
         lines += [f"# {name}: {cost}" for name, cost in sorted(host.costs.items())]
-        return "\n".join([*lines, "", to_toml(self.preset)])
+        return "\n".join([*lines, "", tomli_w.dumps(self.preset)])
 
 
 def measure() -> Host:
@@ -168,7 +170,7 @@ def calibrate(host: Host, machine: str | None = None) -> Calibration:
         solutions = solve(stages, references, measured)
         preset = _preset(kernel, host, solutions, base, result.machine)
         file = Path(folder) / f"{NAME}.toml"
-        file.write_text(to_toml(preset), encoding="utf-8")
+        file.write_text(tomli_w.dumps(preset), encoding="utf-8")
         after, _ = _simulate(traces, machine, str(file), {})
     comparisons = [
         Comparison(name, host.costs.get(name), before[name], after[name], fitted=name in _PASSES) for name in after
@@ -221,16 +223,6 @@ def nearest_preset(kernel: str) -> str:
     )
     older = [name for version, name in presets if version <= _version(kernel)]
     return older[-1] if older else presets[0][1]
-
-
-def to_toml(preset: Mapping[str, Any]) -> str:
-    """A preset as TOML: single values, then a table of inline tables or texts for each mapping."""
-    lines = [f"{key} = {_value(value)}" for key, value in preset.items() if not isinstance(value, Mapping)]
-    for key, table in preset.items():
-        if isinstance(table, Mapping):
-            lines += ["", f"[{key}]"]
-            lines += [f"{_key(name)} = {_value(value)}" for name, value in table.items()]
-    return "\n".join(lines) + "\n"
 
 
 def _simulate(
@@ -293,14 +285,3 @@ def _why(host: Host, benchmark: str) -> str:
 def _version(text: str) -> tuple[int, int]:
     match = re.search(r"(\d+)\.(\d+)", text)
     return (int(match[1]), int(match[2])) if match else (0, 0)
-
-
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{_key(name)} = {_value(part)}" for name, part in value.items()) + " }"
-    # TOML writes numbers, switches and basic strings as JSON does.
-    return json.dumps(value, ensure_ascii=False)

@@ -9,7 +9,7 @@ from pathlib import Path
 def write_atomically(path: Path, text: str) -> None:
     """Puts `text` into `path`, which holds its old content or all of the new one at every moment.
 
-    A device or pipe is written to directly. Symbolic links are followed.
+    Folders that are missing are made. A device or pipe is written to directly. Symbolic links are followed.
 
     Raises:
         OSError: the file cannot be written; nothing is left behind.
@@ -30,8 +30,11 @@ def ensure_writable(path: Path) -> None:
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     folder = path.resolve().parent
+    # Writing makes the folders that are missing.
+    while not folder.exists():
+        folder = folder.parent
     if not folder.is_dir():
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
     if not os.access(path if path.exists() else folder, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
@@ -41,6 +44,7 @@ def _write(target: Path, text: str) -> None:
         with target.open("w", encoding="utf-8") as file:
             file.write(text)
         return
+    target.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:

@@ -37,7 +37,14 @@ def test_a_full_disk_is_named() -> None:
 def test_what_cannot_be_written_fails_early(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError):
         ensure_writable(tmp_path)
-    with pytest.raises(FileNotFoundError):
-        ensure_writable(tmp_path / "missing" / "results.json")
-    ensure_writable(tmp_path / "results.json")
+    ensure_writable(tmp_path / "new" / "folder" / "results.json")
     assert not any(tmp_path.iterdir())
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError):
+        ensure_writable(tmp_path / "file" / "results.json")
+
+
+def test_folders_that_are_missing_are_made(tmp_path: Path) -> None:
+    target = tmp_path / "new" / "folder" / "results.json"
+    write_atomically(target, "text")
+    assert target.read_text() == "text"
