@@ -1,15 +1,24 @@
 """What a run answers: raw counts, and frames and tables made of them."""
 
+import csv
+import io
 import json
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
+from pagelab import _engine
+from pagelab.output import write_atomically
 
-from pagelab.table import comparison
-
+# Data frames and tables take longer to import than the command line takes to answer: only what makes them does.
 if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
     from rich.table import Table
+
+_COLUMNS = ("system", "statistic", "value", "unit", "description")
 
 
 @dataclass(frozen=True)
@@ -95,8 +104,43 @@ class Results:
 
     @classmethod
     def from_json(cls, text: str) -> "Results":
-        """Reads what `to_json` wrote."""
-        return cls(json.loads(text))
+        """Reads what `to_json` or `pagelab run --json` wrote.
+
+        Raises:
+            UsageError: the text is no JSON or no results of pagelab's.
+        """
+        try:
+            document = json.loads(text)
+        except ValueError as error:
+            raise _engine.UsageError(f"these are no results of pagelab: not JSON ({error})") from None
+        try:
+            return cls(document)
+        except (KeyError, TypeError, AttributeError) as error:
+            what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            raise _engine.UsageError(
+                f"these are no results of pagelab {_engine.__version__}, as `pagelab run --json` writes them: {what}"
+            ) from None
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Results":
+        """Reads a file that `pagelab run --json` or `save` wrote.
+
+        Raises:
+            OSError: it cannot be read.
+            UsageError: it holds no results of pagelab's.
+        """
+        try:
+            return cls.from_json(Path(path).read_text(encoding="utf-8"))
+        except (_engine.UsageError, UnicodeDecodeError) as error:
+            raise _engine.UsageError(f"{os.fspath(path)}: {error}") from None
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes `to_json` to a file, whole or not at all.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        write_atomically(Path(path), self.to_json())
 
     def __getitem__(self, system: str) -> SystemResult:
         """The result of a system by its label, or by its name alone or with its settings as they were given."""
@@ -110,24 +154,43 @@ class Results:
         """All results as one JSON document, the same bytes for the same run."""
         return json.dumps(self._document, indent=1, ensure_ascii=False) + "\n"
 
-    def to_polars(self) -> pl.DataFrame:
+    def to_polars(self) -> "pl.DataFrame":
         """A long frame: a row per system and statistic, with columns system, statistic, value, unit, description."""
-        rows = [
-            (result.label, name, value, *self._about(name))
-            for result in self.systems
-            for name, value in result.stats.items()
-        ]
-        schema = {
-            "system": pl.String,
-            "statistic": pl.String,
-            "value": pl.UInt64,
-            "unit": pl.String,
-            "description": pl.String,
-        }
-        return pl.DataFrame(rows, schema=schema, orient="row")
+        import polars as pl
 
-    def wide(self) -> pl.DataFrame:
+        types = (pl.String, pl.String, pl.UInt64, pl.String, pl.String)
+        return pl.DataFrame(list(self._rows()), schema=dict(zip(_COLUMNS, types, strict=True)), orient="row")
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """The frame of `to_polars` as one of pandas.
+
+        Raises:
+            ImportError: pandas is not installed; pagelab itself does not need it.
+        """
+        try:
+            import pandas as pd
+        except ImportError:
+            raise ImportError("to_pandas needs pandas, which pagelab does not: pip install pandas") from None
+        return pd.DataFrame(list(self._rows()), columns=list(_COLUMNS)).astype({"value": "uint64"})
+
+    def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
+        """The rows of `to_polars` as CSV with a line of headings; also written to `path`, whole or not at all.
+
+        Raises:
+            OSError: `path` cannot be written.
+        """
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(_COLUMNS)
+        writer.writerows(self._rows())
+        if path is not None:
+            write_atomically(Path(path), text.getvalue())
+        return text.getvalue()
+
+    def wide(self) -> "pl.DataFrame":
         """A row per statistic, a column per system; a statistic that a system does not have is null."""
+        import polars as pl
+
         names = list(dict.fromkeys(name for result in self.systems for name in result.stats))
         columns = {"statistic": pl.Series(names, dtype=pl.String)}
         for result in self.systems:
@@ -137,7 +200,21 @@ class Results:
 
     def table(self) -> "Table":
         """The systems side by side, as a `rich` table; `rich.print` shows it."""
-        return comparison([(result.label, result.stats) for result in self.systems])
+        from pagelab.table import comparison
+
+        return comparison(self._columns())
+
+    def tables(self, width: int) -> "list[Table]":
+        """The same in tables of `width` columns of text at most, each with some of the systems."""
+        from pagelab.table import blocks
+
+        return blocks(self._columns(), width)
+
+    def _repr_html_(self) -> str:
+        """The table as notebooks show it."""
+        from pagelab.table import html_comparison
+
+        return html_comparison(self._columns())
 
     @property
     def warnings(self) -> list[str]:
@@ -146,6 +223,14 @@ class Results:
         common = [w for w in dict.fromkeys(every) if all(w in result.warnings for result in self.systems)]
         single = [f"{result.label}: {w}" for result in self.systems for w in result.warnings if w not in common]
         return common + single
+
+    def _columns(self) -> list[tuple[str, dict[str, int]]]:
+        return [(result.label, result.stats) for result in self.systems]
+
+    def _rows(self) -> Iterator[tuple[str, str, int, str | None, str | None]]:
+        for result in self.systems:
+            for name, value in result.stats.items():
+                yield result.label, name, value, *self._about(name)
 
     def _about(self, name: str) -> tuple[str | None, str | None]:
         about = self.statistics.get(name)

@@ -1,10 +1,11 @@
 """The table that puts systems side by side.
 
-Rates and shares are derived here, from the engine's raw counts. A row appears if any of the systems counted it.
+Rates and shares are derived here, from the engine's raw counts. A row appears if any of the systems counted it. Units
+stand in the labels, so that four systems fit 80 columns.
 """
 
+import html
 import re
-import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -15,17 +16,19 @@ from rich.text import Text
 Stats: TypeAlias = Mapping[str, int]
 Value: TypeAlias = Callable[[Stats], float | None]
 
+# Widths in columns: of the labels, of the first system and of each further one, whose values are followed by ratios.
+_LABELS, _FIRST, _FURTHER, _GAP = 24, 8, 13, 2
+
 _CLASSES = {
     "base": "instructions",
-    "data_stall": "waiting for data",
-    "translation": "waiting for translation",
+    "data_stall": "data",
+    "translation": "translation",
     "fault": "page faults",
     "kernel": "other kernel work",
-    "lock_wait": "waiting for another fault handler",
-    "blocked": "waiting for other threads",
-    "io": "waiting for devices",
+    "lock_wait": "other CPUs' faults",
+    "blocked": "other threads",
+    "io": "devices",
     "stolen": "interrupts",
-    "idle": "idle",
 }
 _SERVED = {
     "l1": "L1",
@@ -33,16 +36,16 @@ _SERVED = {
     "l3": "L3",
     "dram": "memory",
     "remote": "another core",
-    "uncached": "no cache (engine.kernel_refs=off)",
+    "uncached": "no cache",
 }
 _STAGES = ("entry", "lookup", "walk", "allocation", "zeroing", "charge", "rmap", "lru", "install", "return")
 _FAULT_KINDS = {
-    "zero_page.count": "reads that mapped the zero page",
-    "cached.count": "of a file, in the page cache",
-    "copy.count": "writes that copied a page",
-    "reuse.count": "writes to a page that was no longer shared",
+    "zero_page.count": "reads of zero page",
+    "cached.count": "of cached files",
+    "copy.count": "copies on write",
+    "reuse.count": "no longer shared",
 }
-_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 @dataclass(frozen=True)
@@ -64,22 +67,50 @@ class Section:
     rows: Sequence[Row]
 
 
-def comparison(systems: Sequence[tuple[str, Stats]]) -> Table:
-    """The systems' statistics as columns; the ratios are against the first system."""
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("")
-    for label, _ in systems:
-        table.add_column(textwrap.fill(label, 18), justify="right", no_wrap=True)
-    all_stats = [stats for _, stats in systems]
-    for section in sections(all_stats):
-        lines = [(row, values) for row, values in _evaluate(section, all_stats) if any(values)]
-        if not lines:
-            continue
+System: TypeAlias = tuple[str, Stats]
+
+
+def comparison(systems: Sequence[System], width: int = 80, *, first: System | None = None) -> Table:
+    """The systems' statistics as columns; ratios are against `first`, or else the first of the systems.
+
+    Names of systems are wrapped to keep within `width` columns of text. Four systems fit 80; more take 15 each.
+    """
+    _, base = first or systems[0]
+    widths = [_FURTHER if stats is not base else _FIRST for _, stats in systems]
+    spare = max(width - _LABELS - sum(_GAP + column for column in widths), 0) // len(systems)
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
+    table.add_column("", no_wrap=True)
+    for (label, _), column in zip(systems, widths, strict=True):
+        table.add_column(wrap_name(label, column + spare), justify="right", no_wrap=True)
+    for title, lines in _evaluate([stats for _, stats in systems], base):
         table.add_section()
-        table.add_row(Text(section.title, style="bold"))
-        for row, values in lines:
-            table.add_row(f"  {row.label}", *_cells(row, values))
+        table.add_row(Text(title, style="bold"))
+        for label, cells in lines:
+            table.add_row(f"  {label}", *(_joined(*cell) for cell in cells))
     return table
+
+
+def blocks(systems: Sequence[System], width: int) -> list[Table]:
+    """The comparison in tables of `width` columns at most, one below the other; each has one system at least."""
+    further = _GAP + _FURTHER
+    begin = 1 + max((width - _LABELS - _GAP - _FIRST) // further, 0)
+    step = max((width - _LABELS) // further, 1)
+    parts = [systems[:begin], *(systems[at : at + step] for at in range(begin, len(systems), step))]
+    return [comparison(part, width, first=systems[0]) for part in parts]
+
+
+def html_comparison(systems: Sequence[System]) -> str:
+    """The table as HTML."""
+    head = "".join(f"<th>{html.escape(label)}</th>" for label, _ in systems)
+    lines = []
+    for title, rows in _evaluate([stats for _, stats in systems], systems[0][1]):
+        lines.append(f'<tr><th colspan="{len(systems) + 1}" style="text-align:left">{html.escape(title)}</th></tr>')
+        for label, cells in rows:
+            indented = html.escape(label).replace("  ", "&emsp;")
+            values = "".join(f"<td>{html.escape(' '.join(filter(None, cell)))}</td>" for cell in cells)
+            lines.append(f'<tr><td style="text-align:left">{indented}</td>{values}</tr>')
+    body = "\n".join(lines)
+    return f"<table>\n<thead><tr><th></th>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
 
 
 def sections(systems: Sequence[Stats]) -> list[Section]:
@@ -91,23 +122,23 @@ def sections(systems: Sequence[Stats]) -> list[Section]:
             [
                 _count("accesses", "accesses"),
                 _count("instructions", "instructions"),
-                _count("accesses refused, no mapping allows them", "accesses.refused"),
+                _count("accesses refused", "accesses.refused"),
             ],
         ),
         Section(
             "Time",
             [
-                _count("cycles", "cycles", ratio=True),
-                Row("cycles per access", _per("cycles", "accesses"), _decimal, ratio=True),
-                *(_share(f"  {words}", f"cycles.{name}", "cycles") for name, words in _CLASSES.items()),
+                _count("elapsed cycles", "elapsed_cycles", ratio=True),
+                *_busy(""),
+                Row("busy cycles/access", _per_busy("accesses"), _decimal, ratio=True),
+                Row("% of CPU time idle", _per("cycles.idle", "cycles"), _percent),
             ],
         ),
         Section(
             "Main sources",
             [
-                _count("cycles to their end", "main.elapsed_cycles", ratio=True),
-                _count("their own cycles", "main.cycles", ratio=True),
-                *(_share(f"  {words}", f"main.cycles.{name}", "main.cycles") for name, words in _CLASSES.items()),
+                _count("elapsed cycles", "main.elapsed_cycles", ratio=True),
+                *_busy("main."),
                 _count("page walks", "main.walk.count", ratio=True),
                 _count("minor faults", "main.fault.minor.count", ratio=True),
             ],
@@ -115,24 +146,22 @@ def sections(systems: Sequence[Stats]) -> list[Section]:
         Section(
             "Beside them",
             [
-                _count("ends of co-runners", "co_runner.completed", ratio=True),
+                _count("co-runners ended", "co_runner.completed", ratio=True),
                 _count("cycles of co-runners", "co_runner.cycles", ratio=True),
                 _count("arrivals", "arrivals.count", ratio=True),
-                Row(
-                    "cycles from arrival to exit, mean", _per("arrivals.sojourn.cycles", "arrivals.count"), _short, True
-                ),
-                _count("  half of them at most", "arrivals.sojourn.p50_cycles", ratio=True),
-                _count("  99 of 100 at most", "arrivals.sojourn.p99_cycles", ratio=True),
-                _count("  all of them at most", "arrivals.sojourn.max_cycles", ratio=True),
+                Row("cycles, come to exit", _per("arrivals.sojourn.cycles", "arrivals.count"), _short, True),
+                _count("  50 % at most", "arrivals.sojourn.p50_cycles", ratio=True),
+                _count("  99 % at most", "arrivals.sojourn.p99_cycles", ratio=True),
+                _count("  all at most", "arrivals.sojourn.max_cycles", ratio=True),
             ],
         ),
         Section(
             "TLBs",
             [
-                _share("L1 data misses", "dtlb.l1.misses", "dtlb.l1.look_ups"),
-                _share("L2 data misses", "dtlb.l2.misses", "dtlb.l1.look_ups"),
-                _count("L1 instruction misses", "itlb.l1.misses"),
-                _share("nested TLB misses", "nested_tlb.misses", "nested_tlb.look_ups"),
+                _share("% L1 data misses", "dtlb.l1.misses", "dtlb.l1.look_ups"),
+                _share("% L2 data misses", "dtlb.l2.misses", "dtlb.l1.look_ups"),
+                _count("L1 code misses", "itlb.l1.misses"),
+                _share("% nested TLB misses", "nested_tlb.misses", "nested_tlb.look_ups"),
             ],
         ),
         Section(
@@ -142,15 +171,15 @@ def sections(systems: Sequence[Stats]) -> list[Section]:
                 Row("cycles per walk", _per("walk.cycles", "walk.count"), _decimal, ratio=True),
                 Row("references per walk", _per("walk.refs", "walk.count"), _decimal, ratio=True),
                 *_each(names, r"walk\.layer\.(.+)\.level(\d)\.refs", _level_row),
-                *(_share(f"  served by {words}", f"walk.refs.{name}", "walk.refs") for name, words in _SERVED.items()),
+                *(_share(f"  % from {words}", f"walk.refs.{name}", "walk.refs") for name, words in _SERVED.items()),
             ],
         ),
         Section(
-            "Data caches, references of the program",
+            "Program's data in caches",
             [
-                _share("L1 misses", "l1d.misses.data", "cache.refs.data"),
-                _share("L2 misses", "l2.misses.data", "cache.refs.data"),
-                _share("L3 misses", "l3.misses.data", "cache.refs.data"),
+                _share("% L1 misses", "l1d.misses.data", "cache.refs.data"),
+                _share("% L2 misses", "l2.misses.data", "cache.refs.data"),
+                _share("% L3 misses", "l3.misses.data", "cache.refs.data"),
             ],
         ),
         Section(
@@ -158,36 +187,61 @@ def sections(systems: Sequence[Stats]) -> list[Section]:
             [
                 _count("minor faults", "fault.minor.count", ratio=True),
                 _count("major faults", "fault.major.count", ratio=True),
-                _count("faults of the host's kernels", "fault.nested.count", ratio=True),
+                _count("faults of the hosts", "fault.nested.count", ratio=True),
                 *(_count(f"  {words}", f"fault.{name}") for name, words in _FAULT_KINDS.items()),
-                _count("pages populated without a fault", "populate.pages"),
-                Row("cycles per fault", _per_fault("fault.cycles"), _decimal, ratio=True),
+                _count("pages populated", "populate.pages"),
             ],
         ),
         Section(
-            "Cycles of page faults by stage",
+            "Cycles per page fault",
             [
-                *(_exact(stage, f"fault.stage.{stage}.cycles") for stage in _STAGES),
-                _exact("all stages", "fault.cycles"),
-                _share("  set by the kernel preset", "fault.preset.cycles", "fault.cycles"),
+                Row("all stages", _per_fault("fault.cycles"), _decimal, ratio=True),
+                *(Row(f"  {stage}", _per_fault(f"fault.stage.{stage}.cycles"), _decimal) for stage in _STAGES),
+                _share("% set by the preset", "fault.preset.cycles", "fault.cycles"),
             ],
         ),
     ]
 
 
-def _evaluate(section: Section, systems: Sequence[Stats]) -> Iterator[tuple[Row, list[float | None]]]:
-    for row in section.rows:
-        yield row, [row.value(stats) for stats in systems]
+def wrap_name(label: str, width: int) -> str:
+    """A system's name in lines of `width` characters at most, broken at its punctuation where it can be."""
+    lines = [""]
+    for part in re.findall(r"[{@]?[^-,=.{@]+[-,=.]?|.", label):
+        if lines[-1] and len(lines[-1]) + len(part) > width:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(line[at : at + width] for line in lines for at in range(0, max(len(line), 1), width))
 
 
-def _cells(row: Row, values: Sequence[float | None]) -> Iterator[Text]:
-    first = values[0]
-    for position, value in enumerate(values):
-        cell = Text("–" if value is None else row.write(value))
-        if position:
-            ratio = f" ×{value / first:.2f}" if row.ratio and first and value is not None else ""
-            cell.append(f"{ratio:>7}", style="dim")
-        yield cell
+Cell: TypeAlias = tuple[str, str | None]
+"""A value and its ratio, which is empty where it has none; none in the column that the others are compared with."""
+
+
+def _evaluate(systems: Sequence[Stats], base: Stats) -> Iterator[tuple[str, list[tuple[str, list[Cell]]]]]:
+    """Titles of sections with their labelled cells, without rows that nobody counted."""
+    for section in sections([*systems, base]):
+        rows = [(row, [row.value(stats) for stats in systems]) for row in section.rows]
+        counted = [(row.label, list(_cells(row, values, systems, base))) for row, values in rows if any(values)]
+        if counted:
+            yield section.title, counted
+
+
+def _cells(row: Row, values: Sequence[float | None], systems: Sequence[Stats], base: Stats) -> Iterator[Cell]:
+    first = row.value(base)
+    for value, stats in zip(values, systems, strict=True):
+        written = "–" if value is None else row.write(value)
+        if stats is base:
+            yield written, None
+        else:
+            yield written, _ratio(value / first) if row.ratio and first and value is not None else ""
+
+
+def _joined(value: str, ratio: str | None) -> Text:
+    """Values lie one below the other, and so do ratios."""
+    cell = Text(value)
+    if ratio is not None:
+        cell.append(f"{ratio:>6}", style="dim")
+    return cell
 
 
 def _each(names: Sequence[str], pattern: str, row: Callable[[re.Match[str]], Row]) -> Iterator[Row]:
@@ -202,40 +256,70 @@ def _count(label: str, name: str, *, ratio: bool = False) -> Row:
     return Row(label, lambda stats: stats.get(name), _short, ratio)
 
 
-def _exact(label: str, name: str) -> Row:
-    return Row(label, lambda stats: stats.get(name), lambda value: f"{value:,.0f}")
-
-
 def _share(label: str, part: str, whole: str) -> Row:
     return Row(label, _per(part, whole), _percent)
 
 
-def _per(part: str, whole: str) -> Value:
+def _busy(prefix: str) -> Iterator[Row]:
+    """The cycles in which CPUs were not idle, and how they divide."""
+    yield Row("busy cycles", _busy_cycles(prefix), _short, ratio=True)
+    for name, words in _CLASSES.items():
+        yield Row(f"  % {words}", _quotient(f"{prefix}cycles.{name}", _busy_cycles(prefix)), _percent)
+
+
+def _busy_cycles(prefix: str) -> Value:
     def value(stats: Stats) -> float | None:
-        return stats[part] / stats[whole] if part in stats and stats.get(whole) else None
+        cycles = stats.get(f"{prefix}cycles")
+        return None if cycles is None else cycles - stats.get(f"{prefix}cycles.idle", 0)
+
+    return value
+
+
+def _per_busy(whole: str) -> Value:
+    def value(stats: Stats) -> float | None:
+        busy = _busy_cycles("")(stats)
+        return busy / stats[whole] if busy is not None and stats.get(whole) else None
+
+    return value
+
+
+def _per(part: str, whole: str) -> Value:
+    return _quotient(part, lambda stats: stats.get(whole))
+
+
+def _quotient(part: str, whole: Value) -> Value:
+    def value(stats: Stats) -> float | None:
+        divisor = whole(stats)
+        return stats[part] / divisor if part in stats and divisor else None
 
     return value
 
 
 def _per_fault(name: str) -> Value:
-    def value(stats: Stats) -> float | None:
-        faults = sum(stats.get(f"fault.{kind}.count", 0) for kind in ("minor", "major", "nested"))
-        return stats[name] / faults if name in stats and faults else None
+    def faults(stats: Stats) -> float:
+        return sum(stats.get(f"fault.{kind}.count", 0) for kind in ("minor", "major", "nested"))
 
-    return value
+    return _quotient(name, faults)
 
 
 def _short(value: float) -> str:
-    """As it is up to 9,999, then four digits with a decimal prefix: 12.35 M."""
+    """Four digits or so: whole numbers as they are up to 9,999, then with a decimal prefix (12.35M)."""
     for size, prefix in _PREFIXES:
-        if value >= max(size, 10_000):
-            return f"{value / size:.4g} {prefix}"
+        if value >= max(size, 9_999.5):
+            return f"{value / size:.4g}{prefix}"
     return f"{value:,.0f}"
 
 
 def _decimal(value: float) -> str:
-    return f"{value:,.1f}" if value >= 1000 else f"{value:.3f}" if value < 1 else f"{value:.2f}"
+    """Three digits or more, two behind the point of them, as long as there is room."""
+    return _short(value) if value >= 999.995 else f"{value:.2f}" if value >= 1 else f"{value:.3f}"
+
+
+def _ratio(value: float) -> str:
+    if value < 0.005:
+        return "×<.01" if value else "×0"
+    return f"×{value:.2f}" if value < 9.995 else f"×{value:.1f}" if value < 99.95 else f"×{value:.0f}"
 
 
 def _percent(value: float) -> str:
-    return "<0.01 %" if 0 < value < 0.00005 else f"{100 * value:.2f} %"
+    return "<0.01" if 0 < value < 0.00005 else f"{100 * value:.2f}"

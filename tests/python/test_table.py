@@ -1,17 +1,19 @@
 """The side-by-side table."""
 
 import io
+import re
 
 from rich.console import Console
 
-from pagelab.table import comparison
+from pagelab.table import blocks, comparison, wrap_name
 
 STATS = {
     "accesses": 1_000_000,
-    "cycles": 4_000_000,
+    "cycles": 5_000_000,
+    "elapsed_cycles": 3_000_000,
     "cycles.base": 1_000_000,
     "cycles.translation": 3_000_000,
-    "cycles.idle": 0,
+    "cycles.idle": 1_000_000,
     "walk.count": 10_000,
     "walk.refs": 15_000,
     "walk.layer.native.level1.refs": 10_000,
@@ -27,32 +29,73 @@ def lines(*systems: tuple[str, dict[str, int]]) -> dict[str, list[str]]:
     """Rows by label; the cells follow two or more blanks."""
     output = io.StringIO()
     Console(width=200, file=output).print(comparison(systems))
-    rows = [line.strip().split("  ") for line in output.getvalue().splitlines() if line.strip()]
-    return {row[0]: [cell.strip() for cell in row[1:] if cell.strip()] for row in rows}
+    rows = [re.split(r"\s{2,}|\s(?=×)", line.strip()) for line in output.getvalue().splitlines() if line.strip()]
+    return {row[0]: row[1:] for row in rows}
 
 
 def test_rates_shares_and_ratios() -> None:
-    rows = lines(("radix", STATS), ("slow", STATS | {"cycles": 6_000_000, "cycles.translation": 5_000_000}))
-    assert rows["accesses"] == ["1 M", "1 M"]
-    assert rows["cycles"] == ["4 M", "6 M", "×1.50"]
-    assert rows["cycles per access"] == ["4.00", "6.00", "×1.50"]
-    assert rows["waiting for translation"] == ["75.00 %", "83.33 %"]
+    rows = lines(("radix", STATS), ("slow", STATS | {"cycles": 7_000_000, "cycles.translation": 5_000_000}))
+    assert rows["accesses"] == ["1M", "1M"]
+    assert rows["elapsed cycles"] == ["3M", "3M", "×1.00"]
+    assert rows["busy cycles"] == ["4M", "6M", "×1.50"]
+    assert rows["busy cycles/access"] == ["4.00", "6.00", "×1.50"]
+    assert rows["% translation"] == ["75.00", "83.33"]
     assert rows["references per walk"] == ["1.50", "1.50", "×1.00"]
     assert rows["native, level 2"] == ["0.500", "0.500"]
-    assert rows["cycles per fault"] == ["2,600.0", "2,600.0", "×1.00"]
+    assert rows["all stages"] == ["2,600", "2,600", "×1.00"]
 
 
-def test_the_shares_of_the_cycle_classes_sum_to_one() -> None:
+def test_idle_cpus_are_in_no_share() -> None:
     rows = lines(("radix", STATS))
-    shares = [float(rows[label][0].split()[0]) for label in ("instructions", "waiting for translation")]
+    shares = [float(rows[label][0]) for label in ("% instructions", "% translation")]
     assert sum(shares) == 100
+    assert rows["% of CPU time idle"] == ["20.00"]
 
 
 def test_rows_that_nobody_counted_are_left_out() -> None:
-    rows = lines(("radix", STATS))
-    assert "idle" not in rows
+    rows = lines(("radix", STATS | {"cycles.idle": 0}))
+    assert "% of CPU time idle" not in rows
     assert "major faults" not in rows
     assert "TLBs" not in rows
+
+
+def test_numbers_keep_four_digits_or_so() -> None:
+    counts = {"0": 0, "9,999": 9_999, "10k": 10_000, "12.35M": 12_345_678, "1T": 10**12, "2.5P": 25 * 10**14}
+    for text, count in counts.items():
+        rows = lines(("radix", STATS | {"instructions": count}))
+        assert rows.get("instructions", ["0"]) == [text]
+    slow = {text: int(4_000_000 * times) + 1_000_000 for text, times in [("×<.01", 0.001), ("×9.99", 9.99)]}
+    slow |= {text: int(4_000_000 * times) + 1_000_000 for text, times in [("×12.3", 12.34), ("×123", 123.4)]}
+    for text, cycles in slow.items():
+        assert lines(("radix", STATS), ("other", STATS | {"cycles": cycles}))["busy cycles"][-1] == text
+
+
+def test_names_are_broken_at_their_punctuation() -> None:
+    assert wrap_name("radix", 8) == "radix"
+    assert wrap_name("nested-radix-shared-page-walk-cache", 13).split("\n") == [
+        "nested-radix-",
+        "shared-page-",
+        "walk-cache",
+    ]
+    broken = wrap_name("hashed-compact{table_bytes=128MiB,seed=3}", 13).split("\n")
+    assert broken == ["hashed-", "compact", "{table_bytes=", "128MiB,seed=", "3}"]
+    assert wrap_name("a_name_without_a_place", 8).split("\n") == ["a_name_w", "ithout_a", "_place"]
+
+
+def test_systems_that_do_not_fit_are_in_a_table_below() -> None:
+    systems = [
+        (name, STATS | {"cycles": cycles})
+        for name, cycles in zip("abcdef", range(5_000_000, 11_000_000, 10**6), strict=True)
+    ]
+    for width, columns in [(80, [4, 2]), (60, [2, 2, 2]), (30, [1, 1, 1, 1, 1, 1]), (200, [6])]:
+        tables = blocks(systems, width)
+        assert [len(table.columns) - 1 for table in tables] == columns
+        output = io.StringIO()
+        for table in tables:
+            Console(width=200, file=output).print(table)
+        # All of them are compared with the first system.
+        ratios = re.findall(r"×\S+", "".join(line for line in output.getvalue().splitlines() if "busy cycles " in line))
+        assert ratios == ["×1.25", "×1.50", "×1.75", "×2.00", "×2.25"]
 
 
 def test_a_layer_that_only_one_system_has_is_a_dash_for_the_others() -> None:
@@ -70,8 +113,8 @@ def test_main_sources_and_what_runs_beside_them_have_sections() -> None:
         "arrivals.sojourn.p99_cycles": 30_000,
     }
     rows = lines(("radix", STATS | beside))
-    assert rows["cycles to their end"] == ["2 M"]
-    assert rows["page faults"] == ["25.00 %"]
-    assert rows["cycles from arrival to exit, mean"] == ["20 k"]
-    assert rows["99 of 100 at most"] == ["30 k"]
+    assert rows["elapsed cycles"] == ["2M"]
+    assert rows["% page faults"] == ["25.00"]
+    assert rows["cycles, come to exit"] == ["20k"]
+    assert rows["99 % at most"] == ["30k"]
     assert "Beside them" not in lines(("radix", STATS))
