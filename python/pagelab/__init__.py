@@ -24,10 +24,12 @@ from pagelab.catalogue import available, schema
 from pagelab.recorder import Recording, record
 from pagelab.results import Results, SystemResult
 from pagelab.simulation import run
+from pagelab.traces import Import, import_trace, trace_head, trace_info
 
 __all__ = [
     "CheckError",
     "ConfigError",
+    "Import",
     "InternalError",
     "OutOfMemoryError",
     "PagelabError",
@@ -38,7 +40,10 @@ __all__ = [
     "UsageError",
     "__version__",
     "available",
+    "import_trace",
     "record",
     "run",
     "schema",
+    "trace_head",
+    "trace_info",
 ]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pagelab import _engine
+from pagelab.counts import Count, count
 
 _SOURCES = Path(__file__).parent / "valgrind"
 
@@ -30,10 +31,10 @@ class Recording:
 
 
 def record(
-    command: Sequence[str],
+    command: Sequence[str | os.PathLike[str]],
     output: str | os.PathLike[str],
     *,
-    max_accesses: int | None = None,
+    max_accesses: Count | None = None,
     max_threads: int | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> Recording:
@@ -42,18 +43,26 @@ def record(
     The program has this process's standard input, output and error. Signals that this process gets are passed on to it.
 
     Args:
-        command: The program and its arguments.
+        command: The program and its arguments, each a text of its own.
         output: The trace's folder, `NAME.trace`; must not exist.
-        max_accesses: End the program after so many accesses.
+        max_accesses: End the program after so many accesses, such as `"100M"`.
         max_threads: Threads that each process may have at once; default 2,000. Valgrind ends one that starts more.
         progress: Called with the accesses recorded so far, about ten times a second.
 
     Raises:
+        TypeError: `command` is one text in place of a list.
         UsageError: the program cannot be recorded, Valgrind or gcc is missing, or `output` exists.
         TraceError: the trace cannot be written; what it holds by then opens, and is marked incomplete.
     """
+    if isinstance(command, str | bytes | os.PathLike):
+        raise TypeError(
+            f"record takes the program and its arguments as a list, such as ['ls', '-l'], not {command!r}; "
+            "shlex.split makes one of a shell's words"
+        )
+    words = [os.fspath(word) for word in command]
+    limit = count("max_accesses", max_accesses, least=1)
     tool = _engine.prepare_recorder(_SOURCES, _cache())
-    answer = _engine.record_json(list(command), Path(output), tool, max_accesses, max_threads, progress)
+    answer = _engine.record_json(words, Path(output), tool, limit, max_threads, progress)
     return Recording(**json.loads(answer))
 
 

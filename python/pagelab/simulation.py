@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from pagelab import _engine
+from pagelab.counts import Count, count
 from pagelab.results import Results
 
 Source: TypeAlias = str | os.PathLike[str]
@@ -23,13 +24,13 @@ def run(
     machine: str | os.PathLike[str] | None = None,
     kernel: str | os.PathLike[str] | None = None,
     set: Overrides = (),
-    seed: int | None = None,
-    max_accesses: int | None = None,
-    warm_up: int | None = None,
-    windows: int | None = None,
+    seed: Count | None = None,
+    max_accesses: Count | None = None,
+    warm_up: Count | None = None,
+    windows: Count | None = None,
     contiguity_map: bool = False,
     check: bool = False,
-    threads: int | None = None,
+    threads: Count | None = None,
     progress: Progress | None = None,
 ) -> Results:
     """Replays `sources` under each of `systems` and returns all statistics.
@@ -49,7 +50,7 @@ def run(
         set: Overrides of configuration keys: `{"machine.tlb.l2_latency_cycles": 7}` or
             `["machine.tlb.l2_latency_cycles=7"]`. The keys are those of `schema()`.
         seed: Seed of every random choice (`engine.seed`). The same seed gives the same statistics, to the byte.
-        max_accesses: Replay so many accesses of each source at most.
+        max_accesses: Replay so many accesses of each source at most; `"100M"` will do, as for the other counts.
         warm_up: Begin to count after so many accesses of the sources together (to the batch of 64 Ki or so), when
             caches and memory are in the state that one wants to look at.
         contiguity_map: Tell where the pages of the sources lay at their end, as `SystemResult.contiguity_map`.
@@ -74,13 +75,13 @@ def run(
         "machine": None if machine is None else os.fspath(machine),
         "kernel": None if kernel is None else os.fspath(kernel),
         "set": overrides(set),
-        "seed": seed,
-        "max_accesses": max_accesses,
-        "warm_up": warm_up,
-        "windows": windows,
+        "seed": count("seed", seed),
+        "max_accesses": count("max_accesses", max_accesses, least=1),
+        "warm_up": count("warm_up", warm_up),
+        "windows": count("windows", windows),
         "contiguity_map": contiguity_map,
         "check": check,
-        "threads": threads,
+        "threads": count("threads", threads, least=1),
     }
     return Results.from_json(_engine.run_json(json.dumps(request), progress))
 
@@ -91,7 +92,17 @@ def overrides(settings: Overrides) -> list[str]:
         raise TypeError(f"set takes a mapping or a list of 'key=value' texts, not {settings!r}")
     if not isinstance(settings, Mapping):
         return list(settings)
-    return [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in settings.items()]
+    return [f"{key}={value if isinstance(value, str) else _json(value)}" for key, value in settings.items()]
+
+
+def _json(value: Any) -> str:
+    def plain(part: Any) -> Any:
+        # Numbers and arrays of numpy.
+        if hasattr(part, "tolist"):
+            return part.tolist()
+        raise TypeError(f"{part!r} is no value of a setting; these are numbers, texts, switches, lists and mappings")
+
+    return json.dumps(value, default=plain)
 
 
 def _systems(systems: Source | Iterable[System]) -> list[str]:

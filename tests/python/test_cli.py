@@ -1,8 +1,12 @@
 """Mistakes end in one line and a status; results are written whole."""
 
 import json
+import os
+import pty
+import re
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -28,6 +32,15 @@ SMALL = "gups:size=16MiB,updates=100K"
         (["run", "gupsy"], ["gupsy", "gups"]),
         (["run", SMALL, "--set", "machine.tlb.l3=1"], ["machine.tlb", "l3", "l2"]),
         (["run", SMALL, "--set", "engine"], ["engine", "key=value"]),
+        (["run", SMALL, "--set", "=3"], ["`=3`", "no key stands before `=`", "key=value"]),
+        (["run", SMALL, "-s", "raddix"], ["`raddix`", "did you mean radix?", "pagelab list systems"]),
+        (["run", SMALL, "-m", "gem5"], ["`gem5`", "kabylake-7700hq"]),
+        (["run", SMALL, "-m", "gem5-timings"], ["did you mean gem5-timing?"]),
+        (["run", SMALL, "-k", "linux-6.1"], ["did you mean linux-6.12?"]),
+        (["run", "pagrank"], ["did you mean pagerank?"]),
+        (["list", "system"], ["did you mean systems?"]),
+        (["run", SMALL, "--max-accesses", "0"], ["max_accesses", "allowed is 1 and more"]),
+        (["run", SMALL, "--max-accesses", "1ZiB"], ["1ZiB", "25M"]),
         (["run", SMALL, "--set", "machine.cache.l1.ways=0"], ["machine.cache.l1.ways", "0", "1 to 64"]),
         (["run", SMALL, "--set", "engine.kernel_refs=maybe"], ["engine.kernel_refs", "maybe", "on", "off"]),
         (["run", SMALL, "--max-accesses", "many"], ["many"]),
@@ -60,12 +73,13 @@ def test_a_full_disk_is_one_line(pagelab: Pagelab) -> None:
 
 
 def test_a_result_that_cannot_be_written_is_refused_before_the_run(pagelab: Pagelab, tmp_path: Path) -> None:
-    assert_fails(pagelab("run", "gups:size=32GiB", "--json", "missing/r.json"), 1, "missing", "No such file")
-    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").touch()
+    assert_fails(pagelab("run", "gups:size=32GiB,updates=1G", "--json", "file/r.json"), 1, "file", "Not a directory")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_interrupt_ends_with_130_and_leaves_nothing(tmp_path: Path) -> None:
-    command = [*COMMAND, "run", "gups:size=32GiB", "-s", "radix", "-s", "nested-radix", "--json", "r.json"]
+    command = [*COMMAND, "run", "gups:size=32GiB,updates=1G", "-s", "radix", "-s", "nested-radix", "--json", "r.json"]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     time.sleep(2)
     assert process.poll() is None
@@ -101,7 +115,76 @@ def test_json_holds_the_statistics_and_the_effective_configuration(pagelab: Page
         assert sum(classes) == result["stats"]["cycles"]
 
 
+def test_what_are_no_results_is_not_shown(pagelab: Pagelab, tmp_path: Path) -> None:
+    for text, why in [("{}", "'version' is missing"), ("buy milk", "not JSON"), ("[]", "no results of pagelab")]:
+        (tmp_path / "r.json").write_text(text)
+        assert_fails(pagelab("show", "r.json"), 2, "r.json", why)
+    assert_fails(pagelab("show", "missing.json"), 1, "missing.json", "No such file")
+
+
+def test_results_are_written_into_new_folders_and_shown_again(pagelab: Pagelab) -> None:
+    run = pagelab("run", SMALL, "-s", "radix", "-s", "radix-2m", "--json", "new/r.json")
+    assert run.returncode == 0, run.stderr
+    shown = pagelab("show", "new/r.json")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert shown.stdout == run.stdout
+
+
+def test_a_comparison_of_four_systems_fits_80_columns(pagelab: Pagelab) -> None:
+    systems = ("radix", "radix-no-mmu-cache", "nested-radix-shared-page-walk-cache", "radix{machine.memory_bytes=8GiB}")
+    table = pagelab("run", SMALL, *(word for system in systems for word in ("-s", system))).stdout
+    lines = table.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert not [line for line in lines if line != line.rstrip()]
+    assert "  busy cycles/access" in table
+    # A narrow terminal gets tables one below the other; no cell is cut.
+    shown = on_a_terminal("run", SMALL, *(word for system in systems for word in ("-s", system)), COLUMNS="60")
+    assert max(map(len, shown.splitlines())) <= 60
+    assert shown.count("busy cycles/access") == 2
+    assert "…" not in shown
+
+
+def on_a_terminal(*arguments: str, **environment: str) -> str:
+    """What the command writes to a terminal, without its escape sequences."""
+    ours, theirs = pty.openpty()
+    command = subprocess.Popen(
+        [*COMMAND, *arguments],
+        stdout=theirs,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | {"TERM": "xterm"} | environment,
+    )
+    os.close(theirs)
+    output = bytearray()
+    try:
+        while part := os.read(ours, 1 << 16):
+            output += part
+    except OSError:
+        # How Linux says that the other end is closed.
+        pass
+    finally:
+        os.close(ours)
+    assert command.wait(60) == 0
+    return re.sub(r"\x1b\[[0-9;]*m|\r", "", output.decode())
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["run", "gupsy"], ["run", "--sed", "1"], ["list", "systems"]])
+def test_no_data_frames_are_imported_for_nothing(arguments: list[str], tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "from pagelab.cli import main\n"
+        "try:\n    main()\n"
+        "finally:\n    print(sorted({'polars', 'pandas', 'numpy', 'matplotlib'} & sys.modules.keys()))\n"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", program, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert process.stdout.splitlines()[-1] == "[]"
+
+
 def test_lists_and_the_schema(pagelab: Pagelab) -> None:
+    kinds = pagelab("list")
+    assert kinds.returncode == 0, kinds.stderr
+    assert {"workloads", "systems", "mmu-caches"} <= set(kinds.stdout.split())
     for kind, expected in [
         ("workloads", "gups"),
         ("systems", "nested-radix"),

@@ -77,6 +77,14 @@ def test_python(program: str, folder: Path) -> None:
     assert process.returncode == 0, process.stderr
 
 
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_tables_are_whole(path: Path) -> None:
+    """A table begins with its headings and the line below them, so a blank line within one breaks it."""
+    lines = ["", *path.read_text().splitlines(), ""]
+    begins = [at for at in range(1, len(lines)) if lines[at].startswith("|") and not lines[at - 1].startswith("|")]
+    assert not [lines[at] for at in begins if not re.match(r"\|[-:| ]+\|$", lines[at + 1])]
+
+
 def test_there_is_something_to_test() -> None:
     assert len(EXECUTED) > 25
     assert len(PARSED) > 5

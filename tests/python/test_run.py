@@ -1,7 +1,11 @@
 """The Python interface."""
 
+import csv
+import io
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -106,7 +110,46 @@ def test_progress_counts_up_and_what_it_raises_ends_the_run() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        pagelab.run("gups:size=8GiB", "radix", progress=stop)
+        pagelab.run("gups:size=8GiB,updates=1G", "radix", progress=stop)
+
+
+def test_results_go_to_pandas_csv_html_and_back(tmp_path: Path) -> None:
+    results = pagelab.run(SMALL, ["radix", "radix{engine.seed=3}"])
+    long = results.to_polars()
+    assert results.to_pandas().values.tolist() == [list(row) for row in long.rows()]
+    rows = list(csv.reader(io.StringIO(results.to_csv(tmp_path / "new" / "r.csv"))))
+    assert rows[0] == long.columns
+    assert rows[1:] == [[str(value) for value in row] for row in long.rows()]
+    assert (tmp_path / "new" / "r.csv").read_text() == results.to_csv()
+    html = results._repr_html_()
+    assert html.count("<th>radix") == 2
+    assert html.count("<tr>") == html.count("</tr>") > 20
+    walks = results["radix"].stats["walk.count"]
+    assert f"<td>{walks / 1000:.4g}k</td>" in html
+    results.save(tmp_path / "r.json")
+    assert pagelab.Results.load(tmp_path / "r.json").to_csv() == results.to_csv()
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "3", '{"version": "1", "statistics": {}, "results": [{}]}', "{"])
+def test_what_are_no_results_is_refused(text: str) -> None:
+    with pytest.raises(pagelab.UsageError, match="these are no results of pagelab"):
+        pagelab.Results.from_json(text)
+
+
+def test_numbers_of_numpy_and_counts_with_units_are_accepted() -> None:
+    nested = {"entries": np.uint8(16), "ways": 16, "latency_cycles": np.array(2)}
+    settings = {"machine.tlb.l2_latency_cycles": np.int64(9), "machine.tlb.nested": nested}
+    results = pagelab.run(SMALL, set=settings, max_accesses="100K", seed=np.int32(7), warm_up="1K")
+    tlb = results["radix"].config["machine"]["tlb"]
+    assert (tlb["l2_latency_cycles"], tlb["nested"]["entries"], results["radix"].seed) == (9, 16, 7)
+    with pytest.raises(pagelab.UsageError, match="max_accesses: 0 is not possible; allowed is 1 and more"):
+        pagelab.run(SMALL, max_accesses=0)
+    with pytest.raises(pagelab.UsageError, match="'100Q' is not a count"):
+        pagelab.run(SMALL, max_accesses="100Q")
+    with pytest.raises(TypeError, match=r"max_accesses takes an integer or a text such as '100M', not 1\.5"):
+        pagelab.run(SMALL, max_accesses=1.5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="is no value of a setting"):
+        pagelab.run(SMALL, set={"machine.cores": object()})
 
 
 def test_errors_are_python_exceptions() -> None:

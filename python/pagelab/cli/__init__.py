@@ -25,6 +25,7 @@ app = typer.Typer(
 app.command("demo")(demo.command)
 app.command("record", context_settings={"allow_interspersed_args": False})(record.command)
 app.command("run")(run.command)
+app.command("show")(run.show_command)
 app.add_typer(trace.app, name="trace")
 app.command("calibrate")(calibrate.command)
 app.command("contiguity")(contiguity.command)

@@ -7,16 +7,19 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
-from pagelab import _engine, contiguity
+from pagelab import _engine
 from pagelab.cli.run import Json
 from pagelab.cli.terminal import print_table, warn
-from pagelab.contiguity import RATIOS, Measurement, Process, ProcessEndedError, Spread
 from pagelab.output import ensure_writable, write_atomically
+
+# It takes numpy, which takes longer to import than the command line to answer: only what measures does.
+if TYPE_CHECKING:
+    from pagelab.contiguity import Measurement, Spread
 
 _ROWS = {
     "groups": "groups of 8 pages",
@@ -83,16 +86,20 @@ def command(
     _pass_on(status)
 
 
-def _attach(pid: int, repeats: int, interval: float) -> Measurement:
-    with Process(pid) as process:
+def _attach(pid: int, repeats: int, interval: float) -> "Measurement":
+    from pagelab import contiguity
+
+    with contiguity.Process(pid) as process:
         measurement = contiguity.watch(process, interval, repeats=repeats)
     if len(measurement.samples) < repeats:
         warn(f"process {pid} ended after {len(measurement.samples)} of {repeats} looks")
     return measurement
 
 
-def _run(command: Sequence[str], interval: float) -> tuple[Measurement, int]:
+def _run(command: Sequence[str], interval: float) -> "tuple[Measurement, int]":
     """Runs a program and looks at it until it ends; also how it ended, as a shell has it."""
+    from pagelab import contiguity
+
     # Before anything runs for nothing.
     zero_frame = contiguity.find_zero_frame()
     with _interrupts_for_the_program():
@@ -109,9 +116,9 @@ def _run(command: Sequence[str], interval: float) -> tuple[Measurement, int]:
             return False
 
         try:
-            with Process(program.pid, zero_frame=zero_frame) as process:
+            with contiguity.Process(program.pid, zero_frame=zero_frame) as process:
                 measurement = contiguity.watch(process, interval, at_once=False, pause=goes_on)
-        except ProcessEndedError:
+        except contiguity.ProcessEndedError:
             message = f"{command[0]} ended within {interval:g} s, before the first look: give a shorter --interval"
             if status := _status(program.wait()):
                 warn(message)
@@ -135,7 +142,7 @@ def _pass_on(status: int) -> None:
         sys.exit(status)
 
 
-def _table(measurement: Measurement) -> Table:
+def _table(measurement: "Measurement") -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     several = len(measurement.samples) > 1
     columns = ("last", "largest", "median", "quartiles") if several else ("",)
@@ -153,11 +160,13 @@ def _table(measurement: Measurement) -> Table:
     return table
 
 
-def _quartiles(statistic: str, spread: Spread) -> str:
+def _quartiles(statistic: str, spread: "Spread") -> str:
     return " – ".join(_cell(statistic, value) for value in (spread.lower_quartile, spread.upper_quartile))
 
 
 def _cell(statistic: str, value: float | None) -> str:
+    from pagelab.contiguity import RATIOS
+
     if value is None:
         return "–"
     if statistic not in RATIOS:

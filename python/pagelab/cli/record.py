@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from pagelab import _engine
-from pagelab.cli.terminal import progress_bars, warn
+from pagelab.cli.terminal import Quiet, progress_bars, warn
+from pagelab.counts import count
 from pagelab.recorder import Recording, record
 
 
@@ -26,23 +27,27 @@ def command(
         int,
         typer.Option("--max-threads", metavar="N", min=1, max=10_000, help="Threads each process may have at once."),
     ] = 2000,
+    quiet: Quiet = False,
 ) -> None:
     """Run any x86-64 Linux program and record its memory accesses.
 
     The exit status is the program's, or 0 if --max-accesses ended it.
     """
     trace = output or Path(f"{Path(program[0]).name}.trace")
-    recording = record_to(trace, program, _engine.parse_count(max_accesses) if max_accesses else None, max_threads)
+    limit = count("max_accesses", max_accesses, least=1)
+    recording = record_to(trace, program, limit, max_threads, quiet=quiet)
     if recording.truncated_at is None and recording.exit_code:
         warn(f"the program ended with status {recording.exit_code}")
         sys.exit(recording.exit_code)
 
 
-def record_to(trace: Path, program: list[str], max_accesses: int | None, max_threads: int | None = None) -> Recording:
+def record_to(
+    trace: Path, program: list[str], max_accesses: int | None, max_threads: int | None = None, *, quiet: bool = False
+) -> Recording:
     """Records and says what came of it, on standard error."""
     # A progress bar would write into what a program shows on the terminal.
-    quiet = sys.stdout.isatty()
-    with _interrupts_for_the_program(), progress_bars(hidden=quiet) as bars:
+    shared = sys.stdout.isatty()
+    with _interrupts_for_the_program(), progress_bars(quiet=quiet, hidden=shared) as bars:
         report = (lambda accesses: bars(trace.name, accesses, max_accesses)) if bars else None
         recording = record(program, trace, max_accesses=max_accesses, max_threads=max_threads, progress=report)
     for note in recording.notes:

@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 import pagelab
-from pagelab import _engine
-from pagelab.cli.terminal import print_table, progress_bars, warn
+from pagelab.cli.terminal import Quiet, print_table, progress_bars, terminal_width, warn
 from pagelab.output import ensure_writable, write_atomically
 from pagelab.results import Results
 
@@ -72,12 +71,13 @@ def command(
         int | None, typer.Option(min=1, help="Systems simulated at the same time; default one a CPU.")
     ] = None,
     json: Json = None,
+    quiet: Quiet = False,
 ) -> None:
     """Replay traces and workloads under one or several systems and print the results side by side."""
     destination = Path(json) if json not in (None, "-") else None
     if destination:
         ensure_writable(destination)
-    with progress_bars() as progress:
+    with progress_bars(quiet=quiet) as progress:
         results = pagelab.run(
             sources or [],
             system or ["radix"],
@@ -87,8 +87,8 @@ def command(
             kernel=kernel,
             set=settings or [],
             seed=seed,
-            max_accesses=_engine.parse_count(max_accesses) if max_accesses else None,
-            warm_up=_engine.parse_count(warm_up) if warm_up else None,
+            max_accesses=max_accesses,
+            warm_up=warm_up,
             check=check,
             threads=threads,
             progress=progress,
@@ -108,5 +108,19 @@ def show(results: Results) -> None:
     first = results.systems[0]
     names = {role: [source.name for source in first.sources if source.role == role] for role in _ROLES}
     parts = [f"{words}{', '.join(names[role])}" for role, words in _ROLES.items() if names[role]]
-    print(f"{', '.join(parts)} on {first.machine}, seed {first.seed}\n")
-    print_table(results.table())
+    seeds = dict.fromkeys(str(result.seed) for result in results.systems)
+    print(f"{', '.join(parts)} on {first.machine}, seed {' and '.join(seeds)}")
+    width = terminal_width()
+    for table in [results.table()] if width is None else results.tables(width):
+        print()
+        print_table(table)
+
+
+def show_command(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `pagelab run --json FILE` wrote.")],
+) -> None:
+    """Print saved results again, side by side."""
+    results = Results.load(file)
+    for warning in results.warnings:
+        warn(warning)
+    show(results)

@@ -4,8 +4,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
+from typing import Annotated, TypeAlias
 
+import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.measure import Measurement
 from rich.progress import (
     BarColumn,
@@ -20,14 +24,29 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+Report: TypeAlias = Callable[[str, int, int | None], None]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress.")]
+
 
 def print_table(table: Table, *, stderr: bool = False) -> None:
-    """Prints to standard output or error; a file or pipe gets lines as long as they need to be."""
+    """Prints to standard output or error, without blanks at the ends of lines.
+
+    A file or pipe gets lines as long as they need to be.
+    """
     console = Console(highlight=False, stderr=stderr)
     if not console.is_terminal:
         needed = Measurement.get(console, console.options.update(max_width=10_000), table).maximum
         console = Console(highlight=False, stderr=stderr, width=max(needed, 80))
-    console.print(table)
+    with console.capture() as captured:
+        console.print(table)
+    for line in captured.get().splitlines():
+        print(line.rstrip(), file=console.file)
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal that standard output is; none if it is none."""
+    console = Console()
+    return console.width if console.is_terminal else None
 
 
 def warn(message: str) -> None:
@@ -36,11 +55,49 @@ def warn(message: str) -> None:
 
 
 @contextmanager
-def progress_bars(*, hidden: bool = False) -> Iterator[Callable[[str, int, int | None], None] | None]:
-    """Yields what to call with (name, done, total or none): a bar for each name, on a terminal only."""
-    if hidden or not sys.stderr.isatty():
+def progress_bars(*, quiet: bool = False, hidden: bool = False) -> Iterator[Report | None]:
+    """Yields what to call with (name, done, total or none), or none if nobody wants to see it.
+
+    On a terminal there is a bar for each name; elsewhere a line for each is written every ten seconds.
+
+    Args:
+        quiet: Nothing is shown anywhere.
+        hidden: Nothing is shown on a terminal.
+    """
+    if quiet or (hidden and sys.stderr.isatty()):
         yield None
-        return
+    elif sys.stderr.isatty():
+        with _bars() as report:
+            yield report
+    else:
+        yield Lines().report
+
+
+class Lines:
+    """Progress as lines on standard error, for files and pipes."""
+
+    def __init__(self, interval_seconds: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._interval, self._clock = interval_seconds, clock
+        self._began: dict[str, float] = {}
+        self._due: dict[str, float] = {}
+
+    def report(self, name: str, done: int, total: int | None) -> None:
+        """Writes a line if the last one of `name` is an interval ago, which the first one never is."""
+        now = self._clock()
+        began = self._began.setdefault(name, now)
+        if now < self._due.setdefault(name, now + self._interval):
+            return
+        self._due[name] = now + self._interval
+        rate = done / (now - began)
+        text = f"{name}: {_millions(done, total)}, {rate / 1e6:.1f} M/s"
+        if total is not None and rate:
+            left = timedelta(seconds=round(max(total - done, 0) / rate))
+            text = f"{text}, {100 * done / max(total, 1):.0f} %, {left} left"
+        print(text, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _bars() -> Iterator[Report]:
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -53,7 +110,8 @@ def progress_bars(*, hidden: bool = False) -> Iterator[Callable[[str, int, int |
 
         def report(name: str, done: int, total: int | None) -> None:
             if name not in tasks:
-                tasks[name] = progress.add_task(name, total=total), time.monotonic()
+                # Square brackets in a name are no markup.
+                tasks[name] = progress.add_task(escape(name), total=total), time.monotonic()
             task, started = tasks[name]
             seconds = max(time.monotonic() - started, 0.1)
             progress.update(task, completed=done, total=total, rate=done / seconds)
@@ -61,12 +119,14 @@ def progress_bars(*, hidden: bool = False) -> Iterator[Callable[[str, int, int |
         yield report
 
 
+def _millions(done: int, total: int | None) -> str:
+    whole = "" if total is None else f"/{total / 1e6:,.1f}"
+    return f"{done / 1e6:,.1f}{whole} M"
+
+
 class _Rate(ProgressColumn):
-    """How many accesses have been replayed, and how many a second."""
+    """How much has been done, and how much a second."""
 
     def render(self, task: Task) -> Text:
-        millions = task.completed / 1e6
-        whole = "" if task.total is None else f"/{task.total / 1e6:,.1f}"
-        return Text(
-            f"{millions:,.1f}{whole} M  {task.fields.get('rate', 0) / 1e6:.1f} M/s", style="progress.data.speed"
-        )
+        done = _millions(int(task.completed), None if task.total is None else int(task.total))
+        return Text(f"{done}  {task.fields.get('rate', 0) / 1e6:.1f} M/s", style="progress.data.speed")

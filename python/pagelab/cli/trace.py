@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from pagelab import _engine
-from pagelab.cli.terminal import print_table, progress_bars
+from pagelab.cli.terminal import Quiet, print_table, progress_bars
+from pagelab.traces import import_trace, trace_head, trace_info
 
 app = typer.Typer(help="Look at traces; import traces of other tools.", no_args_is_help=True)
 
@@ -24,11 +24,10 @@ def info(
     as_json: AsJson = False,
 ) -> None:
     """Say what a trace is and what it holds."""
-    text = _engine.trace_info_json(str(trace), footprint)
+    about = trace_info(trace, footprint=footprint)
     if as_json:
-        print(text)
+        print(json.dumps(about, ensure_ascii=False))
         return
-    about = json.loads(text)
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     for label, value in _describe(about):
         table.add_row(label, value)
@@ -42,14 +41,14 @@ def head(
     as_json: AsJson = False,
 ) -> None:
     """Show the first accesses and events of a trace."""
-    text = _engine.trace_head_json(str(trace), rows)
+    first = trace_head(trace, rows)
     if as_json:
-        print(text)
+        print(json.dumps(first, ensure_ascii=False))
         return
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in ("position", "thread", "kind", "address", "bytes", "pc", "gap", ""):
         table.add_column(column, justify="left" if column in ("kind", "") else "right", no_wrap=True)
-    for row in json.loads(text):
+    for row in first:
         table.add_row(*_cells(row))
     print_table(table)
 
@@ -64,19 +63,18 @@ def import_command(
     max_accesses: Annotated[
         str | None, typer.Option("--max-accesses", metavar="N", help="Stop after so many accesses, such as 100M.")
     ] = None,
+    quiet: Quiet = False,
 ) -> None:
     """Turn a trace of another tool into one of pagelab's."""
-    trace = output or Path(f"{file.name.split('.')[0]}.trace")
-    limit = _engine.parse_count(max_accesses) if max_accesses else None
-    with progress_bars() as bars:
+    with progress_bars(quiet=quiet) as bars:
         report = (lambda done, total: bars(file.name, done, total)) if bars else None
-        summary = json.loads(_engine.import_json(file, trace, format, limit, report))
-    cut = f", stopped after {limit:,}" if summary["cut_short"] and limit is not None else ""
-    if empty := summary["empty_accesses"]:
-        cut += f", {empty:,} of 0 bytes left out"
+        done = import_trace(file, output, format=format, max_accesses=max_accesses, progress=report)
+    cut = ", where it was stopped" if done.cut_short else ""
+    if done.empty_accesses:
+        cut += f", {done.empty_accesses:,} of 0 bytes left out"
     print(
-        f"{trace}: {summary['accesses']:,} accesses from {summary['format']}{cut}; "
-        f"{summary['mappings']:,} mappings were inferred from them"
+        f"{done.path}: {done.accesses:,} accesses from {done.format}{cut}; "
+        f"{done.mappings:,} mappings were inferred from them"
     )
 
 
