@@ -55,29 +55,30 @@ def warn(message: str) -> None:
 
 
 @contextmanager
-def progress_bars(*, quiet: bool = False, hidden: bool = False) -> Iterator[Report | None]:
+def progress_bars(unit: str = "accesses", *, quiet: bool = False, hidden: bool = False) -> Iterator[Report | None]:
     """Yields what to call with (name, done, total or none), or none if nobody wants to see it.
 
     On a terminal there is a bar for each name; elsewhere a line for each is written every ten seconds.
 
     Args:
+        unit: What is counted.
         quiet: Nothing is shown anywhere.
         hidden: Nothing is shown on a terminal.
     """
     if quiet or (hidden and sys.stderr.isatty()):
         yield None
     elif sys.stderr.isatty():
-        with _bars() as report:
+        with _bars(unit) as report:
             yield report
     else:
-        yield Lines().report
+        yield Lines(unit).report
 
 
 class Lines:
     """Progress as lines on standard error, for files and pipes."""
 
-    def __init__(self, interval_seconds: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
-        self._interval, self._clock = interval_seconds, clock
+    def __init__(self, unit: str, interval_seconds: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._unit, self._interval, self._clock = unit, interval_seconds, clock
         self._began: dict[str, float] = {}
         self._due: dict[str, float] = {}
 
@@ -89,7 +90,7 @@ class Lines:
             return
         self._due[name] = now + self._interval
         rate = done / (now - began)
-        text = f"{name}: {_millions(done, total)}, {rate / 1e6:.1f} M/s"
+        text = f"{name}: {_millions(done, total)} {self._unit}, {rate / 1e6:.1f} M/s"
         if total is not None and rate:
             left = timedelta(seconds=round(max(total - done, 0) / rate))
             text = f"{text}, {100 * done / max(total, 1):.0f} %, {left} left"
@@ -97,12 +98,12 @@ class Lines:
 
 
 @contextmanager
-def _bars() -> Iterator[Report]:
+def _bars(unit: str) -> Iterator[Report]:
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
-        _Rate(),
+        _Rate(unit),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
@@ -127,6 +128,10 @@ def _millions(done: int, total: int | None) -> str:
 class _Rate(ProgressColumn):
     """How much has been done, and how much a second."""
 
+    def __init__(self, unit: str) -> None:
+        super().__init__()
+        self._unit = unit
+
     def render(self, task: Task) -> Text:
         done = _millions(int(task.completed), None if task.total is None else int(task.total))
-        return Text(f"{done}  {task.fields.get('rate', 0) / 1e6:.1f} M/s", style="progress.data.speed")
+        return Text(f"{done} {self._unit}  {task.fields.get('rate', 0) / 1e6:.1f} M/s", style="progress.data.speed")

@@ -66,7 +66,7 @@ def import_command(
     quiet: Quiet = False,
 ) -> None:
     """Turn a trace of another tool into one of pagelab's."""
-    with progress_bars(quiet=quiet) as bars:
+    with progress_bars("bytes", quiet=quiet) as bars:
         report = (lambda done, total: bars(file.name, done, total)) if bars else None
         done = import_trace(file, output, format=format, max_accesses=max_accesses, progress=report)
     cut = ", where it was stopped" if done.cut_short else ""
