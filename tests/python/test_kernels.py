@@ -21,5 +21,5 @@ def test_kernels_stand_side_by_side_and_their_stages_sum() -> None:
 
 
 def test_an_unknown_kernel_is_named_with_those_there_are() -> None:
-    with pytest.raises(pagelab.PagelabError, match=r"linux-9.*linux-6\.12"):
-        pagelab.run("seq:size=1MiB", systems="radix@linux-9")
+    with pytest.raises(pagelab.PagelabError, match=r"plan-9.*linux-6\.12"):
+        pagelab.run("seq:size=1MiB", systems="radix@plan-9")
