@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import polars as pl
 import pytest
 
 import pagelab
+from pagelab import _engine
 
 SMALL = "random:size=64MiB,accesses=200K"
 
@@ -144,6 +146,9 @@ def test_numbers_of_numpy_and_counts_with_units_are_accepted() -> None:
     assert (tlb["l2_latency_cycles"], tlb["nested"]["entries"], results["radix"].seed) == (9, 16, 7)
     with pytest.raises(pagelab.UsageError, match="max_accesses: 0 is not possible; allowed is 1 and more"):
         pagelab.run(SMALL, max_accesses=0)
+    # The engine refuses it as well, whoever asks.
+    with pytest.raises(pagelab.ConfigError, match="max_accesses: 0 leaves nothing to replay"):
+        _engine.run_json(json.dumps({"sources": [SMALL], "systems": ["radix"], "max_accesses": 0}))
     with pytest.raises(pagelab.UsageError, match="'100Q' is not a count"):
         pagelab.run(SMALL, max_accesses="100Q")
     with pytest.raises(TypeError, match=r"max_accesses takes an integer or a text such as '100M', not 1\.5"):
