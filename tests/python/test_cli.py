@@ -185,6 +185,8 @@ def test_lists_and_the_schema(pagelab: Pagelab) -> None:
     kinds = pagelab("list")
     assert kinds.returncode == 0, kinds.stderr
     assert {"workloads", "systems", "mmu-caches"} <= set(kinds.stdout.split())
+    for kind in json.loads(pagelab("list", "--json").stdout):
+        assert json.loads(pagelab("list", kind["name"], "--json").stdout), kind
     for kind, expected in [
         ("workloads", "gups"),
         ("systems", "nested-radix"),
