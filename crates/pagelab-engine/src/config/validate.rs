@@ -155,15 +155,7 @@ impl Config {
             if layer.speculative_table.is_some() {
                 validate_speculation(layer, layers)?;
             }
-            for (name, folios) in [("folios", &layer.folios), ("file_folios", &layer.file_folios)] {
-                for &Bytes(folio) in folios {
-                    if !folio.is_power_of_two() || !(LEAST_FOLIO..=MOST_FOLIO).contains(&folio) {
-                        let what =
-                            format!("{folio} bytes are not possible; allowed are powers of two from 16 KiB to 1 MiB");
-                        return Err(EngineError::config(key(name), what));
-                    }
-                }
-            }
+            folios(layer)?;
             validate_large_pages(layer, &self.kernel)?;
             let around = Surroundings {
                 page_size: layer.page_size,
@@ -264,4 +256,17 @@ fn memory(key: &str, bytes: u64) -> Result<(), EngineError> {
         key,
         format!("{bytes} bytes are not possible; allowed are multiples of 4096 from 1 MiB on"),
     ))
+}
+
+/// The sizes of folios have to be possible.
+fn folios(layer: &LayerConfig) -> Result<(), EngineError> {
+    for (name, folios) in [("folios", &layer.folios), ("file_folios", &layer.file_folios)] {
+        for &Bytes(folio) in folios {
+            if !folio.is_power_of_two() || !(LEAST_FOLIO..=MOST_FOLIO).contains(&folio) {
+                let what = format!("{folio} bytes are not possible; allowed are powers of two from 16 KiB to 1 MiB");
+                return Err(EngineError::config(format!("system.layers.{}.{name}", layer.name), what));
+            }
+        }
+    }
+    Ok(())
 }

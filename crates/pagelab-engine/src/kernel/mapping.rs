@@ -49,65 +49,9 @@ impl Os {
             return Ok(Consequences { gone, populate });
         };
         for change in changes {
-            if let Some(range) = taken_by(&change)
-                && let Some(left) = layer.leave_segment(space.index, range)
-            {
-                gone.add(left, left.pages());
-            }
-            match change {
-                Change::Mapped { range, populate: true } => {
-                    // Private mappings that can be written get pages of their own (`populate_vma_page_range`).
-                    let vma = layer.spaces[space.index as usize].vmas.find(range.start);
-                    let store = vma.is_some_and(|vma| vma.prot.write && !vma.is_shared());
-                    populate.push((range, Ahead::Asked(if store { Intent::Store } else { Intent::Load })));
-                    layer.begin_segment(space.index, range);
-                }
-                Change::Mapped { range, populate: false } => {
-                    layer.begin_segment(space.index, range);
-                    if layer.maps_ahead(space.index, range) {
-                        populate.push((range, Ahead::Policy));
-                    }
-                }
-                Change::Advised { range, advice: PageAdvice::PopulateRead } => {
-                    populate.push((range, Ahead::Asked(Intent::Load)));
-                }
-                Change::Advised { range, advice: PageAdvice::PopulateWrite } => {
-                    populate.push((range, Ahead::Asked(Intent::Store)));
-                }
-                Change::Unmapped { vma } => {
-                    let pages = remove_pages(layer, space.index, vma.range())?;
-                    layer.drop_translation_caches(space.index, vma.range(), InvalidationCause::Unmap);
-                    layer.prune(space.index, vma.start, vma.end, InvalidationCause::Unmap);
-                    layer.placement.mapping_gone(space.index, vma.range());
-                    self.mapping.pages_unmapped += pages;
-                    gone.add(vma.range(), pages);
-                }
-                Change::Discarded { range } => {
-                    let pages = remove_pages(layer, space.index, range)?;
-                    self.mapping.pages_unmapped += pages;
-                    gone.add(range, pages);
-                }
-                Change::Protected { range, to, .. } => {
-                    let pages = protect_pages(layer, space.index, range, to)?;
-                    gone.add(range, pages);
-                }
-                Change::Moved { from, to } => {
-                    let pages = move_pages(layer, space.index, from, to)?;
-                    layer.placement.mapping_moved(space.index, from, to);
-                    gone.add(from, pages);
-                }
-                Change::Advised { range, advice: PageAdvice::Remove } => {
-                    let pages = remove_pages(layer, space.index, range)?;
-                    self.mapping.pages_unmapped += pages;
-                    gone.add(range, pages);
-                }
-                Change::Advised { range, advice: PageAdvice::Free } => {
-                    let pages = free_lazily(layer, space.index, range)?;
-                    gone.add(range, pages);
-                }
-                Change::Advised { .. } => {}
-            }
+            self.follow(space, change, &mut gone, &mut populate)?;
         }
+        let layer = &mut self.layers[usize::from(space.layer)];
         layer.follow_mappings(space.index);
         if let EventKind::Madvise { addr, len, .. } = *kind
             && let Ok(range) = VaRange::of_bytes(addr, len)
@@ -124,6 +68,76 @@ impl Os {
             .flat_map(|(range, why)| layer.outside_segment(space.index, range).map(|part| (part, why)));
         let populate = populate.filter(|(range, _)| !range.is_empty()).collect();
         Ok(Consequences { gone, populate })
+    }
+
+    /// Brings page table and frames in line with a change of the mappings.
+    fn follow(
+        &mut self,
+        space: SpaceId,
+        change: Change,
+        gone: &mut Invalidation,
+        populate: &mut Vec<(VaRange, Ahead)>,
+    ) -> Result<(), EngineError> {
+        let layer = &mut self.layers[usize::from(space.layer)];
+        if let Some(range) = taken_by(&change)
+            && let Some(left) = layer.leave_segment(space.index, range)
+        {
+            gone.add(left, left.pages());
+        }
+        match change {
+            Change::Mapped { range, populate: true } => {
+                // Private mappings that can be written get pages of their own (`populate_vma_page_range`).
+                let vma = layer.spaces[space.index as usize].vmas.find(range.start);
+                let store = vma.is_some_and(|vma| vma.prot.write && !vma.is_shared());
+                populate.push((range, Ahead::Asked(if store { Intent::Store } else { Intent::Load })));
+                layer.begin_segment(space.index, range);
+            }
+            Change::Mapped { range, populate: false } => {
+                layer.begin_segment(space.index, range);
+                if layer.maps_ahead(space.index, range) {
+                    populate.push((range, Ahead::Policy));
+                }
+            }
+            Change::Advised { range, advice: PageAdvice::PopulateRead } => {
+                populate.push((range, Ahead::Asked(Intent::Load)));
+            }
+            Change::Advised { range, advice: PageAdvice::PopulateWrite } => {
+                populate.push((range, Ahead::Asked(Intent::Store)));
+            }
+            Change::Unmapped { vma } => {
+                let pages = remove_pages(layer, space.index, vma.range())?;
+                layer.drop_translation_caches(space.index, vma.range(), InvalidationCause::Unmap);
+                layer.prune(space.index, vma.start, vma.end, InvalidationCause::Unmap);
+                layer.placement.mapping_gone(space.index, vma.range());
+                self.mapping.pages_unmapped += pages;
+                gone.add(vma.range(), pages);
+            }
+            Change::Discarded { range } => {
+                let pages = remove_pages(layer, space.index, range)?;
+                self.mapping.pages_unmapped += pages;
+                gone.add(range, pages);
+            }
+            Change::Protected { range, to, .. } => {
+                let pages = protect_pages(layer, space.index, range, to)?;
+                gone.add(range, pages);
+            }
+            Change::Moved { from, to } => {
+                let pages = move_pages(layer, space.index, from, to)?;
+                layer.placement.mapping_moved(space.index, from, to);
+                gone.add(from, pages);
+            }
+            Change::Advised { range, advice: PageAdvice::Remove } => {
+                let pages = remove_pages(layer, space.index, range)?;
+                self.mapping.pages_unmapped += pages;
+                gone.add(range, pages);
+            }
+            Change::Advised { range, advice: PageAdvice::Free } => {
+                let pages = free_lazily(layer, space.index, range)?;
+                gone.add(range, pages);
+            }
+            Change::Advised { .. } => {}
+        }
+        Ok(())
     }
 
     /// Removes all mappings of a space, as exec and exit do.

@@ -20,11 +20,16 @@
 //! space share one frame. Pages of files that are mapped around another cost references, but no instructions of their own.
 
 mod allocate;
+mod anonymous;
 mod cached_walk;
+mod copy;
+mod file;
 mod install;
 mod place;
 mod plan;
+mod route;
 pub mod stage;
+mod swap;
 mod work;
 
 use stage::{FaultCounters, Stage};
@@ -35,14 +40,14 @@ use crate::base::error::EngineError;
 use crate::base::ids::SpaceId;
 use crate::base::page_fault::{Intent, PageFault, Reached};
 use crate::base::step::{BlockKey, Next};
-use crate::kernel::frames::frame_alloc::FramePurpose;
 use crate::kernel::layer::Layer;
 use crate::kernel::os::Os;
 use crate::kernel::placement::PlacementStep;
 use crate::kernel::reclaim::{Pressure, Scan};
 use crate::kernel::vma::VaRange;
 use crate::page_table::{Leaf, PteFlags, TableBlock, WalkList};
-use work::{Work, explicit_size, is_file, largest_inside};
+use file::is_file;
+use work::{Work, explicit_size, largest_inside};
 
 /// What the step under way does.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -278,55 +283,8 @@ impl Fault {
         layer.acting_group = layer.spaces[self.space.index as usize].group;
         self.state = match std::mem::replace(&mut self.state, State::Entry) {
             State::Entry => State::Lookup,
-            State::Lookup => {
-                // A stack that grows changes what faults in it rely on (`expand_stack` locks the mappings for writing).
-                let growth = self.layer(os).spaces[self.space.index as usize].vmas.growth(self.va);
-                if growth.is_some() && !os.locks.may_change(self.space, growth, os.costs.fault_lock) {
-                    self.state = State::Lookup;
-                    return Ok(Next::Block(BlockKey::Mappings { space: self.space }));
-                }
-                let next = self.look_up(os, cpu);
-                if let Some(growth) = growth {
-                    let space = self.space.index;
-                    self.layer(os).grow_translation_cache(space, growth.end);
-                }
-                next
-            }
-            State::Walk => {
-                self.plain = false;
-                let mut list = WalkList::new();
-                self.walk(os, &mut list);
-                self.note_walk(os, &list)?;
-                let leaf = list.leaf;
-                let Some(work) = self.choose(os, &leaf)? else {
-                    if self.exception && !self.counted {
-                        (self.counted, self.further) = (true, 0);
-                        self.counters(os).raced += 1;
-                    }
-                    return Ok(self.page_done(os, cpu));
-                };
-                if !os.locks.acquire(self.key, cpu) {
-                    self.state = State::Walk;
-                    return Ok(Next::Block(self.key));
-                }
-                (self.locked, self.work) = (true, work);
-                match (work, leaf) {
-                    (Work::Split, _) => {
-                        let frame =
-                            self.layer(os).take_frame(FramePurpose::PageTable, "the table of a page that is split")?;
-                        State::Split { frame }
-                    }
-                    (_, Leaf::Present(_)) => self.after_tables(os),
-                    (_, Leaf::NotPresent { .. }) => {
-                        if let Work::Shared { present: true, .. } = work {
-                            // From here on it cannot go away.
-                            let frame = self.frame;
-                            self.layer(os).pages.share(frame);
-                        }
-                        self.next_table(os)?
-                    }
-                }
-            }
+            State::Lookup => return self.go(|fault| Ok(fault.commit_lookup(os, cpu))),
+            State::Walk => return self.go(|fault| fault.commit_walk(os, cpu)),
             State::Fill { levels, .. } => {
                 let (space, va, of) = (self.space.index, self.va, self.cpu);
                 self.layer(os).fill_translation_cache(space, of, va, levels);
@@ -358,64 +316,22 @@ impl Fault {
                 self.look_again(os, cpu)
             }
             State::Zeroing => {
-                let zeroed =
-                    if matches!(self.work, Work::Fresh | Work::Shared { .. }) { FRAME_BYTES << self.order } else { 0 };
-                self.counters(os).zeroed_bytes += zeroed;
+                let zeroed = matches!(self.work, Work::Fresh | Work::Shared { .. });
+                self.counters(os).zeroed_bytes += u64::from(zeroed) * (FRAME_BYTES << self.order);
                 State::Charge
             }
             State::Charge => {
-                let batch = os.costs.charge_batch;
-                let pages = 1 << self.order;
-                let layer = self.layer(os);
-                let (of, group) = (&mut layer.cpus[cpu], layer.acting_group);
-                if of.charged_to != group {
-                    // What was left of another group's goes back (`drain_stock`).
-                    (of.charged_to, of.charged) = (group, 0);
-                }
-                if of.charged < pages {
-                    of.charged += batch.max(pages);
-                }
-                of.charged -= pages;
+                self.charge_group(os, cpu);
                 State::Rmap
             }
             State::Rmap if matches!(self.work, Work::SwapCached | Work::Shared { present: true, .. }) => State::Lock,
             State::Rmap => State::Lru,
             State::Lru => {
-                let (batch, frame) = (os.costs.lru_batch as usize, self.frame);
-                let lru = &mut self.layer(os).cpus[cpu].lru;
-                if lru.len() >= batch {
-                    lru.clear();
-                }
-                lru.push(frame);
+                self.gather(os, cpu);
                 State::Lock
             }
-            State::Lock => {
-                let entry = self.entry(os);
-                let key = self.table_key(os, entry);
-                if !os.locks.acquire(key, cpu) {
-                    self.state = State::Lock;
-                    return Ok(Next::Block(key));
-                }
-                State::Install { entry }
-            }
-            State::Install { entry } => {
-                if let Work::Copy { .. } = self.work {
-                    let (placement, mut memory) = os.layers[usize::from(self.space.layer)].placing();
-                    placement.copied(self.space.index, self.va, &mut memory);
-                }
-                self.layer(os).table_work.lines.clear();
-                let installed = self.install(os)?;
-                let lines = std::mem::take(&mut self.layer(os).table_work.lines);
-                if lines.is_empty() {
-                    os.locks.release(self.table_key(os, entry), cpu);
-                    if installed {
-                        return Ok(self.page_done(os, cpu));
-                    }
-                    self.look_again(os, cpu)
-                } else {
-                    State::Rehash { entry, lines }
-                }
-            }
+            State::Lock => return self.go(|fault| Ok(fault.commit_lock(os, cpu))),
+            State::Install { entry } => return self.go(|fault| fault.commit_install(os, cpu, entry)),
             State::Rehash { entry, .. } => {
                 os.locks.release(self.table_key(os, entry), cpu);
                 return Ok(self.page_done(os, cpu));
@@ -428,18 +344,71 @@ impl Fault {
         Ok(Next::Continue)
     }
 
-    /// Splits the large page that the walk found, unless it is gone.
-    fn split(&mut self, os: &mut Os, frame: Pfn) {
-        let (space, page, size) = (self.space.index, self.page, self.size);
-        let leaf = self.leaf(os);
-        let layer = self.layer(os);
-        if matches!(leaf, Leaf::Present(mapping) if mapping.size == size) {
-            layer.split_page(space, page, frame);
-            os.invalid.push((self.space, vec![VaRange { start: page, end: VirtAddr(page.0 + size.bytes()) }]));
-            self.counters(os).split += 1;
-        } else {
-            layer.free_frames(frame, 0);
+    /// Carries out what either goes on with a state or says what is to be done instead.
+    fn go(
+        &mut self,
+        commit: impl FnOnce(&mut Self) -> Result<Result<State, Next>, EngineError>,
+    ) -> Result<Next, EngineError> {
+        Ok(match commit(self)? {
+            Ok(state) => {
+                self.state = state;
+                Next::Continue
+            }
+            Err(next) => next,
+        })
+    }
+
+    /// Gathers the page for the LRU lists.
+    fn gather(&self, os: &mut Os, cpu: usize) {
+        let (batch, frame) = (os.costs.lru_batch as usize, self.frame);
+        let lru = &mut self.layer(os).cpus[cpu].lru;
+        if lru.len() >= batch {
+            lru.clear();
         }
+        lru.push(frame);
+    }
+
+    /// Takes the lock of the page-table page.
+    fn commit_lock(&mut self, os: &mut Os, cpu: usize) -> Result<State, Next> {
+        let entry = self.entry(os);
+        let key = self.table_key(os, entry);
+        if !os.locks.acquire(key, cpu) {
+            self.state = State::Lock;
+            return Err(Next::Block(key));
+        }
+        Ok(State::Install { entry })
+    }
+
+    /// Finds the VMA; says what is to be done instead of going on, if it must.
+    fn commit_lookup(&mut self, os: &mut Os, cpu: usize) -> Result<State, Next> {
+        // A stack that grows changes what faults in it rely on (`expand_stack` locks the mappings for writing).
+        let growth = self.layer(os).spaces[self.space.index as usize].vmas.growth(self.va);
+        if growth.is_some() && !os.locks.may_change(self.space, growth, os.costs.fault_lock) {
+            self.state = State::Lookup;
+            return Err(Next::Block(BlockKey::Mappings { space: self.space }));
+        }
+        let next = self.look_up(os, cpu);
+        if let Some(growth) = growth {
+            let space = self.space.index;
+            self.layer(os).grow_translation_cache(space, growth.end);
+        }
+        Ok(next)
+    }
+
+    /// Pays for the pages out of what the CPU has charged in advance, or charges anew.
+    fn charge_group(&self, os: &mut Os, cpu: usize) {
+        let batch = os.costs.charge_batch;
+        let pages = 1 << self.order;
+        let layer = self.layer(os);
+        let (of, group) = (&mut layer.cpus[cpu], layer.acting_group);
+        if of.charged_to != group {
+            // What was left of another group's goes back (`drain_stock`).
+            (of.charged_to, of.charged) = (group, 0);
+        }
+        if of.charged < pages {
+            of.charged += batch.max(pages);
+        }
+        of.charged -= pages;
     }
 
     /// Lets the page go and begins with it anew.

@@ -24,29 +24,7 @@ impl Fault {
     pub fn plan(&self, os: &Os, step: &mut Step) {
         let layer = &os.layers[usize::from(self.space.layer)];
         let space = &layer.spaces[self.space.index as usize];
-        // A stage of several steps is paid for once; the walk of each table is one step of it.
-        if !matches!(
-            self.state,
-            State::Fill { .. }
-                | State::Table { .. }
-                | State::Split { .. }
-                | State::Lock
-                | State::Place(_)
-                | State::Rehash { .. }
-                | State::Refill { .. }
-                | State::Reclaim { .. }
-                | State::WriteBack { .. }
-                | State::Read { .. }
-        ) {
-            let cost = os.costs.fault.all()[self.stage() as usize];
-            step.cycles += Cycles::from(cost.cycles);
-            step.preset_cycles += Cycles::from(cost.cycles);
-            step.instructions += u64::from(cost.instructions);
-        }
-        if layer.shadowed && self.writes_tables() {
-            step.cycles += Cycles::from(os.costs.vm_exit_cycles);
-            step.preset_cycles += Cycles::from(os.costs.vm_exit_cycles);
-        }
+        self.plan_preset(os, layer, step);
         let cpu = |line: CpuLine| layer.cpu_line(self.cpu, line);
         let metadata = layer.page_metadata(self.frame);
         match &self.state {
@@ -96,48 +74,10 @@ impl Fault {
                 step.kernel(RefKind::Write, metadata);
                 step.io.swap.reads = 1;
             }
-            State::Zeroing => {
-                step.kernel(RefKind::Write, metadata);
-                if let Work::Copy { from } = self.work {
-                    step.kernel(RefKind::Load { bytes: FRAME_BYTES << self.order }, from.addr());
-                }
-                step.kernel(RefKind::Zero { bytes: FRAME_BYTES << self.order }, self.frame.addr());
-            }
-            State::Charge => {
-                step.kernel(RefKind::Write, cpu(CpuLine::Charge));
-                let of = &layer.cpus[self.cpu];
-                if of.charged_to != space.group && of.charged > 0 {
-                    step.kernel(RefKind::Locked, layer.cgroup_line(of.charged_to));
-                }
-                if of.charged_to != space.group || of.charged < 1 << self.order {
-                    step.kernel(RefKind::Locked, layer.cgroup_line(space.group));
-                }
-            }
-            State::Rmap => {
-                // The VMA's anon_vma or the file's mapping, then the page's map count.
-                step.kernel(RefKind::Read, space.object_line(!self.vma_start(space).0));
-                match self.work {
-                    Work::Cached { file, page } => {
-                        let number = |at: VirtAddr| {
-                            page.wrapping_add(at.0 / FRAME_BYTES).wrapping_sub(self.page.0 / FRAME_BYTES)
-                        };
-                        for frame in pages(self.around).filter_map(|at| layer.pages.cached(file, number(at))) {
-                            step.kernel(RefKind::Locked, layer.page_metadata(frame));
-                        }
-                    }
-                    _ => step.kernel(RefKind::Write, metadata),
-                }
-            }
-            State::Lru => {
-                step.kernel(RefKind::Write, cpu(CpuLine::Lru));
-                let gathered = &layer.cpus[self.cpu].lru;
-                if gathered.len() >= os.costs.lru_batch as usize {
-                    step.kernel(RefKind::Locked, layer.lru_line(space.group));
-                    for &page in gathered {
-                        step.kernel(RefKind::Write, layer.page_metadata(page));
-                    }
-                }
-            }
+            State::Zeroing => self.plan_zeroing(layer, step),
+            State::Charge => self.plan_charge(layer, space, step),
+            State::Rmap => self.plan_rmap(layer, space, step),
+            State::Lru => self.plan_lru(os, layer, space, step),
             State::Lock => {
                 let lock = space.lock_frame(self.entry(os));
                 step.kernel(RefKind::Locked, layer.page_metadata(lock));
@@ -156,6 +96,80 @@ impl Fault {
             }
         }
         debug_assert!(Stage::ALL[self.stage() as usize] == self.stage());
+    }
+
+    /// What the preset gives for the step.
+    fn plan_preset(&self, os: &Os, layer: &Layer, step: &mut Step) {
+        // A stage of several steps is paid for once; the walk of each table is one step of it.
+        if !matches!(
+            self.state,
+            State::Fill { .. }
+                | State::Table { .. }
+                | State::Split { .. }
+                | State::Lock
+                | State::Place(_)
+                | State::Rehash { .. }
+                | State::Refill { .. }
+                | State::Reclaim { .. }
+                | State::WriteBack { .. }
+                | State::Read { .. }
+        ) {
+            let cost = os.costs.fault.all()[self.stage() as usize];
+            step.cycles += Cycles::from(cost.cycles);
+            step.preset_cycles += Cycles::from(cost.cycles);
+            step.instructions += u64::from(cost.instructions);
+        }
+        if layer.shadowed && self.writes_tables() {
+            step.cycles += Cycles::from(os.costs.vm_exit_cycles);
+            step.preset_cycles += Cycles::from(os.costs.vm_exit_cycles);
+        }
+    }
+
+    /// Zeroing of the frame, or copying.
+    fn plan_zeroing(&self, layer: &Layer, step: &mut Step) {
+        step.kernel(RefKind::Write, layer.page_metadata(self.frame));
+        if let Work::Copy { from } = self.work {
+            step.kernel(RefKind::Load { bytes: FRAME_BYTES << self.order }, from.addr());
+        }
+        step.kernel(RefKind::Zero { bytes: FRAME_BYTES << self.order }, self.frame.addr());
+    }
+
+    /// What the CPU has charged in advance, and the counters of the cgroups where that is not enough.
+    fn plan_charge(&self, layer: &Layer, space: &AddressSpace, step: &mut Step) {
+        step.kernel(RefKind::Write, layer.cpu_line(self.cpu, CpuLine::Charge));
+        let of = &layer.cpus[self.cpu];
+        if of.charged_to != space.group && of.charged > 0 {
+            step.kernel(RefKind::Locked, layer.cgroup_line(of.charged_to));
+        }
+        if of.charged_to != space.group || of.charged < 1 << self.order {
+            step.kernel(RefKind::Locked, layer.cgroup_line(space.group));
+        }
+    }
+
+    fn plan_rmap(&self, layer: &Layer, space: &AddressSpace, step: &mut Step) {
+        // The VMA's anon_vma or the file's mapping, then the page's map count.
+        step.kernel(RefKind::Read, space.object_line(!self.vma_start(space).0));
+        match self.work {
+            Work::Cached { file, page } => {
+                let number =
+                    |at: VirtAddr| page.wrapping_add(at.0 / FRAME_BYTES).wrapping_sub(self.page.0 / FRAME_BYTES);
+                for frame in pages(self.around).filter_map(|at| layer.pages.cached(file, number(at))) {
+                    step.kernel(RefKind::Locked, layer.page_metadata(frame));
+                }
+            }
+            _ => step.kernel(RefKind::Write, layer.page_metadata(self.frame)),
+        }
+    }
+
+    fn plan_lru(&self, os: &Os, layer: &Layer, space: &AddressSpace, step: &mut Step) {
+        step.kernel(RefKind::Write, layer.cpu_line(self.cpu, CpuLine::Lru));
+        let gathered = &layer.cpus[self.cpu].lru;
+        if gathered.len() >= os.costs.lru_batch as usize {
+            step.kernel(RefKind::Locked, layer.lru_line(space.group));
+            for &page in gathered {
+                step.kernel(RefKind::Write, layer.page_metadata(page));
+            }
+        }
     }
 
     /// The search down the index of VMAs, and the lock. Which lines the nodes are in depends on the part of the address

@@ -69,7 +69,14 @@ impl Statistics {
             os.faults.iter().flat_map(|f| f.preset_cycles).sum(),
             "Cycles among fault.cycles that come from the kernel preset (see its origins), not from references",
         );
-        let mapping = &os.mapping;
+        self.mapping_calls(simulation);
+        self.kernel_threads(simulation);
+        self.reclaim(simulation);
+        self.shootdowns(simulation);
+    }
+
+    fn mapping_calls(&mut self, simulation: &Simulation) {
+        let mapping = &simulation.os.mapping;
         self.count("mapping.calls", mapping.calls, "mmap, munmap, mremap, mprotect, madvise and brk calls");
         self.count(
             "mapping.impossible",
@@ -81,13 +88,11 @@ impl Statistics {
             mapping.pages_unmapped,
             "Pages whose translation a call or an exit removed",
         );
-        let reclaim = |get: fn(&ReclaimCounters) -> u64| {
-            os.layers
-                .iter()
-                .filter_map(|layer| layer.reclaim.as_ref())
-                .map(|reclaim| get(&reclaim.counters))
-                .sum::<u64>()
-        };
+        self.count("fork.pages", mapping.pages_shared, "Pages that forked children shared with their parents");
+    }
+
+    fn kernel_threads(&mut self, simulation: &Simulation) {
+        let os = &simulation.os;
         let collapse = |get: fn(&Collapse) -> u64| os.layers.iter().map(|layer| get(&layer.collapse)).sum::<u64>();
         self.count("khugepaged.scanned", collapse(|c| c.scanned), "Places of 2 MiB that khugepaged looked at");
         self.count(
@@ -106,6 +111,17 @@ impl Statistics {
             os.kthreads.cycles,
             "Cycles of kernel threads; among cycles.kernel where they have no CPU of their own",
         );
+    }
+
+    fn reclaim(&mut self, simulation: &Simulation) {
+        let os = &simulation.os;
+        let reclaim = |get: fn(&ReclaimCounters) -> u64| {
+            os.layers
+                .iter()
+                .filter_map(|layer| layer.reclaim.as_ref())
+                .map(|reclaim| get(&reclaim.counters))
+                .sum::<u64>()
+        };
         self.count("reclaim.scanned", reclaim(|c| c.scanned), "Pages that reclaim looked at");
         self.count("reclaim.activated", reclaim(|c| c.activated), "Pages among them that had been accessed and stayed");
         self.count(
@@ -134,7 +150,9 @@ impl Statistics {
         }
         self.count("swap.out.pages", reclaim(|c| c.swapped_out), "Pages written to the swap device");
         self.count("swap.in.pages", reclaim(|c| c.swapped_in), "Pages read back from it");
-        self.count("fork.pages", mapping.pages_shared, "Pages that forked children shared with their parents");
+    }
+
+    fn shootdowns(&mut self, simulation: &Simulation) {
         let shootdowns = &simulation.shootdowns;
         self.count("shootdown.count", shootdowns.count, "TLB shootdowns, local ones included");
         for (name, count, text) in [

@@ -1,0 +1,138 @@
+//! Faults on mappings of files: pages of the page cache, those around them, and those that must be read first.
+
+use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, VirtAddr};
+use crate::base::error::EngineError;
+use crate::base::page_fault::Intent;
+use crate::kernel::fault::work::{Work, pages};
+use crate::kernel::layer::Layer;
+use crate::kernel::os::Os;
+use crate::kernel::vma::{OrderAdvice, VaRange, Vma, VmaKind};
+use crate::page_table::Mapping;
+use std::ops::Range;
+
+use super::Fault;
+
+impl Fault {
+    /// A page of a file's mapping.
+    pub(super) fn choose_of_file(&mut self, layer: &mut Layer, vma: &Vma, around: u64) -> Result<Work, EngineError> {
+        let store = self.intent == Intent::Store;
+        let file = layer.pages.file(vma.file.as_ref().expect("it is of a file"));
+        let page = file_page(vma, self.va);
+        if layer.must_be_read(file, page) {
+            return Ok(Work::Read { file, page });
+        }
+        let within = file_pages(vma);
+        let frame = layer.cached_page(file, page, &within)?;
+        if store && !vma.is_shared() {
+            return Ok(Work::Copy { from: frame });
+        }
+        // Until the first store, a page that can be written is not dirty (shared) or not yet a copy (private).
+        (self.flags.writable, self.flags.dirty) = (store, store);
+        (self.frame, self.around) = (frame, VaRange { start: self.page, end: VirtAddr(self.page.0 + FRAME_BYTES) });
+        if !store {
+            self.around = window(vma, self.va, around);
+            for page in pages(self.around).map(|at| file_page(vma, at)) {
+                if !layer.must_be_read(file, page) {
+                    layer.cached_page(file, page, &within)?;
+                }
+            }
+        }
+        Ok(Work::Cached { file, page })
+    }
+
+    /// The pages of a file that are read with the one at `va`, as numbers in the file (Linux `do_sync_mmap_readahead`): around
+    /// it, from it on if the mapping is read in sequence, it alone if at random; those inside the mapping.
+    pub(super) fn read_window(&self, vma: &Vma, page: u64, bytes: u64) -> Range<u64> {
+        let ahead = bytes >> FRAME_SHIFT;
+        let Range { start: first, end } = file_pages(vma);
+        match vma.advice.order {
+            OrderAdvice::Random => page..page + 1,
+            OrderAdvice::Sequential => page..(page + ahead).min(end),
+            OrderAdvice::Normal => {
+                let start = page.saturating_sub(ahead / 2).max(first);
+                start..(start + ahead).max(page + 1).min(end)
+            }
+        }
+    }
+
+    /// Maps a page of the page cache and those around it that are there; returns how many, 0 if it itself is not.
+    pub(super) fn map_cached(&mut self, layer: &mut Layer, file: u32, number: u64) -> Result<u64, EngineError> {
+        let Some(frame) = layer.pages.cached(file, number) else { return Ok(0) };
+        self.frame = frame;
+        let space = self.space.index;
+        let mut mapped = 0;
+        for at in pages(self.around) {
+            let number = number.wrapping_add(at.0 >> FRAME_SHIFT).wrapping_sub(self.page.0 >> FRAME_SHIFT);
+            if let Some(pfn) = layer.pages.cached(file, number)
+                && layer.is_unmapped(space, at)
+                && layer.swap().is_none_or(|swap| swap.find(space, at).is_none())
+            {
+                layer.map(space, at, Mapping { pfn, ..self.mapping() })?;
+                mapped += 1;
+            }
+        }
+        // Another fault's window may have had the page itself by now.
+        Ok(mapped.max(1))
+    }
+
+    /// Takes frames for the pages of a file that are read together: those that are not in memory; returns them with their
+    /// numbers.
+    pub(super) fn take_window(&mut self, os: &mut Os, file: u32, page: u64) -> Vec<(u64, Pfn)> {
+        let bytes = os.costs.read_ahead_bytes.0;
+        let va = self.va;
+        let layer = &mut os.layers[usize::from(self.space.layer)];
+        let vma = layer.spaces[self.space.index as usize].vmas.find(va).expect("mappings do not change during a fault");
+        debug_assert_eq!(file_page(vma, va), page);
+        let window = self.read_window(vma, page, bytes);
+        let mut taken: Vec<(u64, Pfn)> = Vec::new();
+        // The page itself first, should there be no room for all.
+        for number in std::iter::once(page).chain(window.clone().filter(|&number| number != page)) {
+            let is_new = |_: &Layer, n| !taken.iter().any(|&(other, _)| other == n);
+            if layer.pages.cached(file, number).is_none()
+                && is_new(layer, number)
+                && let Some(folio) = layer.take_cache_folio(file, number, &window, &is_new)
+            {
+                taken.extend(folio.pages());
+            }
+        }
+        taken
+    }
+
+    /// Pages of a file have been read.
+    pub(super) fn finish_read(&mut self, os: &mut Os, file: u32, read: &[(u64, Pfn)]) {
+        let layer = self.layer(os);
+        for &(number, frame) in read {
+            if layer.pages.cached(file, number).is_some() {
+                // Another handler was faster.
+                layer.free_block(frame, 0);
+            } else {
+                layer.cache_page(file, number, frame);
+            }
+        }
+    }
+}
+
+/// Number in its file (or its object) of the page at an address of a mapping.
+pub(super) fn file_page(vma: &Vma, va: VirtAddr) -> u64 {
+    (vma.file_offset + (va.0 - vma.start.0)) >> FRAME_SHIFT
+}
+
+/// Numbers in its file of all pages of a mapping.
+fn file_pages(vma: &Vma) -> Range<u64> {
+    let first = file_page(vma, vma.start);
+    first..first + ((vma.end.0 - vma.start.0) >> FRAME_SHIFT)
+}
+
+/// A mapping of a file's pages.
+pub(super) fn is_file(vma: &Vma) -> bool {
+    vma.kind == VmaKind::File && vma.file.is_some()
+}
+
+/// The window of `bytes` around `va`: it begins at a multiple of its size or with the VMA, and ends with what one
+/// page-table page maps at the latest (Linux `do_fault_around`).
+fn window(vma: &Vma, va: VirtAddr, bytes: u64) -> VaRange {
+    let table = PageSize::Size2M.bytes();
+    let start = (va.0 & !(bytes - 1)).max(vma.start.0);
+    let end = (start + bytes).min(vma.end.0).min((va.0 & !(table - 1)) + table);
+    VaRange { start: VirtAddr(start), end: VirtAddr(end) }
+}

@@ -1,0 +1,88 @@
+//! Which way a fault goes: to a handler, and there to the kind of work that its page needs, by what the walk found.
+//!
+//! A walk begins at what a translation cache knows ([`super::cached_walk`]); what it ends at and the VMA decide the [`Work`]: of
+//! anonymous memory ([`super::anonymous`]), of a file ([`super::file`]), of a page that is there and must be copied
+//! ([`super::copy`]) or of one in the swap area ([`super::swap`]).
+
+use super::{Fault, State};
+use crate::base::addr::{PageSize, VirtAddr};
+use crate::base::error::EngineError;
+use crate::base::page_fault::Intent;
+use crate::base::step::Next;
+use crate::kernel::fault::file::is_file;
+use crate::kernel::fault::work::Work;
+use crate::kernel::frames::frame_alloc::FramePurpose;
+use crate::kernel::os::Os;
+use crate::kernel::vma::VaRange;
+use crate::page_table::{Leaf, WalkList};
+
+impl Fault {
+    /// What is to be done about the page at `va`, given what a walk finds there; nothing if it can be accessed by now.
+    pub(super) fn choose(&mut self, os: &mut Os, leaf: &Leaf) -> Result<Option<Work>, EngineError> {
+        let (zero_page, around) = (os.costs.zero_page.0, os.costs.fault_around_bytes.0);
+        let layer = self.layer(os);
+        let vma = layer.spaces[self.space.index as usize].vmas.find(self.va);
+        let vma = vma.expect("mappings do not change during a fault").clone();
+        let level = match *leaf {
+            Leaf::Present(mapping) if mapping.flags.writable || self.intent != Intent::Store => return Ok(None),
+            Leaf::Present(mapping) => return Ok(Some(self.choose_of_present(layer, &vma, mapping))),
+            Leaf::NotPresent { level } => level,
+        };
+        self.set_size(self.wanted);
+        self.meet_at(self.together);
+        self.shrink_to(level);
+        self.flags.writable = vma.prot.write;
+        // Linux installs writable anonymous pages dirty (`do_anonymous_page`: pte_mkwrite(pte_mkdirty)).
+        self.flags.dirty = vma.prot.write;
+        if let Some(swap) = layer.swap() {
+            // Where a part is on the device, Linux has a table of swap entries.
+            let whole = VaRange { start: self.page, end: VirtAddr(self.page.0 + self.size.bytes()) };
+            if self.size > PageSize::Size4K && swap.holds_some(self.space.index, whole) {
+                self.set_size(PageSize::Size4K);
+            }
+            if let Some(swapped) = swap.find(self.space.index, self.va) {
+                return Ok(Some(self.choose_of_swapped(layer, swapped)));
+            }
+        }
+        if is_file(&vma) {
+            return self.choose_of_file(layer, &vma, around).map(Some);
+        }
+        Ok(Some(self.choose_anonymous(layer, &vma, zero_page)))
+    }
+
+    /// The walk has been made: chooses the work and takes the page's key. Says what is to be done instead of going on, if it must.
+    pub(super) fn commit_walk(&mut self, os: &mut Os, cpu: usize) -> Result<Result<State, Next>, EngineError> {
+        self.plain = false;
+        let mut list = WalkList::new();
+        self.walk(os, &mut list);
+        self.note_walk(os, &list)?;
+        let leaf = list.leaf;
+        let Some(work) = self.choose(os, &leaf)? else {
+            if self.exception && !self.counted {
+                (self.counted, self.further) = (true, 0);
+                self.counters(os).raced += 1;
+            }
+            return Ok(Err(self.page_done(os, cpu)));
+        };
+        if !os.locks.acquire(self.key, cpu) {
+            self.state = State::Walk;
+            return Ok(Err(Next::Block(self.key)));
+        }
+        (self.locked, self.work) = (true, work);
+        Ok(Ok(match (work, leaf) {
+            (Work::Split, _) => {
+                let frame = self.layer(os).take_frame(FramePurpose::PageTable, "the table of a page that is split")?;
+                State::Split { frame }
+            }
+            (_, Leaf::Present(_)) => self.after_tables(os),
+            (_, Leaf::NotPresent { .. }) => {
+                if let Work::Shared { present: true, .. } = work {
+                    // From here on it cannot go away.
+                    let frame = self.frame;
+                    self.layer(os).pages.share(frame);
+                }
+                self.next_table(os)?
+            }
+        }))
+    }
+}

@@ -1,0 +1,50 @@
+//! Faults on pages that are in the swap area, or that another user has read back from it.
+
+use super::Fault;
+use crate::base::error::EngineError;
+use crate::base::page_fault::Intent;
+use crate::kernel::fault::work::Work;
+use crate::kernel::layer::Layer;
+use crate::kernel::reclaim::Swapped;
+
+impl Fault {
+    /// A page that was swapped out.
+    pub(super) fn choose_of_swapped(&mut self, layer: &Layer, swapped: Swapped) -> Work {
+        let Swapped::InMemory(frame) = swapped else { return Work::SwapIn };
+        self.frame = frame;
+        let exclusive = layer.pages.are_exclusive(frame, 0);
+        if self.intent == Intent::Store && !exclusive {
+            return Work::Copy { from: frame };
+        }
+        self.flags.writable &= exclusive;
+        self.flags.dirty &= exclusive;
+        Work::SwapCached
+    }
+
+    /// Maps a page that was read back from the swap device, by this fault or by another user; 0 if it has left again.
+    pub(super) fn map_swapped(&mut self, layer: &mut Layer) -> Result<u64, EngineError> {
+        let (space, page) = (self.space.index, self.page);
+        let own = (self.work == Work::SwapIn).then_some(self.frame);
+        let swap = layer.swap().expect("the page was swapped out");
+        match (swap.find(space, page).expect("mappings do not change during a fault"), own) {
+            (Swapped::OnDevice, Some(frame)) => {
+                let others = swap.read(space, page, frame, self.intent != super::Intent::Store);
+                (0..others).for_each(|_| layer.pages.share(frame));
+                self.flags.writable &= others == 0;
+                layer.reclaim.as_mut().expect("it has a swap area").counters.swapped_in += 1;
+            }
+            (Swapped::OnDevice, None) => return Ok(0),
+            (Swapped::InMemory(frame), own) => {
+                swap.remove(space, page);
+                if let Some(own) = own {
+                    layer.free_block(own, 0);
+                }
+                self.frame = frame;
+                self.flags.writable &= layer.pages.are_exclusive(frame, 0);
+            }
+        }
+        self.flags.dirty &= self.flags.writable;
+        layer.map(space, page, self.mapping())?;
+        Ok(1)
+    }
+}
