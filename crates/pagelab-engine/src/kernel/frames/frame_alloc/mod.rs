@@ -81,7 +81,7 @@ pub enum Urgency {
 
 /// How short of memory an allocation found the zones that it may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Pressure {
+pub enum Shortage {
     /// Some zone stays above its low watermark.
     #[default]
     None,
@@ -136,7 +136,7 @@ pub struct AllocEffects {
     /// Pageblocks that changed their migrate type.
     pub conversions: u32,
     /// The worst that an allocation found.
-    pub pressure: Pressure,
+    pub shortage: Shortage,
 }
 
 impl AllocEffects {

@@ -40,7 +40,7 @@ mod zone;
 
 use std::ops::Range;
 
-use super::{AllocEffects, FrameAllocError, FrameAllocator, FrameRequest, Pressure, Urgency};
+use super::{AllocEffects, FrameAllocError, FrameAllocator, FrameRequest, Shortage, Urgency};
 use crate::base::addr::{FRAME_BYTES, Pfn};
 use config::{Topology, error};
 use zone::Zone;
@@ -237,15 +237,15 @@ impl PageAllocator {
     fn alloc_from_reserves(&mut self, request: &FrameRequest, effects: &mut AllocEffects) -> Option<Pfn> {
         let node = self.cpu_nodes[request.cpu as usize] as usize;
         let zones = || self.zonelists[node].iter().map(|ix| &self.zones[usize::from(ix.0)]);
-        // What large blocks are missing is fragmentation, not pressure.
-        let pressure = if zones().any(|z| z.stays_above(z.watermarks.low, request.order)) {
-            Pressure::None
+        // What large blocks are missing is fragmentation, not shortage.
+        let shortage = if zones().any(|z| z.stays_above(z.watermarks.low, request.order)) {
+            Shortage::None
         } else if zones().any(|z| z.stays_above(z.watermarks.min, request.order)) {
-            Pressure::BelowLow
+            Shortage::BelowLow
         } else {
-            Pressure::BelowMin
+            Shortage::BelowMin
         };
-        effects.pressure = effects.pressure.max(pressure);
+        effects.shortage = effects.shortage.max(shortage);
         let (order, urgency) = (request.order, request.urgency);
         self.take_from_zonelist(request, effects, |zone| {
             urgency == Urgency::Reclaim || zone.stays_above(zone.min_for(urgency), order) && zone.has_block(order)

@@ -96,7 +96,7 @@ impl Machine {
         self.effects.clear();
         let got = self.allocator.alloc(request, &mut self.effects);
         assert_eq!(got.map(|pfn| self.allocator.zone_at(pfn)), expected.zone, "{request:?}");
-        assert_eq!(self.effects.pressure, expected.pressure, "{request:?}");
+        assert_eq!(self.effects.shortage, expected.shortage, "{request:?}");
         let per_cpu_hits = u32::from(expected.per_cpu && got.is_some());
         assert_eq!(self.effects.per_cpu_hits, per_cpu_hits, "{request:?}");
         assert_eq!(self.effects.zone_locks.len(), expected.locks, "{request:?}");
@@ -108,7 +108,7 @@ impl Machine {
         self.count("per-CPU hits", self.effects.per_cpu_hits);
         self.count("steals", self.effects.steals);
         self.count("conversions", self.effects.conversions);
-        self.count("pressure", u32::from(self.effects.pressure != Pressure::None));
+        self.count("shortage", u32::from(self.effects.shortage != Shortage::None));
         self.count("remote", u32::from(expected.zone != Some(self.allocator.zonelist(cpu)[0])));
     }
 
@@ -166,7 +166,7 @@ impl Machine {
         self.effects.clear();
         self.allocator.free(pfn, order, cpu, &mut self.effects);
         assert_eq!(self.effects.per_cpu_hits as usize + self.effects.zone_locks.len(), 1);
-        assert_eq!(self.effects.pressure, Pressure::None);
+        assert_eq!(self.effects.shortage, Shortage::None);
         assert!(self.effects.descriptors.contains(&pfn));
         self.mark(pfn, order, false);
     }
@@ -241,7 +241,7 @@ impl Machine {
 
 struct Expected {
     zone: Option<ZoneIx>,
-    pressure: Pressure,
+    shortage: Shortage,
     /// The CPU has a frame of the type from that zone.
     per_cpu: bool,
     /// How often a zone's lock is taken.
@@ -271,15 +271,15 @@ fn expect(allocator: &PageAllocator, request: &FrameRequest) -> Expected {
     if let Some(&zone) = above_low.iter().find(|ix| has(**ix)) {
         return Expected {
             zone: Some(zone),
-            pressure: Pressure::None,
+            shortage: Shortage::None,
             per_cpu: listed(zone),
             locks: usize::from(!listed(zone)),
         };
     }
-    let pressure = match (above_low.is_empty(), above_min.is_empty()) {
-        (false, _) => Pressure::None,
-        (true, false) => Pressure::BelowLow,
-        (true, true) => Pressure::BelowMin,
+    let shortage = match (above_low.is_empty(), above_min.is_empty()) {
+        (false, _) => Shortage::None,
+        (true, false) => Shortage::BelowLow,
+        (true, true) => Shortage::BelowMin,
     };
     let zone = match request.urgency {
         Urgency::Ordinary => above_min.into_iter().find(serves),
@@ -294,7 +294,7 @@ fn expect(allocator: &PageAllocator, request: &FrameRequest) -> Expected {
         Urgency::Reclaim => list.iter().take_while(|&&ix| Some(ix) != zone).count(),
         Urgency::Ordinary | Urgency::Atomic => 0,
     };
-    Expected { zone, pressure, per_cpu, locks: in_vain + usize::from(zone.is_some() && !per_cpu) }
+    Expected { zone, shortage, per_cpu, locks: in_vain + usize::from(zone.is_some() && !per_cpu) }
 }
 
 fn reserves(min_kib: u64) -> WatermarkConfig {
@@ -339,7 +339,7 @@ fn run(operations: u64) {
         }
         println!("{:?}", machine.seen);
     }
-    for what in ["per-CPU hits", "steals", "conversions", "pressure", "refused", "remote", "at a place"] {
+    for what in ["per-CPU hits", "steals", "conversions", "shortage", "refused", "remote", "at a place"] {
         assert!(machines.iter().all(|m| m.seen[what] > 500), "{what} must have been tried");
     }
     for what in ["fitting run", "short run", "no run"] {

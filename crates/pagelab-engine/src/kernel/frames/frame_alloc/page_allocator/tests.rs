@@ -193,7 +193,7 @@ fn movable_contents_take_the_smallest_block_if_they_must_intrude() {
 }
 
 #[test]
-fn pressure_is_told_and_ordinary_requests_leave_the_reserve() {
+fn a_shortage_is_told_and_ordinary_requests_leave_the_reserve() {
     let config = PageAllocatorConfig {
         dma32_end_bytes: Bytes(0),
         watermarks: WatermarkConfig {
@@ -213,7 +213,7 @@ fn pressure_is_told_and_ordinary_requests_leave_the_reserve() {
             effects.clear();
             let request = FrameRequest { urgency, ..on_cpu(0) };
             let got = allocator.alloc(request, &mut effects);
-            found.push(effects.pressure);
+            found.push(effects.shortage);
             if got.is_none() {
                 return (allocator.free_frames(), found);
             }
@@ -221,19 +221,19 @@ fn pressure_is_told_and_ordinary_requests_leave_the_reserve() {
     };
     let (left, found) = fill(Urgency::Ordinary);
     assert_eq!(left, 80);
-    let times = |pressure| found.iter().filter(|&&p| p == pressure).count();
-    assert_eq!([Pressure::None, Pressure::BelowLow, Pressure::BelowMin].map(times), [924, 20, 1]);
+    let times = |shortage| found.iter().filter(|&&p| p == shortage).count();
+    assert_eq!([Shortage::None, Shortage::BelowLow, Shortage::BelowMin].map(times), [924, 20, 1]);
     assert!(found.is_sorted());
     assert_eq!(fill(Urgency::Atomic).0, 30, "three eighths of min");
     assert_eq!(fill(Urgency::Reclaim).0, 0);
-    // Fragmentation is no pressure: 300 frames are free, none beside another.
+    // Fragmentation is no shortage: 300 frames are free, none beside another.
     let mut effects = AllocEffects::default();
     for pfn in (0..600).step_by(2) {
         allocator.free(Pfn(pfn), 0, 0, &mut effects);
     }
     effects.clear();
     assert_eq!(allocator.alloc(FrameRequest::new(1, FramePurpose::UserData), &mut effects), None);
-    assert_eq!((effects.pressure, &effects.zone_locks[..]), (Pressure::None, &[][..]));
+    assert_eq!((effects.shortage, &effects.zone_locks[..]), (Shortage::None, &[][..]));
 }
 
 #[test]
@@ -252,8 +252,8 @@ fn other_nodes_serve_before_reserves_are_touched_and_dma32_is_kept() {
         let zone = allocator.zone_at(pfn);
         if zones.last() != Some(&zone) {
             zones.push(zone);
-            let pressure = if zones.len() > 3 { Pressure::BelowLow } else { Pressure::None };
-            assert_eq!(effects.pressure, pressure, "{zones:?}");
+            let shortage = if zones.len() > 3 { Shortage::BelowLow } else { Shortage::None };
+            assert_eq!(effects.shortage, shortage, "{zones:?}");
         }
     }
     assert_eq!(zones, [1, 0, 2, 1, 0, 2].map(ZoneIx));
