@@ -243,7 +243,8 @@ mod tests {
         simulation.run(&mut |_| true).unwrap();
         let space = simulation.inputs[0].spaces().next().unwrap();
         let layer = &simulation.os.layers[0];
-        let vma = layer.spaces[space.index as usize].vmas.iter().next().unwrap().range();
+        let mappings = layer.spaces[space.index as usize].vmas.iter().map(|vma| vma.range());
+        let vma = mappings.max_by_key(|range| range.len_bytes()).unwrap();
         let pages = layer.mapped(space.index, vma.start, vma.end);
         assert!(pages.len() > 1000, "{}", pages.len());
         assert!(pages.iter().all(|page| page.mapping.pfn.0 % 16 == page.va.0 >> FRAME_SHIFT & 15));
