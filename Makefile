@@ -36,7 +36,7 @@ mutants:
 	$(PYTHON) tests/mutants/run.py
 
 lint: $(VENV)/.packages
-	cargo fmt --all --check
+	git ls-files '*.rs' | xargs rustfmt --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	$(BIN)/ruff check python tests benches
 	$(BIN)/ruff format --check python tests benches

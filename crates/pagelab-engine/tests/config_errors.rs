@@ -318,7 +318,7 @@ fn impossible_elastic_cuckoo_tables() {
 fn impossible_flattened_tables() {
     for (set, key, words) in [
         ("page_size=2M", "page_size", &["2M", "4K"][..]),
-        ("mmu_cache=coalesced", "mmu_cache", &["level 2", "other kinds"]),
+        ("mmu_cache=coalesced", "mmu_cache", &["level 2", "paging-structure"]),
     ] {
         let (found, what) = config_error("flattened", &[&format!("system.layers.native.{set}")]);
         assert_eq!(found, format!("system.layers.native.{key}"), "{set}");

@@ -255,5 +255,5 @@ fn the_kernels_direct_map_has_a_radix_table_of_its_own() {
     let layer = &simulation.os.layers[0];
     assert!(matches!(layer.spaces[0].table, PageTable::Radix(_)));
     let program = simulation.inputs[0].spaces().next().unwrap();
-    assert!(matches!(layer.spaces[program.index as usize].table, PageTable::Hashed(_)));
+    assert!(matches!(layer.spaces[program.index as usize].table, PageTable::HashedCompact(_)));
 }

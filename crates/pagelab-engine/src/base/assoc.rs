@@ -5,6 +5,10 @@
 //! set it belongs to by a number that is taken modulo the number of sets. Nothing here allocates after
 //! construction, and the policy is a predicted branch, not a call.
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::base::error::EngineError;
 use crate::base::rng::Rng;
 
 /// The key that no entry may have: it marks an empty way.
@@ -16,9 +20,11 @@ const MAX_PLRU_WAYS: u32 = 64;
 const MAX_ENTRIES: u64 = 1 << 28;
 
 /// Which way of a full set is replaced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum AssocPolicy {
     /// The one whose last use is longest ago.
+    #[default]
     Lru,
     /// The one that a binary tree of direction bits points at; every use turns the bits on its path away from it.
     /// A number of ways that is no power of two prunes the tree's right edge.
@@ -36,6 +42,23 @@ pub enum AssocError {
     TooLarge { sets: u32, ways: u32 },
     #[error("tree-PLRU over {ways} ways: at most {MAX_PLRU_WAYS} are possible; use LRU or random replacement")]
     PlruTooWide { ways: u32 },
+}
+
+/// The array of a configuration; `key` names it in errors.
+pub(crate) fn array(
+    key: &str,
+    entries: u32,
+    ways: u32,
+    policy: AssocPolicy,
+    rng: &Rng,
+) -> Result<AssocArray, EngineError> {
+    if entries == 0 || ways == 0 || !entries.is_multiple_of(ways) {
+        let what = format!(
+            "{entries} entries cannot be split into sets of {ways} ways; entries must be a multiple of ways, both at least 1"
+        );
+        return Err(EngineError::config(key, what));
+    }
+    AssocArray::new(entries / ways, ways, policy, rng.clone()).map_err(|e| EngineError::config(key, e.to_string()))
 }
 
 /// The array; see the module's text.

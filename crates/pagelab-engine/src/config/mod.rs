@@ -5,8 +5,6 @@
 //! preset's value, and the effective configuration is written with every result.
 
 mod assemble;
-mod elastic_cuckoo;
-mod hashed;
 mod kernel;
 mod machine;
 mod preset;
@@ -15,21 +13,13 @@ mod translation_cache;
 mod validate;
 
 pub use assemble::{Assembly, assemble};
-pub use elastic_cuckoo::ElasticCuckooConfig;
-pub use hashed::{HashFunction, HashedConfig, HashedKind};
 pub use kernel::{
     FaultLock, IdleTlb, KernelConfig, KhugepagedConfig, LruList, PageCache, StageCost, StageCosts, StorageConfig,
     SwapConfig, VmaIndex,
 };
-pub use machine::{
-    CoreConfig, MachineConfig, MmuCacheGeometry, NestedTlbConfig, PageWalkCacheConfig, PagingStructureArray,
-    PagingStructureConfig, SharedMmuCacheConfig, TlbArrayConfig, TlbConfig, TlbPolicy, UnifiedTranslationCacheConfig,
-};
+pub use machine::{CoreConfig, MachineConfig, NestedTlbConfig, TlbArrayConfig, TlbConfig};
 pub use preset::{Preset, PresetKind, presets};
-pub use system::{
-    HostMode, LargePages, LayerConfig, MergedLevels, MmuCacheKind, PageTableConfig, SpeculativeTableConfig,
-    SystemConfig,
-};
+pub use system::{HostMode, LargePages, LayerConfig, SpeculativeTableConfig, SystemConfig};
 pub use translation_cache::{CacheOwner, InvalidationCause, MmuAssist, TranslationCacheArrays, TranslationCacheConfig};
 pub(crate) use validate::check_limit;
 

@@ -6,11 +6,12 @@ use pagelab_trace::quantity::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{ElasticCuckooConfig, HashedConfig};
 use crate::base::addr::{FRAME_BYTES, PageSize};
 use crate::kernel::frames::frame_alloc::AgeingConfig;
 use crate::kernel::frames::supply::FrameAllocatorConfig;
 use crate::kernel::placement::PlacementConfig;
+use crate::mmu_cache::MmuCacheKind;
+use crate::page_table::PageTableConfig;
 
 /// A system preset (`presets/systems/NAME.toml`).
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -87,11 +88,7 @@ pub struct SpeculativeTableConfig {
 impl LayerConfig {
     /// Order of the largest block that the layer may ask its allocator for at once.
     pub fn largest_block(&self) -> u32 {
-        match self.page_table {
-            // A way of 1 GiB is the largest.
-            PageTableConfig::ElasticCuckoo(_) => PageSize::Size1G.order(),
-            _ => self.page_size.order(),
-        }
+        self.page_size.order().max(self.page_table.largest_block())
     }
 
     /// The sizes of [`Self::folios`], or of the blocks of eager paging, as powers of two of 4 KiB, ascending.
@@ -133,91 +130,4 @@ pub enum LargePages {
     Always,
     /// Those that `madvise(2)` asks for (MADV_HUGEPAGE), and explicit ones (MAP_HUGETLB).
     Madvise,
-}
-
-/// Page-table design of a layer.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum PageTableConfig {
-    /// x86-64 radix tree.
-    Radix {
-        /// 4 (48-bit virtual addresses) or 5 (57-bit).
-        levels: u8,
-    },
-    /// One hashed table for all address spaces, whose collisions hang on chains.
-    HashedChained(HashedConfig),
-    /// One hashed table for all address spaces, with linear probing.
-    HashedOpen(HashedConfig),
-    /// The same with the entries of several pages in a slot.
-    HashedClustered(HashedConfig),
-    /// The same with the entries of 8 pages and their tag in a line.
-    HashedCompact(HashedConfig),
-    /// One hashed table for all address spaces, with two groups of eight slots for each page.
-    HashedPower(HashedConfig),
-    /// A hashed table an address space, with three places for a line of entries, that grows step by step.
-    ElasticCuckoo(ElasticCuckooConfig),
-    /// x86-64 radix tree with pairs of levels in one table each.
-    Flattened {
-        #[serde(default)]
-        merge: MergedLevels,
-    },
-    /// Flat array indexed by guest frame number; for hosts only, with 4 KiB pages.
-    Linear,
-}
-
-/// Levels of a radix tree that are one table of 2 MiB.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum MergedLevels {
-    /// 4 with 3, and 2 with 1.
-    #[default]
-    #[serde(rename = "l4l3+l2l1")]
-    UpperAndLower,
-    #[serde(rename = "l4l3")]
-    Upper,
-    #[serde(rename = "l3l2")]
-    Middle,
-    #[serde(rename = "l2l1")]
-    Lower,
-}
-
-impl MergedLevels {
-    /// Whether a table of this level is one with those below it.
-    pub fn begin_at(self, level: u8) -> bool {
-        match self {
-            Self::UpperAndLower => level == 4 || level == 2,
-            Self::Upper => level == 4,
-            Self::Middle => level == 3,
-            Self::Lower => level == 2,
-        }
-    }
-}
-
-impl PageTableConfig {
-    /// The table of the kernel's direct map: designs without large pages leave it to a radix tree.
-    pub fn of_kernel(&self) -> Self {
-        match *self {
-            Self::Radix { levels } => Self::Radix { levels },
-            _ => Self::Radix { levels: 4 },
-        }
-    }
-}
-
-/// MMU cache of a layer; its geometry is the machine's (`machine.mmu_cache`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum MmuCacheKind {
-    /// Every walk reads every level.
-    None,
-    /// Per-level arrays tagged by virtual-address prefix, longest match (Intel).
-    PagingStructure,
-    /// Per-level arrays whose entries of level 2 stand for several that point to adjacent leaf tables.
-    Coalesced,
-    /// One array tagged by the physical address of the entry (AMD).
-    PageWalkCache,
-    /// One for all layers that choose it, tagged by the machine address of the entry (AMD's nested paging).
-    SharedPageWalkCache,
-    /// One array of entries of all upper levels, tagged by virtual-address prefix, longest match.
-    Unified,
-    /// Unlimited and always hit: a walk reads its leaf only, at the cost of a paging-structure look-up.
-    Perfect,
 }

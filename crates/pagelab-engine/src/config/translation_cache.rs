@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::error::EngineError;
+use crate::page_table::PageTableConfig;
 
 const MOST_ENTRIES: u32 = 512;
 const MOST_WAYS: u32 = 16;
@@ -185,9 +186,13 @@ pub(super) fn validate(cache: &TranslationCacheConfig, other_layer: Option<&str>
     match other_layer {
         None => Ok(()),
         Some(layer) => {
+            let with_levels = PageTableConfig::samples().into_iter().filter(|table| table.levels().is_some());
+            let mut allowed: Vec<_> = with_levels.map(|table| table.name()).collect();
+            allowed.dedup();
             let what = format!(
                 "it holds entries of the upper levels of a radix page table, and layer `{layer}` has another kind; allowed there is \
-                 radix, or here none"
+                 {}, or here none",
+                allowed.join(", ")
             );
             refuse("", what)
         }

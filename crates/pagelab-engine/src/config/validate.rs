@@ -1,6 +1,6 @@
 //! What makes a configuration impossible although each of its values has the right type.
 
-use super::{Config, HostMode, KernelConfig, LargePages, LayerConfig, MmuCacheKind, PageCache, PageTableConfig};
+use super::{Config, HostMode, KernelConfig, LargePages, LayerConfig, PageCache};
 use crate::base::addr::{FRAME_BYTES, PageSize};
 use crate::base::error::EngineError;
 use crate::kernel::placement::{Misfit, Surroundings};
@@ -54,7 +54,7 @@ impl Config {
             return Err(EngineError::config("kernel.fault_around_bytes", what));
         }
         if let Some(cache) = &kernel.translation_cache {
-            let other = |layer: &&LayerConfig| !matches!(layer.page_table, PageTableConfig::Radix { .. });
+            let other = |layer: &&LayerConfig| layer.page_table.levels().is_none();
             let other = self.system.layers.iter().find(other).map(|layer| layer.name.as_str());
             super::translation_cache::validate(cache, other)?;
         }
@@ -105,45 +105,12 @@ impl Config {
         }
         for layer in layers {
             let key = |part: &str| format!("system.layers.{}.{part}", layer.name);
-            match &layer.page_table {
-                PageTableConfig::Radix { levels } if !(4..=5).contains(levels) => {
-                    let what = format!("{levels} levels are not possible; x86-64 has 4 or 5");
-                    return Err(EngineError::config(key("page_table.levels"), what));
-                }
-                PageTableConfig::Linear => {
-                    if !layers.iter().any(|guest| guest.host.as_ref() == Some(&layer.name)) {
-                        let what = "a linear table has an entry for each frame of a guest, and this layer hosts none; \
-                                    allowed here are the other kinds";
-                        return Err(EngineError::config(key("page_table.kind"), what));
-                    }
-                    if layer.page_size != PageSize::Size4K {
-                        let what = format!(
-                            "{} pages are not possible in a linear table; allowed is 4K",
-                            layer.page_size.name()
-                        );
-                        return Err(EngineError::config(key("page_size"), what));
-                    }
-                }
-                PageTableConfig::Flattened { .. } => {
-                    if layer.page_size != PageSize::Size4K {
-                        let what = format!(
-                            "{} pages are not possible in a flattened table; allowed is 4K",
-                            layer.page_size.name()
-                        );
-                        return Err(EngineError::config(key("page_size"), what));
-                    }
-                    if layer.mmu_cache == MmuCacheKind::Coalesced {
-                        let what = "a coalesced MMU cache holds entries of level 2 that point to leaf tables of 4 KiB, which a \
-                                    flattened table does without; allowed are the other kinds";
-                        return Err(EngineError::config(key("mmu_cache"), what));
-                    }
-                }
-                PageTableConfig::ElasticCuckoo(config) => super::elastic_cuckoo::validate(layer, config)?,
-                _ => super::hashed::validate(layer)?,
-            }
+            let hosts = layers.iter().any(|guest| guest.host.as_ref() == Some(&layer.name));
+            let table = &layer.page_table;
+            table.validate(&layer.name, layer.page_size, hosts)?;
+            layer.mmu_cache.validate(&layer.name, table.name(), table.upper_entries())?;
             if layer.host_mode == HostMode::Shadow {
                 let bottom = layers.iter().any(|host| host.host.is_none() && layer.host.as_ref() == Some(&host.name));
-                let hosts = layers.iter().any(|guest| guest.host.as_ref() == Some(&layer.name));
                 if !bottom || hosts {
                     let what = "shadow page tables are for guests of the machine's own layer that host nobody; allowed here is nested";
                     return Err(EngineError::config(key("host_mode"), what));

@@ -150,9 +150,11 @@ impl Simulation {
         let of = &mut self.cpus[cpu];
         let frame = of.stack.last().expect("an activity is under way");
         let Some(stage) = frame.stage else {
-            match (&frame.activity, &mut self.os.layers[usize::from(frame.layer)].hashed) {
-                (Activity::ExitScan(_), Some(table)) => table.scans.cycles += cycles,
-                _ => self.os.kthreads.cycles += cycles,
+            match &frame.activity {
+                Activity::ExitScan(_) => self.os.layers[usize::from(frame.layer)].tables.charge_scan(cycles),
+                Activity::Fault(_) | Activity::Populate(_) | Activity::Kswapd(_) | Activity::Khugepaged(_) => {
+                    self.os.kthreads.cycles += cycles;
+                }
             }
             return of.clock.spend(Class::Kernel, cycles);
         };

@@ -16,7 +16,6 @@ use crate::kernel::layer::Layer;
 use crate::kernel::os::Os;
 use crate::kernel::segment::taken_by;
 use crate::kernel::vma::{Change, PageAdvice, VaRange, Vma, VmaKind};
-use crate::page_table::hashed::SharedTable;
 use crate::page_table::{PteFlags, Removed};
 use pagelab_trace::{EventKind, MapFlags, Protection};
 
@@ -151,9 +150,9 @@ impl Os {
         placement.space_ended(space.index, &mut memory);
         layer.drop_all_translation_caches(space.index);
         layer.leave_segment(space.index, everything);
-        let pages = if layer.clears_lazily(space.index) {
+        let pages = if layer.spaces[space.index as usize].table.clears_lazily() {
             let pages = abandon_pages(layer, space.index, everything)?;
-            self.scan_due |= layer.hashed.as_ref().is_some_and(SharedTable::is_scan_due);
+            self.scan_due |= layer.tables.is_scan_due();
             pages
         } else {
             remove_pages(layer, space.index, everything)?

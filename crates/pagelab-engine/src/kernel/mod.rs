@@ -15,7 +15,6 @@ pub mod reclaim;
 pub mod segment;
 pub mod shadows;
 pub mod speculative_table;
-pub mod tables;
 pub mod threads;
 pub mod translation_cache;
 pub mod vma;

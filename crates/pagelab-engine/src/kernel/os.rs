@@ -29,7 +29,7 @@ pub struct Os {
     /// Translations that an activity has made invalid since the last look.
     pub invalid: Vec<(SpaceId, Vec<VaRange>)>,
     pub kthreads: KernelThreads,
-    /// Enough processes have ended for a scan of some layer's hashed table.
+    /// Enough processes have ended for a scan of some layer's page tables.
     pub scan_due: bool,
     asids: AsidAllocator,
     /// Layers that host nobody: where processes run.

@@ -1,9 +1,8 @@
 //! Which MMU cache a layer's walks on a core use.
 
-use super::MmuCache;
+use super::{MmuCache, MmuCacheGeometry, MmuCacheKind};
 use crate::base::error::EngineError;
 use crate::base::rng::Rng;
-use crate::config::{Config, MmuCacheKind};
 
 /// The MMU caches of the machine. Layers and cores refer to them, so that some can share one.
 pub struct MmuCaches {
@@ -15,34 +14,35 @@ pub struct MmuCaches {
 }
 
 impl MmuCaches {
-    /// For the first `cores` cores of the machine.
-    pub fn new(config: &Config, cores: usize) -> Result<Self, EngineError> {
-        let (machine, layers) = (&config.machine, &config.system.layers);
+    /// For the first `used` of the machine's `cores`: a cache of each layer's kind; layers have names.
+    pub fn new(
+        own: &MmuCacheGeometry,
+        layers: &[(&str, MmuCacheKind)],
+        (cores, used): (u32, usize),
+        seed: u64,
+    ) -> Result<Self, EngineError> {
         // Cores that stand idle leave their part of a common cache to the others.
-        let common = machine.mmu_cache.shared_by_cores.map(|shared| machine.mmu_cache.together(machine.cores, shared));
-        let geometry = common.as_ref().unwrap_or(&machine.mmu_cache);
+        let common = own.shared_by_cores.map(|shared| own.together(cores, shared));
+        let geometry = common.as_ref().unwrap_or(own);
         let mut caches = Vec::new();
-        let mut used = Vec::new();
-        for core in 0..cores {
+        let mut numbers = Vec::new();
+        for core in 0..used {
             if common.is_some() && core > 0 {
-                used.extend_from_within(..layers.len());
+                numbers.extend_from_within(..layers.len());
                 continue;
             }
-            let mut shared = None;
-            for layer in layers {
-                let next = caches.len() as u32;
-                let number = match layer.mmu_cache {
-                    MmuCacheKind::SharedPageWalkCache => *shared.get_or_insert(next),
-                    _ => next,
-                };
-                if number == next {
-                    let rng = Rng::new(config.engine.seed, &format!("core {core} mmu cache {}", layer.name));
-                    caches.push(MmuCache::new(layer.mmu_cache, geometry, &rng)?);
+            let first = numbers.len();
+            for (index, &(name, kind)) in layers.iter().enumerate() {
+                let alike = layers[..index].iter().position(|&(_, other)| kind.is_shared_by_layers() && other == kind);
+                let number = alike.map_or(caches.len() as u32, |other| numbers[first + other]);
+                if number == caches.len() as u32 {
+                    let rng = Rng::new(seed, &format!("core {core} mmu cache {name}"));
+                    caches.push(MmuCache::new(kind, geometry, &rng)?);
                 }
-                used.push(number);
+                numbers.push(number);
             }
         }
-        Ok(Self { caches, used, layers: layers.len(), common: common.is_some() })
+        Ok(Self { caches, used: numbers, layers: layers.len(), common: common.is_some() })
     }
 
     /// Whether all cores use the same ones.

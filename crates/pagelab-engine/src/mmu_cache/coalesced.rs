@@ -10,15 +10,14 @@
 //! Deviations: the operating system is not changed to place page-table pages side by side. An entry covers a line of the
 //! page table (8 entries) at most; the paper merges more.
 
-use super::paging_structure::PagingStructureCache;
-use super::{Asid, Spared, array, cacheable, position, prefix};
+use super::paging_structure::{PagingStructureCache, PagingStructureConfig};
+use super::{Asid, Design, MmuCacheGeometry, NO_UPPER_LEVELS, Spared, cacheable, position, prefix};
 use crate::base::addr::{Cycles, PhysAddr, VirtAddr};
-use crate::base::assoc::AssocArray;
+use crate::base::assoc::{AssocArray, array};
 use crate::base::error::EngineError;
 use crate::base::memory::PhysMem;
 use crate::base::rng::Rng;
-use crate::config::PagingStructureConfig;
-use crate::page_table::{Radix, WalkList, WalkRef};
+use crate::page_table::{UpperEntries, WalkList, WalkRef, table_of};
 
 /// The level whose entries are merged: those that point to leaf tables.
 const MERGED: u8 = 2;
@@ -69,7 +68,7 @@ pub struct CoalescedCache {
 }
 
 impl CoalescedCache {
-    pub fn new(config: &PagingStructureConfig, rng: &Rng) -> Result<Self, EngineError> {
+    pub fn of(config: &PagingStructureConfig, rng: &Rng) -> Result<Self, EngineError> {
         let mut others = config.clone();
         let mut merged = None;
         if let Some(at) = others.arrays.iter().position(|array| array.level == MERGED) {
@@ -78,10 +77,28 @@ impl CoalescedCache {
             merged = Some(array(&path, of.entries, of.ways, of.policy, rng)?);
         }
         let latency_cycles = config.latency_cycles.into();
-        Ok(Self { merged, others: PagingStructureCache::new(&others, rng)?, latency_cycles })
+        Ok(Self { merged, others: PagingStructureCache::of(&others, rng)?, latency_cycles })
+    }
+}
+
+impl Design for CoalescedCache {
+    fn new(geometry: &MmuCacheGeometry, rng: &Rng) -> Result<Self, EngineError> {
+        Self::of(&geometry.paging_structure, rng)
     }
 
-    pub fn look_up(&mut self, asid: Asid, va: VirtAddr, list: &WalkList) -> Spared {
+    fn samples(of: &MmuCacheGeometry) -> Vec<MmuCacheGeometry> {
+        PagingStructureCache::samples(of)
+    }
+
+    fn keeps(entries: UpperEntries) -> Result<(), &'static str> {
+        match entries {
+            UpperEntries::Levels(_) | UpperEntries::Nothing => Ok(()),
+            UpperEntries::LargerTables => Err("no entries of level 2 that point to leaf tables of 4 KiB"),
+            UpperEntries::Unfit => Err(NO_UPPER_LEVELS),
+        }
+    }
+
+    fn look_up(&mut self, asid: Asid, va: VirtAddr, list: &WalkList) -> Spared {
         let refs = list.refs();
         if let (Some(merged), Some(at)) = (&mut self.merged, position(&refs[..cacheable(list)], MERGED)) {
             let run = Run::of(va, refs, at);
@@ -92,7 +109,7 @@ impl CoalescedCache {
         self.others.look_up(asid, va, list)
     }
 
-    pub fn fill(&mut self, asid: Asid, va: VirtAddr, list: &WalkList, read: usize, skip: u32, mem: &PhysMem) {
+    fn fill(&mut self, asid: Asid, va: VirtAddr, list: &WalkList, read: usize, skip: u32, mem: &PhysMem) {
         let refs = list.refs();
         if let (Some(merged), Some(at)) = (&mut self.merged, position(&refs[..read], MERGED))
             && at >= skip.trailing_ones() as usize
@@ -100,16 +117,16 @@ impl CoalescedCache {
             let run = Run::of(va, refs, at);
             let line = refs[at].addr.0 - 8 * run.member;
             let is_member = |n: &u64| {
-                let table = Radix::table_of(mem, PhysAddr(line + 8 * n));
+                let table = table_of(mem, PhysAddr(line + 8 * n));
                 table.is_some_and(|table| table.0.wrapping_sub(*n) == run.base)
             };
             let members = (0..GROUP).filter(is_member).fold(0, |members, n| members | 1 << n);
             merged.insert(run.group, run.key(asid), run.word(members));
         }
-        self.others.fill(asid, va, list, read, skip);
+        self.others.fill(asid, va, list, read, skip, mem);
     }
 
-    pub fn flush(&mut self, asid: Asid) {
+    fn flush(&mut self, asid: Asid) {
         if let Some(merged) = &mut self.merged {
             merged.invalidate(|key, _| key & 0xffff == u64::from(asid.0));
         }
@@ -121,18 +138,21 @@ impl CoalescedCache {
 mod tests {
     use super::*;
     use crate::base::addr::{PageSize, Pfn};
-    use crate::config::PagingStructureArray;
+    use crate::mmu_cache::paging_structure::PagingStructureArray;
+    use crate::page_table::{PageTable, TableBlock};
 
     const BASE: u64 = 0x7f00_0000_0000;
 
     /// A table of leaf tables for eight regions of 2 MiB, in the given frames.
-    fn table(frames: [u64; 8]) -> (Radix, PhysMem) {
+    fn table(frames: [u64; 8]) -> (PageTable, PhysMem) {
         let mut mem = PhysMem::default();
-        let mut table = Radix::new(4, &mut mem, &mut |_| Some(Pfn(1))).unwrap();
+        let mut table = PageTable::x86_64(4, &mut mem, &mut |_| Some(Pfn(1))).unwrap();
         for (n, frame) in [2, 3].into_iter().chain(frames).enumerate() {
             mem.create(Pfn(frame));
             let region = VirtAddr(BASE + ((n.max(2) as u64 - 2) << 21));
-            table.link_table(&mut mem, region, PageSize::Size4K, Pfn(frame)).expect("a table is missing");
+            table
+                .link_table(&mut mem, region, PageSize::Size4K, TableBlock::frame(Pfn(frame)))
+                .expect("a table is missing");
         }
         (table, mem)
     }
@@ -142,7 +162,7 @@ mod tests {
         let (table, mem) = table(frames);
         let level2 = PagingStructureArray { level: 2, entries, ways: entries, policy: Default::default() };
         let config = PagingStructureConfig { arrays: vec![level2], latency_cycles: 2 };
-        let mut cache = CoalescedCache::new(&config, &Rng::new(1, "test")).unwrap();
+        let mut cache = CoalescedCache::of(&config, &Rng::new(1, "test")).unwrap();
         std::array::from_fn(|n| {
             let va = VirtAddr(BASE + ((n as u64) << 21));
             let mut list = WalkList::new();
@@ -172,7 +192,7 @@ mod tests {
         let arrays =
             [2, 3].map(|level| PagingStructureArray { level, entries: 2, ways: 2, policy: Default::default() });
         let config = PagingStructureConfig { arrays: arrays.into(), latency_cycles: 2 };
-        let mut cache = CoalescedCache::new(&config, &Rng::new(1, "test")).unwrap();
+        let mut cache = CoalescedCache::of(&config, &Rng::new(1, "test")).unwrap();
         cache.fill(Asid(1), VirtAddr(BASE), &list, 3, 0, &mem);
         cache.flush(Asid(2));
         assert_eq!(cache.look_up(Asid(1), VirtAddr(BASE), &list).skip, 0b111);

@@ -6,27 +6,50 @@
 //! TLBs. Since the list of references is drawn from the page table as it stands, a cache holds tags only and cannot return
 //! a stale pointer; the kernel flushes it nevertheless where a real one must, so that its hit counts are right.
 //!
-//! A design is one file here, one variant of [`MmuCache`] and one of [`MmuCacheKind`].
+//! A design is one file here that implements [`Design`], and one line below, of which `registry.rs` makes the enums
+//! [`MmuCache`] and [`MmuCacheKind`] and the machine's geometry of all designs.
 
 mod assignment;
-mod coalesced;
-mod page_walk_cache;
-mod paging_structure;
-mod unified;
+#[macro_use]
+mod registry;
 
 pub use assignment::MmuCaches;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use crate::base::addr::{Cycles, FRAME_SHIFT, MachineAddr, VirtAddr};
-use crate::base::assoc::{AssocArray, AssocPolicy};
 use crate::base::error::EngineError;
 use crate::base::memory::PhysMem;
 use crate::base::rng::Rng;
-use crate::config::{MmuCacheGeometry, MmuCacheKind, TlbPolicy};
-use crate::page_table::{WalkList, WalkRef};
-use coalesced::CoalescedCache;
-use page_walk_cache::PageWalkCache;
-use paging_structure::PagingStructureCache;
-use unified::UnifiedTranslationCache;
+use crate::page_table::{UpperEntries, WalkList, WalkRef};
+
+mmu_caches! {
+    mod none {
+        None(none::Nothing) = "none", "every walk reads every level";
+    }
+    mod paging_structure [paging_structure: paging_structure::PagingStructureConfig] {
+        PagingStructure(paging_structure::PagingStructureCache) = "paging-structure",
+            "an array a level, tagged by virtual-address prefix, longest match (Intel)";
+    }
+    mod coalesced {
+        Coalesced(coalesced::CoalescedCache) = "coalesced",
+            "paging-structure caches whose entries stand for several that point to adjacent leaf tables";
+    }
+    mod page_walk_cache [page_walk_cache: page_walk_cache::PageWalkCacheConfig] {
+        PageWalkCache(page_walk_cache::PageWalkCache) = "page-walk-cache",
+            "one array of upper-level entries, tagged by their physical address (AMD)";
+        SharedPageWalkCache(page_walk_cache::SharedPageWalkCache) = "shared-page-walk-cache",
+            "one page-walk cache for all layers that choose it, tagged by machine address (AMD, nested)";
+    }
+    mod unified [unified: unified::UnifiedTranslationCacheConfig] {
+        Unified(unified::UnifiedTranslationCache) = "unified",
+            "one array of entries of all upper levels, tagged by virtual-address prefix, longest match";
+    }
+    mod perfect {
+        Perfect(perfect::Perfect) = "perfect", "unlimited and always hit: a walk reads its leaf only";
+    }
+}
 
 /// Tag of an address space in TLBs and MMU caches (PCID and VPID together).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,79 +66,91 @@ pub struct Spared {
     pub cycles: Cycles,
 }
 
-/// Name and description of every design, for lists and error messages.
-pub const DESIGNS: &[(&str, &str)] = &[
-    ("none", "every walk reads every level"),
-    ("paging-structure", "an array a level, tagged by virtual-address prefix, longest match (Intel)"),
-    ("coalesced", "paging-structure caches whose entries stand for several that point to adjacent leaf tables"),
-    ("page-walk-cache", "one array of upper-level entries, tagged by their physical address (AMD)"),
-    (
-        "shared-page-walk-cache",
-        "one page-walk cache for all layers that choose it, tagged by machine address (AMD, nested)",
-    ),
-    ("unified", "one array of entries of all upper levels, tagged by virtual-address prefix, longest match"),
-    ("perfect", "unlimited and always hit: a walk reads its leaf only"),
-];
+/// An MMU cache design.
+///
+/// What an implementor must uphold:
+///
+/// - It holds tags, never translations, and never answers a walk's last reference.
+/// - What [`look_up`](Self::look_up) spares was read by an earlier walk of the same space (or prefix, or address) and not flushed
+///   since, unless the design says otherwise in its documentation.
+/// - After [`flush`](Self::flush) nothing of the space is spared until it was read again.
+/// - Nothing allocates after it was made; choices come from the generator that it is given.
+///
+/// `tests/conformance.rs` runs every registered design with every page table whose entries it keeps.
+pub trait Design: Sized {
+    /// Whether the layers of a core that choose it refer to the same one.
+    const SHARED_BY_LAYERS: bool = false;
 
-/// An MMU cache of any registered design.
-pub enum MmuCache {
-    None,
-    PagingStructure(PagingStructureCache),
-    Coalesced(CoalescedCache),
-    PageWalkCache(PageWalkCache),
-    /// The layers of a core that choose it refer to the same one.
-    SharedPageWalkCache(PageWalkCache),
-    Unified(UnifiedTranslationCache),
-    /// Unlimited and always hit, at the cost of a look-up.
-    Perfect {
-        latency_cycles: Cycles,
-    },
-}
+    /// An empty cache. Errors: its part of the geometry is impossible.
+    fn new(geometry: &MmuCacheGeometry, rng: &Rng) -> Result<Self, EngineError>;
 
-impl MmuCache {
-    pub fn new(kind: MmuCacheKind, geometry: &MmuCacheGeometry, rng: &Rng) -> Result<Self, EngineError> {
-        let paging_structure = &geometry.paging_structure;
-        Ok(match kind {
-            MmuCacheKind::None => Self::None,
-            MmuCacheKind::Perfect => Self::Perfect { latency_cycles: paging_structure.latency_cycles.into() },
-            MmuCacheKind::PagingStructure => Self::PagingStructure(PagingStructureCache::new(paging_structure, rng)?),
-            MmuCacheKind::Coalesced => Self::Coalesced(CoalescedCache::new(paging_structure, rng)?),
-            MmuCacheKind::PageWalkCache => Self::PageWalkCache(PageWalkCache::new(&geometry.page_walk_cache, rng)?),
-            MmuCacheKind::SharedPageWalkCache => {
-                Self::SharedPageWalkCache(PageWalkCache::new(&geometry.page_walk_cache, rng)?)
-            }
-            MmuCacheKind::Unified => Self::Unified(UnifiedTranslationCache::new(&geometry.unified, rng)?),
-        })
-    }
+    /// Geometries to test it with, for a machine like this one: small enough that entries are replaced.
+    fn samples(of: &MmuCacheGeometry) -> Vec<MmuCacheGeometry>;
+
+    /// Whether it can keep such entries of a page table, or what it would miss: what ends "… has".
+    fn keeps(entries: UpperEntries) -> Result<(), &'static str>;
 
     /// Which references of the walk `list` for `va` need not be made.
-    #[inline]
-    pub fn look_up(&mut self, asid: Asid, va: VirtAddr, list: &WalkList) -> Spared {
-        match self {
-            Self::None => Spared { skip: 0, by_entry: false, cycles: 0 },
-            Self::Perfect { latency_cycles } => {
-                Spared { skip: (1 << (list.refs().len() - 1)) - 1, by_entry: false, cycles: *latency_cycles }
-            }
-            Self::PagingStructure(cache) => cache.look_up(asid, va, list),
-            Self::Coalesced(cache) => cache.look_up(asid, va, list),
-            Self::PageWalkCache(cache) => cache.look_up(list),
-            Self::SharedPageWalkCache(_) => Spared { skip: 0, by_entry: true, cycles: 0 },
-            Self::Unified(cache) => cache.look_up(asid, va, list),
-        }
-    }
+    fn look_up(&mut self, asid: Asid, va: VirtAddr, list: &WalkList) -> Spared;
 
     /// Whether it holds the entry at a machine address, if it is one to be asked by that; adds the cycles of the look-up. An
     /// entry that it does not hold is taken up, as the walker reads it next.
-    #[cold]
-    pub fn holds(&mut self, entry: MachineAddr, cycles: &mut Cycles) -> bool {
-        match self {
-            Self::SharedPageWalkCache(cache) => cache.holds(entry, cycles),
-            _ => unreachable!("its look-up has told all it knows"),
-        }
+    fn holds(&mut self, _: MachineAddr, _: &mut Cycles) -> bool {
+        unreachable!("its look-up has told all it knows")
     }
 
     /// Takes up the entries that a walk has read: its first `read` references but for those that were spared. `mem` has the
     /// page table.
+    fn fill(&mut self, _: Asid, _: VirtAddr, _: &WalkList, _read: usize, _skip: u32, _: &PhysMem) {}
+
+    /// Drops what it holds of an address space (all of it where entries are not tagged by address space).
+    fn flush(&mut self, asid: Asid);
+}
+
+/// A part of the geometry.
+trait Geometry {
+    /// Makes it that of one cache for `cores` cores, which is further away.
+    fn together(&mut self, cores: u32, extra_latency_cycles: u32);
+}
+
+/// An MMU cache outside the cores (Bhattacharjee, "Large-reach memory management unit caches", MICRO 2013).
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SharedMmuCacheConfig {
+    /// What a look-up takes beyond one of a core's own.
+    pub extra_latency_cycles: u32,
+}
+
+/// What [`Design::keeps`] says of tables whose walks have no entries of upper levels.
+const NO_UPPER_LEVELS: &str = "no upper levels whose entries an MMU cache could keep";
+
+impl MmuCacheKind {
+    /// Checks that a layer's page table, a design of this name, has entries for it.
+    pub fn validate(self, layer: &str, design: &str, entries: UpperEntries) -> Result<(), EngineError> {
+        let Err(lacks) = self.keeps(entries) else { return Ok(()) };
+        let allowed: Vec<_> =
+            Self::ALL.iter().filter(|kind| kind.keeps(entries).is_ok()).map(|kind| kind.name()).collect();
+        let what = format!(
+            "{} is not possible here: a {design} page table has {lacks}; allowed is {}",
+            self.name(),
+            allowed.join(", ")
+        );
+        Err(EngineError::config(format!("system.layers.{layer}.mmu_cache"), what))
+    }
+}
+
+/// See [`Design`] for what each of these does.
+impl MmuCache {
+    #[inline]
+    pub fn look_up(&mut self, asid: Asid, va: VirtAddr, list: &WalkList) -> Spared {
+        each_cache!(self, cache => cache.look_up(asid, va, list))
+    }
+
+    #[cold]
+    pub fn holds(&mut self, entry: MachineAddr, cycles: &mut Cycles) -> bool {
+        each_cache!(self, cache => cache.holds(entry, cycles))
+    }
+
     #[inline(always)]
     pub fn fill(&mut self, asid: Asid, va: VirtAddr, list: &WalkList, read: usize, skip: u32, mem: &PhysMem) {
         let read = cacheable(list).min(read);
@@ -123,24 +158,11 @@ impl MmuCache {
         if skip.trailing_ones() as usize >= read {
             return;
         }
-        match self {
-            Self::None | Self::Perfect { .. } | Self::SharedPageWalkCache(_) => {}
-            Self::PagingStructure(cache) => cache.fill(asid, va, list, read, skip),
-            Self::Coalesced(cache) => cache.fill(asid, va, list, read, skip, mem),
-            Self::PageWalkCache(cache) => cache.fill(list, read, skip),
-            Self::Unified(cache) => cache.fill(asid, va, list, read, skip),
-        }
+        each_cache!(self, cache => cache.fill(asid, va, list, read, skip, mem));
     }
 
-    /// Drops what it holds of an address space (all of it where entries are not tagged by address space).
     pub fn flush(&mut self, asid: Asid) {
-        match self {
-            Self::None | Self::Perfect { .. } => {}
-            Self::PagingStructure(cache) => cache.flush(asid),
-            Self::PageWalkCache(cache) | Self::SharedPageWalkCache(cache) => cache.flush(),
-            Self::Coalesced(cache) => cache.flush(asid),
-            Self::Unified(cache) => cache.flush(asid),
-        }
+        each_cache!(self, cache => cache.flush(asid));
     }
 }
 
@@ -161,25 +183,4 @@ fn prefix(va: VirtAddr, level: u8) -> u64 {
 fn position(refs: &[WalkRef], level: u8) -> Option<usize> {
     let at = usize::from(refs.first()?.level.checked_sub(level)?);
     refs.iter().take(at + 1).rposition(|r| r.level == level)
-}
-
-pub(crate) fn array(
-    key: &str,
-    entries: u32,
-    ways: u32,
-    policy: TlbPolicy,
-    rng: &Rng,
-) -> Result<AssocArray, EngineError> {
-    if entries == 0 || ways == 0 || !entries.is_multiple_of(ways) {
-        let what = format!(
-            "{entries} entries cannot be split into sets of {ways} ways; entries must be a multiple of ways, both at least 1"
-        );
-        return Err(EngineError::config(key, what));
-    }
-    let policy = match policy {
-        TlbPolicy::Lru => AssocPolicy::Lru,
-        TlbPolicy::TreePlru => AssocPolicy::TreePlru,
-        TlbPolicy::Random => AssocPolicy::Random,
-    };
-    AssocArray::new(entries / ways, ways, policy, rng.clone()).map_err(|e| EngineError::config(key, e.to_string()))
 }

@@ -11,13 +11,36 @@
 //! Deviations: a layer's own one is tagged by the layer's physical addresses, so that guest entries need no translation to
 //! be found; AMD's is the shared one.
 
-use super::{Spared, array, cacheable};
-use crate::base::addr::{Cycles, MachineAddr};
-use crate::base::assoc::AssocArray;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Asid, Design, Geometry, MmuCacheGeometry, NO_UPPER_LEVELS, Spared, cacheable};
+use crate::base::addr::{Cycles, MachineAddr, VirtAddr};
+use crate::base::assoc::{AssocArray, AssocPolicy, array};
 use crate::base::error::EngineError;
+use crate::base::memory::PhysMem;
 use crate::base::rng::Rng;
-use crate::config::PageWalkCacheConfig;
-use crate::page_table::WalkList;
+use crate::page_table::{UpperEntries, WalkList};
+
+/// Page-walk cache: one array of page-table entries of all levels but the leaf's, tagged by physical address
+/// (AMD; Barr, Cox, Rixner, "Translation caching", ISCA 2010, calls it the unified page table cache).
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PageWalkCacheConfig {
+    pub entries: u32,
+    pub ways: u32,
+    /// Cycles of one look-up; a walk makes one a level.
+    pub latency_cycles: u32,
+    #[serde(default)]
+    pub policy: AssocPolicy,
+}
+
+impl Geometry for PageWalkCacheConfig {
+    fn together(&mut self, cores: u32, extra_latency_cycles: u32) {
+        self.entries = self.entries.saturating_mul(cores);
+        self.latency_cycles = self.latency_cycles.saturating_add(extra_latency_cycles);
+    }
+}
 
 /// See the module's text.
 pub struct PageWalkCache {
@@ -25,15 +48,25 @@ pub struct PageWalkCache {
     latency_cycles: Cycles,
 }
 
-impl PageWalkCache {
-    pub fn new(config: &PageWalkCacheConfig, rng: &Rng) -> Result<Self, EngineError> {
-        let path = "machine.mmu_cache.page_walk_cache";
+impl Design for PageWalkCache {
+    fn new(geometry: &MmuCacheGeometry, rng: &Rng) -> Result<Self, EngineError> {
+        let (path, config) = ("machine.mmu_cache.page_walk_cache", &geometry.page_walk_cache);
         let array = array(path, config.entries, config.ways, config.policy, rng)?;
         Ok(Self { array, latency_cycles: config.latency_cycles.into() })
     }
 
+    fn samples(of: &MmuCacheGeometry) -> Vec<MmuCacheGeometry> {
+        let page_walk_cache =
+            PageWalkCacheConfig { entries: 8, ways: 2, latency_cycles: 1, policy: AssocPolicy::Random };
+        vec![of.clone(), MmuCacheGeometry { page_walk_cache, ..of.clone() }]
+    }
+
+    fn keeps(entries: UpperEntries) -> Result<(), &'static str> {
+        if entries == UpperEntries::Unfit { Err(NO_UPPER_LEVELS) } else { Ok(()) }
+    }
+
     #[inline]
-    pub fn look_up(&mut self, list: &WalkList) -> Spared {
+    fn look_up(&mut self, _: Asid, _: VirtAddr, list: &WalkList) -> Spared {
         let mut skip = 0;
         for (n, reference) in list.refs()[..cacheable(list)].iter().enumerate() {
             let tag = reference.addr.0 >> 3;
@@ -44,7 +77,7 @@ impl PageWalkCache {
         Spared { skip, by_entry: false, cycles: self.latency_cycles * cacheable(list) as u64 }
     }
 
-    pub fn fill(&mut self, list: &WalkList, read: usize, skip: u32) {
+    fn fill(&mut self, _: Asid, _: VirtAddr, list: &WalkList, read: usize, skip: u32, _: &PhysMem) {
         for (n, reference) in list.refs()[..read].iter().enumerate() {
             if n >= 32 || skip >> n & 1 == 0 {
                 let tag = reference.addr.0 >> 3;
@@ -53,18 +86,47 @@ impl PageWalkCache {
         }
     }
 
-    /// Looks the entry at a machine address up, and takes it up if it is not held.
-    pub fn holds(&mut self, entry: MachineAddr, cycles: &mut Cycles) -> bool {
-        *cycles += self.latency_cycles;
+    /// Entries are not tagged by address space: all of them.
+    fn flush(&mut self, _: Asid) {
+        self.array.clear();
+    }
+}
+
+/// The one of all layers that choose it, tagged by machine address.
+pub struct SharedPageWalkCache(PageWalkCache);
+
+impl Design for SharedPageWalkCache {
+    const SHARED_BY_LAYERS: bool = true;
+
+    fn new(geometry: &MmuCacheGeometry, rng: &Rng) -> Result<Self, EngineError> {
+        PageWalkCache::new(geometry, rng).map(Self)
+    }
+
+    fn samples(of: &MmuCacheGeometry) -> Vec<MmuCacheGeometry> {
+        PageWalkCache::samples(of)
+    }
+
+    fn keeps(entries: UpperEntries) -> Result<(), &'static str> {
+        PageWalkCache::keeps(entries)
+    }
+
+    #[inline]
+    fn look_up(&mut self, _: Asid, _: VirtAddr, _: &WalkList) -> Spared {
+        Spared { skip: 0, by_entry: true, cycles: 0 }
+    }
+
+    fn holds(&mut self, entry: MachineAddr, cycles: &mut Cycles) -> bool {
+        let Self(cache) = self;
+        *cycles += cache.latency_cycles;
         let tag = entry.0 >> 3;
-        let held = self.array.lookup(tag, tag).is_some();
+        let held = cache.array.lookup(tag, tag).is_some();
         if !held {
-            self.array.insert_absent(tag, tag, 0);
+            cache.array.insert_absent(tag, tag, 0);
         }
         held
     }
 
-    pub fn flush(&mut self) {
-        self.array.clear();
+    fn flush(&mut self, asid: Asid) {
+        self.0.flush(asid);
     }
 }

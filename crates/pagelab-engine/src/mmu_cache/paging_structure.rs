@@ -7,13 +7,44 @@
 //! Deviations: a look-up of a shorter prefix does not count as a use of it when a longer one matches, as only the
 //! longest match is taken.
 
-use super::{Asid, Spared, array, cacheable, position, prefix};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Asid, Design, Geometry, MmuCacheGeometry, NO_UPPER_LEVELS, Spared, cacheable, position, prefix};
 use crate::base::addr::{Cycles, VirtAddr};
-use crate::base::assoc::AssocArray;
+use crate::base::assoc::{AssocArray, AssocPolicy, array};
 use crate::base::error::EngineError;
+use crate::base::memory::PhysMem;
 use crate::base::rng::Rng;
-use crate::config::PagingStructureConfig;
-use crate::page_table::WalkList;
+use crate::page_table::{UpperEntries, WalkList};
+
+/// Paging-structure caches (Intel SDM vol. 3A, 4.10.3): one array a level, tagged by virtual-address prefix.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PagingStructureConfig {
+    /// One array a level of entries it holds: 2 caches PDEs, 3 PDPTEs, 4 PML4Es, 5 PML5Es.
+    pub arrays: Vec<PagingStructureArray>,
+    /// Cycles of one look-up of all arrays at once.
+    pub latency_cycles: u32,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PagingStructureArray {
+    /// Level of the page-table entries held; the leaf level is 1 and is never held here.
+    pub level: u8,
+    pub entries: u32,
+    pub ways: u32,
+    #[serde(default)]
+    pub policy: AssocPolicy,
+}
+
+impl Geometry for PagingStructureConfig {
+    fn together(&mut self, cores: u32, extra_latency_cycles: u32) {
+        self.arrays.iter_mut().for_each(|array| array.entries = array.entries.saturating_mul(cores));
+        self.latency_cycles = self.latency_cycles.saturating_add(extra_latency_cycles);
+    }
+}
 
 struct Level {
     level: u8,
@@ -33,7 +64,7 @@ fn key(asid: Asid, prefix: u64) -> u64 {
 }
 
 impl PagingStructureCache {
-    pub fn new(config: &PagingStructureConfig, rng: &Rng) -> Result<Self, EngineError> {
+    pub fn of(config: &PagingStructureConfig, rng: &Rng) -> Result<Self, EngineError> {
         let mut levels = Vec::new();
         for (index, of) in config.arrays.iter().enumerate() {
             let path = format!("machine.mmu_cache.paging_structure.arrays.{index}");
@@ -47,8 +78,32 @@ impl PagingStructureCache {
         Ok(Self { levels, latency_cycles: config.latency_cycles.into() })
     }
 
+    /// Geometries to test such arrays with: few entries, of few levels and of all.
+    pub(super) fn samples(of: &MmuCacheGeometry) -> Vec<MmuCacheGeometry> {
+        let with = |levels: &[u8]| {
+            let array = |&level| PagingStructureArray { level, entries: 4, ways: 2, policy: AssocPolicy::Lru };
+            let arrays = levels.iter().map(array).collect();
+            MmuCacheGeometry { paging_structure: PagingStructureConfig { arrays, latency_cycles: 1 }, ..of.clone() }
+        };
+        vec![of.clone(), with(&[2]), with(&[2, 3, 4, 5])]
+    }
+}
+
+impl Design for PagingStructureCache {
+    fn new(geometry: &MmuCacheGeometry, rng: &Rng) -> Result<Self, EngineError> {
+        Self::of(&geometry.paging_structure, rng)
+    }
+
+    fn samples(of: &MmuCacheGeometry) -> Vec<MmuCacheGeometry> {
+        Self::samples(of)
+    }
+
+    fn keeps(entries: UpperEntries) -> Result<(), &'static str> {
+        if entries == UpperEntries::Unfit { Err(NO_UPPER_LEVELS) } else { Ok(()) }
+    }
+
     #[inline(always)]
-    pub fn look_up(&mut self, asid: Asid, va: VirtAddr, list: &WalkList) -> Spared {
+    fn look_up(&mut self, asid: Asid, va: VirtAddr, list: &WalkList) -> Spared {
         let refs = &list.refs()[..cacheable(list)];
         for of in &mut self.levels {
             // Only entries that a walk has passed are held, but this one may end higher up.
@@ -62,7 +117,7 @@ impl PagingStructureCache {
     }
 
     #[inline(never)]
-    pub fn fill(&mut self, asid: Asid, va: VirtAddr, list: &WalkList, read: usize, skip: u32) {
+    fn fill(&mut self, asid: Asid, va: VirtAddr, list: &WalkList, read: usize, skip: u32, _: &PhysMem) {
         // The longest match spares a walk's first references, so what was read is the rest.
         let read = &list.refs()[skip.trailing_ones() as usize..read];
         for of in &mut self.levels {
@@ -74,7 +129,7 @@ impl PagingStructureCache {
         }
     }
 
-    pub fn flush(&mut self, asid: Asid) {
+    fn flush(&mut self, asid: Asid) {
         for of in &mut self.levels {
             of.array.invalidate(|key, _| key & 0xffff == u64::from(asid.0));
         }

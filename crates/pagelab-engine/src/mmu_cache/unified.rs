@@ -10,13 +10,37 @@
 //! Deviations: the insertion point is a parameter and does not move while a program runs. A look-up of a shorter prefix does
 //! not count as a use of it when a longer one matches. Each layer has its own array.
 
-use super::{Asid, Spared, array, cacheable, position, prefix};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Asid, Design, Geometry, MmuCacheGeometry, NO_UPPER_LEVELS, Spared, cacheable, position, prefix};
 use crate::base::addr::{Cycles, VirtAddr};
-use crate::base::assoc::AssocArray;
+use crate::base::assoc::{AssocArray, AssocPolicy, array};
 use crate::base::error::EngineError;
+use crate::base::memory::PhysMem;
 use crate::base::rng::Rng;
-use crate::config::{TlbPolicy, UnifiedTranslationCacheConfig};
-use crate::page_table::WalkList;
+use crate::page_table::{UpperEntries, WalkList};
+
+/// Unified translation cache: one array of entries of all levels but the leaf's, tagged by virtual-address prefix (Barr,
+/// Cox, Rixner, "Translation caching", ISCA 2010).
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UnifiedTranslationCacheConfig {
+    pub entries: u32,
+    pub ways: u32,
+    /// Cycles of one look-up of all prefixes at once.
+    pub latency_cycles: u32,
+    /// Where entries of level 2, which are reused least, are inserted among those of their set in order of use: 0 as the
+    /// most recently used (plain LRU), below `ways`. Those of higher levels are always inserted as the most recently used.
+    pub level2_insertion: u32,
+}
+
+impl Geometry for UnifiedTranslationCacheConfig {
+    fn together(&mut self, cores: u32, extra_latency_cycles: u32) {
+        self.entries = self.entries.saturating_mul(cores);
+        self.latency_cycles = self.latency_cycles.saturating_add(extra_latency_cycles);
+    }
+}
 
 /// See the module's text.
 pub struct UnifiedTranslationCache {
@@ -31,9 +55,9 @@ fn key(asid: Asid, level: u8, prefix: u64) -> u64 {
 }
 
 impl UnifiedTranslationCache {
-    pub fn new(config: &UnifiedTranslationCacheConfig, rng: &Rng) -> Result<Self, EngineError> {
+    pub fn of(config: &UnifiedTranslationCacheConfig, rng: &Rng) -> Result<Self, EngineError> {
         let path = "machine.mmu_cache.unified";
-        let array = array(path, config.entries, config.ways, TlbPolicy::Lru, rng)?;
+        let array = array(path, config.entries, config.ways, AssocPolicy::Lru, rng)?;
         if config.level2_insertion >= config.ways {
             let what = format!("{} is not below the {} ways", config.level2_insertion, config.ways);
             return Err(EngineError::config(format!("{path}.level2_insertion"), what));
@@ -41,9 +65,24 @@ impl UnifiedTranslationCache {
         let level2_insertion = config.level2_insertion as usize;
         Ok(Self { array, latency_cycles: config.latency_cycles.into(), level2_insertion })
     }
+}
+
+impl Design for UnifiedTranslationCache {
+    fn new(geometry: &MmuCacheGeometry, rng: &Rng) -> Result<Self, EngineError> {
+        Self::of(&geometry.unified, rng)
+    }
+
+    fn samples(of: &MmuCacheGeometry) -> Vec<MmuCacheGeometry> {
+        let unified = UnifiedTranslationCacheConfig { entries: 8, ways: 4, latency_cycles: 1, level2_insertion: 2 };
+        vec![of.clone(), MmuCacheGeometry { unified, ..of.clone() }]
+    }
+
+    fn keeps(entries: UpperEntries) -> Result<(), &'static str> {
+        if entries == UpperEntries::Unfit { Err(NO_UPPER_LEVELS) } else { Ok(()) }
+    }
 
     #[inline]
-    pub fn look_up(&mut self, asid: Asid, va: VirtAddr, list: &WalkList) -> Spared {
+    fn look_up(&mut self, asid: Asid, va: VirtAddr, list: &WalkList) -> Spared {
         let refs = &list.refs()[..cacheable(list)];
         let top = refs.first().map_or(0, |first| first.level);
         for level in 2..=top {
@@ -57,9 +96,8 @@ impl UnifiedTranslationCache {
     }
 
     #[inline(never)]
-    pub fn fill(&mut self, asid: Asid, va: VirtAddr, list: &WalkList, read: usize, skip: u32) {
-        // The longest match spares a walk's first references, so what was read is the rest, and none of it is held. The
-        // hashed designs' entries have no prefix.
+    fn fill(&mut self, asid: Asid, va: VirtAddr, list: &WalkList, read: usize, skip: u32, _: &PhysMem) {
+        // The longest match spares a walk's first references, so what was read is the rest, and none of it is held.
         for reference in list.refs()[skip.trailing_ones() as usize..read].iter().filter(|r| r.level > 1) {
             let prefix = prefix(va, reference.level);
             let rank = if reference.level == 2 { self.level2_insertion } else { 0 };
@@ -67,7 +105,7 @@ impl UnifiedTranslationCache {
         }
     }
 
-    pub fn flush(&mut self, asid: Asid) {
+    fn flush(&mut self, asid: Asid) {
         self.array.invalidate(|key, _| key & 0xffff == u64::from(asid.0));
     }
 }
@@ -80,7 +118,7 @@ mod tests {
 
     fn cache(ways: u32, level2_insertion: u32) -> UnifiedTranslationCache {
         let config = UnifiedTranslationCacheConfig { entries: ways, ways, latency_cycles: 2, level2_insertion };
-        UnifiedTranslationCache::new(&config, &Rng::new(1, "test")).unwrap()
+        UnifiedTranslationCache::of(&config, &Rng::new(1, "test")).unwrap()
     }
 
     fn full_walk() -> WalkList {
@@ -96,7 +134,7 @@ mod tests {
         for &va in std::iter::repeat_n(addresses, rounds).flatten() {
             let Spared { skip, .. } = cache.look_up(asid, VirtAddr(va), &list);
             out[3 - skip.trailing_ones() as usize] += 1;
-            cache.fill(asid, VirtAddr(va), &list, 3, skip);
+            cache.fill(asid, VirtAddr(va), &list, 3, skip, &PhysMem::default());
         }
         out
     }

@@ -1,6 +1,5 @@
 //! What is counted where: the statistics of a simulation that has ended, or that is under way.
 
-mod hashed;
 mod kernel;
 mod memory;
 mod tlb;

@@ -6,27 +6,32 @@
 //! Parameters: `levels`, 4 or 5, default 4.
 //! Deviations: no protection keys, PAT or global bit; permissions are those of the leaf, as Linux sets them.
 
-use super::paths::Paths;
-use super::{Leaf, Mapping, NoFrame, PteFlags, Removed, TableFrames, WalkList, WalkRef};
-use crate::base::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
-use crate::base::memory::{PhysMem, WORDS_PER_FRAME};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-pub(super) const PRESENT: u64 = 1 << 0;
-const WRITABLE: u64 = 1 << 1;
-const USER: u64 = 1 << 2;
-const ACCESSED: u64 = 1 << 5;
-const DIRTY: u64 = 1 << 6;
-const LARGE: u64 = 1 << 7;
-const NO_EXECUTE: u64 = 1 << 63;
-const FRAME_MASK: u64 = 0x000f_ffff_ffff_f000;
-/// What Linux puts into an entry that points to a table (`_PAGE_TABLE`).
-pub(super) const TABLE: u64 = PRESENT | WRITABLE | USER | ACCESSED | DIRTY;
+use super::entry::{LARGE, PRESENT, TABLE, decode, encode, leaf_of, target, word_of, write_word};
+use super::paths::Paths;
+use super::{
+    Context, Design, Mapping, NoRoom, NoTable, PageSizes, PageTable, PteFlags, Removed, TableBlock, TableFrames,
+    UpperEntries, WalkList, WalkRef,
+};
+use crate::base::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
+use crate::base::error::EngineError;
+use crate::base::memory::{PhysMem, WORDS_PER_FRAME};
 
 const INDEX_BITS: u32 = 9;
 const MAX_LEVELS: u8 = 5;
 
 /// Frames with contents up to which walking down the tables is as fast as remembering the way: they fit the host's caches.
 const FEW_TABLES: usize = 64;
+
+/// Parameters of a radix page table.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RadixConfig {
+    /// 4 (48-bit virtual addresses) or 5 (57-bit).
+    pub levels: u8,
+}
 
 /// See the module's text.
 pub struct Radix {
@@ -40,19 +45,10 @@ fn leaf_level(size: PageSize) -> u8 {
     1 + (size.order() / INDEX_BITS) as u8
 }
 
-fn size_at(level: u8) -> PageSize {
-    PageSize::ALL[usize::from(level) - 1]
-}
-
 #[inline]
 fn entry_addr(table: Pfn, level: u8, va: VirtAddr) -> PhysAddr {
     let index = va.0 >> (FRAME_SHIFT + INDEX_BITS * u32::from(level - 1)) & (WORDS_PER_FRAME as u64 - 1);
     PhysAddr(table.addr().0 + index * 8)
-}
-
-#[inline]
-pub(super) fn target(entry: u64) -> Pfn {
-    PhysAddr(entry & FRAME_MASK).pfn()
 }
 
 /// True if an entry of this level maps a page.
@@ -61,64 +57,12 @@ fn is_leaf(level: u8, entry: u64) -> bool {
     level == 1 || entry & LARGE != 0
 }
 
-pub(super) fn encode(level: u8, mapping: &Mapping) -> u64 {
-    let flag = |set: bool, bit: u64| if set { bit } else { 0 };
-    let flags = &mapping.flags;
-    mapping.pfn.addr().0
-        | PRESENT
-        | flag(flags.writable, WRITABLE)
-        | flag(flags.user, USER)
-        | flag(!flags.executable, NO_EXECUTE)
-        | flag(flags.accessed, ACCESSED)
-        | flag(flags.dirty, DIRTY)
-        | flag(level > 1, LARGE)
-}
-
-#[inline]
-pub(super) fn decode(level: u8, entry: u64) -> Mapping {
-    Mapping {
-        pfn: target(entry),
-        size: size_at(level),
-        flags: PteFlags {
-            writable: entry & WRITABLE != 0,
-            user: entry & USER != 0,
-            executable: entry & NO_EXECUTE == 0,
-            accessed: entry & ACCESSED != 0,
-            dirty: entry & DIRTY != 0,
-        },
-    }
-}
-
-/// What an entry says that a walk ends at.
-#[inline]
-pub(super) fn leaf_of(level: u8, entry: u64) -> Leaf {
-    if entry & PRESENT == 0 { Leaf::NotPresent { level } } else { Leaf::Present(decode(level, entry)) }
-}
-
 impl Radix {
-    pub fn new(levels: u8, mem: &mut PhysMem, frames: TableFrames) -> Result<Self, NoFrame> {
-        let root = frames(0).ok_or(NoFrame)?;
+    /// An empty tree. Errors: there is no frame for its root.
+    pub fn new(levels: u8, mem: &mut PhysMem, frames: TableFrames) -> Result<Self, NoTable> {
+        let root = frames(0).ok_or(NoTable::Block { order: 0 })?;
         mem.create(root);
         Ok(Self { root, levels, paths: Paths::new(FRAME_SHIFT + INDEX_BITS * u32::from(levels)) })
-    }
-
-    pub fn va_bits(&self) -> u32 {
-        FRAME_SHIFT + INDEX_BITS * u32::from(self.levels)
-    }
-
-    #[inline]
-    pub fn walk(&self, mem: &PhysMem, va: VirtAddr, list: &mut WalkList) {
-        let Some(path) = self.paths.get(va) else { return self.walk_down(mem, va, list) };
-        let at = |level: u8| {
-            let addr = entry_addr(Pfn(path.tables[usize::from(level) - 1].into()), level, va);
-            WalkRef { addr, level, step: MAX_LEVELS - level }
-        };
-        if self.levels == 4 {
-            list.set([at(4), at(3), at(2), at(1)]);
-        } else {
-            list.set([at(5), at(4), at(3), at(2), at(1)]);
-        }
-        list.leaf = leaf_of(1, mem.read_in(path.leaf_slot, at(1).addr));
     }
 
     /// The same table by table.
@@ -150,29 +94,6 @@ impl Radix {
         }
     }
 
-    /// Has the host fetch the leaf entry that a walk for `va` will end at, if it is known where that is.
-    #[inline]
-    pub fn hint(&self, mem: &PhysMem, va: VirtAddr) {
-        if let Some(path) = self.paths.get(va) {
-            mem.hint_in(path.leaf_slot, entry_addr(Pfn(path.tables[0].into()), 1, va));
-        }
-    }
-
-    /// The leaf entry that a walk for `va` will end at and the frame that it maps, if it is known where that is.
-    #[inline]
-    pub fn peek(&self, mem: &PhysMem, va: VirtAddr) -> Option<(PhysAddr, Pfn)> {
-        let path = self.paths.get(va)?;
-        let addr = entry_addr(Pfn(path.tables[0].into()), 1, va);
-        let entry = mem.read_in(path.leaf_slot, addr);
-        (entry & PRESENT != 0).then(|| (addr, target(entry)))
-    }
-
-    /// The table that the entry at `addr`, above level 1, points to, if it points to one.
-    pub fn table_of(mem: &PhysMem, addr: PhysAddr) -> Option<Pfn> {
-        let entry = mem.read(addr);
-        (entry & (PRESENT | LARGE) == PRESENT).then(|| target(entry))
-    }
-
     /// The table at `level` on the way to `va`, or the level and entry at which the way ends before.
     fn descend(&self, mem: &PhysMem, va: VirtAddr, level: u8) -> Result<Pfn, (u8, PhysAddr)> {
         if level == 1
@@ -192,33 +113,6 @@ impl Radix {
         Ok(table)
     }
 
-    pub fn missing_tables(&self, mem: &PhysMem, va: VirtAddr, size: PageSize) -> usize {
-        let level = leaf_level(size);
-        match self.descend(mem, va, level) {
-            Ok(_) => 0,
-            Err((_, addr)) if mem.read(addr) & PRESENT != 0 => 0,
-            Err((at, _)) => usize::from(at - level),
-        }
-    }
-
-    pub fn link_table(&mut self, mem: &mut PhysMem, va: VirtAddr, size: PageSize, frame: Pfn) -> Option<PhysAddr> {
-        let (_, addr) = self.descend(mem, va, leaf_level(size)).err()?;
-        if mem.read(addr) & PRESENT != 0 {
-            return None;
-        }
-        mem.write(addr, frame.addr().0 | TABLE);
-        Some(addr)
-    }
-
-    pub fn map(&mut self, mem: &mut PhysMem, va: VirtAddr, mapping: Mapping) -> PhysAddr {
-        let level = leaf_level(mapping.size);
-        let table = self.descend(mem, va, level).expect("the tables above the page exist");
-        let addr = entry_addr(table, level, va);
-        assert_eq!(mem.read(addr), 0, "the entry of {va:?} is in use");
-        mem.write(addr, encode(level, &mapping));
-        addr
-    }
-
     /// Level and address of the leaf entry that maps `va`.
     fn leaf(&self, mem: &PhysMem, va: VirtAddr) -> (u8, PhysAddr) {
         match self.descend(mem, va, 1) {
@@ -227,71 +121,31 @@ impl Radix {
         }
     }
 
-    pub fn set_flags(&mut self, mem: &mut PhysMem, va: VirtAddr, flags: PteFlags) -> PhysAddr {
-        let (level, addr) = self.leaf(mem, va);
-        let entry = mem.read(addr);
-        assert!(entry & PRESENT != 0, "{va:?} is not mapped");
-        mem.write(addr, encode(level, &Mapping { flags, ..decode(level, entry) }));
-        addr
-    }
-
-    pub fn replace(&mut self, mem: &mut PhysMem, va: VirtAddr, mapping: Mapping) -> PhysAddr {
-        let (level, addr) = self.leaf(mem, va);
-        assert!(mem.read(addr) & PRESENT != 0, "{va:?} is not mapped");
-        assert_eq!(level, leaf_level(mapping.size), "{va:?} is mapped in another size");
-        mem.write(addr, encode(level, &mapping));
-        addr
-    }
-
-    pub fn mapped(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, most: usize, out: &mut Vec<Removed>) {
-        if start < end {
-            self.collect(mem, self.root, self.levels, 0, (start, end), most, out);
-        }
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the state of a recursive descent")]
-    fn collect(
+    /// Tells `each` the level, page and contents of every entry in use that a walk can end at; it says whether to go on.
+    fn visit<F: FnMut(u8, u64, u64) -> bool>(
         &self,
         mem: &PhysMem,
-        table: Pfn,
-        level: u8,
+        (table, level): (Pfn, u8),
         base: u64,
         (start, end): (VirtAddr, VirtAddr),
-        most: usize,
-        out: &mut Vec<Removed>,
-    ) {
+        each: &mut F,
+    ) -> bool {
         let shift = FRAME_SHIFT + INDEX_BITS * u32::from(level - 1);
         let first = start.0.saturating_sub(base) >> shift;
         let last = ((end.0 - 1 - base) >> shift).min(WORDS_PER_FRAME as u64 - 1);
         let words = mem.frame(table);
         for index in first..=last {
-            let entry = words[index as usize];
-            if entry & PRESENT == 0 {
-                continue;
-            }
-            if out.len() >= most {
-                return;
-            }
-            let va = base + (index << shift);
-            if is_leaf(level, entry) {
-                out.push(Removed { va: VirtAddr(va), mapping: decode(level, entry) });
-            } else {
-                self.collect(mem, target(entry), level - 1, va, (start, end), most, out);
+            let (entry, va) = (words[index as usize], base + (index << shift));
+            let goes_on = match entry {
+                0 => true,
+                _ if entry & PRESENT == 0 || is_leaf(level, entry) => each(level, va, entry),
+                _ => self.visit(mem, (target(entry), level - 1), va, (start, end), each),
+            };
+            if !goes_on {
+                return false;
             }
         }
-    }
-
-    pub fn unmap(&mut self, mem: &mut PhysMem, va: VirtAddr) -> PhysAddr {
-        let (_, leaf) = self.leaf(mem, va);
-        assert!(mem.read(leaf) & PRESENT != 0, "{va:?} is not mapped");
-        mem.write(leaf, 0);
-        leaf
-    }
-
-    pub fn prune(&mut self, mem: &mut PhysMem, start: VirtAddr, end: VirtAddr, release: &mut dyn FnMut(Pfn)) {
-        if start < end {
-            self.prune_below(mem, self.root, self.levels, 0, (start, end), release);
-        }
+        true
     }
 
     fn prune_below(
@@ -326,8 +180,166 @@ impl Radix {
             }
         }
     }
+}
 
-    pub fn unlink_leaf_table(&mut self, mem: &mut PhysMem, va: VirtAddr) -> Option<Pfn> {
+impl Design for Radix {
+    type Parameters = RadixConfig;
+    type Shared = ();
+
+    const PAGE_SIZES: PageSizes = PageSizes::ALL;
+    const WORDS: Result<(), &'static str> = Ok(());
+
+    fn samples() -> Vec<RadixConfig> {
+        [4, 5].map(|levels| RadixConfig { levels }).into()
+    }
+
+    fn upper_entries(parameters: &RadixConfig) -> UpperEntries {
+        UpperEntries::Levels(parameters.levels)
+    }
+
+    fn validate(&RadixConfig { levels }: &RadixConfig, context: &Context) -> Result<(), EngineError> {
+        if (4..=MAX_LEVELS).contains(&levels) {
+            return Ok(());
+        }
+        context.refuse("page_table.levels", format!("{levels} levels are not possible; x86-64 has 4 or 5"))
+    }
+
+    fn direct_map_levels(parameters: &RadixConfig) -> u8 {
+        parameters.levels
+    }
+
+    fn create(
+        parameters: &RadixConfig,
+        (): &mut (),
+        mem: &mut PhysMem,
+        frames: TableFrames,
+        _: Option<u64>,
+    ) -> Result<Self, NoTable> {
+        Self::new(parameters.levels, mem, frames)
+    }
+
+    #[inline]
+    fn walk(&self, mem: &PhysMem, va: VirtAddr, list: &mut WalkList) {
+        let Some(path) = self.paths.get(va) else { return self.walk_down(mem, va, list) };
+        let at = |level: u8| {
+            let addr = entry_addr(Pfn(path.tables[usize::from(level) - 1].into()), level, va);
+            WalkRef { addr, level, step: MAX_LEVELS - level }
+        };
+        if self.levels == 4 {
+            list.set([at(4), at(3), at(2), at(1)]);
+        } else {
+            list.set([at(5), at(4), at(3), at(2), at(1)]);
+        }
+        list.leaf = leaf_of(1, mem.read_in(path.leaf_slot, at(1).addr));
+    }
+
+    #[inline]
+    fn hint(&self, mem: &PhysMem, va: VirtAddr) {
+        if let Some(path) = self.paths.get(va) {
+            mem.hint_in(path.leaf_slot, entry_addr(Pfn(path.tables[0].into()), 1, va));
+        }
+    }
+
+    #[inline]
+    fn peek(&self, mem: &PhysMem, va: VirtAddr) -> Option<(PhysAddr, Pfn)> {
+        let path = self.paths.get(va)?;
+        let addr = entry_addr(Pfn(path.tables[0].into()), 1, va);
+        let entry = mem.read_in(path.leaf_slot, addr);
+        (entry & PRESENT != 0).then(|| (addr, target(entry)))
+    }
+
+    fn missing_tables(&self, mem: &PhysMem, va: VirtAddr, size: PageSize) -> usize {
+        let level = leaf_level(size);
+        match self.descend(mem, va, level) {
+            Ok(_) => 0,
+            Err((_, addr)) if mem.read(addr) & PRESENT != 0 => 0,
+            Err((at, _)) => usize::from(at - level),
+        }
+    }
+
+    fn link_table(&mut self, mem: &mut PhysMem, va: VirtAddr, size: PageSize, block: TableBlock) -> Option<PhysAddr> {
+        let (_, addr) = self.descend(mem, va, leaf_level(size)).err()?;
+        if mem.read(addr) & PRESENT != 0 {
+            return None;
+        }
+        mem.write(addr, block.first.addr().0 | TABLE);
+        Some(addr)
+    }
+
+    fn map(&mut self, mem: &mut PhysMem, va: VirtAddr, mapping: Mapping) -> Result<PhysAddr, NoRoom> {
+        let level = leaf_level(mapping.size);
+        let table = self.descend(mem, va, level).expect("the tables above the page exist");
+        let addr = entry_addr(table, level, va);
+        assert_eq!(mem.read(addr) & PRESENT, 0, "the entry of {va:?} is in use");
+        mem.write(addr, encode(level, &mapping));
+        Ok(addr)
+    }
+
+    fn set_flags(&mut self, mem: &mut PhysMem, va: VirtAddr, flags: PteFlags) -> PhysAddr {
+        let (level, addr) = self.leaf(mem, va);
+        let entry = mem.read(addr);
+        assert!(entry & PRESENT != 0, "{va:?} is not mapped");
+        mem.write(addr, encode(level, &Mapping { flags, ..decode(level, entry) }));
+        addr
+    }
+
+    fn replace(&mut self, mem: &mut PhysMem, va: VirtAddr, mapping: Mapping) -> PhysAddr {
+        let (level, addr) = self.leaf(mem, va);
+        assert!(mem.read(addr) & PRESENT != 0, "{va:?} is not mapped");
+        assert_eq!(level, leaf_level(mapping.size), "{va:?} is mapped in another size");
+        mem.write(addr, encode(level, &mapping));
+        addr
+    }
+
+    fn unmap(&mut self, mem: &mut PhysMem, va: VirtAddr) -> PhysAddr {
+        let (_, leaf) = self.leaf(mem, va);
+        assert!(mem.read(leaf) & PRESENT != 0, "{va:?} is not mapped");
+        mem.write(leaf, 0);
+        leaf
+    }
+
+    fn mapped(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, most: usize, out: &mut Vec<Removed>) {
+        if start >= end {
+            return;
+        }
+        self.visit(mem, (self.root, self.levels), 0, (start, end), &mut |level, va, entry| {
+            let present = entry & PRESENT != 0;
+            let goes_on = !present || out.len() < most;
+            if present && goes_on {
+                out.push(Removed { va: VirtAddr(va), mapping: decode(level, entry) });
+            }
+            goes_on
+        });
+    }
+
+    fn set_word(&mut self, mem: &mut PhysMem, va: VirtAddr, word: u64) -> PhysAddr {
+        let table = self.descend(mem, va, 1).expect("the tables above the page exist");
+        let addr = entry_addr(table, 1, va);
+        write_word(mem, addr, word);
+        addr
+    }
+
+    fn words(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, most: usize, out: &mut Vec<(VirtAddr, u64)>) {
+        if start >= end {
+            return;
+        }
+        self.visit(mem, (self.root, self.levels), 0, (start, end), &mut |_, va, entry| {
+            let absent = entry & PRESENT == 0;
+            let goes_on = !absent || out.len() < most;
+            if absent && goes_on {
+                out.push((VirtAddr(va), word_of(entry)));
+            }
+            goes_on
+        });
+    }
+
+    fn prune(&mut self, mem: &mut PhysMem, start: VirtAddr, end: VirtAddr, release: &mut dyn FnMut(Pfn)) {
+        if start < end {
+            self.prune_below(mem, self.root, self.levels, 0, (start, end), release);
+        }
+    }
+
+    fn unlink_leaf_table(&mut self, mem: &mut PhysMem, va: VirtAddr) -> Option<Pfn> {
         let table = self.descend(mem, va, 1).ok()?;
         assert!(mem.is_zero(table), "a table that is unlinked maps nothing");
         let above = self.descend(mem, va, 2).expect("it is linked somewhere");
@@ -337,11 +349,11 @@ impl Radix {
         Some(table)
     }
 
-    pub fn split(&mut self, mem: &mut PhysMem, va: VirtAddr, frame: Pfn) {
+    fn split(&mut self, mem: &mut PhysMem, va: VirtAddr, frame: Pfn) {
         let (level, addr) = self.leaf(mem, va);
         let large = decode(level, mem.read(addr));
         assert!(level > 1, "{va:?} is not mapped by a large page");
-        let size = size_at(level - 1);
+        let size = PageSize::ALL[usize::from(level) - 2];
         for index in 0..WORDS_PER_FRAME as u64 {
             let small = Mapping { pfn: Pfn(large.pfn.0 + (index << size.order())), size, flags: large.flags };
             mem.write(PhysAddr(frame.addr().0 + 8 * index), encode(level - 1, &small));
@@ -349,15 +361,27 @@ impl Radix {
         mem.write(addr, frame.addr().0 | TABLE);
     }
 
-    pub fn destroy(self, mem: &mut PhysMem, release: &mut dyn FnMut(Pfn)) {
+    fn destroy(self, (): &mut (), mem: &mut PhysMem, release: &mut dyn FnMut(Pfn)) {
         assert!(mem.is_zero(self.root), "a page table that is destroyed maps nothing");
         mem.destroy(self.root);
         release(self.root);
+    }
+
+    fn va_bits(&self) -> u32 {
+        FRAME_SHIFT + INDEX_BITS * u32::from(self.levels)
+    }
+}
+
+impl PageTable {
+    /// An x86-64 tree of so many levels, for what kernels translate for themselves.
+    pub fn x86_64(levels: u8, mem: &mut PhysMem, frames: TableFrames) -> Result<Self, NoTable> {
+        Radix::new(levels, mem, frames).map(Self::Radix)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Leaf;
     use super::*;
 
     const FLAGS: PteFlags = PteFlags { writable: true, user: true, executable: false, accessed: true, dirty: false };
@@ -365,10 +389,10 @@ mod tests {
     fn build(table: &mut Radix, mem: &mut PhysMem, next: &mut u64, va: u64, size: PageSize, pfn: u64) {
         while table.missing_tables(mem, VirtAddr(va), size) > 0 {
             mem.create(Pfn(*next));
-            table.link_table(mem, VirtAddr(va), size, Pfn(*next)).expect("a table is missing");
+            table.link_table(mem, VirtAddr(va), size, TableBlock::frame(Pfn(*next))).expect("a table is missing");
             *next += 1;
         }
-        table.map(mem, VirtAddr(va), Mapping { pfn: Pfn(pfn), size, flags: FLAGS });
+        table.map(mem, VirtAddr(va), Mapping { pfn: Pfn(pfn), size, flags: FLAGS }).unwrap();
     }
 
     fn walk(table: &Radix, mem: &PhysMem, va: u64) -> WalkList {
@@ -423,7 +447,7 @@ mod tests {
         table.prune(&mut mem, VirtAddr(0), VirtAddr(1 << 48), &mut |pfn| released.push(pfn.0));
         released.sort_unstable();
         assert_eq!(released, (100..next).collect::<Vec<_>>());
-        table.destroy(&mut mem, &mut |pfn| assert_eq!(pfn, Pfn(99)));
+        table.destroy(&mut (), &mut mem, &mut |pfn| assert_eq!(pfn, Pfn(99)));
         assert_eq!(mem.frames_in_use(), 0);
     }
 
@@ -439,5 +463,34 @@ mod tests {
             let mapping = Mapping { pfn: Pfn(512 + page), size: PageSize::Size4K, flags: FLAGS };
             assert_eq!(walk(&table, &mem, 0x20_0000 + page * 4096).leaf, Leaf::Present(mapping));
         }
+    }
+
+    #[test]
+    fn words_stand_where_pages_could_and_keep_their_tables() {
+        let mut mem = PhysMem::default();
+        let mut next = 100;
+        let mut table = Radix::new(4, &mut mem, &mut |_| Some(Pfn(99))).unwrap();
+        build(&mut table, &mut mem, &mut next, 0x1000, PageSize::Size4K, 5000);
+        let word = (1 << 63) - 2;
+        let entry = table.set_word(&mut mem, VirtAddr(0x3000), word);
+        let list = walk(&table, &mem, 0x3fff);
+        assert_eq!((list.refs().last().unwrap().addr, list.leaf), (entry, Leaf::NotPresent { level: 1, word }));
+        assert_eq!(walk(&table, &mem, 0x2000).leaf, Leaf::nothing(1));
+        let mut listed = (Vec::new(), Vec::new());
+        table.mapped(&mem, VirtAddr(0), VirtAddr(1 << 48), 9, &mut listed.0);
+        table.words(&mem, VirtAddr(0), VirtAddr(1 << 48), 9, &mut listed.1);
+        assert_eq!(listed.0.iter().map(|r| r.va.0).collect::<Vec<_>>(), [0x1000], "a word maps nothing");
+        assert_eq!(listed.1, [(VirtAddr(0x3000), word)]);
+        table.unmap(&mut mem, VirtAddr(0x1000));
+        table.prune(&mut mem, VirtAddr(0), VirtAddr(1 << 48), &mut |pfn| panic!("{pfn:?} has a word"));
+        // What comes in takes the word's place.
+        table.map(&mut mem, VirtAddr(0x3000), Mapping { pfn: Pfn(7), size: PageSize::Size4K, flags: FLAGS }).unwrap();
+        table.unmap(&mut mem, VirtAddr(0x3000));
+        assert_eq!(walk(&table, &mem, 0x3000).leaf, Leaf::nothing(1));
+        table.set_word(&mut mem, VirtAddr(0x1000), 1);
+        table.set_word(&mut mem, VirtAddr(0x1000), 0);
+        table.prune(&mut mem, VirtAddr(0), VirtAddr(1 << 48), &mut |_| {});
+        table.destroy(&mut (), &mut mem, &mut |_| {});
+        assert_eq!(mem.frames_in_use(), 0);
     }
 }

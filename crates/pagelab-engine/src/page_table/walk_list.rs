@@ -35,7 +35,7 @@ impl Default for WalkList {
 impl WalkList {
     #[inline]
     pub fn new() -> Self {
-        Self { refs: ArrayVec::new(), leaf: Leaf::NotPresent { level: 0 } }
+        Self { refs: ArrayVec::new(), leaf: Leaf::nothing(0) }
     }
 
     #[inline]

@@ -1,14 +1,14 @@
 //! The hardware of the machine: what a core has of its own, and the caches.
 
 use crate::base::addr::{Cycles, LINE_BYTES, MachineAddr, VirtAddr};
-use crate::base::assoc::AssocArray;
+use crate::base::assoc::{AssocArray, array};
 use crate::base::error::EngineError;
 use crate::base::ids::SpaceId;
 use crate::base::page_fault::{Intent, PageFault};
 use crate::base::rng::Rng;
 use crate::cache::{Hierarchy, Outcome, Requester, Served};
 use crate::config::Config;
-use crate::mmu_cache::{MmuCaches, array};
+use crate::mmu_cache::MmuCaches;
 use crate::translate::counters::{SegmentCounters, ShadowCounters, SpeculationCounters, TlbCounters, WalkCounters};
 use crate::translate::tlb::Tlb;
 
@@ -79,7 +79,12 @@ impl Hardware {
         };
         Ok(Self {
             units: (0..cores).map(unit).collect::<Result<_, EngineError>>()?,
-            mmu_caches: MmuCaches::new(config, cores)?,
+            mmu_caches: MmuCaches::new(
+                &machine.mmu_cache,
+                &config.system.layers.iter().map(|of| (of.name.as_str(), of.mmu_cache)).collect::<Vec<_>>(),
+                (machine.cores, cores),
+                seed,
+            )?,
             caches: Hierarchy::new(&machine.cache, cores, seed)
                 .map_err(|e| EngineError::config(format!("machine.cache.{}", e.key), e.what))?,
             walks: WalkCounters::new(config.system.layers.len()),

@@ -5,13 +5,13 @@
 //! for some page sizes, which are looked up at the same time in hardware and one after the other here.
 
 use crate::base::addr::{PageSize, VirtAddr};
-use crate::base::assoc::AssocArray;
+use crate::base::assoc::{AssocArray, array};
 use crate::base::error::EngineError;
 use crate::base::page_fault::Origin;
 use crate::base::rng::Rng;
 use crate::base::translation::Translation;
 use crate::config::TlbArrayConfig;
-use crate::mmu_cache::{Asid, array};
+use crate::mmu_cache::Asid;
 
 /// Bits of a virtual address that count: 57 with five-level paging.
 const VA_MASK: u64 = (1 << 57) - 1;
@@ -135,7 +135,7 @@ impl Tlb {
 mod tests {
     use super::*;
     use crate::base::addr::MachineAddr;
-    use crate::config::TlbPolicy;
+    use crate::base::assoc::AssocPolicy;
 
     fn tlb(arrays: &[(&[PageSize], u32, u32)]) -> Result<Tlb, EngineError> {
         let configs: Vec<_> = arrays
@@ -144,7 +144,7 @@ mod tests {
                 pages: pages.to_vec(),
                 entries,
                 ways,
-                policy: TlbPolicy::Lru,
+                policy: AssocPolicy::Lru,
             })
             .collect();
         Tlb::new("machine.tlb.l1d", &configs, &Rng::new(1, "tlb"))

@@ -26,7 +26,7 @@ impl Fault {
         let level = match *leaf {
             Leaf::Present(mapping) if mapping.flags.writable || self.intent != Intent::Store => return Ok(None),
             Leaf::Present(mapping) => return Ok(Some(self.choose_of_present(layer, &vma, mapping))),
-            Leaf::NotPresent { level } => level,
+            Leaf::NotPresent { level, .. } => level,
         };
         self.set_size(self.wanted);
         self.meet_at(self.together);

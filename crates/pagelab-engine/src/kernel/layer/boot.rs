@@ -5,7 +5,7 @@ use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn};
 use crate::base::error::EngineError;
 use crate::base::ids::{DIRECT_MAP, SpaceId};
 use crate::base::memory::PhysMem;
-use crate::config::{HostMode, LayerConfig, PageTableConfig};
+use crate::config::{HostMode, LayerConfig};
 use crate::kernel::frames::contiguity::Contiguity;
 use crate::kernel::frames::frame_alloc::FramePurpose;
 use crate::kernel::frames::page_use::PageUse;
@@ -15,14 +15,12 @@ use crate::kernel::reclaim::GroupId;
 use crate::kernel::segment::SegmentMemory;
 use crate::kernel::shadows::Shadows;
 use crate::kernel::speculative_table::SpeculativeTable;
-use crate::kernel::tables::TableWork;
 use crate::kernel::threads::collapse::Collapse;
-use crate::page_table::hashed::{Geometry, SharedTable};
-use crate::page_table::{Linear, Mapping, PteFlags};
+use crate::page_table::{Boot, LayerTables, Mapping, PteFlags, TableWork};
 
 impl Layer {
-    /// Boots a kernel on `memory_bytes` of physical memory for `cpus` CPUs: sets the page metadata and what linear tables for
-    /// guests of the sizes in `guests` take aside and builds the direct map.
+    /// Boots a kernel on `memory_bytes` of physical memory for `cpus` CPUs: sets the page metadata and what its tables take, also for
+    /// guests of the sizes in `guests`, aside and builds the direct map.
     pub fn boot(
         config: &LayerConfig,
         host: Option<SpaceId>,
@@ -36,29 +34,21 @@ impl Layer {
         let frame_count = memory_bytes >> FRAME_SHIFT;
         let metadata_frames = (frame_count * PAGE_METADATA_BYTES).div_ceil(FRAME_BYTES);
         let mut mem = PhysMem::default();
-        let (mut set_aside, mut hashed) = (metadata_frames, None);
-        if let Some((kind, table)) = config.page_table.hashed() {
-            let key = format!("system.layers.{name}.page_table");
-            let geometry = Geometry::new(table, kind, frame_count, metadata_frames, &key)?;
-            mem.create_block(geometry.base().pfn(), geometry.frames());
-            set_aside = geometry.base().pfn().0 + geometry.frames();
-            hashed = Some(SharedTable::new(geometry, table.exits_per_scan));
-        }
-        let flat_frames = match config.page_table {
-            PageTableConfig::Linear => guests.iter().map(|&bytes| Linear::frames_for(bytes)).sum(),
-            _ => 0,
-        };
-        let segment_memory = SegmentMemory::set_aside(config, set_aside + flat_frames, frame_count)?;
-        set_aside = segment_memory.map_or(set_aside, |memory| memory.end().0 - flat_frames);
-        let speculative_table = SpeculativeTable::set_aside(config, set_aside + flat_frames, frame_count)?;
-        set_aside = speculative_table.as_ref().map_or(set_aside, |table| table.end().0 - flat_frames);
+        let boot = Boot { layer: name, frames: frame_count, taken: metadata_frames, guests };
+        let tables = LayerTables::boot(&config.page_table, &boot, &mut mem)?;
+        let mut end = tables.set_aside().end;
+        let segment_memory = SegmentMemory::set_aside(config, end, frame_count)?;
+        end = segment_memory.map_or(end, |memory| memory.end().0);
+        let speculative_table = SpeculativeTable::set_aside(config, end, frame_count)?;
+        end = speculative_table.as_ref().map_or(end, |table| table.end().0);
         let want = WantedFrames {
             layer: name,
             allocator: &config.frame_allocator,
             age: config.age.as_ref(),
             largest_block: config.largest_block(),
         };
-        let (frames, aged) = Frames::new(&want, frame_count, set_aside + flat_frames, cpus)?;
+        let (frames, aged) = Frames::new(&want, frame_count, end, cpus)?;
+        let set_aside = end - tables.set_aside().of_spaces;
         let mut layer = Self {
             name: name.to_owned(),
             host,
@@ -73,12 +63,10 @@ impl Layer {
             blocks_ahead: config.placement.block_order().is_some(),
             file_folio_orders: config.file_folio_orders(),
             spaces: Vec::new(),
-            table_config: config.page_table.clone(),
-            hashed,
+            tables,
             set_aside,
             segment_memory,
             speculative_table,
-            next_flat: Pfn(metadata_frames),
             frame_count,
             zone: Pfn(0),
             cpus: Vec::new(),

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use crate::base::addr::{FRAME_SHIFT, LINE_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
 use crate::base::error::EngineError;
 use crate::base::memory::PhysMem;
-use crate::config::{InvalidationCause, LargePages, PageTableConfig};
+use crate::config::{InvalidationCause, LargePages};
 use crate::kernel::frames::contiguity::{Contiguity, Run};
 use crate::kernel::frames::frame_alloc::{Aged, AllocEffects, FrameAllocator, FramePurpose};
 use crate::kernel::frames::page_use::PageUse;
@@ -30,13 +30,13 @@ use crate::kernel::reclaim::{GroupId, PageOf, Reclaim, Rmap};
 use crate::kernel::segment::{Segment, SegmentMemory};
 use crate::kernel::shadows::Shadows;
 use crate::kernel::speculative_table::SpeculativeTable;
-use crate::kernel::tables::TableWork;
 use crate::kernel::threads::collapse::Collapse;
 use crate::kernel::translation_cache::{SpaceCaches, TranslationCaches};
 use crate::kernel::vma::{VaRange, VmaSet};
 use crate::mmu_cache::Asid;
-use crate::page_table::hashed::SharedTable;
-use crate::page_table::{Leaf, Linear, Mapping, NoFrame, NoRoom, PageTable, PteFlags, Removed, WalkList};
+use crate::page_table::{
+    Exhausted, LayerTables, Leaf, Mapping, NoRoom, PageTable, PteFlags, Removed, TableWork, WalkList,
+};
 
 /// Where the direct map begins (Linux x86-64 with four levels, Documentation/arch/x86/x86_64/mm.rst), cut to the bits
 /// that page tables translate.
@@ -131,17 +131,14 @@ pub struct Layer {
     /// The same of pages of files.
     pub file_folio_orders: Vec<u32>,
     pub spaces: Vec<AddressSpace>,
-    pub(crate) table_config: PageTableConfig,
-    /// The page table of all its address spaces but the direct map, if it is a hashed one.
-    pub hashed: Option<SharedTable>,
-    /// Frames of the page metadata, of that table and of the segment, which the allocator knows nothing of.
+    /// What the page tables of its address spaces have in common, but for the direct map's.
+    pub tables: LayerTables,
+    /// Frames of the page metadata, of what boot set aside for tables and of the segment, which the allocator knows nothing of.
     set_aside: u64,
     /// What is for direct segments of its address spaces.
     pub segment_memory: Option<SegmentMemory>,
     /// What its guests' cores go on with while they walk.
     pub speculative_table: Option<SpeculativeTable>,
-    /// The first of the frames set aside for the linear tables of guests that nobody has.
-    next_flat: Pfn,
     /// Frames of physical memory.
     frame_count: u64,
     /// The frame that stands for what all CPUs share: the allocator's lock and lists, the LRU lists, the cgroup's counter.
@@ -274,7 +271,7 @@ impl Layer {
         self.spaces[space as usize].objects
     }
 
-    /// Frames of page tables, also those set aside for the parts of linear ones that are not in use.
+    /// Frames of page tables, also those that were set aside for parts which are not in use.
     pub fn table_frames(&self) -> u64 {
         let untouched = self.spaces.iter().map(|space| space.table.untouched_frames());
         self.mem.frames_in_use() as u64 + untouched.sum::<u64>()
@@ -296,25 +293,24 @@ impl Layer {
         self.frames.alloc(0, purpose, self.acting_cpu).ok_or_else(|| self.out_of_memory(what))
     }
 
-    /// Frames that were set aside at boot, for page metadata, a hashed table and a segment.
+    /// Frames that were set aside at boot, for page metadata, tables and a segment.
     pub fn frames_set_aside(&self) -> u64 {
         self.set_aside
     }
 
     /// A new, empty address space.
     pub fn add_space(&mut self, asids: &mut AsidAllocator) -> Result<u32, EngineError> {
+        self.add_space_of(None, asids)
+    }
+
+    /// A new address space for a guest with `bytes` of memory, not more than the layer was told when it booted.
+    pub fn add_guest_space(&mut self, bytes: u64, asids: &mut AsidAllocator) -> Result<u32, EngineError> {
+        self.add_space_of(Some(bytes), asids)
+    }
+
+    fn add_space_of(&mut self, guest: Option<u64>, asids: &mut AsidAllocator) -> Result<u32, EngineError> {
         let objects = self.take_frame(FramePurpose::KernelObject, "an address space")?;
-        let cpu = self.acting_cpu;
-        let direct_map = self.spaces.is_empty();
-        let table = match self.hashed.as_mut().filter(|_| !direct_map) {
-            Some(hashed) => hashed.add_space().map(PageTable::Hashed).ok_or_else(|| self.out_of_tags())?,
-            None => {
-                let config = if direct_map { &self.table_config.of_kernel() } else { &self.table_config };
-                let mut frames = |order| self.frames.alloc(order, FramePurpose::PageTable, cpu);
-                let table = PageTable::new(config, &mut self.mem, &mut frames);
-                table.map_err(|NoFrame| self.out_of_memory("a page table"))?
-            }
-        };
+        let table = self.new_table(guest)?;
         if let Some(index) = self.retired.pop() {
             let space = &mut self.spaces[index as usize];
             (space.table, space.objects) = (table, objects);
@@ -337,36 +333,13 @@ impl Layer {
         Ok(self.spaces.len() as u32 - 1)
     }
 
-    /// An empty radix tree; none if memory has run out.
-    pub fn new_radix(&mut self, levels: u8) -> Option<PageTable> {
-        let cpu = self.acting_cpu;
-        let mut frames = |order| self.frames.alloc(order, FramePurpose::PageTable, cpu);
-        PageTable::new(&PageTableConfig::Radix { levels }, &mut self.mem, &mut frames).ok()
-    }
-
-    /// A new address space for a guest with `bytes` of memory, not more than the layer was told when it booted.
-    pub fn add_guest_space(&mut self, bytes: u64, asids: &mut AsidAllocator) -> Result<u32, EngineError> {
-        let index = self.add_space(asids)?;
-        if self.table_config == PageTableConfig::Linear {
-            let flat = PageTable::Linear(Linear::new(self.next_flat, bytes));
-            self.next_flat.0 += Linear::frames_for(bytes);
-            let radix = std::mem::replace(&mut self.spaces[index as usize].table, flat);
-            radix.destroy(&mut self.mem, &mut |pfn| self.frames.free(pfn, 0, self.acting_cpu));
-        }
-        Ok(index)
-    }
-
     /// Ends a space in which nothing is mapped any more. Its tag may be used again, so the caller has flushed it.
     pub fn retire_space(&mut self, index: u32) {
-        let config = self.table_config.of_kernel();
-        let placeholder = PageTable::new(&config, &mut PhysMem::default(), &mut |_| Some(Pfn(0)));
+        let placeholder = PageTable::x86_64(4, &mut PhysMem::default(), &mut |_| Some(Pfn(0)));
         let Ok(placeholder) = placeholder else { unreachable!("a frame was given") };
         let space = &mut self.spaces[index as usize];
         let table = std::mem::replace(&mut space.table, placeholder);
-        if let (PageTable::Hashed(table), Some(hashed)) = (&table, &mut self.hashed) {
-            hashed.remove_space(table);
-        }
-        table.destroy(&mut self.mem, &mut |pfn| self.frames.free_block(pfn, self.acting_cpu));
+        self.tables.destroy(table, &mut self.mem, &mut |pfn| self.frames.free_block(pfn, self.acting_cpu));
         self.frames.free(space.objects, 0, self.acting_cpu);
         self.spaces[index as usize].measured = false;
         self.retired.push(index);
@@ -383,7 +356,7 @@ impl Layer {
         }
     }
 
-    /// Maps a page and records it. All tables exist. Errors: a hashed table has no place for it.
+    /// Maps a page and records it. All tables exist. Errors: the page table has no place for it.
     pub fn map(&mut self, index: u32, va: VirtAddr, mapping: Mapping) -> Result<(), EngineError> {
         self.note_mapped(index, va, &mapping, Rmap::add);
         let space = &mut self.spaces[index as usize];
@@ -396,7 +369,7 @@ impl Layer {
         }
         let mapped = space.table.map(&mut self.mem, va, mapping);
         self.settle_table(index);
-        mapped.map(|_| ()).map_err(|NoRoom| self.out_of_slots(va))
+        mapped.map(|_| ()).map_err(|NoRoom| self.exhausted(Exhausted::Places(va)))
     }
 
     /// True if no page is mapped at `va`.
@@ -445,16 +418,10 @@ impl Layer {
         }
     }
 
-    /// Leaves what a space has in a hashed table to a later scan; nothing of it is mapped any more.
+    /// Leaves what a space has in its page table to a later scan; nothing of it is mapped any more.
     pub fn abandon_table(&mut self, index: u32) -> Result<(), EngineError> {
-        let PageTable::Hashed(table) = &mut self.spaces[index as usize].table else { return Ok(()) };
-        let hashed = self.hashed.as_mut().expect("the table is the layer's");
-        if hashed.abandon(&mut self.mem, table) { Ok(()) } else { Err(self.out_of_tags()) }
-    }
-
-    /// Whether exits leave their pages' entries to a later scan.
-    pub fn clears_lazily(&self, index: u32) -> bool {
-        matches!(self.spaces[index as usize].table, PageTable::Hashed(_))
+        let abandoned = self.tables.abandon(&mut self.mem, &mut self.spaces[index as usize].table);
+        if abandoned { Ok(()) } else { Err(self.exhausted(Exhausted::Tags)) }
     }
 
     /// Gives the tables of a range back that are empty (Linux `free_pgtables`).

@@ -1,8 +1,9 @@
 //! The errors that a run ends with when memory, or a table of fixed size, has run out: what holds it, and what to set.
 
-use crate::base::addr::{FRAME_SHIFT, VirtAddr};
+use crate::base::addr::FRAME_SHIFT;
 use crate::base::error::EngineError;
 use crate::kernel::layer::Layer;
+use crate::page_table::Exhausted;
 
 impl Layer {
     /// The error that a request for a frame ends the run with, and what the memory holds.
@@ -11,10 +12,10 @@ impl Layer {
         let (free, files, tables) = (self.free_frame_count(), self.pages.cached_frames(), self.table_frames());
         let (total, set_aside) = (self.memory_bytes() >> FRAME_SHIFT, self.frames_set_aside());
         let others = total - free - files - tables - set_aside;
-        let metadata = match (&self.hashed, &self.segment_memory, &self.speculative_table) {
-            (None, None, None) => "page metadata",
-            (Some(_), None, None) => "page metadata and the hashed table",
-            _ => "page metadata and what boot set aside for a segment or a table",
+        let metadata = match (self.tables.set_aside().what, &self.segment_memory, &self.speculative_table) {
+            (None, None, None) => "page metadata".to_owned(),
+            (Some(what), None, None) => format!("page metadata and {what}"),
+            _ => "page metadata and what boot set aside for a segment or a table".to_owned(),
         };
         let name = &self.name;
         let swap = match self.reclaim.as_ref().and_then(|reclaim| reclaim.swap.as_ref()) {
@@ -55,46 +56,8 @@ impl Layer {
         EngineError::OutOfMemory { what }
     }
 
-    pub(crate) fn out_of_tags(&self) -> EngineError {
-        let what = format!(
-            "layer `{}` has no address-space tag left for its hashed page table: all of 16 bits belong to processes, or to ended \
-             ones whose slots no scan has deleted; set a smaller system.layers.{}.page_table.exits_per_scan",
-            self.name, self.name
-        );
-        EngineError::OutOfMemory { what }
-    }
-
-    /// The error that a table without a place for a page ends the run with.
-    pub(crate) fn out_of_slots(&self, va: VirtAddr) -> EngineError {
-        let Some(table) = &self.hashed else {
-            let what = format!(
-                "layer `{0}` has no place for {va:?} in its elastic-cuckoo page table, whatever it displaces; set a lower \
-                 system.layers.{0}.page_table.max_load or more max_displacements",
-                self.name
-            );
-            return EngineError::OutOfMemory { what };
-        };
-        let what = format!(
-            "layer `{}` has no slot for {va:?} near its place in the hashed page table: {}; make the table larger by --set \
-             system.layers.{}.page_table.table_bytes=SIZE or a lower load_factor",
-            self.name,
-            table.occupation(&self.mem),
-            self.name
-        );
-        EngineError::OutOfMemory { what }
-    }
-
-    /// The same of a table that needs its memory whole.
-    pub(crate) fn out_of_contiguous_memory(&self, order: u32) -> EngineError {
-        let bytes = |frames: u64| pagelab_trace::quantity::format_bytes(frames << FRAME_SHIFT);
-        let (name, free) = (&self.name, self.free_frame_count());
-        let what = format!(
-            "layer `{name}` has no {} of contiguous memory for a way of an elastic-cuckoo page table, though {} are free: the \
-             design needs its ways whole. Give it more by --set system.layers.{name}.memory_bytes=SIZE, or memory that is \
-             less aged",
-            bytes(1 << order),
-            bytes(free),
-        );
-        EngineError::OutOfMemory { what }
+    /// The error that the run ends with when something of the page tables has run out.
+    pub(crate) fn exhausted(&self, what: Exhausted) -> EngineError {
+        EngineError::OutOfMemory { what: self.tables.exhausted(&self.mem, &self.name, what) }
     }
 }

@@ -2,15 +2,31 @@
 
 use crate::base::addr::{PageSize, Pfn, VirtAddr};
 use crate::base::error::EngineError;
-use crate::config::PageTableConfig;
 use crate::kernel::frames::frame_alloc::FramePurpose;
 use crate::kernel::layer::Layer;
-use crate::page_table::{PageTable, TableBlock};
+use crate::page_table::{Exhausted, NoTable, PageTable, TableBlock};
 
 impl Layer {
-    /// Whether its address spaces have elastic cuckoo tables.
-    pub fn has_cuckoo_tables(&self) -> bool {
-        matches!(self.table_config, PageTableConfig::ElasticCuckoo(_))
+    /// An empty page table of a space: the kernel's own is the first; of one that hosts a guest with its bytes of memory.
+    pub(crate) fn new_table(&mut self, guest: Option<u64>) -> Result<PageTable, EngineError> {
+        let cpu = self.acting_cpu;
+        let mut frames = |order| self.frames.alloc(order, FramePurpose::PageTable, cpu);
+        let table = if self.spaces.is_empty() {
+            PageTable::x86_64(self.tables.direct_map_levels(), &mut self.mem, &mut frames)
+        } else {
+            self.tables.create(&mut self.mem, &mut frames, guest)
+        };
+        table.map_err(|why| match why {
+            NoTable::Block { order } => self.out_of_blocks(order),
+            NoTable::Tags => self.exhausted(Exhausted::Tags),
+        })
+    }
+
+    /// An empty x86-64 tree; none if memory has run out.
+    pub(crate) fn new_shadow_table(&mut self, levels: u8) -> Option<PageTable> {
+        let cpu = self.acting_cpu;
+        let mut frames = |order| self.frames.alloc(order, FramePurpose::PageTable, cpu);
+        PageTable::x86_64(levels, &mut self.mem, &mut frames).ok()
     }
 
     /// Takes memory for the next table that a page of `size` at `va` misses; none if it misses none.
@@ -25,10 +41,14 @@ impl Layer {
                 return Ok(Some(TableBlock { first, order }));
             }
         }
-        match orders.last() {
-            Some(0) => Err(self.out_of_memory("a page table")),
-            _ => Err(self.out_of_contiguous_memory(orders[0])),
+        Err(self.out_of_blocks(orders.last().copied().unwrap_or(0)))
+    }
+
+    fn out_of_blocks(&self, order: u32) -> EngineError {
+        if order == 0 {
+            return self.out_of_memory("a page table");
         }
+        self.exhausted(Exhausted::Block { order, free_frames: self.free_frame_count() })
     }
 
     /// Links memory as that table. False if it is not missing any more: the memory is free again.
@@ -55,10 +75,8 @@ impl Layer {
 
     /// Takes note of what a table did on the way, and frees what it has no use for.
     pub fn settle_table(&mut self, index: u32) {
-        let PageTable::ElasticCuckoo(table) = &mut self.spaces[index as usize].table else { return };
-        self.table_work.lines.append(&mut table.work.lines);
-        self.table_work.cuckoo.add(std::mem::take(&mut table.work.counters));
-        for block in std::mem::take(&mut table.work.released) {
+        self.tables.settle(&mut self.spaces[index as usize].table, &mut self.table_work);
+        for block in std::mem::take(&mut self.table_work.released) {
             self.free_table(block);
         }
     }

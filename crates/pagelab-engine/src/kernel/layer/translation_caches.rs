@@ -152,7 +152,7 @@ impl Layer {
         let span = |va: VirtAddr| {
             let mut list = WalkList::new();
             self.spaces[space as usize].table.walk(&self.mem, va, &mut list);
-            let level = if let Leaf::NotPresent { level } = list.leaf { level } else { 1 };
+            let level = if let Leaf::NotPresent { level, .. } = list.leaf { level } else { 1 };
             1_u64 << (FRAME_SHIFT + 9 * u32::from(level - 1))
         };
         let last = VirtAddr(range.end.0 - 1);

@@ -30,7 +30,8 @@ pub use arrays::{Arrays, Hit, LOWEST, Lines, LookUp};
 pub use slab::Slab;
 
 use crate::base::addr::{PhysAddr, VirtAddr};
-use crate::config::{CacheOwner, InvalidationCause, PageTableConfig, TranslationCacheConfig};
+use crate::config::{CacheOwner, InvalidationCause, TranslationCacheConfig};
+use crate::page_table::PageTableConfig;
 
 /// Levels by number, 0 and 1 unused.
 const LEVELS: usize = 6;
@@ -90,7 +91,7 @@ pub enum Start {
 
 impl TranslationCaches {
     pub fn new(config: TranslationCacheConfig, table: &PageTableConfig) -> Option<Self> {
-        let &PageTableConfig::Radix { levels } = table else { return None };
+        let levels = table.levels()?;
         let arrays = Arrays::new(&config, levels);
         let slab = Slab::new(arrays.map_or(0, |arrays| arrays.bytes()));
         Some(Self { config, arrays, slab, counters: TranslationCacheCounters::default() })

@@ -1,10 +1,12 @@
 //! Statistics of the kernels: faults, mapping calls, reclaim, kernel threads, and what each layer's memory came to.
 
 use crate::kernel::fault::stage::{FaultCounters, Stage};
+use crate::kernel::layer::Layer;
 use crate::kernel::reclaim::ReclaimCounters;
 use crate::kernel::threads::collapse::Collapse;
 use crate::machine::simulation::Simulation;
 use crate::observe::statistics::{Kind, Statistics};
+use crate::page_table::{Measure, Statistic};
 
 impl Statistics {
     pub(super) fn faults(&mut self, simulation: &Simulation) {
@@ -243,8 +245,21 @@ impl Statistics {
             let text = "Frames of page tables at the end";
             let frames = layer.table_frames() + layer.mem.block_frames() as u64;
             self.state(format!("layer.{name}.page_table_frames"), frames, "count", text);
-            self.hashed_table(layer);
-            self.cuckoo_tables(layer);
+            self.page_tables(layer);
+        }
+    }
+}
+
+impl Statistics {
+    /// What a layer's page tables count themselves.
+    fn page_tables(&mut self, layer: &Layer) {
+        for Statistic { name, value, unit, measure, text } in layer.tables.statistics(&layer.mem) {
+            let name = format!("layer.{}.page_table.{name}", layer.name);
+            match measure {
+                Measure::State => self.state(name, value, unit, text),
+                Measure::Count => self.put(name, value, unit, Kind::Robust, text),
+                Measure::Timing => self.put(name, value, unit, Kind::Timing, text),
+            }
         }
     }
 }

@@ -21,15 +21,25 @@
 //! is written, and not at all for fork and mremap, whose entries are not charged either. Which pages of a range are mapped is
 //! kept apart ([`super::page_index`]).
 
+mod layer;
+mod parameters;
 mod way;
 
+use arrayvec::ArrayVec;
+
+use super::entry::{PRESENT, decode, encode, leaf_of};
 use super::page_index::PageIndex;
-use super::radix::{PRESENT, decode, encode, leaf_of};
-use super::{Leaf, Mapping, NoFrame, NoRoom, PteFlags, Removed, TableBlock, TableFrames, WalkList, WalkRef};
-use crate::base::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
+use super::{
+    Context, Design, Exhausted, Leaf, Mapping, NoRoom, NoTable, PageSizes, PteFlags, Removed, TableBlock, TableFrames,
+    TableWork, UpperEntries, WalkList, WalkRef,
+};
+use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
+use crate::base::error::EngineError;
 use crate::base::memory::PhysMem;
 use crate::base::rng::Rng;
-use crate::config::ElasticCuckooConfig;
+use layer::CuckooCounters;
+use pagelab_trace::quantity::format_bytes;
+pub use parameters::ElasticCuckooConfig;
 use way::{EMPTY, FRAME_LINES_SHIFT, Line, Way, has_tag, index, swap, tag, tag_of, tag_part, vpn, with_tag};
 
 const WAYS: usize = 3;
@@ -44,63 +54,20 @@ struct Resize {
     pointers: [u64; WAYS],
 }
 
-/// What insertions did.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct CuckooCounters {
-    /// Lines that got a place.
-    pub inserted: u64,
-    /// Lines that had to make room.
-    pub displaced: u64,
-    /// Lines that moved to a table of another size.
-    pub rehashed: u64,
-    pub upsizes: u64,
-    pub downsizes: u64,
-    /// The most lines in use in a table.
-    pub most_used: u64,
-    /// Frames of the largest way.
-    pub way_frames: u64,
-}
-
-impl CuckooCounters {
-    pub fn add(&mut self, more: Self) {
-        let Self { inserted, displaced, rehashed, upsizes, downsizes, most_used, way_frames } = more;
-        self.inserted += inserted;
-        self.displaced += displaced;
-        self.rehashed += rehashed;
-        self.upsizes += upsizes;
-        self.downsizes += downsizes;
-        self.most_used = self.most_used.max(most_used);
-        self.way_frames = self.way_frames.max(way_frames);
-    }
-
-    /// Lines of the largest table.
-    pub fn most_lines(&self) -> u64 {
-        (WAYS as u64 * self.way_frames) << FRAME_LINES_SHIFT
-    }
-}
-
-/// What insertions did and whoever asked for them has not taken yet.
-#[derive(Default)]
-pub struct CuckooWork {
-    pub counters: CuckooCounters,
-    /// Lines that were read and written besides that of the entry.
-    pub lines: Vec<PhysAddr>,
-    /// Blocks that the table has no use for any more; they have no contents.
-    pub released: Vec<Pfn>,
-}
-
 /// See the module's text.
 pub struct ElasticCuckoo {
     config: ElasticCuckooConfig,
     ways: [Way; WAYS],
-    resize: Option<Resize>,
+    resize: Option<Box<Resize>>,
     /// Blocks for the ways of the next table.
     pending: Vec<TableBlock>,
     /// Lines in use.
     used: u64,
     pages: PageIndex,
     rng: Rng,
-    pub work: CuckooWork,
+    /// What insertions did and nobody has asked for yet.
+    counters: CuckooCounters,
+    work: TableWork,
 }
 
 /// Order of the block of a way that has so many lines.
@@ -109,28 +76,6 @@ fn order_of(way_entries: u32) -> u32 {
 }
 
 impl ElasticCuckoo {
-    pub fn new(config: &ElasticCuckooConfig, mem: &mut PhysMem, frames: TableFrames) -> Result<Self, NoFrame> {
-        let order = order_of(config.way_entries);
-        let mut blocks = [TableBlock { first: Pfn(0), order }; WAYS];
-        for block in &mut blocks {
-            block.first = frames(order).ok_or(NoFrame)?;
-            block.create(mem);
-        }
-        Ok(Self {
-            config: *config,
-            ways: ways(&blocks, config.seed),
-            resize: None,
-            pending: Vec::new(),
-            used: 0,
-            pages: PageIndex::default(),
-            rng: Rng::new(config.seed, "elastic cuckoo"),
-            work: CuckooWork {
-                counters: CuckooCounters { way_frames: 1 << order, ..Default::default() },
-                ..Default::default()
-            },
-        })
-    }
-
     /// Lines of all ways, of the table that there will be.
     pub fn lines(&self) -> u64 {
         let ways = self.resize.as_ref().map_or(&self.ways, |resize| &resize.ways);
@@ -159,35 +104,6 @@ impl ElasticCuckoo {
         (0..WAYS).map(|way| self.line(way, tag)).find(|&line| has_tag(mem.line(line), tag))
     }
 
-    #[inline]
-    pub fn walk(&self, mem: &PhysMem, va: VirtAddr, list: &mut WalkList) {
-        let (tag, index) = (tag(vpn(va)), index(vpn(va)));
-        let lines: [PhysAddr; WAYS] = std::array::from_fn(|way| self.line(way, tag));
-        let found = lines.iter().position(|&line| has_tag(mem.line(line), tag));
-        let mut refs = lines.map(|line| WalkRef { addr: PhysAddr(line.0 + 8 * index as u64), level: 1, step: 0 });
-        // They are read at once; the last is the one that says where the page is.
-        refs.swap(found.unwrap_or_else(|| self.next_way()), WAYS - 1);
-        list.set(refs);
-        list.leaf = match found {
-            Some(_) => leaf_of(1, mem.read(refs[WAYS - 1].addr)),
-            None => Leaf::NotPresent { level: 1 },
-        };
-    }
-
-    /// Has the host fetch the lines that a walk reads.
-    #[inline]
-    pub fn hint(&self, mem: &PhysMem, va: VirtAddr) {
-        (0..WAYS).for_each(|way| mem.hint(self.line(way, tag(vpn(va)))));
-    }
-
-    /// The entry of a page and its frame.
-    #[inline]
-    pub fn peek(&self, mem: &PhysMem, va: VirtAddr) -> Option<(PhysAddr, Pfn)> {
-        let addr = PhysAddr(self.find(mem, tag(vpn(va)))?.0 + 8 * index(vpn(va)) as u64);
-        let entry = mem.read(addr);
-        (entry & PRESENT != 0).then(|| (addr, decode(1, entry).pfn))
-    }
-
     /// The way that the next line goes to.
     fn next_way(&self) -> usize {
         self.rng.clone().below(WAYS as u64) as usize
@@ -208,31 +124,6 @@ impl ElasticCuckoo {
         }
     }
 
-    /// Blocks that are missing for that table.
-    pub fn missing_blocks(&self) -> usize {
-        self.wanted_order().map_or(0, |_| WAYS - self.pending.len())
-    }
-
-    /// Takes a block (with contents, all zero) for a way of the next table; with the last one, the table begins to move.
-    /// Returns where the table is described, none if no such block is wanted any more.
-    pub fn add_block(&mut self, mem: &mut PhysMem, block: TableBlock) -> Option<PhysAddr> {
-        let order = self.wanted_order().filter(|&order| order == block.order)?;
-        // Since the others were taken the load may have turned round.
-        for stale in self.pending.extract_if(.., |pending| pending.order != order) {
-            stale.destroy(mem);
-            self.work.released.push(stale.first);
-        }
-        self.pending.push(block);
-        if self.pending.len() == WAYS {
-            let counters = &mut self.work.counters;
-            *if order > self.ways[0].block.order { &mut counters.upsizes } else { &mut counters.downsizes } += 1;
-            counters.way_frames = counters.way_frames.max(1 << order);
-            self.resize = Some(Resize { ways: ways(&self.pending, self.config.seed), pointers: [0; WAYS] });
-            self.pending.clear();
-        }
-        Some(self.ways[0].block.first.addr())
-    }
-
     /// Puts a line in a way, and what is displaced in others. Without room for all, everything stays as it was.
     fn insert(&mut self, mem: &mut PhysMem, line: Line, first: usize) -> Result<(), NoRoom> {
         let (mut line, mut way, from) = (line, first, self.work.lines.len());
@@ -241,7 +132,7 @@ impl ElasticCuckoo {
             self.work.lines.push(at);
             line = swap(mem, at, &line);
             if line == EMPTY {
-                self.work.counters.displaced += (self.work.lines.len() - from - 1) as u64;
+                self.counters.displaced += (self.work.lines.len() - from - 1) as u64;
                 return Ok(());
             }
             way = (way + 1 + self.rng.below(WAYS as u64 - 1) as usize) % WAYS;
@@ -271,7 +162,7 @@ impl ElasticCuckoo {
                 resize.pointers[way] += 1;
             }
             if line != EMPTY {
-                self.work.counters.rehashed += 1;
+                self.counters.rehashed += 1;
                 if self.insert(mem, line, way).is_err() {
                     // Later, with other random choices.
                     return self.take_back(mem, way, line);
@@ -287,33 +178,19 @@ impl ElasticCuckoo {
         resize.pointers[way] -= 1;
         let at = self.ways[way].line(resize.pointers[way]);
         swap(mem, at, &line);
-        self.work.counters.rehashed -= 1;
+        self.counters.rehashed -= 1;
     }
 
     /// When all lines have moved, the new table is the table.
     fn end_resize(&mut self, mem: &mut PhysMem) {
         let lines = self.ways[0].lines();
-        let done = |resize: &mut Resize| resize.pointers == [lines; WAYS];
+        let done = |resize: &mut Box<Resize>| resize.pointers == [lines; WAYS];
         if let Some(resize) = self.resize.take_if(done) {
             for old in std::mem::replace(&mut self.ways, resize.ways) {
                 old.block.destroy(mem);
                 self.work.released.push(old.block.first);
             }
         }
-    }
-
-    pub fn map(&mut self, mem: &mut PhysMem, va: VirtAddr, mapping: Mapping) -> Result<PhysAddr, NoRoom> {
-        assert_eq!(mapping.size, PageSize::Size4K, "the table has no larger pages");
-        let tag = tag(vpn(va));
-        if self.find(mem, tag).is_none() {
-            self.place(mem, tag)?;
-        }
-        let line = self.find(mem, tag).expect("the line has a place");
-        let addr = PhysAddr(line.0 + 8 * index(vpn(va)) as u64);
-        assert_eq!(mem.read(addr) & PRESENT, 0, "the entry of {va:?} is in use");
-        self.write(mem, addr, va, &mapping);
-        self.pages.insert(vpn(va));
-        Ok(addr)
     }
 
     /// Makes a line for a tag; what is under way to another size goes on.
@@ -324,8 +201,8 @@ impl ElasticCuckoo {
             self.rehash(mem);
             if placed.is_ok() {
                 self.used += 1;
-                self.work.counters.inserted += 1;
-                self.work.counters.most_used = self.work.counters.most_used.max(self.used);
+                self.counters.inserted += 1;
+                self.counters.most_used = self.counters.most_used.max(self.used);
                 return Ok(());
             }
         }
@@ -344,21 +221,148 @@ impl ElasticCuckoo {
         let (addr, entry) = present.unwrap_or_else(|| panic!("{va:?} is not mapped"));
         (addr, decode(1, entry))
     }
+}
 
-    pub fn set_flags(&mut self, mem: &mut PhysMem, va: VirtAddr, flags: PteFlags) -> PhysAddr {
+impl Design for ElasticCuckoo {
+    type Parameters = ElasticCuckooConfig;
+    type Shared = CuckooCounters;
+
+    const PAGE_SIZES: PageSizes =
+        PageSizes::only_4k("others have tables of their own in the design, of which the one for 4 KiB pages is here");
+    const WORDS: Result<(), &'static str> =
+        Err("the bits of an elastic-cuckoo entry that is not present hold a part of its line's tag");
+    const MOVES_ENTRIES: bool = true;
+
+    fn samples() -> Vec<ElasticCuckooConfig> {
+        let small = ElasticCuckooConfig { way_entries: 64, ..ElasticCuckooConfig::default() };
+        let sparse = ElasticCuckooConfig { max_load: 0.3, min_load: 0.1, seed: 5, ..small };
+        vec![ElasticCuckooConfig::default(), small, sparse, ElasticCuckooConfig { rehashes_per_insert: 1, ..small }]
+    }
+
+    fn upper_entries(_: &ElasticCuckooConfig) -> UpperEntries {
+        UpperEntries::Unfit
+    }
+
+    fn validate(parameters: &ElasticCuckooConfig, context: &Context) -> Result<(), EngineError> {
+        parameters.validate(context)
+    }
+
+    /// A way of 1 GiB is the largest.
+    fn largest_block(_: &ElasticCuckooConfig) -> u32 {
+        PageSize::Size1G.order()
+    }
+
+    fn create(
+        config: &ElasticCuckooConfig,
+        _: &mut CuckooCounters,
+        mem: &mut PhysMem,
+        frames: TableFrames,
+        _: Option<u64>,
+    ) -> Result<Self, NoTable> {
+        let order = order_of(config.way_entries);
+        let mut blocks = [TableBlock { first: Pfn(0), order }; WAYS];
+        for block in &mut blocks {
+            block.first = frames(order).ok_or(NoTable::Block { order })?;
+            block.create(mem);
+        }
+        Ok(Self {
+            config: *config,
+            ways: ways(&blocks, config.seed),
+            resize: None,
+            pending: Vec::new(),
+            used: 0,
+            pages: PageIndex::default(),
+            rng: Rng::new(config.seed, "elastic cuckoo"),
+            counters: CuckooCounters { way_frames: 1 << order, ..Default::default() },
+            work: TableWork::default(),
+        })
+    }
+
+    #[inline]
+    fn walk(&self, mem: &PhysMem, va: VirtAddr, list: &mut WalkList) {
+        let (tag, index) = (tag(vpn(va)), index(vpn(va)));
+        let lines: [PhysAddr; WAYS] = std::array::from_fn(|way| self.line(way, tag));
+        let found = lines.iter().position(|&line| has_tag(mem.line(line), tag));
+        let mut refs = lines.map(|line| WalkRef { addr: PhysAddr(line.0 + 8 * index as u64), level: 1, step: 0 });
+        // They are read at once; the last is the one that says where the page is.
+        refs.swap(found.unwrap_or_else(|| self.next_way()), WAYS - 1);
+        list.set(refs);
+        list.leaf = match found {
+            Some(_) => leaf(mem.read(refs[WAYS - 1].addr)),
+            None => Leaf::nothing(1),
+        };
+    }
+
+    #[inline]
+    fn hint(&self, mem: &PhysMem, va: VirtAddr) {
+        (0..WAYS).for_each(|way| mem.hint(self.line(way, tag(vpn(va)))));
+    }
+
+    #[inline]
+    fn peek(&self, mem: &PhysMem, va: VirtAddr) -> Option<(PhysAddr, Pfn)> {
+        let addr = PhysAddr(self.find(mem, tag(vpn(va)))?.0 + 8 * index(vpn(va)) as u64);
+        let entry = mem.read(addr);
+        (entry & PRESENT != 0).then(|| (addr, decode(1, entry).pfn))
+    }
+
+    /// Blocks that are missing for the table that this one is to become.
+    fn missing_tables(&self, _: &PhysMem, _: VirtAddr, _: PageSize) -> usize {
+        self.wanted_order().map_or(0, |_| WAYS - self.pending.len())
+    }
+
+    fn next_table_orders(&self, _: &PhysMem, _: VirtAddr) -> ArrayVec<u32, 2> {
+        ArrayVec::from_iter([self.wanted_order().unwrap_or(0)])
+    }
+
+    /// Takes a block (with contents, all zero) for a way of the next table; with the last one, the table begins to move.
+    /// Returns where the table is described, none if no such block is wanted any more.
+    fn link_table(&mut self, mem: &mut PhysMem, _: VirtAddr, _: PageSize, block: TableBlock) -> Option<PhysAddr> {
+        let order = self.wanted_order().filter(|&order| order == block.order)?;
+        // Since the others were taken the load may have turned round.
+        for stale in self.pending.extract_if(.., |pending| pending.order != order) {
+            stale.destroy(mem);
+            self.work.released.push(stale.first);
+        }
+        self.pending.push(block);
+        if self.pending.len() == WAYS {
+            let counters = &mut self.counters;
+            *if order > self.ways[0].block.order { &mut counters.upsizes } else { &mut counters.downsizes } += 1;
+            counters.way_frames = counters.way_frames.max(1 << order);
+            let ways = ways(&self.pending, self.config.seed);
+            self.resize = Some(Box::new(Resize { ways, pointers: [0; WAYS] }));
+            self.pending.clear();
+        }
+        Some(self.ways[0].block.first.addr())
+    }
+
+    fn map(&mut self, mem: &mut PhysMem, va: VirtAddr, mapping: Mapping) -> Result<PhysAddr, NoRoom> {
+        assert_eq!(mapping.size, PageSize::Size4K, "the table has no larger pages");
+        let tag = tag(vpn(va));
+        if self.find(mem, tag).is_none() {
+            self.place(mem, tag)?;
+        }
+        let line = self.find(mem, tag).expect("the line has a place");
+        let addr = PhysAddr(line.0 + 8 * index(vpn(va)) as u64);
+        assert_eq!(mem.read(addr) & PRESENT, 0, "the entry of {va:?} is in use");
+        self.write(mem, addr, va, &mapping);
+        self.pages.insert(vpn(va));
+        Ok(addr)
+    }
+
+    fn set_flags(&mut self, mem: &mut PhysMem, va: VirtAddr, flags: PteFlags) -> PhysAddr {
         let (addr, mapping) = self.present(mem, va);
         self.write(mem, addr, va, &Mapping { flags, ..mapping });
         addr
     }
 
-    pub fn replace(&mut self, mem: &mut PhysMem, va: VirtAddr, mapping: Mapping) -> PhysAddr {
+    fn replace(&mut self, mem: &mut PhysMem, va: VirtAddr, mapping: Mapping) -> PhysAddr {
         assert_eq!(mapping.size, PageSize::Size4K, "the table has no larger pages");
         let (addr, _) = self.present(mem, va);
         self.write(mem, addr, va, &mapping);
         addr
     }
 
-    pub fn unmap(&mut self, mem: &mut PhysMem, va: VirtAddr) -> PhysAddr {
+    fn unmap(&mut self, mem: &mut PhysMem, va: VirtAddr) -> PhysAddr {
         let (addr, _) = self.present(mem, va);
         mem.write(addr, tag_part(tag(vpn(va)), index(vpn(va))));
         let line = PhysAddr(addr.0 - 8 * index(vpn(va)) as u64);
@@ -370,7 +374,7 @@ impl ElasticCuckoo {
         addr
     }
 
-    pub fn mapped(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, most: usize, out: &mut Vec<Removed>) {
+    fn mapped(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, most: usize, out: &mut Vec<Removed>) {
         let last = end.0.div_ceil(1 << FRAME_SHIFT);
         let left = most.saturating_sub(out.len());
         for vpn in self.pages.range(start.0 >> FRAME_SHIFT, last).take(left) {
@@ -379,7 +383,13 @@ impl ElasticCuckoo {
         }
     }
 
-    pub fn destroy(self, mem: &mut PhysMem, release: &mut dyn FnMut(Pfn)) {
+    fn settle(&mut self, all: &mut CuckooCounters, work: &mut TableWork) {
+        all.add(std::mem::take(&mut self.counters));
+        work.lines.append(&mut self.work.lines);
+        work.released.append(&mut self.work.released);
+    }
+
+    fn destroy(self, _: &mut CuckooCounters, mem: &mut PhysMem, release: &mut dyn FnMut(Pfn)) {
         let next = self.resize.iter().flat_map(|resize| resize.ways);
         let blocks = self.ways.into_iter().chain(next).map(|way| way.block).chain(self.pending);
         for block in blocks {
@@ -390,9 +400,32 @@ impl ElasticCuckoo {
         self.work.released.into_iter().for_each(release);
     }
 
-    pub fn va_bits(&self) -> u32 {
+    fn va_bits(&self) -> u32 {
         VA_BITS
     }
+
+    fn exhausted(_: &CuckooCounters, _: &PhysMem, layer: &str, what: Exhausted) -> String {
+        match what {
+            Exhausted::Tags => unreachable!("each table is a space's own"),
+            Exhausted::Places(va) => format!(
+                "layer `{layer}` has no place for {va:?} in its elastic-cuckoo page table, whatever it displaces; set a lower \
+                 system.layers.{layer}.page_table.max_load or more max_displacements"
+            ),
+            Exhausted::Block { order, free_frames } => format!(
+                "layer `{layer}` has no {} of contiguous memory for a way of an elastic-cuckoo page table, though {} are free: the \
+                 design needs its ways whole. Give it more by --set system.layers.{layer}.memory_bytes=SIZE, or memory that is \
+                 less aged",
+                format_bytes(FRAME_BYTES << order),
+                format_bytes(FRAME_BYTES * free_frames),
+            ),
+        }
+    }
+}
+
+/// What the entry of a line that is there says. Without a page it holds bits of the tag, which are no word.
+#[inline]
+fn leaf(entry: u64) -> Leaf {
+    if entry & PRESENT == 0 { Leaf::nothing(1) } else { leaf_of(1, entry) }
 }
 
 /// The ways of a table in these blocks.

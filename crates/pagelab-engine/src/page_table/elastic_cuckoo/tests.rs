@@ -19,7 +19,14 @@ struct Lab {
 impl Lab {
     fn new(config: &ElasticCuckooConfig) -> Self {
         let (mut mem, mut next) = (PhysMem::default(), 8);
-        let table = ElasticCuckoo::new(config, &mut mem, &mut |order| Some(take(&mut next, order))).unwrap();
+        let table = ElasticCuckoo::create(
+            config,
+            &mut CuckooCounters::default(),
+            &mut mem,
+            &mut |order| Some(take(&mut next, order)),
+            None,
+        )
+        .unwrap();
         Self { table, mem, next }
     }
 
@@ -30,11 +37,11 @@ impl Lab {
     }
 
     fn grow(&mut self) {
-        while self.table.missing_blocks() > 0 {
+        while self.table.missing_tables(&self.mem, VirtAddr(0), PageSize::Size4K) > 0 {
             let order = self.table.wanted_order().expect("blocks are missing");
             let block = TableBlock { first: take(&mut self.next, order), order };
             block.create(&mut self.mem);
-            self.table.add_block(&mut self.mem, block).expect("the block is wanted");
+            self.table.link_table(&mut self.mem, VirtAddr(0), PageSize::Size4K, block).expect("the block is wanted");
         }
     }
 
@@ -81,7 +88,7 @@ fn a_table_agrees_with_a_map_after_millions_of_operations() {
             let new = Mapping { flags, ..mapping(rng.next_u64() >> 24) };
             let known = oracle.get(&vpn).copied();
             let list = lab.walk(vpn);
-            assert_eq!(list.leaf, known.map_or(Leaf::NotPresent { level: 1 }, Leaf::Present), "{operation}");
+            assert_eq!(list.leaf, known.map_or(Leaf::nothing(1), Leaf::Present), "{operation}");
             assert!(list.refs().len() == WAYS && list.refs().iter().all(|r| r.step == 0));
             let last = list.refs()[WAYS - 1].addr;
             match (known, rng.below(8)) {
@@ -116,10 +123,10 @@ fn a_table_agrees_with_a_map_after_millions_of_operations() {
                 assert!(lab.table.used() as f64 <= 0.75 * lab.table.lines() as f64);
             }
         }
-        let CuckooCounters { upsizes, downsizes, displaced, rehashed, .. } = lab.table.work.counters;
+        let CuckooCounters { upsizes, downsizes, displaced, rehashed, .. } = lab.table.counters;
         assert!(upsizes >= 9 && downsizes >= 5 && displaced > 10_000 && rehashed > 10_000, "{upsizes} {downsizes}");
         oracle.keys().for_each(|&vpn| _ = lab.table.unmap(&mut lab.mem, va(vpn)));
-        lab.table.destroy(&mut lab.mem, &mut |_| {});
+        lab.table.destroy(&mut CuckooCounters::default(), &mut lab.mem, &mut |_| {});
         assert_eq!(lab.mem.frames_in_use(), 0, "all blocks are given back");
     }
 }
@@ -131,15 +138,19 @@ fn a_table_doubles_at_its_threshold_and_has_moved_when_the_load_is_back_there() 
     let lines = 3 * 128;
     let threshold = (0.6 * f64::from(lines)) as u64;
     (0..threshold).for_each(|line| _ = lab.map(line * 8, 1));
-    assert_eq!((lab.table.missing_blocks(), lab.table.wanted_order()), (3, Some(2)), "the next line calls for it");
-    assert_eq!((lab.table.lines(), lab.table.work.counters.rehashed), (3 * 128, 0));
+    assert_eq!(
+        (lab.table.missing_tables(&lab.mem, va(0), PageSize::Size4K), lab.table.wanted_order()),
+        (3, Some(2)),
+        "the next line calls for it"
+    );
+    assert_eq!((lab.table.lines(), lab.table.counters.rehashed), (3 * 128, 0));
     for line in threshold..2 * threshold {
         lab.map(line * 8, 1);
         assert_eq!(lab.table.lines(), 6 * 128);
     }
     // Each insertion has moved a line; some of those inserted since went to the old table and moved too.
-    assert!(lab.table.work.counters.rehashed >= threshold * 3 / 4, "{:?}", lab.table.work.counters);
-    assert_eq!(lab.table.work.counters.upsizes, 1);
+    assert!(lab.table.counters.rehashed >= threshold * 3 / 4, "{:?}", lab.table.counters);
+    assert_eq!(lab.table.counters.upsizes, 1);
     lab.map(2 * threshold * 8, 1);
     (0..=2 * threshold).for_each(|line| assert_eq!(lab.walk(line * 8).leaf, Leaf::Present(mapping(1)), "{line}"));
 }
@@ -152,21 +163,21 @@ fn insertions_displace_few_lines_at_the_papers_threshold() {
     let lines = lab.table.lines();
     let mut rng = Rng::new(9, "lines");
     let mut insert_to = |lab: &mut Lab, load: f64| {
-        let before = lab.table.work.counters;
+        let before = lab.table.counters;
         while (lab.table.used() as f64) < load * lines as f64 {
             let vpn = rng.below(1 << 33) << 3;
-            if lab.walk(vpn).leaf == (Leaf::NotPresent { level: 1 }) {
+            if lab.walk(vpn).leaf == (Leaf::nothing(1)) {
                 lab.map(vpn, 1);
             }
         }
-        let after = lab.table.work.counters;
+        let after = lab.table.counters;
         (after.displaced - before.displaced) as f64 / (after.inserted - before.inserted) as f64
     };
     for (load, at_least, at_most) in [(0.1, 0.04, 0.07), (0.3, 0.2, 0.3), (0.59, 0.7, 1.1)] {
         let displaced = insert_to(&mut lab, load);
         assert!((at_least..at_most).contains(&displaced), "{displaced} at {load}");
     }
-    assert_eq!(lab.table.work.counters.upsizes, 0);
+    assert_eq!(lab.table.counters.upsizes, 0);
 }
 
 #[test]

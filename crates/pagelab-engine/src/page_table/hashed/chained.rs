@@ -1,8 +1,8 @@
 //! Chaining: what hashes to a place that is taken hangs on it, in slots of a chain table that point to each other.
 
+use super::Probe;
 use super::geometry::{Geometry, Key, MAX_LINES, line_of};
-use super::slot::EMPTY;
-use super::{Probe, slot};
+use super::slot::{self, EMPTY};
 use crate::base::addr::PhysAddr;
 use crate::base::memory::PhysMem;
 

@@ -1,10 +1,10 @@
 //! Where the slots of a hashed table are, and which of them a page belongs to.
 
+use super::parameters::{HashFunction, HashedConfig, HashedKind};
 use crate::base::addr::{FRAME_BYTES, LINE_BYTES, LINE_SHIFT, PhysAddr};
 use crate::base::error::EngineError;
 use crate::base::memory::PhysMem;
 use crate::base::rng::mix;
-use crate::config::{HashFunction, HashedConfig, HashedKind};
 use pagelab_trace::quantity::format_bytes;
 
 /// Lines that a search reads at most. What would lie further away cannot be mapped: the table is full.

@@ -8,7 +8,7 @@
 //! eight slots of 16 bytes of a group of two lines, which the segment's number XOR the page's names, or, if that was full, of the
 //! group with the complement of its number. A slot belongs to an address space by a tag of 16 bits. A
 //! reference is a line: slots probed in the same line cost one. Deleted slots stay in the way of searches. An exit leaves its
-//! slots behind; a later scan over the whole table ([`crate::kernel::threads::exit_scan`]) deletes them, and only then may another process
+//! slots behind; a later scan over the whole table (of the kernel's `exit_scan`) deletes them, and only then may another process
 //! have the tag.
 //! Source: Yaniv and Tsafrir, "Hash, Don't Cache (the Page Table)", SIGMETRICS 2016, 4.1 to 4.4 and 5.4. Power: Power ISA, book III (hashed page
 //! table translation); Linux arch/powerpc/mm/book3s64/hash_native.c (`native_hpte_insert`), mmu-hash.h (`hpt_hash`).
@@ -28,20 +28,25 @@
 mod chained;
 mod geometry;
 mod open;
+mod parameters;
 mod power;
 mod shared;
 mod slot;
 
-pub use geometry::{Counter, Geometry};
-pub use shared::{ScanCounters, SharedTable};
+use std::marker::PhantomData;
 
+use super::entry::{decode, encode};
 use super::page_index::PageIndex;
-use super::radix::{decode, encode};
-use super::{Leaf, Mapping, NoRoom, PteFlags, Removed, WalkList, WalkRef};
+use super::{
+    Context, Design, Exhausted, Leaf, Mapping, NoRoom, NoTable, PageSizes, PteFlags, Removed, TableFrames,
+    UpperEntries, WalkList, WalkRef,
+};
 use crate::base::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
+use crate::base::error::EngineError;
 use crate::base::memory::PhysMem;
-use crate::config::HashedKind;
-use geometry::{Key, line_of};
+use geometry::{Counter, Geometry, Key, line_of};
+use parameters::{HashedConfig, HashedKind};
+use shared::SharedTable;
 
 const VA_BITS: u32 = 48;
 
@@ -53,18 +58,39 @@ struct Probe {
     room: Option<PhysAddr>,
 }
 
+/// One of the designs.
+pub trait Kind {
+    const KIND: HashedKind;
+}
+
+macro_rules! kinds {
+    ($($Kind:ident)*) => {
+        $(
+            /// See the module's text.
+            pub struct $Kind;
+
+            impl Kind for $Kind {
+                const KIND: HashedKind = HashedKind::$Kind;
+            }
+        )*
+    };
+}
+
+kinds! { Chained Open Clustered Compact Power }
+
 /// An address space in the table of its layer; see the module's text.
-pub struct Hashed {
+pub struct Hashed<K> {
     geometry: Geometry,
     asid: u16,
     /// Slots of this space.
     slots: u64,
     pages: PageIndex,
+    kind: PhantomData<K>,
 }
 
-impl Hashed {
+impl<K: Kind> Hashed<K> {
     fn new(geometry: Geometry, asid: u16) -> Self {
-        Self { geometry, asid, slots: 0, pages: PageIndex::default() }
+        Self { geometry, asid, slots: 0, pages: PageIndex::default(), kind: PhantomData }
     }
 
     #[inline(always)]
@@ -74,7 +100,7 @@ impl Hashed {
 
     #[inline(always)]
     fn probe(&self, mem: &PhysMem, key: Key, visit: impl FnMut(PhysAddr)) -> Probe {
-        match self.geometry.kind {
+        match K::KIND {
             HashedKind::Chained => chained::probe(&self.geometry, mem, key, visit),
             HashedKind::Power => power::probe(&self.geometry, mem, key, visit),
             HashedKind::Open | HashedKind::Clustered | HashedKind::Compact => {
@@ -91,8 +117,49 @@ impl Hashed {
         there.then(|| decode(1, slot::read_entry(&self.geometry, mem, slot, index)))
     }
 
+    /// The slot of a page that is mapped, and its entry.
+    fn found(&self, mem: &PhysMem, va: VirtAddr) -> (PhysAddr, Mapping) {
+        let key = self.key(va);
+        let slot = self.probe(mem, key, |_| {}).found;
+        let found = slot.and_then(|slot| Some((slot, self.read(mem, slot, key)?)));
+        found.unwrap_or_else(|| panic!("{va:?} is not mapped"))
+    }
+}
+
+impl<K: Kind> Design for Hashed<K> {
+    type Parameters = HashedConfig;
+    type Shared = SharedTable;
+
+    const PAGE_SIZES: PageSizes = PageSizes::only_4k(
+        "a slot is found by the number of a 4 KiB page, and a walker does not know the size before it has found it",
+    );
+    const WORDS: Result<(), &'static str> = Err("a slot of a hashed table is there for pages that are mapped only");
+    const CLEARS_LAZILY: bool = true;
+
+    fn samples() -> Vec<HashedConfig> {
+        HashedConfig::samples(K::KIND)
+    }
+
+    fn upper_entries(_: &HashedConfig) -> UpperEntries {
+        UpperEntries::Unfit
+    }
+
+    fn validate(parameters: &HashedConfig, context: &Context) -> Result<(), EngineError> {
+        parameters.validate(K::KIND, context)
+    }
+
+    fn create(
+        _: &HashedConfig,
+        shared: &mut SharedTable,
+        _: &mut PhysMem,
+        _: TableFrames,
+        _: Option<u64>,
+    ) -> Result<Self, NoTable> {
+        shared.add_space().ok_or(NoTable::Tags)
+    }
+
     #[inline]
-    pub fn walk(&self, mem: &PhysMem, va: VirtAddr, list: &mut WalkList) {
+    fn walk(&self, mem: &PhysMem, va: VirtAddr, list: &mut WalkList) {
         list.clear();
         let key = self.key(va);
         let mut step = 0;
@@ -108,21 +175,21 @@ impl Hashed {
             }
             self.read(mem, slot, key)
         });
-        list.leaf = mapping.map_or(Leaf::NotPresent { level: 1 }, Leaf::Present);
+        list.leaf = mapping.map_or(Leaf::nothing(1), Leaf::Present);
     }
 
     /// Has the host fetch the slot that a search for the page begins with.
     #[inline]
-    pub fn hint(&self, mem: &PhysMem, va: VirtAddr) {
+    fn hint(&self, mem: &PhysMem, va: VirtAddr) {
         let key = self.key(va);
         mem.hint_block(self.geometry.slot(self.geometry.home(key), key.vpn));
     }
 
     /// The entry of a page and its frame, if its slot is the first that a search looks at.
     #[inline]
-    pub fn peek(&self, mem: &PhysMem, va: VirtAddr) -> Option<(PhysAddr, Pfn)> {
+    fn peek(&self, mem: &PhysMem, va: VirtAddr) -> Option<(PhysAddr, Pfn)> {
         let key = self.key(va);
-        let slot = match self.geometry.kind {
+        let slot = match K::KIND {
             HashedKind::Power => self.probe(mem, key, |_| {}).found?,
             _ => self.geometry.slot(self.geometry.home(key), key.vpn),
         };
@@ -131,8 +198,7 @@ impl Hashed {
         Some((slot, mapping.pfn))
     }
 
-    /// Where the entry of a page is, or is going to be.
-    pub fn entry(&self, mem: &PhysMem, va: VirtAddr) -> PhysAddr {
+    fn entry(&self, mem: &PhysMem, va: VirtAddr) -> PhysAddr {
         let key = self.key(va);
         let mut last = PhysAddr(0);
         let Probe { found, room } = self.probe(mem, key, |line| last = line);
@@ -140,11 +206,11 @@ impl Hashed {
         found.or(room).map_or(last, entry)
     }
 
-    pub fn map(&mut self, mem: &mut PhysMem, va: VirtAddr, mapping: Mapping) -> Result<PhysAddr, NoRoom> {
+    fn map(&mut self, mem: &mut PhysMem, va: VirtAddr, mapping: Mapping) -> Result<PhysAddr, NoRoom> {
         assert_eq!(mapping.size, PageSize::Size4K, "the table has no larger pages");
         let (geometry, key) = (self.geometry, self.key(va));
         let Probe { found, room } = self.probe(mem, key, |_| {});
-        let slot = match (found, room, geometry.kind) {
+        let slot = match (found, room, K::KIND) {
             (Some(slot), ..) => slot,
             (None, None, _) => return Err(NoRoom),
             (None, Some(room), HashedKind::Chained) => chained::occupy(&geometry, mem, key, room).ok_or(NoRoom)?,
@@ -162,20 +228,12 @@ impl Hashed {
         Ok(slot::entry_addr(&geometry, slot, index))
     }
 
-    /// The slot of a page that is mapped, and its entry.
-    fn found(&self, mem: &PhysMem, va: VirtAddr) -> (PhysAddr, Mapping) {
-        let key = self.key(va);
-        let slot = self.probe(mem, key, |_| {}).found;
-        let found = slot.and_then(|slot| Some((slot, self.read(mem, slot, key)?)));
-        found.unwrap_or_else(|| panic!("{va:?} is not mapped"))
-    }
-
-    pub fn set_flags(&mut self, mem: &mut PhysMem, va: VirtAddr, flags: PteFlags) -> PhysAddr {
+    fn set_flags(&mut self, mem: &mut PhysMem, va: VirtAddr, flags: PteFlags) -> PhysAddr {
         let (_, mapping) = self.found(mem, va);
         self.replace(mem, va, Mapping { flags, ..mapping })
     }
 
-    pub fn replace(&mut self, mem: &mut PhysMem, va: VirtAddr, mapping: Mapping) -> PhysAddr {
+    fn replace(&mut self, mem: &mut PhysMem, va: VirtAddr, mapping: Mapping) -> PhysAddr {
         assert_eq!(mapping.size, PageSize::Size4K, "the table has no larger pages");
         let (slot, _) = self.found(mem, va);
         let index = self.geometry.index(self.key(va).vpn);
@@ -183,7 +241,7 @@ impl Hashed {
         slot::entry_addr(&self.geometry, slot, index)
     }
 
-    pub fn unmap(&mut self, mem: &mut PhysMem, va: VirtAddr) -> PhysAddr {
+    fn unmap(&mut self, mem: &mut PhysMem, va: VirtAddr) -> PhysAddr {
         let (geometry, key) = (self.geometry, self.key(va));
         let (slot, _) = self.found(mem, va);
         let index = geometry.index(key.vpn);
@@ -194,7 +252,7 @@ impl Hashed {
         if !slot::is_used(tag) {
             self.slots -= 1;
             geometry.add_to_counter(mem, Counter::Used, -1);
-            match geometry.kind {
+            match K::KIND {
                 HashedKind::Chained => {
                     chained::release(&geometry, mem, geometry.slot(geometry.home(key), key.vpn), slot);
                 }
@@ -205,7 +263,7 @@ impl Hashed {
         slot::entry_addr(&geometry, slot, index)
     }
 
-    pub fn mapped(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, most: usize, out: &mut Vec<Removed>) {
+    fn mapped(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, most: usize, out: &mut Vec<Removed>) {
         let last = end.0.div_ceil(1 << FRAME_SHIFT);
         let left = most.saturating_sub(out.len());
         let pages = || self.pages.range(start.0 >> FRAME_SHIFT, last).take(left);
@@ -217,8 +275,31 @@ impl Hashed {
         }
     }
 
-    pub fn va_bits(&self) -> u32 {
+    fn abandon(&mut self, shared: &mut SharedTable, mem: &mut PhysMem) -> bool {
+        shared.abandon(mem, self)
+    }
+
+    fn destroy(self, shared: &mut SharedTable, _: &mut PhysMem, _: &mut dyn FnMut(Pfn)) {
+        shared.remove_space(&self);
+    }
+
+    fn va_bits(&self) -> u32 {
         VA_BITS
+    }
+
+    fn exhausted(shared: &SharedTable, mem: &PhysMem, layer: &str, what: Exhausted) -> String {
+        match what {
+            Exhausted::Tags => format!(
+                "layer `{layer}` has no address-space tag left for its hashed page table: all of 16 bits belong to processes, or to \
+                 ended ones whose slots no scan has deleted; set a smaller system.layers.{layer}.page_table.exits_per_scan"
+            ),
+            Exhausted::Places(va) => format!(
+                "layer `{layer}` has no slot for {va:?} near its place in the hashed page table: {}; make the table larger by --set \
+                 system.layers.{layer}.page_table.table_bytes=SIZE or a lower load_factor",
+                shared.occupation(mem),
+            ),
+            Exhausted::Block { .. } => unreachable!("its memory was set aside at boot"),
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! Open addressing: searches go from a page's place to the next one, until the page's slot or an empty one.
 
+use super::Probe;
 use super::geometry::{Counter, Geometry, Key, MAX_LINES, line_of};
-use super::slot::{DELETED, EMPTY};
-use super::{Probe, slot};
+use super::slot::{self, DELETED, EMPTY};
 use crate::base::addr::PhysAddr;
 use crate::base::memory::PhysMem;
 

@@ -1,8 +1,8 @@
 //! Groups (POWER): a page is in one of the eight slots of either of two groups, which the hash and its complement name.
 
+use super::Probe;
 use super::geometry::{Geometry, Key, line_of};
-use super::slot::EMPTY;
-use super::{Probe, slot};
+use super::slot::{self, EMPTY};
 use crate::base::addr::PhysAddr;
 use crate::base::memory::PhysMem;
 

@@ -1,11 +1,13 @@
 //! What the address spaces of a layer share of its hashed table: tags, and the slots that ended processes left.
 
 use super::geometry::{Counter, Geometry};
+use super::parameters::{HashedConfig, HashedKind};
 use super::slot::{asid_of, is_used};
-use super::{Hashed, chained, open, power};
-use crate::base::addr::{Cycles, PhysAddr};
+use super::{Hashed, Kind, chained, open, power};
+use crate::base::addr::{Cycles, FRAME_BYTES, LINE_BYTES, PhysAddr};
+use crate::base::error::EngineError;
 use crate::base::memory::PhysMem;
-use crate::config::HashedKind;
+use crate::page_table::{Boot, Measure, Scan, ScanStep, SetAside, Shared, Statistic};
 
 /// What scans for the slots of ended processes did.
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,19 +46,19 @@ impl SharedTable {
     }
 
     /// A new address space; none if all tags are in use or wait for a scan.
-    pub fn add_space(&mut self) -> Option<Hashed> {
+    pub fn add_space<K: Kind>(&mut self) -> Option<Hashed<K>> {
         Some(Hashed::new(self.geometry, self.take_tag()?))
     }
 
     /// Ends an address space, which has no slot.
-    pub fn remove_space(&mut self, space: &Hashed) {
+    pub fn remove_space<K: Kind>(&mut self, space: &Hashed<K>) {
         assert_eq!(space.slots, 0, "the space of tag {} still has slots", space.asid);
         self.free.push(space.asid);
     }
 
     /// Leaves the slots of a space to a later scan: the space goes on with another tag and maps nothing. False if there is no
     /// such tag.
-    pub fn abandon(&mut self, mem: &mut PhysMem, space: &mut Hashed) -> bool {
+    pub fn abandon<K: Kind>(&mut self, mem: &mut PhysMem, space: &mut Hashed<K>) -> bool {
         if space.slots == 0 {
             return true;
         }
@@ -65,20 +67,6 @@ impl SharedTable {
         let old = std::mem::replace(space, Hashed::new(self.geometry, tag));
         self.ended.push(old.asid);
         true
-    }
-
-    /// Whether enough processes have ended.
-    pub fn is_scan_due(&self) -> bool {
-        self.ended.len() >= self.exits_per_scan
-    }
-
-    /// The tags that a scan is to delete the slots of, if enough processes have ended. They are the scan's from now on.
-    pub fn begin_scan(&mut self) -> Option<Vec<u16>> {
-        if !self.is_scan_due() {
-            return None;
-        }
-        self.scans.scans += 1;
-        Some(std::mem::take(&mut self.ended))
     }
 
     /// How full the table is, in words.
@@ -124,10 +112,81 @@ impl SharedTable {
         geometry.add_to_counter(mem, Counter::Stale, -deleted);
         self.scans.deleted += deleted.unsigned_abs();
     }
+}
 
-    /// A scan has come to the end of the table: its tags may be used again.
-    pub fn end_scan(&mut self, tags: &mut Vec<u16>) {
-        self.free.append(tags);
+impl<K: Kind> Shared<Hashed<K>> for SharedTable {
+    fn boot(config: &HashedConfig, boot: &Boot, mem: &mut PhysMem) -> Result<(Self, SetAside), EngineError> {
+        let key = format!("system.layers.{}.page_table", boot.layer);
+        let geometry = Geometry::new(config, K::KIND, boot.frames, boot.taken, &key)?;
+        let first = geometry.base().pfn();
+        mem.create_block(first, geometry.frames());
+        let set_aside = SetAside { end: first.0 + geometry.frames(), of_spaces: 0, what: Some("the hashed table") };
+        Ok((Self::new(geometry, config.exits_per_scan), set_aside))
+    }
+
+    /// What the table holds at the end, and what scans for ended processes cost.
+    fn statistics(&self, mem: &PhysMem) -> Vec<Statistic> {
+        let counter = |counter| self.geometry.counter(mem, counter);
+        let state = |name, value, text| Statistic { name, value, unit: "count", measure: Measure::State, text };
+        let count = |name, value, text| Statistic { name, value, unit: "count", measure: Measure::Count, text };
+        let ScanCounters { scans, lines, deleted, cycles } = self.scans;
+        vec![
+            state("slots", self.geometry.slots(), "Slots of the hashed page table"),
+            state("slots.used", counter(Counter::Used), "Slots among them in use at the end, or on chains"),
+            state("slots.stale", counter(Counter::Stale), "Slots in use at the end by processes that have ended"),
+            state(
+                "slots.deleted",
+                counter(Counter::Deleted),
+                "Slots at the end that hold nothing, but that searches pass",
+            ),
+            count("scan.count", scans, "Scans over the table for the slots of ended processes"),
+            count("scan.lines", lines, "Lines that they read"),
+            count("scan.deleted", deleted, "Slots that they deleted"),
+            Statistic {
+                name: "scan.cycles",
+                value: cycles,
+                unit: "cycles",
+                measure: Measure::Timing,
+                text: "Cycles of the scans, among cycles.kernel",
+            },
+        ]
+    }
+
+    /// Enough processes have ended.
+    fn is_scan_due(&self) -> bool {
+        self.ended.len() >= self.exits_per_scan
+    }
+
+    /// The tags of the processes that have ended are the scan's from now on.
+    fn begin_scan(&mut self) -> Option<Scan> {
+        if self.ended.len() < self.exits_per_scan {
+            return None;
+        }
+        self.scans.scans += 1;
+        Some(Scan { tags: std::mem::take(&mut self.ended), at: 0 })
+    }
+
+    /// A frame of the table is read, and the lines with slots of ended processes are written.
+    fn plan_scan(&self, mem: &PhysMem, scan: &Scan) -> ScanStep {
+        let mut written = self.stale_in(mem, scan.at, &scan.tags);
+        written.dedup_by_key(|slot| slot.0 / LINE_BYTES);
+        ScanStep { read: (PhysAddr(self.geometry.base().0 + scan.at * FRAME_BYTES), FRAME_BYTES), written }
+    }
+
+    /// The tags may be used again when the scan has come to the end of the table.
+    fn commit_scan(&mut self, mem: &mut PhysMem, scan: &mut Scan) -> bool {
+        self.delete_stale(mem, scan.at, &scan.tags);
+        self.scans.lines += FRAME_BYTES / LINE_BYTES;
+        scan.at += 1;
+        let goes_on = scan.at < self.geometry.slot_frames();
+        if !goes_on {
+            self.free.append(&mut scan.tags);
+        }
+        goes_on
+    }
+
+    fn charge_scan(&mut self, cycles: Cycles) {
+        self.scans.cycles += cycles;
     }
 }
 

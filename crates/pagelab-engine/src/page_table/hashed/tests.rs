@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use pagelab_cases::cases;
 
 use super::geometry::MAX_LINES;
+use super::parameters::HashFunction;
 use super::*;
 use crate::base::rng::Rng;
-use crate::config::{HashFunction, HashedConfig};
-use crate::page_table::WalkList;
+use crate::page_table::{Boot, Scan, Shared, WalkList};
 
 const FLAGS: PteFlags = PteFlags { writable: true, user: true, executable: false, accessed: true, dirty: false };
 
@@ -17,24 +17,29 @@ fn config(cluster: Option<u32>, table_bytes: u64) -> HashedConfig {
     HashedConfig { load_factor: None, cluster, hash: HashFunction::Mix64, seed: 0, table_bytes, exits_per_scan: 1 }
 }
 
-fn table(kind: HashedKind, config: &HashedConfig) -> (SharedTable, PhysMem) {
-    let geometry = Geometry::new(config, kind, 1 << 22, 3, "table").unwrap();
+fn table<K: Kind>(config: &HashedConfig) -> (SharedTable, PhysMem) {
     let mut mem = PhysMem::default();
-    mem.create_block(geometry.base().pfn(), geometry.frames());
-    (SharedTable::new(geometry, config.exits_per_scan), mem)
+    let boot = Boot { layer: "test", frames: 1 << 22, taken: 3, guests: &[] };
+    let (shared, _) = <SharedTable as Shared<Hashed<K>>>::boot(config, &boot, &mut mem).unwrap();
+    (shared, mem)
 }
 
-/// All designs, with every cluster that differs in kind.
-fn designs() -> impl Iterator<Item = (HashedKind, Option<u32>)> {
-    let clustered = [Some(2), Some(4), Some(8)].map(|cluster| (HashedKind::Clustered, cluster));
-    let compact = [Some(8), Some(64), Some(4096)].map(|cluster| (HashedKind::Compact, cluster));
-    [(HashedKind::Chained, None), (HashedKind::Open, None), (HashedKind::Power, None)]
-        .into_iter()
-        .chain(clustered)
-        .chain(compact)
+/// Calls a function of a design for each of them, with every cluster that differs in kind.
+macro_rules! for_designs {
+    ($test:ident($($argument:expr),*)) => {
+        $test::<Chained>(None, $($argument),*);
+        $test::<Open>(None, $($argument),*);
+        $test::<Power>(None, $($argument),*);
+        for cluster in [2, 4, 8] {
+            $test::<Clustered>(Some(cluster), $($argument),*);
+        }
+        for cluster in [8, 64, 4096] {
+            $test::<Compact>(Some(cluster), $($argument),*);
+        }
+    };
 }
 
-fn walk(space: &Hashed, mem: &PhysMem, vpn: u64) -> WalkList {
+fn walk<K: Kind>(space: &Hashed<K>, mem: &PhysMem, vpn: u64) -> WalkList {
     let mut list = WalkList::new();
     space.walk(mem, VirtAddr(vpn << FRAME_SHIFT | 0x123), &mut list);
     list
@@ -66,12 +71,13 @@ fn counters(shared: &SharedTable, mem: &PhysMem) -> [u64; 3] {
 
 /// Random operations of four address spaces at the same addresses; some end, and scans follow later, frame by frame,
 /// between other operations.
-fn torture(kind: HashedKind, cluster: Option<u32>, operations: u64) {
-    let (mut shared, mut mem) = table(kind, &HashedConfig { exits_per_scan: 2, ..config(cluster, 1 << 20) });
+fn torture<K: Kind>(cluster: Option<u32>, operations: u64) {
+    let kind = K::KIND;
+    let (mut shared, mut mem) = table::<K>(&HashedConfig { exits_per_scan: 2, ..config(cluster, 1 << 20) });
     let mut rng = Rng::new(7, "hashed tables");
-    let mut spaces: Vec<(Hashed, BTreeMap<u64, Mapping>)> =
+    let mut spaces: Vec<(Hashed<K>, BTreeMap<u64, Mapping>)> =
         (0..4).map(|_| (shared.add_space().unwrap(), BTreeMap::new())).collect();
-    let (mut ended, mut scan): (Vec<u16>, Option<(Vec<u16>, u64)>) = (Vec::new(), None);
+    let (mut ended, mut scan): (Vec<u16>, Option<Scan>) = (Vec::new(), None);
     for operation in 0..operations {
         let (space, oracle) = &mut spaces[rng.below(4) as usize];
         // Pages near each other, far apart, and at the end of what 48 bits reach.
@@ -80,7 +86,7 @@ fn torture(kind: HashedKind, cluster: Option<u32>, operations: u64) {
         let mapping = Mapping { pfn: Pfn(rng.next_u64() >> 24), size: PageSize::Size4K, flags };
         let known = oracle.get(&vpn).copied();
         let found = walk(space, &mem, vpn);
-        assert_eq!(found.leaf, known.map_or(Leaf::NotPresent { level: 1 }, Leaf::Present), "{kind:?} {operation}");
+        assert_eq!(found.leaf, known.map_or(Leaf::nothing(1), Leaf::Present), "{kind:?} {operation}");
         assert!((1..=MAX_LINES + 1).contains(&found.refs().len()));
         let entry = space.entry(&mem, va(vpn));
         match (rng.below(5), known) {
@@ -120,17 +126,15 @@ fn torture(kind: HashedKind, cluster: Option<u32>, operations: u64) {
             assert_eq!(counters(&shared, &mem), recount(&shared, &mem, &ended), "{kind:?} {operation}");
         }
         if scan.is_none() {
-            scan = shared.begin_scan().map(|tags| (tags, 0));
+            scan = Shared::<Hashed<K>>::begin_scan(&mut shared);
         }
-        if let Some((tags, frame)) = &mut scan
+        if let Some(of) = &mut scan
             && rng.below(20) == 0
         {
-            shared.delete_stale(&mut mem, *frame, tags);
-            *frame += 1;
+            let tags = of.tags.clone();
             assert!(tags.iter().all(|tag| !spaces.iter().any(|(of, _)| of.asid == *tag)), "a tag is used too soon");
-            if *frame == shared.geometry.slot_frames() {
+            if !Shared::<Hashed<K>>::commit_scan(&mut shared, &mut mem, of) {
                 ended.retain(|tag| !tags.contains(tag));
-                shared.end_scan(tags);
                 scan = None;
                 assert_eq!(counters(&shared, &mem), recount(&shared, &mem, &ended), "{kind:?} {operation}");
             }
@@ -142,18 +146,18 @@ fn torture(kind: HashedKind, cluster: Option<u32>, operations: u64) {
 
 #[test]
 fn tables_agree_with_a_map_after_millions_of_operations() {
-    designs().for_each(|(kind, cluster)| torture(kind, cluster, cases(500_000)));
+    for_designs!(torture(cases(500_000)));
 }
 
 /// Mean references of walks for all mapped pages of a table that holds pages at random, a page a slot, up to a load.
-fn mean_refs(kind: HashedKind, load: f64, seed: u64) -> f64 {
-    let (mut shared, mut mem) = table(kind, &HashedConfig { seed, ..config(None, 1 << 20) });
-    let mut space = shared.add_space().unwrap();
+fn mean_refs<K: Kind>(load: f64, seed: u64) -> f64 {
+    let (mut shared, mut mem) = table::<K>(&HashedConfig { seed, ..config(None, 1 << 20) });
+    let mut space = shared.add_space::<K>().unwrap();
     let mut rng = Rng::new(seed, "pages");
     let mut pages = Vec::new();
     while shared.geometry.counter(&mem, Counter::Used) < (shared.geometry.slots() as f64 * load) as u64 {
         let vpn = rng.below(1 << 32) << 3;
-        if walk(&space, &mem, vpn).leaf == (Leaf::NotPresent { level: 1 }) {
+        if walk(&space, &mem, vpn).leaf == (Leaf::nothing(1)) {
             space.map(&mut mem, va(vpn), Mapping { pfn: Pfn(1), size: PageSize::Size4K, flags: FLAGS }).unwrap();
             pages.push(vpn);
         }
@@ -175,23 +179,20 @@ fn beyond(places: u32, mean: f64) -> f64 {
 /// probing and 1 + a/2 with chains.
 #[test]
 fn references_follow_the_theory_of_collisions() {
-    for load in [1.0 / 8.0, 1.0 / 4.0, 1.0 / 2.0] {
+    for load in [1.0_f64 / 8.0, 1.0 / 4.0, 1.0 / 2.0] {
         let probes = 0.5 * (1.0 + 1.0 / (1.0 - load));
         for seed in 1..=4 {
-            for (kind, expected) in [
-                (HashedKind::Chained, 1.0 + load / 2.0),
+            // Of groups half full on average, some pair is full.
+            let sparse = load.min(0.25);
+            for (kind, mean, expected) in [
+                (HashedKind::Chained, mean_refs::<Chained>(load, seed), 1.0 + load / 2.0),
                 // A search begins anywhere in a line of four slots: every fourth step leaves the line.
-                (HashedKind::Open, 1.0 + (probes - 1.0) / 4.0),
-                (HashedKind::Clustered, probes),
-                (HashedKind::Compact, probes),
+                (HashedKind::Open, mean_refs::<Open>(load, seed), 1.0 + (probes - 1.0) / 4.0),
+                (HashedKind::Clustered, mean_refs::<Clustered>(load, seed), probes),
+                (HashedKind::Compact, mean_refs::<Compact>(load, seed), probes),
                 // Beyond the first four slots of a group there is a line more.
-                (HashedKind::Power, 1.0 + beyond(4, 8.0 * load) / (8.0 * load)),
+                (HashedKind::Power, mean_refs::<Power>(sparse, seed), 1.0 + beyond(4, 8.0 * sparse) / (8.0 * sparse)),
             ] {
-                // Of groups half full on average, some pair is full.
-                if kind == HashedKind::Power && load > 0.25 {
-                    continue;
-                }
-                let mean = mean_refs(kind, load, seed);
                 assert!((mean / expected - 1.0).abs() < 0.03, "{kind:?} at {load}: {mean} instead of {expected}");
             }
         }
@@ -200,54 +201,58 @@ fn references_follow_the_theory_of_collisions() {
 
 #[test]
 fn a_full_table_says_so_and_stays_as_it_was() {
-    for (kind, cluster) in designs() {
-        let (mut shared, mut mem) = table(kind, &config(cluster, 1 << 15));
-        let mut space = shared.add_space().unwrap();
-        let mut pages = 0;
-        let mapping = |vpn| Mapping { pfn: Pfn(vpn), size: PageSize::Size4K, flags: FLAGS };
-        let page = |n: u64| n * 4096 + n % 4096;
-        while space.map(&mut mem, va(page(pages)), mapping(pages)).is_ok() {
-            pages += 1;
-        }
-        let most = shared.geometry.slots() + if kind == HashedKind::Chained { 512 } else { 0 };
-        assert!(pages > 0 && pages <= most, "{kind:?}: {pages} pages");
-        assert!(walk(&space, &mem, page(pages)).refs().len() <= MAX_LINES);
-        (0..pages).for_each(|n| assert_eq!(walk(&space, &mem, page(n)).leaf, Leaf::Present(mapping(n)), "{kind:?}"));
+    for_designs!(fill());
+}
+
+fn fill<K: Kind>(cluster: Option<u32>) {
+    let (mut shared, mut mem) = table::<K>(&config(cluster, 1 << 15));
+    let mut space = shared.add_space::<K>().unwrap();
+    let mut pages = 0;
+    let mapping = |vpn| Mapping { pfn: Pfn(vpn), size: PageSize::Size4K, flags: FLAGS };
+    let page = |n: u64| n * 4096 + n % 4096;
+    while space.map(&mut mem, va(page(pages)), mapping(pages)).is_ok() {
+        pages += 1;
     }
+    let most = shared.geometry.slots() + if K::KIND == HashedKind::Chained { 512 } else { 0 };
+    assert!(pages > 0 && pages <= most, "{:?}: {pages} pages", K::KIND);
+    assert!(walk(&space, &mem, page(pages)).refs().len() <= MAX_LINES);
+    (0..pages).for_each(|n| assert_eq!(walk(&space, &mem, page(n)).leaf, Leaf::Present(mapping(n)), "{:?}", K::KIND));
 }
 
 #[test]
 fn neighbours_share_a_slot_and_super_slots_keep_lines_together() {
-    let lines = |kind, cluster, pages: u64| {
-        let (mut shared, mut mem) = table(kind, &config(cluster, 1 << 22));
-        let mut space = shared.add_space().unwrap();
-        for vpn in 0x4000..0x4000 + pages {
-            space.map(&mut mem, va(vpn), Mapping { pfn: Pfn(vpn), size: PageSize::Size4K, flags: FLAGS }).unwrap();
-        }
-        let of = |shift: u32| {
-            let mut places: Vec<u64> =
-                (0x4000..0x4000 + pages).map(|vpn| walk(&space, &mem, vpn).refs()[0].addr.0 >> shift).collect();
-            places.sort_unstable();
-            places.dedup();
-            places.len()
-        };
-        (shared.geometry.counter(&mem, Counter::Used), of(6), of(12))
-    };
-    assert_eq!(lines(HashedKind::Compact, Some(8), 64).0, 8);
-    assert_eq!(lines(HashedKind::Clustered, Some(4), 64).0, 16);
-    assert_eq!(lines(HashedKind::Clustered, Some(8), 64).0, 8);
-    assert_eq!(lines(HashedKind::Open, None, 64).0, 64);
+    assert_eq!(lines::<Compact>(Some(8), 64).0, 8);
+    assert_eq!(lines::<Clustered>(Some(4), 64).0, 16);
+    assert_eq!(lines::<Clustered>(Some(8), 64).0, 8);
+    assert_eq!(lines::<Open>(None, 64).0, 64);
     // 4,096 pages in 512 lines: those of a super-slot lie in eight pages, others anywhere.
-    assert_eq!(lines(HashedKind::Compact, Some(4096), 4096), (512, 512, 8));
-    assert_eq!(lines(HashedKind::Compact, Some(512), 4096).2, 8);
-    assert!(lines(HashedKind::Compact, Some(8), 4096).2 > 300);
+    assert_eq!(lines::<Compact>(Some(4096), 4096), (512, 512, 8));
+    assert_eq!(lines::<Compact>(Some(512), 4096).2, 8);
+    assert!(lines::<Compact>(Some(8), 4096).2 > 300);
+}
+
+/// Slots of neighbouring pages, and the lines and frames that these are in.
+fn lines<K: Kind>(cluster: Option<u32>, pages: u64) -> (u64, usize, usize) {
+    let (mut shared, mut mem) = table::<K>(&config(cluster, 1 << 22));
+    let mut space = shared.add_space::<K>().unwrap();
+    for vpn in 0x4000..0x4000 + pages {
+        space.map(&mut mem, va(vpn), Mapping { pfn: Pfn(vpn), size: PageSize::Size4K, flags: FLAGS }).unwrap();
+    }
+    let of = |shift: u32| {
+        let mut places: Vec<u64> =
+            (0x4000..0x4000 + pages).map(|vpn| walk(&space, &mem, vpn).refs()[0].addr.0 >> shift).collect();
+        places.sort_unstable();
+        places.dedup();
+        places.len()
+    };
+    (shared.geometry.counter(&mem, Counter::Used), of(6), of(12))
 }
 
 /// A tag and its entry of 8 pages of 8 bytes do not fit a line.
 #[test]
 fn a_slot_of_two_lines_may_take_two_references() {
-    let (mut shared, mut mem) = table(HashedKind::Clustered, &config(Some(8), 1 << 16));
-    let mut space = shared.add_space().unwrap();
+    let (mut shared, mut mem) = table::<Clustered>(&config(Some(8), 1 << 16));
+    let mut space = shared.add_space::<Clustered>().unwrap();
     let refs = [0, 6, 7].map(|vpn| {
         space.map(&mut mem, va(vpn), Mapping { pfn: Pfn(9), size: PageSize::Size4K, flags: FLAGS }).unwrap();
         walk(&space, &mem, vpn).refs().len()
@@ -258,9 +263,9 @@ fn a_slot_of_two_lines_may_take_two_references() {
 #[test]
 fn modulo_hashing_lets_processes_collide() {
     let config = HashedConfig { hash: HashFunction::Modulo, ..config(None, 1 << 16) };
-    let (mut shared, mut mem) = table(HashedKind::Compact, &config);
+    let (mut shared, mut mem) = table::<Compact>(&config);
     for process in 0..10 {
-        let mut space = shared.add_space().unwrap();
+        let mut space = shared.add_space::<Compact>().unwrap();
         space.map(&mut mem, va(0x1000), Mapping { pfn: Pfn(process), size: PageSize::Size4K, flags: FLAGS }).unwrap();
         assert_eq!(walk(&space, &mem, 0x1000).refs().len() as u64, process + 1);
     }
@@ -269,8 +274,8 @@ fn modulo_hashing_lets_processes_collide() {
 #[test]
 fn searches_go_on_behind_deleted_slots() {
     let config = HashedConfig { hash: HashFunction::Modulo, ..config(None, 1 << 16) };
-    let (mut shared, mut mem) = table(HashedKind::Compact, &config);
-    let mut spaces: Vec<Hashed> = (0..3).map(|_| shared.add_space().unwrap()).collect();
+    let (mut shared, mut mem) = table::<Compact>(&config);
+    let mut spaces: Vec<Hashed<Compact>> = (0..3).map(|_| shared.add_space().unwrap()).collect();
     let mapping = Mapping { pfn: Pfn(5), size: PageSize::Size4K, flags: FLAGS };
     spaces.iter_mut().for_each(|space| _ = space.map(&mut mem, va(8), mapping).unwrap());
     spaces[0].unmap(&mut mem, va(8));

@@ -185,7 +185,7 @@ fn enter(
     let mut kept = tables[space.index as usize].take();
     let host_layer = &mut layers[usize::from(host.layer)];
     if kept.is_none() {
-        kept = host_layer.new_radix(levels);
+        kept = host_layer.new_shadow_table(levels);
     }
     let mut entry = None;
     if let Some(table) = &mut kept {

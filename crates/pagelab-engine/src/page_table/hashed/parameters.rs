@@ -1,12 +1,11 @@
-//! Hashed page tables: their parameters, and what makes them impossible.
+//! The parameters of hashed page tables, and what makes them impossible.
 
 use pagelab_trace::quantity::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{LayerConfig, MmuCacheKind, PageTableConfig};
-use crate::base::addr::PageSize;
 use crate::base::error::EngineError;
+use crate::page_table::Context;
 
 /// The hashed designs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,18 +18,6 @@ pub enum HashedKind {
 }
 
 impl HashedKind {
-    pub const ALL: [Self; 5] = [Self::Chained, Self::Open, Self::Clustered, Self::Compact, Self::Power];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Chained => "hashed-chained",
-            Self::Open => "hashed-open",
-            Self::Clustered => "hashed-clustered",
-            Self::Compact => "hashed-compact",
-            Self::Power => "hashed-power",
-        }
-    }
-
     /// The load factor of "Hash, Don't Cache (the Page Table)", 4.2 and 4.3: all designs take 64 bytes a page of memory. So does
     /// POWER's with a group for two pages, the fewest that the PowerPC manuals recommend.
     fn load_factor(self) -> f64 {
@@ -102,54 +89,41 @@ impl HashedConfig {
     pub fn cluster_of(&self, kind: HashedKind) -> u32 {
         self.cluster.unwrap_or(kind.clusters().0)
     }
-}
 
-impl PageTableConfig {
-    /// The parameters of a hashed table, if it is one.
-    pub fn hashed(&self) -> Option<(HashedKind, &HashedConfig)> {
-        match self {
-            Self::Radix { .. } | Self::ElasticCuckoo(_) | Self::Flattened { .. } | Self::Linear => None,
-            Self::HashedChained(config) => Some((HashedKind::Chained, config)),
-            Self::HashedOpen(config) => Some((HashedKind::Open, config)),
-            Self::HashedClustered(config) => Some((HashedKind::Clustered, config)),
-            Self::HashedCompact(config) => Some((HashedKind::Compact, config)),
-            Self::HashedPower(config) => Some((HashedKind::Power, config)),
+    /// Checks the parameters.
+    pub(super) fn validate(&self, kind: HashedKind, context: &Context) -> Result<(), EngineError> {
+        let load = self.load_factor_of(kind);
+        if !(load > 0.0 && load <= 1.0) {
+            let what = format!("{load} is not possible; allowed is more than 0 (no page) up to 1 (every slot in use)");
+            return context.refuse("page_table.load_factor", what);
         }
+        let (cluster, (_, allowed)) = (self.cluster_of(kind), kind.clusters());
+        if !allowed.contains(&cluster) {
+            let allowed = allowed.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+            let what = format!("{cluster} pages are not possible; {} allows {allowed}", context.design);
+            return context.refuse("page_table.cluster", what);
+        }
+        if self.exits_per_scan == 0 {
+            return context.refuse("page_table.exits_per_scan", "0 is not possible; allowed is 1 and more");
+        }
+        Ok(())
     }
-}
 
-/// Checks a layer with a hashed table.
-pub fn validate(layer: &LayerConfig) -> Result<(), EngineError> {
-    let Some((kind, config)) = layer.page_table.hashed() else { return Ok(()) };
-    let refuse =
-        |part: &str, what: String| Err(EngineError::config(format!("system.layers.{}.{part}", layer.name), what));
-    let load = config.load_factor_of(kind);
-    if !(load > 0.0 && load <= 1.0) {
-        let what = format!("{load} is not possible; allowed is more than 0 (no page) up to 1 (every slot in use)");
-        return refuse("page_table.load_factor", what);
+    /// Small tables, with every cluster that differs in kind.
+    pub(super) fn samples(kind: HashedKind) -> Vec<Self> {
+        let small = Self {
+            load_factor: None,
+            cluster: None,
+            hash: HashFunction::Mix64,
+            seed: 0,
+            table_bytes: Some(Bytes(4 << 20)),
+            exits_per_scan: 1,
+        };
+        let (usual, all) = kind.clusters();
+        let mut samples = vec![small.clone()];
+        for cluster in [all.first(), all.last()].into_iter().flatten().filter(|&&cluster| cluster != usual) {
+            samples.push(Self { cluster: Some(*cluster), seed: 3, exits_per_scan: 3, ..small.clone() });
+        }
+        samples
     }
-    let (cluster, (_, allowed)) = (config.cluster_of(kind), kind.clusters());
-    if !allowed.contains(&cluster) {
-        let allowed = allowed.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
-        let what = format!("{cluster} pages are not possible; {} allows {allowed}", kind.name());
-        return refuse("page_table.cluster", what);
-    }
-    if config.exits_per_scan == 0 {
-        return refuse("page_table.exits_per_scan", "0 is not possible; allowed is 1 and more".to_owned());
-    }
-    if layer.mmu_cache != MmuCacheKind::None {
-        let what =
-            format!("a {} table has no upper levels whose entries an MMU cache could keep: write `none`", kind.name());
-        return refuse("mmu_cache", what);
-    }
-    if layer.page_size != PageSize::Size4K {
-        let what = format!(
-            "{} pages are not possible with {}: a slot is found by the number of a 4 KiB page, and a walker does not know \
-             the size before it has found it; write `4K`",
-            layer.page_size.name(),
-            kind.name()
-        );
-        return refuse("page_size", what);
-    }
-    Ok(())
 }

@@ -1,0 +1,33 @@
+//! No MMU cache.
+//!
+//! Models: every walk reads every level.
+
+use super::{Asid, Design, MmuCacheGeometry, Spared};
+use crate::base::addr::VirtAddr;
+use crate::base::error::EngineError;
+use crate::base::rng::Rng;
+use crate::page_table::{UpperEntries, WalkList};
+
+/// See the module's text.
+pub struct Nothing;
+
+impl Design for Nothing {
+    fn new(_: &MmuCacheGeometry, _: &Rng) -> Result<Self, EngineError> {
+        Ok(Self)
+    }
+
+    fn samples(of: &MmuCacheGeometry) -> Vec<MmuCacheGeometry> {
+        vec![of.clone()]
+    }
+
+    fn keeps(_: UpperEntries) -> Result<(), &'static str> {
+        Ok(())
+    }
+
+    #[inline]
+    fn look_up(&mut self, _: Asid, _: VirtAddr, _: &WalkList) -> Spared {
+        Spared { skip: 0, by_entry: false, cycles: 0 }
+    }
+
+    fn flush(&mut self, _: Asid) {}
+}

@@ -1,0 +1,36 @@
+//! An MMU cache without limits.
+//!
+//! Models: every entry but the leaf's is held, of a table that nobody has walked, too: a walk reads its leaf only.
+//! Parameters: the latency of `machine.mmu_cache.paging_structure`, that of a look-up.
+
+use super::{Asid, Design, MmuCacheGeometry, NO_UPPER_LEVELS, Spared, cacheable};
+use crate::base::addr::{Cycles, VirtAddr};
+use crate::base::error::EngineError;
+use crate::base::rng::Rng;
+use crate::page_table::{UpperEntries, WalkList};
+
+/// See the module's text.
+pub struct Perfect {
+    latency_cycles: Cycles,
+}
+
+impl Design for Perfect {
+    fn new(geometry: &MmuCacheGeometry, _: &Rng) -> Result<Self, EngineError> {
+        Ok(Self { latency_cycles: geometry.paging_structure.latency_cycles.into() })
+    }
+
+    fn samples(of: &MmuCacheGeometry) -> Vec<MmuCacheGeometry> {
+        vec![of.clone()]
+    }
+
+    fn keeps(entries: UpperEntries) -> Result<(), &'static str> {
+        if entries == UpperEntries::Unfit { Err(NO_UPPER_LEVELS) } else { Ok(()) }
+    }
+
+    #[inline]
+    fn look_up(&mut self, _: Asid, _: VirtAddr, list: &WalkList) -> Spared {
+        Spared { skip: (1 << cacheable(list)) - 1, by_entry: false, cycles: self.latency_cycles }
+    }
+
+    fn flush(&mut self, _: Asid) {}
+}
