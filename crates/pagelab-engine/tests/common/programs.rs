@@ -1,0 +1,269 @@
+//! Programs of random operations, and what must be conserved whatever they do.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use pagelab_engine::base::addr::FRAME_BYTES;
+use pagelab_engine::base::ids::SpaceId;
+use pagelab_engine::config::Config;
+use pagelab_engine::kernel::layer::Layer;
+use pagelab_engine::kernel::reclaim::Kind;
+use pagelab_engine::machine::simulation::Simulation;
+use pagelab_engine::observe::statistics::Statistics;
+use pagelab_trace::{Access, AccessKind, EventKind, MapFlags, ProcessIx, Protection, Source};
+use proptest::prelude::*;
+
+use crate::common::{self, ScriptWriter, assert_conserved, assert_frames_conserved, run};
+
+/// Where programs have memory. The third begins where a page of 1 GiB could, the others where pages of 2 MiB could.
+pub const PLACES: [u64; 5] = [0x7f00_0000_0000, 0x7f00_0040_0000, 0x6000_4000_0000, 0x40_0000, 0x7f7f_ffc0_0000];
+
+#[derive(Clone, Copy, Debug)]
+pub struct Area {
+    pub addr: u64,
+    pub len: u64,
+}
+
+#[derive(Clone, Debug)]
+pub enum Op {
+    Access {
+        kind: AccessKind,
+        addr: u64,
+        bytes: u16,
+        pc: u64,
+        by_kernel: bool,
+    },
+    Map {
+        area: Area,
+        prot: Protection,
+        flags: u32,
+    },
+    Unmap(Area),
+    Move {
+        from: Area,
+        to: Area,
+    },
+    Protect {
+        area: Area,
+        prot: Protection,
+    },
+    Advise {
+        area: Area,
+        advice: u32,
+    },
+    Heap {
+        end: u64,
+    },
+    Thread,
+    Fork,
+    Exec,
+    Exit,
+    /// The batch ends.
+    Cut,
+}
+
+fn page() -> impl Strategy<Value = u64> {
+    let offset = prop_oneof![4 => 0_u64..12, 2 => 0_u64..1100, 1 => (0_u64..3).prop_map(|n| n * 512)];
+    (0..PLACES.len(), offset).prop_map(|(place, page)| PLACES[place] + page * FRAME_BYTES)
+}
+
+fn area() -> impl Strategy<Value = Area> {
+    let pages = prop_oneof![6 => 1_u64..10, 2 => 1_u64..1200, 2 => Just(512_u64), 1 => Just(1024_u64)];
+    (page(), pages).prop_map(|(addr, pages)| Area { addr, len: pages * FRAME_BYTES })
+}
+
+fn protection() -> impl Strategy<Value = Protection> {
+    let of = Protection::from_bits;
+    prop_oneof![6 => Just(of(3)), 2 => Just(of(1)), 1 => Just(of(0)), 1 => Just(of(5)), 1 => Just(of(7)), 1 => Just(of(2))]
+}
+
+fn access() -> impl Strategy<Value = Op> {
+    use AccessKind::{Fetch, Load, Modify, Store};
+    let kind = prop_oneof![4 => Just(Load), 4 => Just(Store), 1 => Just(Modify), 1 => Just(Fetch)];
+    let offset = prop_oneof![4 => 0_u64..256, 2 => 0_u64..4096, 2 => 4080_u64..4096];
+    let bytes = prop_oneof![6 => Just(8_u16), 2 => 1_u16..200, 1 => Just(4096_u16)];
+    let pc = prop_oneof![5 => Just(0), 2 => Just(PLACES[3]), 1 => page()];
+    (kind, page(), offset, bytes, pc, prop::bool::weighted(0.1)).prop_map(
+        |(kind, page, offset, bytes, pc, by_kernel)| Op::Access { kind, addr: page + offset, bytes, pc, by_kernel },
+    )
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let flags = prop_oneof![
+        8 => Just(MapFlags::PRIVATE | MapFlags::ANONYMOUS),
+        1 => Just(MapFlags::SHARED | MapFlags::ANONYMOUS),
+        1 => Just(MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::WRITTEN_BEFORE),
+        1 => Just(MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::POPULATE),
+        2 => Just(MapFlags::PRIVATE),
+        1 => Just(MapFlags::SHARED),
+        1 => Just(MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::GROWSDOWN),
+        1 => Just(MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::HUGETLB),
+    ];
+    let advice = prop_oneof![4 => Just(4_u32), 1 => 0_u32..26];
+    prop_oneof![
+        60 => access(),
+        9 => (area(), protection(), flags).prop_map(|(area, prot, flags)| Op::Map { area, prot, flags }),
+        4 => area().prop_map(Op::Unmap),
+        4 => (area(), area(), any::<bool>()).prop_map(|(from, to, same)| {
+            Op::Move { from, to: if same { Area { addr: to.addr, len: from.len } } else { to } }
+        }),
+        4 => (area(), protection()).prop_map(|(area, prot)| Op::Protect { area, prot }),
+        4 => (area(), advice).prop_map(|(area, advice)| Op::Advise { area, advice }),
+        2 => (0_u64..200_000).prop_map(|bytes| Op::Heap { end: HEAP + bytes }),
+        2 => Just(Op::Thread),
+        1 => Just(Op::Fork),
+        1 => Just(Op::Exec),
+        1 => Just(Op::Exit),
+        4 => Just(Op::Cut),
+    ]
+}
+
+const HEAP: u64 = 0x5555_0000_0000;
+
+/// What a case does: each operation is of one of the live threads.
+#[derive(Clone, Debug)]
+pub struct Program {
+    pub ops: Vec<(usize, Op)>,
+    /// All processes exit in the end.
+    pub ends: bool,
+}
+
+pub fn program() -> impl Strategy<Value = Program> {
+    (prop::collection::vec((0_usize..12, op()), 100..140), any::<bool>()).prop_map(|(ops, ends)| Program { ops, ends })
+}
+
+/// Where batches end.
+#[derive(Clone, Copy)]
+pub enum Cuts {
+    AsWritten,
+    Never,
+    Everywhere,
+}
+
+const MOST_THREADS: u32 = 8;
+
+impl Program {
+    pub fn source(&self, cuts: Cuts) -> Box<dyn Source> {
+        let mut script = ScriptWriter::new();
+        // Live threads with their processes.
+        let mut live = vec![(0_u32, 0_u32)];
+        let (mut threads, mut processes) = (1, 1);
+        for place in PLACES {
+            script.mmap(0, place, 16 * FRAME_BYTES);
+        }
+        for (chosen, op) in &self.ops {
+            if live.is_empty() {
+                break;
+            }
+            let (thread, process) = live[chosen % live.len()];
+            let kind = match op.clone() {
+                Op::Access { kind, addr, bytes, pc, by_kernel } => {
+                    script.access_of(thread, Access { pc, by_kernel, ..Access::new(kind, addr, bytes) });
+                    None
+                }
+                Op::Map { area, prot, flags } => Some(EventKind::Mmap {
+                    addr: area.addr,
+                    len: area.len,
+                    prot,
+                    flags: MapFlags(flags),
+                    file: (flags & MapFlags::ANONYMOUS == 0)
+                        .then(|| if area.len & 0x1000 == 0 { "a" } else { "b" }.into()),
+                    file_offset: area.len % 0x7000,
+                }),
+                Op::Unmap(area) => Some(EventKind::Munmap { addr: area.addr, len: area.len }),
+                Op::Move { from, to } => Some(EventKind::Mremap {
+                    old_addr: from.addr,
+                    old_len: from.len,
+                    new_addr: to.addr,
+                    new_len: to.len,
+                }),
+                Op::Protect { area, prot } => Some(EventKind::Mprotect { addr: area.addr, len: area.len, prot }),
+                Op::Advise { area, advice } => Some(EventKind::Madvise { addr: area.addr, len: area.len, advice }),
+                Op::Heap { end } => Some(EventKind::Brk { start: HEAP, end }),
+                Op::Thread | Op::Fork if threads == MOST_THREADS => None,
+                Op::Thread => {
+                    live.push((script.thread(process), process));
+                    threads += 1;
+                    None
+                }
+                Op::Fork => {
+                    script.event(thread, EventKind::Fork { child: ProcessIx(processes) });
+                    live.push((script.thread(processes), processes));
+                    (threads, processes) = (threads + 1, processes + 1);
+                    None
+                }
+                Op::Exec => {
+                    live.retain(|&(other, of)| of != process || other == thread);
+                    script.event(thread, EventKind::Exec { path: "program".into() });
+                    Some(common::mmap(PLACES[0], 64 * FRAME_BYTES, Protection::READ_WRITE))
+                }
+                // The last process goes on, or half of the programs would be short.
+                Op::Exit if live.iter().all(|&(_, of)| of == process) => None,
+                Op::Exit => {
+                    live.retain(|&(_, of)| of != process);
+                    Some(EventKind::Exit { code: 0 })
+                }
+                Op::Cut => {
+                    if matches!(cuts, Cuts::AsWritten) {
+                        script.cut();
+                    }
+                    None
+                }
+            };
+            if let Some(kind) = kind {
+                script.event(thread, kind);
+            }
+            if matches!(cuts, Cuts::Everywhere) {
+                script.cut();
+            }
+        }
+        while self.ends && !live.is_empty() {
+            let (thread, process) = live[0];
+            live.retain(|&(_, of)| of != process);
+            script.event(thread, EventKind::Exit { code: 0 });
+        }
+        script.finish()
+    }
+}
+
+/// Spaces that exist besides the kernels' own: of processes, and of guests.
+pub fn live_spaces(simulation: &Simulation) -> Vec<SpaceId> {
+    let processes = simulation.inputs.iter().flat_map(|input| input.spaces());
+    processes.chain(simulation.os.layers.iter().filter_map(|layer| layer.host)).collect()
+}
+
+/// Frames of each layer that are free, hold files, which no exit takes from the page cache, or that khugepaged has.
+fn free_frames(simulation: &Simulation) -> Vec<u64> {
+    let of = |layer: &Layer| layer.free_frame_count() + layer.pages.cached_frames() + layer.collapse.held_frames;
+    simulation.os.layers.iter().map(of).collect()
+}
+
+/// Runs a program as it is written and checks what must be conserved.
+pub fn check_once(program: &Program, config: &Config, cpus: &[usize]) -> Statistics {
+    let (simulation, stats) = run(config, program.source(Cuts::AsWritten), cpus);
+    assert_conserved(&stats);
+    assert_frames_conserved(&simulation, &live_spaces(&simulation));
+    if program.ends {
+        let mut nothing = ScriptWriter::new();
+        nothing.event(0, EventKind::Exit { code: 0 });
+        let (empty, _) = run(config, nothing.finish(), cpus);
+        for (layer, (now, booted)) in free_frames(&simulation).iter().zip(free_frames(&empty)).enumerate() {
+            // What a host has given to its guests it does not get back.
+            if simulation.os.tops().contains(&(layer as u16)) {
+                assert_eq!(*now, booted, "free frames of layer {layer} after the last exit");
+                if let Some(reclaim) = &simulation.os.layers[layer].reclaim {
+                    let cached = simulation.os.layers[layer].pages.cached_frames();
+                    let files = if reclaim.storage.is_some() { cached } else { 0 };
+                    let listed = [Kind::Anonymous, Kind::File].map(|kind| reclaim.listed(kind));
+                    let held = simulation.os.layers[layer].collapse.held_frames;
+                    let used = reclaim.used_frames();
+                    assert_eq!((listed, used), ([0, files], files + held), "pages left after the last exit");
+                    let swap = reclaim.swap.as_ref();
+                    assert!(
+                        swap.is_none_or(|swap| (swap.pages(), swap.used_slots()) == (0, 0)),
+                        "swapped pages are left"
+                    );
+                }
+            }
+        }
+    }
+    stats
+}

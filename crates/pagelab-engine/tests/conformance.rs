@@ -1,0 +1,147 @@
+//! What every registered design must do. The designs, their parameters and the systems are those that are registered: one that
+//! is new is tested by that.
+
+mod common;
+#[path = "conformance/model.rs"]
+mod model;
+#[path = "common/programs.rs"]
+mod programs;
+
+use std::collections::BTreeSet;
+
+use pagelab_cases::cases;
+use pagelab_engine::base::addr::PageSize;
+use pagelab_engine::config::{Assembly, Config, PresetKind, assemble, presets};
+use pagelab_engine::mmu_cache::{self, MmuCacheKind};
+use pagelab_engine::page_table::{self, PageTableConfig};
+use programs::{check_once, program};
+use proptest::strategy::Strategy;
+use proptest::test_runner::{Config as Runner, TestRunner};
+
+/// CPUs 2n and 2n + 1 share a core.
+const PLACEMENTS: &[&[usize]] = &[&[0], &[0, 1], &[0, 2]];
+
+fn system(name: &str) -> Config {
+    let set = ["engine.check=on", "machine.memory_bytes=1GiB", "engine.sync_quantum_cycles=0"].map(String::from);
+    let assembly = Assembly { machine: Some("sandybridge-e5-2420"), system: Some(name), kernel: None, set: &set };
+    assemble(&assembly).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+/// A system for each page table, MMU cache and page size that go together: of a program, or of a host if the table is for those
+/// only.
+fn combinations() -> Vec<Config> {
+    let mut all = Vec::new();
+    for table in PageTableConfig::samples() {
+        let base = system(if table.is_for_hosts_only() { "nested-radix" } else { "radix" });
+        let at =
+            base.system.layers.iter().position(|layer| layer.host.is_none()).expect("a layer is the machine's own");
+        for &kind in MmuCacheKind::ALL.iter().filter(|kind| kind.keeps(table.upper_entries()).is_ok()) {
+            for geometry in kind.samples(&base.machine.mmu_cache) {
+                for &page_size in table.page_sizes() {
+                    let mut config = base.clone();
+                    config.machine.mmu_cache = geometry.clone();
+                    let layer = &mut config.system.layers[at];
+                    (layer.page_table, layer.mmu_cache, layer.page_size) = (table.clone(), kind, page_size);
+                    if page_size == PageSize::Size1G {
+                        config.machine.memory_bytes.0 = 3 << 30;
+                    }
+                    all.push(config);
+                }
+            }
+        }
+    }
+    all
+}
+
+/// A system for each page table of guests, whose host has it, too.
+fn nested() -> impl Iterator<Item = Config> {
+    let tables = PageTableConfig::samples().into_iter().filter(|table| !table.is_for_hosts_only());
+    tables.map(|table| {
+        let mut config = system("nested-radix");
+        for layer in &mut config.system.layers {
+            layer.page_table = table.clone();
+            if layer.mmu_cache.keeps(table.upper_entries()).is_err() {
+                layer.mmu_cache = MmuCacheKind::None;
+            }
+        }
+        config
+    })
+}
+
+/// Runs random programs on a system, each translation compared with what the kernels mapped.
+fn check(config: &Config, programs: u32) {
+    config.validate().unwrap_or_else(|e| panic!("a combination that should be possible is refused: {e}"));
+    let mut runner = TestRunner::new(Runner {
+        cases: cases(programs),
+        failure_persistence: None,
+        max_shrink_iters: 200,
+        ..Runner::default()
+    });
+    let cpus = (0..PLACEMENTS.len()).prop_map(|n| PLACEMENTS[n]);
+    let result = runner.run(&(program(), cpus), |(program, cpus)| {
+        check_once(&program, config, cpus);
+        Ok(())
+    });
+    let layers = &config.system.layers;
+    result.unwrap_or_else(|e| panic!("{layers:?}: {e}"));
+}
+
+#[test]
+fn every_design_has_samples_and_a_description() {
+    let tables = PageTableConfig::samples();
+    let sampled: BTreeSet<_> = tables.iter().map(PageTableConfig::name).collect();
+    assert_eq!(sampled, page_table::DESIGNS.iter().map(|(name, _)| *name).collect());
+    for table in &tables {
+        let written = serde_json::to_value(table).unwrap();
+        assert_eq!(written["kind"], table.name());
+        assert_eq!(serde_json::from_value::<PageTableConfig>(written).unwrap(), *table);
+        assert!(table.page_sizes().contains(&PageSize::Size4K), "all memory is in frames of 4 KiB");
+    }
+    let known: Vec<_> = MmuCacheKind::ALL.iter().map(|kind| kind.name()).collect();
+    assert_eq!(known, mmu_cache::DESIGNS.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+    let described = page_table::DESIGNS.iter().chain(mmu_cache::DESIGNS);
+    described.for_each(|(name, text)| assert!(!text.is_empty() && !text.contains('\n'), "{name}"));
+}
+
+#[test]
+fn every_page_table_agrees_with_a_map() {
+    for table in PageTableConfig::samples() {
+        (1..=2).for_each(|seed| model::torture(&table, cases(100_000), seed));
+    }
+}
+
+#[test]
+fn every_page_table_with_every_mmu_cache_and_page_size_translates_right() {
+    let all = combinations();
+    let used: BTreeSet<_> = all.iter().flat_map(|of| &of.system.layers).map(|of| of.page_table.name()).collect();
+    assert_eq!(used.len(), page_table::DESIGNS.len(), "{used:?}");
+    let used: BTreeSet<_> = all.iter().flat_map(|of| &of.system.layers).map(|of| of.mmu_cache.name()).collect();
+    assert_eq!(used.len(), mmu_cache::DESIGNS.len(), "{used:?}");
+    all.iter().for_each(|config| check(config, 4));
+}
+
+#[test]
+fn every_page_table_translates_right_in_guests_and_hosts() {
+    nested().for_each(|config| check(&config, 8));
+}
+
+#[test]
+fn every_preset_translates_right() {
+    presets(PresetKind::System).for_each(|preset| check(&small(preset.name), 8));
+}
+
+/// A preset in little memory, of which segments and tables that boot sets aside are a part.
+fn small(name: &str) -> Config {
+    let mut config = system(name);
+    let memory = &mut config.machine.memory_bytes;
+    if config.system.layers.iter().any(|layer| layer.page_size == PageSize::Size1G) {
+        memory.0 = 3 << 30;
+    }
+    let whole = memory.0;
+    for layer in &mut config.system.layers {
+        let segment = if layer.host.is_some() { whole / 8 } else { whole / 4 };
+        layer.direct_segment_bytes.iter_mut().for_each(|bytes| bytes.0 = bytes.0.min(segment));
+        layer.memory_bytes.iter_mut().for_each(|bytes| bytes.0 = bytes.0.min(whole / 4));
+    }
+    config
+}

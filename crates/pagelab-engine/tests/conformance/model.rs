@@ -1,0 +1,277 @@
+//! Page tables by themselves, against maps of what was put into them.
+
+use std::collections::BTreeMap;
+
+use pagelab_engine::base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, VirtAddr};
+use pagelab_engine::base::memory::PhysMem;
+use pagelab_engine::base::rng::Rng;
+use pagelab_engine::page_table::{
+    Boot, LayerTables, Leaf, Mapping, PageTable, PageTableConfig, PteFlags, Removed, TableBlock, TableWork, WORD_BITS,
+    WalkList,
+};
+
+/// Memory of the guest that tables for hosts are for; others translate more than that.
+const GUEST_BYTES: u64 = 1 << 30;
+
+/// A table, its memory, and what it should hold.
+struct Lab {
+    config: PageTableConfig,
+    mem: PhysMem,
+    tables: LayerTables,
+    table: PageTable,
+    frames: Frames,
+    rng: Rng,
+    /// By number of the first page of 4 KiB.
+    pages: BTreeMap<u64, Mapping>,
+    words: BTreeMap<u64, u64>,
+}
+
+/// An allocator that never gives out a frame twice, and knows what it gave.
+struct Frames {
+    next: u64,
+    given: BTreeMap<u64, u32>,
+}
+
+impl Frames {
+    fn take(&mut self, order: u32) -> Pfn {
+        let first = self.next.next_multiple_of(1 << order);
+        self.next = first + (1 << order);
+        self.given.insert(first, order);
+        Pfn(first)
+    }
+
+    fn give_back(&mut self, first: Pfn) {
+        self.given.remove(&first.0).unwrap_or_else(|| panic!("{first:?} was not given out, or is back already"));
+    }
+}
+
+fn va(vpn: u64) -> VirtAddr {
+    VirtAddr(vpn << FRAME_SHIFT)
+}
+
+/// 4 KiB pages of a page.
+fn pages_of(size: PageSize) -> u64 {
+    1 << size.order()
+}
+
+impl Lab {
+    fn new(config: &PageTableConfig, seed: u64) -> Self {
+        let (mut mem, mut frames) = (PhysMem::default(), Frames { next: 1 << 16, given: BTreeMap::new() });
+        let boot = Boot { layer: "test", frames: 1 << 22, taken: 8, guests: &[GUEST_BYTES] };
+        let mut tables = LayerTables::boot(config, &boot, &mut mem).unwrap();
+        assert!(tables.set_aside().end <= frames.next);
+        let guest = Some(GUEST_BYTES);
+        let table = tables.create(&mut mem, &mut |order| Some(frames.take(order)), guest).expect("there is memory");
+        let rng = Rng::new(seed, config.name());
+        let (pages, words) = (BTreeMap::new(), BTreeMap::new());
+        Self { config: config.clone(), mem, tables, table, frames, rng, pages, words }
+    }
+
+    /// The page that covers a page of 4 KiB, by its first one.
+    fn covering(&self, vpn: u64) -> Option<(u64, Mapping)> {
+        let (&first, &mapping) = self.pages.range(..=vpn).next_back()?;
+        (vpn < first + pages_of(mapping.size)).then_some((first, mapping))
+    }
+
+    fn is_free(&self, first: u64, size: PageSize) -> bool {
+        let end = first + pages_of(size);
+        self.covering(first).is_none()
+            && self.pages.range(first..end).next().is_none()
+            && (size == PageSize::Size4K || self.words.range(first..end).next().is_none())
+    }
+
+    /// What a walk finds, and what all walks have in common.
+    fn check_walk(&mut self, vpn: u64) {
+        let mut list = WalkList::new();
+        let at = VirtAddr(va(vpn).0 + self.rng.below(FRAME_BYTES));
+        self.table.walk(&self.mem, at, &mut list);
+        match (self.covering(vpn), list.leaf) {
+            (Some((_, mapping)), leaf) => assert_eq!(leaf, Leaf::Present(mapping), "{vpn:#x} {:?}", self.config),
+            (None, Leaf::NotPresent { level, word }) => {
+                assert!((1..=5).contains(&level), "{level}");
+                assert_eq!(word, self.words.get(&vpn).copied().unwrap_or(0), "{vpn:#x} {:?}", self.config);
+            }
+            (None, leaf) => panic!("{vpn:#x} is {leaf:?} {:?}", self.config),
+        }
+        let refs = list.refs();
+        assert!(!refs.is_empty(), "a walk reads an entry at least");
+        assert!(refs.iter().all(|r| (1..=5).contains(&r.level)), "{refs:?}");
+        assert!(refs.windows(2).all(|pair| pair[0].step <= pair[1].step && pair[0].level >= pair[1].level), "{refs:?}");
+        if let Some((_, pfn)) = self.table.peek(&self.mem, at) {
+            assert_eq!(self.covering(vpn).map(|(_, mapping)| mapping.pfn), Some(pfn), "{vpn:#x} {:?}", self.config);
+        }
+        self.table.hint(&self.mem, at);
+    }
+
+    fn flags(&mut self) -> PteFlags {
+        let mut flag = || self.rng.below(2) == 0;
+        PteFlags { writable: flag(), user: flag(), executable: flag(), accessed: flag(), dirty: flag() }
+    }
+
+    fn mapping(&mut self, size: PageSize) -> Mapping {
+        let pfn = Pfn(self.rng.below(1 << 40) & !(pages_of(size) - 1));
+        Mapping { pfn, size, flags: self.flags() }
+    }
+
+    /// Builds what a page misses, of the blocks that are wanted or of others that will do.
+    fn build(&mut self, vpn: u64, size: PageSize) {
+        for _ in 0..64 {
+            if self.table.missing_tables(&self.mem, va(vpn), size) == 0 {
+                return;
+            }
+            let orders = self.table.next_table_orders(&self.mem, va(vpn));
+            let order = orders[self.rng.below(orders.len() as u64) as usize];
+            let block = TableBlock { first: self.frames.take(order), order };
+            block.create(&mut self.mem);
+            self.table.link_table(&mut self.mem, va(vpn), size, block).expect("a table is missing");
+            self.settle();
+        }
+        panic!("{vpn:#x} misses tables for ever: {:?}", self.config);
+    }
+
+    fn settle(&mut self) {
+        let mut work = TableWork::default();
+        self.tables.settle(&mut self.table, &mut work);
+        work.released.into_iter().for_each(|first| self.frames.give_back(first));
+    }
+
+    fn map(&mut self, vpn: u64, size: PageSize) {
+        let first = vpn & !(pages_of(size) - 1);
+        if !self.is_free(first, size) {
+            return;
+        }
+        if size > PageSize::Size4K {
+            self.prune(first, first + pages_of(size));
+        }
+        self.build(first, size);
+        let mapping = self.mapping(size);
+        self.table.map(&mut self.mem, va(first), mapping).expect("there is room for so few");
+        self.settle();
+        self.words.remove(&first);
+        self.pages.insert(first, mapping);
+    }
+
+    fn unmap(&mut self, first: u64) {
+        self.table.unmap(&mut self.mem, va(first));
+        self.pages.remove(&first);
+    }
+
+    fn change(&mut self, first: u64, old: Mapping) {
+        let new = match self.rng.below(3) {
+            0 => {
+                let flags = self.flags();
+                self.table.set_flags(&mut self.mem, va(first), flags);
+                Mapping { flags, ..old }
+            }
+            1 if old.size > PageSize::Size4K => return self.split(first, old),
+            _ => {
+                let new = self.mapping(old.size);
+                self.table.replace(&mut self.mem, va(first), new);
+                new
+            }
+        };
+        self.pages.insert(first, new);
+    }
+
+    fn split(&mut self, first: u64, old: Mapping) {
+        let frame = self.frames.take(0);
+        self.mem.create(frame);
+        self.table.split(&mut self.mem, va(first), frame);
+        let size = PageSize::ALL[old.size as usize - 1];
+        for part in (0..pages_of(old.size)).step_by(pages_of(size) as usize) {
+            self.pages.insert(first + part, Mapping { pfn: Pfn(old.pfn.0 + part), size, ..old });
+        }
+    }
+
+    /// Puts a word where no page is, or takes it away.
+    fn set_word(&mut self, vpn: u64) {
+        let word = [0, 1 + self.rng.below((1 << WORD_BITS) - 1)][self.rng.below(2) as usize];
+        self.build(vpn, PageSize::Size4K);
+        self.table.set_word(&mut self.mem, va(vpn), word);
+        self.words.remove(&vpn);
+        if word != 0 {
+            self.words.insert(vpn, word);
+        }
+    }
+
+    fn prune(&mut self, start: u64, end: u64) {
+        let frames = &mut self.frames;
+        self.table.prune(&mut self.mem, va(start), va(end), &mut |first| frames.give_back(first));
+    }
+
+    /// Lists what is in a range, and what is not a page.
+    fn check_lists(&mut self, start: u64, end: u64) {
+        let most = [3, 150, usize::MAX][self.rng.below(3) as usize];
+        let (mut pages, mut words) = (Vec::new(), Vec::new());
+        self.table.mapped(&self.mem, va(start), va(end), most, &mut pages);
+        let from = self.covering(start).map_or(start, |(first, _)| first);
+        let known = self.pages.range(from..end).take(most);
+        let known: Vec<_> = known.map(|(&vpn, &mapping)| Removed { va: va(vpn), mapping }).collect();
+        assert_eq!(pages, known, "{:?}", self.config);
+        self.table.words(&self.mem, va(start), va(end), most, &mut words);
+        let known: Vec<_> = self.words.range(start..end).take(most).map(|(&vpn, &word)| (va(vpn), word)).collect();
+        assert_eq!(words, known, "{:?}", self.config);
+    }
+
+    /// The space ends with all that it maps, and what it leaves is scanned for. Its table goes on empty.
+    fn abandon(&mut self) {
+        assert!(self.tables.abandon(&mut self.mem, &mut self.table), "there are tags");
+        self.pages.clear();
+        if let Some(mut scan) = self.tables.begin_scan() {
+            loop {
+                let step = self.tables.plan_scan(&self.mem, &scan);
+                assert!(step.read.1 > 0);
+                if !self.tables.commit_scan(&mut self.mem, &mut scan) {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Everything goes, and nothing is left.
+    fn end(mut self) {
+        let pages = 1 << (self.table.va_bits() - FRAME_SHIFT);
+        self.check_lists(0, pages);
+        for vpn in self.pages.keys().copied().collect::<Vec<_>>() {
+            self.unmap(vpn);
+        }
+        for vpn in std::mem::take(&mut self.words).into_keys() {
+            self.table.set_word(&mut self.mem, va(vpn), 0);
+        }
+        self.prune(0, pages);
+        let frames = &mut self.frames;
+        self.tables.destroy(self.table, &mut self.mem, &mut |first| frames.give_back(first));
+        assert_eq!(self.mem.frames_in_use(), 0, "frames are left of {:?}", self.config);
+        assert!(self.frames.given.is_empty(), "blocks are left of {:?}: {:?}", self.config, self.frames.given);
+    }
+}
+
+/// Random operations on a table, near each other and far apart.
+pub fn torture(config: &PageTableConfig, operations: u64, seed: u64) {
+    let mut lab = Lab::new(config, seed);
+    let space = 1 << (lab.table.va_bits() - FRAME_SHIFT);
+    let (sizes, keeps_words) = (config.page_sizes(), config.keeps_words().is_ok());
+    for _ in 0..operations {
+        let region = [0, 0x3_ff80, 0x7_f123_4500, space - 2048][lab.rng.below(4) as usize];
+        let vpn = (region + lab.rng.below(2048)) % space;
+        lab.check_walk(vpn);
+        let size = if lab.rng.below(200) == 0 { sizes[lab.rng.below(sizes.len() as u64) as usize] } else { sizes[0] };
+        let known = lab.covering(vpn);
+        match (known, lab.rng.below(8)) {
+            (Some((first, _)), 0..=3) => lab.unmap(first),
+            (Some((first, mapping)), _) => lab.change(first, mapping),
+            (None, 0 | 1) if keeps_words => lab.set_word(vpn),
+            (None, _) => lab.map(vpn, size),
+        }
+        lab.check_walk(vpn);
+        if lab.rng.below(1000) == 0 {
+            let (start, end) = (vpn.saturating_sub(lab.rng.below(600)), (vpn + lab.rng.below(600)).min(space));
+            lab.check_lists(start, end);
+            lab.prune(start, end);
+        }
+        if lab.rng.below(5000) == 0 && lab.table.clears_lazily() {
+            lab.abandon();
+        }
+    }
+    lab.end();
+}
