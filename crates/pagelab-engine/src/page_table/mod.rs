@@ -53,6 +53,7 @@ page_tables! {
     mod linear {
         Linear(linear::Linear) = "linear", "flat array indexed by page number, for the memory of guests: one reference a walk";
     }
+    mod two_level { TwoLevel(two_level::TwoLevel) = "two-level", "tree of tables of 2^18 entries, 2 MiB each: two references a walk"; }
 }
 
 mod dispatch;
