@@ -87,7 +87,9 @@ impl Geometry {
         };
         let super_shift = match kind {
             HashedKind::Power => GROUP_SHIFT,
-            _ => pages_shift - cluster_shift,
+            HashedKind::Chained | HashedKind::Open | HashedKind::Clustered | HashedKind::Compact => {
+                pages_shift - cluster_shift
+            }
         };
         let home_bytes = slot_bytes << super_shift;
         let pages = frames as f64;
@@ -101,7 +103,7 @@ impl Geometry {
             // The hash is cut to its low bits.
             HashedKind::Power if config.table_bytes.is_none() => homes.next_power_of_two(),
             HashedKind::Power => homes.checked_ilog2().map_or(0, |log| 1 << log),
-            _ => homes,
+            HashedKind::Chained | HashedKind::Open | HashedKind::Clustered | HashedKind::Compact => homes,
         };
         if homes == 0 {
             let what = format!("the table must hold one slot at least, which takes {}", format_bytes(home_bytes));
@@ -109,7 +111,7 @@ impl Geometry {
         }
         let chain_slots = match kind {
             HashedKind::Chained => (homes as f64 * load).ceil() as u64,
-            _ => 0,
+            HashedKind::Open | HashedKind::Clustered | HashedKind::Compact | HashedKind::Power => 0,
         };
         let first = taken.next_multiple_of(ALIGN_FRAMES);
         let slots_bytes = homes * home_bytes + chain_slots * CHAINED_SLOT_BYTES;

@@ -191,7 +191,9 @@ impl<K: Kind> Design for Hashed<K> {
         let key = self.key(va);
         let slot = match K::KIND {
             HashedKind::Power => self.probe(mem, key, |_| {}).found?,
-            _ => self.geometry.slot(self.geometry.home(key), key.vpn),
+            HashedKind::Chained | HashedKind::Open | HashedKind::Clustered | HashedKind::Compact => {
+                self.geometry.slot(self.geometry.home(key), key.vpn)
+            }
         };
         let own = slot::is_named(mem.read_block(slot), slot::name(&self.geometry, key));
         let mapping = if own { self.read(mem, slot, key) } else { None }?;
@@ -214,7 +216,9 @@ impl<K: Kind> Design for Hashed<K> {
             (Some(slot), ..) => slot,
             (None, None, _) => return Err(NoRoom),
             (None, Some(room), HashedKind::Chained) => chained::occupy(&geometry, mem, key, room).ok_or(NoRoom)?,
-            (None, Some(room), _) => open::occupy(&geometry, mem, key, room),
+            (None, Some(room), HashedKind::Open | HashedKind::Clustered | HashedKind::Compact | HashedKind::Power) => {
+                open::occupy(&geometry, mem, key, room)
+            }
         };
         if found.is_none() {
             self.slots += 1;
@@ -257,7 +261,7 @@ impl<K: Kind> Design for Hashed<K> {
                     chained::release(&geometry, mem, geometry.slot(geometry.home(key), key.vpn), slot);
                 }
                 HashedKind::Power => power::release(&geometry, mem, slot),
-                _ => open::release(&geometry, mem, slot),
+                HashedKind::Open | HashedKind::Clustered | HashedKind::Compact => open::release(&geometry, mem, slot),
             }
         }
         slot::entry_addr(&geometry, slot, index)

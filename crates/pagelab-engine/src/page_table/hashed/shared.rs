@@ -83,7 +83,9 @@ impl SharedTable {
         let is_stale = |slot: &PhysAddr| is_stale(mem, *slot, tags);
         match self.geometry.kind {
             HashedKind::Chained => heads.flat_map(|head| chained::chain(mem, head)).filter(is_stale).collect(),
-            _ => heads.filter(is_stale).collect(),
+            HashedKind::Open | HashedKind::Clustered | HashedKind::Compact | HashedKind::Power => {
+                heads.filter(is_stale).collect()
+            }
         }
     }
 
@@ -91,21 +93,22 @@ impl SharedTable {
     pub fn delete_stale(&mut self, mem: &mut PhysMem, frame: u64, tags: &[u16]) {
         let geometry = self.geometry;
         let mut deleted = 0;
-        if geometry.kind == HashedKind::Chained {
-            for head in geometry.slots_in(frame) {
-                // Mending moves slots, so that the chain is looked at anew each time.
-                while let Some(slot) = stale_in_chain(mem, head, tags) {
-                    chained::release(&geometry, mem, head, slot);
-                    deleted += 1;
+        match geometry.kind {
+            HashedKind::Chained => {
+                for head in geometry.slots_in(frame) {
+                    // Mending moves slots, so that the chain is looked at anew each time.
+                    while let Some(slot) = stale_in_chain(mem, head, tags) {
+                        chained::release(&geometry, mem, head, slot);
+                        deleted += 1;
+                    }
                 }
             }
-        } else {
-            for slot in self.stale_in(mem, frame, tags) {
-                match geometry.kind {
-                    HashedKind::Power => power::release(&geometry, mem, slot),
-                    _ => open::release(&geometry, mem, slot),
+            HashedKind::Open | HashedKind::Clustered | HashedKind::Compact | HashedKind::Power => {
+                let release = if geometry.kind == HashedKind::Power { power::release } else { open::release };
+                for slot in self.stale_in(mem, frame, tags) {
+                    release(&geometry, mem, slot);
+                    deleted += 1;
                 }
-                deleted += 1;
             }
         }
         geometry.add_to_counter(mem, Counter::Used, -deleted);
