@@ -11,10 +11,12 @@ def test_a_recorded_program_keeps_its_output_and_status_and_replays(pagelab: Pag
     recorded = pagelab("record", "-o", "sh.trace", "--", "sh", "-c", "echo hello; exit 3")
     assert recorded.returncode == 3, recorded.stderr
     assert recorded.stdout == "hello\n"
+    assert " bytes per access, " in recorded.stderr
     assert_fails(pagelab("record", "-o", "sh.trace", "--", "true"), 2, "sh.trace", "exists")
 
     about = json.loads(pagelab("trace", "info", "sh.trace", "--json").stdout)
     assert about["complete"]
+    assert " per access\n" in pagelab("trace", "info", "sh.trace").stdout
     assert about["meta"]["command"] == ["sh", "-c", "echo hello; exit 3"]
     rows = pl.scan_parquet(tmp_path / "sh.trace" / "accesses-*.parquet").select(pl.len()).collect().item()
     assert rows == about["accesses"] > 10_000

@@ -56,7 +56,7 @@ def record_to(
         f"{recording.accesses:,} accesses",
         f"{recording.processes} process{'es' * (recording.processes != 1)}",
         f"{recording.threads} thread{'s' * (recording.threads != 1)}",
-        f"{recording.size_bytes / max(recording.accesses, 1):.2f} bytes an access",
+        f"{recording.size_bytes / max(recording.accesses, 1):.2f} bytes per access",
         f"{recording.elapsed_seconds:.1f} s",
     )
     print(f"{trace}: {', '.join(parts)}", file=sys.stderr)

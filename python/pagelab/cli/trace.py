@@ -110,7 +110,7 @@ def _describe(about: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _per_access(size: float | None) -> str:
-    return "" if size is None else f", {size:.2f} an access"
+    return "" if size is None else f", {size:.2f} per access"
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

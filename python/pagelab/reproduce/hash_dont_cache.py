@@ -219,7 +219,7 @@ def evaluate(measured: Measurements) -> Findings:
         "A reference is a line here. Four slots of the open table lie in one, so a second probe is mostly none; the "
         "paper's Fig 6(b) counts slots.",
         "Run time here is the program's instructions, data stalls and translation, without page faults.",
-        "Hashed tables are sized to the footprint: 64 bytes a page, so that the load factors are the paper's.",
+        "Hashed tables are sized to the footprint: 64 bytes per page, so that the load factors are the paper's.",
         *(f"{w.name}: {w.stands_for}." for w in (*SUITE, MILC)),
         "The windows are short beside whole runs. GUPS is the same everywhere; a search's window sees its first levels "
         "alone, which visit the vertices with the most neighbours.",
@@ -434,7 +434,7 @@ def _beyond(measured: Measurements, findings: Findings) -> None:
             gains[name, system] = of.saved(before)
             errors[name, system] = of.saved_error(before)
     title = "references of walks that the program waits for"
-    findings.series.append(Series("Beyond the paper", title, "an access", names, tuple(BEYOND), waited))
+    findings.series.append(Series("Beyond the paper", title, "per access", names, tuple(BEYOND), waited))
     title = "run time saved"
     findings.series.append(Series("Beyond the paper", title, "% of radix", names, tuple(BEYOND), gains, errors))
 

@@ -53,7 +53,7 @@ WORKLOADS = (
     _array("zipf", "", 768, "words by Zipf's law"),
     _array("random", "", 512, "words at random"),
     _array("semirandom", "steps=6,", 512, "runs of six pages"),
-    _array("stride", "stride=4160,", 512, "one word a page, in order"),
+    _array("stride", "stride=4160,", 512, "one word per page, in order"),
     _array("seq", "", 256, "words in order"),
     # Without a first pass over all pages: the first touches are its own.
     _Workload(

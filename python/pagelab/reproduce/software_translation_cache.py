@@ -45,7 +45,7 @@ def _runs() -> Iterator[Run]:
             yield _run(name, pattern, kernel, "bare metal", system="radix")
         for pages in PER_FAULT[1:]:
             for kernel in ("no cache", "whole prefixes"):
-                yield _run(name, pattern, kernel, f"{pages} a fault", (f"kernel.pages_per_fault={pages}",))
+                yield _run(name, pattern, kernel, f"{pages} per fault", (f"kernel.pages_per_fault={pages}",))
     for entries in ENTRIES:
         size = (f"kernel.translation_cache.entries={entries}",)
         yield _run("random", PATTERNS["random"], "whole prefixes", f"{entries} entries", size)
@@ -75,7 +75,7 @@ def _run(
 
 
 def _walk(measurement: Measurement) -> float:
-    """Cycles of the walk a fault."""
+    """Cycles of the walk per fault."""
     stats = measurement.stats
     return stats["fault.stage.walk.cycles"] / stats["fault.minor.count"]
 
@@ -109,7 +109,8 @@ def evaluate(measured: Measurements) -> Findings:
         "rest are its references. What the paper's kernel spent there, it does not say.",
         "As published: wrong hits are counted, and the walk is made from the root beside the look-up. What the rule "
         "would have saved by going on from wrong entries is not.",
-        "Arrays are touched by stores, once a page where the pattern allows, in windows of 262,144 accesses a thread.",
+        "Arrays are touched by stores, once per page where the pattern allows, in windows of 262,144 accesses per "
+        "thread.",
         "Threads share their process's caches: what one fills, the others' data caches lose, so the more there are the "
         "more a look-up costs.",
         "Matrices: both factors are written first; the window ends long before the product of 1000² is done.",
@@ -148,7 +149,7 @@ def _patterns(measured: Measurements, findings: Findings) -> None:
     walks = {(label, "walk"): _walk(measured["random", "whole prefixes", label]) for label in sizes}
     findings.series.append(
         Series(
-            "beyond", "walks of random pages of 1 GiB by the cache's size", "cycles a fault", sizes, ("walk",), walks
+            "beyond", "walks of random pages of 1 GiB by the cache's size", "cycles per fault", sizes, ("walk",), walks
         )
     )
 
@@ -164,14 +165,14 @@ def _all(measured: Measurements) -> list[float]:
 
 
 def _shares(measured: Measurements, findings: Findings) -> None:
-    labels = {"1 threads": "1", **{f"{pages} a fault": str(pages) for pages in PER_FAULT[1:]}}
+    labels = {"1 threads": "1", **{f"{pages} per fault": str(pages) for pages in PER_FAULT[1:]}}
     cells = {
         (text, name): _share(measured[name, "no cache", label]) for label, text in labels.items() for name in PATTERNS
     }
     findings.series.append(
         Series(
             "Fig 3",
-            "share of walks in the time of faults, by pages a fault",
+            "share of walks in the time of faults, by pages per fault",
             "%",
             tuple(labels.values()),
             tuple(PATTERNS),
