@@ -1,0 +1,220 @@
+//! The shape of the engine's sources: who imports whom, how long functions are, where files lie.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
+use syn::{Attribute, ItemUse, UseTree, Visibility};
+
+/// Lines that a function may have.
+const LONGEST_FUNCTION: usize = 80;
+
+/// A source file as a module.
+struct Module {
+    path: Vec<String>,
+    file: syn::File,
+}
+
+/// What a file names: paths that begin at the crate, and what it re-exports under which name.
+#[derive(Default)]
+struct Names {
+    within: Vec<String>,
+    used: BTreeSet<Vec<String>>,
+    exported: BTreeMap<String, Vec<String>>,
+    functions: Vec<(usize, usize, String)>,
+}
+
+fn is_test(attributes: &[Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        attribute.path().is_ident("test")
+            || attribute.path().is_ident("cfg")
+                && attribute.parse_args::<syn::Ident>().is_ok_and(|condition| condition == "test")
+    })
+}
+
+impl Names {
+    /// The path from the crate's root, if it is one of the crate's.
+    fn from_root(&self, path: &[String]) -> Option<Vec<String>> {
+        let ups = path.iter().take_while(|part| *part == "super").count();
+        match path.first()?.as_str() {
+            "crate" => Some(path[1..].to_vec()),
+            "self" => Some([&self.within[..], &path[1..]].concat()),
+            "super" => Some([&self.within[..self.within.len().checked_sub(ups)?], &path[ups..]].concat()),
+            // A child, perhaps.
+            _ => Some([&self.within[..], path].concat()),
+        }
+    }
+
+    fn tree(&mut self, tree: &UseTree, before: &mut Vec<String>, public: bool) {
+        match tree {
+            UseTree::Path(path) => {
+                before.push(path.ident.to_string());
+                self.tree(&path.tree, before, public);
+                before.pop();
+            }
+            UseTree::Group(group) => group.items.iter().for_each(|item| self.tree(item, before, public)),
+            UseTree::Glob(_) => self.used.extend(self.from_root(before)),
+            UseTree::Name(name) => self.leaf(before, &name.ident.to_string(), &name.ident.to_string(), public),
+            UseTree::Rename(name) => self.leaf(before, &name.ident.to_string(), &name.rename.to_string(), public),
+        }
+    }
+
+    fn leaf(&mut self, before: &[String], name: &str, known_as: &str, public: bool) {
+        let path: Vec<String> = before.iter().cloned().chain((name != "self").then(|| name.to_owned())).collect();
+        if let Some(path) = self.from_root(&path) {
+            if public {
+                self.exported.insert(known_as.to_owned(), path.clone());
+            }
+            self.used.insert(path);
+        }
+    }
+
+    fn function(&mut self, name: &str, span: proc_macro2::Span) {
+        self.functions.push((span.end().line - span.start().line + 1, span.start().line, name.to_owned()));
+    }
+}
+
+impl<'a> Visit<'a> for Names {
+    fn visit_item_use(&mut self, item: &'a ItemUse) {
+        if !is_test(&item.attrs) {
+            self.tree(&item.tree, &mut Vec::new(), !matches!(item.vis, Visibility::Inherited));
+        }
+    }
+
+    fn visit_item_mod(&mut self, item: &'a syn::ItemMod) {
+        if !is_test(&item.attrs) {
+            visit::visit_item_mod(self, item);
+        }
+    }
+
+    fn visit_item_fn(&mut self, item: &'a syn::ItemFn) {
+        if !is_test(&item.attrs) {
+            self.function(&item.sig.ident.to_string(), item.block.span());
+            visit::visit_item_fn(self, item);
+        }
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &'a syn::ImplItemFn) {
+        if !is_test(&item.attrs) {
+            self.function(&item.sig.ident.to_string(), item.block.span());
+            visit::visit_impl_item_fn(self, item);
+        }
+    }
+
+    fn visit_path(&mut self, path: &'a syn::Path) {
+        let parts: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+        if parts.len() > 1 && ["crate", "super", "self"].contains(&parts[0].as_str()) {
+            self.used.extend(self.from_root(&parts));
+        }
+        visit::visit_path(self, path);
+    }
+}
+
+fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+}
+
+fn read(folder: &Path, path: &[String], modules: &mut Vec<Module>) {
+    let mut entries: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    entries.sort();
+    for entry in entries {
+        let name = entry.file_stem().unwrap().to_str().unwrap().to_owned();
+        let below = || path.iter().cloned().chain([name.clone()]).collect::<Vec<_>>();
+        if entry.is_dir() {
+            read(&entry, &below(), modules);
+        } else if entry.extension().is_some_and(|extension| extension == "rs") && !is_of_tests(&name) {
+            let file = syn::parse_file(&std::fs::read_to_string(&entry).unwrap()).unwrap();
+            let path = if name == "mod" || name == "lib" { path.to_vec() } else { below() };
+            modules.push(Module { path, file });
+        }
+    }
+}
+
+/// Files that are declared under `#[cfg(test)]`.
+fn is_of_tests(name: &str) -> bool {
+    name == "tests" || name.ends_with("_tests") || name == "test_support" || name == "properties"
+}
+
+/// What each module names, by its path.
+fn names() -> BTreeMap<Vec<String>, Names> {
+    let mut modules = Vec::new();
+    read(&sources(), &[], &mut modules);
+    modules
+        .into_iter()
+        .map(|module| {
+            let mut names = Names { within: module.path.clone(), ..Names::default() };
+            names.visit_file(&module.file);
+            (module.path, names)
+        })
+        .collect()
+}
+
+/// The module that has what a path names; re-exports are followed.
+fn module_of(names: &BTreeMap<Vec<String>, Names>, path: &[String]) -> Option<Vec<String>> {
+    let depth = (0..=path.len()).rev().find(|&n| names.contains_key(&path[..n]))?;
+    let (module, rest) = path.split_at(depth);
+    let exported = rest.first().and_then(|name| names[module].exported.get(name));
+    match exported {
+        Some(target) if target.as_slice() != path => module_of(names, target),
+        Some(_) | None => Some(module.to_vec()),
+    }
+}
+
+/// Modules that a module imports. A folder's `mod.rs` and the files below it are one: what it says of them is no import.
+fn imports(names: &BTreeMap<Vec<String>, Names>) -> BTreeMap<Vec<String>, BTreeSet<Vec<String>>> {
+    let related = |a: &[String], b: &[String]| a.starts_with(b) || b.starts_with(a);
+    let of = |module: &Vec<String>, what: &Names| {
+        let targets = what.used.iter().filter_map(|path| module_of(names, path));
+        targets.filter(|target| !target.is_empty() && !related(target, module)).collect()
+    };
+    names.iter().map(|(module, what)| (module.clone(), of(module, what))).collect()
+}
+
+/// All that can be reached from a module by imports.
+fn reached(imports: &BTreeMap<Vec<String>, BTreeSet<Vec<String>>>, from: &[String]) -> BTreeSet<Vec<String>> {
+    let (mut seen, mut open) = (BTreeSet::new(), vec![from.to_vec()]);
+    while let Some(next) = open.pop() {
+        open.extend(imports[&next].iter().filter(|module| seen.insert((*module).clone())).cloned());
+    }
+    seen
+}
+
+#[test]
+fn no_modules_import_each_other() {
+    let names = names();
+    let imports = imports(&names);
+    assert!(imports.len() > 100, "the sources were read");
+    assert!(imports.values().map(BTreeSet::len).sum::<usize>() > 500, "and what they import");
+    let mut circles = BTreeSet::new();
+    for module in imports.keys() {
+        let reached = reached(&imports, module);
+        if reached.contains(module) {
+            let back = |other: &&Vec<String>| self::reached(&imports, other).contains(module);
+            let circle: BTreeSet<String> = reached.iter().filter(back).map(|path| path.join("::")).collect();
+            circles.insert(circle);
+        }
+    }
+    assert!(circles.is_empty(), "modules import each other: {circles:#?}");
+}
+
+#[test]
+fn functions_are_short_enough_to_be_read_at_once() {
+    let names = names();
+    let mut long: Vec<String> = Vec::new();
+    for (module, names) in &names {
+        let functions = names.functions.iter().filter(|(lines, ..)| *lines > LONGEST_FUNCTION);
+        long.extend(functions.map(|(lines, at, name)| format!("{}:{at} {name}: {lines} lines", module.join("::"))));
+    }
+    assert!(long.is_empty(), "longer than {LONGEST_FUNCTION} lines: {long:#?}");
+}
+
+#[test]
+fn every_file_lies_in_a_room() {
+    let loose: Vec<String> = std::fs::read_dir(sources())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.ends_with(".rs") && name != "lib.rs")
+        .collect();
+    assert!(loose.is_empty(), "loose in src: {loose:?}");
+}
