@@ -11,7 +11,8 @@ use std::collections::BTreeSet;
 
 use pagelab_cases::cases;
 use pagelab_engine::base::addr::PageSize;
-use pagelab_engine::config::{Assembly, Config, PresetKind, assemble, presets};
+use pagelab_engine::config::{Assembly, Config, PresetKind, TranslationCacheConfig, assemble, presets};
+use pagelab_engine::kernel::placement::PlacementConfig;
 use pagelab_engine::mmu_cache::{self, MmuCacheKind};
 use pagelab_engine::page_table::{self, PageTableConfig};
 use programs::{check_once, program};
@@ -22,7 +23,12 @@ use proptest::test_runner::{Config as Runner, TestRunner};
 const PLACEMENTS: &[&[usize]] = &[&[0], &[0, 1], &[0, 2]];
 
 fn system(name: &str) -> Config {
-    let set = ["engine.check=on", "machine.memory_bytes=1GiB", "engine.sync_quantum_cycles=0"].map(String::from);
+    with(name, &[])
+}
+
+fn with(name: &str, overrides: &[&str]) -> Config {
+    let set = ["engine.check=on", "machine.memory_bytes=1GiB", "engine.sync_quantum_cycles=0"];
+    let set: Vec<String> = set.iter().chain(overrides).map(|&set| set.to_owned()).collect();
     let assembly = Assembly { machine: Some("sandybridge-e5-2420"), system: Some(name), kernel: None, set: &set };
     assemble(&assembly).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
@@ -123,6 +129,48 @@ fn every_page_table_with_every_mmu_cache_and_page_size_translates_right() {
 #[test]
 fn every_page_table_translates_right_in_guests_and_hosts() {
     nested().for_each(|config| check(&config, 8));
+}
+
+/// What lets reclaim work, and makes it.
+const SHORT_OF_MEMORY: [&str; 2] = [
+    r#"kernel.swap={"size_bytes":"64MiB","read_cycles":250000,"write_cycles":60000,"queue_depth":4}"#,
+    "kernel.cgroup_limit_bytes=2MiB",
+];
+
+#[test]
+fn every_placement_policy_translates_right() {
+    let mut tested = BTreeSet::new();
+    for placement in PlacementConfig::samples() {
+        for (name, layers, short) in
+            [("radix", 0..1, false), ("radix", 0..1, true), ("radix-2m", 0..1, false), ("nested-radix", 0..2, false)]
+        {
+            let mut config = if short { with(name, &SHORT_OF_MEMORY) } else { system(name) };
+            config.system.layers[layers].iter_mut().for_each(|layer| layer.placement = placement.clone());
+            // Some cannot be had everywhere, and say so.
+            if config.validate().is_ok() {
+                tested.insert(serde_json::to_value(&placement).unwrap()["kind"].as_str().unwrap().to_owned());
+                check(&config, 6);
+            }
+        }
+    }
+    assert_eq!(tested, PlacementConfig::designs().into_iter().map(|(name, _)| name).collect());
+}
+
+#[test]
+fn every_form_of_translation_cache_translates_right() {
+    for cache in TranslationCacheConfig::samples() {
+        // A page of 2 MiB need not fit a cgroup of as much.
+        for (name, overrides) in [
+            ("radix", &SHORT_OF_MEMORY[..]),
+            ("radix-2m", &[]),
+            ("radix-5level", &SHORT_OF_MEMORY),
+            ("nested-radix", &[]),
+        ] {
+            let mut config = with(name, overrides);
+            config.kernel.translation_cache = Some(cache);
+            check(&config, 4);
+        }
+    }
 }
 
 #[test]

@@ -127,6 +127,24 @@ impl InvalidationCause {
 }
 
 impl TranslationCacheConfig {
+    /// The form that is registered behind this one; a form that is none's does not compile.
+    fn following(&self) -> Option<Self> {
+        match self {
+            Self::FullPrefix(arrays) => Some(Self::AsPublished(*arrays)),
+            Self::AsPublished(arrays) => Some(Self::PudIndex(*arrays)),
+            Self::PudIndex(_) => Some(Self::MmuAssisted(MmuAssist::default())),
+            Self::MmuAssisted(_) => None,
+        }
+    }
+
+    /// Every form with the parameters that the conformance tests run it with.
+    pub fn samples() -> Vec<Self> {
+        let small = TranslationCacheArrays { entries: 4, per: CacheOwner::Mm, ..TranslationCacheArrays::default() };
+        let per_cpu = TranslationCacheArrays { per: CacheOwner::Cpu, ..small };
+        let first = [TranslationCacheArrays::default(), small, per_cpu].map(Self::FullPrefix);
+        first.into_iter().flat_map(|form| std::iter::successors(Some(form), Self::following)).collect()
+    }
+
     pub fn arrays(&self) -> Option<&TranslationCacheArrays> {
         match self {
             Self::FullPrefix(arrays) | Self::AsPublished(arrays) | Self::PudIndex(arrays) => Some(arrays),
