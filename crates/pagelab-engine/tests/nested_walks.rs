@@ -40,6 +40,24 @@ fn walks_that_fault_in_the_host_cost_what_they_have_read() {
     assert_eq!(stats.values["walk.aborted.cycles"], latency_cycles * missing.iter().sum::<u64>());
 }
 
+#[test]
+fn an_mmu_cache_takes_up_what_a_walk_has_read_before_it_faulted_in_the_host_and_no_more() {
+    let mut script = ScriptWriter::new();
+    script.mmap(0, BASE, 0x1000);
+    script.store(0, BASE);
+    // Of the two layers the guest alone has an MMU cache.
+    let set = ["engine.kernel_refs=off", "system.layers.host.mmu_cache=none"];
+    let (_, stats) = run(&config("nested-radix", &set), script.finish(), &[0]);
+    assert_conserved(&stats);
+    // As without an MMU cache, but each walk goes on at the last table that the one before has read an entry of.
+    let host = 4;
+    let next = (host + 1) + host;
+    let missing = [1, host + 1, next, next, next, (host + 1) + host - 1];
+    assert_eq!(stats.values["walk.aborted.count"], missing.len() as u64);
+    assert_eq!(stats.values["walk.aborted.refs"], missing.iter().sum::<u64>());
+    assert_eq!((stats.values["walk.count"], stats.values["walk.refs"]), (1, (host + 1) + host));
+}
+
 /// A guest that has stored to the page at [`BASE`], without MMU caches. The host has made the page clean since, as one that
 /// migrates its guest does, and nothing is in the TLBs.
 fn with_a_clean_page(nested_tlb: bool) -> (Simulation, PhysAddr) {

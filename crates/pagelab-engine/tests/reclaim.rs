@@ -422,3 +422,20 @@ fn a_page_of_a_file_that_two_scans_find_in_use_is_active() {
         assert_eq!(stats.values["reclaim.activated"], activated, "used every {every} pages");
     }
 }
+
+#[test]
+fn a_load_of_a_page_that_is_given_up_leaves_it_clean() {
+    const MADV_FREE: u32 = 8;
+    let mut script = ScriptWriter::new();
+    script.mmap(0, BASE, 0x2000);
+    for page in [BASE, BASE + 0x1000] {
+        script.store(0, page);
+    }
+    script.event(0, EventKind::Madvise { addr: BASE, len: 0x2000, advice: MADV_FREE });
+    script.load(0, BASE);
+    script.store(0, BASE + 0x1000);
+    let (simulation, _) = run(&config("radix", &[SWAP]), script.finish(), &[0]);
+    let pages = simulation.os.layers[0].mapped(1, VirtAddr(BASE), VirtAddr(BASE + 0x2000));
+    let flags = pages.iter().map(|page| (page.mapping.flags.accessed, page.mapping.flags.dirty));
+    assert_eq!(flags.collect::<Vec<_>>(), [(true, false), (true, true)], "loaded, and stored to");
+}
