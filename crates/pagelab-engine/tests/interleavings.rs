@@ -150,12 +150,12 @@ impl Race {
             }
         };
         *steps += 1;
-        if of.cpus[cpu].stack.is_empty() {
+        if of.cpus[cpu].task.stack.is_empty() {
             of.cpus[cpu].begin(activity);
         }
         loop {
             assert!(of.step(cpu).expect("there is memory"), "a CPU that can go on does");
-            match of.cpus[cpu].stack.last() {
+            match of.cpus[cpu].task.stack.last() {
                 None => return true,
                 Some(_) if matches!(actor, Reclaim) => return *steps == 2,
                 Some(_) if of.cpus[cpu].state != CpuState::Ready => return false,

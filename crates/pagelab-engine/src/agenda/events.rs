@@ -10,7 +10,6 @@ use crate::kernel::populate::Populate;
 use crate::kernel::vma::VaRange;
 use crate::machine::activity::Activity;
 use crate::machine::clock::Class;
-use crate::machine::cpu::CpuState;
 use crate::machine::simulation::Simulation;
 use pagelab_trace::{Event, EventKind, MapFlags};
 
@@ -19,7 +18,7 @@ impl Simulation {
     pub fn may_carry_out(&mut self, cpu: usize, space: SpaceId, kind: &EventKind) -> bool {
         let may = touched(kind).is_none_or(|range| self.os.locks.may_change(space, range, self.os.costs.fault_lock));
         if !may {
-            self.cpus[cpu].state = CpuState::Blocked(BlockKey::Mappings { space });
+            self.wait_for(cpu, BlockKey::Mappings { space });
         }
         may
     }
@@ -51,7 +50,11 @@ impl Simulation {
                 self.exit(cpu, space)?;
                 self.inputs[input].set_space(event.process, None);
             }
-            kind => self.change_mappings(cpu, space, kind)?,
+            kind => {
+                for activity in self.call(cpu, space, kind)? {
+                    self.cpus[cpu].begin_for(input, event.thread, activity);
+                }
+            }
         }
         Ok(())
     }
@@ -71,17 +74,20 @@ impl Simulation {
         Ok(())
     }
 
-    /// Carries a mapping call out.
+    /// Carries a mapping call out, for whatever its CPU runs.
     pub fn change_mappings(&mut self, cpu: usize, space: SpaceId, kind: &EventKind) -> Result<(), EngineError> {
+        self.call(cpu, space, kind)?.into_iter().for_each(|activity| self.cpus[cpu].begin(activity));
+        Ok(())
+    }
+
+    /// Carries a mapping call out; returns what is to be done then, the last first.
+    fn call(&mut self, cpu: usize, space: SpaceId, kind: &EventKind) -> Result<Vec<Activity>, EngineError> {
         let freed = |os: &Os| os.layers[usize::from(space.layer)].mem.destroyed();
         let before = freed(&self.os);
         let Consequences { gone, populate } = self.os.change_mappings(space, kind)?;
         self.invalidate(cpu, space, &gone, freed(&self.os) > before);
-        // The first of them uppermost.
-        for (range, why) in populate.into_iter().rev() {
-            self.cpus[cpu].begin(Activity::Populate(Populate::new(space, range, why, cpu)));
-        }
-        Ok(())
+        let populate = populate.into_iter().rev();
+        Ok(populate.map(|(range, why)| Activity::Populate(Populate::new(space, range, why, cpu))).collect())
     }
 }
 

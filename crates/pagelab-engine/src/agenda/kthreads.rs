@@ -1,61 +1,83 @@
 //! When kernel threads run.
 //!
-//! They have a CPU ([`Simulation::kthread_cpu`]). One that is woken begins there when the CPU has nothing on its stack: at
-//! once if it idles, else after the access that its program is at. A CPU of their own jumps to the next alarm.
+//! Each has a CPU ([`Simulation::thread_cpus`]). One that is woken begins there when the CPU has nothing on its stack: at once
+//! if it idles or waits for a device, else after the access that its program is at.
 
 use crate::base::addr::Cycles;
+use crate::base::error::EngineError;
 use crate::kernel::threads::khugepaged::Khugepaged;
 use crate::kernel::threads::kswapd::Kswapd;
 use crate::kernel::threads::schedule::Duty;
 use crate::machine::activity::Activity;
+use crate::machine::agenda::Entry;
 use crate::machine::clock::Class;
-use crate::machine::cpu::CpuState;
 use crate::machine::simulation::Simulation;
+use crate::machine::task::Seat;
 
 impl Simulation {
-    /// Lets the CPU of the kernel threads know that one has been woken by what `by` did.
+    /// Lets the CPUs of kernel threads know that these have been woken by what `by` did.
     #[inline]
     pub(crate) fn wake_kthreads(&mut self, by: usize) {
-        if self.os.kthreads.take_woken() {
-            let now = self.cpus[by].clock.now();
-            if let Some(cpu) = self.kthread_cpu {
-                self.rouse_for_kthread(cpu, now);
-                // Whoever is at work ends its turn, its own program too.
-                self.woke = true;
-            }
+        while let Some(thread) = self.os.kthreads.take_woken() {
+            self.rouse_thread(thread, self.cpus[by].clock.now());
+            // Whoever is at work ends its turn, its own program too.
+            self.woke = true;
         }
     }
 
-    /// Lets a CPU go on at `time` at the earliest, if it idles.
-    pub(crate) fn rouse_for_kthread(&mut self, cpu: usize, time: Cycles) {
-        if self.cpus[cpu].resume(Class::Idle, time) {
+    /// The time of a kernel thread has come.
+    pub(crate) fn ring(&mut self, thread: usize, at: Cycles) {
+        self.os.kthreads.ring(thread);
+        self.rouse_thread(thread, at);
+    }
+
+    fn rouse_thread(&mut self, thread: usize, time: Cycles) {
+        let cpu = self.thread_cpus[thread];
+        if self.stir(cpu, Class::Idle, time) {
             self.discard_idle(cpu);
             self.leave_idle(cpu);
         }
     }
 
-    /// Puts the work of a thread that is awake on the stack of a CPU, if it is theirs.
-    #[inline]
-    pub(crate) fn begin_kthread(&mut self, cpu: usize) -> bool {
-        if self.kthread_cpu != Some(cpu) {
-            return false;
-        }
-        let now = self.cpus[cpu].clock.now();
-        let Some((duty, layer)) = self.os.kthreads.next(now) else { return false };
-        let activity = match duty {
-            Duty::Reclaim => Activity::Kswapd(Kswapd::new(layer)),
-            Duty::Collapse => Activity::Khugepaged(Khugepaged::new(layer)),
+    /// A kernel thread of a CPU that is awake and has not begun.
+    pub(crate) fn awake_thread(&self, cpu: usize) -> Option<Seat> {
+        let of = &self.cpus[cpu];
+        let begins = |place: usize| {
+            of.task_at(Seat::Kernel(place)).stack.is_empty() && self.os.kthreads.is_awake(of.threads[place].thread)
         };
-        let of = &mut self.cpus[cpu];
-        of.filter.forget_data();
-        of.begin(activity);
-        true
+        (0..of.threads.len()).find(|&place| begins(place)).map(Seat::Kernel)
     }
 
-    /// When the CPU of the kernel threads goes on by itself, if it idles.
-    pub(crate) fn kthread_alarm(&self, cpu: usize) -> Option<Cycles> {
-        let idles = self.kthread_cpu == Some(cpu) && self.cpus[cpu].state == CpuState::Waiting;
-        self.os.kthreads.next_alarm().filter(|_| idles)
+    /// With nothing on its stack, a CPU goes back from a kernel thread or over to one; false if there is neither.
+    #[inline]
+    pub(crate) fn run_thread(&mut self, cpu: usize) -> Result<bool, EngineError> {
+        let of = &self.cpus[cpu];
+        if of.threads.is_empty() {
+            return Ok(false);
+        }
+        let back = matches!(of.seat, Seat::Kernel(_)).then_some(Seat::Lane(of.lane));
+        let next = self.awake_thread(cpu).or(back);
+        next.map_or(Ok(()), |seat| self.go_over(cpu, seat))?;
+        Ok(next.is_some())
+    }
+
+    /// Puts the work of a kernel thread on its stack, if it is awake.
+    pub(crate) fn begin_thread(&mut self, cpu: usize, place: usize) {
+        let of = &mut self.cpus[cpu];
+        let thread = of.threads[place].thread;
+        if !of.task.stack.is_empty() {
+            return;
+        }
+        let begun = self.os.kthreads.begin(thread, of.clock.now());
+        if let Some((before, next)) = begun.alarm {
+            self.agenda.strike(before, Entry::Alarm { thread });
+            self.agenda.enter(next, Entry::Alarm { thread });
+            self.woke = true;
+        }
+        of.begin(match begun.duty {
+            Duty::Reclaim => Activity::Kswapd(Kswapd::new(begun.layer)),
+            Duty::Collapse => Activity::Khugepaged(Khugepaged::new(begun.layer)),
+        });
     }
 
     /// Begins a scan for what ended processes left, if one is due.
@@ -65,11 +87,4 @@ impl Simulation {
         scan.into_iter().for_each(|scan| self.cpus[cpu].begin(Activity::ExitScan(scan)));
         due
     }
-}
-
-/// The CPU for kernel threads: on a core that no source uses, else one that none uses, else the first that one does.
-pub(crate) fn choose_cpu(used: &[usize], cores: &[usize], threads: usize, total: usize) -> usize {
-    let free_core = (0..total).find(|cpu| !cores.contains(&(cpu / threads)));
-    let free = free_core.or_else(|| (0..total).find(|cpu| !used.contains(cpu)));
-    free.or(used.first().copied()).unwrap_or(0)
 }

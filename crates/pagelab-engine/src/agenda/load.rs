@@ -3,10 +3,12 @@
 use crate::base::addr::Cycles;
 use crate::base::error::EngineError;
 use crate::base::ids::SpaceId;
+use crate::machine::agenda::Entry;
 use crate::machine::clock::Class;
 use crate::machine::cpu::CpuState;
 use crate::machine::simulation::Simulation;
-use crate::programs::input::{Input, LaneState};
+use crate::machine::task::LaneState;
+use crate::programs::input::Input;
 use crate::programs::role::Role;
 use std::collections::BTreeSet;
 
@@ -15,6 +17,9 @@ impl Simulation {
     pub(crate) fn arrive(&mut self, at: Cycles, stream: usize) -> Result<(), EngineError> {
         let of = &mut self.load.streams[stream];
         of.next = of.times.next();
+        if let Some(next) = of.next {
+            self.agenda.enter(next, Entry::Arrival { stream });
+        }
         let busy = |&cpu: &usize| self.cpus[cpu].lanes.iter().filter(|lane| lane.state != LaneState::Finished).count();
         let cpu = of.cpus.iter().copied().min_by_key(busy).expect("a stream has CPUs");
         let role = Role::Arrival { at };
@@ -42,12 +47,12 @@ impl Simulation {
     /// Lets a CPU that has nothing to run go on at `time` at the earliest, with an input.
     fn rouse(&mut self, cpu: usize, input: usize, time: Cycles) {
         let of = &mut self.cpus[cpu];
-        if matches!(of.state, CpuState::Waiting | CpuState::Finished) {
-            of.state = CpuState::Ready;
-            of.clock.wait_until(Class::Idle, time);
+        if of.state == CpuState::Finished {
+            of.state = CpuState::Waiting;
+        }
+        if self.stir(cpu, Class::Idle, time) {
             self.discard_idle(cpu);
             self.cpus[cpu].owner = Some(input);
-            self.woke = true;
             self.leave_idle(cpu);
         }
     }
@@ -98,6 +103,9 @@ impl Simulation {
             Role::Main => {
                 self.load.mains_left -= 1;
                 self.load.main_end = self.load.main_end.max(now);
+                if self.load.mains_left == 0 {
+                    self.agenda.strike_arrivals();
+                }
                 self.drop_lanes(input);
             }
             Role::Arrival { at } => {
@@ -136,13 +144,7 @@ impl Simulation {
     /// Takes the queues of an input away.
     fn drop_lanes(&mut self, input: usize) {
         for of in &mut self.cpus {
-            if let Some(at) = of.lanes.iter().position(|lane| lane.input == input) {
-                of.lanes.remove(at);
-                of.lane -= usize::from(at < of.lane);
-                if of.lane == of.lanes.len() {
-                    of.lane = 0;
-                }
-            }
+            of.remove_lane(input);
             of.owner.take_if(|owner| *owner == input);
         }
     }

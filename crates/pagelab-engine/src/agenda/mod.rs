@@ -5,4 +5,6 @@ mod events;
 mod kthreads;
 mod load;
 mod shootdown;
+mod start;
+mod tasks;
 mod turns;

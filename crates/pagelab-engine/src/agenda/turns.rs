@@ -1,137 +1,36 @@
 //! Whose turn it is, and what a CPU does with its turn.
 //!
-//! The CPU with the smallest clock goes next, for as long as it stays within `sync_quantum_cycles` of the second. A CPU
-//! goes on with the uppermost activity of its stack if it has one, else with its queue. With one CPU none of this is
-//! left but the loop over its queue.
+//! The CPU with the smallest clock goes next, for as long as it stays within `sync_quantum_cycles` of the second and nothing on
+//! the agenda ([`crate::machine::agenda`]) takes place. A CPU goes on with the uppermost activity of its task if there is one,
+//! else with its queue. With one CPU none of this is left but the loop over its queue.
 
-use crate::agenda::kthreads;
 use crate::base::addr::Cycles;
 use crate::base::error::EngineError;
 use crate::base::ids::SpaceId;
-use crate::cache::ReplacementPolicy;
-use crate::config::Config;
-use crate::kernel::home::Home;
-use crate::kernel::os::Os;
+use crate::base::step::BlockKey;
+use crate::machine::agenda::Entry;
 use crate::machine::clock::Class;
 use crate::machine::cpu::{Cpu, CpuState};
-use crate::machine::pcids::{Generations, ShootdownCounters};
-use crate::machine::simulation::{Placed, REFUSED_EXAMPLES, RefusedAccess, Simulation, Stack};
+use crate::machine::simulation::{REFUSED_EXAMPLES, RefusedAccess, Simulation, Stack};
+use crate::machine::task::{LaneState, Seat, Task};
 use crate::observe::statistics::Statistics;
-use crate::programs::account::SharedCounts;
-use crate::programs::input::{Dealt, Input, Item, LaneState, event_of};
-use crate::programs::load::{Beside, Load};
-use crate::programs::role::Role;
-use crate::translate::hardware::Hardware;
-use pagelab_trace::{ProcessIx, Source, ThreadIx};
+use crate::programs::input::{Dealt, Item, event_of};
+use pagelab_trace::{ProcessIx, ThreadIx};
 
 impl Simulation {
-    /// A machine that has booted, with nothing run yet. `sources` name CPUs below `machine.cores * threads_per_core`; only
-    /// the cores used are simulated.
-    pub fn new(config: &Config, sources: Vec<Placed>, max_accesses: Option<u64>) -> Result<Self, EngineError> {
-        Self::with_load(config, sources, Beside::default(), max_accesses)
-    }
-
-    /// [`Self::new`] with what runs beside the sources.
-    pub fn with_load(
-        config: &Config,
-        sources: Vec<Placed>,
-        mut beside: Beside,
-        max_accesses: Option<u64>,
-    ) -> Result<Self, EngineError> {
-        let machine = &config.machine;
-        let mut used: Vec<usize> = sources.iter().flat_map(|s| s.cpus.iter().copied()).chain(beside.cpus()).collect();
-        used.sort_unstable();
-        used.dedup();
-        let threads = machine.threads_per_core as usize;
-        let mut cores: Vec<usize> = used.iter().map(|cpu| cpu / threads).collect();
-        cores.dedup();
-        let mut os = Os::boot(config)?;
-        let total = machine.cores as usize * threads;
-        let kthread_cpu = (!os.kthreads.is_empty()).then(|| kthreads::choose_cpu(&used, &cores, threads, total));
-        let mut kthreads_apart = false;
-        if let Some(cpu) = kthread_cpu
-            && let Err(at) = used.binary_search(&cpu)
-        {
-            used.insert(at, cpu);
-            kthreads_apart = true;
-            cores = used.iter().map(|cpu| cpu / threads).collect();
-            cores.dedup();
-        }
-        let kthread_cpu = kthread_cpu.and_then(|cpu| used.binary_search(&cpu).ok());
-        let core_of = |cpu: usize| cores.iter().position(|&core| core == cpu / threads).expect("its core is in use");
-        let mut cpus: Vec<Cpu> = used
-            .iter()
-            .map(|&cpu| Cpu::new(core_of(cpu), machine.core.cycles_per_instruction, config.kernel.pcids))
-            .collect();
-        let tops = os.tops().to_vec();
-        let dense = |cpus: &[usize]| -> Vec<usize> {
-            let place = |cpu| used.iter().position(|u| u == cpu).expect("the list was made of these");
-            cpus.iter().map(place).collect()
-        };
-        let (mains, window) = (sources.len(), config.engine.input_window_accesses);
-        let many = !beside.is_empty();
-        let mut inputs = Vec::new();
-        let mut homes = (0..).map(|index: usize| tops[index % tops.len()]);
-        let mut home = |name: String, limit| os.home(homes.next().expect("there is no end of them"), &name, limit);
-        let mut begin = |inputs: &mut Vec<Input>, source: Box<dyn Source>, role, on: &[usize], home| {
-            let on = dense(on);
-            on.iter().for_each(|&cpu| cpus[cpu].add_lane(inputs.len()));
-            inputs.push(Input::new(source, role, home, on, max_accesses, window));
-        };
-        for (number, of) in sources.into_iter().enumerate() {
-            let home = Home { measured: true, ..home(format!("source.{number}"), of.memory_limit)? };
-            begin(&mut inputs, of.source, Role::Main, &of.cpus, home);
-        }
-        for (number, of) in beside.co_runners.iter_mut().enumerate() {
-            let home = home(format!("co_runner.{number}"), of.memory_limit)?;
-            begin(&mut inputs, (of.open)()?, Role::CoRunner(number), &of.cpus, home);
-        }
-        let streams = beside.arrivals.iter().enumerate();
-        let streams = streams.map(|(number, of)| home(format!("arrivals.{number}"), of.memory_limit));
-        let streams = streams.collect::<Result<Vec<_>, _>>()?;
-        let l1 = Cycles::from(machine.cache.l1.latency_cycles);
-        let hidden = machine.core.l1_hit_hidden;
-        Ok(Self {
-            hw: Hardware::new(config, cores.len())?,
-            os,
-            woke: false,
-            load: Load::new(config, mains, beside, streams, dense),
-            counted: SharedCounts::default(),
-            kthread_cpu,
-            kthreads_apart,
-            many: many || kthread_cpu.is_some() || cpus.len() > 1 || cpus.iter().any(|cpu| cpu.lanes.len() > 1),
-            cpus,
-            inputs,
-            refused: Vec::new(),
-            marks: Vec::new(),
-            noted: Vec::new(),
-            shootdowns: ShootdownCounters::default(),
-            generations: Generations::default(),
-            l1_visible: if hidden { 0 } else { l1 },
-            l1_hidden: if hidden { l1 } else { 0 },
-            filter_hits_only: machine.cache.l1.policy == ReplacementPolicy::Srrip,
-            lookahead: config.engine.lookahead.0,
-            quantum: config.engine.sync_quantum_cycles,
-            slice: config.kernel.quantum_cycles,
-            max_accesses,
-            window,
-        })
-    }
-
     /// Replays all sources to their end. `progress` gets the number of accesses dealt out so far, every now and then; false
     /// interrupts the run.
     pub fn run(&mut self, progress: &mut dyn FnMut(u64) -> bool) -> Result<(), EngineError> {
         if self.many {
             while !self.load.is_over() {
-                match (self.next_turn(), self.load.next_arrival()) {
-                    (Some((cpu, limit)), arrival) if arrival.is_none_or(|(at, _)| self.cpus[cpu].clock.now() < at) => {
-                        let limit = arrival.map_or(limit, |(at, _)| limit.min(at));
-                        self.begin_account();
-                        self.turn::<true>(cpu, limit, progress)?;
-                        self.settle_account(cpu);
+                match (self.next_turn(), self.agenda.next()) {
+                    (Some((cpu, limit)), entry) if entry.is_none_or(|at| self.cpus[cpu].clock.now() < at) => {
+                        self.accounted_turn(cpu, entry.map_or(limit, |at| limit.min(at)), progress)?;
                     }
-                    (_, Some((at, stream))) => self.arrive(at, stream)?,
-                    (_, None) => panic!("CPUs wait for each other and none can go on"),
+                    (turn, _) => {
+                        assert!(turn.is_some() || self.agenda.helps(), "CPUs wait for each other and none can go on");
+                        self.take_place()?;
+                    }
                 }
             }
         } else if !self.cpus.is_empty() {
@@ -148,31 +47,33 @@ impl Simulation {
         Ok(())
     }
 
+    /// Lets the first entry of the agenda take place; false if there is none.
+    pub(crate) fn take_place(&mut self) -> Result<bool, EngineError> {
+        let Some((at, entry)) = self.agenda.pop() else { return Ok(false) };
+        match entry {
+            Entry::Answer { request } => self.wake(BlockKey::Answer { request }, at),
+            Entry::Alarm { thread } => self.ring(thread, at),
+            Entry::Arrival { stream } => self.arrive(at, stream)?,
+        }
+        Ok(true)
+    }
+
     /// Cycles from the start to the end of the last CPU.
     pub fn elapsed(&self) -> Cycles {
         self.program_cpus().map(|cpu| cpu.clock.now()).max().unwrap_or(0)
     }
 
-    /// The CPUs but for one that kernel threads have to themselves.
+    /// The CPUs but for those that kernel threads have to themselves.
     pub fn program_cpus(&self) -> impl Iterator<Item = &Cpu> {
-        let (cpus, apart) = (self.cpus.iter().enumerate(), self.kthread_cpu.filter(|_| self.kthreads_apart));
-        cpus.filter(move |(index, _)| Some(*index) != apart).map(|(_, cpu)| cpu)
+        self.cpus.iter().filter(|cpu| !cpu.apart)
     }
 
     /// The CPU that goes on with the smallest clock (the first of equals) and how far it may go.
-    fn next_turn(&mut self) -> Option<(usize, Cycles)> {
+    fn next_turn(&self) -> Option<(usize, Cycles)> {
         let mut first: Option<(usize, Cycles)> = None;
         let mut second = Cycles::MAX;
-        let mut ready = false;
-        for (index, cpu) in self.cpus.iter().enumerate() {
-            let now = match cpu.state {
-                CpuState::Ready => cpu.clock.now(),
-                _ => match self.kthread_alarm(index) {
-                    Some(alarm) => alarm.max(cpu.clock.now()),
-                    None => continue,
-                },
-            };
-            ready |= cpu.state == CpuState::Ready;
+        for (index, cpu) in self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.state == CpuState::Ready) {
+            let now = cpu.clock.now();
             match first {
                 Some((_, least)) if now >= least => second = second.min(now),
                 _ => {
@@ -181,12 +82,20 @@ impl Simulation {
                 }
             }
         }
-        // Nobody waits for a kernel thread, so an alarm alone helps nobody on.
-        let (cpu, now) = first.filter(|_| ready)?;
-        self.rouse_for_kthread(cpu, now);
-        let limit = second.saturating_add(self.quantum);
-        let alarm = self.os.kthreads.next_alarm().filter(|_| self.kthread_cpu == Some(cpu));
-        Some((cpu, alarm.map_or(limit, |alarm| limit.min(alarm.max(now)))))
+        first.map(|(cpu, _)| (cpu, second.saturating_add(self.quantum)))
+    }
+
+    /// [`Self::turn`], and what was counted in it on the account of whoever it was for.
+    fn accounted_turn(
+        &mut self,
+        cpu: usize,
+        limit: Cycles,
+        progress: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<(), EngineError> {
+        self.begin_account();
+        let turn = self.turn::<true>(cpu, limit, progress);
+        self.settle_account(cpu);
+        turn
     }
 
     /// Lets a CPU run until its clock passes `limit`, it gets stuck or it has finished.
@@ -202,19 +111,25 @@ impl Simulation {
             self.cpus[cpu].filter.forget_data();
         }
         loop {
-            if self.run_stack::<MANY>(cpu, limit)? == Stack::Yields {
+            if MANY && self.is_stuck(cpu) || self.run_stack::<MANY>(cpu, limit)? == Stack::Yields {
+                if MANY && self.cpus[cpu].task.waits_for.is_some() && self.give_away(cpu)? {
+                    continue;
+                }
                 return Ok(());
             }
             if MANY && self.turn_is_over(cpu, limit) {
                 return Ok(());
             }
-            if MANY && self.begin_kthread(cpu) || self.begin_exit_scan(cpu) {
+            if MANY && (self.run_thread(cpu)? || self.preempt(cpu)?) || self.begin_exit_scan(cpu) {
                 continue;
             }
             if !self.choose_lane::<MANY>(cpu)? {
                 return Ok(());
             }
             let of = &mut self.cpus[cpu];
+            if MANY && !of.task.stack.is_empty() {
+                continue;
+            }
             let lane = &of.lanes[of.lane];
             let input = lane.input;
             match lane.queue.front().expect("a chosen lane has work").clone() {
@@ -242,6 +157,9 @@ impl Simulation {
                     if let Some(space) = self.inputs[input].space_of(event.process)
                         && !self.may_carry_out(cpu, space, &event.kind)
                     {
+                        if self.give_away(cpu)? {
+                            continue;
+                        }
                         return Ok(());
                     }
                     self.cpus[cpu].pop_item();
@@ -278,49 +196,42 @@ impl Simulation {
 
     /// Makes a lane with work the current one; false if there is none, and the CPU's state then says why.
     fn choose_lane<const MANY: bool>(&mut self, cpu: usize) -> Result<bool, EngineError> {
-        let chosen = loop {
+        loop {
             let chosen = self.look_for_lane(cpu)?;
+            if let Some(lane) = chosen.filter(|&lane| self.cpus[cpu].seat != Seat::Lane(lane)) {
+                self.go_over(cpu, Seat::Lane(lane))?;
+            }
             // What follows an end may be that a source begins anew.
-            if !self.end_inputs(cpu)? || chosen {
-                break chosen;
+            if !self.end_inputs(cpu)? || chosen.is_some() {
+                match chosen {
+                    Some(_) if MANY => self.own(cpu, self.cpus[cpu].lanes[self.cpus[cpu].lane].input),
+                    Some(_) => {}
+                    None => self.rest(cpu),
+                }
+                return Ok(chosen.is_some());
             }
-        };
-        let of = &mut self.cpus[cpu];
-        if chosen {
-            let input = of.lanes[of.lane].input;
-            if MANY {
-                self.own(cpu, input);
-            }
-            return Ok(true);
         }
-        let finished = of.lanes.iter().all(|lane| lane.state == LaneState::Finished);
-        // The kernel threads' CPU waits for their work.
-        of.state = if finished && self.kthread_cpu != Some(cpu) { CpuState::Finished } else { CpuState::Waiting };
-        self.disown(cpu);
-        self.enter_idle(cpu);
-        Ok(false)
     }
 
-    /// Makes the next lane with work the current one, if there is one.
-    fn look_for_lane(&mut self, cpu: usize) -> Result<bool, EngineError> {
-        let lanes = self.cpus[cpu].lanes.len();
+    /// The next lane with work, if there is one.
+    pub(crate) fn look_for_lane(&mut self, cpu: usize) -> Result<Option<usize>, EngineError> {
         let of = &self.cpus[cpu];
-        // An access that a fault interrupted is made again first: how the fault ended is known to this CPU only.
-        let within = of.outcome.is_some() || of.split.lines > 0;
-        let over = lanes > 1 && !within && of.clock.now() >= of.slice_end;
-        let first = self.cpus[cpu].lane + usize::from(over);
+        let lanes = of.lanes.len();
+        // An access that a fault interrupted is made again first.
+        let within = |task: &Task| task.outcome.is_some() || task.split.lines > 0;
+        let over = lanes > 1 && of.clock.now() >= of.slice_end && !within(of.task_at(Seat::Lane(of.lane)));
+        let first = of.lane + usize::from(over);
         for lane in (first..first + lanes).map(|lane| lane % lanes) {
             self.refill(cpu, lane)?;
             let of = &mut self.cpus[cpu];
-            if of.lanes[lane].state == LaneState::Ready {
-                if lane != of.lane || over {
-                    of.lane = lane;
+            if of.lanes[lane].state == LaneState::Ready && of.task_at(Seat::Lane(lane)).waits_for.is_none() {
+                if over && lane == of.lane {
                     of.slice_end = of.clock.now() + self.slice;
                 }
-                return Ok(true);
+                return Ok(Some(lane));
             }
         }
-        Ok(false)
+        Ok(None)
     }
 
     /// Fills a lane's queue from its input, if it is empty and that can be done.
@@ -366,8 +277,7 @@ impl Simulation {
         }
     }
 
-    /// A CPU arrives at a barrier; the last one to arrive lets all go on, after the owner has carried the event out,
-    /// or itself if the owner is busy.
+    /// A CPU arrives at a barrier; the last one to arrive lets all go on, after the owner has carried the event out.
     fn reach(&mut self, cpu: usize, input: usize, barrier: u64) -> Result<(), EngineError> {
         let at = self.inputs[input].barriers.get_mut(&barrier).expect("it is there until all have reached it");
         at.arrived += 1;
@@ -385,42 +295,19 @@ impl Simulation {
             lane.queue.pop_front();
             self.resume(member, input, Class::Blocked, time);
         }
-        // The owner may be in the middle of another source's activity, whose locks what follows from the event could wait for.
-        let by = if self.cpus[at.owner].stack.is_empty() { at.owner } else { cpu };
-        self.carry_out(by, input, at.event())
+        self.carry_out(at.owner, input, at.event())
     }
 
     /// Lets a CPU that waits for others go on at `time` at the earliest, on account of an input.
     fn resume(&mut self, cpu: usize, input: usize, class: Class, time: Cycles) {
-        if self.cpus[cpu].resume(class, time) {
+        if self.stir(cpu, class, time) {
             self.cpus[cpu].owner = Some(input);
-            self.woke = true;
             self.leave_idle(cpu);
         }
     }
 
-    /// Wakes the CPUs that wait for keys that `by` has just released.
-    #[inline]
-    pub(crate) fn wake_released(&mut self, by: usize) {
-        if self.os.locks.any_released() {
-            self.wake_waiting(by);
-        }
-    }
-
-    fn wake_waiting(&mut self, by: usize) {
-        let now = self.cpus[by].clock.now();
-        let (cpus, woke) = (&mut self.cpus, &mut self.woke);
-        self.os.locks.take_released(|key| {
-            for cpu in cpus.iter_mut().filter(|cpu| cpu.state == CpuState::Blocked(key)) {
-                cpu.state = CpuState::Ready;
-                *woke = true;
-                cpu.clock.wait_until(Class::LockWait, now);
-            }
-        });
-    }
-
     /// Makes a thread of an input the one that runs on a CPU.
-    fn switch_to(&mut self, cpu: usize, input: usize, thread: ThreadIx) -> Result<(), EngineError> {
+    pub(crate) fn switch_to(&mut self, cpu: usize, input: usize, thread: ThreadIx) -> Result<(), EngineError> {
         if self.cpus[cpu].thread == Some((input, thread)) {
             return Ok(());
         }

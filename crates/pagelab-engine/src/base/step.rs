@@ -48,7 +48,7 @@ pub struct Step {
     /// Those of them that a preset gives.
     pub preset_cycles: Cycles,
     pub instructions: u64,
-    /// What it asks of the layer's devices, and waits for.
+    /// What it asks of the layer's devices; its references are made when they have answered.
     pub io: Requests,
 }
 
@@ -90,6 +90,15 @@ pub enum BlockKey {
     Placement { space: SpaceId, place: u64 },
     /// The lock of a page-table page.
     PageTable { layer: u16, frame: Pfn },
+    /// A device's answer to a request, by the request's number.
+    Answer { request: u64 },
+}
+
+impl BlockKey {
+    /// Whether it is a device that is waited for, and not another task.
+    pub fn is_of_device(self) -> bool {
+        matches!(self, Self::Answer { .. })
+    }
 }
 
 /// What comes after a committed step.

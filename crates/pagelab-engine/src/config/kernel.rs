@@ -67,6 +67,10 @@ pub struct KernelConfig {
     pub context_switch_cycles: u32,
     /// Time slice when several processes share a CPU.
     pub quantum_cycles: u64,
+    /// Whether a thread that has waited for a device gets its CPU back as soon as the one that runs is between two accesses; `off`:
+    /// when its turn comes by the time slices.
+    #[serde(default = "on")]
+    pub wakeup_preemption: Switch,
     /// Cycles that the initiator of a TLB shootdown waits for each other CPU that runs the address space.
     pub shootdown_ipi_cycles: u32,
     /// Cycles of invalidating one page in the local TLB (INVLPG).
@@ -83,6 +87,10 @@ pub struct KernelConfig {
     /// Where each number comes from: dotted key (or a prefix of keys) → origin.
     #[serde(default)]
     pub origin: BTreeMap<String, String>,
+}
+
+fn on() -> Switch {
+    Switch(true)
 }
 
 /// What a page fault holds while it relies on the mappings, for reading.

@@ -8,8 +8,9 @@ use crate::cache::{Requester, Served};
 use crate::kernel::fault::{Fault, Outcome};
 use crate::machine::activity::Activity;
 use crate::machine::clock::{Class, CpuClock};
-use crate::machine::cpu::{Filter, Split};
+use crate::machine::cpu::Filter;
 use crate::machine::simulation::{RefusedAccess, Simulation, Stack};
+use crate::machine::task::Split;
 use crate::translate::walker::{Faulted, Wanted};
 use pagelab_trace::{Access, AccessKind};
 
@@ -160,7 +161,7 @@ impl Simulation {
         let first = access.vaddr >> LINE_SHIFT;
         let last = (access.vaddr + u64::from(access.size_bytes) - 1) >> LINE_SHIFT;
         let split = last > first && !access.by_kernel;
-        let mut line = first + self.cpus[cpu].split.lines;
+        let mut line = first + self.cpus[cpu].task.split.lines;
         while line <= last {
             let va = VirtAddr(access.vaddr.max(line * LINE_BYTES));
             let translation = match self.cpus[cpu].filter.translation(va, write) {
@@ -175,7 +176,7 @@ impl Simulation {
                             continue;
                         }
                         Translated::Again => {
-                            self.cpus[cpu].split.lines = line - first;
+                            self.cpus[cpu].task.split.lines = line - first;
                             return Ok(Flow::Again);
                         }
                     }
@@ -186,7 +187,7 @@ impl Simulation {
             }
             line += 1;
         }
-        self.cpus[cpu].split = Split::default();
+        self.cpus[cpu].task.split = Split::default();
         Ok(Flow::Done)
     }
 
@@ -197,7 +198,7 @@ impl Simulation {
         let line = translation.address(va).line();
         let outcome = self.hw.caches.access(of.core, line, write, Requester::Data);
         if split {
-            of.counters.count_split_miss(&mut of.split.missed, outcome.served);
+            of.counters.count_split_miss(&mut of.task.split.missed, outcome.served);
         }
         of.clock.spend(Class::DataStall, Cycles::from(outcome.cycles) - self.l1_hidden);
         of.counters.pieces += 1;
@@ -270,7 +271,7 @@ impl Simulation {
         limit: Cycles,
     ) -> Result<Translated, EngineError> {
         let of = &mut self.cpus[cpu];
-        let fault = of.outcome.take();
+        let fault = of.task.outcome.take();
         if fault == Some(Outcome::Refused) {
             return Ok(Translated::Refused);
         }

@@ -10,8 +10,9 @@ use crate::kernel::fault::Fault;
 use crate::kernel::invalidation::Invalidation;
 use crate::machine::activity::Activity;
 use crate::machine::clock::Class;
-use crate::machine::cpu::{CpuState, Frame};
+use crate::machine::cpu::CpuState;
 use crate::machine::simulation::{Simulation, Stack};
+use crate::machine::task::{Frame, Task};
 use crate::translate::walker::{Faulted, LastHit, Wanted};
 
 impl Simulation {
@@ -19,7 +20,7 @@ impl Simulation {
     pub(crate) fn run_stack<const MANY: bool>(&mut self, cpu: usize, limit: Cycles) -> Result<Stack, EngineError> {
         // Nobody else uses the core's TLBs until this returns.
         let mut last = LastHit::NONE;
-        while let Some(frame) = self.cpus[cpu].stack.last_mut() {
+        while let Some(frame) = self.cpus[cpu].task.stack.last_mut() {
             if !frame.planned {
                 frame.activity.plan(&self.os, &mut frame.step);
                 frame.stage = frame.activity.stage().map(|stage| stage as usize);
@@ -35,14 +36,14 @@ impl Simulation {
                     counters.instructions[stage] += instructions;
                 }
                 self.charge(cpu, cycles);
-                if io != Requests::default() {
-                    self.wait_for_devices(cpu, layer, &io);
+                if io != Requests::default() && self.ask_devices::<MANY>(cpu, layer, &io, limit) {
+                    return Ok(Stack::Yields);
                 }
                 if MANY && self.turn_is_over(cpu, limit) {
                     return Ok(Stack::Yields);
                 }
             }
-            if self.cpus[cpu].stack.last().is_some_and(Frame::has_refs_left) {
+            if self.cpus[cpu].task.stack.last().is_some_and(Frame::has_refs_left) {
                 let made = self.charge_refs::<MANY>(cpu, limit, &mut last);
                 if made.is_err() {
                     self.cpus[cpu].begin(Activity::Fault(Fault::new(&self.hw.fault, cpu)));
@@ -54,7 +55,9 @@ impl Simulation {
                     continue;
                 }
             }
-            let frame = self.cpus[cpu].stack.last_mut().expect("an activity is under way");
+            let Task { number, stack, .. } = &mut self.cpus[cpu].task;
+            let frame = stack.last_mut().expect("an activity is under way");
+            self.os.locks.acting_task = *number;
             // Matched where it is: what it holds is seldom needed.
             let blocked = match frame.activity.commit(&mut self.os, cpu) {
                 Ok(Next::Continue) => {
@@ -77,7 +80,7 @@ impl Simulation {
             self.wake_released(cpu);
             self.wake_kthreads(cpu);
             if let Some(key) = blocked {
-                self.cpus[cpu].state = CpuState::Blocked(key);
+                self.wait_for(cpu, key);
                 return Ok(Stack::Yields);
             }
             if MANY && self.turn_is_over(cpu, limit) {
@@ -90,22 +93,26 @@ impl Simulation {
     /// Runs the uppermost activity of a CPU on to the end of its next step; false if there is none, or if it waits. This is
     /// how an explorer of interleavings drives what [`Self::run`] runs by the clock.
     pub fn step(&mut self, cpu: usize) -> Result<bool, EngineError> {
-        if self.cpus[cpu].state != CpuState::Ready || self.cpus[cpu].stack.is_empty() {
+        if self.cpus[cpu].state != CpuState::Ready || self.cpus[cpu].task.stack.is_empty() {
             return Ok(false);
         }
         loop {
-            let charged = self.cpus[cpu].stack.last().map(|frame| frame.planned);
+            let charged = self.cpus[cpu].task.stack.last().map(|frame| frame.planned);
             // A limit that has passed: one thing at a time.
             self.run_stack::<true>(cpu, 0)?;
-            let now = self.cpus[cpu].stack.last().map(|frame| frame.planned);
+            // An explorer's devices answer at once.
+            while self.take_place()? {}
+            let now = self.cpus[cpu].task.stack.last().map(|frame| frame.planned);
             if charged == Some(true) && now != Some(true) || self.cpus[cpu].state != CpuState::Ready {
                 return Ok(true);
             }
         }
     }
 
-    /// Makes requests to the devices of a layer and waits until they are done.
-    fn wait_for_devices(&mut self, cpu: usize, layer: usize, io: &Requests) {
+    /// Makes requests to the devices of a layer. Where nobody could do anything before they answer, the clock goes on to then;
+    /// else the task waits. Returns whether it does.
+    fn ask_devices<const MANY: bool>(&mut self, cpu: usize, layer: usize, io: &Requests, limit: Cycles) -> bool {
+        let one_task = self.cpus[cpu].has_one_task();
         let clock = &mut self.cpus[cpu].clock;
         let reclaim = self.os.layers[layer].reclaim.as_mut().expect("a layer without devices asks nothing of them");
         let swap = reclaim.swap.as_mut().map(|swap| &mut swap.device);
@@ -115,7 +122,16 @@ impl Simulation {
                 done = done.max(device.submit(requests, clock.now()));
             }
         }
-        clock.wait_until(Class::Io, done);
+        let waits = MANY && done > clock.now() && (done > limit || !one_task);
+        if waits {
+            let key = self.agenda.enter_answer(done);
+            // Whoever goes on here is not to go beyond that.
+            self.woke = true;
+            self.wait_for(cpu, key);
+        } else {
+            clock.wait_until(Class::Io, done);
+        }
+        waits
     }
 
     /// Carries out the invalidations that an activity asked for; false if it asked for none.
@@ -131,10 +147,10 @@ impl Simulation {
 
     fn end_activity(&mut self, cpu: usize) {
         let of = &mut self.cpus[cpu];
-        let frame = of.stack.pop().expect("the activity was on the stack");
+        let frame = of.task.stack.pop().expect("the activity was on the stack");
         match &frame.activity {
             // A fault below another activity is retried by it; one of the program's is told to the access.
-            Activity::Fault(fault) if of.stack.is_empty() => of.outcome = Some(fault.outcome()),
+            Activity::Fault(fault) if of.task.stack.is_empty() => of.task.outcome = Some(fault.outcome()),
             Activity::Fault(_)
             | Activity::Populate(_)
             | Activity::Kswapd(_)
@@ -148,7 +164,7 @@ impl Simulation {
     #[inline(always)]
     fn charge(&mut self, cpu: usize, cycles: Cycles) {
         let of = &mut self.cpus[cpu];
-        let frame = of.stack.last().expect("an activity is under way");
+        let frame = of.task.stack.last().expect("an activity is under way");
         let Some(stage) = frame.stage else {
             match &frame.activity {
                 Activity::ExitScan(_) => self.os.layers[usize::from(frame.layer)].tables.charge_scan(cycles),
@@ -166,7 +182,7 @@ impl Simulation {
     /// returned; what was spent until then is charged, and the reference is made again afterwards.
     #[inline(always)]
     fn charge_refs<const MANY: bool>(&mut self, cpu: usize, limit: Cycles, last: &mut LastHit) -> Result<(), Faulted> {
-        let frame = self.cpus[cpu].stack.last_mut().expect("an activity is under way");
+        let frame = self.cpus[cpu].task.stack.last_mut().expect("an activity is under way");
         let layer = frame.layer;
         let refs = std::mem::take(&mut frame.step.refs);
         let (mut charged, mut bytes_done, mut overlap) = (frame.charged, frame.bytes_done, frame.overlap);
@@ -191,7 +207,7 @@ impl Simulation {
                 break;
             }
         }
-        let frame = self.cpus[cpu].stack.last_mut().expect("an activity is under way");
+        let frame = self.cpus[cpu].task.stack.last_mut().expect("an activity is under way");
         frame.step.refs = refs;
         (frame.charged, frame.bytes_done, frame.overlap) = (charged, bytes_done, overlap);
         self.charge(cpu, total);

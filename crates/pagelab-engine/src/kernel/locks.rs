@@ -1,4 +1,6 @@
 //! Locks that activities hold.
+//!
+//! A task holds them, not a CPU: it keeps them while it waits for a device and its CPU runs others.
 
 use crate::base::addr::VirtAddr;
 use crate::base::ids::SpaceId;
@@ -6,48 +8,72 @@ use crate::base::step::BlockKey;
 use crate::config::FaultLock;
 use crate::kernel::vma::VaRange;
 
-/// The locks held now and by which CPU. Few are held at a time, at most a handful a CPU, so lists are searched.
-#[derive(Debug, Default)]
+/// A task, by its CPU and its number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holder {
+    pub cpu: usize,
+    pub task: u32,
+}
+
+/// The locks held now and by which task. Few are held at a time, at most a handful per task, so lists are searched.
+#[derive(Clone, Debug, Default)]
 pub struct Locks {
-    held: Vec<(BlockKey, usize)>,
+    /// Number of the task that acts on its CPU.
+    pub acting_task: u32,
+    held: Vec<(BlockKey, Holder)>,
     readers: Vec<Reader>,
-    /// Keys released since the last [`Self::take_released`], for waking waiters.
+    /// Keys released, until those that wait for them are woken.
     released: Vec<BlockKey>,
 }
 
 /// A fault that relies on the mappings of a space.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Reader {
     space: SpaceId,
     vma: VaRange,
-    cpu: usize,
+    holder: Holder,
 }
 
 impl Locks {
-    /// Takes the key for a CPU; false if another CPU holds it.
+    fn acting(&self, cpu: usize) -> Holder {
+        Holder { cpu, task: self.acting_task }
+    }
+
+    /// Takes the key for the task that acts on a CPU; false if another holds it.
     pub fn acquire(&mut self, key: BlockKey, cpu: usize) -> bool {
+        let by = self.acting(cpu);
         if let Some(&(_, holder)) = self.held.iter().find(|(held, _)| *held == key) {
-            assert_ne!(holder, cpu, "{key:?} is held by this CPU already");
+            assert_ne!(holder, by, "{key:?} is held by this task already");
             return false;
         }
-        self.held.push((key, cpu));
+        self.held.push((key, by));
         true
     }
 
+    /// The tasks that hold a key, or are in the way of changes to a space's mappings.
+    pub fn holders(&self, key: BlockKey) -> impl Iterator<Item = Holder> + '_ {
+        let readers = self.readers.iter().filter(move |reader| key == BlockKey::Mappings { space: reader.space });
+        let held = self.held.iter().filter(move |(held, _)| *held == key);
+        held.map(|&(_, holder)| holder).chain(readers.map(|reader| reader.holder))
+    }
+
     pub fn release(&mut self, key: BlockKey, cpu: usize) {
-        let at = self.held.iter().position(|&held| held == (key, cpu));
+        let by = self.acting(cpu);
+        let at = self.held.iter().position(|&held| held == (key, by));
         self.held.swap_remove(at.expect("only a holder releases"));
         self.released.push(key);
     }
 
     /// A fault on a CPU relies on a VMA of a space from here on.
     pub fn read_mappings(&mut self, space: SpaceId, vma: VaRange, cpu: usize) {
-        self.readers.push(Reader { space, vma, cpu });
+        let holder = self.acting(cpu);
+        self.readers.push(Reader { space, vma, holder });
     }
 
     /// The fault does so no more.
     pub fn end_read(&mut self, space: SpaceId, cpu: usize) {
-        let at = self.readers.iter().position(|r| r.space == space && r.cpu == cpu);
+        let by = self.acting(cpu);
+        let at = self.readers.iter().position(|r| r.space == space && r.holder == by);
         self.readers.swap_remove(at.expect("only a reader ends"));
         self.released.push(BlockKey::Mappings { space });
     }
@@ -76,13 +102,33 @@ impl Locks {
         !self.held.is_empty() || !self.readers.is_empty()
     }
 
+    /// A key that has been released and not been taken.
     #[inline]
-    pub fn any_released(&self) -> bool {
-        !self.released.is_empty()
+    pub fn take_released(&mut self) -> Option<BlockKey> {
+        self.released.pop()
     }
+}
 
-    /// Calls `wake` for each key released since the last call.
-    pub fn take_released(&mut self, wake: impl FnMut(BlockKey)) {
-        self.released.drain(..).for_each(wake);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_of_one_cpu_are_told_apart() {
+        let space = SpaceId { layer: 0, index: 1 };
+        let (key, vma) = (BlockKey::Page { space, page: 5 }, VaRange { start: VirtAddr(0), end: VirtAddr(0x1000) });
+        let mut locks = Locks::default();
+        assert!(locks.acquire(key, 0));
+        locks.read_mappings(space, vma, 0);
+        locks.acting_task = 1;
+        assert!(!locks.acquire(key, 0), "another task of the CPU has it");
+        locks.read_mappings(space, vma, 0);
+        locks.end_read(space, 0);
+        assert_eq!(locks.holders(key).collect::<Vec<_>>(), [Holder { cpu: 0, task: 0 }]);
+        assert_eq!(locks.holders(BlockKey::Mappings { space }).collect::<Vec<_>>(), [Holder { cpu: 0, task: 0 }]);
+        locks.acting_task = 0;
+        locks.release(key, 0);
+        locks.acting_task = 1;
+        assert!(locks.acquire(key, 0));
     }
 }

@@ -4,46 +4,25 @@ use std::collections::VecDeque;
 
 use crate::base::addr::{Cycles, FRAME_SHIFT, LINE_SHIFT, VirtAddr};
 use crate::base::ids::SpaceId;
-use crate::base::step::{BlockKey, Step};
+use crate::base::step::BlockKey;
 use crate::base::translation::Translation;
 use crate::cache::Served;
-use crate::kernel::fault::Outcome;
 use crate::machine::activity::Activity;
 use crate::machine::clock::{Class, CpuClock};
 use crate::machine::pcids::{Pcids, Presence};
+use crate::machine::task::{Frame, KernelTask, Lane, LaneState, Seat, Task};
 use crate::mmu_cache::Asid;
-use crate::programs::input::{Lane, LaneState};
 use pagelab_trace::{Access, AccessKind, ThreadIx};
 
 /// Whether a CPU can go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuState {
     Ready,
-    /// Its uppermost activity waits for a key.
+    /// Its task waits for a key, and it has nothing else to run.
     Blocked(BlockKey),
     /// All its lanes wait for other CPUs.
     Waiting,
     Finished,
-}
-
-/// An activity under way on a CPU's stack.
-pub struct Frame {
-    pub activity: Activity,
-    /// Layer that it is an activity of.
-    pub layer: u16,
-    pub step: Step,
-    /// Whether `step` is planned.
-    pub planned: bool,
-    /// Index of the fault's stage that the planned step is counted for; none of a kernel thread.
-    pub stage: Option<usize>,
-    /// Whether the step's own cycles are charged.
-    pub begun: bool,
-    /// References of `step` charged so far.
-    pub charged: usize,
-    /// Bytes done of the reference under way, if it is a bulk one.
-    pub bytes_done: u64,
-    /// Dependency step of the last reference and the most that one of it cost.
-    pub overlap: (u8, Cycles),
 }
 
 /// What the last data access of a CPU proved: the next one to the same place need not ask again. All hits that the filter
@@ -134,26 +113,29 @@ impl AccessCounters {
     }
 }
 
-/// How far an access that crosses lines has come.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Split {
-    /// Lines that are done.
-    pub lines: u64,
-    /// Whether it has missed in L1, L2 and L3 so far.
-    pub missed: [bool; 3],
-}
-
 /// See the module's text.
 pub struct Cpu {
     /// Index of its core among those in use.
     pub core: usize,
     pub clock: CpuClock,
     pub state: CpuState,
-    pub stack: Vec<Frame>,
+    /// What it runs.
+    pub task: Task,
+    /// Where that belongs.
+    pub seat: Seat,
     /// Frames for re-use.
     pub spare: Vec<Frame>,
     pub lanes: Vec<Lane>,
+    /// The lane that it runs, or ran before a kernel thread.
     pub lane: usize,
+    /// Kernel threads that run here.
+    pub threads: Vec<KernelTask>,
+    /// No source uses it: it is there for kernel threads.
+    pub apart: bool,
+    /// A task that waited for a device can go on, and is to have the CPU before the one that has it.
+    pub preempt: bool,
+    /// Number of its next task.
+    next_task: u32,
     /// When the current lane's time slice ends; only if there are several.
     pub slice_end: Cycles,
     /// Running thread: its input and number.
@@ -165,10 +147,6 @@ pub struct Cpu {
     /// Spaces that it may hold translations of.
     pub pcids: Pcids,
     pub filter: Filter,
-    /// How the last program-level fault ended, until the access looks at it.
-    pub outcome: Option<Outcome>,
-    /// How far an access has come that a fault handler interrupted.
-    pub split: Split,
     pub counters: AccessCounters,
     /// Input that its cycles are spent for.
     pub owner: Option<usize>,
@@ -177,15 +155,20 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    pub fn new(core: usize, cycles_per_instruction: f64, pcids: u32) -> Self {
+    pub fn new(core: usize, apart: bool, cycles_per_instruction: f64, pcids: u32) -> Self {
         Self {
             core,
             clock: CpuClock::new(cycles_per_instruction),
             state: CpuState::Ready,
-            stack: Vec::new(),
+            task: Task::default(),
+            seat: Seat::Lane(0),
             spare: Vec::new(),
             lanes: Vec::new(),
             lane: 0,
+            threads: Vec::new(),
+            apart,
+            preempt: false,
+            next_task: 0,
             slice_end: 0,
             thread: None,
             space: None,
@@ -193,8 +176,6 @@ impl Cpu {
             presence: Presence::Running,
             pcids: Pcids::new(pcids),
             filter: Filter::EMPTY,
-            outcome: None,
-            split: Split::default(),
             counters: AccessCounters::default(),
             owner: None,
             settled: [0; Class::ALL.len()],
@@ -213,12 +194,91 @@ impl Cpu {
     pub fn is_plain(&self, access: &Access) -> bool {
         let last = (access.vaddr + u64::from(access.size_bytes) - 1) >> LINE_SHIFT;
         let differs = (last ^ access.vaddr >> LINE_SHIFT) | (access.pc >> FRAME_SHIFT ^ self.filter.code_page);
-        differs == 0 && access.kind != AccessKind::Fetch && !access.by_kernel && self.outcome.is_none()
+        differs == 0 && access.kind != AccessKind::Fetch && !access.by_kernel && self.task.outcome.is_none()
+    }
+
+    fn number_task(&mut self) -> Task {
+        self.next_task += 1;
+        Task::new(self.next_task - 1)
     }
 
     /// Gives the CPU a queue for an input.
     pub fn add_lane(&mut self, input: usize) {
-        self.lanes.push(Lane { input, queue: VecDeque::new(), state: LaneState::Ready });
+        let task = self.number_task();
+        self.lanes.push(Lane { input, queue: VecDeque::new(), state: LaneState::Ready, task });
+        if self.seat == Seat::Lane(self.lanes.len() - 1) {
+            self.take_up();
+        }
+    }
+
+    /// Takes the queue of an input away, if there is one. It has come to its end.
+    pub fn remove_lane(&mut self, input: usize) {
+        let Some(at) = self.lanes.iter().position(|lane| lane.input == input) else { return };
+        let own = self.seat == Seat::Lane(at);
+        self.lanes.remove(at);
+        self.lane -= usize::from(at < self.lane);
+        if self.lane == self.lanes.len() {
+            self.lane = 0;
+        }
+        if matches!(self.seat, Seat::Lane(_)) {
+            self.seat = Seat::Lane(self.lane);
+            if own {
+                self.take_up();
+            }
+        }
+    }
+
+    /// Gives the CPU a kernel thread.
+    pub fn add_thread(&mut self, thread: usize) {
+        let task = self.number_task();
+        self.threads.push(KernelTask { thread, task });
+    }
+
+    /// Where the task of a seat lies while the CPU runs another; none if there is no lane.
+    fn place(&mut self, seat: Seat) -> Option<&mut Task> {
+        match seat {
+            Seat::Lane(lane) => self.lanes.get_mut(lane).map(|lane| &mut lane.task),
+            Seat::Kernel(thread) => Some(&mut self.threads[thread].task),
+        }
+    }
+
+    /// Takes the task of its seat into its hands.
+    fn take_up(&mut self) {
+        self.task = self.place(self.seat).map(std::mem::take).unwrap_or_default();
+    }
+
+    /// Leaves its task where it is and goes on with that of another seat.
+    pub fn go_over(&mut self, seat: Seat) {
+        let mut task = std::mem::take(&mut self.task);
+        task.thread = self.thread.filter(|_| matches!(self.seat, Seat::Lane(_)) && !task.stack.is_empty());
+        if let Some(place) = self.place(self.seat) {
+            *place = task;
+        }
+        self.seat = seat;
+        if let Seat::Lane(lane) = seat {
+            self.lane = lane;
+        }
+        self.take_up();
+    }
+
+    /// The task of a seat, wherever it is.
+    pub fn task_at(&self, seat: Seat) -> &Task {
+        match seat {
+            _ if seat == self.seat => &self.task,
+            Seat::Lane(lane) => &self.lanes[lane].task,
+            Seat::Kernel(thread) => &self.threads[thread].task,
+        }
+    }
+
+    /// Whether it has no other task than the one that it runs.
+    #[inline]
+    pub fn has_one_task(&self) -> bool {
+        self.lanes.len() + self.threads.len() <= 1
+    }
+
+    /// The tasks that it has left.
+    pub fn left(&mut self) -> impl Iterator<Item = &mut Task> {
+        self.lanes.iter_mut().map(|lane| &mut lane.task).chain(self.threads.iter_mut().map(|thread| &mut thread.task))
     }
 
     /// Its queue for an input that runs here.
@@ -238,53 +298,32 @@ impl Cpu {
         self.filter = Filter::EMPTY;
     }
 
-    /// Goes on at `time` at the earliest, if it was waiting for other CPUs; returns whether it was.
-    pub fn resume(&mut self, class: Class, time: Cycles) -> bool {
-        let waited = self.state == CpuState::Waiting;
-        if waited {
-            self.state = CpuState::Ready;
-            self.clock.wait_until(class, time);
-        }
-        waited
-    }
-
     /// Puts an activity on the stack.
     pub fn begin(&mut self, activity: Activity) {
-        let layer = activity.layer();
-        let frame = match self.spare.pop() {
+        let frame = self.frame(activity);
+        self.task.stack.push(frame);
+    }
+
+    /// Puts an activity on the stack of an input's task, which is at rest, on behalf of a thread.
+    pub fn begin_for(&mut self, input: usize, thread: ThreadIx, activity: Activity) {
+        let lane = self.lanes.iter().position(|lane| lane.input == input).expect("the input runs here");
+        if self.seat == Seat::Lane(lane) {
+            return self.begin(activity);
+        }
+        let frame = self.frame(activity);
+        let task = &mut self.lanes[lane].task;
+        task.thread = Some((input, thread));
+        task.stack.push(frame);
+    }
+
+    fn frame(&mut self, activity: Activity) -> Frame {
+        match self.spare.pop() {
             Some(mut frame) => {
-                (frame.activity, frame.layer) = (activity, layer);
+                (frame.layer, frame.activity) = (activity.layer(), activity);
+                frame.reset();
                 frame
             }
-            None => Frame {
-                activity,
-                layer,
-                step: Step::default(),
-                planned: false,
-                stage: None,
-                begun: false,
-                charged: 0,
-                bytes_done: 0,
-                overlap: (0, 0),
-            },
-        };
-        self.stack.push(frame);
-        self.stack.last_mut().expect("just pushed").reset();
-    }
-}
-
-impl Frame {
-    /// Whether references of the planned step are still to be made.
-    #[inline]
-    pub fn has_refs_left(&self) -> bool {
-        self.charged < self.step.refs.len()
-    }
-
-    /// Makes the frame plan its next step.
-    pub fn reset(&mut self) {
-        self.step.clear();
-        (self.planned, self.begun) = (false, false);
-        (self.charged, self.bytes_done) = (0, 0);
-        self.overlap = (0, 0);
+            None => Frame::new(activity),
+        }
     }
 }

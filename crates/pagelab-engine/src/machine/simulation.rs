@@ -2,6 +2,7 @@
 
 use crate::base::addr::Cycles;
 use crate::kernel::os::Os;
+use crate::machine::agenda::Agenda;
 use crate::machine::cpu::Cpu;
 use crate::machine::pcids::{Generations, ShootdownCounters};
 use crate::observe::statistics::Statistics;
@@ -71,10 +72,10 @@ pub struct Simulation {
     pub(crate) window: u64,
     /// More than one CPU or more than one lane on it, or something that runs beside them.
     pub(crate) many: bool,
-    /// The CPU that kernel threads run on, if there are any.
-    pub(crate) kthread_cpu: Option<usize>,
-    /// No source uses it.
-    pub(crate) kthreads_apart: bool,
-    /// Another CPU has become ready during this turn, so that its limit no longer holds.
+    /// What is to happen at a time that is known.
+    pub(crate) agenda: Agenda,
+    /// By kernel thread, the CPU that it runs on.
+    pub(crate) thread_cpus: Vec<usize>,
+    /// Another CPU has become ready during this turn, or something is new on the agenda, so that its limit no longer holds.
     pub(crate) woke: bool,
 }

@@ -1,12 +1,12 @@
 //! Sources on their way to the CPUs.
 //!
-//! An [`Input`] reads its source batch by batch and deals the runs out to a queue for each CPU that it uses (a [`Lane`]),
+//! An [`Input`] reads its source batch by batch and deals the runs out to a queue for each CPU that it uses (a lane),
 //! by thread; nothing is copied, the queues share the batches. Threads on different CPUs may so run ahead of each
 //! other within a window; an event stands as a barrier in the queues of all CPUs that run its process, and is carried out
 //! when the last of them has reached it.
 
 use crate::kernel::home::Home;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pagelab_trace::{Batch, Event, EventKind, ProcessIx, Segment, Source, SourceInfo, ThreadIx};
@@ -25,23 +25,6 @@ pub enum Item {
     Event { batch: Arc<Batch>, segment: usize },
     /// An event of a process on several CPUs.
     Barrier { barrier: u64 },
-}
-
-/// The queue of one input on one CPU.
-pub struct Lane {
-    pub input: usize,
-    pub queue: VecDeque<Item>,
-    pub state: LaneState,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LaneState {
-    Ready,
-    /// At a barrier that other CPUs have not reached.
-    AtBarrier,
-    /// The window is full of other CPUs' work.
-    Starved,
-    Finished,
 }
 
 /// An event that several CPUs must reach.

@@ -117,13 +117,14 @@ impl Load {
         }
     }
 
-    /// The time and the stream of the next arrival.
-    pub(crate) fn next_arrival(&self) -> Option<(Cycles, usize)> {
-        if self.mains > 0 && self.mains_left == 0 {
-            return None;
-        }
-        let times = self.streams.iter().enumerate().filter_map(|(stream, of)| Some((of.next?, stream)));
-        times.min()
+    /// Whether a process is still to arrive: none does once the main sources have ended.
+    fn is_open(&self) -> bool {
+        (self.mains == 0 || self.mains_left > 0) && self.arrivals().next().is_some()
+    }
+
+    /// The time of the next arrival of each stream, with its number.
+    pub(crate) fn arrivals(&self) -> impl Iterator<Item = (Cycles, usize)> + '_ {
+        self.streams.iter().enumerate().filter_map(|(stream, of)| Some((of.next?, stream)))
     }
 
     /// Whether processes arrive.
@@ -138,6 +139,6 @@ impl Load {
 
     /// Whether all that the run waits for has ended.
     pub(crate) fn is_over(&self) -> bool {
-        self.mains_left == 0 && self.live == 0 && self.next_arrival().is_none()
+        self.mains_left == 0 && self.live == 0 && !self.is_open()
     }
 }

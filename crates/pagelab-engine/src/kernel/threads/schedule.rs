@@ -1,10 +1,12 @@
 //! Kernel threads: work of a layer's kernel that no program waits for.
 //!
-//! Models: threads that sleep until a fault wakes them or their time has come, and then run as activities on a CPU:
-//! one that no source uses if the machine has one left, else the first that a source uses, whose program they interrupt.
+//! Models: threads that sleep until a fault wakes them or their time has come, and then run as activities on a CPU, each on
+//! its own: on a core that nobody has if the machine has one left, else a hardware thread that nobody has, else one that a source
+//! uses, whose program they interrupt.
 //! Source: Linux mm/vmscan.c (`kswapd`), mm/khugepaged.c (`khugepaged`).
 //! Parameters: `kernel.kswapd`, `kernel.khugepaged`.
-//! Deviations: all kernel threads share one CPU and run there one after the other, each to the end of its work.
+//! Deviations: a kernel thread stays on its CPU. Two that share one run one after the other, each to the end of its work or to
+//! its first wait.
 
 use crate::base::addr::Cycles;
 
@@ -25,12 +27,21 @@ struct Thread {
     alarm: Option<(Cycles, Cycles)>,
 }
 
+/// What a thread does that begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Begun {
+    pub duty: Duty,
+    pub layer: u16,
+    /// When it would have woken up by itself, and when it will.
+    pub alarm: Option<(Cycles, Cycles)>,
+}
+
 /// See the module's text.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct KernelThreads {
     threads: Vec<Thread>,
-    /// One has been woken since the last look.
-    woken: bool,
+    /// Those that have been woken, until their CPUs know.
+    woken: Vec<usize>,
     /// Cycles of their activities, and how often one ran.
     pub cycles: Cycles,
     pub runs: u64,
@@ -46,39 +57,49 @@ impl KernelThreads {
         self.threads.push(Thread { layer, duty: Duty::Collapse, awake: false, alarm: Some((sleep, sleep)) });
     }
 
+    pub fn len(&self) -> usize {
+        self.threads.len()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.threads.is_empty()
     }
 
     /// Wakes the kswapd of a layer, if it has one and it sleeps.
     pub fn wake_kswapd(&mut self, layer: u16) {
-        let is_it = |thread: &&mut Thread| thread.layer == layer && thread.duty == Duty::Reclaim && !thread.awake;
-        if let Some(thread) = self.threads.iter_mut().find(is_it) {
-            thread.awake = true;
-            self.woken = true;
+        let is_it = |thread: &Thread| thread.layer == layer && thread.duty == Duty::Reclaim && !thread.awake;
+        if let Some(thread) = self.threads.iter().position(is_it) {
+            self.threads[thread].awake = true;
+            self.woken.push(thread);
         }
     }
 
-    /// Whether a thread has been woken since the last call.
+    /// A thread that has been woken and not been taken.
     #[inline]
-    pub fn take_woken(&mut self) -> bool {
-        std::mem::take(&mut self.woken)
+    pub fn take_woken(&mut self) -> Option<usize> {
+        self.woken.pop()
     }
 
-    /// When the next one wakes up by itself.
-    pub fn next_alarm(&self) -> Option<Cycles> {
-        self.threads.iter().filter_map(|thread| thread.alarm).map(|(at, _)| at).min()
+    /// When each wakes up by itself, if it does, with its number.
+    pub fn alarms(&self) -> impl Iterator<Item = (Cycles, usize)> + '_ {
+        self.threads.iter().enumerate().filter_map(|(number, thread)| Some((thread.alarm?.0, number)))
     }
 
-    /// What is to be run at `now`, if a thread is awake.
-    pub fn next(&mut self, now: Cycles) -> Option<(Duty, u16)> {
-        let due = |thread: &Thread| thread.awake || thread.alarm.is_some_and(|(at, _)| at <= now);
-        let thread = self.threads.iter_mut().find(|thread| due(thread))?;
-        thread.awake = false;
-        if let Some((at, sleep)) = &mut thread.alarm {
-            *at = now + *sleep;
-        }
+    /// The time of a thread has come.
+    pub fn ring(&mut self, thread: usize) {
+        self.threads[thread].awake = true;
+    }
+
+    pub fn is_awake(&self, thread: usize) -> bool {
+        self.threads[thread].awake
+    }
+
+    /// A thread that is awake begins at `now`.
+    pub fn begin(&mut self, thread: usize, now: Cycles) -> Begun {
+        let of = &mut self.threads[thread];
+        of.awake = false;
         self.runs += 1;
-        Some((thread.duty, thread.layer))
+        let alarm = of.alarm.as_mut().map(|(at, sleep)| (std::mem::replace(at, now + *sleep), now + *sleep));
+        Begun { duty: of.duty, layer: of.layer, alarm }
     }
 }

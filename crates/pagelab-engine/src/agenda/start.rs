@@ -1,0 +1,166 @@
+//! A simulation before its first access: which CPUs there are, and what runs on each.
+
+use crate::base::addr::Cycles;
+use crate::base::error::EngineError;
+use crate::cache::ReplacementPolicy;
+use crate::config::Config;
+use crate::kernel::home::Home;
+use crate::kernel::os::Os;
+use crate::machine::agenda::{Agenda, Entry};
+use crate::machine::cpu::Cpu;
+use crate::machine::pcids::{Generations, ShootdownCounters};
+use crate::machine::simulation::{Placed, Simulation};
+use crate::programs::account::SharedCounts;
+use crate::programs::input::Input;
+use crate::programs::load::{Beside, Load};
+use crate::programs::role::Role;
+use crate::translate::hardware::Hardware;
+use pagelab_trace::Source;
+
+/// The CPUs that are simulated: those that sources use, and those that kernel threads have beside them.
+struct Cpus {
+    /// Their numbers on the machine, ascending.
+    numbers: Vec<usize>,
+    threads_per_core: usize,
+    /// By kernel thread, its CPU's place among them.
+    of_threads: Vec<usize>,
+    /// By CPU, whether no source uses it.
+    apart: Vec<bool>,
+}
+
+impl Cpus {
+    /// `used` by sources; each of so many kernel threads gets a CPU on a core that nobody has, else one that nobody has, else
+    /// one of the sources' own, in turn.
+    fn new(mut used: Vec<usize>, kernel_threads: usize, threads_per_core: usize, total: usize) -> Self {
+        used.sort_unstable();
+        used.dedup();
+        let core = |cpu: &usize| cpu / threads_per_core;
+        let mut taken = used.clone();
+        let mut own = used.iter().copied().cycle();
+        let mut of_threads = Vec::new();
+        for _ in 0..kernel_threads {
+            let free_core = (0..total).find(|cpu| !taken.iter().any(|taken| core(taken) == core(cpu)));
+            let free = free_core.or_else(|| (0..total).find(|cpu| !taken.contains(cpu)));
+            taken.extend(free);
+            of_threads.push(free.or_else(|| own.next()).unwrap_or(0));
+        }
+        taken.sort_unstable();
+        let of_threads = of_threads.iter().map(|cpu| taken.binary_search(cpu).expect("it has been taken")).collect();
+        let apart = taken.iter().map(|cpu| !used.contains(cpu)).collect();
+        Self { numbers: taken, threads_per_core, of_threads, apart }
+    }
+
+    /// Index of each CPU's core among those in use, and how many these are.
+    fn cores(&self) -> (Vec<usize>, usize) {
+        let mut cores: Vec<usize> = self.numbers.iter().map(|cpu| cpu / self.threads_per_core).collect();
+        let of_cpus = cores.clone();
+        cores.dedup();
+        (of_cpus.iter().map(|of| cores.partition_point(|core| core < of)).collect(), cores.len())
+    }
+
+    /// The places of CPUs among them.
+    fn places(&self, cpus: &[usize]) -> Vec<usize> {
+        cpus.iter().map(|cpu| self.numbers.binary_search(cpu).expect("the list was made of these")).collect()
+    }
+}
+
+impl Simulation {
+    /// A machine that has booted, with nothing run yet. `sources` name CPUs below `machine.cores * threads_per_core`; only
+    /// the cores used are simulated.
+    pub fn new(config: &Config, sources: Vec<Placed>, max_accesses: Option<u64>) -> Result<Self, EngineError> {
+        Self::with_load(config, sources, Beside::default(), max_accesses)
+    }
+
+    /// [`Self::new`] with what runs beside the sources.
+    pub fn with_load(
+        config: &Config,
+        sources: Vec<Placed>,
+        mut beside: Beside,
+        max_accesses: Option<u64>,
+    ) -> Result<Self, EngineError> {
+        let machine = &config.machine;
+        let mut os = Os::boot(config)?;
+        let used = sources.iter().flat_map(|s| s.cpus.iter().copied()).chain(beside.cpus()).collect();
+        let threads = machine.threads_per_core as usize;
+        let places = Cpus::new(used, os.kthreads.len(), threads, machine.cores as usize * threads);
+        let (core_of, cores) = places.cores();
+        let cpi = machine.core.cycles_per_instruction;
+        let cpus = core_of.into_iter().zip(&places.apart);
+        let cpus = cpus.map(|(core, &apart)| Cpu::new(core, apart, cpi, config.kernel.pcids));
+        let mut cpus: Vec<Cpu> = cpus.collect();
+        let tops = os.tops().to_vec();
+        let (mains, window) = (sources.len(), config.engine.input_window_accesses);
+        let mut many = !beside.is_empty() || !os.kthreads.is_empty();
+        let mut inputs = Vec::new();
+        let mut homes = (0..).map(|index: usize| tops[index % tops.len()]);
+        let mut home = |name: String, limit| os.home(homes.next().expect("there is no end of them"), &name, limit);
+        let mut begin = |inputs: &mut Vec<Input>, source: Box<dyn Source>, role, on: &[usize], home| {
+            let on = places.places(on);
+            on.iter().for_each(|&cpu| cpus[cpu].add_lane(inputs.len()));
+            inputs.push(Input::new(source, role, home, on, max_accesses, window));
+        };
+        for (number, of) in sources.into_iter().enumerate() {
+            let home = Home { measured: true, ..home(format!("source.{number}"), of.memory_limit)? };
+            begin(&mut inputs, of.source, Role::Main, &of.cpus, home);
+        }
+        for (number, of) in beside.co_runners.iter_mut().enumerate() {
+            let home = home(format!("co_runner.{number}"), of.memory_limit)?;
+            begin(&mut inputs, (of.open)()?, Role::CoRunner(number), &of.cpus, home);
+        }
+        let streams = beside.arrivals.iter().enumerate();
+        let streams = streams.map(|(number, of)| home(format!("arrivals.{number}"), of.memory_limit));
+        let streams = streams.collect::<Result<Vec<_>, _>>()?;
+        let load = Load::new(config, mains, beside, streams, |cpus| places.places(cpus));
+        many |= cpus.len() > 1 || cpus.iter().any(|cpu| cpu.lanes.len() > 1);
+        places.of_threads.iter().enumerate().for_each(|(thread, &cpu)| cpus[cpu].add_thread(thread));
+        let mut agenda = Agenda::default();
+        os.kthreads.alarms().for_each(|(at, thread)| agenda.enter(at, Entry::Alarm { thread }));
+        load.arrivals().for_each(|(at, stream)| agenda.enter(at, Entry::Arrival { stream }));
+        let l1 = Cycles::from(machine.cache.l1.latency_cycles);
+        let hidden = machine.core.l1_hit_hidden;
+        Ok(Self {
+            hw: Hardware::new(config, cores)?,
+            os,
+            agenda,
+            woke: false,
+            load,
+            counted: SharedCounts::default(),
+            thread_cpus: places.of_threads,
+            many,
+            cpus,
+            inputs,
+            refused: Vec::new(),
+            marks: Vec::new(),
+            noted: Vec::new(),
+            shootdowns: ShootdownCounters::default(),
+            generations: Generations::default(),
+            l1_visible: if hidden { 0 } else { l1 },
+            l1_hidden: if hidden { l1 } else { 0 },
+            filter_hits_only: machine.cache.l1.policy == ReplacementPolicy::Srrip,
+            lookahead: config.engine.lookahead.0,
+            quantum: config.engine.sync_quantum_cycles,
+            slice: config.kernel.quantum_cycles,
+            max_accesses,
+            window,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernel_threads_get_cores_then_hardware_threads_then_the_programs_cpus() {
+        let place = |used: &[usize], threads, total| {
+            let cpus = Cpus::new(used.to_vec(), 3, threads, total);
+            let numbers: Vec<usize> = cpus.of_threads.iter().map(|&place| cpus.numbers[place]).collect();
+            (numbers, cpus.apart.iter().filter(|&&apart| apart).count(), cpus.cores().1)
+        };
+        assert_eq!(place(&[0], 1, 8), (vec![1, 2, 3], 3, 4));
+        // Two cores with two hardware threads each: CPU 2 is on the free one.
+        assert_eq!(place(&[0], 2, 4), (vec![2, 1, 3], 3, 2));
+        assert_eq!(place(&[0, 2], 2, 4), (vec![1, 3, 0], 2, 2));
+        assert_eq!(place(&[1, 0], 1, 2), (vec![0, 1, 0], 0, 2));
+    }
+}

@@ -1,0 +1,181 @@
+//! Which of its tasks a CPU runs.
+//!
+//! Models: a task that waits for a device gives its CPU to another that is ready; so does one that waits for a lock, unless the
+//! lock's holder is at work on another CPU, which is then waited for. A task whose device has answered goes before the one
+//! that runs, as soon as that one is between two accesses (`kernel.wakeup_preemption`); else its turn comes by the time slices.
+//! Source: Linux kernel/sched/fair.c (`check_preempt_wakeup_fair`), kernel/sched/core.c (`io_schedule`),
+//! kernel/locking/mutex.c (`mutex_optimistic_spin`). Kernel code is not preempted (`CONFIG_PREEMPT_VOLUNTARY`).
+//! Parameters: `kernel.wakeup_preemption`, `kernel.context_switch_cycles`, `kernel.quantum_cycles`.
+//! Deviations: whether a holder runs is looked at once, when the wait begins. Run times do not count: who wakes up goes first,
+//! and who runs the longest does not come later for it. Switches to and from kernel threads are free.
+
+use crate::base::addr::Cycles;
+use crate::base::error::EngineError;
+use crate::base::step::BlockKey;
+use crate::kernel::locks::Holder;
+use crate::machine::clock::Class;
+use crate::machine::cpu::CpuState;
+use crate::machine::simulation::Simulation;
+use crate::machine::task::{LaneState, Seat};
+
+/// What a CPU's cycles are while its task waits for a key and nothing else can run.
+fn class_of(key: BlockKey) -> Class {
+    if key.is_of_device() { Class::Io } else { Class::LockWait }
+}
+
+impl Simulation {
+    /// The task of a CPU waits from here on.
+    pub(crate) fn wait_for(&mut self, cpu: usize, key: BlockKey) {
+        let of = &mut self.cpus[cpu];
+        of.task.waits_for = Some(key);
+        of.state = CpuState::Blocked(key);
+    }
+
+    /// Whether the task of a CPU is not to be run on.
+    pub(crate) fn is_stuck(&self, cpu: usize) -> bool {
+        let of = &self.cpus[cpu];
+        of.task.waits_for.is_some_and(|key| key.is_of_device() || of.state == CpuState::Ready)
+    }
+
+    /// Whether a CPU waits for a lock rather than give itself away: its holder runs on another, and nobody here who has
+    /// begun something, and so may hold a lock himself, could go on.
+    fn spins(&self, cpu: usize, key: BlockKey) -> bool {
+        let runs = |holder: Holder| {
+            let task = &self.cpus[holder.cpu].task;
+            task.number == holder.task && task.waits_for.is_none_or(|key| !key.is_of_device())
+        };
+        !key.is_of_device() && self.os.locks.holders(key).all(runs) && self.first_left(cpu).is_none()
+    }
+
+    /// A task of a CPU that was left in the middle and can go on, kernel threads first.
+    fn first_left(&self, cpu: usize) -> Option<Seat> {
+        let of = &self.cpus[cpu];
+        let kernel = (0..of.threads.len()).map(Seat::Kernel);
+        let lanes = (1..=of.lanes.len()).map(|n| Seat::Lane((of.lane + n) % of.lanes.len()));
+        kernel.chain(lanes).find(|&seat| seat != of.seat && of.task_at(seat).can_go_on())
+    }
+
+    /// The task of a CPU waits: goes over to another. False if there is none, or if the wait is for another CPU's work.
+    pub(crate) fn give_away(&mut self, cpu: usize) -> Result<bool, EngineError> {
+        let key = self.cpus[cpu].task.waits_for.expect("its task waits");
+        if self.cpus[cpu].has_one_task() || self.spins(cpu, key) {
+            self.cpus[cpu].state = CpuState::Blocked(key);
+            return Ok(false);
+        }
+        loop {
+            let next = self.first_left(cpu).or_else(|| self.awake_thread(cpu));
+            let next = if next.is_some() { next } else { self.look_for_lane(cpu)?.map(Seat::Lane) };
+            self.cpus[cpu].state = if next.is_some() { CpuState::Ready } else { CpuState::Blocked(key) };
+            next.map_or(Ok(()), |seat| self.go_over(cpu, seat))?;
+            // What follows the end of an input may be that it begins anew.
+            if !self.end_inputs(cpu)? || next.is_some() {
+                return Ok(next.is_some());
+            }
+        }
+    }
+
+    /// Goes over to a task that has waited for a device, if one can go on and is to go first.
+    pub(crate) fn preempt(&mut self, cpu: usize) -> Result<bool, EngineError> {
+        if !std::mem::take(&mut self.cpus[cpu].preempt) {
+            return Ok(false);
+        }
+        let next = self.first_left(cpu);
+        if let Some(seat) = next {
+            // There may be more of them.
+            self.cpus[cpu].preempt = true;
+            self.go_over(cpu, seat)?;
+        }
+        Ok(next.is_some())
+    }
+
+    /// Leaves a CPU's task where it is and goes on with another.
+    pub(crate) fn go_over(&mut self, cpu: usize, seat: Seat) -> Result<(), EngineError> {
+        let of = &mut self.cpus[cpu];
+        let changes = matches!(seat, Seat::Lane(lane) if lane != of.lane);
+        of.go_over(seat);
+        of.filter.forget_data();
+        if changes {
+            of.slice_end = of.clock.now() + self.slice;
+        }
+        match seat {
+            Seat::Lane(lane) if lane < of.lanes.len() => {
+                let (input, thread) = (of.lanes[lane].input, of.task.thread.take());
+                self.own(cpu, input);
+                if let Some((input, thread)) = thread {
+                    self.switch_to(cpu, input, thread)?;
+                }
+            }
+            // A CPU apart has no lane, and nothing to do between the works of its kernel threads.
+            Seat::Lane(_) => {}
+            Seat::Kernel(place) => self.begin_thread(cpu, place),
+        }
+        Ok(())
+    }
+
+    /// Somebody can run on a CPU from `time` on; `class` is what the CPU's cycles were if it had nothing to run at all. Returns
+    /// whether that was so.
+    pub(crate) fn stir(&mut self, cpu: usize, class: Class, time: Cycles) -> bool {
+        let waits_for = match self.cpus[cpu].state {
+            CpuState::Ready | CpuState::Finished => return false,
+            CpuState::Waiting => None,
+            CpuState::Blocked(key) if self.spins(cpu, key) => return false,
+            CpuState::Blocked(key) => Some(key),
+        };
+        let of = &mut self.cpus[cpu];
+        of.state = CpuState::Ready;
+        of.clock.wait_until(waits_for.map_or(class, class_of), time);
+        self.woke = true;
+        waits_for.is_none()
+    }
+
+    /// Wakes those that wait for keys that `by` has just released.
+    #[inline]
+    pub(crate) fn wake_released(&mut self, by: usize) {
+        while let Some(key) = self.os.locks.take_released() {
+            self.wake(key, self.cpus[by].clock.now());
+        }
+    }
+
+    /// Lets those that wait for a key go on at `time` at the earliest.
+    pub(crate) fn wake(&mut self, key: BlockKey, time: Cycles) {
+        for cpu in 0..self.cpus.len() {
+            let of = &mut self.cpus[cpu];
+            if of.task.waits_for == Some(key) {
+                of.task.waits_for = None;
+                if let CpuState::Blocked(key) = of.state {
+                    of.state = CpuState::Ready;
+                    of.clock.wait_until(class_of(key), time);
+                    self.woke = true;
+                }
+            }
+            if of.has_one_task() {
+                continue;
+            }
+            let mut any = false;
+            for task in of.left().filter(|task| task.waits_for == Some(key)) {
+                task.waits_for = None;
+                any = true;
+            }
+            if any {
+                of.preempt |= key.is_of_device() && self.os.costs.wakeup_preemption.0;
+                self.stir(cpu, Class::Idle, time);
+            }
+        }
+    }
+
+    /// What a CPU is while none of its lanes has work.
+    pub(crate) fn rest(&mut self, cpu: usize) {
+        let of = &mut self.cpus[cpu];
+        let keys = (0..of.threads.len()).map(Seat::Kernel).chain((0..of.lanes.len()).map(Seat::Lane));
+        let key = keys.filter_map(|seat| of.task_at(seat).waits_for).max_by_key(|key| key.is_of_device());
+        if let Some(key) = key {
+            of.state = CpuState::Blocked(key);
+            return;
+        }
+        let finished = of.lanes.iter().all(|lane| lane.state == LaneState::Finished);
+        // Kernel threads wait for their work.
+        of.state = if finished && of.threads.is_empty() { CpuState::Finished } else { CpuState::Waiting };
+        self.disown(cpu);
+        self.enter_idle(cpu);
+    }
+}
