@@ -171,7 +171,7 @@ fn a_thousand_arrivals_leave_nothing_behind() {
     let (open, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let opener: Open = {
         let (open, most) = (open.clone(), most.clone());
-        Box::new(move || {
+        Arc::new(move || {
             most.fetch_max(open.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
             // It neither unmaps its memory nor exits.
             let mut script = ScriptWriter::new();
@@ -239,7 +239,7 @@ fn impossible_loads_are_refused_before_anything_runs() {
         let error = run_request(&request, &|_| panic!("it runs")).unwrap_err().to_string();
         assert!(error.contains(what), "{error}");
     }
-    let nothing = || -> Open { Box::new(|| Ok(ScriptWriter::new().finish())) };
+    let nothing = || -> Open { Arc::new(|| Ok(ScriptWriter::new().finish())) };
     let beside = Beside {
         co_runners: vec![CoRunner { open: nothing(), cpus: vec![2], memory_limit: None }],
         ..Beside::default()

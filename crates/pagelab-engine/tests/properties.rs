@@ -95,7 +95,7 @@ fn check_load(program: &Program, (system, set): System, cpus: &[usize]) {
     let config = config(system, &[&more, set].concat());
     let open = || -> Open {
         let program = program.clone();
-        Box::new(move || Ok(program.source(Cuts::AsWritten)))
+        std::sync::Arc::new(move || Ok(program.source(Cuts::AsWritten)))
     };
     let pace = Pace { per_second: 5000.0, count: Some(3), spacing: Spacing::Poisson };
     let beside = || Beside {

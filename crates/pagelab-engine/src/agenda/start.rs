@@ -75,7 +75,7 @@ impl Simulation {
     pub fn with_load(
         config: &Config,
         sources: Vec<Placed>,
-        mut beside: Beside,
+        beside: Beside,
         max_accesses: Option<u64>,
     ) -> Result<Self, EngineError> {
         let machine = &config.machine;
@@ -103,7 +103,7 @@ impl Simulation {
             let home = Home { measured: true, ..home(format!("source.{number}"), of.memory_limit)? };
             begin(&mut inputs, of.source, Role::Main, &of.cpus, home);
         }
-        for (number, of) in beside.co_runners.iter_mut().enumerate() {
+        for (number, of) in beside.co_runners.iter().enumerate() {
             let home = home(format!("co_runner.{number}"), of.memory_limit)?;
             begin(&mut inputs, (of.open)()?, Role::CoRunner(number), &of.cpus, home);
         }
@@ -122,6 +122,7 @@ impl Simulation {
             hw: Hardware::new(config, cores)?,
             os,
             agenda,
+            paused: None,
             woke: false,
             load,
             counted: SharedCounts::default(),

@@ -19,9 +19,12 @@ use pagelab_trace::{ProcessIx, ThreadIx};
 
 impl Simulation {
     /// Replays all sources to their end. `progress` gets the number of accesses dealt out so far, every now and then; false
-    /// interrupts the run.
+    /// interrupts the run, which goes on where it stopped if it is run again.
     pub fn run(&mut self, progress: &mut dyn FnMut(u64) -> bool) -> Result<(), EngineError> {
         if self.many {
+            if let Some((cpu, limit)) = self.paused.take() {
+                self.accounted_turn(cpu, limit, progress)?;
+            }
             while !self.load.is_over() {
                 match (self.next_turn(), self.agenda.next()) {
                     (Some((cpu, limit)), entry) if entry.is_none_or(|at| self.cpus[cpu].clock.now() < at) => {
@@ -131,7 +134,7 @@ impl Simulation {
                 continue;
             }
             let lane = &of.lanes[of.lane];
-            let input = lane.input;
+            let (input, mut ended) = (lane.input, false);
             match lane.queue.front().expect("a chosen lane has work").clone() {
                 Item::Run { batch, at, end, thread } => {
                     self.switch_to(cpu, input, thread)?;
@@ -142,12 +145,9 @@ impl Simulation {
                     let of = &mut self.cpus[cpu];
                     let queue = &mut of.lanes[of.lane].queue;
                     if at + done == end {
-                        drop(batch);
+                        ended = true;
                         queue.pop_front();
-                        self.note_marks();
-                        if !progress(self.dealt()) {
-                            return Err(EngineError::Interrupted);
-                        }
+                        self.inputs[input].done_with(&batch);
                     } else if let Some(Item::Run { at, .. }) = queue.front_mut() {
                         *at += done;
                     }
@@ -163,12 +163,20 @@ impl Simulation {
                         return Ok(());
                     }
                     self.cpus[cpu].pop_item();
+                    self.inputs[input].done_with(&batch);
                     self.carry_out(cpu, input, event)?;
                 }
                 Item::Barrier { barrier } => self.reach(cpu, input, barrier)?,
             }
             if MANY {
                 self.wake_starved(cpu, input);
+            }
+            if ended {
+                self.note_marks();
+                if !progress(self.dealt()) {
+                    self.paused = (!self.woke).then_some((cpu, limit));
+                    return Err(EngineError::Interrupted);
+                }
             }
         }
     }
@@ -287,6 +295,7 @@ impl Simulation {
             return Ok(());
         }
         let at = self.inputs[input].barriers.remove(&barrier).expect("looked up just now");
+        self.inputs[input].done_with(&at.batch);
         let time = self.cpus[cpu].clock.now();
         for &member in &at.members {
             let of = &mut self.cpus[member];

@@ -10,7 +10,7 @@ use crate::cache::host::{prefer_large_pages, prefetch};
 pub const WORDS_PER_FRAME: usize = FRAME_BYTES as usize / 8;
 
 /// Frames with contents, by frame number.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct PhysMem {
     /// Frame number → slot + 1; 0 for a frame without contents. Grows to the highest frame used.
     slots: Vec<u32>,

@@ -18,6 +18,7 @@ use pagelab_trace::quantity::Bytes;
 use pagelab_trace::{EventKind, MapFlags, Protection};
 
 /// All layers and what their kernels share with the simulation.
+#[derive(Clone)]
 pub struct Os {
     pub layers: Vec<Layer>,
     pub locks: Locks,

@@ -4,7 +4,7 @@ use crate::kernel::vma::VaRange;
 use crate::page_table::PageTable;
 
 /// What a layer keeps for shadowing; empty in layers that are not shadowed.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Shadows {
     /// By number of the space.
     pub(crate) tables: Vec<Option<PageTable>>,

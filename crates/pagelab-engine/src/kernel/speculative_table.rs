@@ -14,6 +14,7 @@ const SLOTS_PER_LINE: u64 = 4;
 const VALID: u64 = 1 << 63;
 
 /// The table and where it is.
+#[derive(Clone)]
 pub struct SpeculativeTable {
     first: Pfn,
     /// Tag and translation of each slot.

@@ -114,6 +114,7 @@ impl AccessCounters {
 }
 
 /// See the module's text.
+#[derive(Clone)]
 pub struct Cpu {
     /// Index of its core among those in use.
     pub core: usize,

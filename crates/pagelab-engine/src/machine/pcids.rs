@@ -18,7 +18,7 @@ pub struct ShootdownCounters {
 }
 
 /// Shootdowns of each space so far, by tag.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Generations(Vec<u64>);
 
 impl Generations {

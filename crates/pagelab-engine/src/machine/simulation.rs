@@ -42,7 +42,8 @@ pub(crate) enum Stack {
     Yields,
 }
 
-/// See the module's text.
+/// See the module's text. A copy goes on by itself: it ends with the same results, whatever becomes of the other.
+#[derive(Clone)]
 pub struct Simulation {
     pub hw: Hardware,
     pub os: Os,
@@ -76,6 +77,8 @@ pub struct Simulation {
     pub(crate) agenda: Agenda,
     /// By kernel thread, the CPU that it runs on.
     pub(crate) thread_cpus: Vec<usize>,
+    /// The turn that an interrupted run goes on with.
+    pub(crate) paused: Option<(usize, Cycles)>,
     /// Another CPU has become ready during this turn, or something is new on the agenda, so that its limit no longer holds.
     pub(crate) woke: bool,
 }

@@ -12,6 +12,7 @@ use pagelab_trace::ThreadIx;
 use std::collections::VecDeque;
 
 /// An activity under way on a task's stack.
+#[derive(Clone)]
 pub struct Frame {
     pub activity: Activity,
     /// Layer that it is an activity of.
@@ -72,7 +73,7 @@ pub struct Split {
 }
 
 /// See the module's text.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Task {
     /// What tells it from the other tasks of its CPU.
     pub number: u32,
@@ -99,6 +100,7 @@ impl Task {
 }
 
 /// The queue of one input on one CPU.
+#[derive(Clone)]
 pub struct Lane {
     pub input: usize,
     pub queue: VecDeque<Item>,
@@ -118,6 +120,7 @@ pub enum LaneState {
 }
 
 /// A kernel thread of a CPU.
+#[derive(Clone)]
 pub struct KernelTask {
     /// Its number among those of all kernels.
     pub thread: usize,

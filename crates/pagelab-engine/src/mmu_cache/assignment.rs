@@ -5,6 +5,7 @@ use crate::base::error::EngineError;
 use crate::base::rng::Rng;
 
 /// The MMU caches of the machine. Layers and cores refer to them, so that some can share one.
+#[derive(Clone)]
 pub struct MmuCaches {
     caches: Vec<MmuCache>,
     /// By core and layer: the number of the cache.

@@ -60,6 +60,7 @@ impl Run {
 }
 
 /// See the module's text.
+#[derive(Clone)]
 pub struct CoalescedCache {
     /// The level that is merged, if the machine has an array for it.
     merged: Option<AssocArray>,

@@ -9,6 +9,7 @@ use crate::base::rng::Rng;
 use crate::page_table::{UpperEntries, WalkList};
 
 /// See the module's text.
+#[derive(Clone)]
 pub struct Nothing;
 
 impl Design for Nothing {

@@ -43,6 +43,7 @@ impl Geometry for PageWalkCacheConfig {
 }
 
 /// See the module's text.
+#[derive(Clone)]
 pub struct PageWalkCache {
     array: AssocArray,
     latency_cycles: Cycles,
@@ -93,6 +94,7 @@ impl Design for PageWalkCache {
 }
 
 /// The one of all layers that choose it, tagged by machine address.
+#[derive(Clone)]
 pub struct SharedPageWalkCache(PageWalkCache);
 
 impl Design for SharedPageWalkCache {

@@ -46,12 +46,14 @@ impl Geometry for PagingStructureConfig {
     }
 }
 
+#[derive(Clone)]
 struct Level {
     level: u8,
     array: AssocArray,
 }
 
 /// See the module's text.
+#[derive(Clone)]
 pub struct PagingStructureCache {
     /// Ascending by level: the longest prefix first.
     levels: Vec<Level>,

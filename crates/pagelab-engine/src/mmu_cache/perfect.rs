@@ -10,6 +10,7 @@ use crate::base::rng::Rng;
 use crate::page_table::{UpperEntries, WalkList};
 
 /// See the module's text.
+#[derive(Clone)]
 pub struct Perfect {
     latency_cycles: Cycles,
 }

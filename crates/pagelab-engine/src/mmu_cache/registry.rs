@@ -38,6 +38,7 @@ macro_rules! mmu_caches {
         }
 
         /// An MMU cache of any registered design.
+#[derive(Clone)]
         pub enum MmuCache {
             $($(#[doc = $text] $Variant($Cache),)*)*
         }

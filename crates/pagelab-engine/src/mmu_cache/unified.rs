@@ -43,6 +43,7 @@ impl Geometry for UnifiedTranslationCacheConfig {
 }
 
 /// See the module's text.
+#[derive(Clone)]
 pub struct UnifiedTranslationCache {
     array: AssocArray,
     latency_cycles: Cycles,

@@ -335,7 +335,7 @@ pub enum Exhausted {
 }
 
 /// What tables did besides writing the entries that they were asked for.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct TableWork {
     /// Lines that were read and written for the last insertions, to be charged by whoever asked for them.
     pub lines: Vec<PhysAddr>,

@@ -174,6 +174,7 @@ impl PageTable {
 }
 
 /// The tables of a layer, of one design.
+#[derive(Clone)]
 pub struct OfLayer<D: Design> {
     parameters: D::Parameters,
     shared: D::Shared,

@@ -126,6 +126,7 @@ enum End {
 }
 
 /// See the module's text.
+#[derive(Clone)]
 pub struct Flattened {
     merged: MergedLevels,
     root: TableBlock,

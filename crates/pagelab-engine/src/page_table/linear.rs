@@ -30,6 +30,7 @@ const LEVEL: u8 = 1;
 pub struct LinearConfig {}
 
 /// The memory that a layer has set aside for the arrays of its guests.
+#[derive(Clone)]
 pub struct Arrays {
     /// The first frame that nobody has.
     next: Pfn,
@@ -44,6 +45,7 @@ impl Shared<Linear> for Arrays {
 }
 
 /// See the module's text.
+#[derive(Clone)]
 pub struct Linear {
     first: Pfn,
     /// Of each frame of the array: whether it has contents.

@@ -10,7 +10,7 @@ const REGION_SHIFT: u32 = 9;
 const WORDS: usize = (1 << REGION_SHIFT) / 64;
 
 /// See the module's text.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct PageIndex {
     /// Number of the region → its pages, a bit each.
     regions: BTreeMap<u64, [u64; WORDS]>,

@@ -25,6 +25,7 @@ pub(super) struct Path {
 }
 
 /// See the module's text.
+#[derive(Clone)]
 pub(super) struct Paths {
     va_mask: u64,
     ways: OnceCell<Box<[Cell<Path>]>>,

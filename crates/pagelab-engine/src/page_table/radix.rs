@@ -34,6 +34,7 @@ pub struct RadixConfig {
 }
 
 /// See the module's text.
+#[derive(Clone)]
 pub struct Radix {
     root: Pfn,
     levels: u8,

@@ -14,11 +14,13 @@ macro_rules! page_tables {
         }
 
         /// The page table of an address space, of any registered design.
+#[derive(Clone)]
         pub enum PageTable {
             $(#[doc = $text] $Variant($Table),)*
         }
 
         /// The page tables of a layer: the design's parameters, and what the tables of its spaces have in common.
+#[derive(Clone)]
         pub enum LayerTables {
             $(#[doc = $text] $Variant($crate::page_table::dispatch::OfLayer<$Table>),)*
         }

@@ -37,6 +37,7 @@ const UPPER: u8 = 3;
 pub struct TwoLevelConfig {}
 
 /// See the module's text.
+#[derive(Clone)]
 pub struct TwoLevel {
     root: Pfn,
 }

@@ -79,6 +79,7 @@ impl Pace {
 }
 
 /// The times of a stream's arrivals, one after the other.
+#[derive(Clone)]
 pub struct Times {
     /// Mean distance and time of the last arrival, in 2^-[`FRACTION_BITS`] cycles.
     mean: u128,

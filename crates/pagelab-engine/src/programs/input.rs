@@ -14,6 +14,7 @@ use pagelab_trace::{Batch, Event, EventKind, ProcessIx, Segment, Source, SourceI
 use crate::base::error::EngineError;
 use crate::base::ids::SpaceId;
 use crate::programs::account::Account;
+use crate::programs::feed::Feed;
 use crate::programs::role::Role;
 
 /// Something for a CPU to do.
@@ -28,6 +29,7 @@ pub enum Item {
 }
 
 /// An event that several CPUs must reach.
+#[derive(Clone)]
 pub struct Barrier {
     pub batch: Arc<Batch>,
     pub segment: usize,
@@ -59,7 +61,7 @@ struct Thread {
 }
 
 /// A process of an input.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Process {
     space: Option<SpaceId>,
     /// CPUs of its live threads, one entry a thread.
@@ -68,7 +70,15 @@ struct Process {
     forked_on: Option<usize>,
 }
 
+/// A batch that has been dealt out, and how many of its runs and events are not done.
+#[derive(Clone)]
+struct Dealing {
+    batch: Arc<Batch>,
+    items: usize,
+}
+
 /// A source being replayed.
+#[derive(Clone)]
 pub struct Input {
     pub info: SourceInfo,
     pub role: Role,
@@ -83,11 +93,11 @@ pub struct Input {
     /// Accesses dealt out so far.
     pub dealt: u64,
     /// None once it has been read.
-    source: Option<Box<dyn Source>>,
+    source: Option<Feed>,
     max_accesses: u64,
     window: u64,
-    /// Batches that some CPU still has work of, or that are free for re-use.
-    batches: Vec<Arc<Batch>>,
+    /// Batches that some CPU still has work of, or whose memory is free for re-use.
+    batches: Vec<Dealing>,
     threads: Vec<Option<Thread>>,
     threads_seen: usize,
     processes: Vec<Process>,
@@ -122,7 +132,7 @@ impl Input {
             barriers: BTreeMap::new(),
             next_barrier: 0,
             dealt: 0,
-            source: Some(source),
+            source: Some(Feed::new(source)),
             max_accesses: max_accesses.unwrap_or(u64::MAX),
             window,
             batches: Vec::new(),
@@ -189,19 +199,18 @@ impl Input {
             self.source = None;
         }
         let Some(source) = &mut self.source else { return Ok(Dealt::End) };
-        let held: u64 = self.batches.iter().filter(|b| Arc::strong_count(b) > 1).map(|b| b.accesses.len() as u64).sum();
+        let held: u64 = self.batches.iter().filter(|of| of.items > 0).map(|of| of.batch.accesses.len() as u64).sum();
         if held >= self.window {
             return Ok(Dealt::Full);
         }
-        let free = self.batches.iter().position(|b| Arc::strong_count(b) == 1);
-        let mut batch = free.map(|at| self.batches.swap_remove(at)).unwrap_or_default();
-        let contents = Arc::get_mut(&mut batch).expect("nobody else holds the batch");
-        if !source.next_batch(contents)? {
+        let free = self.batches.iter().position(|of| of.items == 0);
+        let free = free.map(|at| self.batches.swap_remove(at).batch).unwrap_or_default();
+        let Some(batch) = source.next_batch(free)? else {
             self.source = None;
             self.batches.clear();
             return Ok(Dealt::End);
-        }
-        let mut at = 0_usize;
+        };
+        let (mut at, mut items) = (0_usize, 0);
         for (index, segment) in batch.segments.iter().enumerate() {
             match segment {
                 Segment::Run { thread, end } => {
@@ -210,6 +219,7 @@ impl Input {
                     self.dealt += (end - at) as u64;
                     let cpu = self.place(*thread, self.process_of(*thread));
                     if end > at {
+                        items += 1;
                         push(cpu, Item::Run { batch: batch.clone(), at, end, thread: *thread });
                     }
                     at = end;
@@ -217,11 +227,22 @@ impl Input {
                         break;
                     }
                 }
-                Segment::Event(event) => self.deal_event(&batch, index, event, push),
+                Segment::Event(event) => {
+                    items += 1;
+                    self.deal_event(&batch, index, event, push);
+                }
             }
         }
-        self.batches.push(batch);
+        self.batches.push(Dealing { batch, items });
         Ok(Dealt::Some)
+    }
+
+    /// A run or an event of a batch is done.
+    pub fn done_with(&mut self, batch: &Arc<Batch>) {
+        // After the source's end nobody counts.
+        if let Some(of) = self.batches.iter_mut().find(|of| Arc::ptr_eq(&of.batch, batch)) {
+            of.items -= 1;
+        }
     }
 
     fn deal_event(&mut self, batch: &Arc<Batch>, segment: usize, event: &Event, push: &mut dyn FnMut(usize, Item)) {

@@ -7,6 +7,8 @@
 //!
 //! Stats: `main.*`, `source.*`, `co_runner.*`, `arrivals.*`.
 
+use std::sync::Arc;
+
 use pagelab_trace::Source;
 use pagelab_trace::quantity::Bytes;
 
@@ -19,7 +21,7 @@ use crate::programs::account::Account;
 use crate::programs::arrivals::{Pace, Times};
 
 /// Opens a source once more, from its beginning.
-pub type Open = Box<dyn FnMut() -> Result<Box<dyn Source>, EngineError> + Send>;
+pub type Open = Arc<dyn Fn() -> Result<Box<dyn Source>, EngineError> + Send + Sync>;
 
 /// A source that begins anew whenever it ends.
 pub struct CoRunner {
@@ -58,6 +60,7 @@ impl Beside {
 }
 
 /// A stream under way, with CPUs as they are simulated.
+#[derive(Clone)]
 pub(crate) struct Stream {
     pub(crate) open: Open,
     pub(crate) cpus: Vec<usize>,
@@ -67,7 +70,7 @@ pub(crate) struct Stream {
 }
 
 /// The sources of a run, by role.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Load {
     /// Main sources: the first inputs.
     pub mains: usize,

@@ -2,6 +2,7 @@
 
 pub mod account;
 pub mod arrivals;
+pub mod feed;
 pub mod input;
 pub mod load;
 pub mod role;

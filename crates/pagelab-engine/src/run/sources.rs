@@ -4,6 +4,7 @@
 //! the second ones. `,memory_limit=SIZE` behind that puts it into a memory cgroup of its own. Its threads keep the CPU that they were placed on; no scheduler moves them.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use pagelab_trace::format::TraceReader;
 use pagelab_trace::quantity::{Bytes, parse_bytes};
@@ -185,5 +186,5 @@ fn open(key: &str, spec: &str, seed: u64) -> Result<(Box<dyn Source>, bool), Eng
 /// What opens a source again and again.
 fn opener(key: &'static str, spec: &str, seed: u64) -> Open {
     let spec = spec.to_owned();
-    Box::new(move || Ok(open(key, &spec, seed)?.0))
+    Arc::new(move || Ok(open(key, &spec, seed)?.0))
 }

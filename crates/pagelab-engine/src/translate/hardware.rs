@@ -13,6 +13,7 @@ use crate::translate::counters::{SegmentCounters, ShadowCounters, SpeculationCou
 use crate::translate::tlb::Tlb;
 
 /// TLBs of one core; its hardware threads share them.
+#[derive(Clone)]
 pub struct CoreUnits {
     pub l1d: Tlb,
     pub l1i: Tlb,
@@ -31,6 +32,7 @@ impl CoreUnits {
 }
 
 /// See the module's text.
+#[derive(Clone)]
 pub struct Hardware {
     pub units: Vec<CoreUnits>,
     pub mmu_caches: MmuCaches,

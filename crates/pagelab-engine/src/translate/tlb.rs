@@ -37,6 +37,7 @@ fn key_page(key: u64) -> (u64, PageSize) {
 }
 
 /// One level of TLB.
+#[derive(Clone)]
 pub struct Tlb {
     arrays: Vec<AssocArray>,
     /// Index of the array that holds each page size.

@@ -158,7 +158,7 @@ pub fn frames_from(simulation: &Simulation, addr: u64, pages: u64) -> Vec<Option
 /// What opens a workload again and again.
 pub fn opener(spec: &str) -> Open {
     let spec = spec.to_owned();
-    Box::new(move || Ok(pagelab_trace::workload::parse(&spec, 1)?))
+    std::sync::Arc::new(move || Ok(pagelab_trace::workload::parse(&spec, 1)?))
 }
 
 /// Runs sources with what is beside them to the end.

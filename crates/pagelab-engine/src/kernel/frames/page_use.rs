@@ -19,6 +19,7 @@ use crate::base::addr::Pfn;
 type FilePage = (u32, u64);
 
 /// See the module's text.
+#[derive(Clone)]
 pub struct PageUse {
     /// The frame that untouched anonymous memory reads from.
     zero: Pfn,

@@ -63,6 +63,12 @@ pub struct FrameCounters {
     pub steals: u64,
 }
 
+impl Clone for Frames {
+    fn clone(&self) -> Self {
+        Self { allocator: self.allocator.copy(), effects: self.effects.clone(), counters: self.counters }
+    }
+}
+
 impl Frames {
     /// The frames of a layer in the state that its programs find, with those of its page metadata set aside, and what ageing
     /// came to.

@@ -49,6 +49,7 @@ const GROUPS_A_FRAME: u64 = 31;
 const PAGES_AT_A_TIME: usize = 512;
 
 /// What a CPU has of its own in a kernel.
+#[derive(Clone)]
 pub struct CpuData {
     /// The frame that its stack and its per-CPU lists stand in.
     frame: Pfn,
@@ -73,6 +74,7 @@ pub enum CpuLine {
 }
 
 /// What one address space maps and how.
+#[derive(Clone)]
 pub struct AddressSpace {
     pub asid: Asid,
     pub table: PageTable,
@@ -115,6 +117,7 @@ impl AddressSpace {
 }
 
 /// A kernel and what it keeps.
+#[derive(Clone)]
 pub struct Layer {
     pub name: String,
     /// The space that hosts this layer's physical memory; none for the machine's own.
@@ -175,7 +178,7 @@ pub struct Layer {
 }
 
 /// Hands out address-space tags: over all layers, since TLBs tell them apart by these alone.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct AsidAllocator {
     next: u16,
 }

@@ -8,6 +8,7 @@ use crate::base::addr::Cycles;
 use crate::base::step::DeviceRequests;
 
 /// See the module's text.
+#[derive(Clone)]
 pub struct BlockDevice {
     read_cycles: Cycles,
     write_cycles: Cycles,

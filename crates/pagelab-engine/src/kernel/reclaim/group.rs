@@ -30,7 +30,7 @@ pub enum Pressure {
 }
 
 /// A group and its pages.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Group {
     /// The source that it was made for; none for the rest.
     pub name: String,

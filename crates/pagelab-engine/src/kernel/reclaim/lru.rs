@@ -44,7 +44,7 @@ pub struct Entry {
 }
 
 /// See the module's text.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Lru {
     /// Inactive and active, by kind.
     lists: [[BTreeMap<Age, Pfn>; 2]; 2],

@@ -72,6 +72,7 @@ impl Marks {
 }
 
 /// See the module's text.
+#[derive(Clone)]
 pub struct Reclaim {
     /// That of all programs in no other first.
     groups: Vec<Group>,

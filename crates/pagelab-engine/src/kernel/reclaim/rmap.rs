@@ -15,7 +15,7 @@ use crate::base::addr::Pfn;
 pub type PageOf = (u32, u64);
 
 /// See the module's text.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Rmap {
     first: FxHashMap<Pfn, PageOf>,
     further: FxHashMap<Pfn, Vec<PageOf>>,

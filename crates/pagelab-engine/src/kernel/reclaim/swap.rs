@@ -28,6 +28,7 @@ pub enum Swapped {
 }
 
 /// See the module's text.
+#[derive(Clone)]
 pub struct Swap {
     pages: BTreeMap<PageOf, u32>,
     /// Pages that refer to each slot ever used.

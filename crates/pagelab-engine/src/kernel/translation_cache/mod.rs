@@ -56,6 +56,7 @@ pub struct TranslationCacheCounters {
 }
 
 /// The translation caches of a layer.
+#[derive(Clone)]
 pub struct TranslationCaches {
     pub config: TranslationCacheConfig,
     pub(crate) arrays: Option<Arrays>,
@@ -64,7 +65,7 @@ pub struct TranslationCaches {
 }
 
 /// Those of an address space.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct SpaceCaches {
     /// By owner: where its mapping begins, a CPU, or 0.
     pub(crate) objects: BTreeMap<u64, Object>,

@@ -6,7 +6,7 @@ use crate::base::addr::{FRAME_BYTES, LINE_BYTES, Pfn, PhysAddr};
 use crate::base::memory::PhysMem;
 
 /// See the module's text.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Slab {
     object_bytes: u64,
     free: BTreeSet<PhysAddr>,

@@ -48,6 +48,7 @@ const VA_BITS: u32 = 48;
 const TRIES: u32 = 8;
 
 /// A table under way to another size.
+#[derive(Clone)]
 struct Resize {
     ways: [Way; WAYS],
     /// Of each old way the first place that has not been moved.
@@ -55,6 +56,7 @@ struct Resize {
 }
 
 /// See the module's text.
+#[derive(Clone)]
 pub struct ElasticCuckoo {
     config: ElasticCuckooConfig,
     ways: [Way; WAYS],

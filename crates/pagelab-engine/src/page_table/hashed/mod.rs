@@ -67,6 +67,7 @@ macro_rules! kinds {
     ($($Kind:ident)*) => {
         $(
             /// See the module's text.
+            #[derive(Clone)]
             pub struct $Kind;
 
             impl Kind for $Kind {
@@ -79,6 +80,7 @@ macro_rules! kinds {
 kinds! { Chained Open Clustered Compact Power }
 
 /// An address space in the table of its layer; see the module's text.
+#[derive(Clone)]
 pub struct Hashed<K> {
     geometry: Geometry,
     asid: u16,

@@ -20,6 +20,7 @@ pub struct ScanCounters {
 }
 
 /// See the module's text.
+#[derive(Clone)]
 pub struct SharedTable {
     pub geometry: Geometry,
     pub scans: ScanCounters,

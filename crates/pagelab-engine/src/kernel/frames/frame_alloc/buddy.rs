@@ -74,6 +74,10 @@ impl Buddy {
 }
 
 impl FrameAllocator for Buddy {
+    fn copy(&self) -> Box<dyn FrameAllocator> {
+        Box::new(self.clone())
+    }
+
     #[inline]
     fn alloc(&mut self, request: FrameRequest, effects: &mut AllocEffects) -> Option<Pfn> {
         if request.order > self.area.max_order() {

@@ -151,6 +151,9 @@ impl AllocEffects {
 
 /// An allocator of physical frames.
 pub trait FrameAllocator: Send {
+    /// A copy of it in the state that it is in.
+    fn copy(&self) -> Box<dyn FrameAllocator>;
+
     /// A free block of the requested order, `None` if there is none that the request may have (also for orders above
     /// [`Self::max_order`]). What it took is added to `effects`.
     fn alloc(&mut self, request: FrameRequest, effects: &mut AllocEffects) -> Option<Pfn>;

@@ -254,6 +254,10 @@ impl PageAllocator {
 }
 
 impl FrameAllocator for PageAllocator {
+    fn copy(&self) -> Box<dyn FrameAllocator> {
+        Box::new(self.clone())
+    }
+
     #[inline]
     fn alloc(&mut self, request: FrameRequest, effects: &mut AllocEffects) -> Option<Pfn> {
         let order = request.order;
