@@ -72,6 +72,8 @@ fn load(page: u64) -> Actor {
 /// A race before its first step: a process with a mapping, and a child that exists before the race or comes to be in it.
 struct Race {
     simulation: Simulation,
+    /// Number of a kernel thread that reclaims for its layer.
+    kswapd: usize,
     parent: SpaceId,
     child: SpaceId,
 }
@@ -112,7 +114,8 @@ impl Race {
             cpu.state = CpuState::Ready;
             cpu.presence = Presence::Running;
         }
-        Self { simulation, parent, child }
+        let kswapd = simulation.os.kthreads.add(Kswapd::new(0).into());
+        Self { simulation, kswapd, parent, child }
     }
 
     /// Lets an actor take its next step; true if that was its last one.
@@ -136,7 +139,7 @@ impl Race {
                 Activity::Fault(Fault::new(&fault(parent, page, Intent::Store), cpu))
             }
             Grow { page } => Activity::Fault(Fault::new(&fault(parent, page, Intent::Store), cpu)),
-            Reclaim => Activity::Kswapd(Kswapd::new(parent.layer)),
+            Reclaim => Activity::Kernel { thread: self.kswapd, layer: parent.layer },
             Unmap { page, pages } => {
                 return change(of, &EventKind::Munmap { addr: BASE + page * PAGE, len: pages * PAGE });
             }

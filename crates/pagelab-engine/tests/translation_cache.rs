@@ -353,9 +353,12 @@ fn what_hardware_told_holds_until_page_tables_are_freed() {
     type Happens<'a> = &'a dyn Fn(&mut Simulation, SpaceId);
     let cases: [(&str, Happens); 4] = [
         ("collapse", &|of, _| {
-            let mut thread = Khugepaged::new(0);
-            while thread.commit(&mut of.os, 0) != Next::Done {}
-            assert_eq!(of.os.layers[0].collapse.collapsed, 1);
+            let config = of.os.costs.khugepaged.expect("it is configured");
+            let thread = of.os.kthreads.add(Khugepaged::new(0, config).into());
+            while of.os.commit_thread(thread, 0) != Next::Done {}
+            assert!(
+                of.os.kthreads.counters().iter().any(|&(name, count, _)| (name, count) == ("khugepaged.collapsed", 1))
+            );
         }),
         ("unmap", &|of, space| {
             of.os.change_mappings(space, &munmap(BASE, 2 * MIB)).expect("there is memory");

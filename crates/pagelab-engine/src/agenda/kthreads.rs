@@ -5,9 +5,6 @@
 
 use crate::base::addr::Cycles;
 use crate::base::error::EngineError;
-use crate::kernel::threads::khugepaged::Khugepaged;
-use crate::kernel::threads::kswapd::Kswapd;
-use crate::kernel::threads::schedule::Duty;
 use crate::machine::activity::Activity;
 use crate::machine::agenda::Entry;
 use crate::machine::clock::Class;
@@ -68,16 +65,12 @@ impl Simulation {
         if !of.task.stack.is_empty() {
             return;
         }
-        let begun = self.os.kthreads.begin(thread, of.clock.now());
-        if let Some((before, next)) = begun.alarm {
+        if let Some((before, next)) = self.os.kthreads.begin(thread, of.clock.now()) {
             self.agenda.strike(before, Entry::Alarm { thread });
             self.agenda.enter(next, Entry::Alarm { thread });
             self.woke = true;
         }
-        of.begin(match begun.duty {
-            Duty::Reclaim => Activity::Kswapd(Kswapd::new(begun.layer)),
-            Duty::Collapse => Activity::Khugepaged(Khugepaged::new(begun.layer)),
-        });
+        of.begin(Activity::Kernel { thread, layer: self.os.kthreads.get(thread).layer() });
     }
 
     /// Begins a scan for what ended processes left, if one is due.

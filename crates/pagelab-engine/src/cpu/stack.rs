@@ -151,11 +151,7 @@ impl Simulation {
         match &frame.activity {
             // A fault below another activity is retried by it; one of the program's is told to the access.
             Activity::Fault(fault) if of.task.stack.is_empty() => of.task.outcome = Some(fault.outcome()),
-            Activity::Fault(_)
-            | Activity::Populate(_)
-            | Activity::Kswapd(_)
-            | Activity::Khugepaged(_)
-            | Activity::ExitScan(_) => {}
+            Activity::Fault(_) | Activity::Populate(_) | Activity::Kernel { .. } | Activity::ExitScan(_) => {}
         }
         of.spare.push(frame);
     }
@@ -166,12 +162,7 @@ impl Simulation {
         let of = &mut self.cpus[cpu];
         let frame = of.task.stack.last().expect("an activity is under way");
         let Some(stage) = frame.stage else {
-            match &frame.activity {
-                Activity::ExitScan(_) => self.os.layers[usize::from(frame.layer)].tables.charge_scan(cycles),
-                Activity::Fault(_) | Activity::Populate(_) | Activity::Kswapd(_) | Activity::Khugepaged(_) => {
-                    self.os.kthreads.cycles += cycles;
-                }
-            }
+            frame.activity.charge(&mut self.os, cycles);
             return of.clock.spend(Class::Kernel, cycles);
         };
         self.os.faults[usize::from(frame.layer)].cycles[stage] += cycles;

@@ -80,12 +80,7 @@ impl Os {
             if !hosts.contains(&Some(index as u16)) {
                 layer.reclaim = Reclaim::new(layer.memory_bytes() >> FRAME_SHIFT, &config.kernel);
                 layer.pages.cold = config.kernel.page_cache == PageCache::Cold;
-                if layer.reclaim.is_some() && config.kernel.kswapd.0 {
-                    self.kthreads.add_kswapd(index as u16);
-                }
-                if let Some(khugepaged) = config.kernel.khugepaged.filter(|_| layer.page_size > PageSize::Size4K) {
-                    self.kthreads.add_khugepaged(index as u16, khugepaged.scan_sleep_cycles);
-                }
+                self.kthreads.add_all(index as u16, layer, &config.kernel);
             }
         }
     }

@@ -7,6 +7,7 @@
 //!
 //! An activity is one variant of [`Activity`]; its state machine is a file of its own.
 
+use crate::base::addr::Cycles;
 use crate::base::error::EngineError;
 use crate::base::step::{Next, Step};
 use crate::kernel::fault::Fault;
@@ -14,16 +15,17 @@ use crate::kernel::fault::stage::Stage;
 use crate::kernel::os::Os;
 use crate::kernel::populate::Populate;
 use crate::kernel::threads::exit_scan::ExitScan;
-use crate::kernel::threads::khugepaged::Khugepaged;
-use crate::kernel::threads::kswapd::Kswapd;
 
 /// Any activity.
 #[derive(Clone, Debug)]
 pub enum Activity {
     Fault(Fault),
     Populate(Populate),
-    Kswapd(Kswapd),
-    Khugepaged(Khugepaged),
+    /// Work of a kernel thread, by its number, for its layer.
+    Kernel {
+        thread: usize,
+        layer: u16,
+    },
     ExitScan(ExitScan),
 }
 
@@ -33,8 +35,7 @@ impl Activity {
         match self {
             Self::Fault(fault) => fault.space().layer,
             Self::Populate(populate) => populate.fault().space().layer,
-            Self::Kswapd(thread) => thread.layer(),
-            Self::Khugepaged(thread) => thread.layer(),
+            Self::Kernel { layer, .. } => *layer,
             Self::ExitScan(scan) => scan.layer(),
         }
     }
@@ -44,7 +45,15 @@ impl Activity {
         match self {
             Self::Fault(fault) => Some(fault.stage()),
             Self::Populate(populate) => Some(populate.fault().stage()),
-            Self::Kswapd(_) | Self::Khugepaged(_) | Self::ExitScan(_) => None,
+            Self::Kernel { .. } | Self::ExitScan(_) => None,
+        }
+    }
+
+    /// Counts the cycles of work that is no fault's.
+    pub fn charge(&self, os: &mut Os, cycles: Cycles) {
+        match self {
+            Self::ExitScan(scan) => os.layers[usize::from(scan.layer())].tables.charge_scan(cycles),
+            Self::Kernel { .. } | Self::Fault(_) | Self::Populate(_) => os.kthreads.cycles += cycles,
         }
     }
 
@@ -53,8 +62,7 @@ impl Activity {
         match self {
             Self::Fault(fault) => fault.plan(os, step),
             Self::Populate(populate) => populate.fault().plan(os, step),
-            Self::Kswapd(thread) => thread.plan(os, step),
-            Self::Khugepaged(thread) => thread.plan(os, step),
+            Self::Kernel { thread, .. } => os.kthreads.get(*thread).plan(os, step),
             Self::ExitScan(scan) => scan.plan(os, step),
         }
     }
@@ -64,8 +72,7 @@ impl Activity {
         match self {
             Self::Fault(fault) => fault.commit(os, cpu),
             Self::Populate(populate) => populate.commit(os, cpu),
-            Self::Kswapd(thread) => Ok(thread.commit(os, cpu)),
-            Self::Khugepaged(thread) => Ok(thread.commit(os, cpu)),
+            Self::Kernel { thread, .. } => Ok(os.commit_thread(*thread, cpu)),
             Self::ExitScan(scan) => Ok(scan.commit(os)),
         }
     }

@@ -262,23 +262,18 @@ pub fn assert_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
             anonymous
         });
         let all = mapped.len() as u64 + layer.pages.cached_frames();
+        let held = simulation.os.kthreads.held_frames(index as u16);
         if let Some(reclaim) = &layer.reclaim {
             let cached = reclaim.storage.as_ref().map_or(0, |_| layer.pages.cached_frames());
-            assert_eq!(
-                reclaim.used_frames(),
-                mapped.len() as u64 + cached + layer.collapse.held_frames,
-                "frames that programs use"
-            );
+            assert_eq!(reclaim.used_frames(), mapped.len() as u64 + cached + held, "frames that programs use");
         }
         let total = layer.memory_bytes() / FRAME_BYTES;
         let set_aside = layer.frames_set_aside();
         let tables = layer.table_frames();
         // The allocator's, the zero page, one a CPU and one a space, the direct map's included.
         let kernel = 2 + layer.cpus.len() as u64 + 1 + spaces.len() as u64;
-        let reserved = layer.placement.held_frames()
-            + layer.placement.table_frames()
-            + layer.collapse.held_frames
-            + layer.translation_cache_frames();
+        let reserved =
+            layer.placement.held_frames() + layer.placement.table_frames() + held + layer.translation_cache_frames();
         let sum = layer.free_frame_count() + all + tables + kernel + set_aside + reserved;
         assert_eq!(
             sum, total,

@@ -6,6 +6,7 @@ use crate::base::error::EngineError;
 use crate::kernel::frames::frame_alloc::FramePurpose;
 use crate::kernel::os::Os;
 use crate::kernel::reclaim::Pressure;
+use crate::kernel::threads::Need;
 
 /// Scans in a row that may find nothing to give back before a fault does without: several times through the lists, whose
 /// pages' accessed bits the scans clear.
@@ -76,7 +77,7 @@ impl Fault {
             return Some(state);
         }
         if low {
-            os.kthreads.wake_kswapd(self.space.layer);
+            os.kthreads.wake(self.space.layer, Need::Memory);
         }
         let layer = self.layer(os);
         let pressure = layer.pressure(self.order)?;

@@ -15,7 +15,6 @@ use crate::kernel::reclaim::GroupId;
 use crate::kernel::segment::SegmentMemory;
 use crate::kernel::shadows::Shadows;
 use crate::kernel::speculative_table::SpeculativeTable;
-use crate::kernel::threads::collapse::Collapse;
 use crate::page_table::{Boot, LayerTables, Mapping, PteFlags, TableWork};
 
 impl Layer {
@@ -78,7 +77,6 @@ impl Layer {
             contiguity_map: None,
             placement: Placement::new(&config.placement),
             translation_caches: None,
-            collapse: Collapse::default(),
             retired: Vec::new(),
             table_work: TableWork::default(),
             check,

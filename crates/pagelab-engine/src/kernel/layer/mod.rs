@@ -30,7 +30,6 @@ use crate::kernel::reclaim::{GroupId, PageOf, Reclaim, Rmap};
 use crate::kernel::segment::{Segment, SegmentMemory};
 use crate::kernel::shadows::Shadows;
 use crate::kernel::speculative_table::SpeculativeTable;
-use crate::kernel::threads::collapse::Collapse;
 use crate::kernel::translation_cache::{SpaceCaches, TranslationCaches};
 use crate::kernel::vma::{VaRange, VmaSet};
 use crate::mmu_cache::Asid;
@@ -168,8 +167,6 @@ pub struct Layer {
     pub ended_contiguity: Contiguity,
     /// Where their pages lay, if that is asked for.
     pub contiguity_map: Option<Vec<Run>>,
-    /// How far khugepaged has come.
-    pub collapse: Collapse,
     /// Spaces that ended and may be used again.
     retired: Vec<u32>,
     /// What its page tables did on the way.

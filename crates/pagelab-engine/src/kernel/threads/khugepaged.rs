@@ -9,15 +9,15 @@
 //! Deviations: pages on the swap device are not read back (`max_ptes_swap` of 0), shared ones stay (`max_ptes_shared` of 0),
 //! files stay. The copy is made before the mapping is locked; if a fault is in the way then, the place is passed over.
 
-use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
-use crate::base::ids::SpaceId;
+use crate::base::addr::{Cycles, FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
+use crate::base::ids::{DIRECT_MAP, SpaceId};
 use crate::base::step::{Next, RefKind, Step};
-use crate::config::KhugepagedConfig;
+use crate::config::{KernelConfig, KhugepagedConfig};
 use crate::kernel::fault::gets_large_pages;
 use crate::kernel::layer::Layer;
 use crate::kernel::os::Os;
 use crate::kernel::reclaim::{GroupId, Pressure};
-use crate::kernel::threads::collapse::START;
+use crate::kernel::threads::{Counter, Thread};
 use crate::kernel::vma::{VaRange, Vma, VmaKind};
 use crate::page_table::{Mapping, PteFlags, Removed, WalkList};
 use pagelab_trace::MapFlags;
@@ -32,12 +32,28 @@ enum State {
     Copy { frame: Pfn, pages: Vec<Removed> },
 }
 
+/// Where the first program may have memory.
+const START: (u32, VirtAddr) = (DIRECT_MAP + 1, VirtAddr(0));
+
+/// What it did.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    scanned: u64,
+    collapsed: u64,
+    no_frame: u64,
+}
+
 /// See the module's text.
 #[derive(Clone, Debug)]
 pub struct Khugepaged {
     layer: u16,
+    config: KhugepagedConfig,
+    /// Where it goes on: the address space's number and the address.
+    cursor: (u32, VirtAddr),
+    counts: Counts,
     /// The place under way: the address space's number and the address.
     at: Option<(u32, VirtAddr)>,
+    /// Pages that it has looked at since it woke up.
     scanned: u64,
     /// It has begun anew since it woke up.
     wrapped: bool,
@@ -45,12 +61,9 @@ pub struct Khugepaged {
 }
 
 impl Khugepaged {
-    pub fn new(layer: u16) -> Self {
-        Self { layer, at: None, scanned: 0, wrapped: false, state: State::Scan }
-    }
-
-    pub fn layer(&self) -> u16 {
-        self.layer
+    pub fn new(layer: u16, config: KhugepagedConfig) -> Self {
+        let (cursor, counts) = (START, Counts::default());
+        Self { layer, config, cursor, counts, at: None, scanned: 0, wrapped: false, state: State::Scan }
     }
 
     /// The place under way, unless it has been unmapped meanwhile: a process that has ended has no table either.
@@ -58,8 +71,75 @@ impl Khugepaged {
         self.at.filter(|&(space, place)| layer.spaces[space as usize].vmas.find(place).is_some())
     }
 
-    /// See [`crate::machine::activity::Activity::plan`].
-    pub fn plan(&self, os: &Os, step: &mut Step) {
+    /// Goes to the next place, beginning anew behind the last one once, or ends.
+    fn go_on(&mut self, os: &mut Os, config: &KhugepagedConfig) -> Next {
+        let layer = &mut os.layers[usize::from(self.layer)];
+        if self.scanned >= u64::from(config.pages_to_scan) {
+            return Next::Done;
+        }
+        self.at = next_place(layer, self.cursor);
+        if self.at.is_none() && !std::mem::replace(&mut self.wrapped, true) {
+            self.at = next_place(layer, START);
+        }
+        let Some((space, place)) = self.at else {
+            self.cursor = START;
+            return Next::Done;
+        };
+        self.cursor = (space, VirtAddr(place.0 + LARGE.bytes()));
+        Next::Continue
+    }
+
+    /// Maps the large page in the place of the small ones, if nothing has changed and no fault is in the way.
+    fn collapse(&mut self, os: &mut Os, frame: Pfn, pages: &[Removed]) {
+        let (space, start) = self.at.expect("a place was copied");
+        let end = VirtAddr(start.0 + LARGE.bytes());
+        let range = VaRange { start, end };
+        let id = SpaceId { layer: self.layer, index: space };
+        let free = os.locks.may_change(id, Some(range), os.costs.fault_lock);
+        let layer = &mut os.layers[usize::from(self.layer)];
+        let vma = layer.spaces[space as usize].vmas.find(start).filter(|vma| vma.end >= end).cloned();
+        let now = if vma.is_some() { layer.mapped(space, start, end) } else { Vec::new() };
+        let same = now.len() == pages.len()
+            && now.iter().zip(pages).all(|(a, b)| (a.va, a.mapping.pfn) == (b.va, b.mapping.pfn))
+            && pages.iter().all(|page| is_own(layer, page));
+        let Some(vma) = vma.filter(|_| free && same) else {
+            layer.free_block(frame, LARGE.order());
+            return;
+        };
+        for page in &now {
+            layer.unmap(space, page);
+            layer.put_page(&page.mapping);
+        }
+        layer.free_leaf_table(space, start);
+        let writable = vma.prot.write;
+        let flags = PteFlags { writable, user: true, executable: vma.prot.execute, accessed: true, dirty: writable };
+        let mapping = Mapping { pfn: frame, size: LARGE, flags };
+        layer.map(space, start, mapping).expect("tables with large pages have room");
+        layer.list_page(&mapping);
+        self.counts.collapsed += 1;
+        os.invalid.push((id, vec![range]));
+    }
+}
+
+impl Thread for Khugepaged {
+    fn of_layer(layer: u16, of: &Layer, kernel: &KernelConfig) -> Option<Self> {
+        let config = kernel.khugepaged.filter(|_| of.page_size > PageSize::Size4K)?;
+        Some(Self::new(layer, config))
+    }
+
+    fn layer(&self) -> u16 {
+        self.layer
+    }
+
+    fn sleep_cycles(&self) -> Option<Cycles> {
+        Some(self.config.scan_sleep_cycles)
+    }
+
+    fn begin(&mut self) {
+        *self = Self { cursor: self.cursor, counts: self.counts, ..Self::new(self.layer, self.config) };
+    }
+
+    fn plan(&self, os: &Os, step: &mut Step) {
         let layer = &os.layers[usize::from(self.layer)];
         match &self.state {
             State::Scan => {
@@ -83,9 +163,8 @@ impl Khugepaged {
         }
     }
 
-    /// See [`crate::machine::activity::Activity::commit`].
-    pub fn commit(&mut self, os: &mut Os, cpu: usize) -> Next {
-        let config = os.costs.khugepaged.expect("the thread runs only if it is configured");
+    fn commit(&mut self, os: &mut Os, cpu: usize) -> Next {
+        let config = self.config;
         let layer = &mut os.layers[usize::from(self.layer)];
         layer.acting_cpu = cpu as u32;
         layer.acting_group = self.at.map_or(GroupId::REST, |(space, _)| layer.spaces[space as usize].group);
@@ -95,15 +174,14 @@ impl Khugepaged {
                 let layer = &mut os.layers[usize::from(self.layer)];
                 if let Some((space, place)) = self.place(layer) {
                     self.scanned += 1 << LARGE.order();
-                    layer.collapse.scanned += 1;
+                    self.counts.scanned += 1;
                     let pages = layer.mapped(space, place, VirtAddr(place.0 + LARGE.bytes()));
                     if is_ripe(layer, space, place, &pages, &config) {
                         let limited = matches!(layer.pressure(LARGE.order()), Some(Pressure::Limit(_)));
                         let Some(frame) = (if limited { None } else { layer.take_page(LARGE.order()) }) else {
-                            layer.collapse.no_frame += 1;
+                            self.counts.no_frame += 1;
                             return self.go_on(os, &config);
                         };
-                        layer.collapse.held_frames = 1 << LARGE.order();
                         self.state = State::Copy { frame, pages };
                         return Next::Continue;
                     }
@@ -113,54 +191,16 @@ impl Khugepaged {
         self.go_on(os, &config)
     }
 
-    /// Goes to the next place, beginning anew behind the last one once, or ends.
-    fn go_on(&mut self, os: &mut Os, config: &KhugepagedConfig) -> Next {
-        let layer = &mut os.layers[usize::from(self.layer)];
-        if self.scanned >= u64::from(config.pages_to_scan) {
-            return Next::Done;
-        }
-        self.at = next_place(layer, layer.collapse.cursor);
-        if self.at.is_none() && !std::mem::replace(&mut self.wrapped, true) {
-            self.at = next_place(layer, START);
-        }
-        let Some((space, place)) = self.at else {
-            layer.collapse.cursor = START;
-            return Next::Done;
-        };
-        layer.collapse.cursor = (space, VirtAddr(place.0 + LARGE.bytes()));
-        Next::Continue
+    fn held_frames(&self) -> u64 {
+        if matches!(self.state, State::Copy { .. }) { 1 << LARGE.order() } else { 0 }
     }
 
-    /// Maps the large page in the place of the small ones, if nothing has changed and no fault is in the way.
-    fn collapse(&mut self, os: &mut Os, frame: Pfn, pages: &[Removed]) {
-        let (space, start) = self.at.expect("a place was copied");
-        let end = VirtAddr(start.0 + LARGE.bytes());
-        let range = VaRange { start, end };
-        let id = SpaceId { layer: self.layer, index: space };
-        let free = os.locks.may_change(id, Some(range), os.costs.fault_lock);
-        let layer = &mut os.layers[usize::from(self.layer)];
-        layer.collapse.held_frames = 0;
-        let vma = layer.spaces[space as usize].vmas.find(start).filter(|vma| vma.end >= end).cloned();
-        let now = if vma.is_some() { layer.mapped(space, start, end) } else { Vec::new() };
-        let same = now.len() == pages.len()
-            && now.iter().zip(pages).all(|(a, b)| (a.va, a.mapping.pfn) == (b.va, b.mapping.pfn))
-            && pages.iter().all(|page| is_own(layer, page));
-        let Some(vma) = vma.filter(|_| free && same) else {
-            layer.free_block(frame, LARGE.order());
-            return;
-        };
-        for page in &now {
-            layer.unmap(space, page);
-            layer.put_page(&page.mapping);
-        }
-        layer.free_leaf_table(space, start);
-        let writable = vma.prot.write;
-        let flags = PteFlags { writable, user: true, executable: vma.prot.execute, accessed: true, dirty: writable };
-        let mapping = Mapping { pfn: frame, size: LARGE, flags };
-        layer.map(space, start, mapping).expect("tables with large pages have room");
-        layer.list_page(&mapping);
-        layer.collapse.collapsed += 1;
-        os.invalid.push((id, vec![range]));
+    fn counters() -> &'static [Counter<Self>] {
+        &[
+            ("khugepaged.scanned", |of| of.counts.scanned, "Places of 2 MiB that khugepaged looked at"),
+            ("khugepaged.collapsed", |of| of.counts.collapsed, "Large pages that it put in the place of small ones"),
+            ("khugepaged.no_frame", |of| of.counts.no_frame, "Places that were ripe when no large page was free"),
+        ]
     }
 }
 

@@ -6,7 +6,10 @@
 //! Parameters: `kernel.kswapd`.
 //! Deviations: one for the layer, not one a node. It waits for what it writes.
 
+use super::{Need, Thread};
 use crate::base::step::{Next, Step};
+use crate::config::KernelConfig;
+use crate::kernel::layer::Layer;
 use crate::kernel::os::Os;
 use crate::kernel::reclaim::{Pressure, Scan, plan_scan};
 
@@ -31,13 +34,26 @@ impl Kswapd {
     pub fn new(layer: u16) -> Self {
         Self { layer, state: State::Scan, fruitless: 0 }
     }
+}
 
-    pub fn layer(&self) -> u16 {
+impl Thread for Kswapd {
+    fn of_layer(layer: u16, of: &Layer, kernel: &KernelConfig) -> Option<Self> {
+        (of.reclaim.is_some() && kernel.kswapd.0).then(|| Self::new(layer))
+    }
+
+    fn layer(&self) -> u16 {
         self.layer
     }
 
-    /// See [`crate::machine::activity::Activity::plan`].
-    pub fn plan(&self, os: &Os, step: &mut Step) {
+    fn wakes_for(&self, need: Need) -> bool {
+        need == Need::Memory
+    }
+
+    fn begin(&mut self) {
+        *self = Self::new(self.layer);
+    }
+
+    fn plan(&self, os: &Os, step: &mut Step) {
         match &self.state {
             State::Scan => plan_scan(&os.layers[usize::from(self.layer)], Pressure::Memory, step),
             State::WriteBack(scan) => {
@@ -46,8 +62,7 @@ impl Kswapd {
         }
     }
 
-    /// See [`crate::machine::activity::Activity::commit`].
-    pub fn commit(&mut self, os: &mut Os, cpu: usize) -> Next {
+    fn commit(&mut self, os: &mut Os, cpu: usize) -> Next {
         let layer = &mut os.layers[usize::from(self.layer)];
         layer.acting_cpu = cpu as u32;
         if !matches!(self.state, State::Scan) {

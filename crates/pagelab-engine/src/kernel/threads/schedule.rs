@@ -1,45 +1,31 @@
-//! Kernel threads: work of a layer's kernel that no program waits for.
+//! When kernel threads run: which there are, which are awake, and when the others wake up by themselves.
 //!
 //! Models: threads that sleep until a fault wakes them or their time has come, and then run as activities on a CPU, each on
 //! its own: on a core that nobody has if the machine has one left, else a hardware thread that nobody has, else one that a source
 //! uses, whose program they interrupt.
 //! Source: Linux mm/vmscan.c (`kswapd`), mm/khugepaged.c (`khugepaged`).
-//! Parameters: `kernel.kswapd`, `kernel.khugepaged`.
+//! Stats: `kthread.runs`, `kthread.cycles`.
 //! Deviations: a kernel thread stays on its CPU. Two that share one run one after the other, each to the end of its work or to
 //! its first wait.
 
+use super::{KernelThread, Need};
 use crate::base::addr::Cycles;
+use crate::base::step::Next;
+use crate::kernel::os::Os;
 
-/// What a thread does when it runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Duty {
-    Reclaim,
-    Collapse,
-}
-
-/// One thread of a layer's kernel.
-#[derive(Clone, Copy, Debug)]
-struct Thread {
-    layer: u16,
-    duty: Duty,
+#[derive(Clone, Debug)]
+struct Slot {
+    /// None while it commits a step.
+    thread: Option<KernelThread>,
     awake: bool,
-    /// When it wakes up by itself, and how long it sleeps then.
-    alarm: Option<(Cycles, Cycles)>,
+    /// When it wakes up by itself.
+    alarm: Option<Cycles>,
 }
 
-/// What a thread does that begins.
-#[derive(Clone, Copy, Debug)]
-pub struct Begun {
-    pub duty: Duty,
-    pub layer: u16,
-    /// When it would have woken up by itself, and when it will.
-    pub alarm: Option<(Cycles, Cycles)>,
-}
-
-/// See the module's text.
+/// See the module's text. Threads are known by their numbers.
 #[derive(Clone, Debug, Default)]
 pub struct KernelThreads {
-    threads: Vec<Thread>,
+    slots: Vec<Slot>,
     /// Those that have been woken, until their CPUs know.
     woken: Vec<usize>,
     /// Cycles of their activities, and how often one ran.
@@ -48,29 +34,38 @@ pub struct KernelThreads {
 }
 
 impl KernelThreads {
-    pub fn add_kswapd(&mut self, layer: u16) {
-        self.threads.push(Thread { layer, duty: Duty::Reclaim, awake: false, alarm: None });
-    }
-
-    /// A khugepaged that sleeps for so many cycles between its scans.
-    pub fn add_khugepaged(&mut self, layer: u16, sleep: Cycles) {
-        self.threads.push(Thread { layer, duty: Duty::Collapse, awake: false, alarm: Some((sleep, sleep)) });
+    /// Adds a thread, asleep; returns its number.
+    pub fn add(&mut self, thread: KernelThread) -> usize {
+        let alarm = thread.sleep_cycles();
+        self.slots.push(Slot { thread: Some(thread), awake: false, alarm });
+        self.slots.len() - 1
     }
 
     pub fn len(&self) -> usize {
-        self.threads.len()
+        self.slots.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.threads.is_empty()
+        self.slots.is_empty()
     }
 
-    /// Wakes the kswapd of a layer, if it has one and it sleeps.
-    pub fn wake_kswapd(&mut self, layer: u16) {
-        let is_it = |thread: &Thread| thread.layer == layer && thread.duty == Duty::Reclaim && !thread.awake;
-        if let Some(thread) = self.threads.iter().position(is_it) {
-            self.threads[thread].awake = true;
-            self.woken.push(thread);
+    /// All of them, between their steps.
+    pub fn iter(&self) -> impl Iterator<Item = &KernelThread> {
+        self.slots.iter().filter_map(|slot| slot.thread.as_ref())
+    }
+
+    pub fn get(&self, number: usize) -> &KernelThread {
+        self.slots[number].thread.as_ref().expect("it commits no step")
+    }
+
+    /// Wakes the threads of a layer that are there for this and sleep.
+    pub fn wake(&mut self, layer: u16, need: Need) {
+        for (number, slot) in self.slots.iter_mut().enumerate() {
+            let is_for = |thread: &KernelThread| thread.layer() == layer && thread.wakes_for(need);
+            if !slot.awake && slot.thread.as_ref().is_some_and(is_for) {
+                slot.awake = true;
+                self.woken.push(number);
+            }
         }
     }
 
@@ -82,24 +77,41 @@ impl KernelThreads {
 
     /// When each wakes up by itself, if it does, with its number.
     pub fn alarms(&self) -> impl Iterator<Item = (Cycles, usize)> + '_ {
-        self.threads.iter().enumerate().filter_map(|(number, thread)| Some((thread.alarm?.0, number)))
+        self.slots.iter().enumerate().filter_map(|(number, slot)| Some((slot.alarm?, number)))
     }
 
     /// The time of a thread has come.
-    pub fn ring(&mut self, thread: usize) {
-        self.threads[thread].awake = true;
+    pub fn ring(&mut self, number: usize) {
+        self.slots[number].awake = true;
     }
 
-    pub fn is_awake(&self, thread: usize) -> bool {
-        self.threads[thread].awake
+    pub fn is_awake(&self, number: usize) -> bool {
+        self.slots[number].awake
     }
 
-    /// A thread that is awake begins at `now`.
-    pub fn begin(&mut self, thread: usize, now: Cycles) -> Begun {
-        let of = &mut self.threads[thread];
-        of.awake = false;
+    /// A thread that is awake begins at `now`. Returns when it would have woken up by itself, and when it will.
+    pub fn begin(&mut self, number: usize, now: Cycles) -> Option<(Cycles, Cycles)> {
+        let slot = &mut self.slots[number];
+        let thread = slot.thread.as_mut().expect("it commits no step");
+        thread.begin();
+        slot.awake = false;
         self.runs += 1;
-        let alarm = of.alarm.as_mut().map(|(at, sleep)| (std::mem::replace(at, now + *sleep), now + *sleep));
-        Begun { duty: of.duty, layer: of.layer, alarm }
+        let next = now + thread.sleep_cycles()?;
+        slot.alarm.replace(next).map(|before| (before, next))
+    }
+
+    /// Frames that the threads of a layer have taken and not mapped.
+    pub fn held_frames(&self, layer: u16) -> u64 {
+        self.iter().filter(|thread| thread.layer() == layer).map(KernelThread::held_frames).sum()
+    }
+}
+
+impl Os {
+    /// Carries the planned step of a kernel thread out.
+    pub fn commit_thread(&mut self, number: usize, cpu: usize) -> Next {
+        let mut thread = self.kthreads.slots[number].thread.take().expect("it commits no other step");
+        let next = thread.commit(self, cpu);
+        self.kthreads.slots[number].thread = Some(thread);
+        next
     }
 }

@@ -3,7 +3,6 @@
 use crate::kernel::fault::stage::{FaultCounters, Stage};
 use crate::kernel::layer::Layer;
 use crate::kernel::reclaim::ReclaimCounters;
-use crate::kernel::threads::collapse::Collapse;
 use crate::machine::simulation::Simulation;
 use crate::observe::statistics::{Kind, Statistics};
 use crate::page_table::{Measure, Statistic};
@@ -95,18 +94,9 @@ impl Statistics {
 
     fn kernel_threads(&mut self, simulation: &Simulation) {
         let os = &simulation.os;
-        let collapse = |get: fn(&Collapse) -> u64| os.layers.iter().map(|layer| get(&layer.collapse)).sum::<u64>();
-        self.count("khugepaged.scanned", collapse(|c| c.scanned), "Places of 2 MiB that khugepaged looked at");
-        self.count(
-            "khugepaged.collapsed",
-            collapse(|c| c.collapsed),
-            "Large pages that it put in the place of small ones",
-        );
-        self.count(
-            "khugepaged.no_frame",
-            collapse(|c| c.no_frame),
-            "Places that were ripe when no large page was free",
-        );
+        for (name, count, text) in os.kthreads.counters() {
+            self.count(name, count, text);
+        }
         self.count("kthread.runs", os.kthreads.runs, "Times that a kernel thread woke up and ran");
         self.cycles(
             "kthread.cycles",
