@@ -114,7 +114,7 @@ impl Race {
             cpu.state = CpuState::Ready;
             cpu.presence = Presence::Running;
         }
-        let kswapd = simulation.os.kthreads.add(Kswapd::new(0).into());
+        let kswapd = simulation.kthreads.add(Kswapd::new(0).into());
         Self { simulation, kswapd, parent, child }
     }
 

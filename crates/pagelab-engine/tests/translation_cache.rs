@@ -354,10 +354,10 @@ fn what_hardware_told_holds_until_page_tables_are_freed() {
     let cases: [(&str, Happens); 4] = [
         ("collapse", &|of, _| {
             let config = of.os.costs.khugepaged.expect("it is configured");
-            let thread = of.os.kthreads.add(Khugepaged::new(0, config).into());
-            while of.os.commit_thread(thread, 0) != Next::Done {}
+            let thread = of.kthreads.add(Khugepaged::new(0, config).into());
+            while of.kthreads.commit(thread, &mut of.os, 0) != Next::Done {}
             assert!(
-                of.os.kthreads.counters().iter().any(|&(name, count, _)| (name, count) == ("khugepaged.collapsed", 1))
+                of.kthreads.counters().iter().any(|&(name, count, _)| (name, count) == ("khugepaged.collapsed", 1))
             );
         }),
         ("unmap", &|of, space| {

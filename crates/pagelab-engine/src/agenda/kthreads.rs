@@ -15,7 +15,10 @@ impl Simulation {
     /// Lets the CPUs of kernel threads know that these have been woken by what `by` did.
     #[inline]
     pub(crate) fn wake_kthreads(&mut self, by: usize) {
-        while let Some(thread) = self.os.kthreads.take_woken() {
+        for (layer, need) in self.os.needs.drain(..) {
+            self.kthreads.wake(layer, need);
+        }
+        while let Some(thread) = self.kthreads.take_woken() {
             self.rouse_thread(thread, self.cpus[by].clock.now());
             // Whoever is at work ends its turn, its own program too.
             self.woke = true;
@@ -24,7 +27,7 @@ impl Simulation {
 
     /// The time of a kernel thread has come.
     pub(crate) fn ring(&mut self, thread: usize, at: Cycles) {
-        self.os.kthreads.ring(thread);
+        self.kthreads.ring(thread);
         self.rouse_thread(thread, at);
     }
 
@@ -40,7 +43,7 @@ impl Simulation {
     pub(crate) fn awake_thread(&self, cpu: usize) -> Option<Seat> {
         let of = &self.cpus[cpu];
         let begins = |place: usize| {
-            of.task_at(Seat::Kernel(place)).stack.is_empty() && self.os.kthreads.is_awake(of.threads[place].thread)
+            of.task_at(Seat::Kernel(place)).stack.is_empty() && self.kthreads.is_awake(of.threads[place].thread)
         };
         (0..of.threads.len()).find(|&place| begins(place)).map(Seat::Kernel)
     }
@@ -65,12 +68,12 @@ impl Simulation {
         if !of.task.stack.is_empty() {
             return;
         }
-        if let Some((before, next)) = self.os.kthreads.begin(thread, of.clock.now()) {
+        if let Some((before, next)) = self.kthreads.begin(thread, of.clock.now()) {
             self.agenda.strike(before, Entry::Alarm { thread });
             self.agenda.enter(next, Entry::Alarm { thread });
             self.woke = true;
         }
-        of.begin(Activity::Kernel { thread, layer: self.os.kthreads.get(thread).layer() });
+        of.begin(Activity::Kernel { thread, layer: self.kthreads.get(thread).layer() });
     }
 
     /// Begins a scan for what ended processes left, if one is due.

@@ -6,6 +6,7 @@ use crate::cache::ReplacementPolicy;
 use crate::config::Config;
 use crate::kernel::home::Home;
 use crate::kernel::os::Os;
+use crate::kernel::threads::schedule::KernelThreads;
 use crate::machine::agenda::{Agenda, Entry};
 use crate::machine::cpu::Cpu;
 use crate::machine::pcids::{Generations, ShootdownCounters};
@@ -80,9 +81,11 @@ impl Simulation {
     ) -> Result<Self, EngineError> {
         let machine = &config.machine;
         let mut os = Os::boot(config)?;
+        let mut kthreads = KernelThreads::default();
+        os.tops().iter().for_each(|&top| kthreads.add_all(top, &os.layers[usize::from(top)], &config.kernel));
         let used = sources.iter().flat_map(|s| s.cpus.iter().copied()).chain(beside.cpus()).collect();
         let threads = machine.threads_per_core as usize;
-        let places = Cpus::new(used, os.kthreads.len(), threads, machine.cores as usize * threads);
+        let places = Cpus::new(used, kthreads.len(), threads, machine.cores as usize * threads);
         let (core_of, cores) = places.cores();
         let cpi = machine.core.cycles_per_instruction;
         let cpus = core_of.into_iter().zip(&places.apart);
@@ -90,7 +93,7 @@ impl Simulation {
         let mut cpus: Vec<Cpu> = cpus.collect();
         let tops = os.tops().to_vec();
         let (mains, window) = (sources.len(), config.engine.input_window_accesses);
-        let mut many = !beside.is_empty() || !os.kthreads.is_empty();
+        let mut many = !beside.is_empty() || !kthreads.is_empty();
         let mut inputs = Vec::new();
         let mut homes = (0..).map(|index: usize| tops[index % tops.len()]);
         let mut home = |name: String, limit| os.home(homes.next().expect("there is no end of them"), &name, limit);
@@ -114,13 +117,14 @@ impl Simulation {
         many |= cpus.len() > 1 || cpus.iter().any(|cpu| cpu.lanes.len() > 1);
         places.of_threads.iter().enumerate().for_each(|(thread, &cpu)| cpus[cpu].add_thread(thread));
         let mut agenda = Agenda::default();
-        os.kthreads.alarms().for_each(|(at, thread)| agenda.enter(at, Entry::Alarm { thread }));
+        kthreads.alarms().for_each(|(at, thread)| agenda.enter(at, Entry::Alarm { thread }));
         load.arrivals().for_each(|(at, stream)| agenda.enter(at, Entry::Arrival { stream }));
         let l1 = Cycles::from(machine.cache.l1.latency_cycles);
         let hidden = machine.core.l1_hit_hidden;
         Ok(Self {
             hw: Hardware::new(config, cores)?,
             os,
+            kthreads,
             agenda,
             paused: None,
             woke: false,

@@ -22,7 +22,7 @@ impl Simulation {
         let mut last = LastHit::NONE;
         while let Some(frame) = self.cpus[cpu].task.stack.last_mut() {
             if !frame.planned {
-                frame.activity.plan(&self.os, &mut frame.step);
+                frame.activity.plan(&self.os, &self.kthreads, &mut frame.step);
                 frame.stage = frame.activity.stage().map(|stage| stage as usize);
                 frame.planned = true;
             }
@@ -59,7 +59,7 @@ impl Simulation {
             let frame = stack.last_mut().expect("an activity is under way");
             self.os.locks.acting_task = *number;
             // Matched where it is: what it holds is seldom needed.
-            let blocked = match frame.activity.commit(&mut self.os, cpu) {
+            let blocked = match frame.activity.commit(&mut self.os, &mut self.kthreads, cpu) {
                 Ok(Next::Continue) => {
                     frame.reset();
                     None
@@ -162,7 +162,7 @@ impl Simulation {
         let of = &mut self.cpus[cpu];
         let frame = of.task.stack.last().expect("an activity is under way");
         let Some(stage) = frame.stage else {
-            frame.activity.charge(&mut self.os, cycles);
+            frame.activity.charge(&mut self.os, &mut self.kthreads, cycles);
             return of.clock.spend(Class::Kernel, cycles);
         };
         self.os.faults[usize::from(frame.layer)].cycles[stage] += cycles;

@@ -8,6 +8,7 @@ pub mod layer;
 pub mod locks;
 pub mod mapping;
 pub mod memory;
+pub mod needs;
 pub mod os;
 pub mod placement;
 pub mod populate;

@@ -9,8 +9,8 @@ use crate::kernel::home::Home;
 use crate::kernel::invalidation::MappingCounters;
 use crate::kernel::layer::{AsidAllocator, Layer};
 use crate::kernel::locks::Locks;
+use crate::kernel::needs::Need;
 use crate::kernel::reclaim::{Group, GroupId, Pressure, Reclaim, Scan};
-use crate::kernel::threads::schedule::KernelThreads;
 use crate::kernel::translation_cache::TranslationCaches;
 use crate::kernel::vma::VaRange;
 use crate::mmu_cache::Asid;
@@ -29,7 +29,8 @@ pub struct Os {
     pub shared_bytes: u64,
     /// Translations that an activity has made invalid since the last look.
     pub invalid: Vec<(SpaceId, Vec<VaRange>)>,
-    pub kthreads: KernelThreads,
+    /// What layers need of their threads, until these are told.
+    pub needs: Vec<(u16, Need)>,
     /// Enough processes have ended for a scan of some layer's page tables.
     pub scan_due: bool,
     asids: AsidAllocator,
@@ -48,7 +49,7 @@ impl Os {
             mapping: MappingCounters::default(),
             shared_bytes: 0,
             invalid: Vec::new(),
-            kthreads: KernelThreads::default(),
+            needs: Vec::new(),
             scan_due: false,
             asids: AsidAllocator::default(),
             tops: Vec::new(),
@@ -80,7 +81,6 @@ impl Os {
             if !hosts.contains(&Some(index as u16)) {
                 layer.reclaim = Reclaim::new(layer.memory_bytes() >> FRAME_SHIFT, &config.kernel);
                 layer.pages.cold = config.kernel.page_cache == PageCache::Cold;
-                self.kthreads.add_all(index as u16, layer, &config.kernel);
             }
         }
     }

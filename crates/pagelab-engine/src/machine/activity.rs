@@ -15,6 +15,7 @@ use crate::kernel::fault::stage::Stage;
 use crate::kernel::os::Os;
 use crate::kernel::populate::Populate;
 use crate::kernel::threads::exit_scan::ExitScan;
+use crate::kernel::threads::schedule::KernelThreads;
 
 /// Any activity.
 #[derive(Clone, Debug)]
@@ -50,29 +51,29 @@ impl Activity {
     }
 
     /// Counts the cycles of work that is no fault's.
-    pub fn charge(&self, os: &mut Os, cycles: Cycles) {
+    pub fn charge(&self, os: &mut Os, threads: &mut KernelThreads, cycles: Cycles) {
         match self {
             Self::ExitScan(scan) => os.layers[usize::from(scan.layer())].tables.charge_scan(cycles),
-            Self::Kernel { .. } | Self::Fault(_) | Self::Populate(_) => os.kthreads.cycles += cycles,
+            Self::Kernel { .. } | Self::Fault(_) | Self::Populate(_) => threads.cycles += cycles,
         }
     }
 
     /// Fills `step` (cleared) with the references and cycles of the next step. Changes nothing.
-    pub fn plan(&self, os: &Os, step: &mut Step) {
+    pub fn plan(&self, os: &Os, threads: &KernelThreads, step: &mut Step) {
         match self {
             Self::Fault(fault) => fault.plan(os, step),
             Self::Populate(populate) => populate.fault().plan(os, step),
-            Self::Kernel { thread, .. } => os.kthreads.get(*thread).plan(os, step),
+            Self::Kernel { thread, .. } => threads.get(*thread).plan(os, step),
             Self::ExitScan(scan) => scan.plan(os, step),
         }
     }
 
     /// Carries the planned step out, on behalf of `cpu`.
-    pub fn commit(&mut self, os: &mut Os, cpu: usize) -> Result<Next, EngineError> {
+    pub fn commit(&mut self, os: &mut Os, threads: &mut KernelThreads, cpu: usize) -> Result<Next, EngineError> {
         match self {
             Self::Fault(fault) => fault.commit(os, cpu),
             Self::Populate(populate) => populate.commit(os, cpu),
-            Self::Kernel { thread, .. } => Ok(os.commit_thread(*thread, cpu)),
+            Self::Kernel { thread, .. } => Ok(threads.commit(*thread, os, cpu)),
             Self::ExitScan(scan) => Ok(scan.commit(os)),
         }
     }

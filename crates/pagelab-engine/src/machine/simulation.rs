@@ -2,6 +2,7 @@
 
 use crate::base::addr::Cycles;
 use crate::kernel::os::Os;
+use crate::kernel::threads::schedule::KernelThreads;
 use crate::machine::agenda::Agenda;
 use crate::machine::cpu::Cpu;
 use crate::machine::pcids::{Generations, ShootdownCounters};
@@ -47,6 +48,7 @@ pub(crate) enum Stack {
 pub struct Simulation {
     pub hw: Hardware,
     pub os: Os,
+    pub kthreads: KernelThreads,
     pub cpus: Vec<Cpu>,
     pub inputs: Vec<Input>,
     pub refused: Vec<RefusedAccess>,

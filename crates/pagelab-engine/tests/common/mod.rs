@@ -262,7 +262,7 @@ pub fn assert_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
             anonymous
         });
         let all = mapped.len() as u64 + layer.pages.cached_frames();
-        let held = simulation.os.kthreads.held_frames(index as u16);
+        let held = simulation.kthreads.held_frames(index as u16);
         if let Some(reclaim) = &layer.reclaim {
             let cached = reclaim.storage.as_ref().map_or(0, |_| layer.pages.cached_frames());
             assert_eq!(reclaim.used_frames(), mapped.len() as u64 + cached + held, "frames that programs use");

@@ -233,7 +233,7 @@ pub fn live_spaces(simulation: &Simulation) -> Vec<SpaceId> {
 /// Frames of each layer that are free, hold files, which no exit takes from the page cache, or that khugepaged has.
 fn free_frames(simulation: &Simulation) -> Vec<u64> {
     let of = |(index, layer): (usize, &Layer)| {
-        let held = simulation.os.kthreads.held_frames(index as u16);
+        let held = simulation.kthreads.held_frames(index as u16);
         layer.free_frame_count() + layer.pages.cached_frames() + held
     };
     simulation.os.layers.iter().enumerate().map(of).collect()
@@ -256,7 +256,7 @@ pub fn check_once(program: &Program, config: &Config, cpus: &[usize]) -> Statist
                     let cached = simulation.os.layers[layer].pages.cached_frames();
                     let files = if reclaim.storage.is_some() { cached } else { 0 };
                     let listed = [Kind::Anonymous, Kind::File].map(|kind| reclaim.listed(kind));
-                    let held = simulation.os.kthreads.held_frames(layer as u16);
+                    let held = simulation.kthreads.held_frames(layer as u16);
                     let used = reclaim.used_frames();
                     assert_eq!((listed, used), ([0, files], files + held), "pages left after the last exit");
                     let swap = reclaim.swap.as_ref();

@@ -4,9 +4,9 @@ use super::work::Work;
 use super::{Fault, PageSize, State, smaller};
 use crate::base::error::EngineError;
 use crate::kernel::frames::frame_alloc::FramePurpose;
+use crate::kernel::needs::Need;
 use crate::kernel::os::Os;
 use crate::kernel::reclaim::Pressure;
-use crate::kernel::threads::Need;
 
 /// Scans in a row that may find nothing to give back before a fault does without: several times through the lists, whose
 /// pages' accessed bits the scans clear.
@@ -77,7 +77,7 @@ impl Fault {
             return Some(state);
         }
         if low {
-            os.kthreads.wake(self.space.layer, Need::Memory);
+            os.needs.push((self.space.layer, Need::Memory));
         }
         let layer = self.layer(os);
         let pressure = layer.pressure(self.order)?;

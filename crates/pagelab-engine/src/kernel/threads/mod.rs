@@ -12,15 +12,9 @@ use crate::base::addr::Cycles;
 use crate::base::step::{Next, Step};
 use crate::config::KernelConfig;
 use crate::kernel::layer::Layer;
+use crate::kernel::needs::Need;
 use crate::kernel::os::Os;
 use schedule::KernelThreads;
-
-/// What a kernel thread may be woken for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Need {
-    /// Free memory of its layer has come below the low watermark.
-    Memory,
-}
 
 /// A statistic of a kind of kernel thread: its name, what one thread has counted, and what it means.
 pub type Counter<T> = (&'static str, fn(&T) -> u64, &'static str);

@@ -8,15 +8,15 @@
 //! Deviations: a kernel thread stays on its CPU. Two that share one run one after the other, each to the end of its work or to
 //! its first wait.
 
-use super::{KernelThread, Need};
+use super::KernelThread;
 use crate::base::addr::Cycles;
 use crate::base::step::Next;
+use crate::kernel::needs::Need;
 use crate::kernel::os::Os;
 
 #[derive(Clone, Debug)]
 struct Slot {
-    /// None while it commits a step.
-    thread: Option<KernelThread>,
+    thread: KernelThread,
     awake: bool,
     /// When it wakes up by itself.
     alarm: Option<Cycles>,
@@ -37,7 +37,7 @@ impl KernelThreads {
     /// Adds a thread, asleep; returns its number.
     pub fn add(&mut self, thread: KernelThread) -> usize {
         let alarm = thread.sleep_cycles();
-        self.slots.push(Slot { thread: Some(thread), awake: false, alarm });
+        self.slots.push(Slot { thread, awake: false, alarm });
         self.slots.len() - 1
     }
 
@@ -49,20 +49,18 @@ impl KernelThreads {
         self.slots.is_empty()
     }
 
-    /// All of them, between their steps.
     pub fn iter(&self) -> impl Iterator<Item = &KernelThread> {
-        self.slots.iter().filter_map(|slot| slot.thread.as_ref())
+        self.slots.iter().map(|slot| &slot.thread)
     }
 
     pub fn get(&self, number: usize) -> &KernelThread {
-        self.slots[number].thread.as_ref().expect("it commits no step")
+        &self.slots[number].thread
     }
 
     /// Wakes the threads of a layer that are there for this and sleep.
     pub fn wake(&mut self, layer: u16, need: Need) {
         for (number, slot) in self.slots.iter_mut().enumerate() {
-            let is_for = |thread: &KernelThread| thread.layer() == layer && thread.wakes_for(need);
-            if !slot.awake && slot.thread.as_ref().is_some_and(is_for) {
+            if !slot.awake && slot.thread.layer() == layer && slot.thread.wakes_for(need) {
                 slot.awake = true;
                 self.woken.push(number);
             }
@@ -92,26 +90,20 @@ impl KernelThreads {
     /// A thread that is awake begins at `now`. Returns when it would have woken up by itself, and when it will.
     pub fn begin(&mut self, number: usize, now: Cycles) -> Option<(Cycles, Cycles)> {
         let slot = &mut self.slots[number];
-        let thread = slot.thread.as_mut().expect("it commits no step");
-        thread.begin();
+        slot.thread.begin();
         slot.awake = false;
         self.runs += 1;
-        let next = now + thread.sleep_cycles()?;
+        let next = now + slot.thread.sleep_cycles()?;
         slot.alarm.replace(next).map(|before| (before, next))
+    }
+
+    /// Carries the planned step of a thread out.
+    pub fn commit(&mut self, number: usize, os: &mut Os, cpu: usize) -> Next {
+        self.slots[number].thread.commit(os, cpu)
     }
 
     /// Frames that the threads of a layer have taken and not mapped.
     pub fn held_frames(&self, layer: u16) -> u64 {
         self.iter().filter(|thread| thread.layer() == layer).map(KernelThread::held_frames).sum()
-    }
-}
-
-impl Os {
-    /// Carries the planned step of a kernel thread out.
-    pub fn commit_thread(&mut self, number: usize, cpu: usize) -> Next {
-        let mut thread = self.kthreads.slots[number].thread.take().expect("it commits no other step");
-        let next = thread.commit(self, cpu);
-        self.kthreads.slots[number].thread = Some(thread);
-        next
     }
 }

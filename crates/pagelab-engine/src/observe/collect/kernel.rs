@@ -93,14 +93,13 @@ impl Statistics {
     }
 
     fn kernel_threads(&mut self, simulation: &Simulation) {
-        let os = &simulation.os;
-        for (name, count, text) in os.kthreads.counters() {
+        for (name, count, text) in simulation.kthreads.counters() {
             self.count(name, count, text);
         }
-        self.count("kthread.runs", os.kthreads.runs, "Times that a kernel thread woke up and ran");
+        self.count("kthread.runs", simulation.kthreads.runs, "Times that a kernel thread woke up and ran");
         self.cycles(
             "kthread.cycles",
-            os.kthreads.cycles,
+            simulation.kthreads.cycles,
             "Cycles of kernel threads; among cycles.kernel where they have no CPU of their own",
         );
     }
