@@ -35,7 +35,7 @@ fn is_test(attributes: &[Attribute]) -> bool {
 
 impl Names {
     /// The path from the crate's root, if it is one of the crate's.
-    fn from_root(&self, path: &[String]) -> Option<Vec<String>> {
+    fn rooted(&self, path: &[String]) -> Option<Vec<String>> {
         let ups = path.iter().take_while(|part| *part == "super").count();
         match path.first()?.as_str() {
             "crate" => Some(path[1..].to_vec()),
@@ -54,7 +54,7 @@ impl Names {
                 before.pop();
             }
             UseTree::Group(group) => group.items.iter().for_each(|item| self.tree(item, before, public)),
-            UseTree::Glob(_) => self.used.extend(self.from_root(before)),
+            UseTree::Glob(_) => self.used.extend(self.rooted(before)),
             UseTree::Name(name) => self.leaf(before, &name.ident.to_string(), &name.ident.to_string(), public),
             UseTree::Rename(name) => self.leaf(before, &name.ident.to_string(), &name.rename.to_string(), public),
         }
@@ -62,7 +62,7 @@ impl Names {
 
     fn leaf(&mut self, before: &[String], name: &str, known_as: &str, public: bool) {
         let path: Vec<String> = before.iter().cloned().chain((name != "self").then(|| name.to_owned())).collect();
-        if let Some(path) = self.from_root(&path) {
+        if let Some(path) = self.rooted(&path) {
             if public {
                 self.exported.insert(known_as.to_owned(), path.clone());
             }
@@ -105,7 +105,7 @@ impl<'a> Visit<'a> for Names {
     fn visit_path(&mut self, path: &'a syn::Path) {
         let parts: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
         if parts.len() > 1 && ["crate", "super", "self"].contains(&parts[0].as_str()) {
-            self.used.extend(self.from_root(&parts));
+            self.used.extend(self.rooted(&parts));
         }
         visit::visit_path(self, path);
     }
