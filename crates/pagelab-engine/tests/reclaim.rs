@@ -355,6 +355,18 @@ fn a_page_that_is_read_back_for_several_is_clean_and_read_only() {
 }
 
 #[test]
+fn the_zero_page_is_mapped_clean_and_read_only() {
+    let mut script = ScriptWriter::new();
+    script.mmap(0, BASE, 0x2000);
+    script.load(0, page(0));
+    script.store(0, page(1));
+    let (simulation, stats) = run(&config("radix", &[]), script.finish(), &[0]);
+    assert_eq!(stats.values["fault.zero_page.count"], 1);
+    assert_eq!(flags_of(&simulation, 1, page(0)), Some((false, false)));
+    assert_eq!(flags_of(&simulation, 1, page(1)), Some((true, true)));
+}
+
+#[test]
 fn pages_around_a_fault_spare_those_that_were_swapped_out() {
     let config = config("radix", &[SWAP, "kernel.cgroup_limit_bytes=1MiB"]);
     let mut script = ScriptWriter::new();

@@ -51,6 +51,24 @@ fn a_cpu_that_runs_the_space_is_interrupted_and_loses_the_pages_only() {
     assert!(stats.values["cycles.stolen"] > 0);
 }
 
+#[test]
+fn who_interrupts_another_cpu_waits_for_it() {
+    let run = |ipi_cycles: u64| {
+        let mut script = ScriptWriter::new();
+        let other = script.thread(0);
+        script.mmap(0, BASE, 0x10_000);
+        (0..4).for_each(|n| script.store(0, page(n)));
+        keep_busy(&mut script, other, page(0));
+        script.event(0, EventKind::Munmap { addr: page(3), len: 4096 });
+        let set = [format!("kernel.shootdown_ipi_cycles={ipi_cycles}"), "engine.sync_quantum_cycles=0".to_owned()];
+        let set: Vec<&str> = set.iter().map(String::as_str).collect();
+        let (_, stats) = run(&config("radix", &set), script.finish(), &[0, 2]);
+        assert_eq!(counts(&stats)[..2], [1, 1]);
+        stats.values["cycles.kernel"]
+    };
+    assert_eq!(run(5000) - run(0), 5000);
+}
+
 /// A thread of the first process and one of its child, both on the second of two CPUs.
 fn on_the_second_cpu(script: &mut ScriptWriter) -> (u32, u32) {
     let other = script.thread(0);

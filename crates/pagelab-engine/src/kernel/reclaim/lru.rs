@@ -178,6 +178,7 @@ mod tests {
         assert!(!lru.inactive_is_low(Kind::Anonymous));
         (32..100).for_each(|n| lru.forget(Pfn(n), 0));
         assert_eq!(lru.oldest(Kind::Anonymous, false), (1..32).step_by(2).map(Pfn).collect::<Vec<_>>());
+        assert!(!lru.inactive_is_low(Kind::Anonymous), "it is as long as the active one");
         lru.forget(Pfn(31), 0);
         assert!(lru.inactive_is_low(Kind::Anonymous) && lru.frames(Kind::File) == 0);
     }
