@@ -1,4 +1,4 @@
-//! What a fault maps, decided by what its walk found, the VMA, and who else uses the page.
+//! The kinds of work that a fault may have to do ([`super::route`] chooses), and what they have in common.
 
 use super::Fault;
 use crate::base::addr::{FRAME_BYTES, PageSize, Pfn, VirtAddr};
