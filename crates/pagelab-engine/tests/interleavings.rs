@@ -8,7 +8,7 @@ mod common;
 
 use common::{ScriptWriter, assert_frames_conserved, config, run};
 use pagelab_engine::base::addr::VirtAddr;
-use pagelab_engine::base::ids::SpaceId;
+use pagelab_engine::base::ids::{CpuId, LayerId, SpaceId};
 use pagelab_engine::base::page_fault::{Intent, PageFault};
 use pagelab_engine::config::Config;
 use pagelab_engine::kernel::fault::Fault;
@@ -88,7 +88,8 @@ impl Race {
         let parent = simulation.inputs[0].spaces().next().expect("the process has not ended");
         let child = simulation.os.add_space(simulation.inputs[0].home).expect("there is memory");
         for actor in actors {
-            let mut change = |kind: EventKind| simulation.change_mappings(0, parent, &kind).expect("there is memory");
+            let mut change =
+                |kind: EventKind| simulation.change_mappings(CpuId(0), parent, &kind).expect("there is memory");
             match *actor {
                 MapAndStore { page } => change(EventKind::Munmap { addr: BASE + page * PAGE, len: PAGE }),
                 Grow { page } => {
@@ -102,24 +103,24 @@ impl Race {
             }
         }
         if actors.iter().any(|actor| matches!(actor, ChildFault { .. })) {
-            simulation.fork(0, parent, child).expect("there is memory");
+            simulation.fork(CpuId(0), parent, child).expect("there is memory");
         }
         if let Some(reclaim) = &mut simulation.os.layers[0].reclaim {
             // It never has enough, and the pages have not been accessed for a while.
             reclaim.marks.high = u64::MAX;
-            let scan = simulation.os.scan_pages(0, Pressure::Memory);
+            let scan = simulation.os.scan_pages(LayerId(0), Pressure::Memory);
             assert_eq!(scan.freed, 0, "pages that were accessed stay for a round");
         }
         for cpu in &mut simulation.cpus {
             cpu.state = CpuState::Ready;
             cpu.presence = Presence::Running;
         }
-        let kswapd = simulation.kthreads.add(Kswapd::new(0).into());
+        let kswapd = simulation.kthreads.add(Kswapd::new(LayerId(0)).into());
         Self { simulation, kswapd, parent, child }
     }
 
     /// Lets an actor take its next step; true if that was its last one.
-    fn step(&mut self, cpu: usize, actor: Actor, steps: &mut u32) -> bool {
+    fn step(&mut self, cpu: CpuId, actor: Actor, steps: &mut u32) -> bool {
         let fault =
             |space, page: u64, intent| PageFault { space, va: VirtAddr(BASE + page * PAGE), intent, reached: None };
         let (of, parent) = (&mut self.simulation, self.parent);
@@ -180,8 +181,8 @@ fn run_schedule(config: &Config, actors: &[Actor], schedule: &[usize], finish: &
     let (mut steps, mut done) = (vec![0; actors.len()], vec![false; actors.len()]);
     let mut taken = Vec::new();
     while done.contains(&false) {
-        let able = |&cpu: &usize| !done[cpu] && race.simulation.cpus[cpu].state == CpuState::Ready;
-        let able: Vec<usize> = (0..actors.len()).filter(able).collect();
+        let able = |&cpu: &CpuId| !done[cpu] && race.simulation.cpus[cpu].state == CpuState::Ready;
+        let able: Vec<CpuId> = CpuId::all(actors.len()).filter(able).collect();
         assert!(!able.is_empty(), "all wait for each other: {actors:?}, {taken:?}");
         let turn = schedule.get(taken.len()).copied().unwrap_or(0);
         taken.push((turn, able.len()));

@@ -4,7 +4,7 @@ mod common;
 
 use common::{ScriptWriter, assert_conserved, config, run};
 use pagelab_engine::base::addr::{PhysAddr, VirtAddr};
-use pagelab_engine::base::ids::{DIRECT_MAP, SpaceId};
+use pagelab_engine::base::ids::{DIRECT_MAP, LayerId, SpaceId};
 use pagelab_engine::base::page_fault::{Intent, Origin};
 use pagelab_engine::machine::simulation::Simulation;
 use pagelab_engine::page_table::PteFlags;
@@ -14,7 +14,7 @@ use Intent::{Load, Store};
 
 const BASE: u64 = 0x7f00_0000_0000;
 /// The guest's layer and that of its host.
-const GUEST: u16 = 0;
+const GUEST: LayerId = LayerId(0);
 const HOST: usize = 1;
 
 #[test]
@@ -67,7 +67,7 @@ fn with_a_clean_page(nested_tlb: bool) -> (Simulation, PhysAddr) {
     let set: &[&str] =
         if nested_tlb { &[r#"machine.tlb.nested={"entries":64,"ways":4,"latency_cycles":1}"#] } else { &[] };
     let (mut simulation, _) = run(&config("nested-radix-no-mmu-cache", set), script.finish(), &[0]);
-    let guest = &simulation.os.layers[usize::from(GUEST)];
+    let guest = &simulation.os.layers[GUEST];
     let page = guest.mapped(1, VirtAddr(BASE), VirtAddr(BASE + 4096))[0];
     let addr = page.mapping.pfn.addr();
     let space = guest.host.expect("the guest has a host").index;
@@ -83,7 +83,7 @@ fn with_a_clean_page(nested_tlb: bool) -> (Simulation, PhysAddr) {
 }
 
 fn is_dirty_in_the_host(simulation: &Simulation, addr: PhysAddr) -> bool {
-    let space = simulation.os.layers[usize::from(GUEST)].host.expect("the guest has a host").index;
+    let space = simulation.os.layers[GUEST].host.expect("the guest has a host").index;
     simulation.os.layers[HOST].mapped(space, VirtAddr(addr.0), VirtAddr(addr.0 + 4096))[0].mapping.flags.dirty
 }
 
@@ -125,7 +125,7 @@ fn a_guests_store_to_a_page_that_it_has_loaded_walks_to_make_the_hosts_page_dirt
 #[test]
 fn a_kernels_walk_for_a_dirty_bit_is_none_of_the_programs() {
     let (mut simulation, addr) = with_a_clean_page(false);
-    let layer = &simulation.os.layers[usize::from(GUEST)];
+    let layer = &simulation.os.layers[GUEST];
     let place = (SpaceId { layer: GUEST, index: DIRECT_MAP }, layer.direct(addr));
     let mut walked = |intents: &[Intent]| walked(&mut simulation, Origin::Kernel, place, intents);
     // The guest's direct map has pages of 1 GiB: two levels.

@@ -75,7 +75,7 @@ fn a_guests_fault_step_faults_in_the_host() {
     let guest = &simulation.os.layers[0];
     let page = guest.mapped(1, VirtAddr(BASE), VirtAddr(BASE + 4096))[0];
     let host = guest.host.expect("the guest has a host");
-    let below = &simulation.os.layers[usize::from(host.layer)];
+    let below = &simulation.os.layers[host.layer];
     let gpa = VirtAddr(page.mapping.pfn.addr().0);
     assert_eq!(below.mapped(host.index, gpa, VirtAddr(gpa.0 + 4096)).len(), 1);
     assert_conserved(&stats);

@@ -5,7 +5,7 @@ mod common;
 use common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, mmap, run};
 use pagelab_engine::base::addr::VirtAddr;
 use pagelab_engine::base::error::EngineError;
-use pagelab_engine::base::ids::SpaceId;
+use pagelab_engine::base::ids::{CpuId, LayerId, SpaceId};
 use pagelab_engine::base::page_fault::{Intent, PageFault};
 use pagelab_engine::base::step::Next;
 use pagelab_engine::config::Config;
@@ -333,9 +333,9 @@ fn interrupted(
     layer.spaces[space.index as usize].table.walk(&layer.mem, va, &mut list);
     let reached = layer.reached(space.index, &list);
     assert_eq!(reached.map(|reached| reached.level), Some(1));
-    let mut fault = Fault::new(&PageFault { space, va, intent: Intent::Store, reached }, 0);
+    let mut fault = Fault::new(&PageFault { space, va, intent: Intent::Store, reached }, CpuId(0));
     happens(&mut simulation, space);
-    while fault.commit(&mut simulation.os, 0)? != Next::Done {}
+    while fault.commit(&mut simulation.os, CpuId(0))? != Next::Done {}
     let stats = Statistics::collect(&simulation);
     assert_frames_conserved(&simulation, &[space]);
     assert_eq!(stats.values[&format!("stc.invalidations.{cause}")], 1);
@@ -354,8 +354,8 @@ fn what_hardware_told_holds_until_page_tables_are_freed() {
     let cases: [(&str, Happens); 4] = [
         ("collapse", &|of, _| {
             let config = of.os.costs.khugepaged.expect("it is configured");
-            let thread = of.kthreads.add(Khugepaged::new(0, config).into());
-            while of.kthreads.commit(thread, &mut of.os, 0) != Next::Done {}
+            let thread = of.kthreads.add(Khugepaged::new(LayerId(0), config).into());
+            while of.kthreads.commit(thread, &mut of.os, CpuId(0)) != Next::Done {}
             assert!(
                 of.kthreads.counters().iter().any(|&(name, count, _)| (name, count) == ("khugepaged.collapsed", 1))
             );

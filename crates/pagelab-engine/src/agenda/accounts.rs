@@ -1,5 +1,6 @@
 //! Whose cycles a turn was.
 
+use crate::base::ids::CpuId;
 use crate::machine::clock::Class;
 use crate::machine::simulation::Simulation;
 use crate::programs::account::{SharedCounts, spent};
@@ -9,7 +10,7 @@ impl Simulation {
         let (walks, tops) = (&self.hw.walks.program, self.os.tops());
         let mut counts = SharedCounts { walks: walks.count, walk_cycles: walks.cycles, ..SharedCounts::default() };
         for &top in tops {
-            let faults = &self.os.faults[usize::from(top)];
+            let faults = &self.os.faults[top];
             counts.minor_faults += faults.minor;
             counts.major_faults += faults.major;
         }
@@ -22,14 +23,14 @@ impl Simulation {
     }
 
     /// Gives the source that a CPU runs what has been counted since the last look.
-    pub(crate) fn settle_account(&mut self, cpu: usize) {
+    pub(crate) fn settle_account(&mut self, cpu: CpuId) {
         if let Some(input) = self.cpus[cpu].owner {
             self.settle_account_for(cpu, input);
         }
     }
 
     /// Gives a source what a CPU and the machine have counted since the last look.
-    pub(crate) fn settle_account_for(&mut self, cpu: usize, input: usize) {
+    pub(crate) fn settle_account_for(&mut self, cpu: CpuId, input: usize) {
         let now = self.shared_counts();
         let account = &mut self.inputs[input].account;
         account.shared.add_growth(&now, &self.counted);
@@ -43,14 +44,14 @@ impl Simulation {
     }
 
     /// A CPU has waited for a source that was not there, so for nobody.
-    pub(crate) fn discard_idle(&mut self, cpu: usize) {
+    pub(crate) fn discard_idle(&mut self, cpu: CpuId) {
         let of = &mut self.cpus[cpu];
         of.settled[Class::Idle as usize] = of.clock.spent(Class::Idle);
     }
 
     /// A CPU goes over to a source.
     #[inline]
-    pub(crate) fn own(&mut self, cpu: usize, input: usize) {
+    pub(crate) fn own(&mut self, cpu: CpuId, input: usize) {
         if self.cpus[cpu].owner != Some(input) {
             self.settle_account(cpu);
             self.cpus[cpu].owner = Some(input);
@@ -58,7 +59,7 @@ impl Simulation {
     }
 
     /// A CPU becomes idle.
-    pub(crate) fn disown(&mut self, cpu: usize) {
+    pub(crate) fn disown(&mut self, cpu: CpuId) {
         self.settle_account(cpu);
         self.cpus[cpu].owner = None;
     }

@@ -2,7 +2,7 @@
 
 use crate::base::addr::Cycles;
 use crate::base::error::EngineError;
-use crate::base::ids::SpaceId;
+use crate::base::ids::{CpuId, SpaceId};
 use crate::base::step::BlockKey;
 use crate::kernel::mapping::Consequences;
 use crate::kernel::os::Os;
@@ -15,7 +15,7 @@ use pagelab_trace::{Event, EventKind, MapFlags};
 
 impl Simulation {
     /// Whether an event of a space can be carried out now; if not, the CPU waits for the faults in its way.
-    pub fn may_carry_out(&mut self, cpu: usize, space: SpaceId, kind: &EventKind) -> bool {
+    pub fn may_carry_out(&mut self, cpu: CpuId, space: SpaceId, kind: &EventKind) -> bool {
         let may = touched(kind).is_none_or(|range| self.os.locks.may_change(space, range, self.os.costs.fault_lock));
         if !may {
             self.wait_for(cpu, BlockKey::Mappings { space });
@@ -24,8 +24,8 @@ impl Simulation {
     }
 
     /// Carries an event out at its place in its process's order, on the CPU of its thread.
-    pub(crate) fn carry_out(&mut self, cpu: usize, input: usize, event: &Event) -> Result<(), EngineError> {
-        self.os.layers.iter_mut().for_each(|layer| layer.acting_cpu = cpu as u32);
+    pub(crate) fn carry_out(&mut self, cpu: CpuId, input: usize, event: &Event) -> Result<(), EngineError> {
+        self.os.layers.iter_mut().for_each(|layer| layer.acting_cpu = cpu.0);
         let space = self.space_of(input, event.process)?;
         match &event.kind {
             EventKind::ProcessStart { .. } | EventKind::ThreadStart { .. } | EventKind::ThreadExit => {}
@@ -65,7 +65,7 @@ impl Simulation {
     }
 
     /// Gives a new space what its parent has.
-    pub fn fork(&mut self, cpu: usize, parent: SpaceId, child: SpaceId) -> Result<(), EngineError> {
+    pub fn fork(&mut self, cpu: CpuId, parent: SpaceId, child: SpaceId) -> Result<(), EngineError> {
         let before = self.os.mapping.pages_shared;
         let gone = self.os.fork(parent, child)?;
         let cycles = (self.os.mapping.pages_shared - before) * Cycles::from(self.os.costs.fork_page_cycles);
@@ -75,14 +75,14 @@ impl Simulation {
     }
 
     /// Carries a mapping call out, for whatever its CPU runs.
-    pub fn change_mappings(&mut self, cpu: usize, space: SpaceId, kind: &EventKind) -> Result<(), EngineError> {
+    pub fn change_mappings(&mut self, cpu: CpuId, space: SpaceId, kind: &EventKind) -> Result<(), EngineError> {
         self.call(cpu, space, kind)?.into_iter().for_each(|activity| self.cpus[cpu].begin(activity));
         Ok(())
     }
 
     /// Carries a mapping call out; returns what is to be done then, the last first.
-    fn call(&mut self, cpu: usize, space: SpaceId, kind: &EventKind) -> Result<Vec<Activity>, EngineError> {
-        let freed = |os: &Os| os.layers[usize::from(space.layer)].mem.destroyed();
+    fn call(&mut self, cpu: CpuId, space: SpaceId, kind: &EventKind) -> Result<Vec<Activity>, EngineError> {
+        let freed = |os: &Os| os.layers[space.layer].mem.destroyed();
         let before = freed(&self.os);
         let Consequences { gone, populate } = self.os.change_mappings(space, kind)?;
         self.invalidate(cpu, space, &gone, freed(&self.os) > before);

@@ -5,6 +5,7 @@
 
 use crate::base::addr::Cycles;
 use crate::base::error::EngineError;
+use crate::base::ids::CpuId;
 use crate::machine::activity::Activity;
 use crate::machine::agenda::Entry;
 use crate::machine::clock::Class;
@@ -14,7 +15,7 @@ use crate::machine::task::Seat;
 impl Simulation {
     /// Lets the CPUs of kernel threads know that these have been woken by what `by` did.
     #[inline]
-    pub(crate) fn wake_kthreads(&mut self, by: usize) {
+    pub(crate) fn wake_kthreads(&mut self, by: CpuId) {
         for (layer, need) in self.os.needs.drain(..) {
             self.kthreads.wake(layer, need);
         }
@@ -40,7 +41,7 @@ impl Simulation {
     }
 
     /// A kernel thread of a CPU that is awake and has not begun.
-    pub(crate) fn awake_thread(&self, cpu: usize) -> Option<Seat> {
+    pub(crate) fn awake_thread(&self, cpu: CpuId) -> Option<Seat> {
         let of = &self.cpus[cpu];
         let begins = |place: usize| {
             of.task_at(Seat::Kernel(place)).stack.is_empty() && self.kthreads.is_awake(of.threads[place].thread)
@@ -50,7 +51,7 @@ impl Simulation {
 
     /// With nothing on its stack, a CPU goes back from a kernel thread or over to one; false if there is neither.
     #[inline]
-    pub(crate) fn run_thread(&mut self, cpu: usize) -> Result<bool, EngineError> {
+    pub(crate) fn run_thread(&mut self, cpu: CpuId) -> Result<bool, EngineError> {
         let of = &self.cpus[cpu];
         if of.threads.is_empty() {
             return Ok(false);
@@ -62,7 +63,7 @@ impl Simulation {
     }
 
     /// Puts the work of a kernel thread on its stack, if it is awake.
-    pub(crate) fn begin_thread(&mut self, cpu: usize, place: usize) {
+    pub(crate) fn begin_thread(&mut self, cpu: CpuId, place: usize) {
         let of = &mut self.cpus[cpu];
         let thread = of.threads[place].thread;
         if !of.task.stack.is_empty() {
@@ -77,7 +78,7 @@ impl Simulation {
     }
 
     /// Begins a scan for what ended processes left, if one is due.
-    pub(crate) fn begin_exit_scan(&mut self, cpu: usize) -> bool {
+    pub(crate) fn begin_exit_scan(&mut self, cpu: CpuId) -> bool {
         let scan = if self.os.scan_due { self.os.take_exit_scan() } else { None };
         let due = scan.is_some();
         scan.into_iter().for_each(|scan| self.cpus[cpu].begin(Activity::ExitScan(scan)));

@@ -2,7 +2,7 @@
 
 use crate::base::addr::Cycles;
 use crate::base::error::EngineError;
-use crate::base::ids::SpaceId;
+use crate::base::ids::{CpuId, SpaceId};
 use crate::machine::agenda::Entry;
 use crate::machine::clock::Class;
 use crate::machine::cpu::CpuState;
@@ -20,7 +20,7 @@ impl Simulation {
         if let Some(next) = of.next {
             self.agenda.enter(next, Entry::Arrival { stream });
         }
-        let busy = |&cpu: &usize| self.cpus[cpu].lanes.iter().filter(|lane| lane.state != LaneState::Finished).count();
+        let busy = |&cpu: &CpuId| self.cpus[cpu].lanes.iter().filter(|lane| lane.state != LaneState::Finished).count();
         let cpu = of.cpus.iter().copied().min_by_key(busy).expect("a stream has CPUs");
         let role = Role::Arrival { at };
         let input = Input::new((of.open)()?, role, of.home, vec![cpu], self.max_accesses, self.window);
@@ -45,7 +45,7 @@ impl Simulation {
     }
 
     /// Lets a CPU that has nothing to run go on at `time` at the earliest, with an input.
-    fn rouse(&mut self, cpu: usize, input: usize, time: Cycles) {
+    fn rouse(&mut self, cpu: CpuId, input: usize, time: Cycles) {
         let of = &mut self.cpus[cpu];
         if of.state == CpuState::Finished {
             of.state = CpuState::Waiting;
@@ -66,7 +66,7 @@ impl Simulation {
     }
 
     /// Does what follows the end of inputs; true if there was one.
-    pub(crate) fn end_inputs(&mut self, cpu: usize) -> Result<bool, EngineError> {
+    pub(crate) fn end_inputs(&mut self, cpu: CpuId) -> Result<bool, EngineError> {
         let any = !self.load.ended.is_empty();
         while let Some(input) = self.load.ended.pop() {
             self.end_input(cpu, input)?;
@@ -78,9 +78,9 @@ impl Simulation {
     }
 
     /// The last lane of an input has ended, on `cpu`.
-    fn end_input(&mut self, cpu: usize, input: usize) -> Result<(), EngineError> {
+    fn end_input(&mut self, cpu: CpuId, input: usize) -> Result<(), EngineError> {
         self.settle_account(cpu);
-        for other in 0..self.cpus.len() {
+        for other in CpuId::all(self.cpus.len()) {
             if self.cpus[other].owner == Some(input) {
                 self.settle_account(other);
             }
@@ -150,8 +150,8 @@ impl Simulation {
     }
 
     /// A process ends: its mappings and its space go.
-    pub(crate) fn exit(&mut self, cpu: usize, space: SpaceId) -> Result<(), EngineError> {
-        self.os.layers.iter_mut().for_each(|layer| layer.acting_cpu = cpu as u32);
+    pub(crate) fn exit(&mut self, cpu: CpuId, space: SpaceId) -> Result<(), EngineError> {
+        self.os.layers.iter_mut().for_each(|layer| layer.acting_cpu = cpu.0);
         let gone = self.os.drop_mappings(space)?;
         self.invalidate(cpu, space, &gone, true);
         self.forget_space(space);

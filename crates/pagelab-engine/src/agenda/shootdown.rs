@@ -16,7 +16,7 @@
 //! free, as tags are used again; the PCIDs that it had stay taken until their turn comes.
 
 use crate::base::addr::Cycles;
-use crate::base::ids::SpaceId;
+use crate::base::ids::{CpuId, LayerId, SpaceId};
 use crate::config::IdleTlb;
 use crate::kernel::invalidation::Invalidation;
 use crate::kernel::layer::Layer;
@@ -29,7 +29,7 @@ use crate::translate::hardware::Hardware;
 
 impl Hardware {
     /// Drops what a core holds of a space.
-    fn flush_space(&mut self, core: usize, layer: u16, asid: Asid) {
+    fn flush_space(&mut self, core: usize, layer: LayerId, asid: Asid) {
         self.flush_own(core, layer, asid);
         if self.mmu_caches.are_common() {
             self.mmu_caches.of(core, layer).flush(asid);
@@ -38,7 +38,7 @@ impl Hardware {
 
     /// Drops what a core has to itself of a space, whose PCID there is to be another's: a cache of all cores tells address
     /// spaces apart by more than a core's PCIDs.
-    fn flush_own(&mut self, core: usize, layer: u16, asid: Asid) {
+    fn flush_own(&mut self, core: usize, layer: LayerId, asid: Asid) {
         let unit = &mut self.units[core];
         for tlb in [&mut unit.l1d, &mut unit.l1i, &mut unit.l2] {
             tlb.flush(asid);
@@ -49,7 +49,7 @@ impl Hardware {
     }
 
     /// Drops the translations of a space that have changed.
-    fn drop_translations(&mut self, core: usize, layer: u16, asid: Asid, what: &Invalidation) {
+    fn drop_translations(&mut self, core: usize, layer: LayerId, asid: Asid, what: &Invalidation) {
         if what.full {
             return self.flush_space(core, layer, asid);
         }
@@ -63,7 +63,7 @@ impl Hardware {
 
 impl Simulation {
     /// Loads an address space on a CPU.
-    pub(crate) fn load_space(&mut self, cpu: usize, space: SpaceId) {
+    pub(crate) fn load_space(&mut self, cpu: CpuId, space: SpaceId) {
         let asid = self.os.asid(space);
         let of = &mut self.cpus[cpu];
         if of.space != Some(space) {
@@ -76,7 +76,7 @@ impl Simulation {
                 }
             }
             self.after_load(cpu, space, held);
-            if self.os.layers[usize::from(space.layer)].shadowed {
+            if self.os.layers[space.layer].shadowed {
                 self.hw.shadow.switches += 1;
                 self.exit_shadowed(cpu, 1);
             }
@@ -85,14 +85,14 @@ impl Simulation {
     }
 
     /// A shadowed guest exits to its hypervisor, other than for a walk.
-    fn exit_shadowed(&mut self, cpu: usize, exits: u64) {
+    fn exit_shadowed(&mut self, cpu: CpuId, exits: u64) {
         let cycles = exits * self.hw.vm_exit_cycles;
         self.hw.shadow.cycles += cycles;
         self.cpus[cpu].clock.spend(Class::Kernel, cycles);
     }
 
     /// An idle CPU goes on.
-    pub(crate) fn leave_idle(&mut self, cpu: usize) {
+    pub(crate) fn leave_idle(&mut self, cpu: CpuId) {
         let of = &mut self.cpus[cpu];
         of.presence = Presence::Running;
         if let Some(space) = of.space {
@@ -101,7 +101,7 @@ impl Simulation {
         }
     }
 
-    fn after_load(&mut self, cpu: usize, space: SpaceId, held: Held) {
+    fn after_load(&mut self, cpu: CpuId, space: SpaceId, held: Held) {
         if held == Held::Behind {
             self.shootdowns.generation_flushes += 1;
             self.hw.flush_space(self.cpus[cpu].core, space.layer, self.os.asid(space));
@@ -113,19 +113,19 @@ impl Simulation {
     }
 
     /// A CPU has nothing to run.
-    pub(crate) fn enter_idle(&mut self, cpu: usize) {
+    pub(crate) fn enter_idle(&mut self, cpu: CpuId) {
         let leaves = self.os.costs.idle_tlb == IdleTlb::Leave;
         self.cpus[cpu].presence = if leaves { Presence::Away } else { Presence::Lazy };
     }
 
     /// TLB shootdown: drops translations at the CPUs that run the space, and charges the CPU that asks and those it
     /// interrupts. `freed_tables` if pages of the page table were freed, which idle CPUs might still read entries of.
-    pub(crate) fn invalidate(&mut self, by: usize, space: SpaceId, what: &Invalidation, freed_tables: bool) {
+    pub(crate) fn invalidate(&mut self, by: CpuId, space: SpaceId, what: &Invalidation, freed_tables: bool) {
         if what.ranges.is_empty() {
             return;
         }
         self.shootdowns.count += 1;
-        let layer = &mut self.os.layers[usize::from(space.layer)];
+        let layer = &mut self.os.layers[space.layer];
         if layer.shadowed {
             what.ranges.iter().for_each(|range| layer.shadows.drop_range(space.index, *range));
             let exits = if what.full { 1 } else { what.pages };
@@ -162,7 +162,7 @@ impl Simulation {
                 }
                 Presence::Running => cpu.filter = Filter::EMPTY,
             }
-            if index == by {
+            if index == by.index() {
                 cpu.clock.spend(Class::Kernel, local);
             } else {
                 cpu.clock.spend(Class::Stolen, interrupt);
@@ -177,7 +177,7 @@ impl Simulation {
 
     /// Drops whatever leads through a hypervisor's mapping of its guests' memory, on every core: translations of guests end
     /// in machine memory, so that it cannot be told which of them passed the pages that changed.
-    fn drop_guests(&mut self, host: SpaceId, guests: &[u16]) {
+    fn drop_guests(&mut self, host: SpaceId, guests: &[LayerId]) {
         let host_asid = u64::from(self.os.asid(host).0);
         for unit in &mut self.hw.units {
             if let Some(nested) = &mut unit.nested {
@@ -187,7 +187,7 @@ impl Simulation {
         for core in 0..self.hw.units.len() {
             self.hw.flush_space(core, host.layer, self.os.asid(host));
             for &guest in guests {
-                for space in &self.os.layers[usize::from(guest)].spaces {
+                for space in &self.os.layers[guest].spaces {
                     self.hw.flush_space(core, guest, space.asid);
                 }
             }
@@ -211,15 +211,15 @@ impl Simulation {
 }
 
 /// Layers whose physical memory lies in a space, or in that of one of them.
-fn guests_in(layers: &[Layer], space: SpaceId) -> Vec<u16> {
+fn guests_in(layers: &[Layer], space: SpaceId) -> Vec<LayerId> {
     let hosted = |host: SpaceId| {
         let of = move |(_, layer): &(usize, &Layer)| layer.host == Some(host);
-        layers.iter().enumerate().filter(of).map(|(index, _)| index as u16)
+        layers.iter().enumerate().filter(of).map(|(index, _)| LayerId::from(index))
     };
-    let mut guests: Vec<u16> = hosted(space).collect();
+    let mut guests: Vec<LayerId> = hosted(space).collect();
     let mut at = 0;
     while let Some(&guest) = guests.get(at) {
-        let spaces = 0..layers[usize::from(guest)].spaces.len() as u32;
+        let spaces = 0..layers[guest].spaces.len() as u32;
         guests.extend(spaces.flat_map(|index| hosted(SpaceId { layer: guest, index })).collect::<Vec<_>>());
         at += 1;
     }
@@ -248,11 +248,11 @@ mod tests {
             };
             let mut simulation = Simulation::new(&config, vec![placed(0), placed(2)], Some(8192)).unwrap();
             simulation.run(&mut |_| true).unwrap();
-            let host = simulation.os.layers.iter().position(|layer| layer.host.is_none()).unwrap() as u16;
-            let memory = SpaceId { layer: host, index: 1 };
+            let host = simulation.os.layers.iter().position(|layer| layer.host.is_none()).unwrap();
+            let memory = SpaceId { layer: host.into(), index: 1 };
             assert_eq!(guests_in(&simulation.os.layers, memory).len(), depth);
             let program = simulation.inputs[0].spaces().next().unwrap();
-            let of = &simulation.os.layers[usize::from(program.layer)].spaces[program.index as usize];
+            let of = &simulation.os.layers[program.layer].spaces[program.index as usize];
             let (asid, last_page) = (of.asid, VirtAddr(of.vmas.iter().last().unwrap().end.0 - 4096));
             let held = |simulation: &mut Simulation| {
                 simulation.hw.units[0].l2.look_up(asid, last_page, Origin::Program).is_some()
@@ -267,7 +267,7 @@ mod tests {
             simulation.cpus[0].filter.code_page = 0;
             simulation.cpus[0].filter.learn(last_page, reach, 0b1111);
             assert!(simulation.cpus[0].filter.answers(&again), "{system}");
-            simulation.invalidate(1, memory, &gone, false);
+            simulation.invalidate(CpuId(1), memory, &gone, false);
             assert!(!held(&mut simulation), "{system}");
             simulation.cpus[0].filter.code_page = 0;
             assert!(!simulation.cpus[0].filter.answers(&again), "{system}");

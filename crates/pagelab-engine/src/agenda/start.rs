@@ -2,6 +2,7 @@
 
 use crate::base::addr::Cycles;
 use crate::base::error::EngineError;
+use crate::base::ids::CpuId;
 use crate::cache::ReplacementPolicy;
 use crate::config::Config;
 use crate::kernel::home::Home;
@@ -24,7 +25,7 @@ struct Cpus {
     numbers: Vec<usize>,
     threads_per_core: usize,
     /// By kernel thread, its CPU's place among them.
-    of_threads: Vec<usize>,
+    of_threads: Vec<CpuId>,
     /// By CPU, whether no source uses it.
     apart: Vec<bool>,
 }
@@ -46,7 +47,8 @@ impl Cpus {
             of_threads.push(free.or_else(|| own.next()).unwrap_or(0));
         }
         taken.sort_unstable();
-        let of_threads = of_threads.iter().map(|cpu| taken.binary_search(cpu).expect("it has been taken")).collect();
+        let place = |cpu| taken.binary_search(cpu).expect("it has been taken").into();
+        let of_threads = of_threads.iter().map(place).collect();
         let apart = taken.iter().map(|cpu| !used.contains(cpu)).collect();
         Self { numbers: taken, threads_per_core, of_threads, apart }
     }
@@ -60,8 +62,9 @@ impl Cpus {
     }
 
     /// The places of CPUs among them.
-    fn places(&self, cpus: &[usize]) -> Vec<usize> {
-        cpus.iter().map(|cpu| self.numbers.binary_search(cpu).expect("the list was made of these")).collect()
+    fn places(&self, cpus: &[usize]) -> Vec<CpuId> {
+        let place = |cpu| self.numbers.binary_search(cpu).expect("the list was made of these");
+        cpus.iter().map(|cpu| place(cpu).into()).collect()
     }
 }
 
@@ -82,7 +85,7 @@ impl Simulation {
         let machine = &config.machine;
         let mut os = Os::boot(config)?;
         let mut kthreads = KernelThreads::default();
-        os.tops().iter().for_each(|&top| kthreads.add_all(top, &os.layers[usize::from(top)], &config.kernel));
+        os.tops().iter().for_each(|&top| kthreads.add_all(top, &os.layers[top], &config.kernel));
         let used = sources.iter().flat_map(|s| s.cpus.iter().copied()).chain(beside.cpus()).collect();
         let threads = machine.threads_per_core as usize;
         let places = Cpus::new(used, kthreads.len(), threads, machine.cores as usize * threads);

@@ -11,6 +11,7 @@
 
 use crate::base::addr::Cycles;
 use crate::base::error::EngineError;
+use crate::base::ids::CpuId;
 use crate::base::step::BlockKey;
 use crate::kernel::locks::Holder;
 use crate::machine::clock::Class;
@@ -25,21 +26,21 @@ fn class_of(key: BlockKey) -> Class {
 
 impl Simulation {
     /// The task of a CPU waits from here on.
-    pub(crate) fn wait_for(&mut self, cpu: usize, key: BlockKey) {
+    pub(crate) fn wait_for(&mut self, cpu: CpuId, key: BlockKey) {
         let of = &mut self.cpus[cpu];
         of.task.waits_for = Some(key);
         of.state = CpuState::Blocked(key);
     }
 
     /// Whether the task of a CPU is not to be run on.
-    pub(crate) fn is_stuck(&self, cpu: usize) -> bool {
+    pub(crate) fn is_stuck(&self, cpu: CpuId) -> bool {
         let of = &self.cpus[cpu];
         of.task.waits_for.is_some_and(|key| key.is_of_device() || of.state == CpuState::Ready)
     }
 
     /// Whether a CPU waits for a lock rather than give itself away: its holder runs on another, and nobody here who has
     /// begun something, and so may hold a lock himself, could go on.
-    fn spins(&self, cpu: usize, key: BlockKey) -> bool {
+    fn spins(&self, cpu: CpuId, key: BlockKey) -> bool {
         let runs = |holder: Holder| {
             let task = &self.cpus[holder.cpu].task;
             task.number == holder.task && task.waits_for.is_none_or(|key| !key.is_of_device())
@@ -48,7 +49,7 @@ impl Simulation {
     }
 
     /// A task of a CPU that was left in the middle and can go on, kernel threads first.
-    fn first_left(&self, cpu: usize) -> Option<Seat> {
+    fn first_left(&self, cpu: CpuId) -> Option<Seat> {
         let of = &self.cpus[cpu];
         let kernel = (0..of.threads.len()).map(Seat::Kernel);
         let lanes = (1..=of.lanes.len()).map(|n| Seat::Lane((of.lane + n) % of.lanes.len()));
@@ -56,7 +57,7 @@ impl Simulation {
     }
 
     /// The task of a CPU waits: goes over to another. False if there is none, or if the wait is for another CPU's work.
-    pub(crate) fn give_away(&mut self, cpu: usize) -> Result<bool, EngineError> {
+    pub(crate) fn give_away(&mut self, cpu: CpuId) -> Result<bool, EngineError> {
         let key = self.cpus[cpu].task.waits_for.expect("its task waits");
         if self.cpus[cpu].has_one_task() || self.spins(cpu, key) {
             self.cpus[cpu].state = CpuState::Blocked(key);
@@ -75,7 +76,7 @@ impl Simulation {
     }
 
     /// Goes over to a task that has waited for a device, if one can go on and is to go first.
-    pub(crate) fn preempt(&mut self, cpu: usize) -> Result<bool, EngineError> {
+    pub(crate) fn preempt(&mut self, cpu: CpuId) -> Result<bool, EngineError> {
         if !std::mem::take(&mut self.cpus[cpu].preempt) {
             return Ok(false);
         }
@@ -89,7 +90,7 @@ impl Simulation {
     }
 
     /// Leaves a CPU's task where it is and goes on with another.
-    pub(crate) fn go_over(&mut self, cpu: usize, seat: Seat) -> Result<(), EngineError> {
+    pub(crate) fn go_over(&mut self, cpu: CpuId, seat: Seat) -> Result<(), EngineError> {
         let of = &mut self.cpus[cpu];
         let changes = matches!(seat, Seat::Lane(lane) if lane != of.lane);
         of.go_over(seat);
@@ -114,7 +115,7 @@ impl Simulation {
 
     /// Somebody can run on a CPU from `time` on; `class` is what the CPU's cycles were if it had nothing to run at all. Returns
     /// whether that was so.
-    pub(crate) fn stir(&mut self, cpu: usize, class: Class, time: Cycles) -> bool {
+    pub(crate) fn stir(&mut self, cpu: CpuId, class: Class, time: Cycles) -> bool {
         let waits_for = match self.cpus[cpu].state {
             CpuState::Ready | CpuState::Finished => return false,
             CpuState::Waiting => None,
@@ -130,7 +131,7 @@ impl Simulation {
 
     /// Wakes those that wait for keys that `by` has just released.
     #[inline]
-    pub(crate) fn wake_released(&mut self, by: usize) {
+    pub(crate) fn wake_released(&mut self, by: CpuId) {
         while let Some(key) = self.os.locks.take_released() {
             self.wake(key, self.cpus[by].clock.now());
         }
@@ -138,7 +139,7 @@ impl Simulation {
 
     /// Lets those that wait for a key go on at `time` at the earliest.
     pub(crate) fn wake(&mut self, key: BlockKey, time: Cycles) {
-        for cpu in 0..self.cpus.len() {
+        for cpu in CpuId::all(self.cpus.len()) {
             let of = &mut self.cpus[cpu];
             if of.task.waits_for == Some(key) {
                 of.task.waits_for = None;
@@ -164,7 +165,7 @@ impl Simulation {
     }
 
     /// What a CPU is while none of its lanes has work.
-    pub(crate) fn rest(&mut self, cpu: usize) {
+    pub(crate) fn rest(&mut self, cpu: CpuId) {
         let of = &mut self.cpus[cpu];
         let keys = (0..of.threads.len()).map(Seat::Kernel).chain((0..of.lanes.len()).map(Seat::Lane));
         let key = keys.filter_map(|seat| of.task_at(seat).waits_for).max_by_key(|key| key.is_of_device());

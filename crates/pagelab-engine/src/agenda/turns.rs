@@ -6,7 +6,7 @@
 
 use crate::base::addr::Cycles;
 use crate::base::error::EngineError;
-use crate::base::ids::SpaceId;
+use crate::base::ids::{CpuId, SpaceId};
 use crate::base::step::BlockKey;
 use crate::machine::agenda::Entry;
 use crate::machine::clock::Class;
@@ -37,12 +37,12 @@ impl Simulation {
                 }
             }
         } else if !self.cpus.is_empty() {
-            self.turn::<false>(0, Cycles::MAX, progress)?;
+            self.turn::<false>(CpuId(0), Cycles::MAX, progress)?;
             assert_eq!(self.cpus[0].state, CpuState::Finished, "the only CPU waits for another");
         }
         assert!(self.load.has_co_runners() || !self.os.locks.any_held(), "a lock is held after the end");
         self.hw.end_check()?;
-        (0..self.cpus.len()).for_each(|cpu| self.settle_account(cpu));
+        CpuId::all(self.cpus.len()).for_each(|cpu| self.settle_account(cpu));
         let end = self.elapsed();
         for cpu in &mut self.cpus {
             cpu.clock.wait_until(Class::Idle, end);
@@ -72,8 +72,8 @@ impl Simulation {
     }
 
     /// The CPU that goes on with the smallest clock (the first of equals) and how far it may go.
-    fn next_turn(&self) -> Option<(usize, Cycles)> {
-        let mut first: Option<(usize, Cycles)> = None;
+    fn next_turn(&self) -> Option<(CpuId, Cycles)> {
+        let mut first: Option<(CpuId, Cycles)> = None;
         let mut second = Cycles::MAX;
         for (index, cpu) in self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.state == CpuState::Ready) {
             let now = cpu.clock.now();
@@ -81,7 +81,7 @@ impl Simulation {
                 Some((_, least)) if now >= least => second = second.min(now),
                 _ => {
                     second = first.map_or(second, |(_, least)| least);
-                    first = Some((index, now));
+                    first = Some((CpuId::from(index), now));
                 }
             }
         }
@@ -91,7 +91,7 @@ impl Simulation {
     /// [`Self::turn`], and what was counted in it on the account of whoever it was for.
     fn accounted_turn(
         &mut self,
-        cpu: usize,
+        cpu: CpuId,
         limit: Cycles,
         progress: &mut dyn FnMut(u64) -> bool,
     ) -> Result<(), EngineError> {
@@ -104,7 +104,7 @@ impl Simulation {
     /// Lets a CPU run until its clock passes `limit`, it gets stuck or it has finished.
     fn turn<const MANY: bool>(
         &mut self,
-        cpu: usize,
+        cpu: CpuId,
         limit: Cycles,
         progress: &mut dyn FnMut(u64) -> bool,
     ) -> Result<(), EngineError> {
@@ -192,7 +192,7 @@ impl Simulation {
 
     /// Whether a CPU has come to the end of its turn.
     #[inline]
-    pub(crate) fn turn_is_over(&self, cpu: usize, limit: Cycles) -> bool {
+    pub(crate) fn turn_is_over(&self, cpu: CpuId, limit: Cycles) -> bool {
         self.woke || self.cpus[cpu].clock.now() > limit
     }
 
@@ -203,7 +203,7 @@ impl Simulation {
     }
 
     /// Makes a lane with work the current one; false if there is none, and the CPU's state then says why.
-    fn choose_lane<const MANY: bool>(&mut self, cpu: usize) -> Result<bool, EngineError> {
+    fn choose_lane<const MANY: bool>(&mut self, cpu: CpuId) -> Result<bool, EngineError> {
         loop {
             let chosen = self.look_for_lane(cpu)?;
             if let Some(lane) = chosen.filter(|&lane| self.cpus[cpu].seat != Seat::Lane(lane)) {
@@ -222,7 +222,7 @@ impl Simulation {
     }
 
     /// The next lane with work, if there is one.
-    pub(crate) fn look_for_lane(&mut self, cpu: usize) -> Result<Option<usize>, EngineError> {
+    pub(crate) fn look_for_lane(&mut self, cpu: CpuId) -> Result<Option<usize>, EngineError> {
         let of = &self.cpus[cpu];
         let lanes = of.lanes.len();
         // An access that a fault interrupted is made again first.
@@ -243,7 +243,7 @@ impl Simulation {
     }
 
     /// Fills a lane's queue from its input, if it is empty and that can be done.
-    fn refill(&mut self, cpu: usize, lane: usize) -> Result<(), EngineError> {
+    fn refill(&mut self, cpu: CpuId, lane: usize) -> Result<(), EngineError> {
         let of = &mut self.cpus[cpu].lanes[lane];
         if of.state != LaneState::Ready || !of.queue.is_empty() {
             return Ok(());
@@ -273,7 +273,7 @@ impl Simulation {
     }
 
     /// After progress of an input: lanes that starved may try again.
-    fn wake_starved(&mut self, by: usize, input: usize) {
+    fn wake_starved(&mut self, by: CpuId, input: usize) {
         let now = self.cpus[by].clock.now();
         for n in 0..self.inputs[input].cpus.len() {
             let cpu = self.inputs[input].cpus[n];
@@ -286,7 +286,7 @@ impl Simulation {
     }
 
     /// A CPU arrives at a barrier; the last one to arrive lets all go on, after the owner has carried the event out.
-    fn reach(&mut self, cpu: usize, input: usize, barrier: u64) -> Result<(), EngineError> {
+    fn reach(&mut self, cpu: CpuId, input: usize, barrier: u64) -> Result<(), EngineError> {
         let at = self.inputs[input].barriers.get_mut(&barrier).expect("it is there until all have reached it");
         at.arrived += 1;
         if at.arrived < at.members.len() {
@@ -308,7 +308,7 @@ impl Simulation {
     }
 
     /// Lets a CPU that waits for others go on at `time` at the earliest, on account of an input.
-    fn resume(&mut self, cpu: usize, input: usize, class: Class, time: Cycles) {
+    fn resume(&mut self, cpu: CpuId, input: usize, class: Class, time: Cycles) {
         if self.stir(cpu, class, time) {
             self.cpus[cpu].owner = Some(input);
             self.leave_idle(cpu);
@@ -316,7 +316,7 @@ impl Simulation {
     }
 
     /// Makes a thread of an input the one that runs on a CPU.
-    pub(crate) fn switch_to(&mut self, cpu: usize, input: usize, thread: ThreadIx) -> Result<(), EngineError> {
+    pub(crate) fn switch_to(&mut self, cpu: CpuId, input: usize, thread: ThreadIx) -> Result<(), EngineError> {
         if self.cpus[cpu].thread == Some((input, thread)) {
             return Ok(());
         }

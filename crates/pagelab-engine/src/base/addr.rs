@@ -1,4 +1,4 @@
-//! Addresses, frame numbers, cycles and ids, each a type of its own so that none is taken for another.
+//! Addresses and frame numbers, each a type of its own so that none is taken for another.
 //!
 //! A *layer* has virtual addresses (of its processes) and physical addresses. Only the physical addresses of the
 //! bottom layer, the machine, reach the caches; they are [`MachineAddr`]s. The physical address of a guest is

@@ -2,6 +2,7 @@
 
 use super::addr::{Cycles, Pfn, PhysAddr};
 use super::ids::SpaceId;
+use crate::base::ids::LayerId;
 
 /// What a reference does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +90,7 @@ pub enum BlockKey {
     /// What a placement policy keeps for a part of a space.
     Placement { space: SpaceId, place: u64 },
     /// The lock of a page-table page.
-    PageTable { layer: u16, frame: Pfn },
+    PageTable { layer: LayerId, frame: Pfn },
     /// A device's answer to a request, by the request's number.
     Answer { request: u64 },
 }

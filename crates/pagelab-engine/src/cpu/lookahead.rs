@@ -5,7 +5,7 @@
 //! when these have arrived, the tags of the lines that they lead to. Nothing here changes a result.
 
 use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, MachineAddr, PhysAddr, VirtAddr};
-use crate::base::ids::SpaceId;
+use crate::base::ids::{CpuId, SpaceId};
 use crate::machine::simulation::Simulation;
 use pagelab_trace::Access;
 
@@ -20,13 +20,13 @@ const TABLE_FRAMES: usize = 1024;
 impl Simulation {
     /// Prefetches for the accesses that follow `accesses[at]`.
     #[inline]
-    pub(crate) fn look_ahead(&self, cpu: usize, accesses: &[Access], at: usize) {
+    pub(crate) fn look_ahead(&self, cpu: CpuId, accesses: &[Access], at: usize) {
         let here = accesses[at].vaddr >> FRAME_SHIFT;
         let elsewhere = |ahead: usize| {
             accesses.get(at + ahead).map(|access| access.vaddr).filter(|vaddr| vaddr >> FRAME_SHIFT != here)
         };
         let Some(space) = self.cpus[cpu].space else { return };
-        let layer = &self.os.layers[usize::from(space.layer)];
+        let layer = &self.os.layers[space.layer];
         if layer.mem.frames_in_use() + layer.mem.block_frames() < TABLE_FRAMES {
             return;
         }
@@ -40,7 +40,7 @@ impl Simulation {
 
     #[inline]
     fn hint_entry(&self, space: SpaceId, va: VirtAddr) {
-        let layer = &self.os.layers[usize::from(space.layer)];
+        let layer = &self.os.layers[space.layer];
         layer.spaces[space.index as usize].table.hint(&layer.mem, va);
     }
 
@@ -48,7 +48,7 @@ impl Simulation {
     /// entries for both.
     #[inline]
     fn hint_tags(&self, core: usize, space: SpaceId, va: VirtAddr) {
-        let layer = &self.os.layers[usize::from(space.layer)];
+        let layer = &self.os.layers[space.layer];
         let Some((entry, frame)) = layer.spaces[space.index as usize].table.peek(&layer.mem, va) else { return };
         for addr in [entry, PhysAddr(frame.addr().0 | va.0 & (FRAME_BYTES - 1))] {
             match layer.host {

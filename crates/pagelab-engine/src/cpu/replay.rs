@@ -2,6 +2,7 @@
 
 use crate::base::addr::{Cycles, FRAME_SHIFT, LINE_BYTES, LINE_SHIFT, VirtAddr};
 use crate::base::error::EngineError;
+use crate::base::ids::CpuId;
 use crate::base::page_fault::{Intent, Origin};
 use crate::base::translation::Translation;
 use crate::cache::{Requester, Served};
@@ -34,7 +35,7 @@ impl Simulation {
     /// passes `limit`; in any case when a fault handler blocks.
     pub(crate) fn replay<const MANY: bool>(
         &mut self,
-        cpu: usize,
+        cpu: CpuId,
         accesses: &[Access],
         limit: Cycles,
     ) -> Result<usize, EngineError> {
@@ -69,7 +70,7 @@ impl Simulation {
 
     /// Counts accesses that the filter answered.
     #[inline]
-    fn settle(&mut self, cpu: usize, hits: &Hits) {
+    fn settle(&mut self, cpu: CpuId, hits: &Hits) {
         let of = &mut self.cpus[cpu];
         of.counters.accesses += hits.accesses as u64;
         of.counters.filtered += hits.accesses as u64;
@@ -82,7 +83,7 @@ impl Simulation {
     #[inline(always)]
     fn plain_access<const MANY: bool>(
         &mut self,
-        cpu: usize,
+        cpu: CpuId,
         access: &Access,
         limit: Cycles,
     ) -> Result<Flow, EngineError> {
@@ -113,7 +114,7 @@ impl Simulation {
 
     /// One access of any kind.
     #[inline(never)]
-    fn access<const MANY: bool>(&mut self, cpu: usize, access: &Access, limit: Cycles) -> Result<Flow, EngineError> {
+    fn access<const MANY: bool>(&mut self, cpu: CpuId, access: &Access, limit: Cycles) -> Result<Flow, EngineError> {
         let fetch = access.kind == AccessKind::Fetch;
         if access.pc == 0 {
             // The trace does not know the instruction; accesses that follow without one pass the filter.
@@ -152,7 +153,7 @@ impl Simulation {
     /// The data of an access, line by line.
     fn data<const MANY: bool>(
         &mut self,
-        cpu: usize,
+        cpu: CpuId,
         access: &Access,
         limit: Cycles,
         refused: &mut bool,
@@ -193,7 +194,7 @@ impl Simulation {
 
     /// Loads or stores the line of `va`; `split` if it is one of several of an access.
     #[inline(always)]
-    fn touch(&mut self, cpu: usize, va: VirtAddr, translation: Translation, write: bool, split: bool) {
+    fn touch(&mut self, cpu: CpuId, va: VirtAddr, translation: Translation, write: bool, split: bool) {
         let of = &mut self.cpus[cpu];
         let line = translation.address(va).line();
         let outcome = self.hw.caches.access(of.core, line, write, Requester::Data);
@@ -210,7 +211,7 @@ impl Simulation {
 
     /// Notes that no mapping allows an access, or a part of it.
     #[cold]
-    fn refuse(&mut self, cpu: usize, access: &Access) {
+    fn refuse(&mut self, cpu: CpuId, access: &Access) {
         let of = &mut self.cpus[cpu];
         of.counters.refused += 1;
         of.filter.forget_data();
@@ -223,7 +224,7 @@ impl Simulation {
     #[inline(always)]
     fn translate_after_l1_miss<const MANY: bool>(
         &mut self,
-        cpu: usize,
+        cpu: CpuId,
         va: VirtAddr,
         write: bool,
         missed: bool,
@@ -248,7 +249,7 @@ impl Simulation {
     #[inline(never)]
     fn fault_and_translate<const MANY: bool>(
         &mut self,
-        cpu: usize,
+        cpu: CpuId,
         va: VirtAddr,
         intent: Intent,
         limit: Cycles,
@@ -265,7 +266,7 @@ impl Simulation {
     /// Translates for the program, running fault handlers until there is a translation or a refusal.
     fn translate<const MANY: bool>(
         &mut self,
-        cpu: usize,
+        cpu: CpuId,
         va: VirtAddr,
         intent: Intent,
         limit: Cycles,

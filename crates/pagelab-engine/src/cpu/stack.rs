@@ -2,7 +2,7 @@
 
 use crate::base::addr::{Cycles, FRAME_BYTES, MachineAddr, PhysAddr};
 use crate::base::error::EngineError;
-use crate::base::ids::{DIRECT_MAP, SpaceId};
+use crate::base::ids::{CpuId, DIRECT_MAP, LayerId, SpaceId};
 use crate::base::page_fault::{Intent, Origin};
 use crate::base::step::{Next, Ref, RefKind, RefSpace, Requests, Step};
 use crate::cache::Requester;
@@ -17,7 +17,7 @@ use crate::translate::walker::{Faulted, LastHit, Wanted};
 
 impl Simulation {
     /// Runs the uppermost activity until the stack is empty, the CPU blocks, or its clock passes `limit`.
-    pub(crate) fn run_stack<const MANY: bool>(&mut self, cpu: usize, limit: Cycles) -> Result<Stack, EngineError> {
+    pub(crate) fn run_stack<const MANY: bool>(&mut self, cpu: CpuId, limit: Cycles) -> Result<Stack, EngineError> {
         // Nobody else uses the core's TLBs until this returns.
         let mut last = LastHit::NONE;
         while let Some(frame) = self.cpus[cpu].task.stack.last_mut() {
@@ -29,7 +29,7 @@ impl Simulation {
             if !frame.begun {
                 frame.begun = true;
                 let Step { cycles, preset_cycles, instructions, io, .. } = frame.step;
-                let layer = usize::from(frame.layer);
+                let layer = frame.layer;
                 if let Some(stage) = frame.stage {
                     let counters = &mut self.os.faults[layer];
                     counters.preset_cycles[stage] += preset_cycles;
@@ -92,7 +92,7 @@ impl Simulation {
 
     /// Runs the uppermost activity of a CPU on to the end of its next step; false if there is none, or if it waits. This is
     /// how an explorer of interleavings drives what [`Self::run`] runs by the clock.
-    pub fn step(&mut self, cpu: usize) -> Result<bool, EngineError> {
+    pub fn step(&mut self, cpu: CpuId) -> Result<bool, EngineError> {
         if self.cpus[cpu].state != CpuState::Ready || self.cpus[cpu].task.stack.is_empty() {
             return Ok(false);
         }
@@ -111,7 +111,7 @@ impl Simulation {
 
     /// Makes requests to the devices of a layer. Where nobody could do anything before they answer, the clock goes on to then;
     /// else the task waits. Returns whether it does.
-    fn ask_devices<const MANY: bool>(&mut self, cpu: usize, layer: usize, io: &Requests, limit: Cycles) -> bool {
+    fn ask_devices<const MANY: bool>(&mut self, cpu: CpuId, layer: LayerId, io: &Requests, limit: Cycles) -> bool {
         let one_task = self.cpus[cpu].has_one_task();
         let clock = &mut self.cpus[cpu].clock;
         let reclaim = self.os.layers[layer].reclaim.as_mut().expect("a layer without devices asks nothing of them");
@@ -136,7 +136,7 @@ impl Simulation {
 
     /// Carries out the invalidations that an activity asked for; false if it asked for none.
     #[inline]
-    fn flush_invalid(&mut self, cpu: usize) -> bool {
+    fn flush_invalid(&mut self, cpu: CpuId) -> bool {
         let any = !self.os.invalid.is_empty();
         while let Some((space, ranges)) = self.os.invalid.pop() {
             let pages = ranges.len() as u64;
@@ -145,7 +145,7 @@ impl Simulation {
         any
     }
 
-    fn end_activity(&mut self, cpu: usize) {
+    fn end_activity(&mut self, cpu: CpuId) {
         let of = &mut self.cpus[cpu];
         let frame = of.task.stack.pop().expect("the activity was on the stack");
         match &frame.activity {
@@ -158,21 +158,21 @@ impl Simulation {
 
     /// Charges cycles of the activity under way to its stage and to the CPU.
     #[inline(always)]
-    fn charge(&mut self, cpu: usize, cycles: Cycles) {
+    fn charge(&mut self, cpu: CpuId, cycles: Cycles) {
         let of = &mut self.cpus[cpu];
         let frame = of.task.stack.last().expect("an activity is under way");
         let Some(stage) = frame.stage else {
             frame.activity.charge(&mut self.os, &mut self.kthreads, cycles);
             return of.clock.spend(Class::Kernel, cycles);
         };
-        self.os.faults[usize::from(frame.layer)].cycles[stage] += cycles;
+        self.os.faults[frame.layer].cycles[stage] += cycles;
         of.clock.spend(Class::Fault, cycles);
     }
 
     /// Makes the references of the step under way, with `MANY` until the clock passes `limit`. A fault of a host layer is
     /// returned; what was spent until then is charged, and the reference is made again afterwards.
     #[inline(always)]
-    fn charge_refs<const MANY: bool>(&mut self, cpu: usize, limit: Cycles, last: &mut LastHit) -> Result<(), Faulted> {
+    fn charge_refs<const MANY: bool>(&mut self, cpu: CpuId, limit: Cycles, last: &mut LastHit) -> Result<(), Faulted> {
         let frame = self.cpus[cpu].task.stack.last_mut().expect("an activity is under way");
         let layer = frame.layer;
         let refs = std::mem::take(&mut frame.step.refs);
@@ -208,8 +208,8 @@ impl Simulation {
     #[inline(always)]
     fn make_ref(
         &mut self,
-        cpu: usize,
-        layer: u16,
+        cpu: CpuId,
+        layer: LayerId,
         reference: &Ref,
         done: &mut u64,
         last: &mut LastHit,
@@ -235,7 +235,7 @@ impl Simulation {
     fn make_bulk_ref(
         &mut self,
         core: usize,
-        layer: u16,
+        layer: LayerId,
         reference: &Ref,
         bytes: u64,
         done: &mut u64,
@@ -259,7 +259,7 @@ impl Simulation {
     fn locate(
         &mut self,
         core: usize,
-        layer: u16,
+        layer: LayerId,
         space: RefSpace,
         addr: PhysAddr,
         writes: bool,
@@ -269,7 +269,7 @@ impl Simulation {
         let layers = &mut self.os.layers;
         match space {
             RefSpace::Kernel => {
-                let va = layers[usize::from(layer)].direct(addr);
+                let va = layers[layer].direct(addr);
                 let intent = if writes { Intent::Store } else { Intent::Load };
                 let space = SpaceId { layer, index: DIRECT_MAP };
                 let wanted = Wanted { core, space, va, intent, origin: Origin::Kernel };

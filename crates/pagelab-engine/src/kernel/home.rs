@@ -1,11 +1,12 @@
 //! Where the processes of a source live.
 
+use crate::base::ids::LayerId;
 use crate::kernel::reclaim::GroupId;
 
 /// Where the processes of an input live.
 #[derive(Clone, Copy, Debug)]
 pub struct Home {
-    pub layer: u16,
+    pub layer: LayerId,
     /// The memory cgroup that their pages are charged to.
     pub group: GroupId,
     /// Whether the results tell how their memory lies: they are a main source's.

@@ -3,7 +3,7 @@
 //! A task holds them, not a CPU: it keeps them while it waits for a device and its CPU runs others.
 
 use crate::base::addr::VirtAddr;
-use crate::base::ids::SpaceId;
+use crate::base::ids::{CpuId, SpaceId};
 use crate::base::step::BlockKey;
 use crate::config::FaultLock;
 use crate::kernel::vma::VaRange;
@@ -11,7 +11,7 @@ use crate::kernel::vma::VaRange;
 /// A task, by its CPU and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
-    pub cpu: usize,
+    pub cpu: CpuId,
     pub task: u32,
 }
 
@@ -35,12 +35,12 @@ struct Reader {
 }
 
 impl Locks {
-    fn acting(&self, cpu: usize) -> Holder {
+    fn acting(&self, cpu: CpuId) -> Holder {
         Holder { cpu, task: self.acting_task }
     }
 
     /// Takes the key for the task that acts on a CPU; false if another holds it.
-    pub fn acquire(&mut self, key: BlockKey, cpu: usize) -> bool {
+    pub fn acquire(&mut self, key: BlockKey, cpu: CpuId) -> bool {
         let by = self.acting(cpu);
         if let Some(&(_, holder)) = self.held.iter().find(|(held, _)| *held == key) {
             assert_ne!(holder, by, "{key:?} is held by this task already");
@@ -57,7 +57,7 @@ impl Locks {
         held.map(|&(_, holder)| holder).chain(readers.map(|reader| reader.holder))
     }
 
-    pub fn release(&mut self, key: BlockKey, cpu: usize) {
+    pub fn release(&mut self, key: BlockKey, cpu: CpuId) {
         let by = self.acting(cpu);
         let at = self.held.iter().position(|&held| held == (key, by));
         self.held.swap_remove(at.expect("only a holder releases"));
@@ -65,13 +65,13 @@ impl Locks {
     }
 
     /// A fault on a CPU relies on a VMA of a space from here on.
-    pub fn read_mappings(&mut self, space: SpaceId, vma: VaRange, cpu: usize) {
+    pub fn read_mappings(&mut self, space: SpaceId, vma: VaRange, cpu: CpuId) {
         let holder = self.acting(cpu);
         self.readers.push(Reader { space, vma, holder });
     }
 
     /// The fault does so no more.
-    pub fn end_read(&mut self, space: SpaceId, cpu: usize) {
+    pub fn end_read(&mut self, space: SpaceId, cpu: CpuId) {
         let by = self.acting(cpu);
         let at = self.readers.iter().position(|r| r.space == space && r.holder == by);
         self.readers.swap_remove(at.expect("only a reader ends"));
@@ -112,23 +112,27 @@ impl Locks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::ids::LayerId;
 
     #[test]
     fn tasks_of_one_cpu_are_told_apart() {
-        let space = SpaceId { layer: 0, index: 1 };
+        let space = SpaceId { layer: LayerId(0), index: 1 };
         let (key, vma) = (BlockKey::Page { space, page: 5 }, VaRange { start: VirtAddr(0), end: VirtAddr(0x1000) });
         let mut locks = Locks::default();
-        assert!(locks.acquire(key, 0));
-        locks.read_mappings(space, vma, 0);
+        assert!(locks.acquire(key, CpuId(0)));
+        locks.read_mappings(space, vma, CpuId(0));
         locks.acting_task = 1;
-        assert!(!locks.acquire(key, 0), "another task of the CPU has it");
-        locks.read_mappings(space, vma, 0);
-        locks.end_read(space, 0);
-        assert_eq!(locks.holders(key).collect::<Vec<_>>(), [Holder { cpu: 0, task: 0 }]);
-        assert_eq!(locks.holders(BlockKey::Mappings { space }).collect::<Vec<_>>(), [Holder { cpu: 0, task: 0 }]);
+        assert!(!locks.acquire(key, CpuId(0)), "another task of the CPU has it");
+        locks.read_mappings(space, vma, CpuId(0));
+        locks.end_read(space, CpuId(0));
+        assert_eq!(locks.holders(key).collect::<Vec<_>>(), [Holder { cpu: CpuId(0), task: 0 }]);
+        assert_eq!(
+            locks.holders(BlockKey::Mappings { space }).collect::<Vec<_>>(),
+            [Holder { cpu: CpuId(0), task: 0 }]
+        );
         locks.acting_task = 0;
-        locks.release(key, 0);
+        locks.release(key, CpuId(0));
         locks.acting_task = 1;
-        assert!(locks.acquire(key, 0));
+        assert!(locks.acquire(key, CpuId(0)));
     }
 }

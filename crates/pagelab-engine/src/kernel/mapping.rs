@@ -31,7 +31,7 @@ impl Os {
     /// Carries a mapping call out.
     pub fn change_mappings(&mut self, space: SpaceId, kind: &EventKind) -> Result<Consequences, EngineError> {
         self.mapping.calls += 1;
-        let layer = &mut self.layers[usize::from(space.layer)];
+        let layer = &mut self.layers[space.layer];
         let Consequences { mut gone, mut populate } = Consequences::default();
         let vmas = &mut layer.spaces[space.index as usize].vmas;
         let changes = match kind {
@@ -50,7 +50,7 @@ impl Os {
         for change in changes {
             self.follow(space, change, &mut gone, &mut populate)?;
         }
-        let layer = &mut self.layers[usize::from(space.layer)];
+        let layer = &mut self.layers[space.layer];
         layer.follow_mappings(space.index);
         if let EventKind::Madvise { addr, len, .. } = *kind
             && let Ok(range) = VaRange::of_bytes(addr, len)
@@ -77,7 +77,7 @@ impl Os {
         gone: &mut Invalidation,
         populate: &mut Vec<(VaRange, Ahead)>,
     ) -> Result<(), EngineError> {
-        let layer = &mut self.layers[usize::from(space.layer)];
+        let layer = &mut self.layers[space.layer];
         if let Some(range) = taken_by(&change)
             && let Some(left) = layer.leave_segment(space.index, range)
         {
@@ -141,7 +141,7 @@ impl Os {
 
     /// Removes all mappings of a space, as exec and exit do.
     pub fn drop_mappings(&mut self, space: SpaceId) -> Result<Invalidation, EngineError> {
-        let layer = &mut self.layers[usize::from(space.layer)];
+        let layer = &mut self.layers[space.layer];
         let va_bits = layer.spaces[space.index as usize].table.va_bits();
         let everything = VaRange { start: VirtAddr(0), end: VirtAddr(1 << va_bits) };
         layer.note_contiguity(space.index);
@@ -166,7 +166,7 @@ impl Os {
     /// `vma_needs_copy`): private ones are write-protected in both until one of them writes. Returns the translations of
     /// the parent that changed.
     pub fn fork(&mut self, parent: SpaceId, child: SpaceId) -> Result<Invalidation, EngineError> {
-        let layer = &mut self.layers[usize::from(parent.layer)];
+        let layer = &mut self.layers[parent.layer];
         let mut vmas = layer.spaces[parent.index as usize].vmas.fork();
         let mut gone = Invalidation::default();
         if vmas.iter().any(|vma| vma.advice.direct_segment && !vma.advice.wipe_on_fork)
@@ -190,7 +190,7 @@ impl Os {
 
     /// Ends a space in which nothing is mapped any more and that no TLB knows.
     pub fn retire(&mut self, space: SpaceId) {
-        self.layers[usize::from(space.layer)].retire_space(space.index);
+        self.layers[space.layer].retire_space(space.index);
     }
 }
 

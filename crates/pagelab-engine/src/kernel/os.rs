@@ -2,7 +2,7 @@
 
 use crate::base::addr::{FRAME_SHIFT, PageSize, VirtAddr};
 use crate::base::error::EngineError;
-use crate::base::ids::SpaceId;
+use crate::base::ids::{LayerId, SpaceId};
 use crate::config::{Config, KernelConfig, LayerConfig, PageCache, check_limit};
 use crate::kernel::fault::stage::FaultCounters;
 use crate::kernel::home::Home;
@@ -30,12 +30,12 @@ pub struct Os {
     /// Translations that an activity has made invalid since the last look.
     pub invalid: Vec<(SpaceId, Vec<VaRange>)>,
     /// What layers need of their threads, until these are told.
-    pub needs: Vec<(u16, Need)>,
+    pub needs: Vec<(LayerId, Need)>,
     /// Enough processes have ended for a scan of some layer's page tables.
     pub scan_due: bool,
     asids: AsidAllocator,
     /// Layers that host nobody: where processes run.
-    tops: Vec<u16>,
+    tops: Vec<LayerId>,
 }
 
 impl Os {
@@ -67,8 +67,8 @@ impl Os {
                 config.kernel.translation_cache.and_then(|cache| TranslationCaches::new(cache, &of.page_table));
         }
         os.layers = booted.into_iter().map(|l| l.expect("every layer is in the boot order")).collect();
-        os.tops = (0..configs.len() as u16)
-            .filter(|&l| configs.iter().all(|c| c.host.as_deref() != Some(&configs[usize::from(l)].name)))
+        os.tops = LayerId::all(configs.len())
+            .filter(|&layer| configs.iter().all(|c| c.host.as_deref() != Some(&configs[layer].name)))
             .collect();
         Ok(os)
     }
@@ -76,9 +76,9 @@ impl Os {
     /// The layers that programs run on reclaim memory, if there is a device to put it on; what a hypervisor gave a guest stays
     /// the guest's.
     fn set_reclaim_up(&mut self, config: &Config, booted: &mut [Option<Layer>]) {
-        let hosts: Vec<Option<u16>> = booted.iter().flatten().map(|l| l.host.map(|host| host.layer)).collect();
+        let hosts: Vec<Option<LayerId>> = booted.iter().flatten().map(|l| l.host.map(|host| host.layer)).collect();
         for (index, layer) in booted.iter_mut().flatten().enumerate() {
-            if !hosts.contains(&Some(index as u16)) {
+            if !hosts.contains(&Some(LayerId::from(index))) {
                 layer.reclaim = Reclaim::new(layer.memory_bytes() >> FRAME_SHIFT, &config.kernel);
                 layer.pages.cold = config.kernel.page_cache == PageCache::Cold;
             }
@@ -122,15 +122,15 @@ impl Os {
         };
         host.spaces[space as usize].vmas.apply(&whole).expect("the mapping is aligned and not empty");
         host.begin_guest_segment(space, memory);
-        let host_id = SpaceId { layer: host_index as u16, index: space };
+        let host_id = SpaceId { layer: host_index.into(), index: space };
         Layer::boot(of, Some(host_id), memory, &guest_sizes(configs, of, memory), cpus, check, &mut self.asids)
     }
 
     /// Scans a layer's pages once for some that can leave.
-    pub fn scan_pages(&mut self, layer: u16, pressure: Pressure) -> Scan {
+    pub fn scan_pages(&mut self, layer: LayerId, pressure: Pressure) -> Scan {
         let locks = &self.locks;
         let is_busy = |index, page| locks.holds_page(SpaceId { layer, index }, page);
-        let scan = self.layers[usize::from(layer)].scan_pages(pressure, &is_busy);
+        let scan = self.layers[layer].scan_pages(pressure, &is_busy);
         for &(index, start, bytes) in &scan.gone {
             let (space, range) = (SpaceId { layer, index }, VaRange { start, end: VirtAddr(start.0 + bytes) });
             match self.invalid.iter_mut().find(|(of, _)| *of == space) {
@@ -143,22 +143,22 @@ impl Os {
 
     /// A home on a layer for the processes of a source, with a memory cgroup of its own if it has a limit; it is not measured.
     /// Errors: the limit is too low, or nothing could make room below it.
-    pub fn home(&mut self, layer: u16, name: &str, limit: Option<Bytes>) -> Result<Home, EngineError> {
+    pub fn home(&mut self, layer: LayerId, name: &str, limit: Option<Bytes>) -> Result<Home, EngineError> {
         let measured = false;
         let Some(limit) = limit else { return Ok(Home { layer, group: GroupId::REST, measured }) };
         check_limit(&format!("memory_limit of {name}"), limit, &self.costs)?;
-        let reclaim = self.layers[usize::from(layer)].reclaim.as_mut().expect("there is a device");
+        let reclaim = self.layers[layer].reclaim.as_mut().expect("there is a device");
         Ok(Home { layer, group: reclaim.add_group(Group::new(name, limit.0 >> FRAME_SHIFT)), measured })
     }
 
     /// The layers that processes run on.
-    pub fn tops(&self) -> &[u16] {
+    pub fn tops(&self) -> &[LayerId] {
         &self.tops
     }
 
     /// A new, empty address space.
     pub fn add_space(&mut self, home: Home) -> Result<SpaceId, EngineError> {
-        let of = &mut self.layers[usize::from(home.layer)];
+        let of = &mut self.layers[home.layer];
         let index = of.add_space(&mut self.asids)?;
         let space = &mut of.spaces[index as usize];
         (space.group, space.measured) = (home.group, home.measured);
@@ -167,11 +167,11 @@ impl Os {
 
     /// The tag of a space in TLBs and MMU caches.
     pub fn asid(&self, space: SpaceId) -> Asid {
-        self.layers[usize::from(space.layer)].spaces[space.index as usize].asid
+        self.layers[space.layer].spaces[space.index as usize].asid
     }
 
     /// True if a layer hosts another.
-    pub fn hosts(&self, layer: u16) -> bool {
+    pub fn hosts(&self, layer: LayerId) -> bool {
         self.layers.iter().any(|l| l.host.is_some_and(|h| h.layer == layer))
     }
 }

@@ -6,7 +6,7 @@
 //! Deviations: the look-up of the VMA is made for every page, where Linux makes it once a VMA.
 
 use crate::base::error::EngineError;
-use crate::base::ids::SpaceId;
+use crate::base::ids::{CpuId, SpaceId};
 use crate::base::step::Next;
 use crate::kernel::fault::{Ahead, Fault, Outcome};
 use crate::kernel::os::Os;
@@ -18,13 +18,13 @@ pub struct Populate {
     space: SpaceId,
     range: VaRange,
     why: Ahead,
-    cpu: usize,
+    cpu: CpuId,
     fault: Fault,
 }
 
 impl Populate {
     /// For the pages of a range that is not empty.
-    pub fn new(space: SpaceId, range: VaRange, why: Ahead, cpu: usize) -> Self {
+    pub fn new(space: SpaceId, range: VaRange, why: Ahead, cpu: CpuId) -> Self {
         Self { space, range, why, cpu, fault: Fault::populate(space, range.start, why, cpu) }
     }
 
@@ -34,13 +34,13 @@ impl Populate {
     }
 
     /// See [`crate::machine::activity::Activity::commit`].
-    pub fn commit(&mut self, os: &mut Os, cpu: usize) -> Result<Next, EngineError> {
+    pub fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Result<Next, EngineError> {
         let next = self.fault.commit(os, cpu)?;
         let refused = self.fault.outcome() == Outcome::Refused;
         if next != Next::Done || refused || self.fault.end() >= self.range.end {
             return Ok(next);
         }
-        if self.why == Ahead::Policy && !os.layers[usize::from(self.space.layer)].may_map_ahead() {
+        if self.why == Ahead::Policy && !os.layers[self.space.layer].may_map_ahead() {
             return Ok(next);
         }
         self.fault = Fault::populate(self.space, self.fault.end(), self.why, self.cpu);

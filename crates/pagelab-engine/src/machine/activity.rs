@@ -9,6 +9,7 @@
 
 use crate::base::addr::Cycles;
 use crate::base::error::EngineError;
+use crate::base::ids::{CpuId, LayerId};
 use crate::base::step::{Next, Step};
 use crate::kernel::fault::Fault;
 use crate::kernel::fault::stage::Stage;
@@ -25,14 +26,14 @@ pub enum Activity {
     /// Work of a kernel thread, by its number, for its layer.
     Kernel {
         thread: usize,
-        layer: u16,
+        layer: LayerId,
     },
     ExitScan(ExitScan),
 }
 
 impl Activity {
     /// Layer whose physical addresses its references are.
-    pub fn layer(&self) -> u16 {
+    pub fn layer(&self) -> LayerId {
         match self {
             Self::Fault(fault) => fault.space().layer,
             Self::Populate(populate) => populate.fault().space().layer,
@@ -53,7 +54,7 @@ impl Activity {
     /// Counts the cycles of work that is no fault's.
     pub fn charge(&self, os: &mut Os, threads: &mut KernelThreads, cycles: Cycles) {
         match self {
-            Self::ExitScan(scan) => os.layers[usize::from(scan.layer())].tables.charge_scan(cycles),
+            Self::ExitScan(scan) => os.layers[scan.layer()].tables.charge_scan(cycles),
             Self::Kernel { .. } | Self::Fault(_) | Self::Populate(_) => threads.cycles += cycles,
         }
     }
@@ -69,7 +70,7 @@ impl Activity {
     }
 
     /// Carries the planned step out, on behalf of `cpu`.
-    pub fn commit(&mut self, os: &mut Os, threads: &mut KernelThreads, cpu: usize) -> Result<Next, EngineError> {
+    pub fn commit(&mut self, os: &mut Os, threads: &mut KernelThreads, cpu: CpuId) -> Result<Next, EngineError> {
         match self {
             Self::Fault(fault) => fault.commit(os, cpu),
             Self::Populate(populate) => populate.commit(os, cpu),

@@ -1,6 +1,7 @@
 //! The simulation: hardware, kernels, CPUs and inputs.
 
 use crate::base::addr::Cycles;
+use crate::base::ids::CpuId;
 use crate::kernel::os::Os;
 use crate::kernel::threads::schedule::KernelThreads;
 use crate::machine::agenda::Agenda;
@@ -78,9 +79,9 @@ pub struct Simulation {
     /// What is to happen at a time that is known.
     pub(crate) agenda: Agenda,
     /// By kernel thread, the CPU that it runs on.
-    pub(crate) thread_cpus: Vec<usize>,
+    pub(crate) thread_cpus: Vec<CpuId>,
     /// The turn that an interrupted run goes on with.
-    pub(crate) paused: Option<(usize, Cycles)>,
+    pub(crate) paused: Option<(CpuId, Cycles)>,
     /// Another CPU has become ready during this turn, or something is new on the agenda, so that its limit no longer holds.
     pub(crate) woke: bool,
 }

@@ -4,6 +4,7 @@
 //! it has left in the middle lies with its lane or its kernel thread until it goes on.
 
 use crate::base::addr::Cycles;
+use crate::base::ids::LayerId;
 use crate::base::step::{BlockKey, Step};
 use crate::kernel::fault::Outcome;
 use crate::machine::activity::Activity;
@@ -16,7 +17,7 @@ use std::collections::VecDeque;
 pub struct Frame {
     pub activity: Activity,
     /// Layer that it is an activity of.
-    pub layer: u16,
+    pub layer: LayerId,
     pub step: Step,
     /// Whether `step` is planned.
     pub planned: bool,

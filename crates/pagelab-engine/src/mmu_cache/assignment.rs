@@ -2,6 +2,7 @@
 
 use super::{MmuCache, MmuCacheGeometry, MmuCacheKind};
 use crate::base::error::EngineError;
+use crate::base::ids::LayerId;
 use crate::base::rng::Rng;
 
 /// The MMU caches of the machine. Layers and cores refer to them, so that some can share one.
@@ -52,8 +53,8 @@ impl MmuCaches {
     }
 
     #[inline(always)]
-    pub fn of(&mut self, core: usize, layer: u16) -> &mut MmuCache {
-        let number = self.used[core * self.layers + usize::from(layer)];
+    pub fn of(&mut self, core: usize, layer: LayerId) -> &mut MmuCache {
+        let number = self.used[core * self.layers + layer.index()];
         &mut self.caches[number as usize]
     }
 }

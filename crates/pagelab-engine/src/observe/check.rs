@@ -29,7 +29,7 @@ impl Hardware {
 
 /// What is wrong with a translation, if anything is.
 fn difference(layers: &[Layer], space: SpaceId, va: VirtAddr, translation: Translation) -> Option<String> {
-    let reclaim = layers[usize::from(space.layer)].reclaim.as_ref();
+    let reclaim = layers[space.layer].reclaim.as_ref();
     let swap = reclaim.and_then(|reclaim| reclaim.swap.as_ref());
     if swap.is_some_and(|swap| swap.find(space.index, va).is_some()) {
         return Some(format!("{va:?} of {space:?} is mapped and swapped out at once"));
@@ -46,7 +46,7 @@ fn difference(layers: &[Layer], space: SpaceId, va: VirtAddr, translation: Trans
 
 /// Machine frame of an address, and whether every layer allows stores, by the records of all layers.
 pub fn recorded_on_machine(layers: &[Layer], space: SpaceId, va: VirtAddr) -> Option<(u64, bool)> {
-    let layer = &layers[usize::from(space.layer)];
+    let layer = &layers[space.layer];
     let (frame, writable) = layer.recorded(space.index, va)?;
     let Some(host) = layer.host else { return Some((frame.0, writable)) };
     let below = PhysAddr(frame.addr().0 | va.0 & (FRAME_BYTES - 1));

@@ -5,6 +5,7 @@
 //! other within a window; an event stands as a barrier in the queues of all CPUs that run its process, and is carried out
 //! when the last of them has reached it.
 
+use crate::base::ids::{CpuId, SpaceId};
 use crate::kernel::home::Home;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +13,6 @@ use std::sync::Arc;
 use pagelab_trace::{Batch, Event, EventKind, ProcessIx, Segment, Source, SourceInfo, ThreadIx};
 
 use crate::base::error::EngineError;
-use crate::base::ids::SpaceId;
 use crate::programs::account::Account;
 use crate::programs::feed::Feed;
 use crate::programs::role::Role;
@@ -34,9 +34,9 @@ pub struct Barrier {
     pub batch: Arc<Batch>,
     pub segment: usize,
     /// CPU of the event's thread, which carries it out.
-    pub owner: usize,
+    pub owner: CpuId,
     /// CPUs that take part.
-    pub members: Vec<usize>,
+    pub members: Vec<CpuId>,
     pub arrived: usize,
 }
 
@@ -57,7 +57,7 @@ pub fn event_of(batch: &Batch, segment: usize) -> &Event {
 #[derive(Clone, Copy)]
 struct Thread {
     process: ProcessIx,
-    cpu: usize,
+    cpu: CpuId,
 }
 
 /// A process of an input.
@@ -65,9 +65,9 @@ struct Thread {
 struct Process {
     space: Option<SpaceId>,
     /// CPUs of its live threads, one entry a thread.
-    cpus: Vec<usize>,
+    cpus: Vec<CpuId>,
     /// CPU that forks it, until its first event.
-    forked_on: Option<usize>,
+    forked_on: Option<CpuId>,
 }
 
 /// A batch that has been dealt out, and how many of its runs and events are not done.
@@ -86,7 +86,7 @@ pub struct Input {
     pub account: Account,
     pub home: Home,
     /// CPUs that it may use.
-    pub cpus: Vec<usize>,
+    pub cpus: Vec<CpuId>,
     /// Barriers that some CPU has yet to reach.
     pub barriers: BTreeMap<u64, Barrier>,
     next_barrier: u64,
@@ -119,7 +119,7 @@ impl Input {
         source: Box<dyn Source>,
         role: Role,
         home: Home,
-        cpus: Vec<usize>,
+        cpus: Vec<CpuId>,
         max_accesses: Option<u64>,
         window: u64,
     ) -> Self {
@@ -178,7 +178,7 @@ impl Input {
     }
 
     /// CPU of a thread; a thread that was not announced is placed like one that was.
-    fn place(&mut self, thread: ThreadIx, process: ProcessIx) -> usize {
+    fn place(&mut self, thread: ThreadIx, process: ProcessIx) -> CpuId {
         let index = thread.0 as usize;
         if index >= self.threads.len() {
             self.threads.resize(index + 1, None);
@@ -194,7 +194,7 @@ impl Input {
     }
 
     /// Reads one batch and deals it out: `push` gets each item with the CPU that it is for.
-    pub fn deal(&mut self, push: &mut dyn FnMut(usize, Item)) -> Result<Dealt, EngineError> {
+    pub fn deal(&mut self, push: &mut dyn FnMut(CpuId, Item)) -> Result<Dealt, EngineError> {
         if self.dealt >= self.max_accesses {
             self.source = None;
         }
@@ -245,7 +245,7 @@ impl Input {
         }
     }
 
-    fn deal_event(&mut self, batch: &Arc<Batch>, segment: usize, event: &Event, push: &mut dyn FnMut(usize, Item)) {
+    fn deal_event(&mut self, batch: &Arc<Batch>, segment: usize, event: &Event, push: &mut dyn FnMut(CpuId, Item)) {
         let owner = self.place(event.thread, event.process);
         let process = self.process_mut(event.process);
         let mut members = process.cpus.clone();

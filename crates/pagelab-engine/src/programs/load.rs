@@ -7,6 +7,7 @@
 //!
 //! Stats: `main.*`, `source.*`, `co_runner.*`, `arrivals.*`.
 
+use crate::base::ids::CpuId;
 use std::sync::Arc;
 
 use pagelab_trace::Source;
@@ -63,7 +64,7 @@ impl Beside {
 #[derive(Clone)]
 pub(crate) struct Stream {
     pub(crate) open: Open,
-    pub(crate) cpus: Vec<usize>,
+    pub(crate) cpus: Vec<CpuId>,
     pub(crate) home: Home,
     pub(crate) times: Times,
     pub(crate) next: Option<Cycles>,
@@ -102,7 +103,7 @@ impl Load {
         mains: usize,
         beside: Beside,
         homes: Vec<Home>,
-        dense: impl Fn(&[usize]) -> Vec<usize>,
+        dense: impl Fn(&[usize]) -> Vec<CpuId>,
     ) -> Self {
         let stream = |(number, (of, home)): (usize, (ArrivalStream, Home))| {
             let rng = Rng::new(config.engine.seed, &format!("arrivals {number}"));

@@ -245,12 +245,12 @@ fn run_system(
     let marks = marks(warm_up, request.windows, total)?;
     let tops = simulation.os.tops();
     for (index, source) in sources.iter_mut().enumerate() {
-        source.layer = simulation.os.layers[usize::from(tops[index % tops.len()])].name.clone();
+        source.layer = simulation.os.layers[tops[index % tops.len()]].name.clone();
     }
     simulation.marks = marks;
     if request.contiguity_map {
         let tops = simulation.os.tops().to_vec();
-        tops.into_iter().for_each(|top| simulation.os.layers[usize::from(top)].contiguity_map = Some(Vec::new()));
+        tops.into_iter().for_each(|top| simulation.os.layers[top].contiguity_map = Some(Vec::new()));
     }
     let report = |accesses_done| progress(&Progress { system: label.to_owned(), accesses_done, accesses_total: total });
     let mut reported = Instant::now();

@@ -1,6 +1,7 @@
 //! Counters of translation.
 
 use crate::base::addr::Cycles;
+use crate::base::ids::LayerId;
 use crate::cache::Served;
 
 /// Levels that references are counted by: 1 to 5, index 0 unused.
@@ -46,8 +47,8 @@ impl WalkCounters {
     }
 
     #[inline]
-    pub(crate) fn note(&mut self, layer: u16, level: u8, served: Option<Served>) {
-        let at = usize::from(layer) * WALK_LEVELS + usize::from(level);
+    pub(crate) fn note(&mut self, layer: LayerId, level: u8, served: Option<Served>) {
+        let at = layer.index() * WALK_LEVELS + usize::from(level);
         self.log.push((at * WALK_PLACES + place_index(served)) as u32);
     }
 

@@ -3,7 +3,7 @@
 use crate::base::addr::{Cycles, LINE_BYTES, MachineAddr, VirtAddr};
 use crate::base::assoc::{AssocArray, array};
 use crate::base::error::EngineError;
-use crate::base::ids::SpaceId;
+use crate::base::ids::{LayerId, SpaceId};
 use crate::base::page_fault::{Intent, PageFault};
 use crate::base::rng::Rng;
 use crate::cache::{Hierarchy, Outcome, Requester, Served};
@@ -49,7 +49,7 @@ pub struct Hardware {
     pub segments: bool,
     pub segment: SegmentCounters,
     /// The layer with a table that its guests speculate with.
-    pub speculative: Option<u16>,
+    pub speculative: Option<LayerId>,
     pub speculation: SpeculationCounters,
     /// Compare every translation with the kernels' own records.
     pub check: bool,
@@ -98,12 +98,12 @@ impl Hardware {
             shadow: ShadowCounters::default(),
             segments: config.system.layers.iter().any(|layer| layer.direct_segment_bytes.is_some()),
             segment: SegmentCounters::default(),
-            speculative: config.system.layers.iter().position(|l| l.speculative_table.is_some()).map(|l| l as u16),
+            speculative: config.system.layers.iter().position(|l| l.speculative_table.is_some()).map(LayerId::from),
             speculation: SpeculationCounters::default(),
             check: config.engine.check.0,
             check_failure: None,
             fault: PageFault {
-                space: SpaceId { layer: 0, index: 0 },
+                space: SpaceId { layer: LayerId(0), index: 0 },
                 va: VirtAddr(0),
                 intent: Intent::Load,
                 reached: None,

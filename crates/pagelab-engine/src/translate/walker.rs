@@ -8,7 +8,7 @@
 
 use crate::base::addr::{Cycles, FRAME_SHIFT, MachineAddr, PhysAddr, VirtAddr};
 use crate::base::assoc::INVALID_KEY;
-use crate::base::ids::SpaceId;
+use crate::base::ids::{LayerId, SpaceId};
 use crate::base::page_fault::{Intent, Origin, PageFault};
 use crate::base::translation::Translation;
 use crate::cache::Requester;
@@ -34,7 +34,7 @@ pub struct Wanted {
 /// [`LastHit::NONE`], of a layer that does not exist, answers nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct LastHit {
-    layer: u16,
+    layer: LayerId,
     va: VirtAddr,
     translation: Translation,
     /// Bits of an address that tell pages apart.
@@ -43,7 +43,7 @@ pub struct LastHit {
 
 impl LastHit {
     pub const NONE: Self =
-        Self { layer: u16::MAX, va: VirtAddr(0), translation: Translation::from_word(0), page_mask: 0 };
+        Self { layer: LayerId(u16::MAX), va: VirtAddr(0), translation: Translation::from_word(0), page_mask: 0 };
 
     #[inline(always)]
     fn answers(&self, wanted: &Wanted) -> bool {
@@ -67,7 +67,7 @@ impl Hardware {
         wanted: &Wanted,
         cycles: &mut Cycles,
     ) -> Result<Translation, Faulted> {
-        let asid = layers[usize::from(wanted.space.layer)].spaces[wanted.space.index as usize].asid;
+        let asid = layers[wanted.space.layer].spaces[wanted.space.index as usize].asid;
         let held = self.units[wanted.core].first(wanted.intent).look_up(asid, wanted.va, wanted.origin);
         match held {
             Some(hit) if wanted.intent != Intent::Store || hit.stores() => Ok(hit),
@@ -88,7 +88,7 @@ impl Hardware {
             return Ok(last.translation);
         }
         let &Wanted { core, space, va, intent, origin } = wanted;
-        let asid = layers[usize::from(space.layer)].spaces[space.index as usize].asid;
+        let asid = layers[space.layer].spaces[space.index as usize].asid;
         let held = self.units[core].first(intent).look_up(asid, va, origin);
         match held {
             Some(hit) if intent != Intent::Store || hit.stores() => {
@@ -143,7 +143,7 @@ impl Hardware {
     /// A whole walk, from the space's root to the machine, and its place in the counters.
     #[inline]
     fn walk_all(&mut self, layers: &mut [Layer], wanted: &Wanted, cycles: &mut Cycles) -> Result<Translation, Faulted> {
-        if layers[usize::from(wanted.space.layer)].shadowed {
+        if layers[wanted.space.layer].shadowed {
             return self.walk_shadowed(layers, wanted, cycles);
         }
         if let Some(machine) = self.speculative.filter(|&machine| machine != wanted.space.layer) {
@@ -173,7 +173,7 @@ impl Hardware {
         cycles: &mut Cycles,
     ) -> Result<Translation, Faulted> {
         let found = self.walk(layers, core, space, va, intent, cycles)?;
-        let Some(host) = layers[usize::from(space.layer)].host else { return Ok(found.on_bare_machine()) };
+        let Some(host) = layers[space.layer].host else { return Ok(found.on_bare_machine()) };
         let store = intent == Intent::Store;
         let below = self.through_host(layers, core, host, found.address(va), store, cycles)?;
         Ok(found.through(va, below))
@@ -195,7 +195,7 @@ impl Hardware {
         {
             return Ok(found);
         }
-        let layer = &layers[usize::from(space.layer)];
+        let layer = &layers[space.layer];
         let (host, of) = (layer.host, &layer.spaces[space.index as usize]);
         let asid = of.asid;
         let mut list = WalkList::new();
@@ -216,7 +216,7 @@ impl Hardware {
                 Ok(entry) => entry,
                 Err(Faulted) => {
                     *cycles += total + step_cycles + spent;
-                    let mem = &layers[usize::from(space.layer)].mem;
+                    let mem = &layers[space.layer].mem;
                     self.mmu_caches.of(core, space.layer).fill(asid, va, &list, n, spared.skip, mem);
                     return Err(Faulted);
                 }
@@ -236,7 +236,7 @@ impl Hardware {
             }
         }
         *cycles += total + step_cycles;
-        let mem = &layers[usize::from(space.layer)].mem;
+        let mem = &layers[space.layer].mem;
         self.mmu_caches.of(core, space.layer).fill(asid, va, &list, refs.len(), spared.skip, mem);
         let store = intent == Intent::Store;
         match list.leaf {
@@ -250,7 +250,7 @@ impl Hardware {
                 Ok(Translation::of(&mapping))
             }
             _ => {
-                let reached = layers[usize::from(space.layer)].reached(space.index, &list);
+                let reached = layers[space.layer].reached(space.index, &list);
                 self.fault = PageFault { space, va, intent, reached };
                 Err(Faulted)
             }
@@ -273,7 +273,7 @@ impl Hardware {
     ) -> Mapping {
         mapping.flags.accessed = true;
         mapping.flags.dirty |= store;
-        let layer = &mut layers[usize::from(space.layer)];
+        let layer = &mut layers[space.layer];
         layer.spaces[space.index as usize].table.set_flags(&mut layer.mem, va, mapping.flags);
         *cycles += self.system_ref(core, leaf_entry, true, true, Requester::Walk).cycles;
         self.walks.ad_updates += 1;
@@ -310,7 +310,7 @@ impl Hardware {
         store: bool,
         cycles: &mut Cycles,
     ) -> Result<Translation, Faulted> {
-        let asid = layers[usize::from(host.layer)].spaces[host.index as usize].asid;
+        let asid = layers[host.layer].spaces[host.index as usize].asid;
         let frame = addr.0 >> FRAME_SHIFT;
         let key = frame << 16 | u64::from(asid.0);
         debug_assert_ne!(key, INVALID_KEY);
@@ -351,12 +351,12 @@ impl Hardware {
         &mut self,
         layers: &mut [Layer],
         core: usize,
-        layer: u16,
+        layer: LayerId,
         addr: PhysAddr,
         store: bool,
         cycles: &mut Cycles,
     ) -> Result<MachineAddr, Faulted> {
-        let Some(host) = layers[usize::from(layer)].host else { return Ok(MachineAddr(addr.0)) };
+        let Some(host) = layers[layer].host else { return Ok(MachineAddr(addr.0)) };
         let page = self.through_host(layers, core, host, addr, store, cycles)?;
         Ok(page.address(VirtAddr(addr.0)))
     }

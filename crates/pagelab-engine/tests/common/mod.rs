@@ -149,7 +149,7 @@ pub fn checked(system: &str, set: &[&str], script: ScriptWriter) -> (Simulation,
 /// Frames of the 4 KiB pages of the first process from an address on.
 pub fn frames_from(simulation: &Simulation, addr: u64, pages: u64) -> Vec<Option<u64>> {
     let space = simulation.inputs[0].spaces().next().unwrap();
-    let layer = &simulation.os.layers[usize::from(space.layer)];
+    let layer = &simulation.os.layers[space.layer];
     let mapped = layer.mapped(space.index, VirtAddr(addr), VirtAddr(addr + pages * FRAME_BYTES));
     let frame = |va| mapped.iter().find(|at| at.va.0 == va).map(|at| at.mapping.pfn.0);
     (0..pages).map(|n| frame(addr + n * FRAME_BYTES)).collect()
@@ -216,7 +216,7 @@ pub fn assert_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
     for (index, layer) in simulation.os.layers.iter().enumerate() {
         let allocator = layer.frame_allocator();
         allocator.check_invariants();
-        let spaces: Vec<SpaceId> = live.iter().copied().filter(|space| usize::from(space.layer) == index).collect();
+        let spaces: Vec<SpaceId> = live.iter().copied().filter(|space| space.layer.index() == index).collect();
         let swap = layer.reclaim.as_ref().and_then(|reclaim| reclaim.swap.as_ref());
         let mut mapped = BTreeMap::new();
         for space in &spaces {
@@ -262,7 +262,7 @@ pub fn assert_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
             anonymous
         });
         let all = mapped.len() as u64 + layer.pages.cached_frames();
-        let held = simulation.kthreads.held_frames(index as u16);
+        let held = simulation.kthreads.held_frames(index.into());
         if let Some(reclaim) = &layer.reclaim {
             let cached = reclaim.storage.as_ref().map_or(0, |_| layer.pages.cached_frames());
             assert_eq!(reclaim.used_frames(), mapped.len() as u64 + cached + held, "frames that programs use");

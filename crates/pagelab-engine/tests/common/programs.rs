@@ -233,7 +233,7 @@ pub fn live_spaces(simulation: &Simulation) -> Vec<SpaceId> {
 /// Frames of each layer that are free, hold files, which no exit takes from the page cache, or that khugepaged has.
 fn free_frames(simulation: &Simulation) -> Vec<u64> {
     let of = |(index, layer): (usize, &Layer)| {
-        let held = simulation.kthreads.held_frames(index as u16);
+        let held = simulation.kthreads.held_frames(index.into());
         layer.free_frame_count() + layer.pages.cached_frames() + held
     };
     simulation.os.layers.iter().enumerate().map(of).collect()
@@ -250,13 +250,13 @@ pub fn check_once(program: &Program, config: &Config, cpus: &[usize]) -> Statist
         let (empty, _) = run(config, nothing.finish(), cpus);
         for (layer, (now, booted)) in free_frames(&simulation).iter().zip(free_frames(&empty)).enumerate() {
             // What a host has given to its guests it does not get back.
-            if simulation.os.tops().contains(&(layer as u16)) {
+            if simulation.os.tops().contains(&layer.into()) {
                 assert_eq!(*now, booted, "free frames of layer {layer} after the last exit");
                 if let Some(reclaim) = &simulation.os.layers[layer].reclaim {
                     let cached = simulation.os.layers[layer].pages.cached_frames();
                     let files = if reclaim.storage.is_some() { cached } else { 0 };
                     let listed = [Kind::Anonymous, Kind::File].map(|kind| reclaim.listed(kind));
-                    let held = simulation.kthreads.held_frames(layer as u16);
+                    let held = simulation.kthreads.held_frames(layer.into());
                     let used = reclaim.used_frames();
                     assert_eq!((listed, used), ([0, files], files + held), "pages left after the last exit");
                     let swap = reclaim.swap.as_ref();

@@ -52,7 +52,7 @@ impl Fault {
         if order > 0 {
             let vma = layer.spaces[self.space.index as usize].vmas.find(self.va);
             let vma = vma.expect("mappings do not change during a fault").clone();
-            let layer = &mut os.layers[usize::from(self.space.layer)];
+            let layer = &mut os.layers[self.space.layer];
             self.set_folio(layer, &vma, order - 1);
             return Ok(State::Allocation);
         }

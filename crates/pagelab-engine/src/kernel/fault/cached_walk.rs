@@ -92,7 +92,7 @@ impl Fault {
     /// Takes note of how a walk began, and of what it is to leave.
     pub(super) fn note_walk(&mut self, os: &mut Os, list: &WalkList) -> Result<(), EngineError> {
         let (space, va) = (self.space, self.va);
-        let layer = &mut os.layers[usize::from(space.layer)];
+        let layer = &mut os.layers[space.layer];
         let Some(begin) = self.begin_walk(layer, list) else { return Ok(()) };
         let caches = layer.translation_caches.as_mut().expect("the walk began with them");
         let counters = &mut caches.counters;

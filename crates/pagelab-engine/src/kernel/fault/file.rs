@@ -80,7 +80,7 @@ impl Fault {
     pub(super) fn take_window(&mut self, os: &mut Os, file: u32, page: u64) -> Vec<(u64, Pfn)> {
         let bytes = os.costs.read_ahead_bytes.0;
         let va = self.va;
-        let layer = &mut os.layers[usize::from(self.space.layer)];
+        let layer = &mut os.layers[self.space.layer];
         let vma = layer.spaces[self.space.index as usize].vmas.find(va).expect("mappings do not change during a fault");
         debug_assert_eq!(file_page(vma, va), page);
         let window = self.read_window(vma, page, bytes);

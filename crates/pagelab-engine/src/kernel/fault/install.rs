@@ -4,6 +4,7 @@ use super::work::Work;
 use super::{Fault, PageSize, State};
 use crate::base::addr::{Pfn, PhysAddr};
 use crate::base::error::EngineError;
+use crate::base::ids::CpuId;
 use crate::base::step::Next;
 use crate::kernel::os::Os;
 use crate::kernel::vma::VaRange;
@@ -49,11 +50,11 @@ impl Fault {
     pub(super) fn commit_install(
         &mut self,
         os: &mut Os,
-        cpu: usize,
+        cpu: CpuId,
         entry: PhysAddr,
     ) -> Result<Result<State, Next>, EngineError> {
         if let Work::Copy { .. } = self.work {
-            let (placement, mut memory) = os.layers[usize::from(self.space.layer)].placing();
+            let (placement, mut memory) = os.layers[self.space.layer].placing();
             placement.copied(self.space.index, self.va, &mut memory);
         }
         self.layer(os).table_work.lines.clear();

@@ -32,12 +32,12 @@ pub mod stage;
 mod swap;
 mod work;
 
+use crate::base::ids::{CpuId, SpaceId};
 use stage::{FaultCounters, Stage};
 pub use work::gets_large_pages;
 
 use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
 use crate::base::error::EngineError;
-use crate::base::ids::SpaceId;
 use crate::base::page_fault::{Intent, PageFault, Reached};
 use crate::base::step::{BlockKey, Next};
 use crate::kernel::layer::Layer;
@@ -130,7 +130,7 @@ pub struct Fault {
     /// Address that is to be mapped: the faulting one, then those of further pages.
     va: VirtAddr,
     intent: Intent,
-    cpu: usize,
+    cpu: CpuId,
     state: State,
     work: Work,
     /// First address and size of the page to be mapped, and its permissions; known after the lookup.
@@ -174,7 +174,7 @@ pub struct Fault {
 
 impl Fault {
     /// The handler, on a CPU, of what hardware reports.
-    pub fn new(fault: &PageFault, cpu: usize) -> Self {
+    pub fn new(fault: &PageFault, cpu: CpuId) -> Self {
         let page = VirtAddr(fault.va.0 & !(FRAME_BYTES - 1));
         Self {
             space: fault.space,
@@ -207,7 +207,7 @@ impl Fault {
     }
 
     /// The kernel's own handling of a page that it populates. What a call did not ask for is no fault.
-    pub fn populate(space: SpaceId, va: VirtAddr, why: Ahead, cpu: usize) -> Self {
+    pub fn populate(space: SpaceId, va: VirtAddr, why: Ahead, cpu: CpuId) -> Self {
         let (intent, counted) = match why {
             Ahead::Asked(intent) => (intent, false),
             Ahead::Policy => (Intent::Store, true),
@@ -253,16 +253,16 @@ impl Fault {
     }
 
     fn layer<'a>(&self, os: &'a mut Os) -> &'a mut Layer {
-        &mut os.layers[usize::from(self.space.layer)]
+        &mut os.layers[self.space.layer]
     }
 
     fn counters<'a>(&self, os: &'a mut Os) -> &'a mut FaultCounters {
-        &mut os.faults[usize::from(self.space.layer)]
+        &mut os.faults[self.space.layer]
     }
 
     /// Lists the references of a walk for the page; into a list of the caller's, which is large.
     fn walk(&self, os: &Os, list: &mut WalkList) {
-        let layer = &os.layers[usize::from(self.space.layer)];
+        let layer = &os.layers[self.space.layer];
         layer.spaces[self.space.index as usize].table.walk(&layer.mem, self.va, list);
     }
 
@@ -274,12 +274,12 @@ impl Fault {
     }
 
     /// See [`crate::machine::activity::Activity::commit`].
-    pub fn commit(&mut self, os: &mut Os, cpu: usize) -> Result<Next, EngineError> {
+    pub fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Result<Next, EngineError> {
         if self.writes_tables() && self.layer(os).shadowed {
             self.counters(os).table_exits += 1;
         }
         let layer = self.layer(os);
-        layer.acting_cpu = cpu as u32;
+        layer.acting_cpu = cpu.0;
         layer.acting_group = layer.spaces[self.space.index as usize].group;
         self.state = match std::mem::replace(&mut self.state, State::Entry) {
             State::Entry => State::Lookup,
@@ -359,7 +359,7 @@ impl Fault {
     }
 
     /// Gathers the page for the LRU lists.
-    fn gather(&self, os: &mut Os, cpu: usize) {
+    fn gather(&self, os: &mut Os, cpu: CpuId) {
         let (batch, frame) = (os.costs.lru_batch as usize, self.frame);
         let lru = &mut self.layer(os).cpus[cpu].lru;
         if lru.len() >= batch {
@@ -369,7 +369,7 @@ impl Fault {
     }
 
     /// Takes the lock of the page-table page.
-    fn commit_lock(&mut self, os: &mut Os, cpu: usize) -> Result<State, Next> {
+    fn commit_lock(&mut self, os: &mut Os, cpu: CpuId) -> Result<State, Next> {
         let entry = self.entry(os);
         let key = self.table_key(os, entry);
         if !os.locks.acquire(key, cpu) {
@@ -380,7 +380,7 @@ impl Fault {
     }
 
     /// Finds the VMA; says what is to be done instead of going on, if it must.
-    fn commit_lookup(&mut self, os: &mut Os, cpu: usize) -> Result<State, Next> {
+    fn commit_lookup(&mut self, os: &mut Os, cpu: CpuId) -> Result<State, Next> {
         // A stack that grows changes what faults in it rely on (`expand_stack` locks the mappings for writing).
         let growth = self.layer(os).spaces[self.space.index as usize].vmas.growth(self.va);
         if growth.is_some() && !os.locks.may_change(self.space, growth, os.costs.fault_lock) {
@@ -396,7 +396,7 @@ impl Fault {
     }
 
     /// Pays for the pages out of what the CPU has charged in advance, or charges anew.
-    fn charge_group(&self, os: &mut Os, cpu: usize) {
+    fn charge_group(&self, os: &mut Os, cpu: CpuId) {
         let batch = os.costs.charge_batch;
         let pages = 1 << self.order;
         let layer = self.layer(os);
@@ -412,13 +412,13 @@ impl Fault {
     }
 
     /// Lets the page go and begins with it anew.
-    fn look_again(&mut self, os: &mut Os, cpu: usize) -> State {
+    fn look_again(&mut self, os: &mut Os, cpu: CpuId) -> State {
         os.locks.release(self.key, cpu);
         self.locked = false;
         State::Walk
     }
 
-    fn look_up(&mut self, os: &mut Os, cpu: usize) -> State {
+    fn look_up(&mut self, os: &mut Os, cpu: CpuId) -> State {
         let layer = self.layer(os);
         let (wanted, large_pages, folio) = (layer.page_size, layer.large_pages, layer.folio_orders.last().copied());
         let vmas = &mut layer.spaces[self.space.index as usize].vmas;
@@ -506,12 +506,12 @@ impl Fault {
 
     /// The lock of the page-table page that an entry is in.
     fn table_key(&self, os: &Os, entry: PhysAddr) -> BlockKey {
-        let space = &os.layers[usize::from(self.space.layer)].spaces[self.space.index as usize];
+        let space = &os.layers[self.space.layer].spaces[self.space.index as usize];
         BlockKey::PageTable { layer: self.space.layer, frame: space.lock_frame(entry) }
     }
 
     /// The page at `va` is mapped: goes on to the next one, or ends.
-    fn page_done(&mut self, os: &mut Os, cpu: usize) -> Next {
+    fn page_done(&mut self, os: &mut Os, cpu: CpuId) -> Next {
         if self.locked {
             os.locks.release(self.key, cpu);
             self.locked = false;
@@ -538,7 +538,7 @@ impl Fault {
     }
 
     /// The mappings may change again.
-    fn end_read(&mut self, os: &mut Os, cpu: usize) {
+    fn end_read(&mut self, os: &mut Os, cpu: CpuId) {
         if std::mem::take(&mut self.reads) {
             os.locks.end_read(self.space, cpu);
         }

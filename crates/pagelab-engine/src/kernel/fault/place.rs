@@ -12,7 +12,7 @@ use crate::kernel::vma::VmaKind;
 impl Fault {
     /// The first step towards a frame for the page: by the policy, if it serves the page.
     pub(super) fn begin_allocation(&self, os: &Os) -> State {
-        let layer = &os.layers[usize::from(self.space.layer)];
+        let layer = &os.layers[self.space.layer];
         let step = self.wanted(os, layer).and_then(|page| layer.placement.begin(&page, &layer.memory_view()));
         step.map_or(State::Allocation, State::Place)
     }
@@ -52,8 +52,8 @@ impl Fault {
         {
             return Ok(state);
         }
-        let page = self.wanted(os, &os.layers[usize::from(self.space.layer)]);
-        let (placement, mut memory) = os.layers[usize::from(self.space.layer)].placing();
+        let page = self.wanted(os, &os.layers[self.space.layer]);
+        let (placement, mut memory) = os.layers[self.space.layer].placing();
         Ok(match placement.commit(page.as_ref(), step, &mut memory, &mut os.locks) {
             Progress::Go(step) => State::Place(step),
             Progress::Wait(key, step) => return Err((key, step)),

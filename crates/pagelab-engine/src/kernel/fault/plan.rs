@@ -22,7 +22,7 @@ const MAPLE_NODE_LINES: u64 = 2;
 impl Fault {
     /// See [`crate::machine::activity::Activity::plan`].
     pub fn plan(&self, os: &Os, step: &mut Step) {
-        let layer = &os.layers[usize::from(self.space.layer)];
+        let layer = &os.layers[self.space.layer];
         let space = &layer.spaces[self.space.index as usize];
         self.plan_preset(os, layer, step);
         let cpu = |line: CpuLine| layer.cpu_line(self.cpu, line);
@@ -224,7 +224,7 @@ impl Fault {
 
     /// The last entry that a walk for the page reads.
     pub(super) fn entry(&self, os: &Os) -> PhysAddr {
-        let layer = &os.layers[usize::from(self.space.layer)];
+        let layer = &os.layers[self.space.layer];
         layer.spaces[self.space.index as usize].table.entry(&layer.mem, self.va)
     }
 }

@@ -7,6 +7,7 @@
 use super::{Fault, State};
 use crate::base::addr::{PageSize, VirtAddr};
 use crate::base::error::EngineError;
+use crate::base::ids::CpuId;
 use crate::base::page_fault::Intent;
 use crate::base::step::Next;
 use crate::kernel::fault::file::is_file;
@@ -51,7 +52,7 @@ impl Fault {
     }
 
     /// The walk has been made: chooses the work and takes the page's key. Says what is to be done instead of going on, if it must.
-    pub(super) fn commit_walk(&mut self, os: &mut Os, cpu: usize) -> Result<Result<State, Next>, EngineError> {
+    pub(super) fn commit_walk(&mut self, os: &mut Os, cpu: CpuId) -> Result<Result<State, Next>, EngineError> {
         self.plain = false;
         let mut list = WalkList::new();
         self.walk(os, &mut list);

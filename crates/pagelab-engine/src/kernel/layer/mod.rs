@@ -13,7 +13,7 @@ mod tables;
 mod translation_caches;
 mod user_pages;
 
-use crate::base::ids::{DIRECT_MAP, SpaceId};
+use crate::base::ids::{CpuId, DIRECT_MAP, SpaceId};
 use std::collections::BTreeMap;
 
 use crate::base::addr::{FRAME_SHIFT, LINE_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
@@ -223,7 +223,7 @@ impl Layer {
     }
 
     /// Address of a line of a CPU's own data.
-    pub fn cpu_line(&self, cpu: usize, line: CpuLine) -> PhysAddr {
+    pub fn cpu_line(&self, cpu: CpuId, line: CpuLine) -> PhysAddr {
         PhysAddr(self.cpus[cpu].frame.addr().0 + line as u64 * LINE_BYTES)
     }
 

@@ -1,6 +1,7 @@
 //! The translation caches of a layer's spaces.
 
 use crate::base::addr::{FRAME_SHIFT, PhysAddr, VirtAddr};
+use crate::base::ids::CpuId;
 use crate::base::page_fault::Reached;
 use crate::config::{CacheOwner, InvalidationCause};
 use crate::kernel::frames::frame_alloc::FramePurpose;
@@ -25,23 +26,23 @@ impl Layer {
     }
 
     /// Who owns the cache for an address.
-    fn cache_key(&self, space: u32, cpu: usize, va: VirtAddr) -> Option<u64> {
+    fn cache_key(&self, space: u32, cpu: CpuId, va: VirtAddr) -> Option<u64> {
         match self.translation_caches.as_ref()?.owner()? {
             CacheOwner::Vma => Some(self.spaces[space as usize].vmas.find(va)?.start.0),
             CacheOwner::Mm => Some(0),
-            CacheOwner::Cpu => Some(cpu as u64),
+            CacheOwner::Cpu => Some(cpu.0.into()),
         }
     }
 
     /// The arrays, and where those for an address are, if there are any yet.
-    pub fn translation_cache(&self, space: u32, cpu: usize, va: VirtAddr) -> Option<(&Arrays, PhysAddr)> {
+    pub fn translation_cache(&self, space: u32, cpu: CpuId, va: VirtAddr) -> Option<(&Arrays, PhysAddr)> {
         let arrays = self.translation_caches.as_ref()?.arrays.as_ref()?;
         let object = self.spaces[space as usize].caches.objects.get(&self.cache_key(space, cpu, va)?)?;
         Some((arrays, object.at))
     }
 
     /// Makes the cache for an address if there is none; true if it is new.
-    pub fn make_translation_cache(&mut self, space: u32, cpu: usize, va: VirtAddr) -> bool {
+    pub fn make_translation_cache(&mut self, space: u32, cpu: CpuId, va: VirtAddr) -> bool {
         let Some(key) = self.cache_key(space, cpu, va) else { return false };
         if self.spaces[space as usize].caches.objects.contains_key(&key) {
             return false;
@@ -59,7 +60,7 @@ impl Layer {
     }
 
     /// Enters the entries of levels `from` to `to` that a walk for an address reads.
-    pub fn fill_translation_cache(&mut self, space: u32, cpu: usize, va: VirtAddr, (from, to): (u8, u8)) {
+    pub fn fill_translation_cache(&mut self, space: u32, cpu: CpuId, va: VirtAddr, (from, to): (u8, u8)) {
         let mut list = WalkList::new();
         self.spaces[space as usize].table.walk(&self.mem, va, &mut list);
         let Some((&arrays, object)) = self.translation_cache(space, cpu, va) else { return };

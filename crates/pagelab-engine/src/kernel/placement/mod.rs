@@ -7,6 +7,7 @@
 //! A policy is one file here and one line in [`policies!`] below: that gives it its `kind` in configurations
 //! (`system.layers.NAME.placement`), its row in `pagelab list placements`, its place in error texts and in the conformance tests.
 
+use crate::base::ids::{CpuId, SpaceId};
 use std::fmt::Debug;
 
 use schemars::JsonSchema;
@@ -14,7 +15,6 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::base::addr::{PageSize, Pfn, PhysAddr, VirtAddr};
-use crate::base::ids::SpaceId;
 use crate::base::measure::Measure;
 use crate::base::step::{BlockKey, Step};
 use crate::kernel::locks::Locks;
@@ -36,7 +36,7 @@ pub struct WantedPage {
     /// Nothing was ever there; else it comes back from the swap area.
     pub fresh: bool,
     /// The CPU that the fault is handled on.
-    pub cpu: usize,
+    pub cpu: CpuId,
     /// What the kernel preset gives for an allocation, beyond its references.
     pub allocation_cycles: u32,
     pub allocation_instructions: u32,

@@ -7,6 +7,7 @@
 //! "carried out lazily".
 //! Deviations: the paper does not say who scans and when. Comparing tags costs the references only.
 
+use crate::base::ids::LayerId;
 use crate::base::step::{Next, RefKind, Step};
 use crate::kernel::os::Os;
 use crate::page_table::Scan;
@@ -14,22 +15,22 @@ use crate::page_table::Scan;
 /// See the module's text.
 #[derive(Clone, Debug)]
 pub struct ExitScan {
-    layer: u16,
+    layer: LayerId,
     scan: Scan,
 }
 
 impl ExitScan {
-    pub fn new(layer: u16, scan: Scan) -> Self {
+    pub fn new(layer: LayerId, scan: Scan) -> Self {
         Self { layer, scan }
     }
 
-    pub fn layer(&self) -> u16 {
+    pub fn layer(&self) -> LayerId {
         self.layer
     }
 
     /// See [`crate::machine::activity::Activity::plan`].
     pub fn plan(&self, os: &Os, step: &mut Step) {
-        let layer = &os.layers[usize::from(self.layer)];
+        let layer = &os.layers[self.layer];
         let planned = layer.tables.plan_scan(&layer.mem, &self.scan);
         let (from, bytes) = planned.read;
         step.kernel(RefKind::Load { bytes }, from);
@@ -38,7 +39,7 @@ impl ExitScan {
 
     /// See [`crate::machine::activity::Activity::commit`].
     pub fn commit(&mut self, os: &mut Os) -> Next {
-        let layer = &mut os.layers[usize::from(self.layer)];
+        let layer = &mut os.layers[self.layer];
         if layer.tables.commit_scan(&mut layer.mem, &mut self.scan) { Next::Continue } else { Next::Done }
     }
 }
@@ -48,7 +49,7 @@ impl Os {
     pub fn take_exit_scan(&mut self) -> Option<ExitScan> {
         for (index, layer) in self.layers.iter_mut().enumerate() {
             if let Some(scan) = layer.tables.begin_scan() {
-                return Some(ExitScan::new(index as u16, scan));
+                return Some(ExitScan::new(index.into(), scan));
             }
         }
         self.scan_due = false;

@@ -10,7 +10,7 @@
 //! files stay. The copy is made before the mapping is locked; if a fault is in the way then, the place is passed over.
 
 use crate::base::addr::{Cycles, FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
-use crate::base::ids::{DIRECT_MAP, SpaceId};
+use crate::base::ids::{CpuId, DIRECT_MAP, LayerId, SpaceId};
 use crate::base::step::{Next, RefKind, Step};
 use crate::config::{KernelConfig, KhugepagedConfig};
 use crate::kernel::fault::gets_large_pages;
@@ -46,7 +46,7 @@ struct Counts {
 /// See the module's text.
 #[derive(Clone, Debug)]
 pub struct Khugepaged {
-    layer: u16,
+    layer: LayerId,
     config: KhugepagedConfig,
     /// Where it goes on: the address space's number and the address.
     cursor: (u32, VirtAddr),
@@ -61,7 +61,7 @@ pub struct Khugepaged {
 }
 
 impl Khugepaged {
-    pub fn new(layer: u16, config: KhugepagedConfig) -> Self {
+    pub fn new(layer: LayerId, config: KhugepagedConfig) -> Self {
         let (cursor, counts) = (START, Counts::default());
         Self { layer, config, cursor, counts, at: None, scanned: 0, wrapped: false, state: State::Scan }
     }
@@ -73,7 +73,7 @@ impl Khugepaged {
 
     /// Goes to the next place, beginning anew behind the last one once, or ends.
     fn go_on(&mut self, os: &mut Os, config: &KhugepagedConfig) -> Next {
-        let layer = &mut os.layers[usize::from(self.layer)];
+        let layer = &mut os.layers[self.layer];
         if self.scanned >= u64::from(config.pages_to_scan) {
             return Next::Done;
         }
@@ -96,7 +96,7 @@ impl Khugepaged {
         let range = VaRange { start, end };
         let id = SpaceId { layer: self.layer, index: space };
         let free = os.locks.may_change(id, Some(range), os.costs.fault_lock);
-        let layer = &mut os.layers[usize::from(self.layer)];
+        let layer = &mut os.layers[self.layer];
         let vma = layer.spaces[space as usize].vmas.find(start).filter(|vma| vma.end >= end).cloned();
         let now = if vma.is_some() { layer.mapped(space, start, end) } else { Vec::new() };
         let same = now.len() == pages.len()
@@ -122,12 +122,12 @@ impl Khugepaged {
 }
 
 impl Thread for Khugepaged {
-    fn of_layer(layer: u16, of: &Layer, kernel: &KernelConfig) -> Option<Self> {
+    fn of_layer(layer: LayerId, of: &Layer, kernel: &KernelConfig) -> Option<Self> {
         let config = kernel.khugepaged.filter(|_| of.page_size > PageSize::Size4K)?;
         Some(Self::new(layer, config))
     }
 
-    fn layer(&self) -> u16 {
+    fn layer(&self) -> LayerId {
         self.layer
     }
 
@@ -140,7 +140,7 @@ impl Thread for Khugepaged {
     }
 
     fn plan(&self, os: &Os, step: &mut Step) {
-        let layer = &os.layers[usize::from(self.layer)];
+        let layer = &os.layers[self.layer];
         match &self.state {
             State::Scan => {
                 let Some((space, place)) = self.place(layer) else { return };
@@ -163,15 +163,15 @@ impl Thread for Khugepaged {
         }
     }
 
-    fn commit(&mut self, os: &mut Os, cpu: usize) -> Next {
+    fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
         let config = self.config;
-        let layer = &mut os.layers[usize::from(self.layer)];
-        layer.acting_cpu = cpu as u32;
+        let layer = &mut os.layers[self.layer];
+        layer.acting_cpu = cpu.0;
         layer.acting_group = self.at.map_or(GroupId::REST, |(space, _)| layer.spaces[space as usize].group);
         match std::mem::replace(&mut self.state, State::Scan) {
             State::Copy { frame, pages } => self.collapse(os, frame, &pages),
             State::Scan => {
-                let layer = &mut os.layers[usize::from(self.layer)];
+                let layer = &mut os.layers[self.layer];
                 if let Some((space, place)) = self.place(layer) {
                     self.scanned += 1 << LARGE.order();
                     self.counts.scanned += 1;

@@ -7,6 +7,7 @@
 //! Deviations: one for the layer, not one a node. It waits for what it writes.
 
 use super::{Need, Thread};
+use crate::base::ids::{CpuId, LayerId};
 use crate::base::step::{Next, Step};
 use crate::config::KernelConfig;
 use crate::kernel::layer::Layer;
@@ -25,23 +26,23 @@ enum State {
 /// See the module's text.
 #[derive(Clone, Debug)]
 pub struct Kswapd {
-    layer: u16,
+    layer: LayerId,
     state: State,
     fruitless: u32,
 }
 
 impl Kswapd {
-    pub fn new(layer: u16) -> Self {
+    pub fn new(layer: LayerId) -> Self {
         Self { layer, state: State::Scan, fruitless: 0 }
     }
 }
 
 impl Thread for Kswapd {
-    fn of_layer(layer: u16, of: &Layer, kernel: &KernelConfig) -> Option<Self> {
+    fn of_layer(layer: LayerId, of: &Layer, kernel: &KernelConfig) -> Option<Self> {
         (of.reclaim.is_some() && kernel.kswapd.0).then(|| Self::new(layer))
     }
 
-    fn layer(&self) -> u16 {
+    fn layer(&self) -> LayerId {
         self.layer
     }
 
@@ -55,16 +56,16 @@ impl Thread for Kswapd {
 
     fn plan(&self, os: &Os, step: &mut Step) {
         match &self.state {
-            State::Scan => plan_scan(&os.layers[usize::from(self.layer)], Pressure::Memory, step),
+            State::Scan => plan_scan(&os.layers[self.layer], Pressure::Memory, step),
             State::WriteBack(scan) => {
                 (step.io.swap.writes, step.io.storage.writes) = (scan.swap_writes, scan.file_writes);
             }
         }
     }
 
-    fn commit(&mut self, os: &mut Os, cpu: usize) -> Next {
-        let layer = &mut os.layers[usize::from(self.layer)];
-        layer.acting_cpu = cpu as u32;
+    fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+        let layer = &mut os.layers[self.layer];
+        layer.acting_cpu = cpu.0;
         if !matches!(self.state, State::Scan) {
             self.state = State::Scan;
             return Next::Continue;

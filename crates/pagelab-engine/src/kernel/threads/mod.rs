@@ -9,6 +9,7 @@ pub mod kswapd;
 pub mod schedule;
 
 use crate::base::addr::Cycles;
+use crate::base::ids::{CpuId, LayerId};
 use crate::base::step::{Next, Step};
 use crate::config::KernelConfig;
 use crate::kernel::layer::Layer;
@@ -27,9 +28,9 @@ pub type Counter<T> = (&'static str, fn(&T) -> u64, &'static str);
 /// back or told by [`Self::held_frames`].
 pub trait Thread: Sized {
     /// That of a layer, asleep; none if its kernel has none.
-    fn of_layer(layer: u16, of: &Layer, kernel: &KernelConfig) -> Option<Self>;
+    fn of_layer(layer: LayerId, of: &Layer, kernel: &KernelConfig) -> Option<Self>;
 
-    fn layer(&self) -> u16;
+    fn layer(&self) -> LayerId;
 
     /// After how many cycles it wakes up by itself; none: it waits to be woken.
     fn sleep_cycles(&self) -> Option<Cycles> {
@@ -48,7 +49,7 @@ pub trait Thread: Sized {
     fn plan(&self, os: &Os, step: &mut Step);
 
     /// See [`crate::machine::activity::Activity::commit`].
-    fn commit(&mut self, os: &mut Os, cpu: usize) -> Next;
+    fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next;
 
     /// Frames that it has taken and not mapped.
     fn held_frames(&self) -> u64 {
@@ -75,7 +76,7 @@ macro_rules! kernel_threads {
         })+
 
         impl KernelThread {
-            pub fn layer(&self) -> u16 {
+            pub fn layer(&self) -> LayerId {
                 match self { $(Self::$variant(of) => of.layer(),)+ }
             }
 
@@ -95,7 +96,7 @@ macro_rules! kernel_threads {
                 match self { $(Self::$variant(of) => of.plan(os, step),)+ }
             }
 
-            pub fn commit(&mut self, os: &mut Os, cpu: usize) -> Next {
+            pub fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
                 match self { $(Self::$variant(of) => of.commit(os, cpu),)+ }
             }
 
@@ -106,7 +107,7 @@ macro_rules! kernel_threads {
 
         impl KernelThreads {
             /// Adds the threads of a layer.
-            pub fn add_all(&mut self, layer: u16, of: &Layer, kernel: &KernelConfig) {
+            pub fn add_all(&mut self, layer: LayerId, of: &Layer, kernel: &KernelConfig) {
                 $(<$kind>::of_layer(layer, of, kernel).into_iter().for_each(|thread| { self.add(thread.into()); });)+
             }
 

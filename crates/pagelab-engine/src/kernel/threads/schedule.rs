@@ -10,6 +10,7 @@
 
 use super::KernelThread;
 use crate::base::addr::Cycles;
+use crate::base::ids::{CpuId, LayerId};
 use crate::base::step::Next;
 use crate::kernel::needs::Need;
 use crate::kernel::os::Os;
@@ -58,7 +59,7 @@ impl KernelThreads {
     }
 
     /// Wakes the threads of a layer that are there for this and sleep.
-    pub fn wake(&mut self, layer: u16, need: Need) {
+    pub fn wake(&mut self, layer: LayerId, need: Need) {
         for (number, slot) in self.slots.iter_mut().enumerate() {
             if !slot.awake && slot.thread.layer() == layer && slot.thread.wakes_for(need) {
                 slot.awake = true;
@@ -98,12 +99,12 @@ impl KernelThreads {
     }
 
     /// Carries the planned step of a thread out.
-    pub fn commit(&mut self, number: usize, os: &mut Os, cpu: usize) -> Next {
+    pub fn commit(&mut self, number: usize, os: &mut Os, cpu: CpuId) -> Next {
         self.slots[number].thread.commit(os, cpu)
     }
 
     /// Frames that the threads of a layer have taken and not mapped.
-    pub fn held_frames(&self, layer: u16) -> u64 {
+    pub fn held_frames(&self, layer: LayerId) -> u64 {
         self.iter().filter(|thread| thread.layer() == layer).map(KernelThread::held_frames).sum()
     }
 }

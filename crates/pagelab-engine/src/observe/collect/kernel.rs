@@ -12,7 +12,7 @@ impl Statistics {
         let os = &simulation.os;
         let part = |nested: bool| {
             let of = |(layer, counters): (usize, &FaultCounters)| {
-                (os.tops().contains(&(layer as u16)) != nested).then_some(*counters)
+                (os.tops().contains(&layer.into()) != nested).then_some(*counters)
             };
             os.faults.iter().enumerate().filter_map(of).collect::<Vec<_>>()
         };
@@ -221,7 +221,7 @@ impl Statistics {
                     format!("Folios of {kib} KiB that the layer's page-fault handler mapped by 4 KiB pages"),
                 );
             }
-            self.contiguity(name, layer, faults, simulation.os.tops().contains(&(index as u16)));
+            self.contiguity(name, layer, faults, simulation.os.tops().contains(&index.into()));
             for &order in &layer.file_folio_orders {
                 let kib = 4_u64 << order;
                 self.count(

@@ -26,7 +26,7 @@ use crate::translate::hardware::Hardware;
 /// The translation of an address that is in segments all the way down.
 #[cold]
 pub(crate) fn through_segments(layers: &[Layer], space: SpaceId, va: VirtAddr) -> Option<Translation> {
-    let layer = &layers[usize::from(space.layer)];
+    let layer = &layers[space.layer];
     let found = layer.spaces[space.index as usize].segment?.translate(va)?;
     match layer.host {
         None => Some(found.on_bare_machine()),
@@ -46,7 +46,7 @@ impl Hardware {
         space: SpaceId,
         va: VirtAddr,
     ) -> Option<Translation<PhysAddr>> {
-        let found = layers[usize::from(space.layer)].spaces[space.index as usize].segment?.translate(va);
+        let found = layers[space.layer].spaces[space.index as usize].segment?.translate(va);
         self.segment.walk_translations += u64::from(found.is_some());
         found
     }

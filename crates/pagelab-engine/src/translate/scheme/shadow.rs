@@ -15,7 +15,7 @@
 //! spaces, not dropped for want of memory unless there is none, and only reach down to a host on the bare machine.
 
 use crate::base::addr::{Cycles, MachineAddr, PhysAddr, VirtAddr};
-use crate::base::ids::SpaceId;
+use crate::base::ids::{LayerId, SpaceId};
 use crate::base::page_fault::{Intent, Origin, PageFault};
 use crate::base::translation::Translation;
 use crate::cache::Requester;
@@ -36,7 +36,7 @@ impl Hardware {
         cycles: &mut Cycles,
     ) -> Result<Translation, Faulted> {
         let &Wanted { core, space, va, intent, origin } = wanted;
-        let host = layers[usize::from(space.layer)].host.expect("a shadowed layer has a host");
+        let host = layers[space.layer].host.expect("a shadowed layer has a host");
         drop_changed(layers, space.layer, host);
         loop {
             self.walks.log.clear();
@@ -71,10 +71,10 @@ impl Hardware {
         va: VirtAddr,
         cycles: &mut Cycles,
     ) -> Option<Translation> {
-        let layer = &layers[usize::from(space.layer)];
+        let layer = &layers[space.layer];
         let asid = layer.spaces[space.index as usize].asid;
         let table = layer.shadows.tables.get(space.index as usize)?.as_ref()?;
-        let mem = &layers[usize::from(host.layer)].mem;
+        let mem = &layers[host.layer].mem;
         let mut list = WalkList::new();
         table.walk(mem, va, &mut list);
         let spared = self.mmu_caches.of(core, space.layer).look_up(asid, va, &list);
@@ -110,7 +110,7 @@ impl Hardware {
         cycles: &mut Cycles,
     ) -> Result<(Translation, bool), Faulted> {
         let store = intent == Intent::Store;
-        let guest = &layers[usize::from(space.layer)];
+        let guest = &layers[space.layer];
         let mut list = WalkList::new();
         guest.spaces[space.index as usize].table.walk(&guest.mem, va, &mut list);
         let mut entry = MachineAddr::default();
@@ -125,7 +125,7 @@ impl Hardware {
         if !mapping.flags.accessed || store && !mapping.flags.dirty {
             mapping.flags.accessed = true;
             mapping.flags.dirty |= store;
-            let guest = &mut layers[usize::from(space.layer)];
+            let guest = &mut layers[space.layer];
             guest.spaces[space.index as usize].table.set_flags(&mut guest.mem, va, mapping.flags);
             *cycles += self.system_ref(core, entry, true, true, Requester::Kernel).cycles;
         }
@@ -146,7 +146,7 @@ impl Hardware {
         addr: PhysAddr,
         store: bool,
     ) -> Result<Translation, Faulted> {
-        let (va, layer) = (VirtAddr(addr.0), &mut layers[usize::from(host.layer)]);
+        let (va, layer) = (VirtAddr(addr.0), &mut layers[host.layer]);
         let table = &mut layer.spaces[host.index as usize].table;
         let mut list = WalkList::new();
         table.walk(&layer.mem, va, &mut list);
@@ -178,12 +178,12 @@ fn enter(
     found: Translation,
     guest: PteFlags,
 ) -> Option<PhysAddr> {
-    let (size, guest_layer) = (found.size(), &mut layers[usize::from(space.layer)]);
+    let (size, guest_layer) = (found.size(), &mut layers[space.layer]);
     let levels = guest_layer.spaces[space.index as usize].table.levels();
     let tables = &mut guest_layer.shadows.tables;
     tables.resize_with(tables.len().max(space.index as usize + 1), || None);
     let mut kept = tables[space.index as usize].take();
-    let host_layer = &mut layers[usize::from(host.layer)];
+    let host_layer = &mut layers[host.layer];
     if kept.is_none() {
         kept = host_layer.new_shadow_table(levels);
     }
@@ -208,7 +208,7 @@ fn enter(
             entry = Some(table.map(&mut host_layer.mem, page, mapping).expect("a radix table has room for every page"));
         }
     }
-    layers[usize::from(space.layer)].shadows.tables[space.index as usize] = kept;
+    layers[space.layer].shadows.tables[space.index as usize] = kept;
     entry
 }
 
@@ -224,13 +224,13 @@ fn drop_pages(host: &mut Layer, table: &mut PageTable, range: VaRange) {
 }
 
 /// Removes the entries of what a guest has changed.
-fn drop_changed(layers: &mut [Layer], layer: u16, host: SpaceId) {
-    let shadows = &mut layers[usize::from(layer)].shadows;
+fn drop_changed(layers: &mut [Layer], layer: LayerId, host: SpaceId) {
+    let shadows = &mut layers[layer].shadows;
     for (index, range) in std::mem::take(&mut shadows.changed) {
-        let shadows = &mut layers[usize::from(layer)].shadows;
+        let shadows = &mut layers[layer].shadows;
         let Some(mut table) = shadows.tables[index as usize].take() else { continue };
         let end = VirtAddr(range.end.0.min(1 << table.va_bits()));
-        drop_pages(&mut layers[usize::from(host.layer)], &mut table, VaRange { start: range.start, end });
-        layers[usize::from(layer)].shadows.tables[index as usize] = Some(table);
+        drop_pages(&mut layers[host.layer], &mut table, VaRange { start: range.start, end });
+        layers[layer].shadows.tables[index as usize] = Some(table);
     }
 }

@@ -16,6 +16,7 @@
 //! cache. The table's entries are for 4 KiB pages; parts of larger ones have one each.
 
 use crate::base::addr::{Cycles, MachineAddr, PageSize};
+use crate::base::ids::LayerId;
 use crate::base::page_fault::{Intent, Origin};
 use crate::base::translation::Translation;
 use crate::cache::Requester;
@@ -30,12 +31,12 @@ impl Hardware {
     pub(crate) fn walk_speculatively(
         &mut self,
         layers: &mut [Layer],
-        machine: u16,
+        machine: LayerId,
         wanted: &Wanted,
         cycles: &mut Cycles,
     ) -> Result<Translation, Faulted> {
         let &Wanted { core, space, va, intent, origin } = wanted;
-        let asid = layers[usize::from(space.layer)].spaces[space.index as usize].asid;
+        let asid = layers[space.layer].spaces[space.index as usize].asid;
         let table = table_of(layers, machine);
         let (slot, tag) = table.place(asid, va);
         let (address, [held_tag, word], flush) = (table.address(slot), table.slots[slot], table.flush_cycles);
@@ -84,6 +85,6 @@ impl Hardware {
     }
 }
 
-fn table_of(layers: &mut [Layer], machine: u16) -> &mut SpeculativeTable {
-    layers[usize::from(machine)].speculative_table.as_mut().expect("it was set aside at boot")
+fn table_of(layers: &mut [Layer], machine: LayerId) -> &mut SpeculativeTable {
+    layers[machine].speculative_table.as_mut().expect("it was set aside at boot")
 }
