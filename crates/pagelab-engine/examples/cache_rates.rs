@@ -3,6 +3,7 @@
 //!
 //! `cargo run --release -p pagelab-engine --example cache_rates [NAME-PART]`
 
+use pagelab_engine::base::cycles::Cycles;
 use std::{hint::black_box, time::Instant};
 
 use pagelab_engine::base::addr::LineAddr;
@@ -118,7 +119,7 @@ fn main() {
     bench.given("random over 8 GiB, inclusive", one, &eight_gib, false);
     bench.given("random over 8 GiB, inclusive, hinted", one, &eight_gib, true);
     bench.rate("zero a page of 64 new lines, inclusive", 1 << 14, || {
-        (0..1 << 14).map(|page| one.zero_lines(0, LineAddr(page << 6), 64, Requester::Kernel)).sum()
+        (0..1 << 14).map(|page| one.zero_lines(0, LineAddr(page << 6), 64, Requester::Kernel)).sum::<Cycles>().0
     });
 
     let small = &mut Hierarchy::new(&client(), 1, 1).expect("the configuration is valid");
@@ -127,7 +128,7 @@ fn main() {
     bench.stream("write stream over 256 MiB, client", small, true);
     bench.given("random over 8 GiB, client, hinted", small, &eight_gib, true);
     bench.rate("zero a page of 64 new lines, client", 1 << 14, || {
-        (0..1 << 14).map(|page| small.zero_lines(0, LineAddr(page << 6), 64, Requester::Kernel)).sum()
+        (0..1 << 14).map(|page| small.zero_lines(0, LineAddr(page << 6), 64, Requester::Kernel)).sum::<Cycles>().0
     });
 
     let loose = &mut caches(1, Inclusion::NonInclusive);
@@ -135,7 +136,7 @@ fn main() {
     bench.stream("write stream over 256 MiB, non-inclusive", loose, true);
     bench.given("random over 8 GiB, non-inclusive, hinted", loose, &eight_gib, true);
     bench.rate("zero a page of 64 new lines, non-inclusive", 1 << 14, || {
-        (0..1 << 14).map(|page| loose.zero_lines(0, LineAddr(page << 6), 64, Requester::Kernel)).sum()
+        (0..1 << 14).map(|page| loose.zero_lines(0, LineAddr(page << 6), 64, Requester::Kernel)).sum::<Cycles>().0
     });
 
     let four = &mut caches(4, Inclusion::Inclusive);

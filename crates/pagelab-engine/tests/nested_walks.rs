@@ -4,6 +4,7 @@ mod common;
 
 use common::{ScriptWriter, assert_conserved, config, run};
 use pagelab_engine::base::addr::{PhysAddr, VirtAddr};
+use pagelab_engine::base::cycles::Cycles;
 use pagelab_engine::base::ids::{DIRECT_MAP, LayerId, SpaceId};
 use pagelab_engine::base::page_fault::{Intent, Origin};
 use pagelab_engine::machine::simulation::Simulation;
@@ -98,7 +99,8 @@ fn walked(simulation: &mut Simulation, origin: Origin, wanted: (SpaceId, VirtAdd
     let before = count(simulation);
     for &intent in intents {
         let wanted = Wanted { core: 0, space: wanted.0, va: wanted.1, intent, origin };
-        let found = simulation.hw.translate(&mut simulation.os.layers, &wanted, &mut 0).expect("it is mapped");
+        let found =
+            simulation.hw.translate(&mut simulation.os.layers, &wanted, &mut Cycles::default()).expect("it is mapped");
         assert!(found.writable() && (intent != Intent::Store || found.stores()), "{intent:?} {found:?}");
     }
     let after = count(simulation);

@@ -10,6 +10,7 @@ use caches::{Caches, Served};
 use common::{ScriptWriter, config, run};
 use pagelab_cases::cases;
 use pagelab_engine::base::addr::{LineAddr, VirtAddr};
+use pagelab_engine::base::cycles::Cycles;
 use pagelab_engine::base::rng::Rng;
 use pagelab_engine::cache::{
     CacheConfig, Hierarchy, Inclusion, PrivateCacheConfig, ReplacementPolicy, Requester, SharedCacheConfig, WalkerEntry,
@@ -102,7 +103,7 @@ fn compare_caches(config: &CacheConfig, cores: usize, steps: u64, seed: u64) {
             92..98 => {
                 let count = 1 + rng.below(6);
                 let cycles = engine.zero_lines(core, LineAddr(line), count, Requester::Kernel);
-                assert_eq!(cycles, naive.zero(core, line, count), "{}", at());
+                assert_eq!(cycles, Cycles(naive.zero(core, line, count)), "{}", at());
             }
             _ => {
                 engine.dma_write(LineAddr(line), 1);

@@ -1,6 +1,6 @@
 //! Events of programs: mapping calls, forks, execs and exits, carried out when all CPUs of their process have come to them.
 
-use crate::base::addr::Cycles;
+use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::ids::{CpuId, SpaceId};
 use crate::base::step::BlockKey;

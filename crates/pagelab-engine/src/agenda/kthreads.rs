@@ -3,7 +3,7 @@
 //! Each has a CPU ([`Simulation::thread_cpus`]). One that is woken begins there when the CPU has nothing on its stack: at once
 //! if it idles or waits for a device, else after the access that its program is at.
 
-use crate::base::addr::Cycles;
+use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::ids::CpuId;
 use crate::machine::activity::Activity;

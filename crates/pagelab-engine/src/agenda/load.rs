@@ -1,6 +1,6 @@
 //! What runs beside the main sources: beginning anew, and arriving.
 
-use crate::base::addr::Cycles;
+use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::ids::{CpuId, SpaceId};
 use crate::machine::agenda::Entry;

@@ -15,7 +15,7 @@
 //! CPU compares generations when it goes on, whatever it goes on with. A space that ends leaves all TLBs at once and for
 //! free, as tags are used again; the PCIDs that it had stay taken until their turn comes.
 
-use crate::base::addr::Cycles;
+use crate::base::cycles::Cycles;
 use crate::base::ids::{CpuId, LayerId, SpaceId};
 use crate::config::IdleTlb;
 use crate::kernel::invalidation::Invalidation;

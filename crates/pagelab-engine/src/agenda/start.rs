@@ -1,6 +1,6 @@
 //! A simulation before its first access: which CPUs there are, and what runs on each.
 
-use crate::base::addr::Cycles;
+use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::ids::CpuId;
 use crate::cache::ReplacementPolicy;
@@ -142,12 +142,12 @@ impl Simulation {
             noted: Vec::new(),
             shootdowns: ShootdownCounters::default(),
             generations: Generations::default(),
-            l1_visible: if hidden { 0 } else { l1 },
-            l1_hidden: if hidden { l1 } else { 0 },
+            l1_visible: if hidden { Cycles::ZERO } else { l1 },
+            l1_hidden: if hidden { l1 } else { Cycles::ZERO },
             filter_hits_only: machine.cache.l1.policy == ReplacementPolicy::Srrip,
             lookahead: config.engine.lookahead.0,
-            quantum: config.engine.sync_quantum_cycles,
-            slice: config.kernel.quantum_cycles,
+            quantum: config.engine.sync_quantum_cycles.into(),
+            slice: config.kernel.quantum_cycles.into(),
             max_accesses,
             window,
         })

@@ -9,7 +9,7 @@
 //! Deviations: whether a holder runs is looked at once, when the wait begins. Run times do not count: who wakes up goes first,
 //! and who runs the longest does not come later for it. Switches to and from kernel threads are free.
 
-use crate::base::addr::Cycles;
+use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::ids::CpuId;
 use crate::base::step::BlockKey;

@@ -4,7 +4,7 @@
 //! the agenda ([`crate::machine::agenda`]) takes place. A CPU goes on with the uppermost activity of its task if there is one,
 //! else with its queue. With one CPU none of this is left but the loop over its queue.
 
-use crate::base::addr::Cycles;
+use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::ids::{CpuId, SpaceId};
 use crate::base::step::BlockKey;
@@ -63,7 +63,7 @@ impl Simulation {
 
     /// Cycles from the start to the end of the last CPU.
     pub fn elapsed(&self) -> Cycles {
-        self.program_cpus().map(|cpu| cpu.clock.now()).max().unwrap_or(0)
+        self.program_cpus().map(|cpu| cpu.clock.now()).max().unwrap_or_default()
     }
 
     /// The CPUs but for those that kernel threads have to themselves.

@@ -42,9 +42,6 @@ number! {
     LineAddr(u64)
 }
 
-/// A time or a duration on a core's clock.
-pub type Cycles = u64;
-
 /// Bytes of a cache line.
 pub const LINE_BYTES: u64 = 64;
 /// log2 of [`LINE_BYTES`].

@@ -1,5 +1,7 @@
 //! What a design measures of itself: a number with its meaning, named within the design.
 
+use crate::base::cycles::Cycles;
+
 /// How a number is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nature {
@@ -30,7 +32,7 @@ impl Measure {
         Self { name: name.into(), value, nature: Nature::State(unit), text: text.into() }
     }
 
-    pub fn cycles(name: impl Into<String>, value: u64, text: impl Into<String>) -> Self {
-        Self { name: name.into(), value, nature: Nature::Cycles, text: text.into() }
+    pub fn cycles(name: impl Into<String>, value: Cycles, text: impl Into<String>) -> Self {
+        Self { name: name.into(), value: value.0, nature: Nature::Cycles, text: text.into() }
     }
 }

@@ -3,6 +3,7 @@
 
 pub mod addr;
 pub mod assoc;
+pub mod cycles;
 pub mod error;
 pub mod ids;
 pub mod measure;

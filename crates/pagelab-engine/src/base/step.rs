@@ -1,6 +1,7 @@
 //! Steps of activities: what one costs, what it may wait for, and what comes after it.
 
-use super::addr::{Cycles, Pfn, PhysAddr};
+use super::addr::{Pfn, PhysAddr};
+use super::cycles::Cycles;
 use super::ids::SpaceId;
 use crate::base::ids::LayerId;
 
@@ -56,7 +57,7 @@ pub struct Step {
 impl Step {
     pub fn clear(&mut self) {
         self.refs.clear();
-        (self.cycles, self.preset_cycles, self.instructions) = (0, 0, 0);
+        (self.cycles, self.preset_cycles, self.instructions) = (Cycles::ZERO, Cycles::ZERO, 0);
         self.io = Requests::default();
     }
 

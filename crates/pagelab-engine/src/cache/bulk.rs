@@ -3,7 +3,8 @@
 use super::shape::{Anything, Shape};
 use super::ways::AnyWays;
 use super::{Hierarchy, Requester, Served};
-use crate::base::addr::{Cycles, LineAddr};
+use crate::base::addr::LineAddr;
+use crate::base::cycles::Cycles;
 
 impl Hierarchy {
     /// Writes `lines` whole lines from `first` on without fetching them, as `rep stosb` zeroes a page. Returns the
@@ -17,7 +18,7 @@ impl Hierarchy {
         let upgrades = stats.upgrades - upgrades_before;
         let latencies = found.iter().zip(&self.bulk_latency).map(|(&count, &latency)| count * Cycles::from(latency));
         let sum = latencies.sum::<Cycles>() + upgrades * Cycles::from(self.upgrade_latency);
-        sum.div_ceil(Cycles::from(self.bulk_parallelism))
+        sum.div_ceil(self.bulk_parallelism.into())
     }
 
     /// Reads `lines` whole lines from `first` on, as `rep movsb` reads its source. Returns the cycles that it takes: the
@@ -25,7 +26,7 @@ impl Hierarchy {
     pub fn load_lines(&mut self, core: usize, first: LineAddr, lines: u64, requester: Requester) -> Cycles {
         let all = (first.0..first.0 + lines).map(LineAddr);
         let sum = all.map(|line| Cycles::from(self.access(core, line, false, requester).cycles)).sum::<Cycles>();
-        sum.div_ceil(Cycles::from(self.bulk_parallelism))
+        sum.div_ceil(self.bulk_parallelism.into())
     }
 
     #[inline(always)]

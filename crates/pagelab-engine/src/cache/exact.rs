@@ -268,7 +268,7 @@ mod tests {
             14..16 => caches.access(0, line, false, Requester::Walk).cycles,
             16 => caches.access(0, line, true, Requester::Walk).cycles,
             17 => caches.access_locked(0, line, Requester::Kernel).cycles,
-            18 => return caches.zero_lines(0, line, rng.below(130), Requester::Kernel),
+            18 => return caches.zero_lines(0, line, rng.below(130), Requester::Kernel).0,
             _ => {
                 caches.dma_write(line, rng.below(3));
                 0
@@ -292,7 +292,7 @@ mod tests {
             let [_, _, [sets, ways]] = geometry;
             let run = |mut caches: Hierarchy| -> (Vec<u64>, CacheStats, Vec<_>) {
                 let mut rng = Rng::new(6, "exact");
-                let mut cycles = vec![caches.zero_lines(0, LineAddr(sets / 2), sets * ways, Requester::Kernel)];
+                let mut cycles = vec![caches.zero_lines(0, LineAddr(sets / 2), sets * ways, Requester::Kernel).0];
                 cycles.extend((0..20_000).map(|_| request(&mut caches, sets, ways, &mut rng)));
                 caches.assert_coherent();
                 let private = &caches.private[0];

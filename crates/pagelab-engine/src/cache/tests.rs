@@ -1,5 +1,6 @@
 //! Closed forms, sequences worked out by hand, and properties of random requests over many geometries.
 
+use crate::base::cycles::Cycles;
 use pagelab_cases::cases;
 use pagelab_trace::quantity::Bytes;
 
@@ -266,8 +267,8 @@ fn walks_that_enter_at_the_l2_see_what_the_l1_wrote() {
 fn bulk_writes_cost_ownership_and_change_what_writes_change() {
     let mut caches = build(&sandy_bridge(), 1);
     // 64 lines that no cache holds: 64 × 30 / 10; then in the L1: 64 × 4 / 10, rounded up.
-    assert_eq!(caches.zero_lines(0, LineAddr(640), 64, Requester::Kernel), 192);
-    assert_eq!(caches.zero_lines(0, LineAddr(640), 64, Requester::Kernel), 26);
+    assert_eq!(caches.zero_lines(0, LineAddr(640), 64, Requester::Kernel), Cycles(192));
+    assert_eq!(caches.zero_lines(0, LineAddr(640), 64, Requester::Kernel), Cycles(26));
     assert_eq!(caches.stats().cores[0].bulk_written, [64, 0, 0, 0, 64]);
     assert_eq!(caches.stats().total().requests(Requester::Kernel), 0);
     assert_eq!(read(&mut caches, 0, 640 + 63), (Served::L1, 4));
@@ -277,7 +278,7 @@ fn bulk_writes_cost_ownership_and_change_what_writes_change() {
     read(&mut caches, 1, 0);
     write(&mut caches, 1, 1);
     // Line 0 upgraded (4 + 43), 1 remote (60), 2 nowhere (30).
-    assert_eq!(caches.zero_lines(0, LineAddr(0), 3, Requester::Kernel), (47_u64 + 60 + 30).div_ceil(10));
+    assert_eq!(caches.zero_lines(0, LineAddr(0), 3, Requester::Kernel), Cycles((47_u64 + 60 + 30).div_ceil(10)));
 
     for inclusion in [Inclusion::Inclusive, Inclusion::NonInclusive] {
         let (mut bulk, mut single) = (build(&tiny(inclusion), 1), build(&tiny(inclusion), 1));
@@ -369,7 +370,7 @@ fn random_request(caches: &mut Hierarchy, core: usize, lines: u64, rng: &mut Rng
         65..80 => u64::from(caches.access(core, line, false, Requester::Walk).cycles),
         80..85 => u64::from(caches.access(core, line, true, Requester::Walk).cycles),
         85..95 => u64::from(caches.access_locked(core, line, Requester::Kernel).cycles),
-        95..98 => caches.zero_lines(core, line, rng.below(8), Requester::Kernel),
+        95..98 => caches.zero_lines(core, line, rng.below(8), Requester::Kernel).0,
         _ => {
             caches.dma_write(line, rng.below(4));
             0

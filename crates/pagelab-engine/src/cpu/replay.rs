@@ -1,6 +1,7 @@
 //! The loop over a run's accesses: what a core does for its program.
 
-use crate::base::addr::{Cycles, FRAME_SHIFT, LINE_BYTES, LINE_SHIFT, VirtAddr};
+use crate::base::addr::{FRAME_SHIFT, LINE_BYTES, LINE_SHIFT, VirtAddr};
+use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::ids::CpuId;
 use crate::base::page_fault::{Intent, Origin};
@@ -233,7 +234,7 @@ impl Simulation {
         let of = &self.cpus[cpu];
         let intent = if write { Intent::Store } else { Intent::Load };
         let wanted = Wanted { core: of.core, space: of.running(), va, intent, origin: Origin::Program };
-        let mut cycles = 0;
+        let mut cycles = Cycles::ZERO;
         let found = self.hw.translate_beyond_l1(&mut self.os.layers, of.asid, &wanted, missed, &mut cycles);
         self.cpus[cpu].clock.spend(Class::Translation, cycles);
         match found {
@@ -276,7 +277,7 @@ impl Simulation {
         if fault == Some(Outcome::Refused) {
             return Ok(Translated::Refused);
         }
-        let mut cycles = 0;
+        let mut cycles = Cycles::ZERO;
         let wanted = Wanted { core: of.core, space: of.running(), va, intent, origin: Origin::Program };
         // An access is counted once, however often a fault has it made again.
         let counted = fault.is_some().then(|| self.hw.units[wanted.core].tlb);
@@ -286,7 +287,7 @@ impl Simulation {
         }
         let of = &mut self.cpus[cpu];
         of.clock.spend(Class::Translation, cycles);
-        if cycles > 0 {
+        if cycles > Cycles::ZERO {
             // A walk may have taken the last line's place in the cache, and a fill the last page's in the TLB.
             of.filter.forget_data();
         }

@@ -1,6 +1,7 @@
 //! Running the activities on a CPU's stack.
 
-use crate::base::addr::{Cycles, FRAME_BYTES, MachineAddr, PhysAddr};
+use crate::base::addr::{FRAME_BYTES, MachineAddr, PhysAddr};
+use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::ids::{CpuId, DIRECT_MAP, LayerId, SpaceId};
 use crate::base::page_fault::{Intent, Origin};
@@ -12,7 +13,7 @@ use crate::machine::activity::Activity;
 use crate::machine::clock::Class;
 use crate::machine::cpu::CpuState;
 use crate::machine::simulation::{Simulation, Stack};
-use crate::machine::task::{Frame, Task};
+use crate::machine::task::{StackEntry, Task};
 use crate::translate::walker::{Faulted, LastHit, Wanted};
 
 impl Simulation {
@@ -20,17 +21,17 @@ impl Simulation {
     pub(crate) fn run_stack<const MANY: bool>(&mut self, cpu: CpuId, limit: Cycles) -> Result<Stack, EngineError> {
         // Nobody else uses the core's TLBs until this returns.
         let mut last = LastHit::NONE;
-        while let Some(frame) = self.cpus[cpu].task.stack.last_mut() {
-            if !frame.planned {
-                frame.activity.plan(&self.os, &self.kthreads, &mut frame.step);
-                frame.stage = frame.activity.stage().map(|stage| stage as usize);
-                frame.planned = true;
+        while let Some(entry) = self.cpus[cpu].task.stack.last_mut() {
+            if !entry.planned {
+                entry.activity.plan(&self.os, &self.kthreads, &mut entry.step);
+                entry.stage = entry.activity.stage().map(|stage| stage as usize);
+                entry.planned = true;
             }
-            if !frame.begun {
-                frame.begun = true;
-                let Step { cycles, preset_cycles, instructions, io, .. } = frame.step;
-                let layer = frame.layer;
-                if let Some(stage) = frame.stage {
+            if !entry.begun {
+                entry.begun = true;
+                let Step { cycles, preset_cycles, instructions, io, .. } = entry.step;
+                let layer = entry.layer;
+                if let Some(stage) = entry.stage {
                     let counters = &mut self.os.faults[layer];
                     counters.preset_cycles[stage] += preset_cycles;
                     counters.instructions[stage] += instructions;
@@ -43,7 +44,7 @@ impl Simulation {
                     return Ok(Stack::Yields);
                 }
             }
-            if self.cpus[cpu].task.stack.last().is_some_and(Frame::has_refs_left) {
+            if self.cpus[cpu].task.stack.last().is_some_and(StackEntry::has_refs_left) {
                 let made = self.charge_refs::<MANY>(cpu, limit, &mut last);
                 if made.is_err() {
                     self.cpus[cpu].begin(Activity::Fault(Fault::new(&self.hw.fault, cpu)));
@@ -56,16 +57,16 @@ impl Simulation {
                 }
             }
             let Task { number, stack, .. } = &mut self.cpus[cpu].task;
-            let frame = stack.last_mut().expect("an activity is under way");
+            let entry = stack.last_mut().expect("an activity is under way");
             self.os.locks.acting_task = *number;
             // Matched where it is: what it holds is seldom needed.
-            let blocked = match frame.activity.commit(&mut self.os, &mut self.kthreads, cpu) {
+            let blocked = match entry.activity.commit(&mut self.os, &mut self.kthreads, cpu) {
                 Ok(Next::Continue) => {
-                    frame.reset();
+                    entry.reset();
                     None
                 }
                 Ok(Next::Block(key)) => {
-                    frame.reset();
+                    entry.reset();
                     Some(key)
                 }
                 Ok(Next::Done) => {
@@ -97,12 +98,12 @@ impl Simulation {
             return Ok(false);
         }
         loop {
-            let charged = self.cpus[cpu].task.stack.last().map(|frame| frame.planned);
+            let charged = self.cpus[cpu].task.stack.last().map(|entry| entry.planned);
             // A limit that has passed: one thing at a time.
-            self.run_stack::<true>(cpu, 0)?;
+            self.run_stack::<true>(cpu, Cycles::ZERO)?;
             // An explorer's devices answer at once.
             while self.take_place()? {}
-            let now = self.cpus[cpu].task.stack.last().map(|frame| frame.planned);
+            let now = self.cpus[cpu].task.stack.last().map(|entry| entry.planned);
             if charged == Some(true) && now != Some(true) || self.cpus[cpu].state != CpuState::Ready {
                 return Ok(true);
             }
@@ -147,25 +148,25 @@ impl Simulation {
 
     fn end_activity(&mut self, cpu: CpuId) {
         let of = &mut self.cpus[cpu];
-        let frame = of.task.stack.pop().expect("the activity was on the stack");
-        match &frame.activity {
+        let entry = of.task.stack.pop().expect("the activity was on the stack");
+        match &entry.activity {
             // A fault below another activity is retried by it; one of the program's is told to the access.
             Activity::Fault(fault) if of.task.stack.is_empty() => of.task.outcome = Some(fault.outcome()),
             Activity::Fault(_) | Activity::Populate(_) | Activity::Kernel { .. } | Activity::ExitScan(_) => {}
         }
-        of.spare.push(frame);
+        of.spare.push(entry);
     }
 
     /// Charges cycles of the activity under way to its stage and to the CPU.
     #[inline(always)]
     fn charge(&mut self, cpu: CpuId, cycles: Cycles) {
         let of = &mut self.cpus[cpu];
-        let frame = of.task.stack.last().expect("an activity is under way");
-        let Some(stage) = frame.stage else {
-            frame.activity.charge(&mut self.os, &mut self.kthreads, cycles);
+        let entry = of.task.stack.last().expect("an activity is under way");
+        let Some(stage) = entry.stage else {
+            entry.activity.charge(&mut self.os, &mut self.kthreads, cycles);
             return of.clock.spend(Class::Kernel, cycles);
         };
-        self.os.faults[frame.layer].cycles[stage] += cycles;
+        self.os.faults[entry.layer].cycles[stage] += cycles;
         of.clock.spend(Class::Fault, cycles);
     }
 
@@ -173,13 +174,13 @@ impl Simulation {
     /// returned; what was spent until then is charged, and the reference is made again afterwards.
     #[inline(always)]
     fn charge_refs<const MANY: bool>(&mut self, cpu: CpuId, limit: Cycles, last: &mut LastHit) -> Result<(), Faulted> {
-        let frame = self.cpus[cpu].task.stack.last_mut().expect("an activity is under way");
-        let layer = frame.layer;
-        let refs = std::mem::take(&mut frame.step.refs);
-        let (mut charged, mut bytes_done, mut overlap) = (frame.charged, frame.bytes_done, frame.overlap);
-        let (mut total, mut made) = (0, Ok(()));
+        let entry = self.cpus[cpu].task.stack.last_mut().expect("an activity is under way");
+        let layer = entry.layer;
+        let refs = std::mem::take(&mut entry.step.refs);
+        let (mut charged, mut bytes_done, mut overlap) = (entry.charged, entry.bytes_done, entry.overlap);
+        let (mut total, mut made) = (Cycles::ZERO, Ok(()));
         while let Some(reference) = refs.get(charged) {
-            let mut cycles = 0;
+            let mut cycles = Cycles::ZERO;
             made = self.make_ref(cpu, layer, reference, &mut bytes_done, last, &mut cycles);
             if made.is_err() {
                 total += cycles;
@@ -198,9 +199,9 @@ impl Simulation {
                 break;
             }
         }
-        let frame = self.cpus[cpu].task.stack.last_mut().expect("an activity is under way");
-        frame.step.refs = refs;
-        (frame.charged, frame.bytes_done, frame.overlap) = (charged, bytes_done, overlap);
+        let entry = self.cpus[cpu].task.stack.last_mut().expect("an activity is under way");
+        entry.step.refs = refs;
+        (entry.charged, entry.bytes_done, entry.overlap) = (charged, bytes_done, overlap);
         self.charge(cpu, total);
         made
     }

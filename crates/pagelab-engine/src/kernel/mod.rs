@@ -1,5 +1,6 @@
 //! Kernels, one a layer: address spaces, frames, page faults, mapping calls, reclaim and kernel threads.
 
+pub mod direct_segment;
 pub mod fault;
 pub mod frames;
 pub mod home;
@@ -13,7 +14,6 @@ pub mod os;
 pub mod placement;
 pub mod populate;
 pub mod reclaim;
-pub mod segment;
 pub mod shadows;
 pub mod speculative_table;
 pub mod threads;

@@ -1,6 +1,7 @@
 //! Speculative inverted shadow page table of a layer ([`crate::translate::scheme::speculation`] says what it models).
 
-use crate::base::addr::{Cycles, FRAME_SHIFT, MachineAddr, Pfn, VirtAddr};
+use crate::base::addr::{FRAME_SHIFT, MachineAddr, Pfn, VirtAddr};
+use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::config::LayerConfig;
 use crate::mmu_cache::Asid;
@@ -67,7 +68,7 @@ mod tests {
 
     #[test]
     fn neighbours_share_a_line_and_spaces_do_not() {
-        let table = SpeculativeTable { first: Pfn(7), slots: vec![[0; 2]; 1 << 12], flush_cycles: 0 };
+        let table = SpeculativeTable { first: Pfn(7), slots: vec![[0; 2]; 1 << 12], flush_cycles: Cycles::ZERO };
         assert_eq!(table.end(), Pfn(7 + 16));
         let line = |asid, page: u64| table.address(table.place(Asid(asid), VirtAddr(page << FRAME_SHIFT)).0).line();
         assert_eq!(line(1, 400), line(1, 403));

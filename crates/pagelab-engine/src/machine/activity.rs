@@ -7,7 +7,7 @@
 //!
 //! An activity is one variant of [`Activity`]; its state machine is a file of its own.
 
-use crate::base::addr::Cycles;
+use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::ids::{CpuId, LayerId};
 use crate::base::step::{Next, Step};

@@ -3,7 +3,7 @@
 //! CPUs are not entered, since their clocks move while others run: whose turn it is looks at them and at the first entry
 //! ([`crate::agenda::turns`]). An entry takes place when no CPU that can go on is before it.
 
-use crate::base::addr::Cycles;
+use crate::base::cycles::Cycles;
 use crate::base::step::BlockKey;
 use std::collections::BTreeSet;
 

@@ -1,6 +1,6 @@
 //! The clock of a CPU: where each of its cycles went.
 
-use crate::base::addr::Cycles;
+use crate::base::cycles::Cycles;
 
 /// What a CPU's cycles are spent on. The classes partition its clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub struct CpuClock {
 impl CpuClock {
     pub fn new(cycles_per_instruction: f64) -> Self {
         let cpi = (cycles_per_instruction * f64::from(1 << CPI_SHIFT)).round() as u64;
-        Self { instructions: 0, cpi, spent: [0; Class::ALL.len()], beyond_base: 0 }
+        Self { instructions: 0, cpi, spent: [Cycles::ZERO; Class::ALL.len()], beyond_base: Cycles::ZERO }
     }
 
     #[inline]
@@ -71,12 +71,17 @@ impl CpuClock {
     /// What [`Self::now`] will be once `instructions` more have retired.
     #[inline]
     pub fn now_after(&self, instructions: u64) -> Cycles {
-        (((self.instructions + instructions) * self.cpi) >> CPI_SHIFT) + self.beyond_base
+        self.base_of(self.instructions + instructions) + self.beyond_base
     }
 
     #[inline]
     fn base(&self) -> Cycles {
-        (self.instructions * self.cpi) >> CPI_SHIFT
+        self.base_of(self.instructions)
+    }
+
+    #[inline]
+    fn base_of(&self, instructions: u64) -> Cycles {
+        Cycles((instructions * self.cpi) >> CPI_SHIFT)
     }
 
     /// The program retired instructions.
@@ -115,12 +120,12 @@ mod tests {
         let mut clock = CpuClock::new(0.75);
         clock.retire(1000);
         for (n, &class) in Class::ALL.iter().enumerate().skip(1) {
-            clock.spend(class, n as u64);
+            clock.spend(class, Cycles(n as u64));
         }
-        clock.wait_until(Class::Idle, 500);
-        clock.wait_until(Class::Idle, 1000);
-        assert_eq!(clock.spent(Class::Base), 750);
-        assert_eq!(clock.now(), 1000);
-        assert_eq!(Class::ALL.iter().map(|&c| clock.spent(c)).sum::<u64>(), clock.now());
+        clock.wait_until(Class::Idle, Cycles(500));
+        clock.wait_until(Class::Idle, Cycles(1000));
+        assert_eq!(clock.spent(Class::Base), Cycles(750));
+        assert_eq!(clock.now(), Cycles(1000));
+        assert_eq!(Class::ALL.iter().map(|&c| clock.spent(c)).sum::<Cycles>(), clock.now());
     }
 }

@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use crate::base::addr::{Cycles, FRAME_SHIFT, LINE_SHIFT, VirtAddr};
+use crate::base::addr::{FRAME_SHIFT, LINE_SHIFT, VirtAddr};
+use crate::base::cycles::Cycles;
 use crate::base::ids::SpaceId;
 use crate::base::step::BlockKey;
 use crate::base::translation::Translation;
@@ -10,7 +11,7 @@ use crate::cache::Served;
 use crate::machine::activity::Activity;
 use crate::machine::clock::{Class, CpuClock};
 use crate::machine::pcids::{Pcids, Presence};
-use crate::machine::task::{Frame, KernelTask, Lane, LaneState, Seat, Task};
+use crate::machine::task::{KernelTask, Lane, LaneState, Seat, StackEntry, Task};
 use crate::mmu_cache::Asid;
 use pagelab_trace::{Access, AccessKind, ThreadIx};
 
@@ -125,7 +126,7 @@ pub struct Cpu {
     /// Where that belongs.
     pub seat: Seat,
     /// Frames for re-use.
-    pub spare: Vec<Frame>,
+    pub spare: Vec<StackEntry>,
     pub lanes: Vec<Lane>,
     /// The lane that it runs, or ran before a kernel thread.
     pub lane: usize,
@@ -170,7 +171,7 @@ impl Cpu {
             apart,
             preempt: false,
             next_task: 0,
-            slice_end: 0,
+            slice_end: Cycles::ZERO,
             thread: None,
             space: None,
             asid: Asid(0),
@@ -179,7 +180,7 @@ impl Cpu {
             filter: Filter::EMPTY,
             counters: AccessCounters::default(),
             owner: None,
-            settled: [0; Class::ALL.len()],
+            settled: [Cycles::ZERO; Class::ALL.len()],
         }
     }
 
@@ -301,8 +302,8 @@ impl Cpu {
 
     /// Puts an activity on the stack.
     pub fn begin(&mut self, activity: Activity) {
-        let frame = self.frame(activity);
-        self.task.stack.push(frame);
+        let entry = self.entry(activity);
+        self.task.stack.push(entry);
     }
 
     /// Puts an activity on the stack of an input's task, which is at rest, on behalf of a thread.
@@ -311,20 +312,20 @@ impl Cpu {
         if self.seat == Seat::Lane(lane) {
             return self.begin(activity);
         }
-        let frame = self.frame(activity);
+        let entry = self.entry(activity);
         let task = &mut self.lanes[lane].task;
         task.thread = Some((input, thread));
-        task.stack.push(frame);
+        task.stack.push(entry);
     }
 
-    fn frame(&mut self, activity: Activity) -> Frame {
+    fn entry(&mut self, activity: Activity) -> StackEntry {
         match self.spare.pop() {
-            Some(mut frame) => {
-                (frame.layer, frame.activity) = (activity.layer(), activity);
-                frame.reset();
-                frame
+            Some(mut entry) => {
+                (entry.layer, entry.activity) = (activity.layer(), activity);
+                entry.reset();
+                entry
             }
-            None => Frame::new(activity),
+            None => StackEntry::new(activity),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The simulation: hardware, kernels, CPUs and inputs.
 
-use crate::base::addr::Cycles;
+use crate::base::cycles::Cycles;
 use crate::base::ids::CpuId;
 use crate::kernel::os::Os;
 use crate::kernel::threads::schedule::KernelThreads;

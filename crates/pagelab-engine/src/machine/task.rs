@@ -3,7 +3,7 @@
 //! A CPU has the task that it runs in its hands ([`crate::machine::cpu::Cpu::task`]), as a processor has it in its registers. What
 //! it has left in the middle lies with its lane or its kernel thread until it goes on.
 
-use crate::base::addr::Cycles;
+use crate::base::cycles::Cycles;
 use crate::base::ids::LayerId;
 use crate::base::step::{BlockKey, Step};
 use crate::kernel::fault::Outcome;
@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 
 /// An activity under way on a task's stack.
 #[derive(Clone)]
-pub struct Frame {
+pub struct StackEntry {
     pub activity: Activity,
     /// Layer that it is an activity of.
     pub layer: LayerId,
@@ -33,7 +33,7 @@ pub struct Frame {
     pub overlap: (u8, Cycles),
 }
 
-impl Frame {
+impl StackEntry {
     pub(super) fn new(activity: Activity) -> Self {
         let layer = activity.layer();
         Self {
@@ -45,7 +45,7 @@ impl Frame {
             begun: false,
             charged: 0,
             bytes_done: 0,
-            overlap: (0, 0),
+            overlap: (0, Cycles::ZERO),
         }
     }
 
@@ -55,12 +55,12 @@ impl Frame {
         self.charged < self.step.refs.len()
     }
 
-    /// Makes the frame plan its next step.
+    /// Makes the activity plan its next step.
     pub fn reset(&mut self) {
         self.step.clear();
         (self.planned, self.begun) = (false, false);
         (self.charged, self.bytes_done) = (0, 0);
-        self.overlap = (0, 0);
+        self.overlap = (0, Cycles::ZERO);
     }
 }
 
@@ -78,7 +78,7 @@ pub struct Split {
 pub struct Task {
     /// What tells it from the other tasks of its CPU.
     pub number: u32,
-    pub stack: Vec<Frame>,
+    pub stack: Vec<StackEntry>,
     /// How the last program-level fault ended, until the access looks at it.
     pub outcome: Option<Outcome>,
     /// How far an access has come that a fault handler interrupted.

@@ -18,7 +18,8 @@ pub use assignment::MmuCaches;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::base::addr::{Cycles, FRAME_SHIFT, MachineAddr, VirtAddr};
+use crate::base::addr::{FRAME_SHIFT, MachineAddr, VirtAddr};
+use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::memory::PhysMem;
 use crate::base::rng::Rng;

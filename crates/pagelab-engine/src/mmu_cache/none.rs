@@ -2,6 +2,7 @@
 //!
 //! Models: every walk reads every level.
 
+use crate::base::cycles::Cycles;
 use super::{Asid, Design, MmuCacheGeometry, Spared};
 use crate::base::addr::VirtAddr;
 use crate::base::error::EngineError;
@@ -27,7 +28,7 @@ impl Design for Nothing {
 
     #[inline]
     fn look_up(&mut self, _: Asid, _: VirtAddr, _: &WalkList) -> Spared {
-        Spared { skip: 0, by_entry: false, cycles: 0 }
+        Spared { skip: 0, by_entry: false, cycles: Cycles::ZERO }
     }
 
     fn flush(&mut self, _: Asid) {}

@@ -15,7 +15,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Asid, Design, Geometry, MmuCacheGeometry, NO_UPPER_LEVELS, Spared, cacheable};
-use crate::base::addr::{Cycles, MachineAddr, VirtAddr};
+use crate::base::addr::{MachineAddr, VirtAddr};
+use crate::base::cycles::Cycles;
 use crate::base::assoc::{AssocArray, AssocPolicy, array};
 use crate::base::error::EngineError;
 use crate::base::memory::PhysMem;
@@ -114,7 +115,7 @@ impl Design for SharedPageWalkCache {
 
     #[inline]
     fn look_up(&mut self, _: Asid, _: VirtAddr, _: &WalkList) -> Spared {
-        Spared { skip: 0, by_entry: true, cycles: 0 }
+        Spared { skip: 0, by_entry: true, cycles: Cycles::ZERO }
     }
 
     fn holds(&mut self, entry: MachineAddr, cycles: &mut Cycles) -> bool {

@@ -4,7 +4,8 @@
 //! Parameters: the latency of `machine.mmu_cache.paging_structure`, that of a look-up.
 
 use super::{Asid, Design, MmuCacheGeometry, NO_UPPER_LEVELS, Spared, cacheable};
-use crate::base::addr::{Cycles, VirtAddr};
+use crate::base::addr::VirtAddr;
+use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::rng::Rng;
 use crate::page_table::{UpperEntries, WalkList};

@@ -14,7 +14,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Asid, Design, Geometry, MmuCacheGeometry, NO_UPPER_LEVELS, Spared, cacheable, position, prefix};
-use crate::base::addr::{Cycles, VirtAddr};
+use crate::base::addr::VirtAddr;
+use crate::base::cycles::Cycles;
 use crate::base::assoc::{AssocArray, AssocPolicy, array};
 use crate::base::error::EngineError;
 use crate::base::memory::PhysMem;

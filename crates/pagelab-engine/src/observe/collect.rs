@@ -5,16 +5,16 @@ mod memory;
 mod tlb;
 mod translation_cache;
 
-use crate::observe::statistics::{Kind, Meaning, Statistics};
-use crate::translate::counters::{WALK_LEVELS, WALK_PLACES};
-
+use crate::base::cycles::Cycles;
 use crate::cache::{CoreCacheStats, Requester, Served};
 use crate::machine::clock::Class;
 use crate::machine::cpu::AccessCounters;
 use crate::machine::simulation::Simulation;
+use crate::observe::statistics::{Kind, Meaning, Statistics};
 use crate::programs::account::Account;
 use crate::programs::input::Input;
 use crate::programs::role::Role;
+use crate::translate::counters::{WALK_LEVELS, WALK_PLACES};
 
 impl Statistics {
     fn put(&mut self, name: impl Into<String>, value: u64, unit: &'static str, kind: Kind, text: impl Into<String>) {
@@ -44,8 +44,8 @@ impl Statistics {
         self.put(name, value, "count", Kind::Robust, text);
     }
 
-    fn cycles(&mut self, name: impl Into<String>, value: u64, text: impl Into<String>) {
-        self.put(name, value, "cycles", Kind::Timing, text);
+    fn cycles(&mut self, name: impl Into<String>, value: Cycles, text: impl Into<String>) {
+        self.put(name, value.0, "cycles", Kind::Timing, text);
     }
 
     /// All statistics of a simulation that has ended.
@@ -372,9 +372,9 @@ impl Statistics {
 }
 
 /// The least of the sorted values that `percent` of 100 of them do not exceed; 0 of none.
-fn nearest_rank(sorted: &[u64], percent: usize) -> u64 {
+fn nearest_rank(sorted: &[Cycles], percent: usize) -> Cycles {
     let rank = (sorted.len() * percent).div_ceil(100);
-    rank.checked_sub(1).map_or(0, |at| sorted[at])
+    rank.checked_sub(1).map_or(Cycles::ZERO, |at| sorted[at])
 }
 
 /// Classes of cycles, by name.
@@ -404,13 +404,15 @@ const PLACE_TEXT: [&str; WALK_PLACES] = [
 #[cfg(test)]
 mod tests {
     use super::nearest_rank;
+    use crate::base::cycles::Cycles;
 
     #[test]
     fn percentiles_are_values_that_occurred() {
-        let hundred: Vec<u64> = (1..=100).collect();
-        assert_eq!([50, 99, 100].map(|percent| nearest_rank(&hundred, percent)), [50, 99, 100]);
-        assert_eq!([50, 99, 100].map(|percent| nearest_rank(&[7, 8, 9], percent)), [8, 9, 9]);
-        assert_eq!(nearest_rank(&[1, 2], 50), 1);
-        assert_eq!(nearest_rank(&[], 99), 0);
+        let hundred: Vec<Cycles> = (1..=100).map(Cycles).collect();
+        let of = |sorted: &[Cycles]| [50, 99, 100].map(|percent| nearest_rank(sorted, percent).0);
+        assert_eq!(of(&hundred), [50, 99, 100]);
+        assert_eq!(of(&[7, 8, 9].map(Cycles)), [8, 9, 9]);
+        assert_eq!(of(&[1, 2].map(Cycles)), [1, 2, 2]);
+        assert_eq!(of(&[]), [0, 0, 0]);
     }
 }

@@ -6,7 +6,8 @@
 use arrayvec::ArrayVec;
 
 use super::{Leaf, Mapping, PteFlags, Removed, TableBlock, TableFrames, WalkList};
-use crate::base::addr::{Cycles, FRAME_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
+use crate::base::addr::{FRAME_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
+use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::memory::PhysMem;
 use pagelab_trace::quantity::format_bytes;

@@ -6,7 +6,8 @@ use super::{
     Boot, Context, Design, Exhausted, LayerTables, Mapping, NoRoom, NoTable, PageTable, PageTableConfig, PteFlags,
     Removed, Scan, ScanStep, SetAside, Shared, Statistic, TableBlock, TableFrames, TableWork, UpperEntries, WalkList,
 };
-use crate::base::addr::{Cycles, FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
+use crate::base::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
+use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::memory::PhysMem;
 

@@ -3,7 +3,7 @@
 //! Counters belong to CPUs or to the whole machine. What they grew by while a source ran is that source's: a CPU's clock is
 //! looked at whenever the CPU goes over to another source or becomes idle, the machine's counters at every turn too.
 
-use crate::base::addr::Cycles;
+use crate::base::cycles::Cycles;
 use crate::machine::clock::{Class, CpuClock};
 
 /// What was counted for a source.

@@ -8,7 +8,7 @@
 
 use pagelab_trace::quantity::parse_count;
 
-use crate::base::addr::Cycles;
+use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::rng::Rng;
 
@@ -111,7 +111,7 @@ impl Iterator for Times {
                 self.mean * u128::from(whole) + ((self.mean * u128::from(fraction >> 32)) >> 32)
             }
         };
-        Some((self.last >> FRACTION_BITS) as Cycles)
+        Some(Cycles((self.last >> FRACTION_BITS) as u64))
     }
 }
 
@@ -165,8 +165,8 @@ mod tests {
         }
     }
 
-    fn times(pace: Pace, seed: u64) -> Vec<Cycles> {
-        Times::new(&pace, 3000, Rng::new(seed, "arrivals 0")).collect()
+    fn times(pace: Pace, seed: u64) -> Vec<u64> {
+        Times::new(&pace, 3000, Rng::new(seed, "arrivals 0")).map(|at| at.0).collect()
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use pagelab_trace::Source;
 use pagelab_trace::quantity::Bytes;
 
-use crate::base::addr::Cycles;
+use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::rng::Rng;
 use crate::config::Config;

@@ -1,6 +1,6 @@
 //! What a source is to a run.
 
-use crate::base::addr::Cycles;
+use crate::base::cycles::Cycles;
 
 /// What a source is to the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

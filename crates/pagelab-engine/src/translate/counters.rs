@@ -1,6 +1,6 @@
 //! Counters of translation.
 
-use crate::base::addr::Cycles;
+use crate::base::cycles::Cycles;
 use crate::base::ids::LayerId;
 use crate::cache::Served;
 

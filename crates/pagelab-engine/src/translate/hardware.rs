@@ -1,7 +1,8 @@
 //! The hardware of the machine: what a core has of its own, and the caches.
 
-use crate::base::addr::{Cycles, LINE_BYTES, MachineAddr, VirtAddr};
+use crate::base::addr::{LINE_BYTES, MachineAddr, VirtAddr};
 use crate::base::assoc::{AssocArray, array};
+use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::ids::{LayerId, SpaceId};
 use crate::base::page_fault::{Intent, PageFault};
@@ -93,7 +94,7 @@ impl Hardware {
             kernel_refs: config.engine.kernel_refs.0,
             l1_latency: machine.cache.l1.latency_cycles.into(),
             l2_tlb_latency: machine.tlb.l2_latency_cycles.into(),
-            nested_tlb_latency: machine.tlb.nested.as_ref().map_or(0, |n| n.latency_cycles.into()),
+            nested_tlb_latency: machine.tlb.nested.as_ref().map_or(Cycles::ZERO, |n| n.latency_cycles.into()),
             vm_exit_cycles: config.kernel.vm_exit_cycles.into(),
             shadow: ShadowCounters::default(),
             segments: config.system.layers.iter().any(|layer| layer.direct_segment_bytes.is_some()),

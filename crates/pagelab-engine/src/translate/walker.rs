@@ -6,8 +6,9 @@
 //! at the first translation that some layer's kernel must provide; that kernel's fault handler runs, and the access is
 //! translated again from the start, as hardware restarts an instruction.
 
-use crate::base::addr::{Cycles, FRAME_SHIFT, MachineAddr, PhysAddr, VirtAddr};
+use crate::base::addr::{FRAME_SHIFT, MachineAddr, PhysAddr, VirtAddr};
 use crate::base::assoc::INVALID_KEY;
+use crate::base::cycles::Cycles;
 use crate::base::ids::{LayerId, SpaceId};
 use crate::base::page_fault::{Intent, Origin, PageFault};
 use crate::base::translation::Translation;
@@ -150,7 +151,7 @@ impl Hardware {
             return self.walk_speculatively(layers, machine, wanted, cycles);
         }
         self.walks.log.clear();
-        let mut spent = 0;
+        let mut spent = Cycles::ZERO;
         let walked = self.walk_to_machine(layers, wanted.core, wanted.space, wanted.va, wanted.intent, &mut spent);
         *cycles += spent;
         match (walked, wanted.origin) {
@@ -203,7 +204,7 @@ impl Hardware {
         let spared = self.mmu_caches.of(core, space.layer).look_up(asid, va, &list);
         let mut total = spared.cycles;
         // References of one dependency step overlap: the step costs its slowest.
-        let (mut step, mut step_cycles) = (u8::MAX, 0);
+        let (mut step, mut step_cycles) = (u8::MAX, Cycles::ZERO);
         let mut leaf_entry = MachineAddr::default();
         let refs = list.refs();
         let mut left = !0 >> (u64::BITS as usize - refs.len()) & !u64::from(spared.skip);
@@ -211,7 +212,7 @@ impl Hardware {
             let n = left.trailing_zeros() as usize;
             left &= left - 1;
             let r = &refs[n];
-            let mut spent = 0;
+            let mut spent = Cycles::ZERO;
             leaf_entry = match self.on_machine(layers, core, host, r.addr, &mut spent) {
                 Ok(entry) => entry,
                 Err(Faulted) => {

@@ -5,7 +5,8 @@
 //! is an error of the simulator.
 
 use super::{Fault, State};
-use crate::base::addr::{Cycles, PhysAddr};
+use crate::base::addr::PhysAddr;
+use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::step::{RefKind, Step};
 use crate::config::TranslationCacheConfig;

@@ -2,7 +2,8 @@
 
 use super::work::{Work, pages};
 use super::{Fault, State};
-use crate::base::addr::{Cycles, FRAME_BYTES, LINE_BYTES, PhysAddr, VirtAddr};
+use crate::base::addr::{FRAME_BYTES, LINE_BYTES, PhysAddr, VirtAddr};
+use crate::base::cycles::Cycles;
 use crate::base::step::{RefKind, Step};
 use crate::config::{FaultLock, VmaIndex};
 use crate::kernel::fault::stage::Stage;

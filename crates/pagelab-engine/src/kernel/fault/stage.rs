@@ -1,6 +1,6 @@
 //! The stages of a page fault, and what is counted of them.
 
-use crate::base::addr::Cycles;
+use crate::base::cycles::Cycles;
 
 /// Stages of a fault, in order. A fault that maps a page which is there already leaves some of them out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

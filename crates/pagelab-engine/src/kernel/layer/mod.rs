@@ -20,6 +20,7 @@ use crate::base::addr::{FRAME_SHIFT, LINE_BYTES, PageSize, Pfn, PhysAddr, VirtAd
 use crate::base::error::EngineError;
 use crate::base::memory::PhysMem;
 use crate::config::{InvalidationCause, LargePages};
+use crate::kernel::direct_segment::{DirectSegment, SegmentMemory};
 use crate::kernel::frames::contiguity::{Contiguity, Run};
 use crate::kernel::frames::frame_alloc::{Aged, AllocEffects, FrameAllocator, FramePurpose};
 use crate::kernel::frames::page_use::PageUse;
@@ -27,7 +28,6 @@ use crate::kernel::frames::supply::{FrameCounters, Frames};
 use crate::kernel::memory::{Memory, MemoryView, PAGE_METADATA_BYTES, object_line, page_metadata};
 use crate::kernel::placement::Placement;
 use crate::kernel::reclaim::{GroupId, PageOf, Reclaim, Rmap};
-use crate::kernel::segment::{Segment, SegmentMemory};
 use crate::kernel::shadows::Shadows;
 use crate::kernel::speculative_table::SpeculativeTable;
 use crate::kernel::translation_cache::{SpaceCaches, TranslationCaches};
@@ -85,7 +85,7 @@ pub struct AddressSpace {
     /// Whether its memory is in the results.
     pub measured: bool,
     /// What of it needs no page table.
-    pub segment: Option<Segment>,
+    pub segment: Option<DirectSegment>,
     /// The frame that stands for the kernel's objects of this space (mm, VMAs).
     objects: Pfn,
     /// With `--check`: 4 KiB page → frame and whether stores are allowed, as the kernel decided, page tables aside.

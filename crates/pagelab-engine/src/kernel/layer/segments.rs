@@ -1,8 +1,8 @@
 //! Who has a direct segment.
 
 use crate::base::addr::{Pfn, VirtAddr};
+use crate::kernel::direct_segment::{DirectSegment, SegmentMemory};
 use crate::kernel::layer::Layer;
-use crate::kernel::segment::{Segment, SegmentMemory};
 use crate::kernel::vma::VaRange;
 
 impl Layer {
@@ -19,7 +19,7 @@ impl Layer {
         let Some(memory) = self.segment_memory.as_mut().filter(free) else { return };
         memory.owner = Some(index);
         let end = VirtAddr(range.end.0.min(range.start.0 + memory.bytes));
-        let segment = Segment { range: VaRange { end, ..range }, first: memory.first };
+        let segment = DirectSegment { range: VaRange { end, ..range }, first: memory.first };
         self.set_segment(index, Some(segment));
     }
 
@@ -28,7 +28,7 @@ impl Layer {
         let Some(memory) = self.segment_memory.as_mut().filter(|memory| memory.bytes > 0) else { return };
         let bytes = guest_bytes.min(memory.bytes);
         let range = VaRange { start: VirtAddr(0), end: VirtAddr(bytes) };
-        let segment = Segment { range, first: memory.first };
+        let segment = DirectSegment { range, first: memory.first };
         (memory.first, memory.bytes) = (Pfn(memory.first.0 + range.pages()), memory.bytes - bytes);
         self.set_segment(index, Some(segment));
     }
@@ -47,7 +47,7 @@ impl Layer {
     }
 
     /// Loads the registers of a space, and keeps the segment apart from mappings that it could join.
-    fn set_segment(&mut self, index: u32, segment: Option<Segment>) {
+    fn set_segment(&mut self, index: u32, segment: Option<DirectSegment>) {
         let space = &mut self.spaces[index as usize];
         space.segment = segment;
         space.vmas.advise(VaRange::ALL, |advice| advice.direct_segment = false);

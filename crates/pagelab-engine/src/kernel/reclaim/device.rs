@@ -4,7 +4,7 @@
 //! Parameters: `kernel.swap.*`, `kernel.storage.*`: cycles of a read and of a write, queue depth.
 //! Deviations: a request of several pages that follow each other takes as long as one of a single page.
 
-use crate::base::addr::Cycles;
+use crate::base::cycles::Cycles;
 use crate::base::step::DeviceRequests;
 
 /// See the module's text.
@@ -18,7 +18,7 @@ pub struct BlockDevice {
 
 impl BlockDevice {
     pub fn new(read_cycles: Cycles, write_cycles: Cycles, queue_depth: u32) -> Self {
-        Self { read_cycles, write_cycles, free_at: vec![0; queue_depth as usize] }
+        Self { read_cycles, write_cycles, free_at: vec![Cycles::ZERO; queue_depth as usize] }
     }
 
     /// Makes requests at `now`; returns when the last of them is done.
@@ -41,10 +41,10 @@ mod tests {
 
     #[test]
     fn a_device_overlaps_as_many_requests_as_its_queue_is_deep() {
-        let mut device = BlockDevice::new(100, 40, 2);
-        assert_eq!(device.submit(DeviceRequests { reads: 1, writes: 0 }, 1000), 1100);
+        let mut device = BlockDevice::new(Cycles(100), Cycles(40), 2);
+        assert_eq!(device.submit(DeviceRequests { reads: 1, writes: 0 }, Cycles(1000)), Cycles(1100));
         // One beside the read, the next behind itself, the third behind the second or the read.
-        assert_eq!(device.submit(DeviceRequests { reads: 0, writes: 3 }, 1000), 1120);
-        assert_eq!(device.submit(DeviceRequests::default(), 5000), 5000);
+        assert_eq!(device.submit(DeviceRequests { reads: 0, writes: 3 }, Cycles(1000)), Cycles(1120));
+        assert_eq!(device.submit(DeviceRequests::default(), Cycles(5000)), Cycles(5000));
     }
 }

@@ -103,7 +103,7 @@ impl Reclaim {
             swappiness: kernel.swappiness,
             marks: Marks::of(frames),
             swap: kernel.swap.as_ref().map(Swap::new),
-            storage: storage.map(|s| BlockDevice::new(s.read_cycles, s.write_cycles, s.queue_depth)),
+            storage: storage.map(|s| BlockDevice::new(s.read_cycles.into(), s.write_cycles.into(), s.queue_depth)),
             counters: ReclaimCounters::default(),
         })
     }

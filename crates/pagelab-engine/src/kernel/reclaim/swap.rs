@@ -51,7 +51,7 @@ impl Swap {
             slots: (config.size_bytes.0 >> FRAME_SHIFT).min(u64::from(u32::MAX)) as u32,
             cached: FxHashMap::default(),
             slot_of: FxHashMap::default(),
-            device: BlockDevice::new(config.read_cycles, config.write_cycles, config.queue_depth),
+            device: BlockDevice::new(config.read_cycles.into(), config.write_cycles.into(), config.queue_depth),
         }
     }
 

@@ -9,7 +9,8 @@
 //! Deviations: pages on the swap device are not read back (`max_ptes_swap` of 0), shared ones stay (`max_ptes_shared` of 0),
 //! files stay. The copy is made before the mapping is locked; if a fault is in the way then, the place is passed over.
 
-use crate::base::addr::{Cycles, FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
+use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
+use crate::base::cycles::Cycles;
 use crate::base::ids::{CpuId, DIRECT_MAP, LayerId, SpaceId};
 use crate::base::step::{Next, RefKind, Step};
 use crate::config::{KernelConfig, KhugepagedConfig};
@@ -132,7 +133,7 @@ impl Thread for Khugepaged {
     }
 
     fn sleep_cycles(&self) -> Option<Cycles> {
-        Some(self.config.scan_sleep_cycles)
+        Some(self.config.scan_sleep_cycles.into())
     }
 
     fn begin(&mut self) {

@@ -8,7 +8,7 @@ pub mod khugepaged;
 pub mod kswapd;
 pub mod schedule;
 
-use crate::base::addr::Cycles;
+use crate::base::cycles::Cycles;
 use crate::base::ids::{CpuId, LayerId};
 use crate::base::step::{Next, Step};
 use crate::config::KernelConfig;

@@ -9,7 +9,7 @@
 //! its first wait.
 
 use super::KernelThread;
-use crate::base::addr::Cycles;
+use crate::base::cycles::Cycles;
 use crate::base::ids::{CpuId, LayerId};
 use crate::base::step::Next;
 use crate::kernel::needs::Need;

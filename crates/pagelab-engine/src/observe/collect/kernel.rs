@@ -1,5 +1,6 @@
 //! Statistics of the kernels: faults, mapping calls, reclaim, kernel threads, and what each layer's memory came to.
 
+use crate::base::cycles::Cycles;
 use crate::kernel::fault::stage::{FaultCounters, Stage};
 use crate::kernel::layer::Layer;
 use crate::kernel::reclaim::ReclaimCounters;
@@ -45,7 +46,7 @@ impl Statistics {
             sum(&nested, |f| f.minor + f.major),
             "Faults of guests' physical memory that a host layer handled by mapping a page",
         );
-        let cycles = |of: &[FaultCounters]| of.iter().map(|f| f.cycles.iter().sum::<u64>()).sum::<u64>();
+        let cycles = |of: &[FaultCounters]| of.iter().map(|f| f.cycles.iter().sum::<Cycles>()).sum::<Cycles>();
         self.cycles("fault.cycles", cycles(&top) + cycles(&nested), "Cycles of all page-fault handlers");
         self.cycles(
             "fault.nested.cycles",

@@ -1,5 +1,6 @@
 //! Statistics of how a kernel places pages: contiguity, contiguity-aware paging and reservations.
 
+use crate::base::cycles::Cycles;
 use crate::base::measure::{Measure, Nature};
 use crate::kernel::fault::stage::FaultCounters;
 use crate::kernel::layer::Layer;
@@ -40,7 +41,7 @@ impl Statistics {
             match nature {
                 Nature::Count => self.count(name, value, text),
                 Nature::State(unit) => self.state(name, value, unit, text),
-                Nature::Cycles => self.cycles(name, value, text),
+                Nature::Cycles => self.cycles(name, Cycles(value), text),
             }
         }
     }

@@ -4,7 +4,8 @@ use super::geometry::{Counter, Geometry};
 use super::parameters::{HashedConfig, HashedKind};
 use super::slot::{asid_of, is_used};
 use super::{Hashed, Kind, chained, open, power};
-use crate::base::addr::{Cycles, FRAME_BYTES, LINE_BYTES, PhysAddr};
+use crate::base::addr::{FRAME_BYTES, LINE_BYTES, PhysAddr};
+use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::memory::PhysMem;
 use crate::page_table::{Boot, Measure, Scan, ScanStep, SetAside, Shared, Statistic};
@@ -148,7 +149,7 @@ impl<K: Kind> Shared<Hashed<K>> for SharedTable {
             count("scan.deleted", deleted, "Slots that they deleted"),
             Statistic {
                 name: "scan.cycles",
-                value: cycles,
+                value: cycles.0,
                 unit: "cycles",
                 measure: Measure::Timing,
                 text: "Cycles of the scans, among cycles.kernel",

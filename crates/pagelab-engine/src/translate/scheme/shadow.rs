@@ -14,7 +14,8 @@
 //! handler writes cost one exit: KVM lets a guest write to a leaf table freely after the first. Shadows are not shared by
 //! spaces, not dropped for want of memory unless there is none, and only reach down to a host on the bare machine.
 
-use crate::base::addr::{Cycles, MachineAddr, PhysAddr, VirtAddr};
+use crate::base::addr::{MachineAddr, PhysAddr, VirtAddr};
+use crate::base::cycles::Cycles;
 use crate::base::ids::{LayerId, SpaceId};
 use crate::base::page_fault::{Intent, Origin, PageFault};
 use crate::base::translation::Translation;
@@ -40,7 +41,7 @@ impl Hardware {
         drop_changed(layers, space.layer, host);
         loop {
             self.walks.log.clear();
-            let mut spent = 0;
+            let mut spent = Cycles::ZERO;
             let found = self.walk_shadow(layers, core, space, host, va, &mut spent);
             *cycles += spent;
             if let Some(found) = found.filter(|found| intent != Intent::Store || found.stores()) {

@@ -15,7 +15,8 @@
 //! never in each other's way, however many are under way, and what a core does on a wrong frame until the flush touches no
 //! cache. The table's entries are for 4 KiB pages; parts of larger ones have one each.
 
-use crate::base::addr::{Cycles, MachineAddr, PageSize};
+use crate::base::addr::{MachineAddr, PageSize};
+use crate::base::cycles::Cycles;
 use crate::base::ids::LayerId;
 use crate::base::page_fault::{Intent, Origin};
 use crate::base::translation::Translation;
@@ -45,11 +46,11 @@ impl Hardware {
         let usable = held.filter(|held| intent != Intent::Store || held.stores());
 
         self.walks.log.clear();
-        let mut spent = 0;
+        let mut spent = Cycles::ZERO;
         let walked = self.walk_to_machine(layers, core, space, va, intent, &mut spent);
         let refs = self.walks.log.len() as u64;
         let Ok(found) = walked else {
-            let waited = spent + if usable.is_some() { flush } else { 0 };
+            let waited = spent + if usable.is_some() { flush } else { Cycles::ZERO };
             self.speculation.wrong += u64::from(usable.is_some() && origin == Origin::Program);
             self.walks.finish(|w| &mut w.aborted, waited);
             *cycles += waited;

@@ -16,13 +16,13 @@ const LEFT_BYTES: u64 = 1 << 20;
 
 /// Base, limit and where they lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segment {
+pub struct DirectSegment {
     pub range: VaRange,
     /// The frame of the first page.
     pub first: Pfn,
 }
 
-impl Segment {
+impl DirectSegment {
     /// The frame of an address in it.
     pub fn frame(&self, va: VirtAddr) -> Option<Pfn> {
         self.range.contains(va).then(|| Pfn(self.first.0 + ((va.0 - self.range.start.0) >> FRAME_SHIFT)))
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_segment_adds_its_offset_within_its_bounds() {
-        let segment = Segment { range: range(0x40_3000, 0xc0_0000), first: Pfn(0x1003) };
+        let segment = DirectSegment { range: range(0x40_3000, 0xc0_0000), first: Pfn(0x1003) };
         assert_eq!(segment.translate(VirtAddr(0x40_2fff)), None);
         assert_eq!(segment.translate(VirtAddr(0xc0_0000)), None);
         let first = segment.translate(VirtAddr(0x40_3010)).unwrap();
@@ -127,14 +127,14 @@ mod tests {
         let large = segment.translate(VirtAddr(0x61_2345)).unwrap();
         assert_eq!((large.address(VirtAddr(0x61_2345)), large.size()), (PhysAddr(0x121_2345), PageSize::Size2M));
         assert!(large.stores());
-        let crooked = Segment { first: Pfn(0x1004), ..segment };
+        let crooked = DirectSegment { first: Pfn(0x1004), ..segment };
         let found = crooked.translate(VirtAddr(0x61_2345)).unwrap();
         assert_eq!((found.address(VirtAddr(0x61_2345)), found.size()), (PhysAddr(0x121_3345), PageSize::Size4K));
     }
 
     #[test]
     fn what_is_taken_out_leaves_with_the_shorter_side() {
-        let segment = Segment { range: range(0x10_0000, 0x20_0000), first: Pfn(0x500) };
+        let segment = DirectSegment { range: range(0x10_0000, 0x20_0000), first: Pfn(0x500) };
         let left = |start, end| segment.without(range(start, end)).map(|rest| (rest.range, rest.first.0));
         assert_eq!(left(0x1f_0000, 0x30_0000), Some((range(0x10_0000, 0x1f_0000), 0x500)));
         assert_eq!(left(0, 0x10_1000), Some((range(0x10_1000, 0x20_0000), 0x501)));
