@@ -117,6 +117,9 @@ impl Simulation {
         let streams = streams.map(|(number, of)| home(format!("arrivals.{number}"), of.memory_limit));
         let streams = streams.collect::<Result<Vec<_>, _>>()?;
         let load = Load::new(config, mains, beside, streams, |cpus| places.places(cpus));
+        // Where there are devices, other threads of a program go on while one waits.
+        let devices = os.layers.iter().any(|layer| layer.reclaim.is_some());
+        many |= devices && inputs.iter().any(Input::threads_share);
         many |= cpus.len() > 1 || cpus.iter().any(|cpu| cpu.lanes.len() > 1);
         places.of_threads.iter().enumerate().for_each(|(thread, &cpu)| cpus[cpu].add_thread(thread));
         let mut agenda = Agenda::default();

@@ -6,6 +6,8 @@
 //! Source: Linux kernel/sched/fair.c (`check_preempt_wakeup_fair`), kernel/sched/core.c (`io_schedule`),
 //! kernel/locking/mutex.c (`mutex_optimistic_spin`). Kernel code is not preempted (`CONFIG_PREEMPT_VOLUNTARY`).
 //! Parameters: `kernel.wakeup_preemption`, `kernel.context_switch_cycles`, `kernel.quantum_cycles`.
+//! Threads of one input that share a CPU run in recorded order, but one that waits within a fault is overtaken by those that
+//! come next in the queue, up to the next event.
 //! Deviations: whether a holder runs is looked at once, when the wait begins. Run times do not count: who wakes up goes first,
 //! and who runs the longest does not come later for it. Switches to and from kernel threads are free.
 
@@ -14,10 +16,12 @@ use crate::base::error::EngineError;
 use crate::base::ids::CpuId;
 use crate::base::step::BlockKey;
 use crate::kernel::locks::Holder;
+use crate::machine::activity::Activity;
 use crate::machine::clock::Class;
 use crate::machine::cpu::CpuState;
 use crate::machine::simulation::Simulation;
-use crate::machine::task::{LaneState, Seat};
+use crate::machine::task::{LaneState, NextItem, Seat, StackEntry};
+use crate::programs::input::Dealt;
 
 /// What a CPU's cycles are while its task waits for a key and nothing else can run.
 fn class_of(key: BlockKey) -> Class {
@@ -51,26 +55,48 @@ impl Simulation {
     /// A task of a CPU that was left in the middle and can go on, kernel threads first.
     fn first_left(&self, cpu: CpuId) -> Option<Seat> {
         let of = &self.cpus[cpu];
-        let kernel = (0..of.threads.len()).map(Seat::Kernel);
-        let lanes = (1..=of.lanes.len()).map(|n| Seat::Lane((of.lane + n) % of.lanes.len()));
-        kernel.chain(lanes).find(|&seat| seat != of.seat && of.task_at(seat).can_go_on())
+        of.seats().find(|&seat| seat != of.seat && of.task_at(seat).can_go_on())
     }
 
     /// The task of a CPU waits: goes over to another. False if there is none, or if the wait is for another CPU's work.
     pub(crate) fn give_away(&mut self, cpu: CpuId) -> Result<bool, EngineError> {
         let key = self.cpus[cpu].task.waits_for.expect("its task waits");
-        if self.cpus[cpu].has_one_task() || self.spins(cpu, key) {
+        let spins = self.spins(cpu, key);
+        let overtakes = !spins && self.has_sibling(cpu)?;
+        if spins || !overtakes && self.cpus[cpu].has_one_task() {
             self.cpus[cpu].state = CpuState::Blocked(key);
             return Ok(false);
         }
+        if overtakes {
+            self.cpus[cpu].overtake();
+        }
         loop {
             let next = self.first_left(cpu).or_else(|| self.awake_thread(cpu));
-            let next = if next.is_some() { next } else { self.look_for_lane(cpu)?.map(Seat::Lane) };
+            let next = if next.is_some() { next } else { self.look_for_lane(cpu)? };
             self.cpus[cpu].state = if next.is_some() { CpuState::Ready } else { CpuState::Blocked(key) };
             next.map_or(Ok(()), |seat| self.go_over(cpu, seat))?;
             // What follows the end of an input may be that it begins anew.
             if !self.end_inputs(cpu)? || next.is_some() {
                 return Ok(next.is_some());
+            }
+        }
+    }
+
+    /// Whether a CPU runs a thread within an access, and another one of its lane could go on now: reads on in the input until it
+    /// finds one, comes to an event, or the window is full.
+    pub(crate) fn has_sibling(&mut self, cpu: CpuId) -> Result<bool, EngineError> {
+        let of = &self.cpus[cpu];
+        let (Seat::Lane(lane), Some((input, thread))) = (of.seat, of.thread) else { return Ok(false) };
+        let faults = matches!(of.task.stack.first(), Some(StackEntry { activity: Activity::Fault(_), .. }));
+        if !faults || !self.inputs[input].threads_share() {
+            return Ok(false);
+        }
+        loop {
+            match self.cpus[cpu].lanes[lane].next(Some(thread)) {
+                NextItem::At(_) | NextItem::Overtaken(_) => return Ok(true),
+                NextItem::Event => return Ok(false),
+                NextItem::Unknown if self.deal(input)? == Dealt::Some => {}
+                NextItem::Unknown => return Ok(false),
             }
         }
     }
@@ -92,8 +118,10 @@ impl Simulation {
     /// Leaves a CPU's task where it is and goes on with another.
     pub(crate) fn go_over(&mut self, cpu: CpuId, seat: Seat) -> Result<(), EngineError> {
         let of = &mut self.cpus[cpu];
-        let changes = matches!(seat, Seat::Lane(lane) if lane != of.lane);
+        let before = of.lane;
         of.go_over(seat);
+        let seat = of.seat;
+        let changes = matches!(seat, Seat::Lane(lane) if lane != before);
         of.filter.forget_data();
         if changes {
             of.slice_end = of.clock.now() + self.slice;
@@ -109,6 +137,7 @@ impl Simulation {
             // A CPU apart has no lane, and nothing to do between the works of its kernel threads.
             Seat::Lane(_) => {}
             Seat::Kernel(place) => self.begin_thread(cpu, place),
+            Seat::Overtaken { .. } => unreachable!("no CPU has this seat"),
         }
         Ok(())
     }
@@ -167,8 +196,8 @@ impl Simulation {
     /// What a CPU is while none of its lanes has work.
     pub(crate) fn rest(&mut self, cpu: CpuId) {
         let of = &mut self.cpus[cpu];
-        let keys = (0..of.threads.len()).map(Seat::Kernel).chain((0..of.lanes.len()).map(Seat::Lane));
-        let key = keys.filter_map(|seat| of.task_at(seat).waits_for).max_by_key(|key| key.is_of_device());
+        let keys = of.seats().filter_map(|seat| of.task_at(seat).waits_for);
+        let key = keys.max_by_key(|key| key.is_of_device());
         if let Some(key) = key {
             of.state = CpuState::Blocked(key);
             return;

@@ -12,7 +12,7 @@ use crate::machine::agenda::Entry;
 use crate::machine::clock::Class;
 use crate::machine::cpu::{Cpu, CpuState};
 use crate::machine::simulation::{REFUSED_EXAMPLES, RefusedAccess, Simulation, Stack};
-use crate::machine::task::{LaneState, Seat, Task};
+use crate::machine::task::{LaneState, NextItem, Seat, Task};
 use crate::observe::statistics::Statistics;
 use crate::programs::input::{Dealt, Item, event_of};
 use pagelab_trace::{ProcessIx, ThreadIx};
@@ -133,23 +133,23 @@ impl Simulation {
             if MANY && !of.task.stack.is_empty() {
                 continue;
             }
-            let lane = &of.lanes[of.lane];
+            let lane = &mut of.lanes[of.lane];
             let (input, mut ended) = (lane.input, false);
-            match lane.queue.front().expect("a chosen lane has work").clone() {
+            match lane.queue.get(lane.at).expect("a chosen lane has work").clone() {
                 Item::Run { batch, at, end, thread } => {
+                    lane.last = Some(thread);
                     self.switch_to(cpu, input, thread)?;
                     let limit =
                         if self.cpus[cpu].lanes.len() > 1 { limit.min(self.cpus[cpu].slice_end) } else { limit };
                     let done = self.replay::<MANY>(cpu, &batch.accesses[at..end], limit)?;
                     self.hw.end_check()?;
                     let of = &mut self.cpus[cpu];
-                    let queue = &mut of.lanes[of.lane].queue;
                     if at + done == end {
                         ended = true;
-                        queue.pop_front();
+                        of.pop_item();
                         self.inputs[input].done_with(&batch);
-                    } else if let Some(Item::Run { at, .. }) = queue.front_mut() {
-                        *at += done;
+                    } else {
+                        of.advance(done);
                     }
                 }
                 Item::Event { batch, segment } => {
@@ -206,8 +206,8 @@ impl Simulation {
     fn choose_lane<const MANY: bool>(&mut self, cpu: CpuId) -> Result<bool, EngineError> {
         loop {
             let chosen = self.look_for_lane(cpu)?;
-            if let Some(lane) = chosen.filter(|&lane| self.cpus[cpu].seat != Seat::Lane(lane)) {
-                self.go_over(cpu, Seat::Lane(lane))?;
+            if let Some(seat) = chosen.filter(|&seat| self.cpus[cpu].seat != seat) {
+                self.go_over(cpu, seat)?;
             }
             // What follows an end may be that a source begins anew.
             if !self.end_inputs(cpu)? || chosen.is_some() {
@@ -221,8 +221,8 @@ impl Simulation {
         }
     }
 
-    /// The next lane with work, if there is one.
-    pub(crate) fn look_for_lane(&mut self, cpu: CpuId) -> Result<Option<usize>, EngineError> {
+    /// The next lane with work, or a thread of it that has been overtaken, if there is one.
+    pub(crate) fn look_for_lane(&mut self, cpu: CpuId) -> Result<Option<Seat>, EngineError> {
         let of = &self.cpus[cpu];
         let lanes = of.lanes.len();
         // An access that a fault interrupted is made again first.
@@ -230,16 +230,31 @@ impl Simulation {
         let over = lanes > 1 && of.clock.now() >= of.slice_end && !within(of.task_at(Seat::Lane(of.lane)));
         let first = of.lane + usize::from(over);
         for lane in (first..first + lanes).map(|lane| lane % lanes) {
-            self.refill(cpu, lane)?;
-            let of = &mut self.cpus[cpu];
-            if of.lanes[lane].state == LaneState::Ready && of.task_at(Seat::Lane(lane)).waits_for.is_none() {
+            if let Some(seat) = self.next_in(cpu, lane)? {
+                let of = &mut self.cpus[cpu];
                 if over && lane == of.lane {
                     of.slice_end = of.clock.now() + self.slice;
                 }
-                return Ok(Some(lane));
+                return Ok(Some(seat));
             }
         }
         Ok(None)
+    }
+
+    /// Who goes on if a lane does; none if nobody of it can.
+    #[inline]
+    fn next_in(&mut self, cpu: CpuId, lane: usize) -> Result<Option<Seat>, EngineError> {
+        self.refill(cpu, lane)?;
+        if self.cpus[cpu].lanes[lane].state != LaneState::Ready {
+            return Ok(None);
+        }
+        loop {
+            match self.cpus[cpu].next_in(lane) {
+                Ok(seat) => return Ok(Some(seat)),
+                Err(NextItem::Unknown) if self.deal(self.cpus[cpu].lanes[lane].input)? == Dealt::Some => {}
+                Err(_) => return Ok(None),
+            }
+        }
     }
 
     /// Fills a lane's queue from its input, if it is empty and that can be done.
@@ -250,11 +265,7 @@ impl Simulation {
         }
         let input = of.input;
         while self.cpus[cpu].lanes[lane].queue.is_empty() {
-            let cpus = &mut self.cpus;
-            let dealt = self.inputs[input].deal(&mut |to, item| {
-                let lane = cpus[to].lanes.iter_mut().find(|lane| lane.input == input).expect("the input runs there");
-                lane.queue.push_back(item);
-            })?;
+            let dealt = self.deal(input)?;
             let lane = &mut self.cpus[cpu].lanes[lane];
             match dealt {
                 Dealt::Some => {}
@@ -270,6 +281,12 @@ impl Simulation {
             }
         }
         Ok(())
+    }
+
+    /// Reads on in an input, for the queues of all its CPUs.
+    pub(crate) fn deal(&mut self, input: usize) -> Result<Dealt, EngineError> {
+        let cpus = &mut self.cpus;
+        self.inputs[input].deal(&mut |to, item| cpus[to].lane_of(input).queue.push_back(item))
     }
 
     /// After progress of an input: lanes that starved may try again.
@@ -301,6 +318,7 @@ impl Simulation {
             let of = &mut self.cpus[member];
             let lane = of.lanes.iter_mut().find(|lane| lane.input == input).expect("the input runs there");
             lane.state = LaneState::Ready;
+            debug_assert_eq!(lane.at, 0, "nobody overtakes at an event");
             lane.queue.pop_front();
             self.resume(member, input, Class::Blocked, time);
         }

@@ -37,7 +37,7 @@ impl Simulation {
                     counters.instructions[stage] += instructions;
                 }
                 self.charge(cpu, cycles);
-                if io != Requests::default() && self.ask_devices::<MANY>(cpu, layer, &io, limit) {
+                if io != Requests::default() && self.ask_devices::<MANY>(cpu, layer, &io, limit)? {
                     return Ok(Stack::Yields);
                 }
                 if MANY && self.turn_is_over(cpu, limit) {
@@ -112,8 +112,14 @@ impl Simulation {
 
     /// Makes requests to the devices of a layer. Where nobody could do anything before they answer, the clock goes on to then;
     /// else the task waits. Returns whether it does.
-    fn ask_devices<const MANY: bool>(&mut self, cpu: CpuId, layer: LayerId, io: &Requests, limit: Cycles) -> bool {
-        let one_task = self.cpus[cpu].has_one_task();
+    fn ask_devices<const MANY: bool>(
+        &mut self,
+        cpu: CpuId,
+        layer: LayerId,
+        io: &Requests,
+        limit: Cycles,
+    ) -> Result<bool, EngineError> {
+        let one_task = !MANY || self.cpus[cpu].has_one_task() && !self.has_sibling(cpu)?;
         let clock = &mut self.cpus[cpu].clock;
         let reclaim = self.os.layers[layer].reclaim.as_mut().expect("a layer without devices asks nothing of them");
         let swap = reclaim.swap.as_mut().map(|swap| &mut swap.device);
@@ -132,7 +138,7 @@ impl Simulation {
         } else {
             clock.wait_until(Class::Io, done);
         }
-        waits
+        Ok(waits)
     }
 
     /// Carries out the invalidations that an activity asked for; false if it asked for none.

@@ -1,7 +1,5 @@
 //! A CPU (hardware thread): its clock, what it runs, and what it waits for.
 
-use std::collections::VecDeque;
-
 use crate::base::addr::{FRAME_SHIFT, LINE_SHIFT, VirtAddr};
 use crate::base::cycles::Cycles;
 use crate::base::ids::SpaceId;
@@ -11,8 +9,9 @@ use crate::cache::Served;
 use crate::machine::activity::Activity;
 use crate::machine::clock::{Class, CpuClock};
 use crate::machine::pcids::{Pcids, Presence};
-use crate::machine::task::{KernelTask, Lane, LaneState, Seat, StackEntry, Task};
+use crate::machine::task::{KernelTask, Lane, NextItem, Overtaken, Seat, StackEntry, Task};
 use crate::mmu_cache::Asid;
+use crate::programs::input::Item;
 use pagelab_trace::{Access, AccessKind, ThreadIx};
 
 /// Whether a CPU can go on.
@@ -207,7 +206,7 @@ impl Cpu {
     /// Gives the CPU a queue for an input.
     pub fn add_lane(&mut self, input: usize) {
         let task = self.number_task();
-        self.lanes.push(Lane { input, queue: VecDeque::new(), state: LaneState::Ready, task });
+        self.lanes.push(Lane::new(input, task));
         if self.seat == Seat::Lane(self.lanes.len() - 1) {
             self.take_up();
         }
@@ -241,6 +240,9 @@ impl Cpu {
         match seat {
             Seat::Lane(lane) => self.lanes.get_mut(lane).map(|lane| &mut lane.task),
             Seat::Kernel(thread) => Some(&mut self.threads[thread].task),
+            Seat::Overtaken { lane, thread } => {
+                self.lanes[lane].overtaken.iter_mut().find(|of| of.thread == thread).map(|of| &mut of.task)
+            }
         }
     }
 
@@ -256,11 +258,47 @@ impl Cpu {
         if let Some(place) = self.place(self.seat) {
             *place = task;
         }
-        self.seat = seat;
-        if let Seat::Lane(lane) = seat {
+        self.seat = match seat {
+            Seat::Lane(_) | Seat::Kernel(_) => seat,
+            Seat::Overtaken { lane, thread } => {
+                self.lanes[lane].recall(thread);
+                Seat::Lane(lane)
+            }
+        };
+        if let Seat::Lane(lane) = self.seat {
             self.lane = lane;
         }
         self.take_up();
+    }
+
+    /// The thread of its lane that it runs is overtaken by others of the queue; a task at rest takes its place.
+    pub fn overtake(&mut self) {
+        let idle = self.number_task();
+        let mut task = std::mem::replace(&mut self.task, idle);
+        task.thread = self.thread;
+        let (_, thread) = task.thread.expect("a thread is within an access");
+        self.lanes[self.lane].overtaken.push(Overtaken { thread, task });
+    }
+
+    /// Who goes on if a lane does, or why nobody can. The lane comes to that item.
+    pub fn next_in(&mut self, lane: usize) -> Result<Seat, NextItem> {
+        let task = self.task_at(Seat::Lane(lane));
+        let (waits, idle) = (task.waits_for.is_some(), task.is_idle());
+        let of = &mut self.lanes[lane];
+        if waits {
+            return Err(NextItem::Event);
+        }
+        if of.at == 0 && of.overtaken.is_empty() || !idle {
+            return Ok(Seat::Lane(lane));
+        }
+        match of.next(None) {
+            NextItem::At(at) => {
+                of.at = at;
+                Ok(Seat::Lane(lane))
+            }
+            NextItem::Overtaken(thread) => Ok(Seat::Overtaken { lane, thread }),
+            none => Err(none),
+        }
     }
 
     /// The task of a seat, wherever it is.
@@ -269,18 +307,38 @@ impl Cpu {
             _ if seat == self.seat => &self.task,
             Seat::Lane(lane) => &self.lanes[lane].task,
             Seat::Kernel(thread) => &self.threads[thread].task,
+            Seat::Overtaken { lane, thread } => {
+                let of = self.lanes[lane].overtaken.iter().find(|of| of.thread == thread);
+                &of.expect("it has been overtaken").task
+            }
         }
     }
 
     /// Whether it has no other task than the one that it runs.
     #[inline]
     pub fn has_one_task(&self) -> bool {
-        self.lanes.len() + self.threads.len() <= 1
+        self.lanes.len() + self.threads.len() <= 1 && self.lanes.iter().all(|lane| lane.overtaken.is_empty())
     }
 
     /// The tasks that it has left.
     pub fn left(&mut self) -> impl Iterator<Item = &mut Task> {
-        self.lanes.iter_mut().map(|lane| &mut lane.task).chain(self.threads.iter_mut().map(|thread| &mut thread.task))
+        let lanes = self
+            .lanes
+            .iter_mut()
+            .flat_map(|lane| std::iter::once(&mut lane.task).chain(lane.overtaken.iter_mut().map(|of| &mut of.task)));
+        lanes.chain(self.threads.iter_mut().map(|thread| &mut thread.task))
+    }
+
+    /// All seats: kernel threads, then the lanes from the one after its own, then who has been overtaken.
+    pub fn seats(&self) -> impl Iterator<Item = Seat> + '_ {
+        let kernel = (0..self.threads.len()).map(Seat::Kernel);
+        let lanes = (1..=self.lanes.len()).map(|n| Seat::Lane((self.lane + n) % self.lanes.len()));
+        let overtaken = self
+            .lanes
+            .iter()
+            .enumerate()
+            .flat_map(|(lane, of)| of.overtaken.iter().map(move |of| Seat::Overtaken { lane, thread: of.thread }));
+        kernel.chain(lanes).chain(overtaken)
     }
 
     /// Its queue for an input that runs here.
@@ -290,7 +348,15 @@ impl Cpu {
 
     /// Removes the item that the current lane has come to.
     pub fn pop_item(&mut self) {
-        self.lanes[self.lane].queue.pop_front();
+        let lane = &mut self.lanes[self.lane];
+        lane.queue.remove(lane.at);
+    }
+
+    /// So many accesses of the run that the current lane has come to are done.
+    pub fn advance(&mut self, accesses: usize) {
+        let lane = &mut self.lanes[self.lane];
+        let Some(Item::Run { at, .. }) = lane.queue.get_mut(lane.at) else { unreachable!("it is in a run") };
+        *at += accesses;
     }
 
     /// Makes an address space, with its tag, the running one, or none.

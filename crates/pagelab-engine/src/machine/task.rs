@@ -98,16 +98,96 @@ impl Task {
     pub fn can_go_on(&self) -> bool {
         self.waits_for.is_none() && !self.stack.is_empty()
     }
+
+    /// Whether it is between two accesses, with nothing begun.
+    pub fn is_idle(&self) -> bool {
+        self.stack.is_empty() && self.outcome.is_none() && self.split.lines == 0 && self.waits_for.is_none()
+    }
 }
 
 /// The queue of one input on one CPU.
 #[derive(Clone)]
 pub struct Lane {
     pub input: usize,
+    /// In recorded order.
     pub queue: VecDeque<Item>,
+    /// Place of the item that it has come to: 0 unless it stands behind those of overtaken threads.
+    pub at: usize,
+    /// The thread that it ran last.
+    pub last: Option<ThreadIx>,
     pub state: LaneState,
     /// What runs it, unless the CPU has it in its hands.
     pub task: Task,
+    /// Threads that wait within an access, or did, while others of the queue have gone on.
+    pub overtaken: Vec<Overtaken>,
+}
+
+impl Lane {
+    pub fn new(input: usize, task: Task) -> Self {
+        let (queue, overtaken) = (VecDeque::new(), Vec::new());
+        Self { input, queue, at: 0, last: None, state: LaneState::Ready, task, overtaken }
+    }
+
+    /// What it could go on with, if `waiting` cannot go on either: a thread goes on for as long as nobody else's item follows,
+    /// then comes the first in recorded order. Nobody overtakes at an event: what follows may depend on it.
+    pub fn next(&self, waiting: Option<ThreadIx>) -> NextItem {
+        let is_overtaken = |thread| self.overtaken.iter().any(|of| of.thread == thread);
+        if let Some(Item::Run { thread, .. }) = self.queue.get(self.at)
+            && self.last == Some(*thread)
+            && waiting != self.last
+            && !is_overtaken(*thread)
+        {
+            return NextItem::At(self.at);
+        }
+        for (at, item) in self.queue.iter().enumerate() {
+            let Item::Run { thread, .. } = item else {
+                return if at == 0 { NextItem::At(0) } else { NextItem::Event };
+            };
+            if waiting == Some(*thread) {
+                continue;
+            }
+            match self.overtaken.iter().find(|of| of.thread == *thread) {
+                None => return NextItem::At(at),
+                Some(of) if of.task.waits_for.is_none() => return NextItem::Overtaken(*thread),
+                Some(_) => {}
+            }
+        }
+        NextItem::Unknown
+    }
+
+    /// Makes the task of an overtaken thread the lane's own. What that was is overtaken in turn, unless it is at rest.
+    pub(super) fn recall(&mut self, thread: ThreadIx) {
+        let of_thread = |item: &Item| matches!(item, Item::Run { thread: of, .. } if *of == thread);
+        let at = self.overtaken.iter().position(|of| of.thread == thread).expect("it has been overtaken");
+        let task = std::mem::replace(&mut self.task, self.overtaken.remove(at).task);
+        if !task.is_idle() {
+            let Some(Item::Run { thread, .. }) = self.queue.get(self.at) else {
+                unreachable!("it is within an access")
+            };
+            self.overtaken.push(Overtaken { thread: *thread, task });
+        }
+        self.at = self.queue.iter().position(of_thread).expect("its access is not done");
+    }
+}
+
+/// A thread of a lane that others have overtaken: its run is in the queue, and not the one that the lane has come to.
+#[derive(Clone)]
+pub struct Overtaken {
+    pub thread: ThreadIx,
+    pub task: Task,
+}
+
+/// What a lane could go on with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextItem {
+    /// The item at this place of its queue.
+    At(usize),
+    /// A thread that has been overtaken and waits for nothing any more.
+    Overtaken(ThreadIx),
+    /// Nothing, before an event that comes after what waits.
+    Event,
+    /// Nothing in its queue; the input may have more.
+    Unknown,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,4 +216,6 @@ pub enum Seat {
     Lane(usize),
     /// To a kernel thread, likewise.
     Kernel(usize),
+    /// To a thread of a lane that has been overtaken. No CPU has this seat: who goes over to it has the lane's.
+    Overtaken { lane: usize, thread: ThreadIx },
 }

@@ -177,6 +177,11 @@ impl Input {
         &mut self.processes[index]
     }
 
+    /// Whether some of its threads share a CPU.
+    pub fn threads_share(&self) -> bool {
+        self.info.threads as usize > self.cpus.len()
+    }
+
     /// CPU of a thread; a thread that was not announced is placed like one that was.
     fn place(&mut self, thread: ThreadIx, process: ProcessIx) -> CpuId {
         let index = thread.0 as usize;
