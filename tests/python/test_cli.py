@@ -195,6 +195,7 @@ def test_lists_and_the_schema(pagelab: Pagelab) -> None:
         ("page-tables", "radix"),
         ("mmu-caches", "paging-structure"),
         ("placements", "ptemagnet"),
+        ("devices", "fixed-latency"),
     ]:
         process = pagelab("list", kind)
         assert process.returncode == 0, process.stderr

@@ -89,6 +89,43 @@ fn unknown_keys_and_values_of_the_wrong_type() {
     ]);
 }
 
+/// Parts in which the key `model` chooses a design: their errors are those of any other part.
+#[test]
+fn keys_of_a_chosen_design() {
+    const SWAP: &str = r#"kernel.swap={"size_bytes":"1GiB","read_cycles":1,"write_cycles":1,"queue_depth":1}"#;
+    const STORAGE: &str = r#"kernel.storage={"read_cycles":1,"write_cycles":1,"queue_depth":1}"#;
+    let keys = &["unknown field `reed_cycles`", "`read_cycles`", "`write_cycles`", "`queue_depth`", "`model`"];
+    let of_swap = &[keys as &[&str], &["`size_bytes`"]].concat();
+    assert_refused(&[
+        ("radix", &[STORAGE, "kernel.storage.reed_cycles=3"], "kernel.storage.reed_cycles", keys),
+        ("radix", &[SWAP, "kernel.swap.reed_cycles=3"], "kernel.swap.reed_cycles", of_swap),
+        ("radix", &[STORAGE, "kernel.storage.read_cycles=long"], "kernel.storage.read_cycles", &["long", "u64"]),
+        ("radix", &[SWAP, "kernel.swap.queue_depth=-1"], "kernel.swap.queue_depth", &["-1", "u32"]),
+        ("radix", &[SWAP, "kernel.swap.size_bytes=much"], "kernel.swap.size_bytes", &["much"]),
+        ("radix", &[SWAP, "kernel.swap.size_bytes=4000"], "kernel.swap.size_bytes", &["4000", "no page"]),
+        ("radix", &["kernel.storage.read_cycles=3"], "kernel.storage", &["missing field `write_cycles`"]),
+        ("radix", &["kernel.swap.read_cycles=3"], "kernel.swap", &["missing field `size_bytes`"]),
+        ("radix", &["kernel.storage=fast"], "kernel.storage", &["fast", "map"]),
+        ("radix", &[STORAGE, "kernel.storage.queue_depth=0"], "kernel.storage.queue_depth", &["0", "1 to 65536"]),
+        ("radix", &[STORAGE, "kernel.storage.model=tape"], "kernel.storage.model", &["`tape`", "fixed-latency"]),
+        ("radix", &[SWAP, "kernel.swap.model=3"], "kernel.swap.model", &["3", "string"]),
+    ]);
+    for named in ["kernel.swap.model=fixed-latency", "kernel.swap.read_cycles=7"] {
+        outcome(MACHINE, "radix", &[SWAP, named]).unwrap();
+    }
+    outcome(MACHINE, "radix", &[STORAGE, "kernel.storage.model=fixed-latency"]).unwrap();
+}
+
+/// What an error proposes can be had.
+#[test]
+fn devices_that_errors_propose_are_possible() {
+    for set in ["kernel.page_cache=cold", "kernel.cgroup_limit_bytes=128MiB"] {
+        let (_, what) = config_error("radix", &[set]);
+        let proposed = what.split('`').nth(1).and_then(|command| command.strip_prefix("--set '")).unwrap();
+        outcome(MACHINE, "radix", &[set, proposed.strip_suffix('\'').unwrap()]).unwrap();
+    }
+}
+
 #[test]
 fn unknown_presets_name_the_known_ones() {
     let (key, what) = config_error("cubist", &[]);

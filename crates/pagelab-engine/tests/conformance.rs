@@ -11,7 +11,12 @@ use std::collections::BTreeSet;
 
 use pagelab_cases::cases;
 use pagelab_engine::base::addr::PageSize;
-use pagelab_engine::config::{Assembly, Config, PresetKind, TranslationCacheConfig, assemble, presets};
+use pagelab_engine::base::cycles::Cycles;
+use pagelab_engine::base::step::DeviceRequests;
+use pagelab_engine::config::{
+    Assembly, Config, PageCache, PresetKind, SwapConfig, TranslationCacheConfig, assemble, presets,
+};
+use pagelab_engine::device::{self, BlockDevice, DeviceConfig};
 use pagelab_engine::kernel::placement::PlacementConfig;
 use pagelab_engine::mmu_cache::{self, MmuCacheKind};
 use pagelab_engine::page_table::{self, PageTableConfig};
@@ -154,6 +159,83 @@ fn every_placement_policy_translates_right() {
         }
     }
     assert_eq!(tested, PlacementConfig::designs().into_iter().map(|(name, _)| name).collect());
+}
+
+/// What the configuration says of parameters, with and without the key `model`, and the schema's properties of them.
+fn check_choice<T>(of: &T, name: &str, default: &str, schema: &schemars::Schema)
+where
+    T: serde::Serialize + serde::de::DeserializeOwned + PartialEq + std::fmt::Debug,
+{
+    let mut written = serde_json::to_value(of).unwrap();
+    assert_eq!(written["model"], name);
+    assert_eq!(serde_json::from_value::<T>(written.clone()).unwrap(), *of);
+    let variants = schema.get("oneOf").unwrap().as_array().unwrap();
+    let variant = variants.iter().find(|variant| variant["properties"]["model"]["const"] == name).unwrap();
+    let keys = |of: &serde_json::Value| of.as_object().unwrap().keys().cloned().collect::<BTreeSet<_>>();
+    assert_eq!(keys(&variant["properties"]), keys(&written), "{name}: the schema has its keys");
+    assert_eq!(variant["additionalProperties"], false, "{name}: and refuses others");
+    let required: Vec<_> = variant["required"].as_array().unwrap().iter().map(|key| key.as_str().unwrap()).collect();
+    assert_eq!(required.contains(&"model"), name != default, "{name}: {required:?}");
+    if name == default {
+        written.as_object_mut().unwrap().remove("model");
+        assert_eq!(serde_json::from_value::<T>(written).unwrap(), *of, "the default needs no name");
+    }
+}
+
+#[test]
+fn every_device_has_samples_and_can_be_configured() {
+    let sampled: BTreeSet<_> = DeviceConfig::samples().iter().map(DeviceConfig::name).collect();
+    assert_eq!(sampled, device::DESIGNS.iter().map(|(name, _)| *name).collect());
+    let default = device::DESIGNS[0].0;
+    for device in DeviceConfig::samples() {
+        device.validate("device").unwrap();
+        check_choice(&device, device.name(), default, &schemars::schema_for!(DeviceConfig));
+        let name = device.name();
+        let swap = SwapConfig { size_bytes: pagelab_trace::quantity::Bytes(1 << 30), device };
+        check_choice(&swap, name, default, &schemars::schema_for!(SwapConfig));
+    }
+}
+
+#[test]
+fn every_device_answers_in_time_and_again_in_the_same() {
+    let mut rng = pagelab_engine::base::rng::Rng::new(7, "devices");
+    for config in DeviceConfig::samples() {
+        let (mut device, mut again) = (BlockDevice::new(&config), BlockDevice::new(&config));
+        let (mut now, mut copied) = (1_000_000, None);
+        for n in 0..cases(2000_u64) {
+            // A later turn may be of a CPU that is behind.
+            now += rng.below(100_000);
+            let at = Cycles(now - rng.below(1000));
+            let requests = DeviceRequests { reads: rng.below(4) as u32, writes: rng.below(4) as u32 };
+            let done = device.submit(requests, at);
+            let none = requests == DeviceRequests::default();
+            assert!(
+                if none { done == at } else { done >= at },
+                "{config:?}: {requests:?} at {at:?} are done at {done:?}"
+            );
+            assert_eq!(again.submit(requests, at), done, "{config:?}: answers follow from the calls");
+            if n == 1000 {
+                copied = Some(device.clone());
+            } else if let Some(copy) = &mut copied {
+                assert_eq!(copy.submit(requests, at), done, "{config:?}: a copy answers as the original");
+            }
+        }
+        assert_eq!(device.measures(), again.measures());
+        assert_eq!(copied.expect("half way").measures(), device.measures());
+    }
+}
+
+#[test]
+fn every_device_serves_programs_that_are_short_of_memory() {
+    for device in DeviceConfig::samples() {
+        for name in ["radix", "nested-radix"] {
+            let mut config = with(name, &SHORT_OF_MEMORY);
+            config.kernel.swap.as_mut().expect("pages can leave").device = device.clone();
+            config.kernel.storage = Some(device.clone());
+            config.kernel.page_cache = PageCache::Cold;
+            check(&config, 8);
+        }
+    }
 }
 
 #[test]

@@ -15,7 +15,8 @@ def list_command(
     kind: Annotated[
         str,
         typer.Argument(
-            metavar="[KIND]", help="workloads, systems, machines, kernels, page-tables, mmu-caches, placements."
+            metavar="[KIND]",
+            help="workloads, systems, machines, kernels, page-tables, mmu-caches, placements, devices.",
         ),
     ] = "kinds",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

@@ -26,3 +26,11 @@ impl EngineError {
         Self::Config { key: key.into(), what: what.into() }
     }
 }
+
+/// Refuses a value outside a range.
+pub fn between(key: &str, value: u32, least: u32, most: u32) -> Result<(), EngineError> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(EngineError::config(key, format!("{value} is out of range; allowed are {least} to {most}")))
+}

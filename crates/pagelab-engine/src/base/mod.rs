@@ -1,8 +1,9 @@
-//! What every room builds on: addresses, names, errors, the seeded generator, associative arrays, contents of simulated memory, and
-//! the vocabulary of activities and page faults.
+//! What every room builds on: addresses, names, errors, how a configuration chooses designs, the seeded generator, associative
+//! arrays, contents of simulated memory, and the vocabulary of activities and page faults.
 
 pub mod addr;
 pub mod assoc;
+pub mod choice;
 pub mod cycles;
 pub mod error;
 pub mod ids;

@@ -6,6 +6,7 @@ use pagelab_trace::suggestion::nearest;
 use serde_json::Value;
 
 use super::{Config, EngineConfig, PresetKind, presets};
+use crate::base::choice;
 use crate::base::error::EngineError;
 
 /// What a run's configuration is made of. Names are built-in presets or paths of TOML files of the same form, whose
@@ -42,8 +43,10 @@ pub fn assemble(assembly: &Assembly) -> Result<Config, EngineError> {
         }
         *place(&mut tree, key)? = parse_value(value.trim());
     }
-    let config: Config = serde_path_to_error::deserialize(&tree)
-        .map_err(|e| EngineError::config(e.path().to_string(), e.inner().to_string()))?;
+    let config: Config = serde_path_to_error::deserialize(&tree).map_err(|e| {
+        let (key, what) = choice::place(&e.path().to_string(), &e.inner().to_string());
+        EngineError::config(key, what)
+    })?;
     config.validate()?;
     Ok(config)
 }

@@ -6,7 +6,8 @@ use pagelab_trace::quantity::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Switch, TranslationCacheConfig};
+use super::{SwapConfig, Switch, TranslationCacheConfig};
+use crate::device::DeviceConfig;
 
 /// A kernel preset (`presets/kernels/NAME.toml`): what the stages of a page fault cost beyond the memory
 /// references that the engine replays for them.
@@ -38,7 +39,7 @@ pub struct KernelConfig {
     pub swap: Option<SwapConfig>,
     /// Where the pages of files come from, and go when memory runs short; none: they are in memory and stay there.
     #[serde(default)]
-    pub storage: Option<StorageConfig>,
+    pub storage: Option<DeviceConfig>,
     /// Whether the files of the programs are in memory when a run begins. `cold` needs `storage`.
     #[serde(default)]
     pub page_cache: PageCache,
@@ -114,29 +115,6 @@ pub enum IdleTlb {
     Leave,
     /// Keeps it loaded; shootdowns interrupt the CPU only if pages of the page table were freed (Linux 4.20).
     Lazy,
-}
-
-/// A swap area and the device that it is on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct SwapConfig {
-    pub size_bytes: Bytes,
-    /// Cycles from a request for a page to its answer.
-    pub read_cycles: u64,
-    pub write_cycles: u64,
-    /// Requests that the device serves at a time.
-    pub queue_depth: u32,
-}
-
-/// The device that files are on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct StorageConfig {
-    /// Cycles from a request to its answer, for a page or several that follow each other.
-    pub read_cycles: u64,
-    pub write_cycles: u64,
-    /// Requests that the device serves at a time.
-    pub queue_depth: u32,
 }
 
 /// What khugepaged does (`/sys/kernel/mm/transparent_hugepage/khugepaged`).

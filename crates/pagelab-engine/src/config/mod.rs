@@ -8,17 +8,18 @@ mod assemble;
 mod kernel;
 mod machine;
 mod preset;
+mod swap;
 mod system;
 mod translation_cache;
 mod validate;
 
 pub use assemble::{Assembly, assemble};
 pub use kernel::{
-    FaultLock, IdleTlb, KernelConfig, KhugepagedConfig, LruList, PageCache, StageCost, StageCosts, StorageConfig,
-    SwapConfig, VmaIndex,
+    FaultLock, IdleTlb, KernelConfig, KhugepagedConfig, LruList, PageCache, StageCost, StageCosts, VmaIndex,
 };
 pub use machine::{CoreConfig, MachineConfig, NestedTlbConfig, TlbArrayConfig, TlbConfig};
 pub use preset::{Preset, PresetKind, presets};
+pub use swap::SwapConfig;
 pub use system::{HostMode, LargePages, LayerConfig, SpeculativeTableConfig, SystemConfig};
 pub use translation_cache::{CacheOwner, InvalidationCause, MmuAssist, TranslationCacheArrays, TranslationCacheConfig};
 pub(crate) use validate::check_limit;

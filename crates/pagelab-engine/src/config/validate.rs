@@ -1,8 +1,9 @@
 //! What makes a configuration impossible although each of its values has the right type.
 
-use super::{Config, HostMode, KernelConfig, LargePages, LayerConfig, PageCache};
+use super::{Config, HostMode, KernelConfig, LargePages, LayerConfig, PageCache, SwapConfig};
 use crate::base::addr::{FRAME_BYTES, PageSize};
-use crate::base::error::EngineError;
+use crate::base::error::{EngineError, between};
+use crate::device::DeviceConfig;
 use crate::kernel::placement::{Misfit, Surroundings};
 use pagelab_trace::quantity::Bytes;
 
@@ -63,20 +64,20 @@ impl Config {
     }
 
     fn validate_reclaim(&self) -> Result<(), EngineError> {
-        const DEVICE: &str = r#"{"read_cycles":250000,"write_cycles":60000,"queue_depth":32}"#;
         let kernel = &self.kernel;
         if let Some(swap) = &kernel.swap {
-            between("kernel.swap.queue_depth", swap.queue_depth, 1, 1 << 16)?;
+            swap.device.validate("kernel.swap")?;
             if swap.size_bytes.0 < FRAME_BYTES {
                 let what = format!("{} bytes hold no page; allowed is 4096 and more", swap.size_bytes.0);
                 return Err(EngineError::config("kernel.swap.size_bytes", what));
             }
         }
         if let Some(storage) = &kernel.storage {
-            between("kernel.storage.queue_depth", storage.queue_depth, 1, 1 << 16)?;
+            storage.validate("kernel.storage")?;
         } else if kernel.page_cache == PageCache::Cold {
+            let device = DeviceConfig::example();
             let what = format!(
-                "files must be read from something: set kernel.storage, for example `--set 'kernel.storage={DEVICE}'`"
+                "files must be read from something: set kernel.storage, for example `--set 'kernel.storage={device}'`"
             );
             return Err(EngineError::config("kernel.page_cache", what));
         }
@@ -159,8 +160,10 @@ pub(crate) fn check_limit(key: &str, limit: Bytes, kernel: &KernelConfig) -> Res
         return Err(EngineError::config(key, what));
     }
     if kernel.swap.is_none() && kernel.storage.is_none() {
-        let what = "a limit needs a swap device to make room with: set kernel.swap, for example \
-                    `--set 'kernel.swap={\"size_bytes\":\"8GiB\",\"read_cycles\":250000,\"write_cycles\":60000,\"queue_depth\":32}'`";
+        let example = SwapConfig::example();
+        let what = format!(
+            "a limit needs a swap device to make room with: set kernel.swap, for example `--set 'kernel.swap={example}'`"
+        );
         return Err(EngineError::config(key, what));
     }
     Ok(())
@@ -204,13 +207,6 @@ fn validate_speculation(layer: &LayerConfig, layers: &[LayerConfig]) -> Result<(
             Err(EngineError::config(key, what))
         }
     }
-}
-
-fn between(key: &str, value: u32, least: u32, most: u32) -> Result<(), EngineError> {
-    if (least..=most).contains(&value) {
-        return Ok(());
-    }
-    Err(EngineError::config(key, format!("{value} is out of range; allowed are {least} to {most}")))
 }
 
 /// Memory is whole frames, and enough to boot a kernel.

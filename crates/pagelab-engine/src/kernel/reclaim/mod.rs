@@ -13,14 +13,12 @@
 //! when they leave. A large page leaves whole (`THP_SWAP`) and comes back as 4 KiB pages. No multi-generational LRU, no
 //! refault distance.
 
-mod device;
 mod group;
 mod lru;
 mod rmap;
 mod scan;
 mod swap;
 
-pub use device::BlockDevice;
 pub use group::{Group, GroupId, Pressure};
 pub use lru::{Kind, SCAN_PAGES};
 pub use rmap::{PageOf, Rmap};
@@ -31,6 +29,7 @@ use rustc_hash::FxHashMap;
 
 use crate::base::addr::{FRAME_BYTES, Pfn};
 use crate::config::{KernelConfig, LruList};
+use crate::device::BlockDevice;
 
 /// What reclaim counts.
 #[derive(Clone, Copy, Debug, Default)]
@@ -93,7 +92,6 @@ impl Reclaim {
         if kernel.swap.is_none() && kernel.storage.is_none() {
             return None;
         }
-        let storage = kernel.storage.as_ref();
         let limit = kernel.cgroup_limit_bytes.map_or(u64::MAX, |bytes| bytes.0 / FRAME_BYTES);
         Some(Self {
             groups: vec![Group::new("", limit)],
@@ -103,7 +101,7 @@ impl Reclaim {
             swappiness: kernel.swappiness,
             marks: Marks::of(frames),
             swap: kernel.swap.as_ref().map(Swap::new),
-            storage: storage.map(|s| BlockDevice::new(s.read_cycles.into(), s.write_cycles.into(), s.queue_depth)),
+            storage: kernel.storage.as_ref().map(BlockDevice::new),
             counters: ReclaimCounters::default(),
         })
     }

@@ -13,10 +13,10 @@ use std::ops::Bound;
 
 use rustc_hash::FxHashMap;
 
-use super::device::BlockDevice;
 use super::rmap::PageOf;
 use crate::base::addr::{FRAME_SHIFT, Pfn, VirtAddr};
 use crate::config::SwapConfig;
+use crate::device::BlockDevice;
 use crate::kernel::vma::VaRange;
 
 /// Where a page that was swapped out is.
@@ -51,7 +51,7 @@ impl Swap {
             slots: (config.size_bytes.0 >> FRAME_SHIFT).min(u64::from(u32::MAX)) as u32,
             cached: FxHashMap::default(),
             slot_of: FxHashMap::default(),
-            device: BlockDevice::new(config.read_cycles.into(), config.write_cycles.into(), config.queue_depth),
+            device: BlockDevice::new(&config.device),
         }
     }
 
@@ -181,14 +181,11 @@ mod tests {
 
     use super::*;
     use crate::base::addr::FRAME_BYTES;
+    use crate::device::DeviceConfig;
 
     fn swap(slots: u64) -> Swap {
-        Swap::new(&SwapConfig {
-            size_bytes: Bytes(slots * FRAME_BYTES),
-            read_cycles: 100,
-            write_cycles: 40,
-            queue_depth: 1,
-        })
+        let device = DeviceConfig::samples().swap_remove(0);
+        Swap::new(&SwapConfig { size_bytes: Bytes(slots * FRAME_BYTES), device })
     }
 
     fn range(from: u64, to: u64) -> VaRange {

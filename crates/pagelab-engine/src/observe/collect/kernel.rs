@@ -232,6 +232,13 @@ impl Statistics {
                 );
             }
             self.measures(&format!("layer.{name}"), layer.placement.measures());
+            if let Some(reclaim) = &layer.reclaim {
+                let swap = reclaim.swap.as_ref().map(|swap| ("swap", &swap.device));
+                let storage = reclaim.storage.as_ref().map(|device| ("storage", device));
+                for (part, device) in swap.into_iter().chain(storage) {
+                    self.measures(&format!("layer.{name}.{part}"), device.measures());
+                }
+            }
             let text = "Frames of page tables at the end";
             let frames = layer.table_frames() + layer.mem.block_frames() as u64;
             self.state(format!("layer.{name}.page_table_frames"), frames, "count", text);

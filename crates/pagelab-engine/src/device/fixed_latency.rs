@@ -1,0 +1,102 @@
+//! A device whose requests all take the same time.
+//!
+//! Models: a device that serves a number of requests at a time, each in the same time, in the order in which they come.
+//! Source: a queue with several servers and constant service times (D/D/c); no particular device.
+//! Parameters: `read_cycles`, `write_cycles`, `queue_depth`.
+//! Stats: `requests`, `queued_cycles`.
+//! Deviations: a request of several pages that follow each other takes as long as one of a single page.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Device;
+use crate::base::cycles::Cycles;
+use crate::base::error::{EngineError, between};
+use crate::base::measure::Measure;
+use crate::base::step::DeviceRequests;
+
+/// What the configuration may say of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FixedLatencyConfig {
+    /// Cycles from a request to its answer, for a page or several that follow each other.
+    pub read_cycles: u64,
+    pub write_cycles: u64,
+    /// Requests that the device serves at a time.
+    pub queue_depth: u32,
+}
+
+/// See the module's text.
+#[derive(Clone)]
+pub struct FixedLatency {
+    config: FixedLatencyConfig,
+    /// When each of its places for a request is free again.
+    free_at: Vec<Cycles>,
+    requests: u64,
+    queued_cycles: Cycles,
+}
+
+impl Device for FixedLatency {
+    type Parameters = FixedLatencyConfig;
+
+    fn new(config: &FixedLatencyConfig) -> Self {
+        Self { config: *config, free_at: vec![Cycles::ZERO; config.queue_depth as usize], requests: 0, queued_cycles: Cycles::ZERO }
+    }
+
+    fn validate(config: &FixedLatencyConfig, key: &str) -> Result<(), EngineError> {
+        between(&format!("{key}.queue_depth"), config.queue_depth, 1, 1 << 16)
+    }
+
+    fn samples() -> Vec<FixedLatencyConfig> {
+        vec![
+            FixedLatencyConfig { read_cycles: 250_000, write_cycles: 60_000, queue_depth: 32 },
+            FixedLatencyConfig { read_cycles: 20_000, write_cycles: 9_000, queue_depth: 1 },
+            FixedLatencyConfig { read_cycles: 0, write_cycles: 70_000, queue_depth: 2 },
+        ]
+    }
+
+    fn submit(&mut self, requests: DeviceRequests, now: Cycles) -> Cycles {
+        let reads = (0..requests.reads).map(|_| self.config.read_cycles);
+        let writes = (0..requests.writes).map(|_| self.config.write_cycles);
+        let mut done = now;
+        for cycles in reads.chain(writes) {
+            let place = self.free_at.iter_mut().min().expect("it serves one request at least");
+            let begins = now.max(*place);
+            *place = begins + Cycles(cycles);
+            done = done.max(*place);
+            self.requests += 1;
+            self.queued_cycles += begins - now;
+        }
+        done
+    }
+
+    fn measures(&self) -> Vec<Measure> {
+        vec![
+            Measure::count("requests", self.requests, "Requests to the device"),
+            Measure::cycles("queued_cycles", self.queued_cycles, "Cycles that they waited until the device served them"),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_overlaps_as_many_requests_as_its_queue_is_deep() {
+        let mut device = FixedLatency::new(&FixedLatencyConfig { read_cycles: 100, write_cycles: 40, queue_depth: 2 });
+        assert_eq!(device.submit(DeviceRequests { reads: 1, writes: 0 }, Cycles(1000)), Cycles(1100));
+        // One beside the read, the next behind itself, the third behind the second or the read.
+        assert_eq!(device.submit(DeviceRequests { reads: 0, writes: 3 }, Cycles(1000)), Cycles(1120));
+        assert_eq!(device.submit(DeviceRequests::default(), Cycles(5000)), Cycles(5000));
+        let measured: Vec<u64> = device.measures().iter().map(|measure| measure.value).collect();
+        assert_eq!(measured, [4, 40 + 80]);
+    }
+
+    #[test]
+    fn what_comes_with_an_earlier_time_is_served_in_its_turn() {
+        let mut device = FixedLatency::new(&FixedLatencyConfig { read_cycles: 100, write_cycles: 40, queue_depth: 1 });
+        assert_eq!(device.submit(DeviceRequests { reads: 1, writes: 0 }, Cycles(1000)), Cycles(1100));
+        assert_eq!(device.submit(DeviceRequests { reads: 1, writes: 0 }, Cycles(900)), Cycles(1200));
+    }
+}

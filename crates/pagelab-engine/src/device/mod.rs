@@ -1,0 +1,64 @@
+//! Devices: what kernels write pages to and read them from.
+//!
+//! A design is one file here that implements [`Device`], and one line below. `registry.rs` makes the enums [`BlockDevice`] and
+//! [`DeviceConfig`] of these lines. A line gives the design its name in the configuration (the key `model` of `kernel.swap` and
+//! `kernel.storage`), its row in `pagelab list devices`, its place in error texts and in the conformance tests.
+
+#[macro_use]
+mod registry;
+
+use std::fmt::Debug;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::base::choice::model_choice;
+use crate::base::cycles::Cycles;
+use crate::base::error::EngineError;
+use crate::base::measure::Measure;
+use crate::base::step::DeviceRequests;
+
+devices! {
+    mod fixed_latency {
+        FixedLatency(fixed_latency::FixedLatency) = "fixed-latency",
+            "serves `queue_depth` requests at a time, each in the same time, in the order in which they come";
+    }
+}
+
+/// A device design.
+///
+/// What an implementor must uphold:
+///
+/// - [`submit`](Self::submit) takes requests that are made together, and says when the last of them is answered: not before they
+///   are made, and at once if there are none. What it has said stands, whatever is asked of it later.
+/// - CPUs take turns, so a request may come with an earlier time than the one before it. What is asked first is served
+///   first all the same.
+/// - Answers follow from parameters and calls alone: no clock of the host, no order of a hash map. A copy answers as the original
+///   would have.
+/// - It only says when. The engine enters the answer on the agenda, and whoever asked waits for it by a key
+///   ([`BlockKey::Answer`](crate::base::step::BlockKey::Answer)). It moves no page, wakes nobody and touches no simulated memory.
+///   What a driver writes to memory for a request is references of the step that makes it.
+///
+/// `tests/conformance.rs` runs every registered design, with its samples as swap device and as storage.
+pub trait Device: Sized + Clone {
+    /// What the configuration may say beside `model`. It refuses unknown fields.
+    type Parameters: Clone + Debug + PartialEq + Serialize + DeserializeOwned + JsonSchema;
+
+    /// A device at rest.
+    fn new(parameters: &Self::Parameters) -> Self;
+
+    /// Refuses impossible parameters; `key` is the part of the configuration that they are in.
+    fn validate(parameters: &Self::Parameters, key: &str) -> Result<(), EngineError>;
+
+    /// Parameters that the conformance tests run it with. The first are an example for error texts.
+    fn samples() -> Vec<Self::Parameters>;
+
+    /// Makes requests at `now`; returns when the last of them is done.
+    fn submit(&mut self, requests: DeviceRequests, now: Cycles) -> Cycles;
+
+    /// What it counts, behind `layer.NAME.swap.` or `layer.NAME.storage.`.
+    fn measures(&self) -> Vec<Measure> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,43 @@
+//! The macro that makes the enums of the registered devices, and what each of them is asked.
+
+/// Registers designs. A line is a variant, the design, its name and its description; the first is the default.
+macro_rules! devices {
+    ($(mod $module:ident { $($Variant:ident($Design:ty) = $name:literal, $text:literal;)* })*) => {
+        $(mod $module;)*
+
+        model_choice! {
+            /// A device; `model` is its design.
+            DeviceConfig by Device { $($($Variant($Design) = $name, $text;)*)* }
+        }
+
+        impl DeviceConfig {
+            /// One, as `--set` takes it.
+            pub fn example() -> String {
+                serde_json::to_string(&Self::samples()[0]).expect("parameters serialise")
+            }
+        }
+
+        /// A device of any registered design.
+        #[derive(Clone)]
+        pub enum BlockDevice {
+            $($(#[doc = $text] $Variant($Design),)*)*
+        }
+
+        impl BlockDevice {
+            /// See [`Device::new`].
+            pub fn new(config: &DeviceConfig) -> Self {
+                match config { $($(DeviceConfig::$Variant(parameters) => Self::$Variant(Device::new(parameters)),)*)* }
+            }
+
+            /// See [`Device::submit`].
+            pub fn submit(&mut self, requests: DeviceRequests, now: Cycles) -> Cycles {
+                match self { $($(Self::$Variant(device) => device.submit(requests, now),)*)* }
+            }
+
+            /// See [`Device::measures`].
+            pub fn measures(&self) -> Vec<Measure> {
+                match self { $($(Self::$Variant(device) => device.measures(),)*)* }
+            }
+        }
+    };
+}
