@@ -195,6 +195,7 @@ def test_lists_and_the_schema(pagelab: Pagelab) -> None:
         ("page-tables", "radix"),
         ("mmu-caches", "paging-structure"),
         ("placements", "ptemagnet"),
+        ("cores", "in-order"),
         ("devices", "fixed-latency"),
     ]:
         process = pagelab("list", kind)

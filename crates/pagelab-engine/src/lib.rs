@@ -6,7 +6,7 @@
 //! |---|---|
 //! | [`base`] | addresses, errors, the seeded generator, associative arrays, contents of simulated memory |
 //! | [`page_table`], [`mmu_cache`], [`cache`] | page tables; MMU caches; data caches |
-//! | [`device`] | devices that pages are written to and read from |
+//! | [`core_model`], [`device`] | what a core waits for; devices that pages are written to and read from |
 //! | [`config`] | the typed configuration and its presets |
 //! | [`kernel`] | kernels: address spaces, frames, page faults, mapping calls |
 //! | [`translate`] | TLBs, walks, segments, shadow tables, shootdowns |
@@ -22,6 +22,7 @@ mod agenda;
 pub mod base;
 pub mod cache;
 pub mod config;
+pub mod core_model;
 mod cpu;
 pub mod device;
 pub mod kernel;

@@ -110,6 +110,13 @@ fn keys_of_a_chosen_design() {
         ("radix", &[STORAGE, "kernel.storage.model=tape"], "kernel.storage.model", &["`tape`", "fixed-latency"]),
         ("radix", &[SWAP, "kernel.swap.model=3"], "kernel.swap.model", &["3", "string"]),
     ]);
+    let keys = &["unknown field `width`", "`cycles_per_instruction`", "`l1_hit_hidden`", "`model`"];
+    assert_refused(&[
+        ("radix", &["machine.core.width=4"], "machine.core.width", keys),
+        ("radix", &["machine.core.l1_hit_hidden=3"], "machine.core.l1_hit_hidden", &["3", "boolean"]),
+        ("radix", &["machine.core.model=in-odrer"], "machine.core.model", &["`in-odrer`", "in-order"]),
+    ]);
+    outcome(MACHINE, "radix", &["machine.core.model=in-order", "machine.core.l1_hit_hidden=false"]).unwrap();
     for named in ["kernel.swap.model=fixed-latency", "kernel.swap.read_cycles=7"] {
         outcome(MACHINE, "radix", &[SWAP, named]).unwrap();
     }

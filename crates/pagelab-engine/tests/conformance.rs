@@ -12,10 +12,12 @@ use std::collections::BTreeSet;
 use pagelab_cases::cases;
 use pagelab_engine::base::addr::PageSize;
 use pagelab_engine::base::cycles::Cycles;
+use pagelab_engine::base::rng::Rng;
 use pagelab_engine::base::step::DeviceRequests;
 use pagelab_engine::config::{
     Assembly, Config, PageCache, PresetKind, SwapConfig, TranslationCacheConfig, assemble, presets,
 };
+use pagelab_engine::core_model::{self, CoreConfig, CoreModel, Moment};
 use pagelab_engine::device::{self, BlockDevice, DeviceConfig};
 use pagelab_engine::kernel::placement::PlacementConfig;
 use pagelab_engine::mmu_cache::{self, MmuCacheKind};
@@ -198,7 +200,7 @@ fn every_device_has_samples_and_can_be_configured() {
 
 #[test]
 fn every_device_answers_in_time_and_again_in_the_same() {
-    let mut rng = pagelab_engine::base::rng::Rng::new(7, "devices");
+    let mut rng = Rng::new(7, "devices");
     for config in DeviceConfig::samples() {
         let (mut device, mut again) = (BlockDevice::new(&config), BlockDevice::new(&config));
         let (mut now, mut copied) = (1_000_000, None);
@@ -233,6 +235,66 @@ fn every_device_serves_programs_that_are_short_of_memory() {
             config.kernel.swap.as_mut().expect("pages can leave").device = device.clone();
             config.kernel.storage = Some(device.clone());
             config.kernel.page_cache = PageCache::Cold;
+            check(&config, 8);
+        }
+    }
+}
+
+#[test]
+fn every_core_model_has_samples_and_can_be_configured() {
+    let sampled: BTreeSet<_> = CoreConfig::samples().iter().map(CoreConfig::name).collect();
+    assert_eq!(sampled, core_model::DESIGNS.iter().map(|(name, _)| *name).collect());
+    for core in CoreConfig::samples() {
+        core.validate("core").unwrap();
+        check_choice(&core, core.name(), core_model::DESIGNS[0].0, &schemars::schema_for!(CoreConfig));
+    }
+}
+
+#[test]
+fn every_core_model_stalls_for_no_more_than_it_was_told() {
+    const L1_LATENCY: Cycles = Cycles(4);
+    for config in CoreConfig::samples() {
+        let mut rng = Rng::new(7, "core models");
+        let mut core = CoreModel::new(&config, L1_LATENCY);
+        let (mut again, mut copied) = (core.clone(), None);
+        let (repeat_stall, mut at) = (core.repeat_stall(), Moment { instructions: 0, now: Cycles::ZERO });
+        let (mut told, mut stalled) = (Cycles::ZERO, Cycles::ZERO);
+        assert_eq!(core.base_cycles(0), Cycles::ZERO);
+        assert!(repeat_stall <= L1_LATENCY);
+        for n in 0..cases(2000_u64) {
+            let retired = at.instructions + rng.below(30);
+            let base = core.base_cycles(retired) - core.base_cycles(at.instructions);
+            let elsewhere = Cycles(if rng.below(50) == 0 { 5000 } else { 0 });
+            at = Moment { instructions: retired, now: at.now + base + elsewhere };
+            let (walk, latency) = (Cycles(rng.below(300)), L1_LATENCY + Cycles(rng.below(300)));
+            let mut stall = core.translation_stall(walk, at);
+            assert_eq!(stall, again.translation_stall(walk, at), "{config:?}: what it says follows from the calls");
+            at.now += stall;
+            let of_data = core.data_stall(latency, at);
+            assert_eq!(of_data, again.data_stall(latency, at));
+            if n == 1000 {
+                copied = Some(core.clone());
+            } else if let Some(copy) = &mut copied {
+                let before = Moment { now: at.now - stall, ..at };
+                let copy = (copy.translation_stall(walk, before), copy.data_stall(latency, at));
+                assert_eq!(copy, (stall, of_data), "{config:?}: a copy says the same");
+            }
+            at.now += of_data;
+            stall += of_data;
+            (told, stalled) = (told + walk + latency, stalled + stall);
+            assert!(stalled <= told, "{config:?}: {stalled:?} stalled for {told:?}");
+            assert_eq!(core.repeat_stall(), repeat_stall, "{config:?}: a constant");
+        }
+        assert!(copied.is_some() && stalled > Cycles::ZERO);
+    }
+}
+
+#[test]
+fn every_core_model_runs_programs() {
+    for core in CoreConfig::samples() {
+        for name in ["radix", "nested-radix-2m"] {
+            let mut config = system(name);
+            config.machine.core = core.clone();
             check(&config, 8);
         }
     }

@@ -16,7 +16,7 @@ def list_command(
         str,
         typer.Argument(
             metavar="[KIND]",
-            help="workloads, systems, machines, kernels, page-tables, mmu-caches, placements, devices.",
+            help="workloads, systems, machines, kernels, page-tables, mmu-caches, placements, cores, devices.",
         ),
     ] = "kinds",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

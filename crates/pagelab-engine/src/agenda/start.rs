@@ -1,10 +1,10 @@
 //! A simulation before its first access: which CPUs there are, and what runs on each.
 
-use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::ids::CpuId;
 use crate::cache::ReplacementPolicy;
 use crate::config::Config;
+use crate::core_model::CoreModel;
 use crate::kernel::home::Home;
 use crate::kernel::os::Os;
 use crate::kernel::threads::schedule::KernelThreads;
@@ -90,9 +90,9 @@ impl Simulation {
         let threads = machine.threads_per_core as usize;
         let places = Cpus::new(used, kthreads.len(), threads, machine.cores as usize * threads);
         let (core_of, cores) = places.cores();
-        let cpi = machine.core.cycles_per_instruction;
+        let model = CoreModel::new(&machine.core, machine.cache.l1.latency_cycles.into());
         let cpus = core_of.into_iter().zip(&places.apart);
-        let cpus = cpus.map(|(core, &apart)| Cpu::new(core, apart, cpi, config.kernel.pcids));
+        let cpus = cpus.map(|(core, &apart)| Cpu::new(core, apart, model.clone(), config.kernel.pcids));
         let mut cpus: Vec<Cpu> = cpus.collect();
         let tops = os.tops().to_vec();
         let (mains, window) = (sources.len(), config.engine.input_window_accesses);
@@ -125,8 +125,6 @@ impl Simulation {
         let mut agenda = Agenda::default();
         kthreads.alarms().for_each(|(at, thread)| agenda.enter(at, Entry::Alarm { thread }));
         load.arrivals().for_each(|(at, stream)| agenda.enter(at, Entry::Arrival { stream }));
-        let l1 = Cycles::from(machine.cache.l1.latency_cycles);
-        let hidden = machine.core.l1_hit_hidden;
         Ok(Self {
             hw: Hardware::new(config, cores)?,
             os,
@@ -145,8 +143,6 @@ impl Simulation {
             noted: Vec::new(),
             shootdowns: ShootdownCounters::default(),
             generations: Generations::default(),
-            l1_visible: if hidden { Cycles::ZERO } else { l1 },
-            l1_hidden: if hidden { l1 } else { Cycles::ZERO },
             filter_hits_only: machine.cache.l1.policy == ReplacementPolicy::Srrip,
             lookahead: config.engine.lookahead.0,
             quantum: config.engine.sync_quantum_cycles.into(),

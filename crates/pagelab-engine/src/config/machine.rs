@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::addr::PageSize;
 use crate::base::assoc::AssocPolicy;
 use crate::cache::CacheConfig;
+use crate::core_model::CoreConfig;
 use crate::mmu_cache::MmuCacheGeometry;
 
 /// A machine preset (`presets/machines/NAME.toml`).
@@ -32,16 +33,6 @@ pub struct MachineConfig {
     /// Where each number comes from: dotted key (or a prefix of keys) → origin.
     #[serde(default)]
     pub origin: BTreeMap<String, String>,
-}
-
-/// An in-order core that retires instructions at a fixed rate and waits for memory.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct CoreConfig {
-    /// Cycles an instruction when neither memory nor translation stalls it; resolved to 1/256.
-    pub cycles_per_instruction: f64,
-    /// True if the pipeline hides the L1 latency: an access then stalls for what it takes beyond an L1 hit.
-    pub l1_hit_hidden: bool,
 }
 
 /// The TLBs of one core, shared by its hardware threads. Entries carry an address-space tag.

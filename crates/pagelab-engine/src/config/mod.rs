@@ -17,7 +17,7 @@ pub use assemble::{Assembly, assemble};
 pub use kernel::{
     FaultLock, IdleTlb, KernelConfig, KhugepagedConfig, LruList, PageCache, StageCost, StageCosts, VmaIndex,
 };
-pub use machine::{CoreConfig, MachineConfig, NestedTlbConfig, TlbArrayConfig, TlbConfig};
+pub use machine::{MachineConfig, NestedTlbConfig, TlbArrayConfig, TlbConfig};
 pub use preset::{Preset, PresetKind, presets};
 pub use swap::SwapConfig;
 pub use system::{HostMode, LargePages, LayerConfig, SpeculativeTableConfig, SystemConfig};

@@ -30,13 +30,7 @@ impl Config {
         between("machine.cores", machine.cores, 1, MAX_CORES)?;
         between("machine.threads_per_core", machine.threads_per_core, 1, MAX_THREADS_PER_CORE)?;
         between("machine.frequency_mhz", machine.frequency_mhz, 1, 100_000)?;
-        let cpi = machine.core.cycles_per_instruction;
-        if !(1.0 / 256.0..=1000.0).contains(&cpi) {
-            return Err(EngineError::config(
-                "machine.core.cycles_per_instruction",
-                format!("{cpi} is out of range; allowed are 1/256 to 1000"),
-            ));
-        }
+        machine.core.validate("machine.core")?;
         let in_cache =
             |e: crate::cache::CacheConfigError| EngineError::config(format!("machine.cache.{}", e.key), e.what);
         machine.cache.validate().map_err(in_cache)?;

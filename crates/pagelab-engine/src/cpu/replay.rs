@@ -9,7 +9,7 @@ use crate::base::translation::Translation;
 use crate::cache::{Requester, Served};
 use crate::kernel::fault::{Fault, Outcome};
 use crate::machine::activity::Activity;
-use crate::machine::clock::{Class, CpuClock};
+use crate::machine::clock::CpuClock;
 use crate::machine::cpu::Filter;
 use crate::machine::simulation::{RefusedAccess, Simulation, Stack};
 use crate::machine::task::Split;
@@ -44,7 +44,7 @@ impl Simulation {
         while let Some(access) = accesses.get(at) {
             let of = &self.cpus[cpu];
             if of.filter.answers(access) {
-                let stop = Stop { clock: &of.clock, limit, l1_visible: self.l1_visible };
+                let stop = Stop { clock: &of.clock, limit };
                 let hits = scan::<MANY>(&accesses[at..], &of.filter, &stop);
                 self.settle(cpu, &hits);
                 at += hits.accesses;
@@ -77,7 +77,7 @@ impl Simulation {
         of.counters.filtered += hits.accesses as u64;
         of.counters.writes += hits.writes;
         of.clock.retire(hits.instructions);
-        of.clock.spend(Class::DataStall, hits.accesses as u64 * self.l1_visible);
+        of.clock.repeat(hits.accesses as u64);
     }
 
     /// [`Self::access`] for the common case that [`Cpu::is_plain`] describes.
@@ -202,7 +202,7 @@ impl Simulation {
         if split {
             of.counters.count_split_miss(&mut of.task.split.missed, outcome.served);
         }
-        of.clock.spend(Class::DataStall, Cycles::from(outcome.cycles) - self.l1_hidden);
+        of.clock.wait_for_data(outcome.cycles.into());
         of.counters.pieces += 1;
         // Under SRRIP the first hit after a fill changes the line's prediction.
         let unproven = self.filter_hits_only && outcome.served != Served::L1;
@@ -236,7 +236,7 @@ impl Simulation {
         let wanted = Wanted { core: of.core, space: of.running(), va, intent, origin: Origin::Program };
         let mut cycles = Cycles::ZERO;
         let found = self.hw.translate_beyond_l1(&mut self.os.layers, of.asid, &wanted, missed, &mut cycles);
-        self.cpus[cpu].clock.spend(Class::Translation, cycles);
+        self.cpus[cpu].clock.wait_for_translation(cycles);
         match found {
             Ok(translation) => {
                 self.hw.check(&self.os.layers, wanted.space, va, translation);
@@ -286,7 +286,7 @@ impl Simulation {
             self.hw.units[wanted.core].tlb.set_retries_apart(&counted);
         }
         let of = &mut self.cpus[cpu];
-        of.clock.spend(Class::Translation, cycles);
+        of.clock.wait_for_translation(cycles);
         if cycles > Cycles::ZERO {
             // A walk may have taken the last line's place in the cache, and a fill the last page's in the TLB.
             of.filter.forget_data();
@@ -312,7 +312,6 @@ struct Hits {
 struct Stop<'a> {
     clock: &'a CpuClock,
     limit: Cycles,
-    l1_visible: Cycles,
 }
 
 /// The accesses from the first on that the filter answers: hits of the last line that change nothing. Not inlined, so that
@@ -328,11 +327,8 @@ fn scan<const MANY: bool>(accesses: &[Access], filter: &Filter, stop: &Stop) -> 
         hits.accesses += 1;
         hits.instructions += u64::from(access.gap);
         hits.writes += u64::from(access.kind as u8 != AccessKind::Load as u8);
-        if MANY {
-            let now = stop.clock.now_after(hits.instructions) + hits.accesses as u64 * stop.l1_visible;
-            if now > stop.limit {
-                break;
-            }
+        if MANY && stop.clock.now_after(hits.instructions, hits.accesses as u64) > stop.limit {
+            break;
         }
     }
     hits

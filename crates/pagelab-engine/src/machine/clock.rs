@@ -1,6 +1,7 @@
 //! The clock of a CPU: where each of its cycles went.
 
 use crate::base::cycles::Cycles;
+use crate::core_model::{CoreModel, Moment};
 
 /// What a CPU's cycles are spent on. The classes partition its clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,14 +44,11 @@ impl Class {
     ];
 }
 
-/// Cycles an instruction are kept in units of 1/256.
-const CPI_SHIFT: u32 = 8;
-
 /// See the module's text.
 #[derive(Clone, Debug)]
 pub struct CpuClock {
+    core: CoreModel,
     instructions: u64,
-    cpi: u64,
     /// By class; `Base` stays 0 here and is derived from the instructions.
     spent: [Cycles; Class::ALL.len()],
     /// Sum of `spent`.
@@ -58,9 +56,8 @@ pub struct CpuClock {
 }
 
 impl CpuClock {
-    pub fn new(cycles_per_instruction: f64) -> Self {
-        let cpi = (cycles_per_instruction * f64::from(1 << CPI_SHIFT)).round() as u64;
-        Self { instructions: 0, cpi, spent: [Cycles::ZERO; Class::ALL.len()], beyond_base: Cycles::ZERO }
+    pub fn new(core: CoreModel) -> Self {
+        Self { core, instructions: 0, spent: [Cycles::ZERO; Class::ALL.len()], beyond_base: Cycles::ZERO }
     }
 
     #[inline]
@@ -68,26 +65,47 @@ impl CpuClock {
         self.base() + self.beyond_base
     }
 
-    /// What [`Self::now`] will be once `instructions` more have retired.
+    /// What [`Self::now`] will be once `instructions` more have retired, with `repeats` accesses as in [`Self::repeat`].
     #[inline]
-    pub fn now_after(&self, instructions: u64) -> Cycles {
-        self.base_of(self.instructions + instructions) + self.beyond_base
+    pub fn now_after(&self, instructions: u64, repeats: u64) -> Cycles {
+        let stall = repeats * self.core.repeat_stall();
+        self.core.base_cycles(self.instructions + instructions) + self.beyond_base + stall
     }
 
     #[inline]
     fn base(&self) -> Cycles {
-        self.base_of(self.instructions)
+        self.core.base_cycles(self.instructions)
     }
 
     #[inline]
-    fn base_of(&self, instructions: u64) -> Cycles {
-        Cycles((instructions * self.cpi) >> CPI_SHIFT)
+    fn moment(&self) -> Moment {
+        Moment { instructions: self.instructions, now: self.now() }
     }
 
     /// The program retired instructions.
     #[inline]
     pub fn retire(&mut self, instructions: u64) {
         self.instructions += instructions;
+    }
+
+    /// The program made `accesses` to the line of the access before them.
+    #[inline]
+    pub fn repeat(&mut self, accesses: u64) {
+        self.spend(Class::DataStall, accesses * self.core.repeat_stall());
+    }
+
+    /// The program made an access to data that come after `latency`.
+    #[inline]
+    pub fn wait_for_data(&mut self, latency: Cycles) {
+        let stall = self.core.data_stall(latency, self.moment());
+        self.spend(Class::DataStall, stall);
+    }
+
+    /// The program's translation took `latency` beyond the first-level TLB.
+    #[inline]
+    pub fn wait_for_translation(&mut self, latency: Cycles) {
+        let stall = self.core.translation_stall(latency, self.moment());
+        self.spend(Class::Translation, stall);
     }
 
     #[inline]
@@ -114,10 +132,15 @@ impl CpuClock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core_model::CoreConfig;
+
+    fn clock(config: &str) -> CpuClock {
+        CpuClock::new(CoreModel::new(&serde_json::from_str::<CoreConfig>(config).unwrap(), Cycles(4)))
+    }
 
     #[test]
     fn classes_sum_to_the_clock() {
-        let mut clock = CpuClock::new(0.75);
+        let mut clock = clock(r#"{"cycles_per_instruction":0.75,"l1_hit_hidden":true}"#);
         clock.retire(1000);
         for (n, &class) in Class::ALL.iter().enumerate().skip(1) {
             clock.spend(class, Cycles(n as u64));
@@ -127,5 +150,18 @@ mod tests {
         assert_eq!(clock.spent(Class::Base), Cycles(750));
         assert_eq!(clock.now(), Cycles(1000));
         assert_eq!(Class::ALL.iter().map(|&c| clock.spent(c)).sum::<Cycles>(), clock.now());
+    }
+
+    #[test]
+    fn stalls_are_of_their_classes_and_foreseen() {
+        let mut clock = clock(r#"{"cycles_per_instruction":0.75,"l1_hit_hidden":false}"#);
+        clock.wait_for_translation(Cycles(7));
+        clock.wait_for_data(Cycles(200));
+        let foreseen = clock.now_after(1000, 3);
+        clock.retire(1000);
+        clock.repeat(3);
+        let classes = [Class::Base, Class::Translation, Class::DataStall].map(|class| clock.spent(class));
+        assert_eq!(classes, [750, 7, 200 + 3 * 4].map(Cycles));
+        assert_eq!(clock.now(), foreseen);
     }
 }

@@ -6,6 +6,7 @@ use crate::base::ids::SpaceId;
 use crate::base::step::BlockKey;
 use crate::base::translation::Translation;
 use crate::cache::Served;
+use crate::core_model::CoreModel;
 use crate::machine::activity::Activity;
 use crate::machine::clock::{Class, CpuClock};
 use crate::machine::pcids::{Pcids, Presence};
@@ -156,10 +157,10 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    pub fn new(core: usize, apart: bool, cycles_per_instruction: f64, pcids: u32) -> Self {
+    pub fn new(core: usize, apart: bool, model: CoreModel, pcids: u32) -> Self {
         Self {
             core,
-            clock: CpuClock::new(cycles_per_instruction),
+            clock: CpuClock::new(model),
             state: CpuState::Ready,
             task: Task::default(),
             seat: Seat::Lane(0),

@@ -62,10 +62,6 @@ pub struct Simulation {
     pub load: Load,
     /// What the machine had counted when it was last looked at.
     pub(crate) counted: SharedCounts,
-    /// Cycles of an L1 hit that the program waits for.
-    pub(crate) l1_visible: Cycles,
-    /// Cycles of any access that the pipeline hides.
-    pub(crate) l1_hidden: Cycles,
     /// Whether only an L1 hit proves that the next one to the line changes nothing.
     pub(crate) filter_hits_only: bool,
     pub(crate) lookahead: bool,

@@ -369,6 +369,7 @@ const KINDS: &[(&str, &str)] = &[
     ("page-tables", "designs of page tables (system.layers.NAME.page_table)"),
     ("mmu-caches", "designs of MMU caches (system.layers.NAME.mmu_cache)"),
     ("placements", "ways of choosing frames (system.layers.NAME.placement)"),
+    ("cores", "core models: what instructions cost and what latencies stall (machine.core.model)"),
     ("devices", "designs of devices for swap and files (kernel.swap.model, kernel.storage.model)"),
 ];
 
@@ -394,6 +395,7 @@ pub fn list_json(kind: &str) -> Result<String, EngineError> {
         "kernels" => of(PresetKind::Kernel),
         "page-tables" => rows(crate::page_table::DESIGNS),
         "mmu-caches" => rows(crate::mmu_cache::DESIGNS),
+        "cores" => rows(crate::core_model::DESIGNS),
         "devices" => rows(crate::device::DESIGNS),
         "placements" => {
             let designs = PlacementConfig::designs().into_iter();

@@ -1,0 +1,79 @@
+//! Core models: what instructions cost a program, and what of an access's latency it waits for.
+//!
+//! A model is one file here that implements [`Core`], and one line below. `registry.rs` makes the enums [`CoreModel`] and
+//! [`CoreConfig`] of these lines. A line gives the model its name in the configuration (the key `model` of `machine.core`), its
+//! row in `pagelab list cores`, its place in error texts and in the conformance tests.
+
+#[macro_use]
+mod registry;
+
+use std::fmt::Debug;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::base::choice::model_choice;
+use crate::base::cycles::Cycles;
+use crate::base::error::EngineError;
+
+cores! {
+    mod in_order {
+        InOrder(in_order::InOrder) = "in-order",
+            "retires instructions at a fixed rate and waits for each access before it goes on";
+    }
+}
+
+/// When a program waits, on its CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// Instructions that have retired, to the access before.
+    pub instructions: u64,
+    pub now: Cycles,
+}
+
+/// A core model, of one CPU.
+///
+/// The engine makes a program's accesses in their order. Each is translated, and then made; the model is told the latency of
+/// both, and says how long the program stalls. A CPU's time is the sum of [`base_cycles`](Self::base_cycles), of what it said, and
+/// of what is no core's to hide: handlers, the kernel, devices and other CPUs.
+///
+/// What an implementor must uphold:
+///
+/// - [`base_cycles`](Self::base_cycles) follows from the number alone, is 0 for none and never falls. The clock asks it anew for
+///   every reading.
+/// - Up to any moment, the stalls sum to no more than the latencies. What is left of one access's latency may stall a later
+///   access; it passes by itself while the CPU's time goes on otherwise, as the moment shows.
+/// - An access to the line of the access before it hits the first-level TLB and cache. It is counted and not looked at, so it
+///   stalls for a constant ([`repeat_stall`](Self::repeat_stall)), whatever was asked before.
+/// - Moments of a CPU never go back. What is said follows from parameters and calls alone, and a copy says the same.
+/// - This is asked for every access: nothing allocates.
+///
+/// `tests/conformance.rs` runs every registered model.
+pub trait Core: Sized + Clone + Debug {
+    /// What the configuration may say beside `model`. It refuses unknown fields.
+    type Parameters: Clone + Debug + PartialEq + Serialize + DeserializeOwned + JsonSchema;
+
+    /// At the start of a run, where a hit of the first-level cache takes `l1_latency`.
+    fn new(parameters: &Self::Parameters, l1_latency: Cycles) -> Self;
+
+    /// Refuses impossible parameters; `key` is the part of the configuration that they are in.
+    fn validate(parameters: &Self::Parameters, key: &str) -> Result<(), EngineError>;
+
+    /// Parameters that the conformance tests run it with.
+    fn samples() -> Vec<Self::Parameters>;
+
+    /// Cycles that so many instructions take where nothing stalls them.
+    fn base_cycles(&self, instructions: u64) -> Cycles;
+
+    /// Cycles that the program stalls for an access to the line of the access before it.
+    fn repeat_stall(&self) -> Cycles;
+
+    /// Cycles that the program stalls for data which come after `latency`.
+    fn data_stall(&mut self, latency: Cycles, at: Moment) -> Cycles;
+
+    /// Cycles that it stalls for a translation beyond the first-level TLB, be it found or end in a fault.
+    fn translation_stall(&mut self, latency: Cycles, _at: Moment) -> Cycles {
+        latency
+    }
+}

@@ -1,0 +1,52 @@
+//! The macro that makes the enums of the registered core models, and what each of them is asked.
+
+/// Registers models. A line is a variant, the model, its name and its description; the first is the default.
+macro_rules! cores {
+    ($(mod $module:ident { $($Variant:ident($Design:ty) = $name:literal, $text:literal;)* })*) => {
+        $(mod $module;)*
+
+        model_choice! {
+            /// What a core does with instructions and latencies; `model` is its design.
+            CoreConfig by Core { $($($Variant($Design) = $name, $text;)*)* }
+        }
+
+        /// A core of any registered model.
+        #[derive(Clone, Debug)]
+        pub enum CoreModel {
+            $($(#[doc = $text] $Variant($Design),)*)*
+        }
+
+        impl CoreModel {
+            /// See [`Core::new`].
+            pub fn new(config: &CoreConfig, l1_latency: Cycles) -> Self {
+                match config {
+                    $($(CoreConfig::$Variant(parameters) => Self::$Variant(Core::new(parameters, l1_latency)),)*)*
+                }
+            }
+
+            /// See [`Core::base_cycles`].
+            #[inline(always)]
+            pub fn base_cycles(&self, instructions: u64) -> Cycles {
+                match self { $($(Self::$Variant(core) => core.base_cycles(instructions),)*)* }
+            }
+
+            /// See [`Core::repeat_stall`].
+            #[inline(always)]
+            pub fn repeat_stall(&self) -> Cycles {
+                match self { $($(Self::$Variant(core) => core.repeat_stall(),)*)* }
+            }
+
+            /// See [`Core::data_stall`].
+            #[inline(always)]
+            pub fn data_stall(&mut self, latency: Cycles, at: Moment) -> Cycles {
+                match self { $($(Self::$Variant(core) => core.data_stall(latency, at),)*)* }
+            }
+
+            /// See [`Core::translation_stall`].
+            #[inline(always)]
+            pub fn translation_stall(&mut self, latency: Cycles, at: Moment) -> Cycles {
+                match self { $($(Self::$Variant(core) => core.translation_stall(latency, at),)*)* }
+            }
+        }
+    };
+}
