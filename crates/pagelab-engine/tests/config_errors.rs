@@ -263,6 +263,18 @@ fn impossible_kernels() {
         ("kernel.cgroup_limit_bytes=128MiB", "a limit needs a swap device"),
         (r#"kernel.swap={"size_bytes":"1GiB"}"#, "read_cycles"),
         (swap, "kernel.swap.queue_depth: 0 is out of range"),
+        (
+            r#"kernel.khugepaged={"scan_sleep_cycles":0,"pages_to_scan":1,"max_ptes_none":0}"#,
+            "kernel.khugepaged.scan_sleep_cycles: 0 is not possible",
+        ),
+        (
+            r#"kernel.khugepaged={"scan_sleep_cycles":1,"pages_to_scan":0,"max_ptes_none":0}"#,
+            "kernel.khugepaged.pages_to_scan: 0 is out of range",
+        ),
+        (
+            r#"kernel.khugepaged={"scan_sleep_cycles":1,"pages_to_scan":1,"max_ptes_none":512}"#,
+            "kernel.khugepaged.max_ptes_none: 512 is out of range",
+        ),
         ("kernel.fault_around_bytes=12KiB", "kernel.fault_around_bytes: 12288 is not possible"),
         ("kernel.pages_per_fault=0", "kernel.pages_per_fault: 0 is out of range"),
         (

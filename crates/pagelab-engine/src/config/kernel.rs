@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{SwapConfig, Switch, TranslationCacheConfig};
 use crate::device::DeviceConfig;
+use crate::kernel::threads::khugepaged::parameters::KhugepagedConfig;
 
 /// A kernel preset (`presets/kernels/NAME.toml`): what the stages of a page fault cost beyond the memory
 /// references that the engine replays for them.
@@ -115,18 +116,6 @@ pub enum IdleTlb {
     Leave,
     /// Keeps it loaded; shootdowns interrupt the CPU only if pages of the page table were freed (Linux 4.20).
     Lazy,
-}
-
-/// What khugepaged does (`/sys/kernel/mm/transparent_hugepage/khugepaged`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct KhugepagedConfig {
-    /// Cycles between two scans (`scan_sleep_millisecs`, 10 s in Linux).
-    pub scan_sleep_cycles: u64,
-    /// 4 KiB pages that it looks at each time (4096 in Linux).
-    pub pages_to_scan: u32,
-    /// Pages of 512 that may be missing (511 in Linux).
-    pub max_ptes_none: u32,
 }
 
 /// The page cache at the start of a run.

@@ -14,9 +14,7 @@ mod translation_cache;
 mod validate;
 
 pub use assemble::{Assembly, assemble};
-pub use kernel::{
-    FaultLock, IdleTlb, KernelConfig, KhugepagedConfig, LruList, PageCache, StageCost, StageCosts, VmaIndex,
-};
+pub use kernel::{FaultLock, IdleTlb, KernelConfig, LruList, PageCache, StageCost, StageCosts, VmaIndex};
 pub use machine::{MachineConfig, NestedTlbConfig, TlbArrayConfig, TlbConfig};
 pub use preset::{Preset, PresetKind, presets};
 pub use swap::SwapConfig;

@@ -77,12 +77,7 @@ impl Config {
         }
         between("kernel.swappiness", kernel.swappiness, 0, 200)?;
         if let Some(khugepaged) = &kernel.khugepaged {
-            between("kernel.khugepaged.max_ptes_none", khugepaged.max_ptes_none, 0, 511)?;
-            between("kernel.khugepaged.pages_to_scan", khugepaged.pages_to_scan, 1, u32::MAX)?;
-            if khugepaged.scan_sleep_cycles == 0 {
-                let what = "0 is not possible; allowed is 1 and more";
-                return Err(EngineError::config("kernel.khugepaged.scan_sleep_cycles", what));
-            }
+            khugepaged.validate("kernel.khugepaged")?;
         }
         let read_ahead = kernel.read_ahead_bytes.0;
         if !read_ahead.is_multiple_of(FRAME_BYTES) || !(FRAME_BYTES..=MOST_READ_AHEAD).contains(&read_ahead) {

@@ -9,11 +9,13 @@
 //! Deviations: pages on the swap device are not read back (`max_ptes_swap` of 0), shared ones stay (`max_ptes_shared` of 0),
 //! files stay. The copy is made before the mapping is locked; if a fault is in the way then, the place is passed over.
 
+pub mod parameters;
+
 use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
 use crate::base::cycles::Cycles;
 use crate::base::ids::{CpuId, DIRECT_MAP, LayerId, SpaceId};
 use crate::base::step::{Next, RefKind, Step};
-use crate::config::{KernelConfig, KhugepagedConfig};
+use crate::config::KernelConfig;
 use crate::kernel::fault::gets_large_pages;
 use crate::kernel::layer::Layer;
 use crate::kernel::os::Os;
@@ -22,6 +24,7 @@ use crate::kernel::threads::{Counter, Thread};
 use crate::kernel::vma::{VaRange, Vma, VmaKind};
 use crate::page_table::{Mapping, PteFlags, Removed, WalkList};
 use pagelab_trace::MapFlags;
+use parameters::KhugepagedConfig;
 
 const LARGE: PageSize = PageSize::Size2M;
 
