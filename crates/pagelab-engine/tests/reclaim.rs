@@ -86,6 +86,11 @@ fn memory_without_a_device_behind_it_ends() {
     assert!(error.contains("1MiB are swapped out and 0B of swap are left"), "{error}");
 }
 
+/// What comes next waits for the reads of what came before: nobody overtakes at an event.
+fn one_by_one(script: &mut ScriptWriter) {
+    script.mmap(0, BASE + (1 << 40), 4096);
+}
+
 #[test]
 fn swapped_pages_follow_their_mappings() {
     let config = config("radix", &[SWAP, "kernel.cgroup_limit_bytes=1MiB"]);
@@ -100,6 +105,7 @@ fn swapped_pages_follow_their_mappings() {
     script.event(0, EventKind::Fork { child: ProcessIx(1) });
     let child = script.thread(1);
     script.load(child, page(20));
+    one_by_one(&mut script);
     script.load(0, page(20));
     script.event(child, EventKind::Exit { code: 0 });
     script.event(0, EventKind::Exit { code: 0 });
@@ -203,12 +209,15 @@ fn a_page_that_was_inherited_is_swapped_once_and_read_back_once() {
     (1000..1600).for_each(|n| script.store(0, page(n)));
     // All ten have left. The child reads one, the parent then finds it in memory; a store makes a copy of it, and the
     // last user may write to it.
+    one_by_one(&mut script);
     script.load(child, page(3));
+    one_by_one(&mut script);
     script.load(0, page(3));
     script.store(child, page(3));
     script.store(0, page(3));
     // A store to one on the device gets a page of its own.
     script.store(0, page(4));
+    one_by_one(&mut script);
     script.load(child, page(4));
     script.store(child, page(4));
     let (simulation, stats) = run(&config, script.finish(), &[0]);
@@ -345,7 +354,9 @@ fn a_page_that_is_read_back_for_several_is_clean_and_read_only() {
     let child = script.thread(1);
     script.store(0, page(500));
     (1000..1600).for_each(|n| script.store(0, page(n)));
+    one_by_one(&mut script);
     script.load(child, page(3));
+    one_by_one(&mut script);
     script.load(0, page(500));
     let (simulation, _) = run(&config, script.finish(), &[0]);
     let spaces: Vec<u32> = simulation.inputs[0].spaces().map(|space| space.index).collect();
