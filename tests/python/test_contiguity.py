@@ -22,14 +22,13 @@ PRESENT, SWAPPED, GUARD = 1 << 63, 1 << 62, 1 << 58
 ZERO_FRAME = 7
 PID = 42
 
-# Programs that map memory in known ways, say so, and wait until their standard input ends.
+# Programs that map memory in known ways and then stop themselves: a stopped process takes no more pages.
 ARRAY = """
-import mmap, sys
+import mmap, os, signal
 memory = mmap.mmap(-1, 16 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 memory.madvise({advice})
 {touch}
-print("ready", flush=True)
-sys.stdin.read()
+os.kill(os.getpid(), signal.SIGSTOP)
 """
 
 
@@ -312,15 +311,15 @@ def test_spreads_are_quartiles_of_the_samples_that_have_a_value() -> None:
 
 @pytest.fixture
 def array(request: pytest.FixtureRequest) -> Iterator[int]:
-    """A process with an array of 16 MiB: its number."""
-    with subprocess.Popen(
-        [sys.executable, "-c", request.param], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        assert child.stdout.readline() == b"ready\n"
-        yield child.pid
-        child.stdin.close()
+    """A stopped process with an array of 16 MiB: its number."""
+    with subprocess.Popen([sys.executable, "-c", request.param]) as child:
+        try:
+            seen = os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            assert seen is not None
+            assert seen.si_code == os.CLD_STOPPED
+            yield child.pid
+        finally:
+            child.kill()
 
 
 def by_hand(pid: int) -> Contiguity:
