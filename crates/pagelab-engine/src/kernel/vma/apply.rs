@@ -80,7 +80,7 @@ impl VmaSet {
             lasting.0 |= MapFlags::GROWSDOWN;
         }
         let has_offsets = is_file || flags.contains(MapFlags::SHARED);
-        let vma = Vma {
+        let mut vma = Vma {
             start: range.start,
             end: range.end,
             prot,
@@ -89,7 +89,9 @@ impl VmaSet {
             file: if is_file || kind == VmaKind::Special { file.cloned() } else { None },
             file_offset: if has_offsets { file_offset } else { 0 },
             advice: VmaAdvice::default(),
+            accounted: false,
         };
+        vma.account();
         // As in Linux, MAP_NONBLOCK takes MAP_POPULATE back, and locked memory is always populated.
         let populate = flags.0 & (MapFlags::POPULATE | MAP_NONBLOCK) == MapFlags::POPULATE;
         Ok(self.map(vma, populate || flags.contains(MAP_LOCKED)))

@@ -18,9 +18,10 @@
 //! # Deviations from the source
 //! - The events of a trace are calls that succeeded, so limits (map count, address-space size, overcommit) are not
 //!   enforced, and a change of a range with holes applies to what is mapped there.
-//! - Neighbours join if protection, flags, kind and advice are equal and, if a file or shared memory backs them, they
-//!   continue each other in it. Linux also looks at `anon_vma` and, after a move, at the page offset, and may then keep
-//!   apart what is joined here; it joins the heap with an equal anonymous mapping beside it, which stays apart here.
+//! - Neighbours join if protection, flags, kind, advice and accounting are equal and, if a file or shared memory backs
+//!   them, they continue each other in it. Linux also looks at `anon_vma` and, after a move, at the page offset, and may
+//!   then keep apart what is joined here; it joins the heap with an equal anonymous mapping beside it, which stays apart
+//!   here.
 //! - Shared anonymous memory has no name, so two such mappings count as one object if their offsets continue; the kernel
 //!   model gives each an offset of its own.
 
@@ -144,6 +145,8 @@ pub struct Vma {
     /// Byte offset of `start` in the file or the shared memory; 0 for private memory without a file.
     pub file_offset: u64,
     pub advice: VmaAdvice,
+    /// Memory was set aside for copies of all its pages, and stays so when it is no longer writable (`VM_ACCOUNT`).
+    pub accounted: bool,
 }
 
 impl Vma {
@@ -172,6 +175,12 @@ impl Vma {
     /// Nothing was set aside for it (`MAP_NORESERVE`).
     pub fn reserves_nothing(&self) -> bool {
         self.flags.contains(apply::MAP_NORESERVE)
+    }
+
+    /// Sets memory aside if the mapping, as it now is, may come to need it (`accountable_mapping`, `mprotect_fixup`).
+    fn account(&mut self) {
+        let elsewhere = self.is_shared() || self.flags.contains(MapFlags::HUGETLB) || self.reserves_nothing();
+        self.accounted |= self.prot.write && !elsewhere;
     }
 
     fn is_accessible(&self) -> bool {
@@ -207,7 +216,8 @@ impl Vma {
             && self.prot == next.prot
             && self.flags == next.flags
             && self.kind == next.kind
-            && self.advice == next.advice;
+            && self.advice == next.advice
+            && self.accounted == next.accounted;
         // Linux never joins VM_SPECIAL areas, which include those of huge-page files.
         let joinable = self.kind != VmaKind::Special && !self.flags.contains(MapFlags::HUGETLB);
         let expected_offset = self.file_offset.wrapping_add(self.range().len_bytes());

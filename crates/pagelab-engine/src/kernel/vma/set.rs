@@ -141,7 +141,10 @@ impl VmaSet {
     /// Gives what is mapped in `range` the protection `prot`; one [`Change::Protected`] for each piece that had
     /// another.
     pub fn protect(&mut self, range: VaRange, prot: Protection) -> Vec<Change> {
-        let pieces = self.modify(range, |vma| vma.prot = prot);
+        let pieces = self.modify(range, |vma| {
+            vma.prot = prot;
+            vma.account();
+        });
         let changed = pieces.into_iter();
         changed.map(|old| Change::Protected { range: old.range(), from: old.prot, to: prot }).collect()
     }
@@ -242,6 +245,7 @@ impl VmaSet {
                 file: None,
                 file_offset: 0,
                 advice: VmaAdvice::default(),
+                accounted: true,
             };
             changes.append(&mut self.map(vma, false));
         }
