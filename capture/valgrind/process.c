@@ -124,6 +124,9 @@ static void send_kernel_access(Bool writes, Addr address, SizeT length)
       pl_stream_flush();
 }
 
+/* What execve maps below the first stack pointer (setup_arg_pages). */
+#define EXEC_STACK_BYTES (128u << 10)
+
 /* The mappings with which the program begins: its own image, the dynamic linker, stack and heap. Valgrind hides the
    kernel's vdso, so there is none. */
 static void send_initial_mappings(ThreadId tid)
@@ -138,10 +141,8 @@ static void send_initial_mappings(ThreadId tid)
       if (segment->isCH)
          continue;
       if (segment->start <= stack_pointer && stack_pointer <= segment->end) {
-         /* The stack may grow down over the reservation below it. */
-         const NSegment* below = VG_(am_find_nsegment)(start - 1);
-         if (below != NULL && below->kind == SkResvn && below->smode == SmUpper)
-            start = below->start;
+         /* As execve leaves it, before it grows. Valgrind's own is shorter, with room reserved below. */
+         start = (stack_pointer & ~(Addr)4095) - EXEC_STACK_BYTES;
          send_mapping(start, segment->end + 1 - start, protection_of(segment),
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_GROWSDOWN, 0, "[stack]");
          /* The kernel wrote arguments, environment and auxiliary vector there. */

@@ -13,14 +13,22 @@ enum { PAGE = 4096, PAGES = 256, BYTES = PAGES * PAGE };
 
 static int file;
 
-static volatile char *map(int protection, int flags)
+/* Where windows of fault-around begin at a mapping's start, natively and under a recorder. */
+#define ALIGNED ((void *)0x600000000)
+
+static volatile char *map_at(void *hint, int protection, int flags)
 {
-   void *at = mmap(NULL, BYTES, protection, flags, flags & MAP_ANONYMOUS ? -1 : file, 0);
+   void *at = mmap(hint, BYTES, protection, flags, flags & MAP_ANONYMOUS ? -1 : file, 0);
    if (at == MAP_FAILED) {
       perror("mmap");
       exit(2);
    }
    return at;
+}
+
+static volatile char *map(int protection, int flags)
+{
+   return map_at(NULL, protection, flags);
 }
 
 static void read_all(volatile char *at)
@@ -95,7 +103,7 @@ static void shmem_read_write(void)
 /* From the middle of a window, so that its start is the mapping's. */
 static void file_part(void)
 {
-   volatile char *at = map(READ, MAP_PRIVATE);
+   volatile char *at = map_at(ALIGNED, READ, MAP_PRIVATE);
    munmap((void *)at, 5 * PAGE);
    for (int i = 5; i < PAGES; i++)
       (void)at[i * PAGE];

@@ -9,7 +9,7 @@ Parameters: `FAULT_AROUND_PAGES`, 16 (fault_around_bytes, 64 KiB); `native`, whe
     windows are to fall as they did there.
 Deviations: folios are pages (from 6.18 on, finish_fault maps all of a large folio); a page of a file that is marked for
     read-ahead is mapped by fault-around as any other; every anonymous mapping has an anon_vma, as it has where it was
-    merged with a neighbour; MADV_FREE and mlock do nothing.
+    merged with a neighbour; a stack has its full size at once; MADV_FREE and mlock do nothing.
 """
 
 from __future__ import annotations
@@ -28,10 +28,13 @@ PAGE_BITS = 12
 PAGE_BYTES = 1 << PAGE_BITS
 PAGES_PER_TABLE = 512
 FAULT_AROUND_PAGES = 16
+STACK_PAGES = 2048
+"""How far a stack may grow (RLIMIT_STACK, 8 MiB)"""
 
 PROT_WRITE = 2
 MAP_SHARED = 0x01
 MAP_ANONYMOUS = 0x20
+MAP_GROWSDOWN = 0x100
 MAP_LOCKED = 0x2000
 MAP_POPULATE = 0x8000
 MADV_DONTNEED = 4
@@ -231,9 +234,10 @@ class Model:
                 if not process.program and file:
                     process.program = file
                 offset = row["file_offset"] or 0
+                end = addr + pages
                 vma = Vma(
-                    addr,
-                    addr + pages,
+                    end - STACK_PAGES if row["flags"] & MAP_GROWSDOWN else addr,
+                    end,
                     shared=bool(row["flags"] & MAP_SHARED),
                     writable=bool(row["prot"] & PROT_WRITE),
                     file=file,

@@ -14,14 +14,15 @@ from pathlib import Path
 PR_SET_THP_DISABLE = 41
 ADDR_NO_RANDOMIZE = 0x0040000
 
-# Starts a program with fixed addresses, with or without large pages; it inherits both over fork and exec. Started by
-# vfork, it costs one fault before it execs, on the stack that posix_spawn gives it.
+# Starts a program with or without large pages, at fixed or random addresses; it inherits both over fork and exec.
+# Started by vfork, it costs one fault before it execs, on the stack that posix_spawn gives it.
 _STEADY = f"""
 import ctypes, os, sys
 libc = ctypes.CDLL(None)
 if sys.argv.pop(1) == "small":
     assert libc.prctl({PR_SET_THP_DISABLE}, 1, 0, 0, 0) == 0
-libc.personality({ADDR_NO_RANDOMIZE})
+if sys.argv.pop(1) == "fixed":
+    libc.personality({ADDR_NO_RANDOMIZE})
 os.environ.pop("LC_CTYPE", None)
 """
 _COUNT = """
@@ -44,8 +45,10 @@ class Native:
     """ru_minflt"""
     major: int
     """ru_majflt"""
-    spread: int
-    """Largest less smallest number of minor faults"""
+    least: int
+    """Smallest number of minor faults"""
+    most: int
+    """Largest number of minor faults"""
 
 
 @dataclass
@@ -72,24 +75,32 @@ def transparent_large_pages() -> str:
 
 
 def measure(
-    command: Sequence[str], environment: Mapping[str, str], runs: int = 3, *, large_pages: bool = False
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    runs: int = 3,
+    *,
+    large_pages: bool = False,
+    random_addresses: bool = False,
 ) -> Native:
     """Runs `command` once to bring its files into the page cache, then `runs` times.
 
-    Without transparent huge pages, or with `large_pages` as the machine is set to.
+    Without transparent huge pages, or with `large_pages` as the machine is set to. At fixed addresses, or with
+    `random_addresses` at others in each run, as programs are started by default.
     """
-    counts = [_count(command, environment, "large" if large_pages else "small") for _ in range(runs + 1)][1:]
+    how = ["large" if large_pages else "small", "random" if random_addresses else "fixed"]
+    counts = [_count(command, environment, how) for _ in range(runs + 1)][1:]
     minor = [counted[0] for counted in counts]
     return Native(
         minor=int(statistics.median(minor)),
         major=int(statistics.median(counted[1] for counted in counts)),
-        spread=max(minor) - min(minor),
+        least=min(minor),
+        most=max(minor),
     )
 
 
-def _count(command: Sequence[str], environment: Mapping[str, str], pages: str) -> tuple[int, int]:
+def _count(command: Sequence[str], environment: Mapping[str, str], how: Sequence[str]) -> tuple[int, int]:
     done = subprocess.run(
-        [sys.executable, "-c", _STEADY + _COUNT, pages, *command],
+        [sys.executable, "-c", _STEADY + _COUNT, *how, *command],
         env=environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -106,7 +117,7 @@ def locate(command: Sequence[str], environment: Mapping[str, str], folder: Path)
     options = ["--quiet", "--event=minor-faults", "--count=1", "--data", "--mmap-pages=4M", f"--output={data}"]
     try:
         recorded = subprocess.run(
-            [sys.executable, "-c", _STEADY + _EXECUTE, "small", "perf", "record", *options, "--", *command],
+            [sys.executable, "-c", _STEADY + _EXECUTE, "small", "fixed", "perf", "record", *options, "--", *command],
             env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,

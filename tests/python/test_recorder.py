@@ -1,10 +1,19 @@
 """Recording through the command line."""
 
 import json
+import sys
 from pathlib import Path
 
 import polars as pl
 from conftest import Pagelab, assert_fails
+
+LARGE_PAGE_BYTES = 2 << 20
+MAPPINGS = """
+import mmap
+flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+kept = [mmap.mmap(-1, pages << 12, flags=flags) for pages in (1237, 1237, 2560)]
+kept[-1].resize(3584 << 12)
+"""
 
 
 def test_a_recorded_program_keeps_its_output_and_status_and_replays(pagelab: Pagelab, tmp_path: Path) -> None:
@@ -47,3 +56,19 @@ def test_a_damaged_trace_is_refused_with_its_name(pagelab: Pagelab, tmp_path: Pa
     middle = len(whole) // 3
     part.write_bytes(whole[:middle] + bytes([whole[middle] ^ 0xFF]) + whole[middle + 1 :])
     assert_fails(pagelab("run", "true.trace"), 1, part.name)
+
+
+def test_mappings_lie_as_the_kernel_lays_them(pagelab: Pagelab, tmp_path: Path) -> None:
+    """One below the other, and at a large page's start if they are of whole large pages."""
+    assert pagelab("record", "-o", "maps.trace", "--", sys.executable, "-I", "-S", "-c", MAPPINGS).returncode == 0
+    events = pl.read_parquet(tmp_path / "maps.trace" / "events-*.parquet")
+    placed = [
+        events.filter(pl.col("kind") == kind, pl.col("len") == pages << 12)["addr"].to_list()
+        for kind, pages in (("mmap", 1237), ("mmap", 2560), ("mremap", 3584))
+    ]
+    (first, second), (large,), (moved,) = placed
+    assert second == first - (1237 << 12)
+    assert large % LARGE_PAGE_BYTES == 0
+    assert large < second
+    assert moved % LARGE_PAGE_BYTES == 0
+    assert moved < large

@@ -29,7 +29,8 @@
 //!
 //! **What differs from a run without Valgrind.** Threads take turns instead of running at once. The program sees a
 //! processor without AVX-512, its own small library preloaded (`vgpreload_core`), no vdso, and a `VALGRIND_LIB`
-//! variable. Address-space layout is Valgrind's.
+//! variable. The program, ld.so, heap and stack lie where Valgrind puts them; what the program maps lies as the kernel
+//! would lay it, below 64 GiB.
 
 mod collect;
 mod life_line;

@@ -40,7 +40,7 @@ const COMPILE: [&str; 13] = [
     "-static",
 ];
 /// Tools are linked at this address, away from where programs are.
-const LINK: [&str; 7] = [
+const LINK: [&str; 9] = [
     "-nodefaultlibs",
     "-nostartfiles",
     "-Wl,-u,_start",
@@ -48,6 +48,8 @@ const LINK: [&str; 7] = [
     "-Wl,--build-id=none",
     "-Wl,--wrap=vgPlain_di_notify_mmap",
     "-Wl,--wrap=vgPlain_should_we_trace_this_child",
+    "-Wl,--wrap=vgModuleLocal_generic_PRE_sys_mmap",
+    "-Wl,--wrap=vgPlain_am_get_advisory_client_simple",
 ];
 
 /// An installed Valgrind with what tools are built from.

@@ -1,0 +1,101 @@
+/* Part of the pagelab recorder, a Valgrind tool.
+   Copyright the pagelab contributors.
+
+   This program is free software; you can redistribute it and/or modify it under the terms of the GNU General
+   Public License as published by the Free Software Foundation; either version 2 of the License, or (at your
+   option) any later version. It is distributed in the hope that it will be useful, but WITHOUT ANY WARRANTY;
+   without even the implied warranty of MERCHANTABILITY or FITNESS FOR A PARTICULAR PURPOSE. See the file COPYING.
+
+   SPDX-License-Identifier: GPL-2.0-or-later */
+
+/* Where mappings go that the program leaves to the kernel. Valgrind takes the lowest gap, the kernel the highest. That
+   decides how much of a mapping can be large pages: a C library puts a header of 16 bytes before a large array, so the
+   mapping is a page longer than the array. Stacked downwards, arrays of whole large pages are aligned; stacked upwards,
+   each loses one. The linker is told (--wrap) to call these functions instead of Valgrind's. They ask for the kernel's
+   place; Valgrind still refuses what is not free, and then takes its own. Linux 6.18: mm/mmap.c
+   (arch_get_unmapped_area_topdown, __get_unmapped_area), mm/huge_memory.c (__thp_get_unmapped_area). */
+
+#include "pub_tool_basics.h"
+#include "pub_tool_aspacemgr.h"
+#include "pub_tool_threadstate.h"
+
+#define PAGE_BYTES 4096UL
+#define LARGE_PAGE_BYTES (2UL << 20)
+/* Valgrind keeps no more segments (VG_N_SEGMENTS). */
+#define MOST_SEGMENTS 30000
+/* The program's mappings end here. What Valgrind needs for itself lies above, and the program's first stack. */
+#define TOP 0x1000000000UL
+
+#define MAP_FIXED 0x10
+#define MAP_ANONYMOUS 0x20
+#define MAP_32BIT 0x40
+#define MAP_HUGETLB 0x40000
+#define MAP_FIXED_NOREPLACE 0x100000
+
+#define ALL_KINDS (SkAnonC | SkAnonV | SkFileC | SkFileV | SkShmC | SkResvn)
+
+extern SysRes __real_vgModuleLocal_generic_PRE_sys_mmap(ThreadId tid, UWord addr, UWord length, UWord protection,
+                                                        UWord flags, UWord fd, Off64T offset);
+extern SysRes __wrap_vgModuleLocal_generic_PRE_sys_mmap(ThreadId tid, UWord addr, UWord length, UWord protection,
+                                                        UWord flags, UWord fd, Off64T offset);
+extern Addr __real_vgPlain_am_get_advisory_client_simple(Addr start, SizeT length, Bool* ok);
+extern Addr __wrap_vgPlain_am_get_advisory_client_simple(Addr start, SizeT length, Bool* ok);
+
+/* Start of the highest gap's last `length` bytes; 0 if no gap below TOP is long enough. */
+static Addr highest_gap(SizeT length)
+{
+   static Addr starts[MOST_SEGMENTS];
+   Int i = VG_(am_get_segment_starts)(ALL_KINDS, starts, MOST_SEGMENTS);
+   Addr end = TOP;
+
+   while (--i >= 0) {
+      const NSegment* segment = VG_(am_find_nsegment)(starts[i]);
+      if (segment->start >= TOP)
+         continue;
+      if (segment->end < end && end - segment->end - 1 >= length)
+         return end - length;
+      end = segment->start;
+   }
+   return 0;
+}
+
+/* Whether a part of the mapping that is not at its ends is a large page of the file. */
+static Bool holds_large_page(SizeT length, ULong offset)
+{
+   ULong first = (offset + LARGE_PAGE_BYTES - 1) & ~(LARGE_PAGE_BYTES - 1);
+   return offset + length >= first + LARGE_PAGE_BYTES;
+}
+
+/* As highest_gap, such that address and file offset are alike within a large page. */
+static Addr highest_aligned_gap(SizeT length, ULong offset)
+{
+   Addr start = highest_gap(length + LARGE_PAGE_BYTES);
+   Addr up = (offset - start) & (LARGE_PAGE_BYTES - 1);
+
+   if (start == 0)
+      return highest_gap(length);
+   return start + (up == 0 ? LARGE_PAGE_BYTES : up);
+}
+
+SysRes __wrap_vgModuleLocal_generic_PRE_sys_mmap(ThreadId tid, UWord addr, UWord length, UWord protection, UWord flags,
+                                                 UWord fd, Off64T offset)
+{
+   SizeT whole = (length + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
+
+   if (addr == 0 && whole > 0 && whole < TOP && !(flags & (MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_32BIT | MAP_HUGETLB))) {
+      Bool aligned = flags & MAP_ANONYMOUS ? whole % LARGE_PAGE_BYTES == 0 : holds_large_page(whole, (ULong)offset);
+      addr = aligned ? highest_aligned_gap(whole, flags & MAP_ANONYMOUS ? 0 : (ULong)offset) : highest_gap(whole);
+   }
+   return __real_vgModuleLocal_generic_PRE_sys_mmap(tid, addr, length, protection, flags, fd, offset);
+}
+
+/* mremap and shmat; and before the program runs, the loader, whose place for the heap stays. A mapping that moves may be
+   one of a file; it is placed as anonymous memory then, too. */
+Addr __wrap_vgPlain_am_get_advisory_client_simple(Addr start, SizeT length, Bool* ok)
+{
+   SizeT whole = (length + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
+
+   if (start == 0 && whole > 0 && whole < TOP && VG_(get_running_tid)() != VG_INVALID_THREADID)
+      start = whole % LARGE_PAGE_BYTES == 0 ? highest_aligned_gap(whole, 0) : highest_gap(whole);
+   return __real_vgPlain_am_get_advisory_client_simple(start, length, ok);
+}
