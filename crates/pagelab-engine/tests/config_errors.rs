@@ -278,6 +278,15 @@ fn impossible_kernels() {
         ("kernel.fault_around_bytes=12KiB", "kernel.fault_around_bytes: 12288 is not possible"),
         ("kernel.pages_per_fault=0", "kernel.pages_per_fault: 0 is out of range"),
         (
+            r#"kernel.translation_cache={"form":"full-prefix","level_cycles":101}"#,
+            "kernel.translation_cache.level_cycles: a hit may skip 2 levels, which would save 202 of the 200 cycles that \
+             kernel.fault.walk.cycles gives the whole walk; allowed is up to 100 here, or a larger kernel.fault.walk.cycles",
+        ),
+        (
+            r#"kernel.translation_cache={"form":"mmu-assisted","level_instructions":1000}"#,
+            "kernel.translation_cache.level_instructions: a hit may skip 3 levels, which would save 3000",
+        ),
+        (
             r#"system.layers.0.frame_allocator={"kind":"linux","nodes":[{"memory_bytes":"1GiB"}]}"#,
             "system.layers.native.frame_allocator",
         ),

@@ -85,15 +85,33 @@ fn what_hits_spare_and_look_ups_cost_is_what_the_kernel_refers_to() {
     };
     let l1 = u64::from(config("radix", &[]).machine.cache.l1.latency_cycles);
     let with = |form, more| walk(&[&cache(form, more)]);
-    let only_refs = r#""cycles":0,"level_cycles":0"#;
+    let only_refs = r#""cycles":0,"level_cycles":0,"fill_cycles":0"#;
     // Of the second and the third walk: a step of tags and one of the pointer each, three references spared. The first and the
     // third fill, which waits for nothing.
     assert_eq!(with("full-prefix", only_refs), walk(&[]) + (2 + 2 - 3 + 2) * l1);
     let set = ["kernel.fault.walk.cycles=100"];
-    let costs = r#""cycles":7,"level_cycles":5"#;
+    let costs = r#""cycles":7,"level_cycles":5,"fill_cycles":3"#;
     let of = |cache: &str| run(&config("radix", &[&set[..], &[cache]].concat()), three_pages().finish(), &[0]).1;
     let preset = |cache: &str| of(cache).values["fault.preset.cycles"];
-    assert_eq!(preset(&cache("full-prefix", costs)), preset(&cache("full-prefix", only_refs)) + 3 * 7 - 3 * 5);
+    assert_eq!(preset(&cache("full-prefix", costs)), preset(&cache("full-prefix", only_refs)) + 3 * 7 - 3 * 5 + 4 * 3);
+}
+
+#[test]
+fn a_layer_can_do_without() {
+    let of = |set: &[&str]| {
+        let cache = cache("full-prefix", "");
+        let set = [&[&cache[..]], set].concat();
+        let (_, stats) = run(&config("nested-radix", &set), three_pages().finish(), &[0]);
+        ["stc.lookups", "fault.nested.count"].map(|name| stats.values.get(name).copied())
+    };
+    let [both, nested] = of(&[]);
+    assert!(nested > Some(0));
+    assert_eq!(both, nested.map(|faults| 3 + faults));
+    assert_eq!(of(&["system.layers.host.translation_cache=off"]), [Some(3), nested]);
+    // Its own cache's memory is not the guest's to ask the host for.
+    let [host, faults] = of(&["system.layers.guest.translation_cache=off"]);
+    assert_eq!((host, faults), (faults, nested.map(|faults| faults - 1)));
+    assert_eq!(of(&["system.layers.guest.translation_cache=off", "system.layers.host.translation_cache=off"])[0], None);
 }
 
 #[test]

@@ -54,7 +54,8 @@ pub struct KernelConfig {
     /// long as a run takes.
     #[serde(default)]
     pub khugepaged: Option<KhugepagedConfig>,
-    /// What page faults keep of their walks for later ones, in all layers; none: each walks from the root, as Linux does.
+    /// What page faults keep of their walks for later ones, in all layers but those whose `translation_cache` is off; none:
+    /// each walks from the root, as Linux does.
     #[serde(default)]
     pub translation_cache: Option<TranslationCacheConfig>,
     /// Memory that the programs of a layer may use (`memory.max` of their cgroup); none for all of it. Needs `swap` or
@@ -91,7 +92,7 @@ pub struct KernelConfig {
     pub origin: BTreeMap<String, String>,
 }
 
-fn on() -> Switch {
+pub(super) fn on() -> Switch {
     Switch(true)
 }
 

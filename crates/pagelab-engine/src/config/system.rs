@@ -6,6 +6,7 @@ use pagelab_trace::quantity::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::Switch;
 use crate::base::addr::{FRAME_BYTES, PageSize};
 use crate::kernel::frames::frame_alloc::AgeingConfig;
 use crate::kernel::frames::supply::FrameAllocatorConfig;
@@ -56,6 +57,9 @@ pub struct LayerConfig {
     /// Which of the frames that are free its programs get.
     #[serde(default)]
     pub placement: PlacementConfig,
+    /// Whether the layer's kernel has the translation cache of `kernel.translation_cache`, if there is one.
+    #[serde(default = "super::kernel::on")]
+    pub translation_cache: Switch,
     /// Who hands out the layer's physical memory.
     #[serde(default)]
     pub frame_allocator: FrameAllocatorConfig,

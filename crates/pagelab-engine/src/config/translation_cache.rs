@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::{LayerConfig, StageCost};
 use crate::base::error::EngineError;
 use crate::page_table::PageTableConfig;
 
@@ -34,13 +35,16 @@ pub struct TranslationCacheArrays {
     pub ways: u32,
     /// Whose it is.
     pub per: CacheOwner,
-    /// What a look-up costs beyond its references. Both are estimates, for four offsets taken, masked and compared.
+    /// What a look-up costs beyond its references: offsets taken, masked and compared.
     pub cycles: u32,
     pub instructions: u32,
-    /// What a level that a hit skips saves of the stage `walk` beyond its reference. Both are estimates, for an offset and the
-    /// checks of an entry (`pud_alloc`, `pud_trans_huge`).
+    /// What a level that a hit skips saves of the stage `walk` beyond its reference: an offset and the checks of an entry
+    /// (`pud_alloc`, `pud_trans_huge`). All levels together save no more than the stage costs.
     pub level_cycles: u32,
     pub level_instructions: u32,
+    /// What it costs to fill a level, beyond its references.
+    pub fill_cycles: u32,
+    pub fill_instructions: u32,
     /// For tests only: leaves these invalidations out, to show that it needs them.
     pub omit_invalidation: Option<InvalidationCause>,
 }
@@ -51,10 +55,12 @@ impl Default for TranslationCacheArrays {
             entries: 16,
             ways: 1,
             per: CacheOwner::Vma,
-            cycles: 10,
+            cycles: 0,
             instructions: 24,
-            level_cycles: 6,
+            level_cycles: 1,
             level_instructions: 12,
+            fill_cycles: 0,
+            fill_instructions: 6,
             omit_invalidation: None,
         }
     }
@@ -67,8 +73,8 @@ pub struct MmuAssist {
     /// What it costs beyond its reference to read the entry's address and see whether it still holds. Both are estimates.
     pub cycles: u32,
     pub instructions: u32,
-    /// What a level that a hit skips saves of the stage `walk` beyond its reference. Both are estimates, for an offset and the
-    /// checks of an entry (`pud_alloc`, `pud_trans_huge`).
+    /// What a level that a hit skips saves of the stage `walk` beyond its reference: an offset and the checks of an entry
+    /// (`pud_alloc`, `pud_trans_huge`). All levels together save no more than the stage costs.
     pub level_cycles: u32,
     pub level_instructions: u32,
     /// For tests only: leaves these invalidations out, to show that it needs them.
@@ -77,7 +83,7 @@ pub struct MmuAssist {
 
 impl Default for MmuAssist {
     fn default() -> Self {
-        Self { cycles: 4, instructions: 8, level_cycles: 6, level_instructions: 12, omit_invalidation: None }
+        Self { cycles: 4, instructions: 8, level_cycles: 1, level_instructions: 12, omit_invalidation: None }
     }
 }
 
@@ -172,6 +178,20 @@ impl TranslationCacheConfig {
         }
     }
 
+    /// Cycles and instructions of filling a level beyond its references.
+    pub fn fill_cost(&self) -> (u32, u32) {
+        self.arrays().map_or((0, 0), |arrays| (arrays.fill_cycles, arrays.fill_instructions))
+    }
+
+    /// The most levels whose walk a hit may spare, of tables of so many.
+    fn most_skipped(&self, levels: u8) -> u32 {
+        match self {
+            // Hardware tells of PTEs as well.
+            Self::MmuAssisted(_) => u32::from(levels) - 1,
+            Self::FullPrefix(_) | Self::AsPublished(_) | Self::PudIndex(_) => u32::from(levels) - 2,
+        }
+    }
+
     pub fn omitted(&self) -> Option<InvalidationCause> {
         match self {
             Self::MmuAssisted(assist) => assist.omit_invalidation,
@@ -180,9 +200,46 @@ impl TranslationCacheConfig {
     }
 }
 
-/// Refuses what is impossible; `other_layer` is one whose page table is not a radix tree.
-pub(super) fn validate(cache: &TranslationCacheConfig, other_layer: Option<&str>) -> Result<(), EngineError> {
-    let refuse = |part: &str, what: String| Err(EngineError::config(format!("kernel.translation_cache{part}"), what));
+/// Refuses what is impossible in layers that have the cache.
+pub(super) fn validate<'a>(
+    cache: &TranslationCacheConfig,
+    walk: StageCost,
+    layers: impl Iterator<Item = &'a LayerConfig>,
+) -> Result<(), EngineError> {
+    let (trees, others): (Vec<_>, Vec<_>) = layers.partition(|layer| layer.page_table.levels().is_some());
+    let levels = trees.iter().filter_map(|layer| layer.page_table.levels()).max();
+    validate_arrays(cache)?;
+    if let Some(levels) = levels {
+        validate_savings(cache, levels, walk)?;
+    }
+    validate_tables(others.first().map(|layer| layer.name.as_str()))
+}
+
+fn refuse(part: &str, what: String) -> Result<(), EngineError> {
+    Err(EngineError::config(format!("kernel.translation_cache{part}"), what))
+}
+
+/// Levels that are skipped cannot save more than the walk costs.
+fn validate_savings(cache: &TranslationCacheConfig, levels: u8, walk: StageCost) -> Result<(), EngineError> {
+    let (most, (cycles, instructions)) = (cache.most_skipped(levels), cache.saved_by_level());
+    for (key, saved, of, stage) in [
+        ("level_cycles", cycles, "cycles", walk.cycles),
+        ("level_instructions", instructions, "instructions", walk.instructions),
+    ] {
+        if u64::from(saved) * u64::from(most) > u64::from(stage) {
+            let what = format!(
+                "a hit may skip {most} levels, which would save {} of the {stage} {of} that kernel.fault.walk.{of} gives the \
+                 whole walk; allowed is up to {} here, or a larger kernel.fault.walk.{of}",
+                u64::from(saved) * u64::from(most),
+                stage / most
+            );
+            return refuse(&format!(".{key}"), what);
+        }
+    }
+    Ok(())
+}
+
+fn validate_arrays(cache: &TranslationCacheConfig) -> Result<(), EngineError> {
     if let Some(arrays) = cache.arrays() {
         let (entries, ways) = (arrays.entries, arrays.ways);
         if !entries.is_power_of_two() || !(4..=MOST_ENTRIES).contains(&entries) {
@@ -201,6 +258,11 @@ pub(super) fn validate(cache: &TranslationCacheConfig, other_layer: Option<&str>
             return refuse(".ways", what.to_owned());
         }
     }
+    Ok(())
+}
+
+/// `other_layer` is one whose page table is not a radix tree.
+fn validate_tables(other_layer: Option<&str>) -> Result<(), EngineError> {
     match other_layer {
         None => Ok(()),
         Some(layer) => {
@@ -209,7 +271,7 @@ pub(super) fn validate(cache: &TranslationCacheConfig, other_layer: Option<&str>
             allowed.dedup();
             let what = format!(
                 "it holds entries of the upper levels of a radix page table, and layer `{layer}` has another kind; allowed there is \
-                 {}, or here none",
+                 {}, or system.layers.{layer}.translation_cache = off",
                 allowed.join(", ")
             );
             refuse("", what)

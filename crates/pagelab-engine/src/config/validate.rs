@@ -49,9 +49,8 @@ impl Config {
             return Err(EngineError::config("kernel.fault_around_bytes", what));
         }
         if let Some(cache) = &kernel.translation_cache {
-            let other = |layer: &&LayerConfig| layer.page_table.levels().is_none();
-            let other = self.system.layers.iter().find(other).map(|layer| layer.name.as_str());
-            super::translation_cache::validate(cache, other)?;
+            let having = self.system.layers.iter().filter(|layer| layer.translation_cache.0);
+            super::translation_cache::validate(cache, kernel.fault.walk, having)?;
         }
         self.validate_reclaim()?;
         self.validate_system()

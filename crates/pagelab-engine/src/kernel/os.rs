@@ -63,8 +63,8 @@ impl Os {
         }
         os.set_reclaim_up(config, &mut booted);
         for (layer, of) in booted.iter_mut().flatten().zip(configs) {
-            layer.translation_caches =
-                config.kernel.translation_cache.and_then(|cache| TranslationCaches::new(cache, &of.page_table));
+            let cache = config.kernel.translation_cache.filter(|_| of.translation_cache.0);
+            layer.translation_caches = cache.and_then(|cache| TranslationCaches::new(cache, &of.page_table));
         }
         os.layers = booted.into_iter().map(|l| l.expect("every layer is in the boot order")).collect();
         os.tops = LayerId::all(configs.len())

@@ -139,3 +139,7 @@ impl Fault {
         tags.into_iter().chain(pointers).for_each(|line| step.kernel_beside(RefKind::Write, line));
     }
 }
+        let filled = u32::from(to - from + 1);
+        let (cycles, instructions) =
+            layer.translation_caches.as_ref().map_or((0, 0), |caches| caches.config.fill_cost());
+        step.charge_preset(cycles * filled, instructions * filled);
