@@ -86,9 +86,13 @@ fn what_hits_spare_and_look_ups_cost_is_what_the_kernel_refers_to() {
     let l1 = u64::from(config("radix", &[]).machine.cache.l1.latency_cycles);
     let with = |form, more| walk(&[&cache(form, more)]);
     let only_refs = r#""cycles":0,"level_cycles":0,"fill_cycles":0"#;
-    // Of the second and the third walk: a step of tags and one of the pointer each, three references spared. The first and the
-    // third fill, which waits for nothing.
-    assert_eq!(with("full-prefix", only_refs), walk(&[]) + (2 + 2 - 3 + 2) * l1);
+    // Of the second and the third walk: tags and pointer at once, three references spared. The first and the third fill, which
+    // waits for nothing.
+    assert_eq!(with("full-prefix", only_refs), walk(&[]) + (1 + 1 + 2 - 3) * l1);
+    assert_eq!(with("as-published", only_refs), with("full-prefix", only_refs));
+    // With several ways, which of them hits says where the pointer is.
+    let of_ways = format!(r#"{only_refs},"ways":2"#);
+    assert_eq!(with("full-prefix", &of_ways), with("full-prefix", only_refs) + 2 * l1);
     let set = ["kernel.fault.walk.cycles=100"];
     let costs = r#""cycles":7,"level_cycles":5,"fill_cycles":3"#;
     let of = |cache: &str| run(&config("radix", &[&set[..], &[cache]].concat()), three_pages().finish(), &[0]).1;

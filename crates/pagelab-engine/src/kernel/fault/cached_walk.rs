@@ -20,6 +20,8 @@ struct Begin {
     /// Tags, or the count of freed page-table pages: independent of each other.
     checks: Lines,
     pointer: Option<PhysAddr>,
+    /// The pointer's address does not depend on which tag hits.
+    direct: bool,
     start: Start,
 }
 
@@ -44,11 +46,12 @@ impl Fault {
     fn begin_walk(&self, layer: &Layer, list: &WalkList) -> Option<Begin> {
         layer.translation_caches.as_ref()?;
         let space = self.space.index;
-        let mut begin = Begin { checks: Lines::new(), pointer: None, start: Start::Root };
+        let mut begin = Begin { checks: Lines::new(), pointer: None, direct: false, start: Start::Root };
         let found = if let Some((arrays, object)) = layer.translation_cache(space, self.cpu, self.va) {
             let found = arrays.look_up(&layer.mem, object, self.va);
             begin.checks = found.tags;
             begin.pointer = found.hit.map(|hit| hit.pointer);
+            begin.direct = arrays.is_direct_mapped();
             found.hit.map(|hit| (hit.level, hit.entry))
         } else {
             if self.reached.is_some() {
@@ -78,7 +81,9 @@ impl Fault {
             step.instructions += u64::from(instructions);
             step.instructions = step.instructions.saturating_sub(skipped * u64::from(level_instructions));
             begin.checks.iter().for_each(|&line| step.kernel_beside(RefKind::Read, line));
-            begin.pointer.iter().for_each(|&pointer| step.kernel(RefKind::Read, pointer));
+            // A core goes on by a predicted hit before the tags are compared, if it knows where the pointer is.
+            let read = if begin.direct { Step::kernel_beside } else { Step::kernel };
+            begin.pointer.iter().for_each(|&pointer| read(step, RefKind::Read, pointer));
         }
         let mut before = None;
         for r in list.refs().iter().filter(|r| begin.as_ref().is_none_or(|begin| begin.made(r.level))) {

@@ -80,6 +80,11 @@ impl Arrays {
         (object.0..object.0 + self.pointers_at()).step_by(LINE_BYTES as usize).map(PhysAddr)
     }
 
+    /// Whether a level's index alone says where its pointer is.
+    pub fn is_direct_mapped(&self) -> bool {
+        self.ways == 1
+    }
+
     fn levels(&self) -> u64 {
         u64::from(self.top - LOWEST) + 1
     }
