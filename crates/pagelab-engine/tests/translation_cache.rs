@@ -101,6 +101,27 @@ fn what_hits_spare_and_look_ups_cost_is_what_the_kernel_refers_to() {
 }
 
 #[test]
+fn what_comes_before_the_pte_is_counted_apart() {
+    let set = ["engine.kernel_refs=off", "kernel.fault.walk.cycles=10"];
+    let of = |cache: &[&str]| run(&config("radix", &[&set[..], cache].concat()), three_pages().finish(), &[0]).1;
+    let values = |stats: &Statistics| ["fault.walk.count", "fault.before_pte.cycles"].map(|name| stats.values[name]);
+    let l1 = u64::from(config("radix", &[]).machine.cache.l1.latency_cycles);
+    let plain = of(&[]);
+    // The first walk ends at the pgd, and the tables of pud and pmd take their zeroing, a page's metadata and the entry
+    // each; the second reads pgd, pud, pmd; so does the third.
+    let table = 3 * l1;
+    assert_eq!(values(&plain), [3, 3 * 10 + (1 + 3 + 3) * l1 + 2 * table]);
+    let stages = ["walk", "allocation", "zeroing", "charge", "rmap", "lru", "install"];
+    let handling: u64 = stages.iter().map(|stage| plain.values[&format!("fault.stage.{stage}.cycles")]).sum();
+    assert_eq!(plain.values["fault.handling.cycles"], handling);
+    // Filled after the first walk; the second has the pmd, the third the pud, and fills the pmd.
+    let cached = of(&[&cache("full-prefix", r#""cycles":2,"level_cycles":3,"fill_cycles":1"#)]);
+    let fills = (3 + 1) + 2 * l1;
+    let look_ups = 3 * 2 + 2 * l1;
+    assert_eq!(values(&cached), [3, 3 * 10 + look_ups - 3 * 3 + fills + (1 + 1 + 2) * l1 + 2 * table]);
+}
+
+#[test]
 fn a_layer_can_do_without() {
     let of = |set: &[&str]| {
         let cache = cache("full-prefix", "");

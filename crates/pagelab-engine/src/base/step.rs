@@ -52,6 +52,9 @@ pub struct Step {
     pub instructions: u64,
     /// What it asks of the layer's devices; its references are made when they have answered.
     pub io: Requests,
+    /// Of a fault's walk: how many of the references come before the one of its PTE. Their cycles and the step's own are counted
+    /// apart.
+    pub before_pte: usize,
 }
 
 impl Step {
@@ -59,6 +62,7 @@ impl Step {
         self.refs.clear();
         (self.cycles, self.preset_cycles, self.instructions) = (Cycles::ZERO, Cycles::ZERO, 0);
         self.io = Requests::default();
+        self.before_pte = 0;
     }
 
     /// Adds what a preset gives beyond references.

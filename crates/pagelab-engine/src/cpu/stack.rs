@@ -29,12 +29,13 @@ impl Simulation {
             }
             if !entry.begun {
                 entry.begun = true;
-                let Step { cycles, preset_cycles, instructions, io, .. } = entry.step;
+                let Step { cycles, preset_cycles, instructions, io, before_pte, .. } = entry.step;
                 let layer = entry.layer;
                 if let Some(stage) = entry.stage {
                     let counters = &mut self.os.faults[layer];
                     counters.preset_cycles[stage] += preset_cycles;
                     counters.instructions[stage] += instructions;
+                    counters.before_pte_cycles += if before_pte > 0 { cycles } else { Cycles::ZERO };
                 }
                 self.charge(cpu, cycles);
                 if io != Requests::default() && self.ask_devices::<MANY>(cpu, layer, &io, limit)? {
@@ -185,6 +186,7 @@ impl Simulation {
         let refs = std::mem::take(&mut entry.step.refs);
         let (mut charged, mut bytes_done, mut overlap) = (entry.charged, entry.bytes_done, entry.overlap);
         let (mut total, mut made) = (Cycles::ZERO, Ok(()));
+        let (before_pte, mut total_before) = (entry.step.before_pte, Cycles::ZERO);
         while let Some(reference) = refs.get(charged) {
             let mut cycles = Cycles::ZERO;
             made = self.make_ref(cpu, layer, reference, &mut bytes_done, last, &mut cycles);
@@ -201,6 +203,9 @@ impl Simulation {
                 overlap = (reference.step, cycles);
             }
             (charged, bytes_done) = (charged + 1, 0);
+            if charged <= before_pte {
+                total_before = total;
+            }
             if MANY && self.cpus[cpu].clock.now() + total > limit {
                 break;
             }
@@ -208,6 +213,9 @@ impl Simulation {
         let entry = self.cpus[cpu].task.stack.last_mut().expect("an activity is under way");
         entry.step.refs = refs;
         (entry.charged, entry.bytes_done, entry.overlap) = (charged, bytes_done, overlap);
+        if before_pte > 0 {
+            self.os.faults[layer].before_pte_cycles += if charged < before_pte { total } else { total_before };
+        }
         self.charge(cpu, total);
         made
     }

@@ -85,12 +85,16 @@ impl Fault {
             let read = if begin.direct { Step::kernel_beside } else { Step::kernel };
             begin.pointer.iter().for_each(|&pointer| read(step, RefKind::Read, pointer));
         }
+        step.before_pte = step.refs.len();
         let mut before = None;
         for r in list.refs().iter().filter(|r| begin.as_ref().is_none_or(|begin| begin.made(r.level))) {
             if before.replace(r.step) == Some(r.step) {
                 step.kernel_beside(RefKind::Read, r.addr);
             } else {
                 step.kernel(RefKind::Read, r.addr);
+            }
+            if r.level > 1 {
+                step.before_pte = step.refs.len();
             }
         }
     }
@@ -148,3 +152,4 @@ impl Fault {
         let (cycles, instructions) =
             layer.translation_caches.as_ref().map_or((0, 0), |caches| caches.config.fill_cost());
         step.charge_preset(cycles * filled, instructions * filled);
+        step.before_pte = step.refs.len();

@@ -46,6 +46,9 @@ impl Fault {
                 step.kernel(RefKind::Write, layer.page_metadata(block.first));
                 step.kernel(RefKind::Locked, self.entry(os));
             }
+                if space.table.missing_tables(&layer.mem, self.page, self.size) > 1 {
+                    step.before_pte = step.refs.len();
+                }
             State::Place(of) => {
                 layer.placement.plan(self.wanted(os, layer).as_ref(), of, &layer.memory_view(), step);
             }

@@ -56,6 +56,7 @@ impl Fault {
         self.plain = false;
         let mut list = WalkList::new();
         self.walk(os, &mut list);
+        self.counters(os).walks += 1;
         self.note_walk(os, &list)?;
         let leaf = list.leaf;
         let Some(work) = self.choose(os, &leaf)? else {

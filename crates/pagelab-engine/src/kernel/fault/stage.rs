@@ -1,5 +1,7 @@
 //! The stages of a page fault, and what is counted of them.
 
+use std::ops::RangeInclusive;
+
 use crate::base::cycles::Cycles;
 
 /// Stages of a fault, in order. A fault that maps a page which is there already leaves some of them out.
@@ -28,6 +30,9 @@ pub enum Stage {
 }
 
 impl Stage {
+    /// Those of `__handle_mm_fault`: all but the exception, the look-up of the VMA, and the way back.
+    pub const OF_HANDLING: RangeInclusive<usize> = Self::Walk as usize..=Self::Install as usize;
+
     pub const ALL: [Self; 10] = [
         Self::Entry,
         Self::Lookup,
@@ -94,6 +99,10 @@ pub struct FaultCounters {
     pub tables: u64,
     /// Exits of a shadowed guest for writes to its page tables.
     pub table_exits: u64,
+    /// Walks made from the root, or from where a translation cache knew to begin.
+    pub walks: u64,
+    /// Cycles of these without the reference of the PTE: what `__handle_mm_fault` spends before `handle_pte_fault`.
+    pub before_pte_cycles: Cycles,
     /// Kernel instructions, by stage.
     pub instructions: [u64; Stage::ALL.len()],
     /// Cycles, by stage, references included; waiting for a lock is not.

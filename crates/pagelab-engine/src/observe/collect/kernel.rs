@@ -53,6 +53,17 @@ impl Statistics {
             cycles(&nested),
             "Cycles of the handlers of host layers, among fault.cycles",
         );
+        self.cycles(
+            "fault.handling.cycles",
+            top.iter().flat_map(|f| &f.cycles[Stage::OF_HANDLING]).copied().sum(),
+            "Cycles of the programs' faults from the walk to the installed page, their stages `walk` to `install` (Linux: __handle_mm_fault)",
+        );
+        self.cycles(
+            "fault.before_pte.cycles",
+            top.iter().map(|f| f.before_pte_cycles).sum(),
+            "Cycles of the programs' faults before the PTE is looked at: the stage `walk` without that reference and the last table (Linux: __handle_mm_fault before handle_pte_fault)",
+        );
+        self.count("fault.walk.count", sum(&top, |f| f.walks), "Walks of the programs' faults");
         self.count(
             "fault.instructions",
             os.faults.iter().flat_map(|f| f.instructions).sum(),
