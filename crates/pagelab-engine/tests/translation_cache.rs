@@ -140,6 +140,26 @@ fn a_layer_can_do_without() {
 }
 
 #[test]
+fn one_fault_walks_once_however_many_pages_of_a_table_it_maps() {
+    let of = |pages: u64| {
+        let mut script = ScriptWriter::new();
+        script.mmap(0, BASE, 4 * MIB);
+        // The last page of one table and all of the next one's first pages.
+        script.store(0, BASE + 2 * MIB - 4096);
+        let pages = format!("kernel.pages_per_fault={pages}");
+        let set = ["engine.kernel_refs=off", "kernel.fault.walk.cycles=1000", &cache("full-prefix", ""), &pages];
+        let (_, stats) = run(&config("radix", &set), script.finish(), &[0]);
+        let values = ["fault.minor.count", "fault.walk.count", "stc.lookups"].map(|name| stats.values[name]);
+        (values, stats.values["fault.stage.walk.cycles"])
+    };
+    let l1 = u64::from(config("radix", &[]).machine.cache.l1.latency_cycles);
+    assert_eq!(of(1).0, [1, 1, 1]);
+    assert_eq!(of(2).0, [1, 2, 2]);
+    // Pages beyond cost the PTE.
+    assert_eq!(of(9), (of(2).0, of(2).1 + 7 * l1));
+}
+
+#[test]
 fn pages_that_a_call_populates_begin_at_the_cache_too() {
     let mut script = ScriptWriter::new();
     let flags = MapFlags(MapFlags::anonymous_private().0 | MapFlags::POPULATE);

@@ -99,6 +99,11 @@ impl Fault {
         }
     }
 
+    /// The next page of a fault that maps several: its PTE is beside the one before.
+    pub(super) fn plan_next_entry(&self, os: &Os, step: &mut Step) {
+        step.kernel(RefKind::Read, self.entry(os));
+    }
+
     /// Takes note of how a walk began, and of what it is to leave.
     pub(super) fn note_walk(&mut self, os: &mut Os, list: &WalkList) -> Result<(), EngineError> {
         let (space, va) = (self.space, self.va);
@@ -142,14 +147,14 @@ impl Fault {
         if new {
             arrays.tag_lines(object).for_each(|line| step.kernel_beside(RefKind::Write, line));
         }
-        // Writes wait for nothing.
-        let tags = arrays.fill_tags(object, from, to, self.va);
-        let pointers = arrays.fill_pointers(object, from, to, self.va);
-        tags.into_iter().chain(pointers).for_each(|line| step.kernel_beside(RefKind::Write, line));
-    }
-}
         let filled = u32::from(to - from + 1);
         let (cycles, instructions) =
             layer.translation_caches.as_ref().map_or((0, 0), |caches| caches.config.fill_cost());
         step.charge_preset(cycles * filled, instructions * filled);
+        // Writes wait for nothing.
+        let tags = arrays.fill_tags(object, from, to, self.va);
+        let pointers = arrays.fill_pointers(object, from, to, self.va);
+        tags.into_iter().chain(pointers).for_each(|line| step.kernel_beside(RefKind::Write, line));
         step.before_pte = step.refs.len();
+    }
+}

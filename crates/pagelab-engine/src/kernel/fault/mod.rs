@@ -49,12 +49,17 @@ use crate::page_table::{Leaf, PteFlags, TableBlock, WalkList};
 use file::is_file;
 use work::{Work, explicit_size, largest_inside};
 
+/// Size of a PTE.
+const ENTRY_BYTES: u64 = 8;
+
 /// What the step under way does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
     Entry,
     Lookup,
     Walk,
+    /// Look at the PTE of the next page, in the table that the walk for the one before ended at.
+    NextEntry,
     /// Enter the entries of these levels in the translation cache, which may be `new`.
     Fill {
         levels: (u8, u8),
@@ -237,7 +242,9 @@ impl Fault {
         match self.state {
             State::Entry => Stage::Entry,
             State::Lookup => Stage::Lookup,
-            State::Walk | State::Fill { .. } | State::Table { .. } | State::Split { .. } => Stage::Walk,
+            State::Walk | State::NextEntry | State::Fill { .. } | State::Table { .. } | State::Split { .. } => {
+                Stage::Walk
+            }
             State::Allocation
             | State::Place(_)
             | State::Refill { .. }
@@ -284,7 +291,7 @@ impl Fault {
         self.state = match std::mem::replace(&mut self.state, State::Entry) {
             State::Entry => State::Lookup,
             State::Lookup => return self.go(|fault| Ok(fault.commit_lookup(os, cpu))),
-            State::Walk => return self.go(|fault| fault.commit_walk(os, cpu)),
+            by @ (State::Walk | State::NextEntry) => return self.go(|fault| fault.commit_walk(os, cpu, by)),
             State::Fill { levels, .. } => {
                 let (space, va, of) = (self.space.index, self.va, self.cpu);
                 self.layer(os).fill_translation_cache(space, of, va, levels);
@@ -524,9 +531,12 @@ impl Fault {
         }
         if self.further > 0 && matches!(self.work, Work::Fresh) {
             self.further -= 1;
+            let before = self.entry(os);
             self.va = VirtAddr(self.page.0 + FRAME_BYTES);
             self.reached = None;
-            self.state = State::Walk;
+            let entry = self.entry(os);
+            let beside = entry.0 == before.0 + ENTRY_BYTES && entry.pfn() == before.pfn();
+            self.state = if beside { State::NextEntry } else { State::Walk };
             return Next::Continue;
         }
         if !self.exception {

@@ -40,15 +40,16 @@ impl Fault {
             }
             State::Lookup => self.plan_lookup(os, space, step),
             State::Walk => self.plan_walk(os, layer, step),
+            State::NextEntry => self.plan_next_entry(os, step),
             &State::Fill { levels, new } => self.plan_fill(layer, levels, new, step),
             State::Table { block } => {
                 step.kernel(RefKind::Zero { bytes: FRAME_BYTES << block.order }, block.first.addr());
                 step.kernel(RefKind::Write, layer.page_metadata(block.first));
                 step.kernel(RefKind::Locked, self.entry(os));
-            }
                 if space.table.missing_tables(&layer.mem, self.page, self.size) > 1 {
                     step.before_pte = step.refs.len();
                 }
+            }
             State::Place(of) => {
                 layer.placement.plan(self.wanted(os, layer).as_ref(), of, &layer.memory_view(), step);
             }
@@ -107,7 +108,8 @@ impl Fault {
         // A stage of several steps is paid for once; the walk of each table is one step of it.
         if !matches!(
             self.state,
-            State::Fill { .. }
+            State::NextEntry
+                | State::Fill { .. }
                 | State::Table { .. }
                 | State::Split { .. }
                 | State::Lock

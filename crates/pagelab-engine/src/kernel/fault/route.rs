@@ -51,13 +51,21 @@ impl Fault {
         Ok(Some(self.choose_anonymous(layer, &vma, zero_page)))
     }
 
-    /// The walk has been made: chooses the work and takes the page's key. Says what is to be done instead of going on, if it must.
-    pub(super) fn commit_walk(&mut self, os: &mut Os, cpu: CpuId) -> Result<Result<State, Next>, EngineError> {
+    /// The PTE has been reached, `by` a walk or from the one before it: chooses the work and takes the page's key. Says what is to be
+    /// done instead of going on, if it must.
+    pub(super) fn commit_walk(
+        &mut self,
+        os: &mut Os,
+        cpu: CpuId,
+        by: State,
+    ) -> Result<Result<State, Next>, EngineError> {
         self.plain = false;
         let mut list = WalkList::new();
         self.walk(os, &mut list);
-        self.counters(os).walks += 1;
-        self.note_walk(os, &list)?;
+        if by == State::Walk {
+            self.counters(os).walks += 1;
+            self.note_walk(os, &list)?;
+        }
         let leaf = list.leaf;
         let Some(work) = self.choose(os, &leaf)? else {
             if self.exception && !self.counted {
@@ -67,7 +75,7 @@ impl Fault {
             return Ok(Err(self.page_done(os, cpu)));
         };
         if !os.locks.acquire(self.key, cpu) {
-            self.state = State::Walk;
+            self.state = by;
             return Ok(Err(Next::Block(self.key)));
         }
         (self.locked, self.work) = (true, work);
