@@ -4,7 +4,7 @@ Models: micro-benchmarks are run on the host's kernel, and the same accesses are
     that age. A simulated fault costs the cycles of its stages and those of its memory references; the stages are set
     such that the sum is what was measured.
 Source: `crates/pagelab-host` measures. Each group of stages (`GROUPS`) is what one more benchmark has beyond those
-    before, after the functions of Linux's mm/memory.c that handle them.
+    before, after the functions of Linux's mm/memory.c that handle them. The walk is measured by a replica of it.
 Parameters: the machine that is simulated, since what its references cost is taken off.
 Deviations: how a group's cycles divide among its stages stays as the preset has it, an estimate; so do instructions.
     Cycles are those of the host's time-stamp counter, whatever the clock of the simulated machine. In a virtual machine
@@ -22,11 +22,14 @@ from typing import Any
 import tomli_w
 
 from pagelab import _engine
+from pagelab._engine import UsageError
 from pagelab.catalogue import available
 from pagelab.results import SystemResult
 from pagelab.simulation import run
 
 NAME = "this-host"
+TRANSLATION_CACHES = {"full-prefix": "walk-look-up", "as-published": "walk-look-up-published"}
+"""Forms of translation caches whose costs are measured, and the benchmarks of their look-ups."""
 _SYSTEM = "radix"
 _CLASSES = ("base", "data_stall", "translation", "fault", "kernel")
 
@@ -41,8 +44,41 @@ class Cost:
     repeats: int
 
     def __str__(self) -> str:
-        quartiles = f"{self.lower_quartile_cycles:,.0f} to {self.upper_quartile_cycles:,.0f}"
-        return f"{self.median_cycles:,.0f} cycles (quartiles {quartiles}, {self.repeats} repeats)"
+        digits = 0 if self.median_cycles >= 100 else 1
+        quartiles = f"{self.lower_quartile_cycles:,.{digits}f} to {self.upper_quartile_cycles:,.{digits}f}"
+        return f"{self.median_cycles:,.{digits}f} cycles (quartiles {quartiles}, {self.repeats} repeats)"
+
+
+@dataclass(frozen=True)
+class Share:
+    """Per cent of a plain walk that a translation cache saves, over several runs."""
+
+    median_percent: float
+    lower_quartile_percent: float
+    upper_quartile_percent: float
+
+    def __str__(self) -> str:
+        quartiles = f"{self.lower_quartile_percent:.0f} to {self.upper_quartile_percent:.0f}"
+        return f"{self.median_percent:.0f} % ({quartiles})"
+
+
+@dataclass(frozen=True)
+class Walk:
+    """The walk of a fault's handler, with so much other data touched before each."""
+
+    pattern: str
+    between_bytes: int
+    plain: Cost
+    full_prefix: Cost
+    published: Cost
+    full_prefix_saves: Share
+    published_saves: Share
+
+    def __str__(self) -> str:
+        return (
+            f"walks, {self.pattern}, {self.between_bytes >> 10} KiB between: {self.plain.median_cycles:.1f} cycles; "
+            f"whole prefixes save {self.full_prefix_saves}, as published {self.published_saves}"
+        )
 
 
 @dataclass(frozen=True)
@@ -55,6 +91,7 @@ class Host:
     costs: Mapping[str, Cost]
     missing: Mapping[str, str]
     """Why the benchmarks without a cost have none."""
+    walks: Sequence[Walk] = ()
 
     def __str__(self) -> str:
         return f"{self.kernel}, {self.cpu_model}, time-stamp counter at {self.cycles_per_nanosecond:.3f} GHz"
@@ -98,6 +135,10 @@ _SCALARS = {
 """Keys of the preset that a benchmark gives as it is."""
 
 
+WALK_REFERENCES = 3
+"""Entries of pgd, pud and pmd that a walk reads one after the other before it comes to the PTE."""
+
+
 @dataclass(frozen=True)
 class Solution:
     """Cycles of a group's stages."""
@@ -137,6 +178,7 @@ class Calibration:
         """The preset as a file; comments say what else was measured."""
         lines = [f"# Written by `pagelab calibrate`, version {_engine.__version__}: {host}."]
         lines += [f"# {name}: {cost}" for name, cost in sorted(host.costs.items())]
+        lines += [f"# {walk}" for walk in host.walks]
         return "\n".join([*lines, "", tomli_w.dumps(self.preset)])
 
 
@@ -149,15 +191,28 @@ def measure() -> Host:
         cycles_per_nanosecond=report["cycles_per_nanosecond"],
         costs={name: Cost(**cost) for name, cost in report["costs"].items()},
         missing=report["missing"],
+        walks=[_walk(walk) for walk in report["walks"]],
     )
 
 
-def calibrate(host: Host, machine: str | None = None) -> Calibration:
+def _walk(walk: Mapping[str, Any]) -> Walk:
+    costs = {name: Cost(**walk[name]) for name in ("plain", "full_prefix", "published")}
+    shares = {name: Share(**walk[name]) for name in ("full_prefix_saves", "published_saves")}
+    return Walk(walk["pattern"], walk["between_bytes"], **costs, **shares)
+
+
+def calibrate(host: Host, machine: str | None = None, translation_cache: str | None = None) -> Calibration:
     """The preset with which the simulated benchmarks cost on `machine` what they cost on the host.
+
+    Args:
+        translation_cache: A form of `TRANSLATION_CACHES` that the preset is to have; none for a kernel without one.
 
     Raises:
         ConfigError: there is no such machine.
+        UsageError: the costs of a translation cache are asked for, and the host does not allow to measure them.
     """
+    if translation_cache and "walk" not in host.costs:
+        raise UsageError(f"the costs of a translation cache cannot be measured here: {_why(host, 'walk')}")
     base = nearest_preset(host.kernel)
     with tempfile.TemporaryDirectory(prefix="pagelab-calibrate-") as folder:
         traces = json.loads(_engine.host_traces_json(Path(folder)))
@@ -169,6 +224,10 @@ def calibrate(host: Host, machine: str | None = None) -> Calibration:
         stages = {stage: costs["cycles"] for stage, costs in kernel["fault"].items()}
         solutions = solve(stages, references, measured)
         preset = _preset(kernel, host, solutions, base, result.machine)
+        latency = plain.config["machine"]["cache"]["l1"]["latency_cycles"]
+        _set_walk(preset, host, latency, result.machine)
+        if translation_cache:
+            _add_translation_cache(preset, host, latency, result.machine, translation_cache)
         file = Path(folder) / f"{NAME}.toml"
         file.write_text(tomli_w.dumps(preset), encoding="utf-8")
         after, _ = _simulate(traces, machine, str(file), {})
@@ -262,6 +321,51 @@ def _preset(
     # A mapping's place in the file is that of its last assignment.
     del preset["fault"], preset["origin"]
     return {**preset, "fault": fault, "origin": origin}
+
+
+def _set_walk(preset: dict[str, Any], host: Host, latency: int, machine: str) -> None:
+    """Gives the stage `walk` what was measured of it, and what is left to the other stages of its group."""
+    if "walk" not in host.costs:
+        return
+    fault, origin, stages = preset["fault"], preset["origin"], GROUPS[0].stages
+    total = sum(fault[stage]["cycles"] for stage in stages)
+    others = {stage: fault[stage]["cycles"] for stage in stages if stage != "walk"}
+    walk = min(_beyond(host, "walk", WALK_REFERENCES, latency), total)
+    divided = divide(total - walk, others) | {"walk": walk}
+    for stage, cycles in divided.items():
+        fault[stage]["cycles"] = cycles
+    origin["fault.walk.cycles"] = _walk_origin(host, "walk", WALK_REFERENCES, latency, machine)
+
+
+def _add_translation_cache(preset: dict[str, Any], host: Host, latency: int, machine: str, form: str) -> None:
+    """Adds a translation cache with the costs that were measured."""
+    measured = {
+        "cycles": (TRANSLATION_CACHES[form], 1),
+        "level_cycles": ("walk-level", 1),
+        "fill_cycles": ("walk-fill", 1),
+    }
+    origin = preset.pop("origin")
+    cache: dict[str, Any] = {"form": form, "entries": 16, "ways": 1, "per": "vma"}
+    cache |= {"instructions": 24, "level_instructions": 12, "fill_instructions": 6}
+    origin["translation_cache"] = "estimated: as in linux-4.19-stc"
+    for key, (benchmark, references) in measured.items():
+        cache[key] = _beyond(host, benchmark, references, latency)
+        origin[f"translation_cache.{key}"] = _walk_origin(host, benchmark, references, latency, machine)
+    # What hits skip cannot cost more than the whole walk.
+    cache["level_cycles"] = min(cache["level_cycles"], preset["fault"]["walk"]["cycles"] // 3)
+    preset |= {"translation_cache": cache, "origin": origin}
+
+
+def _beyond(host: Host, benchmark: str, references: int, latency: int) -> int:
+    """Cycles of a benchmark of walks beyond references that hit the simulated first-level cache."""
+    return max(round(host.costs[benchmark].median_cycles - references * latency), 0)
+
+
+def _walk_origin(host: Host, benchmark: str, references: int, latency: int, machine: str) -> str:
+    return (
+        f"measured: {benchmark} of a replica of Linux 4.19's walk takes {host.costs[benchmark]} on {host}; less "
+        f"{references} of {latency} cycles each for its references on {machine}, and no less than 0"
+    )
 
 
 def _stage_origin(solution: Solution, host: Host, base: str, machine: str) -> str:

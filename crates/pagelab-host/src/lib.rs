@@ -3,7 +3,8 @@
 //! Models: nothing; it measures. [`measure`] runs micro-benchmarks on the host's kernel, and [`write_traces`] writes those
 //! that fault as traces, so that the same accesses can be simulated. What follows from the two is decided elsewhere
 //! (`python/pagelab/calibrate.py`).
-//! Source: the benchmarks are named after what Linux does for them (mm/memory.c); see [`FAULTS`].
+//! Source: the benchmarks are named after what Linux does for them (mm/memory.c); see [`FAULTS`]. The walk of a fault's handler is
+//! too short to be seen from outside: a replica of it is timed (`walk.rs`).
 //! Parameters: none. Every benchmark is repeated; what is reported is the median and the quartiles.
 //! Deviations: elapsed time is turned into cycles by the rate of the time-stamp counter, which is not the rate of a core that
 //! boosts or saves power.
@@ -15,8 +16,11 @@
 mod fault;
 mod native;
 mod operation;
+mod replica;
+mod stamp;
 mod sys;
 mod trace;
+mod walk;
 
 use std::collections::BTreeMap;
 
@@ -25,6 +29,10 @@ use serde::Serialize;
 
 pub use fault::{FAULTS, FaultBenchmark};
 pub use trace::{Traces, write_traces};
+pub use walk::{Share, WalkCost};
+
+#[cfg(not(target_arch = "x86_64"))]
+compile_error!("pagelab-host measures by the time-stamp counter of x86-64 processors");
 
 /// What was measured on this machine.
 #[derive(Clone, Debug, Serialize)]
@@ -36,6 +44,8 @@ pub struct Report {
     pub cpus: usize,
     /// By the benchmark's name.
     pub costs: BTreeMap<&'static str, Cost>,
+    /// Walks of page faults with and without translation caches, by pattern and by other data touched between.
+    pub walks: Vec<WalkCost>,
     /// Benchmarks that this machine does not allow, and why.
     pub missing: BTreeMap<&'static str, String>,
 }
@@ -64,7 +74,7 @@ impl Cost {
     }
 }
 
-/// Runs all benchmarks, on a thread of its own that stays on one CPU; takes about a second.
+/// Runs all benchmarks, on a thread of its own that stays on one CPU; takes a few seconds.
 ///
 /// `going` is asked between benchmarks; if it says no, those that follow are left out and named as missing.
 pub fn measure(going: &(dyn Fn() -> bool + Sync)) -> Report {
@@ -98,6 +108,17 @@ mod tests {
         assert!(cycles("forked-write") > cycles("zero-page-read"));
         assert!(cycles("context-switch") > cycles("system-call"));
         assert!((0.5..10.0).contains(&report.cycles_per_nanosecond));
+        // Three references, each of four cycles or more, of which two are spared.
+        assert!(cycles("walk") > 8.0, "{}", cycles("walk"));
+        assert!(cycles("walk-level") > 2.0 && cycles("walk") > 2.0 * cycles("walk-level"));
+        assert_eq!(report.walks.len(), 3 * 5);
+        for walks in report.walks.chunks(5) {
+            let [hot, .., cold] = walks else { unreachable!("five amounts of other data") };
+            assert!(cold.plain.median_cycles > hot.plain.median_cycles, "{hot:?} {cold:?}");
+        }
+        let semi_random = &report.walks[5];
+        assert_eq!((semi_random.pattern, semi_random.between_bytes), ("semi-random", 0));
+        assert!(semi_random.full_prefix_saves.median_percent < report.walks[0].full_prefix_saves.median_percent);
     }
 
     #[test]
@@ -105,5 +126,6 @@ mod tests {
         let report = measure(&|| false);
         assert!(report.costs.is_empty());
         assert!(report.missing.contains_key("first-write") && report.missing.contains_key("context-switch"));
+        assert!(report.missing.contains_key("walk") && report.missing.contains_key("walk-patterns"));
     }
 }

@@ -13,6 +13,7 @@ use crate::{
     fault::{Before, FAULTS, FaultBenchmark, Kind},
     operation::OPERATIONS,
     sys::{self, Child, Memory},
+    walk,
 };
 
 /// Samples of each benchmark.
@@ -33,14 +34,27 @@ pub fn run(going: &(dyn Fn() -> bool + Sync)) -> Report {
         Ok(samples) => drop(costs.insert(name, Cost::of(samples.into_iter().map(|ns| ns * rate).collect()))),
         Err(error) => drop(missing.insert(name, error.to_string())),
     };
-    let stopped = || Err(io::Error::from(io::ErrorKind::Interrupted));
     for benchmark in FAULTS {
-        keep(benchmark.name, if going() { faults(benchmark) } else { stopped() });
+        keep(benchmark.name, if going() { faults(benchmark) } else { Err(stopped()) });
     }
     for operation in OPERATIONS {
-        keep(operation.name, if going() { (operation.run)(&cpus) } else { stopped() });
+        keep(operation.name, if going() { (operation.run)(&cpus) } else { Err(stopped()) });
     }
-    Report { host: HostFacts::of_this_machine(), cycles_per_nanosecond: rate, cpus: cpus.len(), costs, missing }
+    let host = HostFacts::of_this_machine();
+    let mut report = Report { host, cycles_per_nanosecond: rate, cpus: cpus.len(), costs, walks: Vec::new(), missing };
+    match if going() { walk::parts() } else { Err(stopped()) } {
+        Ok(parts) => report.costs.extend(walk::PARTS.into_iter().zip(parts)),
+        Err(error) => report.missing.extend(walk::PARTS.map(|part| (part, error.to_string()))),
+    }
+    match walk::walks(going) {
+        Ok(walks) => report.walks = walks,
+        Err(error) => drop(report.missing.insert("walk-patterns", error.to_string())),
+    }
+    report
+}
+
+fn stopped() -> io::Error {
+    io::ErrorKind::Interrupted.into()
 }
 
 /// Nanoseconds of a piece of work.

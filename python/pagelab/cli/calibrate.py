@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from pagelab import calibrate
+from pagelab import UsageError, calibrate
 from pagelab.cli.terminal import print_table, warn
 from pagelab.output import ensure_writable, write_atomically
 
@@ -19,14 +19,25 @@ def command(
     machine: Annotated[
         str | None, typer.Option("--machine", "-m", help="The machine preset or TOML file that it is to be used with.")
     ] = None,
+    translation_cache: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FORM",
+            help="Give the kernel a translation cache with the costs measured here: "
+            f"{' or '.join(calibrate.TRANSLATION_CACHES)}.",
+        ),
+    ] = None,
 ) -> None:
     """Measure what page faults cost on this machine and write a kernel preset: `-k this-host` uses it."""
+    if translation_cache not in (None, *calibrate.TRANSLATION_CACHES):
+        known = " or ".join(calibrate.TRANSLATION_CACHES)
+        raise UsageError(f"--translation-cache {translation_cache}: nothing of that form is measured; give {known}")
     ensure_writable(output)
     print("measuring page faults, forks and switches on this machine", file=sys.stderr)
     host = calibrate.measure()
     for benchmark, why in host.missing.items():
         warn(f"{benchmark} could not be measured ({why}); the preset's number stays, as an estimate")
-    calibration = calibrate.calibrate(host, machine)
+    calibration = calibrate.calibrate(host, machine, translation_cache)
     for solution in calibration.solutions:
         if solution.above:
             warn(
@@ -36,6 +47,9 @@ def command(
     write_atomically(output, calibration.to_toml(host))
     print(f"{host}\nsimulated: {calibration.machine}, kernel like {calibration.base}\n")
     print_table(_table(host, calibration))
+    if host.walks:
+        print()
+        print_table(_walks(host))
     print(f"{output}: use it with -k {output}", file=sys.stderr)
 
 
@@ -55,7 +69,21 @@ def _table(host: calibrate.Host, calibration: calibrate.Calibration) -> Table:
     return table
 
 
+def _walks(host: calibrate.Host) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("walks of faults")
+    table.add_column("KiB between", justify="right")
+    for title in ("cycles", "whole prefixes save", "as published"):
+        table.add_column(title, justify="right")
+    for walk in host.walks:
+        cells = (f"{walk.plain.median_cycles:.1f}", str(walk.full_prefix_saves), str(walk.published_saves))
+        table.add_row(walk.pattern, str(walk.between_bytes >> 10), *cells)
+    return table
+
+
 def _measured(cost: calibrate.Cost | None) -> tuple[str, str]:
     if cost is None:
         return "–", ""
-    return f"{cost.median_cycles:,.0f}", f"{cost.lower_quartile_cycles:,.0f} – {cost.upper_quartile_cycles:,.0f}"
+    digits = 0 if cost.median_cycles >= 100 else 1
+    quartiles = f"{cost.lower_quartile_cycles:,.{digits}f} – {cost.upper_quartile_cycles:,.{digits}f}"
+    return f"{cost.median_cycles:,.{digits}f}", quartiles

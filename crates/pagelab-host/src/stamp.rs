@@ -1,0 +1,82 @@
+//! Fenced readings of the time-stamp counter, for pieces of work of a few cycles.
+//!
+//! Why `unsafe`: the instructions are there as intrinsics alone, which ask that the processor has them. [`Stamps::new`] asks the
+//! processor; who has a `Stamps` may read.
+#![allow(unsafe_code)]
+
+use std::{
+    arch::x86_64::{__cpuid, __rdtscp, _mm_lfence, _rdtsc},
+    io,
+};
+
+/// A processor whose counter can be read.
+#[derive(Clone, Copy, Debug)]
+pub struct Stamps(());
+
+impl Stamps {
+    /// # Errors
+    /// If the processor has no counter of a constant rate or no RDTSCP.
+    pub fn new() -> io::Result<Self> {
+        // Intel SDM volume 2, CPUID: leaf, bit of EDX, what it says.
+        const NEEDED: [(u32, u32, &str); 3] = [
+            (0x0000_0001, 4, "a time-stamp counter"),
+            (0x8000_0001, 27, "the instruction RDTSCP"),
+            (0x8000_0007, 8, "a time-stamp counter of constant rate"),
+        ];
+        for (leaf, bit, what) in NEEDED {
+            // SAFETY: every x86-64 processor has CPUID, and these leaves once it says that they are there. Newer versions of Rust have
+            // the intrinsic as a safe function.
+            #[allow(unused_unsafe)]
+            let has = unsafe { __cpuid(leaf & 0x8000_0000).eax >= leaf && __cpuid(leaf).edx >> bit & 1 == 1 };
+            if !has {
+                return Err(io::Error::other(format!("it takes {what}, which this processor does not have")));
+            }
+        }
+        Ok(Self(()))
+    }
+
+    /// Nothing before it is left to do, and nothing after it has begun.
+    #[inline(always)]
+    pub fn begin(self) -> u64 {
+        // SAFETY: `new` has seen that the counter is there; every x86-64 processor has LFENCE.
+        unsafe {
+            _mm_lfence();
+            let now = _rdtsc();
+            _mm_lfence();
+            now
+        }
+    }
+
+    /// All that came before it is done, stores to memory apart.
+    #[inline(always)]
+    pub fn end(self) -> u64 {
+        let mut cpu = 0;
+        // SAFETY: as for `begin`; `new` has seen that RDTSCP is there.
+        unsafe {
+            let now = __rdtscp(&raw mut cpu);
+            _mm_lfence();
+            now
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_takes_longer_than_none() {
+        let stamps = Stamps::new().unwrap();
+        let least = |work: &dyn Fn()| {
+            let timed = |_| {
+                let begin = stamps.begin();
+                work();
+                stamps.end() - begin
+            };
+            (0..1000).map(timed).min().unwrap()
+        };
+        let chain =
+            || _ = std::hint::black_box((0..1000_u64).fold(1, |x: u64, n| std::hint::black_box(x.wrapping_mul(3) + n)));
+        assert!(least(&chain) > least(&|| ()) + 500);
+    }
+}

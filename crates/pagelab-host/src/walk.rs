@@ -1,0 +1,241 @@
+//! The micro-benchmark of walks: what the replica of the fault handler's walk takes, plain and with a translation cache.
+//!
+//! Models: nothing; it times the [`Replica`], one walk at a time, between fenced readings of the time-stamp counter. What
+//! two readings take with nothing between them is measured beside it and taken off.
+//! Source: the patterns are those of Wu and Patel, section 5.1: each page after the other, random pages, and random pages
+//! with four page-sized steps after each. Between two walks other data is touched, a buffer line by line, as the rest of a
+//! fault and the program would.
+//! Parameters: none.
+//! Deviations: only the walk is timed in its place; the rest of a fault does not happen. Loads go through pages of 4 KiB,
+//! where the kernel's direct map has larger ones.
+
+use std::{hint::black_box, io};
+
+use serde::Serialize;
+
+use crate::{
+    Cost,
+    replica::{Form, From, Replica},
+    stamp::Stamps,
+};
+
+/// Runs whose spread is told.
+const RUNS: usize = 11;
+/// Bytes of other data between two walks.
+pub const BETWEEN: [usize; 5] = [0, 4 << 10, 32 << 10, 256 << 10, 1 << 20];
+/// Lines of other data that a run touches at most; it makes fewer walks where each has many.
+const LINES_PER_RUN: usize = 4 << 20;
+const WALKS_PER_RUN: std::ops::RangeInclusive<usize> = 256..=8192;
+/// Of a run's walks, those above this share are left out: interrupts are among them.
+const KEPT_PERMILLE: usize = 990;
+const LINE_WORDS: usize = 8;
+const PAGE_BYTES: u64 = 4096;
+const PMD_BYTES: u64 = 2 << 20;
+/// Sequential accesses after each random one.
+const STEPS: u64 = 4;
+
+/// What one walk takes in a pattern, with so much other data touched before it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct WalkCost {
+    pub pattern: &'static str,
+    pub between_bytes: usize,
+    pub plain: Cost,
+    /// With a translation cache of 16 entries a level that is tagged by whole prefixes.
+    pub full_prefix: Cost,
+    /// With the published one.
+    pub published: Cost,
+    /// What the first spares of the plain walk, and the second: run by run.
+    pub full_prefix_saves: Share,
+    pub published_saves: Share,
+}
+
+/// A share of several runs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Share {
+    pub median_percent: f64,
+    pub lower_quartile_percent: f64,
+    pub upper_quartile_percent: f64,
+}
+
+impl Share {
+    /// What is saved of the first cycles of each run where the second ones are spent.
+    fn saved(runs: impl Iterator<Item = (f64, f64)>) -> Self {
+        let of = Cost::of(runs.map(|(before, after)| 100.0 * (1.0 - after / before)).collect());
+        let (median_percent, lower_quartile_percent) = (of.median_cycles, of.lower_quartile_cycles);
+        Self { median_percent, lower_quartile_percent, upper_quartile_percent: of.upper_quartile_cycles }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Pattern {
+    Sequential,
+    SemiRandom,
+    Random,
+}
+
+impl Pattern {
+    const ALL: [Self; 3] = [Self::Sequential, Self::SemiRandom, Self::Random];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Sequential => "sequential",
+            Self::SemiRandom => "semi-random",
+            Self::Random => "random",
+        }
+    }
+
+    /// Addresses of so many walks; other ones in each run.
+    fn addresses(self, walks: usize, run: u64) -> Vec<u64> {
+        let pages = Replica::BYTES / PAGE_BYTES;
+        let mut state = run + 1;
+        let mut random = || {
+            // SplitMix64.
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut x = state;
+            x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            (x ^ x >> 31) % pages
+        };
+        let mut page = random();
+        let next = |n: usize| {
+            let jumps = match self {
+                Self::Sequential => false,
+                Self::SemiRandom => (n as u64).is_multiple_of(STEPS + 1),
+                Self::Random => true,
+            };
+            page = if jumps { random() } else { (page + 1) % pages };
+            Replica::START + page * PAGE_BYTES
+        };
+        (0..walks).map(next).collect()
+    }
+}
+
+/// Times walks one by one.
+struct Bench {
+    stamps: Stamps,
+    replica: Replica,
+    other: Vec<u64>,
+    samples: Vec<u64>,
+}
+
+impl Bench {
+    fn new(stamps: Stamps) -> Self {
+        let largest = BETWEEN.into_iter().max().unwrap_or(0);
+        Self { stamps, replica: Replica::new(), other: vec![1; largest / 8], samples: Vec::new() }
+    }
+
+    /// Mean cycles of `walk` over addresses, with other data touched before each; the timer's own included.
+    #[inline(always)]
+    fn mean(&mut self, addresses: &[u64], between: usize, mut walk: impl FnMut(&mut Replica, u64) -> usize) -> f64 {
+        self.samples.clear();
+        for &address in addresses {
+            touch(&self.other[..between / 8]);
+            let begin = self.stamps.begin();
+            let entry = walk(&mut self.replica, black_box(address));
+            let end = self.stamps.end();
+            black_box(entry);
+            self.samples.push(end - begin);
+        }
+        self.samples.sort_unstable();
+        let kept = &self.samples[..(self.samples.len() * KEPT_PERMILLE / 1000).max(1)];
+        kept.iter().sum::<u64>() as f64 / kept.len() as f64
+    }
+
+    /// What two readings take with nothing between them.
+    fn timer(&mut self, addresses: &[u64], between: usize) -> f64 {
+        self.mean(addresses, between, |_, address| address as usize)
+    }
+
+    /// Net cycles of a walk: plain, with whole prefixes, as published.
+    fn compare(&mut self, pattern: Pattern, between: usize, run: u64) -> [f64; 3] {
+        let walks = (LINES_PER_RUN * 64).checked_div(between).unwrap_or(usize::MAX);
+        let walks = walks.clamp(*WALKS_PER_RUN.start(), *WALKS_PER_RUN.end());
+        let addresses = pattern.addresses(walks, run);
+        let timer = self.timer(&addresses, between);
+        let plain = self.mean(&addresses, between, |replica, address| replica.walk(address));
+        self.replica.forget();
+        let forms = Form::ALL.map(|form| self.mean(&addresses, between, |of, address| of.walk_cached(address, form)));
+        [plain, forms[0], forms[1]].map(|cycles| cycles - timer)
+    }
+
+    /// Net cycles of the parts of a walk of one pmd's pages, by [`PARTS`].
+    fn parts(&mut self) -> [f64; PARTS.len()] {
+        const FORM: Form = Form::FullPrefix;
+        let pages = PMD_BYTES / PAGE_BYTES;
+        let walks = *WALKS_PER_RUN.end() as u64;
+        let addresses: Vec<u64> = (0..walks).map(|n| Replica::START + n % pages * PAGE_BYTES).collect();
+        let timer = self.timer(&addresses, 0);
+        let mut net = |walk: &mut dyn FnMut(&mut Replica, u64) -> usize| self.mean(&addresses, 0, walk) - timer;
+        let walk = net(&mut |of, address| of.walk(address));
+        let entry = Replica::entry;
+        let pmds = net(&mut |of, address| of.walk_known(address, From::Pmd, entry(of, Replica::START, From::Pmd)));
+        // The first one fills it.
+        let [hit, hit_published] = Form::ALL.map(|form| net(&mut |of, address| of.walk_cached(address, form)));
+        let miss = net(&mut |of, address| {
+            // Two places on: never there, since nothing is filled.
+            of.walk_looked_up(address + 2 * PMD_BYTES, FORM)
+        });
+        let filled = {
+            let mut turn = 0;
+            net(&mut |of, _| {
+                turn += 1;
+                // One after the other of pmds that have one place.
+                of.walk_cached(Replica::START + turn % 8 * 16 * PMD_BYTES, FORM)
+            })
+        };
+        [timer, walk, (walk - pmds) / 2.0, hit - pmds, hit_published - pmds, filled - miss]
+    }
+}
+
+/// What [`parts`] tells: two readings of the clock, the walk, each level of it with its reference, a look-up that hits the pmd with
+/// its references, by whole prefixes and as published, and filling one level.
+pub const PARTS: [&str; 6] =
+    ["walk-timer", "walk", "walk-level", "walk-look-up", "walk-look-up-published", "walk-fill"];
+
+/// Reads every line of a piece of memory.
+#[inline(never)]
+fn touch(words: &[u64]) {
+    for line in words.chunks(LINE_WORDS) {
+        black_box(line[0]);
+    }
+}
+
+/// The parts of a walk, all lines in the first-level cache, by [`PARTS`].
+///
+/// # Errors
+/// If the processor has no counter that can be read.
+pub fn parts() -> io::Result<Vec<Cost>> {
+    let mut bench = Bench::new(Stamps::new()?);
+    bench.parts();
+    let runs: Vec<_> = (0..RUNS).map(|_| bench.parts()).collect();
+    Ok((0..PARTS.len()).map(|part| Cost::of(runs.iter().map(|run| run[part]).collect())).collect())
+}
+
+/// Walks in all patterns, with all amounts of other data between them.
+///
+/// # Errors
+/// If the processor has no counter that can be read, or if `going` says no.
+pub fn walks(going: &(dyn Fn() -> bool + Sync)) -> io::Result<Vec<WalkCost>> {
+    let mut bench = Bench::new(Stamps::new()?);
+    let mut costs = Vec::new();
+    for pattern in Pattern::ALL {
+        for between_bytes in BETWEEN {
+            if !going() {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            bench.compare(pattern, between_bytes, 0);
+            let runs: Vec<_> = (1..=RUNS as u64).map(|run| bench.compare(pattern, between_bytes, run)).collect();
+            let of = |value: &dyn Fn(&[f64; 3]) -> f64| Cost::of(runs.iter().map(value).collect());
+            costs.push(WalkCost {
+                pattern: pattern.name(),
+                between_bytes,
+                plain: of(&|run| run[0]),
+                full_prefix: of(&|run| run[1]),
+                published: of(&|run| run[2]),
+                full_prefix_saves: Share::saved(runs.iter().map(|run| (run[0], run[1]))),
+                published_saves: Share::saved(runs.iter().map(|run| (run[0], run[2]))),
+            });
+        }
+    }
+    Ok(costs)
+}
