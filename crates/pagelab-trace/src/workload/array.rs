@@ -1,6 +1,7 @@
 //! What the workloads over one array have in common: regions of threads, the number of accesses, stores.
 
 use super::{
+    between::{Between, OtherData},
     layout::{Layout, Site},
     program::{Initialise, Plan, Stream, Worker, plan},
     spec::{COUNT, Kind, Parameter, Preset, SIZE, Values},
@@ -16,9 +17,10 @@ pub(super) const SIZE_1G: Parameter = Parameter {
 };
 pub(super) const REGIONS: Parameter = Parameter {
     name: "regions",
-    kind: Kind::Choice(&["own", "shared"]),
+    kind: Kind::Choice(&["own", "apart", "shared"]),
     default: Preset::Value("own"),
-    meaning: "whether each thread has an array of its own or all share one",
+    meaning: "whether each thread has an array of its own or all share one; own ones are neighbours, which a kernel makes one \
+              mapping of, unless they are apart",
 };
 pub(super) const WRITE: Parameter = Parameter {
     name: "write",
@@ -121,14 +123,19 @@ pub(super) fn build<S: Stream + 'static>(
         return Err(values.refuse(SIZE_1G.name, &format!("at least one element of {}", format_bytes(element_bytes))));
     }
     let elements = bytes / element_bytes;
-    let shared = values.word(REGIONS.name) == "shared";
+    let regions = values.word(REGIONS.name);
+    let shared = regions == "shared";
     let mut layout = Layout::new(values);
-    let mut workers = Vec::new();
+    let (mut workers, mut others) = (Vec::new(), Vec::new());
     let mut base = 0;
     for thread in 0..threads {
         if thread == 0 || !shared {
+            if regions == "apart" {
+                layout.leave_hole();
+            }
             base = layout.map(thread as u32, bytes)?;
         }
+        let other = OtherData::map(values, &mut layout, thread as u32)?;
         let part = Part { base, bytes, thread, of: threads, shared };
         let mut initialise = Vec::new();
         let site = Site::new(INITIALISE_SITE, width(bytes), values.gap());
@@ -138,14 +145,22 @@ pub(super) fn build<S: Stream + 'static>(
             let (begin, end) = part.share(stores);
             initialise.push(Initialise::new(site, base + begin * step, step, end - begin));
         }
-        let accesses = accesses(values, &part, elements)?;
+        let accesses = accesses(values, &part, elements, other.map_or(1, |other| other.accesses_per_access()))?;
         workers.push(Worker { initialise, stream: make(&part), accesses });
+        others.extend(other);
     }
-    Ok(plan(layout, workers))
+    if others.is_empty() {
+        return Ok(plan(layout, workers));
+    }
+    let with_other = workers.into_iter().zip(others).map(|(worker, other)| {
+        let Worker { initialise, stream, accesses } = worker;
+        Worker { initialise, stream: Between::new(stream, other), accesses }
+    });
+    Ok(plan(layout, with_other.collect()))
 }
 
-/// The accesses of one thread, from `accesses` or, where the workload has them, `passes`.
-fn accesses(values: &Values, part: &Part, elements: u64) -> Result<u64, TraceError> {
+/// The accesses of one thread, from `accesses` or, where the workload has them, `passes`; an element takes `each` of them.
+fn accesses(values: &Values, part: &Part, elements: u64, each: u64) -> Result<u64, TraceError> {
     let total = values.optional(ACCESSES.name);
     if total.is_some() && values.has(PASSES.name) && values.given(PASSES.name) {
         return Err(values.conflict("give passes or accesses, not both"));
@@ -155,7 +170,10 @@ fn accesses(values: &Values, part: &Part, elements: u64) -> Result<u64, TraceErr
     }
     let passes = values.optional(PASSES.name).unwrap_or(1);
     let (begin, end) = part.share(elements);
-    let count = passes.checked_mul(end - begin).filter(|&count| count <= (u64::MAX >> 1) / part.of);
+    let count = passes
+        .checked_mul(end - begin)
+        .and_then(|count| count.checked_mul(each))
+        .filter(|&count| count <= (u64::MAX >> 1) / part.of);
     count.ok_or_else(|| values.refuse(PASSES.name, "small enough that 64 bits count the accesses"))
 }
 

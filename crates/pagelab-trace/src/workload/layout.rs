@@ -101,6 +101,11 @@ impl Layout {
         Ok(addr)
     }
 
+    /// Leaves a page unmapped, so that what comes next is no neighbour of what came before.
+    pub fn leave_hole(&mut self) {
+        self.cursor = self.cursor.saturating_sub(PAGE_BYTES);
+    }
+
     pub fn into_events(self) -> Vec<Event> {
         self.events
     }

@@ -22,6 +22,7 @@
 //! A new workload is one file with a `pub(super) static WORKLOAD` and one line in [`WORKLOADS`].
 
 mod array;
+mod between;
 mod bfs;
 mod cc;
 mod chase;
@@ -170,7 +171,7 @@ mod tests {
         assert!(error("random:size=0").contains("random: size=0: must be 1B to"));
         assert!(error("random:write=1.5").contains("random: write=1.5: must be 0 to 1"));
         assert!(error("random:write=some").contains("must be 0 to 1"));
-        assert!(error("random:regions=mine").contains("random: regions=mine: must be own or shared"));
+        assert!(error("random:regions=mine").contains("random: regions=mine: must be own or apart or shared"));
         assert!(error("random:threads=0").contains("threads=0: must be 1 to"));
         assert!(error("random:align=3M").contains("align=3M: must be a power of two"));
         assert!(error("random:size=64TiB,threads=2").contains("do not fit"));

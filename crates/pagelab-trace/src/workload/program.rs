@@ -257,12 +257,13 @@ pub(super) mod tests {
         accesses.iter().map(|(_, a)| a.vaddr >> 12).collect::<std::collections::HashSet<_>>().len()
     }
 
-    const SMALL: [&str; 12] = [
+    const SMALL: [&str; 13] = [
         "seq:size=64K,write=0.5",
         "stride:size=64K,passes=2",
         "random:size=1M,accesses=3000,write=0.3",
         "random:size=1M,accesses=3000,every=8",
         "semirandom:size=1M,accesses=3001",
+        "seq:size=64K,step=4K,write=0.5,between=1000",
         "chase:size=100000",
         "zipf:size=1M,accesses=3000",
         "gups:size=64K,updates=3000",

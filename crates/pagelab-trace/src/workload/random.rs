@@ -3,6 +3,7 @@
 use super::{
     Workload,
     array::{self, ACCESSES, GRANULARITY, INITIALISE, Mix, Part, REGIONS, SIZE_1G, WRITE, width},
+    between::BETWEEN,
     program::Stream,
     spec::{ALIGN, GAP, Kind, Parameter, Preset, SEED, THREADS, Values},
 };
@@ -21,7 +22,20 @@ pub(super) static WORKLOAD: Workload = Workload {
     name: "random",
     summary: "accesses elements of an array at random, each equally likely; every=8 mixes them with a sequential pass",
     origin: "the random test of the software page walk cache paper (section 5.1) is random:size=1GiB",
-    parameters: &[SIZE_1G, ACCESSES, EVERY, GRANULARITY, WRITE, THREADS, REGIONS, INITIALISE, GAP, ALIGN, SEED],
+    parameters: &[
+        SIZE_1G,
+        ACCESSES,
+        EVERY,
+        GRANULARITY,
+        WRITE,
+        BETWEEN,
+        THREADS,
+        REGIONS,
+        INITIALISE,
+        GAP,
+        ALIGN,
+        SEED,
+    ],
     build: |values| {
         let granularity = values.number(GRANULARITY.name);
         array::build(values, granularity, |part| Random::new(values, part, granularity))

@@ -3,6 +3,7 @@
 use super::{
     Workload,
     array::{self, ACCESSES, INITIALISE, Mix, Part, REGIONS, SIZE_1G, WRITE},
+    between::BETWEEN,
     program::Stream,
     spec::{ALIGN, GAP, Kind, Parameter, Preset, SEED, THREADS, Values},
 };
@@ -27,7 +28,7 @@ pub(super) static WORKLOAD: Workload = Workload {
     name: "semirandom",
     summary: "accesses an 8-byte word of an array at random, then makes four page-sized steps from there, and again",
     origin: "the semi-random test of the software page walk cache paper (section 5.1)",
-    parameters: &[SIZE_1G, ACCESSES, STEPS, STEP, WRITE, THREADS, REGIONS, INITIALISE, GAP, ALIGN, SEED],
+    parameters: &[SIZE_1G, ACCESSES, STEPS, STEP, WRITE, BETWEEN, THREADS, REGIONS, INITIALISE, GAP, ALIGN, SEED],
     build: |values| {
         if values.number(STEP.name) > words(values.number(SIZE_1G.name)) * WORD {
             return Err(values.conflict("step must not exceed size"));

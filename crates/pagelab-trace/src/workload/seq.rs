@@ -3,6 +3,7 @@
 use super::{
     Workload,
     array::{self, ACCESSES_OF_PASSES, INITIALISE, PASSES, REGIONS, SIZE_1G, Sweep, WRITE},
+    between::BETWEEN,
     spec::{ALIGN, GAP, Kind, Parameter, Preset, SEED, THREADS},
 };
 
@@ -21,6 +22,7 @@ pub(super) static WORKLOAD: Workload = Workload {
         PASSES,
         ACCESSES_OF_PASSES,
         WRITE,
+        BETWEEN,
         THREADS,
         REGIONS,
         INITIALISE,
