@@ -196,9 +196,10 @@ def measure() -> Host:
 
 
 def _walk(walk: Mapping[str, Any]) -> Walk:
-    costs = {name: Cost(**walk[name]) for name in ("plain", "full_prefix", "published")}
-    shares = {name: Share(**walk[name]) for name in ("full_prefix_saves", "published_saves")}
-    return Walk(walk["pattern"], walk["between_bytes"], **costs, **shares)
+    plain, full_prefix, published = (Cost(**walk[name]) for name in ("plain", "full_prefix", "published"))
+    full_prefix_saves, published_saves = (Share(**walk[name]) for name in ("full_prefix_saves", "published_saves"))
+    pattern, between = walk["pattern"], walk["between_bytes"]
+    return Walk(pattern, between, plain, full_prefix, published, full_prefix_saves, published_saves)
 
 
 def calibrate(host: Host, machine: str | None = None, translation_cache: str | None = None) -> Calibration:

@@ -109,7 +109,7 @@ def test_the_report_holds_every_claim_and_picture(findings: study.Findings, tmp_
     files = report.write(tmp_path, reproduction, 0.5, measured, findings)
     text = (tmp_path / "REPORT.md").read_text()
     claims = len(findings.claims)
-    assert f"**{claims - 4} of {claims} of the paper's statements hold here.**" in text
+    assert f"**{claims - 4} of {claims} of the paper's statements hold here, 4 do not, 0 are not decided.**" in text
     assert all(claim.text in text for claim in findings.claims)
     document = json.loads((tmp_path / "results.json").read_text())
     assert len(document["runs"]) == len(reproduction.runs())

@@ -63,5 +63,5 @@ def _claims(findings: study.Findings) -> Table:
     for title in ("figure", "the paper says", "here", "measured"):
         table.add_column(title)
     for claim in findings.claims:
-        table.add_row(claim.figure, claim.text, "holds" if claim.holds else "does not hold", claim.detail)
+        table.add_row(claim.figure, claim.text, report.VERDICTS[claim.holds].strip("*"), claim.detail)
     return table

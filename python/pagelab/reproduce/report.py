@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pagelab
 from pagelab.output import write_atomically
+from pagelab.reproduce.interval import Interval
 from pagelab.reproduce.study import PARTS, Findings, FrameMap, Measurements, Reproduction, Series
 
+VERDICTS = {True: "holds", False: "**does not hold**", None: "not decided"}
 # Pages that a map of frames shows.
 MAPPED_PAGES = 512
 
@@ -33,7 +36,7 @@ def _document(reproduction: Reproduction, scale: float, measured: Measurements, 
         "version": pagelab.__version__,
         "machine": reproduction.machine,
         "scale": scale,
-        "comparisons": [vars(comparison) for comparison in findings.comparisons],
+        "comparisons": [asdict(comparison) for comparison in findings.comparisons],
         "claims": [vars(claim) for claim in findings.claims],
         "series": [
             {
@@ -55,32 +58,34 @@ def _document(reproduction: Reproduction, scale: float, measured: Measurements, 
 
 
 def _markdown(reproduction: Reproduction, scale: float, findings: Findings) -> str:
-    claims, broken = findings.claims, [claim for claim in findings.claims if not claim.holds]
+    claims = findings.claims
+    holding, broken = (sum(claim.holds is verdict for claim in claims) for verdict in (True, False))
     lines = [
         f"# {reproduction.title}",
         "",
         f"{reproduction.paper}. Measured with pagelab {pagelab.__version__} on `{reproduction.machine}`, windows at "
         f"scale {scale:g}. Nothing was tuned to meet a figure; what differs is said.",
         "",
-        f"**{len(claims) - len(broken)} of {len(claims)} of the paper's statements hold here.**",
+        f"**{holding} of {len(claims)} of the paper's statements hold here, {broken} do not, "
+        f"{len(claims) - holding - broken} are not decided.**",
         "",
         "| figure | the paper says | here | measured |",
         "|---|---|---|---|",
     ]
-    lines += [f"| {c.figure} | {c.text} | {'holds' if c.holds else '**does not hold**'} | {c.detail} |" for c in claims]
+    lines += [f"| {c.figure} | {c.text} | {VERDICTS[c.holds]} | {c.detail} |" for c in claims]
     lines += [
         "",
         "## Figures side by side",
         "",
         f"± is the standard error of our figure within its window, by {PARTS} equal parts of it; of what the window "
-        "leaves out it says nothing.",
+        "leaves out it says nothing. What stands in brackets is where a figure lies by all that is known of it.",
         "",
         "| figure | item | quantity | paper | here | remark |",
         "|---|---|---|---:|---:|---|",
     ]
     for row in findings.comparisons:
-        paper = "–" if row.paper is None else f"{row.paper:g} {row.unit}"
-        ours = f"{_number(row.ours, row.error)} {row.unit}"
+        paper = "not printed in the paper" if row.paper is None else f"{row.paper:g} {row.unit}"
+        ours = f"{_number(row.ours, row.error, row.interval)} {row.unit}"
         lines.append(f"| {row.figure} | {row.item} | {row.quantity} | {paper} | {ours} | {row.reason} |")
     for series in findings.series:
         lines += ["", f"## {series.figure}: {series.title} ({series.unit})", "", *_grid(series)]
@@ -93,7 +98,11 @@ def _grid(series: Series) -> Iterable[str]:
     yield "|---|" + "---:|" * len(series.members)
     for group in series.groups:
         cells = (
-            _number(series.values[group, member], series.errors.get((group, member)))
+            _number(
+                series.values[group, member],
+                series.errors.get((group, member)),
+                series.intervals.get((group, member)),
+            )
             if (group, member) in series.values
             else ""
             for member in series.members
@@ -101,7 +110,9 @@ def _grid(series: Series) -> Iterable[str]:
         yield f"| {group} | " + " | ".join(cells) + " |"
 
 
-def _number(value: float, error: float | None) -> str:
+def _number(value: float, error: float | None, interval: Interval | None) -> str:
+    if interval is not None:
+        return f"{value:.3g} ({interval.low:.3g} to {interval.high:.3g})"
     return f"{value:.3g}" if error is None else f"{value:.3g} ± {error:.2g}"
 
 

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 
 import pagelab
+from pagelab.reproduce.interval import Interval
 
 # Parts of the nominal windows that a study may be run at, the largest first.
 SCALES = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02)
@@ -132,6 +133,8 @@ class Comparison:
     """Why they differ, or what the number rests on."""
     error: float | None = None
     """Standard error of ours within its window."""
+    interval: Interval | None = None
+    """Where ours lies, if more is known than its window's error."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,8 @@ class Claim:
 
     figure: str
     text: str
-    holds: bool
+    holds: bool | None
+    """None where the figure's interval crosses the line: not decided."""
     detail: str
 
 
@@ -156,6 +160,8 @@ class Series:
     values: Mapping[tuple[str, str], float]
     errors: Mapping[tuple[str, str], float | None] = field(default_factory=dict)
     """Standard errors of the values within their windows."""
+    intervals: Mapping[tuple[str, str], Interval] = field(default_factory=dict)
+    """Where the values lie, if more is known than that."""
 
 
 @dataclass(frozen=True)

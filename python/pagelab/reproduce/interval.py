@@ -1,0 +1,58 @@
+"""Figures with an interval, and what may be said of them: a statement holds, does not hold, or is not decided.
+
+Models: an interval is where a figure lies by what is known of it: the spread of the measured costs that it rests on, of
+    seeds, or of its window. Which of them, the report of a reproduction says.
+Deviations: intervals of two figures that rest on the same costs are subtracted as if they were independent, so a
+    difference may look less certain than it is, never more.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A figure and where it lies, in the figure's unit."""
+
+    low: float
+    value: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Iterable[float], value: float | None = None) -> "Interval":
+        """From the lowest to the highest of some values; the figure is `value`, or else the middle."""
+        known = sorted(values)
+        middle = (known[0] + known[-1]) / 2
+        return cls(known[0], middle if value is None else value, known[-1])
+
+    @classmethod
+    def mean(cls, intervals: Iterable["Interval"]) -> "Interval":
+        """The mean of figures that are all low, or all high, together."""
+        known = list(intervals)
+        return cls(*(sum(getattr(of, name) for of in known) / len(known) for name in ("low", "value", "high")))
+
+    def minus(self, other: "Interval") -> "Interval":
+        return Interval(self.low - other.high, self.value - other.value, self.high - other.low)
+
+    def above(self, bound: float) -> bool | None:
+        """Whether the figure is above a bound; none where the interval crosses it."""
+        if self.low > bound:
+            return True
+        return False if self.high <= bound else None
+
+    def within(self, low: float, high: float) -> bool | None:
+        """Whether the figure is from `low` to `high`; none where the interval crosses one of them."""
+        if low <= self.low and self.high <= high:
+            return True
+        return False if self.high < low or self.low > high else None
+
+    def __str__(self) -> str:
+        return f"{self.value:.1f} ({self.low:.1f} to {self.high:.1f})"
+
+
+def all_hold(verdicts: Iterable[bool | None]) -> bool | None:
+    """The verdict on several statements together: one that does not hold decides, then one that is not decided."""
+    known = list(verdicts)
+    if False in known:
+        return False
+    return None if None in known else True
