@@ -12,7 +12,8 @@
 //! Source: Wu, Patel, "Accelerating Fault-Triggered Page Table Walks Using Software Translation Caches" (Rutgers University),
 //! for Linux 4.19.80 (`__handle_mm_fault`, mm/memory.c); the full prefix as a tag: Barr, Cox, Rixner, "Translation Caching: Skip,
 //! Don't Walk (the Page Table)" (ISCA 2010).
-//! Parameters: `kernel.translation_cache` (`form`, `entries`, `ways`, `per`, `cycles`, `instructions`).
+//! Parameters: `kernel.translation_cache` (`form`, `entries`, `ways`, `per`, `cycles`, `level_cycles`, `fill_cycles` and the same of
+//! instructions), `system.layers.NAME.translation_cache`.
 //! Stats: `stc.*`.
 //! Deviations: the published rule hits wrongly where two regions of 1 GiB lie in one mapping. Such hits are counted, and the
 //! walk is made from the root beside what was paid for the look-up: no wrong entry is ever used. The paper says nothing of
