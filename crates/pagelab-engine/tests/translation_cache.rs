@@ -88,7 +88,7 @@ fn what_hits_spare_and_look_ups_cost_is_what_the_kernel_refers_to() {
     let only_refs = r#""cycles":0,"level_cycles":0,"fill_cycles":0"#;
     // Of the second and the third walk: tags and pointer at once, three references spared. The first and the third fill, which
     // waits for nothing.
-    assert_eq!(with("full-prefix", only_refs), walk(&[]) + (1 + 1 + 2 - 3) * l1);
+    assert_eq!(with("full-prefix", only_refs), walk(&[]) + 4 * l1 - 3 * l1);
     assert_eq!(with("as-published", only_refs), with("full-prefix", only_refs));
     // With several ways, which of them hits says where the pointer is.
     let of_ways = format!(r#"{only_refs},"ways":2"#);
