@@ -22,9 +22,9 @@ use pagelab_engine::device::{self, BlockDevice, DeviceConfig};
 use pagelab_engine::kernel::placement::PlacementConfig;
 use pagelab_engine::mmu_cache::{self, MmuCacheKind};
 use pagelab_engine::page_table::{self, PageTableConfig};
-use programs::{check_once, program};
+use programs::{TOO_LARGE, check_once, fits, program};
 use proptest::strategy::Strategy;
-use proptest::test_runner::{Config as Runner, TestRunner};
+use proptest::test_runner::{Config as Runner, TestCaseError, TestRunner};
 
 /// CPUs 2n and 2n + 1 share a core.
 const PLACEMENTS: &[&[usize]] = &[&[0], &[0, 1], &[0, 2]];
@@ -92,6 +92,9 @@ fn check(config: &Config, programs: u32) {
     });
     let cpus = (0..PLACEMENTS.len()).prop_map(|n| PLACEMENTS[n]);
     let result = runner.run(&(program(), cpus), |(program, cpus)| {
+        if !fits(&program, config, cpus) {
+            return Err(TestCaseError::reject(TOO_LARGE));
+        }
         check_once(&program, config, cpus);
         Ok(())
     });

@@ -10,12 +10,10 @@ mod systems;
 use common::{assert_all_is_on_an_account, assert_conserved, assert_frames_conserved, config, run, run_beside};
 use pagelab_cases::cases;
 use pagelab_engine::base::addr::{FRAME_BYTES, PageSize};
-use pagelab_engine::base::error::EngineError;
-use pagelab_engine::machine::simulation::{Placed, Simulation};
 use pagelab_engine::programs::arrivals::{Pace, Spacing};
 use pagelab_engine::programs::load::{ArrivalStream, Beside, CoRunner, Open};
 use pagelab_trace::{AccessKind, MapFlags, Protection};
-use programs::{Area, Cuts, Op, PLACES, Program, check_once, live_spaces, program};
+use programs::{Area, Cuts, Op, PLACES, Program, TOO_LARGE, check_once, fits, live_spaces, program};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use systems::{SWAP, SYSTEMS, System};
@@ -74,26 +72,16 @@ fn for_programs(cases: u32, check: impl Fn(&Program, System, &[usize])) {
     let system = (0..SYSTEMS.len()).prop_map(|n| SYSTEMS[n]);
     let cpus = (0..PLACEMENTS.len()).prop_map(|n| PLACEMENTS[n]);
     let result = runner.run(&(program(), system, cpus), |(program, system, cpus)| {
-        if !fits(&program, system, cpus) {
-            return Err(TestCaseError::reject(
-                "its cgroup cannot hold the shared memory that it touches, which never leaves",
-            ));
+        let (name, set) = system;
+        let all = [&["machine.memory_bytes=1GiB", "engine.sync_quantum_cycles=0"], set].concat();
+        let config = config(name, &all);
+        if !fits(&program, &config, cpus) || !fits(&program, &config, &cpus[..1]) {
+            return Err(TestCaseError::reject(TOO_LARGE));
         }
         check(&program, system, cpus);
         Ok(())
     });
     result.unwrap_or_else(|e| panic!("{e}"));
-}
-
-/// Whether a program can live within its cgroup's limit, if it has one.
-fn fits(program: &Program, (system, set): System, cpus: &[usize]) -> bool {
-    let config = config(system, &[&["machine.memory_bytes=1GiB", "engine.sync_quantum_cycles=0"], set].concat());
-    let run_out = |cpus: &[usize]| {
-        let placed = Placed { source: program.source(Cuts::AsWritten), cpus: cpus.to_vec(), memory_limit: None };
-        let mut simulation = Simulation::new(&config, vec![placed], None).unwrap_or_else(|e| panic!("{e}"));
-        matches!(simulation.run(&mut |_| true), Err(EngineError::OutOfMemory { what }) if what.contains("cgroup"))
-    };
-    config.kernel.cgroup_limit_bytes.is_none() || !run_out(cpus) && !run_out(&cpus[..1])
 }
 
 /// Runs a program beside itself: again and again, and as three arrivals.

@@ -97,7 +97,10 @@ mod tests {
     fn a_hidden_hit_shortens_every_access_by_as_much() {
         for (l1_hit_hidden, stalls) in [(true, [0, 0, 196]), (false, [4, 4, 200])] {
             let mut core = InOrder::new(&InOrderConfig { cycles_per_instruction: 1.0, l1_hit_hidden }, Cycles(4));
-            assert_eq!([core.repeat_stall(), core.data_stall(Cycles(4), START), core.data_stall(Cycles(200), START)], stalls.map(Cycles));
+            assert_eq!(
+                [core.repeat_stall(), core.data_stall(Cycles(4), START), core.data_stall(Cycles(200), START)],
+                stalls.map(Cycles)
+            );
             assert_eq!(core.translation_stall(Cycles(9), START), Cycles(9), "a translation is waited for");
         }
     }

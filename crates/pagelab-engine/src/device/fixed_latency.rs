@@ -40,7 +40,12 @@ impl Device for FixedLatency {
     type Parameters = FixedLatencyConfig;
 
     fn new(config: &FixedLatencyConfig) -> Self {
-        Self { config: *config, free_at: vec![Cycles::ZERO; config.queue_depth as usize], requests: 0, queued_cycles: Cycles::ZERO }
+        Self {
+            config: *config,
+            free_at: vec![Cycles::ZERO; config.queue_depth as usize],
+            requests: 0,
+            queued_cycles: Cycles::ZERO,
+        }
     }
 
     fn validate(config: &FixedLatencyConfig, key: &str) -> Result<(), EngineError> {
@@ -73,7 +78,11 @@ impl Device for FixedLatency {
     fn measures(&self) -> Vec<Measure> {
         vec![
             Measure::count("requests", self.requests, "Requests to the device"),
-            Measure::cycles("queued_cycles", self.queued_cycles, "Cycles that they waited until the device served them"),
+            Measure::cycles(
+                "queued_cycles",
+                self.queued_cycles,
+                "Cycles that they waited until the device served them",
+            ),
         ]
     }
 }

@@ -13,8 +13,8 @@
 use super::paging_structure::{PagingStructureCache, PagingStructureConfig};
 use super::{Asid, Design, MmuCacheGeometry, NO_UPPER_LEVELS, Spared, cacheable, position, prefix};
 use crate::base::addr::{PhysAddr, VirtAddr};
-use crate::base::cycles::Cycles;
 use crate::base::assoc::{AssocArray, array};
+use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::memory::PhysMem;
 use crate::base::rng::Rng;

@@ -2,9 +2,9 @@
 //!
 //! Models: every walk reads every level.
 
-use crate::base::cycles::Cycles;
 use super::{Asid, Design, MmuCacheGeometry, Spared};
 use crate::base::addr::VirtAddr;
+use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::rng::Rng;
 use crate::page_table::{UpperEntries, WalkList};

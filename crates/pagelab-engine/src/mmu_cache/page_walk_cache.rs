@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Asid, Design, Geometry, MmuCacheGeometry, NO_UPPER_LEVELS, Spared, cacheable};
 use crate::base::addr::{MachineAddr, VirtAddr};
-use crate::base::cycles::Cycles;
 use crate::base::assoc::{AssocArray, AssocPolicy, array};
+use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::memory::PhysMem;
 use crate::base::rng::Rng;

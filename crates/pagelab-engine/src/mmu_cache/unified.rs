@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Asid, Design, Geometry, MmuCacheGeometry, NO_UPPER_LEVELS, Spared, cacheable, position, prefix};
 use crate::base::addr::VirtAddr;
-use crate::base::cycles::Cycles;
 use crate::base::assoc::{AssocArray, AssocPolicy, array};
+use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::memory::PhysMem;
 use crate::base::rng::Rng;

@@ -2,11 +2,12 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use pagelab_engine::base::addr::FRAME_BYTES;
+use pagelab_engine::base::error::EngineError;
 use pagelab_engine::base::ids::SpaceId;
 use pagelab_engine::config::Config;
 use pagelab_engine::kernel::layer::Layer;
 use pagelab_engine::kernel::reclaim::Kind;
-use pagelab_engine::machine::simulation::Simulation;
+use pagelab_engine::machine::simulation::{Placed, Simulation};
 use pagelab_engine::observe::statistics::Statistics;
 use pagelab_trace::{Access, AccessKind, EventKind, MapFlags, ProcessIx, Protection, Source};
 use proptest::prelude::*;
@@ -237,6 +238,19 @@ fn free_frames(simulation: &Simulation) -> Vec<u64> {
         layer.free_frame_count() + layer.pages.cached_frames() + held
     };
     simulation.os.layers.iter().enumerate().map(of).collect()
+}
+
+/// Why a program is left out that does not fit.
+pub const TOO_LARGE: &str = "its cgroup cannot hold the shared memory that it touches, which never leaves";
+
+/// Whether a program can live within its cgroup's limit, if it has one.
+pub fn fits(program: &Program, config: &Config, cpus: &[usize]) -> bool {
+    config.kernel.cgroup_limit_bytes.is_none() || {
+        let placed = Placed { source: program.source(Cuts::AsWritten), cpus: cpus.to_vec(), memory_limit: None };
+        let mut simulation = Simulation::new(config, vec![placed], None).unwrap_or_else(|e| panic!("{e}"));
+        let ended = simulation.run(&mut |_| true);
+        !matches!(ended, Err(EngineError::OutOfMemory { what }) if what.contains("cgroup"))
+    }
 }
 
 /// Runs a program as it is written and checks what must be conserved.
