@@ -9,7 +9,7 @@ from rich.table import Table
 
 import pagelab
 from pagelab.cli.terminal import print_table, warn
-from pagelab.reproduce import REPRODUCTIONS, report, study
+from pagelab.reproduce import REPRODUCTIONS, kept, report, study
 
 
 def command(
@@ -38,18 +38,30 @@ def command(
     if name not in REPRODUCTIONS:
         raise pagelab.UsageError(f"nothing is known of {name!r}; there is {', '.join(REPRODUCTIONS)}")
     reproduction = REPRODUCTIONS[name]
-    if scale is None:
-        scale = study.choose_scale(reproduction, budget)
+    if with_ and not any(run.beside for run in reproduction.runs()):
+        raise pagelab.UsageError(f"{name} has no co-runners, so --with has nothing to run beside")
     folder = output or Path(name)
+    before = kept.asked_before(folder)
+    if scale is None:
+        scale = before.scale if before else study.choose_scale(reproduction, budget)
+    store = kept.Kept(folder, kept.Asked(name, pagelab.__version__, kept.build(), scale, tuple(with_ or ())))
     print(f"{reproduction.title}: windows at scale {scale:g}", file=sys.stderr)
 
     def done(run: study.Run, so_far: int, of: int) -> None:
         label = f" ({run.label})" if run.label else ""
         print(f"[{so_far}/{of}] {run.workload} on {run.system}{label}", file=sys.stderr)
 
-    if with_ and not any(run.beside for run in reproduction.runs()):
-        raise pagelab.UsageError(f"{name} has no co-runners, so --with has nothing to run beside")
-    measured = study.measure(reproduction, scale, lambda run: beyond or not run.beyond, done, with_ or ())
+    try:
+        measured = study.measure(reproduction, scale, lambda run: beyond or not run.beyond, done, with_ or (), store)
+    except study.InterruptedStudyError as interrupted:
+        measured = interrupted.measured
+        report.write(folder, reproduction, scale, measured, reproduction.evaluate(measured), pictures=False)
+        print(
+            f"{folder}: {len(measured.all())} runs are kept, and the report of what they show; "
+            "the same command goes on from there",
+            file=sys.stderr,
+        )
+        raise
     findings = reproduction.evaluate(measured)
     files = report.write(folder, reproduction, scale, measured, findings)
     print_table(_claims(findings))

@@ -6,6 +6,7 @@ Deviations: intervals of two figures that rest on the same costs are subtracted 
     difference may look less certain than it is, never more.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -46,7 +47,16 @@ class Interval:
             return True
         return False if self.high < low or self.low > high else None
 
+    @property
+    def is_known(self) -> bool:
+        """Whether anything bounds it."""
+        return math.isfinite(self.high - self.low)
+
     def __str__(self) -> str:
+        if not self.is_known:
+            return f"{self.value:.1f} (of too small a window)"
+        if self.low == self.high:
+            return f"{self.value:.1f}"
         return f"{self.value:.1f} ({self.low:.1f} to {self.high:.1f})"
 
 

@@ -17,7 +17,12 @@ MAPPED_PAGES = 512
 
 
 def write(
-    folder: Path, reproduction: Reproduction, scale: float, measured: Measurements, findings: Findings
+    folder: Path,
+    reproduction: Reproduction,
+    scale: float,
+    measured: Measurements,
+    findings: Findings,
+    pictures: bool = True,
 ) -> list[Path]:
     """Writes the files and returns their paths. Pictures need matplotlib (`pip install pagelab[pictures]`)."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -27,7 +32,7 @@ def write(
     }
     for path, text in files.items():
         write_atomically(path, text)
-    return [*files, *_pictures(folder, findings)]
+    return [*files, *(_pictures(folder, findings) if pictures else [])]
 
 
 def _document(reproduction: Reproduction, scale: float, measured: Measurements, findings: Findings) -> dict[str, Any]:
@@ -112,7 +117,8 @@ def _grid(series: Series) -> Iterable[str]:
 
 def _number(value: float, error: float | None, interval: Interval | None) -> str:
     if interval is not None:
-        return f"{value:.3g} ({interval.low:.3g} to {interval.high:.3g})"
+        where = f"{interval.low:.3g} to {interval.high:.3g}" if interval.is_known else "window too small"
+        return f"{value:.3g} ({where})"
     return f"{value:.3g}" if error is None else f"{value:.3g} ± {error:.2g}"
 
 

@@ -3,10 +3,12 @@
 import math
 import os
 import statistics
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import pagelab
 from pagelab.reproduce.interval import Interval
@@ -15,6 +17,10 @@ from pagelab.reproduce.interval import Interval
 SCALES = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02)
 # Parts of a window whose spread tells how sure a mean over it is.
 PARTS = 8
+# Student's t for 95 % of the means of so many samples.
+_STUDENTS_T = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365}
+# A window is no shorter, whatever the scale.
+LEAST_ACCESSES = 1 << 18
 # How fast this machine is: the replay of this took PILOT_SECONDS on the machine that `nominal_minutes` are of.
 PILOT = "gups:size=256MiB,updates=1M"
 PILOT_SECONDS = 0.75
@@ -44,6 +50,10 @@ class Run:
     """Sources that run beside it, again and again."""
     contiguity_map: bool = False
     """Whether to keep where its pages lie at the end."""
+
+    def window(self, scale: float) -> int:
+        """Accesses of its window at a scale."""
+        return max(int(self.accesses * scale), LEAST_ACCESSES)
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -93,6 +103,35 @@ class Measurement:
         return standard_error([_saved(old, new) for old, new in pairs if old["accesses"] and new["accesses"]])
 
 
+def per_walk(statistic: str) -> Callable[[Mapping[str, int]], float]:
+    """The figure that a statistic is per walk."""
+    return lambda stats: _per_walk(stats, statistic)
+
+
+def saved(before: Mapping[str, int], after: Mapping[str, int]) -> float:
+    """Per cent of the program's cycles per access that are saved."""
+    return _saved(before, after)
+
+
+def figure(of: Callable[..., float], *measured: Measurement) -> Interval:
+    """A figure of windows that begin at the same access, and where it lies with 95 % confidence by their parts.
+
+    The parts are compared one by one, so what they have in common does not widen the interval. Where a part of a
+    window has no walk the figure may lie anywhere: the windows are too small for it.
+
+    Args:
+        of: The figure of the statistics of a window, or a part, of each measurement.
+        measured: The measurements, in the order of its arguments.
+    """
+    value = of(*(one.stats for one in measured))
+    parts = list(zip(*(one.parts for one in measured), strict=True))
+    if len(parts) < 2 or not all(part["walk.count"] for of_all in parts for part in of_all):
+        return Interval(-math.inf, value, math.inf)
+    error = standard_error([of(*of_all) for of_all in parts]) or 0.0
+    margin = students_t(len(parts)) * error
+    return Interval(value - margin, value, value + margin)
+
+
 def _per_walk(stats: Mapping[str, int], statistic: str) -> float:
     return stats[statistic] / stats["walk.count"] if stats["walk.count"] else 0.0
 
@@ -105,6 +144,18 @@ def _saved(before: Mapping[str, int], after: Mapping[str, int]) -> float:
     # By the access: where threads end a window, or a part of it, differs between systems by a batch each.
     old, new = (_program_cycles(stats) / stats["accesses"] for stats in (before, after))
     return 100 * (1 - new / old)
+
+
+def students_t(samples: int) -> float:
+    """Student's t for 95 % of the means of 2 to 8 samples."""
+    return _STUDENTS_T[samples]
+
+
+def mean(values: Sequence[float]) -> Interval:
+    """The mean of independent samples, and where it lies with 95 % confidence by their spread."""
+    middle = statistics.fmean(values)
+    margin = students_t(len(values)) * (standard_error(values) or 0.0)
+    return Interval(middle - margin, middle, middle + margin)
 
 
 def standard_error(parts: Sequence[float]) -> float | None:
@@ -182,15 +233,22 @@ class Findings:
     notes: list[str] = field(default_factory=list)
 
 
+class MissingRunError(KeyError):
+    """A measurement that is asked for has not been made."""
+
+
 class Measurements:
-    """All measurements of a study, by workload, system and label."""
+    """The measurements of a study, by workload, system and label."""
 
     def __init__(self, measured: Iterable[Measurement]) -> None:
         self._by_key = {measurement.run.key: measurement for measurement in measured}
 
     def __getitem__(self, key: tuple[str, str] | tuple[str, str, str]) -> Measurement:
         workload, system, *label = key
-        return self._by_key[workload, system, label[0] if label else ""]
+        full = workload, system, label[0] if label else ""
+        if full not in self._by_key:
+            raise MissingRunError(full)
+        return self._by_key[full]
 
     def __contains__(self, key: tuple[str, str] | tuple[str, str, str]) -> bool:
         workload, system, *label = key
@@ -235,38 +293,95 @@ def choose_scale(reproduction: Reproduction, budget_minutes: float) -> float:
     )
 
 
+def by_sections(measured: Measurements, sections: Sequence[Callable[[Measurements, Findings], None]]) -> Findings:
+    """What sections of a report find, but for those whose runs have not all been made: a note says which."""
+    findings = Findings()
+    left_out = []
+    for section in sections:
+        found = Findings()
+        try:
+            section(measured, found)
+        except MissingRunError as missing:
+            workload, system, label = missing.args[0]
+            left_out.append(f"{workload} on {system}{f' ({label})' if label else ''}")
+            continue
+        for name in vars(findings):
+            getattr(findings, name).extend(getattr(found, name))
+    if left_out:
+        findings.notes.insert(
+            0, f"**Not complete**: {len(left_out)} sections wait for runs, the first for {left_out[0]}."
+        )
+    return findings
+
+
+class Store(Protocol):
+    """Where finished runs are kept."""
+
+    def find(self, run: Run, window: int) -> Measurement | None: ...
+
+    def keep(self, measurement: Measurement) -> None: ...
+
+
+class InterruptedStudyError(KeyboardInterrupt):
+    """Ctrl-C, with what had been measured until then."""
+
+    def __init__(self, measured: Measurements) -> None:
+        super().__init__()
+        self.measured = measured
+
+
 def measure(
     reproduction: Reproduction,
     scale: float,
     only: Callable[[Run], bool],
     done: Callable[[Run, int, int], None],
     beside: Sequence[str] = (),
+    kept: Store | None = None,
 ) -> Measurements:
     """Runs what `only` accepts, as many at a time as there are CPUs; `done` hears of each run that has ended.
 
-    Runs that have co-runners get those in `beside` as well.
+    Runs that have co-runners get those in `beside` as well. A run that `kept` has is not made again.
+
+    Raises:
+        InterruptedStudyError: Ctrl-C; the runs under way were stopped.
     """
     runs = [
         replace(run, beside=(*run.beside, *beside)) if run.beside else run for run in reproduction.runs() if only(run)
     ]
-    measured: dict[int, Measurement] = {}
+    found = {index: kept.find(run, run.window(scale)) for index, run in enumerate(runs)} if kept else {}
+    measured = {index: known for index, known in found.items() if known}
+    stop = threading.Event()
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        waiting = {pool.submit(_measure, reproduction, run, scale): index for index, run in enumerate(runs)}
+        left = (index for index in range(len(runs)) if index not in measured)
+        waiting = {pool.submit(_measure, reproduction, runs[index], scale, stop): index for index in left}
         try:
             for future in as_completed(waiting):
                 index = waiting[future]
                 measured[index] = future.result()
+                if kept:
+                    kept.keep(measured[index])
                 done(runs[index], len(measured), len(runs))
-        except BaseException:
+        except BaseException as error:
+            stop.set()
             for future in waiting:
                 future.cancel()
+            if isinstance(error, KeyboardInterrupt):
+                raise InterruptedStudyError(_in_order(measured)) from None
             raise
-    return Measurements(measured[index] for index in range(len(runs)))
+    return _in_order(measured)
 
 
-def _measure(reproduction: Reproduction, run: Run, scale: float) -> Measurement:
-    # The counting begins and ends at batches of 64 Ki accesses.
-    window = max(int(run.accesses * scale), 1 << 18)
+def _in_order(measured: Mapping[int, Measurement]) -> Measurements:
+    return Measurements(measured[index] for index in sorted(measured))
+
+
+def _measure(reproduction: Reproduction, run: Run, scale: float, stop: threading.Event) -> Measurement:
+    def look(_system: str, _done: int, _total: int | None) -> None:
+        # Only the main thread hears Ctrl-C; what this raises ends the run.
+        if stop.is_set():
+            raise KeyboardInterrupt
+
+    window = run.window(scale)
     results = pagelab.run(
         run.spec.format(accesses=window, total=run.warm_up + window),
         run.preset,
@@ -277,6 +392,7 @@ def _measure(reproduction: Reproduction, run: Run, scale: float) -> Measurement:
         windows=PARTS,
         contiguity_map=run.contiguity_map,
         threads=1,
+        progress=look,
     )
     result = results.systems[0]
     return Measurement(run, window, result.stats, result.windows, result.contiguity_map)

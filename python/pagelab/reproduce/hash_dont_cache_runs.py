@@ -1,0 +1,201 @@
+"""Workloads, systems and runs of "Hash, Don't Cache (the Page Table)"."""
+
+from collections.abc import Iterator
+
+from pagelab.reproduce.study import Run
+
+GIB = 1 << 30
+MIB = 1 << 20
+PAGE = 4096
+
+
+class Workload:
+    """A workload with what its window needs: the sizes of tables, and the stores that bring its memory in."""
+
+    def __init__(self, name: str, spec: str, footprint: int, accesses: int, warm_up: int, stands_for: str) -> None:
+        self.name, self.spec, self.footprint = name, spec, footprint
+        self.accesses, self.warm_up, self.stands_for = accesses, warm_up, stands_for
+
+
+def _gups(gib: int) -> Workload:
+    return Workload(
+        f"GUPS {gib}GB",
+        f"gups:size={gib}GiB,accesses={{accesses}},init=pages",
+        gib * GIB,
+        4_000_000,
+        gib * GIB // PAGE,
+        "the paper's own kernel; a window of it after all pages have been touched",
+    )
+
+
+def _graph(gb: int, scale: int) -> Workload:
+    vertices = 1 << scale
+    # Offsets, 34 neighbours of 8 bytes, a parent, and eight queues of which the search fills one's worth.
+    neighbours = (vertices * 32 // 16 * 17 + 1024) * 8
+    pages = (neighbours + vertices * 8) // PAGE
+    warm_up = pages + vertices
+    spec = f"bfs:graph=kronecker,vertices={vertices},degree=32,index=8,threads=8,init=pages,accesses={{total}}"
+    return Workload(
+        f"Graph500 {gb}GB",
+        spec,
+        neighbours + 24 * vertices,
+        6_000_000,
+        warm_up,
+        "breadth-first search by eight threads over a Kronecker graph, its neighbours drawn where they are looked at",
+    )
+
+
+GUPS = (_gups(2), _gups(8), _gups(32))
+GRAPHS = (_graph(4, 24), _graph(8, 25), _graph(16, 26))
+MCF = Workload(
+    "mcf*",
+    "chase:size=1GiB,node=64,accesses={accesses},init=pages",
+    GIB,
+    3_000_000,
+    GIB // PAGE,
+    "analogue: a pointer chain of 64-byte nodes in random order over 1 GiB",
+)
+CACTUS = Workload(
+    "cactusADM*",
+    f"stride:size=640MiB,stride={18 * MIB + 64},accesses={{accesses}},init=pages",
+    640 * MIB,
+    3_000_000,
+    640 * MIB // PAGE,
+    "analogue: one element of each of 35 arrays of 18 MiB in turn, a line more than that apart: a large constant "
+    "stride, by which pages fall into one set of each TLB and radix entries into two sets of the L1 data cache, but "
+    "data and page-directory entries into many",
+)
+XALAN = Workload(
+    "xalancbmk*",
+    "zipf:size=384MiB,accesses={accesses},init=pages",
+    384 * MIB,
+    3_000_000,
+    384 * MIB // PAGE,
+    "analogue: words of 384 MiB by Zipf's law",
+)
+MILC = Workload(
+    "milc*",
+    "semirandom:size=640MiB,steps=6,accesses={accesses},init=pages",
+    640 * MIB,
+    3_000_000,
+    640 * MIB // PAGE,
+    "analogue: a random page of 640 MiB and the six that follow it",
+)
+SUITE = (MCF, CACTUS, XALAN, *GRAPHS, *GUPS)
+# Where the paper says which of perfect MMU caches and hashed tables saves more: a look-up of MMU caches costs 2 cycles,
+# perfect ones too, which a hashed table has no use for.
+FREE_LOOKUP = "free look-up"
+# A workload's other point of the paper's run-time model: the same accesses with 2 MiB pages.
+LARGE_PAGES = {"2M": "radix-2m", "nested 2M": "nested-radix-2m"}
+# Guests and hosts whose memory has been in use, each in a state of its own: each is a sample of what lies where.
+PLACEMENTS = 5
+# What fits the segments of the presets.
+BEYOND_SUITE = (MCF, CACTUS, XALAN, GUPS[0])
+
+BARE = {"radix": "radix", "perfect": "radix-perfect-mmu-cache", "hashed": "hashed-compact"}
+NESTED = {
+    "nested radix": "nested-radix",
+    "nested perfect": "nested-radix-perfect-mmu-cache",
+    "nested hashed": "nested-hashed-compact",
+}
+DESIGNS = {
+    "chained": "hashed-chained",
+    "open": "hashed-open",
+    "clustered": "hashed-clustered",
+    "compact": "hashed-compact",
+}
+CLUSTERS = (8, 512, 4096)
+# What the paper discusses as related work (sections 6.2, 6.3), beside its own designs, and what each is set against.
+BEYOND = {
+    "hashed": ("hashed-compact", "radix"),
+    "direct segment": ("direct-segment", "radix"),
+    "nested hashed": ("nested-hashed-compact", "nested radix"),
+    "nested VMM direct": ("nested-vmm-direct", "nested radix"),
+    "nested guest direct": ("nested-guest-direct", "nested radix"),
+    "nested dual direct": ("nested-dual-direct", "nested radix"),
+    "nested speculative": ("nested-radix-speculative", "nested radix"),
+}
+
+# The experiment of section 5.3: the paper's is of the data cache. That of the TLB tells the conflicts of pages from
+# those of their entries.
+DATA_CACHE, TLB = "64-way L1 data cache", "fully associative L1 TLB"
+ASSOCIATIVE = {
+    # The most ways that a cache may have here: 16 sets in place of 128.
+    DATA_CACHE: ("machine.cache.l1.ways=64",),
+    TLB: (
+        'machine.tlb.l1d=[{"pages":["4K"],"entries":64,"ways":64},{"pages":["2M"],"entries":32,"ways":4},'
+        '{"pages":["1G"],"entries":4,"ways":4}]',
+    ),
+}
+
+
+def _table_settings(preset: str, footprint: int) -> tuple[str, ...]:
+    """Tables sized to the footprint: the paper's load factors are those of memory that is full."""
+    # 64 bytes for each page, and up to 2 MiB for what is mapped besides, in multiples of 2 MiB; the guest's memory
+    # holds its own table too.
+    table = (footprint // 64 + (2 << 20)) >> 21 << 21
+    if preset == "nested-hashed-compact":
+        host = (table + table // 64 + (2 << 20)) >> 21 << 21
+        return (
+            f"system.layers.guest.page_table.table_bytes={table}",
+            f"system.layers.host.page_table.table_bytes={host}",
+        )
+    if preset.startswith("hashed"):
+        return (f"system.layers.native.page_table.table_bytes={table}",)
+    return ()
+
+
+def _run(
+    workload: Workload, system: str, preset: str, label: str = "", more: tuple[str, ...] = (), beyond: bool = False
+) -> Run:
+    # Neither files nor processes beside it: the machine's 96 GiB are there for the largest.
+    return Run(
+        workload.name,
+        workload.spec,
+        system,
+        preset,
+        workload.accesses,
+        workload.warm_up,
+        (*_table_settings(preset, workload.footprint), *more),
+        label,
+        beyond,
+    )
+
+
+def _placement(number: int) -> tuple[str, tuple[str, ...]]:
+    """Label and settings of a guest and a host whose free memory lies scattered, in the state that a seed gives."""
+    age = f'{{"free_fraction":0.5,"huge_free_fraction":0.0,"unmovable_fraction":0.3,"seed":{number}}}'
+    settings = tuple(f"system.layers.{layer}.age={age}" for layer in ("guest", "host"))
+    return f"placement {number + 1}", settings
+
+
+def runs() -> list[Run]:
+    return list(_runs())
+
+
+def _runs() -> Iterator[Run]:
+    # The longest first, so that none is left alone at the end.
+    for workload in reversed(SUITE):
+        for system, preset in {**BARE, **NESTED}.items():
+            yield _run(workload, system, preset)
+        for system, preset in LARGE_PAGES.items():
+            yield _run(workload, system, preset)
+        if workload in (*GUPS, *GRAPHS):
+            for system in ("perfect", "nested perfect"):
+                more = ("machine.mmu_cache.paging_structure.latency_cycles=0",)
+                yield _run(workload, system, {**BARE, **NESTED}[system], FREE_LOOKUP, more)
+    for number in range(PLACEMENTS):
+        for system, preset in NESTED.items():
+            yield _run(CACTUS, system, preset, *_placement(number))
+    for system, preset in {"radix": "radix", **DESIGNS}.items():
+        yield _run(MILC, system, preset)
+    for cluster in CLUSTERS:
+        more = (f"system.layers.guest.page_table.cluster={cluster}",)
+        yield _run(MILC, "nested hashed", "nested-hashed-compact", f"cluster {cluster}", more)
+    for workload in BEYOND_SUITE:
+        for system, (preset, _) in BEYOND.items():
+            if system not in {**BARE, **NESTED}:
+                yield _run(workload, system, preset, beyond=True)
+    for label, more in ASSOCIATIVE.items():
+        for system, preset in BARE.items():
+            yield _run(CACTUS, system, preset, label, more)

@@ -1,0 +1,93 @@
+"""Finished runs of a study are kept: it goes on where it stopped, and only with what it was begun with."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import pagelab
+from pagelab.reproduce import REPRODUCTIONS, kept, study
+
+_NAME = "hash-dont-cache"
+_SCALE = 0.05
+_ASKED = kept.Asked(_NAME, pagelab.__version__, "a build", _SCALE, ())
+
+
+def _only(run: study.Run) -> bool:
+    return run.workload == "xalancbmk*" and run.system in ("radix", "hashed")
+
+
+def _measure(folder: Path) -> tuple[study.Measurements, list[str]]:
+    made: list[str] = []
+    store = kept.Kept(folder, _ASKED)
+    measured = study.measure(
+        REPRODUCTIONS[_NAME], _SCALE, _only, lambda run, _so_far, _of: made.append(run.system), (), store
+    )
+    return measured, made
+
+
+def test_what_is_finished_is_not_made_again(tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    first, made = _measure(folder)
+    assert sorted(made) == ["hashed", "radix"]
+    again, made = _measure(folder)
+    assert made == []
+    for one, other in zip(first.all(), again.all(), strict=True):
+        assert (one.run, one.window, one.stats, one.parts) == (other.run, other.window, other.stats, other.parts)
+    # One that was cut off on its way to the disk is made again; so is one of other settings.
+    hashed, radix = sorted((folder / "runs").iterdir(), key=lambda path: "hashed" not in path.name)
+    radix.write_bytes(radix.read_bytes()[:100])
+    document = json.loads(hashed.read_text())
+    document["run"]["settings"] = []
+    hashed.write_text(json.dumps(document))
+    third, made = _measure(folder)
+    assert sorted(made) == ["hashed", "radix"]
+    assert [m.stats for m in third.all()] == [m.stats for m in first.all()]
+
+
+def test_another_study_is_refused_with_what_differs(tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    kept.Kept(folder, _ASKED)
+    with pytest.raises(pagelab.UsageError, match=r"scale 0\.05, not 0\.5"):
+        kept.Kept(folder, kept.Asked(_NAME, pagelab.__version__, "a build", 0.5, ()))
+    with pytest.raises(pagelab.UsageError, match="reproduction 'hash-dont-cache', not 'ptemagnet'"):
+        kept.Kept(folder, kept.Asked("ptemagnet", pagelab.__version__, "a build", _SCALE, ()))
+    kept.Kept(folder, _ASKED)
+    (folder / "study.json").write_text("{")
+    with pytest.raises(pagelab.UsageError, match="does not say what its runs are of"):
+        kept.Kept(folder, _ASKED)
+
+
+def test_a_folder_of_something_else_and_a_file_are_refused_before_any_run(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(pagelab.UsageError, match="holds something else"):
+        kept.Kept(tmp_path, _ASKED)
+    with pytest.raises(OSError, match="Not a directory"):
+        kept.Kept(tmp_path / "notes.txt", _ASKED)
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_ctrl_c_ends_soon_and_keeps_what_is_finished(tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    command = [sys.executable, "-m", "pagelab", "reproduce", _NAME, "--scale", "0.02", "-o", str(folder)]
+    # The longest runs are the first, with tables for 32 GiB; they are under way for seconds.
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        while not (folder / "study.json").exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        time.sleep(2)
+        begun = time.monotonic()
+        os.kill(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+        took = time.monotonic() - begun
+    assert process.returncode == 130
+    assert "interrupted" in errors
+    assert "Traceback" not in errors
+    assert "the same command goes on from there" in errors
+    assert took < 20, "runs under way are stopped, not waited for"
+    assert "Not complete" in (folder / "REPORT.md").read_text()
