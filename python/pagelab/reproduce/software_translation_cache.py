@@ -11,7 +11,17 @@ from dataclasses import dataclass
 from itertools import product
 
 from pagelab.reproduce.interval import Interval, all_hold
-from pagelab.reproduce.study import Claim, Comparison, Findings, Measurement, Measurements, Reproduction, Run, Series
+from pagelab.reproduce.study import (
+    Claim,
+    Comparison,
+    Findings,
+    Measurement,
+    Measurements,
+    Reproduction,
+    Run,
+    Series,
+    by_sections,
+)
 
 PAGES = 1 << 18
 """Of 1 GiB, and the shortest window that a study measures."""
@@ -229,14 +239,8 @@ def _false(measurement: Measurement) -> float:
 
 
 def evaluate(measured: Measurements) -> Findings:
-    findings = Findings()
-    _patterns(measured, findings)
-    _threads(measured, findings)
-    _experiments(measured, findings)
-    _between(measured, findings)
-    _shares(measured, findings)
-    _matrices(measured, findings)
-    _regions(measured, findings)
+    sections = (_patterns, _threads, _experiments, _between, _shares, _matrices, _regions)
+    findings = by_sections(measured, sections)
     findings.notes += [
         "A walk is what the guest's kernel spends from the entry of `__handle_mm_fault` to `handle_pte_fault`: "
         "look-up, entries of pgd, pud and pmd, fills, tables of pud and pmd.",
