@@ -25,7 +25,7 @@ WORKLOADS = (
 )
 ACCESSES = 600_000
 DEVICE = '{"read_cycles":250000,"write_cycles":60000,"queue_depth":4}'
-SWAP = 'kernel.swap={"size_bytes":"64MiB","read_cycles":250000,"write_cycles":60000,"queue_depth":4}'
+SWAP = 'kernel.swap={"size_bytes":"512MiB","read_cycles":250000,"write_cycles":60000,"queue_depth":4}'
 # Beside the presets as they are: kernels, translation caches and memory that runs short.
 VARIANTS: dict[str, list[str]] = {
     "radix": [SWAP, "kernel.cgroup_limit_bytes=16MiB"],
