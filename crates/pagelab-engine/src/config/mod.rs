@@ -8,15 +8,17 @@ mod assemble;
 mod kernel;
 mod machine;
 mod preset;
+mod stage_costs;
 mod swap;
 mod system;
 mod translation_cache;
 mod validate;
 
 pub use assemble::{Assembly, assemble};
-pub use kernel::{FaultLock, IdleTlb, KernelConfig, LruList, PageCache, StageCost, StageCosts, VmaIndex};
+pub use kernel::{FaultLock, IdleTlb, KernelConfig, LruList, PageCache, VmaIndex};
 pub use machine::{MachineConfig, NestedTlbConfig, TlbArrayConfig, TlbConfig};
 pub use preset::{Preset, PresetKind, presets};
+pub use stage_costs::{StageCost, StageCosts};
 pub use swap::SwapConfig;
 pub use system::{HostMode, LargePages, LayerConfig, SpeculativeTableConfig, SystemConfig};
 pub use translation_cache::{CacheOwner, InvalidationCause, MmuAssist, TranslationCacheArrays, TranslationCacheConfig};

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{LayerConfig, StageCost};
+use super::StageCost;
 use crate::base::error::EngineError;
 use crate::page_table::PageTableConfig;
 
@@ -200,19 +200,19 @@ impl TranslationCacheConfig {
     }
 }
 
-/// Refuses what is impossible in layers that have the cache.
+/// Refuses what is impossible in layers that have the cache, given by name and page table.
 pub(super) fn validate<'a>(
     cache: &TranslationCacheConfig,
     walk: StageCost,
-    layers: impl Iterator<Item = &'a LayerConfig>,
+    layers: impl Iterator<Item = (&'a str, &'a PageTableConfig)>,
 ) -> Result<(), EngineError> {
-    let (trees, others): (Vec<_>, Vec<_>) = layers.partition(|layer| layer.page_table.levels().is_some());
-    let levels = trees.iter().filter_map(|layer| layer.page_table.levels()).max();
+    let (trees, others): (Vec<_>, Vec<_>) = layers.partition(|(_, table)| table.levels().is_some());
+    let levels = trees.iter().filter_map(|(_, table)| table.levels()).max();
     validate_arrays(cache)?;
     if let Some(levels) = levels {
         validate_savings(cache, levels, walk)?;
     }
-    validate_tables(others.first().map(|layer| layer.name.as_str()))
+    validate_tables(others.first().map(|&(layer, _)| layer))
 }
 
 fn refuse(part: &str, what: String) -> Result<(), EngineError> {

@@ -50,7 +50,8 @@ impl Config {
         }
         if let Some(cache) = &kernel.translation_cache {
             let having = self.system.layers.iter().filter(|layer| layer.translation_cache.0);
-            super::translation_cache::validate(cache, kernel.fault.walk, having)?;
+            let tables = having.map(|layer| (layer.name.as_str(), &layer.page_table));
+            super::translation_cache::validate(cache, kernel.fault.walk, tables)?;
         }
         self.validate_reclaim()?;
         self.validate_system()
