@@ -7,6 +7,8 @@ use pagelab_engine::base::step::{RefKind, Step};
 use pagelab_engine::config::{Assembly, assemble};
 use pagelab_engine::machine::simulation::{Placed, Simulation};
 use pagelab_engine::observe::statistics::Statistics;
+use pagelab_engine::programs::load::Beside;
+use pagelab_engine::run::{Request, run};
 use pagelab_trace::{EventKind, ProcessIx, Protection};
 
 const BASE: u64 = 0x7f00_0000_0000;
@@ -52,6 +54,45 @@ fn pages_of_a_group_stay_together_in_whatever_order_they_are_touched() {
     plain.store(0, page(40));
     let (_, stats) = checked("radix", &[], plain);
     assert!(!stats.values.contains_key("layer.native.reservations.made"));
+}
+
+#[test]
+fn reservations_are_for_the_sources_that_are_named() {
+    let script = || {
+        let mut script = ScriptWriter::new();
+        script.mmap(0, BASE, 64 * 4096);
+        (0..16).for_each(|n| script.store(0, page(n)));
+        script
+    };
+    let made = |settings: &[&str]| {
+        let config = common::config("radix", &[&[PTEMAGNET][..], settings].concat());
+        let sources = vec![(script().finish(), &[0][..]), (script().finish(), &[2][..])];
+        let (_, stats) = common::run_beside(&config, sources, Beside::default());
+        assert_eq!(stats.values["fault.minor.count"], 32);
+        reservations(&stats, "made")
+    };
+    let named = "system.layers.native.placement_for";
+    assert_eq!(made(&[]), 4);
+    assert_eq!(made(&[&format!(r#"{named}=["source.1"]"#)]), 2);
+    assert_eq!(made(&[&format!(r#"{named}=["source.0","source.1"]"#)]), 4);
+    assert_eq!(made(&[&format!("{named}=[]")]), 0);
+}
+
+#[test]
+fn a_source_that_does_not_exist_has_no_policy() {
+    let error = |system: &str, setting: &str| {
+        let request = Request {
+            sources: vec!["seq:size=64KiB".to_owned()],
+            with: vec!["seq:size=64KiB".to_owned(); 2],
+            systems: vec!["radix".to_owned(), system.to_owned()],
+            set: vec![setting.to_owned()],
+            ..Request::default()
+        };
+        run(&request, &|_| panic!("it runs")).unwrap_err().to_string()
+    };
+    let text = error("radix-ptemagnet", r#"system.layers.native.placement_for=["co_runner.0","co_runner.2"]"#);
+    let there = "no source on this layer is `co_runner.2`; there is source.0, co_runner.0, co_runner.1";
+    assert!(text.contains("system.layers.native.placement_for") && text.contains(there), "{text}");
 }
 
 #[test]

@@ -99,7 +99,12 @@ impl Simulation {
         let mut many = !beside.is_empty() || !kthreads.is_empty();
         let mut inputs = Vec::new();
         let mut homes = (0..).map(|index: usize| tops[index % tops.len()]);
-        let mut home = |name: String, limit| os.home(homes.next().expect("there is no end of them"), &name, limit);
+        let mut home = |name: String, limit| {
+            let layer = homes.next().expect("there is no end of them");
+            let names = config.system.layers[layer.index()].placement_for.as_ref();
+            let placed = names.is_none_or(|names| names.contains(&name));
+            os.home(layer, &name, limit).map(|home| Home { placed, ..home })
+        };
         let mut begin = |inputs: &mut Vec<Input>, source: Box<dyn Source>, role, on: &[usize], home| {
             let on = places.places(on);
             on.iter().for_each(|&cpu| cpus[cpu].add_lane(inputs.len()));

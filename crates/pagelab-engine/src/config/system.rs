@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Switch;
 use crate::base::addr::{FRAME_BYTES, PageSize};
+use crate::base::error::EngineError;
 use crate::kernel::frames::frame_alloc::AgeingConfig;
 use crate::kernel::frames::supply::FrameAllocatorConfig;
 use crate::kernel::placement::PlacementConfig;
@@ -60,6 +61,10 @@ pub struct LayerConfig {
     /// Whether the layer's kernel has the translation cache of `kernel.translation_cache`, if there is one.
     #[serde(default = "super::kernel::on")]
     pub translation_cache: Switch,
+    /// The sources for whose processes `placement` is, as the statistics name them (`source.0`, `co_runner.1`, `arrivals.0`);
+    /// the pages of others get frames the ordinary way. None for all.
+    #[serde(default)]
+    pub placement_for: Option<Vec<String>>,
     /// Who hands out the layer's physical memory.
     #[serde(default)]
     pub frame_allocator: FrameAllocatorConfig,
@@ -87,6 +92,31 @@ pub struct SpeculativeTableConfig {
     pub table_bytes: Bytes,
     /// Cycles of a pipeline flush, where the table was wrong.
     pub flush_cycles: u32,
+}
+
+impl SystemConfig {
+    /// Layers that host nobody, by number: sources go to them in turn.
+    pub fn tops(&self) -> Vec<usize> {
+        let hosts = |layer: &LayerConfig| self.layers.iter().any(|guest| guest.host.as_ref() == Some(&layer.name));
+        (0..self.layers.len()).filter(|&index| !hosts(&self.layers[index])).collect()
+    }
+
+    /// Refuses names in `placement_for` that no source on the layer has; `sources` are all, in their order.
+    pub fn check_placement_for(&self, sources: &[String]) -> Result<(), EngineError> {
+        let tops = self.tops();
+        for (index, layer) in self.layers.iter().enumerate() {
+            let Some(names) = &layer.placement_for else { continue };
+            let here = |nth: &usize| tops[nth % tops.len()] == index;
+            let here: Vec<&str> = (0..sources.len()).filter(here).map(|nth| sources[nth].as_str()).collect();
+            let there = if here.is_empty() { "none".to_owned() } else { here.join(", ") };
+            if let Some(name) = names.iter().find(|name| !here.contains(&name.as_str())) {
+                let key = format!("system.layers.{}.placement_for", layer.name);
+                let what = format!("no source on this layer is `{name}`; there is {there}");
+                return Err(EngineError::config(key, what));
+            }
+        }
+        Ok(())
+    }
 }
 
 impl LayerConfig {

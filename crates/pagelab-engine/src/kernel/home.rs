@@ -9,6 +9,8 @@ pub struct Home {
     pub layer: LayerId,
     /// The memory cgroup that their pages are charged to.
     pub group: GroupId,
+    /// Whether the layer's placement policy is for them.
+    pub placed: bool,
     /// Whether the results tell how their memory lies: they are a main source's.
     pub measured: bool,
 }

@@ -67,9 +67,7 @@ impl Os {
             layer.translation_caches = cache.and_then(|cache| TranslationCaches::new(cache, &of.page_table));
         }
         os.layers = booted.into_iter().map(|l| l.expect("every layer is in the boot order")).collect();
-        os.tops = LayerId::all(configs.len())
-            .filter(|&layer| configs.iter().all(|c| c.host.as_deref() != Some(&configs[layer].name)))
-            .collect();
+        os.tops = config.system.tops().into_iter().map(LayerId::from).collect();
         Ok(os)
     }
 
@@ -141,14 +139,14 @@ impl Os {
         scan
     }
 
-    /// A home on a layer for the processes of a source, with a memory cgroup of its own if it has a limit; it is not measured.
-    /// Errors: the limit is too low, or nothing could make room below it.
+    /// A home on a layer for the processes of a source, with a memory cgroup of its own if it has a limit; it is not measured,
+    /// and the layer's placement policy is for it. Errors: the limit is too low, or nothing could make room below it.
     pub fn home(&mut self, layer: LayerId, name: &str, limit: Option<Bytes>) -> Result<Home, EngineError> {
-        let measured = false;
-        let Some(limit) = limit else { return Ok(Home { layer, group: GroupId::REST, measured }) };
+        let home = Home { layer, group: GroupId::REST, placed: true, measured: false };
+        let Some(limit) = limit else { return Ok(home) };
         check_limit(&format!("memory_limit of {name}"), limit, &self.costs)?;
         let reclaim = self.layers[layer].reclaim.as_mut().expect("there is a device");
-        Ok(Home { layer, group: reclaim.add_group(Group::new(name, limit.0 >> FRAME_SHIFT)), measured })
+        Ok(Home { group: reclaim.add_group(Group::new(name, limit.0 >> FRAME_SHIFT)), ..home })
     }
 
     /// The layers that processes run on.
@@ -161,7 +159,7 @@ impl Os {
         let of = &mut self.layers[home.layer];
         let index = of.add_space(&mut self.asids)?;
         let space = &mut of.spaces[index as usize];
-        (space.group, space.measured) = (home.group, home.measured);
+        (space.group, space.placed, space.measured) = (home.group, home.placed, home.measured);
         Ok(SpaceId { layer: home.layer, index })
     }
 

@@ -77,7 +77,17 @@ impl Placement {
             placement.beside.arrivals.push(ArrivalStream { open, cpus: on, memory_limit, pace });
             placement.results.push(result);
         }
+        config.system.check_placement_for(&placement.names())?;
         Ok(placement)
+    }
+
+    /// Its sources as statistics name them, in their order.
+    fn names(&self) -> Vec<String> {
+        let number = |kind: &'static str, count: usize| (0..count).map(move |number| format!("{kind}.{number}"));
+        let beside = &self.beside;
+        let co_runners = number("co_runner", beside.co_runners.len());
+        let all = number("source", self.mains.len()).chain(co_runners);
+        all.chain(number("arrivals", beside.arrivals.len())).collect()
     }
 }
 

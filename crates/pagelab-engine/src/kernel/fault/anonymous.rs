@@ -36,7 +36,11 @@ impl Fault {
 
     /// Whether pages are mapped by several: in kernels that are eager, those that are mapped ahead.
     fn gets_folios(&self, layer: &Layer, vma: &Vma) -> bool {
-        if layer.blocks_ahead { !self.exception } else { gets_large_pages(vma, layer.large_pages) }
+        if layer.blocks_ahead {
+            !self.exception && layer.spaces[self.space.index as usize].placed
+        } else {
+            gets_large_pages(vma, layer.large_pages)
+        }
     }
 
     /// Makes the page a folio: the largest of the layer's orders up to `most` whose place lies inside the VMA and has no page

@@ -22,7 +22,8 @@ impl Fault {
         if !layer.placement.chooses() || self.plain || !matches!(self.work, Work::Fresh | Work::SwapIn) {
             return None;
         }
-        let vma = layer.spaces[self.space.index as usize].vmas.find(self.va)?;
+        let space = &layer.spaces[self.space.index as usize];
+        let vma = space.vmas.find(self.va).filter(|_| space.placed)?;
         if vma.is_shared() || vma.file.is_some() || vma.kind == VmaKind::Special {
             return None;
         }

@@ -82,6 +82,8 @@ pub struct AddressSpace {
     pub vmas: VmaSet,
     /// Whom its pages are charged to.
     pub group: GroupId,
+    /// Whether the placement policy chooses the frames of its pages.
+    pub placed: bool,
     /// Whether its memory is in the results.
     pub measured: bool,
     /// What of it needs no page table.
@@ -325,6 +327,7 @@ impl Layer {
             caches: SpaceCaches::default(),
             vmas,
             group: GroupId::REST,
+            placed: true,
             measured: false,
             segment: None,
             objects,
