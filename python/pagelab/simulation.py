@@ -51,10 +51,10 @@ def run(
             `["machine.tlb.l2_latency_cycles=7"]`. The keys are those of `schema()`.
         seed: Seed of every random choice (`engine.seed`). The same seed gives the same statistics, to the byte.
         max_accesses: Replay so many accesses of each source at most; `"100M"` will do, as for the other counts.
-        warm_up: Begin to count after so many accesses of the sources together (to the batch of 64 Ki or so), when
-            caches and memory are in the state that one wants to look at.
+        warm_up: Begin to count after so many accesses of the sources together, when caches and memory are in the
+            state that one wants to look at.
         contiguity_map: Tell where the pages of the sources lay at their end, as `SystemResult.contiguity_map`.
-        windows: Count in so many equal parts as well (to the batch again), as `SystemResult.windows`.
+        windows: Count in so many equal parts as well, as `SystemResult.windows`.
         check: Compare every translation with a flat record of the mappings; slower.
         threads: Systems simulated at the same time; default as many as there are CPUs. Changes no result.
         progress: Called with (system, accesses done, accesses in all if known) about ten times a second. What it

@@ -38,6 +38,8 @@ _SERVED = {
     "remote": "another core",
     "uncached": "no cache",
 }
+# Where the caches of the own core did not hold a line.
+_BEYOND_L2 = ("l3", "remote", "dram")
 _STAGES = ("entry", "lookup", "walk", "allocation", "zeroing", "charge", "rmap", "lru", "install", "return")
 _FAULT_KINDS = {
     "zero_page.count": "reads of zero page",
@@ -140,6 +142,8 @@ def sections(systems: Sequence[Stats]) -> list[Section]:
                 _count("elapsed cycles", "main.elapsed_cycles", ratio=True),
                 *_busy("main."),
                 _count("page walks", "main.walk.count", ratio=True),
+                Row("  references per walk", _per("main.walk.refs", "main.walk.count"), _decimal, ratio=True),
+                *_far("  ", "main.walk.refs"),
                 _count("minor faults", "main.fault.minor.count", ratio=True),
             ],
         ),
@@ -172,6 +176,7 @@ def sections(systems: Sequence[Stats]) -> list[Section]:
                 Row("references per walk", _per("walk.refs", "walk.count"), _decimal, ratio=True),
                 *_each(names, r"walk\.layer\.(.+)\.level(\d)\.refs", _level_row),
                 *(_share(f"  % from {words}", f"walk.refs.{name}", "walk.refs") for name, words in _SERVED.items()),
+                *_far_by_layer(systems),
             ],
         ),
         Section(
@@ -200,6 +205,7 @@ def sections(systems: Sequence[Stats]) -> list[Section]:
                 _share("% set by the preset", "fault.preset.cycles", "fault.cycles"),
             ],
         ),
+        *_stages_by_layer(systems),
     ]
 
 
@@ -250,6 +256,53 @@ def _each(names: Sequence[str], pattern: str, row: Callable[[re.Match[str]], Row
 
 def _level_row(match: re.Match[str]) -> Row:
     return Row(f"  {match[1]}, level {match[2]}", _per(match[0], "walk.count"), _decimal)
+
+
+def _far(indent: str, refs: str) -> Iterator[Row]:
+    """How many of a walk's references the caches of its own core did not serve, and how many no cache did."""
+    yield Row(f"{indent}% beyond L2", _share_of([f"{refs}.{place}" for place in _BEYOND_L2], refs), _percent)
+    yield _share(f"{indent}% from memory", f"{refs}.dram", refs)
+
+
+def _far_by_layer(systems: Sequence[Stats]) -> Iterator[Row]:
+    """The same of the walks' references to all tables, and to those of each layer of the systems that have several."""
+    yield Row("  % beyond L2", _share_of([f"walk.refs.{place}" for place in _BEYOND_L2], "walk.refs"), _percent)
+    levels = r"walk\.layer\.(.+)\.level\d\.refs"
+    for layer, refs in _stacked(systems, levels).items():
+        for words, places in (("beyond L2", _BEYOND_L2), ("from memory", ("dram",))):
+            parts = [f"{level}.{place}" for level in refs for place in places]
+            yield Row(f"    {layer}, % {words}", _share_of(parts, *refs), _percent)
+
+
+def _stages_by_layer(systems: Sequence[Stats]) -> Iterator[Section]:
+    """What faults cost in each layer of the systems that have several."""
+    for layer in _stacked(systems, r"layer\.(.+)\.fault\.stage\.entry\.cycles"):
+        faults = f"layer.{layer}.fault.count"
+        stages = [f"layer.{layer}.fault.stage.{stage}.cycles" for stage in _STAGES]
+        rows = [Row("all stages", _share_of(stages, faults), _decimal, ratio=True)]
+        rows += [Row(f"  {stage}", _per(of, faults), _decimal) for stage, of in zip(_STAGES, stages, strict=True)]
+        yield Section(f"Cycles per page fault, {layer}", rows)
+
+
+def _stacked(systems: Sequence[Stats], pattern: str) -> dict[str, list[str]]:
+    """The layers of systems that have several, each with its names of the pattern."""
+    found: dict[str, dict[str, None]] = {}
+    for stats in systems:
+        matches = [match for name in stats if (match := re.fullmatch(pattern, name))]
+        if len({match[1] for match in matches}) > 1:
+            for match in matches:
+                found.setdefault(match[1], {})[match[0]] = None
+    return {layer: list(names) for layer, names in found.items()}
+
+
+def _share_of(parts: Sequence[str], *wholes: str) -> Value:
+    """The sum of some counts by the sum of others; none where nobody counted these."""
+
+    def value(stats: Stats) -> float | None:
+        whole = sum(stats.get(name, 0) for name in wholes)
+        return sum(stats.get(name, 0) for name in parts) / whole if whole else None
+
+    return value
 
 
 def _count(label: str, name: str, *, ratio: bool = False) -> Row:

@@ -118,3 +118,50 @@ def test_main_sources_and_what_runs_beside_them_have_sections() -> None:
     assert rows["cycles, come to exit"] == ["20k"]
     assert rows["99 % at most"] == ["30k"]
     assert "Beside them" not in lines(("radix", STATS))
+
+
+def test_layers_of_a_stack_are_told_apart() -> None:
+    stack = {
+        "walk.refs": 30_000,
+        "walk.refs.l3": 6_000,
+        "walk.refs.remote": 1_500,
+        "walk.refs.dram": 3_000,
+        "walk.layer.guest.level1.refs": 10_000,
+        "walk.layer.guest.level1.refs.l3": 1_000,
+        "walk.layer.host.level1.refs": 15_000,
+        "walk.layer.host.level1.refs.remote": 1_500,
+        "walk.layer.host.level1.refs.dram": 3_000,
+        "walk.layer.host.level2.refs": 5_000,
+        "walk.layer.host.level2.refs.l3": 500,
+        "layer.guest.fault.count": 100,
+        "layer.guest.fault.stage.entry.cycles": 40_000,
+        "layer.guest.fault.stage.zeroing.cycles": 20_000,
+        "layer.host.fault.count": 50,
+        "layer.host.fault.stage.entry.cycles": 100_000,
+    }
+    nested = {name: count for name, count in STATS.items() if "native" not in name} | stack
+    rows = lines(("nested", nested))
+    assert rows["% beyond L2"] == ["35.00"]
+    assert rows["% from memory"] == ["10.00"]
+    assert (rows["guest, % beyond L2"], rows["host, % beyond L2"]) == (["10.00"], ["25.00"])
+    assert rows["host, % from memory"] == ["15.00"]
+    assert "Cycles per page fault, guest" in rows
+    tables = "\n".join(rows)
+    assert tables.index("Cycles per page fault, guest") < tables.index("Cycles per page fault, host")
+    native = STATS | {"layer.native.fault.count": 100, "layer.native.fault.stage.entry.cycles": 40_000}
+    alone = lines(("radix", native))
+    assert not [label for label in alone if label.startswith(("native, %", "Cycles per page fault, "))]
+
+
+def test_main_sources_have_their_own_walks() -> None:
+    main = {
+        "main.cycles": 1_000_000,
+        "main.walk.count": 100,
+        "main.walk.refs": 300,
+        "main.walk.refs.l3": 60,
+        "main.walk.refs.dram": 30,
+    }
+    only = {"accesses": 1000} | main
+    rows = lines(("nested", only))
+    assert rows["references per walk"] == ["3.00"]
+    assert (rows["% beyond L2"], rows["% from memory"]) == (["30.00"], ["10.00"])

@@ -94,6 +94,85 @@ fn main_sources_are_told_apart() {
 }
 
 #[test]
+fn walks_and_faults_of_two_layers_are_on_accounts() {
+    let settings = [
+        r#"kernel.swap={"size_bytes":"64MiB","read_cycles":250000,"write_cycles":60000,"queue_depth":4}"#,
+        "kernel.quantum_cycles=100000",
+        "system.layers.guest.memory_bytes=12MiB",
+    ];
+    let config = config("nested-radix", &settings);
+    let main = || pagelab_trace::workload::parse("random:size=8MiB,accesses=60K", 1).unwrap();
+    let (mains, co_runner_specs) = ([(main(), &[0][..]), (main(), &[2][..])], ["chase:size=1MiB", "seq:size=256KiB"]);
+    let co_runner = |(spec, cpu): (&&str, usize)| CoRunner { open: opener(spec), cpus: vec![cpu], memory_limit: None };
+    let beside =
+        Beside { co_runners: co_runner_specs.iter().zip([0, 4]).map(co_runner).collect(), ..Beside::default() };
+    let (_, stats) = run_beside(&config, mains.into(), beside);
+    assert_conserved(&stats);
+    assert_all_is_on_an_account(&stats);
+    let of = |name: &str| stats.values[name];
+    assert!(of("kthread.runs") > 0 && of("kthread.walk.kernel.count") > 0, "kswapd's own walks");
+    for source in ["source.0", "source.1", "co_runner.0", "co_runner.1"] {
+        let of = |name: &str| of(&format!("{source}.{name}"));
+        let refs = |layer: &str| {
+            (1..=4)
+                .filter_map(|level| stats.values.get(&format!("{source}.walk.layer.{layer}.level{level}.refs")))
+                .sum::<u64>()
+        };
+        assert!(refs("guest") > 0 && refs("host") > 0, "{source}");
+        assert_eq!(refs("guest") + refs("host"), of("walk.refs"), "{source}");
+        let places = ["l1", "l2", "l3", "dram", "remote", "uncached"].map(|place| of(&format!("walk.refs.{place}")));
+        assert_eq!(places.iter().sum::<u64>(), of("walk.refs"), "{source}");
+        assert!(of("layer.guest.fault.stage.zeroing.cycles") > 0, "{source}");
+    }
+}
+
+#[test]
+fn counting_begins_at_the_very_access_and_all_before_it_is_on_accounts() {
+    let request = |warm_up, set: &[&str]| Request {
+        // Its first 2,048 accesses touch the pages of 8 MiB one after the other; the co-runner shares its CPU.
+        sources: vec!["random:size=8MiB,accesses=60K,init=pages@0".to_owned()],
+        with: vec!["chase:size=1MiB@0".to_owned(), "seq:size=256KiB@2".to_owned()],
+        systems: vec!["nested-radix".to_owned()],
+        set: set.iter().map(|&text| text.to_owned()).collect(),
+        warm_up: Some(warm_up),
+        windows: Some(3),
+        ..Request::default()
+    };
+    let run = |warm_up, set: &[&str]| {
+        let mut results = run_request(&request(warm_up, set), &|_| true).unwrap_or_else(|e| panic!("{e}"));
+        results.results.remove(0)
+    };
+    for set in [&[][..], &["kernel.quantum_cycles=50000"], &["engine.sync_quantum_cycles=100"]] {
+        for (warm_up, touches) in [(2048, 0), (2047, 1), (2040, 8)] {
+            let result = run(warm_up, set);
+            let of = |name: &str| result.stats[name];
+            assert_eq!(of("main.fault.minor.count"), touches, "{warm_up} {set:?}");
+            for name in ["walk.count", "walk.refs", "walk.kernel.count", "fault.minor.count", "cycles.base"] {
+                let sum = ["main", "co_runner", "kthread"]
+                    .map(|who| result.stats.get(&format!("{who}.{name}")).unwrap_or(&0));
+                assert_eq!(sum.into_iter().sum::<u64>(), of(name), "{name} {warm_up} {set:?}");
+            }
+            let parts = result.windows.iter().map(|part| part["main.fault.minor.count"]);
+            assert_eq!(parts.collect::<Vec<_>>(), [touches, 0, 0]);
+        }
+    }
+}
+
+#[test]
+fn stages_of_faults_are_told_by_layer() {
+    let stats = run_workload(&config("nested-radix", &[]), MAIN);
+    let of = |name: &str| stats.values[name];
+    for stage in ["entry", "allocation", "zeroing"] {
+        let by_layer = ["guest", "host"].map(|layer| of(&format!("layer.{layer}.fault.stage.{stage}.cycles")));
+        assert!(by_layer.iter().all(|&cycles| cycles > 0));
+        assert_eq!(by_layer.iter().sum::<u64>(), of(&format!("fault.stage.{stage}.cycles")));
+    }
+    // Handlers of the host alone are told apart already.
+    let stages = stats.values.iter().filter(|(name, _)| name.starts_with("layer.host.fault.stage."));
+    assert_eq!(stages.map(|(_, &cycles)| cycles).sum::<u64>(), of("fault.nested.cycles"));
+}
+
+#[test]
 fn arrivals_that_do_not_meet_take_the_time_that_they_run() {
     const DISTANCE: u64 = 3_000_000;
     let config = config("radix", &[]);

@@ -91,8 +91,8 @@ fn is_dirty_in_the_host(simulation: &Simulation, addr: PhysAddr) -> bool {
 /// Walks, references, walks for a dirty bit and updates of accessed and dirty bits, of an origin's accesses one after the other.
 fn walked(simulation: &mut Simulation, origin: Origin, wanted: (SpaceId, VirtAddr), intents: &[Intent]) -> [u64; 4] {
     let count = |simulation: &Simulation| {
-        let walks = &simulation.hw.walks;
-        let of = if origin == Origin::Kernel { &walks.kernel } else { &walks.program };
+        let (walks, all) = (&simulation.hw.walks, simulation.hw.walks.total());
+        let of = if origin == Origin::Kernel { &all.kernel } else { &all.program };
         let refs = of.refs.as_flattened().as_flattened().iter().sum::<u64>();
         [of.count, refs, walks.dirty_walks, walks.ad_updates]
     };

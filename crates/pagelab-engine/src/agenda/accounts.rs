@@ -1,42 +1,74 @@
-//! Whose cycles a turn was.
+//! Whose cycles, walks and faults a turn was.
 
 use crate::base::ids::CpuId;
 use crate::machine::clock::Class;
 use crate::machine::simulation::Simulation;
-use crate::programs::account::{SharedCounts, spent};
+use crate::machine::task::Seat;
+use crate::programs::account::{Account, spent};
+use crate::translate::counters::WalkCounters;
+
+/// The account of a source among those of walks.
+fn walks_of(input: usize) -> usize {
+    WalkCounters::NOBODY + 1 + input
+}
 
 impl Simulation {
-    fn shared_counts(&self) -> SharedCounts {
-        let (walks, tops) = (&self.hw.walks.program, self.os.tops());
-        let mut counts = SharedCounts { walks: walks.count, walk_cycles: walks.cycles, ..SharedCounts::default() };
-        for &top in tops {
-            let faults = &self.os.faults[top];
-            counts.minor_faults += faults.minor;
-            counts.major_faults += faults.major;
-        }
-        counts
+    /// What has been counted for a source.
+    pub fn account_of(&self, input: usize) -> Account {
+        Account { walks: self.hw.walks.of(walks_of(input)), ..self.inputs[input].account.clone() }
     }
 
-    /// A turn begins: what others counted until now is not its own.
-    pub(crate) fn begin_account(&mut self) {
-        self.counted = self.shared_counts();
+    /// What has been counted for no source: for kernel threads. Cycles are their CPUs'.
+    pub fn own_account(&self) -> Account {
+        let faults = self.own_faults.clone();
+        Account { walks: self.hw.walks.of(WalkCounters::NOBODY), faults, ..Account::default() }
+    }
+
+    /// The place of an input is another's from here on.
+    pub(crate) fn close_account(&mut self, input: usize) {
+        self.hw.walks.close(walks_of(input));
+    }
+
+    /// The source that a CPU works for; none if it is idle, or runs a kernel thread.
+    fn works_for(&self, cpu: CpuId) -> Option<usize> {
+        let of = &self.cpus[cpu];
+        of.owner.filter(|_| matches!(of.seat, Seat::Lane(_)))
+    }
+
+    /// From here on, walks are made for whoever a CPU works for.
+    #[inline]
+    pub(crate) fn begin_account(&mut self, cpu: CpuId) {
+        let account = self.works_for(cpu).map_or(WalkCounters::NOBODY, walks_of);
+        self.hw.walks.count_for(account);
     }
 
     /// Gives the source that a CPU runs what has been counted since the last look.
     pub(crate) fn settle_account(&mut self, cpu: CpuId) {
+        self.settle_faults(cpu);
         if let Some(input) = self.cpus[cpu].owner {
-            self.settle_account_for(cpu, input);
+            self.settle_cycles(cpu, input);
         }
     }
 
-    /// Gives a source what a CPU and the machine have counted since the last look.
+    /// Gives a source what a CPU and the kernels have counted since the last look.
     pub(crate) fn settle_account_for(&mut self, cpu: CpuId, input: usize) {
-        let now = self.shared_counts();
-        let account = &mut self.inputs[input].account;
-        account.shared.add_growth(&now, &self.counted);
-        self.counted = now;
+        self.inputs[input].account.faults.settle(&self.os, &mut self.counted);
+        self.settle_cycles(cpu, input);
+    }
+
+    /// Gives what the kernels have counted since the last look to whoever a CPU works for.
+    pub(crate) fn settle_faults(&mut self, cpu: CpuId) {
+        let faults = match self.works_for(cpu) {
+            Some(input) => &mut self.inputs[input].account.faults,
+            None => &mut self.own_faults,
+        };
+        faults.settle(&self.os, &mut self.counted);
+    }
+
+    fn settle_cycles(&mut self, cpu: CpuId, input: usize) {
         let of = &mut self.cpus[cpu];
         let spent = spent(&of.clock);
+        let account = &mut self.inputs[input].account;
         for ((cycles, now), before) in account.cycles.iter_mut().zip(spent).zip(of.settled) {
             *cycles += now - before;
         }
@@ -56,11 +88,13 @@ impl Simulation {
             self.settle_account(cpu);
             self.cpus[cpu].owner = Some(input);
         }
+        self.begin_account(cpu);
     }
 
     /// A CPU becomes idle.
     pub(crate) fn disown(&mut self, cpu: CpuId) {
         self.settle_account(cpu);
         self.cpus[cpu].owner = None;
+        self.begin_account(cpu);
     }
 }

@@ -98,7 +98,7 @@ impl Simulation {
             self.settle_account_for(cpu, input);
         }
         let now = self.cpus[cpu].clock.now();
-        let account = self.inputs[input].account;
+        let account = self.account_of(input);
         match role {
             Role::Main => {
                 self.load.mains_left -= 1;
@@ -117,10 +117,14 @@ impl Simulation {
             }
             Role::CoRunner(number) => {
                 self.load.co_runs += 1;
-                self.load.co_runner_account.add(&account);
+                self.load.co_runner_accounts[number].add(&account);
                 self.begin_anew(input, number, now)?;
             }
         }
+        if role != Role::Main {
+            self.close_account(input);
+        }
+        self.begin_account(cpu);
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use crate::machine::agenda::{Agenda, Entry};
 use crate::machine::cpu::Cpu;
 use crate::machine::pcids::{Generations, ShootdownCounters};
 use crate::machine::simulation::{Placed, Simulation};
-use crate::programs::account::SharedCounts;
+use crate::programs::account::FaultCounts;
 use crate::programs::input::Input;
 use crate::programs::load::{Beside, Load};
 use crate::programs::role::Role;
@@ -138,7 +138,9 @@ impl Simulation {
             paused: None,
             woke: false,
             load,
-            counted: SharedCounts::default(),
+            replayed: 0,
+            counted: FaultCounts::default(),
+            own_faults: FaultCounts::default(),
             thread_cpus: places.of_threads,
             many,
             cpus,

@@ -117,6 +117,7 @@ impl Simulation {
 
     /// Leaves a CPU's task where it is and goes on with another.
     pub(crate) fn go_over(&mut self, cpu: CpuId, seat: Seat) -> Result<(), EngineError> {
+        self.settle_faults(cpu);
         let of = &mut self.cpus[cpu];
         let before = of.lane;
         of.go_over(seat);
@@ -126,6 +127,8 @@ impl Simulation {
         if changes {
             of.slice_end = of.clock.now() + self.slice;
         }
+        self.begin_account(cpu);
+        let of = &mut self.cpus[cpu];
         match seat {
             Seat::Lane(lane) if lane < of.lanes.len() => {
                 let (input, thread) = (of.lanes[lane].input, of.task.thread.take());

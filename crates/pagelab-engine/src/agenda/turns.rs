@@ -22,6 +22,8 @@ impl Simulation {
     /// interrupts the run, which goes on where it stopped if it is run again.
     pub fn run(&mut self, progress: &mut dyn FnMut(u64) -> bool) -> Result<(), EngineError> {
         if self.many {
+            // What was counted while the machine booted is nobody's.
+            self.own_faults.settle(&self.os, &mut self.counted);
             if let Some((cpu, limit)) = self.paused.take() {
                 self.accounted_turn(cpu, limit, progress)?;
             }
@@ -95,7 +97,7 @@ impl Simulation {
         limit: Cycles,
         progress: &mut dyn FnMut(u64) -> bool,
     ) -> Result<(), EngineError> {
-        self.begin_account();
+        self.begin_account(cpu);
         let turn = self.turn::<true>(cpu, limit, progress);
         self.settle_account(cpu);
         turn
@@ -141,7 +143,8 @@ impl Simulation {
                     self.switch_to(cpu, input, thread)?;
                     let limit =
                         if self.cpus[cpu].lanes.len() > 1 { limit.min(self.cpus[cpu].slice_end) } else { limit };
-                    let done = self.replay::<MANY>(cpu, &batch.accesses[at..end], limit)?;
+                    let mark = self.next_mark(input, at, end);
+                    let done = self.replay::<MANY>(cpu, &batch.accesses[at..mark], limit)?;
                     self.hw.end_check()?;
                     let of = &mut self.cpus[cpu];
                     if at + done == end {
@@ -151,6 +154,7 @@ impl Simulation {
                     } else {
                         of.advance(done);
                     }
+                    self.note_marks(cpu, input, done);
                 }
                 Item::Event { batch, segment } => {
                     let event = event_of(&batch, segment);
@@ -171,20 +175,38 @@ impl Simulation {
             if MANY {
                 self.wake_starved(cpu, input);
             }
-            if ended {
-                self.note_marks();
-                if !progress(self.dealt()) {
-                    self.paused = (!self.woke).then_some((cpu, limit));
-                    return Err(EngineError::Interrupted);
-                }
+            if ended && !progress(self.dealt()) {
+                self.paused = (!self.woke).then_some((cpu, limit));
+                return Err(EngineError::Interrupted);
             }
         }
     }
 
-    /// Notes what has been counted at a mark.
+    /// Whether the accesses of an input are those that marks are given in.
+    fn is_marked(&self, input: usize) -> bool {
+        input < self.load.mains || self.load.mains == 0
+    }
+
+    /// How far accesses `at..end` of an input go until the next mark.
     #[inline]
-    fn note_marks(&mut self) {
-        while self.marks.last().is_some_and(|&accesses| self.dealt() >= accesses) {
+    fn next_mark(&self, input: usize, at: usize, end: usize) -> usize {
+        match self.marks.last() {
+            Some(mark) if self.is_marked(input) => {
+                end.min(at.saturating_add(usize::try_from(mark - self.replayed).unwrap_or(usize::MAX)))
+            }
+            _ => end,
+        }
+    }
+
+    /// An input has made so many accesses; notes what has been counted if that is a mark.
+    #[inline]
+    fn note_marks(&mut self, cpu: CpuId, input: usize, done: usize) {
+        if !self.is_marked(input) {
+            return;
+        }
+        self.replayed += done as u64;
+        while self.marks.last() == Some(&self.replayed) {
+            self.settle_account(cpu);
             self.marks.pop();
             self.noted.push(Statistics::collect(self));
         }

@@ -8,7 +8,7 @@ use crate::machine::agenda::Agenda;
 use crate::machine::cpu::Cpu;
 use crate::machine::pcids::{Generations, ShootdownCounters};
 use crate::observe::statistics::Statistics;
-use crate::programs::account::SharedCounts;
+use crate::programs::account::FaultCounts;
 use crate::programs::input::Input;
 use crate::programs::load::Load;
 use crate::translate::hardware::Hardware;
@@ -53,15 +53,19 @@ pub struct Simulation {
     pub cpus: Vec<Cpu>,
     pub inputs: Vec<Input>,
     pub refused: Vec<RefusedAccess>,
-    /// Accesses of the main sources at which what has been counted is noted, to the batch: those to come, the last one first.
+    /// Accesses of the main sources at which what has been counted is noted: those to come, the last one first.
     pub marks: Vec<u64>,
     /// What had been counted at those that are behind.
     pub noted: Vec<Statistics>,
     pub shootdowns: ShootdownCounters,
     pub(crate) generations: Generations,
     pub load: Load,
-    /// What the machine had counted when it was last looked at.
-    pub(crate) counted: SharedCounts,
+    /// Accesses of the main sources that have been replayed; of the arrivals if there is none.
+    pub(crate) replayed: u64,
+    /// What the kernels had counted of page faults when they were last looked at.
+    pub(crate) counted: FaultCounts,
+    /// What they have counted for no source: for kernel threads.
+    pub(crate) own_faults: FaultCounts,
     /// Whether only an L1 hit proves that the next one to the line changes nothing.
     pub(crate) filter_hits_only: bool,
     pub(crate) lookahead: bool,
@@ -80,4 +84,11 @@ pub struct Simulation {
     pub(crate) paused: Option<(CpuId, Cycles)>,
     /// Another CPU has become ready during this turn, or something is new on the agenda, so that its limit no longer holds.
     pub(crate) woke: bool,
+}
+
+impl Simulation {
+    /// Whether what was counted is told by source: there is more than one, or may be.
+    pub fn has_accounts(&self) -> bool {
+        self.load.beside || self.load.mains > 1
+    }
 }

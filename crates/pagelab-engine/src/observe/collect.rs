@@ -2,6 +2,7 @@
 
 mod kernel;
 mod memory;
+mod sources;
 mod tlb;
 mod translation_cache;
 
@@ -11,10 +12,7 @@ use crate::machine::clock::Class;
 use crate::machine::cpu::AccessCounters;
 use crate::machine::simulation::Simulation;
 use crate::observe::statistics::{Kind, Meaning, Statistics};
-use crate::programs::account::Account;
-use crate::programs::input::Input;
-use crate::programs::role::Role;
-use crate::translate::counters::{WALK_LEVELS, WALK_PLACES};
+use crate::translate::counters::{WALK_LEVELS, WALK_PLACES, WalkCounts};
 
 impl Statistics {
     fn put(&mut self, name: impl Into<String>, value: u64, unit: &'static str, kind: Kind, text: impl Into<String>) {
@@ -101,24 +99,15 @@ impl Statistics {
     }
 
     fn walks(&mut self, simulation: &Simulation) {
-        let walks = &simulation.hw.walks;
+        let (walks, all) = (&simulation.hw.walks, simulation.hw.walks.total());
         for (prefix, counts, text) in [
-            ("walk", &walks.program, "completed page walks of the programs"),
-            ("walk.kernel", &walks.kernel, "completed page walks of the kernels' direct maps"),
-            ("walk.aborted", &walks.aborted, "page walks that ended in a page fault"),
+            ("walk", &all.program, "completed page walks of the programs"),
+            ("walk.kernel", &all.kernel, "completed page walks of the kernels' direct maps"),
+            ("walk.aborted", &all.aborted, "page walks that ended in a page fault"),
         ] {
             self.count(format!("{prefix}.count"), counts.count, format!("Number of {text}"));
             self.cycles(format!("{prefix}.cycles"), counts.cycles, format!("Cycles of {text}"));
-            let refs = counts.refs.iter().flatten().flatten().sum();
-            self.count(format!("{prefix}.refs"), refs, format!("Memory references of {text}, over all layers"));
-            for (place, name) in PLACES.iter().enumerate() {
-                let served = counts.refs.iter().flatten().map(|places| places[place]).sum();
-                self.count(
-                    format!("{prefix}.refs.{name}"),
-                    served,
-                    format!("References of {text} {}", PLACE_TEXT[place]),
-                );
-            }
+            self.walk_refs(prefix, counts, Kind::Robust, text);
         }
         self.count(
             "walk.dirty.count",
@@ -139,8 +128,20 @@ impl Statistics {
         if simulation.hw.speculative.is_some() {
             self.speculation(simulation);
         }
-        for (layer, refs) in simulation.os.layers.iter().zip(&walks.program.refs) {
-            self.layer_walks(&layer.name, refs);
+        for (layer, refs) in simulation.os.layers.iter().zip(&all.program.refs) {
+            self.layer_walks("walk", &layer.name, refs, Kind::Robust, "the programs' walks");
+        }
+    }
+
+    /// References of walks over all layers, by place; `text` says of which.
+    fn walk_refs(&mut self, prefix: &str, counts: &WalkCounts, kind: Kind, text: &str) {
+        let refs = counts.refs.iter().flatten().flatten().sum();
+        let whole = format!("Memory references of {text}, over all layers");
+        self.put(format!("{prefix}.refs"), refs, "count", kind, whole);
+        for (place, name) in PLACES.iter().enumerate() {
+            let served = counts.refs.iter().flatten().map(|places| places[place]).sum();
+            let part = format!("References of {text} {}", PLACE_TEXT[place]);
+            self.put(format!("{prefix}.refs.{name}"), served, "count", kind, part);
         }
     }
 
@@ -214,18 +215,26 @@ impl Statistics {
         );
     }
 
-    /// References of the programs' walks to one layer's page tables, by level and place.
-    fn layer_walks(&mut self, layer: &str, refs: &[[u64; WALK_PLACES]; WALK_LEVELS]) {
+    /// References of walks to one layer's page tables, by level and place; `text` says of which.
+    fn layer_walks(
+        &mut self,
+        prefix: &str,
+        layer: &str,
+        refs: &[[u64; WALK_PLACES]; WALK_LEVELS],
+        kind: Kind,
+        text: &str,
+    ) {
         for (level, places) in refs.iter().enumerate().skip(1) {
             let total: u64 = places.iter().sum();
             if total == 0 {
                 continue;
             }
-            let name = format!("walk.layer.{layer}.level{level}.refs");
-            let text = format!("References of the programs' walks to level-{level} entries of layer `{layer}`");
-            self.count(&name, total, &text);
+            let name = format!("{prefix}.layer.{layer}.level{level}.refs");
+            let text = format!("References of {text} to level-{level} entries of layer `{layer}`");
+            self.put(&name, total, "count", kind, &text);
             for (place, &served) in places.iter().enumerate() {
-                self.count(format!("{name}.{}", PLACES[place]), served, format!("{text} {}", PLACE_TEXT[place]));
+                let text = format!("{text} {}", PLACE_TEXT[place]);
+                self.put(format!("{name}.{}", PLACES[place]), served, "count", kind, text);
             }
         }
     }
@@ -300,81 +309,6 @@ impl Statistics {
             "Lines that cores lost because an inclusive last-level cache evicted them",
         );
     }
-
-    /// Who caused what, where there is more than one source.
-    fn sources(&mut self, simulation: &Simulation) {
-        let load = &simulation.load;
-        let accounts = |of: &[Input]| {
-            let mut sum = Account::default();
-            of.iter().for_each(|input| sum.add(&input.account));
-            sum
-        };
-        let mains = &simulation.inputs[..load.mains];
-        if !mains.is_empty() && (load.beside || mains.len() > 1) {
-            self.cycles(
-                "main.elapsed_cycles",
-                load.main_end,
-                "Cycles from the start to the end of the last main source",
-            );
-            self.account("main", "the main sources", &accounts(mains));
-            for (number, input) in mains.iter().enumerate().filter(|_| mains.len() > 1) {
-                let text = format!("the main source {number}, {}", input.info.name);
-                self.account(&format!("source.{number}"), &text, &input.account);
-            }
-        }
-        if load.has_co_runners() {
-            let mut account = load.co_runner_account;
-            let under_way = simulation.inputs.iter().filter(|input| matches!(input.role, Role::CoRunner(_)));
-            under_way.for_each(|input| account.add(&input.account));
-            let text = "Times that a co-runner came to its end and began anew";
-            self.put("co_runner.completed", load.co_runs, "count", Kind::Timing, text);
-            self.account("co_runner", "the co-runners", &account);
-        }
-        if load.has_arrivals() {
-            let mut sojourns = load.sojourns.clone();
-            sojourns.sort_unstable();
-            let text = "Processes that arrived and ran to their end";
-            self.put("arrivals.count", sojourns.len() as u64, "count", Kind::Timing, text);
-            let sum = sojourns.iter().sum();
-            self.cycles("arrivals.sojourn.cycles", sum, "Cycles from arrival to exit, over all arrivals");
-            for (name, share, text) in [
-                ("p50", 50, "The time from arrival to exit that half of the arrivals kept to"),
-                ("p99", 99, "The time from arrival to exit that 99 of 100 arrivals kept to"),
-                ("max", 100, "The longest time from arrival to exit"),
-            ] {
-                let cycles = nearest_rank(&sojourns, share);
-                let name = format!("arrivals.sojourn.{name}_cycles");
-                self.states.insert(name.clone());
-                self.cycles(name, cycles, text);
-            }
-            self.account("arrivals", "the arrivals", &load.arrival_account);
-        }
-    }
-
-    /// What was counted for some sources; `text` names them.
-    fn account(&mut self, prefix: &str, text: &str, account: &Account) {
-        let sum = account.cycles.iter().sum();
-        self.cycles(format!("{prefix}.cycles"), sum, format!("Cycles of CPUs while they ran {text}"));
-        for &(class, name, spent_on) in CLASSES {
-            let cycles = account.cycles[class as usize];
-            self.cycles(format!("{prefix}.cycles.{name}"), cycles, format!("Cycles of {text}: {spent_on}"));
-        }
-        let shared = &account.shared;
-        self.cycles(format!("{prefix}.walk.cycles"), shared.walk_cycles, format!("Cycles of page walks of {text}"));
-        for (name, count, what) in [
-            ("walk.count", shared.walks, "Completed page walks"),
-            ("fault.minor.count", shared.minor_faults, "Page faults without a read of storage"),
-            ("fault.major.count", shared.major_faults, "Page faults that read storage"),
-        ] {
-            self.put(format!("{prefix}.{name}"), count, "count", Kind::Timing, format!("{what} of {text}"));
-        }
-    }
-}
-
-/// The least of the sorted values that `percent` of 100 of them do not exceed; 0 of none.
-fn nearest_rank(sorted: &[Cycles], percent: usize) -> Cycles {
-    let rank = (sorted.len() * percent).div_ceil(100);
-    rank.checked_sub(1).map_or(Cycles::ZERO, |at| sorted[at])
 }
 
 /// Classes of cycles, by name.
@@ -400,19 +334,3 @@ const PLACE_TEXT: [&str; WALK_PLACES] = [
     "that another core's cache served",
     "that left the caches alone (engine.kernel_refs = off)",
 ];
-
-#[cfg(test)]
-mod tests {
-    use super::nearest_rank;
-    use crate::base::cycles::Cycles;
-
-    #[test]
-    fn percentiles_are_values_that_occurred() {
-        let hundred: Vec<Cycles> = (1..=100).map(Cycles).collect();
-        let of = |sorted: &[Cycles]| [50, 99, 100].map(|percent| nearest_rank(sorted, percent).0);
-        assert_eq!(of(&hundred), [50, 99, 100]);
-        assert_eq!(of(&[7, 8, 9].map(Cycles)), [8, 9, 9]);
-        assert_eq!(of(&[1, 2].map(Cycles)), [1, 2, 2]);
-        assert_eq!(of(&[]), [0, 0, 0]);
-    }
-}

@@ -1,28 +1,32 @@
 //! Who the cycles of a CPU were spent for, where sources share CPUs.
 //!
 //! Counters belong to CPUs or to the whole machine. What they grew by while a source ran is that source's: a CPU's clock is
-//! looked at whenever the CPU goes over to another source or becomes idle, the machine's counters at every turn too.
+//! looked at whenever the CPU goes over to another source or becomes idle, the machine's counters at every turn too. Walks are
+//! counted by account at once ([`WalkCounters`](crate::translate::counters::WalkCounters)).
 
 use crate::base::cycles::Cycles;
+use crate::kernel::fault::stage::Stage;
+use crate::kernel::os::Os;
 use crate::machine::clock::{Class, CpuClock};
+use crate::translate::counters::WalksByKind;
 
 /// What was counted for a source.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     /// By class.
     pub cycles: [Cycles; Class::ALL.len()],
-    pub shared: SharedCounts,
+    pub walks: WalksByKind,
+    pub faults: FaultCounts,
 }
 
-/// Counters that all CPUs share.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SharedCounts {
-    /// Completed page walks of programs.
-    pub walks: u64,
-    pub walk_cycles: Cycles,
+/// Counters of page faults.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FaultCounts {
     /// Pages that fault handlers mapped for programs, as in `fault.minor.count` and `fault.major.count`.
-    pub minor_faults: u64,
-    pub major_faults: u64,
+    pub minor: u64,
+    pub major: u64,
+    /// Cycles of the stages, by layer.
+    pub stages: Vec<[Cycles; Stage::ALL.len()]>,
 }
 
 impl Account {
@@ -30,16 +34,50 @@ impl Account {
         for (cycles, more) in self.cycles.iter_mut().zip(other.cycles) {
             *cycles += more;
         }
-        self.shared.add_growth(&other.shared, &SharedCounts::default());
+        self.walks.add(&other.walks);
+        self.faults.add(&other.faults);
     }
 }
 
-impl SharedCounts {
-    pub(crate) fn add_growth(&mut self, now: &Self, before: &Self) {
-        self.walks += now.walks - before.walks;
-        self.walk_cycles += now.walk_cycles - before.walk_cycles;
-        self.minor_faults += now.minor_faults - before.minor_faults;
-        self.major_faults += now.major_faults - before.major_faults;
+impl FaultCounts {
+    fn add(&mut self, other: &Self) {
+        self.minor += other.minor;
+        self.major += other.major;
+        self.fit(other.stages.len());
+        for (sum, &more) in self.stages.as_flattened_mut().iter_mut().zip(other.stages.as_flattened()) {
+            *sum += more;
+        }
+    }
+
+    /// Adds what the kernels have counted since `looked`, which then holds what they have counted until now. It is called at
+    /// every turn, and most turns have no fault.
+    pub(crate) fn settle(&mut self, os: &Os, looked: &mut Self) {
+        let (mut minor, mut major) = (0, 0);
+        for &top in os.tops() {
+            let faults = &os.faults[top];
+            minor += faults.minor;
+            major += faults.major;
+        }
+        self.minor += minor - looked.minor;
+        self.major += major - looked.major;
+        (looked.minor, looked.major) = (minor, major);
+        looked.fit(os.faults.len());
+        for (layer, (faults, looked)) in os.faults.iter().zip(&mut looked.stages).enumerate() {
+            if faults.cycles != *looked {
+                self.fit(os.faults.len());
+                for ((sum, &now), before) in self.stages[layer].iter_mut().zip(&faults.cycles).zip(looked) {
+                    *sum += now - *before;
+                    *before = now;
+                }
+            }
+        }
+    }
+
+    /// Makes room for the stages of so many layers.
+    fn fit(&mut self, layers: usize) {
+        if self.stages.len() < layers {
+            self.stages.resize(layers, Default::default());
+        }
     }
 }
 

@@ -79,9 +79,9 @@ pub struct Load {
     /// When the last main source ended.
     pub main_end: Cycles,
     pub(crate) co_runners: Vec<Open>,
-    /// Times that co-runners came to their end, and what was counted for them until then.
+    /// Times that co-runners came to their end, and what was counted for each until then.
     pub co_runs: u64,
-    pub co_runner_account: Account,
+    pub co_runner_accounts: Vec<Account>,
     pub(crate) streams: Vec<Stream>,
     /// Whether anything runs beside the main sources.
     pub beside: bool,
@@ -115,6 +115,7 @@ impl Load {
             mains,
             mains_left: mains,
             beside: !beside.is_empty(),
+            co_runner_accounts: vec![Account::default(); beside.co_runners.len()],
             co_runners: beside.co_runners.into_iter().map(|of| of.open).collect(),
             streams: beside.arrivals.into_iter().zip(homes).enumerate().map(stream).collect(),
             ..Self::default()

@@ -50,10 +50,10 @@ pub struct Request {
     /// Accesses of each source that are replayed at most.
     #[serde(default)]
     pub max_accesses: Option<u64>,
-    /// Accesses of the main sources, together, before counting begins; to the batch (64 Ki accesses or so).
+    /// Accesses of the main sources, together, before counting begins.
     #[serde(default)]
     pub warm_up: Option<u64>,
-    /// Equal parts that what is counted is counted in as well; to the batch again.
+    /// Equal parts that what is counted is counted in as well.
     #[serde(default)]
     pub windows: Option<u32>,
     /// Whether results hold where the pages of the main sources lay at their end.

@@ -11,7 +11,7 @@ pub const WALK_LEVELS: usize = 6;
 pub const WALK_PLACES: usize = 6;
 
 /// Counters of completed walks of one kind.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WalkCounts {
     pub count: u64,
     pub cycles: Cycles,
@@ -19,12 +19,23 @@ pub struct WalkCounts {
     pub refs: Vec<[[u64; WALK_PLACES]; WALK_LEVELS]>,
 }
 
-/// Counters of all walks. A walk that ends in a page fault is counted as aborted only.
-#[derive(Clone, Debug)]
-pub struct WalkCounters {
+/// Counters of the walks that were made for somebody. A walk that ends in a page fault is counted as aborted only.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WalksByKind {
     pub program: WalkCounts,
     pub kernel: WalkCounts,
     pub aborted: WalkCounts,
+}
+
+/// Counters of all walks.
+#[derive(Clone, Debug)]
+pub struct WalkCounters {
+    /// By account: the first is of walks that were made for no source.
+    accounts: Vec<WalksByKind>,
+    /// What was on accounts that have been closed.
+    closed: WalksByKind,
+    /// The account of those who walk now.
+    current: usize,
     /// Locked updates of accessed and dirty bits, not among the references above.
     pub ad_updates: u64,
     /// Program walks that only set a dirty bit: their page was in a TLB.
@@ -33,17 +44,85 @@ pub struct WalkCounters {
     pub(crate) log: Vec<u32>,
 }
 
+impl WalkCounts {
+    fn new(layers: usize) -> Self {
+        Self { refs: vec![Default::default(); layers], ..Self::default() }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.count += other.count;
+        self.cycles += other.cycles;
+        if self.refs.len() < other.refs.len() {
+            self.refs.resize(other.refs.len(), Default::default());
+        }
+        let refs = self.refs.as_flattened_mut().as_flattened_mut();
+        for (sum, more) in refs.iter_mut().zip(other.refs.as_flattened().as_flattened()) {
+            *sum += more;
+        }
+    }
+}
+
+impl WalksByKind {
+    fn new(layers: usize) -> Self {
+        let of = || WalkCounts::new(layers);
+        Self { program: of(), kernel: of(), aborted: of() }
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.program.add(&other.program);
+        self.kernel.add(&other.kernel);
+        self.aborted.add(&other.aborted);
+    }
+}
+
 impl WalkCounters {
+    /// The account of walks for no source.
+    pub(crate) const NOBODY: usize = 0;
+
     pub fn new(layers: usize) -> Self {
-        let counts = || WalkCounts { refs: vec![Default::default(); layers], ..WalkCounts::default() };
         Self {
-            program: counts(),
-            kernel: counts(),
-            aborted: counts(),
+            accounts: vec![WalksByKind::new(layers)],
+            closed: WalksByKind::default(),
+            current: Self::NOBODY,
             ad_updates: 0,
             dirty_walks: 0,
             log: Vec::with_capacity(1024),
         }
+    }
+
+    /// Those of everybody.
+    pub fn total(&self) -> WalksByKind {
+        let mut sum = self.closed.clone();
+        self.accounts.iter().for_each(|account| sum.add(account));
+        sum
+    }
+
+    /// What has been counted on an account.
+    pub(crate) fn of(&self, account: usize) -> WalksByKind {
+        self.accounts.get(account).cloned().unwrap_or_default()
+    }
+
+    /// Counts what comes next on an account.
+    #[inline]
+    pub(crate) fn count_for(&mut self, account: usize) {
+        self.current = account;
+        if account >= self.accounts.len() {
+            self.open(account);
+        }
+    }
+
+    /// An account is somebody else's from here on.
+    pub(crate) fn close(&mut self, account: usize) {
+        let layers = self.accounts[Self::NOBODY].program.refs.len();
+        if let Some(of) = self.accounts.get_mut(account) {
+            self.closed.add(&std::mem::replace(of, WalksByKind::new(layers)));
+        }
+    }
+
+    #[cold]
+    fn open(&mut self, account: usize) {
+        let layers = self.accounts[Self::NOBODY].program.refs.len();
+        self.accounts.resize_with(account + 1, || WalksByKind::new(layers));
     }
 
     #[inline]
@@ -53,14 +132,12 @@ impl WalkCounters {
     }
 
     #[inline]
-    pub(crate) fn finish(&mut self, kind: fn(&mut Self) -> &mut WalkCounts, cycles: Cycles) {
-        let log = std::mem::take(&mut self.log);
-        let counts = kind(self);
+    pub(crate) fn finish(&mut self, kind: fn(&mut WalksByKind) -> &mut WalkCounts, cycles: Cycles) {
+        let counts = kind(&mut self.accounts[self.current]);
         counts.count += 1;
         counts.cycles += cycles;
         let refs = counts.refs.as_flattened_mut().as_flattened_mut();
-        log.iter().for_each(|&at| refs[at as usize] += 1);
-        self.log = log;
+        self.log.iter().for_each(|&at| refs[at as usize] += 1);
     }
 }
 

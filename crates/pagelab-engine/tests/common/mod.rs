@@ -179,14 +179,37 @@ pub fn run_beside(
 pub fn assert_all_is_on_an_account(stats: &Statistics) {
     let sum = |name: &str| {
         let of = |role: &&str| stats.values.get(&format!("{role}.{name}")).copied().unwrap_or(0);
-        ["main", "co_runner", "arrivals"].iter().map(of).sum::<u64>()
+        ["main", "co_runner", "arrivals", "kthread"].iter().map(of).sum::<u64>()
     };
     let classes = ["base", "data_stall", "translation", "fault", "kernel", "lock_wait", "blocked"];
     let classes = classes.map(|class| format!("cycles.{class}"));
-    let others = ["walk.count", "walk.cycles", "fault.minor.count", "fault.major.count"].map(String::from);
-    for name in classes.iter().chain(&others) {
+    let others = ["fault.minor.count", "fault.major.count"].map(String::from);
+    let (walks, stages) = (shared_between_accounts(stats, "walk."), shared_between_accounts(stats, "layer."));
+    assert!(walks.len() > 24 && stages.len() >= 10, "{walks:?} {stages:?}");
+    for name in classes.iter().chain(&others).chain(&walks).chain(&stages) {
         assert_eq!(sum(name), stats.values[name], "{name}");
     }
+    for (whole, part) in [("main", "source"), ("co_runner", "co_runner")] {
+        let sum = |name: &str| {
+            let of = |number| stats.values.get(&format!("{part}.{number}.{name}")).copied();
+            (0..8).filter_map(of).reduce(|sum, more| sum + more)
+        };
+        for name in classes.iter().chain(&others).chain(&walks).chain(&stages) {
+            let parts = sum(name);
+            assert!(parts.is_none_or(|parts| parts == stats.values[&format!("{whole}.{name}")]), "{part}.N.{name}");
+        }
+    }
+}
+
+/// Names of what walks and stages of faults have counted and every account has: all references that there are, by place too.
+fn shared_between_accounts(stats: &Statistics, family: &str) -> Vec<String> {
+    let everywhere = ["walk.dirty.count", "walk.accessed_dirty_updates"];
+    let shared = |name: &&String| {
+        name.starts_with(family)
+            && (family == "walk." || name.contains(".fault.stage."))
+            && !everywhere.contains(&name.as_str())
+    };
+    stats.values.keys().filter(shared).cloned().collect()
 }
 
 /// Runs a workload spec on CPU 0.

@@ -88,6 +88,18 @@ impl Statistics {
         self.shootdowns(simulation);
     }
 
+    /// Cycles of page faults by stage; `text` says of which.
+    pub(super) fn stages(&mut self, prefix: &str, cycles: &[Cycles; Stage::ALL.len()], text: &str) {
+        for (stage, &spent) in Stage::ALL.iter().zip(cycles) {
+            let name = stage.name();
+            self.cycles(
+                format!("{prefix}.fault.stage.{name}.cycles"),
+                spent,
+                format!("Cycles of the stage `{name}` of {text}"),
+            );
+        }
+    }
+
     fn mapping_calls(&mut self, simulation: &Simulation) {
         let mapping = &simulation.os.mapping;
         self.count("mapping.calls", mapping.calls, "mmap, munmap, mremap, mprotect, madvise and brk calls");
@@ -199,19 +211,16 @@ impl Statistics {
             ] {
                 self.count(format!("layer.{name}.frames.{what}"), count, text);
             }
-            if let Some(aged) = &layer.aged {
-                let bytes = |frames: u64| frames * crate::base::addr::FRAME_BYTES;
-                for (what, frames, text) in [
-                    ("free_bytes", aged.free_frames, "Memory that ageing left free"),
-                    ("huge_free_bytes", aged.huge_free_frames, "Of it, what lies in blocks of 2 MiB and larger"),
-                ] {
-                    self.state(format!("layer.{name}.aged.{what}"), bytes(frames), "bytes", text);
-                }
-            }
+            self.ageing(layer);
             self.count(
                 format!("layer.{name}.fault.count"),
                 faults.minor + faults.major,
                 "Pages mapped by the layer's page-fault handler",
+            );
+            self.stages(
+                &format!("layer.{name}"),
+                &faults.cycles,
+                &format!("faults that the kernel of layer `{name}` handled"),
             );
             self.count(
                 format!("layer.{name}.fault.tables"),
@@ -259,6 +268,19 @@ impl Statistics {
 }
 
 impl Statistics {
+    /// What ageing left of a layer's memory, if it was aged.
+    fn ageing(&mut self, layer: &Layer) {
+        if let Some(aged) = &layer.aged {
+            let bytes = |frames: u64| frames * crate::base::addr::FRAME_BYTES;
+            for (what, frames, text) in [
+                ("free_bytes", aged.free_frames, "Memory that ageing left free"),
+                ("huge_free_bytes", aged.huge_free_frames, "Of it, what lies in blocks of 2 MiB and larger"),
+            ] {
+                self.state(format!("layer.{}.aged.{what}", layer.name), bytes(frames), "bytes", text);
+            }
+        }
+    }
+
     /// What a layer's page tables count themselves.
     fn page_tables(&mut self, layer: &Layer) {
         for Statistic { name, value, unit, measure, text } in layer.tables.statistics(&layer.mem) {
