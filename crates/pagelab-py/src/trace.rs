@@ -7,7 +7,7 @@ use std::{
 };
 
 use pagelab_trace::{
-    Batch, Source, TraceError, TraceReader, format,
+    Batch, FirstTouches, Source, TraceError, TraceReader, format,
     import::{self, Format, ImportOptions},
     quantity, workload,
 };
@@ -68,6 +68,17 @@ fn import_json(
     })
 }
 
+/// When the first `max_accesses` of a trace, or of a workload with a seed, touch pages for the first time: how many accesses
+/// there are, how many pages, and how many accesses until the last new page.
+#[pyfunction]
+fn first_touches(py: Python<'_>, source: &str, seed: u64, max_accesses: u64) -> PyResult<(u64, u64, u64)> {
+    let found = py.detach(|| match Path::new(source).is_dir() {
+        true => FirstTouches::of(&mut TraceReader::open(source)?, max_accesses),
+        false => FirstTouches::of(&mut *workload::parse(source, seed)?, max_accesses),
+    });
+    found.map(|of| (of.accesses, of.pages, of.until)).map_err(IntoPython::into_python)
+}
+
 /// Reads `max_accesses` of a trace or generates as many of a workload, and does nothing with them: the rate that a
 /// simulator without costs would have. Returns how many there were.
 #[pyfunction]
@@ -101,6 +112,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(trace_info_json, module)?)?;
     module.add_function(wrap_pyfunction!(trace_head_json, module)?)?;
     module.add_function(wrap_pyfunction!(import_json, module)?)?;
+    module.add_function(wrap_pyfunction!(first_touches, module)?)?;
     module.add_function(wrap_pyfunction!(drain, module)?)?;
     module.add_function(wrap_pyfunction!(parse_count, module)?)
 }

@@ -30,6 +30,7 @@ pub mod rng;
 pub mod source;
 pub mod suggestion;
 mod touched_pages;
+pub use touched_pages::FirstTouches;
 pub mod workload;
 
 pub use access::{Access, AccessKind};

@@ -2,6 +2,62 @@
 
 use std::collections::HashMap;
 
+use crate::{Batch, Segment, Source, TraceError};
+
+/// Bytes of a page as a power of two.
+const PAGE_SHIFT: u32 = 12;
+
+/// What a source touches for the first time, and when.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FirstTouches {
+    /// Accesses that were looked at.
+    pub accesses: u64,
+    /// Pages of 4 KiB among them, of all processes.
+    pub pages: u64,
+    /// Accesses up to the last one that touches a page which none before has touched, and this one.
+    pub until: u64,
+}
+
+impl FirstTouches {
+    /// Looks at so many accesses of a source. That a page is unmapped and touched again is not seen.
+    ///
+    /// # Errors
+    /// Those of the source.
+    pub fn of(source: &mut dyn Source, max_accesses: u64) -> Result<Self, TraceError> {
+        let (mut found, mut batch) = (Self::default(), Batch::default());
+        let (mut touched, mut process_of) = (TouchedPages::default(), HashMap::new());
+        loop {
+            batch.clear();
+            if found.accesses >= max_accesses || !source.next_batch(&mut batch)? {
+                return Ok(found);
+            }
+            let mut begin = 0;
+            for segment in &batch.segments {
+                match segment {
+                    Segment::Event(event) => _ = process_of.insert(event.thread, event.process),
+                    Segment::Run { thread, end } => {
+                        let process = process_of.get(thread).map_or(0, |process| process.0);
+                        for access in &batch.accesses[begin..*end] {
+                            if found.accesses == max_accesses {
+                                return Ok(found);
+                            }
+                            found.accesses += 1;
+                            let last = access.vaddr.saturating_add(u64::from(access.size_bytes) - 1);
+                            for page in access.vaddr >> PAGE_SHIFT..=last >> PAGE_SHIFT {
+                                if touched.insert(process, page) {
+                                    found.pages += 1;
+                                    found.until = found.accesses;
+                                }
+                            }
+                        }
+                        begin = *end;
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// Words kept at hand: accesses alternate between a few places (stack, heap, tables).
 const RECENT: usize = 64;
 
@@ -69,6 +125,19 @@ mod tests {
         let new: Vec<bool> = pages.into_iter().map(|(space, page)| touched.insert(space, page)).collect();
         assert_eq!(new, [true, true, true, true, false, true, false, false]);
         assert_eq!(touched.sorted().collect::<Vec<_>>(), [(0, 4), (0, 5), (0, 64), (0, u64::MAX >> 12), (1, 5)]);
+    }
+
+    #[test]
+    fn first_touches_end_with_the_last_new_page() {
+        let of = |spec: &str, most| FirstTouches::of(&mut *crate::workload::parse(spec, 1).unwrap(), most).unwrap();
+        // Code and data: the first access touches two pages.
+        let all = of("seq:size=64KiB,accesses=20000", u64::MAX);
+        assert_eq!(all.accesses, 20_000);
+        let step = (15 * 4096) / 8 + 1;
+        assert_eq!((all.pages, all.until), (16, step));
+        assert_eq!(of("seq:size=64KiB,accesses=20000", step - 1).pages, 15);
+        let touched_before = of("random:size=64KiB,accesses=20000,init=pages", u64::MAX);
+        assert_eq!((touched_before.pages, touched_before.until), (16, 16));
     }
 
     #[test]
