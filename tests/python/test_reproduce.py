@@ -51,7 +51,7 @@ def findings() -> study.Findings:
 
 def test_every_run_has_a_name_of_its_own() -> None:
     for reproduction in REPRODUCTIONS.values():
-        keys = [run.key for run in reproduction.runs()]
+        keys = [(run.key, run.seed) for run in reproduction.runs()]
         assert len(set(keys)) == len(keys) > 10
 
 

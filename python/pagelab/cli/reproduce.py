@@ -49,7 +49,7 @@ def command(
 
     def done(run: study.Run, so_far: int, of: int) -> None:
         label = f" ({run.label})" if run.label else ""
-        print(f"[{so_far}/{of}] {run.workload} on {run.system}{label}", file=sys.stderr)
+        print(f"[{so_far}/{of}] {run.workload} on {run.system}{label}, seed {run.seed}", file=sys.stderr)
 
     try:
         measured = study.measure(reproduction, scale, lambda run: beyond or not run.beyond, done, with_ or (), store)

@@ -97,7 +97,7 @@ class Kept:
     def _path(self, run: Run) -> Path:
         name = "-".join("".join(c if c.isalnum() else "_" for c in part) for part in run.key if part)
         # Names that differ in their signs only are told apart.
-        return self._runs / f"{name}-{hashlib.sha256(repr(run.key).encode()).hexdigest()[:8]}.json"
+        return self._runs / f"{name}-{run.seed}-{hashlib.sha256(repr(run.key).encode()).hexdigest()[:8]}.json"
 
 
 def asked_before(folder: Path) -> Asked | None:

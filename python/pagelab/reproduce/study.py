@@ -8,9 +8,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Protocol
 
 import pagelab
+from pagelab import _engine
 from pagelab.reproduce.interval import Interval
 
 # Parts of the nominal windows that a study may be run at, the largest first.
@@ -50,10 +52,19 @@ class Run:
     """Sources that run beside it, again and again."""
     contiguity_map: bool = False
     """Whether to keep where its pages lie at the end."""
+    after_touches: bool = False
+    """Whether the window begins where no page is left to be touched first, after `warm_up`
+    accesses at the latest. It must then have no first touch inside, and walks."""
+    least_accesses: int = LEAST_ACCESSES
+    """The window has so many at any scale."""
+    seed: int = 1
+    """Of all random choices: `engine.seed`."""
+    in_parts: bool = True
+    """Whether parts of its window are counted as well; runs with several seeds need none."""
 
     def window(self, scale: float) -> int:
         """Accesses of its window at a scale."""
-        return max(int(self.accesses * scale), LEAST_ACCESSES)
+        return max(int(self.accesses * scale), self.least_accesses)
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -68,6 +79,7 @@ class Measurement:
     window: int
     """Accesses counted."""
     stats: Mapping[str, int]
+    """Those of the whole machine, and those of the workload alone where others run beside it."""
     parts: tuple[Mapping[str, int], ...] = ()
     """The same of equal parts of the window, one after the other."""
     contiguity_map: Mapping[str, Sequence[tuple[int, int, int]]] = field(default_factory=dict)
@@ -80,13 +92,28 @@ class Measurement:
         """Standard error of `per_walk`, by the parts in which there were walks."""
         return standard_error([_per_walk(part, statistic) for part in self.parts if part["walk.count"]])
 
+    def main(self, statistic: str) -> int:
+        """A statistic of the workload alone; 0 where nothing was counted."""
+        # Without co-runners all is the workload's.
+        prefix = "main." if "main.cycles" in self.stats else ""
+        return self.stats.get(f"{prefix}{statistic}", 0)
+
+    def walk_refs(self, layer: str, places: Sequence[str], *, of_all: bool = False) -> int:
+        """References of the workload's walks, or those of all programs, to a layer's table that these places served."""
+        prefix = "main." if "main.cycles" in self.stats and not of_all else ""
+        names = (f"{prefix}walk.layer.{layer}.level{level}.refs.{place}" for level in range(1, 6) for place in places)
+        return sum(self.stats.get(name, 0) for name in names)
+
+    @property
+    def cycles_per_access(self) -> float:
+        """`main_cycles` by the accesses of the window."""
+        return self.main_cycles / self.window
+
     @property
     def main_cycles(self) -> int:
         """All cycles that the workload took its CPU, page faults included, co-runners' not."""
         classes = ("base", "data_stall", "translation", "fault", "kernel", "lock_wait", "blocked", "io")
-        # Without co-runners all cycles are the workload's.
-        prefix = "main." if "main.cycles" in self.stats else ""
-        return sum(self.stats.get(f"{prefix}cycles.{name}", 0) for name in classes)
+        return sum(self.main(f"cycles.{name}") for name in classes)
 
     @property
     def program_cycles(self) -> int:
@@ -238,10 +265,21 @@ class MissingRunError(KeyError):
 
 
 class Measurements:
-    """The measurements of a study, by workload, system and label."""
+    """All measurements of a study, by workload, system and label; of several seeds, the first stands for all."""
 
     def __init__(self, measured: Iterable[Measurement]) -> None:
-        self._by_key = {measurement.run.key: measurement for measurement in measured}
+        self._all = list(measured)
+        self._by_key: dict[tuple[str, str, str], Measurement] = {}
+        for measurement in self._all:
+            self._by_key.setdefault(measurement.run.key, measurement)
+
+    def seeds(self, workload: str, system: str, label: str = "") -> dict[int, Measurement]:
+        """The measurements that differ by their seeds alone, of one at least."""
+        key = (workload, system, label)
+        found = {measurement.run.seed: measurement for measurement in self._all if measurement.run.key == key}
+        if not found:
+            raise MissingRunError(key)
+        return found
 
     def __getitem__(self, key: tuple[str, str] | tuple[str, str, str]) -> Measurement:
         workload, system, *label = key
@@ -255,7 +293,7 @@ class Measurements:
         return (workload, system, label[0] if label else "") in self._by_key
 
     def all(self) -> list[Measurement]:
-        return list(self._by_key.values())
+        return list(self._all)
 
 
 @dataclass(frozen=True)
@@ -371,6 +409,24 @@ def measure(
     return _in_order(measured)
 
 
+_TOUCHING = threading.Lock()
+
+
+@cache
+def _first_touches(spec: str, seed: int, accesses: int) -> int:
+    return _engine.first_touches(spec, seed, accesses)[2]
+
+
+def warm_up(run: Run) -> int:
+    """Accesses of a run before its window."""
+    if not run.after_touches:
+        return run.warm_up
+    spec = run.spec.format(accesses=run.warm_up, total=run.warm_up).rsplit("@", 1)[0]
+    # Runs that differ by their systems wait for the first of them.
+    with _TOUCHING:
+        return _first_touches(spec, run.seed, run.warm_up)
+
+
 def _in_order(measured: Mapping[int, Measurement]) -> Measurements:
     return Measurements(measured[index] for index in sorted(measured))
 
@@ -382,17 +438,40 @@ def _measure(reproduction: Reproduction, run: Run, scale: float, stop: threading
             raise KeyboardInterrupt
 
     window = run.window(scale)
+    before = warm_up(run)
     results = pagelab.run(
-        run.spec.format(accesses=window, total=run.warm_up + window),
+        run.spec.format(accesses=window, total=before + window),
         run.preset,
         machine=reproduction.machine,
         set=run.settings,
         with_=run.beside,
-        warm_up=run.warm_up or None,
-        windows=PARTS,
+        seed=run.seed,
+        warm_up=before or None,
+        windows=PARTS if run.in_parts else None,
         contiguity_map=run.contiguity_map,
         threads=1,
         progress=look,
     )
     result = results.systems[0]
-    return Measurement(run, window, result.stats, result.windows, result.contiguity_map)
+    measurement = Measurement(run, window, result.stats, result.windows, result.contiguity_map)
+    check(measurement)
+    return measurement
+
+
+def check(measurement: Measurement) -> None:
+    """Refuses a window that begins after the first touches and has some, or has no walk to measure.
+
+    Raises:
+        UsageError: it names the run, and what would help.
+    """
+    run = measurement.run
+    if not run.after_touches:
+        return
+    where = f"{run.workload} on {run.system}, seed {run.seed}: a window of {measurement.window:,} accesses"
+    if touches := measurement.main("fault.minor.count") + measurement.main("fault.major.count"):
+        raise pagelab.UsageError(
+            f"{where} has {touches:,} first touches inside; it must begin after the last one, and the search for "
+            f"that ended at {run.warm_up:,} accesses"
+        )
+    if not measurement.main("walk.count"):
+        raise pagelab.UsageError(f"{where} has no page walk, so it says nothing of walks; give it a larger --scale")
