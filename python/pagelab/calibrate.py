@@ -28,6 +28,7 @@ from pagelab.results import SystemResult
 from pagelab.simulation import run
 
 NAME = "this-host"
+FIRST_LINE = "# Written by `pagelab calibrate`"
 TRANSLATION_CACHES = {"full-prefix": "walk-look-up", "as-published": "walk-look-up-published"}
 """Forms of translation caches whose costs are measured, and the benchmarks of their look-ups."""
 _SYSTEM = "radix"
@@ -176,7 +177,7 @@ class Calibration:
 
     def to_toml(self, host: Host) -> str:
         """The preset as a file; comments say what else was measured."""
-        lines = [f"# Written by `pagelab calibrate`, version {_engine.__version__}: {host}."]
+        lines = [f"{FIRST_LINE}, version {_engine.__version__}: {host}."]
         lines += [f"# {name}: {cost}" for name, cost in sorted(host.costs.items())]
         lines += [f"# {walk}" for walk in host.walks]
         return "\n".join([*lines, "", tomli_w.dumps(self.preset)])

@@ -171,3 +171,12 @@ def test_a_preset_survives_its_text() -> None:
     machine = host()
     calibration = calibrate.calibrate(machine)
     assert tomllib.loads(calibration.to_toml(machine)) == calibration.preset
+
+
+def test_a_file_that_it_did_not_write_is_left_alone(pagelab: Pagelab, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text("name = 'mine'\n")
+    assert_fails(pagelab("calibrate", "-o", "mine.toml"), 2, "was not written by `pagelab calibrate`")
+    assert (tmp_path / "mine.toml").read_text() == "name = 'mine'\n"
+    assert_fails(pagelab("calibrate", "-o", "host"), 2, "give host.toml")
+    assert_fails(pagelab("calibrate", "-o", "linux-6.12.toml"), 2, "choose another name")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.toml"]

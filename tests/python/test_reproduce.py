@@ -96,8 +96,8 @@ def test_an_incomplete_study_reports_the_sections_that_it_can() -> None:
     some = [_made_up(run) for run in hash_dont_cache_runs.runs() if run.workload == "milc*"]
     findings = hash_dont_cache.evaluate(study.Measurements(some))
     assert {claim.figure for claim in findings.claims} == {"Fig 6", "Fig 9", "§4"}
-    assert "Not complete" in findings.notes[0]
-    assert "mcf* on radix" in findings.notes[0]
+    assert "Not complete" in findings.incomplete[0]
+    assert "mcf* on radix" in findings.incomplete[0]
 
 
 def test_figures_carry_the_error_of_their_window(findings: study.Findings) -> None:

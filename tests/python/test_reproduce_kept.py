@@ -52,10 +52,16 @@ def test_what_is_finished_is_not_made_again(tmp_path: Path) -> None:
 
 def test_another_study_is_refused_with_what_differs(tmp_path: Path) -> None:
     folder = tmp_path / "study"
-    kept.Kept(folder, _ASKED)
+    # Without a run there is nothing to mix up.
+    kept.Kept(folder, kept.Asked(_NAME, pagelab.__version__, "a build", _SCALE, ("a mistake",)))
+    store = kept.Kept(folder, _ASKED)
+    run = REPRODUCTIONS[_NAME].runs()[0]
+    store.keep(study.Measurement(run, 1, {}))
+    with pytest.raises(pagelab.UsageError, match="beside nothing, not this and that"):
+        kept.Kept(folder, kept.Asked(_NAME, pagelab.__version__, "a build", _SCALE, ("this", "that")))
     with pytest.raises(pagelab.UsageError, match=r"scale 0\.05, not 0\.5"):
         kept.Kept(folder, kept.Asked(_NAME, pagelab.__version__, "a build", 0.5, ()))
-    with pytest.raises(pagelab.UsageError, match="reproduction 'hash-dont-cache', not 'ptemagnet'"):
+    with pytest.raises(pagelab.UsageError, match="reproduction hash-dont-cache, not ptemagnet"):
         kept.Kept(folder, kept.Asked("ptemagnet", pagelab.__version__, "a build", _SCALE, ()))
     kept.Kept(folder, _ASKED)
     (folder / "study.json").write_text("{")

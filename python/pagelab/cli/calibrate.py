@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from pagelab import UsageError, calibrate
+from pagelab import UsageError, calibrate, catalogue
 from pagelab.cli.terminal import print_table, warn
 from pagelab.output import ensure_writable, write_atomically
 
@@ -32,7 +32,7 @@ def command(
     if translation_cache not in (None, *calibrate.TRANSLATION_CACHES):
         known = " or ".join(calibrate.TRANSLATION_CACHES)
         raise UsageError(f"--translation-cache {translation_cache}: nothing of that form is measured; give {known}")
-    ensure_writable(output)
+    _check(output)
     print("measuring page faults, forks and switches on this machine", file=sys.stderr)
     host = calibrate.measure()
     for benchmark, why in host.missing.items():
@@ -51,6 +51,19 @@ def command(
         print()
         print_table(_walks(host))
     print(f"{output}: use it with -k {output}", file=sys.stderr)
+
+
+def _check(output: Path) -> None:
+    """Refuses a file that a preset should not go to."""
+    ensure_writable(output)
+    if output.exists() and not output.is_file():
+        return
+    if output.suffix != ".toml":
+        raise UsageError(f"{output}: the file of a preset is found by its ending: give {output}.toml")
+    if output.stem in {preset["name"] for preset in catalogue.available("kernels")}:
+        raise UsageError(f"{output}: there is a kernel preset {output.stem}, which -k would take: choose another name")
+    if output.is_file() and not output.read_bytes().startswith(calibrate.FIRST_LINE.encode()):
+        raise UsageError(f"{output}: exists and was not written by `pagelab calibrate`; name another output")
 
 
 def _table(host: calibrate.Host, calibration: calibrate.Calibration) -> Table:

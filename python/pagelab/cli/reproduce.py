@@ -46,6 +46,8 @@ def command(
         scale = before.scale if before else study.choose_scale(reproduction, budget)
     store = kept.Kept(folder, kept.Asked(name, pagelab.__version__, kept.build(), scale, tuple(with_ or ())))
     print(f"{reproduction.title}: windows at scale {scale:g}", file=sys.stderr)
+    if store.count:
+        print(f"{folder}: {store.count} finished runs are there and need not be made again", file=sys.stderr)
 
     def done(run: study.Run, so_far: int, of: int) -> None:
         label = f" ({run.label})" if run.label else ""

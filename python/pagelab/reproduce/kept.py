@@ -38,7 +38,13 @@ class Asked:
 
     def differences(self, other: "Asked") -> str:
         mine, others = asdict(self), asdict(other)
-        return ", ".join(f"{name} {others[name]!r}, not {mine[name]!r}" for name in mine if mine[name] != others[name])
+
+        def show(value: object) -> str:
+            return " and ".join(value) or "nothing" if isinstance(value, tuple) else str(value)
+
+        return ", ".join(
+            f"{name} {show(others[name])}, not {show(mine[name])}" for name in mine if mine[name] != others[name]
+        )
 
 
 class Kept:
@@ -58,6 +64,9 @@ class Kept:
                 raise pagelab.UsageError(f"{folder} holds something else: give an empty or a new folder with --output")
             ensure_writable(folder / _STUDY)
             write_atomically(folder / _STUDY, json.dumps(asdict(asked), indent=1) + "\n")
+        elif before != asked and not self.count:
+            # Whoever asked for that mistook himself, or stopped at once.
+            write_atomically(folder / _STUDY, json.dumps(asdict(asked), indent=1) + "\n")
         elif before != asked:
             raise pagelab.UsageError(
                 f"{folder} holds runs of another study ({asked.differences(before)}): take another folder with "
@@ -65,6 +74,11 @@ class Kept:
             )
         else:
             ensure_writable(folder / _STUDY)
+
+    @property
+    def count(self) -> int:
+        """Finished runs in the folder."""
+        return len(list(self._runs.iterdir())) if self._runs.is_dir() else 0
 
     def find(self, run: Run, window: int) -> Measurement | None:
         """The measurement of a run over a window, if it is there and of this very run."""

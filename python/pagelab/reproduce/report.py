@@ -71,6 +71,7 @@ def _markdown(reproduction: Reproduction, scale: float, findings: Findings) -> s
         f"{reproduction.paper}. Measured with pagelab {pagelab.__version__} on `{reproduction.machine}`, windows at "
         f"scale {scale:g}. Nothing was tuned to meet a figure; what differs is said.",
         "",
+        *findings.incomplete,
         f"**{holding} of {len(claims)} of the paper's statements hold here, {broken} do not, "
         f"{len(claims) - holding - broken} are not decided.**",
         "",

@@ -258,6 +258,8 @@ class Findings:
     claims: list[Claim] = field(default_factory=list)
     series: list[Series] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    incomplete: list[str] = field(default_factory=list)
+    """What is missing, as the report says it first."""
 
 
 class MissingRunError(KeyError):
@@ -346,9 +348,11 @@ def by_sections(measured: Measurements, sections: Sequence[Callable[[Measurement
         for name in vars(findings):
             getattr(findings, name).extend(getattr(found, name))
     if left_out:
-        findings.notes.insert(
-            0, f"**Not complete**: {len(left_out)} sections wait for runs, the first for {left_out[0]}."
-        )
+        findings.incomplete = [
+            f"**Not complete**: {len(measured.all())} runs are finished. {len(left_out)} of {len(sections)} sections "
+            f"wait for others, the first for {left_out[0]}.",
+            "",
+        ]
     return findings
 
 

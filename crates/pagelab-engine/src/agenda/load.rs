@@ -125,6 +125,7 @@ impl Simulation {
             self.close_account(input);
         }
         self.begin_account(cpu);
+        self.begin_account(cpu);
         Ok(())
     }
 
@@ -149,7 +150,10 @@ impl Simulation {
     fn drop_lanes(&mut self, input: usize) {
         for of in &mut self.cpus {
             of.remove_lane(input);
-            of.owner.take_if(|owner| *owner == input);
+            if of.owner == Some(input) {
+                // Whoever's task it has in its hands now may be in the middle of something.
+                of.owner = of.lanes.get(of.lane).filter(|_| !of.task.is_idle()).map(|lane| lane.input);
+            }
         }
     }
 
