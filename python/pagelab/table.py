@@ -281,7 +281,7 @@ def _stages_by_layer(systems: Sequence[Stats]) -> Iterator[Section]:
         stages = [f"layer.{layer}.fault.stage.{stage}.cycles" for stage in _STAGES]
         rows = [Row("all stages", _share_of(stages, faults), _decimal, ratio=True)]
         rows += [Row(f"  {stage}", _per(of, faults), _decimal) for stage, of in zip(_STAGES, stages, strict=True)]
-        yield Section(f"Cycles per page fault, {layer}", rows)
+        yield Section(f"Cycles per fault, {layer}", rows)
 
 
 def _stacked(systems: Sequence[Stats], pattern: str) -> dict[str, list[str]]:

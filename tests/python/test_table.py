@@ -145,12 +145,12 @@ def test_layers_of_a_stack_are_told_apart() -> None:
     assert rows["% from memory"] == ["10.00"]
     assert (rows["guest, % beyond L2"], rows["host, % beyond L2"]) == (["10.00"], ["25.00"])
     assert rows["host, % from memory"] == ["15.00"]
-    assert "Cycles per page fault, guest" in rows
+    assert "Cycles per fault, guest" in rows
     tables = "\n".join(rows)
-    assert tables.index("Cycles per page fault, guest") < tables.index("Cycles per page fault, host")
+    assert tables.index("Cycles per fault, guest") < tables.index("Cycles per fault, host")
     native = STATS | {"layer.native.fault.count": 100, "layer.native.fault.stage.entry.cycles": 40_000}
     alone = lines(("radix", native))
-    assert not [label for label in alone if label.startswith(("native, %", "Cycles per page fault, "))]
+    assert not [label for label in alone if label.startswith(("native, %", "Cycles per fault, "))]
 
 
 def test_main_sources_have_their_own_walks() -> None:
