@@ -145,6 +145,27 @@ fn a_program_that_swaps_leaves_its_waits_to_another() {
 }
 
 #[test]
+fn what_a_programs_last_call_populates_is_read_to_its_end() {
+    let populating = || {
+        let mut script = ScriptWriter::new();
+        let (prot, flags) = (Protection::READ_WRITE, MapFlags(MapFlags::PRIVATE | MapFlags::POPULATE));
+        let file = Some("data".into());
+        script.event(0, EventKind::Mmap { addr: FILE, len: 16 * 4096, prot, flags, file, file_offset: 0 });
+        script.finish()
+    };
+    let config = quiet(&["kernel.read_ahead_bytes=4096"]);
+    let run = |sources: Vec<Box<dyn Source>>| {
+        let (simulation, stats) = run_all(&config, sources.into_iter().map(|source| (source, &[0][..])).collect());
+        assert_conserved(&stats);
+        let spaces: Vec<_> = simulation.inputs.iter().flat_map(|input| input.spaces()).collect();
+        assert_frames_conserved(&simulation, &spaces);
+        stats.values["layer.native.storage.requests"]
+    };
+    let (alone, beside) = (run(vec![populating()]), run(vec![worker(400_000), populating()]));
+    assert_eq!((alone, beside), (16, 16));
+}
+
+#[test]
 fn kernel_threads_of_their_own_kind_run_at_once() {
     let khugepaged = r#"kernel.khugepaged={"scan_sleep_cycles":200000,"pages_to_scan":512,"max_ptes_none":511}"#;
     let config = config("radix-2m", &[SWAP, khugepaged, "machine.memory_bytes=32MiB", "machine.cores=3"]);

@@ -62,9 +62,7 @@ impl Simulation {
     pub(crate) fn give_away(&mut self, cpu: CpuId) -> Result<bool, EngineError> {
         let key = self.cpus[cpu].task.waits_for.expect("its task waits");
         let spins = self.spins(cpu, key);
-        // A wait for a lock is another's work, so only if it is one that waits for a device.
-        let begun = key.is_of_device() || self.cpus[cpu].lanes.iter().any(|lane| !lane.overtaken.is_empty());
-        let overtakes = !spins && begun && self.has_sibling(cpu)?;
+        let overtakes = !spins && self.has_sibling(cpu)?;
         if spins || !overtakes && self.cpus[cpu].has_one_task() {
             self.cpus[cpu].state = CpuState::Blocked(key);
             return Ok(false);

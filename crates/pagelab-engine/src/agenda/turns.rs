@@ -281,8 +281,10 @@ impl Simulation {
 
     /// Fills a lane's queue from its input, if it is empty and that can be done.
     fn refill(&mut self, cpu: CpuId, lane: usize) -> Result<(), EngineError> {
-        let of = &mut self.cpus[cpu].lanes[lane];
-        if of.state != LaneState::Ready || !of.queue.is_empty() {
+        let of = &self.cpus[cpu].lanes[lane];
+        // What its last call began is to be done before it may be at its end.
+        let busy = !of.queue.is_empty() || !self.cpus[cpu].task_at(Seat::Lane(lane)).stack.is_empty();
+        if of.state != LaneState::Ready || busy {
             return Ok(());
         }
         let input = of.input;
