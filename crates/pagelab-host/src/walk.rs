@@ -11,6 +11,7 @@
 
 use std::{hint::black_box, io};
 
+use pagelab_trace::rng::Rng;
 use serde::Serialize;
 
 use crate::{
@@ -87,23 +88,15 @@ impl Pattern {
     /// Addresses of so many walks; other ones in each run.
     fn addresses(self, walks: usize, run: u64) -> Vec<u64> {
         let pages = Replica::BYTES / PAGE_BYTES;
-        let mut state = run + 1;
-        let mut random = || {
-            // SplitMix64.
-            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut x = state;
-            x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-            (x ^ x >> 31) % pages
-        };
-        let mut page = random();
+        let mut rng = Rng::new(run, "walks");
+        let mut page = rng.below(pages);
         let next = |n: usize| {
             let jumps = match self {
                 Self::Sequential => false,
                 Self::SemiRandom => (n as u64).is_multiple_of(STEPS + 1),
                 Self::Random => true,
             };
-            page = if jumps { random() } else { (page + 1) % pages };
+            page = if jumps { rng.below(pages) } else { (page + 1) % pages };
             Replica::START + page * PAGE_BYTES
         };
         (0..walks).map(next).collect()

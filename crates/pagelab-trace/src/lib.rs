@@ -30,7 +30,6 @@ pub mod rng;
 pub mod source;
 pub mod suggestion;
 mod touched_pages;
-pub use touched_pages::FirstTouches;
 pub mod workload;
 
 pub use access::{Access, AccessKind};
@@ -39,3 +38,4 @@ pub use event::{Event, EventKind, MapFlags, ProcessIx, Protection, ThreadIx};
 pub use format::{TraceMeta, TraceReader, TraceWriter};
 pub use quantity::Bytes;
 pub use source::{Batch, Segment, Source, SourceInfo};
+pub use touched_pages::FirstTouches;

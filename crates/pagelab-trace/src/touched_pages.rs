@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::{Batch, Segment, Source, TraceError};
+use crate::{Batch, ProcessIx, Segment, Source, ThreadIx, TraceError};
 
 /// Bytes of a page as a power of two.
 const PAGE_SHIFT: u32 = 12;
@@ -24,34 +24,54 @@ impl FirstTouches {
     /// # Errors
     /// Those of the source.
     pub fn of(source: &mut dyn Source, max_accesses: u64) -> Result<Self, TraceError> {
-        let (mut found, mut batch) = (Self::default(), Batch::default());
-        let (mut touched, mut process_of) = (TouchedPages::default(), HashMap::new());
+        let (mut found, mut batch, mut pages) = (Self::default(), Batch::default(), NewPages::new(PAGE_SHIFT));
         loop {
             batch.clear();
             if found.accesses >= max_accesses || !source.next_batch(&mut batch)? {
                 return Ok(found);
             }
-            let mut begin = 0;
-            for segment in &batch.segments {
-                match segment {
-                    Segment::Event(event) => _ = process_of.insert(event.thread, event.process),
-                    Segment::Run { thread, end } => {
-                        let process = process_of.get(thread).map_or(0, |process| process.0);
-                        for access in &batch.accesses[begin..*end] {
-                            if found.accesses == max_accesses {
-                                return Ok(found);
-                            }
-                            found.accesses += 1;
-                            let last = access.vaddr.saturating_add(u64::from(access.size_bytes) - 1);
-                            for page in access.vaddr >> PAGE_SHIFT..=last >> PAGE_SHIFT {
-                                if touched.insert(process, page) {
-                                    found.pages += 1;
-                                    found.until = found.accesses;
-                                }
+            let left = usize::try_from(max_accesses - found.accesses).unwrap_or(usize::MAX);
+            let before = found.accesses;
+            pages.of(&batch, left, &mut |at| {
+                found.pages += 1;
+                found.until = before + at as u64 + 1;
+            });
+            found.accesses += batch.accesses.len().min(left) as u64;
+        }
+    }
+}
+
+/// The pages of a stream of batches that none before has touched, by process.
+pub(crate) struct NewPages {
+    page_shift: u32,
+    process_of: HashMap<ThreadIx, ProcessIx>,
+    touched: TouchedPages,
+}
+
+impl NewPages {
+    /// For pages of 2^`page_shift` bytes.
+    pub(crate) fn new(page_shift: u32) -> Self {
+        Self { page_shift, process_of: HashMap::new(), touched: TouchedPages::default() }
+    }
+
+    /// Calls `found` for every new page of a batch's first `most` accesses, with the place of the access.
+    pub(crate) fn of(&mut self, batch: &Batch, most: usize, found: &mut dyn FnMut(usize)) {
+        let mut begin = 0;
+        for segment in &batch.segments {
+            match segment {
+                Segment::Event(event) => _ = self.process_of.insert(event.thread, event.process),
+                Segment::Run { thread, end } => {
+                    let process = self.process_of.get(thread).map_or(0, |process| process.0);
+                    for at in begin..(*end).min(most) {
+                        let access = &batch.accesses[at];
+                        let last = access.vaddr.saturating_add(u64::from(access.size_bytes) - 1);
+                        for page in access.vaddr >> self.page_shift..=last >> self.page_shift {
+                            if self.touched.insert(process, page) {
+                                found(at);
                             }
                         }
-                        begin = *end;
                     }
+                    begin = *end;
                 }
             }
         }

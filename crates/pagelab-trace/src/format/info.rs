@@ -1,6 +1,6 @@
 //! Looking at a trace: what it holds, and its first rows.
 
-use std::{collections::HashMap, path::Path};
+use std::path::Path;
 
 use serde::Serialize;
 
@@ -10,7 +10,7 @@ use super::{
     folder::Folder,
     reader::Merger,
 };
-use crate::{Batch, Segment, TraceError};
+use crate::{Batch, Segment, TraceError, touched_pages::NewPages};
 
 /// What `trace info` shows of a trace, complete or not, even an empty one.
 #[derive(Clone, Debug, Serialize)]
@@ -81,33 +81,16 @@ pub fn footprint(path: impl AsRef<Path>) -> Result<Footprint, TraceError> {
         let what = format!("trace.json: page_size_bytes is {page_size_bytes}, expected a power of two");
         return Err(TraceError::corrupt(folder.path, what));
     }
-    let shift = page_size_bytes.trailing_zeros();
     let mut merger = Merger::new(&folder);
     let mut batch = Batch::default();
-    let mut process_of = HashMap::new();
-    let mut touched = crate::touched_pages::TouchedPages::default();
+    let mut new_pages = NewPages::new(page_size_bytes.trailing_zeros());
     let mut pages = 0;
     loop {
         batch.clear();
         if !merger.next_batch(&mut batch)? {
             return Ok(Footprint { pages, page_size_bytes });
         }
-        let mut begin = 0;
-        for segment in &batch.segments {
-            match segment {
-                Segment::Event(event) => _ = process_of.insert(event.thread, event.process),
-                Segment::Run { thread, end } => {
-                    let process = process_of.get(thread).map_or(0, |process| process.0);
-                    for access in &batch.accesses[begin..*end] {
-                        let last = access.vaddr.saturating_add(u64::from(access.size_bytes) - 1);
-                        for page in access.vaddr >> shift..=last >> shift {
-                            pages += u64::from(touched.insert(process, page));
-                        }
-                    }
-                    begin = *end;
-                }
-            }
-        }
+        new_pages.of(&batch, usize::MAX, &mut |_| pages += 1);
     }
 }
 
