@@ -78,7 +78,7 @@ def test_an_order_that_holds_is_said_to_hold_and_one_that_does_not_is_not(findin
     assert "each optimisation lowers the cycles of a walk" in [c.text for c in again.claims if c.holds is False]
 
 
-def test_a_window_with_a_part_without_walks_decides_nothing() -> None:
+def test_a_window_with_a_part_without_walks_decides_nothing(tmp_path: Path) -> None:
     def empty(m: study.Measurement) -> study.Measurement:
         return replace(m, parts=({**m.parts[0], "walk.count": 0}, *m.parts[1:]))
 
@@ -90,6 +90,15 @@ def test_a_window_with_a_part_without_walks_decides_nothing() -> None:
     saved = next(series for series in findings.series if series.title == "run time saved by hashed tables")
     assert not saved.intervals["mcf*", "bare hashed"].is_known
     assert "too small" in str(saved.intervals["mcf*", "bare hashed"])
+    # What is written is JSON all the same, which has no infinity, and says where the others lie.
+    report.write(tmp_path, REPRODUCTIONS["hash-dont-cache"], 0.5, study.Measurements(runs), findings, pictures=False)
+    text = (tmp_path / "results.json").read_text()
+    assert "Infinity" not in text
+    values = {series["title"]: series["values"] for series in json.loads(text)["series"]}
+    cells = values[saved.title] + values["run time saved by perfect MMU caches"]
+    bounds = {tuple(cell[:2]): cell[3] for cell in cells}
+    assert bounds["mcf*", "bare hashed"] is None
+    assert bounds["xalancbmk*", "virtual perfect"]
 
 
 def test_an_incomplete_study_reports_the_sections_that_it_can() -> None:

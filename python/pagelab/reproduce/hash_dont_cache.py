@@ -43,6 +43,7 @@ from pagelab.reproduce.study import (
     figure,
     mean,
     per_walk,
+    program_time,
     saved,
 )
 
@@ -118,7 +119,7 @@ def _figure_6(measured: Measurements, findings: Findings) -> None:
         ("memory references of a walk", "references to DRAM", "walk.refs.dram"),
     ):
         figures = {(MILC.name, of.run.system): figure(per_walk(statistic), of) for of in designs}
-        findings.series.append(_series("Fig 6", title, unit, figures))
+        findings.series.append(Series.within("Fig 6", title, unit, figures))
         detail = ", ".join(f"{name} {of.value:.3g}" for (_, name), of in figures.items())
         text = f"each optimisation lowers the {title}"
         findings.claims.append(Claim("Fig 6", text, _falls(designs, per_walk(statistic)), detail))
@@ -148,7 +149,7 @@ def _figure_9(measured: Measurements, findings: Findings) -> None:
     figures = {
         (MILC.name, f"{cluster} pages"): figure(cycles, size) for cluster, size in zip(CLUSTERS, sizes, strict=True)
     }
-    findings.series.append(_series("Fig 9", "cycles of a 2D walk by guest cluster", "cycles", figures))
+    findings.series.append(Series.within("Fig 9", "cycles of a 2D walk by guest cluster", "cycles", figures))
     detail = ", ".join(f"{member} {of.value:.4g}" for (_, member), of in figures.items())
     text = "larger guest clusters lower the cycles of a 2D walk"
     findings.claims.append(Claim("Fig 9", text, _falls(sizes, cycles), detail))
@@ -163,7 +164,7 @@ def _walk_cycles(measured: Measurements, findings: Findings) -> None:
                 windows = _gain(measured, workload.name, kind, design)
                 figures[workload.name, f"{kind} {design}"] = figure(_walk_cycles_saved, *windows)
     title = "cycles of walks saved"
-    findings.series.append(_series("Walk cycles", title, "% of radix with MMU caches", figures))
+    findings.series.append(Series.within("Walk cycles", title, "% of radix with MMU caches", figures))
     for kind in _KINDS:
         for design in ("perfect", "hashed"):
             of = [figures[workload.name, f"{kind} {design}"] for workload in SUITE]
@@ -191,7 +192,7 @@ def _run_times(measured: Measurements, findings: Findings) -> None:
     ):
         members = (f"bare {design}", f"virtual {design}")
         cells = {key: value for key, value in gains.items() if key[1] in members}
-        findings.series.append(_series(number, title, "% of radix with MMU caches", cells))
+        findings.series.append(Series.within(number, title, "% of radix with MMU caches", cells))
         more = [gains[name, members[1]].minus(gains[name, members[0]]) for name in names]
         least = min(more, key=lambda of: of.low)
         text = f"{title}: more in a virtual machine than on bare metal"
@@ -239,7 +240,7 @@ def _perfect_or_hashed(measured: Measurements, findings: Findings) -> None:
             detail = f"{verdicts[0]} points more; {verdicts[1]} if their look-up were free"
             findings.claims.append(Claim("Table 4", text, verdicts[0].above(-0.5), detail))
     title = "run time that perfect MMU caches save beyond hashed tables, by what a look-up costs"
-    findings.series.append(_series("Table 4", title, "points", figures))
+    findings.series.append(Series.within("Table 4", title, "points", figures))
     for workload in (MCF, CACTUS, XALAN):
         base, perfect = _gain(measured, workload.name, "bare", "perfect")
         _, hashed = _gain(measured, workload.name, "bare", "hashed")
@@ -265,9 +266,9 @@ def _linear_model(measured: Measurements, findings: Findings) -> None:
             value = _worth(base.stats, points.stats)
             worths[workload.name, kind] = Interval(value, value, value)
     title = "run time saved by the linear model"
-    findings.series.append(_series("§5.1", title, "% of radix with MMU caches", figures))
+    findings.series.append(Series.within("§5.1", title, "% of radix with MMU caches", figures))
     title = "A of the linear model: what a walk cycle is worth"
-    findings.series.append(_series("§5.1", title, "cycles of run time", worths))
+    findings.series.append(Series.within("§5.1", title, "cycles of run time", worths))
 
 
 def _by_model(base: Measurement, large: Measurement, of: Measurement) -> Interval:
@@ -275,7 +276,7 @@ def _by_model(base: Measurement, large: Measurement, of: Measurement) -> Interva
 
     def gain(before: _Stats, after: _Stats) -> float:
         old, new = (stats["walk.cycles"] / stats["accesses"] for stats in (before, after))
-        return 100 * worth * (old - new) / _time(before)
+        return 100 * worth * (old - new) / program_time(before)
 
     return figure(gain, base, of)
 
@@ -283,12 +284,7 @@ def _by_model(base: Measurement, large: Measurement, of: Measurement) -> Interva
 def _worth(small: _Stats, large: _Stats) -> float:
     """A: what run time grows by per cycle of walks, from 2 MiB to 4 KiB pages."""
     walks = [stats["walk.cycles"] / stats["accesses"] for stats in (small, large)]
-    return (_time(small) - _time(large)) / (walks[0] - walks[1])
-
-
-def _time(stats: _Stats) -> float:
-    """The program's cycles per access."""
-    return sum(stats[f"cycles.{name}"] for name in ("base", "data_stall", "translation")) / stats["accesses"]
+    return (program_time(small) - program_time(large)) / (walks[0] - walks[1])
 
 
 def _misses_of_walks(stats: _Stats) -> float:
@@ -303,8 +299,8 @@ def _conflicts(measured: Measurements, findings: Findings) -> None:
     misses = {key: figure(_misses_of_walks, one) for key, one in of.items()}
     gains = {key: figure(saved, of[key[0], "radix"], one) for key, one in of.items() if key[1] != "radix"}
     title = "references of walks that miss the L1 data cache"
-    findings.series.append(_series("§5.3", f"{CACTUS.name}: {title}", "in 100 accesses", misses))
-    findings.series.append(_series("§5.3", f"{CACTUS.name}: run time saved", "% of radix", gains))
+    findings.series.append(Series.within("§5.3", f"{CACTUS.name}: {title}", "in 100 accesses", misses))
+    findings.series.append(Series.within("§5.3", f"{CACTUS.name}: run time saved", "% of radix", gains))
     usual, cache, tlb = groups
     text = "cactusADM: radix entries conflict in the L1 data cache, also with perfect MMU caches; hashed ones do less"
     radix, perfect, hashed = (misses[usual, system] for system in BARE)
@@ -340,7 +336,7 @@ def _placements(measured: Measurements, findings: Findings) -> None:
         before, after = _gain(measured, CACTUS.name, "virtual", design)
         figures["fresh memory, one placement", design] = figure(saved, before, after)
     title = f"{CACTUS.name} in a virtual machine: run time saved, mean of {PLACEMENTS} placements of frames"
-    findings.series.append(_series("§5.3", title, "% of nested radix", figures))
+    findings.series.append(Series.within("§5.3", title, "% of nested radix", figures))
     perfect, hashed = figures[CACTUS.name, "perfect"], figures[CACTUS.name, "hashed"]
     text = f"{CACTUS.name}, virtual: hashed tables save more run time than perfect MMU caches"
     detail = f"{hashed} % and {perfect} %, over {PLACEMENTS} placements of frames"
@@ -383,33 +379,27 @@ def _references(measured: Measurements, findings: Findings) -> None:
     ):
         systems = (*BARE, *NESTED)
         figures = {(name, of): figure(per_walk(statistic), measured[name, of]) for name in names for of in systems}
-        findings.series.append(_series("Walks", title, unit, figures))
-
-
-def _series(number: str, title: str, unit: str, figures: Mapping[tuple[str, str], Interval]) -> Series:
-    groups, members = (tuple(dict.fromkeys(key[n] for key in figures)) for n in (0, 1))
-    values = {key: of.value for key, of in figures.items()}
-    return Series(number, title, unit, groups, members, values, intervals=figures)
+        findings.series.append(Series.within("Walks", title, unit, figures))
 
 
 def _beyond(measured: Measurements, findings: Findings) -> None:
     names = tuple(workload.name for workload in BEYOND_SUITE)
     if not all((name, system) in measured for name in names for system in BEYOND):
         return
-    waited: dict[tuple[str, str], float] = {}
-    gains: dict[tuple[str, str], float] = {}
-    errors: dict[tuple[str, str], float | None] = {}
+    waited: dict[tuple[str, str], Interval] = {}
+    gains: dict[tuple[str, str], Interval] = {}
     for name in names:
         for system, (_, base) in BEYOND.items():
-            of, before = measured[name, system], measured[name, base]
-            refs = of.stats.get("speculation.refs.critical", of.stats["walk.refs"])
-            waited[name, system] = refs / of.stats["accesses"]
-            gains[name, system] = of.saved(before)
-            errors[name, system] = of.saved_error(before)
+            of = measured[name, system]
+            waited[name, system] = figure(_waited_for, of)
+            gains[name, system] = figure(saved, measured[name, base], of)
     title = "references of walks that the program waits for"
-    findings.series.append(Series("Beyond the paper", title, "per access", names, tuple(BEYOND), waited))
-    title = "run time saved"
-    findings.series.append(Series("Beyond the paper", title, "% of radix", names, tuple(BEYOND), gains, errors))
+    findings.series.append(Series.within("Beyond the paper", title, "per access", waited))
+    findings.series.append(Series.within("Beyond the paper", "run time saved", "% of radix", gains))
+
+
+def _waited_for(stats: _Stats) -> float:
+    return stats.get("speculation.refs.critical", stats["walk.refs"]) / stats["accesses"]
 
 
 REPRODUCTION = Reproduction(

@@ -10,7 +10,7 @@ What is compared is the measured program's own: its walks, and its cycles per ac
 same access under all systems, when it has touched its last page. Every such figure is measured with several seeds.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 
 from pagelab.reproduce.interval import Interval, all_hold
 from pagelab.reproduce.study import (
@@ -328,14 +328,7 @@ def _bars(
     cells = {
         (name, system): _spread(map(value, _all(measured, name, label, system))) for name in names for system in PAIR
     }
-    return Series(figure, title, unit, names, PAIR, *_values(cells))
-
-
-def _values(
-    cells: Mapping[tuple[str, str], Interval],
-) -> tuple[dict[tuple[str, str], float], dict[tuple[str, str], float | None], dict[tuple[str, str], Interval]]:
-    """Values, no errors within windows, and intervals: the last fields of a series."""
-    return {key: interval.value for key, interval in cells.items()}, {}, dict(cells)
+    return Series.within(figure, title, unit, cells, names, PAIR)
 
 
 def _contiguity(measured: Measurements, findings: Findings) -> None:
@@ -353,7 +346,7 @@ def _contiguity(measured: Measurements, findings: Findings) -> None:
         for system in PAIR:
             cells[groups[-1], system] = _spread([_lines(measured[first, system, "two machines"], "first")])
     title = f"host PTE lines for each PTE line of the guest, {first}"
-    findings.series.append(Series("Fig 5", title, "lines (1 to 8)", tuple(groups), PAIR, *_values(cells)))
+    findings.series.append(Series.within("Fig 5", title, "lines (1 to 8)", cells, groups, PAIR))
     reason = "it follows from the allocator's state and from who asks when, which the paper does not give"
     strewn = {text: _spread(map(_fragmented, _all(measured, first, label))) for text, label in labels.items()}
     findings.comparisons += [
@@ -430,7 +423,7 @@ def _gains(measured: Measurements, findings: Findings) -> None:
                 findings.claims.append(Claim("§5", text, verdicts[ODD], f"{ODD} {gains[ODD]} %"))
         title = f"time that {system} saves"
         states = tuple(STATES[label] for label in labels)
-        findings.series.append(Series("Fig 6", title, "% of order-0", names, states, *_values(cells)))
+        findings.series.append(Series.within("Fig 6", title, "% of order-0", cells, names, states))
 
 
 def _allocation(measured: Measurements, findings: Findings) -> None:
@@ -443,7 +436,7 @@ def _allocation(measured: Measurements, findings: Findings) -> None:
         for member, system in zip(members, ("PTEMagnet", EQUAL_COST), strict=True)
     }
     title = "time that PTEMagnet saves, first touches included, by the cost of a reserved page"
-    findings.series.append(Series("Allocation", title, "% of order-0", names, members, *_values(cells)))
+    findings.series.append(Series.within("Allocation", title, "% of order-0", cells, names, members))
     as_set, equal = (Interval.mean(cells[name, member] for name in _judged(measured)) for member in members)
     findings.notes.append(
         f"First touches included, PTEMagnet saves {as_set} % on average with reserved pages at 20 cycles and {equal} % "

@@ -28,7 +28,10 @@ def write(
     folder.mkdir(parents=True, exist_ok=True)
     files = {
         folder / "REPORT.md": _markdown(reproduction, scale, findings),
-        folder / "results.json": json.dumps(_document(reproduction, scale, measured, findings), indent=1) + "\n",
+        folder / "results.json": json.dumps(
+            _document(reproduction, scale, measured, findings), indent=1, allow_nan=False
+        )
+        + "\n",
     }
     for path, text in files.items():
         write_atomically(path, text)
@@ -41,7 +44,7 @@ def _document(reproduction: Reproduction, scale: float, measured: Measurements, 
         "version": pagelab.__version__,
         "machine": reproduction.machine,
         "scale": scale,
-        "comparisons": [asdict(comparison) for comparison in findings.comparisons],
+        "comparisons": [{**vars(row), "interval": _bounds(row.interval)} for row in findings.comparisons],
         "claims": [vars(claim) for claim in findings.claims],
         "series": [
             {
@@ -49,7 +52,7 @@ def _document(reproduction: Reproduction, scale: float, measured: Measurements, 
                 "title": series.title,
                 "unit": series.unit,
                 "values": [
-                    [group, member, value, series.errors.get((group, member))]
+                    [group, member, value, _bounds(series.intervals.get((group, member)))]
                     for (group, member), value in series.values.items()
                 ],
             }
@@ -60,6 +63,11 @@ def _document(reproduction: Reproduction, scale: float, measured: Measurements, 
             for m in measured.all()
         ],
     }
+
+
+def _bounds(interval: Interval | None) -> dict[str, float] | None:
+    """Where a figure lies; none where nothing bounds it, for which JSON has no number."""
+    return asdict(interval) if interval is not None and interval.is_known else None
 
 
 def _markdown(reproduction: Reproduction, scale: float, findings: Findings) -> str:
@@ -104,11 +112,7 @@ def _grid(series: Series) -> Iterable[str]:
     yield "|---|" + "---:|" * len(series.members)
     for group in series.groups:
         cells = (
-            _number(
-                series.values[group, member],
-                series.errors.get((group, member)),
-                series.intervals.get((group, member)),
-            )
+            _number(series.values[group, member], None, series.intervals.get((group, member)))
             if (group, member) in series.values
             else ""
             for member in series.members
@@ -152,14 +156,24 @@ def _bars(plt: Any, series: Series) -> Any:
     for index, member in enumerate(series.members):
         at = [group + (index - (len(series.members) - 1) / 2) * width for group in range(len(series.groups))]
         heights = [series.values.get((group, member), 0.0) for group in series.groups]
-        errors = [series.errors.get((group, member)) or 0.0 for group in series.groups]
-        axes.bar(at, heights, width, label=member, yerr=errors if any(errors) else None)
+        axes.bar(at, heights, width, label=member, yerr=_whiskers(series, member))
     axes.set_xticks(range(len(series.groups)), series.groups, rotation=20, ha="right")
     axes.set_ylabel(series.unit)
     axes.set_title(f"{series.figure}: {series.title}", fontsize=10)
     axes.legend(fontsize=8, frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     return figure
+
+
+def _whiskers(series: Series, member: str) -> list[list[float]] | None:
+    """How far the intervals of a member reach below and above its bars; none if nothing is known of any."""
+    cells = [(group, member) for group in series.groups]
+    known = {cell: of for cell in cells if (of := series.intervals.get(cell)) is not None and of.is_known}
+    if not known:
+        return None
+    below = [max(0.0, known[cell].value - known[cell].low) if cell in known else 0.0 for cell in cells]
+    above = [max(0.0, known[cell].high - known[cell].value) if cell in known else 0.0 for cell in cells]
+    return [below, above]
 
 
 def _map(plt: Any, picture: FrameMap) -> Any:

@@ -6,7 +6,7 @@ without a cache, with the correct one (whole prefixes as tags), with the publish
 the handler where it stopped. The host's kernel has no cache. The programs touch memory that nobody has touched before.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
@@ -262,17 +262,6 @@ def evaluate(measured: Measurements) -> Findings:
     return findings
 
 
-def _saved_series(
-    figure: str,
-    title: str,
-    groups: Iterable[str],
-    members: Iterable[str],
-    cell: dict[tuple[str, str], Interval],
-) -> Series:
-    values = {key: interval.value for key, interval in cell.items()}
-    return Series(figure, title, "%", tuple(groups), tuple(members), values, intervals=cell)
-
-
 def _compare(figure: str, item: str, paper: float | None, ours: Interval, reason: str = "") -> Comparison:
     return Comparison(figure, item, "walk time saved", "%", paper, ours.value, reason, interval=ours)
 
@@ -299,10 +288,10 @@ def _patterns(measured: Measurements, findings: Findings) -> None:
             (name, kernel): _saved(measured, name, kernel, "1 threads", timer) for name in PATTERNS for kernel in CACHES
         }
         title = f"walk time saved by one thread, {text}"
-        findings.series.append(_saved_series("Fig 6", title, PATTERNS, CACHES, cells))
+        findings.series.append(Series.within("Fig 6", title, "%", cells, PATTERNS, CACHES))
     cells = {(name, kernel): _saved(measured, name, kernel, "bare metal") for name in PATTERNS for kernel in CACHES}
     title = "walk time saved by one thread on bare metal"
-    findings.series.append(_saved_series("beyond", title, PATTERNS, CACHES, cells))
+    findings.series.append(Series.within("beyond", title, "%", cells, PATTERNS, CACHES))
     walks = {
         (name, kernel): _before_pte(measured[name, kernel, "1 threads"]) for name in PATTERNS for kernel in KERNELS
     }
@@ -319,7 +308,7 @@ def _patterns(measured: Measurements, findings: Findings) -> None:
         for name in ("semi-random", "random")
     }
     title = "walk time saved by the cache's size, whole prefixes"
-    findings.series.append(_saved_series("beyond", title, sizes, ("semi-random", "random"), cells))
+    findings.series.append(Series.within("beyond", title, "%", cells, sizes, ("semi-random", "random")))
 
 
 def _threads(measured: Measurements, findings: Findings) -> None:
@@ -338,7 +327,7 @@ def _threads(measured: Measurements, findings: Findings) -> None:
             labels = tuple(f"{threads} threads{regions if threads > 1 else ''}" for threads in THREADS)
             cells = {(label, name): _saved(measured, name, form, label) for label in labels for name in PATTERNS}
             title = f"walk time saved by threads, {text}, {form}"
-            findings.series.append(_saved_series("Fig 6", title, labels, PATTERNS, cells))
+            findings.series.append(Series.within("Fig 6", title, "%", cells, labels, PATTERNS))
 
 
 def _experiments(measured: Measurements, findings: Findings) -> None:
@@ -350,7 +339,7 @@ def _experiments(measured: Measurements, findings: Findings) -> None:
                 groups.append(text)
             cells |= {(text, form): _saved(measured, of.workload, form, which) for form in ARRAYS}
     title = "walk time saved, and what it is with one thing changed"
-    findings.series.append(_saved_series("beyond", title, groups, ARRAYS, cells))
+    findings.series.append(Series.within("beyond", title, "%", cells, groups, ARRAYS))
 
 
 def _between(measured: Measurements, findings: Findings) -> None:
@@ -360,7 +349,7 @@ def _between(measured: Measurements, findings: Findings) -> None:
             (text, name): _saved(measured, name, form, label) for text, label in labels.items() for name in PATTERNS
         }
         title = f"walk time saved with other data touched between faults, {form}"
-        findings.series.append(_saved_series("beyond", title, labels, PATTERNS, cells))
+        findings.series.append(Series.within("beyond", title, "%", cells, labels, PATTERNS))
     walks = {
         (text, name): _before_pte(measured[name, "no cache", label])
         for text, label in labels.items()
@@ -429,7 +418,7 @@ def _matrices(measured: Measurements, findings: Findings) -> None:
         for kernel in ARRAYS
     }
     for text, cells in (("all faults", all_faults), ("faults of the product", of_product)):
-        findings.series.append(_saved_series("Fig 7", f"walk time saved, matmul, {text}", sizes, ARRAYS, cells))
+        findings.series.append(Series.within("Fig 7", f"walk time saved, matmul, {text}", "%", cells, sizes, ARRAYS))
     counts = {
         (n, text): float(walks.count)
         for n in sizes
@@ -477,7 +466,7 @@ def _regions(measured: Measurements, findings: Findings) -> None:
     ]
     saved = {(label, kernel): _saved(measured, "random", kernel, label) for label in labels for kernel in CACHES}
     title = "walk time saved on bare metal, random pages of larger regions"
-    findings.series.append(_saved_series("§5.1", title, labels, CACHES, saved))
+    findings.series.append(Series.within("§5.1", title, "%", saved, labels, CACHES))
     small, large = saved["1 GiB", "whole prefixes"], saved["512 GiB", "whole prefixes"]
     detail = f"{small} % in 1 GiB, {large} % in 512 GiB"
     less = small.minus(large).above(0)

@@ -86,11 +86,12 @@ class Measurement:
     """Of a run that asks for it: `SystemResult.contiguity_map`."""
 
     def per_walk(self, statistic: str) -> float:
-        return _per_walk(self.stats, statistic)
+        return per_walk(statistic)(self.stats)
 
     def per_walk_error(self, statistic: str) -> float | None:
         """Standard error of `per_walk`, by the parts in which there were walks."""
-        return standard_error([_per_walk(part, statistic) for part in self.parts if part["walk.count"]])
+        of = per_walk(statistic)
+        return standard_error([of(part) for part in self.parts if part["walk.count"]])
 
     def main(self, statistic: str) -> int:
         """A statistic of the workload alone; 0 where nothing was counted."""
@@ -115,29 +116,21 @@ class Measurement:
         classes = ("base", "data_stall", "translation", "fault", "kernel", "lock_wait", "blocked", "io")
         return sum(self.main(f"cycles.{name}") for name in classes)
 
-    @property
-    def program_cycles(self) -> int:
-        """Cycles of the program's own: without page faults, which the papers' models leave out."""
-        return _program_cycles(self.stats)
-
-    def saved(self, before: "Measurement") -> float:
-        """Per cent of the program's cycles that are saved against another measurement of the same window."""
-        return _saved(before.stats, self.stats)
-
-    def saved_error(self, before: "Measurement") -> float | None:
-        """Standard error of `saved`, by the parts in which both made accesses."""
-        pairs = zip(before.parts, self.parts, strict=True)
-        return standard_error([_saved(old, new) for old, new in pairs if old["accesses"] and new["accesses"]])
-
 
 def per_walk(statistic: str) -> Callable[[Mapping[str, int]], float]:
-    """The figure that a statistic is per walk."""
-    return lambda stats: _per_walk(stats, statistic)
+    """The figure that a statistic is per walk; 0 without one."""
+    return lambda stats: stats[statistic] / stats["walk.count"] if stats["walk.count"] else 0.0
+
+
+def program_time(stats: Mapping[str, int]) -> float:
+    """The program's own cycles per access: without page faults, which the papers' models leave out."""
+    # By the access: where threads end a window, or a part of it, differs between systems.
+    return sum(stats[f"cycles.{name}"] for name in ("base", "data_stall", "translation")) / stats["accesses"]
 
 
 def saved(before: Mapping[str, int], after: Mapping[str, int]) -> float:
     """Per cent of the program's cycles per access that are saved."""
-    return _saved(before, after)
+    return 100 * (1 - program_time(after) / program_time(before))
 
 
 def figure(of: Callable[..., float], *measured: Measurement) -> Interval:
@@ -154,35 +147,17 @@ def figure(of: Callable[..., float], *measured: Measurement) -> Interval:
     parts = list(zip(*(one.parts for one in measured), strict=True))
     if len(parts) < 2 or not all(part["walk.count"] for of_all in parts for part in of_all):
         return Interval(-math.inf, value, math.inf)
-    error = standard_error([of(*of_all) for of_all in parts]) or 0.0
-    margin = students_t(len(parts)) * error
-    return Interval(value - margin, value, value + margin)
-
-
-def _per_walk(stats: Mapping[str, int], statistic: str) -> float:
-    return stats[statistic] / stats["walk.count"] if stats["walk.count"] else 0.0
-
-
-def _program_cycles(stats: Mapping[str, int]) -> int:
-    return sum(stats[f"cycles.{name}"] for name in ("base", "data_stall", "translation"))
-
-
-def _saved(before: Mapping[str, int], after: Mapping[str, int]) -> float:
-    # By the access: where threads end a window, or a part of it, differs between systems by a batch each.
-    old, new = (_program_cycles(stats) / stats["accesses"] for stats in (before, after))
-    return 100 * (1 - new / old)
-
-
-def students_t(samples: int) -> float:
-    """Student's t for 95 % of the means of 2 to 8 samples."""
-    return _STUDENTS_T[samples]
+    return _around(value, [of(*of_all) for of_all in parts])
 
 
 def mean(values: Sequence[float]) -> Interval:
-    """The mean of independent samples, and where it lies with 95 % confidence by their spread."""
-    middle = statistics.fmean(values)
-    margin = students_t(len(values)) * (standard_error(values) or 0.0)
-    return Interval(middle - margin, middle, middle + margin)
+    """The mean of 2 to 8 independent samples, and where it lies with 95 % confidence by their spread."""
+    return _around(statistics.fmean(values), values)
+
+
+def _around(value: float, samples: Sequence[float]) -> Interval:
+    margin = _STUDENTS_T[len(samples)] * (standard_error(samples) or 0.0)
+    return Interval(value - margin, value, value + margin)
 
 
 def standard_error(parts: Sequence[float]) -> float | None:
@@ -236,10 +211,25 @@ class Series:
     groups: tuple[str, ...]
     members: tuple[str, ...]
     values: Mapping[tuple[str, str], float]
-    errors: Mapping[tuple[str, str], float | None] = field(default_factory=dict)
-    """Standard errors of the values within their windows."""
     intervals: Mapping[tuple[str, str], Interval] = field(default_factory=dict)
-    """Where the values lie, if more is known than that."""
+    """Where the values lie, if that is known."""
+
+    @classmethod
+    def within(
+        cls,
+        figure: str,
+        title: str,
+        unit: str,
+        cells: Mapping[tuple[str, str], Interval],
+        groups: Iterable[str] | None = None,
+        members: Iterable[str] | None = None,
+    ) -> "Series":
+        """Bars with their intervals; groups and members come in the order of the cells unless given."""
+        names = [tuple(dict.fromkeys(key[n] for key in cells)) for n in (0, 1)]
+        groups, members = (
+            tuple(of) if of is not None else known for of, known in zip((groups, members), names, strict=True)
+        )
+        return cls(figure, title, unit, groups, members, {key: of.value for key, of in cells.items()}, dict(cells))
 
 
 @dataclass(frozen=True)
