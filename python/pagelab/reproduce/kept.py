@@ -92,10 +92,8 @@ class Kept:
                 for layer, rows in document["contiguity_map"].items()
             }
             return Measurement(run, window, document["stats"], tuple(document["parts"]), maps)
-        except FileNotFoundError:
-            return None
-        except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError):
-            # Whatever happened to the file: the run is made again.
+        except (FileNotFoundError, KeyError, TypeError, ValueError):
+            # Whatever happened to the file (what is no JSON and no UTF-8 is a ValueError): the run is made again.
             return None
 
     def keep(self, measurement: Measurement) -> None:
