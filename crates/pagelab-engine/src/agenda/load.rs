@@ -125,7 +125,6 @@ impl Simulation {
             self.close_account(input);
         }
         self.begin_account(cpu);
-        self.begin_account(cpu);
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::Switch;
 use crate::base::addr::{FRAME_BYTES, PageSize};
 use crate::base::error::EngineError;
+use crate::base::ids::LayerId;
 use crate::kernel::frames::frame_alloc::AgeingConfig;
 use crate::kernel::frames::supply::FrameAllocatorConfig;
 use crate::kernel::placement::PlacementConfig;
@@ -96,9 +97,9 @@ pub struct SpeculativeTableConfig {
 
 impl SystemConfig {
     /// Layers that host nobody, by number: sources go to them in turn.
-    pub fn tops(&self) -> Vec<usize> {
+    pub fn tops(&self) -> Vec<LayerId> {
         let hosts = |layer: &LayerConfig| self.layers.iter().any(|guest| guest.host.as_ref() == Some(&layer.name));
-        (0..self.layers.len()).filter(|&index| !hosts(&self.layers[index])).collect()
+        LayerId::all(self.layers.len()).filter(|&layer| !hosts(&self.layers[layer])).collect()
     }
 
     /// Refuses names in `placement_for` that no source on the layer has; `sources` are all, in their order.
@@ -106,7 +107,7 @@ impl SystemConfig {
         let tops = self.tops();
         for (index, layer) in self.layers.iter().enumerate() {
             let Some(names) = &layer.placement_for else { continue };
-            let here = |nth: &usize| tops[nth % tops.len()] == index;
+            let here = |nth: &usize| tops[nth % tops.len()].index() == index;
             let here: Vec<&str> = (0..sources.len()).filter(here).map(|nth| sources[nth].as_str()).collect();
             let there = if here.is_empty() { "none".to_owned() } else { here.join(", ") };
             if let Some(name) = names.iter().find(|name| !here.contains(&name.as_str())) {

@@ -67,7 +67,7 @@ impl Os {
             layer.translation_caches = cache.and_then(|cache| TranslationCaches::new(cache, &of.page_table));
         }
         os.layers = booted.into_iter().map(|l| l.expect("every layer is in the boot order")).collect();
-        os.tops = config.system.tops().into_iter().map(LayerId::from).collect();
+        os.tops = config.system.tops();
         Ok(os)
     }
 
