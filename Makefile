@@ -2,6 +2,7 @@
 # make test       all tests that take no more than minutes (sets up what they need)
 # make test-full  the slow ones too, with ten times the random cases
 # make bench      how fast recording and replay are on this machine
+# make reproductions  all published results measured again, in full: hours; writes docs/reproductions and docs/claims.md
 # make mutants    change single lines for the worse and see which test notices: an hour, and CI does not run it
 # make lint       formatting, clippy, ruff, mypy
 # make clean      remove everything built here
@@ -13,7 +14,7 @@ export PYTHON
 
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates presets -name '*.rs' -o -name '*.toml')
 
-.PHONY: demo setup test test-full bench mutants lint clean
+.PHONY: demo setup test test-full bench reproductions mutants lint clean
 .DELETE_ON_ERROR:
 
 setup: $(VENV)/.engine
@@ -31,6 +32,9 @@ test-full: setup
 
 bench: setup
 	$(BIN)/python benches/throughput.py
+
+reproductions: setup
+	$(BIN)/python benches/reproductions.py
 
 mutants:
 	$(PYTHON) tests/mutants/run.py

@@ -38,7 +38,7 @@ def test_a_report_says_what_is_not_decided_and_what_no_paper_prints(tmp_path: Pa
     figure = study.Comparison("§5", "walks", "saved", "%", None, 3.0, interval=Interval(-1, 3, 7))
     findings = study.Findings(
         comparisons=[figure, replace(figure, paper=20.0)],
-        claims=[study.Claim("§5", f"statement {verdict}", verdict, "") for verdict in (True, False, None, None)],
+        claims=[study.Claim("§5", f"statement {of}", of, "7 %", "a guess") for of in (True, False, None, None)],
         series=[
             study.Series(
                 "Fig 1", "t", "%", ("a",), ("b",), {("a", "b"): 3.0}, intervals={("a", "b"): Interval(1, 3, 5)}
@@ -48,7 +48,7 @@ def test_a_report_says_what_is_not_decided_and_what_no_paper_prints(tmp_path: Pa
     report.write(tmp_path, REPRODUCTIONS["ptemagnet"], 1.0, study.Measurements([]), findings)
     text = (tmp_path / "REPORT.md").read_text()
     assert "**1 of 4 of the paper's statements hold here, 1 do not, 2 are not decided.**" in text
-    assert "| §5 | statement None | not decided |" in text
+    assert "| §5 | statement None | not decided | 7 % | a guess |" in text
     assert "| not printed in the paper | 3 (-1 to 7) % |" in text
     assert "| 20 % | 3 (-1 to 7) % |" in text
     assert "| a | 3 (1 to 5) |" in text

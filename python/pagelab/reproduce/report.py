@@ -1,15 +1,15 @@
 """A reproduction's findings as a folder: REPORT.md, results.json, and a picture of each figure."""
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 import pagelab
 from pagelab.output import write_atomically
 from pagelab.reproduce.interval import Interval
-from pagelab.reproduce.study import PARTS, Findings, FrameMap, Measurements, Reproduction, Series
+from pagelab.reproduce.study import PARTS, Findings, FrameMap, Measurement, Measurements, Reproduction, Series
 
 VERDICTS = {True: "holds", False: "**does not hold**", None: "not decided"}
 # Pages that a map of frames shows.
@@ -28,17 +28,27 @@ def write(
     folder.mkdir(parents=True, exist_ok=True)
     files = {
         folder / "REPORT.md": _markdown(reproduction, scale, findings),
-        folder / "results.json": json.dumps(
-            _document(reproduction, scale, measured, findings), indent=1, allow_nan=False
-        )
-        + "\n",
+        folder / "results.json": _json(reproduction, scale, measured, findings),
     }
     for path, text in files.items():
         write_atomically(path, text)
     return [*files, *(_pictures(folder, findings) if pictures else [])]
 
 
-def _document(reproduction: Reproduction, scale: float, measured: Measurements, findings: Findings) -> dict[str, Any]:
+def _json(reproduction: Reproduction, scale: float, measured: Measurements, findings: Findings) -> str:
+    """What was found, and a line for each run: what it was, and the statistics that figures were made of."""
+    head = json.dumps(_found(reproduction, scale, findings), indent=1, allow_nan=False).removesuffix("\n}")
+    runs = ",\n".join(f"  {json.dumps(_of_run(measurement, read))}" for measurement, read in measured.with_read())
+    return f'{head},\n "runs": [\n{runs}\n ]\n}}\n'
+
+
+def _of_run(measurement: Measurement, read: Mapping[str, int]) -> dict[str, Any]:
+    run = measurement.run
+    asked = {of.name: getattr(run, of.name) for of in fields(run) if getattr(run, of.name) != of.default}
+    return {**asked, "window": measurement.window, "stats": read}
+
+
+def _found(reproduction: Reproduction, scale: float, findings: Findings) -> dict[str, Any]:
     return {
         "reproduction": reproduction.name,
         "version": pagelab.__version__,
@@ -57,10 +67,6 @@ def _document(reproduction: Reproduction, scale: float, measured: Measurements, 
                 ],
             }
             for series in findings.series
-        ],
-        "runs": [
-            {**vars(m.run), "window": m.window, "stats": dict(m.stats), "parts": [dict(part) for part in m.parts]}
-            for m in measured.all()
         ],
     }
 
@@ -83,10 +89,10 @@ def _markdown(reproduction: Reproduction, scale: float, findings: Findings) -> s
         f"**{holding} of {len(claims)} of the paper's statements hold here, {broken} do not, "
         f"{len(claims) - holding - broken} are not decided.**",
         "",
-        "| figure | the paper says | here | measured |",
-        "|---|---|---|---|",
+        "| figure | the paper says | here | measured | what that rests on |",
+        "|---|---|---|---|---|",
     ]
-    lines += [f"| {c.figure} | {c.text} | {VERDICTS[c.holds]} | {c.detail} |" for c in claims]
+    lines += [f"| {c.figure} | {c.text} | {VERDICTS[c.holds]} | {c.detail} | {c.rests_on} |" for c in claims]
     lines += [
         "",
         "## Figures side by side",

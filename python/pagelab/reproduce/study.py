@@ -5,7 +5,7 @@ import os
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -199,6 +199,9 @@ class Claim:
     holds: bool | None
     """None where the figure's interval crosses the line: not decided."""
     detail: str
+    """What was measured."""
+    rests_on: str
+    """What the verdict could be wrong by."""
 
 
 @dataclass(frozen=True)
@@ -256,11 +259,36 @@ class MissingRunError(KeyError):
     """A measurement that is asked for has not been made."""
 
 
+class Noted(Mapping[str, int]):
+    """Statistics that know which of them have been read."""
+
+    def __init__(self, stats: Mapping[str, int]) -> None:
+        self._stats = stats
+        self._read: set[str] = set()
+
+    def __getitem__(self, name: str) -> int:
+        self._read.add(name)
+        return self._stats[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stats)
+
+    def __len__(self) -> int:
+        return len(self._stats)
+
+    @property
+    def read(self) -> dict[str, int]:
+        """Those that have been read, by name."""
+        return {name: self._stats[name] for name in sorted(self._read) if name in self._stats}
+
+
 class Measurements:
     """All measurements of a study, by workload, system and label; of several seeds, the first stands for all."""
 
     def __init__(self, measured: Iterable[Measurement]) -> None:
-        self._all = list(measured)
+        given = list(measured)
+        self._noted = [Noted(measurement.stats) for measurement in given]
+        self._all = [replace(one, stats=stats) for one, stats in zip(given, self._noted, strict=True)]
         self._by_key: dict[tuple[str, str, str], Measurement] = {}
         for measurement in self._all:
             self._by_key.setdefault(measurement.run.key, measurement)
@@ -286,6 +314,10 @@ class Measurements:
 
     def all(self) -> list[Measurement]:
         return list(self._all)
+
+    def with_read(self) -> Iterator[tuple[Measurement, dict[str, int]]]:
+        """Each measurement, and those of its statistics that figures have been made of."""
+        return zip(self._all, (stats.read for stats in self._noted), strict=True)
 
 
 @dataclass(frozen=True)

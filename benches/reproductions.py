@@ -1,0 +1,82 @@
+"""The results in `docs/reproductions`: a complete run of each reproduction, and a page of all claims.
+
+    python benches/reproductions.py              # makes the runs that are missing, writes the reports and the page
+    python benches/reproductions.py --page       # writes the page alone, from the results that are there
+    python benches/reproductions.py --check      # says whether the page is that of the results
+
+The runs are kept in `target/reproductions`, so an interrupted one goes on where it stopped.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from pagelab.reproduce import REPRODUCTIONS
+from pagelab.reproduce.report import VERDICTS
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "docs" / "reproductions"
+PAGE = ROOT / "docs" / "claims.md"
+RUNS = ROOT / "target" / "reproductions"
+KEPT = ("REPORT.md", "results.json")
+
+
+def run() -> None:
+    for name in REPRODUCTIONS:
+        command = [sys.executable, "-m", "pagelab", "reproduce", name, "--scale", "1", "-o", str(RUNS / name)]
+        subprocess.run(command, check=True)
+        (RESULTS / name).mkdir(parents=True, exist_ok=True)
+        for file in KEPT:
+            shutil.copyfile(RUNS / name / file, RESULTS / name / file)
+
+
+def page() -> str:
+    return "\n".join(_lines()) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    yield "# What holds"
+    yield ""
+    yield "Each statement of a paper that was measured again, and what the verdict rests on."
+    yield "`make reproductions` writes this page. [Reproductions](reproductions.md) says how it was measured,"
+    yield "and why figures differ."
+    for name, reproduction in REPRODUCTIONS.items():
+        document = json.loads((RESULTS / name / "results.json").read_text(encoding="utf-8"))
+        claims = document["claims"]
+        count = {verdict: sum(claim["holds"] is verdict for claim in claims) for verdict in VERDICTS}
+        yield ""
+        yield f"## {reproduction.title}"
+        yield ""
+        yield f"{reproduction.paper}. {len(document['runs'])} runs at scale {document['scale']:g} on"
+        yield f"`{document['machine']}`, by pagelab {document['version']}: [report](reproductions/{name}/REPORT.md),"
+        yield f"[JSON](reproductions/{name}/results.json)."
+        yield f"**{count[True]} statements hold, {count[False]} do not, {count[None]} are not decided.**"
+        yield ""
+        yield "| figure | the paper says | here | measured | what that rests on |"
+        yield "|---|---|---|---|---|"
+        for claim in claims:
+            cells = (claim["figure"], claim["text"], VERDICTS[claim["holds"]], claim["detail"], claim["rests_on"])
+            yield f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--page", action="store_true", help="write the page alone")
+    what.add_argument("--check", action="store_true", help="compare the page with the results")
+    arguments = parser.parse_args()
+    if arguments.check:
+        if PAGE.read_text(encoding="utf-8") != page():
+            sys.exit(f"{PAGE} is not that of the results in {RESULTS}: run benches/reproductions.py --page")
+        return
+    if not arguments.page:
+        run()
+    PAGE.write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
