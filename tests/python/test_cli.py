@@ -197,6 +197,7 @@ def test_lists_and_the_schema(pagelab: Pagelab) -> None:
         ("placements", "ptemagnet"),
         ("cores", "in-order"),
         ("devices", "fixed-latency"),
+        ("kernel-threads", "khugepaged"),
     ]:
         process = pagelab("list", kind)
         assert process.returncode == 0, process.stderr

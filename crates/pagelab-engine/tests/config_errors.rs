@@ -57,7 +57,7 @@ fn valid_configurations_are_not_refused() {
     }
     const MADVISE: &str = "system.layers.0.large_pages=madvise";
     const KHUGEPAGED: &str =
-        r#"kernel.khugepaged={"scan_sleep_cycles":1000000,"pages_to_scan":4096,"max_ptes_none":511}"#;
+        r#"kernel.threads.khugepaged={"scan_sleep_cycles":1000000,"pages_to_scan":4096,"max_ptes_none":511}"#;
     for with in ["system.layers.0.page_size=2M", r#"system.layers.0.folios=["32KiB"]"#, KHUGEPAGED] {
         outcome(MACHINE, "radix", &[MADVISE, with]).unwrap();
     }
@@ -264,16 +264,16 @@ fn impossible_kernels() {
         (r#"kernel.swap={"size_bytes":"1GiB"}"#, "read_cycles"),
         (swap, "kernel.swap.queue_depth: 0 is out of range"),
         (
-            r#"kernel.khugepaged={"scan_sleep_cycles":0,"pages_to_scan":1,"max_ptes_none":0}"#,
-            "kernel.khugepaged.scan_sleep_cycles: 0 is not possible",
+            r#"kernel.threads.khugepaged={"scan_sleep_cycles":0,"pages_to_scan":1,"max_ptes_none":0}"#,
+            "kernel.threads.khugepaged.scan_sleep_cycles: 0 is not possible",
         ),
         (
-            r#"kernel.khugepaged={"scan_sleep_cycles":1,"pages_to_scan":0,"max_ptes_none":0}"#,
-            "kernel.khugepaged.pages_to_scan: 0 is out of range",
+            r#"kernel.threads.khugepaged={"scan_sleep_cycles":1,"pages_to_scan":0,"max_ptes_none":0}"#,
+            "kernel.threads.khugepaged.pages_to_scan: 0 is out of range",
         ),
         (
-            r#"kernel.khugepaged={"scan_sleep_cycles":1,"pages_to_scan":1,"max_ptes_none":512}"#,
-            "kernel.khugepaged.max_ptes_none: 512 is out of range",
+            r#"kernel.threads.khugepaged={"scan_sleep_cycles":1,"pages_to_scan":1,"max_ptes_none":512}"#,
+            "kernel.threads.khugepaged.max_ptes_none: 512 is out of range",
         ),
         ("kernel.fault_around_bytes=12KiB", "kernel.fault_around_bytes: 12288 is not possible"),
         ("kernel.pages_per_fault=0", "kernel.pages_per_fault: 0 is out of range"),

@@ -20,6 +20,7 @@ use pagelab_engine::config::{
 use pagelab_engine::core_model::{self, CoreConfig, CoreModel, Moment};
 use pagelab_engine::device::{self, BlockDevice, DeviceConfig};
 use pagelab_engine::kernel::placement::PlacementConfig;
+use pagelab_engine::kernel::threads::config::{self as threads, ThreadsConfig};
 use pagelab_engine::mmu_cache::{self, MmuCacheKind};
 use pagelab_engine::page_table::{self, PageTableConfig};
 use programs::{TOO_LARGE, check_once, fits, program};
@@ -240,6 +241,48 @@ fn every_device_serves_programs_that_are_short_of_memory() {
             config.kernel.page_cache = PageCache::Cold;
             check(&config, 8);
         }
+    }
+}
+
+#[test]
+fn every_kernel_thread_has_samples_and_can_be_configured() {
+    let samples = ThreadsConfig::samples();
+    let sampled: BTreeSet<_> = samples.iter().flat_map(ThreadsConfig::running).collect();
+    assert_eq!(sampled, threads::THREADS.iter().map(|(name, _)| *name).collect());
+    threads::THREADS.iter().for_each(|(name, text)| assert!(!text.is_empty() && !text.contains('\n'), "{name}"));
+    for of in samples {
+        of.validate("threads").unwrap();
+        let name = of.running()[0];
+        let mut written = serde_json::to_value(&of).unwrap();
+        assert_eq!(serde_json::from_value::<ThreadsConfig>(written.clone()).unwrap(), of);
+        for off in [serde_json::json!("off"), serde_json::json!(false), serde_json::Value::Null] {
+            written[name] = off;
+            let read: ThreadsConfig = serde_json::from_value(written.clone()).unwrap();
+            assert_eq!(read, ThreadsConfig::default(), "{name} is off");
+        }
+    }
+}
+
+/// Programs that need more than the machine's memory, so that pages leave it and come back.
+#[test]
+fn every_kernel_thread_works_where_memory_is_short() {
+    let set = [SHORT_OF_MEMORY[0], "machine.memory_bytes=24MiB"];
+    for of in ThreadsConfig::samples() {
+        let mut runs = 0;
+        for name in ["radix-2m", "nested-radix"] {
+            let mut config = with(name, &set);
+            config.kernel.threads = of.clone();
+            check(&config, 4);
+            for workload in ["stride:size=28MiB,stride=4KiB,passes=2", "random:size=28MiB,accesses=10K"] {
+                let source = pagelab_trace::workload::parse(workload, 1).unwrap();
+                let (simulation, stats) = common::run(&config, source, &[0]);
+                common::assert_conserved(&stats);
+                common::assert_frames_conserved(&simulation, &programs::live_spaces(&simulation));
+                assert!(stats.values["swap.in.pages"] > 0, "{name}: memory is short");
+                runs += stats.values["kthread.runs"];
+            }
+        }
+        assert!(runs > 0, "{of:?}: it never woke up");
     }
 }
 

@@ -86,7 +86,8 @@ fn copies_of_every_preset_end_alike() {
 
 #[test]
 fn copies_are_made_while_programs_wait_and_kernel_threads_run() {
-    let khugepaged = r#"kernel.khugepaged={"scan_sleep_cycles":100000,"pages_to_scan":512,"max_ptes_none":511}"#;
+    let khugepaged =
+        r#"kernel.threads.khugepaged={"scan_sleep_cycles":100000,"pages_to_scan":512,"max_ptes_none":511}"#;
     for system in ["radix", "radix-2m", "nested-radix"] {
         for cores in ["machine.cores=1", "machine.cores=4"] {
             let set = [SWAP, khugepaged, "kernel.cgroup_limit_bytes=6MiB", cores, "machine.threads_per_core=1"];

@@ -338,7 +338,7 @@ fn kept(race: &Race) -> [Vec<u64>; 2] {
 
 fn explore_reclaim(races: &[(&[Actor], [&[u64]; 2])]) -> usize {
     let explored = races.iter().map(|&(actors, expected)| {
-        explore(actors, &[SWAP, "kernel.kswapd=off"], &|race| {
+        explore(actors, &[SWAP, "kernel.threads.kswapd=off"], &|race| {
             assert_eq!(kept(race), expected.map(<[u64]>::to_vec), "{actors:?}");
         })
     });
@@ -398,7 +398,7 @@ fn a_reservation_ends_with_its_pages_whoever_is_at_work_in_its_group() {
     let (unmap, child) = (Unmap { page: 1, pages: 2 }, ChildFault { page: 0, intent: Intent::Store });
     for (actors, set, least) in [
         (&[store(2), unmap][..], &[][..], 9),
-        (&[store(3), Reclaim], &[SWAP, "kernel.kswapd=off"], 40),
+        (&[store(3), Reclaim], &[SWAP, "kernel.threads.kswapd=off"], 40),
         (&[store(3), Fork], &[], 9),
         (&[store(3), child], &[], 5000),
         // After the fork, both write to what they share and to what is new.
@@ -415,7 +415,7 @@ fn two_faults_in_one_group_race_with_unmapping_and_reclaim() {
     let unmap = Unmap { page: 3, pages: 1 };
     let count = explore_group(&[store(3), store(2), unmap], &[], [0, 2])
         + explore_group(&[store(9), store(8), Unmap { page: 8, pages: 1 }], &[], [8, 9])
-        + explore_group(&[store(3), store(2), Reclaim], &[SWAP, "kernel.kswapd=off"], [0, 2]);
+        + explore_group(&[store(3), store(2), Reclaim], &[SWAP, "kernel.threads.kswapd=off"], [0, 2]);
     assert!(count > 100_000, "{count} schedules");
 }
 

@@ -105,7 +105,7 @@ fn folios_follow_advice_and_give_way_to_large_pages() {
 
 #[test]
 fn khugepaged_joins_the_only_pages_that_the_tables_above_are_for() {
-    let khugepaged = r#"kernel.khugepaged={"scan_sleep_cycles":2000,"pages_to_scan":4096,"max_ptes_none":511}"#;
+    let khugepaged = r#"kernel.threads.khugepaged={"scan_sleep_cycles":2000,"pages_to_scan":4096,"max_ptes_none":511}"#;
     let mut script = ScriptWriter::new();
     map(&mut script, 4096, 0);
     script.store(0, page(0));
@@ -129,7 +129,9 @@ fn khugepaged_joins_the_only_pages_that_the_tables_above_are_for() {
 #[test]
 fn khugepaged_joins_what_faults_have_mapped_in_pieces() {
     let often = |none: u32| {
-        format!(r#"kernel.khugepaged={{"scan_sleep_cycles":200000,"pages_to_scan":4096,"max_ptes_none":{none}}}"#)
+        format!(
+            r#"kernel.threads.khugepaged={{"scan_sleep_cycles":200000,"pages_to_scan":4096,"max_ptes_none":{none}}}"#
+        )
     };
     for (none, collapsed) in [(511, 2), (300, 1)] {
         let mut script = ScriptWriter::new();
@@ -208,7 +210,7 @@ fn an_explicit_page_that_cannot_be_copied_whole_is_split() {
 
 #[test]
 fn khugepaged_lets_go_of_processes_that_end_under_its_hands() {
-    let khugepaged = r#"kernel.khugepaged={"scan_sleep_cycles":2000,"pages_to_scan":4096,"max_ptes_none":511}"#;
+    let khugepaged = r#"kernel.threads.khugepaged={"scan_sleep_cycles":2000,"pages_to_scan":4096,"max_ptes_none":511}"#;
     let prot = Protection::READ_WRITE;
     let mut scanned = 0;
     // The exit comes at many points of its work on the place.

@@ -265,7 +265,7 @@ fn large_pages_leave_whole_and_come_back_in_parts() {
 fn kswapd_makes_room_before_faults_must() {
     let set = [SWAP, "machine.memory_bytes=64MiB"];
     let major = |kswapd: &str| {
-        let config = config("radix", &[&set[..], &[&format!("kernel.kswapd={kswapd}")]].concat());
+        let config = config("radix", &[&set[..], &[&format!("kernel.threads.kswapd={kswapd}")]].concat());
         let source = pagelab_trace::workload::parse("stride:size=96MiB,stride=4KiB,passes=3", 1).unwrap();
         let (simulation, stats) = run(&config, source, &[0]);
         assert_conserved(&stats);

@@ -10,10 +10,10 @@ use syn::{Attribute, ItemUse, UseTree, Visibility};
 /// Lines that a function may have.
 const LONGEST_FUNCTION: usize = 80;
 
-/// A source file as a module.
+/// A module: a source file, without the modules written within it, or one of these.
 struct Module {
     path: Vec<String>,
-    file: syn::File,
+    items: Vec<syn::Item>,
 }
 
 /// What a file names: paths that begin at the crate, and what it re-exports under which name.
@@ -82,11 +82,8 @@ impl<'a> Visit<'a> for Names {
         }
     }
 
-    fn visit_item_mod(&mut self, item: &'a syn::ItemMod) {
-        if !is_test(&item.attrs) {
-            visit::visit_item_mod(self, item);
-        }
-    }
+    /// A module within a file is one of its own.
+    fn visit_item_mod(&mut self, _: &'a syn::ItemMod) {}
 
     fn visit_item_fn(&mut self, item: &'a syn::ItemFn) {
         if !is_test(&item.attrs) {
@@ -126,9 +123,21 @@ fn read(folder: &Path, path: &[String], modules: &mut Vec<Module>) {
         } else if entry.extension().is_some_and(|extension| extension == "rs") && !is_of_tests(&name) {
             let file = syn::parse_file(&std::fs::read_to_string(&entry).unwrap()).unwrap();
             let path = if name == "mod" || name == "lib" { path.to_vec() } else { below() };
-            modules.push(Module { path, file });
+            add(path, file.items, modules);
         }
     }
+}
+
+/// Adds a module and those that are written within it.
+fn add(path: Vec<String>, items: Vec<syn::Item>, modules: &mut Vec<Module>) {
+    for item in &items {
+        if let syn::Item::Mod(syn::ItemMod { attrs, ident, content: Some((_, within)), .. }) = item
+            && !is_test(attrs)
+        {
+            add([&path[..], &[ident.to_string()]].concat(), within.clone(), modules);
+        }
+    }
+    modules.push(Module { path, items });
 }
 
 /// Files that are declared under `#[cfg(test)]`.
@@ -144,7 +153,7 @@ fn names() -> BTreeMap<Vec<String>, Names> {
         .into_iter()
         .map(|module| {
             let mut names = Names { within: module.path.clone(), ..Names::default() };
-            names.visit_file(&module.file);
+            module.items.iter().for_each(|item| names.visit_item(item));
             (module.path, names)
         })
         .collect()

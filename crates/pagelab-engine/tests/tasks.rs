@@ -29,7 +29,7 @@ fn quiet(set: &[&str]) -> Config {
         // Whoever is not made to wait or preempted runs to its end.
         "kernel.quantum_cycles=1000000000000",
         STORAGE,
-        "kernel.kswapd=off",
+        "kernel.threads.kswapd=off",
         // No batches, of which one would be for both.
         "kernel.charge_batch=1",
         r#"system.layers.native.frame_allocator={"kind":"buddy"}"#,
@@ -167,7 +167,8 @@ fn what_a_programs_last_call_populates_is_read_to_its_end() {
 
 #[test]
 fn kernel_threads_of_their_own_kind_run_at_once() {
-    let khugepaged = r#"kernel.khugepaged={"scan_sleep_cycles":200000,"pages_to_scan":512,"max_ptes_none":511}"#;
+    let khugepaged =
+        r#"kernel.threads.khugepaged={"scan_sleep_cycles":200000,"pages_to_scan":512,"max_ptes_none":511}"#;
     let config = config("radix-2m", &[SWAP, khugepaged, "machine.memory_bytes=32MiB", "machine.cores=3"]);
     let source = pagelab_trace::workload::parse("stride:size=48MiB,stride=4KiB,passes=2", 1).unwrap();
     let (simulation, stats) = run_all(&config, vec![(source, &[0][..])]);

@@ -24,7 +24,7 @@ fn quiet(set: &[&str]) -> Config {
         "kernel.flush_space_cycles=0",
         "kernel.page_cache=cold",
         "kernel.read_ahead_bytes=4096",
-        "kernel.kswapd=off",
+        "kernel.threads.kswapd=off",
         "kernel.charge_batch=1",
         r#"system.layers.native.frame_allocator={"kind":"buddy"}"#,
         &switch,

@@ -10,6 +10,7 @@ use pagelab_engine::base::page_fault::{Intent, PageFault};
 use pagelab_engine::base::step::Next;
 use pagelab_engine::config::Config;
 use pagelab_engine::kernel::fault::Fault;
+use pagelab_engine::kernel::threads::config::ThreadConfig;
 use pagelab_engine::kernel::threads::khugepaged::Khugepaged;
 use pagelab_engine::machine::simulation::{Placed, Simulation};
 use pagelab_engine::observe::statistics::Statistics;
@@ -386,7 +387,7 @@ fn interrupted(
     happens: impl Fn(&mut Simulation, SpaceId),
 ) -> Result<(), EngineError> {
     let omit = omitted.map_or(String::new(), |cause| format!(r#""omit_invalidation":"{cause}""#));
-    let khugepaged = r#"kernel.khugepaged={"scan_sleep_cycles":2000,"pages_to_scan":4096,"max_ptes_none":511}"#;
+    let khugepaged = r#"kernel.threads.khugepaged={"scan_sleep_cycles":2000,"pages_to_scan":4096,"max_ptes_none":511}"#;
     let mut script = ScriptWriter::new();
     script.mmap(0, BASE, 2 * MIB);
     script.store(0, BASE);
@@ -418,7 +419,7 @@ fn what_hardware_told_holds_until_page_tables_are_freed() {
     type Happens<'a> = &'a dyn Fn(&mut Simulation, SpaceId);
     let cases: [(&str, Happens); 4] = [
         ("collapse", &|of, _| {
-            let config = of.os.costs.khugepaged.expect("it is configured");
+            let ThreadConfig::On(config) = of.os.costs.threads.khugepaged else { unreachable!("it is configured") };
             let thread = of.kthreads.add(Khugepaged::new(LayerId(0), config).into());
             while of.kthreads.commit(thread, &mut of.os, CpuId(0)) != Next::Done {}
             assert!(
@@ -464,7 +465,7 @@ fn a_collapse_leaves_the_tables_that_caches_point_to() {
     script.event(0, munmap(BASE + 4096, 4096));
     script.mmap(0, BASE + 4096, 4096);
     script.store(0, BASE + 4096);
-    let khugepaged = r#"kernel.khugepaged={"scan_sleep_cycles":2000,"pages_to_scan":4096,"max_ptes_none":511}"#;
+    let khugepaged = r#"kernel.threads.khugepaged={"scan_sleep_cycles":2000,"pages_to_scan":4096,"max_ptes_none":511}"#;
     let set = [&cache("full-prefix", r#""per":"mm""#), khugepaged, "system.layers.native.large_pages=madvise"];
     let (_, stats) = run(&config("radix-2m", &set), script.finish(), &[0]);
     assert_eq!((stats.values["khugepaged.collapsed"], stats.values["stc.invalidations.collapse"]), (1, 0));

@@ -16,7 +16,8 @@ def list_command(
         str,
         typer.Argument(
             metavar="[KIND]",
-            help="workloads, systems, machines, kernels, page-tables, mmu-caches, placements, cores, devices.",
+            help="workloads, systems, machines, kernels, page-tables, mmu-caches, placements, cores, devices, "
+            "kernel-threads.",
         ),
     ] = "kinds",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

@@ -85,7 +85,7 @@ impl Simulation {
         let machine = &config.machine;
         let mut os = Os::boot(config)?;
         let mut kthreads = KernelThreads::default();
-        os.tops().iter().for_each(|&top| kthreads.add_all(top, &os.layers[top], &config.kernel));
+        os.tops().iter().for_each(|&top| kthreads.add_all(top, &os.layers[top], &config.kernel.threads));
         let used = sources.iter().flat_map(|s| s.cpus.iter().copied()).chain(beside.cpus()).collect();
         let threads = machine.threads_per_core as usize;
         let places = Cpus::new(used, kthreads.len(), threads, machine.cores as usize * threads);

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{StageCosts, SwapConfig, Switch, TranslationCacheConfig};
 use crate::device::DeviceConfig;
-use crate::kernel::threads::khugepaged::parameters::KhugepagedConfig;
+use crate::kernel::threads::config::ThreadsConfig;
 
 /// A kernel preset (`presets/kernels/NAME.toml`): what the stages of a page fault cost beyond the memory
 /// references that the engine replays for them.
@@ -48,12 +48,9 @@ pub struct KernelConfig {
     pub read_ahead_bytes: Bytes,
     /// Share of scanning that is for anonymous pages, of 200 (`vm.swappiness`).
     pub swappiness: u32,
-    /// Whether a kernel thread makes room before a fault must.
-    pub kswapd: Switch,
-    /// The thread that puts large pages in the place of small ones, in layers with pages above 4 KiB; none: it sleeps for as
-    /// long as a run takes.
+    /// Threads of each layer's kernel; one that is off sleeps for as long as a run takes.
     #[serde(default)]
-    pub khugepaged: Option<KhugepagedConfig>,
+    pub threads: ThreadsConfig,
     /// What page faults keep of their walks for later ones, in all layers but those whose `translation_cache` is off; none:
     /// each walks from the root, as Linux does.
     #[serde(default)]

@@ -5,6 +5,7 @@ use crate::base::addr::{FRAME_BYTES, PageSize};
 use crate::base::error::{EngineError, between};
 use crate::device::DeviceConfig;
 use crate::kernel::placement::{Misfit, Surroundings};
+use crate::kernel::threads::config::ThreadsConfig;
 use pagelab_trace::quantity::Bytes;
 
 /// Cores that a machine may have (presence masks of the shared cache) and hardware threads a core.
@@ -76,9 +77,7 @@ impl Config {
             return Err(EngineError::config("kernel.page_cache", what));
         }
         between("kernel.swappiness", kernel.swappiness, 0, 200)?;
-        if let Some(khugepaged) = &kernel.khugepaged {
-            khugepaged.validate("kernel.khugepaged")?;
-        }
+        kernel.threads.validate("kernel.threads")?;
         let read_ahead = kernel.read_ahead_bytes.0;
         if !read_ahead.is_multiple_of(FRAME_BYTES) || !(FRAME_BYTES..=MOST_READ_AHEAD).contains(&read_ahead) {
             let what = format!("{read_ahead} is not possible; allowed are multiples of 4096 (one page) up to 2 MiB");
@@ -131,14 +130,19 @@ impl Config {
     }
 }
 
-/// `madvise` is a choice among mappings for pages, folios or a khugepaged that must be there.
+/// `madvise` is a choice among mappings for pages, folios or a kernel thread that must be there.
 fn validate_large_pages(layer: &LayerConfig, kernel: &KernelConfig) -> Result<(), EngineError> {
-    let some = layer.page_size != PageSize::Size4K || !layer.folios.is_empty() || kernel.khugepaged.is_some();
+    let threads = ThreadsConfig::that_make_large_pages();
+    let thread = kernel.threads.running().iter().any(|name| threads.contains(name));
+    let some = layer.page_size != PageSize::Size4K || !layer.folios.is_empty() || thread;
     if layer.large_pages == LargePages::Always || some {
         return Ok(());
     }
-    let what = "madvise changes nothing where the largest page is 4K: set page_size = 2M too, as the system \
-                radix-thp-madvise does, or folios, or kernel.khugepaged";
+    let what = format!(
+        "madvise changes nothing where the largest page is 4K: set page_size = 2M too, as the system radix-thp-madvise does, or \
+         folios, or a kernel thread that makes large pages (kernel.threads: {})",
+        threads.join(", ")
+    );
     Err(EngineError::config(format!("system.layers.{}.large_pages", layer.name), what))
 }
 

@@ -371,6 +371,7 @@ const KINDS: &[(&str, &str)] = &[
     ("placements", "ways of choosing frames (system.layers.NAME.placement)"),
     ("cores", "core models: what instructions cost and what latencies stall (machine.core.model)"),
     ("devices", "designs of devices for swap and files (kernel.swap.model, kernel.storage.model)"),
+    ("kernel-threads", "threads of a kernel that work beside the programs (kernel.threads.NAME)"),
 ];
 
 /// Describes all of a kind of [`KINDS`], as JSON; the kinds themselves are `kinds`.
@@ -397,6 +398,7 @@ pub fn list_json(kind: &str) -> Result<String, EngineError> {
         "mmu-caches" => rows(crate::mmu_cache::DESIGNS),
         "cores" => rows(crate::core_model::DESIGNS),
         "devices" => rows(crate::device::DESIGNS),
+        "kernel-threads" => rows(crate::kernel::threads::config::THREADS),
         "placements" => {
             let designs = PlacementConfig::designs().into_iter();
             designs.map(|(name, about)| Row { name, description: about.to_owned() }).collect()

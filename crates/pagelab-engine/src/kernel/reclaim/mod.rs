@@ -7,7 +7,7 @@
 //! Source: Linux mm/vmscan.c (`shrink_folio_list`, `shrink_active_list`, `folio_check_references`, `balance_pgdat`),
 //! mm/page_alloc.c (`calculate_min_free_kbytes`, `__setup_per_zone_wmarks`), mm/rmap.c (`try_to_unmap`).
 //! Parameters: `kernel.swap`, `kernel.storage`, `kernel.swappiness`, `kernel.cgroup_limit_bytes`, `kernel.new_pages`,
-//! `kernel.kswapd`.
+//! `kernel.threads.kswapd`.
 //! Deviations: what is written is waited for by whoever scans, where Linux puts it under write-back and goes on. Shared
 //! anonymous memory stays, and so do files without `kernel.storage`. No flusher threads: dirty pages of files are written
 //! when they leave. A large page leaves whole (`THP_SWAP`) and comes back as 4 KiB pages. No multi-generational LRU, no

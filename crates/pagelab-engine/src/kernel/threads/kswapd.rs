@@ -3,16 +3,35 @@
 //! Models: from the moment a fault finds less free memory than the low watermark, scans of the LRU lists follow each other
 //! until the high watermark is reached or nothing is left that could leave.
 //! Source: Linux mm/vmscan.c (`balance_pgdat`, `kswapd_shrink_node`), mm/page_alloc.c (`wake_all_kswapds`).
-//! Parameters: `kernel.kswapd`.
+//! Parameters: none (`kernel.threads.kswapd`).
 //! Deviations: one for the layer, not one a node. It waits for what it writes.
 
 use super::{Need, Thread};
 use crate::base::ids::{CpuId, LayerId};
 use crate::base::step::{Next, Step};
-use crate::config::KernelConfig;
 use crate::kernel::layer::Layer;
 use crate::kernel::os::Os;
 use crate::kernel::reclaim::{Pressure, Scan, plan_scan};
+use parameters::Parameters;
+
+/// What the configuration says of it. It lies below the kernels, so this module imports nothing of them.
+pub mod parameters {
+    use schemars::JsonSchema;
+    use serde::{Deserialize, Serialize};
+
+    use crate::kernel::threads::config::ThreadParameters;
+
+    /// It has none.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct Parameters {}
+
+    impl ThreadParameters for Parameters {
+        fn samples() -> Vec<Self> {
+            vec![Self {}]
+        }
+    }
+}
 
 /// Scans in a row that may free nothing before it gives up.
 const MAX_FRUITLESS: u32 = 1 << 12;
@@ -38,8 +57,10 @@ impl Kswapd {
 }
 
 impl Thread for Kswapd {
-    fn of_layer(layer: LayerId, of: &Layer, kernel: &KernelConfig) -> Option<Self> {
-        (of.reclaim.is_some() && kernel.kswapd.0).then(|| Self::new(layer))
+    type Parameters = Parameters;
+
+    fn of_layer(layer: LayerId, of: &Layer, Parameters {}: &Parameters) -> Option<Self> {
+        of.reclaim.is_some().then(|| Self::new(layer))
     }
 
     fn layer(&self) -> LayerId {

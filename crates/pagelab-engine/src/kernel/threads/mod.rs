@@ -1,21 +1,42 @@
 //! Kernel threads and other work of a kernel that no program waits for.
 //!
-//! A kernel thread is a file with a type that is a [`Thread`], and one line of the list below: its name there is its variant of
-//! [`KernelThread`]. Nothing else names it.
+//! A kernel thread is one file here with a type that is a [`Thread`] and a module `parameters`, and one line below.
+//! `registry.rs` makes the enum [`KernelThread`] of these lines, `config.rs` what the configuration says of them. A line gives the
+//! thread its key below `kernel.threads`, its row in `pagelab list kernel-threads`, its place in error texts and in the conformance
+//! tests.
 
+/// The kernel threads, for a macro that makes something of them: the file, the type in it, and what the thread does.
+macro_rules! kernel_threads {
+    ($make:ident) => {
+        $make! {
+            kswapd::Kswapd = "makes room before faults must, where memory is reclaimed (no parameters)";
+            khugepaged::Khugepaged = "puts large pages in the place of small ones, in layers with pages above 4 KiB";
+        }
+    };
+}
+
+pub mod config;
 pub mod exit_scan;
-pub mod khugepaged;
-pub mod kswapd;
+mod registry;
 pub mod schedule;
 
 use crate::base::cycles::Cycles;
 use crate::base::ids::{CpuId, LayerId};
 use crate::base::step::{Next, Step};
-use crate::config::KernelConfig;
 use crate::kernel::layer::Layer;
 use crate::kernel::needs::Need;
 use crate::kernel::os::Os;
-use schedule::KernelThreads;
+use config::ThreadParameters;
+
+pub use registry::KernelThread;
+
+/// Declares the threads' files.
+macro_rules! declare {
+    ($($module:ident::$Thread:ident = $text:literal;)+) => {
+        $(pub mod $module;)+
+    };
+}
+kernel_threads!(declare);
 
 /// A statistic of a kind of kernel thread: its name, what one thread has counted, and what it means.
 pub type Counter<T> = (&'static str, fn(&T) -> u64, &'static str);
@@ -26,9 +47,14 @@ pub type Counter<T> = (&'static str, fn(&T) -> u64, &'static str);
 /// what it relies on, since others have run since the plan; a step that makes requests to devices does nothing else; a lock
 /// is held from one step to another only if it is taken under the key of [`crate::kernel::locks`]; all that it allocates is given
 /// back or told by [`Self::held_frames`].
+///
+/// `tests/conformance.rs` runs every registered thread, with its samples, where memory is short.
 pub trait Thread: Sized {
-    /// That of a layer, asleep; none if its kernel has none.
-    fn of_layer(layer: LayerId, of: &Layer, kernel: &KernelConfig) -> Option<Self>;
+    /// Those of its module `parameters`.
+    type Parameters: ThreadParameters;
+
+    /// That of a layer, asleep; none if the layer has nothing for it to do.
+    fn of_layer(layer: LayerId, of: &Layer, parameters: &Self::Parameters) -> Option<Self>;
 
     fn layer(&self) -> LayerId;
 
@@ -59,72 +85,4 @@ pub trait Thread: Sized {
     fn counters() -> &'static [Counter<Self>] {
         &[]
     }
-}
-
-macro_rules! kernel_threads {
-    ($($variant:ident: $kind:ty,)+) => {
-        /// Any kernel thread.
-        #[derive(Clone, Debug)]
-        pub enum KernelThread {
-            $($variant($kind),)+
-        }
-
-        $(impl From<$kind> for KernelThread {
-            fn from(thread: $kind) -> Self {
-                Self::$variant(thread)
-            }
-        })+
-
-        impl KernelThread {
-            pub fn layer(&self) -> LayerId {
-                match self { $(Self::$variant(of) => of.layer(),)+ }
-            }
-
-            pub fn sleep_cycles(&self) -> Option<Cycles> {
-                match self { $(Self::$variant(of) => of.sleep_cycles(),)+ }
-            }
-
-            pub fn wakes_for(&self, need: Need) -> bool {
-                match self { $(Self::$variant(of) => of.wakes_for(need),)+ }
-            }
-
-            pub fn begin(&mut self) {
-                match self { $(Self::$variant(of) => of.begin(),)+ }
-            }
-
-            pub fn plan(&self, os: &Os, step: &mut Step) {
-                match self { $(Self::$variant(of) => of.plan(os, step),)+ }
-            }
-
-            pub fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
-                match self { $(Self::$variant(of) => of.commit(os, cpu),)+ }
-            }
-
-            pub fn held_frames(&self) -> u64 {
-                match self { $(Self::$variant(of) => of.held_frames(),)+ }
-            }
-        }
-
-        impl KernelThreads {
-            /// Adds the threads of a layer.
-            pub fn add_all(&mut self, layer: LayerId, of: &Layer, kernel: &KernelConfig) {
-                $(<$kind>::of_layer(layer, of, kernel).into_iter().for_each(|thread| { self.add(thread.into()); });)+
-            }
-
-            /// What all threads have counted: names, sums over the threads of a kind, and meanings.
-            pub fn counters(&self) -> Vec<(&'static str, u64, &'static str)> {
-                let mut all = Vec::new();
-                $(for (name, get, text) in <$kind>::counters() {
-                    let count = |thread: &KernelThread| if let KernelThread::$variant(of) = thread { get(of) } else { 0 };
-                    all.push((*name, self.iter().map(count).sum(), *text));
-                })+
-                all
-            }
-        }
-    };
-}
-
-kernel_threads! {
-    Kswapd: kswapd::Kswapd,
-    Khugepaged: khugepaged::Khugepaged,
 }

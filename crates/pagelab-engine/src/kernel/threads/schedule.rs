@@ -9,9 +9,11 @@
 //! its first wait.
 
 use super::KernelThread;
+use super::config::ThreadsConfig;
 use crate::base::cycles::Cycles;
 use crate::base::ids::{CpuId, LayerId};
 use crate::base::step::Next;
+use crate::kernel::layer::Layer;
 use crate::kernel::needs::Need;
 use crate::kernel::os::Os;
 
@@ -42,6 +44,16 @@ impl KernelThreads {
         self.slots.len() - 1
     }
 
+    /// Adds the threads of a layer that the configuration has.
+    pub fn add_all(&mut self, layer: LayerId, of: &Layer, config: &ThreadsConfig) {
+        KernelThread::of_layer(layer, of, config).into_iter().for_each(|thread| _ = self.add(thread));
+    }
+
+    /// See [`KernelThread::counters`].
+    pub fn counters(&self) -> Vec<(&'static str, u64, &'static str)> {
+        KernelThread::counters(self.iter())
+    }
+
     pub fn len(&self) -> usize {
         self.slots.len()
     }
@@ -50,7 +62,7 @@ impl KernelThreads {
         self.slots.is_empty()
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &KernelThread> {
+    pub fn iter(&self) -> impl Iterator<Item = &KernelThread> + Clone {
         self.slots.iter().map(|slot| &slot.thread)
     }
 

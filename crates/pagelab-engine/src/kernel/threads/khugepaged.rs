@@ -5,17 +5,14 @@
 //! accessed, and none is shared, swapped out or of a file, it takes a large page, copies them to it and maps it in
 //! their place.
 //! Source: Linux mm/khugepaged.c (`khugepaged_scan_mm_slot`, `hpage_collapse_scan_pmd`, `collapse_huge_page`).
-//! Parameters: `kernel.khugepaged` (`scan_sleep_cycles`, `pages_to_scan`, `max_ptes_none`).
+//! Parameters: `kernel.threads.khugepaged` (`scan_sleep_cycles`, `pages_to_scan`, `max_ptes_none`).
 //! Deviations: pages on the swap device are not read back (`max_ptes_swap` of 0), shared ones stay (`max_ptes_shared` of 0),
 //! files stay. The copy is made before the mapping is locked; if a fault is in the way then, the place is passed over.
-
-pub mod parameters;
 
 use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
 use crate::base::cycles::Cycles;
 use crate::base::ids::{CpuId, DIRECT_MAP, LayerId, SpaceId};
 use crate::base::step::{Next, RefKind, Step};
-use crate::config::KernelConfig;
 use crate::kernel::fault::gets_large_pages;
 use crate::kernel::layer::Layer;
 use crate::kernel::os::Os;
@@ -24,7 +21,49 @@ use crate::kernel::threads::{Counter, Thread};
 use crate::kernel::vma::{VaRange, Vma, VmaKind};
 use crate::page_table::{Mapping, PteFlags, Removed, WalkList};
 use pagelab_trace::MapFlags;
-use parameters::KhugepagedConfig;
+use parameters::Parameters;
+
+/// What the configuration says of it. It lies below the kernels, so this module imports nothing of them.
+pub mod parameters {
+    use schemars::JsonSchema;
+    use serde::{Deserialize, Serialize};
+
+    use crate::base::error::{EngineError, between};
+    use crate::kernel::threads::config::ThreadParameters;
+
+    /// What khugepaged does (`/sys/kernel/mm/transparent_hugepage/khugepaged`).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct Parameters {
+        /// Cycles between two scans (`scan_sleep_millisecs`, 10 s in Linux).
+        pub scan_sleep_cycles: u64,
+        /// 4 KiB pages that it looks at each time (4096 in Linux).
+        pub pages_to_scan: u32,
+        /// Pages of 512 that may be missing (511 in Linux).
+        pub max_ptes_none: u32,
+    }
+
+    impl ThreadParameters for Parameters {
+        const MAKES_LARGE_PAGES: bool = true;
+
+        fn validate(&self, key: &str) -> Result<(), EngineError> {
+            between(&format!("{key}.max_ptes_none"), self.max_ptes_none, 0, 511)?;
+            between(&format!("{key}.pages_to_scan"), self.pages_to_scan, 1, u32::MAX)?;
+            if self.scan_sleep_cycles == 0 {
+                let what = "0 is not possible; allowed is 1 and more";
+                return Err(EngineError::config(format!("{key}.scan_sleep_cycles"), what));
+            }
+            Ok(())
+        }
+
+        fn samples() -> Vec<Self> {
+            vec![
+                Self { scan_sleep_cycles: 20_000, pages_to_scan: 4096, max_ptes_none: 511 },
+                Self { scan_sleep_cycles: 200_000, pages_to_scan: 512, max_ptes_none: 64 },
+            ]
+        }
+    }
+}
 
 const LARGE: PageSize = PageSize::Size2M;
 
@@ -51,7 +90,7 @@ struct Counts {
 #[derive(Clone, Debug)]
 pub struct Khugepaged {
     layer: LayerId,
-    config: KhugepagedConfig,
+    config: Parameters,
     /// Where it goes on: the address space's number and the address.
     cursor: (u32, VirtAddr),
     counts: Counts,
@@ -65,7 +104,7 @@ pub struct Khugepaged {
 }
 
 impl Khugepaged {
-    pub fn new(layer: LayerId, config: KhugepagedConfig) -> Self {
+    pub fn new(layer: LayerId, config: Parameters) -> Self {
         let (cursor, counts) = (START, Counts::default());
         Self { layer, config, cursor, counts, at: None, scanned: 0, wrapped: false, state: State::Scan }
     }
@@ -76,7 +115,7 @@ impl Khugepaged {
     }
 
     /// Goes to the next place, beginning anew behind the last one once, or ends.
-    fn go_on(&mut self, os: &mut Os, config: &KhugepagedConfig) -> Next {
+    fn go_on(&mut self, os: &mut Os, config: &Parameters) -> Next {
         let layer = &mut os.layers[self.layer];
         if self.scanned >= u64::from(config.pages_to_scan) {
             return Next::Done;
@@ -126,9 +165,10 @@ impl Khugepaged {
 }
 
 impl Thread for Khugepaged {
-    fn of_layer(layer: LayerId, of: &Layer, kernel: &KernelConfig) -> Option<Self> {
-        let config = kernel.khugepaged.filter(|_| of.page_size > PageSize::Size4K)?;
-        Some(Self::new(layer, config))
+    type Parameters = Parameters;
+
+    fn of_layer(layer: LayerId, of: &Layer, parameters: &Parameters) -> Option<Self> {
+        (of.page_size > PageSize::Size4K).then(|| Self::new(layer, *parameters))
     }
 
     fn layer(&self) -> LayerId {
@@ -235,7 +275,7 @@ fn is_own(layer: &Layer, page: &Removed) -> bool {
 }
 
 /// Whether the pages of a place are to become a large one.
-fn is_ripe(layer: &mut Layer, space: u32, place: VirtAddr, pages: &[Removed], config: &KhugepagedConfig) -> bool {
+fn is_ripe(layer: &mut Layer, space: u32, place: VirtAddr, pages: &[Removed], config: &Parameters) -> bool {
     let range = VaRange { start: place, end: VirtAddr(place.0 + LARGE.bytes()) };
     let zero = layer.pages.zero_page();
     let there = pages.iter().filter(|page| page.mapping.pfn != zero).count() as u64;
