@@ -286,6 +286,27 @@ fn every_kernel_thread_works_where_memory_is_short() {
     }
 }
 
+/// What is swapped out is in the entries of tables that have room for words, and beside the others.
+#[test]
+fn every_page_table_keeps_what_programs_have_swapped_out() {
+    let khugepaged =
+        r#"kernel.threads.khugepaged={"scan_sleep_cycles":20000,"pages_to_scan":4096,"max_ptes_none":511}"#;
+    for table in PageTableConfig::samples().into_iter().filter(|table| !table.is_for_hosts_only()) {
+        for &page_size in table.page_sizes().iter().filter(|&&size| size < PageSize::Size1G) {
+            // A few large pages.
+            let limit =
+                if page_size == PageSize::Size4K { SHORT_OF_MEMORY[1] } else { "kernel.cgroup_limit_bytes=8MiB" };
+            let mut config = with("radix", &[SHORT_OF_MEMORY[0], limit, khugepaged]);
+            let layer = &mut config.system.layers[0];
+            (layer.page_table, layer.page_size) = (table.clone(), page_size);
+            if layer.mmu_cache.keeps(table.upper_entries()).is_err() {
+                layer.mmu_cache = MmuCacheKind::None;
+            }
+            check(&config, 4);
+        }
+    }
+}
+
 #[test]
 fn every_core_model_has_samples_and_can_be_configured() {
     let sampled: BTreeSet<_> = CoreConfig::samples().iter().map(CoreConfig::name).collect();

@@ -324,11 +324,10 @@ const SWAP: &str = r#"kernel.swap={"size_bytes":"8KiB","read_cycles":100,"write_
 /// Pages of the parent and of the child that are mapped or on the swap device, each of which must be one of the two.
 fn kept(race: &Race) -> [Vec<u64>; 2] {
     let layer = &race.simulation.os.layers[0];
-    let swap = layer.reclaim.as_ref().and_then(|reclaim| reclaim.swap.as_ref()).expect("there is a swap area");
     [race.parent, race.child].map(|space| {
         let there = |page: &u64| {
             let va = VirtAddr(BASE + page * PAGE);
-            let (mapped, swapped) = (!layer.is_unmapped(space.index, va), swap.find(space.index, va).is_some());
+            let (mapped, swapped) = (!layer.is_unmapped(space.index, va), layer.word(space.index, va).is_some());
             assert!(!(mapped && swapped), "page {page} is mapped and swapped out");
             mapped || swapped
         };

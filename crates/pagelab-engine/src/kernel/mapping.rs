@@ -179,10 +179,7 @@ impl Os {
             let (shared, pages) = share_pages(layer, parent.index, child.index, vma)?;
             self.mapping.pages_shared += shared;
             gone.add(vma.range(), pages);
-            if let Some(swap) = layer.swap() {
-                let frames = swap.share_range(parent.index, child.index, vma.range());
-                frames.into_iter().for_each(|frame| layer.pages.share(frame));
-            }
+            layer.copy_words(parent.index, child.index, vma.range())?;
         }
         layer.spaces[child.index as usize].vmas = vmas;
         Ok(gone)
@@ -203,9 +200,7 @@ fn remove_pages(layer: &mut Layer, index: u32, range: VaRange) -> Result<u64, En
     layer.split_at_edges(index, range.start, range.end)?;
     let (placement, mut memory) = layer.placing();
     placement.unmapping(index, range, &mut memory);
-    if let Some(swap) = layer.swap() {
-        swap.drop_range(index, range).into_iter().for_each(|frame| layer.put_frame(frame));
-    }
+    layer.drop_words(index, range);
     layer.for_mapped(index, range.start, range.end, |layer, page| {
         layer.unmap(index, page);
         layer.put_page(&page.mapping);
@@ -216,9 +211,7 @@ fn remove_pages(layer: &mut Layer, index: u32, range: VaRange) -> Result<u64, En
 /// Frees the frames of a whole space and leaves the entries behind, with a tag that nobody has any more; returns how many pages
 /// there were.
 fn abandon_pages(layer: &mut Layer, index: u32, everything: VaRange) -> Result<u64, EngineError> {
-    if let Some(swap) = layer.swap() {
-        swap.drop_range(index, everything).into_iter().for_each(|frame| layer.put_frame(frame));
-    }
+    layer.drop_words(index, everything);
     let pages = layer.for_mapped(index, everything.start, everything.end, |layer, page| {
         layer.forget(index, page);
         layer.put_page(&page.mapping);
@@ -311,9 +304,7 @@ fn move_pages(layer: &mut Layer, index: u32, from: VaRange, to: VirtAddr) -> Res
         // A large page that would not be aligned at its new place moves as its parts.
         if offset.is_multiple_of(page.mapping.size.bytes()) { Ok(()) } else { split_wholly(layer, index, page) }
     })?;
-    if let Some(swap) = layer.swap() {
-        swap.move_range(index, from, to);
-    }
+    layer.move_words(index, from, to)?;
     layer.for_mapped(index, from.start, from.end, |layer, page| {
         layer.unmap(index, page);
         let va = VirtAddr(page.va.0.wrapping_add(offset));

@@ -1,6 +1,7 @@
 //! Kernels, one a layer: address spaces, frames, page faults, mapping calls, reclaim and kernel threads.
 
 pub mod direct_segment;
+pub mod entry_word;
 pub mod fault;
 pub mod frames;
 pub mod home;

@@ -29,10 +29,8 @@ impl Hardware {
 
 /// What is wrong with a translation, if anything is.
 fn difference(layers: &[Layer], space: SpaceId, va: VirtAddr, translation: Translation) -> Option<String> {
-    let reclaim = layers[space.layer].reclaim.as_ref();
-    let swap = reclaim.and_then(|reclaim| reclaim.swap.as_ref());
-    if swap.is_some_and(|swap| swap.find(space.index, va).is_some()) {
-        return Some(format!("{va:?} of {space:?} is mapped and swapped out at once"));
+    if let Some(word) = layers[space.layer].word(space.index, va) {
+        return Some(format!("{va:?} of {space:?} has a translation, but its entry says {word:?}"));
     }
     let found = translation.address(va).0 >> FRAME_SHIFT;
     let what = match recorded_on_machine(layers, space, va) {

@@ -153,6 +153,14 @@ impl PageTable {
         each_table!(self, table => moves(table))
     }
 
+    /// Whether entries that are not present can hold words.
+    pub fn keeps_words(&self) -> bool {
+        fn keeps<D: Design>(_: &D) -> bool {
+            D::WORDS.is_ok()
+        }
+        each_table!(self, table => keeps(table))
+    }
+
     pub fn clears_lazily(&self) -> bool {
         fn lazily<D: Design>(_: &D) -> bool {
             D::CLEARS_LAZILY

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use pagelab_engine::base::addr::{FRAME_BYTES, Pfn, VirtAddr};
 use pagelab_engine::base::ids::SpaceId;
 use pagelab_engine::config::{Assembly, Config, assemble};
+use pagelab_engine::kernel::entry_word::EntryWord;
+use pagelab_engine::kernel::reclaim::Swap;
 use pagelab_engine::kernel::vma::VaRange;
 use pagelab_engine::machine::simulation::{Placed, Simulation};
 use pagelab_engine::observe::statistics::Statistics;
@@ -248,7 +250,7 @@ pub fn assert_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
             for page in layer.mapped(space.index, VirtAddr(0), VirtAddr(1 << 48)) {
                 let size = page.mapping.size;
                 let whole = VaRange { start: page.va, end: VirtAddr(page.va.0 + size.bytes()) };
-                let swapped = swap.is_some_and(|swap| swap.holds_some(space.index, whole));
+                let swapped = layer.has_words(space.index, whole);
                 assert!(!swapped, "{:?} of {space:?} is mapped and swapped out at once", page.va);
                 for n in 0..1 << size.order() {
                     mapped.entry(page.mapping.pfn.0 + n).or_insert_with(Vec::new).push((*space, page));
@@ -263,6 +265,16 @@ pub fn assert_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
                 }
             }
         }
+        let mut entries = BTreeMap::new();
+        for (va, word) in spaces
+            .iter()
+            .flat_map(|space| layer.words(space.index, VaRange { start: VirtAddr(0), end: VirtAddr(1 << 48) }))
+        {
+            let EntryWord::Swap(slot) = word;
+            assert!(swap.is_some(), "{va:?} is swapped out to nowhere");
+            *entries.entry(slot).or_insert(0) += 1;
+        }
+        assert_eq!(swap.into_iter().flat_map(Swap::in_use).collect::<BTreeMap<_, _>>(), entries, "entries of slots");
         // Frames that some of their users have yet to fault in again.
         let awaited: BTreeMap<u64, u32> = swap.into_iter().flat_map(|s| s.in_memory()).map(|(f, n)| (f.0, n)).collect();
         awaited.keys().for_each(|&pfn| _ = mapped.entry(pfn).or_default());

@@ -275,7 +275,7 @@ pub fn check_once(program: &Program, config: &Config, cpus: &[usize]) -> Statist
                     assert_eq!((listed, used), ([0, files], files + held), "pages left after the last exit");
                     let swap = reclaim.swap.as_ref();
                     assert!(
-                        swap.is_none_or(|swap| (swap.pages(), swap.used_slots()) == (0, 0)),
+                        swap.is_none_or(|swap| (swap.in_use().count(), swap.used_slots()) == (0, 0)),
                         "swapped pages are left"
                     );
                 }

@@ -49,8 +49,7 @@ impl Fault {
         let space = self.space.index;
         let free = |layer: &mut Layer, start: u64, end: u64| {
             let range = VaRange { start: VirtAddr(start), end: VirtAddr(end) };
-            let swapped = layer.swap().is_some_and(|swap| swap.holds_some(space, range));
-            !swapped && pages(range).all(|at| layer.is_unmapped(space, at))
+            !layer.has_words(space, range) && pages(range).all(|at| layer.is_unmapped(space, at))
         };
         let orders: Vec<u32> = layer.folio_orders.iter().copied().filter(|&order| order <= most).collect();
         let fits = orders.into_iter().rev().find(|&order| {
@@ -84,14 +83,13 @@ impl Fault {
         let (space, page) = (self.space.index, self.page);
         // Of a folio every page has a PTE; a large page has one.
         let ptes = 1_u64 << (self.order - self.size.order());
+        // That of a copy of what others have read back; a folio or a large page is mapped where no words are.
+        let word = layer.take_word(space, page);
         for n in 0..ptes {
             let pfn = Pfn(self.frame.0 + n);
             layer.map(space, VirtAddr(page.0 + n * FRAME_BYTES), Mapping { pfn, ..self.mapping() })?;
         }
-        if let Some(shared) = layer.swap().and_then(|swap| swap.remove(space, page)) {
-            // A copy of what others have read back.
-            layer.put_frame(shared);
-        }
+        word.into_iter().for_each(|word| layer.release_word(word));
         Ok(ptes)
     }
 }

@@ -65,7 +65,7 @@ impl Fault {
             let number = number.wrapping_add(at.0 >> FRAME_SHIFT).wrapping_sub(self.page.0 >> FRAME_SHIFT);
             if let Some(pfn) = layer.pages.cached(file, number)
                 && layer.is_unmapped(space, at)
-                && layer.swap().is_none_or(|swap| swap.find(space, at).is_none())
+                && layer.word(space, at).is_none()
             {
                 layer.map(space, at, Mapping { pfn, ..self.mapping() })?;
                 mapped += 1;

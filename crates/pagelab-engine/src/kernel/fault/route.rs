@@ -10,6 +10,7 @@ use crate::base::error::EngineError;
 use crate::base::ids::CpuId;
 use crate::base::page_fault::Intent;
 use crate::base::step::Next;
+use crate::kernel::entry_word::EntryWord;
 use crate::kernel::fault::file::is_file;
 use crate::kernel::fault::work::Work;
 use crate::kernel::frames::frame_alloc::FramePurpose;
@@ -35,15 +36,13 @@ impl Fault {
         self.flags.writable = vma.prot.write;
         // Linux installs writable anonymous pages dirty (`do_anonymous_page`: pte_mkwrite(pte_mkdirty)).
         self.flags.dirty = vma.prot.write;
-        if let Some(swap) = layer.swap() {
-            // Where a part is on the device, Linux has a table of swap entries.
-            let whole = VaRange { start: self.page, end: VirtAddr(self.page.0 + self.size.bytes()) };
-            if self.size > PageSize::Size4K && swap.holds_some(self.space.index, whole) {
-                self.set_size(PageSize::Size4K);
-            }
-            if let Some(swapped) = swap.find(self.space.index, self.va) {
-                return Ok(Some(self.choose_of_swapped(layer, swapped)));
-            }
+        let whole = VaRange { start: self.page, end: VirtAddr(self.page.0 + self.size.bytes()) };
+        if self.size > PageSize::Size4K && layer.has_words(self.space.index, whole) {
+            self.set_size(PageSize::Size4K);
+        }
+        match layer.word_behind(self.space.index, self.va, leaf) {
+            Some(EntryWord::Swap(slot)) => return Ok(Some(self.choose_of_swapped(layer, slot))),
+            None => {}
         }
         if is_file(&vma) {
             return self.choose_of_file(layer, &vma, around).map(Some);

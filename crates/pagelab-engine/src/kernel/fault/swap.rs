@@ -3,14 +3,16 @@
 use super::Fault;
 use crate::base::error::EngineError;
 use crate::base::page_fault::Intent;
+use crate::kernel::entry_word::{EntryWord, Slot};
 use crate::kernel::fault::work::Work;
 use crate::kernel::layer::Layer;
 use crate::kernel::reclaim::Swapped;
 
 impl Fault {
     /// A page that was swapped out.
-    pub(super) fn choose_of_swapped(&mut self, layer: &Layer, swapped: Swapped) -> Work {
-        let Swapped::InMemory(frame) = swapped else { return Work::SwapIn };
+    pub(super) fn choose_of_swapped(&mut self, layer: &mut Layer, slot: Slot) -> Work {
+        let swap = layer.swap().expect("a slot is one of the swap area");
+        let Swapped::InMemory(frame) = swap.find(slot) else { return Work::SwapIn };
         self.frame = frame;
         let exclusive = layer.pages.are_exclusive(frame, 0);
         if self.intent == Intent::Store && !exclusive {
@@ -25,17 +27,19 @@ impl Fault {
     pub(super) fn map_swapped(&mut self, layer: &mut Layer) -> Result<u64, EngineError> {
         let (space, page) = (self.space.index, self.page);
         let own = (self.work == Work::SwapIn).then_some(self.frame);
-        let swap = layer.swap().expect("the page was swapped out");
-        match (swap.find(space, page).expect("mappings do not change during a fault"), own) {
+        let word = layer.word(space, page).expect("mappings do not change during a fault");
+        let EntryWord::Swap(slot) = word;
+        let swap = layer.swap().expect("a slot is one of the swap area");
+        match (swap.find(slot), own) {
             (Swapped::OnDevice, Some(frame)) => {
-                let others = swap.read(space, page, frame, self.intent != super::Intent::Store);
+                let others = swap.read(slot, frame, self.intent != super::Intent::Store);
                 (0..others).for_each(|_| layer.pages.share(frame));
                 self.flags.writable &= others == 0;
                 layer.reclaim.as_mut().expect("it has a swap area").counters.swapped_in += 1;
             }
             (Swapped::OnDevice, None) => return Ok(0),
             (Swapped::InMemory(frame), own) => {
-                swap.remove(space, page);
+                swap.remove(slot);
                 if let Some(own) = own {
                     layer.free_block(own, 0);
                 }
@@ -44,6 +48,7 @@ impl Fault {
             }
         }
         self.flags.dirty &= self.flags.writable;
+        layer.take_word(space, page);
         layer.map(space, page, self.mapping())?;
         Ok(1)
     }

@@ -12,6 +12,7 @@ mod segments;
 mod tables;
 mod translation_caches;
 mod user_pages;
+mod words;
 
 use crate::base::ids::{CpuId, DIRECT_MAP, SpaceId};
 use std::collections::BTreeMap;
@@ -21,6 +22,7 @@ use crate::base::error::EngineError;
 use crate::base::memory::PhysMem;
 use crate::config::{InvalidationCause, LargePages};
 use crate::kernel::direct_segment::{DirectSegment, SegmentMemory};
+use crate::kernel::entry_word::EntryWord;
 use crate::kernel::frames::contiguity::{Contiguity, Run};
 use crate::kernel::frames::frame_alloc::{Aged, AllocEffects, FrameAllocator, FramePurpose};
 use crate::kernel::frames::page_use::PageUse;
@@ -88,6 +90,10 @@ pub struct AddressSpace {
     pub measured: bool,
     /// What of it needs no page table.
     pub segment: Option<DirectSegment>,
+    /// Entries of pages that are not present and hold a word.
+    words: u64,
+    /// By page (4 KiB), these words, if the page table has no room for them.
+    words_beside: BTreeMap<u64, EntryWord>,
     /// The frame that stands for the kernel's objects of this space (mm, VMAs).
     objects: Pfn,
     /// With `--check`: 4 KiB page → frame and whether stores are allowed, as the kernel decided, page tables aside.
@@ -330,6 +336,8 @@ impl Layer {
             placed: true,
             measured: false,
             segment: None,
+            words: 0,
+            words_beside: BTreeMap::new(),
             objects,
             record,
         });
@@ -341,6 +349,7 @@ impl Layer {
         let placeholder = PageTable::x86_64(4, &mut PhysMem::default(), &mut |_| Some(Pfn(0)));
         let Ok(placeholder) = placeholder else { unreachable!("a frame was given") };
         let space = &mut self.spaces[index as usize];
+        assert_eq!((space.words, space.words_beside.len()), (0, 0), "words of a space that ends");
         let table = std::mem::replace(&mut space.table, placeholder);
         self.tables.destroy(table, &mut self.mem, &mut |pfn| self.frames.free_block(pfn, self.acting_cpu));
         self.frames.free(space.objects, 0, self.acting_cpu);
@@ -362,6 +371,10 @@ impl Layer {
     /// Maps a page and records it. All tables exist. Errors: the page table has no place for it.
     pub fn map(&mut self, index: u32, va: VirtAddr, mapping: Mapping) -> Result<(), EngineError> {
         self.note_mapped(index, va, &mapping, Rmap::add);
+        if self.check {
+            let range = VaRange { start: va, end: VirtAddr(va.0 + mapping.size.bytes()) };
+            assert!(!self.has_words(index, range), "{va:?} of space {index} is mapped where a word is");
+        }
         let space = &mut self.spaces[index as usize];
         if let Some(record) = &mut space.record {
             for page in 0..1 << mapping.size.order() {

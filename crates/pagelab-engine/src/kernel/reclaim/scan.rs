@@ -5,6 +5,7 @@ use super::swap::Swap;
 use super::{GroupId, PageOf, Pressure, Reclaim, SCAN_PAGES};
 use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, Pfn, VirtAddr};
 use crate::base::step::{RefKind, Step};
+use crate::kernel::entry_word::EntryWord;
 use crate::kernel::layer::Layer;
 use crate::kernel::vma::VaRange;
 use crate::page_table::{Leaf, PteFlags, Removed, WalkList};
@@ -175,8 +176,9 @@ impl Layer {
         let frames: Vec<(Pfn, Vec<PageOf>)> =
             (0..1 << entry.order).map(|n| Pfn(pfn.0 + n)).map(|f| (f, reclaim.rmap.of(f).collect())).collect();
         let swap = reclaim.swap.as_mut().filter(|_| !entry.lazy_free && entry.kind == Kind::Anonymous);
+        let mut slots = Vec::new();
         if let Some(swap) = swap {
-            frames.iter().for_each(|(frame, places)| swap.put(*frame, places));
+            slots.extend(frames.iter().map(|(frame, places)| swap.put(*frame, places.len())));
             scan.swap_writes += frames.len() as u32;
             reclaim.counters.swapped_out += frames.len() as u64;
         }
@@ -196,10 +198,14 @@ impl Layer {
             scan.file_writes += u32::from(written);
         }
         scan.freed += frames.len() as u64;
-        for (frame, _) in frames {
-            self.pages.forget_users(frame);
-        }
+        frames.iter().for_each(|(frame, _)| self.pages.forget_users(*frame));
         self.free_block(pfn, entry.order);
+        for ((_, places), slot) in frames.iter().zip(slots) {
+            for &(space, page) in places {
+                let put = self.put_word(space, va(page), EntryWord::Swap(slot));
+                put.expect("small pages have their tables, and a large one leaves more room than a table takes");
+            }
+        }
     }
 
     /// A dirty page of a file loses a mapping: the page remembers what its PTE knew.

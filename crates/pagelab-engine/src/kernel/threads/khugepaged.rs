@@ -144,7 +144,8 @@ impl Khugepaged {
         let now = if vma.is_some() { layer.mapped(space, start, end) } else { Vec::new() };
         let same = now.len() == pages.len()
             && now.iter().zip(pages).all(|(a, b)| (a.va, a.mapping.pfn) == (b.va, b.mapping.pfn))
-            && pages.iter().all(|page| is_own(layer, page));
+            && pages.iter().all(|page| is_own(layer, page))
+            && !layer.has_words(space, range);
         let Some(vma) = vma.filter(|_| free && same) else {
             layer.free_block(frame, LARGE.order());
             return;
@@ -275,16 +276,15 @@ fn is_own(layer: &Layer, page: &Removed) -> bool {
 }
 
 /// Whether the pages of a place are to become a large one.
-fn is_ripe(layer: &mut Layer, space: u32, place: VirtAddr, pages: &[Removed], config: &Parameters) -> bool {
+fn is_ripe(layer: &Layer, space: u32, place: VirtAddr, pages: &[Removed], config: &Parameters) -> bool {
     let range = VaRange { start: place, end: VirtAddr(place.0 + LARGE.bytes()) };
     let zero = layer.pages.zero_page();
     let there = pages.iter().filter(|page| page.mapping.pfn != zero).count() as u64;
     let none = (LARGE.bytes() >> FRAME_SHIFT) - there;
     let accessed = pages.iter().any(|page| page.mapping.flags.accessed);
-    let swapped = layer.swap().is_some_and(|swap| swap.holds_some(space, range));
     there > 0
         && none <= u64::from(config.max_ptes_none)
         && accessed
-        && !swapped
+        && !layer.has_words(space, range)
         && pages.iter().all(|page| is_own(layer, page))
 }
