@@ -3,6 +3,7 @@
 mod common;
 
 use common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run, run_workload};
+use pagelab_engine::machine::simulation::{Placed, Simulation};
 use pagelab_engine::observe::statistics::Statistics;
 use pagelab_engine::page_table::{DESIGNS, PageTable};
 use pagelab_trace::EventKind;
@@ -60,6 +61,42 @@ fn references_of_a_walk_over_layers_are_those_of_one_to_the_power_of_their_numbe
             }
         }
     }
+}
+
+/// Two ranges that a plain hash puts into the same places: the searches for one pass all lines of the other.
+#[test]
+fn searches_go_as_far_as_the_user_lets_them_and_count_every_line() {
+    // A table of 4,096 lines of eight pages; the ranges are 300 lines each, a multiple of the table apart.
+    const LINES: u64 = 300;
+    let at = |range: u64, page: u64| BASE + (range * 4096 * 8 + page) * 4096;
+    let run_with = |system: &str, layer: &str, lines: Option<u64>| {
+        let key = format!("system.layers.{layer}.page_table");
+        let table = ["table_bytes=256KiB", "hash=modulo", "cluster=8"];
+        let mut set: Vec<_> = table.iter().map(|part| format!("{key}.{part}")).collect();
+        set.extend(lines.map(|lines| format!("{key}.search_lines={lines}")));
+        let mut script = ScriptWriter::new();
+        for range in 0..2 {
+            script.mmap(0, at(range, 0), LINES * 8 * 4096);
+            (0..LINES * 8).for_each(|page| script.store(0, at(range, page)));
+        }
+        script.event(0, EventKind::Exit { code: 0 });
+        let set: Vec<&str> = set.iter().map(String::as_str).collect();
+        let placed = Placed { source: script.finish(), cpus: vec![0], memory_limit: None };
+        let mut simulation = Simulation::new(&config(system, &set), vec![placed], None).unwrap();
+        simulation.run(&mut |_| true).map(|()| Statistics::collect(&simulation))
+    };
+    for (system, layer) in [("hashed-compact", "native"), ("nested-hashed-compact", "guest")] {
+        let error = run_with(system, layer, None).unwrap_err().to_string();
+        for words in ["within 63 lines", "hash=mix64", &format!("system.layers.{layer}.page_table.search_lines=N")] {
+            assert!(error.contains(words), "{system}: {error}");
+        }
+        let error = run_with(system, layer, Some(LINES)).unwrap_err().to_string();
+        assert!(error.contains(&format!("within {LINES} lines")), "{system}: {error}");
+        run_with(system, layer, Some(LINES + 1)).unwrap();
+    }
+    let stats = run_with("hashed-compact", "native", Some(LINES + 1)).unwrap();
+    let walks = stats.values["walk.count"];
+    assert_eq!((walks, stats.values["walk.refs"]), (2 * LINES * 8, LINES * 8 + LINES * 8 * (LINES + 1)));
 }
 
 /// A walk ends in the primary group's first or second line, or in the secondary group's: 1 to 4 references.

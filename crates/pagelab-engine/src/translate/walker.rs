@@ -207,9 +207,17 @@ impl Hardware {
         let (mut step, mut step_cycles) = (u8::MAX, Cycles::ZERO);
         let mut leaf_entry = MachineAddr::default();
         let refs = list.refs();
-        let mut left = !0 >> (u64::BITS as usize - refs.len()) & !u64::from(spared.skip);
-        while left != 0 {
-            let n = left.trailing_zeros() as usize;
+        // Those of the next 64 that are to be made, behind `passed` others.
+        let (mut passed, mut left) = (0, first_bits(refs.len()) & !u64::from(spared.skip));
+        loop {
+            if left == 0 {
+                passed += u64::BITS as usize;
+                if passed >= refs.len() {
+                    break;
+                }
+                left = first_bits(refs.len() - passed);
+            }
+            let n = passed + left.trailing_zeros() as usize;
             left &= left - 1;
             let r = &refs[n];
             let mut spent = Cycles::ZERO;
@@ -361,6 +369,12 @@ impl Hardware {
         let page = self.through_host(layers, core, host, addr, store, cycles)?;
         Ok(page.address(VirtAddr(addr.0)))
     }
+}
+
+/// The lowest `count` bits, of which there is one at least; all if it is more than there are.
+#[inline(always)]
+fn first_bits(count: usize) -> u64 {
+    !0 >> (u64::BITS as usize).saturating_sub(count)
 }
 
 /// Index of a look-up in [`TlbCounters`](crate::translate::counters::TlbCounters).

@@ -1,7 +1,7 @@
 //! Chaining: what hashes to a place that is taken hangs on it, in slots of a chain table that point to each other.
 
 use super::Probe;
-use super::geometry::{Geometry, Key, MAX_LINES, line_of};
+use super::geometry::{Geometry, Key, line_of};
 use super::slot::{self, EMPTY};
 use crate::base::addr::PhysAddr;
 use crate::base::memory::PhysMem;
@@ -21,7 +21,7 @@ fn next(mem: &PhysMem, slot: PhysAddr) -> Option<PhysAddr> {
 pub fn probe(geometry: &Geometry, mem: &PhysMem, key: Key, mut visit: impl FnMut(PhysAddr)) -> Probe {
     let name = slot::name(geometry, key);
     let (mut at, mut line) = (geometry.slot(geometry.home(key), key.vpn), u64::MAX);
-    for _ in 0..MAX_LINES {
+    for _ in 0..geometry.search_lines {
         if line_of(at) != line {
             line = line_of(at);
             visit(at);

@@ -7,8 +7,6 @@ use crate::base::memory::PhysMem;
 use crate::base::rng::mix;
 use pagelab_trace::quantity::format_bytes;
 
-/// Lines that a search reads at most. What would lie further away cannot be mapped: the table is full.
-pub const MAX_LINES: usize = 63;
 /// Frames that the first slot is aligned to: a super-slot of 512 lines, which are the eight pages of a cluster of the host.
 const ALIGN_FRAMES: u64 = 8;
 /// Pages whose entries fit a line beside their tag.
@@ -63,8 +61,10 @@ pub struct Geometry {
     super_shift: u32,
     /// Slots of the chain table.
     chain_slots: u64,
-    hash: HashFunction,
+    pub hash: HashFunction,
     seed: u64,
+    /// Lines that a search reads at most. What would lie further away cannot be mapped: the table is full.
+    pub search_lines: u32,
 }
 
 impl Geometry {
@@ -136,6 +136,7 @@ impl Geometry {
             chain_slots,
             hash: config.hash,
             seed: mix(config.seed),
+            search_lines: config.search_lines,
         })
     }
 
@@ -246,6 +247,15 @@ impl Geometry {
         }
         self.set_counter(mem, Counter::ChainEnd, used + 1);
         Some(PhysAddr(self.base.0 + (self.slots() + used) * CHAINED_SLOT_BYTES))
+    }
+
+    /// Slots of the chain table that are not in use.
+    pub fn chain_slots_left(&self, mem: &PhysMem) -> u64 {
+        let given_back = std::iter::successors(Some(self.counter(mem, Counter::ChainFree)), |&slot| {
+            Some(mem.read_block(PhysAddr(slot + 16)))
+        });
+        let given_back = given_back.take_while(|&slot| slot != 0).count() as u64;
+        self.chain_slots - self.counter(mem, Counter::ChainEnd) + given_back
     }
 
     /// Gives a slot of the chain table back.

@@ -14,11 +14,12 @@
 //! table translation); Linux arch/powerpc/mm/book3s64/hash_native.c (`native_hpte_insert`), mmu-hash.h (`hpt_hash`).
 //! Parameters: `load_factor`, of slots in use when all memory is mapped in whole clusters (the paper's by design: 1/2 chained, 1/4
 //! open and clustered, 1/8 compact; 1/4 power, the most that the architecture recommends); `cluster`, pages (clustered 4, compact 8); `hash` (`mix64`); `seed` (0); `table_bytes`
-//! (none: as the load factor and the layer's memory say; of a chained table the chain table comes on top);
+//! (none: as the load factor and the layer's memory say; of a chained table the chain table comes on top); `search_lines`, lines
+//! (63, of our own: at the load factors of the paper a search of more than a few is as good as impossible);
 //! `exits_per_scan`, processes (64, estimated: the paper says "lazily").
 //! Stats: `layer.NAME.page_table.*`.
-//! Deviations: the tag names the address space, which the paper's leaves out although its table is global. A search ends after 63
-//! lines, and what would lie behind them cannot be mapped: the run ends with an error. No pages above 4 KiB and no entry for
+//! Deviations: the tag names the address space, which the paper's leaves out although its table is global. A search ends after
+//! `search_lines`, and what would lie behind them cannot be mapped: the run ends with an error. No pages above 4 KiB and no entry for
 //! several processes: a shared page has a slot in each. The kernel's direct map has a radix table of its own, with large pages
 //! ("bolted" entries elsewhere); the paper looks at programs only. The power design's segment look-aside buffer always hits;
 //! where both groups of a page are full the run ends with an error, while Linux evicts a slot, whose page it finds in tables of
@@ -167,7 +168,7 @@ impl<K: Kind> Design for Hashed<K> {
         let mut step = 0;
         let mut push = |addr| {
             list.push(WalkRef { addr, level: 1, step });
-            step += 1;
+            step = u8::wrapping_add(step, 1);
         };
         let Probe { found, .. } = self.probe(mem, key, &mut push);
         let mapping = found.and_then(|slot| {
@@ -299,11 +300,7 @@ impl<K: Kind> Design for Hashed<K> {
                 "layer `{layer}` has no address-space tag left for its hashed page table: all of 16 bits belong to processes, or to \
                  ended ones whose slots no scan has deleted; set a smaller system.layers.{layer}.page_table.exits_per_scan"
             ),
-            Exhausted::Places(va) => format!(
-                "layer `{layer}` has no slot for {va:?} near its place in the hashed page table: {}; make the table larger by --set \
-                 system.layers.{layer}.page_table.table_bytes=SIZE or a lower load_factor",
-                shared.occupation(mem),
-            ),
+            Exhausted::Places(va) => shared.no_place(mem, layer, va),
             Exhausted::Block { .. } => unreachable!("its memory was set aside at boot"),
         }
     }

@@ -1,7 +1,7 @@
 //! Open addressing: searches go from a page's place to the next one, until the page's slot or an empty one.
 
 use super::Probe;
-use super::geometry::{Counter, Geometry, Key, MAX_LINES, line_of};
+use super::geometry::{Counter, Geometry, Key, line_of};
 use super::slot::{self, DELETED, EMPTY};
 use crate::base::addr::PhysAddr;
 use crate::base::memory::PhysMem;
@@ -15,7 +15,7 @@ pub fn probe(geometry: &Geometry, mem: &PhysMem, key: Key, mut visit: impl FnMut
     for _ in 0..geometry.homes() {
         let at = geometry.slot(home, key.vpn);
         if line_of(at) != line {
-            if lines == MAX_LINES {
+            if lines == geometry.search_lines {
                 break;
             }
             (line, lines) = (line_of(at), lines + 1);

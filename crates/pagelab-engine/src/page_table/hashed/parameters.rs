@@ -70,9 +70,22 @@ pub struct HashedConfig {
     /// Size of the table, whatever the memory and the load factor; of a chained one without the chain table.
     #[serde(default)]
     pub table_bytes: Option<Bytes>,
+    /// Lines that a search reads at most, or slots of a chain: 1 to 65536. A page that has no place among them cannot be mapped.
+    /// The power design has two groups and nothing to search beyond them.
+    #[serde(default = "search_lines")]
+    pub search_lines: u32,
     /// Processes that have ended when a scan deletes what they left.
     #[serde(default = "exits_per_scan")]
     pub exits_per_scan: u32,
+}
+
+/// The longest search that one may ask for; a walk keeps a reference to each of its lines.
+pub const MAX_SEARCH_LINES: u32 = 1 << 16;
+
+/// Far more than a search reads at the load factors of the paper if the hash spreads pages, so a table that needs more is full or
+/// has another fault, which a run had better end with.
+fn search_lines() -> u32 {
+    63
 }
 
 /// Few enough that the slots left behind are few beside those in use, and so many that short programs do not pay for reading
@@ -103,6 +116,14 @@ impl HashedConfig {
             let what = format!("{cluster} pages are not possible; {} allows {allowed}", context.design);
             return context.refuse("page_table.cluster", what);
         }
+        if kind == HashedKind::Power && self.search_lines != search_lines() {
+            let what = format!("{} looks at two groups of eight slots and no further; leave it away", context.design);
+            return context.refuse("page_table.search_lines", what);
+        }
+        if !(1..=MAX_SEARCH_LINES).contains(&self.search_lines) {
+            let what = format!("{} is out of range; allowed are 1 to {MAX_SEARCH_LINES}", self.search_lines);
+            return context.refuse("page_table.search_lines", what);
+        }
         if self.exits_per_scan == 0 {
             return context.refuse("page_table.exits_per_scan", "0 is not possible; allowed is 1 and more");
         }
@@ -117,6 +138,7 @@ impl HashedConfig {
             hash: HashFunction::Mix64,
             seed: 0,
             table_bytes: Some(Bytes(4 << 20)),
+            search_lines: search_lines(),
             exits_per_scan: 1,
         };
         let (usual, all) = kind.clusters();

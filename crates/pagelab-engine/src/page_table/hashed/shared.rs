@@ -1,10 +1,10 @@
 //! What the address spaces of a layer share of its hashed table: tags, and the slots that ended processes left.
 
 use super::geometry::{Counter, Geometry};
-use super::parameters::{HashedConfig, HashedKind};
+use super::parameters::{HashFunction, HashedConfig, HashedKind, MAX_SEARCH_LINES};
 use super::slot::{asid_of, is_used};
 use super::{Hashed, Kind, chained, open, power};
-use crate::base::addr::{FRAME_BYTES, LINE_BYTES, PhysAddr};
+use crate::base::addr::{FRAME_BYTES, LINE_BYTES, PhysAddr, VirtAddr};
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::memory::PhysMem;
@@ -77,6 +77,34 @@ impl SharedTable {
             [Counter::Used, Counter::Deleted, Counter::Stale].map(|counter| self.geometry.counter(mem, counter));
         let slots = self.geometry.slots();
         format!("{used} of {slots} slots are in use ({stale} by ended processes) and {deleted} marked deleted")
+    }
+
+    /// That a page has no place in the table of a layer: what the table holds, and what would help.
+    pub fn no_place(&self, mem: &PhysMem, layer: &str, va: VirtAddr) -> String {
+        let geometry = &self.geometry;
+        let key = format!("--set system.layers.{layer}.page_table");
+        // Where the search for a slot ended, and whether a longer one may find a free one.
+        let (where_to, further) = match geometry.kind {
+            HashedKind::Power => ("in either group of it".to_owned(), false),
+            HashedKind::Chained if geometry.chain_slots_left(mem) == 0 => ("left in the chain table".to_owned(), false),
+            HashedKind::Chained | HashedKind::Open | HashedKind::Clustered | HashedKind::Compact => {
+                let lines = geometry.search_lines;
+                (format!("within {lines} lines of its place"), lines < MAX_SEARCH_LINES)
+            }
+        };
+        let mut ways = Vec::new();
+        if geometry.hash == HashFunction::Modulo {
+            ways.push(format!("a hash that keeps neighbours apart ({key}.hash=mix64)"));
+        }
+        if further {
+            ways.push(format!("longer searches ({key}.search_lines=N, up to {MAX_SEARCH_LINES})"));
+        }
+        ways.push(format!("a larger table ({key}.table_bytes=SIZE or a lower load_factor)"));
+        format!(
+            "layer `{layer}` has no slot for {va:?} {where_to} in the hashed page table: {}; what helps is {}",
+            self.occupation(mem),
+            ways.join(", or "),
+        )
     }
 
     /// The slots in a frame of the table, by its number, that have one of these tags.

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use pagelab_cases::cases;
 
-use super::geometry::MAX_LINES;
 use super::parameters::HashFunction;
 use super::*;
 use crate::base::rng::Rng;
@@ -12,9 +11,19 @@ use crate::page_table::{Boot, Scan, Shared, WalkList};
 
 const FLAGS: PteFlags = PteFlags { writable: true, user: true, executable: false, accessed: true, dirty: false };
 
+const SEARCH_LINES: u32 = 63;
+
 fn config(cluster: Option<u32>, table_bytes: u64) -> HashedConfig {
     let table_bytes = Some(pagelab_trace::quantity::Bytes(table_bytes));
-    HashedConfig { load_factor: None, cluster, hash: HashFunction::Mix64, seed: 0, table_bytes, exits_per_scan: 1 }
+    HashedConfig {
+        load_factor: None,
+        cluster,
+        hash: HashFunction::Mix64,
+        seed: 0,
+        table_bytes,
+        search_lines: SEARCH_LINES,
+        exits_per_scan: 1,
+    }
 }
 
 fn table<K: Kind>(config: &HashedConfig) -> (SharedTable, PhysMem) {
@@ -87,7 +96,7 @@ fn torture<K: Kind>(cluster: Option<u32>, operations: u64) {
         let known = oracle.get(&vpn).copied();
         let found = walk(space, &mem, vpn);
         assert_eq!(found.leaf, known.map_or(Leaf::nothing(1), Leaf::Present), "{kind:?} {operation}");
-        assert!((1..=MAX_LINES + 1).contains(&found.refs().len()));
+        assert!((1..=SEARCH_LINES as usize + 1).contains(&found.refs().len()));
         let entry = space.entry(&mem, va(vpn));
         match (rng.below(5), known) {
             (0 | 1, Some(_)) => {
@@ -215,7 +224,7 @@ fn fill<K: Kind>(cluster: Option<u32>) {
     }
     let most = shared.geometry.slots() + if K::KIND == HashedKind::Chained { 512 } else { 0 };
     assert!(pages > 0 && pages <= most, "{:?}: {pages} pages", K::KIND);
-    assert!(walk(&space, &mem, page(pages)).refs().len() <= MAX_LINES);
+    assert!(walk(&space, &mem, page(pages)).refs().len() <= SEARCH_LINES as usize);
     (0..pages).for_each(|n| assert_eq!(walk(&space, &mem, page(n)).leaf, Leaf::Present(mapping(n)), "{:?}", K::KIND));
 }
 

@@ -83,7 +83,7 @@ impl Hardware {
         for (n, r) in list.refs().iter().enumerate() {
             let entry = MachineAddr(r.addr.0);
             let cached = spared.by_entry && n + 1 < list.refs().len();
-            let held = u64::from(spared.skip) >> n & 1 != 0
+            let held = u64::from(spared.skip).checked_shr(n as u32).is_some_and(|skip| skip & 1 != 0)
                 || cached && self.mmu_caches.of(core, space.layer).holds(entry, cycles);
             if !held {
                 let done = self.system_ref(core, entry, false, false, Requester::Walk);
