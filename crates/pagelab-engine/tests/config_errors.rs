@@ -66,21 +66,21 @@ fn valid_configurations_are_not_refused() {
 #[test]
 fn unknown_keys_and_values_of_the_wrong_type() {
     assert_refused(&[
-        ("radix", &["machine.tlb.l1x=3"], "machine.tlb.l1x", &["unknown field `l1x`", "l1d", "l1i"]),
-        ("radix", &["engine.sed=3"], "engine.sed", &["unknown field `sed`", "seed"]),
+        ("radix", &["machine.tlb.l1x=3"], "machine.tlb.l1x", &["no key `l1x`", "did you mean `l1d`?"]),
+        ("radix", &["engine.sed=3"], "engine.sed", &["no key `sed`", "did you mean `seed`?"]),
         ("radix", &["=3"], "`=3`", &["no key stands before `=`", "key=value"]),
-        ("radix", &["motor.seed=3"], "motor.seed", &["motor", "machine", "system", "kernel", "engine"]),
+        ("radix", &["motor.seed=3"], "motor.seed", &["no key `motor`", "machine", "system", "kernel", "engine"]),
         ("radix", &["machine.cores.size=3"], "machine.cores.size", &["machine.cores", "single value"]),
         ("radix", &["system.layers.guest.page_size=4K"], "system.layers.guest.page_size", &["guest", "native"]),
         ("radix", &["machine.tlb.l1d.7.ways=4"], "machine.tlb.l1d.7.ways", &["7", "0, 1, 2"]),
-        ("radix", &["machine.cores=many"], "machine.cores", &["many", "u32"]),
-        ("radix", &["machine.cores=-1"], "machine.cores", &["-1", "u32"]),
+        ("radix", &["machine.cores=many"], "machine.cores", &["many", "a whole number"]),
+        ("radix", &["machine.cores=-1"], "machine.cores", &["-1", "whole numbers, 0 to 4294967295"]),
         ("radix", &["machine.memory_bytes=much"], "machine.memory_bytes", &["much"]),
-        ("radix", &["system.layers.0.page_size=8K"], "system.layers[0].page_size", &["8K", "4K", "2M", "1G"]),
+        ("radix", &["system.layers.0.page_size=8K"], "system.layers.native.page_size", &["8K", "4K", "2M", "1G"]),
         (
             "radix",
             &["system.layers.0.mmu_cache=big"],
-            "system.layers[0].mmu_cache",
+            "system.layers.native.mmu_cache",
             &["big", "paging-structure", "none"],
         ),
         ("radix", &["engine.check=maybe"], "engine.check", &["maybe", "on", "off"]),
@@ -89,32 +89,121 @@ fn unknown_keys_and_values_of_the_wrong_type() {
     ]);
 }
 
+/// Each error names the key as it is written, and says what may stand there; nothing of the types behind it.
+#[test]
+fn values_of_the_wrong_form_say_which_is_right() {
+    const PLACEMENT: &str = "system.layers.native.placement";
+    let of = |part: &str, value: &str| format!("{PLACEMENT}{part}={value}");
+    let tlb = |arrays: &str| format!("machine.tlb.l1d={arrays}");
+    let cases: [(String, &str, &[&str]); 19] = [
+        (of("", "bogus"), PLACEMENT, &["`bogus` is not possible", r#"write {"kind":"order0"}"#, "ptemagnet, eager"]),
+        (of("", "eager"), PLACEMENT, &[r#"write {"kind":"eager"}"#]),
+        (of(".kind", "pte-magnet"), "system.layers.native.placement.kind", &["did you mean ptemagnet?", "order0"]),
+        (of("", r#"{"cycles":3}"#), PLACEMENT, &["the key `kind` is missing; allowed are order0, ptemagnet"]),
+        (
+            of("", r#"{"kind":"ptemagnet","cylces":3}"#),
+            "system.layers.native.placement.cylces",
+            &["did you mean `cycles`?"],
+        ),
+        (
+            of("", r#"{"kind":"ptemagnet","cycles":"x"}"#),
+            "system.layers.native.placement.cycles",
+            &["`x` is not possible", "a whole number"],
+        ),
+        (
+            of("", r#"{"kind":"eager","largest_block":"much"}"#),
+            "system.layers.native.placement.largest_block",
+            &["'much' is not a size", "2GiB"],
+        ),
+        ("machine.tlb.l2={}".into(), "machine.tlb.l2", &[r#"write [{"pages":…,"entries":…,"ways":…}, …]"#]),
+        (tlb(r#"[{"entries":64}]"#), "machine.tlb.l1d.0", &["the keys `pages` and `ways` are missing"]),
+        (
+            tlb(r#"[{"pages":["4X"],"entries":64,"ways":4}]"#),
+            "machine.tlb.l1d.0.pages.0",
+            &["`4X` is not known; allowed are 4K, 2M, 1G"],
+        ),
+        ("machine.tlb.l2_latency_cycles=1.5".into(), "machine.tlb.l2_latency_cycles", &["`1.5`", "whole numbers"]),
+        ("machine.cach.l1.ways=4".into(), "machine.cach", &["did you mean `cache`?"]),
+        ("machne.cores=4".into(), "machne.cores", &["no key `machne`; did you mean `machine`?"]),
+        (
+            "system.layers.nativ.page_size=4K".into(),
+            "system.layers.nativ.page_size",
+            &["in `system.layers`", "did you mean `native`?"],
+        ),
+        ("system.layers.0.page_siz=4K".into(), "system.layers.native.page_siz", &["did you mean `page_size`?"]),
+        ("system.layers=3".into(), "system.layers", &["`3` is not possible", "a list belongs here"]),
+        (
+            r#"system.layers.native.age={"free":0.5,"sed":3}"#.into(),
+            "system.layers.native.age.free",
+            &["no key `free`", "age.sed", "did you mean `seed`?", "age: the keys `free_fraction`"],
+        ),
+        ("engine.seed={}".into(), "engine.seed", &["`{}` is not possible", "a whole number"]),
+        ("kernel.name=3".into(), "kernel.name", &["`3` is not possible", "a text"]),
+    ];
+    for (set, key, words) in cases {
+        assert_refused(&[("radix", &[&set], key, words)]);
+        let (_, what) = config_error("radix", &[&set]);
+        for jargon in ["u8", "u32", "u64", "map", "sequence", "enum", "field", "variant", "invalid type", "Config"] {
+            assert!(!what.contains(jargon), "{set}: `{what}` speaks of `{jargon}`");
+        }
+    }
+    let (_, what) = config_error("radix", &[r#"system.layers.0.page_table={"kind":"radix","levls":4}"#]);
+    assert!(what.contains("did you mean `levels`?") && !what.contains("missing"), "it is there, misspelt: {what}");
+}
+
 /// Parts in which the key `model` chooses a design: their errors are those of any other part.
 #[test]
 fn keys_of_a_chosen_design() {
     const SWAP: &str = r#"kernel.swap={"size_bytes":"1GiB","read_cycles":1,"write_cycles":1,"queue_depth":1}"#;
     const STORAGE: &str = r#"kernel.storage={"read_cycles":1,"write_cycles":1,"queue_depth":1}"#;
-    let keys = &["unknown field `reed_cycles`", "`read_cycles`", "`write_cycles`", "`queue_depth`", "`model`"];
-    let of_swap = &[keys as &[&str], &["`size_bytes`"]].concat();
+    let near = &["no key `reed_cycles`", "did you mean `read_cycles`?"];
+    let (of_storage, of_swap) = (&["no key `size`", "model, queue_depth, read_cycles, write_cycles"], &["size_bytes"]);
     assert_refused(&[
-        ("radix", &[STORAGE, "kernel.storage.reed_cycles=3"], "kernel.storage.reed_cycles", keys),
-        ("radix", &[SWAP, "kernel.swap.reed_cycles=3"], "kernel.swap.reed_cycles", of_swap),
-        ("radix", &[STORAGE, "kernel.storage.read_cycles=long"], "kernel.storage.read_cycles", &["long", "u64"]),
-        ("radix", &[SWAP, "kernel.swap.queue_depth=-1"], "kernel.swap.queue_depth", &["-1", "u32"]),
+        ("radix", &[STORAGE, "kernel.storage.reed_cycles=3"], "kernel.storage.reed_cycles", near),
+        ("radix", &[SWAP, "kernel.swap.reed_cycles=3"], "kernel.swap.reed_cycles", near),
+        ("radix", &[STORAGE, "kernel.storage.size=3"], "kernel.storage.size", of_storage),
+        ("radix", &[SWAP, "kernel.swap.width=3"], "kernel.swap.width", of_swap),
+        (
+            "radix",
+            &[STORAGE, "kernel.storage.read_cycles=long"],
+            "kernel.storage.read_cycles",
+            &["long", "a whole number"],
+        ),
+        ("radix", &[SWAP, "kernel.swap.queue_depth=-1"], "kernel.swap.queue_depth", &["-1", "0 to 4294967295"]),
         ("radix", &[SWAP, "kernel.swap.size_bytes=much"], "kernel.swap.size_bytes", &["much"]),
         ("radix", &[SWAP, "kernel.swap.size_bytes=4000"], "kernel.swap.size_bytes", &["4000", "no page"]),
-        ("radix", &["kernel.storage.read_cycles=3"], "kernel.storage", &["missing field `write_cycles`"]),
-        ("radix", &["kernel.swap.read_cycles=3"], "kernel.swap", &["missing field `size_bytes`"]),
-        ("radix", &["kernel.storage=fast"], "kernel.storage", &["fast", "map"]),
+        (
+            "radix",
+            &["kernel.storage.read_cycles=3"],
+            "kernel.storage",
+            &["the keys `write_cycles` and `queue_depth` are missing"],
+        ),
+        ("radix", &["kernel.swap.read_cycles=3"], "kernel.swap", &["`write_cycles`, `queue_depth` and `size_bytes`"]),
+        (
+            "radix",
+            &["kernel.storage=fast"],
+            "kernel.storage",
+            &["`fast` is not possible", r#"write {"read_cycles":…,"write_cycles":…,"queue_depth":…}"#, "fixed-latency"],
+        ),
         ("radix", &[STORAGE, "kernel.storage.queue_depth=0"], "kernel.storage.queue_depth", &["0", "1 to 65536"]),
-        ("radix", &[STORAGE, "kernel.storage.model=tape"], "kernel.storage.model", &["`tape`", "fixed-latency"]),
-        ("radix", &[SWAP, "kernel.swap.model=3"], "kernel.swap.model", &["3", "string"]),
+        (
+            "radix",
+            &[STORAGE, "kernel.storage.model=tape"],
+            "kernel.storage.model",
+            &["`tape` is not known", "fixed-latency"],
+        ),
+        ("radix", &[SWAP, "kernel.swap.model=3"], "kernel.swap.model", &["`3` is not possible", "fixed-latency"]),
     ]);
-    let keys = &["unknown field `width`", "`cycles_per_instruction`", "`l1_hit_hidden`", "`model`"];
+    let keys = &["no key `width`", "cycles_per_instruction, l1_hit_hidden, model"];
     assert_refused(&[
         ("radix", &["machine.core.width=4"], "machine.core.width", keys),
-        ("radix", &["machine.core.l1_hit_hidden=3"], "machine.core.l1_hit_hidden", &["3", "boolean"]),
-        ("radix", &["machine.core.model=in-odrer"], "machine.core.model", &["`in-odrer`", "in-order"]),
+        (
+            "radix",
+            &["machine.core.l1_hit_hidden=3"],
+            "machine.core.l1_hit_hidden",
+            &["`3` is not possible", "true and false"],
+        ),
+        ("radix", &["machine.core.model=in-odrer"], "machine.core.model", &["did you mean in-order?"]),
     ]);
     outcome(MACHINE, "radix", &["machine.core.model=in-order", "machine.core.l1_hit_hidden=false"]).unwrap();
     for named in ["kernel.swap.model=fixed-latency", "kernel.swap.read_cycles=7"] {
@@ -333,6 +422,9 @@ fn impossible_hashed_tables() {
         ("hashed-clustered", set("cluster", "16"), "page_table.cluster", &["16", "2, 4, 8"]),
         ("hashed-open", set("cluster", "4"), "page_table.cluster", &["hashed-open allows 1"]),
         ("hashed-compact", set("exits_per_scan", "0"), "page_table.exits_per_scan", &["1 and more"]),
+        ("hashed-compact", set("search_lines", "0"), "page_table.search_lines", &["0 is out of range", "1 to 65536"]),
+        ("hashed-open", set("search_lines", "65537"), "page_table.search_lines", &["65537", "1 to 65536"]),
+        ("hashed-power", set("search_lines", "64"), "page_table.search_lines", &["hashed-power", "two groups"]),
         ("hashed-compact", set("table_bytes", "0B"), "page_table.table_bytes", &["one slot", "64B"]),
         ("hashed-compact", set("table_bytes", "7GiB"), "page_table", &["7GiB", "half", "8GiB"]),
         ("hashed-compact", set("load_factor", "0.0001"), "page_table", &["half", "higher load_factor"]),
@@ -408,6 +500,9 @@ fn a_full_hashed_table_names_the_layer_and_what_to_set() {
         for word in [layer, "slots are in use", "page_table.table_bytes=SIZE"] {
             assert!(what.contains(word), "{system} {set}: {what}");
         }
+        // A longer search looks at no third group, and no other hash is better than the default one.
+        assert_eq!(what.contains("search_lines=N"), system != "hashed-power", "{system} {set}: {what}");
+        assert!(!what.contains("hash=mix64"), "{system} {set}: {what}");
     }
 }
 

@@ -518,8 +518,8 @@ fn caches_that_cannot_be_are_refused() {
             "kernel.translation_cache: it holds entries of the upper levels of a radix page table, and layer `native`",
         ),
         ("nested-radix-linear-host", "mmu-assisted", "", "layer `host`"),
-        ("radix", "mmu-assisted", r#""entries":16"#, "unknown field `entries`"),
-        ("radix", "nothing", "", "unknown variant `nothing`"),
+        ("radix", "mmu-assisted", r#""entries":16"#, "no key `entries`"),
+        ("radix", "nothing", "", "`nothing` is not known"),
     ] {
         let error = error(system, &cache(form, more));
         assert!(error.contains(what), "{error}");

@@ -1,72 +1,29 @@
 //! Parts of the configuration in which one key chooses a design and the others are the design's parameters.
 //!
-//! Such a part is read in two steps: first its keys, then each by the type that the choice gives it. An error of the second
-//! step names the key below the part, and [`place`] joins it to the part's own path.
+//! Such a part is read in two steps: first its keys, then each by the type that the choice gives it.
 
-use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
-/// What an error's text begins with if a key below the part follows.
-const BELOW: char = '.';
-
 /// The keys of a part that have not been read.
-pub struct Part {
-    keys: Map<String, Value>,
-    /// Those that have been asked for.
-    asked: Vec<String>,
-}
+pub struct Part(Map<String, Value>);
 
 impl<'de> Deserialize<'de> for Part {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        Ok(Self { keys: Map::deserialize(from)?, asked: Vec::new() })
+        Map::deserialize(from).map(Self)
     }
 }
 
 impl Part {
     /// Takes a key out. Errors: its value has the wrong type.
-    pub fn take<T: DeserializeOwned>(&mut self, key: &str) -> Result<Option<T>, String> {
-        self.asked.push(key.to_owned());
-        self.keys.remove(key).map(|value| read(value, key)).transpose()
+    pub fn take<T: DeserializeOwned>(&mut self, key: &str) -> serde_json::Result<Option<T>> {
+        self.0.remove(key).map(serde_json::from_value).transpose()
     }
 
-    /// Takes a key out that must be there.
-    pub fn require<T: DeserializeOwned>(&mut self, key: &str) -> Result<T, String> {
-        self.take(key)?.ok_or_else(|| format!("missing field `{key}`"))
-    }
-
-    /// Reads all other keys as parameters. Errors: a key that they do not have, with those that the part may have; one that is
-    /// missing; a value of the wrong type.
-    pub fn rest<T: DeserializeOwned + JsonSchema>(self) -> Result<T, String> {
-        let schema = schemars::schema_for!(T);
-        let properties = schema.get("properties").and_then(Value::as_object);
-        let mut known: Vec<&str> = properties.into_iter().flat_map(|of| of.keys().map(String::as_str)).collect();
-        if let Some(unknown) = self.keys.keys().find(|key| !known.contains(&key.as_str())) {
-            known.extend(self.asked.iter().map(String::as_str));
-            let known = known.join("`, `");
-            return Err(format!("{BELOW}{unknown}: unknown field `{unknown}`, expected one of `{known}`"));
-        }
-        read(Value::Object(self.keys), "")
-    }
-}
-
-/// Reads a value at a path below the part.
-fn read<T: DeserializeOwned>(value: Value, at: &str) -> Result<T, String> {
-    serde_path_to_error::deserialize(value).map_err(|error| {
-        // The path of the value itself is a dot.
-        let within = error.path().to_string();
-        let path: Vec<&str> = [at, &within].into_iter().filter(|part| !part.is_empty() && *part != ".").collect();
-        let text = error.inner();
-        if path.is_empty() { text.to_string() } else { format!("{BELOW}{}: {text}", path.join(".")) }
-    })
-}
-
-/// The path that an error is of, and its text: where a part was read, the path of the key in it.
-pub fn place(path: &str, text: &str) -> (String, String) {
-    match text.strip_prefix(BELOW).and_then(|text| text.split_once(": ")) {
-        Some((below, text)) => (format!("{path}.{below}"), text.to_owned()),
-        None => (path.to_owned(), text.to_owned()),
+    /// Reads all other keys as parameters. Errors: a key that they do not have; one that is missing; a value of the wrong type.
+    pub fn rest<T: DeserializeOwned>(self) -> serde_json::Result<T> {
+        serde_json::from_value(Value::Object(self.0))
     }
 }
 
@@ -97,11 +54,11 @@ macro_rules! model_choice {
 
         impl $Config {
             /// Reads what is left of a part of the configuration.
-            pub fn of_part(mut part: $crate::base::choice::Part) -> Result<Self, String> {
+            pub fn of_part(mut part: $crate::base::choice::Part) -> serde_json::Result<Self> {
                 let model: Option<String> = part.take("model")?;
                 match model.as_deref().unwrap_or(DESIGNS[0].0) {
                     $($name => part.rest().map(Self::$Variant),)*
-                    other => Err($crate::base::choice::unknown_model(other, DESIGNS)),
+                    other => Err(serde::de::Error::custom(format!("`{other}` is not known"))),
                 }
             }
 
@@ -129,12 +86,6 @@ macro_rules! model_choice {
     };
 }
 pub(crate) use model_choice;
-
-/// The error of a `model` that nobody has registered.
-pub fn unknown_model(name: &str, known: &[(&str, &str)]) -> String {
-    let known: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
-    format!("{BELOW}model: `{name}` is not known; allowed are {}", known.join(", "))
-}
 
 /// Lets the schema of a choice have the default without `model`.
 pub fn make_model_optional(schema: &mut schemars::Schema, default: &str) {

@@ -4,9 +4,10 @@ use std::path::Path;
 
 use pagelab_trace::suggestion::nearest;
 use serde_json::Value;
+use serde_path_to_error::Segment;
 
+use super::misfit;
 use super::{Config, EngineConfig, PresetKind, presets};
-use crate::base::choice;
 use crate::base::error::EngineError;
 
 /// What a run's configuration is made of. Names are built-in presets or paths of TOML files of the same form, whose
@@ -43,12 +44,33 @@ pub fn assemble(assembly: &Assembly) -> Result<Config, EngineError> {
         }
         *place(&mut tree, key)? = parse_value(value.trim());
     }
-    let config: Config = serde_path_to_error::deserialize(&tree).map_err(|e| {
-        let (key, what) = choice::place(&e.path().to_string(), &e.inner().to_string());
-        EngineError::config(key, what)
+    let config: Config = serde_path_to_error::deserialize(&tree).map_err(|refused| {
+        let schema = serde_json::to_value(schemars::schema_for!(Config)).expect("a schema is JSON");
+        misfit::explain(&schema, &tree)
+            .unwrap_or_else(|| EngineError::config(as_written(refused.path(), &tree), refused.inner().to_string()))
     })?;
     config.validate()?;
     Ok(config)
+}
+
+/// A path in the tree as a user writes it: elements of lists by their names.
+fn as_written(path: &serde_path_to_error::Path, tree: &Value) -> String {
+    let mut at = tree;
+    let mut parts = Vec::new();
+    for segment in path {
+        match segment {
+            Segment::Map { key } => {
+                at = &at[key];
+                parts.push(key.clone());
+            }
+            Segment::Seq { index } => {
+                at = &at[*index];
+                parts.push(misfit::element_name(at, *index));
+            }
+            Segment::Enum { .. } | Segment::Unknown => {}
+        }
+    }
+    parts.join(".")
 }
 
 fn load(kind: PresetKind, name: Option<&str>) -> Result<Value, EngineError> {
@@ -105,8 +127,8 @@ fn place<'t>(tree: &'t mut Value, key: &str) -> Result<&'t mut Value, EngineErro
             _ => return Err(EngineError::config(key, format!("`{path}` is a single value and has no parts"))),
         };
         if !known {
-            let place = if path.is_empty() { "the configuration".to_owned() } else { format!("`{path}`") };
-            return Err(EngineError::config(key, format!("{place} has no `{part}`; it has {}", members(at))));
+            let what = misfit::unknown_key(part, &members(at).iter().map(String::as_str).collect::<Vec<_>>());
+            return Err(EngineError::config(key, if path.is_empty() { what } else { format!("in `{path}` {what}") }));
         }
         at = match at {
             Value::Object(map) => map.entry(part).or_insert(Value::Null),
@@ -130,14 +152,11 @@ fn element(list: &[Value], part: &str) -> Option<usize> {
     named.or_else(|| part.parse().ok().filter(|&index: &usize| index < list.len()))
 }
 
-fn members(value: &Value) -> String {
+fn members(value: &Value) -> Vec<String> {
     match value {
-        Value::Object(map) => map.keys().cloned().collect::<Vec<_>>().join(", "),
-        Value::Array(list) => (0..list.len())
-            .map(|i| list[i].get("name").and_then(Value::as_str).map_or(i.to_string(), str::to_owned))
-            .collect::<Vec<_>>()
-            .join(", "),
-        _ => "no parts".to_owned(),
+        Value::Object(map) => map.keys().cloned().collect(),
+        Value::Array(list) => list.iter().enumerate().map(|(i, element)| misfit::element_name(element, i)).collect(),
+        _ => Vec::new(),
     }
 }
 

@@ -1,0 +1,321 @@
+//! What of a configuration does not fit its schema: the key as the user writes it, what is wrong and what would be right.
+//!
+//! The typed definition decides what is a configuration ([`super::assemble`]). Where it refuses one, this says why. It reads the
+//! schema that the definition has anyway, so no type has texts of its own for keys that are unknown or missing, or for values
+//! of the wrong kind. Only types with a notation of their own, as sizes, are asked for their text.
+
+use pagelab_trace::quantity::Bytes;
+use pagelab_trace::suggestion::nearest;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::Switch;
+use crate::base::error::EngineError;
+
+/// Misfits that one error tells of; with more of them the first are enough to go on.
+const TOLD: usize = 4;
+
+/// Types whose values are written in a notation of their own: their names in the schema, and what they say of a value.
+const NOTATIONS: [(&str, fn(&Value) -> Option<String>); 2] =
+    [("Bytes", refusal::<Bytes>), ("Switch", refusal::<Switch>)];
+
+fn refusal<T: DeserializeOwned>(value: &Value) -> Option<String> {
+    if !matches!(value, Value::String(_) | Value::Number(_) | Value::Bool(_)) {
+        // What such a type says of a list would be a text of its deserialiser.
+        return Some(format!("{} is not possible; a single value belongs here", shown(value)));
+    }
+    T::deserialize(value).err().map(|error| error.to_string())
+}
+
+/// A key and what is wrong with it.
+struct Misfit {
+    key: String,
+    what: String,
+}
+
+/// The error of a configuration that its definition refuses; none if it fits the schema all the same.
+pub fn explain(schema: &Value, tree: &Value) -> Option<EngineError> {
+    let mut search = Search { definitions: &schema["$defs"], found: Vec::new() };
+    search.check(schema, tree, "");
+    let mut found = search.found.into_iter();
+    let Misfit { key, mut what } = found.next()?;
+    for Misfit { key, what: more } in found.by_ref().take(TOLD - 1) {
+        what += &format!(" - {key}: {more}");
+    }
+    match found.count() {
+        0 => {}
+        more => what += &format!(" - and {more} more"),
+    }
+    Some(EngineError::config(key, what))
+}
+
+struct Search<'s> {
+    definitions: &'s Value,
+    found: Vec<Misfit>,
+}
+
+impl<'s> Search<'s> {
+    fn add(&mut self, key: &str, what: String) {
+        self.found.push(Misfit { key: key.to_owned(), what });
+    }
+
+    /// The definition that a schema refers to, with its name.
+    fn resolve(&self, schema: &'s Value) -> (Option<&'s str>, &'s Value) {
+        match schema["$ref"].as_str().and_then(|path| path.strip_prefix("#/$defs/")) {
+            Some(name) => (Some(name), &self.definitions[name]),
+            None => (None, schema),
+        }
+    }
+
+    /// Adds what does not fit in the value of a key.
+    fn check(&mut self, schema: &'s Value, value: &Value, key: &str) {
+        let (name, schema) = self.resolve(schema);
+        if let Some((_, refusal)) = NOTATIONS.iter().find(|(of, _)| Some(*of) == name) {
+            if let Some(what) = refusal(value) {
+                self.add(key, what);
+            }
+            return;
+        }
+        if let Some(choices) = schema["anyOf"].as_array() {
+            self.check_optional(choices, value, key);
+        } else if let Some(variants) = schema["oneOf"].as_array() {
+            match tag(variants) {
+                Some(tag) => self.check_design(variants, tag, value, key),
+                None => self.check_name(&names(variants), value, key),
+            }
+        } else if schema["enum"].is_array() {
+            self.check_name(&names(std::slice::from_ref(schema)), value, key);
+        } else {
+            self.check_kind(schema, value, key);
+        }
+    }
+
+    /// A value that may be absent: the schema's alternatives are one and nothing.
+    fn check_optional(&mut self, choices: &'s [Value], value: &Value, key: &str) {
+        let of_kind = choices.iter().find(|choice| choice["type"] != "null");
+        if let Some(choice) = of_kind.filter(|_| !value.is_null()) {
+            self.check(choice, value, key);
+        }
+    }
+
+    /// A name out of several.
+    fn check_name(&mut self, known: &[&str], value: &Value, key: &str) {
+        match value.as_str() {
+            Some(name) if known.contains(&name) => {}
+            Some(name) => self.add(key, unknown_name(name, known)),
+            None => self.add(key, format!("{} is not possible; {}", shown(value), allowed(known))),
+        }
+    }
+
+    /// A part in which the key `tag` chooses a design, and the others are its parameters.
+    fn check_design(&mut self, variants: &'s [Value], tag: &str, value: &Value, key: &str) {
+        let known: Vec<&str> = variants.iter().filter_map(|of| of["properties"][tag]["const"].as_str()).collect();
+        let Some(part) = value.as_object() else {
+            let meant = value.as_str().filter(|name| known.contains(name)).unwrap_or(known[0]);
+            let chosen = variants.iter().find(|of| of["properties"][tag]["const"] == meant).expect("it is known");
+            let what = format!(
+                "{} is not possible; keys belong here: write {}; of `{tag}` {}",
+                shown(value),
+                self.example(chosen),
+                allowed(&known)
+            );
+            return self.add(key, what);
+        };
+        let chosen = match part.get(tag) {
+            Some(Value::String(name)) => variants.iter().find(|of| of["properties"][tag]["const"] == name.as_str()),
+            Some(_) => None,
+            // A design may be the one that is meant if none is named.
+            None => variants.iter().find(|of| !required(of).any(|key| key == tag)),
+        };
+        match (chosen, part.get(tag)) {
+            (Some(chosen), _) => self.check_members(chosen, part, key),
+            (None, Some(name)) => self.check_name(&known, name, &below(key, tag)),
+            (None, None) => self.add(key, format!("the key `{tag}` is missing; {}", allowed(&known))),
+        }
+    }
+
+    fn check_kind(&mut self, schema: &'s Value, value: &Value, key: &str) {
+        let kinds: Vec<&str> = match &schema["type"] {
+            Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect(),
+            kind => kind.as_str().into_iter().collect(),
+        };
+        let Some(&kind) = kinds.iter().find(|kind| **kind != "null") else { return };
+        if value.is_null() && kinds.len() > 1 {
+            return;
+        }
+        let (fits, wanted) = match kind {
+            "object" => match value.as_object() {
+                Some(part) => return self.check_members(schema, part, key),
+                None => (false, format!("keys belong here: write {}", self.example(schema))),
+            },
+            "array" => match value.as_array() {
+                Some(list) => return self.check_elements(schema, list, key),
+                None => (false, format!("a list belongs here: write [{}, …]", self.example(&schema["items"]))),
+            },
+            "integer" => whole_number(schema, value),
+            "number" => (value.is_number(), "a number belongs here".to_owned()),
+            "boolean" => (value.is_boolean(), "allowed are true and false".to_owned()),
+            _ => (value.is_string(), "a text belongs here".to_owned()),
+        };
+        if !fits {
+            self.add(key, format!("{} is not possible; {wanted}", shown(value)));
+        }
+    }
+
+    fn check_elements(&mut self, schema: &'s Value, list: &[Value], key: &str) {
+        for (index, element) in list.iter().enumerate() {
+            self.check(&schema["items"], element, &below(key, &element_name(element, index)));
+        }
+    }
+
+    /// The keys of a part, and their values.
+    fn check_members(&mut self, schema: &'s Value, part: &Map<String, Value>, key: &str) {
+        let none = Map::new();
+        let known = schema["properties"].as_object();
+        let names: Vec<&str> = known.unwrap_or(&none).keys().map(String::as_str).collect();
+        for (name, value) in part {
+            match known.and_then(|known| known.get(name)) {
+                Some(schema) => self.check(schema, value, &below(key, name)),
+                None if schema["additionalProperties"].is_object() => {
+                    self.check(&schema["additionalProperties"], value, &below(key, name));
+                }
+                None => self.add(&below(key, name), unknown_key(name, &names)),
+            }
+        }
+        // What is there under a misspelt name is not missing.
+        let meant = |wanted: &&str| part.keys().any(|name| nearest(name, names.iter().copied()) == Some(*wanted));
+        let missing = required(schema).filter(|name| !part.contains_key(*name) && !meant(name));
+        let missing: Vec<&str> = missing.collect();
+        if let [name] = missing[..] {
+            self.add(key, format!("the key `{name}` is missing"));
+        } else if let [some @ .., last] = &missing[..] {
+            self.add(key, format!("the keys `{}` and `{last}` are missing", some.join("`, `")));
+        }
+    }
+
+    /// How a value of a schema is written, with dots for what the user has to say.
+    fn example(&self, schema: &'s Value) -> String {
+        let (_, schema) = self.resolve(schema);
+        let members = |schema: &Value| {
+            let member = |name: &str| match &schema["properties"][name]["const"] {
+                Value::Null => format!("\"{name}\":…"),
+                name_of_design => format!("\"{name}\":{name_of_design}"),
+            };
+            format!("{{{}}}", required(schema).map(member).collect::<Vec<_>>().join(","))
+        };
+        match (schema["oneOf"].as_array(), schema["enum"].as_array()) {
+            (Some(variants), _) if tag(variants).is_some() => members(&variants[0]),
+            (Some(variants), _) => format!("{:?}", names(variants)[0]),
+            (None, Some(names)) => names[0].to_string(),
+            (None, None) if schema["type"] == "object" => members(schema),
+            (None, None) => "…".to_owned(),
+        }
+    }
+}
+
+/// The keys that a part must have.
+fn required(schema: &Value) -> impl Iterator<Item = &str> {
+    schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str)
+}
+
+/// The key that tells variants apart; none if they are names.
+fn tag(variants: &[Value]) -> Option<&str> {
+    let properties = variants[0]["properties"].as_object()?;
+    properties.iter().find(|(_, schema)| schema["const"].is_string()).map(|(key, _)| key.as_str())
+}
+
+/// The names that variants are.
+fn names(variants: &[Value]) -> Vec<&str> {
+    variants
+        .iter()
+        .flat_map(|of| of["enum"].as_array().map_or(std::slice::from_ref(&of["const"]), Vec::as_slice))
+        .filter_map(Value::as_str)
+        .collect()
+}
+
+/// Whether a value is a whole number that the schema has room for, and which are allowed.
+fn whole_number(schema: &Value, value: &Value) -> (bool, String) {
+    let least = schema["minimum"].as_u64().unwrap_or(0);
+    let most = match (schema["maximum"].as_u64(), schema["format"].as_str()) {
+        (Some(most), _) => Some(most),
+        (None, Some("uint8")) => Some(u64::from(u8::MAX)),
+        (None, Some("uint16")) => Some(u64::from(u16::MAX)),
+        (None, Some("uint32")) => Some(u64::from(u32::MAX)),
+        (None, _) => None,
+    };
+    let fits = value.as_u64().is_some_and(|number| (least..=most.unwrap_or(u64::MAX)).contains(&number));
+    // Of what is no number at all the range would say little: that of the type is mostly wider than what makes sense.
+    let range = match (value.is_number(), most) {
+        (false, _) => return (fits, "a whole number belongs here".to_owned()),
+        (true, Some(most)) => format!("{least} to {most}"),
+        (true, None) => format!("{least} and more"),
+    };
+    (fits, format!("allowed are whole numbers, {range}"))
+}
+
+fn unknown_name(name: &str, known: &[&str]) -> String {
+    // Few letters are near to any others.
+    let near = nearest(name, known.iter().copied()).filter(|_| name.chars().count() > 3);
+    let near = near.map_or(String::new(), |near| format!("did you mean {near}? "));
+    format!("`{name}` is not known; {near}{}", allowed(known))
+}
+
+/// What an error says of a key that there is not.
+pub fn unknown_key(name: &str, known: &[&str]) -> String {
+    // One number is as good as another.
+    let near = nearest(name, known.iter().copied()).filter(|_| name.parse::<u64>().is_err());
+    match near {
+        Some(near) => format!("there is no key `{name}`; did you mean `{near}`?"),
+        None => format!("there is no key `{name}`; the keys are {}", known.join(", ")),
+    }
+}
+
+fn allowed(known: &[&str]) -> String {
+    format!("allowed {} {}", if known.len() == 1 { "is" } else { "are" }, known.join(", "))
+}
+
+/// The key of a part of a part.
+fn below(key: &str, part: &str) -> String {
+    if key.is_empty() { part.to_owned() } else { format!("{key}.{part}") }
+}
+
+/// What the element of a list is called in keys: its name, or its number if it has none.
+pub fn element_name(element: &Value, index: usize) -> String {
+    element.get("name").and_then(Value::as_str).map_or_else(|| index.to_string(), str::to_owned)
+}
+
+/// A value as an error shows it.
+fn shown(value: &Value) -> String {
+    const MOST: usize = 40;
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    if text.chars().count() <= MOST {
+        return format!("`{text}`");
+    }
+    format!("`{}…`", text.chars().take(MOST).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Assembly, Config, PresetKind, assemble, presets};
+
+    /// A false alarm would hide what is really wrong.
+    #[test]
+    fn everything_that_the_definition_accepts_fits_the_schema() {
+        let schema = serde_json::to_value(schemars::schema_for!(Config)).unwrap();
+        for kind in [PresetKind::Machine, PresetKind::System, PresetKind::Kernel] {
+            for preset in presets(kind) {
+                let name = Some(preset.name);
+                let mut assembly = Assembly::default();
+                match kind {
+                    PresetKind::Machine => assembly.machine = name,
+                    PresetKind::System => assembly.system = name,
+                    PresetKind::Kernel => assembly.kernel = name,
+                }
+                let Ok(config) = assemble(&assembly) else { continue };
+                let tree = serde_json::to_value(config).unwrap();
+                assert!(explain(&schema, &tree).is_none(), "{}: {}", preset.name, explain(&schema, &tree).unwrap());
+            }
+        }
+    }
+}
