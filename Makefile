@@ -53,6 +53,7 @@ clean:
 # The Python environment. Its packages are pinned by constraints.txt.
 $(VENV)/.packages: pyproject.toml constraints.txt setup/require
 	setup/require
+	@echo 'Setting up Python in $(VENV): packages are fetched and installed, which takes a minute or two.'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
 		maturin matplotlib numpy pandas polars rich tomli-w typer hypothesis mypy pandas-stubs pytest ruff
@@ -60,5 +61,6 @@ $(VENV)/.packages: pyproject.toml constraints.txt setup/require
 
 # The engine, installed in place: changes of Python files need no build.
 $(VENV)/.engine: $(VENV)/.packages $(RUST_SOURCES)
+	@echo 'Building the engine in Rust: up to four minutes the first time, less when little has changed.'
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@

@@ -23,7 +23,10 @@ def count(name: str, value: Count | None, *, least: int = 0) -> int | None:
     if value is None:
         return None
     if isinstance(value, str):
-        number = _engine.parse_count(value)
+        try:
+            number = _engine.parse_count(value)
+        except _engine.UsageError as error:
+            raise _engine.UsageError(f"{name}: {error}") from None
     else:
         try:
             number = operator.index(value)

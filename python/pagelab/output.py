@@ -5,6 +5,9 @@ import os
 import tempfile
 from pathlib import Path
 
+MISSING_FOLDERS = "Folders that are missing are made."
+"""What all outputs do, as the help of their options says it."""
+
 
 def write_atomically(path: Path, text: str) -> None:
     """Puts `text` into `path`, which holds its old content or all of the new one at every moment.

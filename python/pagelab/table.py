@@ -70,20 +70,36 @@ class Section:
 
 
 System: TypeAlias = tuple[str, Stats]
+Heading: TypeAlias = tuple[str, str]
+"""What stands above a system's column, and what of it stands below the table, if anything."""
 
 
 def comparison(systems: Sequence[System], width: int = 80, *, first: System | None = None) -> Table:
     """The systems' statistics as columns; ratios are against `first`, or else the first of the systems.
 
     Names of systems are wrapped to keep within `width` columns of text. Four systems fit 80; more take 15 each.
+    Settings stand below the table, by the numbers that the names have there.
     """
-    _, base = first or systems[0]
+    return _comparison(systems, headings([label for label, _ in systems]), width, first or systems[0])
+
+
+def _comparison(systems: Sequence[System], heads: Sequence[Heading], width: int, first: System) -> Table:
+    _, base = first
     widths = [_FURTHER if stats is not base else _FIRST for _, stats in systems]
     spare = max(width - _LABELS - sum(_GAP + column for column in widths), 0) // len(systems)
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
+    notes = "\n".join(note for _, note in heads if note)
+    table = Table(
+        box=None,
+        pad_edge=False,
+        header_style="bold",
+        padding=(0, _GAP, 0, 0),
+        caption=Text(f"\n{notes}") if notes else None,
+        caption_style="",
+        caption_justify="left",
+    )
     table.add_column("", no_wrap=True)
-    for (label, _), column in zip(systems, widths, strict=True):
-        table.add_column(wrap_name(label, column + spare), justify="right", no_wrap=True)
+    for (name, _), column in zip(heads, widths, strict=True):
+        table.add_column(Text(wrap_name(name, column + spare)), justify="right", no_wrap=True)
     for title, lines in _evaluate([stats for _, stats in systems], base):
         table.add_section()
         table.add_row(Text(title, style="bold"))
@@ -97,8 +113,36 @@ def blocks(systems: Sequence[System], width: int) -> list[Table]:
     further = _GAP + _FURTHER
     begin = 1 + max((width - _LABELS - _GAP - _FIRST) // further, 0)
     step = max((width - _LABELS) // further, 1)
-    parts = [systems[:begin], *(systems[at : at + step] for at in range(begin, len(systems), step))]
-    return [comparison(part, width, first=systems[0]) for part in parts]
+    parts = [slice(begin), *(slice(at, at + step) for at in range(begin, len(systems), step))]
+    heads = headings([label for label, _ in systems])
+    return [_comparison(systems[part], heads[part], width, systems[0]) for part in parts]
+
+
+def headings(labels: Sequence[str]) -> list[Heading]:
+    """For each label its name, and what stands below the table: settings would be wrapped in the middle of words."""
+    found: list[Heading] = []
+    for label in labels:
+        name, brace, settings = label.partition("{")
+        if not brace:
+            found.append((label, ""))
+            continue
+        mark = f"({1 + sum(bool(note) for _, note in found)})"
+        settings, _, number = settings.rpartition("}")
+        found.append((f"{name}{number} {mark}", f"{mark} {name}: {', '.join(_settings(settings))}"))
+    return found
+
+
+def _settings(text: str) -> list[str]:
+    """The settings of a label, between the commas that are in no bracket."""
+    depth = 0
+    parts = [""]
+    for character in text:
+        depth += (character in "[{") - (character in "]}")
+        if character == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
 
 
 def html_comparison(systems: Sequence[System]) -> str:
@@ -212,10 +256,11 @@ def sections(systems: Sequence[Stats]) -> list[Section]:
 def wrap_name(label: str, width: int) -> str:
     """A system's name in lines of `width` characters at most, broken at its punctuation where it can be."""
     lines = [""]
-    for part in re.findall(r"[{@]?[^-,=.{@]+[-,=.]?|.", label):
+    for part in re.findall(r"[@(]?[^-,=.@( ]+[-,=. ]?|.", label):
         if lines[-1] and len(lines[-1]) + len(part) > width:
             lines.append("")
         lines[-1] += part
+    lines = [line.rstrip() for line in lines]
     return "\n".join(line[at : at + width] for line in lines for at in range(0, max(len(line), 1), width))
 
 

@@ -30,7 +30,7 @@ SMALL = "gups:size=16MiB,updates=100K"
         (["run", SMALL, "-m", "pdp-11"], ["pdp-11", "kabylake-7700hq"]),
         (["run", "gups:colour=3"], ["colour", "size"]),
         (["run", "gupsy"], ["gupsy", "gups"]),
-        (["run", SMALL, "--set", "machine.tlb.l3=1"], ["machine.tlb", "l3", "l2"]),
+        (["run", SMALL, "--set", "machine.tlb.l3=1"], ["machine.tlb.l3", "no key `l3`", "did you mean `l2`?"]),
         (["run", SMALL, "--set", "engine"], ["engine", "key=value"]),
         (["run", SMALL, "--set", "=3"], ["`=3`", "no key stands before `=`", "key=value"]),
         (["run", SMALL, "-s", "raddix"], ["`raddix`", "did you mean radix?", "pagelab list systems"]),
@@ -39,11 +39,14 @@ SMALL = "gups:size=16MiB,updates=100K"
         (["run", SMALL, "-k", "linux-6.1"], ["did you mean linux-6.12?"]),
         (["run", "pagrank"], ["did you mean pagerank?"]),
         (["list", "system"], ["did you mean systems?"]),
-        (["run", SMALL, "--max-accesses", "0"], ["max_accesses", "allowed is 1 and more"]),
-        (["run", SMALL, "--max-accesses", "1ZiB"], ["1ZiB", "25M"]),
+        (["run", SMALL, "--max-accesses", "0"], ["--max-accesses: 0", "allowed is 1 and more"]),
+        (["run", SMALL, "--max-accesses", "1ZiB"], ["--max-accesses: ", "1ZiB", "25M"]),
         (["run", SMALL, "--set", "machine.cache.l1.ways=0"], ["machine.cache.l1.ways", "0", "1 to 64"]),
         (["run", SMALL, "--set", "engine.kernel_refs=maybe"], ["engine.kernel_refs", "maybe", "on", "off"]),
-        (["run", SMALL, "--max-accesses", "many"], ["many"]),
+        (["run", SMALL, "--max-accesses", "many"], ["--max-accesses: ", "many"]),
+        (["run", SMALL, "--warm-up", "long"], ["--warm-up: ", "long"]),
+        (["record", "--max-accesses", "many", "--", "true"], ["--max-accesses: ", "many"]),
+        (["trace", "import", "x", "--max-accesses", "many"], ["--max-accesses: ", "many"]),
         (["run", f"{SMALL}@64"], ["@64", "0 to 7"]),
         (["record", "--", "no-such-program"], ["no-such-program"]),
         (["record"], ["Missing argument"]),
@@ -122,6 +125,22 @@ def test_what_are_no_results_is_not_shown(pagelab: Pagelab, tmp_path: Path) -> N
     assert_fails(pagelab("show", "missing.json"), 1, "missing.json", "No such file")
 
 
+def test_every_output_makes_the_folders_that_are_missing_and_says_so(pagelab: Pagelab, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("==1== Lackey\n L 04222c4c,8\n")
+    outputs = {
+        ("run", SMALL, "--json"): "1/new/r.json",
+        ("trace", "import", "a.txt", "-f", "lackey", "-o"): "2/new/a.trace",
+        ("record", "-o"): "3/new/b.trace",
+    }
+    for arguments, output in outputs.items():
+        process = pagelab(*arguments, output, *(("--", "true") if arguments[0] == "record" else ()))
+        assert process.returncode == 0, process.stderr
+        assert (tmp_path / output).exists()
+    for name in ("run", "record", "trace import", "contiguity", "calibrate", "reproduce"):
+        text = " ".join(re.sub(r"[│\s]+", " ", pagelab(*name.split(), "--help").stdout).split())
+        assert "Folders that are missing are made." in text, name
+
+
 def test_results_are_written_into_new_folders_and_shown_again(pagelab: Pagelab) -> None:
     run = pagelab("run", SMALL, "-s", "radix", "-s", "radix-2m", "--json", "new/r.json")
     assert run.returncode == 0, run.stderr
@@ -137,6 +156,12 @@ def test_a_comparison_of_four_systems_fits_80_columns(pagelab: Pagelab) -> None:
     assert max(map(len, lines)) <= 80
     assert not [line for line in lines if line != line.rstrip()]
     assert "  busy cycles/access" in table
+    # So does a pipe that is told its width, however many systems there are.
+    five = (*systems, "hashed-compact{system.layers.native.page_table.table_bytes=16MiB,engine.seed=3}")
+    piped = pagelab("run", SMALL, *(word for system in five for word in ("-s", system)), COLUMNS="80").stdout
+    assert max(map(len, piped.splitlines())) <= 80
+    assert piped.count("busy cycles/access") == 2
+    assert "(2) hashed-compact: table_bytes=16MiB, seed=3" in piped.splitlines()
     # A narrow terminal gets tables one below the other; no cell is cut.
     shown = on_a_terminal("run", SMALL, *(word for system in systems for word in ("-s", system)), COLUMNS="60")
     assert max(map(len, shown.splitlines())) <= 60

@@ -85,6 +85,22 @@ def test_tables_are_whole(path: Path) -> None:
     assert not [lines[at] for at in begins if not re.match(r"\|[-:| ]+\|$", lines[at + 1])]
 
 
+def test_guides_for_contributors_fit_their_width() -> None:
+    lines = (ROOT / "CONTRIBUTING.md").read_text().splitlines()
+    assert not [line for line in lines if len(line) > 120 and not line.startswith("|")]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["workloads", "systems", "machines", "kernels", "page-tables", "mmu-caches", "placements", "cores", "devices"],
+)
+def test_lists_say_per_where_a_rate_is_meant(kind: str) -> None:
+    listed = subprocess.run([*COMMAND, "list", kind], capture_output=True, text=True, check=True).stdout
+    # "24 references a walk", "a lock a VMA"; but not "on a walk", "of a page" or "a walk reads".
+    things = r"an? (?:VMA|walk|page|level|core|process|layer|CPU|slot|line|store)\b(?! (?:reads|that|with))"
+    assert not re.findall(rf"\b(?!(?:in|of|on|if|to|as|by|with)\b)\w+ {things}", listed)
+
+
 def test_there_is_something_to_test() -> None:
     assert len(EXECUTED) > 25
     assert len(PARSED) > 5

@@ -5,7 +5,7 @@ import re
 
 from rich.console import Console
 
-from pagelab.table import blocks, comparison, wrap_name
+from pagelab.table import blocks, comparison, headings, wrap_name
 
 STATS = {
     "accesses": 1_000_000,
@@ -77,9 +77,36 @@ def test_names_are_broken_at_their_punctuation() -> None:
         "shared-page-",
         "walk-cache",
     ]
-    broken = wrap_name("hashed-compact{table_bytes=128MiB,seed=3}", 13).split("\n")
-    assert broken == ["hashed-", "compact", "{table_bytes=", "128MiB,seed=", "3}"]
+    assert wrap_name("hashed-compact (1)", 13).split("\n") == ["hashed-", "compact (1)"]
+    assert wrap_name("radix (1)", 8).split("\n") == ["radix", "(1)"]
+    assert wrap_name("radix@linux-4.9 #2 (3)", 12).split("\n") == ["radix@linux-", "4.9 #2 (3)"]
     assert wrap_name("a_name_without_a_place", 8).split("\n") == ["a_name_w", "ithout_a", "_place"]
+
+
+def test_settings_stand_below_the_table_and_no_word_is_broken() -> None:
+    labels = [
+        "radix",
+        "hashed-compact{table_bytes=128MiB,seed=3}",
+        'radix{placement={"kind":"eager","largest_block":"8KiB"},levels=5}',
+        "radix@linux-4.9{seed=3} #2",
+    ]
+    assert headings(labels) == [
+        ("radix", ""),
+        ("hashed-compact (1)", "(1) hashed-compact: table_bytes=128MiB, seed=3"),
+        ("radix (2)", '(2) radix: placement={"kind":"eager","largest_block":"8KiB"}, levels=5'),
+        ("radix@linux-4.9 #2 (3)", "(3) radix@linux-4.9: seed=3"),
+    ]
+    tables = blocks([(label, STATS) for label in labels], 60)
+    output = io.StringIO()
+    for table in tables:
+        Console(width=60, file=output).print(table)
+    words = output.getvalue().split()
+    # Each number stands above its column, and below its own table.
+    assert [words.count(f"({number})") for number in (1, 2, 3)] == [2, 2, 2]
+    assert {"table_bytes=128MiB,", "seed=3", "levels=5"} < set(words)
+    first = str(tables[0].caption)
+    assert "(1)" in first
+    assert "(2)" not in first
 
 
 def test_systems_that_do_not_fit_are_in_a_table_below() -> None:

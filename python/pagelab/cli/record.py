@@ -12,13 +12,20 @@ import typer
 from pagelab import _engine
 from pagelab.cli.terminal import Quiet, progress_bars, warn
 from pagelab.counts import count
+from pagelab.output import MISSING_FOLDERS
 from pagelab.recorder import Recording, record
 
 
 def command(
     program: Annotated[list[str], typer.Argument(metavar="CMD…", help="The program and its arguments, after `--`.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="NAME.trace", help="The trace; default the program's name.")
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="NAME.trace",
+            help=f"The trace; default the program's name. {MISSING_FOLDERS}",
+        ),
     ] = None,
     max_accesses: Annotated[
         str | None, typer.Option("--max-accesses", metavar="N", help="End the program after so many accesses.")
@@ -34,7 +41,7 @@ def command(
     The exit status is the program's, or 0 if --max-accesses ended it.
     """
     trace = output or Path(f"{Path(program[0]).name}.trace")
-    limit = count("max_accesses", max_accesses, least=1)
+    limit = count("--max-accesses", max_accesses, least=1)
     recording = record_to(trace, program, limit, max_threads, quiet=quiet)
     if recording.truncated_at is None and recording.exit_code:
         warn(f"the program ended with status {recording.exit_code}")

@@ -9,13 +9,17 @@ from rich.table import Table
 
 import pagelab
 from pagelab.cli.terminal import print_table, warn
+from pagelab.output import MISSING_FOLDERS
 from pagelab.reproduce import REPRODUCTIONS, kept, report, study
 
 
 def command(
     name: Annotated[str, typer.Argument(metavar="NAME", help=f"One of: {', '.join(REPRODUCTIONS)}.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Where the report goes; default NAME.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FOLDER", help=f"Where the report goes; default NAME. {MISSING_FOLDERS}"
+        ),
     ] = None,
     budget: Annotated[
         float, typer.Option("--budget", metavar="MINUTES", min=0.1, help="Time that the runs may take, about.")

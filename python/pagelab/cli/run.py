@@ -6,12 +6,18 @@ from typing import Annotated
 import typer
 
 import pagelab
-from pagelab.cli.terminal import Quiet, print_table, progress_bars, terminal_width, warn
-from pagelab.output import ensure_writable, write_atomically
+from pagelab.cli.terminal import Quiet, output_width, print_table, progress_bars, warn
+from pagelab.counts import count
+from pagelab.output import MISSING_FOLDERS, ensure_writable, write_atomically
 from pagelab.results import Results
 
 Json = Annotated[
-    str | None, typer.Option("--json", metavar="FILE|-", help="Write all statistics to a file, or to standard output.")
+    str | None,
+    typer.Option(
+        "--json",
+        metavar="FILE|-",
+        help=f"Write all statistics to a file, or to standard output. {MISSING_FOLDERS}",
+    ),
 ]
 
 _ROLES = {"main": "", "co-runner": "beside ", "arrivals": "arrivals of "}
@@ -68,7 +74,7 @@ def command(
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Compare every translation with a flat oracle; slow.")] = False,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Systems simulated at the same time; default one a CPU.")
+        int | None, typer.Option(min=1, help="Systems simulated at the same time; default one per CPU.")
     ] = None,
     json: Json = None,
     quiet: Quiet = False,
@@ -87,8 +93,8 @@ def command(
             kernel=kernel,
             set=settings or [],
             seed=seed,
-            max_accesses=max_accesses,
-            warm_up=warm_up,
+            max_accesses=count("--max-accesses", max_accesses, least=1),
+            warm_up=count("--warm-up", warm_up),
             check=check,
             threads=threads,
             progress=progress,
@@ -110,7 +116,7 @@ def show(results: Results) -> None:
     parts = [f"{words}{', '.join(names[role])}" for role, words in _ROLES.items() if names[role]]
     seeds = dict.fromkeys(str(result.seed) for result in results.systems)
     print(f"{', '.join(parts)} on {first.machine}, seed {' and '.join(seeds)}")
-    width = terminal_width()
+    width = output_width()
     for table in [results.table()] if width is None else results.tables(width):
         print()
         print_table(table)

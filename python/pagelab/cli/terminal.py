@@ -1,5 +1,6 @@
 """Consoles, tables and progress bars."""
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -43,10 +44,13 @@ def print_table(table: Table, *, stderr: bool = False) -> None:
         print(line.rstrip(), file=console.file)
 
 
-def terminal_width() -> int | None:
-    """Columns of the terminal that standard output is; none if it is none."""
+def output_width() -> int | None:
+    """Columns of the terminal that standard output is; of another output what COLUMNS says, if anything."""
     console = Console()
-    return console.width if console.is_terminal else None
+    if console.is_terminal:
+        return console.width
+    columns = os.environ.get("COLUMNS", "")
+    return int(columns) if columns.isdecimal() and int(columns) > 0 else None
 
 
 def warn(message: str) -> None:

@@ -9,6 +9,8 @@ import typer
 from rich.table import Table
 
 from pagelab.cli.terminal import Quiet, print_table, progress_bars
+from pagelab.counts import count
+from pagelab.output import MISSING_FOLDERS
 from pagelab.traces import import_trace, trace_head, trace_info
 
 app = typer.Typer(help="Look at traces; import traces of other tools.", no_args_is_help=True)
@@ -57,7 +59,10 @@ def head(
 def import_command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The other tool's trace; plain, gzip, xz or zstd.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="NAME.trace", help="The trace; default the file's name.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="NAME.trace", help=f"The trace; default the file's name. {MISSING_FOLDERS}"
+        ),
     ] = None,
     format: Annotated[str, typer.Option("--format", "-f", help="lackey, champsim, or auto to recognise it.")] = "auto",
     max_accesses: Annotated[
@@ -66,9 +71,10 @@ def import_command(
     quiet: Quiet = False,
 ) -> None:
     """Turn a trace of another tool into one of pagelab's."""
+    limit = count("--max-accesses", max_accesses, least=1)
     with progress_bars("bytes", quiet=quiet) as bars:
         report = (lambda done, total: bars(file.name, done, total)) if bars else None
-        done = import_trace(file, output, format=format, max_accesses=max_accesses, progress=report)
+        done = import_trace(file, output, format=format, max_accesses=limit, progress=report)
     cut = ", where it was stopped" if done.cut_short else ""
     if done.empty_accesses:
         cut += f", {done.empty_accesses:,} of 0 bytes left out"

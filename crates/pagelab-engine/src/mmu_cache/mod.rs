@@ -31,7 +31,7 @@ mmu_caches! {
     }
     mod paging_structure [paging_structure: paging_structure::PagingStructureConfig] {
         PagingStructure(paging_structure::PagingStructureCache) = "paging-structure",
-            "an array a level, tagged by virtual-address prefix, longest match (Intel)";
+            "an array per level, tagged by virtual-address prefix, longest match (Intel)";
     }
     mod coalesced {
         Coalesced(coalesced::CoalescedCache) = "coalesced",

@@ -32,28 +32,28 @@ page_tables! {
     }
     mod hashed {
         HashedChained(hashed::Hashed<hashed::Chained>) = "hashed-chained",
-            "one hashed table a layer, slots of 32 bytes, collisions in a chain table (Itanium, as Barr et al.)";
+            "one hashed table per layer, slots of 32 bytes, collisions in a chain table (Itanium, as Barr et al.)";
         HashedOpen(hashed::Hashed<hashed::Open>) = "hashed-open",
-            "one hashed table a layer, slots of 16 bytes, linear probing";
+            "one hashed table per layer, slots of 16 bytes, linear probing";
         HashedClustered(hashed::Hashed<hashed::Clustered>) = "hashed-clustered",
             "the same with the entries of `cluster` pages (2, 4, 8) beside one tag";
         HashedCompact(hashed::Hashed<hashed::Compact>) = "hashed-compact",
-            "the same with a tag and 8 entries of 7 bytes a line; `cluster` up to 4096 keeps lines together for a host";
+            "the same with a tag and 8 entries of 7 bytes per line; `cluster` up to 4096 keeps lines together for a host";
         HashedPower(hashed::Hashed<hashed::Power>) = "hashed-power",
-            "one hashed table a layer, two groups of 8 slots for each page, primary and secondary (POWER)";
+            "one hashed table per layer, two groups of 8 slots for each page, primary and secondary (POWER)";
     }
     mod elastic_cuckoo {
         ElasticCuckoo(elastic_cuckoo::ElasticCuckoo) = "elastic-cuckoo",
-            "a hashed table a process: lines of 8 entries, three places each, probed at once; grows and shrinks step by step";
+            "a hashed table per process: lines of 8 entries, three places each, probed at once; grows and shrinks step by step";
     }
     mod flattened {
         Flattened(flattened::Flattened) = "flattened",
             "x86-64 radix tree whose levels 4 and 3, and 2 and 1, are tables of 2 MiB where there is memory for them (`merge`)";
     }
     mod linear {
-        Linear(linear::Linear) = "linear", "flat array indexed by page number, for the memory of guests: one reference a walk";
+        Linear(linear::Linear) = "linear", "flat array indexed by page number, for the memory of guests: one reference per walk";
     }
-    mod two_level { TwoLevel(two_level::TwoLevel) = "two-level", "tree of tables of 2^18 entries, 2 MiB each: two references a walk"; }
+    mod two_level { TwoLevel(two_level::TwoLevel) = "two-level", "tree of tables of 2^18 entries, 2 MiB each: two references per walk"; }
 }
 
 mod dispatch;

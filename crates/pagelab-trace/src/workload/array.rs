@@ -32,7 +32,7 @@ pub(super) const INITIALISE: Parameter = Parameter {
     name: "init",
     kind: Kind::Choice(&["yes", "no", "pages"]),
     default: Preset::Value("no"),
-    meaning: "whether the array is first written from end to end, 8 bytes a store (pages: one store a page of 4 KiB), beyond \
+    meaning: "whether the array is first written from end to end, 8 bytes per store (pages: one store per page of 4 KiB), beyond \
               the accesses counted here",
 };
 pub(super) const PASSES: Parameter = Parameter {

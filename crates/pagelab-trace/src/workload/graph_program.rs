@@ -47,7 +47,7 @@ pub(super) const ACCESSES_OF_WORK: Parameter = Parameter {
 };
 pub(super) const INITIALISE_GRAPH: Parameter = Parameter {
     default: Preset::Value("yes"),
-    meaning: "whether the graph's two arrays are first written from end to end, 8 bytes a store (pages: one store a page)",
+    meaning: "whether the graph's two arrays are first written from end to end, 8 bytes per store (pages: one store per page)",
     ..INITIALISE
 };
 

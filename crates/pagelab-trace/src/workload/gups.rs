@@ -45,8 +45,8 @@ pub(super) static WORKLOAD: Workload = Workload {
         },
         THREADS,
         Parameter {
-            meaning: "whether Table[i] = i is stored first, which HPCC does before its clock starts (pages: for one word a \
-                      page of 4 KiB); beyond the accesses counted here",
+            meaning: "whether Table[i] = i is stored first, which HPCC does before its clock starts (pages: for one word \
+                      per page of 4 KiB); beyond the accesses counted here",
             ..INITIALISE
         },
         GAP,
