@@ -203,11 +203,14 @@ def _walk(walk: Mapping[str, Any]) -> Walk:
     return Walk(pattern, between, plain, full_prefix, published, full_prefix_saves, published_saves)
 
 
-def calibrate(host: Host, machine: str | None = None, translation_cache: str | None = None) -> Calibration:
+def calibrate(
+    host: Host, machine: str | None = None, translation_cache: str | None = None, *, name: str = NAME
+) -> Calibration:
     """The preset with which the simulated benchmarks cost on `machine` what they cost on the host.
 
     Args:
         translation_cache: A form of `TRANSLATION_CACHES` that the preset is to have; none for a kernel without one.
+        name: The preset's name, by which results call it.
 
     Raises:
         ConfigError: there is no such machine.
@@ -225,7 +228,7 @@ def calibrate(host: Host, machine: str | None = None, translation_cache: str | N
         measured = {name: cost.median_cycles for name, cost in host.costs.items()}
         stages = {stage: costs["cycles"] for stage, costs in kernel["fault"].items()}
         solutions = solve(stages, references, measured)
-        preset = _preset(kernel, host, solutions, base, result.machine)
+        preset = _preset(name, kernel, host, solutions, base, result.machine)
         latency = plain.config["machine"]["cache"]["l1"]["latency_cycles"]
         _set_walk(preset, host, latency, result.machine)
         if translation_cache:
@@ -302,10 +305,10 @@ def _simulate(
 
 
 def _preset(
-    kernel: Mapping[str, Any], host: Host, solutions: Sequence[Solution], base: str, machine: str
+    name: str, kernel: Mapping[str, Any], host: Host, solutions: Sequence[Solution], base: str, machine: str
 ) -> dict[str, Any]:
     preset = {key: value for key, value in kernel.items() if value is not None}
-    preset["name"] = NAME
+    preset["name"] = name
     preset["description"] = f"{host.kernel} on {host.cpu_model}, as measured there; decides as {base} does"
     fault = {stage: dict(costs) for stage, costs in kernel["fault"].items()}
     origin = {key: text for key, text in kernel["origin"].items() if key.split(".")[0] != "fault"}

@@ -1,5 +1,6 @@
 """Kernel presets of the user's own machine: the arithmetic, the file, and simulations that cost what was measured."""
 
+import json
 import tomllib
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from test_presets import at, is_number, leaves, origin_of
 import pagelab
 from pagelab import calibrate
 from pagelab.calibrate import GROUPS, Cost, Host, Share, Walk
+from pagelab.cli.calibrate import command as calibrate_command
 
 STAGES = {stage: 10 * number for number, stage in enumerate((s for group in GROUPS for s in group.stages), 1)}
 REFERENCES = {"zero-page-read": 100.0, "file-read": 150.0, "first-write": 300.0}
@@ -145,6 +147,26 @@ def test_a_preset_in_the_current_folder_is_found_by_its_name(pagelab: Pagelab, t
     assert process.stdout.count("radix@this-host") == 2
 
 
+def test_calibrations_are_told_apart_by_their_files_names(pagelab: Pagelab, tmp_path: Path) -> None:
+    machine = host()
+    for name in ("idle", "busy"):
+        (tmp_path / f"{name}.toml").write_text(calibrate.calibrate(machine, name=name).to_toml(machine))
+    process = pagelab("run", "seq:size=1MiB", "-s", "radix@idle", "-s", "radix@busy.toml", "--json", "-")
+    assert process.returncode == 0, process.stderr
+    assert [result["label"] for result in json.loads(process.stdout)["results"]] == ["radix@idle", "radix@busy"]
+
+
+@pytest.mark.parametrize(("file", "name"), [("new/after-reboot.toml", "after-reboot"), ("/dev/null", "this-host")])
+def test_the_presets_name_is_its_files(
+    file: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(calibrate, "measure", host)
+    monkeypatch.setattr("pagelab.cli.calibrate.write_atomically", lambda _, text: print(text))
+    calibrate_command(Path(file))
+    assert f'name = "{name}"' in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_this_machine_can_be_calibrated(pagelab: Pagelab, tmp_path: Path) -> None:
     process = pagelab("calibrate", "-o", "measured.toml")
@@ -160,7 +182,7 @@ def test_this_machine_can_be_calibrated(pagelab: Pagelab, tmp_path: Path) -> Non
         assert row.calibrated_cycles == pytest.approx(row.measured.median_cycles, rel=0.02)
     run = pagelab("run", "seq:size=1MiB", "-k", "measured")
     assert run.returncode == 0, run.stderr
-    assert tomllib.loads((tmp_path / "measured.toml").read_text())["name"] == "this-host"
+    assert tomllib.loads((tmp_path / "measured.toml").read_text())["name"] == "measured"
 
 
 def test_a_file_that_cannot_be_written_is_refused_before_measuring(pagelab: Pagelab) -> None:

@@ -9,13 +9,19 @@ from rich.table import Table
 
 from pagelab import UsageError, calibrate, catalogue
 from pagelab.cli.terminal import print_table, warn
-from pagelab.output import ensure_writable, write_atomically
+from pagelab.output import MISSING_FOLDERS, ensure_writable, write_atomically
 
 
 def command(
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.toml", help="The kernel preset.")] = Path(
-        f"{calibrate.NAME}.toml"
-    ),
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE.toml",
+            help=f"The kernel preset; results call it by this name. {MISSING_FOLDERS}",
+        ),
+    ] = Path(f"{calibrate.NAME}.toml"),
     machine: Annotated[
         str | None, typer.Option("--machine", "-m", help="The machine preset or TOML file that it is to be used with.")
     ] = None,
@@ -37,7 +43,9 @@ def command(
     host = calibrate.measure()
     for benchmark, why in host.missing.items():
         warn(f"{benchmark} could not be measured ({why}); the preset's number stays, as an estimate")
-    calibration = calibrate.calibrate(host, machine, translation_cache)
+    # A pipe or device has no name to call a preset by.
+    name = output.stem if output.suffix else calibrate.NAME
+    calibration = calibrate.calibrate(host, machine, translation_cache, name=name)
     for solution in calibration.solutions:
         if solution.above:
             warn(
@@ -69,7 +77,7 @@ def _check(output: Path) -> None:
 def _table(host: calibrate.Host, calibration: calibrate.Calibration) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("cycles")
-    for title in ("measured", "quartiles", calibration.base, calibrate.NAME):
+    for title in ("measured", "quartiles", calibration.base, calibration.preset["name"]):
         table.add_column(title, justify="right")
     for row in calibration.comparisons:
         simulated = (f"{row.preset_cycles:,.0f}", f"{row.calibrated_cycles:,.0f}")
