@@ -1,14 +1,12 @@
 """`pagelab reproduce`: what is measured, what is made of it, and what is written."""
 
 import json
-import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-import pagelab
 from pagelab.cli import main
 from pagelab.reproduce import REPRODUCTIONS, hash_dont_cache, hash_dont_cache_runs, report, study
 
@@ -173,14 +171,34 @@ def test_the_report_holds_every_claim_and_picture(tmp_path: Path) -> None:
 def test_real_runs_of_the_smallest_kind() -> None:
     """Two real runs: the table's size, the warm-up and the window are what the study asks for."""
     reproduction = REPRODUCTIONS["hash-dont-cache"]
-    done: list[str] = []
+    heard: list[str] = []
+    last: dict[str, int] = {}
+
+    class Heard(study.Watch):
+        def planned(self, runs: Sequence[study.Run]) -> None:
+            heard.append(f"{len(runs)} planned")
+
+        def begins(self, run: study.Run) -> None:
+            heard.append(f"{run.system} begins")
+
+        def goes_on(self, run: study.Run, accesses: int) -> None:
+            last[run.system] = accesses
+
+        def ended(self, run: study.Run, so_far: int, of: int) -> None:
+            heard.append(f"{run.system} {so_far}/{of}")
+
     measured = study.measure(
         reproduction,
         0.05,
         lambda run: run.workload == "xalancbmk*" and run.system in ("radix", "hashed"),
-        lambda run, so_far, of: done.append(f"{run.system} {so_far}/{of}"),
+        Heard(),
     )
-    assert len(done) == 2
+    assert heard[0] == "2 planned"
+    assert {"radix begins", "hashed begins"} < set(heard)
+    assert heard[-1] in ("radix 2/2", "hashed 2/2")
+    # At the end all accesses have been heard of, those before the window among them.
+    run = measured["xalancbmk*", "radix"].run
+    assert set(last.values()) == {run.warm_up + run.window(0.05)}
     for system in ("radix", "hashed"):
         m = measured["xalancbmk*", system]
         assert 0.5 * m.window <= m.stats["accesses"] <= m.window
@@ -203,6 +221,6 @@ def test_bad_input_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
 
     assert status("nothing") == 2
     assert "hash-dont-cache" in capsys.readouterr().err
-    with pytest.raises(pagelab.UsageError, match="give it more with --budget"):
-        study.choose_scale(REPRODUCTIONS["hash-dont-cache"], 0.01)
-    assert study.choose_scale(REPRODUCTIONS["hash-dont-cache"], 10_000 * (os.cpu_count() or 1)) == 1.0
+    assert status("ptemagnet", "--scale", "0.1", "--budget", "5") == 2
+    error = capsys.readouterr().err
+    assert all(part in error for part in ("--scale 0.1", "--budget 5", "leave --budget away"))

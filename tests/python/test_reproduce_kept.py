@@ -25,9 +25,12 @@ def _only(run: study.Run) -> bool:
 def _measure(folder: Path) -> tuple[study.Measurements, list[str]]:
     made: list[str] = []
     store = kept.Kept(folder, _ASKED)
-    measured = study.measure(
-        REPRODUCTIONS[_NAME], _SCALE, _only, lambda run, _so_far, _of: made.append(run.system), (), store
-    )
+
+    class Made(study.Watch):
+        def begins(self, run: study.Run) -> None:
+            made.append(run.system)
+
+    measured = study.measure(REPRODUCTIONS[_NAME], _SCALE, _only, Made(), (), store)
     return measured, made
 
 

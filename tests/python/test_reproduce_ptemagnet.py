@@ -157,7 +157,7 @@ def _small(system: str, **more: Any) -> study.Run:
 
 def _measure(run: study.Run) -> study.Measurement:
     small = replace(ptemagnet.REPRODUCTION, runs=lambda: [run])
-    return study.measure(small, 1.0, lambda _: True, lambda *_: None).all()[0]
+    return study.measure(small, 1.0, lambda _: True, study.Watch()).all()[0]
 
 
 def test_windows_begin_at_the_same_access_and_have_no_first_touch() -> None:

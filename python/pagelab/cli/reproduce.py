@@ -1,6 +1,8 @@
 """`pagelab reproduce`: measures a paper's results again."""
 
 import sys
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +13,10 @@ import pagelab
 from pagelab.cli.terminal import print_table, warn
 from pagelab.output import MISSING_FOLDERS
 from pagelab.reproduce import REPRODUCTIONS, kept, report, study
+from pagelab.reproduce import budget as estimate
+
+# What a study may take if nobody says.
+BUDGET_MINUTES = 20.0
 
 
 def command(
@@ -22,8 +28,15 @@ def command(
         ),
     ] = None,
     budget: Annotated[
-        float, typer.Option("--budget", metavar="MINUTES", min=0.1, help="Time that the runs may take, about.")
-    ] = 20.0,
+        float | None,
+        typer.Option(
+            "--budget",
+            metavar="MINUTES",
+            min=0.1,
+            show_default=f"{BUDGET_MINUTES:g}",
+            help="Time that the runs may take, about.",
+        ),
+    ] = None,
     scale: Annotated[
         float | None,
         typer.Option(min=0.001, max=10.0, help="Length of the windows beside the nominal ones, in place of a budget."),
@@ -42,23 +55,33 @@ def command(
     if name not in REPRODUCTIONS:
         raise pagelab.UsageError(f"nothing is known of {name!r}; there is {', '.join(REPRODUCTIONS)}")
     reproduction = REPRODUCTIONS[name]
+
+    def only(run: study.Run) -> bool:
+        return beyond or not run.beyond
+
     if with_ and not any(run.beside for run in reproduction.runs()):
         raise pagelab.UsageError(f"{name} has no co-runners, so --with has nothing to run beside")
+    if scale is not None and budget is not None:
+        raise pagelab.UsageError(
+            f"--scale {scale:g} says how long the windows are, which --budget {budget:g} would choose: leave --budget "
+            "away, or --scale for windows that fit the time"
+        )
     folder = output or Path(name)
     before = kept.asked_before(folder)
+    speed = estimate.pilot()
     if scale is None:
-        scale = before.scale if before else study.choose_scale(reproduction, budget)
+        planned = [run for run in reproduction.runs() if only(run)]
+        scale = (
+            before.scale if before else estimate.choose_scale(reproduction, planned, budget or BUDGET_MINUTES, speed)
+        )
     store = kept.Kept(folder, kept.Asked(name, pagelab.__version__, kept.build(), scale, tuple(with_ or ())))
     print(f"{reproduction.title}: windows at scale {scale:g}", file=sys.stderr)
     if store.count:
         print(f"{folder}: {store.count} finished runs are there and need not be made again", file=sys.stderr)
 
-    def done(run: study.Run, so_far: int, of: int) -> None:
-        label = f" ({run.label})" if run.label else ""
-        print(f"[{so_far}/{of}] {run.workload} on {run.system}{label}, seed {run.seed}", file=sys.stderr)
-
+    watch = _Lines(estimate.TimeLeft(reproduction, scale, speed))
     try:
-        measured = study.measure(reproduction, scale, lambda run: beyond or not run.beyond, done, with_ or (), store)
+        measured = study.measure(reproduction, scale, only, watch, with_ or (), store)
     except study.InterruptedStudyError as interrupted:
         measured = interrupted.measured
         report.write(folder, reproduction, scale, measured, reproduction.evaluate(measured), pictures=False)
@@ -74,6 +97,43 @@ def command(
     if not any(path.suffix == ".svg" for path in files):
         warn("no pictures: matplotlib is not installed (pip install 'pagelab[pictures]')")
     print(f"{folder}: {', '.join(path.name for path in files)}", file=sys.stderr)
+
+
+class _Lines(study.Watch):
+    """A line for each run that begins or ends, with how long the others take."""
+
+    def __init__(self, left: estimate.TimeLeft, clock: Callable[[], float] = time.monotonic) -> None:
+        self._left, self._clock = left, clock
+        self._begun: dict[study.Run, float] = {}
+
+    def planned(self, runs: Sequence[study.Run]) -> None:
+        self._left.planned(runs)
+        if runs:
+            _say(f"{len(runs)} runs to make, about {estimate.duration(self._left.seconds)}")
+
+    def begins(self, run: study.Run) -> None:
+        self._begun[run] = self._clock()
+        _say(f"begins: {_name(run)}")
+
+    def goes_on(self, run: study.Run, accesses: int) -> None:
+        self._left.goes_on(run, accesses)
+
+    def ended(self, run: study.Run, so_far: int, of: int) -> None:
+        self._left.ended(run)
+        took = estimate.duration(self._clock() - self._begun[run])
+        left = f"; about {estimate.duration(self._left.seconds)} left" if so_far < of else ""
+        _say(f"[{so_far}/{of}] {_name(run)}: {took}{left}")
+
+
+def _name(run: study.Run) -> str:
+    label = f" ({run.label})" if run.label else ""
+    return f"{run.workload} on {run.system}{label}, seed {run.seed}"
+
+
+def _say(line: str) -> None:
+    # One write, since runs begin on threads of their own.
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
 
 
 def _claims(findings: study.Findings) -> Table:

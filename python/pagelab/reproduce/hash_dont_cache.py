@@ -27,6 +27,7 @@ from pagelab.reproduce.hash_dont_cache_runs import (
     PLACEMENTS,
     SUITE,
     XALAN,
+    cost,
     runs,
 )
 from pagelab.reproduce.interval import Interval, all_hold
@@ -418,8 +419,7 @@ REPRODUCTION = Reproduction(
     title="Hash, Don't Cache (the Page Table)",
     paper="Idan Yaniv and Dan Tsafrir, SIGMETRICS 2016",
     machine="sandybridge-e5-2420",
-    # Estimated, not measured: 8 minutes were the estimate for 68 runs, and there are 113.
-    nominal_minutes=13,
     runs=runs,
     evaluate=evaluate,
+    cost=cost,
 )

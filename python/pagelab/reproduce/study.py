@@ -2,9 +2,9 @@
 
 import math
 import os
+import re
 import statistics
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
@@ -15,17 +15,12 @@ import pagelab
 from pagelab import _engine
 from pagelab.reproduce.interval import Interval
 
-# Parts of the nominal windows that a study may be run at, the largest first.
-SCALES = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02)
 # Parts of a window whose spread tells how sure a mean over it is.
 PARTS = 8
 # Student's t for 95 % of the means of so many samples.
 _STUDENTS_T = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365}
 # A window is no shorter, whatever the scale.
 LEAST_ACCESSES = 1 << 18
-# How fast this machine is: the replay of this took PILOT_SECONDS on the machine that `nominal_minutes` are of.
-PILOT = "gups:size=256MiB,updates=1M"
-PILOT_SECONDS = 0.75
 
 
 @dataclass(frozen=True)
@@ -66,9 +61,31 @@ class Run:
         """Accesses of its window at a scale."""
         return max(int(self.accesses * scale), self.least_accesses)
 
+    def made(self, scale: float) -> int:
+        """Accesses after its warm-up: those of the window, or all of a source whose length does not follow that."""
+        return self.window(scale) if re.search(r"\{(accesses|total)\}", self.spec) else self.accesses
+
     @property
     def key(self) -> tuple[str, str, str]:
         return self.workload, self.system, self.label
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Nanoseconds that a CPU takes for an access of a run.
+
+    Measured: processor time of the process (`getrusage`), read where the window begins and where it ends, of one run on
+    the machine that `budget.PILOT_SECONDS` is of. Other work ran on it, so that caches were shared.
+    """
+
+    window: float
+    warm_up: float = 0.0
+    """For one before the window, of `Run.warm_up` accesses: most of them touch a page first."""
+    once: float = 0.0
+    """For all that does not grow with either, such as pages that the source touches beyond its accesses."""
+
+    def seconds(self, warm_up: int, window: int) -> float:
+        return (self.once + self.warm_up * warm_up + self.window * window) / 1e9
 
 
 @dataclass(frozen=True)
@@ -328,31 +345,10 @@ class Reproduction:
     title: str
     paper: str
     machine: str
-    nominal_minutes: float
-    """Time of all runs at scale 1 on two CPUs."""
     runs: Callable[[], list[Run]]
     evaluate: Callable[[Measurements], Findings]
-
-
-def choose_scale(reproduction: Reproduction, budget_minutes: float) -> float:
-    """The largest scale whose runs fit the budget, by how long a short run takes here.
-
-    Raises:
-        UsageError: not even the smallest fits.
-    """
-    started = time.monotonic()
-    pagelab.run(PILOT, "radix")
-    slowness = (time.monotonic() - started) / PILOT_SECONDS
-    cpus = min(2, os.cpu_count() or 1)
-    for scale in SCALES:
-        # A run's warm-up does not shrink with its window, and takes about a third of it.
-        minutes = reproduction.nominal_minutes * slowness * (2 / cpus) * (1 / 3 + 2 / 3 * scale)
-        if minutes <= budget_minutes:
-            return scale
-    raise pagelab.UsageError(
-        f"{reproduction.name} needs about {minutes:.0f} minutes here at least: "
-        f"give it more with --budget {minutes + 1:.0f}"
-    )
+    cost: Callable[[Run], Cost]
+    """What a run costs to make, measured; it is no part of the run, whose kept measurement does not depend on it."""
 
 
 def by_sections(measured: Measurements, sections: Sequence[Callable[[Measurements, Findings], None]]) -> Findings:
@@ -386,6 +382,21 @@ class Store(Protocol):
     def keep(self, measurement: Measurement) -> None: ...
 
 
+class Watch:
+    """Hears how a study goes on, on several threads at once but for `planned`; this one does not care."""
+
+    def planned(self, runs: Sequence[Run]) -> None:
+        """These runs are to be made; others are kept."""
+
+    def begins(self, run: Run) -> None: ...
+
+    def goes_on(self, run: Run, accesses: int) -> None:
+        """So many accesses of a run have been made, those of its warm-up among them."""
+
+    def ended(self, run: Run, so_far: int, of: int) -> None:
+        """A run has ended; so many of all runs are finished."""
+
+
 class InterruptedStudyError(KeyboardInterrupt):
     """Ctrl-C, with what had been measured until then."""
 
@@ -398,11 +409,11 @@ def measure(
     reproduction: Reproduction,
     scale: float,
     only: Callable[[Run], bool],
-    done: Callable[[Run, int, int], None],
+    watch: Watch,
     beside: Sequence[str] = (),
     kept: Store | None = None,
 ) -> Measurements:
-    """Runs what `only` accepts, as many at a time as there are CPUs; `done` hears of each run that has ended.
+    """Runs what `only` accepts, as many at a time as there are CPUs.
 
     Runs that have co-runners get those in `beside` as well. A run that `kept` has is not made again.
 
@@ -414,17 +425,18 @@ def measure(
     ]
     found = {index: kept.find(run, run.window(scale)) for index, run in enumerate(runs)} if kept else {}
     measured = {index: known for index, known in found.items() if known}
+    left = [index for index in range(len(runs)) if index not in measured]
+    watch.planned([runs[index] for index in left])
     stop = threading.Event()
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        left = (index for index in range(len(runs)) if index not in measured)
-        waiting = {pool.submit(_measure, reproduction, runs[index], scale, stop): index for index in left}
+        waiting = {pool.submit(_measure, reproduction, runs[index], scale, watch, stop): index for index in left}
         try:
             for future in as_completed(waiting):
                 index = waiting[future]
                 measured[index] = future.result()
                 if kept:
                     kept.keep(measured[index])
-                done(runs[index], len(measured), len(runs))
+                watch.ended(runs[index], len(measured), len(runs))
         except BaseException as error:
             stop.set()
             for future in waiting:
@@ -457,12 +469,14 @@ def _in_order(measured: Mapping[int, Measurement]) -> Measurements:
     return Measurements(measured[index] for index in sorted(measured))
 
 
-def _measure(reproduction: Reproduction, run: Run, scale: float, stop: threading.Event) -> Measurement:
-    def look(_system: str, _done: int, _total: int | None) -> None:
+def _measure(reproduction: Reproduction, run: Run, scale: float, watch: Watch, stop: threading.Event) -> Measurement:
+    def look(_system: str, done: int, _total: int | None) -> None:
         # Only the main thread hears Ctrl-C; what this raises ends the run.
         if stop.is_set():
             raise KeyboardInterrupt
+        watch.goes_on(run, done)
 
+    watch.begins(run)
     window = run.window(scale)
     before = warm_up(run)
     results = pagelab.run(
