@@ -131,6 +131,25 @@ fn a_stale_slot_costs_the_walk_and_a_flush() {
 }
 
 #[test]
+fn a_slot_that_was_wrong_is_right_the_next_time() {
+    let mut script = ScriptWriter::new();
+    script.mmap(0, BASE, 0x2000);
+    script.store(0, BASE);
+    script.event(0, EventKind::Madvise { addr: BASE, len: 0x1000, advice: 4 });
+    script.store(0, BASE + 0x1000);
+    script.store(0, BASE);
+    // Neither page is in the TLB when it is loaded.
+    script.load(0, BASE + 0x1000);
+    script.load(0, BASE);
+    let tiny_tlbs = [r#"machine.tlb.l1d=[{"pages":["4K","2M","1G"],"entries":1,"ways":1}]"#, "machine.tlb.l2=[]"];
+    let (_, stats) = run(&config("nested-radix-speculative", &tiny_tlbs), script.finish(), &[0]);
+    let of = |name: &str| stats.values[&format!("speculation.{name}")];
+    // The page's slot is wrong in its fault and after it, where it is written anew; two slots were empty before.
+    assert_eq!((of("missed"), of("wrong"), of("updates")), (2, 2, 3));
+    assert_eq!(of("right"), 2);
+}
+
+#[test]
 fn a_shadow_follows_what_the_guest_changes() {
     let mut script = ScriptWriter::new();
     script.mmap(0, BASE, 0x4000);

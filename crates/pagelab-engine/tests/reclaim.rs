@@ -447,18 +447,43 @@ fn a_page_of_a_file_that_two_scans_find_in_use_is_active() {
 }
 
 #[test]
-fn a_load_of_a_page_that_is_given_up_leaves_it_clean() {
+fn a_load_of_a_page_that_is_given_up_leaves_it_clean_and_a_store_after_it_does_not() {
     const MADV_FREE: u32 = 8;
-    let mut script = ScriptWriter::new();
-    script.mmap(0, BASE, 0x2000);
-    for page in [BASE, BASE + 0x1000] {
-        script.store(0, page);
+    for system in ["radix", "nested-radix-shadow"] {
+        let mut script = ScriptWriter::new();
+        script.mmap(0, BASE, 0x3000);
+        (0..3).for_each(|n| script.store(0, page(n)));
+        script.event(0, EventKind::Madvise { addr: BASE, len: 0x3000, advice: MADV_FREE });
+        script.load(0, page(0));
+        script.store(0, page(1));
+        // What the load has brought into the TLB, or into a shadow, does not allow the store.
+        script.load(0, page(2));
+        script.store(0, page(2));
+        let (simulation, _) = run(&config(system, &[SWAP]), script.finish(), &[0]);
+        let pages = simulation.os.layers[0].mapped(1, VirtAddr(BASE), VirtAddr(BASE + 0x3000));
+        let flags = pages.iter().map(|page| (page.mapping.flags.accessed, page.mapping.flags.dirty));
+        let expected = [(true, false), (true, true), (true, true)];
+        assert_eq!(flags.collect::<Vec<_>>(), expected, "{system}: loaded, stored to, and both");
     }
-    script.event(0, EventKind::Madvise { addr: BASE, len: 0x2000, advice: MADV_FREE });
-    script.load(0, BASE);
-    script.store(0, BASE + 0x1000);
-    let (simulation, _) = run(&config("radix", &[SWAP]), script.finish(), &[0]);
-    let pages = simulation.os.layers[0].mapped(1, VirtAddr(BASE), VirtAddr(BASE + 0x2000));
-    let flags = pages.iter().map(|page| (page.mapping.flags.accessed, page.mapping.flags.dirty));
-    assert_eq!(flags.collect::<Vec<_>>(), [(true, false), (true, true)], "loaded, and stored to");
+}
+
+#[test]
+fn a_page_of_a_file_that_has_left_memory_is_read_though_the_cache_began_warm() {
+    const MADV_RANDOM: u32 = 1;
+    let pages = 200;
+    let mut script = ScriptWriter::new();
+    map_file(&mut script, pages, MapFlags::PRIVATE);
+    script.event(0, EventKind::Madvise { addr: BASE, len: pages * 4096, advice: MADV_RANDOM });
+    (0..pages).for_each(|n| script.load(0, page(n)));
+    script.mmap(0, page(1024), 600 * 4096);
+    (1024..1624).for_each(|n| script.store(0, page(n)));
+    // There is room again: a page that has not left would be there.
+    script.event(0, EventKind::Munmap { addr: page(1024), len: 600 * 4096 });
+    (0..pages).for_each(|n| script.load(0, page(n)));
+    let set = [SWAP, STORAGE, "kernel.cgroup_limit_bytes=1MiB", "kernel.fault_around_bytes=4096"];
+    let (_, stats) = run(&config("radix", &set), script.finish(), &[0]);
+    let dropped = stats.values["reclaim.files.dropped"];
+    assert!(dropped > 0);
+    assert_eq!((stats.values["fault.minor.count"], stats.values["fault.major.count"]), (pages + 600, dropped));
+    assert_eq!(stats.values["swap.in.pages"], 0);
 }

@@ -184,6 +184,28 @@ fn initial_events_written_at_the_end_come_first() {
     assert!(writer.finish_with_initial_events(&[event(3)]).is_err());
 }
 
+/// A part of events is written before the part of accesses that they came with. What comes once that is full is not among them.
+#[test]
+fn a_part_is_written_when_it_is_full() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("full.trace");
+    let mut writer = create(&path, 10);
+    let event = |position| Event {
+        position,
+        process: ProcessIx(0),
+        thread: ThreadIx(0),
+        kind: EventKind::Munmap { addr: 4096, len: 8192 },
+    };
+    let accesses = program_like(20, 1);
+    for (at, part) in accesses.chunks(10).enumerate() {
+        writer.event(event(10 * at as u64)).unwrap();
+        writer.append(ThreadIx(0), part).unwrap();
+    }
+    writer.finish().unwrap();
+    let info = format::info(&path).unwrap();
+    assert_eq!((info.access_parts, info.event_parts), (2, 2));
+}
+
 #[test]
 fn head_mixes_accesses_and_events() {
     let dir = tempfile::tempdir().unwrap();
