@@ -166,6 +166,25 @@ fn what_a_programs_last_call_populates_is_read_to_its_end() {
 }
 
 #[test]
+fn populating_for_loads_reads_every_page_of_a_file_that_is_not_in_memory() {
+    // A window of one page; one of four around the page, of which 0 reads four and 4 the two that are not there, and so on.
+    for (read_ahead, reads) in [("4KiB", 16), ("16KiB", 7)] {
+        let mut script = ScriptWriter::new();
+        let (prot, flags) = (Protection::READ_WRITE, MapFlags(MapFlags::SHARED | MapFlags::POPULATE));
+        let prot = Protection { write: false, ..prot };
+        let file = Some("data".into());
+        script.event(0, EventKind::Mmap { addr: FILE, len: 16 * 4096, prot, flags, file, file_offset: 0 });
+        (0..16).for_each(|page| script.load(0, FILE + page * 4096));
+        let config = quiet(&[&format!("kernel.read_ahead_bytes={read_ahead}")]);
+        let (_, stats) = run_all(&config, vec![(script.finish(), &[0][..])]);
+        let of = |name: &str| stats.values[name];
+        assert_eq!((of("populate.pages"), of("walk.aborted.count")), (16, 0), "no load faults");
+        assert_eq!((of("fault.major.count"), of("fault.minor.count")), (reads, 0));
+        assert_eq!(of("cycles.io"), reads * READ);
+    }
+}
+
+#[test]
 fn kernel_threads_of_their_own_kind_run_at_once() {
     let khugepaged =
         r#"kernel.threads.khugepaged={"scan_sleep_cycles":200000,"pages_to_scan":512,"max_ptes_none":511}"#;

@@ -1,6 +1,8 @@
 //! Mapping pages ahead of any access, as MAP_POPULATE and MADV_POPULATE_* ask for, or a placement policy.
 //!
-//! Models: the pages of a range are handled one after the other by the stages of a fault without exception and return.
+//! Models: the pages of a range are handled one after the other by the stages of a fault without exception and return. Those
+//! that are present by then are passed over, also those that a fault on a file has mapped around its own. What the page
+//! cache does not have, such a fault leaves out, and it gets one of its own.
 //! Source: Linux `populate_vma_page_range`, `faultin_page` (mm/gup.c).
 //! Parameters: those of the fault's stages.
 //! Deviations: the look-up of the VMA is made for every page, where Linux makes it once a VMA.
@@ -37,13 +39,14 @@ impl Populate {
     pub fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Result<Next, EngineError> {
         let next = self.fault.commit(os, cpu)?;
         let refused = self.fault.outcome() == Outcome::Refused;
-        if next != Next::Done || refused || self.fault.end() >= self.range.end {
+        let reached = self.fault.present_to();
+        if next != Next::Done || refused || reached >= self.range.end {
             return Ok(next);
         }
         if self.why == Ahead::Policy && !os.layers[self.space.layer].may_map_ahead() {
             return Ok(next);
         }
-        self.fault = Fault::populate(self.space, self.fault.end(), self.why, self.cpu);
+        self.fault = Fault::populate(self.space, reached, self.why, self.cpu);
         Ok(Next::Continue)
     }
 }

@@ -63,12 +63,16 @@ impl Fault {
         let mut mapped = 0;
         for at in pages(self.around) {
             let number = number.wrapping_add(at.0 >> FRAME_SHIFT).wrapping_sub(self.page.0 >> FRAME_SHIFT);
-            if let Some(pfn) = layer.pages.cached(file, number)
-                && layer.is_unmapped(space, at)
+            let mut present = !layer.is_unmapped(space, at);
+            if !present
+                && let Some(pfn) = layer.pages.cached(file, number)
                 && layer.word(space, at).is_none()
             {
                 layer.map(space, at, Mapping { pfn, ..self.mapping() })?;
-                mapped += 1;
+                (present, mapped) = (true, mapped + 1);
+            }
+            if present && at == self.present_to {
+                self.present_to = VirtAddr(at.0 + FRAME_BYTES);
             }
         }
         // Another fault's window may have had the page itself by now.

@@ -16,6 +16,7 @@ impl Fault {
     pub(super) fn install(&mut self, os: &mut Os) -> Result<bool, EngineError> {
         let (space, page) = (self.space.index, self.page);
         let leaf = self.leaf(os);
+        self.present_to = self.end();
         let layer = self.layer(os);
         let mapped = match (self.work, leaf) {
             (Work::Cached { file, page: number }, _) => self.map_cached(layer, file, number)?,

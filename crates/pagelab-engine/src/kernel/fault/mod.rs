@@ -153,6 +153,8 @@ pub struct Fault {
     frame: Pfn,
     /// Pages around the one at the address that are mapped with it, itself included.
     around: VaRange,
+    /// First address behind the one at the address, and those after it, that the fault has found or made present.
+    present_to: VirtAddr,
     /// Pages still to be mapped after this one.
     further: u32,
     /// The fault is in the counters.
@@ -196,6 +198,7 @@ impl Fault {
             flags: PteFlags { writable: false, user: true, executable: false, accessed: true, dirty: false },
             frame: Pfn(0),
             around: VaRange { start: page, end: page },
+            present_to: page,
             further: 0,
             counted: false,
             major: false,
@@ -234,8 +237,13 @@ impl Fault {
     }
 
     /// First address behind the page that was mapped.
-    pub fn end(&self) -> VirtAddr {
-        VirtAddr((self.page.0 + (FRAME_BYTES << self.order)).max(self.around.end.0))
+    fn end(&self) -> VirtAddr {
+        VirtAddr(self.page.0 + (FRAME_BYTES << self.order))
+    }
+
+    /// See the field.
+    pub fn present_to(&self) -> VirtAddr {
+        self.present_to
     }
 
     pub fn stage(&self) -> Stage {

@@ -67,6 +67,9 @@ impl Fault {
         }
         let leaf = list.leaf;
         let Some(work) = self.choose(os, &leaf)? else {
+            if let Leaf::Present(there) = leaf {
+                self.present_to = VirtAddr((self.va.0 & !there.size.offset_mask()) + there.size.bytes());
+            }
             if self.exception && !self.counted {
                 (self.counted, self.further) = (true, 0);
                 self.counters(os).raced += 1;
