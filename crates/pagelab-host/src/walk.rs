@@ -232,3 +232,33 @@ pub fn walks(going: &(dyn Fn() -> bool + Sync)) -> io::Result<Vec<WalkCost>> {
     }
     Ok(costs)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_what_each_run_saves() {
+        let saved = Share::saved([(20.0, 10.0), (10.0, 9.0), (10.0, 12.0), (8.0, 2.0), (10.0, 10.0)].into_iter());
+        let expected = Share { median_percent: 10.0, lower_quartile_percent: 0.0, upper_quartile_percent: 50.0 };
+        let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
+        assert!(near(saved.median_percent, expected.median_percent), "{saved:?}");
+        assert!(near(saved.lower_quartile_percent, expected.lower_quartile_percent), "{saved:?}");
+        assert!(near(saved.upper_quartile_percent, expected.upper_quartile_percent), "{saved:?}");
+    }
+
+    #[test]
+    fn patterns_differ_by_their_jumps() {
+        let pages = Replica::BYTES / PAGE_BYTES;
+        for (pattern, steady) in [(Pattern::Sequential, 1999), (Pattern::SemiRandom, 1600), (Pattern::Random, 0)] {
+            let addresses = pattern.addresses(2000, 1);
+            let next = |pair: &&[u64]| {
+                (pair[1] - Replica::START) / PAGE_BYTES == ((pair[0] - Replica::START) / PAGE_BYTES + 1) % pages
+            };
+            let steps = addresses.windows(2).filter(next).count();
+            // A jump may lead to the next page by chance.
+            assert!((steady..steady + 5).contains(&steps), "{}: {steps}", pattern.name());
+            assert_ne!(addresses, pattern.addresses(2000, 2), "each run has its own");
+        }
+    }
+}
