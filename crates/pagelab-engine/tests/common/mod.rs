@@ -4,17 +4,20 @@
 use std::collections::BTreeMap;
 
 use pagelab_engine::base::addr::{FRAME_BYTES, Pfn, VirtAddr};
+use pagelab_engine::base::cycles::Cycles;
+use pagelab_engine::base::error::EngineError;
 use pagelab_engine::base::ids::SpaceId;
 use pagelab_engine::config::{Assembly, Config, assemble};
 use pagelab_engine::kernel::entry_word::EntryWord;
 use pagelab_engine::kernel::reclaim::Swap;
 use pagelab_engine::kernel::vma::VaRange;
+use pagelab_engine::machine::clock::Class;
 use pagelab_engine::machine::simulation::{Placed, Simulation};
 use pagelab_engine::observe::statistics::Statistics;
 use pagelab_engine::programs::load::{Beside, Open};
 use pagelab_trace::{
-    Access, AccessKind, Batch, Event, EventKind, MapFlags, ProcessIx, Protection, Source, SourceInfo, ThreadIx,
-    TraceError,
+    Access, AccessKind, Batch, Event, EventKind, MapFlags, ProcessIx, Protection, Segment, Source, SourceInfo,
+    ThreadIx, TraceError,
 };
 
 /// A source whose batches are given.
@@ -35,6 +38,7 @@ impl Source for Script {
 }
 
 /// Writes a [`Script`]. Thread 0 of process 0 exists from the start.
+#[derive(Clone)]
 pub struct ScriptWriter {
     batches: Vec<Batch>,
     position: u64,
@@ -96,6 +100,32 @@ impl ScriptWriter {
     /// Ends the batch, so that what follows is read later.
     pub fn cut(&mut self) {
         self.batches.push(Batch::default());
+    }
+
+    /// The same in many batches: one for each event, and several for each run.
+    pub fn in_pieces(mut self) -> Self {
+        const PIECES: usize = 50;
+        for batch in std::mem::take(&mut self.batches) {
+            let mut left = &batch.accesses[..];
+            for segment in &batch.segments {
+                match *segment {
+                    Segment::Event(ref event) => {
+                        self.cut();
+                        self.batches.last_mut().unwrap().push_event(event.clone());
+                    }
+                    Segment::Run { thread, end } => {
+                        let behind = batch.accesses.len() - end;
+                        let run;
+                        (run, left) = left.split_at(left.len() - behind);
+                        for piece in run.chunks(run.len().div_ceil(PIECES)) {
+                            let segments = vec![Segment::Run { thread, end: piece.len() }];
+                            self.batches.push(Batch { accesses: piece.to_vec(), segments });
+                        }
+                    }
+                }
+            }
+        }
+        self
     }
 
     pub fn finish(mut self) -> Box<dyn Source> {
@@ -169,12 +199,21 @@ pub fn run_beside(
     sources: Vec<(Box<dyn Source>, &[usize])>,
     beside: Beside,
 ) -> (Simulation, Statistics) {
+    try_beside(config, sources, beside).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// As [`run_beside`]. Errors: those of the run.
+pub fn try_beside(
+    config: &Config,
+    sources: Vec<(Box<dyn Source>, &[usize])>,
+    beside: Beside,
+) -> Result<(Simulation, Statistics), EngineError> {
     let placed =
         sources.into_iter().map(|(source, cpus)| Placed { source, cpus: cpus.to_vec(), memory_limit: None }).collect();
-    let mut simulation = Simulation::with_load(config, placed, beside, None).unwrap_or_else(|e| panic!("{e}"));
-    simulation.run(&mut |_| true).unwrap_or_else(|e| panic!("{e}"));
+    let mut simulation = Simulation::with_load(config, placed, beside, None)?;
+    simulation.run(&mut |_| true)?;
     let stats = Statistics::collect(&simulation);
-    (simulation, stats)
+    Ok((simulation, stats))
 }
 
 /// What sources beside the main ones cost and what these cost is all there is, but for CPUs that nobody had work for.
@@ -232,6 +271,16 @@ pub fn assert_conserved(stats: &Statistics) {
     assert_eq!(sum("fault.stage.", ".cycles"), stats.values["fault.cycles"]);
     for walk in ["walk", "walk.kernel", "walk.aborted"] {
         assert_eq!(sum(&format!("{walk}.refs."), ""), stats.values[&format!("{walk}.refs")], "{walk}");
+    }
+}
+
+/// Each CPU's classes sum to its clock, and all clocks end together.
+pub fn assert_clocks_conserved(simulation: &Simulation) {
+    let end = simulation.elapsed();
+    for (number, cpu) in simulation.cpus.iter().enumerate() {
+        let sum = Class::ALL.iter().map(|&class| cpu.clock.spent(class)).sum::<Cycles>();
+        assert_eq!(sum, cpu.clock.now(), "classes of CPU {number}");
+        assert!(cpu.apart || sum == end, "CPU {number} has {sum:?} of {end:?}");
     }
 }
 

@@ -12,7 +12,7 @@ use pagelab_engine::observe::statistics::Statistics;
 use pagelab_trace::{Access, AccessKind, EventKind, MapFlags, ProcessIx, Protection, Source};
 use proptest::prelude::*;
 
-use crate::common::{self, ScriptWriter, assert_conserved, assert_frames_conserved, run};
+use crate::common::{self, ScriptWriter, assert_clocks_conserved, assert_conserved, assert_frames_conserved, run};
 
 /// Where programs have memory. The third begins where a page of 1 GiB could, the others where pages of 2 MiB could.
 pub const PLACES: [u64; 5] = [0x7f00_0000_0000, 0x7f00_0040_0000, 0x6000_4000_0000, 0x40_0000, 0x7f7f_ffc0_0000];
@@ -257,6 +257,7 @@ pub fn fits(program: &Program, config: &Config, cpus: &[usize]) -> bool {
 pub fn check_once(program: &Program, config: &Config, cpus: &[usize]) -> Statistics {
     let (simulation, stats) = run(config, program.source(Cuts::AsWritten), cpus);
     assert_conserved(&stats);
+    assert_clocks_conserved(&simulation);
     assert_frames_conserved(&simulation, &live_spaces(&simulation));
     if program.ends {
         let mut nothing = ScriptWriter::new();
