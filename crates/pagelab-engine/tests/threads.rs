@@ -60,7 +60,16 @@ fn page(n: u64) -> u64 {
 }
 
 fn replay(config: &Config, script: ScriptWriter) -> Statistics {
-    let (simulation, stats) = run(config, script.finish(), &[0]);
+    replay_on(&[0], config, script)
+}
+
+/// Where a source ends its batches makes no difference.
+fn replay_on(cpus: &[usize], config: &Config, script: ScriptWriter) -> Statistics {
+    let (_, in_pieces) = run(config, script.clone().in_pieces().finish(), cpus);
+    let (simulation, stats) = run(config, script.finish(), cpus);
+    for (name, value) in &stats.values {
+        assert_eq!(in_pieces.values[name], *value, "{name} in small batches");
+    }
     assert_conserved(&stats);
     let spaces: Vec<_> = simulation.inputs.iter().flat_map(|input| input.spaces()).collect();
     assert_frames_conserved(&simulation, &spaces);
@@ -160,4 +169,82 @@ fn a_thread_that_wants_the_same_page_waits_with_the_first() {
     assert_eq!((of("fault.major.count"), of("fault.raced.count")), (1, 1));
     assert_eq!((of("cycles.io"), of("cycles.lock_wait")), (0, 0), "the third thread fills both waits");
     assert_eq!(of("accesses"), 3 * 2 + 2 + 400_200);
+    // For its own page each thread walks once, the reader before and after it reads, the other one before and after it waits.
+    assert_eq!(of("fault.walk.count"), 3 + 2 + 2);
+}
+
+#[test]
+fn whoever_waits_with_a_reader_of_its_own_cpu_waits_for_the_device() {
+    let (mut script, threads) = program(2);
+    script.load(threads[0], page(0));
+    script.load(threads[1], page(0) + 64);
+    let stats = replay(&quiet(&[]), script);
+    let (io, lock_wait) = (stats.values["cycles.io"], stats.values["cycles.lock_wait"]);
+    let meanwhile = SWITCH..2 * SWITCH;
+    assert!(meanwhile.contains(&(READ - io)), "{io}: the other one comes to the page, and nobody can do more");
+    assert_eq!(lock_wait, 0);
+}
+
+const STACK: u64 = 0x7fff_0000_0000;
+
+/// A mapping that grows downwards, which waits for all faults in the space under `kernel.fault_lock=mm`.
+fn map_stack(script: &mut ScriptWriter) {
+    let flags = MapFlags(MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::GROWSDOWN);
+    let kind =
+        EventKind::Mmap { addr: STACK, len: 4096, prot: Protection::READ_WRITE, flags, file: None, file_offset: 0 };
+    script.event(0, kind);
+}
+
+#[test]
+fn a_chain_of_threads_that_wait_for_each_other_leaves_the_cpu_to_others() {
+    let (mut script, threads) = program(4);
+    map_stack(&mut script);
+    // The third waits for the faults of the first two, the second for that of the first, which waits for the device.
+    script.load(threads[0], page(0));
+    script.load(threads[1], page(0) + 64);
+    script.store(threads[2], STACK - 8);
+    compute(&mut script, threads[3], 400_000);
+    let stats = replay(&quiet(&["kernel.fault_lock=mm"]), script);
+    let of = |name: &str| stats.values[name];
+    assert_eq!((of("cycles.io"), of("cycles.lock_wait")), (0, 0), "the fourth thread fills all waits");
+    assert_eq!((of("fault.major.count"), of("fault.raced.count")), (1, 1));
+    assert_eq!(of("fault.minor.count"), 4 + 1);
+}
+
+/// What a CPU and those that wait with it spend on waits for locks, if a reader takes so long from its lock to its request:
+/// each CPU has a second thread, which computes. The threads that want what it holds begin `delay` accesses later.
+fn spun(cpus: &[usize], allocation: u64, delay: u64) -> u64 {
+    let others = cpus.len() as u32;
+    let (mut script, threads) = program(2 * others);
+    map_stack(&mut script);
+    (1..others).for_each(|n| compute(&mut script, threads[n as usize], delay));
+    script.load(threads[0], page(0));
+    script.load(threads[1], page(0) + 64);
+    if others > 2 {
+        script.store(threads[2], STACK - 8);
+    }
+    (1..others).for_each(|n| compute(&mut script, threads[(others + n) as usize], 400_000));
+    let allocation = format!("kernel.fault.allocation.cycles={allocation}");
+    let stats = replay_on(cpus, &quiet(&["kernel.fault_lock=mm", &allocation]), script);
+    let of = |name: &str| stats.values[name];
+    assert_eq!(of("cycles.io"), READ, "the reader's CPU has nobody else");
+    assert_eq!((of("fault.major.count"), of("fault.raced.count")), (1, 1));
+    of("cycles.lock_wait")
+}
+
+#[test]
+fn a_cpu_spins_for_a_holder_only_as_long_as_that_is_at_work() {
+    // The second CPU waits with the reader until that asks the device, and then goes on with its other thread.
+    let (short, long) = (spun(&[0, 2], 100_000, 1000), spun(&[0, 2], 150_000, 1000));
+    assert!(short < 100_000, "{short}");
+    assert_eq!(long - short, 50_000);
+    // Whoever comes when the reader waits already does not spin at all.
+    assert_eq!(spun(&[0, 2], 1000, 10_000), 0);
+}
+
+#[test]
+fn a_cpu_spins_for_one_that_spins_only_as_long_as_the_last_holder_is_at_work() {
+    let (short, long) = (spun(&[0, 2, 4], 100_000, 1000), spun(&[0, 2, 4], 150_000, 1000));
+    assert!(short < 2 * 100_000, "{short}");
+    assert_eq!(long - short, 2 * 50_000);
 }

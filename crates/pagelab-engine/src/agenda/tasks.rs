@@ -1,15 +1,17 @@
 //! Which of its tasks a CPU runs.
 //!
 //! Models: a task that waits for a device gives its CPU to another that is ready; so does one that waits for a lock, unless the
-//! lock's holder is at work on another CPU, which is then waited for. A task whose device has answered goes before the one
-//! that runs, as soon as that one is between two accesses (`kernel.wakeup_preemption`); else its turn comes by the time slices.
+//! lock's holder is at work on another CPU, which is then waited for. That lasts as long as the holder is at work: when it waits
+//! for a device, or for a lock whose own holder is not at work, whoever has spun for it gives the CPU away, too. A task whose
+//! device has answered goes before the one that runs, as soon as that one is between two accesses
+//! (`kernel.wakeup_preemption`); else its turn comes by the time slices.
 //! Source: Linux kernel/sched/fair.c (`check_preempt_wakeup_fair`), kernel/sched/core.c (`io_schedule`),
 //! kernel/locking/mutex.c (`mutex_optimistic_spin`). Kernel code is not preempted (`CONFIG_PREEMPT_VOLUNTARY`).
 //! Parameters: `kernel.wakeup_preemption`, `kernel.context_switch_cycles`, `kernel.quantum_cycles`.
 //! Threads of one input that share a CPU run in recorded order, but one that waits within a fault is overtaken by those that
 //! come next in the queue, up to the next event.
-//! Deviations: whether a holder runs is looked at once, when the wait begins. Run times do not count: who wakes up goes first,
-//! and who runs the longest does not come later for it. Switches to and from kernel threads are free.
+//! Deviations: who has given its CPU away does not spin again when the holder goes on. Run times do not count: who wakes up goes
+//! first, and who runs the longest does not come later for it. Switches to and from kernel threads are free.
 
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
@@ -36,20 +38,48 @@ impl Simulation {
         of.state = CpuState::Blocked(key);
     }
 
-    /// Whether the task of a CPU is not to be run on.
-    pub(crate) fn is_stuck(&self, cpu: CpuId) -> bool {
-        let of = &self.cpus[cpu];
-        of.task.waits_for.is_some_and(|key| key.is_of_device() || of.state == CpuState::Ready)
-    }
-
-    /// Whether a CPU waits for a lock rather than give itself away: its holder runs on another, and nobody here who has
+    /// Whether a CPU waits for a lock rather than give itself away: its holder is at work on another, and nobody here who has
     /// begun something, and so may hold a lock himself, could go on.
     fn spins(&self, cpu: CpuId, key: BlockKey) -> bool {
-        let runs = |holder: Holder| {
-            let task = &self.cpus[holder.cpu].task;
-            task.number == holder.task && task.waits_for.is_none_or(|key| !key.is_of_device())
+        let at_work = |holder: Holder| {
+            let of = &self.cpus[holder.cpu];
+            let goes_on = of.task.waits_for.is_none() || matches!(of.state, CpuState::Spins(_));
+            of.task.number == holder.task && goes_on
         };
-        !key.is_of_device() && self.os.locks.holders(key).all(runs) && self.first_left(cpu).is_none()
+        !key.is_of_device() && self.os.locks.holders(key).all(at_work) && self.first_left(cpu).is_none()
+    }
+
+    /// Whether a CPU spins for what the task of another holds.
+    pub(crate) fn is_spun_for(&self, cpu: CpuId) -> bool {
+        let holder = Holder { cpu, task: self.cpus[cpu].task.number };
+        let spins_for = |key| self.os.locks.holders(key).any(|of| of == holder);
+        self.cpus.iter().any(|cpu| matches!(cpu.state, CpuState::Spins(key) if spins_for(key)))
+    }
+
+    /// A task of a CPU waits and does not spin: those who have spun for what it holds do so no more.
+    fn end_spins(&mut self, by: CpuId) {
+        let now = self.cpus[by].clock.now();
+        // Whoever ends may hold what another one spins for.
+        while let Some(cpu) = CpuId::all(self.cpus.len()).find(|&cpu| self.spins_in_vain(cpu)) {
+            self.stir(cpu, Class::LockWait, now);
+        }
+    }
+
+    fn spins_in_vain(&self, cpu: CpuId) -> bool {
+        matches!(self.cpus[cpu].state, CpuState::Spins(key) if !self.spins(cpu, key))
+    }
+
+    /// Whether no CPU spins for a holder that is not at work, or stands still beside a task that could go on.
+    pub(crate) fn nobody_waits_in_vain(&self) -> bool {
+        let could_go_on = |cpu| {
+            let sibling = self.sibling(cpu).map(|(_, next)| next);
+            self.first_left(cpu).is_some() || matches!(sibling, Some(NextItem::At(_) | NextItem::Overtaken(_)))
+        };
+        CpuId::all(self.cpus.len()).all(|cpu| match self.cpus[cpu].state {
+            CpuState::Ready | CpuState::Finished => true,
+            CpuState::Spins(_) => !self.spins_in_vain(cpu),
+            CpuState::Blocked(_) | CpuState::Waiting => !could_go_on(cpu),
+        })
     }
 
     /// A task of a CPU that was left in the middle and can go on, kernel threads first.
@@ -61,12 +91,21 @@ impl Simulation {
     /// The task of a CPU waits: goes over to another. False if there is none, or if the wait is for another CPU's work.
     pub(crate) fn give_away(&mut self, cpu: CpuId) -> Result<bool, EngineError> {
         let key = self.cpus[cpu].task.waits_for.expect("its task waits");
-        let spins = self.spins(cpu, key);
-        let overtakes = !spins && self.has_sibling(cpu)?;
-        if spins || !overtakes && self.cpus[cpu].has_one_task() {
-            self.cpus[cpu].state = CpuState::Blocked(key);
+        if self.spins(cpu, key) {
+            self.cpus[cpu].state = CpuState::Spins(key);
             return Ok(false);
         }
+        let overtakes = self.has_sibling(cpu)?;
+        let gone = (overtakes || !self.cpus[cpu].has_one_task()) && self.leave(cpu, key, overtakes)?;
+        if !gone {
+            self.cpus[cpu].state = CpuState::Blocked(self.cpus[cpu].awaited().unwrap_or(key));
+        }
+        self.end_spins(cpu);
+        Ok(gone)
+    }
+
+    /// Goes over from a task that waits for a key to another, if there is one; `overtakes` if it may be one of the same lane.
+    fn leave(&mut self, cpu: CpuId, key: BlockKey, overtakes: bool) -> Result<bool, EngineError> {
         if overtakes {
             self.cpus[cpu].overtake();
         }
@@ -85,20 +124,21 @@ impl Simulation {
     /// Whether a CPU runs a thread within an access, and another one of its lane could go on now: reads on in the input until it
     /// finds one, comes to an event, or the window is full.
     pub(crate) fn has_sibling(&mut self, cpu: CpuId) -> Result<bool, EngineError> {
-        let of = &self.cpus[cpu];
-        let (Seat::Lane(lane), Some((input, thread))) = (of.seat, of.thread) else { return Ok(false) };
-        let faults = matches!(of.task.stack.first(), Some(StackEntry { activity: Activity::Fault(_), .. }));
-        if !faults || !self.inputs[input].threads_share() {
-            return Ok(false);
-        }
         loop {
-            match self.cpus[cpu].lanes[lane].next(Some(thread)) {
-                NextItem::At(_) | NextItem::Overtaken(_) => return Ok(true),
-                NextItem::Event => return Ok(false),
-                NextItem::Unknown if self.deal(input)? == Dealt::Some => {}
-                NextItem::Unknown => return Ok(false),
+            match self.sibling(cpu) {
+                Some((_, NextItem::At(_) | NextItem::Overtaken(_))) => return Ok(true),
+                Some((input, NextItem::Unknown)) if self.deal(input)? == Dealt::Some => {}
+                Some((_, NextItem::Unknown | NextItem::Event)) | None => return Ok(false),
             }
         }
+    }
+
+    /// If a CPU runs a thread within an access: its input, and what its lane could go on with as far as the queue tells.
+    fn sibling(&self, cpu: CpuId) -> Option<(usize, NextItem)> {
+        let of = &self.cpus[cpu];
+        let (Seat::Lane(lane), Some((input, thread))) = (of.seat, of.thread) else { return None };
+        let faults = matches!(of.task.stack.first(), Some(StackEntry { activity: Activity::Fault(_), .. }));
+        (faults && self.inputs[input].threads_share()).then(|| (input, of.lanes[lane].next(Some(thread), true)))
     }
 
     /// Goes over to a task that has waited for a device, if one can go on and is to go first.
@@ -151,8 +191,8 @@ impl Simulation {
         let waits_for = match self.cpus[cpu].state {
             CpuState::Ready | CpuState::Finished => return false,
             CpuState::Waiting => None,
-            CpuState::Blocked(key) if self.spins(cpu, key) => return false,
-            CpuState::Blocked(key) => Some(key),
+            CpuState::Spins(key) if self.spins(cpu, key) => return false,
+            CpuState::Spins(key) | CpuState::Blocked(key) => Some(key),
         };
         let of = &mut self.cpus[cpu];
         of.state = CpuState::Ready;
@@ -175,7 +215,7 @@ impl Simulation {
             let of = &mut self.cpus[cpu];
             if of.task.waits_for == Some(key) {
                 of.task.waits_for = None;
-                if let CpuState::Blocked(key) = of.state {
+                if let CpuState::Spins(key) | CpuState::Blocked(key) = of.state {
                     of.state = CpuState::Ready;
                     of.clock.wait_until(class_of(key), time);
                     self.woke = true;
@@ -199,9 +239,7 @@ impl Simulation {
     /// What a CPU is while none of its lanes has work.
     pub(crate) fn rest(&mut self, cpu: CpuId) {
         let of = &mut self.cpus[cpu];
-        let keys = of.seats().filter_map(|seat| of.task_at(seat).waits_for);
-        let key = keys.max_by_key(|key| key.is_of_device());
-        if let Some(key) = key {
+        if let Some(key) = of.awaited() {
             of.state = CpuState::Blocked(key);
             return;
         }

@@ -28,6 +28,7 @@ impl Simulation {
                 self.accounted_turn(cpu, limit, progress)?;
             }
             while !self.load.is_over() {
+                debug_assert!(self.nobody_waits_in_vain(), "a CPU stands still though it could go on");
                 match (self.next_turn(), self.agenda.next()) {
                     (Some((cpu, limit)), entry) if entry.is_none_or(|at| self.cpus[cpu].clock.now() < at) => {
                         self.accounted_turn(cpu, entry.map_or(limit, |at| limit.min(at)), progress)?;
@@ -116,7 +117,8 @@ impl Simulation {
             self.cpus[cpu].filter.forget_data();
         }
         loop {
-            if MANY && self.is_stuck(cpu) || self.run_stack::<MANY>(cpu, limit)? == Stack::Yields {
+            let waits = MANY && self.cpus[cpu].task.waits_for.is_some();
+            if waits || self.run_stack::<MANY>(cpu, limit)? == Stack::Yields {
                 if MANY && self.cpus[cpu].task.waits_for.is_some() && self.give_away(cpu)? {
                     continue;
                 }
@@ -270,10 +272,13 @@ impl Simulation {
         if self.cpus[cpu].lanes[lane].state != LaneState::Ready {
             return Ok(None);
         }
+        let mut is_all = false;
         loop {
-            match self.cpus[cpu].next_in(lane) {
+            match self.cpus[cpu].next_in(lane, is_all) {
                 Ok(seat) => return Ok(Some(seat)),
-                Err(NextItem::Unknown) if self.deal(self.cpus[cpu].lanes[lane].input)? == Dealt::Some => {}
+                Err(NextItem::Unknown) if !is_all => {
+                    is_all = self.deal(self.cpus[cpu].lanes[lane].input)? != Dealt::Some;
+                }
                 Err(_) => return Ok(None),
             }
         }

@@ -120,7 +120,8 @@ impl Simulation {
         io: &Requests,
         limit: Cycles,
     ) -> Result<bool, EngineError> {
-        let one_task = !MANY || self.cpus[cpu].has_one_task() && !self.has_sibling(cpu)?;
+        // Who spins for this task does so only until here.
+        let one_task = !MANY || self.cpus[cpu].has_one_task() && !self.has_sibling(cpu)? && !self.is_spun_for(cpu);
         let clock = &mut self.cpus[cpu].clock;
         let reclaim = self.os.layers[layer].reclaim.as_mut().expect("a layer without devices asks nothing of them");
         let swap = reclaim.swap.as_mut().map(|swap| &mut swap.device);

@@ -19,7 +19,9 @@ use pagelab_trace::{Access, AccessKind, ThreadIx};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuState {
     Ready,
-    /// Its task waits for a key, and it has nothing else to run.
+    /// Its task waits for a lock whose holder is at work on another CPU, and it waits with it.
+    Spins(BlockKey),
+    /// Its tasks wait for keys, and it has nothing else to run.
     Blocked(BlockKey),
     /// All its lanes wait for other CPUs.
     Waiting,
@@ -281,8 +283,8 @@ impl Cpu {
         self.lanes[self.lane].overtaken.push(Overtaken { thread, task });
     }
 
-    /// Who goes on if a lane does, or why nobody can. The lane comes to that item.
-    pub fn next_in(&mut self, lane: usize) -> Result<Seat, NextItem> {
+    /// Who goes on if a lane does, or why nobody can. The lane comes to that item. `is_all` as for [`Lane::next`].
+    pub fn next_in(&mut self, lane: usize, is_all: bool) -> Result<Seat, NextItem> {
         let task = self.task_at(Seat::Lane(lane));
         let (waits, idle) = (task.waits_for.is_some(), task.is_idle());
         let of = &mut self.lanes[lane];
@@ -292,7 +294,7 @@ impl Cpu {
         if of.at == 0 && of.overtaken.is_empty() || !idle {
             return Ok(Seat::Lane(lane));
         }
-        match of.next(None) {
+        match of.next(None, is_all) {
             NextItem::At(at) => {
                 of.at = at;
                 Ok(Seat::Lane(lane))
@@ -340,6 +342,11 @@ impl Cpu {
             .enumerate()
             .flat_map(|(lane, of)| of.overtaken.iter().map(move |of| Seat::Overtaken { lane, thread: of.thread }));
         kernel.chain(lanes).chain(overtaken)
+    }
+
+    /// A key that one of its tasks waits for, that of a device if there is one.
+    pub fn awaited(&self) -> Option<BlockKey> {
+        self.seats().filter_map(|seat| self.task_at(seat).waits_for).max_by_key(|key| key.is_of_device())
     }
 
     /// Its queue for an input that runs here.

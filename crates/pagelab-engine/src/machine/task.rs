@@ -129,15 +129,16 @@ impl Lane {
     }
 
     /// What it could go on with, if `waiting` cannot go on either: a thread goes on for as long as nobody else's item follows,
-    /// then comes the first in recorded order. Nobody overtakes at an event: what follows may depend on it.
-    pub fn next(&self, waiting: Option<ThreadIx>) -> NextItem {
+    /// then comes the first in recorded order. Nobody overtakes at an event: what follows may depend on it. `is_all` if nothing
+    /// can be read on that the thread would go on with.
+    pub fn next(&self, waiting: Option<ThreadIx>, is_all: bool) -> NextItem {
         let is_overtaken = |thread| self.overtaken.iter().any(|of| of.thread == thread);
-        if let Some(Item::Run { thread, .. }) = self.queue.get(self.at)
-            && self.last == Some(*thread)
-            && waiting != self.last
-            && !is_overtaken(*thread)
-        {
-            return NextItem::At(self.at);
+        if self.last != waiting && self.last.is_some_and(|last| !is_overtaken(last)) {
+            match self.queue.get(self.at) {
+                Some(Item::Run { thread, .. }) if self.last == Some(*thread) => return NextItem::At(self.at),
+                None if !is_all => return NextItem::Unknown,
+                Some(Item::Run { .. } | Item::Event { .. } | Item::Barrier { .. }) | None => {}
+            }
         }
         for (at, item) in self.queue.iter().enumerate() {
             let Item::Run { thread, .. } = item else {
