@@ -368,12 +368,12 @@ fn impossible_kernels() {
         ("kernel.pages_per_fault=0", "kernel.pages_per_fault: 0 is out of range"),
         (
             r#"kernel.translation_cache={"form":"full-prefix","level_cycles":101}"#,
-            "kernel.translation_cache.level_cycles: a hit may skip 2 levels, which would save 202 of the 200 cycles that \
-             kernel.fault.walk.cycles gives the whole walk; allowed is up to 100 here, or a larger kernel.fault.walk.cycles",
+            "kernel.translation_cache.level_cycles: a hit may skip 2 levels and the root (1 cycles), which would save 203 \
+             of the 200 cycles that kernel.fault.walk.cycles gives the whole walk; allowed is up to 99 here, or a larger kernel.fault.walk.cycles",
         ),
         (
             r#"kernel.translation_cache={"form":"mmu-assisted","level_instructions":1000}"#,
-            "kernel.translation_cache.level_instructions: a hit may skip 3 levels, which would save 3000",
+            "kernel.translation_cache.level_instructions: a hit may skip 3 levels and the root (4 instructions), which would save 3004",
         ),
         (
             r#"system.layers.0.frame_allocator={"kind":"linux","nodes":[{"memory_bytes":"1GiB"}]}"#,

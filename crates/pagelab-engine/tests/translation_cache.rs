@@ -61,19 +61,19 @@ fn three_pages() -> ScriptWriter {
 fn a_walk_begins_at_the_deepest_entry_known_and_fills_what_is_below() {
     let names = ["lookups", "hits.pmd", "hits.pud", "hits.pgd", "fills", "refs.look_up", "refs.spared", "bytes"];
     let of = |system, form| stc(&checked(system, &cache(form, ""), three_pages()), names);
-    // The first walk fills pgd, pud and pmd. The second reads the pmd's tag and pointer and is spared pgd and pud; the third
-    // misses the pmd and hits the pud: two tags and a pointer, one reference spared, a pmd to fill.
-    assert_eq!(of("radix", "full-prefix"), [3, 1, 1, 0, 3 + 1, 2 + 3, 2 + 1, 1024]);
+    // The first walk fills pgd, pud and pmd. The second reads the pmd's tag and pointer and is spared the root's address, pgd and
+    // pud; the third misses the pmd and hits the pud: two tags and a pointer, two references spared, a pmd to fill.
+    assert_eq!(of("radix", "full-prefix"), [3, 1, 1, 0, 3 + 1, 2 + 3, 3 + 2, 1024]);
     // Tags of 32 bytes a level: three levels lie in two lines, read from the root on.
-    assert_eq!(of("radix", "as-published"), [3, 1, 1, 0, 3 + 1, 3 + 3, 2 + 1, 512]);
+    assert_eq!(of("radix", "as-published"), [3, 1, 1, 0, 3 + 1, 3 + 3, 3 + 2, 512]);
     // One index for all: the second pmd takes the first one's place, and would in any size.
-    assert_eq!(of("radix", "pud-index"), [3, 1, 1, 0, 3 + 1, 3 + 3, 2 + 1, 512]);
+    assert_eq!(of("radix", "pud-index"), [3, 1, 1, 0, 3 + 1, 3 + 3, 3 + 2, 512]);
     // With p4d, one more to fill and one more that is spared.
-    assert_eq!(of("radix-5level", "full-prefix"), [3, 1, 1, 0, 4 + 1, 2 + 3, 3 + 2, 1024]);
+    assert_eq!(of("radix-5level", "full-prefix"), [3, 1, 1, 0, 4 + 1, 2 + 3, 4 + 3, 1024]);
     let names = ["lookups", "hits.pte", "hits.pmd", "hits.pud", "hits.pgd", "refs.look_up", "refs.spared"];
     let stats = checked("radix", &cache("mmu-assisted", ""), three_pages());
-    // Hardware ends at the root, at a pte, and at a pmd. Each time the handler looks whether that still holds.
-    assert_eq!(stc(&stats, names), [3, 1, 1, 0, 1, 3, 3 + 2]);
+    // Hardware ends at the root's entry, at a pte, and at a pmd. Each time the handler looks whether that still holds.
+    assert_eq!(stc(&stats, names), [3, 1, 1, 0, 1, 3, 1 + 4 + 3]);
 }
 
 #[test]
@@ -86,19 +86,20 @@ fn what_hits_spare_and_look_ups_cost_is_what_the_kernel_refers_to() {
     };
     let l1 = u64::from(config("radix", &[]).machine.cache.l1.latency_cycles);
     let with = |form, more| walk(&[&cache(form, more)]);
-    let only_refs = r#""cycles":0,"level_cycles":0,"fill_cycles":0"#;
-    // Of the second and the third walk: tags and pointer at once, three references spared. The first and the third fill, which
+    let only_refs = r#""cycles":0,"level_cycles":0,"root_cycles":0,"fill_cycles":0"#;
+    // Of the second and the third walk: tags and pointer at once, five references spared. The first and the third fill, which
     // waits for nothing.
-    assert_eq!(with("full-prefix", only_refs), walk(&[]) + 4 * l1 - 3 * l1);
+    assert_eq!(with("full-prefix", only_refs), walk(&[]) + 4 * l1 - 5 * l1);
     assert_eq!(with("as-published", only_refs), with("full-prefix", only_refs));
     // With several ways, which of them hits says where the pointer is.
     let of_ways = format!(r#"{only_refs},"ways":2"#);
     assert_eq!(with("full-prefix", &of_ways), with("full-prefix", only_refs) + 2 * l1);
     let set = ["kernel.fault.walk.cycles=100"];
-    let costs = r#""cycles":7,"level_cycles":5,"fill_cycles":3"#;
+    let costs = r#""cycles":7,"level_cycles":5,"root_cycles":2,"fill_cycles":3"#;
     let of = |cache: &str| run(&config("radix", &[&set[..], &[cache]].concat()), three_pages().finish(), &[0]).1;
     let preset = |cache: &str| of(cache).values["fault.preset.cycles"];
-    assert_eq!(preset(&cache("full-prefix", costs)), preset(&cache("full-prefix", only_refs)) + 3 * 7 - 3 * 5 + 4 * 3);
+    let beyond = 3 * 7 + 4 * 3 - 3 * 5 - 2 * 2;
+    assert_eq!(preset(&cache("full-prefix", costs)), preset(&cache("full-prefix", only_refs)) + beyond);
 }
 
 #[test]
@@ -109,17 +110,19 @@ fn what_comes_before_the_pte_is_counted_apart() {
     let l1 = u64::from(config("radix", &[]).machine.cache.l1.latency_cycles);
     let plain = of(&[]);
     // The first walk ends at the pgd, and the tables of pud and pmd take their zeroing, a page's metadata and the entry
-    // each; the second reads pgd, pud, pmd; so does the third.
+    // each; the second reads pgd, pud, pmd; so does the third. All three read first where the root is.
     let table = 3 * l1;
-    assert_eq!(values(&plain), [3, 3 * 10 + (1 + 3 + 3) * l1 + 2 * table]);
+    assert_eq!(values(&plain), [3, 3 * 10 + (2 + 4 + 4) * l1 + 2 * table]);
     let stages = ["walk", "allocation", "zeroing", "charge", "rmap", "lru", "install"];
     let handling: u64 = stages.iter().map(|stage| plain.values[&format!("fault.stage.{stage}.cycles")]).sum();
     assert_eq!(plain.values["fault.handling.cycles"], handling);
     // Filled after the first walk; the second has the pmd, the third the pud, and fills the pmd.
-    let cached = of(&[&cache("full-prefix", r#""cycles":2,"level_cycles":3,"fill_cycles":1"#)]);
+    let cached = of(&[&cache("full-prefix", r#""cycles":2,"level_cycles":3,"root_cycles":1,"fill_cycles":1"#)]);
     let fills = (3 + 1) + 2 * l1;
     let look_ups = 3 * 2 + 2 * l1;
-    assert_eq!(values(&cached), [3, 3 * 10 + look_ups - 3 * 3 + fills + (1 + 1 + 2) * l1 + 2 * table]);
+    assert_eq!(cached.values["fault.fill.cycles"], fills);
+    assert!(!plain.values.contains_key("fault.fill.cycles"));
+    assert_eq!(values(&cached), [3, 3 * 10 + look_ups - 3 * 3 - 2 + fills + (2 + 1 + 2) * l1 + 2 * table]);
 }
 
 #[test]

@@ -55,6 +55,8 @@ pub struct Step {
     /// Of a fault's walk: how many of the references come before the one of its PTE. Their cycles and the step's own are counted
     /// apart.
     pub before_pte: usize,
+    /// It fills a translation cache.
+    pub fills: bool,
 }
 
 impl Step {
@@ -62,7 +64,7 @@ impl Step {
         self.refs.clear();
         (self.cycles, self.preset_cycles, self.instructions) = (Cycles::ZERO, Cycles::ZERO, 0);
         self.io = Requests::default();
-        self.before_pte = 0;
+        (self.before_pte, self.fills) = (0, false);
     }
 
     /// Adds what a preset gives beyond references.

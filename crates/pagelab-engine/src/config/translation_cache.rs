@@ -9,6 +9,9 @@ use crate::page_table::PageTableConfig;
 
 const MOST_ENTRIES: u32 = 512;
 const MOST_WAYS: u32 = 16;
+/// Of reading the mapping's `vm_mm`.
+const ROOT_CYCLES: u32 = 1;
+const ROOT_INSTRUCTIONS: u32 = 4;
 
 /// What a kernel keeps of earlier walks for those that page faults trigger ([`crate::kernel::translation_cache`]). Radix page
 /// tables only.
@@ -39,9 +42,12 @@ pub struct TranslationCacheArrays {
     pub cycles: u32,
     pub instructions: u32,
     /// What a level that a hit skips saves of the stage `walk` beyond its reference: an offset and the checks of an entry
-    /// (`pud_alloc`, `pud_trans_huge`). All levels together save no more than the stage costs.
+    /// (`pud_alloc`, `pud_trans_huge`). All levels and the root together save no more than the stage costs.
     pub level_cycles: u32,
     pub level_instructions: u32,
+    /// What a hit saves beyond the reference to `mm->pgd`, since it does not look for the root: the mapping's `vm_mm`.
+    pub root_cycles: u32,
+    pub root_instructions: u32,
     /// What it costs to fill a level, beyond its references.
     pub fill_cycles: u32,
     pub fill_instructions: u32,
@@ -59,6 +65,8 @@ impl Default for TranslationCacheArrays {
             instructions: 24,
             level_cycles: 1,
             level_instructions: 12,
+            root_cycles: ROOT_CYCLES,
+            root_instructions: ROOT_INSTRUCTIONS,
             fill_cycles: 0,
             fill_instructions: 6,
             omit_invalidation: None,
@@ -74,16 +82,27 @@ pub struct MmuAssist {
     pub cycles: u32,
     pub instructions: u32,
     /// What a level that a hit skips saves of the stage `walk` beyond its reference: an offset and the checks of an entry
-    /// (`pud_alloc`, `pud_trans_huge`). All levels together save no more than the stage costs.
+    /// (`pud_alloc`, `pud_trans_huge`). All levels and the root together save no more than the stage costs.
     pub level_cycles: u32,
     pub level_instructions: u32,
+    /// What a hit saves beyond the reference to `mm->pgd`, since it does not look for the root: the mapping's `vm_mm`.
+    pub root_cycles: u32,
+    pub root_instructions: u32,
     /// For tests only: leaves these invalidations out, to show that it needs them.
     pub omit_invalidation: Option<InvalidationCause>,
 }
 
 impl Default for MmuAssist {
     fn default() -> Self {
-        Self { cycles: 4, instructions: 8, level_cycles: 1, level_instructions: 12, omit_invalidation: None }
+        Self {
+            cycles: 4,
+            instructions: 8,
+            level_cycles: 1,
+            level_instructions: 12,
+            root_cycles: ROOT_CYCLES,
+            root_instructions: ROOT_INSTRUCTIONS,
+            omit_invalidation: None,
+        }
     }
 }
 
@@ -178,6 +197,16 @@ impl TranslationCacheConfig {
         }
     }
 
+    /// Cycles and instructions that a hit saves beyond the reference that tells where the root is.
+    pub fn saved_by_root(&self) -> (u32, u32) {
+        match self {
+            Self::MmuAssisted(assist) => (assist.root_cycles, assist.root_instructions),
+            Self::FullPrefix(arrays) | Self::AsPublished(arrays) | Self::PudIndex(arrays) => {
+                (arrays.root_cycles, arrays.root_instructions)
+            }
+        }
+    }
+
     /// Cycles and instructions of filling a level beyond its references.
     pub fn fill_cost(&self) -> (u32, u32) {
         self.arrays().map_or((0, 0), |arrays| (arrays.fill_cycles, arrays.fill_instructions))
@@ -219,21 +248,22 @@ fn refuse(part: &str, what: String) -> Result<(), EngineError> {
     Err(EngineError::config(format!("kernel.translation_cache{part}"), what))
 }
 
-/// Levels that are skipped cannot save more than the walk costs.
+/// What is skipped cannot save more than the walk costs.
 fn validate_savings(cache: &TranslationCacheConfig, levels: u8, walk: StageCost) -> Result<(), EngineError> {
-    let (most, (cycles, instructions)) = (cache.most_skipped(levels), cache.saved_by_level());
-    for (key, saved, of, stage) in [
-        ("level_cycles", cycles, "cycles", walk.cycles),
-        ("level_instructions", instructions, "instructions", walk.instructions),
+    let most = cache.most_skipped(levels);
+    let ((cycles, instructions), (root_cycles, root_instructions)) = (cache.saved_by_level(), cache.saved_by_root());
+    for (of, level, root, stage) in [
+        ("cycles", cycles, root_cycles, walk.cycles),
+        ("instructions", instructions, root_instructions, walk.instructions),
     ] {
-        if u64::from(saved) * u64::from(most) > u64::from(stage) {
+        let saved = u64::from(level) * u64::from(most) + u64::from(root);
+        if saved > u64::from(stage) {
             let what = format!(
-                "a hit may skip {most} levels, which would save {} of the {stage} {of} that kernel.fault.walk.{of} gives the \
-                 whole walk; allowed is up to {} here, or a larger kernel.fault.walk.{of}",
-                u64::from(saved) * u64::from(most),
-                stage / most
+                "a hit may skip {most} levels and the root ({root} {of}), which would save {saved} of the {stage} {of} that \
+                 kernel.fault.walk.{of} gives the whole walk; allowed is up to {} here, or a larger kernel.fault.walk.{of}",
+                stage.saturating_sub(root) / most
             );
-            return refuse(&format!(".{key}"), what);
+            return refuse(&format!(".level_{of}"), what);
         }
     }
     Ok(())

@@ -29,13 +29,15 @@ impl Simulation {
             }
             if !entry.begun {
                 entry.begun = true;
-                let Step { cycles, preset_cycles, instructions, io, before_pte, .. } = entry.step;
+                let Step { cycles, preset_cycles, instructions, io, before_pte, fills, .. } = entry.step;
                 let layer = entry.layer;
                 if let Some(stage) = entry.stage {
                     let counters = &mut self.os.faults[layer];
                     counters.preset_cycles[stage] += preset_cycles;
                     counters.instructions[stage] += instructions;
-                    counters.before_pte_cycles += if before_pte > 0 { cycles } else { Cycles::ZERO };
+                    if before_pte > 0 {
+                        counters.spend_before_pte(cycles, fills);
+                    }
                 }
                 self.charge(cpu, cycles);
                 if io != Requests::default() && self.ask_devices::<MANY>(cpu, layer, &io, limit)? {
@@ -215,7 +217,9 @@ impl Simulation {
         entry.step.refs = refs;
         (entry.charged, entry.bytes_done, entry.overlap) = (charged, bytes_done, overlap);
         if before_pte > 0 {
-            self.os.faults[layer].before_pte_cycles += if charged < before_pte { total } else { total_before };
+            let cycles = if charged < before_pte { total } else { total_before };
+            let fills = entry.step.fills;
+            self.os.faults[layer].spend_before_pte(cycles, fills);
         }
         self.charge(cpu, total);
         made

@@ -36,6 +36,21 @@ impl Begin {
         list.refs().iter().filter(|r| !self.made(r.level)).count() as u64
     }
 
+    /// Whether it needs to know where the root is.
+    fn from_root(&self) -> bool {
+        !matches!(self.start, Start::Entry(_))
+    }
+
+    /// What the walk costs beyond its references, of what the preset gives one from the root.
+    fn cost(&self, config: &TranslationCacheConfig, list: &WalkList, (cycles, instructions): (u64, u64)) -> (u64, u64) {
+        let (look_up, level, root) = (config.cost(), config.saved_by_level(), config.saved_by_root());
+        let (skipped, roots) = (self.skipped(list), u64::from(!self.from_root()));
+        let cost = |preset: u64, look_up: u32, level: u32, root: u32| {
+            (preset + u64::from(look_up)).saturating_sub(skipped * u64::from(level) + roots * u64::from(root))
+        };
+        (cost(cycles, look_up.0, level.0, root.0), cost(instructions, look_up.1, level.1, root.1))
+    }
+
     fn reads(&self) -> u64 {
         self.checks.len() as u64 + u64::from(self.pointer.is_some())
     }
@@ -72,18 +87,17 @@ impl Fault {
         self.walk(os, &mut list);
         let begin = self.begin_walk(layer, &list);
         if let (Some(begin), Some(caches)) = (&begin, &layer.translation_caches) {
-            let (cycles, instructions) = caches.config.cost();
-            let (level_cycles, level_instructions) = caches.config.saved_by_level();
-            let skipped = begin.skipped(&list);
-            let cycles =
-                |preset: Cycles| (preset + Cycles::from(cycles)).saturating_sub(skipped * Cycles::from(level_cycles));
-            (step.cycles, step.preset_cycles) = (cycles(step.cycles), cycles(step.preset_cycles));
-            step.instructions += u64::from(instructions);
-            step.instructions = step.instructions.saturating_sub(skipped * u64::from(level_instructions));
+            let (cycles, instructions) = begin.cost(&caches.config, &list, (step.preset_cycles.0, step.instructions));
+            step.cycles = step.cycles.saturating_sub(step.preset_cycles) + Cycles(cycles);
+            (step.preset_cycles, step.instructions) = (Cycles(cycles), instructions);
             begin.checks.iter().for_each(|&line| step.kernel_beside(RefKind::Read, line));
             // A core goes on by a predicted hit before the tags are compared, if it knows where the pointer is.
             let read = if begin.direct { Step::kernel_beside } else { Step::kernel };
             begin.pointer.iter().for_each(|&pointer| read(step, RefKind::Read, pointer));
+        }
+        if begin.as_ref().is_none_or(Begin::from_root) {
+            // `mm->pgd`, in the line of the lock (Linux 4.9 and 4.19: `mmap_sem`), or in one that faults read only (6.12: `mm_mt`).
+            step.kernel(RefKind::Read, layer.spaces[self.space.index as usize].lock_line());
         }
         step.before_pte = step.refs.len();
         let mut before = None;
@@ -113,7 +127,7 @@ impl Fault {
         let counters = &mut caches.counters;
         counters.look_ups += 1;
         counters.refs_made += begin.reads();
-        counters.refs_spared += begin.skipped(list);
+        counters.refs_spared += begin.skipped(list) + u64::from(!begin.from_root());
         let mut filled_from = layer.spaces[space.index as usize].table.levels() + 1;
         if let Start::Entry(level) | Start::False(level) = begin.start {
             counters.hits[usize::from(level)] += 1;
@@ -151,6 +165,7 @@ impl Fault {
         let (cycles, instructions) =
             layer.translation_caches.as_ref().map_or((0, 0), |caches| caches.config.fill_cost());
         step.charge_preset(cycles * filled, instructions * filled);
+        step.fills = true;
         // Writes wait for nothing.
         let tags = arrays.fill_tags(object, from, to, self.va);
         let pointers = arrays.fill_pointers(object, from, to, self.va);

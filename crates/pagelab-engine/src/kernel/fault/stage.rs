@@ -103,10 +103,20 @@ pub struct FaultCounters {
     pub walks: u64,
     /// Cycles of these without the reference of the PTE: what `__handle_mm_fault` spends before `handle_pte_fault`.
     pub before_pte_cycles: Cycles,
+    /// Those of them that filled translation caches.
+    pub fill_cycles: Cycles,
     /// Kernel instructions, by stage.
     pub instructions: [u64; Stage::ALL.len()],
     /// Cycles, by stage, references included; waiting for a lock is not.
     pub cycles: [Cycles; Stage::ALL.len()],
     /// Those of them that the kernel preset gives, beyond the references.
     pub preset_cycles: [Cycles; Stage::ALL.len()],
+}
+
+impl FaultCounters {
+    /// Cycles before the PTE is looked at, maybe of filling a translation cache.
+    pub fn spend_before_pte(&mut self, cycles: Cycles, fills: bool) {
+        self.before_pte_cycles += cycles;
+        self.fill_cycles += if fills { cycles } else { Cycles::ZERO };
+    }
 }

@@ -63,6 +63,10 @@ impl Statistics {
             top.iter().map(|f| f.before_pte_cycles).sum(),
             "Cycles of the programs' faults before the PTE is looked at: the stage `walk` without that reference and the last table (Linux: __handle_mm_fault before handle_pte_fault)",
         );
+        if os.layers.iter().any(|layer| layer.translation_caches.is_some()) {
+            let text = "Those of them that filled translation caches";
+            self.cycles("fault.fill.cycles", top.iter().map(|f| f.fill_cycles).sum(), text);
+        }
         self.count("fault.walk.count", sum(&top, |f| f.walks), "Walks of the programs' faults");
         self.count(
             "fault.instructions",
