@@ -56,6 +56,8 @@ class Run:
     """Of all random choices: `engine.seed`."""
     in_parts: bool = True
     """Whether parts of its window are counted as well; runs with several seeds need none."""
+    settle: int = 0
+    """The last accesses of `warm_up`, until caches are in their usual state; `{accesses}` counts them too."""
 
     def window(self, scale: float) -> int:
         """Accesses of its window at a scale."""
@@ -480,7 +482,7 @@ def _measure(reproduction: Reproduction, run: Run, scale: float, watch: Watch, s
     window = run.window(scale)
     before = warm_up(run)
     results = pagelab.run(
-        run.spec.format(accesses=window, total=before + window),
+        run.spec.format(accesses=run.settle + window, total=before + window),
         run.preset,
         machine=reproduction.machine,
         set=run.settings,

@@ -218,12 +218,15 @@ pub(super) struct Sweep {
     step: u64,
     count: u64,
     at: u64,
+    /// Bytes into each element that the pass accesses, and by how many more the next pass does.
+    offset: u64,
+    advance: u64,
     mix: Mix,
     rng: Rng,
 }
 
 impl Sweep {
-    pub fn new(values: &Values, part: &Part, step: u64) -> Self {
+    pub fn new(values: &Values, part: &Part, step: u64, advance: u64) -> Self {
         let elements = part.bytes / step;
         // More threads than elements: one that has no share may still have been given accesses to make.
         let (begin, end) = Some(part.share(elements)).filter(|(begin, end)| begin < end).unwrap_or((0, elements));
@@ -232,6 +235,8 @@ impl Sweep {
             step,
             count: end - begin,
             at: 0,
+            offset: 0,
+            advance,
             mix: Mix::new(values, width(step)),
             rng: Rng::of_thread(values.seed(), values.workload(), part.thread),
         }
@@ -244,7 +249,7 @@ impl Stream for Sweep {
         while !rest.is_empty() {
             let left = usize::try_from(self.count - self.at).unwrap_or(usize::MAX);
             let (now, later) = rest.split_at_mut(left.min(rest.len()));
-            let first = self.start + self.at * self.step;
+            let first = self.start + self.offset + self.at * self.step;
             // In the common cases kind and size are constants: the compiler then merges the stores of the fields.
             const LOAD: AccessKind = AccessKind::Load;
             const WORD: u16 = 8;
@@ -265,6 +270,10 @@ impl Stream for Sweep {
             self.at += now.len() as u64;
             if self.at == self.count {
                 self.at = 0;
+                self.offset += self.advance;
+                if self.offset + u64::from(width(self.step)) > self.step {
+                    self.offset = 0;
+                }
             }
             rest = later;
         }

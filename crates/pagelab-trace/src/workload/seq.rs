@@ -32,7 +32,7 @@ pub(super) static WORKLOAD: Workload = Workload {
     ],
     build: |values| {
         let step = values.number("step");
-        array::build(values, step, |part| Sweep::new(values, part, step))
+        array::build(values, step, |part| Sweep::new(values, part, step, 0))
     },
 };
 

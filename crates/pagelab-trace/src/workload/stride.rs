@@ -18,6 +18,12 @@ pub(super) static WORKLOAD: Workload = Workload {
             default: Preset::Value("64"),
             meaning: "bytes from one access to the next; an access reads the first 8 at most",
         },
+        Parameter {
+            name: "advance",
+            kind: Kind::Bytes { min: 0, max: 1 << 40 },
+            default: Preset::Value("0"),
+            meaning: "bytes by which each pass begins behind the one before, until a stride is through",
+        },
         PASSES,
         ACCESSES_OF_PASSES,
         WRITE,
@@ -29,8 +35,8 @@ pub(super) static WORKLOAD: Workload = Workload {
         SEED,
     ],
     build: |values| {
-        let stride = values.number("stride");
-        array::build(values, stride, |part| Sweep::new(values, part, stride))
+        let (stride, advance) = (values.number("stride"), values.number("advance"));
+        array::build(values, stride, |part| Sweep::new(values, part, stride, advance))
     },
 };
 
@@ -46,5 +52,19 @@ mod tests {
         assert!(accesses.iter().enumerate().all(|(i, (_, a))| a.vaddr == base + 64 * i as u64 && a.size_bytes == 8));
         let (accesses, _) = replay("stride:size=32GiB,stride=1MiB,passes=3", 0);
         assert_eq!((accesses.len(), pages(&accesses)), (3 << 15, 1 << 15));
+    }
+    #[test]
+    fn passes_begin_behind_each_other_until_a_stride_is_through() {
+        let (accesses, events) = replay("stride:size=300,stride=100,advance=40,passes=4", 0);
+        let base = arrays(&events)[0].0;
+        let offsets: Vec<_> = accesses.iter().map(|(_, a)| a.vaddr - base).collect();
+        // An access at 120 would lie in the next element.
+        assert_eq!(offsets, [0, 100, 200, 40, 140, 240, 80, 180, 280, 0, 100, 200]);
+        let (accesses, _) = replay("stride:size=192,stride=64,advance=57,passes=3", 0);
+        assert!(accesses.iter().all(|(_, a)| a.vaddr % 64 == 0), "8 bytes at 57 would reach into the next element");
+        let (shared, events) = replay("stride:size=400,stride=100,advance=50,passes=3,threads=2,regions=shared", 0);
+        let base = arrays(&events)[0].0;
+        let second: Vec<_> = shared.iter().filter(|(t, _)| *t == 1).map(|(_, a)| a.vaddr - base).collect();
+        assert_eq!(second, [200, 300, 250, 350, 200, 300]);
     }
 }
