@@ -1,44 +1,102 @@
 """`pagelab reproduce`: what is measured, what is made of it, and what is written."""
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pagelab.cli import main
-from pagelab.reproduce import REPRODUCTIONS, hash_dont_cache, hash_dont_cache_runs, report, study
+from pagelab.reproduce import (
+    REPRODUCTIONS,
+    hash_dont_cache,
+    hash_dont_cache_figures,
+    hash_dont_cache_reasons,
+    hash_dont_cache_runs,
+    hash_dont_cache_samples,
+    report,
+    study,
+)
+from pagelab.reproduce.interval import Interval
 
-_CHEAPER = {"chained": 9, "open": 8, "clustered": 6, "compact": 5, "radix": 7, "perfect": 4, "hashed": 4.5, "2M": 1}
-_CHEAPER |= {"direct segment": 0, "VMM direct": 4, "guest direct": 4, "dual direct": 0, "speculative": 6}
+_COST = {"chained": 9.0, "open": 8.0, "clustered": 6.0, "compact": 5.0, "radix": 7.0, "perfect": 4.0, "2M": 1.0}
+_COST |= {"direct segment": 0.0, "VMM direct": 4.0, "guest direct": 4.0, "dual direct": 0.0, "speculative": 6.0}
+_LINES = {"chained": 1.25, "open": 1.06, "clustered": 1.05, "compact": 1.02}
+_MEMORY = {"Graph500 8GB": 1.1, "Graph500 16GB": 1.2, "GUPS 2GB": 1.5, "GUPS 8GB": 2.0, "GUPS 32GB": 3.0}
+
+
+def _load(run: study.Run) -> float:
+    """That of a table by its label."""
+    named = re.search(r"load ([^,]*)", run.label)
+    return {**hash_dont_cache_runs.LOADS, **hash_dont_cache_runs.GRAPH_LOADS}[named[1]] if named else 1 / 8
+
+
+def _cost(run: study.Run, system: str) -> float:
+    if run.label == hash_dont_cache_runs.DATA_CACHE:
+        return 4.0
+    if run.label == hash_dont_cache_runs.FREE_LOOKUP:
+        return 3.0
+    if system == "hashed":
+        usual = {"mcf*": 3.5, "xalancbmk*": 3.5, "cactusADM*": 2.0}.get(run.workload, 4.0 + 4 * _load(run))
+        clusters = re.search(r"cluster (\d+)", run.label)
+        return usual + (100 / int(clusters[1]) if clusters else 0.0)
+    return _COST[system] * (_MEMORY.get(run.workload, 1.0) if system == "radix" else 1.0)
+
+
+def _lines(run: study.Run, system: str) -> float:
+    """References of a walk."""
+    nested = run.system.startswith("nested")
+    if _COST.get(system) == 0:
+        return 0.0
+    if system in ("perfect", "radix"):
+        return 3.0 if nested else {"perfect": 1.0, "radix": 2.0}[system]
+    if run.workload.startswith("Graph500"):
+        return hash_dont_cache_reasons.last_pages(_load(run))
+    return _LINES.get(system, 3.3 if nested else 1.071)
 
 
 def _made_up(run: study.Run) -> study.Measurement:
-    """Walks that cost what the paper says of their order."""
-    size = 1 + run.warm_up / 1e6 if run.system in ("radix", "nested radix") else 1.0
-    cost = _CHEAPER[run.system.removeprefix("nested ")] * size * (4 if run.system.startswith("nested") else 1)
-    if run.label.startswith("cluster"):
-        cost += 100 / int(run.label.split()[1])
-    misses = 0.9 if run.system in ("radix", "perfect") else 0.1
+    """Walks of which all holds that the paper says."""
+    system = run.system.removeprefix("nested ")
+    cost = _cost(run, system) * (4 if run.system.startswith("nested") else 1)
+    misses = 0.9 if system in ("radix", "perfect") else 0.1
     if run.label == hash_dont_cache_runs.DATA_CACHE:
-        cost, misses = 4.0, 0.05
+        misses = 0.05
     walks = 1000
-    refs = {"perfect": 1, "nested perfect": 3}.get(run.system, cost)
+    refs = round(walks * _lines(run, system))
     stats = {
         "walk.count": walks,
-        "walk.cycles": int(walks * cost * 10),
-        "walk.refs": int(walks * refs),
-        "walk.refs.l1": int(walks * refs) - int(walks * misses),
-        "walk.refs.dram": int(walks * cost / 10) * (5 if run.system == "chained" else 1),
+        "walk.cycles": round(walks * cost * 10),
+        "walk.refs": refs,
+        "walk.refs.l1": refs - round(walks * misses),
+        "walk.refs.dram": round(walks * cost / 10) * (5 if system == "chained" else 1),
         "accesses": walks,
         "cycles.base": 100_000,
         "cycles.data_stall": 100_000,
-        "cycles.translation": int(walks * cost * 10),
+        "cycles.translation": round(walks * cost * 10),
+        "layer.native.page_table.slots": 1_000_000,
+        "layer.native.page_table.slots.used": round(1_000_000 * _load(run)),
     }
+    return _with_parts(run, stats)
+
+
+def _with_parts(run: study.Run, stats: dict[str, int]) -> study.Measurement:
     # Half of the parts cost a tenth more than the others.
     parts = tuple({**stats, "walk.cycles": stats["walk.cycles"] * (10 + n % 2)} for n in range(study.PARTS))
     return study.Measurement(run, run.accesses, stats, parts)
+
+
+def _changed(change: Callable[[study.Run], dict[str, float]]) -> study.Findings:
+    """What is found if statistics of some runs are multiplied."""
+
+    def made(run: study.Run) -> study.Measurement:
+        factors = change(run)
+        stats = _made_up(run).stats
+        return _with_parts(run, {name: round(value * factors.get(name, 1.0)) for name, value in stats.items()})
+
+    return hash_dont_cache.evaluate(study.Measurements(made(run) for run in hash_dont_cache_runs.runs()))
 
 
 @pytest.fixture(scope="module")
@@ -53,27 +111,141 @@ def test_every_run_has_a_name_of_its_own() -> None:
         assert len(set(keys)) == len(keys) > 10
 
 
-def test_an_order_that_holds_is_said_to_hold_and_one_that_does_not_is_not(findings: study.Findings) -> None:
-    broken = [claim.text for claim in findings.claims if claim.holds is False]
-    assert broken == [
-        # Of the made-up walks those of perfect MMU caches are the cheapest everywhere.
-        "mcf*, bare: hashed tables save more run time than perfect MMU caches",
-        "cactusADM*, bare: hashed tables save more run time than perfect MMU caches",
-        "xalancbmk*, bare: hashed tables save more run time than perfect MMU caches",
-        "cactusADM: what hashed tables save beyond perfect MMU caches comes from these conflicts",
-        "cactusADM*, virtual: hashed tables save more run time than perfect MMU caches",
-    ]
+def test_what_the_paper_says_holds_of_walks_that_are_as_it_says(findings: study.Findings) -> None:
+    assert len(findings.claims) > 40
+    assert [claim.text for claim in findings.claims if claim.holds is not True] == []
 
-    def costly(stats: Mapping[str, int]) -> dict[str, int]:
-        return {**stats, "walk.cycles": 10**6}
 
-    runs = [_made_up(run) for run in hash_dont_cache_runs.runs()]
-    turned = [
-        replace(m, stats=costly(m.stats), parts=tuple(map(costly, m.parts))) if m.run.system == "compact" else m
-        for m in runs
+_Change = Callable[[study.Run], dict[str, float]]
+
+
+def _cycles(factor: float, workload: str, system: str, label: str = "") -> _Change:
+    def change(run: study.Run) -> dict[str, float]:
+        mine = run.workload == workload and run.system == system and run.label.startswith(label)
+        return {"walk.cycles": factor} if mine else {}
+
+    return change
+
+
+def _refs(factor: float, workload: str, system: str) -> _Change:
+    return lambda run: {"walk.refs": factor} if (run.workload, run.system) == (workload, system) else {}
+
+
+@pytest.mark.parametrize(
+    ("change", "broken"),
+    [
+        (_cycles(9, "milc*", "compact"), "each optimisation lowers the cycles of a walk"),
+        # 1.06 lines are 1.24 slots, 1.14 are 1.56; chains take 1.25 of both.
+        (
+            _refs(1.075, "milc*", "open"),
+            "open addressing at half the load: fewer references of a walk than chains, in slots",
+        ),
+        (_refs(1.1, "milc*", "compact"), "compaction: fewer references of a walk than clustering"),
+        # The sign decides: 4.52 for perfect MMU caches against 4.5 for hashed tables.
+        (
+            _cycles(1.13, "GUPS 2GB", "nested perfect"),
+            "GUPS 2GB, virtual: perfect MMU caches save more than hashed tables",
+        ),
+        (_cycles(1.15, "mcf*", "nested hashed"), "mcf*, virtual: hashed tables save more than perfect MMU caches"),
+        (
+            _cycles(1.2, "xalancbmk*", "perfect", "free"),
+            "xalancbmk*, bare: hashed tables save more because MMU caches are looked up: they do not if that is free",
+        ),
+        (
+            _cycles(0.6, "cactusADM*", "perfect", "free"),
+            "cactusADM*, bare: the look-up of MMU caches alone does not explain what hashed tables save more",
+        ),
+        (
+            _cycles(1.1, "GUPS 2GB", "hashed", "load 1/32"),
+            "GUPS 2GB, bare: a lower load of the tables closes the gap to perfect MMU caches",
+        ),
+        (
+            _refs(1.01, "GUPS 32GB", "hashed"),
+            "GUPS: hashed walks take as many references at any size of memory (within 0.005, as exact as is printed)",
+        ),
+        (
+            lambda run: {"cycles.translation": 20.0} if run.key == ("Graph500 8GB", "radix", "") else {},
+            "perfect MMU caches save more run time where locality is lower: GUPS beside Graph500 of similar or smaller "
+            "size (bare)",
+        ),
+        (
+            lambda run: {"walk.refs.l1": 0.3} if run.label == hash_dont_cache_runs.DATA_CACHE else {},
+            "cactusADM: with a fully associative L1 data cache at least nine of ten L1 misses of radix walks are gone",
+        ),
+    ],
+)
+def test_a_statement_that_walks_contradict_does_not_hold(change: _Change, broken: str) -> None:
+    assert broken in [claim.text for claim in _changed(change).claims if claim.holds is False]
+
+
+def test_hash_functions_that_differ_leave_an_order_undecided() -> None:
+    def change(run: study.Run) -> dict[str, float]:
+        number = int(run.label[-1]) if "hash seed" in run.label else 0
+        mine = (run.workload, run.system) == ("GUPS 2GB", "nested hashed") and "load" not in run.label
+        return {"walk.cycles": 0.6 + 0.2 * number} if mine else {}
+
+    verdicts = {claim.text: claim.holds for claim in _changed(change).claims}
+    assert verdicts["GUPS 2GB, virtual: perfect MMU caches save more than hashed tables"] is None
+    assert verdicts["GUPS 2GB, bare: perfect MMU caches save more than hashed tables"] is True
+
+
+def test_every_hash_function_is_waited_for() -> None:
+    measured = study.Measurements(
+        _made_up(run) for run in hash_dont_cache_runs.runs() if run.label != "load 1/16, hash seed 3"
+    )
+    findings = hash_dont_cache.evaluate(measured)
+    assert "1 of 12 sections" in findings.incomplete[0]
+    assert "load 1/16, hash seed 3" in findings.incomplete[0]
+
+
+def test_the_interval_over_samples_has_their_spread_and_that_of_the_window() -> None:
+    runs = [replace(run, label=str(n)) for n, run in enumerate(hash_dont_cache_runs.runs()[:2])]
+    # Two parts that differ by 2 around each mean: a standard error of 1, and Student's t of 12.706 for two samples.
+    windows = [
+        (study.Measurement(run, 1, {"walk.count": 1, "x": x}, tuple({"walk.count": 1, "x": x + d} for d in (-1, 1))),)
+        for run, x in zip(runs, (10, 14), strict=True)
     ]
-    again = hash_dont_cache.evaluate(study.Measurements(turned))
-    assert "each optimisation lowers the cycles of a walk" in [c.text for c in again.claims if c.holds is False]
+    found = hash_dont_cache_samples.over(lambda stats: stats["x"], windows)
+    # The two means differ by 4: a standard error of 2.
+    assert (found.low, found.value, found.high) == pytest.approx((12 - 3 * 12.706, 12, 12 + 3 * 12.706))
+
+
+def test_shares_of_savings_are_held_to_what_rounding_allows(findings: study.Findings) -> None:
+    assert hash_dont_cache_figures.rounded_share(4, 6) == pytest.approx((5.5 / 4.5, 6.5 / 3.5))
+    rows = {(row.item, row.quantity): row for row in findings.comparisons if "by what perfect" in row.quantity}
+    assert len(rows) == 18
+    bare = rows["mcf*", "saved by hashed tables, by what perfect MMU caches save, bare"]
+    assert bare.paper == 1.5
+    assert bare.ours == pytest.approx((7 - 3.5) / (7 - 4))
+    assert bare.reason.startswith("below 1.22 to 1.86")
+    cactus = rows["cactusADM*", "saved by hashed tables, by what perfect MMU caches save, bare"]
+    assert cactus.reason.startswith("below 3.53 to 4.23")
+    gups = rows["GUPS 2GB", "saved by hashed tables, by what perfect MMU caches save, bare"]
+    assert gups.reason.startswith("within 0.692 to 1")
+
+
+def test_an_explanation_by_the_order_of_insertion_is_given_only_if_references_follow_it(
+    findings: study.Findings,
+) -> None:
+    def as_on_average(run: study.Run) -> dict[str, float]:
+        of = _load(run)
+        factor = hash_dont_cache_reasons.all_pages(of) / hash_dont_cache_reasons.last_pages(of)
+        return {"walk.refs": factor} if run.workload == "Graph500 4GB" and run.system == "hashed" else {}
+
+    def note(found: study.Findings) -> str:
+        return next(note for note in found.notes if "inserted last" in note and "walks mostly" in note)
+
+    assert "That is why" in note(findings)
+    assert "it is open why" in note(_changed(as_on_average))
+
+
+def test_claims_say_what_their_verdict_rests_on(findings: study.Findings) -> None:
+    rests = {claim.text: claim.rests_on for claim in findings.claims}
+    assert "constructed" in rests["cactusADM*, bare: hashed tables save more than perfect MMU caches"]
+    graphs = "run time saved by hashed tables: more the larger the memory (Graph500, bare)"
+    assert "no independent samples" in rests[graphs]
+    assert "analogue" not in rests[graphs]
+    assert "analogue" in rests["mcf*, bare: hashed tables save more than perfect MMU caches"]
 
 
 def test_a_window_with_a_part_without_walks_decides_nothing(tmp_path: Path) -> None:
@@ -83,7 +255,7 @@ def test_a_window_with_a_part_without_walks_decides_nothing(tmp_path: Path) -> N
     runs = [_made_up(run) for run in hash_dont_cache_runs.runs()]
     findings = hash_dont_cache.evaluate(study.Measurements(empty(m) if m.run.system == "hashed" else m for m in runs))
     verdicts = {claim.text: claim.holds for claim in findings.claims}
-    assert verdicts["mcf*, bare: hashed tables save more run time than perfect MMU caches"] is None
+    assert verdicts["mcf*, bare: hashed tables save more than perfect MMU caches"] is None
     assert verdicts["each optimisation lowers the cycles of a walk"] is True
     saved = next(series for series in findings.series if series.title == "run time saved by hashed tables")
     assert not saved.intervals["mcf*", "bare hashed"].is_known
@@ -102,7 +274,7 @@ def test_a_window_with_a_part_without_walks_decides_nothing(tmp_path: Path) -> N
 def test_an_incomplete_study_reports_the_sections_that_it_can() -> None:
     some = [_made_up(run) for run in hash_dont_cache_runs.runs() if run.workload == "milc*"]
     findings = hash_dont_cache.evaluate(study.Measurements(some))
-    assert {claim.figure for claim in findings.claims} == {"Fig 6", "Fig 9", "§4"}
+    assert {claim.figure for claim in findings.claims} == {"Fig 6", "Fig 9", "§4", "§4.3"}
     assert "Not complete" in findings.incomplete[0]
     assert "mcf* on radix" in findings.incomplete[0]
 
@@ -115,10 +287,13 @@ def test_figures_carry_the_error_of_their_window(findings: study.Findings) -> No
     interval = cycles.intervals[group, member]
     assert (interval.low, interval.high) == pytest.approx((value - margin, value + margin))
     assert study.standard_error([1.0]) is None
-    assert study.error_of_mean([3.0, 4.0]) == pytest.approx(2.5)
-    assert study.error_of_mean([3.0, None]) is None
-    mean = next(row for row in findings.comparisons if row.quantity == "references of a walk, bare")
-    assert mean.error == 0.0, "all parts make the same references"
+    of = hash_dont_cache_reasons.mean_of([Interval(7.0, 10.0, 13.0), Interval(16.0, 20.0, 24.0)])
+    assert (of.low, of.value, of.high) == pytest.approx((12.5, 15.0, 17.5)), "margins of 3 and 4: 5, over two figures"
+    rows = [row for row in findings.comparisons if row.quantity == "references of a hashed walk, bare"]
+    assert [row.item for row in rows][:2] == ["Graph500 and GUPS, mean", "Graph500 4GB"]
+    assert rows[0].interval is not None
+    # All parts make the same references.
+    assert (rows[0].interval.low, rows[0].interval.high) == pytest.approx((rows[0].ours, rows[0].ours))
 
 
 def test_designs_beyond_the_paper_are_reported_if_they_are_run(findings: study.Findings) -> None:
@@ -136,7 +311,7 @@ def test_designs_beyond_the_paper_are_reported_if_they_are_run(findings: study.F
 
 
 def test_table_4_compares_what_the_paper_prints(findings: study.Findings) -> None:
-    rows = [row for row in findings.comparisons if row.figure == "Table 4"]
+    rows = [row for row in findings.comparisons if row.quantity.startswith("change of run time")]
     assert len(rows) == 36
     assert all(row.paper is not None and row.ours < 0 for row in rows)
 
@@ -148,7 +323,7 @@ def test_the_report_holds_every_claim_and_picture(tmp_path: Path) -> None:
     files = report.write(tmp_path, reproduction, 0.5, measured, findings)
     text = (tmp_path / "REPORT.md").read_text()
     claims = len(findings.claims)
-    assert f"**{claims - 5} of {claims} of the paper's statements hold here, 5 do not, 0 are not decided.**" in text
+    assert f"**{claims} of {claims} of the paper's statements hold here, 0 do not, 0 are not decided.**" in text
     assert all(claim.text in text for claim in findings.claims)
     document = json.loads((tmp_path / "results.json").read_text())
     assert len(document["runs"]) == len(reproduction.runs())
@@ -190,7 +365,7 @@ def test_real_runs_of_the_smallest_kind() -> None:
     measured = study.measure(
         reproduction,
         0.05,
-        lambda run: run.workload == "xalancbmk*" and run.system in ("radix", "hashed"),
+        lambda run: run.workload == "xalancbmk*" and run.system in ("radix", "hashed") and not run.label,
         Heard(),
     )
     assert heard[0] == "2 planned"
@@ -201,15 +376,13 @@ def test_real_runs_of_the_smallest_kind() -> None:
     assert set(last.values()) == {run.warm_up + run.window(0.05)}
     for system in ("radix", "hashed"):
         m = measured["xalancbmk*", system]
-        assert 0.5 * m.window <= m.stats["accesses"] <= m.window
+        assert m.stats["accesses"] == m.window
         assert m.stats["fault.minor.count"] == 0, "all pages are there before the window"
         assert sum(part["walk.refs"] for part in m.parts) == m.stats["walk.refs"]
-        error = m.per_walk_error("walk.refs")
-        assert error is not None
-        assert error < 0.1
+        assert m.run.warm_up - m.run.settle == (384 << 20) // 4096
     assert 1.0 <= measured["xalancbmk*", "hashed"].per_walk("walk.refs") < 1.2
     hashed = next(m.run for m in measured.all() if m.run.system == "hashed")
-    assert hashed.settings == (f"system.layers.native.page_table.table_bytes={8 << 20}",)
+    assert hashed.settings == (f"system.layers.native.page_table.table_bytes={6 << 20}",)
 
 
 def test_bad_input_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

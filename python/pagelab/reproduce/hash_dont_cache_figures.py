@@ -39,6 +39,7 @@ from pagelab.reproduce.study import (
     Claim,
     Comparison,
     Findings,
+    Measurement,
     Measurements,
     Series,
     figure,
@@ -137,19 +138,25 @@ def _barr(measured: Measurements, findings: Findings) -> None:
 
 
 def figure_9(measured: Measurements, findings: Findings) -> None:
-    cells = {(MILC.name, f"{cluster} pages"): _of_cluster(measured, cluster) for cluster in CLUSTERS}
+    cycles = per_walk("walk.cycles")
+    windows = {cluster: _of_cluster(measured, cluster) for cluster in CLUSTERS}
+    cells = {(MILC.name, f"{cluster} pages"): over(cycles, [(one,) for one in of]) for cluster, of in windows.items()}
     findings.series.append(Series.within("Fig 9", "cycles of a 2D walk by guest cluster", "cycles", cells))
-    falls = all_hold(before.minus(after).above(0) for before, after in itertools.pairwise(cells.values()))
+    steps = [
+        over(lambda before, after: cycles(before) - cycles(after), list(zip(*pair, strict=True)))
+        for pair in itertools.pairwise(windows.values())
+    ]
+    falls = all_hold(fall.above(0) for fall in steps)
     detail = ", ".join(f"{member} {of}" for (_, member), of in cells.items())
     text = "larger guest clusters lower the cycles of a 2D walk"
     findings.claims.append(Claim("Fig 9", text, falls, detail, OF_MILC))
 
 
-def _of_cluster(measured: Measurements, cluster: int) -> Interval:
+def _of_cluster(measured: Measurements, cluster: int) -> list[Measurement]:
+    """A window for each hash function."""
     label = f"cluster {cluster}"
     functions = range(hash_functions(MILC.name, "nested hashed", label))
-    windows = [(measured[MILC.name, "nested hashed", drawn(number, label)],) for number in functions]
-    return over(per_walk("walk.cycles"), windows)
+    return [measured[MILC.name, "nested hashed", drawn(number, label)] for number in functions]
 
 
 def cycles_of_walks(measured: Measurements, findings: Findings) -> None:

@@ -181,7 +181,7 @@ def references(measured: Measurements, findings: Findings) -> None:
     }
     for kind, paper in _PAPERS_REFERENCES.items():
         rows = {workload.name: cells[workload.name, kind] for workload in kernels}
-        rows = {"Graph500 and GUPS, mean": _mean(list(rows.values())), **rows}
+        rows = {"Graph500 and GUPS, mean": mean_of(list(rows.values())), **rows}
         for item, of in rows.items():
             quantity = f"references of a hashed walk, {kind}"
             reason = _why(item, kind, cells)
@@ -211,7 +211,7 @@ def references(measured: Measurements, findings: Findings) -> None:
         findings.series.append(Series.within("Walks", f"{title}, with one hash function", unit, figures))
 
 
-def _mean(of: list[Interval]) -> Interval:
+def mean_of(of: list[Interval]) -> Interval:
     """The mean of independent figures."""
     value = sum(one.value for one in of) / len(of)
     margin = sum((one.high - one.value) ** 2 for one in of) ** 0.5 / len(of)

@@ -107,11 +107,6 @@ class Measurement:
     def per_walk(self, statistic: str) -> float:
         return per_walk(statistic)(self.stats)
 
-    def per_walk_error(self, statistic: str) -> float | None:
-        """Standard error of `per_walk`, by the parts in which there were walks."""
-        of = per_walk(statistic)
-        return standard_error([of(part) for part in self.parts if part["walk.count"]])
-
     def main(self, statistic: str) -> int:
         """A statistic of the workload alone; 0 where nothing was counted."""
         # Without co-runners all is the workload's.
@@ -182,12 +177,6 @@ def _around(value: float, samples: Sequence[float]) -> Interval:
 def standard_error(parts: Sequence[float]) -> float | None:
     """Standard error of the mean of equal parts; none of fewer than two."""
     return statistics.stdev(parts) / math.sqrt(len(parts)) if len(parts) > 1 else None
-
-
-def error_of_mean(errors: Sequence[float | None]) -> float | None:
-    """Standard error of the mean of independent figures by theirs."""
-    known = [error for error in errors if error is not None]
-    return math.hypot(*known) / len(errors) if len(known) == len(errors) else None
 
 
 @dataclass(frozen=True)
