@@ -15,9 +15,11 @@ use crate::base::error::EngineError;
 /// Misfits that one error tells of; with more of them the first are enough to go on.
 const TOLD: usize = 4;
 
+/// What a type says of a value that it refuses.
+type Refusal = fn(&Value) -> Option<String>;
+
 /// Types whose values are written in a notation of their own: their names in the schema, and what they say of a value.
-const NOTATIONS: [(&str, fn(&Value) -> Option<String>); 2] =
-    [("Bytes", refusal::<Bytes>), ("Switch", refusal::<Switch>)];
+const NOTATIONS: [(&str, Refusal); 2] = [("Bytes", refusal::<Bytes>), ("Switch", refusal::<Switch>)];
 
 fn refusal<T: DeserializeOwned>(value: &Value) -> Option<String> {
     if !matches!(value, Value::String(_) | Value::Number(_) | Value::Bool(_)) {
