@@ -118,9 +118,9 @@ COSTS = {
 # What an access takes to simulate, in nanoseconds; most of them fault. Measured as `study.Cost` says, at a quarter of
 # the window, under whole prefixes: by threads in a virtual machine, on bare metal, and there by the size of the region
 # (2 and 4 GiB as 8).
-COSTS = {1: 4600, 2: 6100, 4: 10_400, 8: 12_500}
-BARE_METAL = 2300
-REGION_COSTS = {"1 GiB": 2200, "2 GiB": 3600, "4 GiB": 3600, "8 GiB": 3600, "64 GiB": 5600, "512 GiB": 12_400}
+SIMULATED = {1: 4600, 2: 6100, 4: 10_400, 8: 12_500}
+SIMULATED_BARE = 2300
+SIMULATED_REGIONS = {"1 GiB": 2200, "2 GiB": 3600, "4 GiB": 3600, "8 GiB": 3600, "64 GiB": 5600, "512 GiB": 12_400}
 
 
 def cost(run: Run) -> Cost:
@@ -133,8 +133,8 @@ def cost(run: Run) -> Cost:
     if run.label == "32 MiB":
         return Cost(window=460)
     if run.preset.startswith("radix@"):
-        return Cost(REGION_COSTS.get(run.label, BARE_METAL))
-    return Cost(COSTS[run.accesses // PAGES])
+        return Cost(SIMULATED_REGIONS.get(run.label, SIMULATED_BARE))
+    return Cost(SIMULATED[run.accesses // PAGES])
 
 
 def runs() -> list[Run]:
