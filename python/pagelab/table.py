@@ -6,6 +6,7 @@ stand in the labels, so that four systems fit 80 columns.
 
 import html
 import re
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -87,13 +88,14 @@ def _comparison(systems: Sequence[System], heads: Sequence[Heading], width: int,
     _, base = first
     widths = [_FURTHER if stats is not base else _FIRST for _, stats in systems]
     spare = max(width - _LABELS - sum(_GAP + column for column in widths), 0) // len(systems)
-    notes = "\n".join(note for _, note in heads if note)
+    notes = [line for _, note in heads for line in textwrap.wrap(note, width, subsequent_indent="    ")]
     table = Table(
         box=None,
         pad_edge=False,
         header_style="bold",
         padding=(0, _GAP, 0, 0),
-        caption=Text(f"\n{notes}") if notes else None,
+        # They may be longer than the table is wide.
+        caption=Text("\n".join(["", *notes]), no_wrap=True, overflow="ignore") if notes else None,
         caption_style="",
         caption_justify="left",
     )
