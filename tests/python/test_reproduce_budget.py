@@ -2,12 +2,13 @@
 
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 import pagelab
-from pagelab.cli.reproduce import _Lines
-from pagelab.reproduce import REPRODUCTIONS, budget, study
+from pagelab.cli.reproduce import _Lines, command
+from pagelab.reproduce import REPRODUCTIONS, budget, kept, study
 
 CPUS = os.cpu_count() or 1
 
@@ -95,6 +96,36 @@ def test_each_run_has_a_line_when_it_begins_and_one_when_it_ends(capsys: pytest.
         "begins: long on radix, seed 1",
         "[2/2] long on radix, seed 1: 0 s",
     ]
+
+
+def test_a_study_goes_on_at_its_scale_and_says_that_a_budget_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scales: list[float] = []
+
+    def measure(_reproduction: study.Reproduction, scale: float, *_: object) -> study.Measurements:
+        scales.append(scale)
+        raise pagelab.UsageError("enough")
+
+    monkeypatch.setattr(study, "measure", measure)
+    monkeypatch.setattr(budget, "pilot", lambda: 1.0)
+    folder = tmp_path / "study"
+
+    def begin(budget: float | None = None, scale: float | None = None) -> str:
+        with pytest.raises(pagelab.UsageError, match="enough"):
+            command("hash-dont-cache", folder, budget, scale)
+        return capsys.readouterr().err
+
+    begin(scale=0.25)
+    # Nothing has been made, so that a budget may still choose.
+    assert "nothing to choose" not in begin(budget=1e6)
+    asked = kept.asked_before(folder)
+    assert asked is not None
+    run = REPRODUCTIONS["hash-dont-cache"].runs()[0]
+    kept.Kept(folder, asked).keep(study.Measurement(run, run.window(1.0), {}))
+    assert "begun at scale 1 and goes on with it" in begin(budget=1.0)
+    assert "nothing to choose" not in begin()
+    assert scales == [0.25, 1.0, 1.0, 1.0]
 
 
 def test_durations() -> None:

@@ -53,6 +53,15 @@ def test_what_is_finished_is_not_made_again(tmp_path: Path) -> None:
     assert [m.stats for m in third.all()] == [m.stats for m in first.all()]
 
 
+def test_what_a_run_is_does_not_change(tmp_path: Path) -> None:
+    """A field more or less, and no run that was kept before is found again. What a run costs is none."""
+    run = REPRODUCTIONS[_NAME].runs()[0]
+    kept.Kept(tmp_path / "study", _ASKED).keep(study.Measurement(run, 1, {}))
+    (path,) = (tmp_path / "study" / "runs").iterdir()
+    fields = "workload spec system preset accesses warm_up settings label beyond beside contiguity_map after_touches"
+    assert json.loads(path.read_text())["run"].keys() == {*fields.split(), "least_accesses", "seed", "in_parts"}
+
+
 def test_another_study_is_refused_with_what_differs(tmp_path: Path) -> None:
     folder = tmp_path / "study"
     # Without a run there is nothing to mix up.

@@ -69,11 +69,13 @@ def command(
     folder = output or Path(name)
     before = kept.asked_before(folder)
     speed = estimate.pilot()
-    if scale is None:
+    if scale is None and before and (budget is None or kept.finished(folder)):
+        scale = before.scale
+        if budget is not None:
+            warn(f"{folder} was begun at scale {scale:g} and goes on with it, so --budget has nothing to choose")
+    elif scale is None:
         planned = [run for run in reproduction.runs() if only(run)]
-        scale = (
-            before.scale if before else estimate.choose_scale(reproduction, planned, budget or BUDGET_MINUTES, speed)
-        )
+        scale = estimate.choose_scale(reproduction, planned, budget or BUDGET_MINUTES, speed)
     store = kept.Kept(folder, kept.Asked(name, pagelab.__version__, kept.build(), scale, tuple(with_ or ())))
     print(f"{reproduction.title}: windows at scale {scale:g}", file=sys.stderr)
     if store.count:

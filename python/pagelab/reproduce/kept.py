@@ -78,7 +78,7 @@ class Kept:
     @property
     def count(self) -> int:
         """Finished runs in the folder."""
-        return len(list(self._runs.iterdir())) if self._runs.is_dir() else 0
+        return finished(self._runs.parent)
 
     def find(self, run: Run, window: int) -> Measurement | None:
         """The measurement of a run over a window, if it is there and of this very run."""
@@ -110,6 +110,12 @@ class Kept:
         name = "-".join("".join(c if c.isalnum() else "_" for c in part) for part in run.key if part)
         # Names that differ in their signs only are told apart.
         return self._runs / f"{name}-{run.seed}-{hashlib.sha256(repr(run.key).encode()).hexdigest()[:8]}.json"
+
+
+def finished(folder: Path) -> int:
+    """Finished runs in the folder of a study."""
+    runs = folder / _RUNS
+    return len(list(runs.iterdir())) if runs.is_dir() else 0
 
 
 def asked_before(folder: Path) -> Asked | None:
