@@ -69,6 +69,8 @@ class Walk:
 
     pattern: str
     between_bytes: int
+    zeroing: str
+    """How `struct vm_fault` was zeroed: by stores, or by a string instruction."""
     plain: Cost
     full_prefix: Cost
     published: Cost
@@ -77,7 +79,8 @@ class Walk:
 
     def __str__(self) -> str:
         return (
-            f"walks, {self.pattern}, {self.between_bytes >> 10} KiB between: {self.plain.median_cycles:.1f} cycles; "
+            f"walks, {self.pattern}, {self.between_bytes >> 10} KiB between, zeroed by {self.zeroing}: "
+            f"{self.plain.median_cycles:.1f} cycles; "
             f"whole prefixes save {self.full_prefix_saves}, as published {self.published_saves}"
         )
 
@@ -136,8 +139,8 @@ _SCALARS = {
 """Keys of the preset that a benchmark gives as it is."""
 
 
-WALK_REFERENCES = 3
-"""Entries of pgd, pud and pmd that a walk reads one after the other before it comes to the PTE."""
+WALK_REFERENCES = 4
+"""What a walk reads one after the other before it comes to the PTE: where the root is, entries of pgd, pud and pmd."""
 
 
 @dataclass(frozen=True)
@@ -199,8 +202,8 @@ def measure() -> Host:
 def _walk(walk: Mapping[str, Any]) -> Walk:
     plain, full_prefix, published = (Cost(**walk[name]) for name in ("plain", "full_prefix", "published"))
     full_prefix_saves, published_saves = (Share(**walk[name]) for name in ("full_prefix_saves", "published_saves"))
-    pattern, between = walk["pattern"], walk["between_bytes"]
-    return Walk(pattern, between, plain, full_prefix, published, full_prefix_saves, published_saves)
+    pattern, between, zeroing = walk["pattern"], walk["between_bytes"], walk["zeroing"]
+    return Walk(pattern, between, zeroing, plain, full_prefix, published, full_prefix_saves, published_saves)
 
 
 def calibrate(
@@ -347,17 +350,20 @@ def _add_translation_cache(preset: dict[str, Any], host: Host, latency: int, mac
     measured = {
         "cycles": (TRANSLATION_CACHES[form], 1),
         "level_cycles": ("walk-level", 1),
+        "root_cycles": ("walk-root", 1),
         "fill_cycles": ("walk-fill", 1),
     }
     origin = preset.pop("origin")
     cache: dict[str, Any] = {"form": form, "entries": 16, "ways": 1, "per": "vma"}
-    cache |= {"instructions": 24, "level_instructions": 12, "fill_instructions": 6}
+    cache |= {"instructions": 24, "level_instructions": 12, "root_instructions": 4, "fill_instructions": 6}
     origin["translation_cache"] = "estimated: as in linux-4.19-stc"
     for key, (benchmark, references) in measured.items():
         cache[key] = _beyond(host, benchmark, references, latency)
         origin[f"translation_cache.{key}"] = _walk_origin(host, benchmark, references, latency, machine)
     # What hits skip cannot cost more than the whole walk.
-    cache["level_cycles"] = min(cache["level_cycles"], preset["fault"]["walk"]["cycles"] // 3)
+    walk = preset["fault"]["walk"]["cycles"]
+    cache["level_cycles"] = min(cache["level_cycles"], walk // 3)
+    cache["root_cycles"] = min(cache["root_cycles"], walk - 3 * cache["level_cycles"])
     preset |= {"translation_cache": cache, "origin": origin}
 
 

@@ -21,12 +21,21 @@ def host(kernel: str = "Linux 6.18.1", missing: str | None = None, **cycles: flo
     """A machine that was never measured."""
     every = {"zero-page-read": 1700.0, "file-read": 2400.0, "first-write": 3400.0, "context-switch": 4500.0}
     every |= {"invalidate-page": 900.0, "shootdown": 7000.0, "fork-page": 300.0}
-    every |= {"walk-timer": 45.0, "walk": 16.3, "walk-level": 5.2, "walk-look-up": 2.2, "walk-look-up-published": 5.6}
+    every |= {
+        "walk-timer": 45.0,
+        "walk": 32.3,
+        "walk-root": 5.6,
+        "walk-level": 5.2,
+        "walk-look-up": 2.2,
+        "walk-look-up-published": 5.6,
+    }
     every |= {"walk-fill": 6.0}
     every |= {name.replace("_", "-"): value for name, value in cycles.items()}
     costs = {name: Cost(value, value - 10, value + 10, 101) for name, value in every.items() if name != missing}
     share = Share(28.5, 27.0, 31.0)
-    walks = [Walk("random", 4096, costs["first-write"], costs["first-write"], costs["first-write"], share, share)]
+    walks = [
+        Walk("random", 4096, "stores", costs["first-write"], costs["first-write"], costs["first-write"], share, share)
+    ]
     return Host(kernel, "Imaginary", 2.5, costs, {missing: "not permitted"} if missing else {}, walks)
 
 
@@ -97,8 +106,8 @@ def test_the_walk_is_what_was_measured_of_it_and_its_group_keeps_its_sum() -> No
     without, with_walk = calibrate.calibrate(host(missing="walk")), calibrate.calibrate(host())
     stages = [[of.preset["fault"][stage]["cycles"] for stage in GROUPS[0].stages] for of in (without, with_walk)]
     assert sum(stages[0]) == sum(stages[1])
-    # Three references of four cycles on the default machine.
-    assert with_walk.preset["fault"]["walk"]["cycles"] == 16 - 3 * 4
+    # Four references of four cycles on the default machine.
+    assert with_walk.preset["fault"]["walk"]["cycles"] == 32 - 4 * 4
     assert with_walk.preset["origin"]["fault.walk.cycles"].startswith(
         "measured: walk of a replica of Linux 4.19's walk"
     )
@@ -109,8 +118,8 @@ def test_a_translation_cache_costs_what_was_measured(tmp_path: Path) -> None:
         machine = host()
         calibration = calibrate.calibrate(machine, translation_cache=form)
         cache = calibration.preset["translation_cache"]
-        costs = [cache[key] for key in ("form", "cycles", "level_cycles", "fill_cycles")]
-        assert costs == [form, look_up, 1, 2]
+        costs = [cache[key] for key in ("form", "cycles", "level_cycles", "root_cycles", "fill_cycles")]
+        assert costs == [form, look_up, 1, 2, 2]
         file = tmp_path / f"{form}.toml"
         file.write_text(calibration.to_toml(machine))
         result = pagelab.run("seq:size=1MiB", "radix", kernel=str(file)).systems[0]

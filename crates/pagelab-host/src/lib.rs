@@ -114,9 +114,11 @@ mod tests {
         };
         assert!(report.costs.values().all(in_order), "{:?}", report.costs);
         assert!(report.cycles_per_nanosecond > 0.0);
-        let patterns = ["sequential", "semi-random", "random"].into_iter();
-        let expected = patterns.flat_map(|pattern| walk::BETWEEN.map(|between| (pattern, between)));
-        let walks = report.walks.iter().map(|of| (of.pattern, of.between_bytes));
+        let expected = ["string", "stores"].into_iter().flat_map(|zeroing| {
+            let patterns = ["sequential", "semi-random", "random"].into_iter();
+            patterns.flat_map(move |pattern| walk::BETWEEN.map(|between| (zeroing, pattern, between)))
+        });
+        let walks = report.walks.iter().map(|of| (of.zeroing, of.pattern, of.between_bytes));
         assert_eq!(walks.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
         for of in &report.walks {
             let costs = [&of.plain, &of.full_prefix, &of.published];

@@ -1,19 +1,22 @@
 //! A replica of the walk in Linux's page-fault handler, plain and with a translation cache.
 //!
 //! Models: what `__handle_mm_fault` of Linux 4.19 (mm/memory.c) does from its entry to its call of `handle_pte_fault`, on arrays
-//! that are laid out like page-table pages: it fills `struct vm_fault`, and goes from the pgd to the pmd with the checks of
-//! each level (`p4d_none`, `pud_none`, `pud_trans_huge`, `pmd_none`, `is_swap_pmd`, `pmd_trans_huge`). Tables are found as in
-//! the kernel, by a base that is read from memory (`page_offset_base`). With four levels the p4d is the pgd's entry.
+//! that are laid out like page-table pages: it fills `struct vm_fault`, finds the root by the mapping's `vm_mm` and that one's
+//! `pgd`, and goes from the pgd to the pmd with the checks of each level (`p4d_none`, `pud_none`, `pud_trans_huge`, `pmd_none`,
+//! `is_swap_pmd`, `pmd_trans_huge`). Tables are found as in the kernel, by a base that is read from memory (`page_offset_base`).
+//! With four levels the p4d is the pgd's entry.
 //! The translation cache is that of Wu and Patel, Fig 5: an array of tags and one of pointers for each level above the last,
 //! of 16 entries. [`Form::Published`] compares offsets from the pgd on; [`Form::FullPrefix`] compares all of the address above
 //! the entry, from the pmd on.
+//! Nine words of `struct vm_fault` are zero. Compilers write them by a store each, or by a string instruction, which takes about
+//! ten cycles longer (GCC 12 for x86-64 without vector registers, as the kernel is built).
 //! Deviations: nothing is ever missing, so what builds tables is never run.
 //!
 //! Why `unsafe`: bounds checks are not in the kernel's code, and would be a good part of what is timed. Pointers stay inside
 //! one allocation: every entry of its tables is written by [`Replica::new`], and indices have nine bits.
 #![allow(unsafe_code)]
 
-use std::{hint::black_box, ptr};
+use std::{arch::asm, hint::black_box, mem::MaybeUninit, ptr};
 
 const ENTRIES: usize = 512;
 const TABLE_BYTES: usize = 4096;
@@ -33,6 +36,10 @@ const LARGE_FRAME_MASK: u64 = 0x000f_ffff_c000_0000;
 const GFP_HIGHUSER_MOVABLE: u32 = 0x0062_00ca;
 const GFP_FS_IO: u32 = 0x0000_00c0;
 
+/// The region's first address: aligned to 1 GiB.
+pub const START: u64 = 0x7f12_4000_0000;
+pub const BYTES: u64 = 1 << 30;
+
 /// Entries of a level of a translation cache.
 const CACHED: usize = 16;
 /// Levels of one: pgd, pud, pmd.
@@ -43,17 +50,29 @@ const SHIFTS: [u32; LEVELS] = [PGD_SHIFT, PUD_SHIFT, PMD_SHIFT];
 #[derive(Clone)]
 struct Table([u64; ENTRIES]);
 
-/// What is read of `struct vm_area_struct` and of its `struct mm_struct`.
-#[repr(C)]
+/// `struct mm_struct`, as far as its `pgd`.
+#[repr(C, align(64))]
+struct Mm {
+    other: [u64; 10],
+    pgd: *const u64,
+}
+
+/// `struct vm_area_struct`, as far as `vm_file`.
+#[repr(C, align(64))]
 struct Vma {
     start: u64,
-    pgd: *const u64,
+    /// End, neighbours, node of the tree, gap.
+    in_tree: [u64; 7],
+    mm: *const Mm,
+    protection: u64,
     flags: u64,
+    /// Node of the file's tree, anonymous mapping, operations.
+    reverse: [u64; 8],
     page_offset: u64,
     file: *const u8,
 }
 
-/// `struct vm_fault`, as far as it is filled before the PTE is looked at.
+/// `struct vm_fault`.
 #[repr(C)]
 struct VmFault {
     vma: *const Vma,
@@ -63,7 +82,12 @@ struct VmFault {
     address: u64,
     pmd: *const u64,
     pud: *const u64,
+    /// `orig_pte`, `cow_page`, `memcg`, `page`, `pte`, `ptl`, `prealloc_pte`.
+    for_later: [u64; 7],
 }
+
+/// Words from the pmd on, which are filled with zeros.
+const ZEROED: usize = 9;
 
 /// The arrays of the published form: tags of nine bits.
 #[repr(C, align(64))]
@@ -98,46 +122,61 @@ pub enum From {
     Pmd,
 }
 
-/// A mapping of 1 GiB, its tables and its caches.
-pub struct Replica {
+/// A mapping of 1 GiB, its tables and its caches. `struct vm_fault` is zeroed by a string instruction, or by a store for each word.
+pub struct Replica<const BY_STRING: bool> {
     /// Root, pud and pmd table; no table of PTEs, since those are not read.
     tables: Box<[Table]>,
     /// `page_offset_base`.
     direct_map: *const u8,
-    vma: Vma,
+    /// What points to it.
+    _mm: Box<Mm>,
+    vma: Box<Vma>,
     published: Box<Published>,
     full_prefix: Box<FullPrefix>,
 }
 
-impl Replica {
-    /// The region's first address: aligned to 1 GiB.
-    pub const START: u64 = 0x7f12_4000_0000;
-    pub const BYTES: u64 = 1 << 30;
-
+impl<const BY_STRING: bool> Replica<BY_STRING> {
     pub fn new() -> Self {
         let mut tables = vec![Table([0; ENTRIES]); 4].into_boxed_slice();
         let entry = |table: usize| (table * TABLE_BYTES) as u64 | TABLE;
-        tables[0].0[index(Self::START, PGD_SHIFT)] = entry(1);
-        tables[1].0[index(Self::START, PUD_SHIFT)] = entry(2);
+        tables[0].0[index(START, PGD_SHIFT)] = entry(1);
+        tables[1].0[index(START, PUD_SHIFT)] = entry(2);
         tables[2].0.fill(entry(3));
-        let pgd = tables.as_ptr().cast();
-        let vma =
-            Vma { start: Self::START, pgd, flags: 0x73, page_offset: Self::START >> PAGE_SHIFT, file: ptr::null() };
+        let mm = Box::new(Mm { other: [0; 10], pgd: tables.as_ptr().cast() });
+        let vma = Box::new(Vma {
+            start: START,
+            in_tree: [0; 7],
+            mm: &raw const *mm,
+            protection: 0,
+            flags: 0x73,
+            reverse: [0; 8],
+            page_offset: START >> PAGE_SHIFT,
+            file: ptr::null(),
+        });
         let direct_map = tables.as_ptr().cast();
         let (published, full_prefix) = (Box::new(Published::empty()), Box::new(FullPrefix::empty()));
-        Self { tables, direct_map, vma, published, full_prefix }
+        Self { tables, direct_map, _mm: mm, vma, published, full_prefix }
     }
 
     /// The walk as it is: offset of the pmd's entry in the tables.
     #[inline(never)]
     pub fn walk(&self, address: u64) -> usize {
-        self.walk_from(address, From::Pgd, self.root(address))
+        let mut fault = MaybeUninit::uninit();
+        let fault = self.begin(&mut fault, address);
+        let root = Self::root(fault.vma, fault.address);
+        // SAFETY: it is the root's entry for the address.
+        let path = unsafe { self.descend(fault, From::Pgd, root) };
+        self.offset(path[2])
     }
 
     /// The same from an entry that is known, without a look-up: the entry of that level for the address.
     #[inline(never)]
     pub fn walk_known(&self, address: u64, from: From, entry: *const u64) -> usize {
-        self.walk_from(address, from, entry)
+        let mut fault = MaybeUninit::uninit();
+        let fault = self.begin(&mut fault, address);
+        // SAFETY: the entry is one of `entry`'s for the address.
+        let path = unsafe { self.descend(fault, from, entry) };
+        self.offset(path[2])
     }
 
     /// The entry of a level that a walk reads.
@@ -173,19 +212,14 @@ impl Replica {
         (*self.published, *self.full_prefix) = (Published::empty(), FullPrefix::empty());
     }
 
-    #[inline(always)]
-    fn walk_from(&self, address: u64, from: From, entry: *const u64) -> usize {
-        let mut fault = self.fault(address);
-        // SAFETY: the entry is one of `entry`'s for the address.
-        let path = unsafe { self.descend(&mut fault, from, entry) };
-        self.offset(path[2])
-    }
-
     /// The root's entry for an address (`pgd_offset`).
     #[inline(always)]
-    fn root(&self, address: u64) -> *const u64 {
-        // SAFETY: the root has an entry of each index of nine bits.
-        unsafe { self.vma.pgd.add(index(address, PGD_SHIFT)) }
+    fn root(vma: *const Vma, address: u64) -> *const u64 {
+        // SAFETY: mapping and space are our own, and the root has an entry of each index of nine bits.
+        unsafe {
+            let mm = (&raw const (*vma).mm).read_volatile();
+            (&raw const (*mm).pgd).read_volatile().add(index(address, PGD_SHIFT))
+        }
     }
 
     fn offset(&self, entry: *const u64) -> usize {
@@ -194,18 +228,26 @@ impl Replica {
 
     /// Fills `struct vm_fault` (`linear_page_index`, `__get_fault_gfp_mask`).
     #[inline(always)]
-    fn fault(&self, address: u64) -> VmFault {
-        let vma = black_box(&raw const self.vma);
-        // SAFETY: it is our own.
-        let of = unsafe { &*vma };
-        VmFault {
-            vma,
-            flags: black_box(0x55),
-            gfp_mask: if of.file.is_null() { GFP_HIGHUSER_MOVABLE } else { GFP_HIGHUSER_MOVABLE | GFP_FS_IO },
-            page_offset: ((address - of.start) >> PAGE_SHIFT) + of.page_offset,
-            address: address & !(TABLE_BYTES as u64 - 1),
-            pmd: ptr::null(),
-            pud: ptr::null(),
+    fn begin<'a>(&self, fault: &'a mut MaybeUninit<VmFault>, address: u64) -> &'a mut VmFault {
+        let vma = black_box(&raw const *self.vma);
+        let at = fault.as_mut_ptr();
+        // SAFETY: the mapping is our own; each word of what is filled is written, and zeros are null pointers.
+        unsafe {
+            let of = &*vma;
+            (&raw mut (*at).vma).write_volatile(vma);
+            let zeros = (&raw mut (*at).pmd).cast::<u64>();
+            if BY_STRING {
+                asm!("rep stosq", inout("rcx") ZEROED => _, inout("rdi") zeros => _, in("rax") 0_u64,
+                    options(nostack, preserves_flags));
+            } else {
+                (0..ZEROED).for_each(|word| zeros.add(word).write_volatile(0));
+            }
+            let gfp = if of.file.is_null() { GFP_HIGHUSER_MOVABLE } else { GFP_HIGHUSER_MOVABLE | GFP_FS_IO };
+            (&raw mut (*at).flags).write_volatile(black_box(0x55));
+            (&raw mut (*at).gfp_mask).write_volatile(gfp);
+            (&raw mut (*at).page_offset).write_volatile(((address - of.start) >> PAGE_SHIFT) + of.page_offset);
+            (&raw mut (*at).address).write_volatile(address & !(TABLE_BYTES as u64 - 1));
+            fault.assume_init_mut()
         }
     }
 
@@ -264,7 +306,8 @@ impl Replica {
 
     #[inline(always)]
     fn walk_published<const FILL: bool>(&mut self, address: u64) -> usize {
-        let mut fault = self.fault(address);
+        let mut fault = MaybeUninit::uninit();
+        let fault = self.begin(&mut fault, address);
         let offsets = SHIFTS.map(|shift| index(fault.address, shift));
         let cache = black_box(&raw mut *self.published);
         // SAFETY: the cache is our own, and indices are below its entries. What a tag of an address hits was filled for an
@@ -280,7 +323,7 @@ impl Replica {
             if hits > 0 {
                 entry = (&raw const (*cache).entries[hits - 1][offsets[hits - 1] % CACHED]).read_volatile();
             }
-            let path = self.descend_after(&mut fault, hits, entry);
+            let path = self.descend_after(fault, hits, entry);
             if FILL {
                 for level in hits..LEVELS {
                     let place = offsets[level] % CACHED;
@@ -294,7 +337,8 @@ impl Replica {
 
     #[inline(always)]
     fn walk_full_prefix<const FILL: bool>(&mut self, address: u64) -> usize {
-        let mut fault = self.fault(address);
+        let mut fault = MaybeUninit::uninit();
+        let fault = self.begin(&mut fault, address);
         let prefixes = SHIFTS.map(|shift| fault.address >> shift);
         let cache = black_box(&raw mut *self.full_prefix);
         // SAFETY: the cache is our own, and indices are below its entries. What a prefix hits was filled for it.
@@ -307,7 +351,7 @@ impl Replica {
                     break;
                 }
             }
-            let path = self.descend_after(&mut fault, hits, entry);
+            let path = self.descend_after(fault, hits, entry);
             if FILL {
                 for level in hits..LEVELS {
                     let place = prefixes[level] as usize % CACHED;
@@ -328,7 +372,7 @@ impl Replica {
         // SAFETY: by the caller's promise.
         unsafe {
             match hits {
-                0 => self.descend(fault, From::Pgd, self.root(fault.address)),
+                0 => self.descend(fault, From::Pgd, Self::root(fault.vma, fault.address)),
                 1 => self.descend(fault, From::Pgd, entry),
                 2 => self.descend(fault, From::Pud, entry),
                 _ => self.descend(fault, From::Pmd, entry),
@@ -369,10 +413,15 @@ mod tests {
 
     #[test]
     fn every_way_leads_to_the_same_entry() {
-        let mut replica = Replica::new();
+        every_way_of::<false>();
+        every_way_of::<true>();
+    }
+
+    fn every_way_of<const BY_STRING: bool>() {
+        let mut replica = Replica::<BY_STRING>::new();
         // Pages of one pmd, of pmds with one index, and of all.
-        for page in (0..Replica::BYTES / 4096).step_by(17).chain([0, 1, 512, 16 * 512, 0]) {
-            let address = Replica::START + page * 4096 + 8;
+        for page in (0..BYTES / 4096).step_by(17).chain([0, 1, 512, 16 * 512, 0]) {
+            let address = START + page * 4096 + 8;
             let expected = 2 * TABLE_BYTES + (page / 512) as usize * 8;
             assert_eq!(replica.walk(address), expected);
             for from in ALL {
@@ -391,17 +440,17 @@ mod tests {
 
     #[test]
     fn a_hit_begins_at_what_was_filled() {
-        let mut replica = Replica::new();
+        let mut replica = Replica::<false>::new();
         let elsewhere = &raw const replica.tables[2].0[511];
         for form in Form::ALL {
-            replica.walk_cached(Replica::START, form);
+            replica.walk_cached(START, form);
             replica.published.entries[2][0] = elsewhere;
             replica.full_prefix.entries[2][0] = elsewhere;
-            assert_eq!(replica.walk_cached(Replica::START, form), replica.offset(elsewhere), "{form:?}");
+            assert_eq!(replica.walk_cached(START, form), replica.offset(elsewhere), "{form:?}");
             // Another pmd takes the place, and gives it back.
-            let other = Replica::START + (16 << PMD_SHIFT);
+            let other = START + (16 << PMD_SHIFT);
             assert_ne!(replica.walk_cached(other, form), replica.offset(elsewhere));
-            assert_eq!(replica.walk_cached(Replica::START, form), 2 * TABLE_BYTES);
+            assert_eq!(replica.walk_cached(START, form), 2 * TABLE_BYTES);
         }
     }
 }

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::{
     Cost,
-    replica::{Form, From, Replica},
+    replica::{BYTES, Form, From, Replica, START},
     stamp::Stamps,
 };
 
@@ -40,6 +40,8 @@ const STEPS: u64 = 4;
 pub struct WalkCost {
     pub pattern: &'static str,
     pub between_bytes: usize,
+    /// How `struct vm_fault` was zeroed: by `stores`, or by a `string` instruction.
+    pub zeroing: &'static str,
     pub plain: Cost,
     /// With a translation cache of 16 entries a level that is tagged by whole prefixes.
     pub full_prefix: Cost,
@@ -87,7 +89,7 @@ impl Pattern {
 
     /// Addresses of so many walks; other ones in each run.
     fn addresses(self, walks: usize, run: u64) -> Vec<u64> {
-        let pages = Replica::BYTES / PAGE_BYTES;
+        let pages = BYTES / PAGE_BYTES;
         let mut rng = Rng::new(run, "walks");
         let mut page = rng.below(pages);
         let next = |n: usize| {
@@ -97,21 +99,21 @@ impl Pattern {
                 Self::Random => true,
             };
             page = if jumps { rng.below(pages) } else { (page + 1) % pages };
-            Replica::START + page * PAGE_BYTES
+            START + page * PAGE_BYTES
         };
         (0..walks).map(next).collect()
     }
 }
 
 /// Times walks one by one.
-struct Bench {
+struct Bench<const BY_STRING: bool> {
     stamps: Stamps,
-    replica: Replica,
+    replica: Replica<BY_STRING>,
     other: Vec<u64>,
     samples: Vec<u64>,
 }
 
-impl Bench {
+impl<const BY_STRING: bool> Bench<BY_STRING> {
     fn new(stamps: Stamps) -> Self {
         let largest = BETWEEN.into_iter().max().unwrap_or(0);
         Self { stamps, replica: Replica::new(), other: vec![1; largest / 8], samples: Vec::new() }
@@ -119,7 +121,12 @@ impl Bench {
 
     /// Mean cycles of `walk` over addresses, with other data touched before each; the timer's own included.
     #[inline(always)]
-    fn mean(&mut self, addresses: &[u64], between: usize, mut walk: impl FnMut(&mut Replica, u64) -> usize) -> f64 {
+    fn mean(
+        &mut self,
+        addresses: &[u64],
+        between: usize,
+        mut walk: impl FnMut(&mut Replica<BY_STRING>, u64) -> usize,
+    ) -> f64 {
         self.samples.clear();
         for &address in addresses {
             touch(&self.other[..between / 8]);
@@ -151,17 +158,19 @@ impl Bench {
         [plain, forms[0], forms[1]].map(|cycles| cycles - timer)
     }
 
-    /// Net cycles of the parts of a walk of one pmd's pages, by [`PARTS`].
-    fn parts(&mut self) -> [f64; PARTS.len()] {
+    /// Net cycles of the parts of a walk of one pmd's pages, as in [`PARTS`], and the timer's own.
+    fn parts(&mut self) -> (f64, [f64; OF_EACH]) {
         const FORM: Form = Form::FullPrefix;
         let pages = PMD_BYTES / PAGE_BYTES;
         let walks = *WALKS_PER_RUN.end() as u64;
-        let addresses: Vec<u64> = (0..walks).map(|n| Replica::START + n % pages * PAGE_BYTES).collect();
+        let addresses: Vec<u64> = (0..walks).map(|n| START + n % pages * PAGE_BYTES).collect();
         let timer = self.timer(&addresses, 0);
-        let mut net = |walk: &mut dyn FnMut(&mut Replica, u64) -> usize| self.mean(&addresses, 0, walk) - timer;
+        let mut net =
+            |walk: &mut dyn FnMut(&mut Replica<BY_STRING>, u64) -> usize| self.mean(&addresses, 0, walk) - timer;
         let walk = net(&mut |of, address| of.walk(address));
-        let entry = Replica::entry;
-        let pmds = net(&mut |of, address| of.walk_known(address, From::Pmd, entry(of, Replica::START, From::Pmd)));
+        let entry = Replica::<BY_STRING>::entry;
+        let [from_pgd, from_pmd] = [From::Pgd, From::Pmd]
+            .map(|from| net(&mut |of, address| of.walk_known(address, from, entry(of, START, from))));
         // The first one fills it.
         let [hit, hit_published] = Form::ALL.map(|form| net(&mut |of, address| of.walk_cached(address, form)));
         let miss = net(&mut |of, address| {
@@ -173,17 +182,34 @@ impl Bench {
             net(&mut |of, _| {
                 turn += 1;
                 // One after the other of pmds that have one place.
-                of.walk_cached(Replica::START + turn % 8 * 16 * PMD_BYTES, FORM)
+                of.walk_cached(START + turn % 8 * 16 * PMD_BYTES, FORM)
             })
         };
-        [timer, walk, (walk - pmds) / 2.0, hit - pmds, hit_published - pmds, filled - miss]
+        let level = (from_pgd - from_pmd) / 2.0;
+        (timer, [walk, walk - from_pgd, level, hit - from_pmd, hit_published - from_pmd, filled - miss])
     }
 }
 
-/// What [`parts`] tells: two readings of the clock, the walk, each level of it with its reference, a look-up that hits the pmd with
-/// its references, by whole prefixes and as published, and filling one level.
-pub const PARTS: [&str; 6] =
-    ["walk-timer", "walk", "walk-level", "walk-look-up", "walk-look-up-published", "walk-fill"];
+const OF_EACH: usize = 6;
+
+/// What [`parts`] tells: two readings of the clock; the walk, what it takes to find the root, each level with its reference, a
+/// look-up that hits the pmd with its references, by whole prefixes and as published, and filling one level. The same where
+/// `struct vm_fault` is zeroed by a store for each word.
+pub const PARTS: [&str; 1 + 2 * OF_EACH] = [
+    "walk-timer",
+    "walk",
+    "walk-root",
+    "walk-level",
+    "walk-look-up",
+    "walk-look-up-published",
+    "walk-fill",
+    "walk-by-stores",
+    "walk-by-stores-root",
+    "walk-by-stores-level",
+    "walk-by-stores-look-up",
+    "walk-by-stores-look-up-published",
+    "walk-by-stores-fill",
+];
 
 /// Reads every line of a piece of memory.
 #[inline(never)]
@@ -198,18 +224,33 @@ fn touch(words: &[u64]) {
 /// # Errors
 /// If the processor has no counter that can be read.
 pub fn parts() -> io::Result<Vec<Cost>> {
-    let mut bench = Bench::new(Stamps::new()?);
-    bench.parts();
-    let runs: Vec<_> = (0..RUNS).map(|_| bench.parts()).collect();
+    let stamps = Stamps::new()?;
+    let (mut by_stores, mut by_string) = (Bench::<false>::new(stamps), Bench::<true>::new(stamps));
+    let mut both = || {
+        let ((timer, stores), (_, string)) = (by_stores.parts(), by_string.parts());
+        [&[timer][..], &string, &stores].concat()
+    };
+    both();
+    let runs: Vec<_> = (0..RUNS).map(|_| both()).collect();
     Ok((0..PARTS.len()).map(|part| Cost::of(runs.iter().map(|run| run[part]).collect())).collect())
 }
 
 /// Walks in all patterns, with all amounts of other data between them.
 ///
 /// # Errors
-/// If the processor has no counter that can be read, or if `going` says no.
+/// If the processor has no counter that can be read.
 pub fn walks(going: &(dyn Fn() -> bool + Sync)) -> io::Result<Vec<WalkCost>> {
-    let mut bench = Bench::new(Stamps::new()?);
+    let stamps = Stamps::new()?;
+    let mut costs = patterns(&mut Bench::<true>::new(stamps), "string", going)?;
+    costs.extend(patterns(&mut Bench::<false>::new(stamps), "stores", going)?);
+    Ok(costs)
+}
+
+fn patterns<const BY_STRING: bool>(
+    bench: &mut Bench<BY_STRING>,
+    zeroing: &'static str,
+    going: &(dyn Fn() -> bool + Sync),
+) -> io::Result<Vec<WalkCost>> {
     let mut costs = Vec::new();
     for pattern in Pattern::ALL {
         for between_bytes in BETWEEN {
@@ -222,6 +263,7 @@ pub fn walks(going: &(dyn Fn() -> bool + Sync)) -> io::Result<Vec<WalkCost>> {
             costs.push(WalkCost {
                 pattern: pattern.name(),
                 between_bytes,
+                zeroing,
                 plain: of(&|run| run[0]),
                 full_prefix: of(&|run| run[1]),
                 published: of(&|run| run[2]),
