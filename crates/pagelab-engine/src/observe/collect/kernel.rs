@@ -53,21 +53,7 @@ impl Statistics {
             cycles(&nested),
             "Cycles of the handlers of host layers, among fault.cycles",
         );
-        self.cycles(
-            "fault.handling.cycles",
-            top.iter().flat_map(|f| &f.cycles[Stage::OF_HANDLING]).copied().sum(),
-            "Cycles of the programs' faults from the walk to the installed page, their stages `walk` to `install` (Linux: __handle_mm_fault)",
-        );
-        self.cycles(
-            "fault.before_pte.cycles",
-            top.iter().map(|f| f.before_pte_cycles).sum(),
-            "Cycles of the programs' faults before the PTE is looked at: the stage `walk` without that reference and the last table (Linux: __handle_mm_fault before handle_pte_fault)",
-        );
-        if os.layers.iter().any(|layer| layer.translation_caches.is_some()) {
-            let text = "Those of them that filled translation caches";
-            self.cycles("fault.fill.cycles", top.iter().map(|f| f.fill_cycles).sum(), text);
-        }
-        self.count("fault.walk.count", sum(&top, |f| f.walks), "Walks of the programs' faults");
+        self.walks_of_faults(simulation, &top);
         self.count(
             "fault.instructions",
             os.faults.iter().flat_map(|f| f.instructions).sum(),
@@ -90,6 +76,25 @@ impl Statistics {
         self.kernel_threads(simulation);
         self.reclaim(simulation);
         self.shootdowns(simulation);
+    }
+
+    /// What the walks of page faults take, of those of the programs.
+    fn walks_of_faults(&mut self, simulation: &Simulation, top: &[FaultCounters]) {
+        self.cycles(
+            "fault.handling.cycles",
+            top.iter().flat_map(|f| &f.cycles[Stage::OF_HANDLING]).copied().sum(),
+            "Cycles of the programs' faults from the walk to the installed page, their stages `walk` to `install` (Linux: __handle_mm_fault)",
+        );
+        self.cycles(
+            "fault.before_pte.cycles",
+            top.iter().map(|f| f.before_pte_cycles).sum(),
+            "Cycles of the programs' faults before the PTE is looked at: the stage `walk` without that reference and the last table (Linux: __handle_mm_fault before handle_pte_fault)",
+        );
+        if simulation.os.layers.iter().any(|layer| layer.translation_caches.is_some()) {
+            let text = "Those of them that filled translation caches";
+            self.cycles("fault.fill.cycles", top.iter().map(|f| f.fill_cycles).sum(), text);
+        }
+        self.count("fault.walk.count", top.iter().map(|f| f.walks).sum(), "Walks of the programs' faults");
     }
 
     /// Cycles of page faults by stage; `text` says of which.
