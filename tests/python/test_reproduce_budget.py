@@ -59,21 +59,26 @@ def test_the_scale_is_the_largest_that_fits() -> None:
 def test_what_is_left_follows_costs_and_the_speed_seen() -> None:
     now = [0.0]
     runs = {"short": _run("short", 1_000_000, 1_000_000), "long": _run("long", 9_000_000)}
-    costs = {"short": study.Cost(window=50_000, warm_up=50_000), "long": study.Cost(window=100_000)}
+    costs = {"short": study.Cost(window=20_000, warm_up=80_000), "long": study.Cost(window=100_000)}
     left = budget.TimeLeft(_study(costs, **runs), 1.0, 1.0 / CPUS, clock=lambda: now[0])
     left.planned(list(runs.values()))
     # 100 and 900 nominal seconds, at first at the nominal speed.
     assert left.seconds == pytest.approx(1000)
+    left.goes_on(runs["short"], 750_000)
+    now[0] = 60.0
+    assert left.seconds == pytest.approx(940)
     left.goes_on(runs["short"], 1_500_000)
-    left.goes_on(runs["long"], 250_000)
+    now[0] = 90.0
+    assert left.seconds == pytest.approx(910)
+    left.goes_on(runs["long"], 100_000)
     now[0] = 1e6
     assert left.seconds == pytest.approx(900 * 1e6 / 100, rel=0.3), "it is far slower than that"
     now[0] = 100.0
     assert left.seconds == pytest.approx(900)
     left.ended(runs["short"])
-    now[0] = 62.5 + 20
-    # 125 seconds of work in 82.5, and what the pilot said counts as 20 more.
-    assert left.seconds == pytest.approx(875 / (145 / 102.5))
+    now[0] = 80.0
+    # 110 seconds of work in 80, and what the pilot said counts as 20 more.
+    assert left.seconds == pytest.approx(890 / (130 / 100))
     left.ended(runs["long"])
     assert left.seconds == 0
 
