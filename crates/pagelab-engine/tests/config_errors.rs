@@ -95,7 +95,15 @@ fn values_of_the_wrong_form_say_which_is_right() {
     const PLACEMENT: &str = "system.layers.native.placement";
     let of = |part: &str, value: &str| format!("{PLACEMENT}{part}={value}");
     let tlb = |arrays: &str| format!("machine.tlb.l1d={arrays}");
-    let cases: [(String, &str, &[&str]); 19] = [
+    let thread = "kernel.threads.khugepaged";
+    let cases: [(String, &str, &[&str]); 22] = [
+        ("kernel.threads.kswapd=3".into(), "kernel.threads.kswapd", &["`3` is not possible; allowed are on, off"]),
+        (format!("{thread}=maybe"), thread, &["`maybe` is not known; allowed are on, off"]),
+        (
+            format!(r#"{thread}={{"scan_sleep_cycle":1,"max_ptes_none":0}}"#),
+            "kernel.threads.khugepaged.scan_sleep_cycle",
+            &["did you mean `scan_sleep_cycles`?", "kernel.threads.khugepaged: the key `pages_to_scan` is missing"],
+        ),
         (of("", "bogus"), PLACEMENT, &["`bogus` is not possible", r#"write {"kind":"order0"}"#, "ptemagnet, eager"]),
         (of("", "eager"), PLACEMENT, &[r#"write {"kind":"eager"}"#]),
         (of(".kind", "pte-magnet"), "system.layers.native.placement.kind", &["did you mean ptemagnet?", "order0"]),

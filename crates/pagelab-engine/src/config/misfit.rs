@@ -78,8 +78,8 @@ impl<'s> Search<'s> {
             }
             return;
         }
-        if let Some(choices) = schema["anyOf"].as_array() {
-            self.check_optional(choices, value, key);
+        if let Some(forms) = schema["anyOf"].as_array() {
+            self.check_forms(forms, value, key);
         } else if let Some(variants) = schema["oneOf"].as_array() {
             match tag(variants) {
                 Some(tag) => self.check_design(variants, tag, value, key),
@@ -92,11 +92,21 @@ impl<'s> Search<'s> {
         }
     }
 
-    /// A value that may be absent: the schema's alternatives are one and nothing.
-    fn check_optional(&mut self, choices: &'s [Value], value: &Value, key: &str) {
-        let of_kind = choices.iter().find(|choice| choice["type"] != "null");
-        if let Some(choice) = of_kind.filter(|_| !value.is_null()) {
-            self.check(choice, value, key);
+    /// A value of one of several forms, of which nothing may be one. Where none fits, what is wrong is told of the form that is
+    /// most like it: keys, or else names.
+    fn check_forms(&mut self, forms: &'s [Value], value: &Value, key: &str) {
+        if value.is_null() {
+            return;
+        }
+        let forms = forms.iter().filter(|form| form["type"] != "null");
+        let like = |form: &Value| if value.is_object() { form["type"] == "object" } else { form["enum"].is_array() };
+        let tried = forms.map(|form| {
+            let mut search = Search { definitions: self.definitions, found: Vec::new() };
+            search.check(form, value, key);
+            (!search.found.is_empty(), !like(self.resolve(form).1), search.found)
+        });
+        if let Some((true, _, found)) = tried.min_by_key(|&(wrong, unlike, _)| (wrong, unlike)) {
+            self.found.extend(found);
         }
     }
 

@@ -37,14 +37,14 @@ impl Begin {
     }
 
     /// Whether it needs to know where the root is.
-    fn from_root(&self) -> bool {
+    fn needs_root(&self) -> bool {
         !matches!(self.start, Start::Entry(_))
     }
 
     /// What the walk costs beyond its references, of what the preset gives one from the root.
     fn cost(&self, config: &TranslationCacheConfig, list: &WalkList, (cycles, instructions): (u64, u64)) -> (u64, u64) {
         let (look_up, level, root) = (config.cost(), config.saved_by_level(), config.saved_by_root());
-        let (skipped, roots) = (self.skipped(list), u64::from(!self.from_root()));
+        let (skipped, roots) = (self.skipped(list), u64::from(!self.needs_root()));
         let cost = |preset: u64, look_up: u32, level: u32, root: u32| {
             (preset + u64::from(look_up)).saturating_sub(skipped * u64::from(level) + roots * u64::from(root))
         };
@@ -95,7 +95,7 @@ impl Fault {
             let read = if begin.direct { Step::kernel_beside } else { Step::kernel };
             begin.pointer.iter().for_each(|&pointer| read(step, RefKind::Read, pointer));
         }
-        if begin.as_ref().is_none_or(Begin::from_root) {
+        if begin.as_ref().is_none_or(Begin::needs_root) {
             // `mm->pgd`, in the line of the lock (Linux 4.9 and 4.19: `mmap_sem`), or in one that faults read only (6.12: `mm_mt`).
             step.kernel(RefKind::Read, layer.spaces[self.space.index as usize].lock_line());
         }
@@ -127,7 +127,7 @@ impl Fault {
         let counters = &mut caches.counters;
         counters.look_ups += 1;
         counters.refs_made += begin.reads();
-        counters.refs_spared += begin.skipped(list) + u64::from(!begin.from_root());
+        counters.refs_spared += begin.skipped(list) + u64::from(!begin.needs_root());
         let mut filled_from = layer.spaces[space.index as usize].table.levels() + 1;
         if let Start::Entry(level) | Start::False(level) = begin.start {
             counters.hits[usize::from(level)] += 1;
