@@ -273,7 +273,8 @@ fn every_kernel_thread_works_where_memory_is_short() {
             let mut config = with(name, &set);
             config.kernel.threads = of.clone();
             check(&config, 4);
-            for workload in ["stride:size=28MiB,stride=4KiB,passes=2", "random:size=28MiB,accesses=10K"] {
+            config.machine.memory_bytes.0 = 12 << 20;
+            for workload in ["stride:size=14MiB,stride=4KiB,passes=2", "random:size=14MiB,accesses=6K"] {
                 let source = pagelab_trace::workload::parse(workload, 1).unwrap();
                 let (simulation, stats) = common::run(&config, source, &[0]);
                 common::assert_conserved(&stats);
