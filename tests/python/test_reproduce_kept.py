@@ -19,7 +19,7 @@ _ASKED = kept.Asked(_NAME, pagelab.__version__, "a build", _SCALE, ())
 
 
 def _only(run: study.Run) -> bool:
-    return run.workload == "xalancbmk*" and run.system in ("radix", "hashed")
+    return run.workload == "xalancbmk*" and run.system in ("radix", "hashed") and not run.label
 
 
 def _measure(folder: Path) -> tuple[study.Measurements, list[str]]:
