@@ -42,7 +42,6 @@ from pagelab.reproduce.study import (
     Measurement,
     Measurements,
     Series,
-    figure,
     per_walk,
     saved,
 )
@@ -73,7 +72,7 @@ def figure_6(measured: Measurements, findings: Findings) -> None:
     }
     units = ("cycles", "lines", "slots", "references to DRAM")
     for (title, of), unit in zip(figures.items(), units, strict=True):
-        cells = {(MILC.name, name): figure(of[name], measured[MILC.name, name]) for name in of}
+        cells = {(MILC.name, name): _of_milc(measured, of, name) for name in of}
         findings.series.append(Series.within("Fig 6", title, unit, cells))
         steps = [_fall(measured, of, *pair) for pair in itertools.pairwise(DESIGNS)]
         detail = ", ".join(f"{name} {value.value:.3g}" for (_, name), value in cells.items())
@@ -97,8 +96,7 @@ def figure_6(measured: Measurements, findings: Findings) -> None:
         ("compaction: fewer DRAM references than clustering", dram, "clustered", "compact"),
         ("compaction: fewer references of a walk than clustering", lines, "clustered", "compact"),
     ):
-        values = (of[name](measured[MILC.name, name].stats) for name in (before, after))
-        detail = " and ".join(f"{name} {value:.3g}" for name, value in zip((before, after), values, strict=True))
+        detail = " and ".join(f"{name} {_of_milc(measured, of, name).value:.3g}" for name in (before, after))
         findings.claims.append(Claim("§4.3", text, _fall(measured, of, before, after), detail, OF_MILC))
     _barr(measured, findings)
 
@@ -117,23 +115,29 @@ def _slots(design: str) -> Callable[[Stats], float]:
     return (lambda stats: 1 + _OPEN_SLOTS * (lines(stats) - 1)) if design == "open" else lines
 
 
+def _of_milc(measured: Measurements, of: dict[str, Callable[[Stats], float]], design: str) -> Interval:
+    return of_designs(of[design], measured, MILC.name, "bare", (design, ""))
+
+
 def _fall(measured: Measurements, of: dict[str, Callable[[Stats], float]], before: str, after: str) -> bool | None:
     """Whether a figure falls from one design to the next."""
-    windows = (measured[MILC.name, name] for name in (before, after))
-    return figure(lambda one, other: of[before](one) - of[after](other), *windows).above(0)
+    designs = ((before, ""), (after, ""))
+    falls = of_designs(lambda one, other: of[before](one) - of[after](other), measured, MILC.name, "bare", *designs)
+    return falls.above(0)
 
 
 def _barr(measured: Measurements, findings: Findings) -> None:
     dram = per_walk("walk.refs.dram")
-    radix, chained = measured[MILC.name, "radix"], measured[MILC.name, "chained"]
-    more = figure(lambda before, after: dram(after) - dram(before), radix, chained)
+    chained = ("chained", "")
+    radix, hashed = (of_designs(dram, measured, MILC.name, "bare", design) for design in (RADIX, chained))
+    more = of_designs(lambda before, after: dram(after) - dram(before), measured, MILC.name, "bare", RADIX, chained)
     text = "Barr et al.: chained hashing makes more DRAM references than radix tables with MMU caches (up to 5 times)"
-    detail = f"{dram(chained.stats):.3g} against {dram(radix.stats):.3g} per walk"
+    detail = f"{hashed.value:.3g} against {radix.value:.3g} per walk"
     findings.claims.append(Claim("§4", text, more.above(0), detail, OF_MILC))
-    if dram(radix.stats):
+    if radix.value:
         quantity = "DRAM references of a walk, chained against radix"
         reason = "the paper quotes Barr et al.'s largest; this is one analogue"
-        ratio = dram(chained.stats) / dram(radix.stats)
+        ratio = hashed.value / radix.value
         findings.comparisons.append(Comparison("§4", MILC.name, quantity, "times", 5.0, ratio, reason))
 
 

@@ -79,7 +79,7 @@ MODELLED = (MCF, XALAN, GRAPHS[0], GUPS[0])
 # Guests and hosts whose memory has been in use, each in a state of its own: each is a sample of what lies where.
 PLACEMENTS = 5
 # Hash functions that are drawn where few clusters decide how many collide: a guest's of 4096 pages always, but for the
-# largest table; of eight pages where few are walked for, or little is between two designs.
+# largest table; smaller ones where few are walked for, or little is between two designs.
 HASH_SEEDS = 5
 DRAWN = {
     "hashed": (CACTUS, XALAN, GUPS[0]),
@@ -168,7 +168,8 @@ def hash_functions(workload: str, system: str, label: str) -> int:
     """How many hash functions are drawn for a workload on a system, with that label."""
     swept = label.startswith("load") and workload == SWEPT.name
     few = not label and workload in [of.name for of in DRAWN.get(system, ())]
-    return HASH_SEEDS if swept or few or label.startswith("cluster") else 1
+    of_milc = workload == MILC.name and system != "radix"
+    return HASH_SEEDS if swept or few or of_milc else 1
 
 
 def _table_settings(preset: str, footprint: int, load: float, scattered: bool = False) -> tuple[str, ...]:
@@ -275,8 +276,10 @@ def _look_ups() -> Iterator[Run]:
 
 
 def _of_milc() -> Iterator[Run]:
-    for system, preset in {"radix": "radix", **DESIGNS}.items():
-        yield _run(MILC, system, preset)
+    yield _run(MILC, "radix", "radix")
+    for system, preset in DESIGNS.items():
+        for number in range(HASH_SEEDS):
+            yield _run(MILC, system, preset, drawn(number), _seed_settings(system, number))
     for cluster in CLUSTERS:
         for number in range(HASH_SEEDS):
             size = f"system.layers.guest.page_table.cluster={cluster}"
