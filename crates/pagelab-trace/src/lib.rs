@@ -15,6 +15,7 @@
 //! | [`record`] | recording real programs under Valgrind |
 //! | [`rng`] | random numbers, the engine's too |
 //! | [`source`] | batches and the trait that yields them |
+//! | [`spec`] | parameters, their limits, and the values that a spec gives them |
 //! | [`suggestion`] | what an unknown name was probably meant to be |
 //! | [`workload`] | synthetic programs whose accesses are computed from a spec |
 #![forbid(unsafe_code)]
@@ -28,6 +29,7 @@ pub mod quantity;
 pub mod record;
 pub mod rng;
 pub mod source;
+pub mod spec;
 pub mod suggestion;
 mod touched_pages;
 pub mod workload;

@@ -73,7 +73,7 @@ const HEAD_BYTES: usize = 64 << 10;
 const XZ_MEMORY_BYTES: u64 = 512 << 20;
 
 /// A file to import.
-pub(super) struct Input {
+pub struct Input {
     path: PathBuf,
     compression: Compression,
     total_bytes: Option<u64>,
@@ -84,14 +84,18 @@ pub(super) struct Input {
 }
 
 /// The begin of the data.
-pub(super) struct Head<'a> {
+pub struct Head<'a> {
     pub bytes: &'a [u8],
     /// There is nothing after it.
     pub whole: bool,
 }
 
 impl Input {
-    pub(super) fn open(path: &Path, compression: Compression) -> Result<Self, TraceError> {
+    /// Opens the file at `path`; what it begins with says how it is compressed, unless `compression` does.
+    ///
+    /// # Errors
+    /// [`TraceError::Io`]; [`TraceError::Corrupt`] for a folder.
+    pub fn open(path: &Path, compression: Compression) -> Result<Self, TraceError> {
         let to_error = |e| TraceError::io(path, e);
         let file = File::open(path).map_err(to_error)?;
         let facts = file.metadata().map_err(to_error)?;
@@ -147,13 +151,16 @@ impl Input {
     }
 
     /// The begin of the data, read or not.
-    pub(super) fn head(&self) -> Head<'_> {
+    pub fn head(&self) -> Head<'_> {
         Head { bytes: &self.head, whole: self.head.len() < HEAD_BYTES }
     }
 
     /// Appends the next line to `line`, its end included, but not more than `limit` bytes of it. Returns the number of
     /// bytes; 0 at the end of the data.
-    pub(super) fn line(&mut self, line: &mut Vec<u8>, limit: u64) -> Result<usize, TraceError> {
+    ///
+    /// # Errors
+    /// [`TraceError::Io`]; [`TraceError::Corrupt`] if it cannot be decompressed.
+    pub fn line(&mut self, line: &mut Vec<u8>, limit: u64) -> Result<usize, TraceError> {
         (&mut self.data).take(limit).read_until(b'\n', line).map_err(|e| self.reading(e))
     }
 
@@ -171,7 +178,8 @@ impl Input {
         Ok(filled)
     }
 
-    pub(super) fn corrupt(&self, what: impl Into<String>) -> TraceError {
+    /// The error that the content is malformed: `what` says where and how.
+    pub fn corrupt(&self, what: impl Into<String>) -> TraceError {
         TraceError::corrupt(&self.path, what)
     }
 

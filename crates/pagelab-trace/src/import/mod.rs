@@ -25,8 +25,7 @@ use std::{
 
 use serde::Serialize;
 
-pub use input::Compression;
-use input::Input;
+pub use input::{Compression, Head, Input};
 use sink::Sink;
 
 use crate::{

@@ -238,7 +238,7 @@ impl Sweep {
             offset: 0,
             advance,
             mix: Mix::new(values, width(step)),
-            rng: Rng::of_thread(values.seed(), values.workload(), part.thread),
+            rng: Rng::of_thread(values.seed(), values.name(), part.thread),
         }
     }
 }

@@ -59,7 +59,7 @@ pub(super) struct Layout {
 impl Layout {
     /// The process, its threads and its code page; no array yet.
     pub fn new(values: &Values) -> Self {
-        let workload = values.workload();
+        let workload = values.name();
         let mut layout = Self { events: Vec::new(), cursor: MMAP_TOP, align: values.number(ALIGN.name), workload };
         layout.push(0, EventKind::ProcessStart { parent: None });
         layout.push(0, EventKind::ThreadStart { os_tid: FIRST_TID });

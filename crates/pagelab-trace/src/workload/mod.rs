@@ -11,7 +11,6 @@
 //!
 //! | part | what it does |
 //! |---|---|
-//! | `spec` | parameters, their limits and the parser |
 //! | `layout` | where the program's mappings lie, and the events that say so |
 //! | `program` | streams of accesses, threads, and the source made of them |
 //! | `array` | what the workloads over one array have in common |
@@ -38,13 +37,14 @@ mod program;
 mod random;
 mod semirandom;
 mod seq;
-mod spec;
 mod stride;
 mod zipf;
 
 use serde::Serialize;
 
-use crate::{Source, TraceError, suggestion::nearest};
+use crate::{Source, TraceError, spec, suggestion::nearest};
+
+pub use crate::spec::ParameterDoc;
 
 use program::{Plan, Synthetic};
 use spec::{Parameter, Values};
@@ -82,19 +82,6 @@ pub struct WorkloadDoc {
     /// Where the workload comes from: a benchmark, a paper's section.
     pub origin: &'static str,
     pub parameters: Vec<ParameterDoc>,
-}
-
-/// What [`list`] says of a parameter.
-#[derive(Clone, Debug, Serialize)]
-pub struct ParameterDoc {
-    pub name: &'static str,
-    /// `bytes`, `count`, `fraction`, `number` or `choice`.
-    pub unit: &'static str,
-    /// As it would be written in a spec, or a description of how it follows from other parameters.
-    pub default: &'static str,
-    /// The values that are accepted.
-    pub allowed: String,
-    pub meaning: &'static str,
 }
 
 /// All workloads with their parameters.

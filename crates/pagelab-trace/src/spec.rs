@@ -1,23 +1,39 @@
-//! Parameters of workloads: their kinds and limits, and the values that a spec gives them.
+//! Parameters of what a spec names, such as a workload: their kinds and limits, and the values that the spec gives them.
+//!
+//! A spec is `name` or `name:key=value,key=value`. Sizes and counts are written as in [`quantity`](crate::quantity).
 
 use std::fmt::Write as _;
 
-use super::ParameterDoc;
+use serde::Serialize;
+
 use crate::{
     TraceError,
     quantity::{format_bytes, format_count, parse_bytes, parse_count},
 };
 
-/// A parameter that a workload takes.
-pub(super) struct Parameter {
+/// A parameter that a spec may set.
+pub struct Parameter {
     pub name: &'static str,
     pub kind: Kind,
     pub default: Preset,
     pub meaning: &'static str,
 }
 
+/// What a list says of a parameter.
+#[derive(Clone, Debug, Serialize)]
+pub struct ParameterDoc {
+    pub name: &'static str,
+    /// `bytes`, `count`, `fraction`, `number` or `choice`.
+    pub unit: &'static str,
+    /// As it would be written in a spec, or a description of how it follows from other parameters.
+    pub default: &'static str,
+    /// The values that are accepted.
+    pub allowed: String,
+    pub meaning: &'static str,
+}
+
 /// What values a parameter takes; limits are inclusive.
-pub(super) enum Kind {
+pub enum Kind {
     /// A size such as `2GiB`.
     Bytes { min: u64, max: u64 },
     /// A count such as `25M`.
@@ -28,46 +44,48 @@ pub(super) enum Kind {
     Fraction,
     /// A real number from 0 to `max`.
     Real { max: f64 },
+    /// A real number above 0, to `max`.
+    Positive { max: f64 },
     /// One of some words.
     Choice(&'static [&'static str]),
 }
 
 /// The value of a parameter that the spec does not name.
-pub(super) enum Preset {
+pub enum Preset {
     /// As it would be written.
     Value(&'static str),
-    /// Computed by the workload; the text says how.
+    /// Computed from other values; the text says how.
     Derived(&'static str),
 }
 
 /// The most bytes that one array may have: half the user half of a 47-bit address space.
-pub(super) const MAX_ARRAY_BYTES: u64 = 1 << 46;
+pub(crate) const MAX_ARRAY_BYTES: u64 = 1 << 46;
 const MAX_COUNT: u64 = 1 << 62;
 /// Words of a switch.
-pub(super) const YES_NO: Kind = Kind::Choice(&["yes", "no"]);
-pub(super) const SIZE: Kind = Kind::Bytes { min: 1, max: MAX_ARRAY_BYTES };
-pub(super) const COUNT: Kind = Kind::Count { min: 1, max: MAX_COUNT };
+pub(crate) const YES_NO: Kind = Kind::Choice(&["yes", "no"]);
+pub(crate) const SIZE: Kind = Kind::Bytes { min: 1, max: MAX_ARRAY_BYTES };
+pub(crate) const COUNT: Kind = Kind::Count { min: 1, max: MAX_COUNT };
 
 /// Parameters with one meaning in all workloads.
-pub(super) const THREADS: Parameter = Parameter {
+pub(crate) const THREADS: Parameter = Parameter {
     name: "threads",
     kind: Kind::Count { min: 1, max: 1024 },
     default: Preset::Value("1"),
     meaning: "threads of the process",
 };
-pub(super) const GAP: Parameter = Parameter {
+pub(crate) const GAP: Parameter = Parameter {
     name: "gap",
     kind: Kind::Count { min: 1, max: 1_000_000 },
     default: Preset::Value("3"),
     meaning: "instructions that each access stands for, its own included",
 };
-pub(super) const ALIGN: Parameter = Parameter {
+pub(crate) const ALIGN: Parameter = Parameter {
     name: "align",
     kind: Kind::PowerOfTwo { min: 4096, max: 1 << 40 },
     default: Preset::Value("2MiB"),
     meaning: "alignment of each array's first byte",
 };
-pub(super) const SEED: Parameter = Parameter {
+pub const SEED: Parameter = Parameter {
     name: "seed",
     kind: Kind::Count { min: 0, max: u64::MAX },
     default: Preset::Derived("the seed of the run"),
@@ -81,7 +99,7 @@ impl Parameter {
             Kind::Bytes { .. } | Kind::PowerOfTwo { .. } => "bytes",
             Kind::Count { .. } => "count",
             Kind::Fraction => "fraction",
-            Kind::Real { .. } => "number",
+            Kind::Real { .. } | Kind::Positive { .. } => "number",
             Kind::Choice(_) => "choice",
         };
         ParameterDoc { name: self.name, unit, default, allowed: self.kind.allowed(), meaning: self.meaning }
@@ -99,6 +117,7 @@ impl Kind {
             Self::Count { min, max } => format!("{min} to {}", format_count(*max)),
             Self::Fraction => "0 to 1".to_owned(),
             Self::Real { max } => format!("0 to {max}"),
+            Self::Positive { max } => format!("more than 0, to {max}"),
             Self::Choice(words) => words.join(" or "),
         }
     }
@@ -113,14 +132,17 @@ impl Kind {
                 let even = !matches!(self, Self::PowerOfTwo { .. }) || number.is_power_of_two();
                 if (*min..=*max).contains(&number) && even { Ok(Value::Number(number)) } else { Err(refused()) }
             }
-            Self::Fraction | Self::Real { .. } => {
-                let max = if let Self::Real { max } = self { *max } else { 1.0 };
-                let real = text.parse::<f64>().ok().filter(|real| (0.0..=max).contains(real));
-                real.map(Value::Real).ok_or_else(refused)
-            }
+            Self::Fraction => real(text, 1.0).map(Value::Real).ok_or_else(refused),
+            Self::Real { max } => real(text, *max).map(Value::Real).ok_or_else(refused),
+            Self::Positive { max } => real(text, *max).filter(|real| *real > 0.0).map(Value::Real).ok_or_else(refused),
             Self::Choice(words) => words.iter().find(|&&w| w == text).map(|w| Value::Word(w)).ok_or_else(refused),
         }
     }
+}
+
+/// The number that `text` says, if it is from 0 to `max`.
+fn real(text: &str, max: f64) -> Option<f64> {
+    text.parse::<f64>().ok().filter(|real| (0.0..=max).contains(real))
 }
 
 #[derive(Clone, Copy)]
@@ -130,9 +152,9 @@ enum Value {
     Word(&'static str),
 }
 
-/// The values of a workload's parameters: those of the spec, else the defaults.
-pub(super) struct Values {
-    workload: &'static str,
+/// The values of parameters: those of the spec, else the defaults.
+pub struct Values {
+    name: &'static str,
     parameters: &'static [Parameter],
     /// One for each parameter: its text in the spec (empty if it is not there) and its value; none if derived.
     values: Vec<(String, Option<Value>)>,
@@ -140,14 +162,20 @@ pub(super) struct Values {
 }
 
 impl Values {
-    /// Reads `settings`, the part of a spec behind the colon.
+    /// Reads `settings`, the part of a spec behind the colon. `run_seed` is the default of `seed`.
+    ///
+    /// # Errors
+    /// [`TraceError::Usage`] that names the setting, and what is allowed.
+    ///
+    /// # Panics
+    /// If the default of a parameter is none of its values.
     pub fn parse(
-        workload: &'static str,
+        name: &'static str,
         parameters: &'static [Parameter],
         settings: &str,
         run_seed: u64,
     ) -> Result<Self, TraceError> {
-        let usage = |what: String| TraceError::usage(format!("{workload}: {what}"));
+        let usage = |what: String| TraceError::usage(format!("{name}: {what}"));
         let mut values = vec![(String::new(), None); parameters.len()];
         for setting in settings.split(',').map(str::trim).filter(|s| !s.is_empty()) {
             let (key, text) = setting
@@ -169,15 +197,15 @@ impl Values {
                 *value = Some(parameter.kind.parse(text).expect("a default is a legal value"));
             }
         }
-        Ok(Self { workload, parameters, values, run_seed })
+        Ok(Self { name, parameters, values, run_seed })
     }
 
     fn entry(&self, name: &str) -> &(String, Option<Value>) {
         let index = self.parameters.iter().position(|p| p.name == name);
-        &self.values[index.unwrap_or_else(|| panic!("{} has no parameter {name}", self.workload))]
+        &self.values[index.unwrap_or_else(|| panic!("{} has no parameter {name}", self.name))]
     }
 
-    /// True if the workload takes `name`.
+    /// True if there is a parameter `name`.
     pub fn has(&self, name: &str) -> bool {
         self.parameters.iter().any(|p| p.name == name)
     }
@@ -228,22 +256,23 @@ impl Values {
         self.optional(SEED.name).unwrap_or(self.run_seed)
     }
 
-    pub fn threads(&self) -> u64 {
+    pub(crate) fn threads(&self) -> u64 {
         self.number(THREADS.name)
     }
 
-    pub fn gap(&self) -> u32 {
+    pub(crate) fn gap(&self) -> u32 {
         u32::try_from(self.number(GAP.name)).expect("limited by its kind")
     }
 
-    pub fn workload(&self) -> &'static str {
-        self.workload
+    /// What the spec names.
+    pub fn name(&self) -> &'static str {
+        self.name
     }
 
     /// An error about the value of `name`, which `must` be otherwise.
     pub fn refuse(&self, name: &str, must: &str) -> TraceError {
         let given = &self.entry(name).0;
-        let mut what = format!("{}: {name}", self.workload);
+        let mut what = format!("{}: {name}", self.name);
         if !given.is_empty() {
             write!(what, "={given}").expect("writing to a string");
         }
@@ -252,7 +281,7 @@ impl Values {
 
     /// An error about how values go together.
     pub fn conflict(&self, what: &str) -> TraceError {
-        TraceError::usage(format!("{}: {what}", self.workload))
+        TraceError::usage(format!("{}: {what}", self.name))
     }
 }
 
