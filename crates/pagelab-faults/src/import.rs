@@ -1,0 +1,51 @@
+//! A text of perf or ftrace becomes a fault trace.
+
+use std::path::Path;
+
+use pagelab_trace::{TraceError, format::HostFacts};
+use serde::Deserialize;
+
+use crate::{FaultTraceInfo, FaultTraceWriter, LatencyOrigin, text};
+
+/// What is known of a text beside what it says. What is left out stays as the text has it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Facts {
+    /// The recorded program with its arguments.
+    pub command: Option<Vec<String>>,
+    /// The text is of this machine.
+    pub recorded_here: bool,
+    /// Cores of the machine.
+    pub cores: Option<u32>,
+    pub duration_ns: Option<u64>,
+    pub duration_origin: Option<String>,
+    pub cpu_time_ns: Option<u64>,
+    pub latency: Option<LatencyOrigin>,
+    pub recording_cost_ns: u32,
+    pub notes: Vec<String>,
+}
+
+/// Makes a fault trace at `output` of the text at `input`.
+///
+/// # Errors
+/// As [`text::read`] and [`FaultTraceWriter`]. Nothing is left at `output` then.
+pub fn import(input: &Path, output: &Path, facts: &Facts) -> Result<FaultTraceInfo, TraceError> {
+    let mut writer = FaultTraceWriter::create(output)?;
+    let mut info = text::read(input, facts.cores, &mut |fault| writer.append(&fault))?;
+    if let Some(command) = &facts.command {
+        info.command.clone_from(command);
+    }
+    if facts.recorded_here {
+        info.host = Some(HostFacts::of_this_machine());
+    }
+    if let (Some(duration), Some(origin)) = (facts.duration_ns, &facts.duration_origin) {
+        (info.duration_ns, info.duration_origin) = (duration, origin.clone());
+    }
+    if let Some(latency) = &facts.latency {
+        info.latency = latency.clone();
+    }
+    info.cpu_time_ns = facts.cpu_time_ns;
+    info.recording_cost_ns = facts.recording_cost_ns;
+    info.notes.extend(facts.notes.iter().cloned());
+    writer.finish(info)
+}
