@@ -21,6 +21,7 @@ from pagelab._engine import (
     __version__,
 )
 from pagelab.catalogue import available, schema
+from pagelab.fault_models import FaultStudy, fault_trace_info, mfoe
 from pagelab.recorder import Recording, record
 from pagelab.results import Results, SystemResult
 from pagelab.simulation import run
@@ -29,6 +30,7 @@ from pagelab.traces import Import, import_trace, trace_head, trace_info
 __all__ = [
     "CheckError",
     "ConfigError",
+    "FaultStudy",
     "Import",
     "InternalError",
     "OutOfMemoryError",
@@ -40,7 +42,9 @@ __all__ = [
     "UsageError",
     "__version__",
     "available",
+    "fault_trace_info",
     "import_trace",
+    "mfoe",
     "record",
     "run",
     "schema",

@@ -1,9 +1,10 @@
 """The commands and programs of README and docs work as written.
 
-`run`, `list`, `schema`, `show` and `trace` really run, on small stand-ins for the traces that they name and for few
-accesses. Of commands that record, measure this machine or take minutes, only the command line is checked.
+`run`, `list`, `schema`, `show`, `trace` and `model` really run, on small stand-ins for the traces that they name and
+for few accesses. Of commands that record, measure this machine or take minutes, only the command line is checked.
 """
 
+import json
 import re
 import shlex
 import shutil
@@ -14,8 +15,9 @@ from pathlib import Path
 import pytest
 import typer
 from conftest import COMMAND, ROOT
+from fault_text import perf_script
 
-from pagelab import cli
+from pagelab import _engine, cli
 
 FILES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 BLOCKS = [block for path in FILES for block in re.findall(r"```(\w*)\n(.*?)```", path.read_text(), re.DOTALL)]
@@ -29,7 +31,9 @@ COMMANDS = [
     for command in re.split(r" && | \| ", line.removeprefix("$ ").removeprefix("sudo "))
     if command.startswith("pagelab ")
 ]
-EXECUTED = [command for command in COMMANDS if command.split()[1] in ("run", "list", "schema", "show", "trace")]
+EXECUTED = [
+    command for command in COMMANDS if command.split()[1] in ("run", "list", "schema", "show", "trace", "model")
+]
 PARSED = [command for command in COMMANDS if command not in EXECUTED]
 
 
@@ -43,6 +47,9 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("a", "build", "sort", "xz"):
         _run(["trace", "import", str(SAMPLES / "lackey.txt"), "-o", f"{name}.trace"], folder)
     _run(["run", "seq:size=64KiB", "--json", "results.json"], folder)
+    (folder / "faults.txt").write_text(perf_script())
+    facts = {"latency": {"origin": "constant", "ns": 1000, "how": "a test"}}
+    _engine.import_faults_json(folder / "faults.txt", folder / "build.faults", json.dumps(facts))
     return folder
 
 

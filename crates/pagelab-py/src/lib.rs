@@ -4,6 +4,7 @@
 //! `python/pagelab/_engine.pyi` says what Python sees.
 
 mod errors;
+mod faults;
 mod host;
 mod record;
 mod run;
@@ -16,6 +17,7 @@ use pyo3::prelude::*;
 fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     errors::register(module)?;
+    faults::register(module)?;
     host::register(module)?;
     record::register(module)?;
     run::register(module)?;

@@ -6,6 +6,7 @@ use std::{
 };
 
 use pagelab_engine::run::{self, Progress};
+use pagelab_faults::catalogue;
 use pyo3::prelude::*;
 
 use crate::{errors::IntoPython, supervise::supervise};
@@ -37,7 +38,10 @@ fn run_json(py: Python<'_>, request: &str, progress: Option<Bound<'_, PyAny>>) -
 /// What there is of a kind (`systems`, `page-tables`, …), as JSON.
 #[pyfunction]
 fn list_json(kind: &str) -> PyResult<String> {
-    run::list_json(kind).map_err(IntoPython::into_python)
+    if let Some(json) = catalogue::list_json(kind) {
+        return Ok(json);
+    }
+    run::list_json(kind, catalogue::KINDS).map_err(IntoPython::into_python)
 }
 
 /// The JSON schema of the configuration.

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from pagelab import _engine
-from pagelab.cli import calibrate, catalogue, contiguity, demo, record, reproduce, run, trace
+from pagelab.cli import calibrate, catalogue, contiguity, demo, model, record, reproduce, run, trace
 
 _INTERRUPTED = 130
 
@@ -27,6 +27,7 @@ app.command("record", context_settings={"allow_interspersed_args": False})(recor
 app.command("run")(run.command)
 app.command("show")(run.show_command)
 app.add_typer(trace.app, name="trace")
+app.command("model")(model.command)
 app.command("calibrate")(calibrate.command)
 app.command("contiguity")(contiguity.command)
 app.command("reproduce")(reproduce.command)

@@ -17,7 +17,7 @@ def list_command(
         typer.Argument(
             metavar="[KIND]",
             help="workloads, systems, machines, kernels, page-tables, mmu-caches, placements, cores, devices, "
-            "kernel-threads.",
+            "kernel-threads, fault-processes, fault-models.",
         ),
     ] = "kinds",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -43,4 +43,5 @@ def schema_command() -> None:
 
 
 def _parameter(parameter: dict[str, Any]) -> str:
-    return "{name}: {meaning} [{unit}, default {default}]".format(**parameter)
+    origin = f"; {parameter['origin']}" if "origin" in parameter else ""
+    return "{name}: {meaning} [{unit}, default {default}{origin}]".format(**{**parameter, "origin": origin})

@@ -374,8 +374,8 @@ const KINDS: &[(&str, &str)] = &[
     ("kernel-threads", "threads of a kernel that work beside the programs (kernel.threads.NAME)"),
 ];
 
-/// Describes all of a kind of [`KINDS`], as JSON; the kinds themselves are `kinds`.
-pub fn list_json(kind: &str) -> Result<String, EngineError> {
+/// Describes all of a kind of [`KINDS`], as JSON; the kinds themselves are `kinds`, with `others` that the caller can list.
+pub fn list_json(kind: &str, others: &[(&str, &str)]) -> Result<String, EngineError> {
     let of = |kind: PresetKind| {
         presets(kind)
             .map(|preset| {
@@ -389,7 +389,7 @@ pub fn list_json(kind: &str) -> Result<String, EngineError> {
         rows.iter().map(|(n, d)| Row { name: (*n).to_owned(), description: (*d).to_owned() }).collect::<Vec<_>>()
     };
     let list = match kind {
-        "kinds" => rows(KINDS),
+        "kinds" => rows(&[KINDS, others].concat()),
         "workloads" => return Ok(serde_json::to_string(&workload::list()).expect("documentation serialises")),
         "machines" => of(PresetKind::Machine),
         "systems" => of(PresetKind::System),
@@ -404,7 +404,7 @@ pub fn list_json(kind: &str) -> Result<String, EngineError> {
             designs.map(|(name, about)| Row { name, description: about.to_owned() }).collect()
         }
         _ => {
-            let known: Vec<&str> = KINDS.iter().map(|(name, _)| *name).collect();
+            let known: Vec<&str> = KINDS.iter().chain(others).map(|(name, _)| *name).collect();
             let meant =
                 nearest(kind, known.iter().copied()).map_or(String::new(), |near| format!("did you mean {near}? "));
             let what = format!("`{kind}` cannot be listed; {meant}there are {}", known.join(", "));
