@@ -22,6 +22,7 @@ from pagelab._engine import (
 )
 from pagelab.catalogue import available, schema
 from pagelab.fault_models import FaultStudy, fault_trace_info, mfoe
+from pagelab.fault_recorder import FaultRecording, record_faults
 from pagelab.recorder import Recording, record
 from pagelab.results import Results, SystemResult
 from pagelab.simulation import run
@@ -30,6 +31,7 @@ from pagelab.traces import Import, import_trace, trace_head, trace_info
 __all__ = [
     "CheckError",
     "ConfigError",
+    "FaultRecording",
     "FaultStudy",
     "Import",
     "InternalError",
@@ -46,6 +48,7 @@ __all__ = [
     "import_trace",
     "mfoe",
     "record",
+    "record_faults",
     "run",
     "schema",
     "trace_head",

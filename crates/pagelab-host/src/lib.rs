@@ -22,7 +22,7 @@ mod sys;
 mod trace;
 mod walk;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, io};
 
 use pagelab_trace::format::HostFacts;
 use serde::Serialize;
@@ -83,6 +83,27 @@ pub fn measure(going: &(dyn Fn() -> bool + Sync)) -> Report {
     })
 }
 
+/// One cost that was measured on this machine.
+#[derive(Clone, Debug, Serialize)]
+pub struct FaultCost {
+    pub host: HostFacts,
+    /// Rate of the time-stamp counter.
+    pub cycles_per_nanosecond: f64,
+    pub cost: Cost,
+}
+
+/// Runs the benchmark of [`FAULTS`] that is called `name`, as [`measure`] does; takes a fraction of a second.
+///
+/// # Errors
+/// If there is no such benchmark, or this machine does not allow it.
+pub fn measure_fault(name: &str) -> io::Result<FaultCost> {
+    let known = FAULTS.iter().find(|fault| fault.name == name);
+    let fault = known.ok_or_else(|| io::Error::other(format!("there is no benchmark {name}")))?;
+    std::thread::scope(|scope| {
+        scope.spawn(|| native::one_fault(fault)).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,6 +145,14 @@ mod tests {
             let costs = [&of.plain, &of.full_prefix, &of.published];
             assert!(costs.iter().all(|cost| in_order(cost) && cost.repeats == of.plain.repeats), "{of:?}");
         }
+    }
+
+    #[test]
+    fn a_single_fault_is_measured_as_all_are() {
+        let measured = measure_fault("first-write").unwrap();
+        assert!(measured.cost.median_cycles > 50.0 && measured.cost.repeats > 50);
+        assert!((0.5..10.0).contains(&measured.cycles_per_nanosecond));
+        assert!(measure_fault("last-write").unwrap_err().to_string().contains("no benchmark last-write"));
     }
 
     #[test]

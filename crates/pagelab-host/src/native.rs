@@ -9,7 +9,7 @@ use std::{
 use pagelab_trace::format::HostFacts;
 
 use crate::{
-    Cost, Report,
+    Cost, FaultCost, Report,
     fault::{Before, FAULTS, FaultBenchmark, Kind},
     operation::OPERATIONS,
     sys::{self, Child, Memory},
@@ -51,6 +51,14 @@ pub fn run(going: &(dyn Fn() -> bool + Sync)) -> Report {
         Err(error) => drop(report.missing.insert("walk-patterns", error.to_string())),
     }
     report
+}
+
+/// One of the benchmarks, on the calling thread.
+pub fn one_fault(benchmark: &FaultBenchmark) -> io::Result<FaultCost> {
+    let _ = sys::allowed_cpus().unwrap_or_default().first().map(|&cpu| sys::stay_on(cpu));
+    let rate = cycles_per_nanosecond();
+    let samples = faults(benchmark)?.into_iter().map(|ns| ns * rate).collect();
+    Ok(FaultCost { host: HostFacts::of_this_machine(), cycles_per_nanosecond: rate, cost: Cost::of(samples) })
 }
 
 fn stopped() -> io::Error {

@@ -33,6 +33,16 @@ fn fault_trace_info_json(py: Python<'_>, path: PathBuf) -> PyResult<String> {
     supervise(py, |_| FaultTraceReader::open(path).map(|reader| json(reader.info())), |_| Ok(()))
 }
 
+/// Runs one of the benchmarks of faults on this machine; the answer is JSON (`pagelab_host::FaultCost`).
+#[pyfunction]
+fn measure_fault_json(py: Python<'_>, name: &str) -> PyResult<String> {
+    let measure = |_: &_| {
+        let measured = pagelab_host::measure_fault(name);
+        measured.map_err(|error| TraceError::usage(format!("what a fault takes cannot be measured here: {error}")))
+    };
+    supervise(py, measure, |_| Ok(())).map(|cost| json(&cost))
+}
+
 fn read<T: serde::de::DeserializeOwned>(request: &str) -> PyResult<T> {
     serde_json::from_str(request).map_err(|error| TraceError::usage(error.to_string()).into_python())
 }
@@ -44,5 +54,6 @@ fn json(value: &impl Serialize) -> String {
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(model_mfoe_json, module)?)?;
     module.add_function(wrap_pyfunction!(import_faults_json, module)?)?;
-    module.add_function(wrap_pyfunction!(fault_trace_info_json, module)?)
+    module.add_function(wrap_pyfunction!(fault_trace_info_json, module)?)?;
+    module.add_function(wrap_pyfunction!(measure_fault_json, module)?)
 }

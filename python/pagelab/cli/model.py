@@ -20,7 +20,8 @@ def command(
         str,
         typer.Argument(
             metavar="FAULTS",
-            help="A fault trace, text of perf script or ftrace, or a spec of `pagelab list fault-processes`.",
+            help="A fault trace of `pagelab record --faults`, text of perf script or ftrace, or a spec of "
+            "`pagelab list fault-processes`.",
         ),
     ],
     settings: Annotated[

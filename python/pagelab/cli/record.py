@@ -1,9 +1,10 @@
-"""`pagelab record`: runs a program and records its memory accesses."""
+"""`pagelab record`: runs a program and records its memory accesses, or its page faults."""
 
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,7 @@ import typer
 from pagelab import _engine
 from pagelab.cli.terminal import Quiet, progress_bars, warn
 from pagelab.counts import count
+from pagelab.fault_recorder import record_faults
 from pagelab.output import MISSING_FOLDERS
 from pagelab.recorder import Recording, record
 
@@ -34,18 +36,54 @@ def command(
         int,
         typer.Option("--max-threads", metavar="N", min=1, max=10_000, help="Threads each process may have at once."),
     ] = 2000,
+    faults: Annotated[
+        bool,
+        typer.Option("--faults", help="Run natively under perf and record the times of page faults, into NAME.faults."),
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Run any x86-64 Linux program and record its memory accesses.
 
     The exit status is the program's, or 0 if --max-accesses ended it.
     """
+    if faults:
+        if max_accesses is not None:
+            raise _engine.UsageError("--max-accesses: a recording of faults has no accesses; leave one of the two out")
+        _end(_record_faults(output or Path(f"{Path(program[0]).name}.faults"), program, quiet=quiet))
+        return
     trace = output or Path(f"{Path(program[0]).name}.trace")
     limit = count("--max-accesses", max_accesses, least=1)
     recording = record_to(trace, program, limit, max_threads, quiet=quiet)
-    if recording.truncated_at is None and recording.exit_code:
-        warn(f"the program ended with status {recording.exit_code}")
-        sys.exit(recording.exit_code)
+    if recording.truncated_at is None:
+        _end(recording.exit_code)
+
+
+def _end(exit_code: int) -> None:
+    """Ends as the program did."""
+    if exit_code:
+        warn(f"the program ended with status {exit_code}")
+        sys.exit(exit_code)
+
+
+def _record_faults(trace: Path, program: list[str], *, quiet: bool) -> int:
+    """Records faults and says what came of it, on standard error. The answer is the program's exit status."""
+    report = None if quiet else partial(print, file=sys.stderr)
+    with _interrupts_for_the_program():
+        recording = record_faults(program, trace, report=report)
+    for note in recording.notes:
+        print(f"note: {note}", file=sys.stderr)
+    if recording.lost:
+        warn(f"perf lost {recording.lost:,} events; the trace says so")
+    parts = (
+        f"{recording.faults:,} faults",
+        f"{recording.processes} process{'es' * (recording.processes != 1)}",
+        f"{recording.threads} thread{'s' * (recording.threads != 1)}",
+        f"{recording.seconds:.2f} s ({recording.cpu_seconds:.2f} s of CPU time)",
+        f"{recording.latency_ns} ns per fault",
+        f"{recording.recording_cost_ns} ns more while recorded",
+    )
+    print(f"{trace}: {', '.join(parts)}", file=sys.stderr)
+    return recording.exit_code
 
 
 def record_to(

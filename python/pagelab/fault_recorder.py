@@ -1,0 +1,343 @@
+"""Recording the page faults of a program that runs natively.
+
+Models: nothing; Linux's perf records each fault with its time, core, address and error code. Where the tracepoints
+    `exceptions:page_fault_user` and `page_fault_kernel` cannot be had, perf's software event `minor-faults` tells all
+    but the kind of access.
+Source: perf-record(1), perf-script(1), Documentation/trace/events.rst of Linux.
+Parameters: none.
+Deviations: perf does not tell how long a fault took. So the latency is one number: what the first write of a page takes
+    on this machine, measured right before (`crates/pagelab-host`, benchmark `first-write`). Recording makes each fault
+    slower. By how much is measured by a small program with and without perf, and models take it off.
+"""
+
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pagelab import _engine
+from pagelab._engine import TraceError, UsageError
+
+BENCHMARK = "first-write"
+
+
+@dataclass(frozen=True)
+class Event:
+    """What perf records of a fault, and prints."""
+
+    name: str
+    options: tuple[str, ...]
+    fields: str
+    needs: str
+    note: str
+
+
+EVENTS = (
+    Event(
+        "tracepoints",
+        ("-e", "exceptions:page_fault_user", "-e", "exceptions:page_fault_kernel"),
+        "comm,pid,tid,cpu,time,event,trace",
+        "root and /sys/kernel/tracing (mount -t tracefs none /sys/kernel/tracing)",
+        "recorded with tracepoints, which do not tell minor faults from major ones",
+    ),
+    Event(
+        "minor-faults",
+        ("-e", "minor-faults", "--data", "--sample-cpu"),
+        "comm,pid,tid,cpu,time,event,addr",
+        "kernel.perf_event_paranoid of at most 2, or root",
+        "recorded with perf's software event, which does not tell the kind of access",
+    ),
+)
+"""The events, the best one first."""
+
+_PROBE = """
+import mmap, time
+PAGES = 10_000
+memory = mmap.mmap(-1, PAGES * 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+memory.madvise(mmap.MADV_NOHUGEPAGE)
+begin = time.process_time_ns()
+for at in range(0, PAGES * 4096, 4096):
+    memory[at] = 1
+print((time.process_time_ns() - begin) / PAGES)
+"""
+_PROBES = 5
+# Stops itself until perf is ready, and then becomes the program.
+_LAUNCHER = 'kill -STOP $$; exec "$@"'
+_PATIENCE_SECONDS = 60
+_PRESSURE = Path("/proc/pressure/cpu")
+_BUSY = 0.1
+"""Share of the time with programs waiting for a CPU above which a recording says so"""
+
+
+@dataclass(frozen=True)
+class FaultRecording:
+    """What a recording of faults came to."""
+
+    faults: int
+    processes: int
+    threads: int
+    cores: int
+    seconds: float
+    """How long the program ran, recording included"""
+    cpu_seconds: float
+    latency_ns: int
+    """Of a fault, as sampled on this machine"""
+    recording_cost_ns: int
+    """By which recording made each fault slower, as sampled"""
+    lost: int
+    """Faults that perf lost"""
+    event: str
+    exit_code: int
+    """How the program ended, as a shell has it."""
+    notes: list[str]
+
+
+def record_faults(
+    command: Sequence[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
+    *,
+    report: Callable[[str], object] | None = None,
+) -> FaultRecording:
+    """Runs a program natively and records its page faults, and those of its children, into a new trace at `output`.
+
+    The program has this process's standard input, output and error. The recording ends with the program; of children
+    that go on, the rest is missing.
+
+    Args:
+        command: The program and its arguments, each a text of its own.
+        output: The trace, `NAME.faults`; must not exist. Folders that are missing are made.
+        report: Called with what takes a while before the program starts.
+
+    Raises:
+        UsageError: perf is missing or may not record, there is no such program, or `output` exists.
+        TraceError: the faults cannot be read or written, or there are none.
+    """
+    words, path = [os.fspath(word) for word in command], Path(output)
+    if not words or not shutil.which(words[0]):
+        raise UsageError(f"there is no program {words[0] if words else ''!r}; name one after --")
+    if path.exists():
+        raise UsageError(f"{path}: exists; name another output")
+    path.resolve().parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="pagelab-faults-", dir=path.resolve().parent) as folder:
+        perf = Perf(Path(folder))
+        if report:
+            report("measuring what a fault takes, and what recording one does")
+        latency_ns, measured = _latency()
+        cost_ns = perf.cost_ns()
+        ended = perf.record(words)
+        perf.print_faults()
+        facts = {
+            "command": words,
+            "recorded_here": True,
+            "cores": os.cpu_count(),
+            "duration_ns": round(ended.seconds * 1e9),
+            "duration_origin": "the program's own wall-clock time, recording included",
+            "cpu_time_ns": round(ended.cpu_seconds * 1e9),
+            "latency": {"origin": "constant", "ns": latency_ns, "how": measured},
+            "recording_cost_ns": cost_ns,
+            "notes": [perf.event.note, *_busy(ended)],
+        }
+        info = json.loads(_engine.import_faults_json(perf.text, path, json.dumps(facts)))
+    return FaultRecording(
+        faults=info["faults"],
+        processes=info["processes"],
+        threads=info["threads"],
+        cores=info["cores"],
+        seconds=ended.seconds,
+        cpu_seconds=ended.cpu_seconds,
+        latency_ns=latency_ns,
+        recording_cost_ns=cost_ns,
+        lost=info["lost"],
+        event=perf.event.name,
+        exit_code=ended.exit_code,
+        notes=info["notes"],
+    )
+
+
+def _latency() -> tuple[int, str]:
+    """What the first write of a page takes here in nanoseconds, and how that is known."""
+    measured = json.loads(_engine.measure_fault_json(BENCHMARK))
+    cost, rate = measured["cost"], measured["cycles_per_nanosecond"]
+    median, lower, upper = (cost[f"{name}_cycles"] / rate for name in ("median", "lower_quartile", "upper_quartile"))
+    how = (
+        f"sampled: median of {cost['repeats']} runs of {BENCHMARK} on this machine before the recording, quartiles "
+        f"{lower:.0f} to {upper:.0f} ns"
+    )
+    return max(round(median), 1), how
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """How a program ended."""
+
+    seconds: float
+    cpu_seconds: float
+    exit_code: int
+    waiting_seconds: float
+    """How long some program of the machine waited for a CPU meanwhile"""
+
+
+def _waiting_seconds() -> float:
+    """How long some program has waited for a CPU (Documentation/accounting/psi.rst); 0 if the kernel does not tell."""
+    try:
+        some = _PRESSURE.read_text(encoding="ascii").splitlines()[0]
+        return int(some.rpartition("total=")[2]) / 1e6
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
+def _busy(ended: _Ended) -> list[str]:
+    """A note if the machine was so busy that faults lie further apart than the program alone would have them."""
+    share = ended.waiting_seconds / max(ended.seconds, 1e-9)
+    if share < _BUSY:
+        return []
+    return [
+        f"programs of this machine waited for a CPU during {min(share, 1):.0%} of the recording: on an idle machine, "
+        "the program would take less time, and its faults a larger share of it"
+    ]
+
+
+class Perf:
+    """perf with the best event that it may record."""
+
+    def __init__(self, folder: Path) -> None:
+        program = shutil.which("perf")
+        if not program:
+            raise UsageError("perf is not installed; on Debian it is in the package linux-perf")
+        self._program, self._folder = program, folder
+        self._data, self.text = folder / "perf.data", folder / "faults.txt"
+        refused = []
+        for event in EVENTS:
+            why = self._refusal(event)
+            if why is None:
+                self.event = event
+                return
+            refused.append(f"{event.name}: {why} (needs {event.needs})")
+        raise UsageError(f"perf cannot record page faults here: {'; '.join(refused)}")
+
+    def _options(self, event: Event, data: Path) -> list[str]:
+        return [self._program, "record", "--quiet", "--no-buildid", "-c", "1", *event.options, "-o", str(data)]
+
+    def _refusal(self, event: Event) -> str | None:
+        """Why perf cannot record an event; none if it can."""
+        data = self._folder / "refusal.data"
+        command = [*self._options(event, data), "--", "true"]
+        tried = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+        data.unlink(missing_ok=True)
+        if tried.returncode == 0:
+            return None
+        return _reason(tried.stderr) or f"perf ended with status {tried.returncode}"
+
+    def cost_ns(self) -> int:
+        """By how much a fault takes longer while it is recorded: medians of a small program with and without perf."""
+        data = self._folder / "cost.data"
+        plain = [sys.executable, "-c", _PROBE]
+        recorded = [*self._options(self.event, data), "--", *plain]
+        times: tuple[list[float], list[float]] = ([], [])
+        for _ in range(_PROBES):
+            for of, command in zip(times, (plain, recorded), strict=True):
+                run = subprocess.run(command, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL)
+                of.append(float(run.stdout))
+        data.unlink(missing_ok=True)
+        without, with_perf = (statistics.median(of) for of in times)
+        return max(round(with_perf - without), 0)
+
+    def record(self, command: Sequence[str]) -> _Ended:
+        """Runs a program and records its faults from its first instruction to its end."""
+        launcher = subprocess.Popen(["/bin/sh", "-c", _LAUNCHER, "sh", *command])
+        try:
+            os.waitpid(launcher.pid, os.WUNTRACED)
+            with self._attached(launcher.pid):
+                begin, waiting = time.monotonic(), _waiting_seconds()
+                launcher.send_signal(signal.SIGCONT)
+                _, status, usage = os.wait4(launcher.pid, 0)
+                seconds, waited = time.monotonic() - begin, _waiting_seconds() - waiting
+        except BaseException:
+            launcher.kill()
+            raise
+        code = os.waitstatus_to_exitcode(status)
+        launcher.returncode = code
+        return _Ended(seconds, usage.ru_utime + usage.ru_stime, code if code >= 0 else 128 - code, waited)
+
+    @contextmanager
+    def _attached(self, process: int) -> Iterator[None]:
+        """Records a process and its children, until the end of the block."""
+        control, ready = self._folder / "control", self._folder / "ready"
+        os.mkfifo(control)
+        os.mkfifo(ready)
+        # Opened for both directions, so that no opening waits for the other side.
+        to_perf, from_perf = (os.open(path, os.O_RDWR) for path in (control, ready))
+        buffers = ["--mmap-pages", "4M"] if os.geteuid() == 0 else []
+        command = [*self._options(self.event, self._data), *buffers, "--delay", "-1"]
+        command += ["--control", f"fifo:{control},{ready}", "--pid", str(process)]
+        # A process group of its own: Ctrl-C is for the program.
+        perf = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, process_group=0
+        )
+        try:
+            os.write(to_perf, b"enable\n")
+            _await(from_perf, perf)
+            yield
+        finally:
+            if perf.poll() is None:
+                perf.send_signal(signal.SIGINT)
+            perf.communicate()
+            os.close(to_perf)
+            os.close(from_perf)
+
+    def print_faults(self) -> None:
+        """Makes text of what was recorded."""
+        command = [
+            self._program,
+            "script",
+            "--ns",
+            "--show-lost-events",
+            "-F",
+            self.event.fields,
+            "-i",
+            str(self._data),
+        ]
+        with self.text.open("wb") as text:
+            printed = subprocess.run(
+                command, stdout=text, stderr=subprocess.PIPE, check=False, stdin=subprocess.DEVNULL
+            )
+        if printed.returncode:
+            why = _reason(printed.stderr.decode(errors="replace")) or "no reason given"
+            raise TraceError(f"perf script cannot print what was recorded: {why}")
+
+
+def _reason(said: str) -> str:
+    """What perf says is wrong, in one line; empty if it says nothing."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    after = [line for _, error, line in (line.partition("Error:") for line in lines) if error]
+    # The text may follow on the next line.
+    at = next((number + 1 for number, line in enumerate(lines) if line == "Error:"), 0)
+    return after[0].strip() if after and after[0] else "".join(lines[at : at + 1])
+
+
+def _await(answers: int, perf: subprocess.Popen[bytes]) -> None:
+    """Waits until perf says that it records."""
+    os.set_blocking(answers, False)
+    give_up = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            if b"ack" in os.read(answers, 100):
+                return
+        except BlockingIOError:
+            pass
+        if perf.poll() is not None or time.monotonic() > give_up:
+            if perf.poll() is None:
+                perf.kill()
+            assert perf.stderr
+            why = _reason(perf.stderr.read().decode(errors="replace")) or "it does not answer"
+            raise UsageError(f"perf does not begin to record: {why}")
+        time.sleep(0.005)
