@@ -278,6 +278,7 @@ fn patterns<const BY_STRING: bool>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::replica;
 
     #[test]
     fn a_share_is_what_each_run_saves() {
@@ -291,11 +292,11 @@ mod tests {
 
     #[test]
     fn patterns_differ_by_their_jumps() {
-        let pages = Replica::BYTES / PAGE_BYTES;
+        let pages = replica::BYTES / PAGE_BYTES;
         for (pattern, steady) in [(Pattern::Sequential, 1999), (Pattern::SemiRandom, 1600), (Pattern::Random, 0)] {
             let addresses = pattern.addresses(2000, 1);
             let next = |pair: &&[u64]| {
-                (pair[1] - Replica::START) / PAGE_BYTES == ((pair[0] - Replica::START) / PAGE_BYTES + 1) % pages
+                (pair[1] - replica::START) / PAGE_BYTES == ((pair[0] - replica::START) / PAGE_BYTES + 1) % pages
             };
             let steps = addresses.windows(2).filter(next).count();
             // A jump may lead to the next page by chance.
