@@ -83,7 +83,7 @@ impl Simulation {
     }
 
     /// A task of a CPU that was left in the middle and can go on, kernel threads first.
-    fn first_left(&self, cpu: CpuId) -> Option<Seat> {
+    pub(crate) fn first_left(&self, cpu: CpuId) -> Option<Seat> {
         let of = &self.cpus[cpu];
         of.seats().find(|&seat| seat != of.seat && of.task_at(seat).can_go_on())
     }
@@ -136,7 +136,7 @@ impl Simulation {
     /// If a CPU runs a thread within an access: its input, and what its lane could go on with as far as the queue tells.
     fn sibling(&self, cpu: CpuId) -> Option<(usize, NextItem)> {
         let of = &self.cpus[cpu];
-        let (Seat::Lane(lane), Some((input, thread))) = (of.seat, of.thread) else { return None };
+        let (Seat::Lane(lane), Some((input, thread))) = (of.seat, of.thread_of_task()) else { return None };
         let faults = matches!(of.task.stack.first(), Some(StackEntry { activity: Activity::Fault(_), .. }));
         (faults && self.inputs[input].threads_share()).then(|| (input, of.lanes[lane].next(Some(thread), true)))
     }
@@ -171,11 +171,9 @@ impl Simulation {
         let of = &mut self.cpus[cpu];
         match seat {
             Seat::Lane(lane) if lane < of.lanes.len() => {
-                let (input, thread) = (of.lanes[lane].input, of.task.thread.take());
+                let input = of.lanes[lane].input;
                 self.own(cpu, input);
-                if let Some((input, thread)) = thread {
-                    self.switch_to(cpu, input, thread)?;
-                }
+                self.take_up_thread(cpu)?;
             }
             // A CPU apart has no lane, and nothing to do between the works of its kernel threads.
             Seat::Lane(_) => {}
@@ -183,6 +181,12 @@ impl Simulation {
             Seat::Overtaken { .. } => unreachable!("no CPU has this seat"),
         }
         Ok(())
+    }
+
+    /// A CPU goes on as the thread that the task in its hands was left as, if it is not that already.
+    pub(crate) fn take_up_thread(&mut self, cpu: CpuId) -> Result<(), EngineError> {
+        let left_as = self.cpus[cpu].task.thread.take();
+        left_as.map_or(Ok(()), |(input, thread)| self.switch_to(cpu, input, thread))
     }
 
     /// Somebody can run on a CPU from `time` on; `class` is what the CPU's cycles were if it had nothing to run at all. Returns

@@ -118,6 +118,9 @@ impl Simulation {
         }
         loop {
             let waits = MANY && self.cpus[cpu].task.waits_for.is_some();
+            if MANY && !waits {
+                self.take_up_thread(cpu)?;
+            }
             if waits || self.run_stack::<MANY>(cpu, limit)? == Stack::Yields {
                 if MANY && self.cpus[cpu].task.waits_for.is_some() && self.give_away(cpu)? {
                     continue;
@@ -236,7 +239,9 @@ impl Simulation {
             // What follows an end may be that a source begins anew.
             if !self.end_inputs(cpu)? || chosen.is_some() {
                 match chosen {
-                    Some(_) if MANY => self.own(cpu, self.cpus[cpu].lanes[self.cpus[cpu].lane].input),
+                    Some(Seat::Lane(_) | Seat::Overtaken { .. }) if MANY => {
+                        self.own(cpu, self.cpus[cpu].lanes[self.cpus[cpu].lane].input);
+                    }
                     Some(_) => {}
                     None => self.rest(cpu),
                 }
@@ -262,7 +267,8 @@ impl Simulation {
                 return Ok(Some(seat));
             }
         }
-        Ok(None)
+        // Who has been overtaken may go on although the lane's own task waits.
+        Ok(self.first_left(cpu))
     }
 
     /// Who goes on if a lane does; none if nobody of it can.

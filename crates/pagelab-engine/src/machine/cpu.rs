@@ -254,10 +254,16 @@ impl Cpu {
         self.task = self.place(self.seat).map(std::mem::take).unwrap_or_default();
     }
 
+    /// The thread that the task in its hands is of, which need not run yet: whose lane has gone may leave it one that waits.
+    pub fn thread_of_task(&self) -> Option<(usize, ThreadIx)> {
+        self.task.thread.or(self.thread)
+    }
+
     /// Leaves its task where it is and goes on with that of another seat.
     pub fn go_over(&mut self, seat: Seat) {
         let mut task = std::mem::take(&mut self.task);
-        task.thread = self.thread.filter(|_| matches!(self.seat, Seat::Lane(_)) && !task.stack.is_empty());
+        task.thread =
+            task.thread.or(self.thread).filter(|_| matches!(self.seat, Seat::Lane(_)) && !task.stack.is_empty());
         if let Some(place) = self.place(self.seat) {
             *place = task;
         }
@@ -278,7 +284,7 @@ impl Cpu {
     pub fn overtake(&mut self) {
         let idle = self.number_task();
         let mut task = std::mem::replace(&mut self.task, idle);
-        task.thread = self.thread;
+        task.thread = task.thread.or(self.thread);
         let (_, thread) = task.thread.expect("a thread is within an access");
         self.lanes[self.lane].overtaken.push(Overtaken { thread, task });
     }
