@@ -45,7 +45,17 @@ def _lines() -> Iterator[str]:
     yield "`make reproductions` writes this page. [Reproductions](reproductions.md) says how it was measured,"
     yield "and why figures differ."
     for name, reproduction in REPRODUCTIONS.items():
-        document = json.loads((RESULTS / name / "results.json").read_text(encoding="utf-8"))
+        results = RESULTS / name / "results.json"
+        if not results.exists():
+            yield from (
+                "",
+                f"## {reproduction.title}",
+                "",
+                f"{reproduction.paper}. No complete run is here yet: `pagelab",
+            )
+            yield f"reproduce {name}` makes one."
+            continue
+        document = json.loads(results.read_text(encoding="utf-8"))
         claims = document["claims"]
         count = {verdict: sum(claim["holds"] is verdict for claim in claims) for verdict in VERDICTS}
         yield ""

@@ -1,0 +1,57 @@
+"""The results in `docs/reproductions`: they are those of this engine, and the page of claims is theirs."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pagelab.reproduce import REPRODUCTIONS, study
+
+ROOT = Path(__file__).parents[2]
+
+
+RESULTS = ROOT / "docs" / "reproductions"
+PRESENT = sorted(path.parent.name for path in RESULTS.glob("*/results.json"))
+
+
+def _results(name: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((RESULTS / name / "results.json").read_text())
+    return document
+
+
+def test_there_are_results_of_known_reproductions() -> None:
+    assert PRESENT
+    assert set(PRESENT) <= set(REPRODUCTIONS)
+
+
+def test_the_page_of_claims_is_that_of_the_results() -> None:
+    command = [sys.executable, str(ROOT / "benches" / "reproductions.py"), "--check"]
+    assert subprocess.run(command, check=False, capture_output=True, text=True).stderr == ""
+
+
+@pytest.mark.parametrize("name", PRESENT)
+def test_results_are_complete(name: str) -> None:
+    document = _results(name)
+    keys = {(run["workload"], run["system"], run.get("label", ""), run.get("seed", 1)) for run in document["runs"]}
+    assert keys == {(*run.key, run.seed) for run in REPRODUCTIONS[name].runs() if not run.beyond}
+    assert document["scale"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PRESENT)
+def test_a_run_made_again_has_the_same_statistics(name: str) -> None:
+    reproduction = REPRODUCTIONS[name]
+    shortest = min(reproduction.runs(), key=lambda run: run.accesses + run.warm_up)
+    again = study.measure(reproduction, 1, lambda run: run == shortest, lambda *_: None)
+    (measurement,) = again.all()
+    (kept,) = (
+        run
+        for run in _results(name)["runs"]
+        if (run["workload"], run["system"], run.get("label", "")) == shortest.key
+        and run.get("seed", 1) == shortest.seed
+    )
+    now = {statistic: measurement.stats[statistic] for statistic in kept["stats"]}
+    assert now == kept["stats"], "results have changed: make reproductions"
