@@ -12,6 +12,7 @@ use std::{
     io::{self, Error, PipeReader, PipeWriter, Read, Write},
     os::fd::AsRawFd,
     ptr,
+    time::Duration,
 };
 
 use rustix::{
@@ -20,11 +21,18 @@ use rustix::{
     mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap},
     process::{Pid, WaitOptions, getppid, waitpid},
     thread::{CpuSet, sched_getaffinity, sched_setaffinity},
+    time::{ClockId, clock_gettime},
 };
 
 use crate::fault::file_page;
 
 pub const PAGE_BYTES: usize = 4096;
+
+/// For how long this thread has occupied a CPU.
+pub fn thread_cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32)
+}
 
 /// A mapping of our own, unmapped when dropped.
 pub struct Memory {
