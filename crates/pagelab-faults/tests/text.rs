@@ -56,8 +56,8 @@ fn errors_name_the_line_and_what_would_be_right() {
     let line = |core: &str, time: &str| format!("a 1/1 [{core}] {time}: minor-faults: 7000\n");
     for (content, says) in [
         (
-            line("000", "2.0") + &line("001", "2.5") + &line("000", "1.5"),
-            "line 3 of this perf script text: time runs backwards on core 0, from 2.000000000 s to 1.500000000 s; expected",
+            line("000", "2.0") + &line("001", "2.5") + &line("000", "1.999999999"),
+            "line 3 of this perf script text: time runs backwards on core 0, from 2.000000000 s to 1.999999999 s; expected",
         ),
         (
             line("000", "2.0") + &line("001", "1.5"),

@@ -27,8 +27,8 @@ pub(super) fn parse(line: &str) -> Result<Line, String> {
     let (process, thread) = task(&line[..words[at].0]).ok_or(EXPECTED)?;
     match name {
         "page_fault_user:" | "page_fault_kernel:" => {
-            let (address, kind) = tracepoint(&line[begin + name.len()..])?;
-            Ok(Line::Fault(RawFault { clock_ns, core, process, thread, address, kind }))
+            let fault = |(address, kind)| Line::Fault(RawFault { clock_ns, core, process, thread, address, kind });
+            Ok(tracepoint(&line[begin + name.len()..])?.map_or(Line::OtherEvent, fault))
         }
         _ => Ok(Line::OtherEvent),
     }
@@ -117,7 +117,7 @@ mod tests {
         for wrong in ["hello", "ls-1 [001] 1.5: page_fault_user: address=0x1", "ls [001] d.... 1.5: page_fault_user:"] {
             assert!(parse(wrong).unwrap_err().contains("expected `task-pid"), "{wrong}");
         }
-        let error = parse("ls-1 [001] d.... 1.5: page_fault_user: ip=0x1").unwrap_err();
+        let error = parse("ls-1 [001] d.... 1.5: page_fault_user: ip=0x1 error_code=0x6").unwrap_err();
         assert!(error.contains("expected address=0x"), "{error}");
     }
 }

@@ -29,12 +29,13 @@ pub(super) fn parse(line: &str) -> Result<Line, String> {
     )?;
     let (process, thread) = before(2).and_then(ids).ok_or(EXPECTED)?;
     let (name, payload) = event(line, &words[at + 1..]).ok_or(EXPECTED)?;
-    let (address, kind) = match name.split(':').collect::<Vec<_>>()[..] {
+    let found = match name.split(':').collect::<Vec<_>>()[..] {
         ["exceptions", "page_fault_user" | "page_fault_kernel"] => tracepoint(payload)?,
-        ["page-faults" | "faults" | "minor-faults", ..] => (address(payload)?, FaultKind::default()),
+        ["page-faults" | "faults" | "minor-faults", ..] => Some((address(payload)?, FaultKind::default())),
         _ => return Ok(Line::OtherEvent),
     };
-    Ok(Line::Fault(RawFault { clock_ns, core, process, thread, address, kind }))
+    let fault = |(address, kind)| Line::Fault(RawFault { clock_ns, core, process, thread, address, kind });
+    Ok(found.map_or(Line::OtherEvent, fault))
 }
 
 /// Process and thread of `12/34`; of `34` alone, the thread stands for both.

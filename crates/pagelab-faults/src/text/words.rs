@@ -36,13 +36,19 @@ pub(super) fn hexadecimal(digits: &str) -> Option<u64> {
     (digits.bytes().all(|b| b.is_ascii_hexdigit())).then(|| u64::from_str_radix(digits, 16).ok())?
 }
 
-/// Address and kind of `address=0x… ip=0x… error_code=0x…`.
-pub(super) fn tracepoint(payload: &str) -> Result<(u64, FaultKind), String> {
-    let field = |name: &str| {
-        let value = payload.split_ascii_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
-        value.and_then(hexadecimal).ok_or_else(|| format!("expected {name}=0x… (hexadecimal)"))
-    };
-    Ok((field("address")?, FaultKind::from_error_code(field("error_code")?)))
+/// Addresses from here on are the kernel's own: not the program's, whoever faults there.
+const KERNEL: u64 = 1 << 63;
+
+/// Address and kind of `address=0x… ip=0x… error_code=0x…`; none if the address is one of the kernel's, which may be a symbol.
+pub(super) fn tracepoint(payload: &str) -> Result<Option<(u64, FaultKind)>, String> {
+    let text =
+        |name: &str| payload.split_ascii_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+    let field =
+        |name: &str| text(name).and_then(hexadecimal).ok_or_else(|| format!("expected {name}=0x… (hexadecimal)"));
+    let kind = FaultKind::from_error_code(field("error_code")?);
+    let is_symbol = kind.by_kernel && text("address").is_some_and(|word| !word.starts_with("0x"));
+    let address = if is_symbol { KERNEL } else { field("address")? };
+    Ok((address < KERNEL).then_some((address, kind)))
 }
 
 #[cfg(test)]
@@ -57,6 +63,16 @@ mod tests {
         for wrong in ["1263.840686", "1263:", ".5:", "1.:", "-1.5:", "1.5.5:", "1.0123456789:", "12345678901.0:"] {
             assert_eq!(time(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn the_kernel_s_own_addresses_are_not_the_program_s() {
+        let own = Ok(Some((0x1000, FaultKind { by_kernel: true, ..FaultKind::FIRST_WRITE })));
+        assert_eq!(tracepoint("address=0x1000 ip=f error_code=0x2"), own);
+        for kernel in ["address=0xffffc90000000000", "address=init_task+0x10"] {
+            assert_eq!(tracepoint(&format!("{kernel} ip=f error_code=0x2")), Ok(None));
+        }
+        assert!(tracepoint("address=init_task ip=f error_code=0x6").unwrap_err().contains("expected address=0x"));
     }
 
     #[test]
