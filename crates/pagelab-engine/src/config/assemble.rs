@@ -6,7 +6,7 @@ use pagelab_trace::suggestion::nearest;
 use serde_json::Value;
 use serde_path_to_error::Segment;
 
-use super::misfit;
+use super::mistake;
 use super::{Config, EngineConfig, PresetKind, presets};
 use crate::base::error::EngineError;
 
@@ -46,7 +46,7 @@ pub fn assemble(assembly: &Assembly) -> Result<Config, EngineError> {
     }
     let config: Config = serde_path_to_error::deserialize(&tree).map_err(|refused| {
         let schema = serde_json::to_value(schemars::schema_for!(Config)).expect("a schema is JSON");
-        misfit::explain(&schema, &tree)
+        mistake::explain(&schema, &tree)
             .unwrap_or_else(|| EngineError::config(as_written(refused.path(), &tree), refused.inner().to_string()))
     })?;
     config.validate()?;
@@ -65,7 +65,7 @@ fn as_written(path: &serde_path_to_error::Path, tree: &Value) -> String {
             }
             Segment::Seq { index } => {
                 at = &at[*index];
-                parts.push(misfit::element_name(at, *index));
+                parts.push(mistake::element_name(at, *index));
             }
             Segment::Enum { .. } | Segment::Unknown => {}
         }
@@ -127,7 +127,7 @@ fn place<'t>(tree: &'t mut Value, key: &str) -> Result<&'t mut Value, EngineErro
             _ => return Err(EngineError::config(key, format!("`{path}` is a single value and has no parts"))),
         };
         if !known {
-            let what = misfit::unknown_key(part, &members(at).iter().map(String::as_str).collect::<Vec<_>>());
+            let what = mistake::unknown_key(part, &members(at).iter().map(String::as_str).collect::<Vec<_>>());
             return Err(EngineError::config(key, if path.is_empty() { what } else { format!("in `{path}` {what}") }));
         }
         at = match at {
@@ -155,7 +155,7 @@ fn element(list: &[Value], part: &str) -> Option<usize> {
 fn members(value: &Value) -> Vec<String> {
     match value {
         Value::Object(map) => map.keys().cloned().collect(),
-        Value::Array(list) => list.iter().enumerate().map(|(i, element)| misfit::element_name(element, i)).collect(),
+        Value::Array(list) => list.iter().enumerate().map(|(i, element)| mistake::element_name(element, i)).collect(),
         _ => Vec::new(),
     }
 }

@@ -7,7 +7,7 @@
 mod assemble;
 mod kernel;
 mod machine;
-mod misfit;
+mod mistake;
 mod preset;
 mod stage_costs;
 mod swap;

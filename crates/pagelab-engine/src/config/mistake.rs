@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::Switch;
 use crate::base::error::EngineError;
 
-/// Misfits that one error tells of; with more of them the first are enough to go on.
+/// Mistakes that one error tells of; with more of them the first are enough to go on.
 const TOLD: usize = 4;
 
 /// What a type says of a value that it refuses.
@@ -30,7 +30,7 @@ fn refusal<T: DeserializeOwned>(value: &Value) -> Option<String> {
 }
 
 /// A key and what is wrong with it.
-struct Misfit {
+struct Mistake {
     key: String,
     what: String,
 }
@@ -40,8 +40,8 @@ pub fn explain(schema: &Value, tree: &Value) -> Option<EngineError> {
     let mut search = Search { definitions: &schema["$defs"], found: Vec::new() };
     search.check(schema, tree, "");
     let mut found = search.found.into_iter();
-    let Misfit { key, mut what } = found.next()?;
-    for Misfit { key, what: more } in found.by_ref().take(TOLD - 1) {
+    let Mistake { key, mut what } = found.next()?;
+    for Mistake { key, what: more } in found.by_ref().take(TOLD - 1) {
         what += &format!(" - {key}: {more}");
     }
     match found.count() {
@@ -53,12 +53,12 @@ pub fn explain(schema: &Value, tree: &Value) -> Option<EngineError> {
 
 struct Search<'s> {
     definitions: &'s Value,
-    found: Vec<Misfit>,
+    found: Vec<Mistake>,
 }
 
 impl<'s> Search<'s> {
     fn add(&mut self, key: &str, what: String) {
-        self.found.push(Misfit { key: key.to_owned(), what });
+        self.found.push(Mistake { key: key.to_owned(), what });
     }
 
     /// The definition that a schema refers to, with its name.
