@@ -83,7 +83,7 @@ impl Simulation {
     }
 
     /// A task of a CPU that was left in the middle and can go on, kernel threads first.
-    pub(crate) fn first_left(&self, cpu: CpuId) -> Option<Seat> {
+    pub(super) fn first_left(&self, cpu: CpuId) -> Option<Seat> {
         let of = &self.cpus[cpu];
         of.seats().find(|&seat| seat != of.seat && of.task_at(seat).can_go_on())
     }
@@ -183,8 +183,17 @@ impl Simulation {
         Ok(())
     }
 
+    /// Whether the task in a CPU's hands can go on; the CPU is its thread then.
+    pub(crate) fn goes_on(&mut self, cpu: CpuId) -> Result<bool, EngineError> {
+        let waits = self.cpus[cpu].task.waits_for.is_some();
+        if !waits {
+            self.take_up_thread(cpu)?;
+        }
+        Ok(!waits)
+    }
+
     /// A CPU goes on as the thread that the task in its hands was left as, if it is not that already.
-    pub(crate) fn take_up_thread(&mut self, cpu: CpuId) -> Result<(), EngineError> {
+    fn take_up_thread(&mut self, cpu: CpuId) -> Result<(), EngineError> {
         let left_as = self.cpus[cpu].task.thread.take();
         left_as.map_or(Ok(()), |(input, thread)| self.switch_to(cpu, input, thread))
     }

@@ -117,11 +117,7 @@ impl Simulation {
             self.cpus[cpu].filter.forget_data();
         }
         loop {
-            let waits = MANY && self.cpus[cpu].task.waits_for.is_some();
-            if MANY && !waits {
-                self.take_up_thread(cpu)?;
-            }
-            if waits || self.run_stack::<MANY>(cpu, limit)? == Stack::Yields {
+            if MANY && !self.goes_on(cpu)? || self.run_stack::<MANY>(cpu, limit)? == Stack::Yields {
                 if MANY && self.cpus[cpu].task.waits_for.is_some() && self.give_away(cpu)? {
                     continue;
                 }

@@ -207,18 +207,7 @@ impl Hardware {
         let (mut step, mut step_cycles) = (u8::MAX, Cycles::ZERO);
         let mut leaf_entry = MachineAddr::default();
         let refs = list.refs();
-        // Those of the next 64 that are to be made, behind `passed` others.
-        let (mut passed, mut left) = (0, first_bits(refs.len()) & !u64::from(spared.skip));
-        loop {
-            if left == 0 {
-                passed += u64::BITS as usize;
-                if passed >= refs.len() {
-                    break;
-                }
-                left = first_bits(refs.len() - passed);
-            }
-            let n = passed + left.trailing_zeros() as usize;
-            left &= left - 1;
+        for n in Made::new(refs.len(), spared.skip) {
             let r = &refs[n];
             let mut spent = Cycles::ZERO;
             leaf_entry = match self.on_machine(layers, core, host, r.addr, &mut spent) {
@@ -368,6 +357,39 @@ impl Hardware {
         let Some(host) = layers[layer].host else { return Ok(MachineAddr(addr.0)) };
         let page = self.through_host(layers, core, host, addr, store, cycles)?;
         Ok(page.address(VirtAddr(addr.0)))
+    }
+}
+
+/// Places of the references that a walk makes: all but those that MMU caches spare, which are among the first.
+struct Made {
+    count: usize,
+    /// Those of the next 64 that are still to come, behind `passed` others.
+    left: u64,
+    passed: usize,
+}
+
+impl Made {
+    #[inline(always)]
+    fn new(count: usize, skip: u32) -> Self {
+        Self { count, left: first_bits(count) & !u64::from(skip), passed: 0 }
+    }
+}
+
+impl Iterator for Made {
+    type Item = usize;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<usize> {
+        if self.left == 0 {
+            self.passed += u64::BITS as usize;
+            if self.passed >= self.count {
+                return None;
+            }
+            self.left = first_bits(self.count - self.passed);
+        }
+        let n = self.passed + self.left.trailing_zeros() as usize;
+        self.left &= self.left - 1;
+        Some(n)
     }
 }
 
