@@ -8,6 +8,7 @@
 //! | [`page_table`], [`mmu_cache`], [`cache`] | page tables; MMU caches; data caches |
 //! | [`core_model`], [`device`] | what a core waits for; devices that pages are written to and read from |
 //! | [`config`] | the typed configuration and its presets |
+//! | [`engine`] | hardware that handles page faults: what the walker does, and what kernels keep for it |
 //! | [`kernel`] | kernels: address spaces, frames, page faults, mapping calls |
 //! | [`translate`] | TLBs, walks, segments, shadow tables, shootdowns |
 //! | [`programs`] | sources on their way to the CPUs; what runs beside the main ones; what each cost |
@@ -25,6 +26,7 @@ pub mod config;
 pub mod core_model;
 mod cpu;
 pub mod device;
+pub mod engine;
 pub mod kernel;
 pub mod machine;
 pub mod mmu_cache;

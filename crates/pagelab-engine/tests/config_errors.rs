@@ -535,6 +535,38 @@ fn running_out_of_memory_names_the_layer() {
 }
 
 #[test]
+fn fault_engines_that_cannot_be_are_refused() {
+    let engine = |of: &str| format!(r#"system.layers.native.fault_engine={{"kind":"mfoe"{of}}}"#);
+    let layer = |part: &str| format!("system.layers.native.{part}");
+    for (system, set, key, words) in [
+        ("radix", vec![engine(r#","entries":0"#)], "fault_engine.entries", &["0 is out of range", "1 to 65535"][..]),
+        ("radix", vec![engine(r#","entries":65536"#)], "fault_engine.entries", &["1 to 65535"]),
+        ("radix", vec![engine(r#","period_cycles":0"#)], "fault_engine.period_cycles", &["0 is out of range", "1 to"]),
+        ("radix", vec![engine(r#","threads":0"#)], "fault_engine.threads", &["1 to 64"]),
+        ("radix", vec![engine(r#","entries":8,"wake_below":9"#)], "fault_engine.wake_below", &["9", "0 to 8"]),
+        ("radix", vec![engine(r#","limit_percent":101"#)], "fault_engine.limit_percent", &["1 to 100"]),
+        (
+            "hashed-compact",
+            vec![engine("")],
+            "fault_engine",
+            &["a slot of a hashed table is there for pages that are mapped only"],
+        ),
+        ("radix-2m", vec![engine("")], "fault_engine", &["page_size = 4K"]),
+        ("radix-ptemagnet", vec![engine("")], "fault_engine", &["placement order0"]),
+        ("radix", vec![engine(""), layer(r#"folios=["32KiB"]"#)], "fault_engine", &["folios = []"]),
+        ("direct-segment", vec![engine("")], "fault_engine", &["no direct_segment_bytes"]),
+    ] {
+        let set: Vec<&str> = set.iter().map(String::as_str).collect();
+        let (found, what) = config_error(system, &set);
+        assert_eq!(found, layer(key), "{set:?}");
+        words.iter().for_each(|word| assert!(what.contains(word), "{set:?}: {what} lacks {word}"));
+    }
+    let (found, what) = config_error("nested-radix-shadow", &[r#"system.layers.guest.fault_engine={"kind":"mfoe"}"#]);
+    assert_eq!(found, "system.layers.guest.fault_engine");
+    assert!(what.contains("host_mode = nested"), "{what}");
+}
+
+#[test]
 fn placements_that_cannot_be_are_refused() {
     let placement = |of: &str| format!("system.layers.native.placement={{{of}}}");
     let folios = r#"system.layers.native.folios=["32KiB"]"#.to_owned();

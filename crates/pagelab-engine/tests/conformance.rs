@@ -19,6 +19,7 @@ use pagelab_engine::config::{
 };
 use pagelab_engine::core_model::{self, CoreConfig, CoreModel, Moment};
 use pagelab_engine::device::{self, BlockDevice, DeviceConfig};
+use pagelab_engine::engine::config::{self as fault_engines, EngineConfig};
 use pagelab_engine::kernel::placement::PlacementConfig;
 use pagelab_engine::kernel::threads::config::{self as threads, ThreadsConfig};
 use pagelab_engine::mmu_cache::{self, MmuCacheKind};
@@ -305,6 +306,37 @@ fn every_page_table_keeps_what_programs_have_swapped_out() {
             }
             check(&config, 4);
         }
+    }
+}
+
+#[test]
+fn every_fault_engine_translates_right_under_every_page_table() {
+    for engine in EngineConfig::samples() {
+        let name = serde_json::to_value(&engine).unwrap()["kind"].as_str().unwrap().to_owned();
+        assert!(fault_engines::DESIGNS.iter().any(|(design, text)| *design == name && !text.is_empty()), "{name}");
+        let tables = PageTableConfig::samples().into_iter().filter(|table| !table.is_for_hosts_only());
+        let tables = tables.map(|table| {
+            let mut config = system("radix");
+            let layer = &mut config.system.layers[0];
+            if layer.mmu_cache.keeps(table.upper_entries()).is_err() {
+                layer.mmu_cache = MmuCacheKind::None;
+            }
+            layer.page_table = table;
+            config
+        });
+        let mut tested = 0;
+        for mut config in tables.chain([system("nested-radix"), with("radix", &SHORT_OF_MEMORY)]) {
+            config.system.layers.iter_mut().for_each(|layer| layer.fault_engine = Some(engine.clone()));
+            match config.validate() {
+                Ok(()) => {
+                    check(&config, 6);
+                    tested += 1;
+                }
+                // Where entries have no room for words.
+                Err(e) => assert!(config.system.layers[0].page_table.keeps_words().is_err(), "{e}"),
+            }
+        }
+        assert!(tested > 3, "{name}");
     }
 }
 

@@ -86,7 +86,8 @@ fn places(layer: &Layer, space: SpaceId) -> BTreeMap<Page, Place> {
             all.insert(at, Place::Frame(Pfn(page.mapping.pfn.0 + n)));
         }
     }
-    for (at, EntryWord::Swap(slot)) in layer.words(space.index, VaRange { start: va(0), end: VirtAddr(1 << 48) }) {
+    for (at, word) in layer.words(space.index, VaRange { start: va(0), end: VirtAddr(1 << 48) }) {
+        let EntryWord::Swap(slot) = word else { panic!("{at:?} is armed, though there is no engine") };
         let old = all.insert((space.index, at.0 >> FRAME_SHIFT), Place::Slot(slot));
         assert_eq!(old, None, "{at:?} is mapped and has a word");
     }

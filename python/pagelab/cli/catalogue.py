@@ -16,7 +16,7 @@ def list_command(
         str,
         typer.Argument(
             metavar="[KIND]",
-            help="workloads, systems, machines, kernels, page-tables, mmu-caches, placements, cores, devices, "
+            help="workloads, systems, machines, kernels, page-tables, mmu-caches, fault-engines, placements, cores, devices, "
             "kernel-threads, fault-processes, fault-models.",
         ),
     ] = "kinds",

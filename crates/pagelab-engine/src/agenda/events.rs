@@ -16,11 +16,11 @@ use pagelab_trace::{Event, EventKind, MapFlags};
 impl Simulation {
     /// Whether an event of a space can be carried out now; if not, the CPU waits for the faults in its way.
     pub fn may_carry_out(&mut self, cpu: CpuId, space: SpaceId, kind: &EventKind) -> bool {
-        let may = touched(kind).is_none_or(|range| self.os.locks.may_change(space, range, self.os.costs.fault_lock));
-        if !may {
-            self.wait_for(cpu, BlockKey::Mappings { space });
-        }
-        may
+        let Some(range) = touched(kind) else { return true };
+        let free = self.os.locks.may_change(space, range, self.os.costs.fault_lock);
+        let in_the_way = if free { self.os.engine_in_the_way(space) } else { Some(BlockKey::Mappings { space }) };
+        in_the_way.into_iter().for_each(|key| self.wait_for(cpu, key));
+        in_the_way.is_none()
     }
 
     /// Carries an event out at its place in its process's order, on the CPU of its thread.
@@ -56,6 +56,7 @@ impl Simulation {
                 }
             }
         }
+        self.wake_kthreads(cpu);
         Ok(())
     }
 

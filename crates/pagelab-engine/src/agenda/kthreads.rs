@@ -69,8 +69,9 @@ impl Simulation {
         if !of.task.stack.is_empty() {
             return;
         }
-        if let Some((before, next)) = self.kthreads.begin(thread, of.clock.now()) {
-            self.agenda.strike(before, Entry::Alarm { thread });
+        let (before, next) = self.kthreads.begin(thread, of.clock.now());
+        before.into_iter().for_each(|at| self.agenda.strike(at, Entry::Alarm { thread }));
+        if let Some(next) = next {
             self.agenda.enter(next, Entry::Alarm { thread });
             self.woke = true;
         }

@@ -1,7 +1,7 @@
 //! A simulation before its first access: which CPUs there are, and what runs on each.
 
 use crate::base::error::EngineError;
-use crate::base::ids::CpuId;
+use crate::base::ids::{CpuId, LayerId};
 use crate::cache::ReplacementPolicy;
 use crate::config::Config;
 use crate::core_model::CoreModel;
@@ -86,6 +86,7 @@ impl Simulation {
         let mut os = Os::boot(config)?;
         let mut kthreads = KernelThreads::default();
         os.tops().iter().for_each(|&top| kthreads.add_all(top, &os.layers[top], &config.kernel.threads));
+        LayerId::all(os.layers.len()).for_each(|layer| kthreads.add_of_engine(layer, &os.layers[layer]));
         let used = sources.iter().flat_map(|s| s.cpus.iter().copied()).chain(beside.cpus()).collect();
         let threads = machine.threads_per_core as usize;
         let places = Cpus::new(used, kthreads.len(), threads, machine.cores as usize * threads);

@@ -15,7 +15,8 @@ use crate::machine::simulation::{REFUSED_EXAMPLES, RefusedAccess, Simulation, St
 use crate::machine::task::{LaneState, NextItem, Seat, Task};
 use crate::observe::statistics::Statistics;
 use crate::programs::input::{Dealt, Item, event_of};
-use pagelab_trace::{ProcessIx, ThreadIx};
+use pagelab_trace::{Batch, ProcessIx, ThreadIx};
+use std::sync::Arc;
 
 impl Simulation {
     /// Replays all sources to their end. `progress` gets the number of accesses dealt out so far, every now and then; false
@@ -43,7 +44,8 @@ impl Simulation {
             self.turn::<false>(CpuId(0), Cycles::MAX, progress)?;
             assert_eq!(self.cpus[0].state, CpuState::Finished, "the only CPU waits for another");
         }
-        assert!(self.load.has_co_runners() || !self.os.locks.any_held(), "a lock is held after the end");
+        let of_threads = self.os.locks.all_holders().all(|holder| self.cpus[holder.cpu].is_of_thread(holder.task));
+        assert!(self.load.has_co_runners() || of_threads, "a lock is held after the end");
         self.hw.end_check()?;
         CpuId::all(self.cpus.len()).for_each(|cpu| self.settle_account(cpu));
         let end = self.elapsed();
@@ -138,9 +140,17 @@ impl Simulation {
             }
             let lane = &mut of.lanes[of.lane];
             let (input, mut ended) = (lane.input, false);
-            match lane.queue.get(lane.at).expect("a chosen lane has work").clone() {
+            let item = lane.queue.get(lane.at).expect("a chosen lane has work").clone();
+            if MANY && self.waits_before(cpu, input, &item) {
+                if self.give_away(cpu)? {
+                    continue;
+                }
+                return Ok(());
+            }
+            match item {
                 Item::Run { batch, at, end, thread } => {
-                    lane.last = Some(thread);
+                    let of = &mut self.cpus[cpu];
+                    of.lanes[of.lane].last = Some(thread);
                     self.switch_to(cpu, input, thread)?;
                     let limit =
                         if self.cpus[cpu].lanes.len() > 1 { limit.min(self.cpus[cpu].slice_end) } else { limit };
@@ -158,18 +168,9 @@ impl Simulation {
                     self.note_marks(cpu, input, done);
                 }
                 Item::Event { batch, segment } => {
-                    let event = event_of(&batch, segment);
-                    if let Some(space) = self.inputs[input].space_of(event.process)
-                        && !self.may_carry_out(cpu, space, &event.kind)
-                    {
-                        if self.give_away(cpu)? {
-                            continue;
-                        }
-                        return Ok(());
-                    }
                     self.cpus[cpu].pop_item();
                     self.inputs[input].done_with(&batch);
-                    self.carry_out(cpu, input, event)?;
+                    self.carry_out(cpu, input, event_of(&batch, segment))?;
                 }
                 Item::Barrier { barrier } => self.reach(cpu, input, barrier)?,
             }
@@ -181,6 +182,27 @@ impl Simulation {
                 return Err(EngineError::Interrupted);
             }
         }
+    }
+
+    /// Whether somebody is in the way of the event that a CPU has come to, as the last one of those that take part: it waits then.
+    fn waits_before(&mut self, cpu: CpuId, input: usize, item: &Item) -> bool {
+        let batch = |batch: &Arc<Batch>, segment| {
+            let event = event_of(batch, segment);
+            (event.process, event.kind.clone())
+        };
+        let (process, kind) = match item {
+            Item::Run { .. } => return false,
+            Item::Event { batch: of, segment } => batch(of, *segment),
+            Item::Barrier { barrier } => {
+                let at = &self.inputs[input].barriers[barrier];
+                if at.arrived + 1 < at.members.len() {
+                    return false;
+                }
+                batch(&at.batch, at.segment)
+            }
+        };
+        let space = self.inputs[input].space_of(process);
+        space.is_some_and(|space| !self.may_carry_out(cpu, space, &kind))
     }
 
     /// Whether the accesses of an input are those that marks are given in.

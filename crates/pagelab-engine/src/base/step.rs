@@ -3,7 +3,7 @@
 use super::addr::{Pfn, PhysAddr};
 use super::cycles::Cycles;
 use super::ids::SpaceId;
-use crate::base::ids::LayerId;
+use crate::base::ids::{CpuId, LayerId};
 
 /// What a reference does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +98,8 @@ pub enum BlockKey {
     Placement { space: SpaceId, place: u64 },
     /// The lock of a page-table page.
     PageTable { layer: LayerId, frame: Pfn },
+    /// What the kernel of a layer keeps for its fault engine for a CPU.
+    Engine { layer: LayerId, cpu: CpuId },
     /// A device's answer to a request, by the request's number.
     Answer { request: u64 },
 }

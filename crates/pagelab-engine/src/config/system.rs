@@ -10,6 +10,7 @@ use super::Switch;
 use crate::base::addr::{FRAME_BYTES, PageSize};
 use crate::base::error::EngineError;
 use crate::base::ids::LayerId;
+use crate::engine::config::EngineConfig;
 use crate::kernel::frames::frame_alloc::AgeingConfig;
 use crate::kernel::frames::supply::FrameAllocatorConfig;
 use crate::kernel::placement::PlacementConfig;
@@ -59,6 +60,9 @@ pub struct LayerConfig {
     /// Which of the frames that are free its programs get.
     #[serde(default)]
     pub placement: PlacementConfig,
+    /// Hardware that maps pages of new memory before the kernel is asked; none for a walker that raises a fault for each.
+    #[serde(default)]
+    pub fault_engine: Option<EngineConfig>,
     /// Whether the layer's kernel has the translation cache of `kernel.translation_cache`, if there is one.
     #[serde(default = "super::kernel::on")]
     pub translation_cache: Switch,

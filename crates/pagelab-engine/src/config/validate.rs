@@ -4,7 +4,8 @@ use super::{Config, HostMode, KernelConfig, LargePages, LayerConfig, PageCache, 
 use crate::base::addr::{FRAME_BYTES, PageSize};
 use crate::base::error::{EngineError, between};
 use crate::device::DeviceConfig;
-use crate::kernel::placement::{Misfit, Surroundings};
+use crate::engine::config as engine;
+use crate::kernel::placement::{Misfit, PlacementConfig, Surroundings};
 use crate::kernel::threads::config::ThreadsConfig;
 use pagelab_trace::quantity::Bytes;
 
@@ -122,12 +123,30 @@ impl Config {
                 .placement
                 .check(&around)
                 .map_err(|Misfit { key: part, what }| EngineError::config(key(&part), what))?;
+            validate_engine(layer, layers)?;
             if let Some(bytes) = layer.memory_bytes {
                 memory(&key("memory_bytes"), bytes.0)?;
             }
         }
         Ok(())
     }
+}
+
+/// What a fault engine finds itself in.
+fn validate_engine(layer: &LayerConfig, layers: &[LayerConfig]) -> Result<(), EngineError> {
+    let Some(engine) = &layer.fault_engine else { return Ok(()) };
+    let shadow = |of: &LayerConfig| of.host_mode == HostMode::Shadow;
+    let guest_is_shadowed = layers.iter().any(|guest| guest.host.as_ref() == Some(&layer.name) && shadow(guest));
+    let single = layer.page_size == PageSize::Size4K && layer.folios.is_empty();
+    let around = engine::Surroundings {
+        layer: &layer.name,
+        words: layer.page_table.keeps_words(),
+        single_pages: single && layer.placement == PlacementConfig::default(),
+        walked: !shadow(layer) && !guest_is_shadowed && layer.direct_segment_bytes.is_none(),
+    };
+    let misfit =
+        |engine::Misfit { key, what }| EngineError::config(format!("system.layers.{}.{key}", layer.name), what);
+    engine.check(&around).map_err(misfit)
 }
 
 /// `madvise` is a choice among mappings for pages, folios or a kernel thread that must be there.

@@ -7,8 +7,7 @@ use crate::base::ids::CpuId;
 use crate::base::page_fault::{Intent, Origin};
 use crate::base::translation::Translation;
 use crate::cache::{Requester, Served};
-use crate::kernel::fault::{Fault, Outcome};
-use crate::machine::activity::Activity;
+use crate::kernel::fault::Outcome;
 use crate::machine::clock::CpuClock;
 use crate::machine::cpu::Filter;
 use crate::machine::simulation::{RefusedAccess, Simulation, Stack};
@@ -257,7 +256,8 @@ impl Simulation {
     ) -> Result<Translated, EngineError> {
         let of = &mut self.cpus[cpu];
         of.filter.forget_data();
-        of.begin(Activity::Fault(Fault::new(&self.hw.fault, cpu)));
+        let fault = self.hw.fault;
+        self.raise(cpu, &fault);
         if self.run_stack::<MANY>(cpu, limit)? == Stack::Yields {
             return Ok(Translated::Again);
         }

@@ -4,12 +4,14 @@ use crate::base::addr::{FRAME_BYTES, MachineAddr, PhysAddr};
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::ids::{CpuId, DIRECT_MAP, LayerId, SpaceId};
-use crate::base::page_fault::{Intent, Origin};
+use crate::base::page_fault::{Intent, Origin, PageFault};
 use crate::base::step::{Next, Ref, RefKind, RefSpace, Requests, Step};
 use crate::cache::Requester;
-use crate::kernel::fault::Fault;
+use crate::engine::work::{EngineWork, Verdict};
+use crate::kernel::fault::{Fault, Outcome};
 use crate::kernel::invalidation::Invalidation;
 use crate::machine::activity::Activity;
+use crate::machine::agenda::Entry;
 use crate::machine::clock::Class;
 use crate::machine::cpu::CpuState;
 use crate::machine::simulation::{Simulation, Stack};
@@ -50,7 +52,8 @@ impl Simulation {
             if self.cpus[cpu].task.stack.last().is_some_and(StackEntry::has_refs_left) {
                 let made = self.charge_refs::<MANY>(cpu, limit, &mut last);
                 if made.is_err() {
-                    self.cpus[cpu].begin(Activity::Fault(Fault::new(&self.hw.fault, cpu)));
+                    let fault = self.hw.fault;
+                    self.raise(cpu, &fault);
                 }
                 if MANY && self.turn_is_over(cpu, limit) {
                     return Ok(Stack::Yields);
@@ -159,12 +162,40 @@ impl Simulation {
     fn end_activity(&mut self, cpu: CpuId) {
         let of = &mut self.cpus[cpu];
         let entry = of.task.stack.pop().expect("the activity was on the stack");
+        let now = of.clock.now();
         match &entry.activity {
+            Activity::Engine(work) => self.end_engine_work(cpu, work),
+            Activity::Kernel { thread, .. } => {
+                if let Some(at) = self.kthreads.end(*thread, now) {
+                    self.agenda.enter(at, Entry::Alarm { thread: *thread });
+                    self.woke = true;
+                }
+            }
             // A fault below another activity is retried by it; one of the program's is told to the access.
             Activity::Fault(fault) if of.task.stack.is_empty() => of.task.outcome = Some(fault.outcome()),
-            Activity::Fault(_) | Activity::Populate(_) | Activity::Kernel { .. } | Activity::ExitScan(_) => {}
+            Activity::Fault(_) | Activity::Populate(_) | Activity::ExitScan(_) => {}
         }
-        of.spare.push(entry);
+        self.cpus[cpu].spare.push(entry);
+    }
+
+    /// A walk has found no translation: the engine of the page's layer begins, or the kernel's handler.
+    pub fn raise(&mut self, cpu: CpuId, fault: &PageFault) {
+        let of = &mut self.cpus[cpu];
+        let work = EngineWork::begin(fault, cpu, &self.os, of.clock.now());
+        of.begin(work.map_or_else(|| Activity::Fault(Fault::new(fault, cpu)), Activity::Engine));
+    }
+
+    /// An engine is done: what it has mapped is in the TLB, or the kernel's handler begins.
+    fn end_engine_work(&mut self, cpu: CpuId, work: &EngineWork) {
+        let of = &mut self.cpus[cpu];
+        match work.end(&mut self.os, of.clock.now()) {
+            Verdict::Kernel => of.begin(Activity::Fault(Fault::new(work.fault(), cpu))),
+            Verdict::Mapped(mapping) if of.task.stack.is_empty() => {
+                of.task.outcome = Some(Outcome::Retry);
+                self.hw.fill(&self.os.layers, of.core, work.fault(), &mapping);
+            }
+            Verdict::Mapped(_) => {}
+        }
     }
 
     /// Charges cycles of the activity under way to its stage and to the CPU.
@@ -174,7 +205,8 @@ impl Simulation {
         let entry = of.task.stack.last().expect("an activity is under way");
         let Some(stage) = entry.stage else {
             entry.activity.charge(&mut self.os, &mut self.kthreads, cycles);
-            return of.clock.spend(Class::Kernel, cycles);
+            let class = entry.activity.class();
+            return of.clock.spend(class, cycles);
         };
         self.os.faults[entry.layer].cycles[stage] += cycles;
         of.clock.spend(Class::Fault, cycles);
@@ -246,7 +278,11 @@ impl Simulation {
             return self.make_bulk_ref(core, layer, reference, bytes, done, last, cycles);
         }
         let (machine, _) = self.locate(core, layer, reference.space, reference.addr, writes, last, cycles)?;
-        *cycles += self.hw.system_ref(core, machine, writes, locked, Requester::Kernel).cycles;
+        let by = match reference.space {
+            RefSpace::Kernel => Requester::Kernel,
+            RefSpace::Physical => Requester::Walk,
+        };
+        *cycles += self.hw.system_ref(core, machine, writes, locked, by).cycles;
         Ok(())
     }
 

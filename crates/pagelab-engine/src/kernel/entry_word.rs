@@ -1,16 +1,35 @@
 //! What a kernel keeps in the entry of a page that is not present.
 //!
-//! Models: the words that Linux calls swap entries: a kind and a number that means something to the word's owner.
-//! Source: Linux include/linux/swapops.h (`swp_entry_t`, `swp_type`, `swp_offset`).
-//! Deviations: no bits for what the page was (`pte_swp_exclusive`, `pte_swp_soft_dirty`).
+//! Models: the words that Linux calls swap entries: a kind and a number that means something to the word's owner; and those that
+//! tell a fault engine that it may map the page.
+//! Source: Linux include/linux/swapops.h (`swp_entry_t`, `swp_type`, `swp_offset`); for armed entries Tirumalasetty et al., "Reducing
+//! Minor Page Fault Overheads through Enhanced Page Walker", 4.3.
+//! Deviations: no bits for what the page was (`pte_swp_exclusive`, `pte_swp_soft_dirty`). The bit of an entry that engines and kernels
+//! lock it by is the page's key in [`Locks`](crate::kernel::locks::Locks): it is there of entries without a word, too.
 
 /// Bits of a word that say of which kind it is.
 const KIND_BITS: u32 = 3;
 const SWAP: u64 = 1;
+const ARMED: u64 = 2;
+/// Of an armed entry: what the page will allow, and its owner's number above.
+const WRITABLE: u64 = 1 << KIND_BITS;
+const EXECUTABLE: u64 = 1 << (KIND_BITS + 1);
+const OWNER_SHIFT: u32 = KIND_BITS + 2;
+/// Owners that a word can name (22 bits, as `PID_MAX_LIMIT`).
+pub const MOST_OWNERS: u32 = 1 << 22;
 
 /// A slot of the swap area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(pub u32);
+
+/// The layer's fault engine may map the page, of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Armed {
+    /// The address space, by its number.
+    pub owner: u32,
+    pub writable: bool,
+    pub executable: bool,
+}
 
 /// What stands in place of a translation. Each kind has an owner, who is told of every entry that has such a word from then on
 /// and of every one that has it no more. What calls do to entries (`layer/words.rs`) is decided kind by kind.
@@ -18,6 +37,8 @@ pub struct Slot(pub u32);
 pub enum EntryWord {
     /// The page's contents are in a slot of the swap area ([`Swap`](crate::kernel::reclaim::Swap)), which counts the entries that say so.
     Swap(Slot),
+    /// Nobody has touched the page, and it is known what it would be. It means nothing to anyone else: it goes and comes freely.
+    Armed(Armed),
 }
 
 impl EntryWord {
@@ -25,6 +46,10 @@ impl EntryWord {
     pub fn to_bits(self) -> u64 {
         match self {
             Self::Swap(Slot(slot)) => u64::from(slot) << KIND_BITS | SWAP,
+            Self::Armed(Armed { owner, writable, executable }) => {
+                let flag = |set: bool, bit: u64| if set { bit } else { 0 };
+                u64::from(owner) << OWNER_SHIFT | flag(writable, WRITABLE) | flag(executable, EXECUTABLE) | ARMED
+            }
         }
     }
 
@@ -33,6 +58,11 @@ impl EntryWord {
         match bits & ((1 << KIND_BITS) - 1) {
             0 if bits == 0 => None,
             SWAP => Some(Self::Swap(Slot((bits >> KIND_BITS) as u32))),
+            ARMED => Some(Self::Armed(Armed {
+                owner: (bits >> OWNER_SHIFT) as u32,
+                writable: bits & WRITABLE != 0,
+                executable: bits & EXECUTABLE != 0,
+            })),
             kind => unreachable!("the kernel writes no words of kind {kind}: {bits:#x}"),
         }
     }
@@ -49,6 +79,11 @@ mod tests {
             let word = EntryWord::Swap(Slot(slot));
             assert_eq!(EntryWord::of_bits(word.to_bits()), Some(word));
             assert!(word.to_bits() != 0 && word.to_bits() >> WORD_BITS == 0, "an entry has room for it");
+        }
+        for (owner, writable, executable) in [(0, true, false), (MOST_OWNERS - 1, false, true), (7, true, true)] {
+            let word = EntryWord::Armed(Armed { owner, writable, executable });
+            assert_eq!(EntryWord::of_bits(word.to_bits()), Some(word));
+            assert_eq!(word.to_bits() >> WORD_BITS, 0, "an entry has room for it");
         }
         assert_eq!(EntryWord::of_bits(0), None);
     }

@@ -98,6 +98,17 @@ impl Locks {
         self.held.iter().any(|&(key, _)| key == BlockKey::Page { space, page })
     }
 
+    /// Whether somebody has a key.
+    pub fn is_held(&self, key: BlockKey) -> bool {
+        self.held.iter().any(|&(held, _)| held == key)
+    }
+
+    /// The tasks that hold anything.
+    pub fn all_holders(&self) -> impl Iterator<Item = Holder> + '_ {
+        let readers = self.readers.iter().map(|reader| reader.holder);
+        self.held.iter().map(|&(_, holder)| holder).chain(readers)
+    }
+
     pub fn any_held(&self) -> bool {
         !self.held.is_empty() || !self.readers.is_empty()
     }

@@ -9,11 +9,13 @@ use crate::base::addr::{FRAME_BYTES, VirtAddr};
 use crate::base::error::EngineError;
 use crate::base::ids::SpaceId;
 use crate::base::page_fault::Intent;
+use crate::base::step::BlockKey;
 use crate::config::InvalidationCause;
 use crate::kernel::direct_segment::taken_by;
 use crate::kernel::fault::Ahead;
 use crate::kernel::invalidation::Invalidation;
 use crate::kernel::layer::Layer;
+use crate::kernel::needs::Need;
 use crate::kernel::os::Os;
 use crate::kernel::vma::{Change, PageAdvice, VaRange, Vma, VmaKind};
 use crate::page_table::{PteFlags, Removed};
@@ -78,6 +80,9 @@ impl Os {
         populate: &mut Vec<(VaRange, Ahead)>,
     ) -> Result<(), EngineError> {
         let layer = &mut self.layers[space.layer];
+        if !matches!(change, Change::Mapped { .. }) {
+            layer.account_for_taken(space.index);
+        }
         if let Some(range) = taken_by(&change)
             && let Some(left) = layer.leave_segment(space.index, range)
         {
@@ -96,6 +101,7 @@ impl Os {
                 if layer.maps_ahead(space.index, range) {
                     populate.push((range, Ahead::Policy));
                 }
+                self.want_armed(space, range);
             }
             Change::Advised { range, advice: PageAdvice::PopulateRead } => {
                 populate.push((range, Ahead::Asked(Intent::Load)));
@@ -116,9 +122,13 @@ impl Os {
                 self.mapping.pages_unmapped += pages;
                 gone.add(range, pages);
             }
-            Change::Protected { range, to, .. } => {
+            Change::Protected { range, from, to } => {
                 let pages = protect_pages(layer, space.index, range, to)?;
                 gone.add(range, pages);
+                layer.protect_words(space.index, range)?;
+                if !(from.read || from.write) {
+                    self.want_armed(space, range);
+                }
             }
             Change::Moved { from, to } => {
                 let pages = move_pages(layer, space.index, from, to)?;
@@ -139,11 +149,29 @@ impl Os {
         Ok(())
     }
 
+    /// The entries of a new mapping are to be armed, if the layer has an engine for it.
+    pub fn want_armed(&mut self, space: SpaceId, range: VaRange) {
+        if self.layers[space.layer].want_armed(space.index, range) {
+            self.needs.push((space.layer, Need::Arming));
+        }
+    }
+
+    /// What a mapping call has to wait for: the lock under which a kernel thread accounts for pages of the space.
+    pub fn engine_in_the_way(&self, space: SpaceId) -> Option<BlockKey> {
+        let layer = &self.layers[space.layer];
+        let used_at = layer.engine.as_ref()?.used_at(space.index, &layer.mem).into_iter();
+        used_at.map(|cpu| BlockKey::Engine { layer: space.layer, cpu }).find(|&key| self.locks.is_held(key))
+    }
+
     /// Removes all mappings of a space, as exec and exit do.
     pub fn drop_mappings(&mut self, space: SpaceId) -> Result<Invalidation, EngineError> {
         let layer = &mut self.layers[space.layer];
         let va_bits = layer.spaces[space.index as usize].table.va_bits();
         let everything = VaRange { start: VirtAddr(0), end: VirtAddr(1 << va_bits) };
+        layer.account_for_taken(space.index);
+        if let Some(engine) = &mut layer.engine {
+            engine.space_ended(space.index);
+        }
         layer.note_contiguity(space.index);
         layer.spaces[space.index as usize].vmas.clear();
         let (placement, mut memory) = layer.placing();
@@ -167,6 +195,7 @@ impl Os {
     /// the parent that changed.
     pub fn fork(&mut self, parent: SpaceId, child: SpaceId) -> Result<Invalidation, EngineError> {
         let layer = &mut self.layers[parent.layer];
+        layer.account_for_taken(parent.index);
         let mut vmas = layer.spaces[parent.index as usize].vmas.fork();
         let mut gone = Invalidation::default();
         if vmas.iter().any(|vma| vma.advice.direct_segment && !vma.advice.wipe_on_fork)

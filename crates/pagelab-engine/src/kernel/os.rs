@@ -121,6 +121,9 @@ impl Os {
         host.spaces[space as usize].vmas.apply(&whole).expect("the mapping is aligned and not empty");
         host.begin_guest_segment(space, memory);
         let host_id = SpaceId { layer: host_index.into(), index: space };
+        if host.want_armed(space, VaRange { start: VirtAddr(0), end: VirtAddr(memory) }) {
+            self.needs.push((host_id.layer, Need::Arming));
+        }
         Layer::boot(of, Some(host_id), memory, &guest_sizes(configs, of, memory), cpus, check, &mut self.asids)
     }
 

@@ -11,12 +11,14 @@ use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::ids::{CpuId, LayerId};
 use crate::base::step::{Next, Step};
+use crate::engine::work::EngineWork;
 use crate::kernel::fault::Fault;
 use crate::kernel::fault::stage::Stage;
 use crate::kernel::os::Os;
 use crate::kernel::populate::Populate;
 use crate::kernel::threads::exit_scan::ExitScan;
 use crate::kernel::threads::schedule::KernelThreads;
+use crate::machine::clock::Class;
 
 /// Any activity.
 #[derive(Clone, Debug)]
@@ -29,6 +31,7 @@ pub enum Activity {
         layer: LayerId,
     },
     ExitScan(ExitScan),
+    Engine(EngineWork),
 }
 
 impl Activity {
@@ -39,6 +42,7 @@ impl Activity {
             Self::Populate(populate) => populate.fault().space().layer,
             Self::Kernel { layer, .. } => *layer,
             Self::ExitScan(scan) => scan.layer(),
+            Self::Engine(work) => work.layer(),
         }
     }
 
@@ -47,7 +51,16 @@ impl Activity {
         match self {
             Self::Fault(fault) => Some(fault.stage()),
             Self::Populate(populate) => Some(populate.fault().stage()),
-            Self::Kernel { .. } | Self::ExitScan(_) => None,
+            Self::Kernel { .. } | Self::ExitScan(_) | Self::Engine(_) => None,
+        }
+    }
+
+    /// What the CPU spends the cycles of work on that is no fault's.
+    pub fn class(&self) -> Class {
+        match self {
+            // The program waits for its walker.
+            Self::Engine(_) => Class::Translation,
+            Self::Fault(_) | Self::Populate(_) | Self::Kernel { .. } | Self::ExitScan(_) => Class::Kernel,
         }
     }
 
@@ -55,7 +68,9 @@ impl Activity {
     pub fn charge(&self, os: &mut Os, threads: &mut KernelThreads, cycles: Cycles) {
         match self {
             Self::ExitScan(scan) => os.layers[scan.layer()].tables.charge_scan(cycles),
-            Self::Kernel { .. } | Self::Fault(_) | Self::Populate(_) => threads.cycles += cycles,
+            Self::Kernel { thread, .. } => threads.charge(*thread, os, cycles),
+            Self::Engine(work) => work.charge(os, cycles),
+            Self::Fault(_) | Self::Populate(_) => unreachable!("its cycles are a stage's"),
         }
     }
 
@@ -66,6 +81,7 @@ impl Activity {
             Self::Populate(populate) => populate.fault().plan(os, step),
             Self::Kernel { thread, .. } => threads.get(*thread).plan(os, step),
             Self::ExitScan(scan) => scan.plan(os, step),
+            Self::Engine(work) => work.plan(os, step),
         }
     }
 
@@ -76,6 +92,7 @@ impl Activity {
             Self::Populate(populate) => populate.commit(os, cpu),
             Self::Kernel { thread, .. } => Ok(threads.commit(*thread, os, cpu)),
             Self::ExitScan(scan) => Ok(scan.commit(os)),
+            Self::Engine(work) => Ok(work.commit(os, cpu)),
         }
     }
 }

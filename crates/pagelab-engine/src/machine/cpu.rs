@@ -350,6 +350,12 @@ impl Cpu {
         kernel.chain(lanes).chain(overtaken)
     }
 
+    /// Whether a task is one of its kernel threads'.
+    pub fn is_of_thread(&self, number: u32) -> bool {
+        let in_hand = matches!(self.seat, Seat::Kernel(_)) && self.task.number == number;
+        in_hand || self.threads.iter().any(|thread| thread.task.number == number)
+    }
+
     /// A key that one of its tasks waits for, that of a device if there is one.
     pub fn awaited(&self) -> Option<BlockKey> {
         self.seats().filter_map(|seat| self.task_at(seat).waits_for).max_by_key(|key| key.is_of_device())

@@ -368,6 +368,7 @@ const KINDS: &[(&str, &str)] = &[
     ("kernels", "presets of what a kernel's page faults do and cost (-k, or SYSTEM@KERNEL)"),
     ("page-tables", "designs of page tables (system.layers.NAME.page_table)"),
     ("mmu-caches", "designs of MMU caches (system.layers.NAME.mmu_cache)"),
+    ("fault-engines", "hardware that maps pages before the kernel is asked (system.layers.NAME.fault_engine)"),
     ("placements", "ways of choosing frames (system.layers.NAME.placement)"),
     ("cores", "core models: what instructions cost and what latencies stall (machine.core.model)"),
     ("devices", "designs of devices for swap and files (kernel.swap.model, kernel.storage.model)"),
@@ -399,6 +400,7 @@ pub fn list_json(kind: &str, others: &[(&str, &str)]) -> Result<String, EngineEr
         "cores" => rows(crate::core_model::DESIGNS),
         "devices" => rows(crate::device::DESIGNS),
         "kernel-threads" => rows(crate::kernel::threads::config::THREADS),
+        "fault-engines" => rows(crate::engine::config::DESIGNS),
         "placements" => {
             let designs = PlacementConfig::designs().into_iter();
             designs.map(|(name, about)| Row { name, description: about.to_owned() }).collect()

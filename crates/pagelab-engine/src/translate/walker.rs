@@ -278,6 +278,23 @@ impl Hardware {
         mapping
     }
 
+    /// Enters a page that an engine has mapped in a core's TLBs, as its walker does. A guest's page is left to the walk that follows,
+    /// which asks the host.
+    pub fn fill(&mut self, layers: &[Layer], core: usize, fault: &PageFault, mapping: &Mapping) {
+        let &PageFault { space, va, intent, .. } = fault;
+        let layer = &layers[space.layer];
+        if layer.host.is_some() {
+            return;
+        }
+        let asid = layer.spaces[space.index as usize].asid;
+        let translation = Translation::of(mapping).on_bare_machine();
+        let unit = &mut self.units[core];
+        let absent = unit.l2.look_up(asid, va, Origin::Program).is_none();
+        unit.l2.insert(asid, va, translation, Origin::Program, absent);
+        let absent = unit.first(intent).look_up(asid, va, Origin::Program).is_none();
+        unit.first(intent).insert(asid, va, translation, Origin::Program, absent);
+    }
+
     /// Where on the machine a read of a layer's physical address goes.
     #[inline(always)]
     fn on_machine(

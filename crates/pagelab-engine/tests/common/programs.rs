@@ -235,7 +235,8 @@ pub fn live_spaces(simulation: &Simulation) -> Vec<SpaceId> {
 fn free_frames(simulation: &Simulation) -> Vec<u64> {
     let of = |(index, layer): (usize, &Layer)| {
         let held = simulation.kthreads.held_frames(index.into());
-        layer.free_frame_count() + layer.pages.cached_frames() + held
+        let ready = layer.engine.as_ref().map_or(0, |engine| engine.held_frames());
+        layer.free_frame_count() + layer.pages.cached_frames() + held + ready
     };
     simulation.os.layers.iter().enumerate().map(of).collect()
 }

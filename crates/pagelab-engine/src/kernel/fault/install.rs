@@ -32,6 +32,10 @@ impl Fault {
                 1
             }
             (Work::Shared { page: number, present }, _) => self.map_shared(layer, number, present)?,
+            (Work::Ready, _) => {
+                layer.map_ready(space, page, self.mapping())?;
+                1
+            }
             (_, Leaf::NotPresent { .. }) => self.map_fresh(layer)?,
         };
         if mapped == 0 {

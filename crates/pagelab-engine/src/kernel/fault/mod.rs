@@ -27,6 +27,7 @@ mod file;
 mod install;
 mod place;
 mod plan;
+mod ready;
 mod route;
 pub mod stage;
 mod swap;
@@ -98,6 +99,10 @@ enum State {
     Lru,
     /// Take the lock of the page-table page.
     Lock,
+    /// With that lock, take a frame that is ready.
+    TakeReady {
+        entry: PhysAddr,
+    },
     /// With that lock, the entry stays where it is.
     Install {
         entry: PhysAddr,
@@ -254,6 +259,7 @@ impl Fault {
                 Stage::Walk
             }
             State::Allocation
+            | State::TakeReady { .. }
             | State::Place(_)
             | State::Refill { .. }
             | State::Reclaim { .. }
@@ -336,16 +342,20 @@ impl Fault {
                 State::Charge
             }
             State::Charge => {
-                self.charge_group(os, cpu);
+                let (batch, pages) = (os.costs.charge_batch, 1 << self.order);
+                let layer = self.layer(os);
+                layer.consume_charge(cpu, layer.acting_group, pages, batch);
                 State::Rmap
             }
             State::Rmap if matches!(self.work, Work::SwapCached | Work::Shared { present: true, .. }) => State::Lock,
             State::Rmap => State::Lru,
             State::Lru => {
-                self.gather(os, cpu);
+                let (batch, frame) = (os.costs.lru_batch, self.frame);
+                self.layer(os).gather(cpu, frame, batch);
                 State::Lock
             }
             State::Lock => return self.go(|fault| Ok(fault.commit_lock(os, cpu))),
+            State::TakeReady { entry } => self.take_ready(os, cpu, entry),
             State::Install { entry } => return self.go(|fault| fault.commit_install(os, cpu, entry)),
             State::Rehash { entry, .. } => {
                 os.locks.release(self.table_key(os, entry), cpu);
@@ -373,16 +383,6 @@ impl Fault {
         })
     }
 
-    /// Gathers the page for the LRU lists.
-    fn gather(&self, os: &mut Os, cpu: CpuId) {
-        let (batch, frame) = (os.costs.lru_batch as usize, self.frame);
-        let lru = &mut self.layer(os).cpus[cpu].lru;
-        if lru.len() >= batch {
-            lru.clear();
-        }
-        lru.push(frame);
-    }
-
     /// Takes the lock of the page-table page.
     fn commit_lock(&mut self, os: &mut Os, cpu: CpuId) -> Result<State, Next> {
         let entry = self.entry(os);
@@ -391,7 +391,7 @@ impl Fault {
             self.state = State::Lock;
             return Err(Next::Block(key));
         }
-        Ok(State::Install { entry })
+        Ok(if self.work == Work::Ready { State::TakeReady { entry } } else { State::Install { entry } })
     }
 
     /// Finds the VMA; says what is to be done instead of going on, if it must.
@@ -408,22 +408,6 @@ impl Fault {
             self.layer(os).grow_translation_cache(space, growth.end);
         }
         Ok(next)
-    }
-
-    /// Pays for the pages out of what the CPU has charged in advance, or charges anew.
-    fn charge_group(&self, os: &mut Os, cpu: CpuId) {
-        let batch = os.costs.charge_batch;
-        let pages = 1 << self.order;
-        let layer = self.layer(os);
-        let (of, group) = (&mut layer.cpus[cpu], layer.acting_group);
-        if of.charged_to != group {
-            // What was left of another group's goes back (`drain_stock`).
-            (of.charged_to, of.charged) = (group, 0);
-        }
-        if of.charged < pages {
-            of.charged += batch.max(pages);
-        }
-        of.charged -= pages;
     }
 
     /// Lets the page go and begins with it anew.

@@ -27,7 +27,6 @@ impl Fault {
         let space = &layer.spaces[self.space.index as usize];
         self.plan_preset(os, layer, step);
         let cpu = |line: CpuLine| layer.cpu_line(self.cpu, line);
-        let metadata = layer.page_metadata(self.frame);
         match &self.state {
             State::Entry => {
                 if os.hosts(self.space.layer) {
@@ -76,17 +75,18 @@ impl Fault {
                 step.io.storage.reads = u32::from(!pages.is_empty());
             }
             State::Zeroing if self.work == Work::SwapIn => {
-                step.kernel(RefKind::Write, metadata);
+                step.kernel(RefKind::Write, layer.page_metadata(self.frame));
                 step.io.swap.reads = 1;
             }
             State::Zeroing => self.plan_zeroing(layer, step),
-            State::Charge => self.plan_charge(layer, space, step),
+            State::Charge => layer.plan_charge(self.cpu, space.group, 1 << self.order, step),
             State::Rmap => self.plan_rmap(layer, space, step),
-            State::Lru => self.plan_lru(os, layer, space, step),
+            State::Lru => layer.plan_gather(self.cpu, space.group, os.costs.lru_batch, step),
             State::Lock => {
                 let lock = space.lock_frame(self.entry(os));
                 step.kernel(RefKind::Locked, layer.page_metadata(lock));
             }
+            State::TakeReady { .. } => self.plan_take_ready(layer, step),
             State::Install { entry } => {
                 if let Work::Copy { .. } = self.work {
                     layer.placement.plan_copied(self.space.index, self.va, &layer.memory_view(), step);
@@ -114,6 +114,7 @@ impl Fault {
                 | State::Split { .. }
                 | State::Lock
                 | State::Place(_)
+                | State::TakeReady { .. }
                 | State::Rehash { .. }
                 | State::Refill { .. }
                 | State::Reclaim { .. }
@@ -140,18 +141,6 @@ impl Fault {
         step.kernel(RefKind::Zero { bytes: FRAME_BYTES << self.order }, self.frame.addr());
     }
 
-    /// What the CPU has charged in advance, and the counters of the cgroups where that is not enough.
-    fn plan_charge(&self, layer: &Layer, space: &AddressSpace, step: &mut Step) {
-        step.kernel(RefKind::Write, layer.cpu_line(self.cpu, CpuLine::Charge));
-        let of = &layer.cpus[self.cpu];
-        if of.charged_to != space.group && of.charged > 0 {
-            step.kernel(RefKind::Locked, layer.cgroup_line(of.charged_to));
-        }
-        if of.charged_to != space.group || of.charged < 1 << self.order {
-            step.kernel(RefKind::Locked, layer.cgroup_line(space.group));
-        }
-    }
-
     fn plan_rmap(&self, layer: &Layer, space: &AddressSpace, step: &mut Step) {
         // The VMA's anon_vma or the file's mapping, then the page's map count.
         step.kernel(RefKind::Read, space.object_line(!self.vma_start(space).0));
@@ -164,17 +153,6 @@ impl Fault {
                 }
             }
             _ => step.kernel(RefKind::Write, layer.page_metadata(self.frame)),
-        }
-    }
-
-    fn plan_lru(&self, os: &Os, layer: &Layer, space: &AddressSpace, step: &mut Step) {
-        step.kernel(RefKind::Write, layer.cpu_line(self.cpu, CpuLine::Lru));
-        let gathered = &layer.cpus[self.cpu].lru;
-        if gathered.len() >= os.costs.lru_batch as usize {
-            step.kernel(RefKind::Locked, layer.lru_line(space.group));
-            for &page in gathered {
-                step.kernel(RefKind::Write, layer.page_metadata(page));
-            }
         }
     }
 

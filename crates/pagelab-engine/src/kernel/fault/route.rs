@@ -42,7 +42,8 @@ impl Fault {
         }
         match layer.word_behind(self.space.index, self.va, leaf) {
             Some(EntryWord::Swap(slot)) => return Ok(Some(self.choose_of_swapped(layer, slot))),
-            None => {}
+            Some(EntryWord::Armed(_)) if layer.serves_faults() => return Ok(Some(Work::Ready)),
+            Some(EntryWord::Armed(_)) | None => {}
         }
         if is_file(&vma) {
             return self.choose_of_file(layer, &vma, around).map(Some);

@@ -1,6 +1,5 @@
 //! The kinds of work that a fault may have to do ([`super::route`] chooses), and what they have in common.
 
-use super::Fault;
 use crate::base::addr::{FRAME_BYTES, PageSize, Pfn, VirtAddr};
 use crate::config::LargePages;
 use crate::kernel::vma::{HugeAdvice, VaRange, Vma};
@@ -25,6 +24,8 @@ pub(super) enum Work {
         page: u64,
         present: bool,
     },
+    /// Map a frame that a fault engine has ready.
+    Ready,
     /// Let the write-protected page itself be written.
     Reuse,
     /// Map a page of a file, in the page cache.
@@ -47,8 +48,6 @@ impl Work {
         matches!(self, Self::Fresh | Self::SwapIn | Self::Copy { .. } | Self::Shared { present: false, .. })
     }
 }
-
-impl Fault {}
 
 /// Whether a mapping may have pages above 4 KiB (Linux `thp_vma_allowable_orders`).
 pub fn gets_large_pages(vma: &Vma, policy: LargePages) -> bool {

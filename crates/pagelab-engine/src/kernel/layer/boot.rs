@@ -6,6 +6,7 @@ use crate::base::error::EngineError;
 use crate::base::ids::{DIRECT_MAP, SpaceId};
 use crate::base::memory::PhysMem;
 use crate::config::{HostMode, LayerConfig};
+use crate::engine::kernel_side::EngineState;
 use crate::kernel::direct_segment::SegmentMemory;
 use crate::kernel::frames::contiguity::Contiguity;
 use crate::kernel::frames::frame_alloc::FramePurpose;
@@ -76,6 +77,7 @@ impl Layer {
             ended_contiguity: Contiguity::default(),
             contiguity_map: None,
             placement: Placement::new(&config.placement),
+            engine: None,
             translation_caches: None,
             retired: Vec::new(),
             table_work: TableWork::default(),
@@ -90,6 +92,10 @@ impl Layer {
         let direct_map = layer.add_space(asids)?;
         assert_eq!(direct_map, DIRECT_MAP);
         layer.build_direct_map()?;
+        if let Some(engine) = &config.fault_engine {
+            let engine = EngineState::boot(engine, cpus, &mut layer.placing().1);
+            layer.engine = Some(engine.ok_or_else(|| layer.out_of_memory("the tables of its fault engine"))?);
+        }
         Ok(layer)
     }
 

@@ -4,8 +4,10 @@
 //! physical memory is an ordinary mapping. Several layers may share a host. Nothing here knows how deep the stack is.
 
 mod ahead;
+mod batches;
 mod boot;
 mod contiguity;
+mod engine;
 mod out_of_memory;
 mod page_cache;
 mod segments;
@@ -21,6 +23,7 @@ use crate::base::addr::{FRAME_SHIFT, LINE_BYTES, PageSize, Pfn, PhysAddr, VirtAd
 use crate::base::error::EngineError;
 use crate::base::memory::PhysMem;
 use crate::config::{InvalidationCause, LargePages};
+use crate::engine::kernel_side::EngineState;
 use crate::kernel::direct_segment::{DirectSegment, SegmentMemory};
 use crate::kernel::entry_word::EntryWord;
 use crate::kernel::frames::contiguity::{Contiguity, Run};
@@ -169,6 +172,8 @@ pub struct Layer {
     pub reclaim: Option<Reclaim>,
     /// Which frames it gives to anonymous pages.
     pub placement: Placement,
+    /// The hardware that maps pages before a kernel is asked, as far as it stands in the layer's memory.
+    pub engine: Option<EngineState>,
     /// What its faults keep of their walks, if they keep anything.
     pub translation_caches: Option<TranslationCaches>,
     /// How the memory of spaces that have ended lay.
@@ -284,6 +289,7 @@ impl Layer {
         let untouched = self.spaces.iter().map(|space| space.table.untouched_frames());
         self.mem.frames_in_use() as u64 + untouched.sum::<u64>()
             - self.placement.table_frames()
+            - self.engine.as_ref().map_or(0, EngineState::table_frames)
             - self.translation_cache_frames()
     }
 
@@ -371,6 +377,17 @@ impl Layer {
     /// Maps a page and records it. All tables exist. Errors: the page table has no place for it.
     pub fn map(&mut self, index: u32, va: VirtAddr, mapping: Mapping) -> Result<(), EngineError> {
         self.note_mapped(index, va, &mapping, Rmap::add);
+        self.map_unlisted(index, va, mapping)
+    }
+
+    /// Enters a page that is mapped in what the kernel keeps of pages.
+    fn note_listed(&mut self, index: u32, va: VirtAddr, mapping: &Mapping) {
+        self.note_mapped(index, va, mapping, Rmap::add);
+        self.list_page(mapping);
+    }
+
+    /// [`Self::map`] of a page that the reverse map is to know later.
+    fn map_unlisted(&mut self, index: u32, va: VirtAddr, mapping: Mapping) -> Result<(), EngineError> {
         if self.check {
             let range = VaRange { start: va, end: VirtAddr(va.0 + mapping.size.bytes()) };
             assert!(!self.has_words(index, range), "{va:?} of space {index} is mapped where a word is");

@@ -98,6 +98,7 @@ impl Layer {
                 // A frame that another user has read the slot back to has a user less.
                 swap.remove(slot).into_iter().for_each(|frame| self.put_frame(frame));
             }
+            EntryWord::Armed(_) => {}
         }
     }
 
@@ -128,6 +129,8 @@ impl Layer {
                     swap.share(slot).into_iter().for_each(|frame| self.pages.share(frame));
                     self.put_word(child, va, word)?;
                 }
+                // The child has an owner's number of its own.
+                EntryWord::Armed(_) => {}
             }
         }
         Ok(())

@@ -88,7 +88,7 @@ impl<P: JsonSchema> JsonSchema for ThreadConfig<P> {
 
 /// Makes the part of the configuration that has a key for each thread.
 macro_rules! make_config {
-    ($($module:ident::$Thread:ident = $text:literal;)+) => {
+    (of_kernels { $($module:ident::$Thread:ident = $text:literal;)+ } of_engines { $($engine:tt)+ }) => {
         /// Name and description of every kernel thread, for lists and error messages.
         pub const THREADS: &[(&str, &str)] = &[$((stringify!($module), $text)),+];
 

@@ -4,13 +4,23 @@
 //! `registry.rs` makes the enum [`KernelThread`] of these lines, `config.rs` what the configuration says of them. A line gives the
 //! thread its key below `kernel.threads`, its row in `pagelab list kernel-threads`, its place in error texts and in the conformance
 //! tests.
+//!
+//! The threads of a fault engine are files of the engine with a type that is an [`EngineThread`], and a line each. They are there
+//! where the engine is, with parameters of the engine.
 
-/// The kernel threads, for a macro that makes something of them: the file, the type in it, and what the thread does.
+/// The kernel threads, for a macro that makes something of them: the file, the type in it, and what the thread does. Then those of
+/// fault engines: the engine's folder, the file and the type.
 macro_rules! kernel_threads {
     ($make:ident) => {
         $make! {
-            kswapd::Kswapd = "makes room before faults must, where memory is reclaimed (no parameters)";
-            khugepaged::Khugepaged = "puts large pages in the place of small ones, in layers with pages above 4 KiB";
+            of_kernels {
+                kswapd::Kswapd = "makes room before faults must, where memory is reclaimed (no parameters)";
+                khugepaged::Khugepaged = "puts large pages in the place of small ones, in layers with pages above 4 KiB";
+            }
+            of_engines {
+                mfoe::arming::Arming;
+                mfoe::refill::Refill;
+            }
         }
     };
 }
@@ -32,7 +42,7 @@ pub use registry::KernelThread;
 
 /// Declares the threads' files.
 macro_rules! declare {
-    ($($module:ident::$Thread:ident = $text:literal;)+) => {
+    (of_kernels { $($module:ident::$Thread:ident = $text:literal;)+ } of_engines { $($engine:tt)+ }) => {
         $(pub mod $module;)+
     };
 }
@@ -85,4 +95,36 @@ pub trait Thread: Sized {
     fn counters() -> &'static [Counter<Self>] {
         &[]
     }
+}
+
+/// A thread of a layer's kernel that serves its fault engine.
+///
+/// What an implementor must uphold: what a [`Thread`] must; frames that it has in hand are told by the engine's
+/// [`held_frames`](crate::engine::kernel_side::KernelSide::held_frames).
+pub trait EngineThread: Sized {
+    /// Those of a layer, asleep; none if it has another engine.
+    fn of_layer(layer: LayerId, of: &Layer) -> Vec<Self>;
+
+    fn layer(&self) -> LayerId;
+
+    /// How long after the end of its work it begins anew, as delayed work does that queues itself; at boot it begins at once. None: it
+    /// waits to be woken.
+    fn delay(&self, _of: &Layer) -> Option<Cycles> {
+        None
+    }
+
+    /// Whether it is woken for this.
+    fn wakes_for(&self, need: Need) -> bool;
+
+    /// It has woken up.
+    fn begin(&mut self);
+
+    /// See [`crate::machine::activity::Activity::plan`].
+    fn plan(&self, os: &Os, step: &mut Step);
+
+    /// See [`crate::machine::activity::Activity::commit`].
+    fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next;
+
+    /// Counts cycles of its work for the engine.
+    fn charge(&self, os: &mut Os, cycles: Cycles);
 }

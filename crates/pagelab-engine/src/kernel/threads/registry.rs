@@ -1,7 +1,7 @@
 //! The enum of the registered kernel threads, and what each of them is asked.
 
-use super::Thread;
 use super::config::{ThreadConfig, ThreadsConfig};
+use super::{EngineThread, Thread};
 use crate::base::cycles::Cycles;
 use crate::base::ids::{CpuId, LayerId};
 use crate::base::step::{Next, Step};
@@ -10,11 +10,15 @@ use crate::kernel::needs::Need;
 use crate::kernel::os::Os;
 
 macro_rules! make_threads {
-    ($($module:ident::$Thread:ident = $text:literal;)+) => {
+    (
+        of_kernels { $($module:ident::$Thread:ident = $text:literal;)+ }
+        of_engines { $($engine:ident::$file:ident::$OfEngine:ident;)+ }
+    ) => {
         /// Any kernel thread.
         #[derive(Clone, Debug)]
         pub enum KernelThread {
             $(#[doc = $text] $Thread(super::$module::$Thread),)+
+            $($OfEngine(crate::engine::$engine::$file::$OfEngine),)+
         }
 
         $(impl From<super::$module::$Thread> for KernelThread {
@@ -34,6 +38,15 @@ macro_rules! make_threads {
                 all
             }
 
+            /// The threads of a layer that serve its engine.
+            pub fn of_engine(layer: LayerId, of: &Layer) -> Vec<Self> {
+                let mut all = Vec::new();
+                $(all.extend(
+                    crate::engine::$engine::$file::$OfEngine::of_layer(layer, of).into_iter().map(Self::$OfEngine),
+                );)+
+                all
+            }
+
             /// What threads have counted: names, sums over those of a kind, and meanings, also of kinds that are not among them.
             pub fn counters<'a>(
                 threads: impl Iterator<Item = &'a Self> + Clone,
@@ -47,31 +60,68 @@ macro_rules! make_threads {
             }
 
             pub fn layer(&self) -> LayerId {
-                match self { $(Self::$Thread(of) => of.layer(),)+ }
+                match self {
+                    $(Self::$Thread(of) => of.layer(),)+
+                    $(Self::$OfEngine(of) => of.layer(),)+
+                }
             }
 
             pub fn sleep_cycles(&self) -> Option<Cycles> {
-                match self { $(Self::$Thread(of) => of.sleep_cycles(),)+ }
+                match self {
+                    $(Self::$Thread(of) => of.sleep_cycles(),)+
+                    $(Self::$OfEngine(_) => None,)+
+                }
+            }
+
+            /// See [`EngineThread::delay`].
+            pub fn delay(&self, layer: &Layer) -> Option<Cycles> {
+                match self {
+                    $(Self::$Thread(_) => None,)+
+                    $(Self::$OfEngine(of) => of.delay(layer),)+
+                }
             }
 
             pub fn wakes_for(&self, need: Need) -> bool {
-                match self { $(Self::$Thread(of) => of.wakes_for(need),)+ }
+                match self {
+                    $(Self::$Thread(of) => of.wakes_for(need),)+
+                    $(Self::$OfEngine(of) => of.wakes_for(need),)+
+                }
             }
 
             pub fn begin(&mut self) {
-                match self { $(Self::$Thread(of) => of.begin(),)+ }
+                match self {
+                    $(Self::$Thread(of) => of.begin(),)+
+                    $(Self::$OfEngine(of) => of.begin(),)+
+                }
             }
 
             pub fn plan(&self, os: &Os, step: &mut Step) {
-                match self { $(Self::$Thread(of) => of.plan(os, step),)+ }
+                match self {
+                    $(Self::$Thread(of) => of.plan(os, step),)+
+                    $(Self::$OfEngine(of) => of.plan(os, step),)+
+                }
             }
 
             pub fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
-                match self { $(Self::$Thread(of) => of.commit(os, cpu),)+ }
+                match self {
+                    $(Self::$Thread(of) => of.commit(os, cpu),)+
+                    $(Self::$OfEngine(of) => of.commit(os, cpu),)+
+                }
             }
 
             pub fn held_frames(&self) -> u64 {
-                match self { $(Self::$Thread(of) => of.held_frames(),)+ }
+                match self {
+                    $(Self::$Thread(of) => of.held_frames(),)+
+                    $(Self::$OfEngine(_) => 0,)+
+                }
+            }
+
+            /// Counts cycles of its work for the engine that it serves, if it serves one.
+            pub fn charge(&self, os: &mut Os, cycles: Cycles) {
+                match self {
+                    $(Self::$Thread(_) => {})+
+                    $(Self::$OfEngine(of) => of.charge(os, cycles),)+
+                }
             }
         }
     };

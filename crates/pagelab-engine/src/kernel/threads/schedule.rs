@@ -23,6 +23,8 @@ struct Slot {
     awake: bool,
     /// When it wakes up by itself.
     alarm: Option<Cycles>,
+    /// How long after the end of its work that is, if it is then that the time is set.
+    delay: Option<Cycles>,
 }
 
 /// See the module's text. Threads are known by their numbers.
@@ -40,8 +42,17 @@ impl KernelThreads {
     /// Adds a thread, asleep; returns its number.
     pub fn add(&mut self, thread: KernelThread) -> usize {
         let alarm = thread.sleep_cycles();
-        self.slots.push(Slot { thread, awake: false, alarm });
+        self.slots.push(Slot { thread, awake: false, alarm, delay: None });
         self.slots.len() - 1
+    }
+
+    /// Adds the threads of a layer that serve its fault engine.
+    pub fn add_of_engine(&mut self, layer: LayerId, of: &Layer) {
+        for thread in KernelThread::of_engine(layer, of) {
+            let delay = thread.delay(of);
+            let alarm = delay.map(|_| Cycles::ZERO);
+            self.slots.push(Slot { thread, awake: false, alarm, delay });
+        }
     }
 
     /// Adds the threads of a layer that the configuration has.
@@ -101,13 +112,26 @@ impl KernelThreads {
     }
 
     /// A thread that is awake begins at `now`. Returns when it would have woken up by itself, and when it will.
-    pub fn begin(&mut self, number: usize, now: Cycles) -> Option<(Cycles, Cycles)> {
+    pub fn begin(&mut self, number: usize, now: Cycles) -> (Option<Cycles>, Option<Cycles>) {
         let slot = &mut self.slots[number];
         slot.thread.begin();
         slot.awake = false;
         self.runs += 1;
-        let next = now + slot.thread.sleep_cycles()?;
-        slot.alarm.replace(next).map(|before| (before, next))
+        let next = slot.thread.sleep_cycles().map(|cycles| now + cycles);
+        (std::mem::replace(&mut slot.alarm, next), next)
+    }
+
+    /// The work of a thread has ended at `now`. Returns when it wakes up by itself, if that follows from it.
+    pub fn end(&mut self, number: usize, now: Cycles) -> Option<Cycles> {
+        let slot = &mut self.slots[number];
+        slot.alarm = slot.delay.map_or(slot.alarm, |delay| Some(now + delay));
+        slot.alarm.filter(|_| slot.delay.is_some())
+    }
+
+    /// Counts cycles of a thread's work.
+    pub fn charge(&mut self, number: usize, os: &mut Os, cycles: Cycles) {
+        self.cycles += cycles;
+        self.slots[number].thread.charge(os, cycles);
     }
 
     /// Carries the planned step of a thread out.

@@ -261,6 +261,9 @@ impl Statistics {
                 );
             }
             self.measures(&format!("layer.{name}"), layer.placement.measures());
+            if let Some(engine) = &layer.engine {
+                self.measures(&format!("layer.{name}.fault_engine"), engine.measures());
+            }
             if let Some(reclaim) = &layer.reclaim {
                 let swap = reclaim.swap.as_ref().map(|swap| ("swap", &swap.device));
                 let storage = reclaim.storage.as_ref().map(|device| ("storage", device));

@@ -1,0 +1,71 @@
+//! What the configuration says of fault engines. It lies below the kernels: of an engine it knows the parameters alone.
+
+use std::fmt::Debug;
+
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// What an engine finds itself in.
+#[derive(Clone, Copy, Debug)]
+pub struct Surroundings<'a> {
+    /// Name of the layer.
+    pub layer: &'a str,
+    /// Whether entries of its page table that are not present can hold words, or why not.
+    pub words: Result<(), &'static str>,
+    /// Whether every page of anonymous memory is mapped alone, in a frame of the allocator's choice.
+    pub single_pages: bool,
+    /// Whether hardware walks the layer's own page tables for all of its pages.
+    pub walked: bool,
+}
+
+/// Why an engine is impossible where it is to be: the key, within the layer, and what is allowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Misfit {
+    pub key: String,
+    pub what: String,
+}
+
+impl Misfit {
+    pub fn new(key: &str, what: impl Into<String>) -> Self {
+        Self { key: key.to_owned(), what: what.into() }
+    }
+}
+
+/// Parameters of an engine.
+pub trait EngineParameters: Clone + Debug + Default + PartialEq + Serialize + DeserializeOwned + JsonSchema {
+    /// Refuses impossible values, and places where the engine cannot be.
+    fn check(&self, around: &Surroundings) -> Result<(), Misfit>;
+
+    /// Those that the conformance tests run it with, the defaults first.
+    fn samples() -> Vec<Self>;
+}
+
+macro_rules! make_config {
+    ($($module:ident::$Engine:ident = $name:literal, $text:literal;)+) => {
+        /// Name and description of every engine, for lists and error messages.
+        pub const DESIGNS: &[(&str, &str)] = &[$(($name, $text)),+];
+
+        /// The engine of a layer.
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+        #[serde(tag = "kind", deny_unknown_fields)]
+        pub enum EngineConfig {
+            $(#[doc = $text] #[serde(rename = $name)] $Engine(super::$module::parameters::Parameters),)+
+        }
+
+        impl EngineConfig {
+            /// Parameters of every engine that the conformance tests run it with.
+            pub fn samples() -> Vec<Self> {
+                let mut all = Vec::new();
+                $(all.extend(super::$module::parameters::Parameters::samples().into_iter().map(Self::$Engine));)+
+                all
+            }
+
+            /// Refuses what is impossible of the parameters, or where they stand.
+            pub fn check(&self, around: &Surroundings) -> Result<(), Misfit> {
+                match self { $(Self::$Engine(parameters) => parameters.check(around),)+ }
+            }
+        }
+    };
+}
+engines!(make_config);

@@ -1,0 +1,250 @@
+//! The thread that arms the entries of new mappings.
+//!
+//! Models: for each mapping that a program makes, and for each stretch of its heap, it goes through the pages, builds the tables
+//! that are missing as a fault handler would, and writes a word into every entry that has neither a translation nor a word. It holds
+//! off changes of the mapping for as long as it is in one table of level 1. A fault that comes first is handled by the kernel. For a
+//! process that may have no more frames it takes the words back.
+//! Source: Tirumalasetty et al., 4.3; 4.9 for taking them back.
+//! Parameters: `fault_engine.spawn_cycles`, `fault_engine.arm_cycles`.
+//! Deviations: one thread for all mappings, in their order.
+
+use crate::base::addr::{FRAME_BYTES, LINE_BYTES, PageSize, PhysAddr, VirtAddr};
+use crate::base::cycles::Cycles;
+use crate::base::ids::{CpuId, LayerId, SpaceId};
+use crate::base::step::{Next, RefKind, Step};
+use crate::engine::kernel_side::{EngineState, Job};
+use crate::engine::mfoe::state::Mfoe;
+use crate::kernel::entry_word::EntryWord;
+use crate::kernel::layer::Layer;
+use crate::kernel::needs::Need;
+use crate::kernel::os::Os;
+use crate::kernel::threads::EngineThread;
+use crate::kernel::vma::VaRange;
+use crate::page_table::{TableBlock, WalkList};
+
+/// Pages whose entries share a line.
+const LINE_PAGES: u64 = LINE_BYTES / 8;
+/// Entries of a table of level 1, and bytes that it maps.
+const TABLE_ENTRIES: u64 = 512;
+const TABLE_REACH: u64 = TABLE_ENTRIES * FRAME_BYTES;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Take up the next mapping.
+    Begin,
+    /// Find the mapping's next page, and hold off changes of the mapping there.
+    Find,
+    /// Look for the table that the page's entry is in.
+    Descend,
+    /// Pay for the table that was missing.
+    Table(TableBlock),
+    /// Write the entries of the page and of those behind it in the line.
+    Line,
+    /// Take back what stands in the next entries.
+    Disarm,
+}
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub struct Arming {
+    layer: LayerId,
+    state: State,
+    /// The mapping under way, and how far it is done.
+    job: Option<Job>,
+    at: VirtAddr,
+}
+
+fn mfoe(layer: &mut Layer) -> &mut Mfoe {
+    match &mut layer.engine {
+        Some(EngineState::Mfoe(of)) => of,
+        None => unreachable!("the layer has the engine that its thread is of"),
+    }
+}
+
+impl Arming {
+    fn space(&self) -> SpaceId {
+        SpaceId { layer: self.layer, index: self.job.expect("a mapping is under way").space }
+    }
+
+    /// The pages from the one that it has come to that are done in one step: those whose entries share its line.
+    fn line(&self) -> VaRange {
+        let job = self.job.expect("a mapping is under way");
+        let end = (self.at.0 | (LINE_PAGES * FRAME_BYTES - 1)) + 1;
+        VaRange { start: self.at, end: VirtAddr(end.min(job.range.end.0)) }
+    }
+
+    /// Whether the mapping under way is still to be done: its process may have ended.
+    fn is_wanted(&self, layer: &mut Layer) -> bool {
+        self.job.is_some() && mfoe(layer).jobs.front() == self.job.as_ref()
+    }
+
+    /// Nothing is left to be done about the mapping.
+    fn finish(&mut self, layer: &mut Layer) {
+        if self.is_wanted(layer) {
+            mfoe(layer).jobs.pop_front();
+        }
+        self.job = None;
+        self.state = State::Begin;
+    }
+
+    /// Goes to the first page from where it is on that can be armed.
+    fn find(&mut self, os: &mut Os, cpu: CpuId) {
+        let (job, layer) = (self.job.expect("a mapping is under way"), &mut os.layers[self.layer]);
+        let vmas = &layer.spaces[job.space as usize].vmas;
+        let place = vmas.iter().find(|vma| vma.end > self.at && vma.start < job.range.end).cloned();
+        let wanted = self.at < job.range.end && self.is_wanted(layer);
+        let Some(vma) = place.filter(|_| wanted) else { return self.finish(layer) };
+        self.at = self.at.max(vma.start);
+        if layer.armed(job.space, self.at).is_none() {
+            self.at = vma.end;
+            return;
+        }
+        os.locks.read_mappings(self.space(), vma.range(), cpu);
+        self.state = State::Descend;
+    }
+
+    /// Builds the next table that is missing, or goes on to the entries.
+    fn descend(&mut self, os: &mut Os, cpu: CpuId) {
+        let job = self.job.expect("a mapping is under way");
+        let layer = &mut os.layers[self.layer];
+        let wanted = self.is_wanted(layer);
+        match wanted.then(|| layer.take_table(job.space, self.at, PageSize::Size4K)) {
+            Some(Ok(None)) => self.state = State::Line,
+            Some(Ok(Some(block))) => {
+                let linked = layer.link_table(job.space, self.at, PageSize::Size4K, block);
+                os.faults[self.layer].tables += u64::from(linked);
+                self.state = State::Table(block);
+            }
+            Some(Err(_)) | None => {
+                // Without memory for tables the pages are the kernel's; of a process that has ended they are nobody's.
+                os.locks.end_read(self.space(), cpu);
+                self.finish(&mut os.layers[self.layer]);
+            }
+        }
+    }
+
+    /// Arms the entries of a line.
+    fn arm(&mut self, os: &mut Os, cpu: CpuId) {
+        let (job, line) = (self.job.expect("a mapping is under way"), self.line());
+        let layer = &mut os.layers[self.layer];
+        let mut va = line.start;
+        while va < line.end {
+            let armed = layer.armed(job.space, va);
+            if let Some(armed) =
+                armed.filter(|_| layer.is_unmapped(job.space, va) && layer.word(job.space, va).is_none())
+            {
+                layer.put_word(job.space, va, EntryWord::Armed(armed)).expect("its tables are there");
+                mfoe(layer).counters.armed += 1;
+            }
+            va.0 += FRAME_BYTES;
+        }
+        self.at = line.end;
+        if self.at.0.is_multiple_of(TABLE_REACH) || self.at >= job.range.end {
+            os.locks.end_read(self.space(), cpu);
+            self.state = State::Find;
+        }
+    }
+
+    /// Takes the words of a table's worth of pages back.
+    fn disarm(&mut self, os: &mut Os) {
+        let job = self.job.expect("a mapping is under way");
+        let layer = &mut os.layers[self.layer];
+        let wanted = self.is_wanted(layer);
+        let armed = |&(_, word): &(VirtAddr, EntryWord)| matches!(word, EntryWord::Armed(_));
+        let words =
+            if wanted { layer.words(job.space, VaRange { start: self.at, end: job.range.end }) } else { Vec::new() };
+        let Some((first, _)) = words.iter().copied().find(armed) else { return self.finish(layer) };
+        let end = VirtAddr((first.0 | (TABLE_REACH - 1)) + 1);
+        for (va, _) in words.into_iter().filter(armed).take_while(|&(va, _)| va < end) {
+            layer.take_word(job.space, va);
+            mfoe(layer).counters.disarmed += 1;
+        }
+        self.at = end;
+    }
+}
+
+impl EngineThread for Arming {
+    fn of_layer(layer: LayerId, of: &Layer) -> Vec<Self> {
+        match &of.engine {
+            Some(EngineState::Mfoe(_)) => vec![Self { layer, state: State::Begin, job: None, at: VirtAddr(0) }],
+            None => Vec::new(),
+        }
+    }
+
+    fn layer(&self) -> LayerId {
+        self.layer
+    }
+
+    fn wakes_for(&self, need: Need) -> bool {
+        need == Need::Arming
+    }
+
+    fn begin(&mut self) {
+        self.state = State::Begin;
+    }
+
+    fn plan(&self, os: &Os, step: &mut Step) {
+        let layer = &os.layers[self.layer];
+        let Some(EngineState::Mfoe(of)) = &layer.engine else { unreachable!("the layer has its engine") };
+        if of.jobs.is_empty() || self.state != State::Begin && of.jobs.front() != self.job.as_ref() {
+            // There is nothing to do, or the process has ended meanwhile.
+            return;
+        }
+        match self.state {
+            State::Begin => step.charge_preset(of.parameters.spawn_cycles, 0),
+            State::Find => {
+                let space = &layer.spaces[self.space().index as usize];
+                step.kernel(RefKind::Locked, space.lock_line());
+                step.kernel(RefKind::Read, space.object_line(self.at.0));
+            }
+            State::Descend => {
+                let space = &layer.spaces[self.space().index as usize];
+                let mut list = WalkList::new();
+                space.table.walk(&layer.mem, self.at, &mut list);
+                list.refs().iter().for_each(|r| step.kernel(RefKind::Read, r.addr));
+            }
+            State::Table(block) => {
+                step.kernel(RefKind::Zero { bytes: FRAME_BYTES << block.order }, block.first.addr());
+                step.kernel(RefKind::Write, layer.page_metadata(block.first));
+                let space = &layer.spaces[self.space().index as usize];
+                step.kernel(RefKind::Locked, space.table.entry(&layer.mem, self.at));
+            }
+            State::Line => {
+                step.charge_preset(of.parameters.arm_cycles * self.line().pages() as u32, 0);
+                let space = &layer.spaces[self.space().index as usize];
+                step.kernel(RefKind::Write, space.table.entry(&layer.mem, self.at));
+            }
+            State::Disarm => {
+                step.charge_preset(of.parameters.arm_cycles * TABLE_ENTRIES as u32, 0);
+                let space = &layer.spaces[self.space().index as usize];
+                let table = space.table.entry(&layer.mem, self.at).0 & !(FRAME_BYTES - 1);
+                (0..FRAME_BYTES / LINE_BYTES)
+                    .for_each(|n| step.kernel(RefKind::Write, PhysAddr(table + n * LINE_BYTES)));
+            }
+        }
+    }
+
+    fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+        os.layers[self.layer].acting_cpu = cpu.0;
+        match self.state {
+            State::Begin => {
+                let of = mfoe(&mut os.layers[self.layer]);
+                self.job = of.jobs.front().copied();
+                let Some(job) = self.job else { return Next::Done };
+                of.counters.jobs += 1;
+                self.at = job.range.start;
+                self.state = if job.arm { State::Find } else { State::Disarm };
+            }
+            State::Find => self.find(os, cpu),
+            State::Descend => self.descend(os, cpu),
+            State::Table(_) => self.state = State::Descend,
+            State::Line => self.arm(os, cpu),
+            State::Disarm => self.disarm(os),
+        }
+        Next::Continue
+    }
+
+    fn charge(&self, os: &mut Os, cycles: Cycles) {
+        mfoe(&mut os.layers[self.layer]).counters.arm_cycles += cycles;
+    }
+}

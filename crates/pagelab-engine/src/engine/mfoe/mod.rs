@@ -1,0 +1,29 @@
+//! MFOE, the minor-fault offload engine.
+//!
+//! Models: per CPU a pre-allocation table in the layer's memory, which its register CR9 points to ([`tables`]); the walker's part,
+//! which takes a frame from there for a page whose entry is armed ([`offload`]); the kernel's part ([`state`]); a background thread
+//! that accounts for what was taken and puts zeroed frames in its place ([`refill`]), one that arms the entries of new mappings
+//! ([`arming`]). In its software form the kernel's fault handler takes the frames, and the walker knows nothing of it.
+//! Source: Tirumalasetty et al., "Reducing Minor Page Fault Overheads through Enhanced Page Walker", ACM TACO 2022: 4.1 to 4.9.
+//! Parameters: `system.layers.NAME.fault_engine` ([`parameters`]).
+//! Stats: `layer.NAME.fault_engine.*`.
+//! What the paper leaves open, and the choice:
+//! - Which bits a table's words have: valid 1, used 1, owner 22, frame 34, in one word that the walker reads at once; the address
+//!   in the other.
+//! - 256 entries and the header do not fit a page: the table has as many frames as it needs.
+//! - After a failed allocation an entry is neither used nor valid, and the pass of 4.5 would stop there for ever: it goes on at
+//!   every entry that is not valid.
+//! - fork: the child's entries are not armed. mprotect: words get the new permissions. munmap, mremap, madvise: words go or move as
+//!   swap entries do. Before any of these, and at exit, all used entries of the process are accounted for.
+//! - A page is taken without a look at its cgroup's limit; the background thread charges it.
+//! - 80 % of main memory: of the cgroup's limit if the process has one, else of the layer's memory.
+//! Deviations: the engine is there for every process, as if the module were loaded at boot (4.1.1): no system calls. One thread arms
+//! the mappings in turn, where the paper spawns one for each. Calls that account for used entries do so at no cost, as calls are free
+//! here. A fault in a host's table does not halt a guest's walk: the walk begins anew. No pages above 4 KiB, no NUMA nodes.
+
+pub mod arming;
+pub mod offload;
+pub mod parameters;
+pub mod refill;
+pub mod state;
+pub mod tables;

@@ -1,0 +1,231 @@
+//! What the walker does about a page whose entry is armed.
+//!
+//! Models: it reads the header of its CPU's table and the entry at the tail; if that has a frame, locks the page's entry (a locked
+//! read-modify-write of its lock bit), looks at it again, enters address and owner in the table's entry, moves the tail on, writes the
+//! page's entry, which unlocks it, and fills the TLB. Who finds the entry locked spins, and then finds the page mapped: no frame is
+//! taken. Without a frame a page fault is raised.
+//! Source: Tirumalasetty et al., 4.4 with the locks of 4.9.
+//! Choices: each reference waits for the one before it. The dirty bit is set for a store alone, as walkers do.
+
+use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
+use crate::base::cycles::Cycles;
+use crate::base::ids::CpuId;
+use crate::base::page_fault::{Intent, PageFault};
+use crate::base::step::{BlockKey, Next, Ref, RefKind, RefSpace, Step};
+use crate::engine::kernel_side::{EngineState, KernelSide};
+use crate::engine::mfoe::state::Mfoe;
+use crate::engine::mfoe::tables::Entry;
+use crate::engine::work::{Verdict, Work};
+use crate::kernel::entry_word::{Armed, EntryWord};
+use crate::kernel::layer::Layer;
+use crate::kernel::needs::Need;
+use crate::kernel::os::Os;
+use crate::kernel::vma::VaRange;
+use crate::page_table::{Leaf, Mapping, PteFlags, WalkList};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Read the header of the CPU's table.
+    Header,
+    /// Read the entry at the tail.
+    Entry,
+    /// Lock the page's entry and look at it again.
+    Lock,
+    /// Enter the page in the table's entry and move the tail on.
+    Take,
+    /// Write the page's entry.
+    Map { frame: Pfn, armed: Armed },
+}
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub struct Offload {
+    fault: PageFault,
+    cpu: CpuId,
+    /// The page of 4 KiB.
+    page: VirtAddr,
+    state: State,
+    verdict: Verdict,
+}
+
+/// The engine's part of the layer.
+fn mfoe(layer: &Layer) -> &Mfoe {
+    match &layer.engine {
+        Some(EngineState::Mfoe(of)) => of,
+        None => unreachable!("the layer's engine is this one"),
+    }
+}
+
+fn mfoe_mut(layer: &mut Layer) -> &mut Mfoe {
+    match &mut layer.engine {
+        Some(EngineState::Mfoe(of)) => of,
+        None => unreachable!("the layer's engine is this one"),
+    }
+}
+
+impl Offload {
+    fn layer<'a>(&self, os: &'a Os) -> &'a Layer {
+        &os.layers[self.fault.space.layer]
+    }
+
+    fn layer_mut<'a>(&self, os: &'a mut Os) -> &'a mut Layer {
+        &mut os.layers[self.fault.space.layer]
+    }
+
+    fn key(&self) -> BlockKey {
+        BlockKey::Page { space: self.fault.space, page: self.page.0 >> FRAME_SHIFT }
+    }
+
+    /// Address of the page's entry.
+    fn entry(&self, os: &Os) -> PhysAddr {
+        let layer = self.layer(os);
+        layer.spaces[self.fault.space.index as usize].table.entry(&layer.mem, self.page)
+    }
+
+    /// What the page's entry says that allows the access: a translation, or that the engine may map it.
+    fn look(&self, os: &Os) -> (Option<Mapping>, Option<Armed>) {
+        let (layer, index) = (self.layer(os), self.fault.space.index);
+        let mut list = WalkList::new();
+        layer.spaces[index as usize].table.walk(&layer.mem, self.page, &mut list);
+        let store = self.fault.intent == Intent::Store;
+        match (list.leaf, layer.word_behind(index, self.page, &list.leaf)) {
+            (Leaf::Present(mapping), _) => (Some(mapping).filter(|of| of.flags.writable || !store), None),
+            (Leaf::NotPresent { .. }, Some(EntryWord::Armed(armed))) => {
+                (None, Some(armed).filter(|of| of.writable || !store))
+            }
+            (Leaf::NotPresent { .. }, Some(EntryWord::Swap(_)) | None) => (None, None),
+        }
+    }
+
+    fn end(&mut self, verdict: Verdict) -> Next {
+        self.verdict = verdict;
+        Next::Done
+    }
+
+    /// Lets the page's entry go.
+    fn unlock(&self, os: &mut Os, cpu: CpuId) {
+        os.locks.release(self.key(), cpu);
+        os.locks.end_read(self.fault.space, cpu);
+    }
+
+    /// Takes the lock of the page's entry; waits for it if another engine or a handler has it.
+    fn lock(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+        if !os.locks.acquire(self.key(), cpu) {
+            return Next::Block(self.key());
+        }
+        let range = VaRange { start: self.page, end: VirtAddr(self.page.0 + FRAME_BYTES) };
+        os.locks.read_mappings(self.fault.space, range, cpu);
+        let (present, armed) = self.look(os);
+        if armed.is_some() {
+            self.state = State::Take;
+            return Next::Continue;
+        }
+        self.unlock(os, cpu);
+        let counters = &mut mfoe_mut(self.layer_mut(os)).counters;
+        let Some(mapping) = present else {
+            counters.gone += 1;
+            return self.end(Verdict::Kernel);
+        };
+        counters.raced += 1;
+        self.end(Verdict::Mapped(mapping))
+    }
+
+    /// Takes the frame at the tail.
+    fn take(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+        let armed = self.look(os).1.expect("the page's entry is locked");
+        let (of, page, owner) = (self.cpu, self.page, armed.owner);
+        let layer = self.layer_mut(os);
+        let Some(EngineState::Mfoe(mfoe)) = &mut layer.engine else { unreachable!("the layer's engine is this one") };
+        let Some(frame) = mfoe.take(of, owner, page, &mut layer.mem) else {
+            // Another task of this CPU has taken it meanwhile.
+            self.unlock(os, cpu);
+            return self.end(Verdict::Kernel);
+        };
+        self.state = State::Map { frame, armed };
+        Next::Continue
+    }
+
+    /// Maps the frame.
+    fn map(&mut self, os: &mut Os, cpu: CpuId, frame: Pfn, armed: Armed) -> Next {
+        let Armed { writable, executable, .. } = armed;
+        let dirty = self.fault.intent == Intent::Store;
+        let flags = PteFlags { writable, executable, user: true, accessed: true, dirty };
+        let mapping = Mapping { pfn: frame, size: PageSize::Size4K, flags };
+        let (index, page, id) = (self.fault.space.index, self.page, self.fault.space.layer);
+        let layer = self.layer_mut(os);
+        layer.map_ready(index, page, mapping).expect("the entry that says so is the page's place");
+        if mfoe(layer).runs_low(self.cpu) {
+            os.needs.push((id, Need::ReadyFrames));
+        }
+        self.unlock(os, cpu);
+        self.end(Verdict::Mapped(mapping))
+    }
+}
+
+impl Work for Offload {
+    fn begin(fault: &PageFault, cpu: CpuId, os: &Os) -> Option<Self> {
+        let page = VirtAddr(fault.va.0 & !(FRAME_BYTES - 1));
+        let work = Self { fault: *fault, cpu, page, state: State::Header, verdict: Verdict::Kernel };
+        let starts = !mfoe(work.layer(os)).serves_faults() && work.look(os).1.is_some();
+        starts.then_some(work)
+    }
+
+    fn fault(&self) -> &PageFault {
+        &self.fault
+    }
+
+    fn plan(&self, os: &Os, step: &mut Step) {
+        let layer = self.layer(os);
+        let of = mfoe(layer);
+        step.cycles += Cycles::from(of.parameters.step_cycles);
+        let mut physical = |kind, addr| {
+            let number = step.refs.len() as u8;
+            step.refs.push(Ref { addr, space: RefSpace::Physical, kind, step: number });
+        };
+        let header = of.tables.header(self.cpu);
+        match self.state {
+            State::Header => physical(RefKind::Read, header),
+            State::Entry => physical(RefKind::Read, of.tables.tail(self.cpu, &layer.mem)),
+            State::Lock => physical(RefKind::Locked, self.entry(os)),
+            State::Take => {
+                physical(RefKind::Write, of.tables.tail(self.cpu, &layer.mem));
+                physical(RefKind::Write, header);
+            }
+            State::Map { .. } => physical(RefKind::Write, self.entry(os)),
+        }
+    }
+
+    fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+        match self.state {
+            State::Header => self.state = State::Entry,
+            State::Entry => {
+                let layer = self.layer_mut(os);
+                let of = mfoe(layer);
+                let Entry::Ready(_) = of.tables.entry(of.tables.tail(self.cpu, &layer.mem), &layer.mem) else {
+                    mfoe_mut(layer).counters.empty += 1;
+                    return self.end(Verdict::Kernel);
+                };
+                self.state = State::Lock;
+            }
+            State::Lock => return self.lock(os, cpu),
+            State::Take => return self.take(os, cpu),
+            State::Map { frame, armed } => return self.map(os, cpu, frame, armed),
+        }
+        Next::Continue
+    }
+
+    fn charge(&self, os: &mut Os, cycles: Cycles) {
+        let steps = &mut mfoe_mut(self.layer_mut(os)).counters.steps;
+        *match self.state {
+            State::Header => &mut steps.header,
+            State::Entry => &mut steps.entry,
+            State::Lock => &mut steps.lock,
+            State::Take => &mut steps.take,
+            State::Map { .. } => &mut steps.map,
+        } += cycles;
+    }
+
+    fn verdict(&self) -> Verdict {
+        self.verdict
+    }
+}

@@ -1,0 +1,98 @@
+//! Parameters of MFOE. They lie below the kernels, so this module imports nothing of them.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::engine::config::{EngineParameters, Misfit, Surroundings};
+
+/// Entries that a pre-allocation table may have: the count in CR9 has 16 bits.
+const MOST_ENTRIES: u32 = 0xffff;
+/// Threads that may fill the tables of a layer.
+const MOST_THREADS: u32 = 64;
+
+/// Who takes frames from the pre-allocation tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Form {
+    /// The walker.
+    #[default]
+    Hardware,
+    /// The kernel's page-fault handler.
+    Software,
+}
+
+/// What there is of MFOE in a layer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Parameters {
+    pub form: Form,
+    /// Frames that are kept ready per CPU.
+    pub entries: u32,
+    /// Cycles between the end of a background pass and the next one.
+    pub period_cycles: u64,
+    /// Background threads; each has every so many-th CPU's table.
+    pub threads: u32,
+    /// Ready frames of a CPU below which a pass begins before its time; 0: none does.
+    pub wake_below: u32,
+    /// Memory in use, in percent, from which on a process gets no more frames this way.
+    pub limit_percent: u32,
+    /// Cycles of each of the engine's steps beyond its references.
+    pub step_cycles: u32,
+    /// Cycles until the thread that arms a new mapping runs.
+    pub spawn_cycles: u32,
+    /// Cycles per entry that it arms, beyond references.
+    pub arm_cycles: u32,
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Self {
+            form: Form::Hardware,
+            entries: 256,
+            period_cycles: 6_000_000,
+            threads: 1,
+            wake_below: 0,
+            limit_percent: 80,
+            step_cycles: 1,
+            spawn_cycles: 6000,
+            arm_cycles: 12,
+        }
+    }
+}
+
+fn between<T: PartialOrd + std::fmt::Display>(key: &str, value: &T, least: &T, most: &T) -> Result<(), Misfit> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(Misfit::new(&format!("fault_engine.{key}"), format!("{value} is out of range; allowed are {least} to {most}")))
+}
+
+impl EngineParameters for Parameters {
+    fn check(&self, around: &Surroundings) -> Result<(), Misfit> {
+        if let Err(why) = around.words {
+            let what = format!("mfoe needs page-table entries that say so of pages which are not there, but {why}");
+            return Err(Misfit::new("fault_engine", what));
+        }
+        if !around.single_pages {
+            let what = "mfoe maps single pages of 4 KiB in frames that were taken before the fault: allowed beside it are \
+                        page_size = 4K, folios = [] and the placement order0";
+            return Err(Misfit::new("fault_engine", what));
+        }
+        if !around.walked {
+            let what = "mfoe is a part of the walker, and hardware walks no tables of this layer for some of its pages; allowed \
+                        here are host_mode = nested and no direct_segment_bytes";
+            return Err(Misfit::new("fault_engine", what));
+        }
+        between("entries", &self.entries, &1, &MOST_ENTRIES)?;
+        between("threads", &self.threads, &1, &MOST_THREADS)?;
+        between("period_cycles", &self.period_cycles, &1, &u64::MAX)?;
+        between("wake_below", &self.wake_below, &0, &self.entries)?;
+        between("limit_percent", &self.limit_percent, &1, &100)
+    }
+
+    fn samples() -> Vec<Self> {
+        let software = Self { form: Form::Software, entries: 16, period_cycles: 50_000, ..Self::default() };
+        let hurried = Self { entries: 3, period_cycles: 400_000, threads: 2, wake_below: 2, ..Self::default() };
+        vec![Self { period_cycles: 100_000, ..Self::default() }, software, hurried]
+    }
+}

@@ -1,0 +1,315 @@
+//! The background thread: accounts for the pages that were mapped, and puts zeroed frames in their place.
+//!
+//! Models: delayed work that queues itself anew at its end. It goes through the tables of the CPUs in turn, each under the lock in
+//! its header, from the head on and until it comes to an entry whose frame is still ready, or once around. If the entry is used, it
+//! does for the page what a fault handler would have done: the VMA's anon_vma, the counter of the process, the reverse map, the LRU
+//! lists and the charge to the memory cgroup. Then it takes a frame, zeroes it, enters it and moves the head on. What each of
+//! these costs is what it costs the kernel's fault handler, stage by stage.
+//! Source: Tirumalasetty et al., 4.2 and 4.5; 4.9 for the limit.
+//! Parameters: `fault_engine.period_cycles`, `threads`, `wake_below`, `limit_percent`.
+//! Choices: an entry is used before its page is mapped; the thread waits for the lock of the page then. Where a frame cannot be had without making room, the entry stays empty until the next pass, and kswapd is woken.
+
+use crate::base::addr::{FRAME_BYTES, Pfn, PhysAddr};
+use crate::base::cycles::Cycles;
+use crate::base::ids::{CpuId, LayerId, SpaceId};
+use crate::base::step::{BlockKey, Next, RefKind, Step};
+use crate::engine::kernel_side::{EngineState, Job, Taken};
+use crate::engine::mfoe::state::Mfoe;
+use crate::engine::mfoe::tables::Entry;
+use crate::kernel::fault::stage::Stage;
+use crate::kernel::frames::frame_alloc::FramePurpose;
+use crate::kernel::layer::{CpuLine, Layer};
+use crate::kernel::needs::Need;
+use crate::kernel::os::Os;
+use crate::kernel::threads::EngineThread;
+use crate::kernel::vma::VaRange;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    /// Take the lock of a table.
+    Lock,
+    /// Read the entry at the head.
+    Look,
+    /// Account for the page that its frame was mapped for.
+    Account {
+        owner: u32,
+        page: Taken,
+        ended: u64,
+    },
+    Allocate,
+    /// The CPU's list of free pages was empty: under the zone's lock it got what these pages' metadata tells.
+    Batch {
+        frame: Pfn,
+        descriptors: Vec<Pfn>,
+    },
+    Zero {
+        frame: Pfn,
+    },
+    /// Enter it.
+    Put {
+        frame: Pfn,
+    },
+    Unlock,
+}
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub struct Refill {
+    layer: LayerId,
+    /// The CPU whose table it is at; each of so many threads has every so many-th.
+    table: CpuId,
+    /// The CPU that it runs on.
+    cpu: CpuId,
+    first: CpuId,
+    threads: usize,
+    state: State,
+    /// Entries of the table that this pass has filled.
+    filled: u32,
+    /// The entry under way was used.
+    replaces: bool,
+}
+
+fn mfoe(layer: &Layer) -> &Mfoe {
+    match &layer.engine {
+        Some(EngineState::Mfoe(of)) => of,
+        None => unreachable!("the layer has the engine that its thread is of"),
+    }
+}
+
+fn mfoe_mut(layer: &mut Layer) -> &mut Mfoe {
+    match &mut layer.engine {
+        Some(EngineState::Mfoe(of)) => of,
+        None => unreachable!("the layer has the engine that its thread is of"),
+    }
+}
+
+impl Refill {
+    fn key(&self) -> BlockKey {
+        BlockKey::Engine { layer: self.layer, cpu: self.table }
+    }
+
+    fn head(&self, layer: &Layer) -> PhysAddr {
+        mfoe(layer).tables.head(self.table, &layer.mem)
+    }
+
+    /// What is to be done about the entry at the head.
+    fn look(&mut self, os: &Os) -> State {
+        let layer = &os.layers[self.layer];
+        let of = mfoe(layer);
+        if self.filled == of.parameters.entries {
+            return State::Unlock;
+        }
+        let entry = of.tables.entry(self.head(layer), &layer.mem);
+        self.replaces = matches!(entry, Entry::Used { .. });
+        match entry {
+            Entry::Ready(_) => State::Unlock,
+            Entry::Empty => State::Allocate,
+            Entry::Used { owner, va, frame } => State::Account { owner, page: Taken { va, frame }, ended: of.ended },
+        }
+    }
+
+    /// The lock of the page that the frame of the entry at the head is for, if somebody is about to map it.
+    fn page_in_hand(&self, os: &Os) -> Option<BlockKey> {
+        let layer = &os.layers[self.layer];
+        let Entry::Used { owner, va, .. } = mfoe(layer).tables.entry(self.head(layer), &layer.mem) else { return None };
+        let space = SpaceId { layer: self.layer, index: owner };
+        let key = BlockKey::Page { space, page: va.0 / FRAME_BYTES };
+        Some(key).filter(|&key| os.locks.is_held(key))
+    }
+
+    /// Enters the page in what the kernel keeps of pages, and clears the entry.
+    fn account(&self, os: &mut Os, owner: u32, page: Taken) {
+        let layer = &mut os.layers[self.layer];
+        let head = self.head(layer);
+        let Some(EngineState::Mfoe(of)) = &mut layer.engine else { unreachable!("the layer has its engine") };
+        of.tables.clear(head, &mut layer.mem);
+        of.counters.accounted += 1;
+        let (cpu, group) = (self.cpu, layer.spaces[owner as usize].group);
+        layer.consume_charge(cpu, group, 1, os.costs.charge_batch);
+        layer.gather(cpu, page.frame, os.costs.lru_batch);
+        layer.account(owner, page);
+        if is_beyond_limit(layer, owner) {
+            let job = Job { space: owner, range: VaRange::ALL, arm: false };
+            if mfoe_mut(layer).stop(job) {
+                os.needs.push((self.layer, Need::Arming));
+            }
+        }
+    }
+
+    /// Takes a frame if there is one to spare.
+    fn allocate(&self, os: &mut Os, cpu: CpuId) -> State {
+        let layer = &mut os.layers[self.layer];
+        layer.acting_cpu = cpu.0;
+        let short = layer.reclaim.as_ref().is_some_and(|of| layer.free_frame_count() <= of.marks.low);
+        let frame = if short { None } else { layer.placing().1.take(0, FramePurpose::UserData) };
+        let Some(frame) = frame else {
+            mfoe_mut(layer).counters.no_frame += 1;
+            os.needs.push((self.layer, Need::Memory));
+            return State::Unlock;
+        };
+        mfoe_mut(layer).in_hand += 1;
+        let effects = layer.last_effects();
+        if effects.zone_locks.is_empty() {
+            return State::Zero { frame };
+        }
+        State::Batch { frame, descriptors: effects.descriptors.clone() }
+    }
+
+    /// Goes to the next table, or ends the pass.
+    fn next_table(&mut self, os: &mut Os) -> Next {
+        let layer = &mut os.layers[self.layer];
+        mfoe_mut(layer).counters.passes += 1;
+        let next = self.table.index() + self.threads;
+        (self.state, self.filled) = (State::Lock, 0);
+        if next >= layer.cpus.len() {
+            self.table = self.first;
+            return Next::Done;
+        }
+        self.table = CpuId(next as u32);
+        Next::Continue
+    }
+}
+
+/// Whether a process has got more than its share: of its cgroup's limit, or of the layer's memory.
+fn is_beyond_limit(layer: &Layer, owner: u32) -> bool {
+    let percent = u64::from(mfoe(layer).parameters.limit_percent);
+    let group = layer.spaces[owner as usize].group;
+    let of_group = layer.reclaim.as_ref().map(|reclaim| &reclaim.groups()[usize::from(group.0)]);
+    let all = layer.memory_bytes() / FRAME_BYTES;
+    let limited = of_group.filter(|group| group.limit_frames < all);
+    let (used, limit) = limited.map_or((all - layer.free_frame_count(), all), |of| (of.used_frames, of.limit_frames));
+    used * 100 > limit * percent
+}
+
+impl EngineThread for Refill {
+    fn of_layer(layer: LayerId, of: &Layer) -> Vec<Self> {
+        let Some(EngineState::Mfoe(mfoe)) = &of.engine else { return Vec::new() };
+        let threads = (mfoe.parameters.threads as usize).min(of.cpus.len());
+        let thread = |first| Self {
+            layer,
+            table: first,
+            cpu: first,
+            first,
+            threads,
+            state: State::Lock,
+            filled: 0,
+            replaces: false,
+        };
+        CpuId::all(threads).map(thread).collect()
+    }
+
+    fn layer(&self) -> LayerId {
+        self.layer
+    }
+
+    fn delay(&self, of: &Layer) -> Option<Cycles> {
+        Some(Cycles(mfoe(of).parameters.period_cycles))
+    }
+
+    fn wakes_for(&self, need: Need) -> bool {
+        need == Need::ReadyFrames
+    }
+
+    fn begin(&mut self) {}
+
+    fn plan(&self, os: &Os, step: &mut Step) {
+        let layer = &os.layers[self.layer];
+        let of = mfoe(layer);
+        let preset = |step: &mut Step, stage: Stage| {
+            let cost = os.costs.fault.all()[stage as usize];
+            step.charge_preset(cost.cycles, cost.instructions);
+        };
+        match &self.state {
+            State::Lock => step.kernel(RefKind::Locked, of.tables.header(self.table)),
+            State::Look => step.kernel(RefKind::Read, self.head(layer)),
+            &State::Account { owner, page, .. } => {
+                [Stage::Charge, Stage::Rmap, Stage::Lru].into_iter().for_each(|stage| preset(step, stage));
+                let space = &layer.spaces[owner as usize];
+                let start = space.vmas.find(page.va).map_or(page.va, |vma| vma.start);
+                step.kernel(RefKind::Read, space.lock_line());
+                step.kernel(RefKind::Read, space.object_line(start.0));
+                step.kernel(RefKind::Read, space.object_line(!start.0));
+                step.kernel(RefKind::Write, space.counter_line());
+                step.kernel(RefKind::Write, layer.page_metadata(page.frame));
+                layer.plan_charge(self.cpu, space.group, 1, step);
+                layer.plan_gather(self.cpu, space.group, os.costs.lru_batch, step);
+                step.kernel(RefKind::Write, self.head(layer));
+            }
+            State::Allocate => {
+                preset(step, Stage::Allocation);
+                step.kernel(RefKind::Write, layer.cpu_line(self.cpu, CpuLine::FreeLists));
+            }
+            State::Batch { descriptors, .. } => {
+                step.kernel(RefKind::Locked, layer.zone_line());
+                descriptors.iter().for_each(|&page| step.kernel(RefKind::Write, layer.page_metadata(page)));
+            }
+            &State::Zero { frame } => {
+                preset(step, Stage::Zeroing);
+                step.kernel(RefKind::Write, layer.page_metadata(frame));
+                step.kernel(RefKind::Zero { bytes: FRAME_BYTES }, frame.addr());
+            }
+            State::Put { .. } => {
+                step.kernel(RefKind::Write, self.head(layer));
+                step.kernel(RefKind::Write, of.tables.header(self.table));
+            }
+            State::Unlock => step.kernel(RefKind::Write, of.tables.header(self.table)),
+        }
+    }
+
+    fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+        self.state = match std::mem::replace(&mut self.state, State::Lock) {
+            State::Lock => {
+                if !os.locks.acquire(self.key(), cpu) {
+                    return Next::Block(self.key());
+                }
+                self.cpu = cpu;
+                State::Look
+            }
+            State::Look => {
+                if let Some(key) = self.page_in_hand(os) {
+                    self.state = State::Look;
+                    return Next::Block(key);
+                }
+                self.look(os)
+            }
+            // The end of a process has accounted for its pages.
+            State::Account { ended, .. } if ended != mfoe(&os.layers[self.layer]).ended => State::Look,
+            State::Account { owner, page, .. } => {
+                self.account(os, owner, page);
+                State::Allocate
+            }
+            State::Allocate => self.allocate(os, cpu),
+            State::Batch { frame, .. } => State::Zero { frame },
+            State::Zero { frame } => State::Put { frame },
+            State::Put { frame } => {
+                let layer = &mut os.layers[self.layer];
+                let Some(EngineState::Mfoe(of)) = &mut layer.engine else { unreachable!("the layer has its engine") };
+                of.put(self.table, frame, &mut layer.mem);
+                let counters = &mut of.counters;
+                *if self.replaces { &mut counters.replaced } else { &mut counters.first_filled } += 1;
+                self.filled += 1;
+                State::Look
+            }
+            State::Unlock => {
+                os.locks.release(self.key(), cpu);
+                return self.next_table(os);
+            }
+        };
+        Next::Continue
+    }
+
+    fn charge(&self, os: &mut Os, cycles: Cycles) {
+        let counters = &mut mfoe_mut(&mut os.layers[self.layer]).counters;
+        *match self.state {
+            State::Lock | State::Look | State::Unlock => &mut counters.pass_cycles,
+            State::Account { .. } => &mut counters.replace_cycles,
+            State::Allocate | State::Batch { .. } | State::Zero { .. } | State::Put { .. } => {
+                if self.replaces {
+                    &mut counters.replace_cycles
+                } else {
+                    &mut counters.first_fill_cycles
+                }
+            }
+        } += cycles;
+    }
+}

@@ -1,0 +1,263 @@
+//! What MFOE costs and saves, and what the kernel's calls do to armed entries.
+
+mod common;
+
+use common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run, run_all, run_workload};
+use pagelab_engine::base::addr::VirtAddr;
+use pagelab_engine::base::ids::{LayerId, SpaceId};
+use pagelab_engine::kernel::entry_word::EntryWord;
+use pagelab_engine::kernel::reclaim::Kind;
+use pagelab_engine::kernel::vma::VaRange;
+use pagelab_engine::machine::simulation::Simulation;
+use pagelab_engine::observe::statistics::Statistics;
+use pagelab_trace::{EventKind, Protection};
+
+const BASE: u64 = 0x7f00_0000_0000;
+const PAGE: u64 = 4096;
+
+/// The system with some of its parameters changed.
+fn mfoe(parameters: &[(&str, u64)], set: &[&str]) -> pagelab_engine::config::Config {
+    let key = |&(name, value): &(&str, u64)| format!("system.layers.native.fault_engine.{name}={value}");
+    let keys: Vec<String> = parameters.iter().map(key).collect();
+    config("mfoe", &keys.iter().map(String::as_str).chain(set.iter().copied()).collect::<Vec<_>>())
+}
+
+fn of(stats: &Statistics, name: &str) -> u64 {
+    stats.values[&format!("layer.native.fault_engine.{name}")]
+}
+
+/// Time for the threads to do all that there is to do: accesses of a page that is there, with many instructions.
+fn pause(script: &mut ScriptWriter, cycles: u64) {
+    for _ in 0..cycles / 5000 {
+        let mut access = pagelab_trace::Access::new(pagelab_trace::AccessKind::Load, BASE - PAGE, 8);
+        access.gap = 10_000;
+        script.access_of(0, access);
+    }
+}
+
+/// A script that has a page of its own below `BASE`, and the engine's tables full.
+fn script() -> ScriptWriter {
+    let mut script = ScriptWriter::new();
+    script.mmap(0, BASE - PAGE, PAGE);
+    script.load(0, BASE - PAGE);
+    pause(&mut script, 20_000_000);
+    script
+}
+
+fn space(simulation: &Simulation) -> SpaceId {
+    simulation.inputs[0].spaces().next().expect("the process has not ended")
+}
+
+/// Pages of the mapping at `BASE` that are armed, and whether the first of them allows stores.
+fn armed(simulation: &Simulation, space: SpaceId, pages: u64) -> (usize, Option<bool>) {
+    let range = VaRange { start: VirtAddr(BASE), end: VirtAddr(BASE + pages * PAGE) };
+    let words = simulation.os.layers[LayerId(0)].words(space.index, range);
+    let first = words.first().map(|(_, word)| match word {
+        EntryWord::Armed(armed) => armed.writable,
+        EntryWord::Swap(slot) => panic!("{slot:?}"),
+    });
+    (words.len(), first)
+}
+
+#[test]
+fn a_page_costs_its_references_and_no_walk_follows() {
+    let mut script = script();
+    script.mmap(0, BASE, 64 * PAGE);
+    pause(&mut script, 1_000_000);
+    (0..64).for_each(|page| script.store(0, BASE + page * PAGE));
+    let (simulation, stats) = run(&mfoe(&[], &["engine.kernel_refs=off"]), script.finish(), &[0]);
+    assert_conserved(&stats);
+    assert_frames_conserved(&simulation, &[space(&simulation)]);
+    assert_eq!((of(&stats, "hits"), of(&stats, "misses"), of(&stats, "armed")), (64, 0, 64));
+    // Five steps of a cycle each; header, entry, PTE; entry, header; PTE: six references of 4 cycles.
+    let latency = 5 + 6 * 4;
+    assert_eq!(of(&stats, "mapped.cycles"), 64 * latency);
+    assert_eq!(
+        (of(&stats, "mapped.median"), of(&stats, "mapped.p95"), of(&stats, "mapped.deviation")),
+        (latency, latency, 0)
+    );
+    let steps = ["header", "entry", "lock", "take", "map"].map(|step| of(&stats, &format!("step.{step}.cycles")));
+    assert_eq!(steps, [5, 5, 5, 9, 5].map(|cycles| 64 * cycles));
+    // One walk per page, which the engine ended; none when the access was made again.
+    assert_eq!(stats.values["walk.aborted.count"], 64 + 1);
+    assert!(stats.values["walk.count"] <= 1, "{} walks", stats.values["walk.count"]);
+    assert_eq!(stats.values["fault.minor.count"], 1, "the page before the tables were full");
+}
+
+#[test]
+fn without_a_ready_frame_the_kernel_is_asked_after_two_references() {
+    let mut script = script();
+    script.mmap(0, BASE, 64 * PAGE);
+    pause(&mut script, 1_000_000);
+    (0..64).for_each(|page| script.store(0, BASE + page * PAGE));
+    let config = mfoe(&[("entries", 16), ("period_cycles", 1 << 40)], &["engine.kernel_refs=off"]);
+    let (simulation, stats) = run(&config, script.finish(), &[0]);
+    assert_frames_conserved(&simulation, &[space(&simulation)]);
+    assert_eq!((of(&stats, "hits"), of(&stats, "misses")), (16, 48));
+    assert_eq!(stats.values["fault.minor.count"], 48 + 1);
+    assert_eq!((of(&stats, "refused.cycles"), of(&stats, "refused.p95")), (48 * (2 + 2 * 4), 2 + 2 * 4));
+}
+
+/// Section 5.2.3: the engine serves as many faults as there are frames per period, whatever they are.
+#[test]
+fn the_hit_rate_is_that_of_the_frames_per_period() {
+    const ENTRIES: u64 = 64;
+    let mut seen = Vec::new();
+    for gap in [4_000, 20_000, 60_000] {
+        let config = mfoe(&[("entries", ENTRIES), ("period_cycles", 1_000_000)], &["machine.cores=2"]);
+        let stats = run_workload(&config, &format!("stride:size=32MiB,stride=4KiB,write=1,gap={gap}"));
+        let (hits, faults) = (of(&stats, "hits"), of(&stats, "hits") + of(&stats, "misses"));
+        assert!(faults > 8000, "{faults} faults of 8192 pages found their entry armed");
+        let rate = hits as f64 / faults as f64;
+        // Passes are the delay and their own work apart.
+        let passes = of(&stats, "passes") as f64 / 4.0;
+        let interval = stats.values["elapsed_cycles"] as f64 / faults as f64;
+        let expected = (ENTRIES as f64 * interval * passes / stats.values["elapsed_cycles"] as f64).min(1.0);
+        assert!((rate - expected).abs() < 0.02, "gap {gap}: {rate} of {expected}");
+        let steps = ["header", "entry", "lock", "take", "map"].map(|step| of(&stats, &format!("step.{step}.cycles")));
+        assert_eq!(steps.iter().sum::<u64>(), of(&stats, "mapped.cycles") + of(&stats, "refused.cycles"));
+        seen.push(rate);
+    }
+    assert!(seen[0] < 0.5 && seen[1] > 1.5 * seen[0] && seen[2] > 0.97, "{seen:?}");
+}
+
+#[test]
+fn a_pass_before_its_time_and_more_threads_serve_more() {
+    let hits = |parameters: &[(&str, u64)]| {
+        let all = [&[("entries", 32), ("period_cycles", 2_000_000)], parameters].concat();
+        of(&run_workload(&mfoe(&all, &[]), "stride:size=16MiB,stride=4KiB,write=1,gap=10000"), "hits")
+    };
+    let plain = hits(&[]);
+    assert!(hits(&[("wake_below", 16)]) > 2 * plain, "{plain} hits without");
+    assert!(hits(&[("wake_below", 16), ("threads", 4)]) > 2 * plain, "{plain} hits without");
+}
+
+#[test]
+fn the_software_form_allocates_and_zeroes_nothing() {
+    let mut script = script();
+    script.mmap(0, BASE, 64 * PAGE);
+    pause(&mut script, 1_000_000);
+    (0..64).for_each(|page| script.store(0, BASE + page * PAGE));
+    let set = ["system.layers.native.fault_engine.form=software"];
+    let (simulation, stats) = run(&mfoe(&[], &set), script.finish(), &[0]);
+    assert_conserved(&stats);
+    assert_frames_conserved(&simulation, &[space(&simulation)]);
+    assert_eq!((of(&stats, "hits"), stats.values["fault.minor.count"]), (64, 64 + 1));
+    let (preset, faults) = (&config("radix", &[]).kernel.fault, stats.values["fault.minor.count"]);
+    for (stage, cycles) in [("charge", preset.charge), ("rmap", preset.rmap), ("lru", preset.lru)] {
+        let spent = stats.values[&format!("fault.stage.{stage}.cycles")];
+        assert!(
+            spent < 10 * u64::from(cycles.cycles).max(100),
+            "{stage}: {spent} cycles are of more than the first fault"
+        );
+    }
+    assert!(
+        stats.values["fault.stage.install.cycles"] > faults * u64::from(preset.install.cycles),
+        "each writes its PTE"
+    );
+    assert!(!stats.values.contains_key("layer.native.fault_engine.mapped.cycles"), "no walker is asked");
+}
+
+#[test]
+fn a_child_is_not_armed_and_its_parent_still_is() {
+    let mut script = script();
+    script.mmap(0, BASE, 16 * PAGE);
+    pause(&mut script, 1_000_000);
+    script.store(0, BASE);
+    script.event(0, EventKind::Fork { child: pagelab_trace::ProcessIx(1) });
+    let child = script.thread(1);
+    (0..4).for_each(|page| script.store(child, BASE + page * PAGE));
+    (4..8).for_each(|page| script.store(0, BASE + page * PAGE));
+    let (simulation, stats) = run(&mfoe(&[], &[]), script.finish(), &[0]);
+    let spaces: Vec<SpaceId> = simulation.inputs[0].spaces().collect();
+    assert_frames_conserved(&simulation, &spaces);
+    assert_eq!(of(&stats, "hits"), 1 + 4, "the parent's");
+    // The child copies the page that was there, and touches three that were not.
+    assert_eq!((stats.values["fault.copy.count"], stats.values["fault.minor.count"]), (1, 1 + 1 + 3));
+    assert_eq!(spaces.iter().map(|&space| armed(&simulation, space, 16).0).collect::<Vec<_>>(), [11, 0]);
+}
+
+#[test]
+fn permissions_of_armed_entries_follow_the_mapping() {
+    let protect = |prot| EventKind::Mprotect { addr: BASE, len: 8 * PAGE, prot };
+    let read = Protection { read: true, ..Protection::default() };
+    for (prot, expected) in
+        [(read, (8, Some(false))), (Protection::default(), (0, None)), (Protection::READ_WRITE, (8, Some(true)))]
+    {
+        let mut script = script();
+        script.mmap(0, BASE, 8 * PAGE);
+        pause(&mut script, 1_000_000);
+        script.event(0, protect(prot));
+        pause(&mut script, 1_000_000);
+        let (simulation, _) = run(&mfoe(&[], &[]), script.finish(), &[0]);
+        assert_eq!(armed(&simulation, space(&simulation), 8), expected, "{prot:?}");
+    }
+    // What nobody may touch, as allocators reserve it, is armed when somebody may.
+    let mut script = script();
+    script.event(0, common::mmap(BASE, 8 * PAGE, Protection::default()));
+    pause(&mut script, 1_000_000);
+    script.event(0, protect(Protection::READ_WRITE));
+    pause(&mut script, 1_000_000);
+    script.load(0, BASE);
+    let (simulation, stats) = run(&mfoe(&[], &[]), script.finish(), &[0]);
+    assert_eq!(armed(&simulation, space(&simulation), 8), (7, Some(true)));
+    assert_eq!((of(&stats, "hits"), stats.values["fault.zero_page.count"]), (1, 1), "a load gets a frame of its own");
+}
+
+#[test]
+fn an_exit_accounts_for_its_own_pages_alone() {
+    let program = |pages: u64, exits: bool| {
+        let mut script = script();
+        script.mmap(0, BASE, 64 * PAGE);
+        pause(&mut script, 1_000_000);
+        (0..pages).for_each(|page| script.store(0, BASE + page * PAGE));
+        if exits {
+            script.event(0, EventKind::Exit { code: 0 });
+        } else {
+            pause(&mut script, 100_000);
+        }
+        script.finish()
+    };
+    let config = mfoe(&[("period_cycles", 1 << 40)], &[]);
+    let (simulation, stats) = run_all(&config, vec![(program(10, true), &[0]), (program(20, false), &[1])]);
+    assert_eq!((of(&stats, "hits"), of(&stats, "accounted_by_calls"), of(&stats, "accounted")), (30, 10, 0));
+    let live: Vec<SpaceId> = simulation.inputs.iter().flat_map(|input| input.spaces()).collect();
+    assert_eq!(live.len(), 1);
+    assert_frames_conserved(&simulation, &live);
+}
+
+#[test]
+fn once_the_thread_has_come_by_lists_and_charges_are_those_of_the_kernel() {
+    let swap = r#"kernel.swap={"size_bytes":"64MiB","read_cycles":250000,"write_cycles":60000,"queue_depth":4}"#;
+    let program = || {
+        let mut script = script();
+        script.mmap(0, BASE, 64 * PAGE);
+        pause(&mut script, 1_000_000);
+        (0..64).for_each(|page| script.store(0, BASE + page * PAGE));
+        pause(&mut script, 20_000_000);
+        script.finish()
+    };
+    let kept = |simulation: &Simulation| {
+        let reclaim = simulation.os.layers[0].reclaim.as_ref().expect("there is a swap area");
+        (reclaim.listed(Kind::Anonymous), reclaim.used_frames())
+    };
+    let (with, stats) = run(&mfoe(&[], &[swap]), program(), &[0]);
+    let (without, _) = run(&config("radix", &[swap]), program(), &[0]);
+    assert_eq!((of(&stats, "hits"), of(&stats, "accounted")), (64, 64));
+    assert_eq!(kept(&with), kept(&without));
+}
+
+#[test]
+fn a_process_beyond_its_share_of_memory_is_left_to_the_kernel() {
+    let swap = r#"kernel.swap={"size_bytes":"64MiB","read_cycles":250000,"write_cycles":60000,"queue_depth":4}"#;
+    let set = [swap, "kernel.cgroup_limit_bytes=4MiB"];
+    let program = "stride:size=3MiB,stride=4KiB,write=1,gap=100000";
+    let parameters = [("period_cycles", 500_000), ("limit_percent", 50)];
+    let stats = run_workload(&mfoe(&parameters, &set), program);
+    assert_eq!(of(&stats, "stopped"), 1);
+    let (hits, disarmed) = (of(&stats, "hits"), of(&stats, "disarmed"));
+    assert!((512..700).contains(&hits), "{hits} hits: half of 1024 pages, and those until the thread has come by");
+    assert!(disarmed > 0 && stats.values["fault.minor.count"] > 60, "{disarmed} entries, and faults for them");
+    let within = run_workload(&mfoe(&[("period_cycles", 500_000)], &set), program);
+    assert_eq!(of(&within, "stopped"), 0);
+}

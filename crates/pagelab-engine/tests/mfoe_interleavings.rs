@@ -1,0 +1,338 @@
+//! Every order in which engines, handlers, the threads of MFOE and mapping calls can take their steps about a page, through the
+//! functions that a run uses.
+//!
+//! Each actor has a CPU. A schedule says whose turn it is at every step that others can see; steps that touch only what belongs
+//! to the actor are not told apart. Of two actors all schedules are run, of three those in which an actor that could go on is
+//! interrupted three times at most.
+
+mod common;
+
+use common::{ScriptWriter, assert_frames_conserved, config, run};
+use pagelab_engine::base::addr::VirtAddr;
+use pagelab_engine::base::ids::{CpuId, LayerId, SpaceId};
+use pagelab_engine::base::page_fault::{Intent, PageFault};
+use pagelab_engine::engine::kernel_side::EngineState;
+use pagelab_engine::engine::mfoe::state::{Counters, Mfoe};
+use pagelab_engine::kernel::fault::stage::Stage;
+use pagelab_engine::kernel::vma::VaRange;
+use pagelab_engine::machine::activity::Activity;
+use pagelab_engine::machine::cpu::CpuState;
+use pagelab_engine::machine::pcids::Presence;
+use pagelab_engine::machine::simulation::Simulation;
+use pagelab_trace::EventKind;
+
+const LAYER: LayerId = LayerId(0);
+const BASE: u64 = 0x7f00_0000_0000;
+const PAGE: u64 = 4096;
+/// Pages that the program has stored to before the race; of each the first CPU's table has a used entry.
+const WRITTEN: u64 = 1;
+/// Pages whose entries are armed; the thread has yet to come to those behind.
+const ARMED: u64 = 8;
+const PAGES: u64 = 16;
+/// Interruptions of a schedule of three actors.
+const INTERRUPTIONS: usize = 3;
+
+/// What a CPU does in the race. Pages are numbered from the start of the mapping.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Actor {
+    /// An access whose walk has found nothing: the engine or the kernel's handler, whoever it is for.
+    Touch {
+        page: u64,
+        intent: Intent,
+    },
+    /// The background thread of a CPU's table.
+    Refill {
+        table: u32,
+    },
+    /// The thread that arms entries: those behind the first ones.
+    Arm,
+    Unmap {
+        page: u64,
+        pages: u64,
+    },
+    /// All mappings go, as at an exit.
+    Exit,
+}
+
+use Actor::{Arm, Exit, Refill, Touch, Unmap};
+
+fn store(page: u64) -> Actor {
+    Touch { page, intent: Intent::Store }
+}
+
+fn load(page: u64) -> Actor {
+    Touch { page, intent: Intent::Load }
+}
+
+/// A process with a mapping that is armed in part, on a machine whose threads have nothing to do.
+#[derive(Clone)]
+struct Race {
+    simulation: Simulation,
+    space: SpaceId,
+    arming: usize,
+    /// By CPU, the thread of its table.
+    refills: Vec<usize>,
+    /// What was counted before.
+    before: Counters,
+}
+
+impl Race {
+    fn new(actors: &[Actor], entries: u32, drained: &[u32]) -> Self {
+        let cores = format!("machine.cores={}", actors.len());
+        let entries = format!("system.layers.native.fault_engine.entries={entries}");
+        let threads = format!("system.layers.native.fault_engine.threads={}", actors.len());
+        let set = [
+            "machine.memory_bytes=8MiB",
+            &cores,
+            "machine.threads_per_core=1",
+            "machine.cache.l3.size_bytes=80KiB",
+            "machine.cache.l2.size_bytes=8KiB",
+            "system.layers.native.fault_engine.period_cycles=1000000000000",
+            r#"system.layers.0.frame_allocator={"kind":"buddy"}"#,
+            &entries,
+            &threads,
+        ];
+        let mut script = ScriptWriter::new();
+        // Begins and goes on: its accesses are made by hand.
+        script.mmap(0, BASE + (1 << 30), PAGE);
+        script.store(0, BASE + (1 << 30));
+        let cpus: Vec<usize> = (0..actors.len()).collect();
+        let (simulation, _) = run(&config("mfoe", &set), script.finish(), &cpus);
+        let space = simulation.inputs[0].spaces().next().expect("the process has not ended");
+        let of = |name: &str| {
+            let is_named = |thread: &String| thread.starts_with(name);
+            let threads: Vec<String> = simulation.kthreads.iter().map(|thread| format!("{thread:?}")).collect();
+            (0..threads.len()).filter(|&n| is_named(&threads[n])).collect::<Vec<_>>()
+        };
+        let (arming, refills) = (of("Arming")[0], of("Refill"));
+        let mut race = Self { simulation, space, arming, refills, before: Counters::default() };
+        for cpu in &mut race.simulation.cpus {
+            cpu.state = CpuState::Ready;
+            cpu.presence = Presence::Running;
+        }
+        race.finish_threads();
+        let map = common::mmap(BASE, ARMED * PAGE, pagelab_trace::Protection::READ_WRITE);
+        race.simulation.change_mappings(CpuId(0), space, &map).expect("there is memory");
+        race.finish_threads();
+        for page in 0..WRITTEN {
+            race.begin(CpuId(0), store(page));
+            while race.simulation.step(CpuId(0)).expect("there is memory") {}
+        }
+        for cpu in drained.iter().map(|&cpu| CpuId(cpu)) {
+            race.begin(cpu, store(ARMED - 1));
+            while race.simulation.step(cpu).expect("there is memory") {}
+        }
+        let rest = common::mmap(BASE + ARMED * PAGE, (PAGES - ARMED) * PAGE, pagelab_trace::Protection::READ_WRITE);
+        race.simulation.change_mappings(CpuId(0), space, &rest).expect("there is memory");
+        race.before = race.mfoe().counters.clone();
+        race
+    }
+
+    /// Lets all threads run until they have nothing to do.
+    fn finish_threads(&mut self) {
+        let threads: Vec<usize> = self.refills.iter().copied().chain([self.arming]).collect();
+        for thread in threads {
+            self.simulation.cpus[CpuId(0)].begin(Activity::Kernel { thread, layer: LAYER });
+            while self.simulation.step(CpuId(0)).expect("there is memory") {}
+            assert!(self.simulation.cpus[CpuId(0)].task.stack.is_empty());
+        }
+    }
+
+    fn begin(&mut self, cpu: CpuId, actor: Actor) {
+        let of = &mut self.simulation;
+        let thread = match actor {
+            Touch { page, intent } => {
+                let fault = PageFault { space: self.space, va: VirtAddr(BASE + page * PAGE), intent, reached: None };
+                return of.raise(cpu, &fault);
+            }
+            Refill { table } => self.refills[table as usize],
+            Arm => self.arming,
+            Unmap { .. } | Exit => unreachable!("it is one step"),
+        };
+        of.cpus[cpu].begin(Activity::Kernel { thread, layer: LAYER });
+    }
+
+    /// Lets an actor take its next step; true if that was its last one.
+    fn step(&mut self, cpu: CpuId, actor: Actor) -> bool {
+        let of = &mut self.simulation;
+        let call = match actor {
+            Unmap { page, pages } => Some(EventKind::Munmap { addr: BASE + page * PAGE, len: pages * PAGE }),
+            Exit => Some(EventKind::Exit { code: 0 }),
+            Touch { .. } | Refill { .. } | Arm => None,
+        };
+        if let Some(kind) = call {
+            if !of.may_carry_out(cpu, self.space, &kind) {
+                return false;
+            }
+            if actor == Exit {
+                of.os.drop_mappings(self.space).expect("there is memory");
+            } else {
+                of.change_mappings(cpu, self.space, &kind).expect("there is memory");
+            }
+            return true;
+        }
+        if of.cpus[cpu].task.stack.is_empty() {
+            self.begin(cpu, actor);
+        }
+        loop {
+            assert!(self.simulation.step(cpu).expect("there is memory"), "a CPU that can go on does");
+            let of = &self.simulation;
+            let Some(entry) = of.cpus[cpu].task.stack.last() else { return true };
+            let visible = match &entry.activity {
+                Activity::Fault(fault) => {
+                    use Stage::{Allocation, Install, Lookup, Walk};
+                    matches!(fault.stage(), Lookup | Walk | Allocation | Install)
+                }
+                Activity::Engine(_) => true,
+                Activity::Kernel { .. } => {
+                    let thread =
+                        format!("{:?}", of.kthreads.get(if actor == Arm { self.arming } else { self.refill(actor) }));
+                    !["Allocate", "Zero", "Batch", "Begin"].iter().any(|own| thread.contains(&format!("state: {own}")))
+                }
+                Activity::Populate(_) | Activity::ExitScan(_) => true,
+            };
+            if visible || of.cpus[cpu].state != CpuState::Ready {
+                return false;
+            }
+        }
+    }
+
+    fn refill(&self, actor: Actor) -> usize {
+        let Refill { table } = actor else { unreachable!("it is a thread of a table") };
+        self.refills[table as usize]
+    }
+
+    fn mfoe(&self) -> &Mfoe {
+        match &self.simulation.os.layers[LAYER].engine {
+            Some(EngineState::Mfoe(of)) => of,
+            None => unreachable!("the system has it"),
+        }
+    }
+
+    /// Pages of the mapping that are there.
+    fn mapped(&self) -> Vec<u64> {
+        let layer = &self.simulation.os.layers[LAYER];
+        let pages = layer.mapped(self.space.index, VirtAddr(BASE), VirtAddr(BASE + PAGES * PAGE));
+        pages.iter().map(|page| (page.va.0 - BASE) / PAGE).collect()
+    }
+}
+
+/// Runs one schedule: at the n-th step it is the turn of the `schedule[n]`-th of those that may go on, the one who went before
+/// first, and of the first one after the schedule's end. Returns for each step whose turn it was, and of how many.
+fn run_schedule(begin: &Race, actors: &[Actor], schedule: &[usize], finish: &dyn Fn(&Race)) -> Vec<(usize, usize)> {
+    let mut race = begin.clone();
+    let mut left = if actors.len() > 2 { INTERRUPTIONS } else { usize::MAX };
+    let (mut done, mut last) = (vec![false; actors.len()], CpuId(0));
+    let mut taken = Vec::new();
+    while done.contains(&false) {
+        let able = |&cpu: &CpuId| !done[cpu] && race.simulation.cpus[cpu].state == CpuState::Ready;
+        let mut able: Vec<CpuId> = CpuId::all(actors.len()).filter(able).collect();
+        assert!(!able.is_empty(), "all wait for each other: {actors:?}, {taken:?}");
+        able.sort_by_key(|&cpu| cpu != last);
+        let goes_on = able[0] == last;
+        let choices = if goes_on && left == 0 { 1 } else { able.len() };
+        let turn = schedule.get(taken.len()).copied().unwrap_or(0);
+        taken.push((turn, choices));
+        left -= usize::from(goes_on && turn > 0 && taken.len() > 1);
+        last = able[turn];
+        done[last] = race.step(last, actors[last]);
+    }
+    assert!(!race.simulation.os.locks.any_held(), "{actors:?}, {taken:?}");
+    assert_frames_conserved(&race.simulation, &[race.space]);
+    finish(&race);
+    taken
+}
+
+/// Runs every schedule from `begin` on; returns how many there are.
+fn explore_from(begin: &Race, actors: &[Actor], finish: &dyn Fn(&Race)) -> usize {
+    let (mut schedule, mut count) = (Vec::new(), 0);
+    loop {
+        let taken = run_schedule(begin, actors, &schedule, finish);
+        count += 1;
+        let Some(last) = taken.iter().rposition(|&(turn, of)| turn + 1 < of) else { return count };
+        schedule = taken[..=last].iter().map(|&(turn, _)| turn).collect();
+        schedule[last] += 1;
+    }
+}
+
+/// Runs every schedule with tables of two entries; returns how many there are.
+fn explore(actors: &[Actor], finish: &dyn Fn(&Race)) -> usize {
+    explore_from(&Race::new(actors, 2, &[]), actors, finish)
+}
+
+#[test]
+fn two_engines_on_a_page_map_it_once() {
+    for race in [[store(5), store(5)], [load(5), store(5)]] {
+        let count = explore(&race, &|race| {
+            assert_eq!(race.mapped(), [0, 5]);
+            let (now, before) = (&race.mfoe().counters, &race.before);
+            assert_eq!(now.hits - before.hits, 1, "who comes second takes no frame");
+            assert!(now.raced - before.raced <= 1);
+        });
+        assert!(count > 50, "{count} schedules");
+    }
+}
+
+#[test]
+fn an_engine_and_a_handler_map_a_page_once() {
+    // The second CPU's table is empty, so the kernel's handler comes for the page.
+    let race = [store(5), store(5)];
+    let begin = Race::new(&race, 1, &[1]);
+    let count = explore_from(&begin, &race, &|race| {
+        assert_eq!(race.mapped(), [0, 5, ARMED - 1]);
+        let minor = race.simulation.os.faults[0].minor - begin.simulation.os.faults[0].minor;
+        assert_eq!(race.mfoe().counters.hits - race.before.hits + minor, 1, "one of them maps it");
+    });
+    assert!(count > 50, "{count} schedules");
+}
+
+#[test]
+fn handlers_engines_and_the_thread_that_arms_map_a_page_once() {
+    let count = explore(&[store(ARMED), Arm], &|race| assert_eq!(race.mapped(), [0, ARMED]));
+    assert!(count > 50, "{count} schedules");
+    let count = explore(&[store(ARMED), store(ARMED), Arm], &|race| assert_eq!(race.mapped(), [0, ARMED]));
+    assert!(count > 500, "{count} schedules");
+}
+
+#[test]
+fn a_table_is_filled_while_its_frames_are_taken() {
+    let count = explore(&[store(5), Refill { table: 0 }], &|race| {
+        assert_eq!(race.mapped(), [0, 5]);
+        let (now, before) = (&race.mfoe().counters, &race.before);
+        assert_eq!(now.hits - before.hits, 1, "a frame was left");
+        assert!(now.accounted - before.accounted >= WRITTEN);
+    });
+    assert!(count > 50, "{count} schedules");
+}
+
+#[test]
+fn an_unmapped_page_stays_unmapped_and_is_accounted_for_once() {
+    let unmap = Unmap { page: 0, pages: 6 };
+    let count = explore(&[store(5), unmap], &|race| assert!(race.mapped().is_empty()));
+    assert!(count >= 5, "{count} schedules");
+    let count = explore(&[unmap, Refill { table: 0 }], &|race| {
+        assert!(race.mapped().is_empty());
+        let (now, before) = (&race.mfoe().counters, &race.before);
+        let accounted = |of: &Counters| of.accounted + of.accounted_by_calls;
+        assert_eq!(accounted(now) - accounted(before), WRITTEN);
+    });
+    assert!(count >= 4, "{count} schedules");
+    let count = explore(&[store(5), unmap, Refill { table: 0 }], &|race| assert!(race.mapped().is_empty()));
+    assert!(count > 200, "{count} schedules");
+}
+
+#[test]
+fn an_exit_leaves_nothing_behind() {
+    for thread in [Refill { table: 0 }, Arm] {
+        let count = explore(&[store(5), Exit, thread], &|race| {
+            assert!(race.mapped().is_empty());
+            let layer = &race.simulation.os.layers[LAYER];
+            let all = VaRange { start: VirtAddr(0), end: VirtAddr(1 << 47) };
+            assert!(layer.words(race.space.index, all).is_empty(), "armed entries are left");
+            let used = race.mfoe().tables.cpus().flat_map(|cpu| race.mfoe().tables.used(cpu, &layer.mem)).count();
+            assert_eq!(used, 0, "used entries are left");
+            assert!(race.mfoe().jobs.is_empty(), "mappings are left to be armed");
+        });
+        assert!(count > 200, "{thread:?}: {count} schedules");
+    }
+}
