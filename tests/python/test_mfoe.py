@@ -12,7 +12,7 @@ GHZ = 3.0
 """Clock of the machine `gem5-timing`."""
 PERIOD_US = 2000
 BOUND = 0.02
-"""Hit rates of the engine and the model may differ by so much: the model knows neither caches nor when entries are armed."""
+"""Hit rates of both may differ by so much: the model knows neither caches nor when entries are armed."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def replay(threads: int, gap: int, entries: int) -> Replay:
 
 
 def estimate(of: Replay, threads: int, entries: int) -> float:
-    """The hit rate that the model finds for faults at the rate and with the latency that they have without the engine."""
+    """The hit rate that the model finds for faults as they come, and as long as they take, without the engine."""
     seconds = of.baseline["elapsed_cycles"] / GHZ / 1e9
     latency_ns = of.baseline["fault.cycles"] / of.baseline["fault.minor.count"] / GHZ
     process = (
@@ -86,7 +86,8 @@ def test_the_stages_of_both_add_up() -> None:
 
 def test_engines_are_listed_and_refused_where_they_cannot_be(pagelab: Pagelab) -> None:
     listed = pagelab("list", "fault-engines")
-    assert listed.returncode == 0 and "mfoe" in listed.stdout
+    assert listed.returncode == 0
+    assert "mfoe" in listed.stdout
     run = ("run", "seq:size=1MiB,passes=1", "-s")
     assert_fails(pagelab(*run, "mfoe{system.layers.native.fault_engine.entries=0}"), 2, "entries", "1 to 65535")
     engine = 'system.layers.native.fault_engine={"kind":"mfoe"}'
