@@ -8,7 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "mutants"))
 
-from run import ListError, Mutant, load
+from run import ROOT, ListError, Mutant, load
 
 MUTANT = Mutant(
     name="off-by-one",
@@ -47,3 +47,15 @@ def test_a_name_is_given_once(tmp_path: Path) -> None:
     path.write_text(entry + entry)
     with pytest.raises(ListError, match="two mutants have the same name: off-by-one"):
         load(path)
+
+
+def test_the_list_fits_the_tree() -> None:
+    for mutant in load():
+        mutant.apply(ROOT)
+        tests = ROOT / "crates" / mutant.package() / "tests"
+        absent = [
+            suite
+            for suite in mutant.suites
+            if suite != "lib" and not any((tests / of).exists() for of in (f"{suite}.rs", f"{suite}/main.rs"))
+        ]
+        assert not absent, f"{mutant.name}: no such suite: {absent}"
