@@ -191,7 +191,7 @@ def references(measured: Measurements, findings: Findings) -> None:
     text = (
         f"GUPS: hashed walks take as many references at any size of memory (within {_PRINTED}, as exact as is printed)"
     )
-    detail = ", ".join(f"{of.value:.4f} ± {of.high - of.value:.4f}" for of in sizes)
+    detail = ", ".join(f"{of.value:.4f} ({of.low:.4f} to {of.high:.4f})" for of in sizes)
     findings.claims.append(Claim("§5.3", text, same, detail, COUNTED))
     for system, limit in (("perfect", 1.0), ("nested perfect", 3.0)):
         worst = max(measured[workload.name, system].per_walk("walk.refs") for workload in SUITE)

@@ -9,7 +9,7 @@ from typing import Any
 import pagelab
 from pagelab.output import write_atomically
 from pagelab.reproduce.interval import Interval
-from pagelab.reproduce.study import PARTS, Findings, FrameMap, Measurement, Measurements, Reproduction, Series
+from pagelab.reproduce.study import Findings, FrameMap, Measurement, Measurements, Reproduction, Series
 
 VERDICTS = {True: "holds", False: "**does not hold**", None: "not decided"}
 # Pages that a map of frames shows.
@@ -97,15 +97,14 @@ def _markdown(reproduction: Reproduction, scale: float, findings: Findings) -> s
         "",
         "## Figures side by side",
         "",
-        f"± is the standard error of our figure within its window, by {PARTS} equal parts of it; of what the window "
-        "leaves out it says nothing. What stands in brackets is where a figure lies by all that is known of it.",
+        "What stands in brackets is where a figure lies by all that is known of it.",
         "",
         "| figure | item | quantity | paper | here | remark |",
         "|---|---|---|---:|---:|---|",
     ]
     for row in findings.comparisons:
         paper = "not printed in the paper" if row.paper is None else f"{row.paper:g} {row.unit}"
-        ours = f"{_number(row.ours, row.error, row.interval)} {row.unit}"
+        ours = f"{_number(row.ours, row.interval)} {row.unit}"
         lines.append(f"| {row.figure} | {row.item} | {row.quantity} | {paper} | {ours} | {row.reason} |")
     for series in findings.series:
         lines += ["", f"## {series.figure}: {series.title} ({series.unit})", "", *_grid(series)]
@@ -118,7 +117,7 @@ def _grid(series: Series) -> Iterable[str]:
     yield "|---|" + "---:|" * len(series.members)
     for group in series.groups:
         cells = (
-            _number(series.values[group, member], None, series.intervals.get((group, member)))
+            _number(series.values[group, member], series.intervals.get((group, member)))
             if (group, member) in series.values
             else ""
             for member in series.members
@@ -126,11 +125,11 @@ def _grid(series: Series) -> Iterable[str]:
         yield f"| {group} | " + " | ".join(cells) + " |"
 
 
-def _number(value: float, error: float | None, interval: Interval | None) -> str:
-    if interval is not None:
-        where = f"{interval.low:.3g} to {interval.high:.3g}" if interval.is_known else "window too small"
-        return f"{value:.3g} ({where})"
-    return f"{value:.3g}" if error is None else f"{value:.3g} ± {error:.2g}"
+def _number(value: float, interval: Interval | None) -> str:
+    if interval is None:
+        return f"{value:.3g}"
+    where = f"{interval.low:.3g} to {interval.high:.3g}" if interval.is_known else "window too small"
+    return f"{value:.3g} ({where})"
 
 
 def _pictures(folder: Path, findings: Findings) -> list[Path]:

@@ -192,10 +192,8 @@ class Comparison:
     ours: float
     reason: str = ""
     """Why they differ, or what the number rests on."""
-    error: float | None = None
-    """Standard error of ours within its window."""
     interval: Interval | None = None
-    """Where ours lies, if more is known than its window's error."""
+    """Where ours lies, if that is known."""
 
 
 @dataclass(frozen=True)
