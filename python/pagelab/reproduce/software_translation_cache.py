@@ -106,8 +106,8 @@ PARTS_OF_PRODUCT = 5
 """Of the largest product, the first of so many parts is run; its faults come as steadily as its rows."""
 # What verdicts rest on.
 _COSTS = (
-    "the costs of walk, root, level, look-up and fill, in sixteen sets from replicas in user space, on another "
-    "processor than the paper's, with fills in the timed interval or behind it; the caches of the preset"
+    "the costs of walk, root, level, look-up and fill, in 32 sets from replicas in user space, on two other "
+    "processors than the paper's, with fills in the timed interval or behind it; the caches of the preset"
 )
 _ONE_THREAD = f"{_COSTS}; what the replicas took for the whole pattern"
 _LINES = f"{_COSTS}; lines of one cache move between cores as the preset's coherence says, and a fill waits for them"
@@ -116,7 +116,7 @@ _STAGES = "the costs of all stages of a fault, estimated from published means; h
 _SIZES = f"{_COSTS}; the size of the host's pages and of the L3 cache, which the paper does not tell of its machine"
 _COUNTED = "counts alone; the number of entries is not the paper's"
 TIMER = 46.0
-"""Cycles of a fenced reading of the time-stamp counter before an interval and one behind it, measured (44 to 66)."""
+"""Cycles of a fenced reading of the time-stamp counter before an interval and one behind it, measured (44 to 75)."""
 
 
 # What an access takes to simulate, in nanoseconds; most of them fault. Measured as `study.Cost` says, at a quarter of
@@ -269,11 +269,11 @@ def evaluate(measured: Measurements) -> Findings:
         "look-up, `mm->pgd`, entries of pgd, pud and pmd, fills, tables of pud and pmd.",
         "The timer's own time is not in it, unless a title says so. A fenced reading before and one behind take "
         "46 cycles. Which timer the paper has, and whether it takes its time off, it does not say.",
-        "Brackets span sixteen sets of measured costs (`pagelab calibrate` on a server processor, two ways to compile "
+        "Brackets span 32 sets of measured costs (a replica of the walk on two server processors, two ways to compile "
         "the handler), each with fills in the timed interval and behind it: the paper's timer stops before "
         "`handle_pte_fault`, and its cache is filled when the walk is complete, which is either. Those of the patterns "
         "by one thread also span what the replicas took for the whole pattern. None says how far a replica in user "
-        "space is from a kernel, or that processor from the paper's.",
+        "space is from a kernel, or those processors from the paper's.",
         "The guest's kernel has the cache, the host's has none. What the host does about a guest's fault is not "
         "in the walk.",
         "As published: wrong hits are counted, and the walk is made from the root beside the look-up. What the "
