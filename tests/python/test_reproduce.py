@@ -328,8 +328,8 @@ def test_the_report_holds_every_claim_and_picture(tmp_path: Path) -> None:
     document = json.loads((tmp_path / "results.json").read_text())
     assert len(document["runs"]) == len(reproduction.runs())
     assert document["scale"] == 0.5
-    row = next(row for row in findings.comparisons if row.interval is not None)
-    where = f"({row.interval.low:.3g} to {row.interval.high:.3g})"
+    row, of = next((row, row.interval) for row in findings.comparisons if row.interval is not None)
+    where = f"({of.low:.3g} to {of.high:.3g})"
     assert f"| {row.figure} | {row.item} | {row.quantity} | {row.paper:g} {row.unit} | {row.ours:.3g} {where}" in text
     # Of the statistics those that a figure was made of, and of what was asked for what is not as by default.
     first = document["runs"][0]
