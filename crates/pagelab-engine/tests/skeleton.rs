@@ -343,6 +343,21 @@ fn a_fault_may_map_several_pages() {
 }
 
 #[test]
+fn a_fault_that_maps_several_pages_passes_by_those_that_are_there() {
+    let mut script = ScriptWriter::new();
+    script.mmap(0, BASE + 2 * 4096, 4096);
+    script.store(0, BASE + 2 * 4096);
+    // One mapping with the page in its midst.
+    script.mmap(0, BASE, 2 * 4096);
+    script.mmap(0, BASE + 3 * 4096, 5 * 4096);
+    script.store(0, BASE);
+    let (_, stats) = run(&config("radix", &["kernel.pages_per_fault=5"]), script.finish(), &[0]);
+    let values = ["fault.minor.count", "fault.walk.count", "layer.native.pages.4K"].map(|name| stats.values[name]);
+    assert_eq!(values, [2, 2, 5], "of pages 0 to 4 all but 2");
+    assert_conserved(&stats);
+}
+
+#[test]
 fn shared_anonymous_memory_is_one_for_all_that_inherit_it() {
     let mut script = ScriptWriter::new();
     let (prot, flags) = (Protection::READ_WRITE, MapFlags(MapFlags::SHARED | MapFlags::ANONYMOUS));

@@ -524,7 +524,8 @@ impl Fault {
         if self.further > 0 && matches!(self.work, Work::Fresh) {
             self.further -= 1;
             let before = self.entry(os);
-            self.va = VirtAddr(self.page.0 + FRAME_BYTES);
+            // A page that is there already has left `page` at the one before it.
+            self.va = VirtAddr((self.va.0 & !(FRAME_BYTES - 1)) + FRAME_BYTES);
             self.reached = None;
             let entry = self.entry(os);
             let beside = entry.0 == before.0 + ENTRY_BYTES && entry.pfn() == before.pfn();
