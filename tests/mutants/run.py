@@ -110,7 +110,7 @@ def run_suite(tree: Path, package: str, suite: str, jobs: int) -> list[str]:
     built = subprocess.run([*cargo, "--no-run"], cwd=tree, capture_output=True, text=True, env=environment())
     if built.returncode != 0:
         errors = [line for line in built.stderr.splitlines() if line.startswith("error")]
-        raise BuildError("; ".join(errors[:2]))
+        raise BuildError("; ".join(errors[:2]) or f"cargo ended with {built.returncode} and named no error")
     command = [*cargo, "--", "--test-threads", str(jobs)]
     # A group of its own, so that a test that does not end is ended with what it has started.
     with subprocess.Popen(

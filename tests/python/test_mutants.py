@@ -1,6 +1,7 @@
 """The script of `make mutants` refuses a list that does not fit the tree."""
 
 import dataclasses
+import subprocess
 import sys
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "mutants"))
 
-from run import ROOT, ListError, Mutant, load
+from run import ROOT, ListError, Mutant, load, run_mutant
 
 MUTANT = Mutant(
     name="off-by-one",
@@ -47,6 +48,24 @@ def test_a_name_is_given_once(tmp_path: Path) -> None:
     path.write_text(entry + entry)
     with pytest.raises(ListError, match="two mutants have the same name: off-by-one"):
         load(path)
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [("warning: a\nerror: b\n", "error: b"), ("Killed\n", "cargo ended with 101 and named no error")],
+)
+def test_what_does_not_compile_has_not_survived(
+    said: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cargo(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(command, 101, "", said)
+
+    monkeypatch.setattr(subprocess, "run", cargo)
+    text = "while n < 10 {\n"
+    result = run_mutant(tree(tmp_path, text), MUTANT, 1)
+    assert str(result) == f"off-by-one: DOES NOT COMPILE: {why} (0 s)"
+    assert not result.failed
+    assert (tmp_path / MUTANT.file).read_text() == text, "the change is taken back"
 
 
 def test_the_list_fits_the_tree() -> None:
