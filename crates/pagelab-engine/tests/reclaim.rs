@@ -356,12 +356,15 @@ fn a_page_that_is_read_back_for_several_is_clean_and_read_only() {
     (1000..1600).for_each(|n| script.store(0, page(n)));
     one_by_one(&mut script);
     script.load(child, page(3));
+    script.load(child, page(4));
     one_by_one(&mut script);
+    script.load(0, page(4));
     script.load(0, page(500));
     let (simulation, _) = run(&config, script.finish(), &[0]);
     let spaces: Vec<u32> = simulation.inputs[0].spaces().map(|space| space.index).collect();
     assert_eq!(flags_of(&simulation, spaces[1], page(3)), Some((false, false)), "the parent has it too");
     assert_eq!(flags_of(&simulation, spaces[0], page(3)), None, "the parent has not asked for it yet");
+    assert_eq!(flags_of(&simulation, spaces[0], page(4)), Some((false, false)), "the child has it too");
     assert_eq!(flags_of(&simulation, spaces[0], page(500)), Some((true, true)), "a page of one's own");
 }
 

@@ -14,12 +14,9 @@ impl Fault {
         let swap = layer.swap().expect("a slot is one of the swap area");
         let Swapped::InMemory(frame) = swap.find(slot) else { return Work::SwapIn };
         self.frame = frame;
-        let exclusive = layer.pages.are_exclusive(frame, 0);
-        if self.intent == Intent::Store && !exclusive {
+        if self.intent == Intent::Store && !layer.pages.are_exclusive(frame, 0) {
             return Work::Copy { from: frame };
         }
-        self.flags.writable &= exclusive;
-        self.flags.dirty &= exclusive;
         Work::SwapCached
     }
 
