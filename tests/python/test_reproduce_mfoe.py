@@ -14,7 +14,7 @@ def measured() -> study.Measurements:
 
 def test_a_part_of_the_runs_gives_a_part_of_the_report(measured: study.Measurements) -> None:
     findings = mfoe.evaluate(measured)
-    assert "2 of 5 sections wait for others" in findings.incomplete[0]
+    assert "sections wait for others" in findings.incomplete[0]
     figures = {(row.figure, row.item, row.quantity): row for row in findings.comparisons}
     background = figures["Table 4", "background thread", "throughput"]
     first = figures["Table 4", "first filling", "throughput"]
@@ -23,9 +23,7 @@ def test_a_part_of_the_runs_gives_a_part_of_the_report(measured: study.Measureme
 
 def test_programs_at_the_rates_of_the_paper_span_its_hit_rates() -> None:
     findings = mfoe.evaluate(study.Measurements([]))
-    claims = {claim.text: claim for claim in findings.claims}
-    gcc = claims["GCC compiler: 68.61 % of the faults hit"]
-    assert gcc.holds is None
+    assert not [claim for claim in findings.claims if claim.figure == "Table 5"], "how faults come is not known"
     rates = [row for row in findings.comparisons if (row.figure, row.quantity) == ("Table 5", "hit rate")]
     assert [row.item for row in rates] == ["GCC compiler", "YCSB-memcached", "Splash2X-radix", "Integer Sort"]
     for row in rates:

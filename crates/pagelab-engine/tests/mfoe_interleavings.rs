@@ -11,7 +11,7 @@ use common::{ScriptWriter, assert_frames_conserved, config, run};
 use pagelab_engine::base::addr::VirtAddr;
 use pagelab_engine::base::ids::{CpuId, LayerId, SpaceId};
 use pagelab_engine::base::page_fault::{Intent, PageFault};
-use pagelab_engine::engine::kernel_side::EngineState;
+use pagelab_engine::engine::kernel_side::{EngineState, Job};
 use pagelab_engine::engine::mfoe::state::{Counters, Mfoe};
 use pagelab_engine::kernel::fault::stage::Stage;
 use pagelab_engine::kernel::vma::VaRange;
@@ -50,11 +50,15 @@ enum Actor {
         page: u64,
         pages: u64,
     },
+    /// The thread that arms entries takes them back: the process has too much memory.
+    Disarm,
+    /// A mapping far away goes.
+    UnmapElsewhere,
     /// All mappings go, as at an exit.
     Exit,
 }
 
-use Actor::{Arm, Exit, Refill, Touch, Unmap};
+use Actor::{Arm, Disarm, Exit, Refill, Touch, Unmap, UnmapElsewhere};
 
 fn store(page: u64) -> Actor {
     Touch { page, intent: Intent::Store }
@@ -147,7 +151,15 @@ impl Race {
             }
             Refill { table } => self.refills[table as usize],
             Arm => self.arming,
-            Unmap { .. } | Exit => unreachable!("it is one step"),
+            Disarm => {
+                let Some(EngineState::Mfoe(mfoe)) = &mut of.os.layers[LAYER].engine else {
+                    unreachable!("it is there")
+                };
+                let range = VaRange { start: VirtAddr(0), end: VirtAddr(1 << 47) };
+                mfoe.stop(Job { space: self.space.index, range, arm: false });
+                self.arming
+            }
+            Unmap { .. } | UnmapElsewhere | Exit => unreachable!("it is one step"),
         };
         of.cpus[cpu].begin(Activity::Kernel { thread, layer: LAYER });
     }
@@ -157,8 +169,9 @@ impl Race {
         let of = &mut self.simulation;
         let call = match actor {
             Unmap { page, pages } => Some(EventKind::Munmap { addr: BASE + page * PAGE, len: pages * PAGE }),
+            UnmapElsewhere => Some(EventKind::Munmap { addr: BASE + (1 << 30), len: PAGE }),
             Exit => Some(EventKind::Exit { code: 0 }),
-            Touch { .. } | Refill { .. } | Arm => None,
+            Touch { .. } | Refill { .. } | Arm | Disarm => None,
         };
         if let Some(kind) = call {
             if !of.may_carry_out(cpu, self.space, &kind) {
@@ -185,8 +198,10 @@ impl Race {
                 }
                 Activity::Engine(_) => true,
                 Activity::Kernel { .. } => {
-                    let thread =
-                        format!("{:?}", of.kthreads.get(if actor == Arm { self.arming } else { self.refill(actor) }));
+                    let thread = format!(
+                        "{:?}",
+                        of.kthreads.get(if matches!(actor, Arm | Disarm) { self.arming } else { self.refill(actor) })
+                    );
                     !["Allocate", "Zero", "Batch", "Begin"].iter().any(|own| thread.contains(&format!("state: {own}")))
                 }
                 Activity::Populate(_) | Activity::ExitScan(_) => true,
@@ -319,6 +334,20 @@ fn an_unmapped_page_stays_unmapped_and_is_accounted_for_once() {
     assert!(count >= 4, "{count} schedules");
     let count = explore(&[store(5), unmap, Refill { table: 0 }], &|race| assert!(race.mapped().is_empty()));
     assert!(count > 200, "{count} schedules");
+}
+
+#[test]
+fn a_page_that_is_about_to_be_mapped_keeps_its_entry() {
+    for race in [&[store(5), Disarm][..], &[store(5), store(5), Disarm]] {
+        let count = explore(race, &|race| assert_eq!(race.mapped(), [0, 5]));
+        assert!(count > 10, "{count} schedules");
+    }
+}
+
+#[test]
+fn a_call_about_another_mapping_leaves_pages_alone_that_are_about_to_be_mapped() {
+    let count = explore(&[store(5), UnmapElsewhere], &|race| assert_eq!(race.mapped(), [0, 5]));
+    assert!(count >= 5, "{count} schedules");
 }
 
 #[test]

@@ -35,8 +35,8 @@ pub trait KernelSide: Sized {
     /// Pages of a space may be armed from now on, or are to be so no more.
     fn want(&mut self, job: Job);
 
-    /// Takes what has been mapped for a space and is not accounted for.
-    fn take_used(&mut self, space: u32, contents: &mut PhysMem) -> Vec<Taken>;
+    /// Takes what has been mapped for a space and is not accounted for, but for pages (4 KiB numbers) that are about to be mapped.
+    fn take_used(&mut self, space: u32, is_busy: &dyn Fn(u64) -> bool, contents: &mut PhysMem) -> Vec<Taken>;
 
     /// CPUs whose part of the engine holds some of that.
     fn used_at(&self, space: u32, contents: &PhysMem) -> Vec<CpuId>;
@@ -100,8 +100,8 @@ macro_rules! make_state {
                 match self { $(Self::$Engine(of) => of.want(job),)+ }
             }
 
-            pub fn take_used(&mut self, space: u32, contents: &mut PhysMem) -> Vec<Taken> {
-                match self { $(Self::$Engine(of) => of.take_used(space, contents),)+ }
+            pub fn take_used(&mut self, space: u32, is_busy: &dyn Fn(u64) -> bool, contents: &mut PhysMem) -> Vec<Taken> {
+                match self { $(Self::$Engine(of) => of.take_used(space, is_busy, contents),)+ }
             }
 
             pub fn used_at(&self, space: u32, contents: &PhysMem) -> Vec<CpuId> {

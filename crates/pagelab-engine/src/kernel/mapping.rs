@@ -81,7 +81,7 @@ impl Os {
     ) -> Result<(), EngineError> {
         let layer = &mut self.layers[space.layer];
         if !matches!(change, Change::Mapped { .. }) {
-            layer.account_for_taken(space.index);
+            layer.account_for_taken(space.index, &|page| self.locks.holds_page(space, page));
         }
         if let Some(range) = taken_by(&change)
             && let Some(left) = layer.leave_segment(space.index, range)
@@ -168,7 +168,7 @@ impl Os {
         let layer = &mut self.layers[space.layer];
         let va_bits = layer.spaces[space.index as usize].table.va_bits();
         let everything = VaRange { start: VirtAddr(0), end: VirtAddr(1 << va_bits) };
-        layer.account_for_taken(space.index);
+        layer.account_for_taken(space.index, &|page| self.locks.holds_page(space, page));
         if let Some(engine) = &mut layer.engine {
             engine.space_ended(space.index);
         }
@@ -195,7 +195,7 @@ impl Os {
     /// the parent that changed.
     pub fn fork(&mut self, parent: SpaceId, child: SpaceId) -> Result<Invalidation, EngineError> {
         let layer = &mut self.layers[parent.layer];
-        layer.account_for_taken(parent.index);
+        layer.account_for_taken(parent.index, &|page| self.locks.holds_page(parent, page));
         let mut vmas = layer.spaces[parent.index as usize].vmas.fork();
         let mut gone = Invalidation::default();
         if vmas.iter().any(|vma| vma.advice.direct_segment && !vma.advice.wipe_on_fork)

@@ -293,7 +293,7 @@ pub fn assert_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
         while simulation.step(cpu).unwrap_or_else(|e| panic!("{e}")) {}
     }
     // What an engine has mapped is in no list until its thread comes by.
-    live.iter().for_each(|space| simulation.os.layers[space.layer].account_for_taken(space.index));
+    live.iter().for_each(|space| simulation.os.layers[space.layer].account_for_taken(space.index, &|_| false));
     for (index, layer) in simulation.os.layers.iter().enumerate() {
         let allocator = layer.frame_allocator();
         allocator.check_invariants();
@@ -303,6 +303,10 @@ pub fn assert_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
         for space in &spaces {
             let vmas = &layer.spaces[space.index as usize].vmas;
             vmas.check_invariants();
+            let own = |page: &&pagelab_engine::page_table::Removed| page.mapping.pfn != layer.pages.zero_page();
+            let pages = layer.mapped(space.index, VirtAddr(0), VirtAddr(1 << 48));
+            let resident: u64 = pages.iter().filter(own).map(|page| 1 << page.mapping.size.order()).sum();
+            assert_eq!(layer.spaces[space.index as usize].resident, resident, "frames that {space:?} maps");
             for page in layer.mapped(space.index, VirtAddr(0), VirtAddr(1 << 48)) {
                 let size = page.mapping.size;
                 let whole = VaRange { start: page.va, end: VirtAddr(page.va.0 + size.bytes()) };

@@ -145,7 +145,7 @@ impl Arming {
         }
     }
 
-    /// Takes the words of a table's worth of pages back.
+    /// Takes the words of a table's worth of pages back, but for those that somebody is about to map.
     fn disarm(&mut self, os: &mut Os) {
         let job = self.job.expect("a mapping is under way");
         let layer = &mut os.layers[self.layer];
@@ -155,7 +155,9 @@ impl Arming {
             if wanted { layer.words(job.space, VaRange { start: self.at, end: job.range.end }) } else { Vec::new() };
         let Some((first, _)) = words.iter().copied().find(armed) else { return self.finish(layer) };
         let end = VirtAddr((first.0 | (TABLE_REACH - 1)) + 1);
-        for (va, _) in words.into_iter().filter(armed).take_while(|&(va, _)| va < end) {
+        let id = SpaceId { layer: self.layer, index: job.space };
+        let is_free = |&(va, _): &(VirtAddr, EntryWord)| !os.locks.holds_page(id, va.0 / FRAME_BYTES);
+        for (va, _) in words.into_iter().filter(armed).take_while(|&(va, _)| va < end).filter(is_free) {
             layer.take_word(job.space, va);
             mfoe(layer).counters.disarmed += 1;
         }

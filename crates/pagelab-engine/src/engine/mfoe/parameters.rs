@@ -34,7 +34,7 @@ pub struct Parameters {
     pub threads: u32,
     /// Ready frames of a CPU below which a pass begins before its time; 0: none does.
     pub wake_below: u32,
-    /// Memory in use, in percent, from which on a process gets no more frames this way.
+    /// Share of its cgroup's limit, or of the memory, in percent, from which on a process gets no more frames this way.
     pub limit_percent: u32,
     /// Cycles of each of the engine's steps beyond its references.
     pub step_cycles: u32,

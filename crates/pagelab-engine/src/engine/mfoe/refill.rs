@@ -173,12 +173,10 @@ impl Refill {
 /// Whether a process has got more than its share: of its cgroup's limit, or of the layer's memory.
 fn is_beyond_limit(layer: &Layer, owner: u32) -> bool {
     let percent = u64::from(mfoe(layer).parameters.limit_percent);
-    let group = layer.spaces[owner as usize].group;
-    let of_group = layer.reclaim.as_ref().map(|reclaim| &reclaim.groups()[usize::from(group.0)]);
+    let space = &layer.spaces[owner as usize];
     let all = layer.memory_bytes() / FRAME_BYTES;
-    let limited = of_group.filter(|group| group.limit_frames < all);
-    let (used, limit) = limited.map_or((all - layer.free_frame_count(), all), |of| (of.used_frames, of.limit_frames));
-    used * 100 > limit * percent
+    let limit = layer.reclaim.as_ref().map_or(all, |of| of.groups()[usize::from(space.group.0)].limit_frames.min(all));
+    space.resident * 100 > limit * percent
 }
 
 impl EngineThread for Refill {

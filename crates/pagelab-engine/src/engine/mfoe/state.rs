@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use crate::base::addr::{Pfn, VirtAddr};
+use crate::base::addr::{FRAME_BYTES, Pfn, VirtAddr};
 use crate::base::cycles::Cycles;
 use crate::base::ids::CpuId;
 use crate::base::measure::Measure;
@@ -106,9 +106,14 @@ impl Latencies {
         };
         vec![
             Measure::cycles(format!("{name}.cycles"), Cycles(self.sum), format!("Cycles of {text}")),
-            state("deviation", self.deviation(), "hundredths of a cycle", "Standard deviation of the cycles"),
-            state("median", self.percentile(50), "cycles", "Median of the cycles"),
-            state("p95", self.percentile(95), "cycles", "95th percentile of the cycles"),
+            state(
+                "deviation",
+                self.deviation(),
+                "hundredths of a cycle",
+                "Over the whole run, standard deviation of the cycles",
+            ),
+            state("median", self.percentile(50), "cycles", "Over the whole run, median of the cycles"),
+            state("p95", self.percentile(95), "cycles", "Over the whole run, 95th percentile of the cycles"),
         ]
     }
 }
@@ -188,13 +193,14 @@ impl KernelSide for Mfoe {
         self.jobs.push_back(job);
     }
 
-    fn take_used(&mut self, space: u32, contents: &mut PhysMem) -> Vec<Taken> {
+    fn take_used(&mut self, space: u32, is_busy: &dyn Fn(u64) -> bool, contents: &mut PhysMem) -> Vec<Taken> {
         let mut taken = Vec::new();
         for cpu in self.tables.cpus() {
             let used: Vec<_> = self.tables.used(cpu, contents).collect();
             for (at, entry) in used {
                 if let Entry::Used { owner, va, frame } = entry
                     && owner == space
+                    && !is_busy(va.0 / FRAME_BYTES)
                 {
                     self.tables.clear(at, contents);
                     taken.push(Taken { va, frame });

@@ -42,10 +42,11 @@ impl Layer {
         Ok(())
     }
 
-    /// Accounts for all pages of a space that its engine has mapped.
-    pub fn account_for_taken(&mut self, index: u32) {
+    /// Accounts for all pages of a space that its engine has mapped; `is_busy` says of a page (4 KiB number) that it is about to be
+    /// mapped.
+    pub fn account_for_taken(&mut self, index: u32, is_busy: &dyn Fn(u64) -> bool) {
         let Some(engine) = &mut self.engine else { return };
-        for taken in engine.take_used(index, &mut self.mem) {
+        for taken in engine.take_used(index, is_busy, &mut self.mem) {
             self.account(index, taken);
         }
     }

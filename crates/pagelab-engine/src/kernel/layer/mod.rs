@@ -93,6 +93,8 @@ pub struct AddressSpace {
     pub measured: bool,
     /// What of it needs no page table.
     pub segment: Option<DirectSegment>,
+    /// Frames that it maps, the zero page apart (`get_mm_rss`).
+    pub resident: u64,
     /// Entries of pages that are not present and hold a word.
     words: u64,
     /// By page (4 KiB), these words, if the page table has no room for them.
@@ -342,6 +344,7 @@ impl Layer {
             placed: true,
             measured: false,
             segment: None,
+            resident: 0,
             words: 0,
             words_beside: BTreeMap::new(),
             objects,
@@ -392,6 +395,7 @@ impl Layer {
             let range = VaRange { start: va, end: VirtAddr(va.0 + mapping.size.bytes()) };
             assert!(!self.has_words(index, range), "{va:?} of space {index} is mapped where a word is");
         }
+        self.spaces[index as usize].resident += self.counted_frames(&mapping);
         let space = &mut self.spaces[index as usize];
         if let Some(record) = &mut space.record {
             for page in 0..1 << mapping.size.order() {
@@ -405,6 +409,11 @@ impl Layer {
         mapped.map(|_| ()).map_err(|NoRoom| self.exhausted(Exhausted::Places(va)))
     }
 
+    /// Frames of a page that count as its process's.
+    fn counted_frames(&self, mapping: &Mapping) -> u64 {
+        if mapping.pfn == self.pages.zero_page() { 0 } else { 1 << mapping.size.order() }
+    }
+
     /// True if no page is mapped at `va`.
     pub fn is_unmapped(&self, index: u32, va: VirtAddr) -> bool {
         let mut list = WalkList::new();
@@ -414,10 +423,13 @@ impl Layer {
 
     /// Puts another frame or other flags in place of a page that is mapped in the same size. Returns the entry's address.
     pub fn remap(&mut self, index: u32, va: VirtAddr, mapping: Mapping) -> PhysAddr {
+        let mut list = WalkList::new();
+        self.spaces[index as usize].table.walk(&self.mem, va, &mut list);
+        let Leaf::Present(old) = list.leaf else { unreachable!("the page is mapped") };
+        let (less, more) = (self.counted_frames(&old), self.counted_frames(&mapping));
+        let resident = &mut self.spaces[index as usize].resident;
+        *resident = *resident + more - less;
         if self.reclaim.is_some() {
-            let mut list = WalkList::new();
-            self.spaces[index as usize].table.walk(&self.mem, va, &mut list);
-            let Leaf::Present(old) = list.leaf else { unreachable!("the page is mapped") };
             self.note_mapped(index, va, &old, Rmap::remove);
             self.note_mapped(index, va, &mapping, Rmap::add);
         }
@@ -443,6 +455,7 @@ impl Layer {
         placement.unmapped(index, page.va, &mut memory);
         self.note_mapped(index, page.va, &page.mapping, Rmap::remove);
         self.note_dirty(page);
+        self.spaces[index as usize].resident -= self.counted_frames(&page.mapping);
         let space = &mut self.spaces[index as usize];
         if let Some(record) = &mut space.record {
             for n in 0..1 << page.mapping.size.order() {
