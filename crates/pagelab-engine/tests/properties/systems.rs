@@ -14,6 +14,10 @@ const CA_PAGING: &str = r#"system.layers.native.placement={"kind":"ca-paging"}"#
 
 const STORAGE: &str = r#"kernel.storage={"read_cycles":250000,"write_cycles":60000,"queue_depth":4}"#;
 
+/// Few frames, and often more of them.
+const MFOE: &[&str] =
+    &["system.layers.native.fault_engine.entries=5", "system.layers.native.fault_engine.period_cycles=20000"];
+
 pub const SYSTEMS: &[System] = &[
     ("radix", &[r#"kernel.translation_cache={"form":"full-prefix"}"#]),
     (
@@ -38,6 +42,25 @@ pub const SYSTEMS: &[System] = &[
     ("nested-radix-shadow", &[r#"kernel.translation_cache={"form":"pud-index"}"#]),
     ("radix", &[]),
     ("radix-5level", &[]),
+    ("mfoe", MFOE),
+    (
+        "mfoe",
+        &[
+            MFOE[0],
+            MFOE[1],
+            "system.layers.native.fault_engine.limit_percent=40",
+            SWAP,
+            "kernel.cgroup_limit_bytes=1MiB",
+        ],
+    ),
+    ("mfoe-software", &[MFOE[0], MFOE[1], SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
+    (
+        "nested-mfoe",
+        &[
+            "system.layers.guest.fault_engine.period_cycles=20000",
+            "system.layers.host.fault_engine.period_cycles=20000",
+        ],
+    ),
     ("radix", &[SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
     ("nested-radix", &[SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
     ("radix", &[SWAP, STORAGE, "kernel.page_cache=cold", "kernel.cgroup_limit_bytes=1MiB"]),

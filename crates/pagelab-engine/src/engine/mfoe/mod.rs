@@ -18,6 +18,7 @@
 //! - A page is taken without a look at its cgroup's limit; the background thread charges it.
 //! - 80 % of main memory: of the cgroup's limit if the process has one, else of the layer's memory. What counts is the memory that the
 //!   process maps. It is looked at when the background thread accounts for a page, and stays out until the process ends.
+//!
 //! Deviations: the engine is there for every process, as if the module were loaded at boot (4.1.1): no system calls. One thread arms
 //! the mappings in turn, where the paper spawns one for each. Calls that account for used entries do so at no cost, as calls are free
 //! here. A fault in a host's table does not halt a guest's walk: the walk begins anew. No pages above 4 KiB, no NUMA nodes.
