@@ -34,3 +34,34 @@ pub fn between(key: &str, value: u32, least: u32, most: u32) -> Result<(), Engin
     }
     Err(EngineError::config(key, format!("{value} is out of range; allowed are {least} to {most}")))
 }
+
+/// Why a design of a layer is impossible, by its parameters or where it stands: the key, within the layer, and what is allowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Misfit {
+    pub key: String,
+    pub what: String,
+}
+
+impl Misfit {
+    pub fn new(key: &str, what: impl Into<String>) -> Self {
+        Self { key: key.to_owned(), what: what.into() }
+    }
+
+    /// Refuses a value outside a range.
+    pub fn unless_between<T: PartialOrd + std::fmt::Display>(
+        key: &str,
+        value: T,
+        least: T,
+        most: T,
+    ) -> Result<(), Self> {
+        if least <= value && value <= most {
+            return Ok(());
+        }
+        Err(Self::new(key, format!("{value} is out of range; allowed are {least} to {most}")))
+    }
+
+    /// The error of a layer's configuration.
+    pub fn of_layer(self, layer: &str) -> EngineError {
+        EngineError::config(format!("system.layers.{layer}.{}", self.key), self.what)
+    }
+}

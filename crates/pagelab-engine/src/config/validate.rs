@@ -5,7 +5,7 @@ use crate::base::addr::{FRAME_BYTES, PageSize};
 use crate::base::error::{EngineError, between};
 use crate::device::DeviceConfig;
 use crate::engine::config as engine;
-use crate::kernel::placement::{Misfit, PlacementConfig, Surroundings};
+use crate::kernel::placement::{PlacementConfig, Surroundings};
 use crate::kernel::threads::config::ThreadsConfig;
 use pagelab_trace::quantity::Bytes;
 
@@ -119,10 +119,7 @@ impl Config {
                 guest: layers.iter().find(|g| g.host.as_ref() == Some(&layer.name)).map(|guest| guest.name.as_str()),
                 folios: !layer.folios.is_empty(),
             };
-            layer
-                .placement
-                .check(&around)
-                .map_err(|Misfit { key: part, what }| EngineError::config(key(&part), what))?;
+            layer.placement.check(&around).map_err(|misfit| misfit.of_layer(&layer.name))?;
             validate_engine(layer, layers)?;
             if let Some(bytes) = layer.memory_bytes {
                 memory(&key("memory_bytes"), bytes.0)?;
@@ -139,14 +136,11 @@ fn validate_engine(layer: &LayerConfig, layers: &[LayerConfig]) -> Result<(), En
     let guest_is_shadowed = layers.iter().any(|guest| guest.host.as_ref() == Some(&layer.name) && shadow(guest));
     let single = layer.page_size == PageSize::Size4K && layer.folios.is_empty();
     let around = engine::Surroundings {
-        layer: &layer.name,
         words: layer.page_table.keeps_words(),
         single_pages: single && layer.placement == PlacementConfig::default(),
         walked: !shadow(layer) && !guest_is_shadowed && layer.direct_segment_bytes.is_none(),
     };
-    let misfit =
-        |engine::Misfit { key, what }| EngineError::config(format!("system.layers.{}.{key}", layer.name), what);
-    engine.check(&around).map_err(misfit)
+    engine.check(&around).map_err(|misfit| misfit.of_layer(&layer.name))
 }
 
 /// `madvise` is a choice among mappings for pages, folios or a kernel thread that must be there.

@@ -6,30 +6,17 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::base::error::Misfit;
+
 /// What an engine finds itself in.
 #[derive(Clone, Copy, Debug)]
-pub struct Surroundings<'a> {
-    /// Name of the layer.
-    pub layer: &'a str,
+pub struct Surroundings {
     /// Whether entries of its page table that are not present can hold words, or why not.
     pub words: Result<(), &'static str>,
     /// Whether every page of anonymous memory is mapped alone, in a frame of the allocator's choice.
     pub single_pages: bool,
     /// Whether hardware walks the layer's own page tables for all of its pages.
     pub walked: bool,
-}
-
-/// Why an engine is impossible where it is to be: the key, within the layer, and what is allowed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Misfit {
-    pub key: String,
-    pub what: String,
-}
-
-impl Misfit {
-    pub fn new(key: &str, what: impl Into<String>) -> Self {
-        Self { key: key.to_owned(), what: what.into() }
-    }
 }
 
 /// Parameters of an engine.

@@ -3,7 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::engine::config::{EngineParameters, Misfit, Surroundings};
+use crate::base::error::Misfit;
+use crate::engine::config::{EngineParameters, Surroundings};
 
 /// Entries that a pre-allocation table may have: the count in CR9 has 16 bits.
 const MOST_ENTRIES: u32 = 0xffff;
@@ -60,13 +61,6 @@ impl Default for Parameters {
     }
 }
 
-fn between<T: PartialOrd + std::fmt::Display>(key: &str, value: &T, least: &T, most: &T) -> Result<(), Misfit> {
-    if (least..=most).contains(&value) {
-        return Ok(());
-    }
-    Err(Misfit::new(&format!("fault_engine.{key}"), format!("{value} is out of range; allowed are {least} to {most}")))
-}
-
 impl EngineParameters for Parameters {
     fn check(&self, around: &Surroundings) -> Result<(), Misfit> {
         if let Err(why) = around.words {
@@ -83,11 +77,11 @@ impl EngineParameters for Parameters {
                         here are host_mode = nested and no direct_segment_bytes";
             return Err(Misfit::new("fault_engine", what));
         }
-        between("entries", &self.entries, &1, &MOST_ENTRIES)?;
-        between("threads", &self.threads, &1, &MOST_THREADS)?;
-        between("period_cycles", &self.period_cycles, &1, &u64::MAX)?;
-        between("wake_below", &self.wake_below, &0, &self.entries)?;
-        between("limit_percent", &self.limit_percent, &1, &100)
+        Misfit::unless_between("fault_engine.entries", self.entries, 1, MOST_ENTRIES)?;
+        Misfit::unless_between("fault_engine.threads", self.threads, 1, MOST_THREADS)?;
+        Misfit::unless_between("fault_engine.period_cycles", self.period_cycles, 1, u64::MAX)?;
+        Misfit::unless_between("fault_engine.wake_below", self.wake_below, 0, self.entries)?;
+        Misfit::unless_between("fault_engine.limit_percent", self.limit_percent, 1, 100)
     }
 
     fn samples() -> Vec<Self> {

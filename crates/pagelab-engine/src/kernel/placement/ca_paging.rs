@@ -25,8 +25,9 @@ use std::ops::Range;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Misfit, Policy, Progress, Surroundings, WantedPage};
+use super::{Policy, Progress, Surroundings, WantedPage};
 use crate::base::addr::{FRAME_SHIFT, PageSize, Pfn, VirtAddr};
+use crate::base::error::Misfit;
 use crate::base::measure::Measure;
 use crate::base::step::{RefKind, Step};
 use crate::kernel::locks::Locks;

@@ -15,8 +15,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Misfit, Policy, Progress, Surroundings, WantedPage};
+use super::{Policy, Progress, Surroundings, WantedPage};
 use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, Pfn};
+use crate::base::error::Misfit;
 use crate::base::measure::Measure;
 use crate::base::step::{RefKind, Step};
 use crate::kernel::frames::frame_alloc::FramePurpose;
@@ -112,7 +113,7 @@ impl Policy for Coloring {
             let what = format!("{} is not possible; allowed are powers of two from 2 to 512", config.colours);
             return Err(Misfit::new("placement.colours", what));
         }
-        Misfit::unless_percent("placement.release_above_percent", config.release_above_percent)
+        Misfit::unless_between("placement.release_above_percent", config.release_above_percent, 0, 100)
     }
 
     fn samples() -> Vec<ColoringConfig> {

@@ -20,8 +20,9 @@ use pagelab_trace::quantity::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Misfit, Policy, Progress, Surroundings, WantedPage};
+use super::{Policy, Progress, Surroundings, WantedPage};
 use crate::base::addr::{FRAME_BYTES, PageSize};
+use crate::base::error::Misfit;
 use crate::kernel::locks::Locks;
 use crate::kernel::memory::{Memory, MemoryView};
 use crate::kernel::vma::{Vma, VmaKind};
@@ -72,7 +73,7 @@ impl Policy for Eager {
             let what = format!("{block} bytes are not possible; allowed are powers of two from 8 KiB to 2 MiB");
             return Err(Misfit::new("placement.largest_block", what));
         }
-        Misfit::unless_percent("placement.stop_above_percent", config.stop_above_percent)?;
+        Misfit::unless_between("placement.stop_above_percent", config.stop_above_percent, 0, 100)?;
         if let Some(guest) = around.guest {
             let what = format!(
                 "the memory of `{guest}` is mapped when its host boots, before any call; allowed is eager paging in layers that host nobody"

@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::base::addr::{PageSize, Pfn, PhysAddr, VirtAddr};
+use crate::base::error::Misfit;
 use crate::base::measure::Measure;
 use crate::base::step::{BlockKey, Step};
 use crate::kernel::locks::Locks;
@@ -82,27 +83,6 @@ pub struct Surroundings<'a> {
     pub guest: Option<&'a str>,
     /// Whether the kernel maps folios of its own choice.
     pub folios: bool,
-}
-
-/// Why a policy is impossible where it is to be: the key, within the layer, and what is allowed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Misfit {
-    pub key: String,
-    pub what: String,
-}
-
-impl Misfit {
-    pub fn new(key: &str, what: impl Into<String>) -> Self {
-        Self { key: key.to_owned(), what: what.into() }
-    }
-
-    /// A share in percent has to be one.
-    pub fn unless_percent(key: &str, value: u32) -> Result<(), Self> {
-        match value {
-            0..=100 => Ok(()),
-            _ => Err(Self::new(key, format!("{value} is out of range; allowed are 0 to 100"))),
-        }
-    }
 }
 
 /// A placement policy of a layer.

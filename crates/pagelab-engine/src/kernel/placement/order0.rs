@@ -11,7 +11,8 @@ use std::convert::Infallible;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Misfit, Policy, Progress, Surroundings, WantedPage};
+use super::{Policy, Progress, Surroundings, WantedPage};
+use crate::base::error::Misfit;
 use crate::kernel::locks::Locks;
 use crate::kernel::memory::Memory;
 

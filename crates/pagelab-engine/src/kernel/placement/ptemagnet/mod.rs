@@ -26,8 +26,9 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Misfit, Policy, Progress, Surroundings, WantedPage};
+use super::{Policy, Progress, Surroundings, WantedPage};
 use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, Pfn, VirtAddr};
+use crate::base::error::Misfit;
 use crate::base::ids::SpaceId;
 use crate::base::measure::Measure;
 use crate::base::memory::PhysMem;
@@ -281,7 +282,7 @@ impl Policy for Ptemagnet {
             let what = format!("{} is not possible; allowed are 2, 4 and 8", config.group_pages);
             return Err(Misfit::new("placement.group_pages", what));
         }
-        Misfit::unless_percent("placement.release_above_percent", config.release_above_percent)
+        Misfit::unless_between("placement.release_above_percent", config.release_above_percent, 0, 100)
     }
 
     fn samples() -> Vec<PtemagnetConfig> {
