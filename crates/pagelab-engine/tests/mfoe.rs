@@ -44,6 +44,14 @@ fn script() -> ScriptWriter {
     script
 }
 
+/// That, and so many pages from `BASE` on, all of them armed.
+fn armed_script(pages: u64) -> ScriptWriter {
+    let mut script = script();
+    script.mmap(0, BASE, pages * PAGE);
+    pause(&mut script, 1_000_000);
+    script
+}
+
 fn space(simulation: &Simulation) -> SpaceId {
     simulation.inputs[0].spaces().next().expect("the process has not ended")
 }
@@ -61,9 +69,7 @@ fn armed(simulation: &Simulation, space: SpaceId, pages: u64) -> (usize, Option<
 
 #[test]
 fn a_page_costs_its_references_and_no_walk_follows() {
-    let mut script = script();
-    script.mmap(0, BASE, 64 * PAGE);
-    pause(&mut script, 1_000_000);
+    let mut script = armed_script(64);
     (0..64).for_each(|page| script.store(0, BASE + page * PAGE));
     let (simulation, stats) = run(&mfoe(&[], &["engine.kernel_refs=off"]), script.finish(), &[0]);
     assert_conserved(&stats);
@@ -86,9 +92,7 @@ fn a_page_costs_its_references_and_no_walk_follows() {
 
 #[test]
 fn without_a_ready_frame_the_kernel_is_asked_after_two_references() {
-    let mut script = script();
-    script.mmap(0, BASE, 64 * PAGE);
-    pause(&mut script, 1_000_000);
+    let mut script = armed_script(64);
     (0..64).for_each(|page| script.store(0, BASE + page * PAGE));
     let config = mfoe(&[("entries", 16), ("period_cycles", 1 << 40)], &["engine.kernel_refs=off"]);
     let (simulation, stats) = run(&config, script.finish(), &[0]);
@@ -134,9 +138,7 @@ fn a_pass_before_its_time_and_more_threads_serve_more() {
 
 #[test]
 fn the_software_form_allocates_and_zeroes_nothing() {
-    let mut script = script();
-    script.mmap(0, BASE, 64 * PAGE);
-    pause(&mut script, 1_000_000);
+    let mut script = armed_script(64);
     (0..64).for_each(|page| script.store(0, BASE + page * PAGE));
     let set = ["system.layers.native.fault_engine.form=software"];
     let (simulation, stats) = run(&mfoe(&[], &set), script.finish(), &[0]);
@@ -160,9 +162,7 @@ fn the_software_form_allocates_and_zeroes_nothing() {
 
 #[test]
 fn a_child_is_not_armed_and_its_parent_still_is() {
-    let mut script = script();
-    script.mmap(0, BASE, 16 * PAGE);
-    pause(&mut script, 1_000_000);
+    let mut script = armed_script(16);
     script.store(0, BASE);
     script.event(0, EventKind::Fork { child: pagelab_trace::ProcessIx(1) });
     let child = script.thread(1);
@@ -184,9 +184,7 @@ fn permissions_of_armed_entries_follow_the_mapping() {
     for (prot, expected) in
         [(read, (8, Some(false))), (Protection::default(), (0, None)), (Protection::READ_WRITE, (8, Some(true)))]
     {
-        let mut script = script();
-        script.mmap(0, BASE, 8 * PAGE);
-        pause(&mut script, 1_000_000);
+        let mut script = armed_script(8);
         script.event(0, protect(prot));
         pause(&mut script, 1_000_000);
         let (simulation, _) = run(&mfoe(&[], &[]), script.finish(), &[0]);
@@ -207,9 +205,7 @@ fn permissions_of_armed_entries_follow_the_mapping() {
 #[test]
 fn an_exit_accounts_for_its_own_pages_alone() {
     let program = |pages: u64, exits: bool| {
-        let mut script = script();
-        script.mmap(0, BASE, 64 * PAGE);
-        pause(&mut script, 1_000_000);
+        let mut script = armed_script(64);
         (0..pages).for_each(|page| script.store(0, BASE + page * PAGE));
         if exits {
             script.event(0, EventKind::Exit { code: 0 });
@@ -230,9 +226,7 @@ fn an_exit_accounts_for_its_own_pages_alone() {
 fn once_the_thread_has_come_by_lists_and_charges_are_those_of_the_kernel() {
     let swap = r#"kernel.swap={"size_bytes":"64MiB","read_cycles":250000,"write_cycles":60000,"queue_depth":4}"#;
     let program = || {
-        let mut script = script();
-        script.mmap(0, BASE, 64 * PAGE);
-        pause(&mut script, 1_000_000);
+        let mut script = armed_script(64);
         (0..64).for_each(|page| script.store(0, BASE + page * PAGE));
         pause(&mut script, 20_000_000);
         script.finish()

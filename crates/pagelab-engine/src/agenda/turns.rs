@@ -15,7 +15,7 @@ use crate::machine::simulation::{REFUSED_EXAMPLES, RefusedAccess, Simulation, St
 use crate::machine::task::{LaneState, NextItem, Seat, Task};
 use crate::observe::statistics::Statistics;
 use crate::programs::input::{Dealt, Item, event_of};
-use pagelab_trace::{Batch, ProcessIx, ThreadIx};
+use pagelab_trace::{ProcessIx, ThreadIx};
 use std::sync::Arc;
 
 impl Simulation {
@@ -186,23 +186,20 @@ impl Simulation {
 
     /// Whether somebody is in the way of the event that a CPU has come to, as the last one of those that take part: it waits then.
     fn waits_before(&mut self, cpu: CpuId, input: usize, item: &Item) -> bool {
-        let batch = |batch: &Arc<Batch>, segment| {
-            let event = event_of(batch, segment);
-            (event.process, event.kind.clone())
-        };
-        let (process, kind) = match item {
+        let (batch, segment) = match item {
             Item::Run { .. } => return false,
-            Item::Event { batch: of, segment } => batch(of, *segment),
+            Item::Event { batch, segment } => (Arc::clone(batch), *segment),
             Item::Barrier { barrier } => {
                 let at = &self.inputs[input].barriers[barrier];
                 if at.arrived + 1 < at.members.len() {
                     return false;
                 }
-                batch(&at.batch, at.segment)
+                (Arc::clone(&at.batch), at.segment)
             }
         };
-        let space = self.inputs[input].space_of(process);
-        space.is_some_and(|space| !self.may_carry_out(cpu, space, &kind))
+        let event = event_of(&batch, segment);
+        let space = self.inputs[input].space_of(event.process);
+        space.is_some_and(|space| !self.may_carry_out(cpu, space, &event.kind))
     }
 
     /// Whether the accesses of an input are those that marks are given in.

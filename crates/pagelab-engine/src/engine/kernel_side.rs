@@ -38,8 +38,8 @@ pub trait KernelSide: Sized {
     /// Takes what has been mapped for a space and is not accounted for, but for pages (4 KiB numbers) that are about to be mapped.
     fn take_used(&mut self, space: u32, is_busy: &dyn Fn(u64) -> bool, contents: &mut PhysMem) -> Vec<Taken>;
 
-    /// CPUs whose part of the engine holds some of that.
-    fn used_at(&self, space: u32, contents: &PhysMem) -> Vec<CpuId>;
+    /// Whether what it has for a CPU holds some of that.
+    fn is_used_at(&self, cpu: CpuId, space: u32, contents: &PhysMem) -> bool;
 
     /// Whether faults that the kernel handles get frames that are ready here.
     fn serves_faults(&self) -> bool;
@@ -104,8 +104,8 @@ macro_rules! make_state {
                 match self { $(Self::$Engine(of) => of.take_used(space, is_busy, contents),)+ }
             }
 
-            pub fn used_at(&self, space: u32, contents: &PhysMem) -> Vec<CpuId> {
-                match self { $(Self::$Engine(of) => of.used_at(space, contents),)+ }
+            pub fn is_used_at(&self, cpu: CpuId, space: u32, contents: &PhysMem) -> bool {
+                match self { $(Self::$Engine(of) => of.is_used_at(cpu, space, contents),)+ }
             }
 
             pub fn serves_faults(&self) -> bool {

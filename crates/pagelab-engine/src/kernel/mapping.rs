@@ -7,7 +7,7 @@
 
 use crate::base::addr::{FRAME_BYTES, VirtAddr};
 use crate::base::error::EngineError;
-use crate::base::ids::SpaceId;
+use crate::base::ids::{CpuId, SpaceId};
 use crate::base::page_fault::Intent;
 use crate::base::step::BlockKey;
 use crate::config::InvalidationCause;
@@ -159,8 +159,10 @@ impl Os {
     /// What a mapping call has to wait for: the lock under which a kernel thread accounts for pages of the space.
     pub fn engine_in_the_way(&self, space: SpaceId) -> Option<BlockKey> {
         let layer = &self.layers[space.layer];
-        let used_at = layer.engine.as_ref()?.used_at(space.index, &layer.mem).into_iter();
-        used_at.map(|cpu| BlockKey::Engine { layer: space.layer, cpu }).find(|&key| self.locks.is_held(key))
+        let engine = layer.engine.as_ref()?;
+        let of_cpus = CpuId::all(layer.cpus.len()).map(|cpu| (cpu, BlockKey::Engine { layer: space.layer, cpu }));
+        let mut held = of_cpus.filter(|&(_, key)| self.locks.is_held(key));
+        held.find(|&(cpu, _)| engine.is_used_at(cpu, space.index, &layer.mem)).map(|(_, key)| key)
     }
 
     /// Removes all mappings of a space, as exec and exit do.

@@ -12,8 +12,8 @@ use crate::base::addr::{FRAME_BYTES, LINE_BYTES, PageSize, PhysAddr, VirtAddr};
 use crate::base::cycles::Cycles;
 use crate::base::ids::{CpuId, LayerId, SpaceId};
 use crate::base::step::{Next, RefKind, Step};
-use crate::engine::kernel_side::{EngineState, Job};
-use crate::engine::mfoe::state::Mfoe;
+use crate::engine::kernel_side::Job;
+use crate::engine::mfoe::of_layer::{self, mfoe, mfoe_mut};
 use crate::kernel::entry_word::EntryWord;
 use crate::kernel::layer::Layer;
 use crate::kernel::needs::Need;
@@ -54,13 +54,6 @@ pub struct Arming {
     at: VirtAddr,
 }
 
-fn mfoe(layer: &mut Layer) -> &mut Mfoe {
-    match &mut layer.engine {
-        Some(EngineState::Mfoe(of)) => of,
-        None => unreachable!("the layer has the engine that its thread is of"),
-    }
-}
-
 impl Arming {
     fn space(&self) -> SpaceId {
         SpaceId { layer: self.layer, index: self.job.expect("a mapping is under way").space }
@@ -74,14 +67,14 @@ impl Arming {
     }
 
     /// Whether the mapping under way is still to be done: its process may have ended.
-    fn is_wanted(&self, layer: &mut Layer) -> bool {
+    fn is_wanted(&self, layer: &Layer) -> bool {
         self.job.is_some() && mfoe(layer).jobs.front() == self.job.as_ref()
     }
 
     /// Nothing is left to be done about the mapping.
     fn finish(&mut self, layer: &mut Layer) {
         if self.is_wanted(layer) {
-            mfoe(layer).jobs.pop_front();
+            mfoe_mut(layer).jobs.pop_front();
         }
         self.job = None;
         self.state = State::Begin;
@@ -130,11 +123,9 @@ impl Arming {
         let mut va = line.start;
         while va < line.end {
             let armed = layer.armed(job.space, va);
-            if let Some(armed) =
-                armed.filter(|_| layer.is_unmapped(job.space, va) && layer.word(job.space, va).is_none())
-            {
+            if let Some(armed) = armed.filter(|_| layer.is_untouched(job.space, va)) {
                 layer.put_word(job.space, va, EntryWord::Armed(armed)).expect("its tables are there");
-                mfoe(layer).counters.armed += 1;
+                mfoe_mut(layer).counters.armed += 1;
             }
             va.0 += FRAME_BYTES;
         }
@@ -145,32 +136,35 @@ impl Arming {
         }
     }
 
+    /// What the table of level 1 maps that the next word from where it is on stands in.
+    fn next_part(&self, layer: &Layer) -> Option<VaRange> {
+        let job = self.job.expect("a mapping is under way");
+        let first = layer.first_word(job.space, VaRange { start: self.at, end: job.range.end })?;
+        let start = VirtAddr(first.0 & !(TABLE_REACH - 1));
+        Some(VaRange { start, end: VirtAddr(start.0 + TABLE_REACH) })
+    }
+
     /// Takes the words of a table's worth of pages back, but for those that somebody is about to map.
     fn disarm(&mut self, os: &mut Os) {
         let job = self.job.expect("a mapping is under way");
         let layer = &mut os.layers[self.layer];
-        let wanted = self.is_wanted(layer);
-        let armed = |&(_, word): &(VirtAddr, EntryWord)| matches!(word, EntryWord::Armed(_));
-        let words =
-            if wanted { layer.words(job.space, VaRange { start: self.at, end: job.range.end }) } else { Vec::new() };
-        let Some((first, _)) = words.iter().copied().find(armed) else { return self.finish(layer) };
-        let end = VirtAddr((first.0 | (TABLE_REACH - 1)) + 1);
+        let part = if self.is_wanted(layer) { self.next_part(layer) } else { None };
+        let Some(part) = part else { return self.finish(layer) };
         let id = SpaceId { layer: self.layer, index: job.space };
-        let is_free = |&(va, _): &(VirtAddr, EntryWord)| !os.locks.holds_page(id, va.0 / FRAME_BYTES);
-        for (va, _) in words.into_iter().filter(armed).take_while(|&(va, _)| va < end).filter(is_free) {
-            layer.take_word(job.space, va);
-            mfoe(layer).counters.disarmed += 1;
+        for (va, word) in layer.words(job.space, part) {
+            if matches!(word, EntryWord::Armed(_)) && !os.locks.holds_page(id, va.0 / FRAME_BYTES) {
+                layer.take_word(job.space, va);
+                mfoe_mut(layer).counters.disarmed += 1;
+            }
         }
-        self.at = end;
+        self.at = part.end;
     }
 }
 
 impl EngineThread for Arming {
     fn of_layer(layer: LayerId, of: &Layer) -> Vec<Self> {
-        match &of.engine {
-            Some(EngineState::Mfoe(_)) => vec![Self { layer, state: State::Begin, job: None, at: VirtAddr(0) }],
-            None => Vec::new(),
-        }
+        let thread = |_| Self { layer, state: State::Begin, job: None, at: VirtAddr(0) };
+        of_layer::find(of).map(thread).into_iter().collect()
     }
 
     fn layer(&self) -> LayerId {
@@ -187,7 +181,7 @@ impl EngineThread for Arming {
 
     fn plan(&self, os: &Os, step: &mut Step) {
         let layer = &os.layers[self.layer];
-        let Some(EngineState::Mfoe(of)) = &layer.engine else { unreachable!("the layer has its engine") };
+        let of = mfoe(layer);
         if of.jobs.is_empty() || self.state != State::Begin && of.jobs.front() != self.job.as_ref() {
             // There is nothing to do, or the process has ended meanwhile.
             return;
@@ -217,9 +211,10 @@ impl EngineThread for Arming {
                 step.kernel(RefKind::Write, space.table.entry(&layer.mem, self.at));
             }
             State::Disarm => {
+                let Some(part) = self.next_part(layer) else { return };
                 step.charge_preset(of.parameters.arm_cycles * TABLE_ENTRIES as u32, 0);
                 let space = &layer.spaces[self.space().index as usize];
-                let table = space.table.entry(&layer.mem, self.at).0 & !(FRAME_BYTES - 1);
+                let table = space.table.entry(&layer.mem, part.start).0 & !(FRAME_BYTES - 1);
                 (0..FRAME_BYTES / LINE_BYTES)
                     .for_each(|n| step.kernel(RefKind::Write, PhysAddr(table + n * LINE_BYTES)));
             }
@@ -230,7 +225,7 @@ impl EngineThread for Arming {
         os.layers[self.layer].acting_cpu = cpu.0;
         match self.state {
             State::Begin => {
-                let of = mfoe(&mut os.layers[self.layer]);
+                let of = mfoe_mut(&mut os.layers[self.layer]);
                 self.job = of.jobs.front().copied();
                 let Some(job) = self.job else { return Next::Done };
                 of.counters.jobs += 1;
@@ -247,6 +242,6 @@ impl EngineThread for Arming {
     }
 
     fn charge(&self, os: &mut Os, cycles: Cycles) {
-        mfoe(&mut os.layers[self.layer]).counters.arm_cycles += cycles;
+        mfoe_mut(&mut os.layers[self.layer]).counters.arm_cycles += cycles;
     }
 }

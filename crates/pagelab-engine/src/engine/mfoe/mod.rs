@@ -22,8 +22,10 @@
 //! Deviations: the engine is there for every process, as if the module were loaded at boot (4.1.1): no system calls. One thread arms
 //! the mappings in turn, where the paper spawns one for each. Calls that account for used entries do so at no cost, as calls are free
 //! here. A fault in a host's table does not halt a guest's walk: the walk begins anew. No pages above 4 KiB, no NUMA nodes.
+//! Hosts take no memory back from guests, so nothing has to be forbidden to them (4.9).
 
 pub mod arming;
+pub mod of_layer;
 pub mod offload;
 pub mod parameters;
 pub mod refill;

@@ -12,8 +12,8 @@ use crate::base::cycles::Cycles;
 use crate::base::ids::CpuId;
 use crate::base::page_fault::{Intent, PageFault};
 use crate::base::step::{BlockKey, Next, Ref, RefKind, RefSpace, Step};
-use crate::engine::kernel_side::{EngineState, KernelSide};
-use crate::engine::mfoe::state::Mfoe;
+use crate::engine::kernel_side::KernelSide;
+use crate::engine::mfoe::of_layer::{mfoe, mfoe_mut, with_memory};
 use crate::engine::mfoe::tables::Entry;
 use crate::engine::work::{Verdict, Work};
 use crate::kernel::entry_word::{Armed, EntryWord};
@@ -46,21 +46,6 @@ pub struct Offload {
     page: VirtAddr,
     state: State,
     verdict: Verdict,
-}
-
-/// The engine's part of the layer.
-fn mfoe(layer: &Layer) -> &Mfoe {
-    match &layer.engine {
-        Some(EngineState::Mfoe(of)) => of,
-        None => unreachable!("the layer's engine is this one"),
-    }
-}
-
-fn mfoe_mut(layer: &mut Layer) -> &mut Mfoe {
-    match &mut layer.engine {
-        Some(EngineState::Mfoe(of)) => of,
-        None => unreachable!("the layer's engine is this one"),
-    }
 }
 
 impl Offload {
@@ -134,9 +119,8 @@ impl Offload {
     fn take(&mut self, os: &mut Os, cpu: CpuId) -> Next {
         let armed = self.look(os).1.expect("the page's entry is locked");
         let (of, page, owner) = (self.cpu, self.page, armed.owner);
-        let layer = self.layer_mut(os);
-        let Some(EngineState::Mfoe(mfoe)) = &mut layer.engine else { unreachable!("the layer's engine is this one") };
-        let Some(frame) = mfoe.take(of, owner, page, &mut layer.mem) else {
+        let (mfoe, contents) = with_memory(self.layer_mut(os));
+        let Some(frame) = mfoe.take(of, owner, page, contents) else {
             // Another task of this CPU has taken it meanwhile.
             self.unlock(os, cpu);
             return self.end(Verdict::Kernel);

@@ -7,14 +7,15 @@
 //! these costs is what it costs the kernel's fault handler, stage by stage.
 //! Source: Tirumalasetty et al., 4.2 and 4.5; 4.9 for the limit.
 //! Parameters: `fault_engine.period_cycles`, `threads`, `wake_below`, `limit_percent`.
-//! Choices: an entry is used before its page is mapped; the thread waits for the lock of the page then. Where a frame cannot be had without making room, the entry stays empty until the next pass, and kswapd is woken.
+//! Choices: an entry is used before its page is mapped; the thread waits for the lock of the page then. Where a frame cannot be had
+//! without making room, the entry stays empty until the next pass, and kswapd is woken.
 
 use crate::base::addr::{FRAME_BYTES, Pfn, PhysAddr};
 use crate::base::cycles::Cycles;
 use crate::base::ids::{CpuId, LayerId, SpaceId};
 use crate::base::step::{BlockKey, Next, RefKind, Step};
-use crate::engine::kernel_side::{EngineState, Job, Taken};
-use crate::engine::mfoe::state::Mfoe;
+use crate::engine::kernel_side::{Job, Taken};
+use crate::engine::mfoe::of_layer::{self, mfoe, mfoe_mut, with_memory};
 use crate::engine::mfoe::tables::Entry;
 use crate::kernel::fault::stage::Stage;
 use crate::kernel::frames::frame_alloc::FramePurpose;
@@ -60,27 +61,12 @@ pub struct Refill {
     table: CpuId,
     /// The CPU that it runs on.
     cpu: CpuId,
-    first: CpuId,
     threads: usize,
     state: State,
     /// Entries of the table that this pass has filled.
     filled: u32,
     /// The entry under way was used.
     replaces: bool,
-}
-
-fn mfoe(layer: &Layer) -> &Mfoe {
-    match &layer.engine {
-        Some(EngineState::Mfoe(of)) => of,
-        None => unreachable!("the layer has the engine that its thread is of"),
-    }
-}
-
-fn mfoe_mut(layer: &mut Layer) -> &mut Mfoe {
-    match &mut layer.engine {
-        Some(EngineState::Mfoe(of)) => of,
-        None => unreachable!("the layer has the engine that its thread is of"),
-    }
 }
 
 impl Refill {
@@ -92,37 +78,35 @@ impl Refill {
         mfoe(layer).tables.head(self.table, &layer.mem)
     }
 
-    /// What is to be done about the entry at the head.
-    fn look(&mut self, os: &Os) -> State {
+    /// What is to be done about the entry at the head; or the lock of the page that its frame is for, if somebody is about to map that.
+    fn look(&mut self, os: &Os) -> Result<State, BlockKey> {
         let layer = &os.layers[self.layer];
         let of = mfoe(layer);
         if self.filled == of.parameters.entries {
-            return State::Unlock;
+            return Ok(State::Unlock);
         }
         let entry = of.tables.entry(self.head(layer), &layer.mem);
         self.replaces = matches!(entry, Entry::Used { .. });
-        match entry {
+        Ok(match entry {
             Entry::Ready(_) => State::Unlock,
             Entry::Empty => State::Allocate,
-            Entry::Used { owner, va, frame } => State::Account { owner, page: Taken { va, frame }, ended: of.ended },
-        }
-    }
-
-    /// The lock of the page that the frame of the entry at the head is for, if somebody is about to map it.
-    fn page_in_hand(&self, os: &Os) -> Option<BlockKey> {
-        let layer = &os.layers[self.layer];
-        let Entry::Used { owner, va, .. } = mfoe(layer).tables.entry(self.head(layer), &layer.mem) else { return None };
-        let space = SpaceId { layer: self.layer, index: owner };
-        let key = BlockKey::Page { space, page: va.0 / FRAME_BYTES };
-        Some(key).filter(|&key| os.locks.is_held(key))
+            Entry::Used { owner, va, frame } => {
+                let space = SpaceId { layer: self.layer, index: owner };
+                let key = BlockKey::Page { space, page: va.0 / FRAME_BYTES };
+                if os.locks.is_held(key) {
+                    return Err(key);
+                }
+                State::Account { owner, page: Taken { va, frame }, ended: of.ended }
+            }
+        })
     }
 
     /// Enters the page in what the kernel keeps of pages, and clears the entry.
     fn account(&self, os: &mut Os, owner: u32, page: Taken) {
         let layer = &mut os.layers[self.layer];
         let head = self.head(layer);
-        let Some(EngineState::Mfoe(of)) = &mut layer.engine else { unreachable!("the layer has its engine") };
-        of.tables.clear(head, &mut layer.mem);
+        let (of, contents) = with_memory(layer);
+        of.tables.clear(head, contents);
         of.counters.accounted += 1;
         let (cpu, group) = (self.cpu, layer.spaces[owner as usize].group);
         layer.consume_charge(cpu, group, 1, os.costs.charge_batch);
@@ -162,7 +146,7 @@ impl Refill {
         let next = self.table.index() + self.threads;
         (self.state, self.filled) = (State::Lock, 0);
         if next >= layer.cpus.len() {
-            self.table = self.first;
+            self.table = CpuId((self.table.index() % self.threads) as u32);
             return Next::Done;
         }
         self.table = CpuId(next as u32);
@@ -181,18 +165,10 @@ fn is_beyond_limit(layer: &Layer, owner: u32) -> bool {
 
 impl EngineThread for Refill {
     fn of_layer(layer: LayerId, of: &Layer) -> Vec<Self> {
-        let Some(EngineState::Mfoe(mfoe)) = &of.engine else { return Vec::new() };
+        let Some(mfoe) = of_layer::find(of) else { return Vec::new() };
         let threads = (mfoe.parameters.threads as usize).min(of.cpus.len());
-        let thread = |first| Self {
-            layer,
-            table: first,
-            cpu: first,
-            first,
-            threads,
-            state: State::Lock,
-            filled: 0,
-            replaces: false,
-        };
+        let thread =
+            |first| Self { layer, table: first, cpu: first, threads, state: State::Lock, filled: 0, replaces: false };
         CpuId::all(threads).map(thread).collect()
     }
 
@@ -263,13 +239,13 @@ impl EngineThread for Refill {
                 self.cpu = cpu;
                 State::Look
             }
-            State::Look => {
-                if let Some(key) = self.page_in_hand(os) {
+            State::Look => match self.look(os) {
+                Ok(state) => state,
+                Err(key) => {
                     self.state = State::Look;
                     return Next::Block(key);
                 }
-                self.look(os)
-            }
+            },
             // The end of a process has accounted for its pages.
             State::Account { ended, .. } if ended != mfoe(&os.layers[self.layer]).ended => State::Look,
             State::Account { owner, page, .. } => {
@@ -280,9 +256,8 @@ impl EngineThread for Refill {
             State::Batch { frame, .. } => State::Zero { frame },
             State::Zero { frame } => State::Put { frame },
             State::Put { frame } => {
-                let layer = &mut os.layers[self.layer];
-                let Some(EngineState::Mfoe(of)) = &mut layer.engine else { unreachable!("the layer has its engine") };
-                of.put(self.table, frame, &mut layer.mem);
+                let (of, contents) = with_memory(&mut os.layers[self.layer]);
+                of.put(self.table, frame, contents);
                 let counters = &mut of.counters;
                 *if self.replaces { &mut counters.replaced } else { &mut counters.first_filled } += 1;
                 self.filled += 1;

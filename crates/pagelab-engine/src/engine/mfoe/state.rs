@@ -139,6 +139,11 @@ pub struct Mfoe {
 }
 
 impl Mfoe {
+    /// Whether something has been taken that nobody has accounted for.
+    fn has_used(&self) -> bool {
+        self.counters.hits > self.counters.accounted + self.counters.accounted_by_calls
+    }
+
     /// Whether a background pass is to begin before its time.
     pub fn runs_low(&self, cpu: CpuId) -> bool {
         self.ready[cpu.index()] < self.parameters.wake_below
@@ -195,6 +200,9 @@ impl KernelSide for Mfoe {
 
     fn take_used(&mut self, space: u32, is_busy: &dyn Fn(u64) -> bool, contents: &mut PhysMem) -> Vec<Taken> {
         let mut taken = Vec::new();
+        if !self.has_used() {
+            return taken;
+        }
         for cpu in self.tables.cpus() {
             let used: Vec<_> = self.tables.used(cpu, contents).collect();
             for (at, entry) in used {
@@ -211,9 +219,9 @@ impl KernelSide for Mfoe {
         taken
     }
 
-    fn used_at(&self, space: u32, contents: &PhysMem) -> Vec<CpuId> {
+    fn is_used_at(&self, cpu: CpuId, space: u32, contents: &PhysMem) -> bool {
         let is_own = |(_, entry): (_, Entry)| matches!(entry, Entry::Used { owner, .. } if owner == space);
-        self.tables.cpus().filter(|&cpu| self.tables.used(cpu, contents).any(is_own)).collect()
+        self.tables.used(cpu, contents).any(is_own)
     }
 
     fn serves_faults(&self) -> bool {

@@ -40,9 +40,22 @@ impl Layer {
         }
     }
 
+    /// Whether the page of 4 KiB at `va` is neither mapped nor has it a word.
+    pub fn is_untouched(&self, index: u32, va: VirtAddr) -> bool {
+        let mut list = WalkList::new();
+        self.spaces[index as usize].table.walk(&self.mem, va, &mut list);
+        matches!(list.leaf, Leaf::NotPresent { .. }) && self.word_behind(index, va, &list.leaf).is_none()
+    }
+
+    /// The first page of a range that has a word.
+    pub fn first_word(&self, index: u32, range: VaRange) -> Option<VirtAddr> {
+        let any = self.spaces[index as usize].words > 0;
+        any.then(|| self.first_words(index, range, 1)).and_then(|words| words.first().map(|&(va, _)| va))
+    }
+
     /// Whether a page of a range has a word.
     pub fn has_words(&self, index: u32, range: VaRange) -> bool {
-        self.spaces[index as usize].words > 0 && !self.first_words(index, range, 1).is_empty()
+        self.first_word(index, range).is_some()
     }
 
     /// The words of a range, in ascending order.
@@ -65,8 +78,7 @@ impl Layer {
     /// Gives the page of 4 KiB at `va` a word, which its owner counts by now. The page is neither mapped nor has it a word.
     /// Errors: there is no memory for the tables on its way.
     pub fn put_word(&mut self, index: u32, va: VirtAddr, word: EntryWord) -> Result<(), EngineError> {
-        assert!(self.is_unmapped(index, va), "{va:?} of space {index} is mapped and has a word");
-        assert_eq!(self.word(index, va), None, "{va:?} of space {index} has two words");
+        assert!(self.is_untouched(index, va), "{va:?} of space {index} is mapped or has a word, and is to have one");
         if self.spaces[index as usize].table.keeps_words() {
             self.build_tables(index, va, PageSize::Size4K)?;
             self.spaces[index as usize].table.set_word(&mut self.mem, va, word.to_bits());

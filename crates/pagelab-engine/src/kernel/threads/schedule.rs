@@ -124,8 +124,8 @@ impl KernelThreads {
     /// The work of a thread has ended at `now`. Returns when it wakes up by itself, if that follows from it.
     pub fn end(&mut self, number: usize, now: Cycles) -> Option<Cycles> {
         let slot = &mut self.slots[number];
-        slot.alarm = slot.delay.map_or(slot.alarm, |delay| Some(now + delay));
-        slot.alarm.filter(|_| slot.delay.is_some())
+        slot.alarm = Some(now + slot.delay?);
+        slot.alarm
     }
 
     /// Counts cycles of a thread's work.
