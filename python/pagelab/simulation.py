@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from pagelab import _engine
@@ -29,6 +30,7 @@ def run(
     warm_up: Count | None = None,
     windows: Count | None = None,
     contiguity_map: bool = False,
+    faults: Source | None = None,
     check: bool = False,
     threads: Count | None = None,
     progress: Progress | None = None,
@@ -54,6 +56,8 @@ def run(
         warm_up: Begin to count after so many accesses of the sources together, when caches and memory are in the
             state that one wants to look at.
         contiguity_map: Tell where the pages of the sources lay at their end, as `SystemResult.contiguity_map`.
+        faults: Write a fault trace of the run there (`NAME.faults`): each page fault of the programs that a kernel of
+            theirs handled, with its time and latency by the simulated clock. Of one system, without `warm_up`.
         windows: Count in so many equal parts as well, as `SystemResult.windows`.
         check: Compare every translation with a flat record of the mappings; slower.
         threads: Systems simulated at the same time; default as many as there are CPUs. Changes no result.
@@ -63,7 +67,7 @@ def run(
     Raises:
         ConfigError: a configuration key or value that cannot be.
         UsageError: an unknown name, a workload spec that makes no sense.
-        TraceError: a trace that cannot be read or is damaged.
+        TraceError: a trace that cannot be read or is damaged, or one that cannot be written.
         OutOfMemoryError: the simulated machine ran out of memory.
         CheckError: `check` found a wrong translation.
     """
@@ -83,7 +87,11 @@ def run(
         "check": check,
         "threads": count("threads", threads, least=1),
     }
-    return Results.from_json(_engine.run_json(json.dumps(request), progress))
+    if faults is not None:
+        Path(faults).parent.mkdir(parents=True, exist_ok=True)
+    return Results.from_json(
+        _engine.run_json(json.dumps(request), progress, None if faults is None else os.fspath(faults))
+    )
 
 
 def overrides(settings: Overrides) -> list[str]:

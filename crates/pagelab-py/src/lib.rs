@@ -8,6 +8,7 @@ mod faults;
 mod host;
 mod record;
 mod run;
+mod simulated_faults;
 mod supervise;
 mod trace;
 

@@ -2,30 +2,48 @@
 
 use std::{
     collections::BTreeMap,
+    path::PathBuf,
     sync::{Mutex, PoisonError},
 };
 
-use pagelab_engine::run::{self, Progress};
-use pagelab_faults::catalogue;
+use pagelab_engine::{
+    base::error::EngineError,
+    run::{self, Progress, Request},
+};
+use pagelab_faults::{FaultTraceWriter, catalogue};
 use pyo3::prelude::*;
 
-use crate::{errors::IntoPython, supervise::supervise};
+use crate::{errors::IntoPython, simulated_faults, supervise::supervise};
 
-/// Replays sources under systems; request and answer are JSON (`pagelab_engine::run`).
+/// Replays sources under systems; request and answer are JSON (`pagelab_engine::run`). The page faults go to a fault trace at
+/// `faults`, if that is given.
 ///
 /// `progress(system, accesses_done, accesses_total)` is called in the caller's thread about ten times a second.
 #[pyfunction]
-#[pyo3(signature = (request, progress=None))]
-fn run_json(py: Python<'_>, request: &str, progress: Option<Bound<'_, PyAny>>) -> PyResult<String> {
+#[pyo3(signature = (request, progress=None, faults=None))]
+fn run_json(
+    py: Python<'_>,
+    request: &str,
+    progress: Option<Bound<'_, PyAny>>,
+    faults: Option<PathBuf>,
+) -> PyResult<String> {
+    let mut request = Request::parse(request).map_err(IntoPython::into_python)?;
+    request.page_faults = faults.is_some();
     let latest: Mutex<BTreeMap<String, (u64, Option<u64>)>> = Mutex::default();
     supervise(
         py,
         |stop| {
-            run::run_json(request, &|p: &Progress| {
+            // An output that cannot be written is told before the run.
+            let output = faults.map(FaultTraceWriter::create).transpose().map_err(EngineError::Trace)?;
+            let results = run::run(&request, &|p: &Progress| {
                 let mut latest = latest.lock().unwrap_or_else(PoisonError::into_inner);
                 latest.insert(p.system.clone(), (p.accesses_done, p.accesses_total));
                 !stop.requested()
-            })
+            })?;
+            if let Some(output) = output {
+                simulated_faults::write(output, &request, &results.results[0]).map_err(EngineError::Trace)?;
+            }
+            Ok::<_, EngineError>(serde_json::to_string(&results).expect("results serialise"))
         },
         |_| {
             let Some(progress) = &progress else { return Ok(()) };

@@ -76,6 +76,13 @@ def command(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Systems simulated at the same time; default one per CPU.")
     ] = None,
+    faults: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="NAME.faults",
+            help=f"Write the times of the programs' page faults as a fault trace; of one system. {MISSING_FOLDERS}",
+        ),
+    ] = None,
     json: Json = None,
     quiet: Quiet = False,
 ) -> None:
@@ -83,6 +90,8 @@ def command(
     destination = Path(json) if json not in (None, "-") else None
     if destination:
         ensure_writable(destination)
+    if faults:
+        ensure_writable(faults)
     with progress_bars(quiet=quiet) as progress:
         results = pagelab.run(
             sources or [],
@@ -95,6 +104,7 @@ def command(
             seed=seed,
             max_accesses=count("--max-accesses", max_accesses, least=1),
             warm_up=count("--warm-up", warm_up),
+            faults=faults,
             check=check,
             threads=threads,
             progress=progress,

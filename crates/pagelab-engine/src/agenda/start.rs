@@ -149,6 +149,7 @@ impl Simulation {
             refused: Vec::new(),
             marks: Vec::new(),
             noted: Vec::new(),
+            page_faults: None,
             shootdowns: ShootdownCounters::default(),
             generations: Generations::default(),
             filter_hits_only: machine.cache.l1.policy == ReplacementPolicy::Srrip,

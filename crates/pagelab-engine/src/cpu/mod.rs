@@ -1,5 +1,6 @@
 //! What a CPU does with its accesses: the loop over them, and the activities that interrupt it.
 
+mod exceptions;
 mod lookahead;
 mod replay;
 mod stack;

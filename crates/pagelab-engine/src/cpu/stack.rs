@@ -4,11 +4,9 @@ use crate::base::addr::{FRAME_BYTES, MachineAddr, PhysAddr};
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::ids::{CpuId, DIRECT_MAP, LayerId, SpaceId};
-use crate::base::page_fault::{Intent, Origin, PageFault};
+use crate::base::page_fault::{Intent, Origin};
 use crate::base::step::{Next, Ref, RefKind, RefSpace, Requests, Step};
 use crate::cache::Requester;
-use crate::engine::work::{EngineWork, Verdict};
-use crate::kernel::fault::{Fault, Outcome};
 use crate::kernel::invalidation::Invalidation;
 use crate::machine::activity::Activity;
 use crate::machine::agenda::Entry;
@@ -172,30 +170,13 @@ impl Simulation {
                 }
             }
             // A fault below another activity is retried by it; one of the program's is told to the access.
-            Activity::Fault(fault) if of.task.stack.is_empty() => of.task.outcome = Some(fault.outcome()),
+            Activity::Fault(fault) if of.task.stack.is_empty() => {
+                of.task.outcome = Some(fault.outcome());
+                self.note_end(cpu);
+            }
             Activity::Fault(_) | Activity::Populate(_) | Activity::ExitScan(_) => {}
         }
         self.cpus[cpu].spare.push(entry);
-    }
-
-    /// A walk has found no translation: the engine of the page's layer begins, or the kernel's handler.
-    pub fn raise(&mut self, cpu: CpuId, fault: &PageFault) {
-        let of = &mut self.cpus[cpu];
-        let work = EngineWork::begin(fault, cpu, &self.os, of.clock.now());
-        of.begin(work.map_or_else(|| Activity::Fault(Fault::new(fault, cpu)), Activity::Engine));
-    }
-
-    /// An engine is done: what it has mapped is in the TLB, or the kernel's handler begins.
-    fn end_engine_work(&mut self, cpu: CpuId, work: &EngineWork) {
-        let of = &mut self.cpus[cpu];
-        match work.end(&mut self.os, of.clock.now()) {
-            Verdict::Kernel => of.begin(Activity::Fault(Fault::new(work.fault(), cpu))),
-            Verdict::Mapped(mapping) if of.task.stack.is_empty() => {
-                of.task.outcome = Some(Outcome::Retry);
-                self.hw.fill(&self.os.layers, of.core, work.fault(), &mapping);
-            }
-            Verdict::Mapped(_) => {}
-        }
     }
 
     /// Charges cycles of the activity under way to its stage and to the CPU.

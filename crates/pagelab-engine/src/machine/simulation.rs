@@ -7,6 +7,7 @@ use crate::kernel::threads::schedule::KernelThreads;
 use crate::machine::agenda::Agenda;
 use crate::machine::cpu::Cpu;
 use crate::machine::pcids::{Generations, ShootdownCounters};
+use crate::observe::page_faults::PageFaults;
 use crate::observe::statistics::Statistics;
 use crate::programs::account::FaultCounts;
 use crate::programs::input::Input;
@@ -57,6 +58,8 @@ pub struct Simulation {
     pub marks: Vec<u64>,
     /// What had been counted at those that are behind.
     pub noted: Vec<Statistics>,
+    /// The programs' page faults one by one, if they are wanted.
+    pub page_faults: Option<PageFaults>,
     pub shootdowns: ShootdownCounters,
     pub(crate) generations: Generations,
     pub load: Load,

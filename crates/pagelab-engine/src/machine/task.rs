@@ -8,6 +8,7 @@ use crate::base::ids::LayerId;
 use crate::base::step::{BlockKey, Step};
 use crate::kernel::fault::Outcome;
 use crate::machine::activity::Activity;
+use crate::observe::page_faults::SeenFault;
 use crate::programs::input::Item;
 use pagelab_trace::ThreadIx;
 use std::collections::VecDeque;
@@ -81,6 +82,8 @@ pub struct Task {
     pub stack: Vec<StackEntry>,
     /// How the last program-level fault ended, until the access looks at it.
     pub outcome: Option<Outcome>,
+    /// The program-level fault under way, if somebody wants to know of it.
+    pub fault: Option<SeenFault>,
     /// How far an access has come that a fault handler interrupted.
     pub split: Split,
     /// What its uppermost activity, or its next event, waits for.

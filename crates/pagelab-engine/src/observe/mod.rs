@@ -2,4 +2,5 @@
 
 pub mod check;
 mod collect;
+pub mod page_faults;
 pub mod statistics;

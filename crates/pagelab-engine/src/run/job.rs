@@ -16,6 +16,7 @@ use crate::config::{Assembly, Config, PresetKind, assemble, presets};
 use crate::kernel::frames::contiguity::Run;
 use crate::kernel::placement::PlacementConfig;
 use crate::machine::simulation::Simulation;
+use crate::observe::page_faults::{PageFaults, SeenFault};
 use crate::observe::statistics::{Meaning, Statistics};
 use crate::run::sources::Placement;
 pub use crate::run::sources::SourceResult;
@@ -59,6 +60,9 @@ pub struct Request {
     /// Whether results hold where the pages of the main sources lay at their end.
     #[serde(default)]
     pub contiguity_map: bool,
+    /// Whether the result holds the page faults of programs one by one: of one system, from the beginning on.
+    #[serde(default)]
+    pub page_faults: bool,
     /// Overrides `engine.check`.
     #[serde(default)]
     pub check: bool,
@@ -100,6 +104,9 @@ pub struct SystemResult {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub contiguity_map: BTreeMap<String, Vec<Run>>,
     pub warnings: Vec<String>,
+    /// If they were asked for.
+    #[serde(skip)]
+    pub page_faults: Vec<SeenFault>,
     #[serde(skip)]
     meanings: BTreeMap<String, Meaning>,
 }
@@ -122,11 +129,11 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// Called from several threads at once; false interrupts the run.
 pub type OnProgress<'a> = &'a (dyn Fn(&Progress) -> bool + Sync);
 
-/// [`run`] with request and results as JSON.
-pub fn run_json(request: &str, progress: OnProgress) -> Result<String, EngineError> {
-    let request: Request = serde_json::from_str(request).map_err(|e| EngineError::config("request", e.to_string()))?;
-    let results = run(&request, progress)?;
-    Ok(serde_json::to_string(&results).expect("results serialise"))
+impl Request {
+    /// Reads it from JSON.
+    pub fn parse(json: &str) -> Result<Self, EngineError> {
+        serde_json::from_str(json).map_err(|e| EngineError::config("request", e.to_string()))
+    }
 }
 
 /// Runs every system of a request on all its sources together. Errors of one system end the whole run.
@@ -142,6 +149,10 @@ pub fn run(request: &Request, progress: OnProgress) -> Result<Results, EngineErr
     }
     if request.max_accesses == Some(0) {
         return Err(EngineError::config("max_accesses", "0 leaves nothing to replay; allowed is 1 and more"));
+    }
+    if request.page_faults && (request.systems.len() > 1 || request.warm_up.is_some()) {
+        let what = "the faults of a run are those of one system, from its beginning on: name one, and no warm-up";
+        return Err(EngineError::config("page_faults", what));
     }
     // All configurations and sources are looked at before the first simulation starts.
     let systems = request.systems.iter().map(|text| System::new(request, text)).collect::<Result<Vec<_>, _>>()?;
@@ -252,6 +263,7 @@ fn run_system(
         let tops = simulation.os.tops().to_vec();
         tops.into_iter().for_each(|top| simulation.os.layers[top].contiguity_map = Some(Vec::new()));
     }
+    simulation.page_faults = request.page_faults.then(PageFaults::default);
     let report = |accesses_done| progress(&Progress { system: label.to_owned(), accesses_done, accesses_total: total });
     let mut reported = Instant::now();
     simulation.run(&mut |done| {
@@ -282,6 +294,7 @@ fn run_system(
         machine: config.machine.name.clone(),
         warnings: warnings(&simulation, &sources, &statistics),
         sources,
+        page_faults: simulation.page_faults.take().map_or_else(Vec::new, PageFaults::in_order),
         seed: config.engine.seed,
         max_accesses: request.max_accesses,
         warm_up: request.warm_up,

@@ -1,0 +1,79 @@
+//! The page faults of a run, one by one: they are those that the statistics count, and their latencies are the stages'.
+
+mod common;
+
+use common::{ScriptWriter, config};
+use pagelab_engine::base::page_fault::Intent;
+use pagelab_engine::machine::simulation::{Placed, Simulation};
+use pagelab_engine::observe::page_faults::{PageFaults, SeenFault};
+use pagelab_engine::observe::statistics::Statistics;
+use pagelab_trace::{EventKind, ProcessIx, Source, workload};
+
+const BASE: u64 = 0x7f00_0000_0000;
+const PAGE: u64 = 4096;
+
+fn seen(system: &str, set: &[&str], sources: Vec<Box<dyn Source>>) -> (Vec<SeenFault>, Statistics) {
+    let of = |(cpu, source)| Placed { source, cpus: vec![cpu], memory_limit: None };
+    let placed = sources.into_iter().enumerate().map(of).collect();
+    let mut simulation = Simulation::new(&config(system, set), placed, None).unwrap_or_else(|e| panic!("{e}"));
+    simulation.page_faults = Some(PageFaults::default());
+    simulation.run(&mut |_| true).unwrap_or_else(|e| panic!("{e}"));
+    let stats = Statistics::collect(&simulation);
+    (simulation.page_faults.take().expect("they are kept").in_order(), stats)
+}
+
+fn program(spec: &str) -> Box<dyn Source> {
+    workload::parse(spec, 1).unwrap_or_else(|e| panic!("{e}"))
+}
+
+#[test]
+fn there_is_one_for_each_first_touch_and_together_they_take_the_faults_cycles() {
+    let (faults, stats) = seen("radix", &[], vec![program("stride:size=4MiB,stride=4KiB,write=1,gap=100")]);
+    assert_eq!(faults.len() as u64, stats.values["fault.minor.count"]);
+    assert_eq!(faults.iter().map(|of| of.took.0).sum::<u64>(), stats.values["cycles.fault"]);
+    assert!(faults.is_sorted_by_key(|of| of.at + of.took), "one thread is in one fault at a time");
+    let stores = faults.iter().filter(|of| of.intent == Intent::Store && !of.present);
+    let mut pages: Vec<u64> = stores.map(|of| of.va.0 / PAGE).collect();
+    pages.dedup();
+    assert_eq!(pages.len(), 1024);
+}
+
+#[test]
+fn a_copy_on_write_finds_its_page_present_and_a_populated_page_raises_nothing() {
+    let mut script = ScriptWriter::new();
+    script.mmap(0, BASE, 4 * PAGE);
+    script.load(0, BASE);
+    script.store(0, BASE + PAGE);
+    script.event(0, EventKind::Fork { child: ProcessIx(1) });
+    let child = script.thread(1);
+    script.store(child, BASE + PAGE);
+    let (faults, stats) = seen("radix", &[], vec![script.finish()]);
+    let of: Vec<_> = faults.iter().map(|of| (of.va.0, of.intent, of.present)).collect();
+    assert_eq!(
+        of,
+        [(BASE, Intent::Load, false), (BASE + PAGE, Intent::Store, false), (BASE + PAGE, Intent::Store, true),]
+    );
+    assert_ne!((faults[1].space, faults[1].thread), (faults[2].space, faults[2].thread), "the child's");
+    assert_eq!(stats.values["fault.copy.count"], 1);
+}
+
+#[test]
+fn hosts_faults_and_those_of_an_engine_are_not_among_them() {
+    let spec = "stride:size=4MiB,stride=4KiB,write=1,gap=60000";
+    let (faults, stats) = seen("nested-radix", &[], vec![program(spec)]);
+    assert_eq!(faults.len() as u64, stats.values["fault.minor.count"]);
+    assert!(stats.values["fault.nested.count"] > 1024, "the host had some too");
+    let (faults, stats) = seen("mfoe", &[], vec![program(spec)]);
+    assert_eq!(faults.len() as u64, stats.values["fault.minor.count"]);
+    assert!(faults.len() < 300, "{} of 1024: the engine had the others", faults.len());
+}
+
+#[test]
+fn they_are_in_order_though_cpus_take_turns() {
+    let spec = "stride:size=4MiB,stride=4KiB,write=1,gap=100";
+    let (faults, stats) = seen("radix", &[], vec![program(spec), program(spec)]);
+    assert_eq!(faults.len() as u64, stats.values["fault.minor.count"]);
+    assert!(faults.is_sorted_by_key(|of| (of.at, of.cpu.index())));
+    let of_cpu = |cpu| faults.iter().filter(|of| of.cpu.index() == cpu).count();
+    assert_eq!((of_cpu(0), of_cpu(1)), (1025, 1025), "each page, and one of code");
+}

@@ -1,0 +1,64 @@
+//! The page faults of a simulated run as a fault trace.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+
+use pagelab_engine::{base::page_fault::Intent, observe::page_faults::SeenFault, run::Request, run::SystemResult};
+use pagelab_faults::{Fault, FaultAccess, FaultKind, FaultTraceInfo, FaultTraceWriter, LatencyOrigin};
+use pagelab_trace::TraceError;
+
+/// Numbers from 0 on, in the order in which things are first seen.
+#[derive(Default)]
+struct Numbers<T>(BTreeMap<T, u32>);
+
+impl<T: Ord> Numbers<T> {
+    fn of(&mut self, of: T) -> u32 {
+        let next = self.0.len() as u32;
+        *self.0.entry(of).or_insert(next)
+    }
+}
+
+/// Writes the faults of a run, by the clock of the simulated machine.
+///
+/// # Errors
+/// As [`FaultTraceWriter`].
+pub fn write(mut output: FaultTraceWriter, request: &Request, of: &SystemResult) -> Result<(), TraceError> {
+    let nanoseconds = |cycles: u64| (u128::from(cycles) * 1000 / u128::from(of.config.machine.frequency_mhz)) as u64;
+    let (mut spaces, mut threads) = (Numbers::default(), Numbers::default());
+    for seen in &of.page_faults {
+        let SeenFault { at, took, cpu, space, va, intent, present, thread } = *seen;
+        let access = Some(match intent {
+            Intent::Load => FaultAccess::Read,
+            Intent::Store => FaultAccess::Write,
+            Intent::Fetch => FaultAccess::Instruction,
+        });
+        let latency_ns = nanoseconds(took.0).clamp(1, u32::MAX.into()) as u32;
+        output.append(&Fault {
+            time_ns: nanoseconds(at.0),
+            core: cpu.index() as u16,
+            address: va.0,
+            kind: FaultKind { access, present, by_kernel: false },
+            process: spaces.of((space.layer, space.index)),
+            thread: threads.of((thread.0, space.layer, space.index, thread.1.0)),
+            latency_ns: NonZeroU32::new(latency_ns),
+        })?;
+    }
+    output.finish(info(request, of, nanoseconds)).map(drop)
+}
+
+fn info(request: &Request, of: &SystemResult, nanoseconds: impl Fn(u64) -> u64) -> FaultTraceInfo {
+    let mut command = vec!["pagelab".to_owned(), "run".to_owned()];
+    command.extend(request.sources.iter().cloned());
+    let also = [("--with", &request.with), ("--arrivals", &request.arrivals)];
+    command
+        .extend(also.iter().flat_map(|(option, specs)| specs.iter().flat_map(|of| [(*option).to_owned(), of.clone()])));
+    command.extend(["-s".to_owned(), of.label.clone(), "-m".to_owned(), of.machine.clone()]);
+    let mut info = FaultTraceInfo::new(command, of.stats["cpus"] as u32);
+    info.duration_ns = nanoseconds(of.stats["elapsed_cycles"]);
+    info.duration_origin = "the simulated run".to_owned();
+    info.cpu_time_ns = Some(nanoseconds(of.stats["cycles"] - of.stats["cycles.idle"]));
+    let how = "simulated: from the exception until the access is made again".to_owned();
+    info.latency = LatencyOrigin::PerFault { how };
+    info.notes = vec![format!("The faults are those of a simulated run, kernel {}.", of.config.kernel.name)];
+    info
+}
