@@ -544,6 +544,13 @@ fn fault_engines_that_cannot_be_are_refused() {
         ("radix", vec![engine(r#","period_cycles":0"#)], "fault_engine.period_cycles", &["0 is out of range", "1 to"]),
         ("radix", vec![engine(r#","threads":0"#)], "fault_engine.threads", &["1 to 64"]),
         ("radix", vec![engine(r#","entries":8,"wake_below":9"#)], "fault_engine.wake_below", &["9", "0 to 8"]),
+        ("radix", vec![engine(r#","entries":8,"least_entries":9"#)], "fault_engine.least_entries", &["9", "0 to 8"]),
+        (
+            "radix",
+            vec!["system.layers.native.fault_engine_for=[]".to_owned()],
+            "fault_engine_for",
+            &["the layer has no fault_engine"],
+        ),
         ("radix", vec![engine(r#","limit_percent":101"#)], "fault_engine.limit_percent", &["1 to 100"]),
         (
             "hashed-compact",

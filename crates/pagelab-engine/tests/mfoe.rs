@@ -136,6 +136,46 @@ fn a_pass_before_its_time_and_more_threads_serve_more() {
     assert!(hits(&[("wake_below", 16), ("threads", 4)]) > 2 * plain, "{plain} hits without");
 }
 
+/// Choices of the kernel beyond the paper's: as many frames as a CPU has needed of late.
+#[test]
+fn a_table_that_adapts_holds_what_is_needed_and_all_if_that_is_too_little() {
+    let ran = |least: u64, gap: u64| {
+        let config =
+            mfoe(&[("entries", 256), ("least_entries", least), ("period_cycles", 1_000_000)], &["machine.cores=2"]);
+        let stats = run_workload(&config, &format!("stride:size=16MiB,stride=4KiB,write=1,gap={gap}"));
+        let shown = |name| stats.values.get(&format!("layer.native.fault_engine.{name}")).copied();
+        let accounted = of(&stats, "accounted") + of(&stats, "accounted_by_calls");
+        assert!(accounted + 2 * 256 >= of(&stats, "hits"), "{accounted} accounted for");
+        (of(&stats, "hits"), shown("ready_frames").expect("it is shown"), shown("wanted_frames"))
+    };
+    // Four hardware threads, of which one faults: 16 pages per period.
+    let (all, kept, none) = ran(0, 60_000);
+    assert_eq!((kept > 900, none), (true, None), "{kept} frames");
+    let (hits, kept, wanted) = ran(4, 60_000);
+    assert!(hits + 100 > all, "{hits} of {all}");
+    assert!(kept < 80 && wanted.is_some_and(|of| (16..=64).contains(&(of - 3 * 4))), "{kept} kept, {wanted:?} wanted");
+    // More than there are.
+    let (all, ..) = ran(0, 2000);
+    let (hits, _, wanted) = ran(4, 2000);
+    assert_eq!(wanted, Some(256 + 3 * 4));
+    assert!(hits < all && 10 * hits > 8 * all, "{hits} of {all}");
+}
+
+#[test]
+fn who_has_not_enabled_it_is_left_to_the_kernel() {
+    let pages = || {
+        let mut script = armed_script(64);
+        (0..64).for_each(|page| script.store(0, BASE + page * PAGE));
+        script.finish()
+    };
+    for (form, name) in [("hardware", "source.0"), ("software", "source.1")] {
+        let form = format!("system.layers.native.fault_engine.form={form}");
+        let named = format!(r#"system.layers.native.fault_engine_for=["{name}"]"#);
+        let (_, stats) = run_all(&mfoe(&[], &[&form, &named]), vec![(pages(), &[0]), (pages(), &[1])]);
+        assert_eq!((of(&stats, "hits"), of(&stats, "armed")), (64, 64));
+    }
+}
+
 #[test]
 fn the_software_form_allocates_and_zeroes_nothing() {
     let mut script = armed_script(64);

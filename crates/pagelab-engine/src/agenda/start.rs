@@ -102,9 +102,10 @@ impl Simulation {
         let mut homes = (0..).map(|index: usize| tops[index % tops.len()]);
         let mut home = |name: String, limit| {
             let layer = homes.next().expect("there is no end of them");
-            let names = config.system.layers[layer.index()].placement_for.as_ref();
-            let placed = names.is_none_or(|names| names.contains(&name));
-            os.home(layer, &name, limit).map(|home| Home { placed, ..home })
+            let of = &config.system.layers[layer.index()];
+            let is_for = |names: &Option<Vec<String>>| names.as_ref().is_none_or(|names| names.contains(&name));
+            let (placed, served) = (is_for(&of.placement_for), is_for(&of.fault_engine_for));
+            os.home(layer, &name, limit).map(|home| Home { placed, served, ..home })
         };
         let mut begin = |inputs: &mut Vec<Input>, source: Box<dyn Source>, role, on: &[usize], home| {
             let on = places.places(on);

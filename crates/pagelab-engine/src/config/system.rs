@@ -63,6 +63,9 @@ pub struct LayerConfig {
     /// Hardware that maps pages of new memory before the kernel is asked; none for a walker that raises a fault for each.
     #[serde(default)]
     pub fault_engine: Option<EngineConfig>,
+    /// The sources for whose processes `fault_engine` is, as in `placement_for`: those that have enabled it. None for all.
+    #[serde(default)]
+    pub fault_engine_for: Option<Vec<String>>,
     /// Whether the layer's kernel has the translation cache of `kernel.translation_cache`, if there is one.
     #[serde(default = "super::kernel::on")]
     pub translation_cache: Switch,
@@ -106,21 +109,34 @@ impl SystemConfig {
         LayerId::all(self.layers.len()).filter(|&layer| !hosts(&self.layers[layer])).collect()
     }
 
-    /// Refuses names in `placement_for` that no source on the layer has; `sources` are all, in their order.
-    pub fn check_placement_for(&self, sources: &[String]) -> Result<(), EngineError> {
-        let tops = self.tops();
+    /// Refuses names of sources in a layer's settings that no source on the layer has; `sources` are all, in their order.
+    pub fn check_names(&self, sources: &[String]) -> Result<(), EngineError> {
         for (index, layer) in self.layers.iter().enumerate() {
-            let Some(names) = &layer.placement_for else { continue };
-            let here = |nth: &usize| tops[nth % tops.len()].index() == index;
-            let here: Vec<&str> = (0..sources.len()).filter(here).map(|nth| sources[nth].as_str()).collect();
-            let there = if here.is_empty() { "none".to_owned() } else { here.join(", ") };
-            if let Some(name) = names.iter().find(|name| !here.contains(&name.as_str())) {
-                let key = format!("system.layers.{}.placement_for", layer.name);
-                let what = format!("no source on this layer is `{name}`; there is {there}");
-                return Err(EngineError::config(key, what));
-            }
+            self.check_names_of(index, layer, "placement_for", layer.placement_for.as_deref(), sources)?;
+            self.check_names_of(index, layer, "fault_engine_for", layer.fault_engine_for.as_deref(), sources)?;
         }
         Ok(())
+    }
+
+    fn check_names_of(
+        &self,
+        index: usize,
+        layer: &LayerConfig,
+        key: &str,
+        names: Option<&[String]>,
+        sources: &[String],
+    ) -> Result<(), EngineError> {
+        let tops = self.tops();
+        let here = |nth: &usize| tops[nth % tops.len()].index() == index;
+        let here: Vec<&str> = (0..sources.len()).filter(here).map(|nth| sources[nth].as_str()).collect();
+        let there = if here.is_empty() { "none".to_owned() } else { here.join(", ") };
+        match names.unwrap_or_default().iter().find(|name| !here.contains(&name.as_str())) {
+            Some(name) => Err(EngineError::config(
+                format!("system.layers.{}.{key}", layer.name),
+                format!("no source on this layer is `{name}`; there is {there}"),
+            )),
+            None => Ok(()),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Config, HostMode, KernelConfig, LargePages, LayerConfig, PageCache, SwapConfig};
 use crate::base::addr::{FRAME_BYTES, PageSize};
-use crate::base::error::{EngineError, between};
+use crate::base::error::{EngineError, Misfit, between};
 use crate::device::DeviceConfig;
 use crate::engine::config as engine;
 use crate::kernel::placement::{PlacementConfig, Surroundings};
@@ -131,7 +131,12 @@ impl Config {
 
 /// What a fault engine finds itself in.
 fn validate_engine(layer: &LayerConfig, layers: &[LayerConfig]) -> Result<(), EngineError> {
-    let Some(engine) = &layer.fault_engine else { return Ok(()) };
+    let Some(engine) = &layer.fault_engine else {
+        return match layer.fault_engine_for {
+            Some(_) => Err(Misfit::new("fault_engine_for", "the layer has no fault_engine").of_layer(&layer.name)),
+            None => Ok(()),
+        };
+    };
     let shadow = |of: &LayerConfig| of.host_mode == HostMode::Shadow;
     let guest_is_shadowed = layers.iter().any(|guest| guest.host.as_ref() == Some(&layer.name) && shadow(guest));
     let single = layer.page_size == PageSize::Size4K && layer.folios.is_empty();

@@ -11,6 +11,8 @@ pub struct Home {
     pub group: GroupId,
     /// Whether the layer's placement policy is for them.
     pub placed: bool,
+    /// Whether its fault engine is.
+    pub served: bool,
     /// Whether the results tell how their memory lies: they are a main source's.
     pub measured: bool,
 }

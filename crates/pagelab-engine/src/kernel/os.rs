@@ -143,9 +143,9 @@ impl Os {
     }
 
     /// A home on a layer for the processes of a source, with a memory cgroup of its own if it has a limit; it is not measured,
-    /// and the layer's placement policy is for it. Errors: the limit is too low, or nothing could make room below it.
+    /// and the layer's placement policy and fault engine are for it. Errors: the limit is too low, or nothing could make room below it.
     pub fn home(&mut self, layer: LayerId, name: &str, limit: Option<Bytes>) -> Result<Home, EngineError> {
-        let home = Home { layer, group: GroupId::REST, placed: true, measured: false };
+        let home = Home { layer, group: GroupId::REST, placed: true, served: true, measured: false };
         let Some(limit) = limit else { return Ok(home) };
         check_limit(&format!("memory_limit of {name}"), limit, &self.costs)?;
         let reclaim = self.layers[layer].reclaim.as_mut().expect("there is a device");
@@ -162,7 +162,8 @@ impl Os {
         let of = &mut self.layers[home.layer];
         let index = of.add_space(&mut self.asids)?;
         let space = &mut of.spaces[index as usize];
-        (space.group, space.placed, space.measured) = (home.group, home.placed, home.measured);
+        (space.group, space.measured) = (home.group, home.measured);
+        (space.placed, space.served) = (home.placed, home.served);
         Ok(SpaceId { layer: home.layer, index })
     }
 

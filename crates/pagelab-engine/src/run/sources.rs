@@ -77,7 +77,7 @@ impl Placement {
             placement.beside.arrivals.push(ArrivalStream { open, cpus: on, memory_limit, pace });
             placement.results.push(result);
         }
-        config.system.check_placement_for(&placement.names())?;
+        config.system.check_names(&placement.names())?;
         Ok(placement)
     }
 

@@ -186,7 +186,8 @@ impl Work for Offload {
                 let layer = self.layer_mut(os);
                 let of = mfoe(layer);
                 let Entry::Ready(_) = of.tables.entry(of.tables.tail(self.cpu, &layer.mem), &layer.mem) else {
-                    mfoe_mut(layer).counters.empty += 1;
+                    let cpu = self.cpu;
+                    mfoe_mut(layer).note_empty(cpu);
                     return self.end(Verdict::Kernel);
                 };
                 self.state = State::Lock;

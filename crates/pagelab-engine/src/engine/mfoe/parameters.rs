@@ -29,6 +29,9 @@ pub struct Parameters {
     pub form: Form,
     /// Frames that are kept ready per CPU.
     pub entries: u32,
+    /// Frames that a CPU begins with and keeps at least; 0: always `entries`. It keeps twice as many from a pass on before which
+    /// none was ready for a page, and half as many from one on before which less than a quarter were taken.
+    pub least_entries: u32,
     /// Cycles between the end of a background pass and the next one.
     pub period_cycles: u64,
     /// Background threads; each has every so many-th CPU's table.
@@ -50,6 +53,7 @@ impl Default for Parameters {
         Self {
             form: Form::Hardware,
             entries: 256,
+            least_entries: 0,
             period_cycles: 6_000_000,
             threads: 1,
             wake_below: 0,
@@ -78,6 +82,7 @@ impl EngineParameters for Parameters {
             return Err(Misfit::new("fault_engine", what));
         }
         Misfit::unless_between("fault_engine.entries", self.entries, 1, MOST_ENTRIES)?;
+        Misfit::unless_between("fault_engine.least_entries", self.least_entries, 0, self.entries)?;
         Misfit::unless_between("fault_engine.threads", self.threads, 1, MOST_THREADS)?;
         Misfit::unless_between("fault_engine.period_cycles", self.period_cycles, 1, u64::MAX)?;
         Misfit::unless_between("fault_engine.wake_below", self.wake_below, 0, self.entries)?;
@@ -87,6 +92,7 @@ impl EngineParameters for Parameters {
     fn samples() -> Vec<Self> {
         let software = Self { form: Form::Software, entries: 16, period_cycles: 50_000, ..Self::default() };
         let hurried = Self { entries: 3, period_cycles: 400_000, threads: 2, wake_below: 2, ..Self::default() };
-        vec![Self { period_cycles: 100_000, ..Self::default() }, software, hurried]
+        let adaptive = Self { entries: 64, least_entries: 2, period_cycles: 200_000, ..Self::default() };
+        vec![Self { period_cycles: 100_000, ..Self::default() }, software, hurried, adaptive]
     }
 }

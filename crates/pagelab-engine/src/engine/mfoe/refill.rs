@@ -1,12 +1,12 @@
 //! The background thread: accounts for the pages that were mapped, and puts zeroed frames in their place.
 //!
 //! Models: delayed work that queues itself anew at its end. It goes through the tables of the CPUs in turn, each under the lock in
-//! its header, from the head on and until it comes to an entry whose frame is still ready, or once around. If the entry is used, it
+//! its header, from the head on and until it comes to an entry whose frame is still ready, or once around. If an entry is used, it
 //! does for the page what a fault handler would have done: the VMA's anon_vma, the counter of the process, the reverse map, the LRU
-//! lists and the charge to the memory cgroup. Then it takes a frame, zeroes it, enters it and moves the head on. What each of
-//! these costs is what it costs the kernel's fault handler, stage by stage.
+//! lists and the charge to the memory cgroup. Then, if the CPU is to have more, it takes a frame, zeroes it, enters it at the head
+//! and moves that on. What each of these costs is what it costs the kernel's fault handler, stage by stage.
 //! Source: Tirumalasetty et al., 4.2 and 4.5; 4.9 for the limit.
-//! Parameters: `fault_engine.period_cycles`, `threads`, `wake_below`, `limit_percent`.
+//! Parameters: `fault_engine.period_cycles`, `threads`, `wake_below`, `least_entries`, `limit_percent`.
 //! Choices: an entry is used before its page is mapped; the thread waits for the lock of the page then. Where a frame cannot be had
 //! without making room, the entry stays empty until the next pass, and kswapd is woken.
 
@@ -16,6 +16,7 @@ use crate::base::ids::{CpuId, LayerId, SpaceId};
 use crate::base::step::{BlockKey, Next, RefKind, Step};
 use crate::engine::kernel_side::{Job, Taken};
 use crate::engine::mfoe::of_layer::{self, mfoe, mfoe_mut, with_memory};
+use crate::engine::mfoe::state::Mfoe;
 use crate::engine::mfoe::tables::Entry;
 use crate::kernel::fault::stage::Stage;
 use crate::kernel::frames::frame_alloc::FramePurpose;
@@ -29,7 +30,7 @@ use crate::kernel::vma::VaRange;
 enum State {
     /// Take the lock of a table.
     Lock,
-    /// Read the entry at the head.
+    /// Read the next entry.
     Look,
     /// Account for the page that its frame was mapped for.
     Account {
@@ -65,6 +66,8 @@ pub struct Refill {
     state: State,
     /// Entries of the table that this pass has filled.
     filled: u32,
+    /// Empty entries from the head on that have been looked at.
+    passed: u32,
     /// The entry under way was used.
     replaces: bool,
 }
@@ -74,22 +77,23 @@ impl Refill {
         BlockKey::Engine { layer: self.layer, cpu: self.table }
     }
 
-    fn head(&self, layer: &Layer) -> PhysAddr {
-        mfoe(layer).tables.head(self.table, &layer.mem)
+    /// Address of the entry that it has come to.
+    fn place(&self, layer: &Layer) -> PhysAddr {
+        mfoe(layer).tables.behind_head(self.table, self.passed, &layer.mem)
     }
 
-    /// What is to be done about the entry at the head; or the lock of the page that its frame is for, if somebody is about to map that.
+    /// What is to be done about the next entry; or the lock of the page that its frame is for, if somebody is about to map that.
     fn look(&mut self, os: &Os) -> Result<State, BlockKey> {
         let layer = &os.layers[self.layer];
         let of = mfoe(layer);
-        if self.filled == of.parameters.entries {
+        if self.filled + self.passed >= of.parameters.entries {
             return Ok(State::Unlock);
         }
-        let entry = of.tables.entry(self.head(layer), &layer.mem);
+        let entry = of.tables.entry(self.place(layer), &layer.mem);
         self.replaces = matches!(entry, Entry::Used { .. });
         Ok(match entry {
             Entry::Ready(_) => State::Unlock,
-            Entry::Empty => State::Allocate,
+            Entry::Empty => self.pass(of),
             Entry::Used { owner, va, frame } => {
                 let space = SpaceId { layer: self.layer, index: owner };
                 let key = BlockKey::Page { space, page: va.0 / FRAME_BYTES };
@@ -101,12 +105,21 @@ impl Refill {
         })
     }
 
+    /// An entry is empty: a frame is made ready if one is wanted, at the head.
+    fn pass(&mut self, of: &Mfoe) -> State {
+        if of.wants_frame(self.table) {
+            return State::Allocate;
+        }
+        self.passed += 1;
+        State::Look
+    }
+
     /// Enters the page in what the kernel keeps of pages, and clears the entry.
     fn account(&self, os: &mut Os, owner: u32, page: Taken) {
         let layer = &mut os.layers[self.layer];
-        let head = self.head(layer);
+        let place = self.place(layer);
         let (of, contents) = with_memory(layer);
-        of.tables.clear(head, contents);
+        of.tables.clear(place, contents);
         of.counters.accounted += 1;
         let (cpu, group) = (self.cpu, layer.spaces[owner as usize].group);
         layer.consume_charge(cpu, group, 1, os.costs.charge_batch);
@@ -144,7 +157,7 @@ impl Refill {
         let layer = &mut os.layers[self.layer];
         mfoe_mut(layer).counters.passes += 1;
         let next = self.table.index() + self.threads;
-        (self.state, self.filled) = (State::Lock, 0);
+        (self.state, self.filled, self.passed) = (State::Lock, 0, 0);
         if next >= layer.cpus.len() {
             self.table = CpuId((self.table.index() % self.threads) as u32);
             return Next::Done;
@@ -167,8 +180,16 @@ impl EngineThread for Refill {
     fn of_layer(layer: LayerId, of: &Layer) -> Vec<Self> {
         let Some(mfoe) = of_layer::find(of) else { return Vec::new() };
         let threads = (mfoe.parameters.threads as usize).min(of.cpus.len());
-        let thread =
-            |first| Self { layer, table: first, cpu: first, threads, state: State::Lock, filled: 0, replaces: false };
+        let thread = |first| Self {
+            layer,
+            table: first,
+            cpu: first,
+            threads,
+            state: State::Lock,
+            filled: 0,
+            passed: 0,
+            replaces: false,
+        };
         CpuId::all(threads).map(thread).collect()
     }
 
@@ -195,7 +216,7 @@ impl EngineThread for Refill {
         };
         match &self.state {
             State::Lock => step.kernel(RefKind::Locked, of.tables.header(self.table)),
-            State::Look => step.kernel(RefKind::Read, self.head(layer)),
+            State::Look => step.kernel(RefKind::Read, self.place(layer)),
             &State::Account { owner, page, .. } => {
                 [Stage::Charge, Stage::Rmap, Stage::Lru].into_iter().for_each(|stage| preset(step, stage));
                 let space = &layer.spaces[owner as usize];
@@ -207,7 +228,7 @@ impl EngineThread for Refill {
                 step.kernel(RefKind::Write, layer.page_metadata(page.frame));
                 layer.plan_charge(self.cpu, space.group, 1, step);
                 layer.plan_gather(self.cpu, space.group, os.costs.lru_batch, step);
-                step.kernel(RefKind::Write, self.head(layer));
+                step.kernel(RefKind::Write, self.place(layer));
             }
             State::Allocate => {
                 preset(step, Stage::Allocation);
@@ -223,7 +244,7 @@ impl EngineThread for Refill {
                 step.kernel(RefKind::Zero { bytes: FRAME_BYTES }, frame.addr());
             }
             State::Put { .. } => {
-                step.kernel(RefKind::Write, self.head(layer));
+                step.kernel(RefKind::Write, of.tables.behind_head(self.table, 0, &layer.mem));
                 step.kernel(RefKind::Write, of.tables.header(self.table));
             }
             State::Unlock => step.kernel(RefKind::Write, of.tables.header(self.table)),
@@ -237,6 +258,7 @@ impl EngineThread for Refill {
                     return Next::Block(self.key());
                 }
                 self.cpu = cpu;
+                mfoe_mut(&mut os.layers[self.layer]).adapt(self.table);
                 State::Look
             }
             State::Look => match self.look(os) {
@@ -250,7 +272,7 @@ impl EngineThread for Refill {
             State::Account { ended, .. } if ended != mfoe(&os.layers[self.layer]).ended => State::Look,
             State::Account { owner, page, .. } => {
                 self.account(os, owner, page);
-                State::Allocate
+                self.pass(mfoe(&os.layers[self.layer]))
             }
             State::Allocate => self.allocate(os, cpu),
             State::Batch { frame, .. } => State::Zero { frame },

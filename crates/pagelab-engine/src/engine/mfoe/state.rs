@@ -118,14 +118,26 @@ impl Latencies {
     }
 }
 
+/// What a CPU's table is to hold, and what became of it since the last pass.
+#[derive(Clone, Copy, Debug)]
+struct Stock {
+    /// Frames that are ready: what the table says.
+    ready: u32,
+    /// Frames that passes make ready.
+    wanted: u32,
+    /// Since the last pass.
+    taken: u32,
+    missed: bool,
+}
+
 /// See the module's text.
 #[derive(Clone, Debug)]
 pub struct Mfoe {
     pub parameters: Parameters,
     pub tables: Tables,
     pub counters: Counters,
-    /// Frames that are ready, by CPU: what its table says.
-    ready: Vec<u32>,
+    /// By CPU.
+    stocks: Vec<Stock>,
     /// Frames that have been taken and are not in a table yet.
     pub in_hand: u32,
     /// Times that a space has ended: what a thread has seen of its pages before holds no more.
@@ -146,14 +158,40 @@ impl Mfoe {
 
     /// Whether a background pass is to begin before its time.
     pub fn runs_low(&self, cpu: CpuId) -> bool {
-        self.ready[cpu.index()] < self.parameters.wake_below
+        self.stocks[cpu.index()].ready < self.parameters.wake_below
+    }
+
+    /// Whether passes are to make another frame ready for a CPU.
+    pub fn wants_frame(&self, cpu: CpuId) -> bool {
+        let stock = self.stocks[cpu.index()];
+        stock.ready < stock.wanted
+    }
+
+    /// A pass begins at a CPU's table: how many frames it is to hold.
+    pub fn adapt(&mut self, cpu: CpuId) {
+        let Parameters { entries, least_entries, .. } = self.parameters;
+        let stock = &mut self.stocks[cpu.index()];
+        if least_entries > 0 {
+            if stock.missed {
+                stock.wanted = (2 * stock.wanted).min(entries);
+            } else if 4 * stock.taken < stock.wanted {
+                stock.wanted = (stock.wanted / 2).max(least_entries);
+            }
+        }
+        (stock.taken, stock.missed) = (0, false);
+    }
+
+    /// A page's entry is armed, and no frame is ready for it.
+    pub fn note_empty(&mut self, cpu: CpuId) {
+        self.counters.empty += 1;
+        self.stocks[cpu.index()].missed = true;
     }
 
     /// A frame is ready in the entry at the head.
     pub fn put(&mut self, cpu: CpuId, frame: Pfn, contents: &mut PhysMem) {
         self.tables.put(cpu, frame, contents);
         self.in_hand -= 1;
-        self.ready[cpu.index()] += 1;
+        self.stocks[cpu.index()].ready += 1;
     }
 
     /// A space gets no more frames this way: its entries are to be armed no more. False if that is so already.
@@ -172,11 +210,12 @@ impl KernelSide for Mfoe {
     type Parameters = Parameters;
 
     fn boot(parameters: &Parameters, cpus: u32, memory: &mut Memory) -> Option<Self> {
+        let wanted = if parameters.least_entries > 0 { parameters.least_entries } else { parameters.entries };
         Some(Self {
             tables: Tables::boot(parameters.entries, cpus, memory)?,
             parameters: parameters.clone(),
             counters: Counters::default(),
-            ready: vec![0; cpus as usize],
+            stocks: vec![Stock { ready: 0, wanted, taken: 0, missed: false }; cpus as usize],
             in_hand: 0,
             ended: 0,
             jobs: VecDeque::new(),
@@ -243,9 +282,10 @@ impl KernelSide for Mfoe {
         match frame {
             Some(_) => {
                 self.counters.hits += 1;
-                self.ready[cpu.index()] -= 1;
+                let stock = &mut self.stocks[cpu.index()];
+                (stock.ready, stock.taken) = (stock.ready - 1, stock.taken + 1);
             }
-            None => self.counters.empty += 1,
+            None => self.note_empty(cpu),
         }
         frame
     }
@@ -257,7 +297,7 @@ impl KernelSide for Mfoe {
     }
 
     fn held_frames(&self) -> u64 {
-        u64::from(self.in_hand) + self.ready.iter().map(|&frames| u64::from(frames)).sum::<u64>()
+        u64::from(self.in_hand) + self.stocks.iter().map(|stock| u64::from(stock.ready)).sum::<u64>()
     }
 
     fn table_frames(&self) -> u64 {
@@ -320,6 +360,11 @@ impl KernelSide for Mfoe {
             "count",
             "Frames that are ready at the end, or about to be",
         ));
+        if self.parameters.least_entries > 0 {
+            let wanted = self.stocks.iter().map(|stock| u64::from(stock.wanted)).sum();
+            let text = "Frames that passes make ready at the end, of all CPUs";
+            all.push(Measure::state("wanted_frames", wanted, "count", text));
+        }
         all.push(Measure::state("table_frames", self.table_frames(), "count", "Frames of the pre-allocation tables"));
         all
     }

@@ -84,9 +84,10 @@ impl Tables {
         if number == self.entries { 1 } else { number + 1 }
     }
 
-    /// Address of the entry that the kernel comes to next.
-    pub fn head(&self, cpu: CpuId, mem: &PhysMem) -> PhysAddr {
-        self.slot(cpu, self.places(cpu, mem).0)
+    /// Address of the entry that comes so many after the head, fewer than there are.
+    pub fn behind_head(&self, cpu: CpuId, many: u32, mem: &PhysMem) -> PhysAddr {
+        let number = self.places(cpu, mem).0 + many;
+        self.slot(cpu, if number > self.entries { number - self.entries } else { number })
     }
 
     /// Address of the entry that a frame is taken from next.

@@ -17,7 +17,8 @@ impl Layer {
     /// What stands in the entry of a page until it is mapped, if its engine may map it.
     pub fn armed(&self, index: u32, va: VirtAddr) -> Option<Armed> {
         let engine = self.engine.as_ref()?;
-        engine.arms(index, self.spaces[index as usize].vmas.find(va)?)
+        let space = &self.spaces[index as usize];
+        engine.arms(index, space.vmas.find(va).filter(|_| space.served)?)
     }
 
     /// The entries of a new mapping are to be armed; false if the engine has nothing to do with it.

@@ -89,6 +89,8 @@ pub struct AddressSpace {
     pub group: GroupId,
     /// Whether the placement policy chooses the frames of its pages.
     pub placed: bool,
+    /// Whether the layer's fault engine is for it.
+    pub served: bool,
     /// Whether its memory is in the results.
     pub measured: bool,
     /// What of it needs no page table.
@@ -342,6 +344,7 @@ impl Layer {
             vmas,
             group: GroupId::REST,
             placed: true,
+            served: true,
             measured: false,
             segment: None,
             resident: 0,
