@@ -1,6 +1,8 @@
 """The minor-fault offload engine in replays, and the model of it that runs on the times of faults alone."""
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from conftest import Pagelab, assert_fails
@@ -15,12 +17,18 @@ BOUND = 0.02
 """Hit rates of both may differ by so much: the model knows neither caches nor when entries are armed."""
 
 
+BOUND_OF_BURSTS = 0.04
+"""The first pages of a burst are the kernel's, as they are not armed yet."""
+
+
 @dataclass(frozen=True)
 class Replay:
-    """What an engine did about a program's first touches, and what the kernel's faults alone would have cost."""
+    """What an engine did about a program's first touches, and the program's faults without it."""
 
     stats: dict[str, int]
     baseline: dict[str, int]
+    trace: Path
+    """Times and latencies of the latter."""
 
     def engine(self, name: str) -> int:
         return self.stats[f"layer.native.fault_engine.{name}"]
@@ -34,22 +42,21 @@ class Replay:
         return self.engine("hits") / self.faults
 
 
-def replay(threads: int, gap: int, entries: int) -> Replay:
+def replay(folder: Path, entries: int, *sources: str, arrivals: str | tuple[str, ...] = ()) -> Replay:
+    trace = folder / "run.faults"
+    baseline = pagelab.run(sources, "radix@linux-4.9", arrivals=arrivals, machine="gem5-timing", faults=trace)
+    engine = f"mfoe@linux-4.9{{system.layers.native.fault_engine.entries={entries}}}"
+    with_it = pagelab.run(sources, engine, arrivals=arrivals, machine="gem5-timing")
+    return Replay(dict(with_it.systems[0].stats), dict(baseline.systems[0].stats), trace)
+
+
+def strides(threads: int, gap: int) -> str:
     """Threads that store to a page of their own every so many instructions."""
-    spec = f"stride:size=32MiB,stride=4KiB,write=1,threads={threads},gap={gap}@0-{threads - 1}"
-    settings = f"mfoe@linux-4.9{{system.layers.native.fault_engine.entries={entries}}}"
-    results = pagelab.run(spec, systems=["radix@linux-4.9", settings], machine="gem5-timing")
-    baseline, engine = (dict(result.stats) for result in results.systems)
-    return Replay(engine, baseline)
+    return f"stride:size=32MiB,stride=4KiB,write=1,threads={threads},gap={gap}@0-{threads - 1}"
 
 
-def estimate(of: Replay, threads: int, entries: int) -> float:
-    """The hit rate that the model finds for faults as they come, and as long as they take, without the engine."""
-    seconds = of.baseline["elapsed_cycles"] / GHZ / 1e9
-    latency_ns = of.baseline["fault.cycles"] / of.baseline["fault.minor.count"] / GHZ
-    process = (
-        f"even:rate={round(of.faults / seconds)},cores={threads},seconds={seconds:.6f},latency_ns={round(latency_ns)}"
-    )
+def estimate(of: Replay, entries: int) -> float:
+    """The hit rate that the model finds for the faults as they came, and as long as they took, without the engine."""
     per_second = GHZ * 1e9
     parameters = {
         "ring_entries": entries,
@@ -61,22 +68,58 @@ def estimate(of: Replay, threads: int, entries: int) -> float:
         "refill_pages_per_second": round(per_second * of.engine("replaced") / of.engine("replaced.cycles")),
         "fill_pages_per_second": round(per_second * of.engine("first_filled") / of.engine("first_filled.cycles")),
     }
-    (only,) = fault_models.mfoe(process, set=parameters).estimates
+    (only,) = fault_models.mfoe(of.trace, set=parameters).estimates
     return only.hit_rate
 
 
 @pytest.mark.parametrize("threads", [1, 4])
 @pytest.mark.parametrize(("gap", "entries"), [(21_000, 256), (8_000, 256), (8_000, 128)])
-def test_engine_and_model_agree_on_the_same_faults(threads: int, gap: int, entries: int) -> None:
-    of = replay(threads, gap, entries)
+def test_engine_and_model_agree_on_the_same_faults(tmp_path: Path, threads: int, gap: int, entries: int) -> None:
+    of = replay(tmp_path, entries, strides(threads, gap))
     assert of.faults > 0.99 * threads * 8192
-    modelled = estimate(of, threads, entries)
+    modelled = estimate(of, entries)
     assert of.hit_rate == pytest.approx(modelled, abs=BOUND)
     assert 0.1 < modelled < 0.95, "rings and period decide"
 
 
-def test_the_stages_of_both_add_up() -> None:
-    of = replay(1, 8_000, 256)
+@pytest.mark.parametrize(("gap", "entries"), [(500, 256), (500, 64), (4000, 256)])
+def test_engine_and_model_agree_on_bursts(tmp_path: Path, gap: int, entries: int) -> None:
+    # Each process touches its 512 pages at once.
+    burst = f"seq:size=2MiB,step=4096,passes=1,write=1,gap={gap}@0-3,per_second=400,count=100"
+    of = replay(tmp_path, entries, arrivals=burst)
+    assert of.faults > 0.9 * 100 * 512
+    modelled = estimate(of, entries)
+    assert of.hit_rate == pytest.approx(modelled, abs=BOUND_OF_BURSTS)
+    assert 0.1 < modelled < 0.99
+
+
+def test_a_run_writes_its_faults_as_a_trace(pagelab: Pagelab, tmp_path: Path) -> None:
+    run = ("run", strides(2, 8000), "-m", "gem5-timing", "--quiet", "--json", "run.json")
+    done = pagelab(*run, "-s", "radix@linux-4.9", "--faults", "new/run.faults")
+    assert done.returncode == 0, done.stderr
+    stats = json.loads((tmp_path / "run.json").read_text())["results"][0]["stats"]
+    info = fault_models.fault_trace_info(tmp_path / "new" / "run.faults")
+    # Both fault on the first page of code; who comes second finds it mapped.
+    assert info["faults"] == stats["fault.minor.count"] + stats["fault.raced.count"] > 2 * 8192
+    assert (info["cores"], info["threads"], info["processes"]) == (2, 2, 1)
+    assert info["duration_ns"] == pytest.approx(stats["elapsed_cycles"] / GHZ, abs=1)
+    assert info["cpu_time_ns"] == pytest.approx((stats["cycles"] - stats["cycles.idle"]) / GHZ, abs=1)
+    modelled = pagelab("model", "mfoe", "new/run.faults", "--set", "faults=all", "--json", "model.json")
+    assert modelled.returncode == 0, modelled.stderr
+    (only,) = json.loads((tmp_path / "model.json").read_text())["runs"]
+    share = stats["cycles.fault"] / (stats["cycles"] - stats["cycles.idle"])
+    assert only["outcome"]["overhead_before"] == pytest.approx(share, rel=0.01), "as the replay has it"
+
+    # None of these is found out only when the run has ended.
+    again = pagelab("run", "gups:size=1GiB", "-s", "radix", "--faults", "new/run.faults")
+    assert_fails(again, 2, "run.faults: exists; name another output")
+    assert_fails(pagelab(*run, "-s", "radix", "-s", "mfoe", "--faults", "two.faults"), 2, "of one system")
+    assert_fails(pagelab(*run, "-s", "radix", "--warm-up", "1K", "--faults", "two.faults"), 2, "no warm-up")
+    assert not list(tmp_path.glob("two.faults*"))
+
+
+def test_the_stages_of_both_add_up(tmp_path: Path) -> None:
+    of = replay(tmp_path, 256, strides(1, 8_000))
     for stats in (of.baseline, of.stats):
         stages = [stats[name] for name in stats if name.startswith("fault.stage.")]
         assert sum(stages) == stats["fault.cycles"]

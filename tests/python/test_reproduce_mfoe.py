@@ -21,17 +21,6 @@ def test_a_part_of_the_runs_gives_a_part_of_the_report(measured: study.Measureme
     assert first.ours > background.ours > 0, "accounting for a page comes on top of making a frame ready"
 
 
-def test_programs_at_the_rates_of_the_paper_span_its_hit_rates() -> None:
-    findings = mfoe.evaluate(study.Measurements([]))
-    assert not [claim for claim in findings.claims if claim.figure == "Table 5"], "how faults come is not known"
-    rates = [row for row in findings.comparisons if (row.figure, row.quantity) == ("Table 5", "hit rate")]
-    assert [row.item for row in rates] == ["GCC compiler", "YCSB-memcached", "Splash2X-radix", "Integer Sort"]
-    for row in rates:
-        assert row.interval is not None
-        assert row.interval.high > 99, "by chance"
-        assert row.interval.low < row.interval.high - 25, "in bursts that are longer than a table"
-
-
 def test_a_hit_is_of_the_paper_s_order(measured: study.Measurements) -> None:
     engine = measured[mfoe.TOUCH, "engine", "0 between"].stats
     kernel = measured[mfoe.TOUCH, "kernel", "0 between"].stats

@@ -49,6 +49,13 @@ def command(
             help="Run this, such as a recorded program, beside where the paper has co-runners; repeatable.",
         ),
     ] = None,
+    programs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Recordings of programs like the paper's, as examples/programs/record.py makes them.",
+        ),
+    ] = None,
     beyond: Annotated[bool, typer.Option(help="Run designs as well that the paper does not measure.")] = False,
 ) -> None:
     """Measure a paper's figures again and write them beside the paper's: report, pictures, JSON."""
@@ -56,8 +63,10 @@ def command(
         raise pagelab.UsageError(f"nothing is known of {name!r}; there is {', '.join(REPRODUCTIONS)}")
     reproduction = REPRODUCTIONS[name]
 
+    there = _recordings(reproduction, programs)
+
     def only(run: study.Run) -> bool:
-        return beyond or not run.beyond
+        return (beyond or not run.beyond) and (run.recording is None or run.recording in there)
 
     if with_ and not any(run.beside for run in reproduction.runs()):
         raise pagelab.UsageError(f"{name} has no co-runners, so --with has nothing to run beside")
@@ -76,14 +85,16 @@ def command(
     elif scale is None:
         planned = [run for run in reproduction.runs() if only(run)]
         scale = estimate.choose_scale(reproduction, planned, budget or BUDGET_MINUTES, speed)
-    store = kept.Kept(folder, kept.Asked(name, pagelab.__version__, kept.build(), scale, tuple(with_ or ())))
+    store = kept.Kept(
+        folder, kept.Asked(name, pagelab.__version__, kept.build(), scale, tuple(with_ or ()), str(programs or ""))
+    )
     print(f"{reproduction.title}: windows at scale {scale:g}", file=sys.stderr)
     if store.count:
         print(f"{folder}: {store.count} finished runs are there and need not be made again", file=sys.stderr)
 
     watch = _Lines(estimate.TimeLeft(reproduction, scale, speed))
     try:
-        measured = study.measure(reproduction, scale, only, watch, with_ or (), store)
+        measured = study.measure(reproduction, scale, only, watch, with_ or (), store, programs)
     except study.InterruptedStudyError as interrupted:
         measured = interrupted.measured
         report.write(folder, reproduction, scale, measured, reproduction.evaluate(measured), pictures=False)
@@ -99,6 +110,25 @@ def command(
     if not any(path.suffix == ".svg" for path in files):
         warn("no pictures: matplotlib is not installed (pip install 'pagelab[pictures]')")
     print(f"{folder}: {', '.join(path.name for path in files)}", file=sys.stderr)
+
+
+def _recordings(reproduction: study.Reproduction, folder: Path | None) -> set[str]:
+    """Those of a reproduction's recordings that are there.
+
+    Raises:
+        UsageError: it needs some, and there is none.
+    """
+    wanted = list(dict.fromkeys(run.recording for run in reproduction.runs() if run.recording))
+    there = {name for name in wanted if folder and (folder / name).exists()}
+    makes_them = "examples/programs/record.py makes them"
+    if wanted and not there:
+        where = f"{folder} has none of its recordings" if folder else "name their folder with --programs"
+        raise pagelab.UsageError(f"{reproduction.name} needs recordings of programs: {where}; {makes_them}")
+    if missing := [name for name in wanted if name not in there]:
+        warn(f"{folder} has no {', '.join(missing)}, so what needs them is left out; {makes_them}")
+    if folder and not wanted:
+        raise pagelab.UsageError(f"{reproduction.name} replays no recordings, so --programs has nothing to give")
+    return there
 
 
 class _Lines(study.Watch):

@@ -3,12 +3,12 @@
 A reproduction is one module with a `REPRODUCTION` and one entry here.
 """
 
-from pagelab.reproduce import hash_dont_cache, mfoe, ptemagnet, software_translation_cache
+from pagelab.reproduce import hash_dont_cache, mfoe, mfoe_programs, ptemagnet, software_translation_cache
 from pagelab.reproduce.study import Reproduction
 
 REPRODUCTIONS: dict[str, Reproduction] = {
     module.REPRODUCTION.name: module.REPRODUCTION
-    for module in (hash_dont_cache, mfoe, ptemagnet, software_translation_cache)
+    for module in (hash_dont_cache, mfoe, mfoe_programs, ptemagnet, software_translation_cache)
 }
 
 __all__ = ["REPRODUCTIONS", "Reproduction"]

@@ -35,6 +35,8 @@ class Asked:
     scale: float
     beside: tuple[str, ...]
     """Co-runners that were asked for beside the paper's."""
+    programs: str = ""
+    """Folder of recordings; empty if there is none."""
 
     def differences(self, other: "Asked") -> str:
         mine, others = asdict(self), asdict(other)
@@ -133,6 +135,7 @@ def asked_before(folder: Path) -> Asked | None:
             build=document["build"],
             scale=document["scale"],
             beside=tuple(document["beside"]),
+            programs=document["programs"],
         )
     except (FileNotFoundError, NotADirectoryError):
         return None

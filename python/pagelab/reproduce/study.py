@@ -4,15 +4,18 @@ import math
 import os
 import re
 import statistics
+import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
+from pathlib import Path
 from typing import Protocol
 
 import pagelab
 from pagelab import _engine
+from pagelab.reproduce import estimates
 from pagelab.reproduce.interval import Interval
 
 # Parts of a window whose spread tells how sure a mean over it is.
@@ -30,10 +33,12 @@ class Run:
     workload: str
     """Name of the workload in the report."""
     spec: str
-    """Its source, with `{accesses}` where the length of the window belongs, or `{total}` for the warm-up's as well."""
+    """Its source, with `{accesses}` where the length of the window belongs, or `{total}` for the warm-up's as well, and
+    `{programs}` for the folder of recordings. Empty if processes arrive alone."""
     system: str
     """Name of the system in the report."""
     preset: str
+    """Empty if nothing is replayed: the page faults of `spec`, a fault trace or process, are estimated."""
     accesses: int
     """Nominal length of the window."""
     warm_up: int = 0
@@ -45,6 +50,10 @@ class Run:
     """Of a system that the paper does not measure: made only if it is asked for."""
     beside: tuple[str, ...] = ()
     """Sources that run beside it, again and again."""
+    arrivals: tuple[str, ...] = ()
+    """Streams of processes that arrive during it."""
+    estimate: tuple[str, ...] | None = None
+    """Settings of the event model of MFOE that is given its page faults, if one is (`estimates.statistics`)."""
     contiguity_map: bool = False
     """Whether to keep where its pages lie at the end."""
     after_touches: bool = False
@@ -62,6 +71,12 @@ class Run:
     def window(self, scale: float) -> int:
         """Accesses of its window at a scale."""
         return max(int(self.accesses * scale), self.least_accesses)
+
+    @property
+    def recording(self) -> str | None:
+        """The file in the folder of recordings that it needs, if it needs one."""
+        found = re.search(r"\{programs\}/([^@,]+)", self.spec)
+        return found[1] if found else None
 
     def made(self, scale: float) -> int:
         """Accesses after its warm-up: those of the window, or all of a source whose length does not follow that."""
@@ -224,6 +239,23 @@ class Series:
     """Where the values lie, if that is known."""
 
     @classmethod
+    def of(
+        cls,
+        figure: str,
+        title: str,
+        unit: str,
+        cells: Mapping[tuple[str, str], float],
+        groups: Iterable[str] | None = None,
+        members: Iterable[str] | None = None,
+    ) -> "Series":
+        """Bars by their heights; groups and members come in the order of the cells unless given."""
+        names = [tuple(dict.fromkeys(key[n] for key in cells)) for n in (0, 1)]
+        groups, members = (
+            tuple(of) if of is not None else known for of, known in zip((groups, members), names, strict=True)
+        )
+        return cls(figure, title, unit, groups, members, dict(cells))
+
+    @classmethod
     def within(
         cls,
         figure: str,
@@ -233,12 +265,9 @@ class Series:
         groups: Iterable[str] | None = None,
         members: Iterable[str] | None = None,
     ) -> "Series":
-        """Bars with their intervals; groups and members come in the order of the cells unless given."""
-        names = [tuple(dict.fromkeys(key[n] for key in cells)) for n in (0, 1)]
-        groups, members = (
-            tuple(of) if of is not None else known for of, known in zip((groups, members), names, strict=True)
-        )
-        return cls(figure, title, unit, groups, members, {key: of.value for key, of in cells.items()}, dict(cells))
+        """Bars with their intervals."""
+        plain = cls.of(figure, title, unit, {key: of.value for key, of in cells.items()}, groups, members)
+        return replace(plain, intervals=dict(cells))
 
 
 @dataclass(frozen=True)
@@ -401,10 +430,12 @@ def measure(
     watch: Watch,
     beside: Sequence[str] = (),
     kept: Store | None = None,
+    programs: Path | None = None,
 ) -> Measurements:
     """Runs what `only` accepts, as many at a time as there are CPUs.
 
-    Runs that have co-runners get those in `beside` as well. A run that `kept` has is not made again.
+    Runs that have co-runners get those in `beside` as well. A run that `kept` has is not made again. Recordings lie in
+    `programs`.
 
     Raises:
         InterruptedStudyError: Ctrl-C; the runs under way were stopped.
@@ -418,7 +449,8 @@ def measure(
     watch.planned([runs[index] for index in left])
     stop = threading.Event()
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        waiting = {pool.submit(_measure, reproduction, runs[index], scale, watch, stop): index for index in left}
+        run_one = partial(_measure, reproduction, scale, watch, stop, programs)
+        waiting = {pool.submit(run_one, runs[index]): index for index in left}
         try:
             for future in as_completed(waiting):
                 index = waiting[future]
@@ -458,7 +490,9 @@ def _in_order(measured: Mapping[int, Measurement]) -> Measurements:
     return Measurements(measured[index] for index in sorted(measured))
 
 
-def _measure(reproduction: Reproduction, run: Run, scale: float, watch: Watch, stop: threading.Event) -> Measurement:
+def _measure(
+    reproduction: Reproduction, scale: float, watch: Watch, stop: threading.Event, programs: Path | None, run: Run
+) -> Measurement:
     def look(_system: str, done: int, _total: int | None) -> None:
         # Only the main thread hears Ctrl-C; what this raises ends the run.
         if stop.is_set():
@@ -468,21 +502,29 @@ def _measure(reproduction: Reproduction, run: Run, scale: float, watch: Watch, s
     watch.begins(run)
     window = run.window(scale)
     before = warm_up(run)
-    results = pagelab.run(
-        run.spec.format(accesses=run.settle + window, total=before + window),
-        run.preset,
-        machine=reproduction.machine,
-        set=run.settings,
-        with_=run.beside,
-        seed=run.seed,
-        warm_up=before or None,
-        windows=PARTS if run.in_parts else None,
-        contiguity_map=run.contiguity_map,
-        threads=1,
-        progress=look,
-    )
+    source = run.spec.format(accesses=run.settle + window, total=before + window, programs=programs)
+    if not run.preset:
+        return Measurement(run, window, estimates.statistics(source, run.estimate or (), run.seed))
+    with tempfile.TemporaryDirectory(prefix="pagelab-") as folder:
+        faults = Path(folder, "run.faults") if run.estimate is not None else None
+        results = pagelab.run(
+            source or (),
+            run.preset,
+            machine=reproduction.machine,
+            set=run.settings,
+            with_=run.beside,
+            arrivals=run.arrivals,
+            seed=run.seed,
+            warm_up=before or None,
+            windows=PARTS if run.in_parts else None,
+            contiguity_map=run.contiguity_map,
+            faults=faults,
+            threads=1,
+            progress=look,
+        )
+        estimated = estimates.statistics(faults, run.estimate or (), run.seed) if faults else {}
     result = results.systems[0]
-    measurement = Measurement(run, window, result.stats, result.windows, result.contiguity_map)
+    measurement = Measurement(run, window, {**result.stats, **estimated}, result.windows, result.contiguity_map)
     check(measurement)
     return measurement
 

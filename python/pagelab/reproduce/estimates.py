@@ -1,0 +1,44 @@
+"""What the event model of fault offload says of a run's page faults, as statistics."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pagelab import fault_models
+
+_PREFIX = "model."
+
+
+def statistics(faults: str | Path, settings: Sequence[str], seed: int) -> dict[str, int]:
+    """The estimate for a fault trace or a fault process, as whole numbers: `model.*`.
+
+    Raises:
+        UsageError, TraceError: as `fault_models.mfoe`.
+    """
+    (only,) = fault_models.mfoe(faults, set=settings, seed=seed).estimates
+    cores = only.outcome["cores"]
+    values = {
+        "faults": only.outcome["faults"],
+        "hits": only.outcome["hits"],
+        "duration_ns": round(only.timeline["duration_seconds"] * 1e9),
+        "parallelism_ppm": round(only.timeline["parallelism"] * 1e6),
+        "before_ns": round(sum(core["before_ps"] for core in cores) / 1000),
+        "after_ns": round(sum(core["after_ps"] for core in cores) / 1000),
+    }
+    return {f"{_PREFIX}{name}": value for name, value in values.items()}
+
+
+class Estimate:
+    """What such statistics mean."""
+
+    def __init__(self, stats: Mapping[str, int]) -> None:
+        of = {
+            name: stats[f"{_PREFIX}{name}"]
+            for name in ("faults", "hits", "duration_ns", "parallelism_ppm", "before_ns", "after_ns")
+        }
+        busy_ns = of["duration_ns"] * of["parallelism_ppm"] / 1e6
+        self.hit_rate = 100 * of["hits"] / of["faults"]
+        """Per cent of the faults."""
+        self.faults_per_second = of["faults"] / of["duration_ns"] * 1e9
+        self.share = 100 * of["before_ns"] / busy_ns
+        """Per cent of the program's time on its cores that faults take without the engine."""
+        self.speed_up = busy_ns / (busy_ns - of["before_ns"] + of["after_ns"])

@@ -1,0 +1,283 @@
+"""The same paper's programs: its Table 5 and Fig 1.
+
+The paper takes the times of page faults of programs on a real machine, and gives them to a model of the engine
+(section 5.1). It passes on neither. So each row of Table 5 is measured three ways, with programs of the same kind
+(`examples/programs`): from a fault process at the rate of Table 1, from a native fault trace, and from a recording that
+the engine itself replays, with the model beside it on the faults of that replay. Fig 1's functions are processes that
+arrive at a rate; each touches as many pages, and takes as long, as a function in Python did natively.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import pairwise
+
+from pagelab.reproduce import mfoe
+from pagelab.reproduce.estimates import Estimate
+from pagelab.reproduce.interval import Interval
+from pagelab.reproduce.mfoe import BURSTS, GHZ, PROGRAMS, SYSTEMS
+from pagelab.reproduce.study import (
+    Claim,
+    Comparison,
+    Cost,
+    Findings,
+    Measurement,
+    Measurements,
+    MissingRunError,
+    Reproduction,
+    Run,
+    Series,
+    by_sections,
+)
+
+RECORDINGS = {
+    "GCC compiler": "gcc",
+    "FaaS": "faas",
+    "Parsec-dedup": "dedup",
+    "YCSB-memcached": "memcached",
+    "Splash2X-radix": "radix",
+    "Splash2X-fft": "fft",
+    "XSBench": "xsbench",
+    "GAP-BC": "bc",
+    "Integer Sort": "is",
+}
+"""Of a program of the same kind, by the paper's row; `examples/programs/record.py` makes them."""
+NATIVE, PROCESS = "native faults", "fault process"
+REPLAYS = {"kernel": "replay under the kernel", "engine": "replay with the engine"}
+RECORDED_ACCESSES = 100_000_000
+ACCESS_NS = 120.0
+"""Measured as `study.Cost` says, of an access of such a recording."""
+ESTIMATE_NS = 1.5e9
+"""The same, of an estimate."""
+MODEL = ("initial_fill=done",)
+"""What differs from the paper's parameters: its programs run for minutes, and tables are full then."""
+MODEL_OF_ENGINE = (
+    "late_pass=sleep",
+    f"clock_ghz={GHZ:g}",
+    "hit_cycles=81",
+    "miss_penalty_cycles=7",
+    "refill_pages_per_second=2230000",
+    "fill_pages_per_second=4120000",
+)
+"""With what the engine takes on the same machine, as `mfoe` measures it."""
+
+FUNCTION_PAGES = 2048
+FUNCTION_MS = 50
+"""Estimated: pages that a short function in Python touches, and the time that it takes."""
+RATES = (20, 40, 80, 120, 160, 240, 320)
+CPUS = 8
+SECONDS = 1.0
+"""How long functions arrive."""
+PASSES = 4
+"""Times that a function goes through its pages; the first one touches them."""
+CAPACITY = CPUS * 1000 / FUNCTION_MS
+"""Functions per second that the machine could serve if faults took no time."""
+OPEN, CONFINED = "memory for all", "128 MiB for all"
+SWAP = 'kernel.swap={"size_bytes":"4GiB","read_cycles":300000,"write_cycles":60000,"queue_depth":32}'
+"""Estimated: of a solid-state drive, 100 µs per read."""
+
+
+def cost(run: Run) -> Cost:
+    """What an access takes, or an estimate all in all."""
+    if not run.preset:
+        return Cost(window=0.0, once=ESTIMATE_NS)
+    return Cost(window=mfoe.FAULT_NS if run.arrivals else ACCESS_NS)
+
+
+def runs() -> list[Run]:
+    """All runs; those of programs need recordings."""
+    return [*_processes(), *_natives(), *_replays(), *_functions()]
+
+
+def _estimate(row: str, label: str, spec: str) -> Run:
+    return Run(row, spec, label, "", 1, estimate=MODEL, least_accesses=1, in_parts=False)
+
+
+def _burst_label(burst: int) -> str:
+    return f"{PROCESS}, " + ("by chance" if burst == 1 else f"bursts of {burst}")
+
+
+def _processes() -> Iterator[Run]:
+    for row, program in PROGRAMS.items():
+        for burst in BURSTS:
+            yield _estimate(row, _burst_label(burst), mfoe.process(program, burst))
+
+
+def _natives() -> Iterator[Run]:
+    for row, name in RECORDINGS.items():
+        yield _estimate(row, NATIVE, f"{{programs}}/{name}.faults")
+
+
+def _replays() -> Iterator[Run]:
+    for row, name in RECORDINGS.items():
+        for system, label in REPLAYS.items():
+            yield Run(
+                row,
+                # The eighth CPU is the background thread's.
+                f"{{programs}}/{name}.trace@0-6",
+                label,
+                SYSTEMS[system],
+                RECORDED_ACCESSES,
+                estimate=MODEL_OF_ENGINE if system == "kernel" else None,
+                least_accesses=RECORDED_ACCESSES,
+                in_parts=False,
+            )
+
+
+def _functions() -> Iterator[Run]:
+    gap = round(FUNCTION_MS * GHZ * 1e6 / FUNCTION_PAGES / PASSES)
+    function = f"seq:size={FUNCTION_PAGES * 4}KiB,step=4096,passes={PASSES},write=1,gap={gap}@0-{CPUS - 1}"
+    for memory in (OPEN, CONFINED):
+        for system in ("kernel", "engine"):
+            for rate in RATES:
+                count = round(rate * SECONDS)
+                pace = f"per_second={rate},count={count}"
+                limit = ",memory_limit=128MiB" if memory == CONFINED else ""
+                yield Run(
+                    "functions",
+                    "",
+                    system,
+                    SYSTEMS[system],
+                    count * FUNCTION_PAGES * PASSES,
+                    arrivals=(f"{function},{pace}{limit}",),
+                    # The limit needs somewhere to put pages; both have it.
+                    settings=(SWAP,),
+                    label=f"{rate} per second, {memory}",
+                    least_accesses=count * FUNCTION_PAGES * PASSES,
+                    in_parts=False,
+                )
+
+
+def evaluate(measured: Measurements) -> Findings:
+    """What the runs say of Table 5 and Fig 1."""
+    programs = (partial(_section_program, row) for row in PROGRAMS)
+    return by_sections(measured, (_section_ways, *programs, _section_functions))
+
+
+def anonymous(of: Measurement) -> int:
+    """Faults of the kernel's on memory that nobody had touched."""
+    others = ("fault.cached.count", "fault.copy.count", "fault.reuse.count")
+    return of.stats["fault.minor.count"] - sum(of.stats[name] for name in others)
+
+
+def hit_rate(of: Measurement) -> float:
+    """Per cent of all first touches that the engine served."""
+    hits = of.stats["layer.native.fault_engine.hits"]
+    return 100 * hits / (hits + anonymous(of))
+
+
+def busy(of: Measurement) -> int:
+    return of.stats["cycles"] - of.stats["cycles.idle"]
+
+
+def _milliseconds(of: Measurement) -> float:
+    """Mean time of a function from its arrival to its exit."""
+    return of.stats["arrivals.sojourn.cycles"] / of.stats["arrivals.count"] / (GHZ * 1e6)
+
+
+def _section_ways(measured: Measurements, findings: Findings) -> None:
+    """Hit rates of the rows that are complete, each way."""
+    cells: dict[tuple[str, str], float] = {}
+    for row in PROGRAMS:
+        try:
+            ways = {
+                "process, by chance": Estimate(measured[row, _burst_label(1)].stats).hit_rate,
+                f"process, bursts of {BURSTS[-1]}": Estimate(measured[row, _burst_label(BURSTS[-1])].stats).hit_rate,
+                "native faults, model": Estimate(measured[row, NATIVE].stats).hit_rate,
+                "replay, engine": hit_rate(measured[row, REPLAYS["engine"]]),
+                "replay, model": Estimate(measured[row, REPLAYS["kernel"]].stats).hit_rate,
+            }
+        except MissingRunError:
+            continue
+        cells |= {(row, way): value for way, value in ways.items()}
+    if cells:
+        findings.series.append(Series.of("Table 5", "Hit rate of first touches, three ways", "%", cells))
+
+
+def _compare(
+    findings: Findings,
+    row: str,
+    quantity: str,
+    unit: str,
+    paper: float | None,
+    ours: float | Interval,
+    reason: str,
+) -> None:
+    value, band = (ours.value, ours) if isinstance(ours, Interval) else (ours, None)
+    findings.comparisons.append(Comparison("Table 5", row, quantity, unit, paper, value, reason, interval=band))
+
+
+def _section_program(row: str, measured: Measurements, findings: Findings) -> None:
+    program = PROGRAMS[row]
+    processes = [Estimate(measured[row, _burst_label(burst)].stats) for burst in BURSTS]
+    note = partial(_compare, findings, row)
+    hits = Interval.of([of.hit_rate for of in processes], processes[0].hit_rate)
+    gains = Interval.of([of.speed_up for of in processes], processes[0].speed_up)
+    spread = "value: by chance; from there to bursts of 1000 within half a microsecond of each other"
+    note("hit rate, fault process at the paper's rate", "%", program.hits, hits, spread)
+    note("speed-up, fault process at the paper's rate", "times", program.speed_up, gains, spread)
+    if (row, NATIVE) in measured:
+        native = Estimate(measured[row, NATIVE].stats)
+        here = "a program of the same kind, on another machine"
+        note("faults, native", "K/s", program.kfaults_per_second, native.faults_per_second / 1000, here)
+        note("share of time in faults, native", "%", program.overhead, native.share, here)
+        note("hit rate, native faults", "%", program.hits, native.hit_rate, f"{here}; the event model")
+        note("speed-up, native faults", "times", program.speed_up, native.speed_up, f"{here}; the event model")
+    if (row, REPLAYS["engine"]) in measured and (row, REPLAYS["kernel"]) in measured:
+        kernel, engine = (measured[row, REPLAYS[system]] for system in ("kernel", "engine"))
+        model = Estimate(kernel.stats)
+        of_model = f"the engine on a small recording; the model on the same faults says {model.hit_rate:.1f} %"
+        note("hit rate, replay", "%", program.hits, hit_rate(engine), of_model)
+        of_model = f"the engine on a small recording; the model on the same faults says {model.speed_up:.3f}"
+        note("speed-up, replay", "times", program.speed_up, busy(kernel) / busy(engine), of_model)
+
+
+def _faults_per_second(of: Measurement) -> float:
+    """Pages that functions got, in thousands, whoever mapped them."""
+    pages = of.stats["fault.minor.count"] + of.stats.get("layer.native.fault_engine.hits", 0)
+    return pages / (of.stats["elapsed_cycles"] / GHZ / 1e9) / 1000
+
+
+def _section_functions(measured: Measurements, findings: Findings) -> None:
+    def of(system: str, rate: int, memory: str) -> Measurement:
+        return measured["functions", system, f"{rate} per second, {memory}"]
+
+    kinds = [(system, memory) for memory in (OPEN, CONFINED) for system in ("kernel", "engine")]
+    rates = {
+        (str(rate), f"{system}, {memory}"): _faults_per_second(of(system, rate, memory))
+        for rate in RATES
+        for system, memory in kinds
+    }
+    title = "Minor faults per second, by functions that arrive per second"
+    findings.series.append(Series.of("Fig 1", title, "K/s", rates))
+    latencies = {
+        (str(rate), f"{system}, {memory}"): _milliseconds(of(system, rate, memory))
+        for rate in RATES
+        for system, memory in kinds
+    }
+    title = "Mean time from arrival to exit, by functions that arrive per second"
+    findings.series.append(Series.of("Fig 1", title, "ms", latencies))
+    below = [rate for rate in RATES if rate < 0.8 * CAPACITY]
+    rests = f"one kind of function, {FUNCTION_PAGES} pages in {FUNCTION_MS} ms, which is estimated; one seed"
+    for memory in (OPEN, CONFINED):
+        curve = {rate: rates[str(rate), f"kernel, {memory}"] for rate in RATES}
+        rising = all(curve[low] < curve[high] for low, high in pairwise(below))
+        detail = f"{curve[below[0]]:.0f} to {curve[below[-1]]:.0f} K/s, {memory}"
+        text = "minor faults grow with the rate of cold starts, as long as the machine can serve them"
+        findings.claims.append(Claim("Fig 1", text, rising, detail, rests))
+        peak, last = max(curve.values()), curve[RATES[-1]]
+        findings.notes.append(
+            f"Fig 1, {memory}: at twice the machine's capacity the rate of minor faults is {100 * last / peak:.0f} % "
+            "of its peak. The paper sees it drop there, and puts that down to invocations that wait in a queue. The "
+            "queue is its framework's, which is not modelled; so no verdict."
+        )
+
+
+REPRODUCTION = Reproduction(
+    name="mfoe-programs",
+    title="The minor-fault offload engine: programs",
+    paper="Chandrahas Tirumalasetty et al., ACM TACO 2022",
+    machine="gem5-timing",
+    runs=runs,
+    evaluate=evaluate,
+    cost=cost,
+)
