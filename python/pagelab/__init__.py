@@ -21,7 +21,7 @@ from pagelab._engine import (
     __version__,
 )
 from pagelab.catalogue import available, schema
-from pagelab.fault_models import FaultStudy, fault_trace_info, mfoe
+from pagelab.fault_models import FaultStudy, fault_trace_head, fault_trace_info, mfoe
 from pagelab.fault_recorder import FaultRecording, record_faults
 from pagelab.recorder import Recording, record
 from pagelab.results import Results, SystemResult
@@ -44,6 +44,7 @@ __all__ = [
     "UsageError",
     "__version__",
     "available",
+    "fault_trace_head",
     "fault_trace_info",
     "import_trace",
     "mfoe",

@@ -89,10 +89,22 @@ def mfoe(
 
 
 def fault_trace_info(path: Source) -> dict[str, Any]:
-    """What a fault trace says of itself: program, machine, duration, what its latencies rest on.
+    """What a fault trace is and holds: program, machine, duration, what its latencies rest on; faults by kind and core.
 
     Raises:
         TraceError: there is none at `path`, or it is damaged.
     """
     info: dict[str, Any] = json.loads(_engine.fault_trace_info_json(os.fspath(path)))
     return info
+
+
+def fault_trace_head(path: Source, rows: int = 10) -> list[dict[str, Any]]:
+    """The first faults of a fault trace: time and latency in nanoseconds, core, address, kind.
+
+    Raises:
+        TraceError: there is none at `path`, or it is damaged.
+        UsageError: `rows` is below 1.
+    """
+    wanted = count("rows", rows, least=1) or 1
+    first: list[dict[str, Any]] = json.loads(_engine.fault_trace_head_json(os.fspath(path), wanted))
+    return first

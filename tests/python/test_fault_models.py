@@ -1,6 +1,7 @@
 """`pagelab model` and the models of page faults in time."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,33 @@ def test_text_needs_a_latency(pagelab: Pagelab, tmp_path: Path) -> None:
     # 2,000 faults of 1 us in 19.99 ms.
     assert "10.01" in done.stdout
     assert "2,000 on 2 cores" in done.stdout
+
+
+def test_fault_traces_are_shown(pagelab: Pagelab, tmp_path: Path) -> None:
+    package.run("seq:size=64KiB,passes=1,write=1", "radix", faults=tmp_path / "seq.faults")
+    shown = pagelab("trace", "info", "seq.faults")
+    assert shown.returncode == 0, shown.stderr
+    lines = {tuple(line.split("  ", 1)) for line in map(str.strip, shown.stdout.splitlines())}
+    texts = {label.strip(): text.strip() for label, text in (line for line in lines if len(line) == 2)}
+    assert texts["writes of pages not mapped"] == "16"
+    assert texts["fetches from such pages"] == texts["processes"] == texts["threads"] == "1"
+    assert texts["faults"].startswith("17, ")
+    assert texts["latency"].startswith("simulated: from the exception")
+    about = json.loads(pagelab("trace", "info", "seq.faults", "--json").stdout)
+    assert about == package.fault_trace_info(tmp_path / "seq.faults")
+
+    head = pagelab("trace", "head", "-n", "3", "seq.faults").stdout.splitlines()
+    assert len(head) == 1 + 3
+    assert head[1].split()[1:4] == ["0", "0", "0"], "core, process and thread"
+    rows = package.fault_trace_head(tmp_path / "seq.faults", 100)
+    assert len(rows) == 17
+    assert [row["access"] for row in rows].count("write") == 16
+    assert all(later["time_ns"] >= row["time_ns"] + row["latency_ns"] for row, later in pairwise(rows))
+
+    assert_fails(pagelab("trace", "info", "--footprint", "seq.faults"), 2, "is a fault trace")
+    whole = (tmp_path / "seq.faults").read_bytes()
+    (tmp_path / "cut.faults").write_bytes(whole[:-100])
+    assert_fails(pagelab("trace", "head", "cut.faults"), 1, "cut.faults", "not a whole Parquet file")
 
 
 def test_mistakes_say_what_would_be_right(pagelab: Pagelab, tmp_path: Path) -> None:

@@ -104,6 +104,10 @@ def test_a_run_writes_its_faults_as_a_trace(pagelab: Pagelab, tmp_path: Path) ->
     assert (info["cores"], info["threads"], info["processes"]) == (2, 2, 1)
     assert info["duration_ns"] == pytest.approx(stats["elapsed_cycles"] / GHZ, abs=1)
     assert info["cpu_time_ns"] == pytest.approx((stats["cycles"] - stats["cycles.idle"]) / GHZ, abs=1)
+    counts = info["counts"]
+    assert counts["by_core"] == [8193, 8193]
+    assert counts["writes"] == 2 * 8192
+    assert counts["forbidden"] == counts["by_kernel"] == counts["unknown"] == 0
     modelled = pagelab("model", "mfoe", "new/run.faults", "--set", "faults=all", "--json", "model.json")
     assert modelled.returncode == 0, modelled.stderr
     (only,) = json.loads((tmp_path / "model.json").read_text())["runs"]

@@ -9,6 +9,7 @@
 //! | [`fault`] | one page fault |
 //! | [`info`] | what a fault trace is, where it comes from, what its latencies rest on |
 //! | [`format`](mod@format) | fault traces on disk: writer, reader |
+//! | [`summary`] | what a fault trace holds, counted |
 //! | [`import`] | a text becomes a fault trace |
 //! | [`text`] | what `perf script` and ftrace print |
 //! | [`process`] | synthetic faults at given rates, computed from a spec |
@@ -23,6 +24,7 @@ pub mod import;
 pub mod info;
 pub mod mfoe;
 pub mod process;
+pub mod summary;
 pub mod text;
 pub mod timeline;
 

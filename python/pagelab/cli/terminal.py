@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Annotated, TypeAlias
@@ -27,6 +27,15 @@ from rich.text import Text
 
 Report: TypeAlias = Callable[[str, int, int | None], None]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress.")]
+
+
+def facts(rows: Iterable[tuple[str, str]]) -> Table:
+    """A table of labels and what they stand for, without headings."""
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    for label, text in rows:
+        # What a program was called with is no markup.
+        table.add_row(label, Text(text))
+    return table
 
 
 def print_table(table: Table, *, stderr: bool = False) -> None:

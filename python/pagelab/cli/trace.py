@@ -8,14 +8,17 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from pagelab.cli.terminal import Quiet, print_table, progress_bars
+from pagelab import UsageError
+from pagelab.cli import fault_trace
+from pagelab.cli.terminal import Quiet, facts, print_table, progress_bars
 from pagelab.counts import count
+from pagelab.fault_models import fault_trace_head, fault_trace_info
 from pagelab.output import MISSING_FOLDERS
 from pagelab.traces import import_trace, trace_head, trace_info
 
 app = typer.Typer(help="Look at traces; import traces of other tools.", no_args_is_help=True)
 
-TracePath = Annotated[Path, typer.Argument(metavar="TRACE", help="A folder NAME.trace.")]
+TracePath = Annotated[Path, typer.Argument(metavar="TRACE", help="A folder NAME.trace, or a fault trace NAME.faults.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -26,14 +29,14 @@ def info(
     as_json: AsJson = False,
 ) -> None:
     """Say what a trace is and what it holds."""
-    about = trace_info(trace, footprint=footprint)
+    of_faults = trace.is_file()
+    if of_faults and footprint:
+        raise UsageError(f"{trace} is a fault trace, and --footprint counts the pages that accesses touch")
+    about = fault_trace_info(trace) if of_faults else trace_info(trace, footprint=footprint)
     if as_json:
         print(json.dumps(about, ensure_ascii=False))
-        return
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    for label, value in _describe(about):
-        table.add_row(label, value)
-    print_table(table)
+    else:
+        print_table(fault_trace.info_table(str(trace), about) if of_faults else facts(_describe(about)))
 
 
 @app.command("head")
@@ -42,17 +45,22 @@ def head(
     rows: Annotated[int, typer.Option("-n", "--rows", min=1, help="Rows to show.")] = 10,
     as_json: AsJson = False,
 ) -> None:
-    """Show the first accesses and events of a trace."""
-    first = trace_head(trace, rows)
+    """Show the first accesses and events of a trace, or the first faults."""
+    of_faults = trace.is_file()
+    first = fault_trace_head(trace, rows) if of_faults else trace_head(trace, rows)
     if as_json:
         print(json.dumps(first, ensure_ascii=False))
-        return
+    else:
+        print_table(fault_trace.head_table(first) if of_faults else _head_table(first))
+
+
+def _head_table(first: list[dict[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in ("position", "thread", "kind", "address", "bytes", "pc", "gap", ""):
         table.add_column(column, justify="left" if column in ("kind", "") else "right", no_wrap=True)
     for row in first:
         table.add_row(*_cells(row))
-    print_table(table)
+    return table
 
 
 @app.command("import")

@@ -1,0 +1,54 @@
+//! What a fault trace holds, counted.
+
+use pagelab_trace::TraceError;
+use serde::Serialize;
+
+use crate::{Fault, FaultAccess, FaultTraceReader};
+
+/// Counts of faults; a fault is of one kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Writes, reads and fetches of pages that are not mapped.
+    pub writes: u64,
+    pub reads: u64,
+    pub fetches: u64,
+    /// Accesses of pages that are mapped and forbid them, such as copies on write.
+    pub forbidden: u64,
+    /// Faults whose access is unknown.
+    pub unknown: u64,
+    /// Of all these, those that kernel code raised.
+    pub by_kernel: u64,
+    pub by_core: Vec<u64>,
+}
+
+impl Counts {
+    /// Reads a trace to its end.
+    ///
+    /// # Errors
+    /// As [`FaultTraceReader::next`].
+    pub fn of(mut reader: FaultTraceReader) -> Result<Self, TraceError> {
+        let mut counts = Self::default();
+        let mut faults = Vec::new();
+        while reader.next(&mut faults)? {
+            faults.iter().for_each(|fault| counts.add(fault));
+        }
+        Ok(counts)
+    }
+
+    fn add(&mut self, fault: &Fault) {
+        let count = match (fault.kind.access, fault.kind.present) {
+            (None, _) => &mut self.unknown,
+            (Some(_), true) => &mut self.forbidden,
+            (Some(FaultAccess::Write), false) => &mut self.writes,
+            (Some(FaultAccess::Read), false) => &mut self.reads,
+            (Some(FaultAccess::Instruction), false) => &mut self.fetches,
+        };
+        *count += 1;
+        self.by_kernel += u64::from(fault.kind.by_kernel);
+        let core = usize::from(fault.core);
+        if self.by_core.len() <= core {
+            self.by_core.resize(core + 1, 0);
+        }
+        self.by_core[core] += 1;
+    }
+}
