@@ -255,7 +255,13 @@ fn an_exit_accounts_for_its_own_pages_alone() {
         script.finish()
     };
     let config = mfoe(&[("period_cycles", 1 << 40)], &[]);
+    let (_, nothing) = run_all(&config, vec![(program(0, true), &[0]), (program(20, false), &[1])]);
     let (simulation, stats) = run_all(&config, vec![(program(10, true), &[0]), (program(20, false), &[1])]);
+    let costs = &config.kernel.fault;
+    let each = [costs.charge, costs.rmap, costs.lru].map(|stage| u64::from(stage.cycles)).iter().sum::<u64>();
+    assert!(each > 0);
+    let spent = |stats: &Statistics| stats.values["cycles.kernel"];
+    assert_eq!(spent(&stats) - spent(&nothing), 10 * each, "the call takes what a handler would have");
     assert_eq!((of(&stats, "hits"), of(&stats, "accounted_by_calls"), of(&stats, "accounted")), (30, 10, 0));
     let live: Vec<SpaceId> = simulation.inputs.iter().flat_map(|input| input.spaces()).collect();
     assert_eq!(live.len(), 1);

@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::base::cycles::Cycles;
+
 /// Costs of the stages of a page fault.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -31,6 +33,12 @@ pub struct StageCosts {
 }
 
 impl StageCosts {
+    /// What a kernel does for a page beyond mapping it: charge, reverse map and LRU lists.
+    pub fn accounting(&self) -> Cycles {
+        let stages = [self.charge, self.rmap, self.lru];
+        stages.into_iter().map(|stage| Cycles::from(stage.cycles)).sum()
+    }
+
     /// In the order of [`Stage`](crate::kernel::fault::stage::Stage).
     pub fn all(&self) -> [StageCost; 10] {
         let Self { entry, lookup, walk, allocation, zeroing, charge, rmap, lru, install, exit } = *self;

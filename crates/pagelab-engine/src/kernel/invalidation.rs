@@ -14,6 +14,8 @@ pub struct MappingCounters {
     pub pages_unmapped: u64,
     /// Pages that forked children share with their parents.
     pub pages_shared: u64,
+    /// Pages that a fault engine had mapped and calls accounted for.
+    pub pages_accounted: u64,
 }
 
 /// Translations that must leave the TLBs.

@@ -79,10 +79,10 @@ impl Os {
         gone: &mut Invalidation,
         populate: &mut Vec<(VaRange, Ahead)>,
     ) -> Result<(), EngineError> {
-        let layer = &mut self.layers[space.layer];
         if !matches!(change, Change::Mapped { .. }) {
-            layer.account_for_taken(space.index, &|page| self.locks.holds_page(space, page));
+            self.account_for_taken(space);
         }
+        let layer = &mut self.layers[space.layer];
         if let Some(range) = taken_by(&change)
             && let Some(left) = layer.leave_segment(space.index, range)
         {
@@ -165,12 +165,18 @@ impl Os {
         held.find(|&(cpu, _)| engine.is_used_at(cpu, space.index, &layer.mem)).map(|(_, key)| key)
     }
 
+    /// Mappings of a space are about to change: accounts for all pages that its engine has mapped.
+    fn account_for_taken(&mut self, space: SpaceId) {
+        let is_busy = |page| self.locks.holds_page(space, page);
+        self.mapping.pages_accounted += self.layers[space.layer].account_for_taken(space.index, &is_busy);
+    }
+
     /// Removes all mappings of a space, as exec and exit do.
     pub fn drop_mappings(&mut self, space: SpaceId) -> Result<Invalidation, EngineError> {
+        self.account_for_taken(space);
         let layer = &mut self.layers[space.layer];
         let va_bits = layer.spaces[space.index as usize].table.va_bits();
         let everything = VaRange { start: VirtAddr(0), end: VirtAddr(1 << va_bits) };
-        layer.account_for_taken(space.index, &|page| self.locks.holds_page(space, page));
         if let Some(engine) = &mut layer.engine {
             engine.space_ended(space.index);
         }
@@ -196,8 +202,8 @@ impl Os {
     /// `vma_needs_copy`): private ones are write-protected in both until one of them writes. Returns the translations of
     /// the parent that changed.
     pub fn fork(&mut self, parent: SpaceId, child: SpaceId) -> Result<Invalidation, EngineError> {
+        self.account_for_taken(parent);
         let layer = &mut self.layers[parent.layer];
-        layer.account_for_taken(parent.index, &|page| self.locks.holds_page(parent, page));
         let mut vmas = layer.spaces[parent.index as usize].vmas.fork();
         let mut gone = Invalidation::default();
         if vmas.iter().any(|vma| vma.advice.direct_segment && !vma.advice.wipe_on_fork)

@@ -296,7 +296,9 @@ pub fn assert_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
         while simulation.step(cpu).unwrap_or_else(|e| panic!("{e}")) {}
     }
     // What an engine has mapped is in no list until its thread comes by.
-    live.iter().for_each(|space| simulation.os.layers[space.layer].account_for_taken(space.index, &|_| false));
+    for space in live {
+        simulation.os.layers[space.layer].account_for_taken(space.index, &|_| false);
+    }
     assert_all_frames_conserved(&simulation, live);
 }
 

@@ -18,14 +18,14 @@
 //! - A page is taken without a look at its cgroup's limit; the background thread charges it.
 //! - 80 % of main memory: of the cgroup's limit if the process has one, else of the layer's memory. What counts is the memory that the
 //!   process maps. It is looked at when the background thread accounts for a page, and stays out until the process ends.
-//!
 //! - Sizes that adapt are future work there (4.5). Here a CPU's table keeps twice as many frames after it was found empty, and half as
 //!   many after less than a quarter were taken (`least_entries`).
+//! - Ready frames stay where they are when memory is short. The thread makes none ready then.
 //!
 //! Deviations: processes enable it when they begin, or never do (`fault_engine_for` of the layer); none disables it. One thread arms
-//! the mappings in turn, where the paper spawns one for each. Calls that account for used entries do so at no cost, as calls are free
-//! here. A fault in a host's table does not halt a guest's walk: the walk begins anew. No pages above 4 KiB, no NUMA nodes.
-//! Hosts take no memory back from guests, so nothing has to be forbidden to them (4.9).
+//! the mappings in turn, where the paper spawns one for each. Calls that account for used entries make no references for it. A fault
+//! in a host's table does not halt a guest's walk: the walk begins anew. No pages above 4 KiB, no NUMA nodes. Hosts take
+//! no memory back from guests, so nothing has to be forbidden to them (4.9).
 
 pub mod arming;
 pub mod of_layer;

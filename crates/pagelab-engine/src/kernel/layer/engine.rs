@@ -44,12 +44,13 @@ impl Layer {
     }
 
     /// Accounts for all pages of a space that its engine has mapped; `is_busy` says of a page (4 KiB number) that it is about to be
-    /// mapped.
-    pub fn account_for_taken(&mut self, index: u32, is_busy: &dyn Fn(u64) -> bool) {
-        let Some(engine) = &mut self.engine else { return };
-        for taken in engine.take_used(index, is_busy, &mut self.mem) {
-            self.account(index, taken);
-        }
+    /// mapped. Returns how many there were.
+    pub fn account_for_taken(&mut self, index: u32, is_busy: &dyn Fn(u64) -> bool) -> u64 {
+        let Some(engine) = &mut self.engine else { return 0 };
+        let taken = engine.take_used(index, is_busy, &mut self.mem);
+        let pages = taken.len() as u64;
+        taken.into_iter().for_each(|page| self.account(index, page));
+        pages
     }
 
     /// Enters a page that the engine has mapped in the reverse map and the LRU lists, and charges it.
