@@ -42,8 +42,8 @@ mutants:
 lint: $(VENV)/.packages
 	git ls-files '*.rs' | xargs rustfmt --check
 	cargo clippy --workspace --all-targets -- -D warnings
-	$(BIN)/ruff check python tests benches
-	$(BIN)/ruff format --check python tests benches
+	$(BIN)/ruff check python tests benches examples
+	$(BIN)/ruff format --check python tests benches examples
 	$(BIN)/mypy
 
 clean:
