@@ -5,6 +5,7 @@ mod common;
 use common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run, run_all, run_workload};
 use pagelab_engine::base::addr::VirtAddr;
 use pagelab_engine::base::ids::{LayerId, SpaceId};
+use pagelab_engine::engine::kernel_side::{EngineState, Job};
 use pagelab_engine::kernel::entry_word::EntryWord;
 use pagelab_engine::kernel::reclaim::Kind;
 use pagelab_engine::kernel::vma::VaRange;
@@ -240,6 +241,27 @@ fn permissions_of_armed_entries_follow_the_mapping() {
     let (simulation, stats) = run(&mfoe(&[], &[]), script.finish(), &[0]);
     assert_eq!(armed(&simulation, space(&simulation), 8), (7, Some(true)));
     assert_eq!((of(&stats, "hits"), stats.values["fault.zero_page.count"]), (1, 1), "a load gets a frame of its own");
+}
+
+#[test]
+fn entries_move_as_armed_only_while_their_process_is_served() {
+    const ELSEWHERE: u64 = BASE + 1024 * PAGE;
+    let pages = |start| VaRange { start: VirtAddr(start), end: VirtAddr(start + 16 * PAGE) };
+    for stopped in [false, true] {
+        let mut script = armed_script(16);
+        script.mmap(0, ELSEWHERE, 16 * PAGE);
+        let (mut simulation, _) = run(&mfoe(&[], &[]), script.finish(), &[0]);
+        let SpaceId { layer, index } = space(&simulation);
+        let layer = &mut simulation.os.layers[layer];
+        layer.drop_words(index, pages(ELSEWHERE));
+        let Some(EngineState::Mfoe(of)) = &mut layer.engine else { panic!("the layer has an engine") };
+        if stopped {
+            assert!(of.stop(Job { space: index, range: VaRange::ALL, arm: false }));
+        }
+        layer.move_words(index, pages(BASE), VirtAddr(ELSEWHERE)).unwrap_or_else(|e| panic!("{e}"));
+        let there = layer.words(index, pages(ELSEWHERE)).len();
+        assert_eq!((layer.words(index, pages(BASE)).len(), there), (0, if stopped { 0 } else { 16 }));
+    }
 }
 
 #[test]

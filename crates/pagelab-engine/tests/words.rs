@@ -298,7 +298,7 @@ impl Lab {
         if self.spaces.len() == MOST_SPACES {
             return;
         }
-        let home = Home { layer: LAYER, group: GroupId::REST, placed: true, measured: false };
+        let home = Home { layer: LAYER, group: GroupId::REST, placed: true, served: true, measured: false };
         let child = self.simulation.os.add_space(home).expect("there is memory");
         self.simulation.os.fork(parent, child).expect("there is memory");
         self.spaces.push(child);

@@ -127,7 +127,13 @@ impl Layer {
         let words = self.words(index, from);
         words.iter().for_each(|&(va, _)| _ = self.take_word(index, va));
         for (va, word) in words {
-            self.put_word(index, VirtAddr(to.0.wrapping_add(va.0.wrapping_sub(from.start.0))), word)?;
+            let va = VirtAddr(to.0.wrapping_add(va.0.wrapping_sub(from.start.0)));
+            let word = match word {
+                EntryWord::Swap(_) => Some(word),
+                // Entries of a process that is armed no more are not looked for again where a thread has been.
+                EntryWord::Armed(_) => self.armed(index, va).map(EntryWord::Armed),
+            };
+            word.map_or(Ok(()), |word| self.put_word(index, va, word))?;
         }
         Ok(())
     }
