@@ -103,7 +103,7 @@ def _markdown(reproduction: Reproduction, scale: float, findings: Findings) -> s
         "|---|---|---|---:|---:|---|",
     ]
     for row in findings.comparisons:
-        paper = "not printed in the paper" if row.paper is None else f"{row.paper:g} {row.unit}"
+        paper = row.without if row.paper is None else f"{row.paper:g} {row.unit}"
         ours = f"{_number(row.ours, row.interval)} {row.unit}"
         lines.append(f"| {row.figure} | {row.item} | {row.quantity} | {paper} | {ours} | {row.reason} |")
     for series in findings.series:

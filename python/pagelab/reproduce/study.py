@@ -203,12 +203,13 @@ class Comparison:
     quantity: str
     unit: str
     paper: float | None
-    """None where the paper prints no number."""
+    """None where there is no number, as `without` says."""
     ours: float
     reason: str = ""
     """Why they differ, or what the number rests on."""
     interval: Interval | None = None
     """Where ours lies, if that is known."""
+    without: str = "not printed in the paper"
 
 
 @dataclass(frozen=True)
