@@ -134,8 +134,11 @@ def test_records_are_inserted_and_the_server_ends(tmp_path: Path) -> None:
     for memory, status in (("64", 0), ("2", 1)):
         command = ["memcached", "-u", getpass.getuser(), "-t", "2", "-m", memory, "-c", "64", "-s", "socket"]
         with subprocess.Popen(command, cwd=tmp_path) as server:
-            done = _run(sys.executable, PROGRAMS / "insert.py", "socket", "--records", "20000", folder=tmp_path)
-            assert server.wait(timeout=60) == 0
+            try:
+                done = _run(sys.executable, PROGRAMS / "insert.py", "socket", "--records", "20000", folder=tmp_path)
+                assert server.wait(timeout=30) == 0
+            finally:
+                server.terminate()
         assert done.returncode == status, done.stderr
         assert ("20000 records in" in done.stdout) == (status == 0)
         assert ("of 20000 records are there; give the server more memory" in done.stderr) == (status == 1)
