@@ -267,11 +267,11 @@ def _section_data(measured: Measurements, findings: Findings) -> None:
         gains.append((kernel.stats["cycles.fault"] - engine.stats["cycles.fault"]) / pages)
     if waits:
         findings.notes.append(
-            f"In replays the programs save {min(gains):,.0f} to {max(gains):,.0f} cycles of the kernel's per page that "
-            f"hits, and wait {min(waits):,.0f} to {max(waits):,.0f} cycles more for its data: the kernel's zeroing "
-            "leaves a page in the core's caches, the background thread's leaves it in the shared cache or in memory. The "
-            "core model waits for each of the page's lines; processors hide some of that. The paper's model, and so ours, "
-            "leaves it out."
+            f"In replays the programs save {min(gains):,.0f} to {max(gains):,.0f} cycles of the kernel's per page "
+            f"that hits, and wait {min(waits):,.0f} to {max(waits):,.0f} cycles more for its data. The kernel's "
+            "zeroing leaves a page in the core's caches, the background thread's leaves it in the shared cache or in "
+            "memory. The core model waits for each of the page's lines; processors hide some of that. The paper's "
+            "model, and so ours, leaves it out."
         )
 
 
