@@ -132,7 +132,7 @@ PROGRAMS = {
     "dedup": Program("dedup", ("cc",), compiled("dedup", "2 96", "2 8", "2 1")),
     "memcached": Program("memcached", ("memcached",), memcached, INSERTS),
     "radix": Program("radix sort", ("cc",), compiled("radix_sort", "2 10000000", "2 4194304", "2 10000")),
-    "fft": Program("fft", ("cc",), compiled("fft", "2 22", "2 18", "2 8")),
+    "fft": Program("fft", ("cc",), compiled("fft", "2 22", "2 20", "2 8")),
     "xsbench": Program("lookups", ("cc",), compiled("lookups", "2 10000 660000", "2 1000 60000", "2 20 1000")),
     "bc": Program("betweenness", ("cc",), compiled("betweenness", "2 18 12", "2 14 3", "2 6 1")),
     "is": Program("integer sort", ("cc",), compiled("integer_sort", "2 24 10", "2 21 3", "2 14 1")),
@@ -142,7 +142,7 @@ PROGRAMS = {
 
 def record(name: str, purpose: Purpose, output: Path, trial: bool) -> Path:
     """Records a program into a trace of the folder `output`. A trace that is there already is kept."""
-    program, target = PROGRAMS[name], output / f"{name}.{purpose.value}"
+    program, target = PROGRAMS[name], output / f"{name}{'.trial' * trial}.{purpose.value}"
     if target.exists():
         print(f"{target} is there already, and is kept", flush=True)
         return target
@@ -216,7 +216,7 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER", help="the folder of the traces")
     parser.add_argument("--only", nargs="+", choices=PROGRAMS, metavar="NAME", help=f"of {', '.join(PROGRAMS)}")
     parser.add_argument("--accesses", action="store_true", help="record all accesses of smaller runs, too")
-    parser.add_argument("--trial", action="store_true", help="tiny runs, to see whether all is there")
+    parser.add_argument("--trial", action="store_true", help="tiny runs into NAME.trial.*, to see whether all is there")
     arguments = parser.parse_args()
     output: Path = arguments.output
     output.mkdir(parents=True, exist_ok=True)

@@ -106,6 +106,7 @@ def record_faults(
     output: str | os.PathLike[str],
     *,
     report: Callable[[str], object] | None = None,
+    begins: Callable[[], object] | None = None,
 ) -> FaultRecording:
     """Runs a program natively and records its page faults, and those of its children, into a new trace at `output`.
 
@@ -116,6 +117,7 @@ def record_faults(
         command: The program and its arguments, each a text of its own.
         output: The trace, `NAME.faults`; must not exist. Folders that are missing are made.
         report: Called with what takes a while before the program starts.
+        begins: Called when the program is about to start.
 
     Raises:
         UsageError: perf is missing or may not record, there is no such program, or `output` exists.
@@ -130,9 +132,11 @@ def record_faults(
     with tempfile.TemporaryDirectory(prefix="pagelab-faults-", dir=path.resolve().parent) as folder:
         perf = Perf(Path(folder))
         if report:
-            report("measuring what a fault takes, and what recording one does")
+            report("measuring what a fault takes, and what recording one does: 10 seconds or so")
         latency_ns, measured = _latency()
         cost_ns = perf.cost_ns()
+        if begins:
+            begins()
         ended = perf.record(words)
         perf.print_faults()
         facts = {

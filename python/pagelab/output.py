@@ -5,6 +5,8 @@ import os
 import tempfile
 from pathlib import Path
 
+from pagelab._engine import UsageError
+
 MISSING_FOLDERS = "Folders that are missing are made."
 """What all outputs do, as the help of their options says it."""
 
@@ -40,6 +42,18 @@ def ensure_writable(path: Path) -> None:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
     if not os.access(path if path.exists() else folder, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+
+def ensure_apart(*paths: Path | None) -> None:
+    """Refuses files of which one would be written over another.
+
+    Raises:
+        UsageError: two of the paths are one file.
+    """
+    named = [path for path in paths if path is not None]
+    for number, path in enumerate(named):
+        if any(path.resolve() == other.resolve() for other in named[:number]):
+            raise UsageError(f"{path} is named twice, and would be written over: name another output")
 
 
 def _write(target: Path, text: str) -> None:

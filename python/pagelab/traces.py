@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from pagelab import _engine
+from pagelab._engine import UsageError
 from pagelab.counts import Count, count
 
 
@@ -73,6 +74,7 @@ def trace_info(trace: str | os.PathLike[str], *, footprint: bool = False) -> dic
     Raises:
         TraceError: it cannot be read or is damaged.
     """
+    _refuse_fault_trace(trace)
     return cast("dict[str, Any]", json.loads(_engine.trace_info_json(os.fspath(trace), footprint)))
 
 
@@ -83,5 +85,11 @@ def trace_head(trace: str | os.PathLike[str], rows: int = 10) -> list[dict[str, 
         TraceError: it cannot be read or is damaged.
         UsageError: `rows` is below 1.
     """
+    _refuse_fault_trace(trace)
     wanted = count("rows", rows, least=1)
     return cast("list[dict[str, Any]]", json.loads(_engine.trace_head_json(os.fspath(trace), wanted or 1)))
+
+
+def _refuse_fault_trace(path: str | os.PathLike[str]) -> None:
+    if Path(path).suffix == ".faults" and Path(path).is_file():
+        raise UsageError(f"{path} is a fault trace: fault_trace_info and fault_trace_head show it")

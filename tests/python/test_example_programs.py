@@ -149,13 +149,13 @@ def test_a_recording_is_a_trace_of_the_program_s_name(tmp_path: Path) -> None:
     done = _record(tmp_path, "--only", "radix", "--trial")
     assert done.returncode == 0, done.stderr
     assert "radix_sort: 10000 keys, sorted" in done.stdout
-    info = pagelab.fault_trace_info(tmp_path / "radix.faults")
+    info = pagelab.fault_trace_info(tmp_path / "radix.trial.faults")
     assert info["command"] == ["./radix_sort", "2", "10000"]
     assert f"{info['faults']:,}" in done.stdout
-    assert [path.name for path in tmp_path.iterdir()] == ["radix.faults"]
+    assert [path.name for path in tmp_path.iterdir()] == ["radix.trial.faults"]
     again = _record(tmp_path, "--only", "radix", "--trial")
     assert (again.returncode, again.stderr) == (0, "")
-    assert "radix.faults is there already, and is kept" in again.stdout
+    assert "radix.trial.faults is there already, and is kept" in again.stdout
 
 
 def test_what_is_missing_is_said_and_nothing_is_left(tmp_path: Path) -> None:

@@ -103,7 +103,8 @@ def test_a_run_writes_its_faults_as_a_trace(pagelab: Pagelab, tmp_path: Path) ->
     assert info["faults"] == stats["fault.minor.count"] + stats["fault.raced.count"] > 2 * 8192
     assert (info["cores"], info["threads"], info["processes"]) == (2, 2, 1)
     assert info["duration_ns"] == pytest.approx(stats["elapsed_cycles"] / GHZ, abs=1)
-    assert info["cpu_time_ns"] == pytest.approx((stats["cycles"] - stats["cycles.idle"]) / GHZ, abs=1)
+    busy = stats["cycles"] - stats["cycles.idle"] - stats["cycles.blocked"]
+    assert info["cpu_time_ns"] == pytest.approx(busy / GHZ, abs=1)
     counts = info["counts"]
     assert counts["by_core"] == [8193, 8193]
     assert counts["writes"] == 2 * 8192
@@ -111,15 +112,26 @@ def test_a_run_writes_its_faults_as_a_trace(pagelab: Pagelab, tmp_path: Path) ->
     modelled = pagelab("model", "mfoe", "new/run.faults", "--set", "faults=all", "--json", "model.json")
     assert modelled.returncode == 0, modelled.stderr
     (only,) = json.loads((tmp_path / "model.json").read_text())["runs"]
-    share = stats["cycles.fault"] / (stats["cycles"] - stats["cycles.idle"])
+    share = stats["cycles.fault"] / busy
     assert only["outcome"]["overhead_before"] == pytest.approx(share, rel=0.01), "as the replay has it"
 
     # None of these is found out only when the run has ended.
     again = pagelab("run", "gups:size=1GiB", "-s", "radix", "--faults", "new/run.faults")
     assert_fails(again, 2, "run.faults: exists; name another output")
-    assert_fails(pagelab(*run, "-s", "radix", "-s", "mfoe", "--faults", "two.faults"), 2, "of one system")
-    assert_fails(pagelab(*run, "-s", "radix", "--warm-up", "1K", "--faults", "two.faults"), 2, "no warm-up")
+    assert_fails(
+        pagelab(*run, "-s", "radix", "-s", "mfoe", "--faults", "two.faults"),
+        2,
+        "of one system: name one",
+    )
+    assert_fails(pagelab(*run, "-s", "radix", "--warm-up", "1K", "--faults", "two.faults"), 2, "leave the warm-up away")
+    small = ("run", "seq:size=64KiB,passes=1", "-s", "radix")
+    assert_fails(pagelab(*small, "--faults", "two.faults", "--json", "two.faults"), 2, "named twice")
+    assert_fails(pagelab(*small, "--faults", ""), 2, "--faults takes the name of a new file")
     assert not list(tmp_path.glob("two.faults*"))
+    assert pagelab(*small, "--seed", "7", "--max-accesses", "500", "--faults", "two.faults").returncode == 0
+    command = fault_models.fault_trace_info(tmp_path / "two.faults")["command"]
+    assert command[: 1 + len(small)] == ["pagelab", *small]
+    assert command[-4:] == ["--seed", "7", "--max-accesses", "500"]
 
 
 def test_the_stages_of_both_add_up(tmp_path: Path) -> None:

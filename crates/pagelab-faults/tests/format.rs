@@ -106,7 +106,7 @@ fn a_trace_appears_when_it_is_whole_and_replaces_nothing() {
     let names = || fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
     let mut writer = FaultTraceWriter::create(&path).unwrap();
     writer.append(&fault(100, 0, 5)).unwrap();
-    assert_eq!(names(), ["a.faults.tmp"]);
+    assert_eq!(names(), [&*format!("a.faults.{}.tmp", std::process::id())]);
     drop(writer);
     assert!(names().is_empty());
     write(&path, &[fault(1, 0, 1)], info(5, 1));

@@ -52,11 +52,17 @@ fn info(request: &Request, of: &SystemResult, nanoseconds: impl Fn(u64) -> u64) 
     let also = [("--with", &request.with), ("--arrivals", &request.arrivals)];
     command
         .extend(also.iter().flat_map(|(option, specs)| specs.iter().flat_map(|of| [(*option).to_owned(), of.clone()])));
-    command.extend(["-s".to_owned(), of.label.clone(), "-m".to_owned(), of.machine.clone()]);
+    // The system as it was asked for, with its kernel and settings.
+    let kernel = request.kernel.iter().flat_map(|kernel| ["-k".to_owned(), kernel.clone()]);
+    command.extend(["-s".to_owned(), request.systems[0].clone(), "-m".to_owned(), of.machine.clone()]);
+    command.extend(kernel.chain(request.set.iter().flat_map(|of| ["--set".to_owned(), of.clone()])));
+    command.extend(["--seed".to_owned(), of.seed.to_string()]);
+    command.extend(request.max_accesses.iter().flat_map(|most| ["--max-accesses".to_owned(), most.to_string()]));
     let mut info = FaultTraceInfo::new(command, of.stats["cpus"] as u32);
     info.duration_ns = nanoseconds(of.stats["elapsed_cycles"]);
     info.duration_origin = "the simulated run".to_owned();
-    info.cpu_time_ns = Some(nanoseconds(of.stats["cycles"] - of.stats["cycles.idle"]));
+    let waiting = of.stats["cycles.idle"] + of.stats["cycles.blocked"];
+    info.cpu_time_ns = Some(nanoseconds(of.stats["cycles"] - waiting));
     let how = "simulated: from the exception until the access is made again".to_owned();
     info.latency = LatencyOrigin::PerFault { how };
     info.notes = vec![format!("The faults are those of a simulated run, kernel {}.", of.config.kernel.name)];

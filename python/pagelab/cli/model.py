@@ -11,7 +11,7 @@ from pagelab import UsageError
 from pagelab.cli.run import Json
 from pagelab.cli.terminal import print_table, warn
 from pagelab.fault_models import BOUNDS, MODELS, Estimate, FaultStudy, mfoe
-from pagelab.output import ensure_writable, write_atomically
+from pagelab.output import ensure_apart, ensure_writable, write_atomically
 
 
 def command(
@@ -41,6 +41,7 @@ def command(
     destination = Path(json) if json not in (None, "-") else None
     if destination:
         ensure_writable(destination)
+        ensure_apart(Path(faults), destination)
     study = mfoe(faults, set=settings or [], sweep=_sweep(sweep or []), seed=seed)
     text = json_format.dumps(json_format.loads(study.json), indent=1, ensure_ascii=False) + "\n"
     if destination:

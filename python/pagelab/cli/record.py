@@ -3,7 +3,7 @@
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -68,8 +68,10 @@ def _end(exit_code: int) -> None:
 def _record_faults(trace: Path, program: list[str], *, quiet: bool) -> int:
     """Records faults and says what came of it, on standard error. The answer is the program's exit status."""
     report = None if quiet else partial(print, file=sys.stderr)
-    with _interrupts_for_the_program():
-        recording = record_faults(program, trace, report=report)
+    with ExitStack() as stack:
+        # Until the program starts, Ctrl-C ends us.
+        begins = partial(stack.enter_context, _interrupts_for_the_program())
+        recording = record_faults(program, trace, report=report, begins=begins)
     for note in recording.notes:
         print(f"note: {note}", file=sys.stderr)
     if recording.lost:

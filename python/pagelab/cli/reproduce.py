@@ -63,6 +63,8 @@ def command(
         raise pagelab.UsageError(f"nothing is known of {name!r}; there is {', '.join(REPRODUCTIONS)}")
     reproduction = REPRODUCTIONS[name]
 
+    if beyond and not any(run.beyond for run in reproduction.runs()):
+        raise pagelab.UsageError(f"{name} has no designs beyond the paper's, so --beyond has nothing to add")
     there = _recordings(reproduction, programs)
 
     def only(run: study.Run) -> bool:
@@ -118,6 +120,8 @@ def _recordings(reproduction: study.Reproduction, folder: Path | None) -> set[st
     Raises:
         UsageError: it needs some, and there is none.
     """
+    if folder and not folder.is_dir():
+        raise pagelab.UsageError(f"--programs {folder}: there is no such folder")
     wanted = list(dict.fromkeys(run.recording for run in reproduction.runs() if run.recording))
     there = {name for name in wanted if folder and (folder / name).exists()}
     makes_them = "examples/programs/record.py makes them"

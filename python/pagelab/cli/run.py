@@ -8,7 +8,7 @@ import typer
 import pagelab
 from pagelab.cli.terminal import Quiet, output_width, print_table, progress_bars, warn
 from pagelab.counts import count
-from pagelab.output import MISSING_FOLDERS, ensure_writable, write_atomically
+from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_writable, write_atomically
 from pagelab.results import Results
 
 Json = Annotated[
@@ -90,8 +90,11 @@ def command(
     destination = Path(json) if json not in (None, "-") else None
     if destination:
         ensure_writable(destination)
-    if faults:
+    if faults is not None:
+        if str(faults) in ("", ".", "-"):
+            raise pagelab.UsageError("--faults takes the name of a new file, such as NAME.faults")
         ensure_writable(faults)
+        ensure_apart(faults, destination)
     with progress_bars(quiet=quiet) as progress:
         results = pagelab.run(
             sources or [],

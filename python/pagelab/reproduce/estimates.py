@@ -19,6 +19,7 @@ def statistics(faults: str | Path, settings: Sequence[str], seed: int) -> dict[s
     values = {
         "faults": only.outcome["faults"],
         "hits": only.outcome["hits"],
+        "cut": only.timeline["cut"],
         "duration_ns": round(only.timeline["duration_seconds"] * 1e9),
         "parallelism_ppm": round(only.timeline["parallelism"] * 1e6),
         "before_ns": round(sum(core["before_ps"] for core in cores) / 1000),
@@ -41,4 +42,6 @@ class Estimate:
         self.faults_per_second = of["faults"] / of["duration_ns"] * 1e9
         self.share = 100 * of["before_ns"] / busy_ns
         """Per cent of the program's time on its cores that faults take without the engine."""
+        self.cut = 100 * stats[f"{_PREFIX}cut"] / of["faults"]
+        """Per cent of the faults whose latency, one number for all, reached beyond the next fault."""
         self.speed_up = busy_ns / (busy_ns - of["before_ns"] + of["after_ns"])

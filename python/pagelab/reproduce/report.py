@@ -86,12 +86,17 @@ def _markdown(reproduction: Reproduction, scale: float, findings: Findings) -> s
         f"scale {scale:g}. Nothing was tuned to meet a figure; what differs is said.",
         "",
         *findings.incomplete,
-        f"**{holding} of {len(claims)} of the paper's statements hold here, {broken} do not, "
-        f"{len(claims) - holding - broken} are not decided.**",
-        "",
-        "| figure | the paper says | here | measured | what that rests on |",
-        "|---|---|---|---|---|",
     ]
+    if claims:
+        lines += [
+            f"**{holding} of {len(claims)} of the paper's statements hold here, {broken} do not, "
+            f"{len(claims) - holding - broken} are not decided.**",
+            "",
+            "| figure | the paper says | here | measured | what that rests on |",
+            "|---|---|---|---|---|",
+        ]
+    else:
+        lines.append("No statement of the paper is judged.")
     lines += [f"| {c.figure} | {c.text} | {VERDICTS[c.holds]} | {c.detail} | {c.rests_on} |" for c in claims]
     lines += [
         "",

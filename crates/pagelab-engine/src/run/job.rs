@@ -150,9 +150,11 @@ pub fn run(request: &Request, progress: OnProgress) -> Result<Results, EngineErr
     if request.max_accesses == Some(0) {
         return Err(EngineError::config("max_accesses", "0 leaves nothing to replay; allowed is 1 and more"));
     }
-    if request.page_faults && (request.systems.len() > 1 || request.warm_up.is_some()) {
-        let what = "the faults of a run are those of one system, from its beginning on: name one, and no warm-up";
-        return Err(EngineError::config("page_faults", what));
+    if request.page_faults && request.systems.len() > 1 {
+        return Err(EngineError::config("faults", "a fault trace is of one system: name one alone"));
+    }
+    if request.page_faults && request.warm_up.is_some() {
+        return Err(EngineError::config("faults", "a fault trace is of a whole run: leave the warm-up away"));
     }
     // All configurations and sources are looked at before the first simulation starts.
     let systems = request.systems.iter().map(|text| System::new(request, text)).collect::<Result<Vec<_>, _>>()?;

@@ -58,7 +58,8 @@ impl FaultTraceWriter {
             return Err(TraceError::usage(format!("{}: exists; name another output", path.display())));
         }
         let mut name: OsString = path.as_os_str().to_owned();
-        name.push(".tmp");
+        // Of this process alone, whatever others write.
+        name.push(format!(".{}.tmp", std::process::id()));
         let temporary = PathBuf::from(name);
         let file = File::create(&temporary).map_err(|e| TraceError::io(&path, e))?;
         let file = Hashing { inner: BufWriter::new(file), hash: Box::default() };

@@ -29,8 +29,8 @@ pub struct Parameters {
     pub form: Form,
     /// Frames that are kept ready per CPU.
     pub entries: u32,
-    /// Frames that a CPU begins with and keeps at least; 0: always `entries`. It keeps twice as many from a pass on before which
-    /// none was ready for a page, and half as many from one on before which less than a quarter were taken.
+    /// Frames that passes make ready for a CPU at first, and at least; 0: always `entries`. They are twice as many from a pass on
+    /// before which none was ready for a page, and half as many from one on before which less than a quarter were taken.
     pub least_entries: u32,
     /// Cycles between the end of a background pass and the next one.
     pub period_cycles: u64,
