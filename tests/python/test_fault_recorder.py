@@ -116,6 +116,12 @@ def test_the_reason_is_what_perf_calls_the_error(said: str, reason: str) -> None
     assert fault_recorder._reason(said) == reason
 
 
+def test_a_name_tells_which_kind_of_trace_it_is(pagelab: Pagelab, tmp_path: Path) -> None:
+    assert_fails(pagelab("record", "--faults", "-o", "a.trace", "--", "true"), 2, "a fault trace, NAME.faults")
+    assert_fails(pagelab("record", "-o", "a.faults", "--", "true"), 2, "without --faults", "NAME.trace")
+    assert not list(tmp_path.iterdir())
+
+
 def test_mistakes_say_what_would_be_right(pagelab: Pagelab) -> None:
     assert_fails(pagelab("record", "--faults", "--", "no-such-program"), 2, "there is no program 'no-such-program'")
     both = pagelab("record", "--faults", "--max-accesses", "5", "--", "true")
@@ -128,7 +134,10 @@ def test_text_becomes_a_trace(tmp_path: Path) -> None:
     facts = {"cores": 4, "duration_ns": 10**9, "duration_origin": "a test", "cpu_time_ns": 2 * 10**9}
     latency = {"origin": "constant", "ns": 700, "how": "a test"}
     info = json.loads(_engine.import_faults_json(text, trace, json.dumps({**facts, "latency": latency})))
-    assert info == package.fault_trace_info(trace)
+    about = package.fault_trace_info(trace)
+    counts = about.pop("counts")
+    assert info == about
+    assert (sum(counts["by_core"]), counts["by_kernel"]) == (100, 0)
     assert (info["faults"], info["cores"], info["lost"], info["duration_ns"]) == (100, 4, 5, 10**9)
     estimate = package.mfoe(trace).estimates[0]
     assert estimate.timeline["parallelism"] == 2

@@ -52,7 +52,7 @@ def test_the_scale_is_the_largest_that_fits() -> None:
     assert budget.minutes(reproduction, planned[:1], 1.0, 1.0) == pytest.approx(1), "no run is spread over CPUs"
     for limit, speed, scale in [(2, 1, 1.0), (1.9, 1, 0.5), (2, 0.5, 0.5), (0.05, 1, 0.02), (4, 0.5, 1.0)]:
         assert budget.choose_scale(reproduction, planned, limit, speed) == scale
-    with pytest.raises(pagelab.UsageError, match=r"made-up needs about 4 minutes here at least: .* --budget 5"):
+    with pytest.raises(pagelab.UsageError, match=r"made-up needs about 4 min here at least: .* --budget 5"):
         budget.choose_scale(reproduction, planned, 1, 0.01)
 
 

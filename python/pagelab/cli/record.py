@@ -46,6 +46,9 @@ def command(
 
     The exit status is the program's, or 0 if --max-accesses ended it.
     """
+    if output and output.suffix == (".trace" if faults else ".faults"):
+        kinds = ("a fault trace, NAME.faults", "with") if faults else ("a trace of accesses, NAME.trace", "without")
+        raise _engine.UsageError(f"{output}: {kinds[1]} --faults a recording is {kinds[0]}")
     if faults:
         if max_accesses is not None:
             raise _engine.UsageError("--max-accesses: a recording of faults has no accesses; leave one of the two out")

@@ -48,7 +48,7 @@ def choose_scale(reproduction: Reproduction, runs: Sequence[Run], budget_minutes
         if needed <= budget_minutes:
             return scale
     raise pagelab.UsageError(
-        f"{reproduction.name} needs about {needed:.0f} minutes here at least: "
+        f"{reproduction.name} needs about {duration(needed * 60)} here at least: "
         f"give it more with --budget {needed + 1:.0f}"
     )
 

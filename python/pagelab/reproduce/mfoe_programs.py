@@ -84,7 +84,7 @@ SWAP = 'kernel.swap={"size_bytes":"4GiB","read_cycles":300000,"write_cycles":600
 def cost(run: Run) -> Cost:
     """What an access takes, or an estimate all in all."""
     if not run.preset:
-        return Cost(window=0.0, once=ESTIMATE_NS)
+        return Cost(window=ESTIMATE_NS)
     return Cost(window=mfoe.FAULT_NS if run.arrivals else ACCESS_NS)
 
 
