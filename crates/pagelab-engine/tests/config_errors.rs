@@ -558,8 +558,22 @@ fn fault_engines_that_cannot_be_are_refused() {
             "fault_engine",
             &["a slot of a hashed table is there for pages that are mapped only"],
         ),
-        ("radix-2m", vec![engine("")], "fault_engine", &["page_size = 4K"]),
+        (
+            "radix-2m",
+            vec![engine("")],
+            "fault_engine.huge_entries",
+            &["1 and more with page_size = 2M", "page_size = 4K"],
+        ),
+        (
+            "radix",
+            vec![engine(r#","huge_entries":4"#)],
+            "fault_engine.huge_entries",
+            &["page_size = 2M", "allowed here is 0"],
+        ),
+        ("radix-1g", vec![engine(r#","huge_entries":4"#)], "fault_engine.huge_entries", &["page_size = 2M alone"]),
+        ("radix-thp", vec![engine(r#","huge_entries":65536"#)], "fault_engine.huge_entries", &["0 to 65535"]),
         ("radix-ptemagnet", vec![engine("")], "fault_engine", &["placement order0"]),
+        ("mfoe", vec![layer("fault_engine=off")], "fault_engine", &["keys belong here", "; null for none"]),
         ("radix", vec![engine(""), layer(r#"folios=["32KiB"]"#)], "fault_engine", &["folios = []"]),
         ("direct-segment", vec![engine("")], "fault_engine", &["no direct_segment_bytes"]),
     ] {

@@ -61,7 +61,7 @@ fn space(simulation: &Simulation) -> SpaceId {
 fn armed(simulation: &Simulation, space: SpaceId, pages: u64) -> (usize, Option<bool>) {
     let range = VaRange { start: VirtAddr(BASE), end: VirtAddr(BASE + pages * PAGE) };
     let words = simulation.os.layers[LayerId(0)].words(space.index, range);
-    let first = words.first().map(|(_, word)| match word {
+    let first = words.first().map(|of| match of.word {
         EntryWord::Armed(armed) => armed.writable,
         EntryWord::Swap(slot) => panic!("{slot:?}"),
     });
@@ -160,6 +160,42 @@ fn a_table_that_adapts_holds_what_is_needed_and_all_if_that_is_too_little() {
     let (hits, _, wanted) = ran(4, 2000);
     assert_eq!(wanted, Some(256 + 3 * 4));
     assert!(hits < all && 10 * hits > 8 * all, "{hits} of {all}");
+}
+
+/// Section 4.2: frames of the node that is local to a core, those of others once it has none left, or then none at all.
+#[test]
+fn ready_frames_come_from_the_node_of_their_cpu() {
+    const NODE_PAGES: u64 = (256 << 20) / PAGE;
+    // The second node has room for the kernel's part and some hundred pages.
+    let few = (8 << 20) / PAGE;
+    let run_on = |cpu: usize, policy: &str, second: u64| {
+        let (first, policy) = (512 * 256 - second, format!("system.layers.native.fault_engine.numa={policy}"));
+        let nodes = [first, second].map(|pages| format!(r#"{{"memory_bytes":{}}}"#, pages * PAGE)).join(",");
+        let nodes = format!(r#"system.layers.native.frame_allocator={{"kind":"linux","nodes":[{nodes}]}}"#);
+        let set = ["machine.memory_bytes=512MiB", "machine.cores=4", "machine.threads_per_core=1", &nodes, &policy];
+        let mut script = armed_script(2048);
+        for page in 0..2048 {
+            script.store(0, BASE + page * PAGE);
+            if page % 128 == 0 {
+                pause(&mut script, 10_000_000);
+            }
+        }
+        let (simulation, stats) = run(&mfoe(&[], &set), script.finish(), &[cpu]);
+        assert_frames_conserved(&simulation, &[space(&simulation)]);
+        let frames = common::frames_from(&simulation, BASE, 2048);
+        let local = |frame: &Option<u64>| (frame.expect("it is mapped") >= first) == (cpu >= 2);
+        (frames.iter().filter(|frame| local(frame)).count(), of(&stats, "hits"), of(&stats, "no_frame"))
+    };
+    for cpu in [0, 2] {
+        assert_eq!(run_on(cpu, "prefer-local", NODE_PAGES), (2048, 2048, 0), "CPU {cpu}");
+    }
+    // The thread has a core of the first node to itself.
+    let (local, hits, _) = run_on(2, "of-thread", NODE_PAGES);
+    assert_eq!((local, hits), (0, 2048));
+    let (local, hits, _) = run_on(2, "prefer-local", few);
+    assert!(local < 2048 && hits == 2048, "{local} of {hits} hits are local");
+    let (local, hits, failed) = run_on(2, "local-only", few);
+    assert!(hits < 2048 && failed > 0 && local as u64 >= hits, "{hits} hits, {local} pages are local");
 }
 
 #[test]

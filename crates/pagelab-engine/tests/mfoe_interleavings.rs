@@ -8,11 +8,11 @@
 mod common;
 
 use common::{ScriptWriter, assert_frames_conserved, config, run};
-use pagelab_engine::base::addr::VirtAddr;
+use pagelab_engine::base::addr::{PageSize, VirtAddr};
 use pagelab_engine::base::ids::{CpuId, LayerId, SpaceId};
 use pagelab_engine::base::page_fault::{Intent, PageFault};
-use pagelab_engine::engine::kernel_side::{EngineState, Job};
-use pagelab_engine::engine::mfoe::state::{Counters, Mfoe};
+use pagelab_engine::engine::kernel_side::{EngineState, Job, KernelSide};
+use pagelab_engine::engine::mfoe::state::Mfoe;
 use pagelab_engine::kernel::fault::stage::Stage;
 use pagelab_engine::kernel::vma::VaRange;
 use pagelab_engine::machine::activity::Activity;
@@ -58,6 +58,15 @@ enum Actor {
     Exit,
 }
 
+/// What was counted, pages of all sizes together.
+#[derive(Clone, Copy, Default)]
+struct Counted {
+    hits: u64,
+    raced: u64,
+    accounted: u64,
+    accounted_by_calls: u64,
+}
+
 use Actor::{Arm, Disarm, Exit, Refill, Touch, Unmap, UnmapElsewhere};
 
 fn store(page: u64) -> Actor {
@@ -77,16 +86,29 @@ struct Race {
     /// By CPU, the thread of its table.
     refills: Vec<usize>,
     /// What was counted before.
-    before: Counters,
+    before: Counted,
+    /// Bytes of a page: those of 2 MiB or of 4 KiB.
+    page: u64,
 }
 
 impl Race {
     fn new(actors: &[Actor], entries: u32, drained: &[u32]) -> Self {
+        Self::of_pages(PageSize::Size4K, actors, entries, drained)
+    }
+
+    /// The same with pages of a size, and tables of so many entries for them.
+    fn of_pages(size: PageSize, actors: &[Actor], entries: u32, drained: &[u32]) -> Self {
         let cores = format!("machine.cores={}", actors.len());
-        let entries = format!("system.layers.native.fault_engine.entries={entries}");
+        // Of pages of 2 MiB the thread that arms has one left: each takes it several steps.
+        let (system, key, memory, unarmed) = match size {
+            PageSize::Size4K => ("mfoe", "entries", "machine.memory_bytes=8MiB", PAGES - ARMED),
+            PageSize::Size2M => ("mfoe-thp", "huge_entries", "machine.memory_bytes=32MiB", 1),
+            PageSize::Size1G => unreachable!("the engine maps none"),
+        };
+        let entries = format!("system.layers.native.fault_engine.{key}={entries}");
         let threads = format!("system.layers.native.fault_engine.threads={}", actors.len());
         let set = [
-            "machine.memory_bytes=8MiB",
+            memory,
             &cores,
             "machine.threads_per_core=1",
             "machine.cache.l3.size_bytes=80KiB",
@@ -101,7 +123,7 @@ impl Race {
         script.mmap(0, BASE + (1 << 30), PAGE);
         script.store(0, BASE + (1 << 30));
         let cpus: Vec<usize> = (0..actors.len()).collect();
-        let (simulation, _) = run(&config("mfoe", &set), script.finish(), &cpus);
+        let (simulation, _) = run(&config(system, &set), script.finish(), &cpus);
         let space = simulation.inputs[0].spaces().next().expect("the process has not ended");
         let of = |name: &str| {
             let is_named = |thread: &String| thread.starts_with(name);
@@ -109,13 +131,14 @@ impl Race {
             (0..threads.len()).filter(|&n| is_named(&threads[n])).collect::<Vec<_>>()
         };
         let (arming, refills) = (of("Arming")[0], of("Refill"));
-        let mut race = Self { simulation, space, arming, refills, before: Counters::default() };
+        let mut race = Self { simulation, space, arming, refills, before: Counted::default(), page: size.bytes() };
         for cpu in &mut race.simulation.cpus {
             cpu.state = CpuState::Ready;
             cpu.presence = Presence::Running;
         }
         race.finish_threads();
-        let map = common::mmap(BASE, ARMED * PAGE, pagelab_trace::Protection::READ_WRITE);
+        let bytes = |pages: u64| pages * size.bytes();
+        let map = common::mmap(BASE, bytes(ARMED), pagelab_trace::Protection::READ_WRITE);
         race.simulation.change_mappings(CpuId(0), space, &map).expect("there is memory");
         race.finish_threads();
         for page in 0..WRITTEN {
@@ -126,10 +149,41 @@ impl Race {
             race.begin(cpu, store(ARMED - 1));
             while race.simulation.step(cpu).expect("there is memory") {}
         }
-        let rest = common::mmap(BASE + ARMED * PAGE, (PAGES - ARMED) * PAGE, pagelab_trace::Protection::READ_WRITE);
+        let rest = common::mmap(BASE + bytes(ARMED), bytes(unarmed), pagelab_trace::Protection::READ_WRITE);
         race.simulation.change_mappings(CpuId(0), space, &rest).expect("there is memory");
-        race.before = race.mfoe().counters.clone();
+        race.before = race.counted();
         race
+    }
+
+    /// Stores to pages of 4 KiB until there is no block of 2 MiB.
+    fn use_up_contiguous_memory(&mut self) {
+        let (start, len) = (BASE + (1 << 31), 32 << 20);
+        let map = common::mmap(start, len, pagelab_trace::Protection::READ_WRITE);
+        let no_huge = EventKind::Madvise { addr: start, len, advice: 15 };
+        for call in [map, no_huge] {
+            self.simulation.change_mappings(CpuId(0), self.space, &call).expect("there is memory");
+        }
+        let order = PageSize::Size2M.order();
+        for page in 0.. {
+            let layer = &mut self.simulation.os.layers[LAYER];
+            let Some(block) = layer.take_page(order) else { return };
+            layer.free_block(block, order);
+            let va = VirtAddr(start + page * PAGE);
+            let fault = PageFault { space: self.space, va, intent: Intent::Store, reached: None };
+            self.simulation.raise(CpuId(0), &fault);
+            while self.simulation.step(CpuId(0)).expect("there is memory") {}
+        }
+    }
+
+    fn counted(&self) -> Counted {
+        let of = self.mfoe();
+        let mut all = Counted { raced: of.counters.raced, ..Counted::default() };
+        for counters in of.page_sizes().iter().map(|&size| &of.of(size).counters) {
+            all.hits += counters.hits;
+            all.accounted += counters.accounted;
+            all.accounted_by_calls += counters.accounted_by_calls;
+        }
+        all
     }
 
     /// Lets all threads run until they have nothing to do.
@@ -146,7 +200,8 @@ impl Race {
         let of = &mut self.simulation;
         let thread = match actor {
             Touch { page, intent } => {
-                let fault = PageFault { space: self.space, va: VirtAddr(BASE + page * PAGE), intent, reached: None };
+                let fault =
+                    PageFault { space: self.space, va: VirtAddr(BASE + page * self.page), intent, reached: None };
                 return of.raise(cpu, &fault);
             }
             Refill { table } => self.refills[table as usize],
@@ -168,7 +223,7 @@ impl Race {
     fn step(&mut self, cpu: CpuId, actor: Actor) -> bool {
         let of = &mut self.simulation;
         let call = match actor {
-            Unmap { page, pages } => Some(EventKind::Munmap { addr: BASE + page * PAGE, len: pages * PAGE }),
+            Unmap { page, pages } => Some(EventKind::Munmap { addr: BASE + page * self.page, len: pages * self.page }),
             UnmapElsewhere => Some(EventKind::Munmap { addr: BASE + (1 << 30), len: PAGE }),
             Exit => Some(EventKind::Exit { code: 0 }),
             Touch { .. } | Refill { .. } | Arm | Disarm => None,
@@ -227,8 +282,8 @@ impl Race {
     /// Pages of the mapping that are there.
     fn mapped(&self) -> Vec<u64> {
         let layer = &self.simulation.os.layers[LAYER];
-        let pages = layer.mapped(self.space.index, VirtAddr(BASE), VirtAddr(BASE + PAGES * PAGE));
-        pages.iter().map(|page| (page.va.0 - BASE) / PAGE).collect()
+        let pages = layer.mapped(self.space.index, VirtAddr(BASE), VirtAddr(BASE + PAGES * self.page));
+        pages.iter().map(|page| (page.va.0 - BASE) / self.page).collect()
     }
 }
 
@@ -270,6 +325,11 @@ fn explore_from(begin: &Race, actors: &[Actor], finish: &dyn Fn(&Race)) -> usize
     }
 }
 
+/// Runs every schedule with pages of 2 MiB, and tables of two entries for them; returns how many there are.
+fn explore_huge(actors: &[Actor], finish: &dyn Fn(&Race)) -> usize {
+    explore_from(&Race::of_pages(PageSize::Size2M, actors, 2, &[]), actors, finish)
+}
+
 /// Runs every schedule with tables of two entries; returns how many there are.
 fn explore(actors: &[Actor], finish: &dyn Fn(&Race)) -> usize {
     explore_from(&Race::new(actors, 2, &[]), actors, finish)
@@ -280,7 +340,7 @@ fn two_engines_on_a_page_map_it_once() {
     for race in [[store(5), store(5)], [load(5), store(5)]] {
         let count = explore(&race, &|race| {
             assert_eq!(race.mapped(), [0, 5]);
-            let (now, before) = (&race.mfoe().counters, &race.before);
+            let (now, before) = (race.counted(), race.before);
             assert_eq!(now.hits - before.hits, 1, "who comes second takes no frame");
             assert!(now.raced - before.raced <= 1);
         });
@@ -296,7 +356,7 @@ fn an_engine_and_a_handler_map_a_page_once() {
     let count = explore_from(&begin, &race, &|race| {
         assert_eq!(race.mapped(), [0, 5, ARMED - 1]);
         let minor = race.simulation.os.faults[0].minor - begin.simulation.os.faults[0].minor;
-        assert_eq!(race.mfoe().counters.hits - race.before.hits + minor, 1, "one of them maps it");
+        assert_eq!(race.counted().hits - race.before.hits + minor, 1, "one of them maps it");
     });
     assert!(count > 50, "{count} schedules");
 }
@@ -313,7 +373,7 @@ fn handlers_engines_and_the_thread_that_arms_map_a_page_once() {
 fn a_table_is_filled_while_its_frames_are_taken() {
     let count = explore(&[store(5), Refill { table: 0 }], &|race| {
         assert_eq!(race.mapped(), [0, 5]);
-        let (now, before) = (&race.mfoe().counters, &race.before);
+        let (now, before) = (race.counted(), race.before);
         assert_eq!(now.hits - before.hits, 1, "a frame was left");
         assert!(now.accounted - before.accounted >= WRITTEN);
     });
@@ -327,8 +387,8 @@ fn an_unmapped_page_stays_unmapped_and_is_accounted_for_once() {
     assert!(count >= 5, "{count} schedules");
     let count = explore(&[unmap, Refill { table: 0 }], &|race| {
         assert!(race.mapped().is_empty());
-        let (now, before) = (&race.mfoe().counters, &race.before);
-        let accounted = |of: &Counters| of.accounted + of.accounted_by_calls;
+        let (now, before) = (race.counted(), race.before);
+        let accounted = |of: Counted| of.accounted + of.accounted_by_calls;
         assert_eq!(accounted(now) - accounted(before), WRITTEN);
     });
     assert!(count >= 4, "{count} schedules");
@@ -358,10 +418,53 @@ fn an_exit_leaves_nothing_behind() {
             let layer = &race.simulation.os.layers[LAYER];
             let all = VaRange { start: VirtAddr(0), end: VirtAddr(1 << 47) };
             assert!(layer.words(race.space.index, all).is_empty(), "armed entries are left");
-            let used = race.mfoe().tables.cpus().flat_map(|cpu| race.mfoe().tables.used(cpu, &layer.mem)).count();
+            let tables = &race.mfoe().of(PageSize::Size4K).tables;
+            let used = tables.cpus().flat_map(|cpu| tables.used(cpu, &layer.mem)).count();
             assert_eq!(used, 0, "used entries are left");
             assert!(race.mfoe().jobs.is_empty(), "mappings are left to be armed");
         });
         assert!(count > 200, "{thread:?}: {count} schedules");
     }
+}
+
+/// Pages of 2 MiB, whose entries stand a level above.
+#[test]
+fn huge_pages_are_mapped_once_and_go_with_their_mapping() {
+    let count = explore_huge(&[store(5), load(5)], &|race| {
+        assert_eq!(race.mapped(), [0, 5]);
+        assert_eq!(race.counted().hits - race.before.hits, 1, "who comes second takes no frame");
+    });
+    assert!(count > 50, "{count} schedules");
+    let count = explore_huge(&[store(ARMED), Arm], &|race| assert_eq!(race.mapped(), [0, ARMED]));
+    assert!(count > 50, "{count} schedules");
+    let unmap = Unmap { page: 0, pages: 6 };
+    let count = explore_huge(&[store(5), unmap], &|race| assert!(race.mapped().is_empty()));
+    assert!(count >= 5, "{count} schedules");
+    let count = explore_huge(&[store(5), Disarm], &|race| assert_eq!(race.mapped(), [0, 5]));
+    assert!(count > 10, "{count} schedules");
+}
+
+/// Without a ready frame a handler comes for the page; without contiguous memory it maps pages of 4 KiB in its place.
+#[test]
+fn an_engine_and_a_handler_of_a_huge_page_map_it_once() {
+    let race = [store(5), store(5)];
+    let begin = Race::of_pages(PageSize::Size2M, &race, 1, &[1]);
+    let minor = begin.simulation.os.faults[0].minor;
+    let count = explore_from(&begin, &race, &|race| {
+        let minor = race.simulation.os.faults[0].minor - minor;
+        assert_eq!(race.mapped(), [0, 5, ARMED - 1]);
+        assert_eq!(race.counted().hits - race.before.hits + minor, 1, "one of them maps it");
+    });
+    assert!(count > 50, "{count} schedules");
+    let mut begin = begin;
+    begin.use_up_contiguous_memory();
+    let huge = begin.counted().hits;
+    let count = explore_from(&begin, &[store(5), load(5)], &|race| {
+        let layer = &race.simulation.os.layers[LAYER];
+        let there = layer.mapped(race.space.index, VirtAddr(BASE + 5 * race.page), VirtAddr(BASE + 6 * race.page));
+        let sizes: Vec<PageSize> = there.iter().map(|page| page.mapping.size).collect();
+        let expected = if race.counted().hits > huge { PageSize::Size2M } else { PageSize::Size4K };
+        assert_eq!(sizes, [expected]);
+    });
+    assert!(count > 50, "{count} schedules");
 }

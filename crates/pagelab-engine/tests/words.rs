@@ -18,6 +18,7 @@ use pagelab_engine::kernel::entry_word::{EntryWord, Slot};
 use pagelab_engine::kernel::fault::Fault;
 use pagelab_engine::kernel::home::Home;
 use pagelab_engine::kernel::layer::Layer;
+use pagelab_engine::kernel::layer::words::WordOf;
 use pagelab_engine::kernel::reclaim::{GroupId, Pressure};
 use pagelab_engine::kernel::threads::config::ThreadConfig;
 use pagelab_engine::kernel::threads::khugepaged::Khugepaged;
@@ -86,7 +87,7 @@ fn places(layer: &Layer, space: SpaceId) -> BTreeMap<Page, Place> {
             all.insert(at, Place::Frame(Pfn(page.mapping.pfn.0 + n)));
         }
     }
-    for (at, word) in layer.words(space.index, VaRange { start: va(0), end: VirtAddr(1 << 48) }) {
+    for WordOf { va: at, word, .. } in layer.words(space.index, VaRange { start: va(0), end: VirtAddr(1 << 48) }) {
         let EntryWord::Swap(slot) = word else { panic!("{at:?} is armed, though there is no engine") };
         let old = all.insert((space.index, at.0 >> FRAME_SHIFT), Place::Slot(slot));
         assert_eq!(old, None, "{at:?} is mapped and has a word");
@@ -145,7 +146,7 @@ impl Lab {
                 Some(Place::Slot(slot)) => Some(EntryWord::Swap(*slot)),
                 Some(Place::Frame(_)) | None => None,
             };
-            assert_eq!(self.layer().word(space.index, va(page)), expected);
+            assert_eq!(self.layer().word(space.index, va(page)).map(|of| of.word), expected);
             assert_eq!(self.layer().has_words(space.index, range(page, 1)), expected.is_some());
         }
     }

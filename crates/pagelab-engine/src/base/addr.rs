@@ -86,6 +86,11 @@ pub enum PageSize {
 impl PageSize {
     pub const ALL: [Self; 3] = [Self::Size4K, Self::Size2M, Self::Size1G];
 
+    /// The size of the pages that entries of a level of an x86-64 tree stand for, and the largest above those.
+    pub fn of_level(level: u8) -> Self {
+        Self::ALL[usize::from(level.clamp(1, 3)) - 1]
+    }
+
     /// log2 of the size in bytes.
     #[inline(always)]
     pub fn shift(self) -> u32 {

@@ -1,6 +1,6 @@
 //! Steps of activities: what one costs, what it may wait for, and what comes after it.
 
-use super::addr::{Pfn, PhysAddr};
+use super::addr::{PageSize, Pfn, PhysAddr};
 use super::cycles::Cycles;
 use super::ids::SpaceId;
 use crate::base::ids::{CpuId, LayerId};
@@ -98,8 +98,8 @@ pub enum BlockKey {
     Placement { space: SpaceId, place: u64 },
     /// The lock of a page-table page.
     PageTable { layer: LayerId, frame: Pfn },
-    /// What the kernel of a layer keeps for its fault engine for a CPU.
-    Engine { layer: LayerId, cpu: CpuId },
+    /// What the kernel of a layer keeps for its fault engine for pages of a size of a CPU.
+    Engine { layer: LayerId, table: (CpuId, PageSize) },
     /// A device's answer to a request, by the request's number.
     Answer { request: u64 },
 }

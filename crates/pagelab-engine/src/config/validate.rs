@@ -139,10 +139,10 @@ fn validate_engine(layer: &LayerConfig, layers: &[LayerConfig]) -> Result<(), En
     };
     let shadow = |of: &LayerConfig| of.host_mode == HostMode::Shadow;
     let guest_is_shadowed = layers.iter().any(|guest| guest.host.as_ref() == Some(&layer.name) && shadow(guest));
-    let single = layer.page_size == PageSize::Size4K && layer.folios.is_empty();
     let around = engine::Surroundings {
         words: layer.page_table.keeps_words(),
-        single_pages: single && layer.placement == PlacementConfig::default(),
+        page_size: layer.page_size,
+        single_pages: layer.folios.is_empty() && layer.placement == PlacementConfig::default(),
         walked: !shadow(layer) && !guest_is_shadowed && layer.direct_segment_bytes.is_none(),
     };
     engine.check(&around).map_err(|misfit| misfit.of_layer(&layer.name))

@@ -6,13 +6,16 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::base::addr::PageSize;
 use crate::base::error::Misfit;
 
 /// What an engine finds itself in.
 #[derive(Clone, Copy, Debug)]
 pub struct Surroundings {
-    /// Whether entries of its page table that are not present can hold words, or why not.
-    pub words: Result<(), &'static str>,
+    /// The pages whose entries can hold words while they are not present, or why none can.
+    pub words: Result<&'static [PageSize], &'static str>,
+    /// The largest page that faults may map.
+    pub page_size: PageSize,
     /// Whether every page of anonymous memory is mapped alone, in a frame of the allocator's choice.
     pub single_pages: bool,
     /// Whether hardware walks the layer's own page tables for all of its pages.

@@ -1,6 +1,6 @@
 //! What the kernel of a layer keeps for its engine, and what it asks of it.
 
-use crate::base::addr::{Pfn, VirtAddr};
+use crate::base::addr::{PageSize, Pfn, PhysAddr, VirtAddr};
 use crate::base::cycles::Cycles;
 use crate::base::ids::CpuId;
 use crate::base::measure::Measure;
@@ -15,8 +15,15 @@ use crate::kernel::vma::{VaRange, Vma};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
     pub va: VirtAddr,
+    pub size: PageSize,
+    /// Its first frame.
     pub frame: Pfn,
+    /// Where the engine's tables say so.
+    pub place: PhysAddr,
 }
+
+/// What an engine has for pages of a size of a CPU.
+pub type Table = (CpuId, PageSize);
 
 /// The kernel's part of an engine: a state of the layer.
 ///
@@ -35,20 +42,26 @@ pub trait KernelSide: Sized {
     /// Pages of a space may be armed from now on, or are to be so no more.
     fn want(&mut self, job: Job);
 
-    /// Takes what has been mapped for a space and is not accounted for, but for pages (4 KiB numbers) that are about to be mapped.
-    fn take_used(&mut self, space: u32, is_busy: &dyn Fn(u64) -> bool, contents: &mut PhysMem) -> Vec<Taken>;
+    /// The sizes of pages that it maps.
+    fn page_sizes(&self) -> &'static [PageSize];
 
-    /// Whether what it has for a CPU holds some of that.
-    fn is_used_at(&self, cpu: CpuId, space: u32, contents: &PhysMem) -> bool;
+    /// What it has taken for pages of a space, some of which may be about to be mapped, and what nobody has accounted for.
+    fn used_for(&self, space: u32, contents: &PhysMem) -> Vec<Taken>;
+
+    /// A mapping call accounts for a page of these.
+    fn clear_used(&mut self, page: Taken, contents: &mut PhysMem);
+
+    /// Whether a table holds some of a space's.
+    fn is_used_at(&self, table: Table, space: u32, contents: &PhysMem) -> bool;
 
     /// Whether faults that the kernel handles get frames that are ready here.
     fn serves_faults(&self) -> bool;
 
-    /// References that a fault makes to get one on a CPU.
-    fn plan_take(&self, cpu: CpuId, contents: &PhysMem, step: &mut Step);
+    /// References that a fault makes to get one from a table.
+    fn plan_take(&self, table: Table, contents: &PhysMem, step: &mut Step);
 
-    /// The frame, if one is ready, for the page of a space.
-    fn take(&mut self, cpu: CpuId, space: u32, va: VirtAddr, contents: &mut PhysMem) -> Option<Pfn>;
+    /// The frame, or the first of them, if one is ready, for the page of a space.
+    fn take(&mut self, table: Table, space: u32, va: VirtAddr, contents: &mut PhysMem) -> Option<Pfn>;
 
     /// Nothing of a space is mapped any more; its number may be used again.
     fn space_ended(&mut self, space: u32);
@@ -100,24 +113,32 @@ macro_rules! make_state {
                 match self { $(Self::$Engine(of) => of.want(job),)+ }
             }
 
-            pub fn take_used(&mut self, space: u32, is_busy: &dyn Fn(u64) -> bool, contents: &mut PhysMem) -> Vec<Taken> {
-                match self { $(Self::$Engine(of) => of.take_used(space, is_busy, contents),)+ }
+            pub fn page_sizes(&self) -> &'static [PageSize] {
+                match self { $(Self::$Engine(of) => of.page_sizes(),)+ }
             }
 
-            pub fn is_used_at(&self, cpu: CpuId, space: u32, contents: &PhysMem) -> bool {
-                match self { $(Self::$Engine(of) => of.is_used_at(cpu, space, contents),)+ }
+            pub fn used_for(&self, space: u32, contents: &PhysMem) -> Vec<Taken> {
+                match self { $(Self::$Engine(of) => of.used_for(space, contents),)+ }
+            }
+
+            pub fn clear_used(&mut self, page: Taken, contents: &mut PhysMem) {
+                match self { $(Self::$Engine(of) => of.clear_used(page, contents),)+ }
+            }
+
+            pub fn is_used_at(&self, table: Table, space: u32, contents: &PhysMem) -> bool {
+                match self { $(Self::$Engine(of) => of.is_used_at(table, space, contents),)+ }
             }
 
             pub fn serves_faults(&self) -> bool {
                 match self { $(Self::$Engine(of) => of.serves_faults(),)+ }
             }
 
-            pub fn plan_take(&self, cpu: CpuId, contents: &PhysMem, step: &mut Step) {
-                match self { $(Self::$Engine(of) => of.plan_take(cpu, contents, step),)+ }
+            pub fn plan_take(&self, table: Table, contents: &PhysMem, step: &mut Step) {
+                match self { $(Self::$Engine(of) => of.plan_take(table, contents, step),)+ }
             }
 
-            pub fn take(&mut self, cpu: CpuId, space: u32, va: VirtAddr, contents: &mut PhysMem) -> Option<Pfn> {
-                match self { $(Self::$Engine(of) => of.take(cpu, space, va, contents),)+ }
+            pub fn take(&mut self, table: Table, space: u32, va: VirtAddr, contents: &mut PhysMem) -> Option<Pfn> {
+                match self { $(Self::$Engine(of) => of.take(table, space, va, contents),)+ }
             }
 
             pub fn space_ended(&mut self, space: u32) {

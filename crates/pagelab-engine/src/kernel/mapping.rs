@@ -63,7 +63,12 @@ impl Os {
                     layer.split_at_edges(space.index, edge, edge)?;
                 }
             }
+            layer.cut_too_large_words(space.index, range);
         }
+        for (index, range) in std::mem::take(&mut layer.cut) {
+            self.want_all_armed(SpaceId { layer: space.layer, index }, range);
+        }
+        let layer = &mut self.layers[space.layer];
         let populate = populate
             .into_iter()
             .flat_map(|(range, why)| layer.outside_segment(space.index, range).map(|part| (part, why)));
@@ -156,19 +161,28 @@ impl Os {
         }
     }
 
+    /// The same of all mappings in a range.
+    fn want_all_armed(&mut self, space: SpaceId, range: VaRange) {
+        let vmas = &self.layers[space.layer].spaces[space.index as usize].vmas;
+        let inside = |vma: &Vma| VaRange { start: vma.start.max(range.start), end: vma.end.min(range.end) };
+        let parts: Vec<VaRange> = vmas.iter().map(inside).filter(|part| part.start < part.end).collect();
+        parts.into_iter().for_each(|part| self.want_armed(space, part));
+    }
+
     /// What a mapping call has to wait for: the lock under which a kernel thread accounts for pages of the space.
     pub fn engine_in_the_way(&self, space: SpaceId) -> Option<BlockKey> {
         let layer = &self.layers[space.layer];
         let engine = layer.engine.as_ref()?;
-        let of_cpus = CpuId::all(layer.cpus.len()).map(|cpu| (cpu, BlockKey::Engine { layer: space.layer, cpu }));
-        let mut held = of_cpus.filter(|&(_, key)| self.locks.is_held(key));
-        held.find(|&(cpu, _)| engine.is_used_at(cpu, space.index, &layer.mem)).map(|(_, key)| key)
+        let tables =
+            CpuId::all(layer.cpus.len()).flat_map(|cpu| engine.page_sizes().iter().map(move |&size| (cpu, size)));
+        let keys = tables.map(|table| (table, BlockKey::Engine { layer: space.layer, table }));
+        let mut held = keys.filter(|&(_, key)| self.locks.is_held(key));
+        held.find(|&(table, _)| engine.is_used_at(table, space.index, &layer.mem)).map(|(_, key)| key)
     }
 
     /// Mappings of a space are about to change: accounts for all pages that its engine has mapped.
-    fn account_for_taken(&mut self, space: SpaceId) {
-        let is_busy = |page| self.locks.holds_page(space, page);
-        self.mapping.pages_accounted += self.layers[space.layer].account_for_taken(space.index, &is_busy);
+    pub fn account_for_taken(&mut self, space: SpaceId) {
+        self.mapping.pages_accounted += self.layers[space.layer].account_for_taken(space.index);
     }
 
     /// Removes all mappings of a space, as exec and exit do.

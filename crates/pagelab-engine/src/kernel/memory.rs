@@ -2,7 +2,7 @@
 
 use crate::base::addr::{FRAME_BYTES, LINE_BYTES, Pfn, PhysAddr};
 use crate::base::memory::PhysMem;
-use crate::kernel::frames::frame_alloc::FramePurpose;
+use crate::kernel::frames::frame_alloc::{FramePurpose, Near};
 use crate::kernel::frames::supply::Frames;
 use crate::kernel::reclaim::{GroupId, Pressure, Reclaim};
 
@@ -88,6 +88,11 @@ impl Memory<'_> {
     /// A block that nobody is charged for.
     pub fn take(&mut self, order: u32, purpose: FramePurpose) -> Option<Pfn> {
         self.frames.alloc(order, purpose, self.cpu)
+    }
+
+    /// The same from certain nodes.
+    pub fn take_near(&mut self, order: u32, purpose: FramePurpose, near: Near) -> Option<Pfn> {
+        self.frames.alloc_near(order, purpose, self.cpu, near)
     }
 
     /// A block for a page of a program.

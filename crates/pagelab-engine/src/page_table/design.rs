@@ -5,7 +5,7 @@
 
 use arrayvec::ArrayVec;
 
-use super::{Leaf, Mapping, PteFlags, Removed, TableBlock, TableFrames, WalkList};
+use super::{Leaf, Mapping, PteFlags, Removed, TableBlock, TableFrames, WalkList, Word};
 use crate::base::addr::{FRAME_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
@@ -40,8 +40,8 @@ pub trait Design: Sized {
     const PAGE_SIZES: PageSizes;
     /// Why only layers that host guests can have it, if that is so: what ends "…, and this layer hosts none".
     const HOSTS_ONLY: Option<&'static str> = None;
-    /// Whether entries that are not present can hold words, or why not.
-    const WORDS: Result<(), &'static str>;
+    /// The pages whose entries can hold words while they are not present, or why none can.
+    const WORDS: Result<&'static [PageSize], &'static str>;
     /// Whether insertions move the entries of other pages: no lock of a page-table page keeps them where they are.
     const MOVES_ENTRIES: bool = false;
     /// Whether an exit leaves its entries behind, for a scan by [`Shared::begin_scan`] to delete later.
@@ -132,15 +132,15 @@ pub trait Design: Sized {
     /// Appends the pages that overlap `start..end` in ascending order, until `out` has `most`.
     fn mapped(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, most: usize, out: &mut Vec<Removed>);
 
-    /// Puts a word in the entry of the page of 4 KiB at `va`, which is not present; 0 for none. All tables on its way exist. The
-    /// word has [`WORD_BITS`](super::WORD_BITS) bits. A walk reports it ([`Leaf::NotPresent`]), and prune leaves the table that
-    /// it is in. Returns the entry's address.
-    fn set_word(&mut self, _: &mut PhysMem, va: VirtAddr, _: u64) -> PhysAddr {
+    /// Puts a word in the entry of the page of `size` at `va`, which is not present; 0 for none. All tables on its way exist, and
+    /// none for smaller pages. The word has [`WORD_BITS`](super::WORD_BITS) bits. A walk reports it ([`Leaf::NotPresent`]), and
+    /// prune leaves the table that it is in. Returns the entry's address.
+    fn set_word(&mut self, _: &mut PhysMem, va: VirtAddr, _size: PageSize, _: u64) -> PhysAddr {
         unreachable!("a design without room for words is asked to keep one at {va:?}")
     }
 
-    /// Appends the words of the entries for `start..end` in ascending order, until `out` has `most`.
-    fn words(&self, _: &PhysMem, _: VirtAddr, _: VirtAddr, _most: usize, _out: &mut Vec<(VirtAddr, u64)>) {}
+    /// Appends the words of the entries for pages that overlap `start..end` in ascending order, until `out` has `most`.
+    fn words(&self, _: &PhysMem, _: VirtAddr, _: VirtAddr, _most: usize, _out: &mut Vec<Word>) {}
 
     /// Hands the tables that are empty and translate a part of `start..end` to `release`, each by its first frame.
     fn prune(&mut self, _: &mut PhysMem, _start: VirtAddr, _end: VirtAddr, _release: &mut dyn FnMut(Pfn)) {}

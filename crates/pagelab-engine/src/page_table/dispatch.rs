@@ -5,6 +5,7 @@ use arrayvec::ArrayVec;
 use super::{
     Boot, Context, Design, Exhausted, LayerTables, Mapping, NoRoom, NoTable, PageTable, PageTableConfig, PteFlags,
     Removed, Scan, ScanStep, SetAside, Shared, Statistic, TableBlock, TableFrames, TableWork, UpperEntries, WalkList,
+    Word,
 };
 use crate::base::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
 use crate::base::cycles::Cycles;
@@ -61,8 +62,8 @@ impl PageTableConfig {
         each_config!(self, _parameters => Table::HOSTS_ONLY.is_some())
     }
 
-    /// Whether entries that are not present can hold words, or why not.
-    pub fn keeps_words(&self) -> Result<(), &'static str> {
+    /// The pages whose entries can hold words while they are not present, or why none can.
+    pub fn keeps_words(&self) -> Result<&'static [PageSize], &'static str> {
         each_config!(self, _parameters => Table::WORDS)
     }
 }
@@ -126,11 +127,11 @@ impl PageTable {
         each_table!(self, table => table.mapped(mem, start, end, most, out))
     }
 
-    pub fn set_word(&mut self, mem: &mut PhysMem, va: VirtAddr, word: u64) -> PhysAddr {
-        each_table!(self, table => table.set_word(mem, va, word))
+    pub fn set_word(&mut self, mem: &mut PhysMem, va: VirtAddr, size: PageSize, word: u64) -> PhysAddr {
+        each_table!(self, table => table.set_word(mem, va, size, word))
     }
 
-    pub fn words(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, most: usize, out: &mut Vec<(VirtAddr, u64)>) {
+    pub fn words(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, most: usize, out: &mut Vec<Word>) {
         each_table!(self, table => table.words(mem, start, end, most, out))
     }
 

@@ -21,10 +21,6 @@ pub const TABLE: u64 = PRESENT | WRITABLE | USER | ACCESSED | DIRTY;
 /// Bits of the words that entries which are not present can hold.
 pub const WORD_BITS: u32 = 63;
 
-fn size_at(level: u8) -> PageSize {
-    PageSize::ALL[usize::from(level) - 1]
-}
-
 /// The frame that an entry points to.
 #[inline]
 pub fn target(entry: u64) -> Pfn {
@@ -48,7 +44,7 @@ pub fn encode(level: u8, mapping: &Mapping) -> u64 {
 pub fn decode(level: u8, entry: u64) -> Mapping {
     Mapping {
         pfn: target(entry),
-        size: size_at(level),
+        size: PageSize::of_level(level),
         flags: PteFlags {
             writable: entry & WRITABLE != 0,
             user: entry & USER != 0,

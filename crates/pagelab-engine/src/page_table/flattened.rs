@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::entry::{PRESENT, TABLE, decode, encode, leaf_of, target, word_of, write_word};
 use super::{
     Design, Leaf, Mapping, NoRoom, NoTable, PageSizes, PteFlags, Removed, TableBlock, TableFrames, UpperEntries,
-    WalkList, WalkRef,
+    WalkList, WalkRef, Word,
 };
 use crate::base::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
 use crate::base::memory::{PhysMem, WORDS_PER_FRAME};
@@ -169,7 +169,7 @@ impl Design for Flattened {
     type Shared = ();
 
     const PAGE_SIZES: PageSizes = PageSizes::only_4k("the levels of the larger ones are merged with others");
-    const WORDS: Result<(), &'static str> = Ok(());
+    const WORDS: Result<&'static [PageSize], &'static str> = Ok(&[PageSize::Size4K]);
 
     fn samples() -> Vec<FlattenedConfig> {
         MergedLevels::ALL.map(|merge| FlattenedConfig { merge }).into()
@@ -292,13 +292,13 @@ impl Design for Flattened {
         });
     }
 
-    fn set_word(&mut self, mem: &mut PhysMem, va: VirtAddr, word: u64) -> PhysAddr {
+    fn set_word(&mut self, mem: &mut PhysMem, va: VirtAddr, _: PageSize, word: u64) -> PhysAddr {
         let End::Leaf(entry) = self.descend(mem, va, |_, _| {}) else { panic!("the tables above {va:?} exist") };
         write_word(mem, entry, word);
         entry
     }
 
-    fn words(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, most: usize, out: &mut Vec<(VirtAddr, u64)>) {
+    fn words(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, most: usize, out: &mut Vec<Word>) {
         if start >= end {
             return;
         }
@@ -306,7 +306,7 @@ impl Design for Flattened {
             let absent = entry & PRESENT == 0;
             let goes_on = !absent || out.len() < most;
             if absent && goes_on {
-                out.push((va, word_of(entry)));
+                out.push(Word::of_4k(va, word_of(entry)));
             }
             goes_on
         });

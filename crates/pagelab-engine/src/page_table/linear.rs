@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::entry::{PRESENT, decode, encode, leaf_of, word_of, write_word};
 use super::{
     Boot, Design, Mapping, NoRoom, NoTable, PageSizes, PteFlags, Removed, SetAside, Shared, TableFrames, UpperEntries,
-    WalkList, WalkRef,
+    WalkList, WalkRef, Word,
 };
 use crate::base::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
 use crate::base::error::EngineError;
@@ -120,7 +120,7 @@ impl Design for Linear {
 
     const PAGE_SIZES: PageSizes = PageSizes::only_4k("its index is the number of a 4 KiB page");
     const HOSTS_ONLY: Option<&'static str> = Some("a linear table has an entry for each frame of a guest");
-    const WORDS: Result<(), &'static str> = Ok(());
+    const WORDS: Result<&'static [PageSize], &'static str> = Ok(&[PageSize::Size4K]);
 
     fn samples() -> Vec<LinearConfig> {
         vec![LinearConfig {}]
@@ -192,17 +192,17 @@ impl Design for Linear {
         });
     }
 
-    fn set_word(&mut self, mem: &mut PhysMem, va: VirtAddr, word: u64) -> PhysAddr {
+    fn set_word(&mut self, mem: &mut PhysMem, va: VirtAddr, _: PageSize, word: u64) -> PhysAddr {
         let addr = self.entry_addr(va);
         self.touch(mem, addr);
         write_word(mem, addr, word);
         addr
     }
 
-    fn words(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, most: usize, out: &mut Vec<(VirtAddr, u64)>) {
+    fn words(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, most: usize, out: &mut Vec<Word>) {
         self.visit(mem, start, end, |va, entry| {
             if out.len() < most && entry & PRESENT == 0 {
-                out.push((va, word_of(entry)));
+                out.push(Word::of_4k(va, word_of(entry)));
             }
             out.len() < most
         });

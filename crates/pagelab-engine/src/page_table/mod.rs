@@ -96,6 +96,23 @@ pub struct Removed {
     pub mapping: Mapping,
 }
 
+/// What the entry of a page that is not present holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Word {
+    /// Where the page begins.
+    pub va: VirtAddr,
+    pub size: PageSize,
+    /// Never 0.
+    pub word: u64,
+}
+
+impl Word {
+    /// That of a page of 4 KiB.
+    pub const fn of_4k(va: VirtAddr, word: u64) -> Self {
+        Self { va, size: PageSize::Size4K, word }
+    }
+}
+
 /// A source of blocks of 2^order frames for tables; none when the layer's memory has no such block.
 pub type TableFrames<'a> = &'a mut dyn FnMut(u32) -> Option<Pfn>;
 

@@ -13,7 +13,7 @@ use super::entry::{LARGE, PRESENT, TABLE, decode, encode, leaf_of, target, word_
 use super::paths::Paths;
 use super::{
     Context, Design, Mapping, NoRoom, NoTable, PageSizes, PageTable, PteFlags, Removed, TableBlock, TableFrames,
-    UpperEntries, WalkList, WalkRef,
+    UpperEntries, WalkList, WalkRef, Word,
 };
 use crate::base::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
 use crate::base::error::EngineError;
@@ -188,7 +188,7 @@ impl Design for Radix {
     type Shared = ();
 
     const PAGE_SIZES: PageSizes = PageSizes::ALL;
-    const WORDS: Result<(), &'static str> = Ok(());
+    const WORDS: Result<&'static [PageSize], &'static str> = Ok(&PageSize::ALL);
 
     fn samples() -> Vec<RadixConfig> {
         [4, 5].map(|levels| RadixConfig { levels }).into()
@@ -263,6 +263,7 @@ impl Design for Radix {
         if mem.read(addr) & PRESENT != 0 {
             return None;
         }
+        assert_eq!(mem.read(addr), 0, "a word stands where the table of {va:?} is to be linked");
         mem.write(addr, block.first.addr().0 | TABLE);
         Some(addr)
     }
@@ -313,22 +314,23 @@ impl Design for Radix {
         });
     }
 
-    fn set_word(&mut self, mem: &mut PhysMem, va: VirtAddr, word: u64) -> PhysAddr {
-        let table = self.descend(mem, va, 1).expect("the tables above the page exist");
-        let addr = entry_addr(table, 1, va);
+    fn set_word(&mut self, mem: &mut PhysMem, va: VirtAddr, size: PageSize, word: u64) -> PhysAddr {
+        let level = leaf_level(size);
+        let table = self.descend(mem, va, level).expect("the tables above the page exist");
+        let addr = entry_addr(table, level, va);
         write_word(mem, addr, word);
         addr
     }
 
-    fn words(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, most: usize, out: &mut Vec<(VirtAddr, u64)>) {
+    fn words(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, most: usize, out: &mut Vec<Word>) {
         if start >= end {
             return;
         }
-        self.visit(mem, (self.root, self.levels), 0, (start, end), &mut |_, va, entry| {
+        self.visit(mem, (self.root, self.levels), 0, (start, end), &mut |level, va, entry| {
             let absent = entry & PRESENT == 0;
             let goes_on = !absent || out.len() < most;
             if absent && goes_on {
-                out.push((VirtAddr(va), word_of(entry)));
+                out.push(Word { va: VirtAddr(va), size: PageSize::of_level(level), word: word_of(entry) });
             }
             goes_on
         });
@@ -473,7 +475,7 @@ mod tests {
         let mut table = Radix::new(4, &mut mem, &mut |_| Some(Pfn(99))).unwrap();
         build(&mut table, &mut mem, &mut next, 0x1000, PageSize::Size4K, 5000);
         let word = (1 << 63) - 2;
-        let entry = table.set_word(&mut mem, VirtAddr(0x3000), word);
+        let entry = table.set_word(&mut mem, VirtAddr(0x3000), PageSize::Size4K, word);
         let list = walk(&table, &mem, 0x3fff);
         assert_eq!((list.refs().last().unwrap().addr, list.leaf), (entry, Leaf::NotPresent { level: 1, word }));
         assert_eq!(walk(&table, &mem, 0x2000).leaf, Leaf::nothing(1));
@@ -481,17 +483,41 @@ mod tests {
         table.mapped(&mem, VirtAddr(0), VirtAddr(1 << 48), 9, &mut listed.0);
         table.words(&mem, VirtAddr(0), VirtAddr(1 << 48), 9, &mut listed.1);
         assert_eq!(listed.0.iter().map(|r| r.va.0).collect::<Vec<_>>(), [0x1000], "a word maps nothing");
-        assert_eq!(listed.1, [(VirtAddr(0x3000), word)]);
+        assert_eq!(listed.1, [Word::of_4k(VirtAddr(0x3000), word)]);
         table.unmap(&mut mem, VirtAddr(0x1000));
         table.prune(&mut mem, VirtAddr(0), VirtAddr(1 << 48), &mut |pfn| panic!("{pfn:?} has a word"));
         // What comes in takes the word's place.
         table.map(&mut mem, VirtAddr(0x3000), Mapping { pfn: Pfn(7), size: PageSize::Size4K, flags: FLAGS }).unwrap();
         table.unmap(&mut mem, VirtAddr(0x3000));
         assert_eq!(walk(&table, &mem, 0x3000).leaf, Leaf::nothing(1));
-        table.set_word(&mut mem, VirtAddr(0x1000), 1);
-        table.set_word(&mut mem, VirtAddr(0x1000), 0);
+        table.set_word(&mut mem, VirtAddr(0x1000), PageSize::Size4K, 1);
+        table.set_word(&mut mem, VirtAddr(0x1000), PageSize::Size4K, 0);
         table.prune(&mut mem, VirtAddr(0), VirtAddr(1 << 48), &mut |_| {});
         table.destroy(&mut (), &mut mem, &mut |_| {});
         assert_eq!(mem.frames_in_use(), 0);
+    }
+
+    #[test]
+    fn words_of_large_pages_stand_at_their_level_and_are_found_from_every_part() {
+        let (mut mem, mut next) = (PhysMem::default(), 100);
+        let mut table = Radix::new(4, &mut mem, &mut |_| Some(Pfn(99))).unwrap();
+        build(&mut table, &mut mem, &mut next, 0x1000, PageSize::Size4K, 5000);
+        let (va, size, word) = (VirtAddr(0x20_0000), PageSize::Size2M, (1 << 63) - 1);
+        assert_eq!(table.missing_tables(&mem, va, size), 0);
+        let entry = table.set_word(&mut mem, va, size, word);
+        let list = walk(&table, &mem, 0x3f_ffff);
+        assert_eq!((list.refs().last().unwrap().addr, list.leaf), (entry, Leaf::NotPresent { level: 2, word }));
+        assert_eq!(table.missing_tables(&mem, va, PageSize::Size4K), 1, "a word is no table");
+        for (start, end, expected) in [(0x20_5000, 0x20_6000, true), (0x1000, 0x20_0000, false), (0x40_0000, 1 << 40, false)] {
+            let mut words = Vec::new();
+            table.words(&mem, VirtAddr(start), VirtAddr(end), 9, &mut words);
+            assert_eq!(words, if expected { vec![Word { va, size, word }] } else { Vec::new() });
+        }
+        table.unmap(&mut mem, VirtAddr(0x1000));
+        let mut released = Vec::new();
+        table.prune(&mut mem, VirtAddr(0), VirtAddr(1 << 48), &mut |pfn| released.push(pfn.0));
+        assert_eq!(released, [102], "the table of the page alone: that of the word stays");
+        table.set_word(&mut mem, va, size, 0);
+        assert_eq!(walk(&table, &mem, va.0).leaf, Leaf::nothing(2));
     }
 }

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::entry::{PRESENT, TABLE, decode, encode, leaf_of, target, word_of, write_word};
 use super::{
     Design, Leaf, Mapping, NoRoom, NoTable, PageSizes, PteFlags, Removed, TableBlock, TableFrames, UpperEntries,
-    WalkList, WalkRef,
+    WalkList, WalkRef, Word,
 };
 use crate::base::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
 use crate::base::memory::{PhysMem, WORDS_PER_FRAME};
@@ -114,7 +114,7 @@ impl Design for TwoLevel {
     type Shared = ();
 
     const PAGE_SIZES: PageSizes = PageSizes::only_4k("its tables have no level whose entries stand for a larger one");
-    const WORDS: Result<(), &'static str> = Ok(());
+    const WORDS: Result<&'static [PageSize], &'static str> = Ok(&[PageSize::Size4K]);
 
     fn samples() -> Vec<TwoLevelConfig> {
         vec![TwoLevelConfig {}]
@@ -219,16 +219,16 @@ impl Design for TwoLevel {
         });
     }
 
-    fn set_word(&mut self, mem: &mut PhysMem, va: VirtAddr, word: u64) -> PhysAddr {
+    fn set_word(&mut self, mem: &mut PhysMem, va: VirtAddr, _: PageSize, word: u64) -> PhysAddr {
         let entry = self.lower(mem, va).expect("the table above the page exists");
         write_word(mem, entry, word);
         entry
     }
 
-    fn words(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, most: usize, out: &mut Vec<(VirtAddr, u64)>) {
+    fn words(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, most: usize, out: &mut Vec<Word>) {
         self.visit(mem, (start, end), |va, word| {
             if word & PRESENT == 0 && out.len() < most {
-                out.push((va, word_of(word)));
+                out.push(Word::of_4k(va, word_of(word)));
             }
             out.len() < most
         });

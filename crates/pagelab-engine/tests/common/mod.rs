@@ -11,6 +11,7 @@ use pagelab_engine::config::{Assembly, Config, assemble};
 use pagelab_engine::engine::kernel_side::EngineState;
 use pagelab_engine::kernel::entry_word::EntryWord;
 use pagelab_engine::kernel::layer::Layer;
+use pagelab_engine::kernel::layer::words::WordOf;
 use pagelab_engine::kernel::reclaim::Swap;
 use pagelab_engine::kernel::vma::VaRange;
 use pagelab_engine::machine::clock::Class;
@@ -299,7 +300,7 @@ pub fn assert_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
     }
     // What an engine has mapped is in no list until its thread comes by.
     for space in live {
-        simulation.os.layers[space.layer].account_for_taken(space.index, &|_| false);
+        simulation.os.layers[space.layer].account_for_taken(space.index);
     }
     assert_all_frames_conserved(&simulation, live);
 }
@@ -347,9 +348,9 @@ fn assert_all_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
         let mut entries = BTreeMap::new();
         let whole = VaRange { start: VirtAddr(0), end: VirtAddr(1 << 48) };
         let words = |space: &SpaceId| {
-            layer.words(space.index, whole).into_iter().map(|(va, word)| (space.index, va, word)).collect::<Vec<_>>()
+            layer.words(space.index, whole).into_iter().map(|of| (space.index, of)).collect::<Vec<_>>()
         };
-        for (space, va, word) in spaces.iter().flat_map(words) {
+        for (space, WordOf { va, word, .. }) in spaces.iter().flat_map(words) {
             match word {
                 EntryWord::Swap(slot) => {
                     assert!(swap.is_some(), "{va:?} is swapped out to nowhere");

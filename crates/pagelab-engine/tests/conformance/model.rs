@@ -7,7 +7,7 @@ use pagelab_engine::base::memory::PhysMem;
 use pagelab_engine::base::rng::Rng;
 use pagelab_engine::page_table::{
     Boot, LayerTables, Leaf, Mapping, PageTable, PageTableConfig, PteFlags, Removed, TableBlock, TableWork, WORD_BITS,
-    WalkList,
+    WalkList, Word,
 };
 
 /// Memory of the guest that tables for hosts are for; others translate more than that.
@@ -23,7 +23,7 @@ struct Lab {
     rng: Rng,
     /// By number of the first page of 4 KiB.
     pages: BTreeMap<u64, Mapping>,
-    words: BTreeMap<u64, u64>,
+    words: BTreeMap<u64, (PageSize, u64)>,
 }
 
 /// An allocator that never gives out a frame twice, and knows what it gave.
@@ -80,6 +80,20 @@ impl Lab {
             && (size == PageSize::Size4K || self.words.range(first..end).next().is_none())
     }
 
+    /// The page that covers a page of 4 KiB and has a word, by its first one.
+    fn word_over(&self, vpn: u64) -> Option<(u64, PageSize, u64)> {
+        let (&first, &(size, word)) = self.words.range(..=vpn).next_back()?;
+        (vpn < first + pages_of(size)).then_some((first, size, word))
+    }
+
+    /// Takes the word of a page away that is larger than what is to be there.
+    fn clear_above(&mut self, vpn: u64, size: PageSize) {
+        if let Some((first, of, _)) = self.word_over(vpn).filter(|&(_, of, _)| of > size) {
+            self.table.set_word(&mut self.mem, va(first), of, 0);
+            self.words.remove(&first);
+        }
+    }
+
     /// What a walk finds, and what all walks have in common.
     fn check_walk(&mut self, vpn: u64) {
         let mut list = WalkList::new();
@@ -89,7 +103,8 @@ impl Lab {
             (Some((_, mapping)), leaf) => assert_eq!(leaf, Leaf::Present(mapping), "{vpn:#x} {:?}", self.config),
             (None, Leaf::NotPresent { level, word }) => {
                 assert!((1..=5).contains(&level), "{level}");
-                assert_eq!(word, self.words.get(&vpn).copied().unwrap_or(0), "{vpn:#x} {:?}", self.config);
+                let known = self.word_over(vpn).map_or(0, |(_, _, word)| word);
+                assert_eq!(word, known, "{vpn:#x} {:?}", self.config);
             }
             (None, leaf) => panic!("{vpn:#x} is {leaf:?} {:?}", self.config),
         }
@@ -143,6 +158,7 @@ impl Lab {
         if size > PageSize::Size4K {
             self.prune(first, first + pages_of(size));
         }
+        self.clear_above(first, size);
         self.build(first, size);
         let mapping = self.mapping(size);
         self.table.map(&mut self.mem, va(first), mapping).expect("there is room for so few");
@@ -183,14 +199,23 @@ impl Lab {
         }
     }
 
-    /// Puts a word where no page is, or takes it away.
-    fn set_word(&mut self, vpn: u64) {
+    /// Puts a word where no page is, or takes it away. That of a large page stands where neither pages are nor other words.
+    fn set_word(&mut self, vpn: u64, size: PageSize) {
+        let first = vpn & !(pages_of(size) - 1);
         let word = [0, 1 + self.rng.below((1 << WORD_BITS) - 1)][self.rng.below(2) as usize];
-        self.build(vpn, PageSize::Size4K);
-        self.table.set_word(&mut self.mem, va(vpn), word);
-        self.words.remove(&vpn);
+        let own = self.words.get(&first).is_some_and(|&(of, _)| of == size);
+        if !self.is_free(first, size) && !own {
+            return;
+        }
+        if size > PageSize::Size4K {
+            self.prune(first, first + pages_of(size));
+        }
+        self.clear_above(first, size);
+        self.build(first, size);
+        self.table.set_word(&mut self.mem, va(first), size, word);
+        self.words.remove(&first);
         if word != 0 {
-            self.words.insert(vpn, word);
+            self.words.insert(first, (size, word));
         }
     }
 
@@ -209,7 +234,9 @@ impl Lab {
         let known: Vec<_> = known.map(|(&vpn, &mapping)| Removed { va: va(vpn), mapping }).collect();
         assert_eq!(pages, known, "{:?}", self.config);
         self.table.words(&self.mem, va(start), va(end), most, &mut words);
-        let known: Vec<_> = self.words.range(start..end).take(most).map(|(&vpn, &word)| (va(vpn), word)).collect();
+        let from = self.word_over(start).map_or(start, |(first, ..)| first);
+        let known = self.words.range(from..end).take(most);
+        let known: Vec<_> = known.map(|(&vpn, &(size, word))| Word { va: va(vpn), size, word }).collect();
         assert_eq!(words, known, "{:?}", self.config);
     }
 
@@ -235,8 +262,8 @@ impl Lab {
         for vpn in self.pages.keys().copied().collect::<Vec<_>>() {
             self.unmap(vpn);
         }
-        for vpn in std::mem::take(&mut self.words).into_keys() {
-            self.table.set_word(&mut self.mem, va(vpn), 0);
+        for (vpn, (size, _)) in std::mem::take(&mut self.words) {
+            self.table.set_word(&mut self.mem, va(vpn), size, 0);
         }
         self.prune(0, pages);
         let frames = &mut self.frames;
@@ -250,7 +277,7 @@ impl Lab {
 pub fn torture(config: &PageTableConfig, operations: u64, seed: u64) {
     let mut lab = Lab::new(config, seed);
     let space = 1 << (lab.table.va_bits() - FRAME_SHIFT);
-    let (sizes, keeps_words) = (config.page_sizes(), config.keeps_words().is_ok());
+    let (sizes, words) = (config.page_sizes(), config.keeps_words().unwrap_or(&[]));
     for _ in 0..operations {
         let region = [0, 0x3_ff80, 0x7_f123_4500, space - 2048][lab.rng.below(4) as usize];
         let vpn = (region + lab.rng.below(2048)) % space;
@@ -260,7 +287,7 @@ pub fn torture(config: &PageTableConfig, operations: u64, seed: u64) {
         match (known, lab.rng.below(8)) {
             (Some((first, _)), 0..=3) => lab.unmap(first),
             (Some((first, mapping)), _) => lab.change(first, mapping),
-            (None, 0 | 1) if keeps_words => lab.set_word(vpn),
+            (None, 0 | 1) if words.contains(&size) => lab.set_word(vpn, size),
             (None, _) => lab.map(vpn, size),
         }
         lab.check_walk(vpn);

@@ -18,6 +18,16 @@ const STORAGE: &str = r#"kernel.storage={"read_cycles":250000,"write_cycles":600
 const MFOE: &[&str] =
     &["system.layers.native.fault_engine.entries=5", "system.layers.native.fault_engine.period_cycles=20000"];
 
+const KHUGEPAGED: &str =
+    r#"kernel.threads.khugepaged={"scan_sleep_cycles":20000,"pages_to_scan":4096,"max_ptes_none":511}"#;
+
+/// The same of pages of 2 MiB.
+const MFOE_THP: &[&str] = &[
+    "system.layers.native.fault_engine.huge_entries=2",
+    "system.layers.native.fault_engine.entries=5",
+    "system.layers.native.fault_engine.period_cycles=20000",
+];
+
 pub const SYSTEMS: &[System] = &[
     ("radix", &[r#"kernel.translation_cache={"form":"full-prefix"}"#]),
     (
@@ -53,6 +63,9 @@ pub const SYSTEMS: &[System] = &[
             "kernel.cgroup_limit_bytes=1MiB",
         ],
     ),
+    ("mfoe-thp", MFOE_THP),
+    ("mfoe-thp", &[MFOE_THP[0], MFOE_THP[1], MFOE_THP[2], SWAP, "kernel.cgroup_limit_bytes=8MiB", KHUGEPAGED]),
+    ("mfoe-thp", &[MFOE_THP[0], MFOE_THP[1], MFOE_THP[2], "system.layers.native.fault_engine.form=software"]),
     ("mfoe-software", &[MFOE[0], MFOE[1], SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
     (
         "nested-mfoe",

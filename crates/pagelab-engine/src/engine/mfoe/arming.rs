@@ -12,10 +12,12 @@ use crate::base::addr::{FRAME_BYTES, LINE_BYTES, PageSize, PhysAddr, VirtAddr};
 use crate::base::cycles::Cycles;
 use crate::base::ids::{CpuId, LayerId, SpaceId};
 use crate::base::step::{Next, RefKind, Step};
-use crate::engine::kernel_side::Job;
+use crate::engine::kernel_side::{Job, KernelSide};
 use crate::engine::mfoe::of_layer::{self, mfoe, mfoe_mut};
+use crate::engine::mfoe::parameters::HUGE;
 use crate::kernel::entry_word::EntryWord;
 use crate::kernel::layer::Layer;
+use crate::kernel::layer::words::WordOf;
 use crate::kernel::needs::Need;
 use crate::kernel::os::Os;
 use crate::kernel::threads::EngineThread;
@@ -49,9 +51,10 @@ enum State {
 pub struct Arming {
     layer: LayerId,
     state: State,
-    /// The mapping under way, and how far it is done.
+    /// The mapping under way, how far it is done, and the size of the page there.
     job: Option<Job>,
     at: VirtAddr,
+    size: PageSize,
 }
 
 impl Arming {
@@ -59,9 +62,14 @@ impl Arming {
         SpaceId { layer: self.layer, index: self.job.expect("a mapping is under way").space }
     }
 
-    /// The pages from the one that it has come to that are done in one step: those whose entries share its line.
+    /// The pages from the one that it has come to that are done in one step: those of 4 KiB whose entries share its line, or one of
+    /// 2 MiB, a part of which may lie before the job's range.
     fn line(&self) -> VaRange {
         let job = self.job.expect("a mapping is under way");
+        if self.size > PageSize::Size4K {
+            let start = VirtAddr(self.at.0 & !self.size.offset_mask());
+            return VaRange { start, end: VirtAddr(start.0 + self.size.bytes()) };
+        }
         let end = (self.at.0 | (LINE_PAGES * FRAME_BYTES - 1)) + 1;
         VaRange { start: self.at, end: VirtAddr(end.min(job.range.end.0)) }
     }
@@ -92,6 +100,11 @@ impl Arming {
             self.at = vma.end;
             return;
         }
+        self.size = if mfoe(layer).page_sizes().contains(&HUGE) {
+            layer.largest_page(job.space, self.at)
+        } else {
+            PageSize::Size4K
+        };
         os.locks.read_mappings(self.space(), vma.range(), cpu);
         self.state = State::Descend;
     }
@@ -101,10 +114,14 @@ impl Arming {
         let job = self.job.expect("a mapping is under way");
         let layer = &mut os.layers[self.layer];
         let wanted = self.is_wanted(layer);
-        match wanted.then(|| layer.take_table(job.space, self.at, PageSize::Size4K)) {
+        match wanted.then(|| layer.take_table(job.space, self.at, self.size)) {
+            // Pages are there, or a table for smaller ones: those are armed.
+            Some(Ok(None)) if self.size > PageSize::Size4K && !layer.is_untouched(job.space, self.at, self.size) => {
+                self.descend_further(os, cpu);
+            }
             Some(Ok(None)) => self.state = State::Line,
             Some(Ok(Some(block))) => {
-                let linked = layer.link_table(job.space, self.at, PageSize::Size4K, block);
+                let linked = layer.link_table(job.space, self.at, self.size, block);
                 os.faults[self.layer].tables += u64::from(linked);
                 self.state = State::Table(block);
             }
@@ -116,18 +133,36 @@ impl Arming {
         }
     }
 
+    /// A large page cannot be armed: goes on to the smaller ones if there is a table for them, or past it.
+    fn descend_further(&mut self, os: &mut Os, cpu: CpuId) {
+        let (job, layer) = (self.job.expect("a mapping is under way"), &os.layers[self.layer]);
+        let is_whole = layer.word(job.space, self.at).is_some_and(|of| of.size == self.size)
+            || layer
+                .mapped(job.space, self.at, VirtAddr(self.at.0 + 1))
+                .iter()
+                .any(|page| page.mapping.size == self.size);
+        if is_whole {
+            self.at = self.line().end;
+            os.locks.end_read(self.space(), cpu);
+            self.state = State::Find;
+        } else {
+            self.size = PageSize::Size4K;
+        }
+    }
+
     /// Arms the entries of a line.
     fn arm(&mut self, os: &mut Os, cpu: CpuId) {
-        let (job, line) = (self.job.expect("a mapping is under way"), self.line());
+        let (job, line, size) = (self.job.expect("a mapping is under way"), self.line(), self.size);
         let layer = &mut os.layers[self.layer];
         let mut va = line.start;
         while va < line.end {
             let armed = layer.armed(job.space, va);
-            if let Some(armed) = armed.filter(|_| layer.is_untouched(job.space, va)) {
-                layer.put_word(job.space, va, EntryWord::Armed(armed)).expect("its tables are there");
-                mfoe_mut(layer).counters.armed += 1;
+            if let Some(armed) = armed.filter(|_| layer.is_untouched(job.space, va, size)) {
+                let word = EntryWord::Armed(armed);
+                layer.put_word(job.space, WordOf { va, size, word }).expect("its tables are there");
+                mfoe_mut(layer).of_mut(size).counters.armed += 1;
             }
-            va.0 += FRAME_BYTES;
+            va.0 += size.bytes();
         }
         self.at = line.end;
         if self.at.0.is_multiple_of(TABLE_REACH) || self.at >= job.range.end {
@@ -140,7 +175,7 @@ impl Arming {
     fn next_part(&self, layer: &Layer) -> Option<VaRange> {
         let job = self.job.expect("a mapping is under way");
         let first = layer.first_word(job.space, VaRange { start: self.at, end: job.range.end })?;
-        let start = VirtAddr(first.0 & !(TABLE_REACH - 1));
+        let start = VirtAddr(first.va.0 & !(TABLE_REACH - 1));
         Some(VaRange { start, end: VirtAddr(start.0 + TABLE_REACH) })
     }
 
@@ -151,10 +186,10 @@ impl Arming {
         let part = if self.is_wanted(layer) { self.next_part(layer) } else { None };
         let Some(part) = part else { return self.finish(layer) };
         let id = SpaceId { layer: self.layer, index: job.space };
-        for (va, word) in layer.words(job.space, part) {
-            if matches!(word, EntryWord::Armed(_)) && !os.locks.holds_page(id, va.0 / FRAME_BYTES) {
+        for WordOf { va, size, word } in layer.words(job.space, part) {
+            if matches!(word, EntryWord::Armed(_)) && !os.locks.is_held(layer.page_key(id, va)) {
                 layer.take_word(job.space, va);
-                mfoe_mut(layer).counters.disarmed += 1;
+                mfoe_mut(layer).of_mut(size).counters.disarmed += 1;
             }
         }
         self.at = part.end;
@@ -163,7 +198,7 @@ impl Arming {
 
 impl EngineThread for Arming {
     fn of_layer(layer: LayerId, of: &Layer) -> Vec<Self> {
-        let thread = |_| Self { layer, state: State::Begin, job: None, at: VirtAddr(0) };
+        let thread = |_| Self { layer, state: State::Begin, job: None, at: VirtAddr(0), size: PageSize::Size4K };
         of_layer::find(of).map(thread).into_iter().collect()
     }
 
@@ -206,7 +241,8 @@ impl EngineThread for Arming {
                 step.kernel(RefKind::Locked, space.table.entry(&layer.mem, self.at));
             }
             State::Line => {
-                step.charge_preset(of.parameters.arm_cycles * self.line().pages() as u32, 0);
+                let entries = self.line().pages() >> self.size.order();
+                step.charge_preset(of.parameters.arm_cycles * entries as u32, 0);
                 let space = &layer.spaces[self.space().index as usize];
                 step.kernel(RefKind::Write, space.table.entry(&layer.mem, self.at));
             }

@@ -1,6 +1,7 @@
 //! MFOE, the minor-fault offload engine.
 //!
-//! Models: per CPU a pre-allocation table in the layer's memory, which its register CR9 points to ([`tables`]); the walker's part,
+//! Models: per CPU a pre-allocation table in the layer's memory, which its register CR9 points to ([`tables`]), and another one if
+//! pages of 2 MiB are the engine's, too ([`ready`]); the walker's part,
 //! which takes a frame from there for a page whose entry is armed ([`offload`]); the kernel's part ([`state`]); a background thread
 //! that accounts for what was taken and puts zeroed frames in its place ([`refill`]), one that arms the entries of new mappings
 //! ([`arming`]). In its software form the kernel's fault handler takes the frames, and the walker knows nothing of it.
@@ -20,17 +21,24 @@
 //!   process maps. It is looked at when the background thread accounts for a page, and stays out until the process ends.
 //! - Sizes that adapt are future work there (4.5). Here a CPU's table keeps twice as many frames after it was found empty, and half as
 //!   many after less than a quarter were taken (`least_entries`).
+//! - Pages of 2 MiB (4.9) take a table of their own per CPU, with a register like CR9. Where a mapping may have such a page, the
+//!   entry above the page table's last level is armed if no table stands there yet. A call that cuts such a place takes the word away,
+//!   and the thread arms the parts. Tables of 2 MiB frames do not adapt, and no pass begins early for them.
+//! - NUMA nodes: the frames of a CPU's table come from its own node first (4.2's static policy), or from that alone, or from that of
+//!   the thread (`numa`). Where an access goes makes no difference to its latency.
 //! - Ready frames stay where they are when memory is short. The thread makes none ready then.
 //!
 //! Deviations: processes enable it when they begin, or never do (`fault_engine_for` of the layer); none disables it. One thread arms
 //! the mappings in turn, where the paper spawns one for each. Calls that account for used entries make no references for it. A fault
-//! in a host's table does not halt a guest's walk: the walk begins anew. No pages above 4 KiB, no NUMA nodes. Hosts take
+//! in a host's table does not halt a guest's walk: the walk begins anew. Whoever maps a page of 4 KiB where
+//! one of 2 MiB could be waits for others that map a page there, as handlers do. Hosts take
 //! no memory back from guests, so nothing has to be forbidden to them (4.9).
 
 pub mod arming;
 pub mod of_layer;
 pub mod offload;
 pub mod parameters;
+pub mod ready;
 pub mod refill;
 pub mod state;
 pub mod tables;

@@ -7,7 +7,7 @@
 //! Source: Tirumalasetty et al., 4.4 with the locks of 4.9.
 //! Choices: each reference waits for the one before it. The dirty bit is set for a store alone, as walkers do.
 
-use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
+use crate::base::addr::{PageSize, Pfn, PhysAddr, VirtAddr};
 use crate::base::cycles::Cycles;
 use crate::base::ids::CpuId;
 use crate::base::page_fault::{Intent, PageFault};
@@ -18,6 +18,7 @@ use crate::engine::mfoe::tables::Entry;
 use crate::engine::work::{Verdict, Work};
 use crate::kernel::entry_word::{Armed, EntryWord};
 use crate::kernel::layer::Layer;
+use crate::kernel::layer::words::WordOf;
 use crate::kernel::needs::Need;
 use crate::kernel::os::Os;
 use crate::kernel::vma::VaRange;
@@ -42,8 +43,8 @@ enum State {
 pub struct Offload {
     fault: PageFault,
     cpu: CpuId,
-    /// The page of 4 KiB.
     page: VirtAddr,
+    size: PageSize,
     state: State,
     verdict: Verdict,
 }
@@ -57,8 +58,8 @@ impl Offload {
         &mut os.layers[self.fault.space.layer]
     }
 
-    fn key(&self) -> BlockKey {
-        BlockKey::Page { space: self.fault.space, page: self.page.0 >> FRAME_SHIFT }
+    fn key(&self, os: &Os) -> BlockKey {
+        self.layer(os).page_key(self.fault.space, self.page)
     }
 
     /// Address of the page's entry.
@@ -67,18 +68,18 @@ impl Offload {
         layer.spaces[self.fault.space.index as usize].table.entry(&layer.mem, self.page)
     }
 
-    /// What the page's entry says that allows the access: a translation, or that the engine may map it.
-    fn look(&self, os: &Os) -> (Option<Mapping>, Option<Armed>) {
+    /// What the page's entry says that allows the access: a translation, or that the engine may map it, and in which size.
+    fn look(&self, os: &Os) -> (Option<Mapping>, Option<(Armed, PageSize)>) {
         let (layer, index) = (self.layer(os), self.fault.space.index);
         let mut list = WalkList::new();
         layer.spaces[index as usize].table.walk(&layer.mem, self.page, &mut list);
         let store = self.fault.intent == Intent::Store;
         match (list.leaf, layer.word_behind(index, self.page, &list.leaf)) {
             (Leaf::Present(mapping), _) => (Some(mapping).filter(|of| of.flags.writable || !store), None),
-            (Leaf::NotPresent { .. }, Some(EntryWord::Armed(armed))) => {
-                (None, Some(armed).filter(|of| of.writable || !store))
+            (Leaf::NotPresent { .. }, Some(WordOf { size, word: EntryWord::Armed(armed), .. })) => {
+                (None, Some((armed, size)).filter(|(of, _)| of.writable || !store))
             }
-            (Leaf::NotPresent { .. }, Some(EntryWord::Swap(_)) | None) => (None, None),
+            (Leaf::NotPresent { .. }, Some(WordOf { word: EntryWord::Swap(_), .. }) | None) => (None, None),
         }
     }
 
@@ -89,19 +90,20 @@ impl Offload {
 
     /// Lets the page's entry go.
     fn unlock(&self, os: &mut Os, cpu: CpuId) {
-        os.locks.release(self.key(), cpu);
+        os.locks.release(self.key(os), cpu);
         os.locks.end_read(self.fault.space, cpu);
     }
 
     /// Takes the lock of the page's entry; waits for it if another engine or a handler has it.
     fn lock(&mut self, os: &mut Os, cpu: CpuId) -> Next {
-        if !os.locks.acquire(self.key(), cpu) {
-            return Next::Block(self.key());
+        let key = self.key(os);
+        if !os.locks.acquire(key, cpu) {
+            return Next::Block(key);
         }
-        let range = VaRange { start: self.page, end: VirtAddr(self.page.0 + FRAME_BYTES) };
+        let range = VaRange { start: self.page, end: VirtAddr(self.page.0 + self.size.bytes()) };
         os.locks.read_mappings(self.fault.space, range, cpu);
         let (present, armed) = self.look(os);
-        if armed.is_some() {
+        if armed.is_some_and(|(_, size)| size == self.size) {
             self.state = State::Take;
             return Next::Continue;
         }
@@ -117,8 +119,8 @@ impl Offload {
 
     /// Takes the frame at the tail.
     fn take(&mut self, os: &mut Os, cpu: CpuId) -> Next {
-        let armed = self.look(os).1.expect("the page's entry is locked");
-        let (of, page, owner) = (self.cpu, self.page, armed.owner);
+        let (armed, _) = self.look(os).1.expect("the page's entry is locked");
+        let (of, page, owner) = ((self.cpu, self.size), self.page, armed.owner);
         let (mfoe, contents) = with_memory(self.layer_mut(os));
         let Some(frame) = mfoe.take(of, owner, page, contents) else {
             // Another task of this CPU has taken it meanwhile.
@@ -134,7 +136,7 @@ impl Offload {
         let Armed { writable, executable, .. } = armed;
         let dirty = self.fault.intent == Intent::Store;
         let flags = PteFlags { writable, executable, user: true, accessed: true, dirty };
-        let mapping = Mapping { pfn: frame, size: PageSize::Size4K, flags };
+        let mapping = Mapping { pfn: frame, size: self.size, flags };
         let (index, page, id) = (self.fault.space.index, self.page, self.fault.space.layer);
         let layer = self.layer_mut(os);
         layer.map_ready(index, page, mapping).expect("the entry that says so is the page's place");
@@ -148,10 +150,14 @@ impl Offload {
 
 impl Work for Offload {
     fn begin(fault: &PageFault, cpu: CpuId, os: &Os) -> Option<Self> {
-        let page = VirtAddr(fault.va.0 & !(FRAME_BYTES - 1));
-        let work = Self { fault: *fault, cpu, page, state: State::Header, verdict: Verdict::Kernel };
-        let starts = !mfoe(work.layer(os)).serves_faults() && work.look(os).1.is_some();
-        starts.then_some(work)
+        let page = |size: PageSize| VirtAddr(fault.va.0 & !size.offset_mask());
+        let size = PageSize::Size4K;
+        let work = Self { fault: *fault, cpu, page: page(size), size, state: State::Header, verdict: Verdict::Kernel };
+        if mfoe(work.layer(os)).serves_faults() {
+            return None;
+        }
+        let (_, size) = work.look(os).1?;
+        Some(Self { page: page(size), size, ..work })
     }
 
     fn fault(&self) -> &PageFault {
@@ -160,19 +166,19 @@ impl Work for Offload {
 
     fn plan(&self, os: &Os, step: &mut Step) {
         let layer = self.layer(os);
-        let of = mfoe(layer);
+        let (of, tables) = (mfoe(layer), &mfoe(layer).of(self.size).tables);
         step.cycles += Cycles::from(of.parameters.step_cycles);
         let mut physical = |kind, addr| {
             let number = step.refs.len() as u8;
             step.refs.push(Ref { addr, space: RefSpace::Physical, kind, step: number });
         };
-        let header = of.tables.header(self.cpu);
+        let header = tables.header(self.cpu);
         match self.state {
             State::Header => physical(RefKind::Read, header),
-            State::Entry => physical(RefKind::Read, of.tables.tail(self.cpu, &layer.mem)),
+            State::Entry => physical(RefKind::Read, tables.tail(self.cpu, &layer.mem)),
             State::Lock => physical(RefKind::Locked, self.entry(os)),
             State::Take => {
-                physical(RefKind::Write, of.tables.tail(self.cpu, &layer.mem));
+                physical(RefKind::Write, tables.tail(self.cpu, &layer.mem));
                 physical(RefKind::Write, header);
             }
             State::Map { .. } => physical(RefKind::Write, self.entry(os)),
@@ -183,11 +189,10 @@ impl Work for Offload {
         match self.state {
             State::Header => self.state = State::Entry,
             State::Entry => {
-                let layer = self.layer_mut(os);
-                let of = mfoe(layer);
-                let Entry::Ready(_) = of.tables.entry(of.tables.tail(self.cpu, &layer.mem), &layer.mem) else {
-                    let cpu = self.cpu;
-                    mfoe_mut(layer).note_empty(cpu);
+                let (of_cpu, size, layer) = (self.cpu, self.size, self.layer_mut(os));
+                let tables = &mfoe(layer).of(size).tables;
+                let Entry::Ready(_) = tables.entry(tables.tail(of_cpu, &layer.mem), &layer.mem) else {
+                    mfoe_mut(layer).of_mut(size).note_empty(of_cpu);
                     return self.end(Verdict::Kernel);
                 };
                 self.state = State::Lock;

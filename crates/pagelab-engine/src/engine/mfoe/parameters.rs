@@ -3,11 +3,14 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::base::addr::PageSize;
 use crate::base::error::Misfit;
 use crate::engine::config::{EngineParameters, Surroundings};
 
 /// Entries that a pre-allocation table may have: the count in CR9 has 16 bits.
 const MOST_ENTRIES: u32 = 0xffff;
+/// The pages above 4 KiB that it maps.
+pub const HUGE: PageSize = PageSize::Size2M;
 /// Threads that may fill the tables of a layer.
 const MOST_THREADS: u32 = 64;
 
@@ -22,6 +25,19 @@ pub enum Form {
     Software,
 }
 
+/// The NUMA nodes that the frames of a CPU's table come from, where memory has several (`frame_allocator.nodes`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Numa {
+    /// The CPU's own, and others once that has none left.
+    #[default]
+    PreferLocal,
+    /// The CPU's own alone: once that has none left, its pages are the kernel's.
+    LocalOnly,
+    /// That of the CPU which the background thread runs on.
+    OfThread,
+}
+
 /// What there is of MFOE in a layer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -32,11 +48,15 @@ pub struct Parameters {
     /// Frames that passes make ready for a CPU at first, and at least; 0: always `entries`. They are twice as many from a pass on
     /// before which none was ready for a page, and half as many from one on before which less than a quarter were taken.
     pub least_entries: u32,
+    /// Frames of 2 MiB that are kept ready per CPU, in a table of their own; 0: pages of 2 MiB are the kernel's.
+    pub huge_entries: u32,
+    /// The nodes that ready frames come from.
+    pub numa: Numa,
     /// Cycles between the end of a background pass and the next one.
     pub period_cycles: u64,
     /// Background threads; each has every so many-th CPU's table.
     pub threads: u32,
-    /// Ready frames of a CPU below which a pass begins before its time; 0: none does.
+    /// Ready frames of 4 KiB of a CPU below which a pass begins before its time; 0: none does.
     pub wake_below: u32,
     /// Share of its cgroup's limit, or of the memory, in percent, from which on a process gets no more frames this way.
     pub limit_percent: u32,
@@ -54,6 +74,8 @@ impl Default for Parameters {
             form: Form::Hardware,
             entries: 256,
             least_entries: 0,
+            huge_entries: 0,
+            numa: Numa::PreferLocal,
             period_cycles: 6_000_000,
             threads: 1,
             wake_below: 0,
@@ -67,14 +89,27 @@ impl Default for Parameters {
 
 impl EngineParameters for Parameters {
     fn check(&self, around: &Surroundings) -> Result<(), Misfit> {
-        if let Err(why) = around.words {
+        let words = around.words.map_err(|why| {
             let what = format!("mfoe needs page-table entries that say so of pages which are not there, but {why}");
+            Misfit::new("fault_engine", what)
+        })?;
+        if !around.single_pages {
+            let what = "mfoe maps single pages in frames that were taken before the fault: allowed beside it are folios = [] and \
+                        the placement order0";
             return Err(Misfit::new("fault_engine", what));
         }
-        if !around.single_pages {
-            let what = "mfoe maps single pages of 4 KiB in frames that were taken before the fault: allowed beside it are \
-                        page_size = 4K, folios = [] and the placement order0";
-            return Err(Misfit::new("fault_engine", what));
+        if self.huge_entries == 0 && around.page_size != PageSize::Size4K {
+            let what = "0 keeps no frames ready for pages above 4 KiB, which are the layer's page_size; allowed are huge_entries of 1 \
+                        and more with page_size = 2M, or page_size = 4K";
+            return Err(Misfit::new("fault_engine.huge_entries", what));
+        }
+        if self.huge_entries > 0 && around.page_size != HUGE {
+            let what = "frames of 2 MiB are for layers with page_size = 2M alone; allowed here is 0";
+            return Err(Misfit::new("fault_engine.huge_entries", what));
+        }
+        if self.huge_entries > 0 && !words.contains(&HUGE) {
+            let what = "entries of pages of 2 MiB hold no words in this page table; allowed here is 0";
+            return Err(Misfit::new("fault_engine.huge_entries", what));
         }
         if !around.walked {
             let what = "mfoe is a part of the walker, and hardware walks no tables of this layer for some of its pages; allowed \
@@ -82,6 +117,7 @@ impl EngineParameters for Parameters {
             return Err(Misfit::new("fault_engine", what));
         }
         Misfit::unless_between("fault_engine.entries", self.entries, 1, MOST_ENTRIES)?;
+        Misfit::unless_between("fault_engine.huge_entries", self.huge_entries, 0, MOST_ENTRIES)?;
         Misfit::unless_between("fault_engine.least_entries", self.least_entries, 0, self.entries)?;
         Misfit::unless_between("fault_engine.threads", self.threads, 1, MOST_THREADS)?;
         Misfit::unless_between("fault_engine.period_cycles", self.period_cycles, 1, u64::MAX)?;
@@ -93,6 +129,7 @@ impl EngineParameters for Parameters {
         let software = Self { form: Form::Software, entries: 16, period_cycles: 50_000, ..Self::default() };
         let hurried = Self { entries: 3, period_cycles: 400_000, threads: 2, wake_below: 2, ..Self::default() };
         let adaptive = Self { entries: 64, least_entries: 2, period_cycles: 200_000, ..Self::default() };
-        vec![Self { period_cycles: 100_000, ..Self::default() }, software, hurried, adaptive]
+        let huge = Self { entries: 16, huge_entries: 2, period_cycles: 100_000, ..Self::default() };
+        vec![Self { period_cycles: 100_000, ..Self::default() }, software, hurried, adaptive, huge]
     }
 }

@@ -6,20 +6,21 @@
 //! lists and the charge to the memory cgroup. Then, if the CPU is to have more, it takes a frame, zeroes it, enters it at the head
 //! and moves that on. What each of these costs is what it costs the kernel's fault handler, stage by stage.
 //! Source: Tirumalasetty et al., 4.2 and 4.5; 4.9 for the limit.
-//! Parameters: `fault_engine.period_cycles`, `threads`, `wake_below`, `least_entries`, `limit_percent`.
+//! Parameters: `fault_engine.period_cycles`, `threads`, `wake_below`, `least_entries`, `limit_percent`, `numa`.
 //! Choices: an entry is used before its page is mapped; the thread waits for the lock of the page then. Where a frame cannot be had
 //! without making room, the entry stays empty until the next pass, and kswapd is woken.
 
-use crate::base::addr::{FRAME_BYTES, Pfn, PhysAddr};
+use crate::base::addr::{FRAME_BYTES, PageSize, Pfn, PhysAddr};
 use crate::base::cycles::Cycles;
 use crate::base::ids::{CpuId, LayerId, SpaceId};
 use crate::base::step::{BlockKey, Next, RefKind, Step};
-use crate::engine::kernel_side::{Job, Taken};
+use crate::engine::kernel_side::{Job, KernelSide, Taken};
 use crate::engine::mfoe::of_layer::{self, mfoe, mfoe_mut, with_memory};
-use crate::engine::mfoe::state::Mfoe;
+use crate::engine::mfoe::parameters::Numa;
+use crate::engine::mfoe::ready::Ready;
 use crate::engine::mfoe::tables::Entry;
 use crate::kernel::fault::stage::Stage;
-use crate::kernel::frames::frame_alloc::FramePurpose;
+use crate::kernel::frames::frame_alloc::{FramePurpose, Near};
 use crate::kernel::layer::{CpuLine, Layer};
 use crate::kernel::needs::Need;
 use crate::kernel::os::Os;
@@ -58,8 +59,9 @@ enum State {
 #[derive(Clone, Debug)]
 pub struct Refill {
     layer: LayerId,
-    /// The CPU whose table it is at; each of so many threads has every so many-th.
+    /// The CPU whose table it is at; each of so many threads has every so many-th. Of these it is that for pages of this size.
     table: CpuId,
+    size: PageSize,
     /// The CPU that it runs on.
     cpu: CpuId,
     threads: usize,
@@ -74,19 +76,24 @@ pub struct Refill {
 
 impl Refill {
     fn key(&self) -> BlockKey {
-        BlockKey::Engine { layer: self.layer, cpu: self.table }
+        BlockKey::Engine { layer: self.layer, table: (self.table, self.size) }
+    }
+
+    /// What is ready for pages of the size that it is at.
+    fn ready<'a>(&self, layer: &'a Layer) -> &'a Ready {
+        mfoe(layer).of(self.size)
     }
 
     /// Address of the entry that it has come to.
     fn place(&self, layer: &Layer) -> PhysAddr {
-        mfoe(layer).tables.behind_head(self.table, self.passed, &layer.mem)
+        self.ready(layer).tables.behind_head(self.table, self.passed, &layer.mem)
     }
 
     /// What is to be done about the next entry; or the lock of the page that its frame is for, if somebody is about to map that.
     fn look(&mut self, os: &Os) -> Result<State, BlockKey> {
         let layer = &os.layers[self.layer];
-        let of = mfoe(layer);
-        if self.filled + self.passed >= of.parameters.entries {
+        let of = self.ready(layer);
+        if self.filled + self.passed >= of.entries {
             return Ok(State::Unlock);
         }
         let entry = of.tables.entry(self.place(layer), &layer.mem);
@@ -95,18 +102,18 @@ impl Refill {
             Entry::Ready(_) => State::Unlock,
             Entry::Empty => self.pass(of),
             Entry::Used { owner, va, frame } => {
-                let space = SpaceId { layer: self.layer, index: owner };
-                let key = BlockKey::Page { space, page: va.0 / FRAME_BYTES };
+                let key = layer.page_key(SpaceId { layer: self.layer, index: owner }, va);
                 if os.locks.is_held(key) {
                     return Err(key);
                 }
-                State::Account { owner, page: Taken { va, frame }, ended: of.ended }
+                let page = Taken { va, size: self.size, frame, place: self.place(layer) };
+                State::Account { owner, page, ended: mfoe(layer).ended }
             }
         })
     }
 
     /// An entry is empty: a frame is made ready if one is wanted, at the head.
-    fn pass(&mut self, of: &Mfoe) -> State {
+    fn pass(&mut self, of: &Ready) -> State {
         if of.wants_frame(self.table) {
             return State::Allocate;
         }
@@ -117,12 +124,12 @@ impl Refill {
     /// Enters the page in what the kernel keeps of pages, and clears the entry.
     fn account(&self, os: &mut Os, owner: u32, page: Taken) {
         let layer = &mut os.layers[self.layer];
-        let place = self.place(layer);
         let (of, contents) = with_memory(layer);
-        of.tables.clear(place, contents);
+        let of = of.of_mut(self.size);
+        of.tables.clear(page.place, contents);
         of.counters.accounted += 1;
         let (cpu, group) = (self.cpu, layer.spaces[owner as usize].group);
-        layer.consume_charge(cpu, group, 1, os.costs.charge_batch);
+        layer.consume_charge(cpu, group, 1 << self.size.order(), os.costs.charge_batch);
         layer.gather(cpu, page.frame, os.costs.lru_batch);
         layer.account(owner, page);
         if is_beyond_limit(layer, owner) {
@@ -133,18 +140,39 @@ impl Refill {
         }
     }
 
+    /// The nodes that the table's frames come from; none: the thread's own choice.
+    fn near(&self, layer: &Layer) -> Option<Near> {
+        let only = match mfoe(layer).parameters.numa {
+            Numa::PreferLocal => false,
+            Numa::LocalOnly => true,
+            Numa::OfThread => return None,
+        };
+        Some(Near { cpu: self.table.0, only })
+    }
+
     /// Takes a frame if there is one to spare.
     fn allocate(&self, os: &mut Os, cpu: CpuId) -> State {
         let layer = &mut os.layers[self.layer];
         layer.acting_cpu = cpu.0;
-        let short = layer.reclaim.as_ref().is_some_and(|of| layer.free_frame_count() <= of.marks.low);
-        let frame = if short { None } else { layer.placing().1.take(0, FramePurpose::UserData) };
+        let (order, size) = (self.size.order(), self.size);
+        let left = layer.free_frame_count().saturating_sub(1 << order);
+        let short = layer.reclaim.as_ref().is_some_and(|of| left < of.marks.low);
+        let near = self.near(layer);
+        let mut memory = layer.placing().1;
+        let frame = match near {
+            _ if short => None,
+            None => memory.take(order, FramePurpose::UserData),
+            Some(near) => memory.take_near(order, FramePurpose::UserData, near),
+        };
         let Some(frame) = frame else {
-            mfoe_mut(layer).counters.no_frame += 1;
-            os.needs.push((self.layer, Need::Memory));
+            mfoe_mut(layer).of_mut(size).counters.no_frame += 1;
+            // Pages that leave make no block of contiguous ones, and those of other nodes no room in this one.
+            if short || order == 0 && near.is_none_or(|near| !near.only) {
+                os.needs.push((self.layer, Need::Memory));
+            }
             return State::Unlock;
         };
-        mfoe_mut(layer).in_hand += 1;
+        mfoe_mut(layer).of_mut(size).in_hand += 1;
         let effects = layer.last_effects();
         if effects.zone_locks.is_empty() {
             return State::Zero { frame };
@@ -155,9 +183,15 @@ impl Refill {
     /// Goes to the next table, or ends the pass.
     fn next_table(&mut self, os: &mut Os) -> Next {
         let layer = &mut os.layers[self.layer];
-        mfoe_mut(layer).counters.passes += 1;
-        let next = self.table.index() + self.threads;
+        mfoe_mut(layer).of_mut(self.size).counters.passes += 1;
+        let sizes = mfoe(layer).page_sizes();
         (self.state, self.filled, self.passed) = (State::Lock, 0, 0);
+        if let Some(&larger) = sizes.iter().find(|&&size| size > self.size) {
+            self.size = larger;
+            return Next::Continue;
+        }
+        self.size = sizes[0];
+        let next = self.table.index() + self.threads;
         if next >= layer.cpus.len() {
             self.table = CpuId((self.table.index() % self.threads) as u32);
             return Next::Done;
@@ -183,6 +217,7 @@ impl EngineThread for Refill {
         let thread = |first| Self {
             layer,
             table: first,
+            size: PageSize::Size4K,
             cpu: first,
             threads,
             state: State::Lock,
@@ -209,13 +244,13 @@ impl EngineThread for Refill {
 
     fn plan(&self, os: &Os, step: &mut Step) {
         let layer = &os.layers[self.layer];
-        let of = mfoe(layer);
+        let tables = &self.ready(layer).tables;
         let preset = |step: &mut Step, stage: Stage| {
             let cost = os.costs.fault.all()[stage as usize];
             step.charge_preset(cost.cycles, cost.instructions);
         };
         match &self.state {
-            State::Lock => step.kernel(RefKind::Locked, of.tables.header(self.table)),
+            State::Lock => step.kernel(RefKind::Locked, tables.header(self.table)),
             State::Look => step.kernel(RefKind::Read, self.place(layer)),
             &State::Account { owner, page, .. } => {
                 [Stage::Charge, Stage::Rmap, Stage::Lru].into_iter().for_each(|stage| preset(step, stage));
@@ -226,7 +261,7 @@ impl EngineThread for Refill {
                 step.kernel(RefKind::Read, space.object_line(!start.0));
                 step.kernel(RefKind::Write, space.counter_line());
                 step.kernel(RefKind::Write, layer.page_metadata(page.frame));
-                layer.plan_charge(self.cpu, space.group, 1, step);
+                layer.plan_charge(self.cpu, space.group, 1 << self.size.order(), step);
                 layer.plan_gather(self.cpu, space.group, os.costs.lru_batch, step);
                 step.kernel(RefKind::Write, self.place(layer));
             }
@@ -241,13 +276,13 @@ impl EngineThread for Refill {
             &State::Zero { frame } => {
                 preset(step, Stage::Zeroing);
                 step.kernel(RefKind::Write, layer.page_metadata(frame));
-                step.kernel(RefKind::Zero { bytes: FRAME_BYTES }, frame.addr());
+                step.kernel(RefKind::Zero { bytes: self.size.bytes() }, frame.addr());
             }
             State::Put { .. } => {
-                step.kernel(RefKind::Write, of.tables.behind_head(self.table, 0, &layer.mem));
-                step.kernel(RefKind::Write, of.tables.header(self.table));
+                step.kernel(RefKind::Write, tables.behind_head(self.table, 0, &layer.mem));
+                step.kernel(RefKind::Write, tables.header(self.table));
             }
-            State::Unlock => step.kernel(RefKind::Write, of.tables.header(self.table)),
+            State::Unlock => step.kernel(RefKind::Write, tables.header(self.table)),
         }
     }
 
@@ -258,7 +293,7 @@ impl EngineThread for Refill {
                     return Next::Block(self.key());
                 }
                 self.cpu = cpu;
-                mfoe_mut(&mut os.layers[self.layer]).adapt(self.table);
+                mfoe_mut(&mut os.layers[self.layer]).of_mut(self.size).adapt(self.table);
                 State::Look
             }
             State::Look => match self.look(os) {
@@ -272,13 +307,14 @@ impl EngineThread for Refill {
             State::Account { ended, .. } if ended != mfoe(&os.layers[self.layer]).ended => State::Look,
             State::Account { owner, page, .. } => {
                 self.account(os, owner, page);
-                self.pass(mfoe(&os.layers[self.layer]))
+                self.pass(mfoe(&os.layers[self.layer]).of(self.size))
             }
             State::Allocate => self.allocate(os, cpu),
             State::Batch { frame, .. } => State::Zero { frame },
             State::Zero { frame } => State::Put { frame },
             State::Put { frame } => {
                 let (of, contents) = with_memory(&mut os.layers[self.layer]);
+                let of = of.of_mut(self.size);
                 of.put(self.table, frame, contents);
                 let counters = &mut of.counters;
                 *if self.replaces { &mut counters.replaced } else { &mut counters.first_filled } += 1;
@@ -294,7 +330,7 @@ impl EngineThread for Refill {
     }
 
     fn charge(&self, os: &mut Os, cycles: Cycles) {
-        let counters = &mut mfoe_mut(&mut os.layers[self.layer]).counters;
+        let counters = &mut mfoe_mut(&mut os.layers[self.layer]).of_mut(self.size).counters;
         *match self.state {
             State::Lock | State::Look | State::Unlock => &mut counters.pass_cycles,
             State::Account { .. } => &mut counters.replace_cycles,

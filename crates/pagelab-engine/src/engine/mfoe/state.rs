@@ -2,15 +2,16 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use crate::base::addr::{FRAME_BYTES, Pfn, VirtAddr};
+use crate::base::addr::{PageSize, Pfn, VirtAddr};
 use crate::base::cycles::Cycles;
 use crate::base::ids::CpuId;
 use crate::base::measure::Measure;
 use crate::base::memory::PhysMem;
 use crate::base::step::{RefKind, Step};
-use crate::engine::kernel_side::{Job, KernelSide, Taken};
-use crate::engine::mfoe::parameters::{Form, Parameters};
-use crate::engine::mfoe::tables::{Entry, Tables};
+use crate::engine::kernel_side::{Job, KernelSide, Table, Taken};
+use crate::engine::mfoe::parameters::{Form, HUGE, Parameters};
+use crate::engine::mfoe::ready::Ready;
+use crate::engine::mfoe::tables::Entry;
 use crate::kernel::entry_word::{Armed, MOST_OWNERS};
 use crate::kernel::memory::Memory;
 use crate::kernel::vma::{Vma, VmaKind};
@@ -18,6 +19,9 @@ use pagelab_trace::MapFlags;
 
 /// Latencies of single cycles up to here are told apart; those beyond count as this.
 const LONGEST: usize = 1 << 14;
+
+const WITHOUT: &[PageSize] = &[PageSize::Size4K];
+const WITH_HUGE: &[PageSize] = &[PageSize::Size4K, HUGE];
 
 /// Cycles of the walker's steps.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,36 +33,15 @@ pub struct Steps {
     pub map: Cycles,
 }
 
-/// What was counted.
+/// What was counted, pages of all sizes together.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
-    /// Pages that got a frame that was ready.
-    pub hits: u64,
-    /// Pages whose entry was armed and for which no frame was ready.
-    pub empty: u64,
     /// Pages that were there by the time the engine had their lock.
     pub raced: u64,
     /// Pages whose entry was armed no more by then.
     pub gone: u64,
-    /// Entries that were armed, and that were taken back for a process beyond its share of memory.
-    pub armed: u64,
-    pub disarmed: u64,
     pub jobs: u64,
     pub arm_cycles: Cycles,
-    /// Passes of the background threads over a table.
-    pub passes: u64,
-    /// Entries that they accounted for, and those that calls did.
-    pub accounted: u64,
-    pub accounted_by_calls: u64,
-    /// Frames that they made ready: in entries that had been used, and in others.
-    pub replaced: u64,
-    pub first_filled: u64,
-    pub replace_cycles: Cycles,
-    pub first_fill_cycles: Cycles,
-    /// Other cycles of theirs: locks, and entries that need nothing.
-    pub pass_cycles: Cycles,
-    /// Allocations that failed because memory was short.
-    pub no_frame: u64,
     /// Processes that got too much memory.
     pub stopped: u64,
     pub steps: Steps,
@@ -118,28 +101,13 @@ impl Latencies {
     }
 }
 
-/// What a CPU's table is to hold, and what became of it since the last pass.
-#[derive(Clone, Copy, Debug)]
-struct Stock {
-    /// Frames that are ready: what the table says.
-    ready: u32,
-    /// Frames that passes make ready.
-    wanted: u32,
-    /// Since the last pass.
-    taken: u32,
-    missed: bool,
-}
-
 /// See the module's text.
 #[derive(Clone, Debug)]
 pub struct Mfoe {
     pub parameters: Parameters,
-    pub tables: Tables,
     pub counters: Counters,
-    /// By CPU.
-    stocks: Vec<Stock>,
-    /// Frames that have been taken and are not in a table yet.
-    pub in_hand: u32,
+    /// By size: for pages of 4 KiB, and, if those are its, for pages of 2 MiB.
+    ready: Vec<Ready>,
     /// Times that a space has ended: what a thread has seen of its pages before holds no more.
     pub ended: u64,
     /// Mappings whose entries are to be armed, or not to be any more. The first is under way.
@@ -151,47 +119,18 @@ pub struct Mfoe {
 }
 
 impl Mfoe {
-    /// Whether something has been taken that nobody has accounted for.
-    fn has_used(&self) -> bool {
-        self.counters.hits > self.counters.accounted + self.counters.accounted_by_calls
+    /// What is ready for pages of a size, one of [`Mfoe::page_sizes`].
+    pub fn of(&self, size: PageSize) -> &Ready {
+        &self.ready[size as usize]
+    }
+
+    pub fn of_mut(&mut self, size: PageSize) -> &mut Ready {
+        &mut self.ready[size as usize]
     }
 
     /// Whether a background pass is to begin before its time.
     pub fn runs_low(&self, cpu: CpuId) -> bool {
-        self.stocks[cpu.index()].ready < self.parameters.wake_below
-    }
-
-    /// Whether passes are to make another frame ready for a CPU.
-    pub fn wants_frame(&self, cpu: CpuId) -> bool {
-        let stock = self.stocks[cpu.index()];
-        stock.ready < stock.wanted
-    }
-
-    /// A pass begins at a CPU's table: how many frames it is to hold.
-    pub fn adapt(&mut self, cpu: CpuId) {
-        let Parameters { entries, least_entries, .. } = self.parameters;
-        let stock = &mut self.stocks[cpu.index()];
-        if least_entries > 0 {
-            if stock.missed {
-                stock.wanted = (2 * stock.wanted).min(entries);
-            } else if 4 * stock.taken < stock.wanted {
-                stock.wanted = (stock.wanted / 2).max(least_entries);
-            }
-        }
-        (stock.taken, stock.missed) = (0, false);
-    }
-
-    /// A page's entry is armed, and no frame is ready for it.
-    pub fn note_empty(&mut self, cpu: CpuId) {
-        self.counters.empty += 1;
-        self.stocks[cpu.index()].missed = true;
-    }
-
-    /// A frame is ready in the entry at the head.
-    pub fn put(&mut self, cpu: CpuId, frame: Pfn, contents: &mut PhysMem) {
-        self.tables.put(cpu, frame, contents);
-        self.in_hand -= 1;
-        self.stocks[cpu.index()].ready += 1;
+        self.of(PageSize::Size4K).has_less_than(cpu, self.parameters.wake_below)
     }
 
     /// A space gets no more frames this way: its entries are to be armed no more. False if that is so already.
@@ -210,13 +149,12 @@ impl KernelSide for Mfoe {
     type Parameters = Parameters;
 
     fn boot(parameters: &Parameters, cpus: u32, memory: &mut Memory) -> Option<Self> {
-        let wanted = if parameters.least_entries > 0 { parameters.least_entries } else { parameters.entries };
+        let sizes = if parameters.huge_entries > 0 { WITH_HUGE } else { WITHOUT };
+        let ready = sizes.iter().map(|&size| Ready::boot(size, parameters, cpus, memory)).collect::<Option<_>>()?;
         Some(Self {
-            tables: Tables::boot(parameters.entries, cpus, memory)?,
             parameters: parameters.clone(),
             counters: Counters::default(),
-            stocks: vec![Stock { ready: 0, wanted, taken: 0, missed: false }; cpus as usize],
-            in_hand: 0,
+            ready,
             ended: 0,
             jobs: VecDeque::new(),
             stopped: BTreeSet::new(),
@@ -237,57 +175,42 @@ impl KernelSide for Mfoe {
         self.jobs.push_back(job);
     }
 
-    fn take_used(&mut self, space: u32, is_busy: &dyn Fn(u64) -> bool, contents: &mut PhysMem) -> Vec<Taken> {
-        let mut taken = Vec::new();
-        if !self.has_used() {
-            return taken;
-        }
-        for cpu in self.tables.cpus() {
-            let used: Vec<_> = self.tables.used(cpu, contents).collect();
-            for (at, entry) in used {
-                if let Entry::Used { owner, va, frame } = entry
-                    && owner == space
-                    && !is_busy(va.0 / FRAME_BYTES)
-                {
-                    self.tables.clear(at, contents);
-                    taken.push(Taken { va, frame });
-                }
-            }
-        }
-        self.counters.accounted_by_calls += taken.len() as u64;
-        taken
+    fn page_sizes(&self) -> &'static [PageSize] {
+        if self.ready.len() > 1 { WITH_HUGE } else { WITHOUT }
     }
 
-    fn is_used_at(&self, cpu: CpuId, space: u32, contents: &PhysMem) -> bool {
+    fn used_for(&self, space: u32, contents: &PhysMem) -> Vec<Taken> {
+        self.ready.iter().flat_map(|of| of.used_for(space, contents)).collect()
+    }
+
+    fn clear_used(&mut self, page: Taken, contents: &mut PhysMem) {
+        let of = self.of_mut(page.size);
+        of.tables.clear(page.place, contents);
+        of.counters.accounted_by_calls += 1;
+    }
+
+    fn is_used_at(&self, (cpu, size): Table, space: u32, contents: &PhysMem) -> bool {
         let is_own = |(_, entry): (_, Entry)| matches!(entry, Entry::Used { owner, .. } if owner == space);
-        self.tables.used(cpu, contents).any(is_own)
+        self.of(size).tables.used(cpu, contents).any(is_own)
     }
 
     fn serves_faults(&self) -> bool {
         self.parameters.form == Form::Software
     }
 
-    fn plan_take(&self, cpu: CpuId, contents: &PhysMem, step: &mut Step) {
-        step.kernel(RefKind::Read, self.tables.header(cpu));
-        let tail = self.tables.tail(cpu, contents);
+    fn plan_take(&self, (cpu, size): Table, contents: &PhysMem, step: &mut Step) {
+        let tables = &self.of(size).tables;
+        step.kernel(RefKind::Read, tables.header(cpu));
+        let tail = tables.tail(cpu, contents);
         step.kernel(RefKind::Read, tail);
-        if let Entry::Ready(_) = self.tables.entry(tail, contents) {
+        if let Entry::Ready(_) = tables.entry(tail, contents) {
             step.kernel(RefKind::Write, tail);
-            step.kernel(RefKind::Write, self.tables.header(cpu));
+            step.kernel(RefKind::Write, tables.header(cpu));
         }
     }
 
-    fn take(&mut self, cpu: CpuId, space: u32, va: VirtAddr, contents: &mut PhysMem) -> Option<Pfn> {
-        let frame = self.tables.take(cpu, space, va, contents);
-        match frame {
-            Some(_) => {
-                self.counters.hits += 1;
-                let stock = &mut self.stocks[cpu.index()];
-                (stock.ready, stock.taken) = (stock.ready - 1, stock.taken + 1);
-            }
-            None => self.note_empty(cpu),
-        }
-        frame
+    fn take(&mut self, (cpu, size): Table, space: u32, va: VirtAddr, contents: &mut PhysMem) -> Option<Pfn> {
+        self.of_mut(size).take(cpu, space, va, contents)
     }
 
     fn space_ended(&mut self, space: u32) {
@@ -297,11 +220,11 @@ impl KernelSide for Mfoe {
     }
 
     fn held_frames(&self) -> u64 {
-        u64::from(self.in_hand) + self.stocks.iter().map(|stock| u64::from(stock.ready)).sum::<u64>()
+        self.ready.iter().map(Ready::held_frames).sum()
     }
 
     fn table_frames(&self) -> u64 {
-        self.tables.frames()
+        self.ready.iter().map(|of| of.tables.frames()).sum()
     }
 
     fn note(&mut self, mapped: bool, latency: Cycles) {
@@ -312,35 +235,23 @@ impl KernelSide for Mfoe {
         let of = &self.counters;
         let mut all = Vec::new();
         for (name, count, text) in [
-            ("hits", of.hits, "Pages that got a frame which was ready"),
-            ("misses", of.empty, "Page faults on armed entries that found no frame ready"),
             ("raced", of.raced, "Page faults that found the page mapped once the engine had the lock of its entry"),
             ("gone", of.gone, "Page faults that found the entry armed no more once the engine had its lock"),
-            ("armed", of.armed, "Entries that were armed"),
-            ("disarmed", of.disarmed, "Entries that were armed no more because their process had too much memory"),
             ("arming.runs", of.jobs, "Mappings whose entries were armed"),
-            ("passes", of.passes, "Passes of the background threads over a CPU's table"),
-            ("accounted", of.accounted, "Pages that the background threads entered in the kernel's lists"),
-            ("accounted_by_calls", of.accounted_by_calls, "Pages that mapping calls, forks and exits entered before"),
-            ("replaced", of.replaced, "Frames made ready in place of others that were used"),
-            ("first_filled", of.first_filled, "Frames made ready in entries that had not been used"),
-            ("no_frame", of.no_frame, "Times that memory was too short to make a frame ready"),
             ("stopped", of.stopped, "Processes that got no more frames this way since they had too much memory"),
         ] {
             all.push(Measure::count(name, count, text));
         }
-        for (name, cycles, text) in [
-            ("arming.cycles", of.arm_cycles, "Cycles of the thread that arms entries"),
-            (
-                "replaced.cycles",
-                of.replace_cycles,
-                "Cycles of accounting for pages and of making frames ready for others",
-            ),
-            ("first_filled.cycles", of.first_fill_cycles, "Cycles of making frames ready where none had been used"),
-            ("passes.cycles", of.pass_cycles, "Other cycles of background passes"),
-        ] {
-            all.push(Measure::cycles(name, cycles, text));
-        }
+        let [counts, cycles]: [Vec<_>; 2] = std::array::from_fn(|n| {
+            let of_size = |of: &Ready| {
+                let prefix = if of.size == PageSize::Size4K { "" } else { "huge." };
+                std::mem::take(&mut of.measures(prefix)[n])
+            };
+            self.ready.iter().flat_map(of_size).collect()
+        });
+        all.extend(counts);
+        all.push(Measure::cycles("arming.cycles", of.arm_cycles, "Cycles of the thread that arms entries"));
+        all.extend(cycles);
         if self.parameters.form == Form::Hardware {
             all.extend(self.hits.measures("mapped", "page faults that the engine ended with a translation"));
             all.extend(self.misses.measures("refused", "what the engine did before it gave a fault to the kernel"));
@@ -360,8 +271,7 @@ impl KernelSide for Mfoe {
             "count",
             "Frames that are ready at the end, or about to be",
         ));
-        if self.parameters.least_entries > 0 {
-            let wanted = self.stocks.iter().map(|stock| u64::from(stock.wanted)).sum();
+        if let Some(wanted) = self.of(PageSize::Size4K).wanted_frames() {
             let text = "Frames that passes make ready at the end, of all CPUs";
             all.push(Measure::state("wanted_frames", wanted, "count", text));
         }

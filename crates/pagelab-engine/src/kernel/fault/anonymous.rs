@@ -89,7 +89,7 @@ impl Fault {
             let pfn = Pfn(self.frame.0 + n);
             layer.map(space, VirtAddr(page.0 + n * FRAME_BYTES), Mapping { pfn, ..self.mapping() })?;
         }
-        word.into_iter().for_each(|word| layer.release_word(word));
+        word.into_iter().for_each(|of| layer.release_word(of.word));
         Ok(ptes)
     }
 }

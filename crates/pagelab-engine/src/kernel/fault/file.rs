@@ -6,7 +6,7 @@ use crate::base::page_fault::Intent;
 use crate::kernel::fault::work::{Work, pages};
 use crate::kernel::layer::Layer;
 use crate::kernel::os::Os;
-use crate::kernel::vma::{OrderAdvice, VaRange, Vma, VmaKind};
+use crate::kernel::vma::{OrderAdvice, VaRange, Vma};
 use crate::page_table::Mapping;
 use std::ops::Range;
 
@@ -125,11 +125,6 @@ pub(super) fn file_page(vma: &Vma, va: VirtAddr) -> u64 {
 fn file_pages(vma: &Vma) -> Range<u64> {
     let first = file_page(vma, vma.start);
     first..first + ((vma.end.0 - vma.start.0) >> FRAME_SHIFT)
-}
-
-/// A mapping of a file's pages.
-pub(super) fn is_file(vma: &Vma) -> bool {
-    vma.kind == VmaKind::File && vma.file.is_some()
 }
 
 /// The window of `bytes` around `va`: it begins at a multiple of its size or with the VMA, and ends with what one

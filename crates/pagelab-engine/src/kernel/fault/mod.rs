@@ -35,7 +35,7 @@ mod work;
 
 use crate::base::ids::{CpuId, SpaceId};
 use stage::{FaultCounters, Stage};
-pub use work::gets_large_pages;
+pub use work::{gets_large_pages, largest_page};
 
 use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
 use crate::base::error::EngineError;
@@ -47,8 +47,7 @@ use crate::kernel::placement::PlacementStep;
 use crate::kernel::reclaim::{Pressure, Scan};
 use crate::kernel::vma::VaRange;
 use crate::page_table::{Leaf, PteFlags, TableBlock, WalkList};
-use file::is_file;
-use work::{Work, explicit_size, largest_inside};
+use work::Work;
 
 /// Size of a PTE.
 const ENTRY_BYTES: u64 = 8;
@@ -438,10 +437,8 @@ impl Fault {
             return State::Return;
         }
         self.flags.executable = vma.prot.execute;
-        let anonymous = !is_file(vma);
-        let large = anonymous && gets_large_pages(vma, large_pages);
-        let wanted = explicit_size(vma).unwrap_or(wanted);
-        let size = if large { largest_inside(vma, self.va, wanted) } else { PageSize::Size4K };
+        let anonymous = !work::is_file(vma);
+        let size = largest_page(vma, self.va, large_pages, wanted);
         let range = vma.range();
         let following = ((vma.end.0 - 1) >> FRAME_SHIFT) - (self.va.0 >> FRAME_SHIFT);
         let (folio, single) = (folio.filter(|_| anonymous), size == PageSize::Size4K);
@@ -467,7 +464,7 @@ impl Fault {
 
     /// Where a table stands already, the page is no larger than what the table maps by an entry.
     fn shrink_to(&mut self, level: u8) {
-        while self.size > PageSize::ALL[usize::from(level.clamp(1, 3)) - 1] {
+        while self.size > PageSize::of_level(level) {
             self.set_size(smaller(self.size));
         }
     }

@@ -17,17 +17,17 @@ use crate::kernel::os::Os;
 impl Fault {
     pub(super) fn plan_take_ready(&self, layer: &Layer, step: &mut Step) {
         if let Some(engine) = &layer.engine {
-            engine.plan_take(self.cpu, &layer.mem, step);
+            engine.plan_take((self.cpu, self.size), &layer.mem, step);
         }
     }
 
     /// With the lock of the page-table page: takes a frame, or goes for one the ordinary way.
     pub(super) fn take_ready(&mut self, os: &mut Os, cpu: CpuId, entry: PhysAddr) -> State {
         let zero_page = os.costs.zero_page.0;
-        let (space, page, of) = (self.space.index, self.page, self.cpu);
+        let (space, page, table) = (self.space.index, self.page, (self.cpu, self.size));
         let layer = self.layer(os);
         let engine = layer.engine.as_mut().expect("the page's entry is armed for one");
-        if let Some(frame) = engine.take(of, space, page, &mut layer.mem) {
+        if let Some(frame) = engine.take(table, space, page, &mut layer.mem) {
             self.frame = frame;
             return State::Install { entry };
         }

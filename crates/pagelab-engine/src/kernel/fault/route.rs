@@ -11,8 +11,7 @@ use crate::base::ids::CpuId;
 use crate::base::page_fault::Intent;
 use crate::base::step::Next;
 use crate::kernel::entry_word::EntryWord;
-use crate::kernel::fault::file::is_file;
-use crate::kernel::fault::work::Work;
+use crate::kernel::fault::work::{Work, is_file};
 use crate::kernel::frames::frame_alloc::FramePurpose;
 use crate::kernel::os::Os;
 use crate::kernel::vma::VaRange;
@@ -37,10 +36,12 @@ impl Fault {
         // Linux installs writable anonymous pages dirty (`do_anonymous_page`: pte_mkwrite(pte_mkdirty)).
         self.flags.dirty = vma.prot.write;
         let whole = VaRange { start: self.page, end: VirtAddr(self.page.0 + self.size.bytes()) };
-        if self.size > PageSize::Size4K && layer.has_words(self.space.index, whole) {
+        let word = layer.word_behind(self.space.index, self.va, leaf);
+        let is_of_page = word.is_some_and(|of| of.size == self.size);
+        if self.size > PageSize::Size4K && !is_of_page && layer.has_words(self.space.index, whole) {
             self.set_size(PageSize::Size4K);
         }
-        match layer.word_behind(self.space.index, self.va, leaf) {
+        match word.map(|of| of.word) {
             Some(EntryWord::Swap(slot)) => return Ok(Some(self.choose_of_swapped(layer, slot))),
             Some(EntryWord::Armed(_)) if layer.serves_faults() => return Ok(Some(Work::Ready)),
             Some(EntryWord::Armed(_)) | None => {}

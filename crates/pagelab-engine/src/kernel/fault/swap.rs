@@ -24,8 +24,8 @@ impl Fault {
     pub(super) fn map_swapped(&mut self, layer: &mut Layer) -> Result<u64, EngineError> {
         let (space, page) = (self.space.index, self.page);
         let own = (self.work == Work::SwapIn).then_some(self.frame);
-        let word = layer.word(space, page).expect("mappings do not change during a fault");
-        let EntryWord::Swap(slot) = word else { unreachable!("{page:?} was in the swap area: {word:?}") };
+        let of = layer.word(space, page).expect("mappings do not change during a fault");
+        let EntryWord::Swap(slot) = of.word else { unreachable!("{page:?} was in the swap area: {of:?}") };
         let swap = layer.swap().expect("a slot is one of the swap area");
         match (swap.find(slot), own) {
             (Swapped::OnDevice, Some(frame)) => {

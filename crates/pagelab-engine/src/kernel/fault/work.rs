@@ -2,7 +2,7 @@
 
 use crate::base::addr::{FRAME_BYTES, PageSize, Pfn, VirtAddr};
 use crate::config::LargePages;
-use crate::kernel::vma::{HugeAdvice, VaRange, Vma};
+use crate::kernel::vma::{HugeAdvice, VaRange, Vma, VmaKind};
 use pagelab_trace::MapFlags;
 
 /// What is to be done about a page.
@@ -49,6 +49,11 @@ impl Work {
     }
 }
 
+/// A mapping of a file's pages.
+pub(super) fn is_file(vma: &Vma) -> bool {
+    vma.kind == VmaKind::File && vma.file.is_some()
+}
+
 /// Whether a mapping may have pages above 4 KiB (Linux `thp_vma_allowable_orders`).
 pub fn gets_large_pages(vma: &Vma, policy: LargePages) -> bool {
     let explicit = vma.flags.contains(MapFlags::HUGETLB);
@@ -65,15 +70,23 @@ pub(super) fn pages(range: VaRange) -> impl Iterator<Item = VirtAddr> {
     (range.start.0..range.end.0).step_by(FRAME_BYTES as usize).map(VirtAddr)
 }
 
+/// The largest page that a fault at `va` may map, with pages up to `wanted` for those that ask for no size.
+pub fn largest_page(vma: &Vma, va: VirtAddr, policy: LargePages, wanted: PageSize) -> PageSize {
+    if is_file(vma) || !gets_large_pages(vma, policy) {
+        return PageSize::Size4K;
+    }
+    largest_inside(vma, va, explicit_size(vma).unwrap_or(wanted))
+}
+
 /// The size of the pages that a mapping asks for by MAP_HUGETLB and its size bits (`MAP_HUGE_2MB`, `MAP_HUGE_1GB`).
-pub(super) fn explicit_size(vma: &Vma) -> Option<PageSize> {
+fn explicit_size(vma: &Vma) -> Option<PageSize> {
     let sizes = PageSize::ALL.into_iter().rev();
     let asked = |size: &PageSize| u64::from(vma.flags.0 >> 26 & 0x3f) == u64::from(size.shift());
     vma.flags.contains(MapFlags::HUGETLB).then(|| sizes.clone().find(asked).unwrap_or(PageSize::Size2M))
 }
 
 /// The largest page, up to `wanted`, whose aligned place around `va` lies inside the VMA.
-pub(super) fn largest_inside(vma: &Vma, va: VirtAddr, wanted: PageSize) -> PageSize {
+fn largest_inside(vma: &Vma, va: VirtAddr, wanted: PageSize) -> PageSize {
     let inside = |size: &PageSize| {
         let start = va.0 & !(size.bytes() - 1);
         *size <= wanted && vma.start.0 <= start && start + size.bytes() <= vma.end.0

@@ -7,7 +7,7 @@ use crate::base::addr::Pfn;
 use crate::base::error::EngineError;
 use crate::kernel::frames::frame_alloc::{
     Aged, AgeingConfig, AllocEffects, Buddy, BuddyConfig, FrameAllocError, FrameAllocator, FramePurpose, FrameRequest,
-    PageAllocator, PageAllocatorConfig,
+    Near, PageAllocator, PageAllocatorConfig,
 };
 
 /// Frame allocator of a layer.
@@ -83,9 +83,17 @@ impl Frames {
     }
 
     pub fn alloc(&mut self, order: u32, purpose: FramePurpose, cpu: u32) -> Option<Pfn> {
+        self.serve(FrameRequest { cpu, ..FrameRequest::new(order, purpose) })
+    }
+
+    /// A block from nodes that are not the CPU's own choice.
+    pub fn alloc_near(&mut self, order: u32, purpose: FramePurpose, cpu: u32, near: Near) -> Option<Pfn> {
+        self.serve(FrameRequest { cpu, near: Some(near), ..FrameRequest::new(order, purpose) })
+    }
+
+    fn serve(&mut self, request: FrameRequest) -> Option<Pfn> {
         self.effects.clear();
         self.counters.requests += 1;
-        let request = FrameRequest { cpu, ..FrameRequest::new(order, purpose) };
         let mut pfn = self.allocator.alloc(request, &mut self.effects);
         if pfn.is_none() && self.allocator.per_cpu_frames() > 0 {
             // Before it gives up, a kernel collects what the CPUs keep (`__alloc_pages_direct_reclaim`).

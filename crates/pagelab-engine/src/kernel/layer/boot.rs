@@ -81,6 +81,7 @@ impl Layer {
             translation_caches: None,
             retired: Vec::new(),
             table_work: TableWork::default(),
+            cut: Vec::new(),
             check,
         };
         layer.zone = layer.take_frame(FramePurpose::KernelObject, "its allocator")?;

@@ -14,7 +14,7 @@ mod segments;
 mod tables;
 mod translation_caches;
 mod user_pages;
-mod words;
+pub mod words;
 
 use crate::base::ids::{CpuId, DIRECT_MAP, SpaceId};
 use std::collections::BTreeMap;
@@ -188,6 +188,8 @@ pub struct Layer {
     retired: Vec<u32>,
     /// What its page tables did on the way.
     pub table_work: TableWork,
+    /// By address space, places where a call has taken words of large pages away: their parts are to be armed.
+    pub cut: Vec<(u32, VaRange)>,
     check: bool,
 }
 
@@ -541,8 +543,9 @@ impl Layer {
         }
     }
 
-    /// Splits large pages that `start..end` cuts, so that every page lies inside the range or outside.
+    /// Splits large pages that `start..end` cuts, so that every page lies inside the range or outside; words of such pages go.
     pub fn split_at_edges(&mut self, index: u32, start: VirtAddr, end: VirtAddr) -> Result<(), EngineError> {
+        self.cut_words(index, start, end);
         for edge in [start, end] {
             while let Some(page) = self.mapped(index, edge, VirtAddr(edge.0 + 1)).first().copied() {
                 if page.va == edge {

@@ -53,6 +53,7 @@ impl Layer {
 
     /// Links memory as that table. False if it is not missing any more: the memory is free again.
     pub fn link_table(&mut self, index: u32, va: VirtAddr, size: PageSize, block: TableBlock) -> bool {
+        self.clear_above(index, va, size);
         block.create(&mut self.mem);
         let linked = self.spaces[index as usize].table.link_table(&mut self.mem, va, size, block).is_some();
         if !linked {

@@ -7,99 +7,171 @@
 //! Deviations: Linux sets the table of a large page aside when it maps one (`pgtable_trans_huge_deposit`); here the kernel
 //! takes it when the page leaves, of the memory that becomes free. Words beside a page table cost no reference.
 
-use crate::base::addr::{FRAME_SHIFT, PageSize, VirtAddr};
+use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, VirtAddr};
 use crate::base::error::EngineError;
 use crate::kernel::entry_word::EntryWord;
 use crate::kernel::layer::Layer;
 use crate::kernel::vma::VaRange;
-use crate::page_table::{Leaf, WalkList};
+use crate::page_table::{Leaf, WalkList, Word};
+
+/// The word of a page, and where the page is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WordOf {
+    pub va: VirtAddr,
+    pub size: PageSize,
+    pub word: EntryWord,
+}
+
+impl WordOf {
+    /// The page.
+    pub fn range(&self) -> VaRange {
+        VaRange { start: self.va, end: VirtAddr(self.va.0 + self.size.bytes()) }
+    }
+}
 
 fn number(va: VirtAddr) -> u64 {
     va.0 >> FRAME_SHIFT
 }
 
 impl Layer {
-    /// The word of the page of 4 KiB at `va`, if it has one.
-    pub fn word(&self, index: u32, va: VirtAddr) -> Option<EntryWord> {
+    /// The word of the page that `va` is in, if it has one.
+    pub fn word(&self, index: u32, va: VirtAddr) -> Option<WordOf> {
         let space = &self.spaces[index as usize];
         if space.words == 0 {
             return None;
         }
-        let mut list = WalkList::new();
-        space.table.walk(&self.mem, va, &mut list);
-        self.word_behind(index, va, &list.leaf)
+        self.word_behind(index, va, &self.leaf(index, va))
     }
 
-    /// The same, if a walk for `va` ends at `leaf`.
-    pub fn word_behind(&self, index: u32, va: VirtAddr, leaf: &Leaf) -> Option<EntryWord> {
-        let space = &self.spaces[index as usize];
-        match leaf {
-            Leaf::Present(_) => None,
-            Leaf::NotPresent { word, .. } if space.table.keeps_words() => EntryWord::of_bits(*word),
-            Leaf::NotPresent { .. } => space.words_beside.get(&number(va)).copied(),
-        }
-    }
-
-    /// Whether the page of 4 KiB at `va` is neither mapped nor has it a word.
-    pub fn is_untouched(&self, index: u32, va: VirtAddr) -> bool {
+    /// What a walk for `va` ends at.
+    fn leaf(&self, index: u32, va: VirtAddr) -> Leaf {
         let mut list = WalkList::new();
         self.spaces[index as usize].table.walk(&self.mem, va, &mut list);
-        matches!(list.leaf, Leaf::NotPresent { .. }) && self.word_behind(index, va, &list.leaf).is_none()
+        list.leaf
     }
 
-    /// The first page of a range that has a word.
-    pub fn first_word(&self, index: u32, range: VaRange) -> Option<VirtAddr> {
+    /// [`Self::word`], if a walk for `va` ends at `leaf`.
+    pub fn word_behind(&self, index: u32, va: VirtAddr, leaf: &Leaf) -> Option<WordOf> {
+        let space = &self.spaces[index as usize];
+        let (size, word) = match *leaf {
+            Leaf::Present(_) => return None,
+            Leaf::NotPresent { level, word } if space.table.keeps_words() => {
+                let word = EntryWord::of_bits(word)?;
+                (PageSize::of_level(level), word)
+            }
+            Leaf::NotPresent { .. } => (PageSize::Size4K, space.words_beside.get(&number(va)).copied()?),
+        };
+        Some(WordOf { va: VirtAddr(va.0 & !size.offset_mask()), size, word })
+    }
+
+    /// Whether the page of a size that `va` is in is neither mapped nor has it a word, nor stands a table there for smaller ones.
+    pub fn is_untouched(&self, index: u32, va: VirtAddr, size: PageSize) -> bool {
+        let leaf = self.leaf(index, va);
+        let is_free = matches!(leaf, Leaf::NotPresent { level, .. } if size == PageSize::Size4K || PageSize::of_level(level) >= size);
+        is_free && self.word_behind(index, va, &leaf).is_none()
+    }
+
+    /// The first page that has a word, of those that overlap a range.
+    pub fn first_word(&self, index: u32, range: VaRange) -> Option<WordOf> {
         let any = self.spaces[index as usize].words > 0;
-        any.then(|| self.first_words(index, range, 1)).and_then(|words| words.first().map(|&(va, _)| va))
+        any.then(|| self.first_words(index, range, 1)).and_then(|words| words.first().copied())
     }
 
-    /// Whether a page of a range has a word.
+    /// Whether a page that overlaps a range has a word.
     pub fn has_words(&self, index: u32, range: VaRange) -> bool {
         self.first_word(index, range).is_some()
     }
 
-    /// The words of a range, in ascending order.
-    pub fn words(&self, index: u32, range: VaRange) -> Vec<(VirtAddr, EntryWord)> {
+    /// Whether a word that overlaps a range stands for contents.
+    pub fn has_contents(&self, index: u32, range: VaRange) -> bool {
+        self.words(index, range).iter().any(|of| match of.word {
+            EntryWord::Swap(_) => true,
+            EntryWord::Armed(_) => false,
+        })
+    }
+
+    /// The words of the pages that overlap a range, in ascending order.
+    pub fn words(&self, index: u32, range: VaRange) -> Vec<WordOf> {
         if self.spaces[index as usize].words == 0 { Vec::new() } else { self.first_words(index, range, usize::MAX) }
     }
 
-    fn first_words(&self, index: u32, range: VaRange, most: usize) -> Vec<(VirtAddr, EntryWord)> {
+    fn first_words(&self, index: u32, range: VaRange, most: usize) -> Vec<WordOf> {
         let space = &self.spaces[index as usize];
         if !space.table.keeps_words() {
             let beside = space.words_beside.range(number(range.start)..number(range.end).max(number(range.start)));
-            return beside.take(most).map(|(&page, &word)| (VirtAddr(page << FRAME_SHIFT), word)).collect();
+            let size = PageSize::Size4K;
+            let word = |(&page, &word): (&u64, &EntryWord)| WordOf { va: VirtAddr(page << FRAME_SHIFT), size, word };
+            return beside.take(most).map(word).collect();
         }
         let mut found = Vec::new();
         space.table.words(&self.mem, range.start, range.end, most, &mut found);
-        let word = |(va, bits)| (va, EntryWord::of_bits(bits).expect("an entry without a word is not listed"));
+        let word = |Word { va, size, word }| {
+            let word = EntryWord::of_bits(word).expect("an entry without a word is not listed");
+            WordOf { va, size, word }
+        };
         found.into_iter().map(word).collect()
     }
 
-    /// Gives the page of 4 KiB at `va` a word, which its owner counts by now. The page is neither mapped nor has it a word.
-    /// Errors: there is no memory for the tables on its way.
-    pub fn put_word(&mut self, index: u32, va: VirtAddr, word: EntryWord) -> Result<(), EngineError> {
-        assert!(self.is_untouched(index, va), "{va:?} of space {index} is mapped or has a word, and is to have one");
+    /// Gives a page a word, which its owner counts by now. The page is untouched ([`Self::is_untouched`]). Errors: there is no
+    /// memory for the tables on its way.
+    pub fn put_word(&mut self, index: u32, of: WordOf) -> Result<(), EngineError> {
+        let WordOf { va, size, word } = of;
+        assert!(
+            self.is_untouched(index, va, size),
+            "{va:?} of space {index} is mapped or has a word, and is to have one"
+        );
         if self.spaces[index as usize].table.keeps_words() {
-            self.build_tables(index, va, PageSize::Size4K)?;
-            self.spaces[index as usize].table.set_word(&mut self.mem, va, word.to_bits());
+            self.build_tables(index, va, size)?;
+            self.spaces[index as usize].table.set_word(&mut self.mem, va, size, word.to_bits());
         } else {
+            assert_eq!(size, PageSize::Size4K, "words beside a table are of small pages");
             self.spaces[index as usize].words_beside.insert(number(va), word);
         }
         self.spaces[index as usize].words += 1;
         Ok(())
     }
 
-    /// Takes the word of the page of 4 KiB at `va` away, if it has one. The caller tells its owner.
-    pub fn take_word(&mut self, index: u32, va: VirtAddr) -> Option<EntryWord> {
-        let word = self.word(index, va)?;
+    /// Takes the word of the page that `va` is in away, if it has one. The caller tells its owner.
+    pub fn take_word(&mut self, index: u32, va: VirtAddr) -> Option<WordOf> {
+        let of = self.word(index, va)?;
         let space = &mut self.spaces[index as usize];
         if space.table.keeps_words() {
-            space.table.set_word(&mut self.mem, va, 0);
+            space.table.set_word(&mut self.mem, of.va, of.size, 0);
         } else {
             space.words_beside.remove(&number(va));
         }
         space.words -= 1;
-        Some(word)
+        Some(of)
+    }
+
+    /// Takes the word of a larger page away that a table for a page of `size` at `va` is to stand in the place of. Who may map a page
+    /// whole maps it in parts then.
+    pub fn clear_above(&mut self, index: u32, va: VirtAddr, size: PageSize) {
+        if let Some(of) = self.word(index, va).filter(|of| of.size > size) {
+            self.take_word(index, va);
+            self.release_word(of.word);
+        }
+    }
+
+    /// Takes the words of pages away that are larger than what may be mapped there by now.
+    pub fn cut_too_large_words(&mut self, index: u32, range: VaRange) {
+        for of in self.words(index, range) {
+            if of.size > PageSize::Size4K && of.size > self.largest_page(index, of.va) {
+                self.cut_words(index, of.va, VirtAddr(of.va.0 + FRAME_BYTES));
+            }
+        }
+    }
+
+    /// Takes the words of large pages away that `start..end` cuts, so that every word's page lies inside the range or outside.
+    /// What they said of the parts is to be said anew: those are wanted again (`Layer::cut`).
+    pub fn cut_words(&mut self, index: u32, start: VirtAddr, end: VirtAddr) {
+        for edge in [start, end] {
+            if let Some(of) = self.word(index, edge).filter(|of| of.va != edge) {
+                self.take_word(index, edge);
+                self.release_word(of.word);
+                self.cut.push((index, of.range()));
+            }
+        }
     }
 
     /// An entry has a word no more: its owner is told.
@@ -116,36 +188,34 @@ impl Layer {
 
     /// The pages of a range are unmapped: their words go with them.
     pub fn drop_words(&mut self, index: u32, range: VaRange) {
-        for (va, word) in self.words(index, range) {
-            self.take_word(index, va);
-            self.release_word(word);
+        for of in self.words(index, range) {
+            self.take_word(index, of.va);
+            self.release_word(of.word);
         }
     }
 
     /// The pages of a range are mapped elsewhere now, and their words are there.
     pub fn move_words(&mut self, index: u32, from: VaRange, to: VirtAddr) -> Result<(), EngineError> {
         let words = self.words(index, from);
-        words.iter().for_each(|&(va, _)| _ = self.take_word(index, va));
-        for (va, word) in words {
+        words.iter().for_each(|of| _ = self.take_word(index, of.va));
+        for WordOf { va, size, word } in words {
             let va = VirtAddr(to.0.wrapping_add(va.0.wrapping_sub(from.start.0)));
-            let word = match word {
-                EntryWord::Swap(_) => Some(word),
-                // Entries of a process that is armed no more are not looked for again where a thread has been.
-                EntryWord::Armed(_) => self.armed(index, va).map(EntryWord::Armed),
-            };
-            word.map_or(Ok(()), |word| self.put_word(index, va, word))?;
+            match word {
+                EntryWord::Swap(_) => self.put_word(index, WordOf { va, size, word })?,
+                EntryWord::Armed(_) => self.put_armed(index, va, size)?,
+            }
         }
         Ok(())
     }
 
     /// A forked child has its parent's words of a range, as far as their kinds are inherited.
     pub fn copy_words(&mut self, parent: u32, child: u32, range: VaRange) -> Result<(), EngineError> {
-        for (va, word) in self.words(parent, range) {
-            match word {
+        for of in self.words(parent, range) {
+            match of.word {
                 EntryWord::Swap(slot) => {
                     let swap = self.swap().expect("a slot is one of the swap area");
                     swap.share(slot).into_iter().for_each(|frame| self.pages.share(frame));
-                    self.put_word(child, va, word)?;
+                    self.put_word(child, of)?;
                 }
                 // The child has an owner's number of its own.
                 EntryWord::Armed(_) => {}

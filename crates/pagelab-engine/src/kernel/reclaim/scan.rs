@@ -3,10 +3,11 @@
 use super::lru::{Entry, Kind};
 use super::swap::Swap;
 use super::{GroupId, PageOf, Pressure, Reclaim, SCAN_PAGES};
-use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, Pfn, VirtAddr};
+use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, VirtAddr};
 use crate::base::step::{RefKind, Step};
 use crate::kernel::entry_word::EntryWord;
 use crate::kernel::layer::Layer;
+use crate::kernel::layer::words::WordOf;
 use crate::kernel::vma::VaRange;
 use crate::page_table::{Leaf, PteFlags, Removed, WalkList};
 
@@ -202,7 +203,8 @@ impl Layer {
         self.free_block(pfn, entry.order);
         for ((_, places), slot) in frames.iter().zip(slots) {
             for &(space, page) in places {
-                let put = self.put_word(space, va(page), EntryWord::Swap(slot));
+                let put =
+                    self.put_word(space, WordOf { va: va(page), size: PageSize::Size4K, word: EntryWord::Swap(slot) });
                 put.expect("small pages have their tables, and a large one leaves more room than a table takes");
             }
         }

@@ -138,18 +138,23 @@ impl Khugepaged {
         let end = VirtAddr(start.0 + LARGE.bytes());
         let range = VaRange { start, end };
         let id = SpaceId { layer: self.layer, index: space };
-        let free = os.locks.may_change(id, Some(range), os.costs.fault_lock);
+        let free = os.locks.may_change(id, Some(range), os.costs.fault_lock) && os.engine_in_the_way(id).is_none();
+        if free {
+            os.account_for_taken(id);
+        }
         let layer = &mut os.layers[self.layer];
         let vma = layer.spaces[space as usize].vmas.find(start).filter(|vma| vma.end >= end).cloned();
         let now = if vma.is_some() { layer.mapped(space, start, end) } else { Vec::new() };
         let same = now.len() == pages.len()
             && now.iter().zip(pages).all(|(a, b)| (a.va, a.mapping.pfn) == (b.va, b.mapping.pfn))
             && pages.iter().all(|page| is_own(layer, page))
-            && !layer.has_words(space, range);
+            && !layer.has_contents(space, range);
         let Some(vma) = vma.filter(|_| free && same) else {
             layer.free_block(frame, LARGE.order());
             return;
         };
+        // Pages that an engine may map are none that are there.
+        layer.drop_words(space, range);
         for page in &now {
             layer.unmap(space, page);
             layer.put_page(&page.mapping);
@@ -285,6 +290,6 @@ fn is_ripe(layer: &Layer, space: u32, place: VirtAddr, pages: &[Removed], config
     there > 0
         && none <= u64::from(config.max_ptes_none)
         && accessed
-        && !layer.has_words(space, range)
+        && !layer.has_contents(space, range)
         && pages.iter().all(|page| is_own(layer, page))
 }

@@ -231,7 +231,7 @@ impl Design for ElasticCuckoo {
 
     const PAGE_SIZES: PageSizes =
         PageSizes::only_4k("others have tables of their own in the design, of which the one for 4 KiB pages is here");
-    const WORDS: Result<(), &'static str> =
+    const WORDS: Result<&'static [PageSize], &'static str> =
         Err("the bits of an elastic-cuckoo entry that is not present hold a part of its line's tag");
     const MOVES_ENTRIES: bool = true;
 

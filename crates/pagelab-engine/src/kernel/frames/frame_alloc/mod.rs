@@ -98,6 +98,15 @@ pub struct FaultingPage {
     pub vaddr: VirtAddr,
 }
 
+/// The nodes that a request tries (Linux `alloc_pages_node`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Near {
+    /// Those nearest to this CPU first.
+    pub cpu: u32,
+    /// Its own alone (`__GFP_THISNODE`).
+    pub only: bool,
+}
+
 /// One request for a block of 2^`order` frames, aligned to its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FrameRequest {
@@ -105,6 +114,8 @@ pub struct FrameRequest {
     pub purpose: FramePurpose,
     /// The CPU that asks: a hint for per-CPU lists and nearest nodes, never a restriction.
     pub cpu: u32,
+    /// Whose nodes are tried, if not the CPU's own.
+    pub near: Option<Near>,
     /// Known for user data only.
     pub faulting: Option<FaultingPage>,
     pub urgency: Urgency,
@@ -113,7 +124,7 @@ pub struct FrameRequest {
 impl FrameRequest {
     /// An ordinary request of CPU 0 with no faulting page.
     pub fn new(order: u32, purpose: FramePurpose) -> Self {
-        Self { order, purpose, cpu: 0, faulting: None, urgency: Urgency::Ordinary }
+        Self { order, purpose, cpu: 0, near: None, faulting: None, urgency: Urgency::Ordinary }
     }
 }
 

@@ -40,7 +40,7 @@ mod zone;
 
 use std::ops::Range;
 
-use super::{AllocEffects, FrameAllocError, FrameAllocator, FrameRequest, Shortage, Urgency};
+use super::{AllocEffects, FrameAllocError, FrameAllocator, FrameRequest, Near, Shortage, Urgency};
 use crate::base::addr::{FRAME_BYTES, Pfn};
 use config::{Topology, error};
 use zone::Zone;
@@ -212,6 +212,13 @@ impl PageAllocator {
         &mut self.zones[usize::from(ix.0)]
     }
 
+    /// The node whose zones a request tries first, and whether it tries no others.
+    #[inline]
+    fn nodes_for(&self, request: &FrameRequest) -> (u32, bool) {
+        let near = request.near.unwrap_or(Near { cpu: request.cpu, only: false });
+        (self.cpu_nodes[near.cpu as usize], near.only)
+    }
+
     /// The first zone of the CPU's list that passes `mark` and has a block (Linux `get_page_from_freelist`).
     #[inline]
     fn take_from_zonelist(
@@ -221,10 +228,10 @@ impl PageAllocator {
         mark: impl Fn(&Zone) -> bool,
     ) -> Option<Pfn> {
         let contents = request.purpose.migrate_type();
-        let node = self.cpu_nodes[request.cpu as usize] as usize;
-        self.zonelists[node].iter().find_map(|ix| {
+        let (node, only) = self.nodes_for(request);
+        self.zonelists[node as usize].iter().find_map(|ix| {
             let zone = &mut self.zones[usize::from(ix.0)];
-            if !mark(zone) {
+            if only && zone.node != node || !mark(zone) {
                 return None;
             }
             zone.alloc(request.order, contents, request.cpu as usize, effects)
@@ -235,8 +242,11 @@ impl PageAllocator {
     /// reclaim).
     #[cold]
     fn alloc_from_reserves(&mut self, request: &FrameRequest, effects: &mut AllocEffects) -> Option<Pfn> {
-        let node = self.cpu_nodes[request.cpu as usize] as usize;
-        let zones = || self.zonelists[node].iter().map(|ix| &self.zones[usize::from(ix.0)]);
+        let (node, only) = self.nodes_for(request);
+        let zones = || {
+            let all = self.zonelists[node as usize].iter().map(|ix| &self.zones[usize::from(ix.0)]);
+            all.filter(move |zone| !only || zone.node == node)
+        };
         // What large blocks are missing is fragmentation, not shortage.
         let shortage = if zones().any(|z| z.stays_above(z.watermarks.low, request.order)) {
             Shortage::None
