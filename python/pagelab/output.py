@@ -41,7 +41,9 @@ def ensure_writable(path: Path) -> None:
     if not folder.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
     if not os.access(path if path.exists() else folder, os.W_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        read_only = os.statvfs(folder).f_flag & os.ST_RDONLY
+        error = errno.EROFS if read_only else errno.EACCES
+        raise OSError(error, os.strerror(error), str(path))
 
 
 def ensure_apart(*paths: Path | None) -> None:

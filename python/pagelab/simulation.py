@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from pagelab import _engine
+from pagelab._engine import UsageError
 from pagelab.counts import Count, count
+from pagelab.output import ensure_writable
 from pagelab.results import Results
 
 Source: TypeAlias = str | os.PathLike[str]
@@ -88,7 +90,10 @@ def run(
         "threads": count("threads", threads, least=1),
     }
     if faults is not None:
-        Path(faults).parent.mkdir(parents=True, exist_ok=True)
+        # Told before the run rather than after it.
+        ensure_writable(Path(faults))
+        if os.path.lexists(faults):
+            raise UsageError(f"{os.fspath(faults)}: exists; name another output")
     return Results.from_json(
         _engine.run_json(json.dumps(request), progress, None if faults is None else os.fspath(faults))
     )

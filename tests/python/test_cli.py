@@ -81,15 +81,19 @@ def test_a_result_that_cannot_be_written_is_refused_before_the_run(pagelab: Page
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_interrupt_ends_with_130_and_leaves_nothing(tmp_path: Path) -> None:
-    command = [*COMMAND, "run", "gups:size=32GiB,updates=1G", "-s", "radix", "-s", "nested-radix", "--json", "r.json"]
+@pytest.mark.parametrize(
+    ("sent", "status", "told"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_a_signal_ends_a_run_that_leaves_nothing(tmp_path: Path, sent: int, status: int, told: str) -> None:
+    outputs = ["--json", "r.json", "--faults", "new/r.faults"]
+    command = [*COMMAND, "run", "gups:size=32GiB,updates=1G", "-s", "radix", *outputs]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     time.sleep(2)
     assert process.poll() is None
-    process.send_signal(signal.SIGINT)
+    process.send_signal(sent)
     out, err = process.communicate(timeout=20)
-    assert process.returncode == 130
-    assert (out, err) == ("", "pagelab: error: interrupted\n")
+    assert process.returncode == status
+    assert (out, err) == ("", f"pagelab: error: {told}\n")
     assert list(tmp_path.iterdir()) == []
 
 

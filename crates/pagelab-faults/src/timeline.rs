@@ -183,7 +183,8 @@ impl Timeline {
         for core in &recording.cores {
             made.add_core(core, selection.which, constant, cost_ns)?;
         }
-        made.set_time(info, selection)?;
+        let last_ns = recording.cores.iter().filter_map(|core| core.last()).map(|fault| fault.time_ns).max();
+        made.set_time(info, selection, last_ns)?;
         Ok(made)
     }
 
@@ -220,12 +221,25 @@ impl Timeline {
     }
 
     /// Sets duration and parallelism, both without what recording cost.
-    fn set_time(&mut self, info: &FaultTraceInfo, selection: &Selection) -> Result<(), TraceError> {
+    fn set_time(
+        &mut self,
+        info: &FaultTraceInfo,
+        selection: &Selection,
+        last_ns: Option<u64>,
+    ) -> Result<(), TraceError> {
         let faults: usize = self.cores.iter().map(Vec::len).sum();
         if faults == 0 {
             return Err(TraceError::usage("no fault is of the kind that is looked at; set faults=all to look at all"));
         }
         let duration = selection.duration_ns.unwrap_or(info.duration_ns) as f64;
+        if let (true, Some(last_ns)) = (selection.duration_ns.is_some(), last_ns)
+            && (last_ns as f64) > duration
+        {
+            let (last, given) = (last_ns as f64 / 1e9, duration / 1e9);
+            return Err(TraceError::usage(format!(
+                "seconds={given}: the last fault comes at {last} s; give that or more"
+            )));
+        }
         let recording = f64::from(self.recording_cost_ns) * (faults as f64 + self.left_out as f64);
         let active = self.cores.iter().filter(|core| !core.is_empty()).count() as f64;
         let of_cpu_time = info.cpu_time_ns.map(|cpu_ns| (cpu_ns as f64 / duration).max(1.0));

@@ -119,9 +119,11 @@ fn a_trace_appears_when_it_is_whole_and_replaces_nothing() {
 fn what_is_no_fault_trace_is_said_so() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.faults");
-    for (content, says) in
-        [(&b""[..], "not a whole Parquet file"), (b"PAR1", "not a whole"), (b"hello, world", "not a whole")]
-    {
+    for (content, says) in [
+        (&b""[..], "no fault trace: those are Parquet files"),
+        (b"PAR1", "not a whole"),
+        (b"hello, world", "reads text of perf"),
+    ] {
         fs::write(&path, content).unwrap();
         let error = read(&path).unwrap_err();
         assert!(error.contains(says) && !error.contains('\n'), "{error}");

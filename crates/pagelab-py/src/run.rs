@@ -10,7 +10,7 @@ use pagelab_engine::{
     base::error::EngineError,
     run::{self, Progress, Request},
 };
-use pagelab_faults::{FaultTraceWriter, catalogue};
+use pagelab_faults::catalogue;
 use pyo3::prelude::*;
 
 use crate::{errors::IntoPython, simulated_faults, supervise::supervise};
@@ -33,15 +33,13 @@ fn run_json(
     supervise(
         py,
         |stop| {
-            // An output that cannot be written is told before the run.
-            let output = faults.map(FaultTraceWriter::create).transpose().map_err(EngineError::Trace)?;
             let results = run::run(&request, &|p: &Progress| {
                 let mut latest = latest.lock().unwrap_or_else(PoisonError::into_inner);
                 latest.insert(p.system.clone(), (p.accesses_done, p.accesses_total));
                 !stop.requested()
             })?;
-            if let Some(output) = output {
-                simulated_faults::write(output, &request, &results.results[0]).map_err(EngineError::Trace)?;
+            if let Some(path) = faults {
+                simulated_faults::write(&path, &request, &results.results[0]).map_err(EngineError::Trace)?;
             }
             Ok::<_, EngineError>(serde_json::to_string(&results).expect("results serialise"))
         },

@@ -1,7 +1,9 @@
 //! The page faults of a simulated run as a fault trace.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::num::NonZeroU32;
+use std::path::Path;
 
 use pagelab_engine::{base::page_fault::Intent, observe::page_faults::SeenFault, run::Request, run::SystemResult};
 use pagelab_faults::{Fault, FaultAccess, FaultKind, FaultTraceInfo, FaultTraceWriter, LatencyOrigin};
@@ -18,11 +20,15 @@ impl<T: Ord> Numbers<T> {
     }
 }
 
-/// Writes the faults of a run, by the clock of the simulated machine.
+/// Writes the faults of a run to `path`, by the clock of the simulated machine. Folders that are missing are made.
 ///
 /// # Errors
 /// As [`FaultTraceWriter`].
-pub fn write(mut output: FaultTraceWriter, request: &Request, of: &SystemResult) -> Result<(), TraceError> {
+pub fn write(path: &Path, request: &Request, of: &SystemResult) -> Result<(), TraceError> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(|e| TraceError::io(path, e))?;
+    }
+    let mut output = FaultTraceWriter::create(path)?;
     let nanoseconds = |cycles: u64| (u128::from(cycles) * 1000 / u128::from(of.config.machine.frequency_mhz)) as u64;
     let (mut spaces, mut threads) = (Numbers::default(), Numbers::default());
     for seen in &of.page_faults {

@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::{
     TraceError,
     quantity::{format_bytes, format_count, parse_bytes, parse_count},
+    suggestion::nearest,
 };
 
 /// A parameter that a spec may set.
@@ -182,10 +183,11 @@ impl Values {
                 .split_once('=')
                 .map(|(key, text)| (key.trim(), text.trim()))
                 .ok_or_else(|| usage(format!("'{setting}' is not key=value; keys are {}", names(parameters))))?;
-            let index = parameters
-                .iter()
-                .position(|p| p.name == key)
-                .ok_or_else(|| usage(format!("unknown parameter '{key}'; known are {}", names(parameters))))?;
+            let index = parameters.iter().position(|p| p.name == key).ok_or_else(|| {
+                let near = nearest(key, parameters.iter().map(|p| p.name));
+                let meant = near.map_or(String::new(), |near| format!("did you mean {near}? "));
+                usage(format!("unknown parameter '{key}'; {meant}known are {}", names(parameters)))
+            })?;
             if values[index].1.is_some() {
                 return Err(usage(format!("{key} is given twice")));
             }

@@ -4,6 +4,7 @@ Every mistake of the user ends in one line on standard error and exit status 2 (
 """
 
 import os
+import signal
 import sys
 from typing import Annotated
 
@@ -13,6 +14,16 @@ from pagelab import _engine
 from pagelab.cli import calibrate, catalogue, contiguity, demo, model, record, reproduce, run, trace
 
 _INTERRUPTED = 130
+_TERMINATED = 143
+
+
+class _TerminatedError(BaseException):
+    """SIGTERM: what is under way cleans up after itself, as after Ctrl-C."""
+
+
+def _end(*_: object) -> None:
+    raise _TerminatedError
+
 
 app = typer.Typer(
     name="pagelab",
@@ -56,6 +67,7 @@ def main() -> None:
 
 
 def _run() -> int:
+    signal.signal(signal.SIGTERM, _end)
     try:
         status = app(prog_name="pagelab", standalone_mode=False)
         sys.stdout.flush()
@@ -75,6 +87,8 @@ def _run() -> int:
         return _complain(_describe(error), 1)
     except (KeyboardInterrupt, typer.Abort):
         return _complain("interrupted", _INTERRUPTED)
+    except _TerminatedError:
+        return _complain("terminated", _TERMINATED)
     # Typer turns an interrupt inside a command into this status.
     if status == _INTERRUPTED:
         return _complain("interrupted", _INTERRUPTED)

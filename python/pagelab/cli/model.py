@@ -42,6 +42,9 @@ def command(
     if destination:
         ensure_writable(destination)
         ensure_apart(Path(faults), destination)
+    for setting in settings or []:
+        if "," in setting:
+            raise UsageError(f"--set {setting}: it takes one value; for several, --sweep {setting}")
     study = mfoe(faults, set=settings or [], sweep=_sweep(sweep or []), seed=seed)
     text = json_format.dumps(json_format.loads(study.json), indent=1, ensure_ascii=False) + "\n"
     if destination:
@@ -62,6 +65,8 @@ def _sweep(texts: list[str]) -> dict[str, list[str]]:
             raise UsageError(f"--sweep {text}: give KEY=VALUE,VALUE, such as ring_entries=128,256")
         if name in values:
             raise UsageError(f"--sweep {text}: {name} is swept twice")
+        if twice := [part for number, part in enumerate(parts) if part in parts[:number]]:
+            raise UsageError(f"--sweep {text}: {twice[0]} is there twice")
         values[name] = parts
     return values
 
@@ -72,7 +77,7 @@ def _show(study: FaultStudy) -> None:
         warn(f"{info['lost']:,} events were lost when the faults were recorded, so rates and overheads are too low")
     print(" ".join(info["command"]))
     facts = {
-        "faults": f"{info['faults']:,} on {_several(info['cores'], 'core')} in {info['duration_ns'] / 1e9:.3f} s "
+        "faults": f"{info['faults']:,} on {_several(info['cores'], 'core')} in {_seconds(info['duration_ns'] / 1e9)} "
         f"({info['duration_origin']})",
         "latency": _latency(first.timeline["latency"]),
     }
@@ -88,6 +93,11 @@ def _show(study: FaultStudy) -> None:
         print_table(_cores(first))
     else:
         print_table(_sweep_table(study))
+
+
+def _seconds(seconds: float) -> str:
+    """With digits enough that short times are not 0."""
+    return f"{seconds:.3f} s" if seconds >= 1 or seconds == 0 else f"{1e3 * seconds:.3g} ms"
 
 
 def _latency(latency: dict[str, Any]) -> str:
@@ -110,7 +120,7 @@ def _table(estimate: Estimate) -> Table:
         ("% of time in faults, before", f"{100 * outcome['overhead_before']:.2f}"),
         ("% of time in faults, after", f"{100 * outcome['overhead_after']:.2f}"),
         ("estimated speed-up", f"{outcome['speed_up']:.3f}"),
-        ("background threads busy, s", f"{outcome['background_seconds']:.3f}"),
+        ("background threads busy", _seconds(outcome["background_seconds"])),
         ("passes", f"{outcome['passes']:,}"),
         ("  longer than a period", f"{outcome['late_passes']:,}"),
     ]

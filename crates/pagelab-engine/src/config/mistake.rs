@@ -98,6 +98,7 @@ impl<'s> Search<'s> {
         if value.is_null() {
             return;
         }
+        let may_be_null = forms.iter().any(|form| form["type"] == "null");
         let forms = forms.iter().filter(|form| form["type"] != "null");
         let like = |form: &Value| if value.is_object() { form["type"] == "object" } else { form["enum"].is_array() };
         let tried = forms.map(|form| {
@@ -105,7 +106,9 @@ impl<'s> Search<'s> {
             search.check(form, value, key);
             (!search.found.is_empty(), !like(self.resolve(form).1), search.found)
         });
-        if let Some((true, _, found)) = tried.min_by_key(|&(wrong, unlike, _)| (wrong, unlike)) {
+        if let Some((true, _, mut found)) = tried.min_by_key(|&(wrong, unlike, _)| (wrong, unlike)) {
+            let of_key = found.iter_mut().find(|mistake| may_be_null && mistake.key == key);
+            of_key.into_iter().for_each(|mistake| mistake.what.push_str("; null for none"));
             self.found.extend(found);
         }
     }

@@ -52,6 +52,10 @@ impl FaultTraceReader {
         if file.metadata().map_err(to_error)?.is_dir() {
             return Err(TraceError::corrupt(&path, "a folder; a fault trace is a file"));
         }
+        if !Self::recognises(&path) {
+            let what = "no fault trace: those are Parquet files. `pagelab model` reads text of perf and ftrace, too";
+            return Err(TraceError::corrupt(&path, what));
+        }
         let metadata = ParquetMetaDataReader::new()
             .with_page_index_policy(PageIndexPolicy::Skip)
             .parse_and_finish(&file)

@@ -211,7 +211,10 @@ mod tests {
             error("poison:rate=1K"),
             "unknown fault process 'poison'; did you mean poisson? known are even, poisson, bursts, phases"
         );
-        assert!(error("poisson:rats=1").starts_with("poisson: unknown parameter 'rats'; known are rate, cores, "));
+        assert!(
+            error("poisson:rats=1")
+                .starts_with("poisson: unknown parameter 'rats'; did you mean rate? known are rate, cores, ")
+        );
         assert!(error("poisson:seconds=0").contains("seconds=0: must be more than 0"));
         assert!(error("poisson:rate=0").contains("rate=0: must be 1 to"));
         assert!(error("poisson:rate=1G,seconds=9,cores=9999").contains("at most 200000000 are allowed"));

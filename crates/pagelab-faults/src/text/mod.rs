@@ -66,6 +66,9 @@ struct RawFault {
     kind: FaultKind,
 }
 
+const EXPECTED: &str =
+    "expected is text of perf script or ftrace with exceptions:page_fault_user, or of perf script with page-faults";
+
 /// A line of more bytes is none of these formats.
 const MAX_LINE_BYTES: u64 = 1 << 16;
 
@@ -82,6 +85,9 @@ pub fn read(
     sink: &mut dyn FnMut(Fault) -> Result<(), TraceError>,
 ) -> Result<FaultTraceInfo, TraceError> {
     let mut input = Input::open(path, Compression::Auto)?;
+    if input.head().bytes.contains(&0) {
+        return Err(input.corrupt(format!("this is not text; {EXPECTED}, or a fault trace of pagelab record --faults")));
+    }
     let format = recognise(input.head().bytes);
     let mut state = State { cores, ..State::default() };
     let (mut bytes, mut number) = (Vec::new(), 0_u64);
@@ -112,9 +118,7 @@ pub fn read(
         }
     }
     if state.faults == 0 {
-        let what = "no page fault in it; expected text of perf script or ftrace with exceptions:page_fault_user, or of \
-                    perf script with page-faults";
-        return Err(input.corrupt(what));
+        return Err(input.corrupt(format!("no page fault in it; {EXPECTED}")));
     }
     Ok(state.info(path, format))
 }

@@ -150,7 +150,10 @@ mod tests {
         );
         assert!(error("quicksort").starts_with("unknown workload 'quicksort'; known are seq, "));
         let unknown = error("gups:sizes=1G");
-        assert!(unknown.starts_with("gups: unknown parameter 'sizes'; known are size, updates, "), "{unknown}");
+        assert!(
+            unknown.starts_with("gups: unknown parameter 'sizes'; did you mean size? known are size, updates, "),
+            "{unknown}"
+        );
         assert!(error("gups:size").contains("gups: 'size' is not key=value"));
         assert!(error("gups:size=1G,size=2G").contains("size is given twice"));
         assert!(error("gups:size=fast").contains("gups: size=fast: 'fast' is not a size"));
