@@ -191,7 +191,18 @@ fn keys_of_a_chosen_design() {
             "radix",
             &["kernel.storage=fast"],
             "kernel.storage",
-            &["`fast` is not possible", r#"write {"read_cycles":…,"write_cycles":…,"queue_depth":…}"#, "fixed-latency"],
+            &["`fast` is neither a preset nor a TOML file", "the presets are z-ssd-sz985", "pagelab list drives"],
+        ),
+        (
+            "radix",
+            &["kernel.storage=7"],
+            "kernel.storage",
+            &[
+                "`7` is not possible",
+                r#"write {"read_cycles":…,"write_cycles":…,"queue_depth":…}"#,
+                "fixed-latency",
+                "drive",
+            ],
         ),
         ("radix", &[STORAGE, "kernel.storage.queue_depth=0"], "kernel.storage.queue_depth", &["0", "1 to 65536"]),
         (

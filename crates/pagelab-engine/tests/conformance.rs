@@ -18,7 +18,7 @@ use pagelab_engine::config::{
     Assembly, Config, PageCache, PresetKind, SwapConfig, TranslationCacheConfig, assemble, presets,
 };
 use pagelab_engine::core_model::{self, CoreConfig, CoreModel, Moment};
-use pagelab_engine::device::{self, BlockDevice, DeviceConfig};
+use pagelab_engine::device::{self, BlockDevice, Clock, DeviceConfig};
 use pagelab_engine::engine::config::{self as fault_engines, EngineConfig};
 use pagelab_engine::kernel::placement::PlacementConfig;
 use pagelab_engine::kernel::threads::config::{self as threads, ThreadsConfig};
@@ -207,7 +207,8 @@ fn every_device_has_samples_and_can_be_configured() {
 fn every_device_answers_in_time_and_again_in_the_same() {
     let mut rng = Rng::new(7, "devices");
     for config in DeviceConfig::samples() {
-        let (mut device, mut again) = (BlockDevice::new(&config), BlockDevice::new(&config));
+        let clock = Clock { mhz: 3000 };
+        let (mut device, mut again) = (BlockDevice::new(&config, clock), BlockDevice::new(&config, clock));
         let (mut now, mut copied) = (1_000_000, None);
         for n in 0..cases(2000_u64) {
             // A later turn may be of a CPU that is behind.

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from pagelab import UsageError, calibrate, catalogue
+from pagelab import UsageError, calibrate, catalogue, fio
 from pagelab.cli.terminal import print_table, warn
-from pagelab.output import MISSING_FOLDERS, ensure_writable, write_atomically
+from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_writable, write_atomically
 
 
 def command(
@@ -33,8 +33,23 @@ def command(
             f"{' or '.join(calibrate.TRANSLATION_CACHES)}.",
         ),
     ] = None,
+    drive: Annotated[
+        Path | None,
+        typer.Option(
+            "--fio",
+            metavar="FILE.json",
+            help="Measure nothing here: fit a drive to what `fio --output-format=json` measured on it.",
+        ),
+    ] = None,
 ) -> None:
     """Measure what page faults cost on this machine and write a kernel preset: `-k this-host` uses it."""
+    if drive is not None:
+        if machine is not None or translation_cache is not None:
+            raise UsageError(
+                "--fio fits a drive, for any machine and kernel: leave out --machine and --translation-cache"
+            )
+        _fit_drive(drive, output)
+        return
     if translation_cache not in (None, *calibrate.TRANSLATION_CACHES):
         known = " or ".join(calibrate.TRANSLATION_CACHES)
         raise UsageError(f"--translation-cache {translation_cache}: nothing of that form is measured; give {known}")
@@ -61,15 +76,24 @@ def command(
     print(f"{output}: use it with -k {output}", file=sys.stderr)
 
 
-def _check(output: Path) -> None:
+def _fit_drive(measured: Path, output: Path) -> None:
+    if output == Path(f"{calibrate.NAME}.toml"):
+        output = Path("this-drive.toml")
+    _check(output, "drives")
+    ensure_apart(measured, output)
+    write_atomically(output, f"{calibrate.FIRST_LINE}\n\n{fio.fit(measured, output.stem)}")
+    print(f"{output}: use it with --set kernel.storage={output}", file=sys.stderr)
+
+
+def _check(output: Path, kind: str = "kernels") -> None:
     """Refuses a file that a preset should not go to."""
     ensure_writable(output)
     if output.exists() and not output.is_file():
         return
     if output.suffix != ".toml":
         raise UsageError(f"{output}: the file of a preset is found by its ending: give {output}.toml")
-    if output.stem in {preset["name"] for preset in catalogue.available("kernels")}:
-        raise UsageError(f"{output}: there is a kernel preset {output.stem}, which -k would take: choose another name")
+    if output.stem in {preset["name"] for preset in catalogue.available(kind)}:
+        raise UsageError(f"{output}: there is a preset {output.stem}, which would be taken: choose another name")
     if output.is_file() and not output.read_bytes().startswith(calibrate.FIRST_LINE.encode()):
         raise UsageError(f"{output}: exists and was not written by `pagelab calibrate`; name another output")
 

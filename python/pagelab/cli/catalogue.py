@@ -16,8 +16,8 @@ def list_command(
         str,
         typer.Argument(
             metavar="[KIND]",
-            help="workloads, systems, machines, kernels, page-tables, mmu-caches, fault-engines, placements, cores, "
-            "devices, kernel-threads, fault-processes, fault-models.",
+            help="workloads, systems, machines, kernels, drives, page-tables, mmu-caches, fault-engines, placements, "
+            "cores, devices, kernel-threads, fault-processes, fault-models.",
         ),
     ] = "kinds",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

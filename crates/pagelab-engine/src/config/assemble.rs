@@ -10,6 +10,9 @@ use super::mistake;
 use super::{Config, EngineConfig, PresetKind, presets};
 use crate::base::error::EngineError;
 
+/// What somebody may write who wants no device.
+const NOTHING: [&str; 3] = ["off", "none", "null"];
+
 /// What a run's configuration is made of. Names are built-in presets or paths of TOML files of the same form, whose
 /// `.toml` may be left out.
 #[derive(Clone, Debug, Default)]
@@ -33,6 +36,7 @@ pub fn assemble(assembly: &Assembly) -> Result<Config, EngineError> {
     let engine = serde_json::to_value(EngineConfig::default()).expect("engine defaults serialise");
     tree.insert("engine".into(), engine);
     let mut tree = Value::Object(tree);
+    fill_in_drives(&mut tree["kernel"])?;
     for set in assembly.set {
         let (key, value) =
             set.split_once('=').ok_or_else(|| EngineError::config(set, "an override is written key=value"))?;
@@ -43,6 +47,7 @@ pub fn assemble(assembly: &Assembly) -> Result<Config, EngineError> {
             return Err(EngineError::config(format!("`{set}`"), what));
         }
         *place(&mut tree, key)? = parse_value(value.trim());
+        fill_in_drives(&mut tree["kernel"])?;
     }
     let config: Config = serde_path_to_error::deserialize(&tree).map_err(|refused| {
         let schema = serde_json::to_value(schemars::schema_for!(Config)).expect("a schema is JSON");
@@ -51,6 +56,35 @@ pub fn assemble(assembly: &Assembly) -> Result<Config, EngineError> {
     })?;
     config.validate()?;
     Ok(config)
+}
+
+/// Puts the keys of the drives that a kernel names (`storage = NAME`, or a key `drive` of `storage` and `swap`) in place of the names.
+/// Keys that stand beside a name prevail.
+fn fill_in_drives(kernel: &mut Value) -> Result<(), EngineError> {
+    if let Some(name) = kernel["storage"].as_str().filter(|name| !NOTHING.contains(name)) {
+        kernel["storage"] = serde_json::json!({ "drive": name });
+    }
+    for part in ["storage", "swap"] {
+        let Some(keys) = kernel[part].as_object_mut() else { continue };
+        let Some(name) = keys.remove("drive") else { continue };
+        let Some(name) = name.as_str() else {
+            let what = format!("{name} is no name; `pagelab list drives` describes the presets");
+            return Err(EngineError::config(format!("kernel.{part}.drive"), what));
+        };
+        let at_its_key = |error| match error {
+            EngineError::Config { what, .. } => EngineError::config(format!("kernel.{part}"), what),
+            other => other,
+        };
+        let drive = load(PresetKind::Drive, Some(name)).map_err(at_its_key)?;
+        let Some(device) = drive["device"].as_object() else {
+            let what = format!("`{name}` has no table `device` with the keys of a device");
+            return Err(EngineError::config(format!("kernel.{part}"), what));
+        };
+        for (key, value) in device {
+            keys.entry(key).or_insert_with(|| value.clone());
+        }
+    }
+    Ok(())
 }
 
 /// A path in the tree as a user writes it: elements of lists by their names.
@@ -102,6 +136,7 @@ fn unknown(kind: PresetKind, name: &str) -> EngineError {
     };
     let measured = match kind {
         PresetKind::Kernel => "; `pagelab calibrate` measures this machine's and writes this-host.toml",
+        PresetKind::Drive => "; `pagelab calibrate --fio` fits one to measurements of yours",
         PresetKind::Machine | PresetKind::System => "",
     };
     let kind = kind.name();

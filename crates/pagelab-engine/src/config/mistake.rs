@@ -318,11 +318,13 @@ mod tests {
     #[test]
     fn everything_that_the_definition_accepts_fits_the_schema() {
         let schema = serde_json::to_value(schemars::schema_for!(Config)).unwrap();
-        for kind in [PresetKind::Machine, PresetKind::System, PresetKind::Kernel] {
+        for kind in [PresetKind::Machine, PresetKind::System, PresetKind::Kernel, PresetKind::Drive] {
             for preset in presets(kind) {
                 let name = Some(preset.name);
+                let storage = [format!("kernel.storage={}", preset.name)];
                 let mut assembly = Assembly::default();
                 match kind {
+                    PresetKind::Drive => assembly.set = &storage,
                     PresetKind::Machine => assembly.machine = name,
                     PresetKind::System => assembly.system = name,
                     PresetKind::Kernel => assembly.kernel = name,

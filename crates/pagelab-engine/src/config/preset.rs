@@ -6,6 +6,8 @@ pub enum PresetKind {
     Machine,
     System,
     Kernel,
+    /// A device for swap and files.
+    Drive,
 }
 
 impl PresetKind {
@@ -14,6 +16,7 @@ impl PresetKind {
             Self::Machine => "machine",
             Self::System => "system",
             Self::Kernel => "kernel",
+            Self::Drive => "drive",
         }
     }
 }
@@ -51,6 +54,7 @@ presets! {
         "radix-ca-paging", "nested-radix-ca-paging",
         "mfoe", "mfoe-software", "mfoe-thp", "nested-mfoe";
     Kernel "kernels": "linux-6.12", "linux-4.19", "linux-4.9", "linux-4.19-stc", "linux-4.19-stc-as-published";
+    Drive "drives": "z-ssd-sz985", "cxl-memory", "tlc-flash", "disk";
 }
 
 /// All presets of a kind, in the order of the table above: the first is the default.

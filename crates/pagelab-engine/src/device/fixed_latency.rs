@@ -9,7 +9,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Device;
+use super::{Clock, Device};
 use crate::base::cycles::Cycles;
 use crate::base::error::{EngineError, between};
 use crate::base::measure::Measure;
@@ -39,7 +39,7 @@ pub struct FixedLatency {
 impl Device for FixedLatency {
     type Parameters = FixedLatencyConfig;
 
-    fn new(config: &FixedLatencyConfig) -> Self {
+    fn new(config: &FixedLatencyConfig, _: Clock) -> Self {
         Self {
             config: *config,
             free_at: vec![Cycles::ZERO; config.queue_depth as usize],
@@ -93,7 +93,8 @@ mod tests {
 
     #[test]
     fn it_overlaps_as_many_requests_as_its_queue_is_deep() {
-        let mut device = FixedLatency::new(&FixedLatencyConfig { read_cycles: 100, write_cycles: 40, queue_depth: 2 });
+        let config = FixedLatencyConfig { read_cycles: 100, write_cycles: 40, queue_depth: 2 };
+        let mut device = FixedLatency::new(&config, Clock { mhz: 1 });
         assert_eq!(device.submit(DeviceRequests { reads: 1, writes: 0 }, Cycles(1000)), Cycles(1100));
         // One beside the read, the next behind itself, the third behind the second or the read.
         assert_eq!(device.submit(DeviceRequests { reads: 0, writes: 3 }, Cycles(1000)), Cycles(1120));
@@ -104,7 +105,8 @@ mod tests {
 
     #[test]
     fn what_comes_with_an_earlier_time_is_served_in_its_turn() {
-        let mut device = FixedLatency::new(&FixedLatencyConfig { read_cycles: 100, write_cycles: 40, queue_depth: 1 });
+        let config = FixedLatencyConfig { read_cycles: 100, write_cycles: 40, queue_depth: 1 };
+        let mut device = FixedLatency::new(&config, Clock { mhz: 1 });
         assert_eq!(device.submit(DeviceRequests { reads: 1, writes: 0 }, Cycles(1000)), Cycles(1100));
         assert_eq!(device.submit(DeviceRequests { reads: 1, writes: 0 }, Cycles(900)), Cycles(1200));
     }

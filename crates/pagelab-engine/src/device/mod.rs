@@ -24,6 +24,24 @@ devices! {
         FixedLatency(fixed_latency::FixedLatency) = "fixed-latency",
             "serves `queue_depth` requests at a time, each in the same time, in the order in which they come";
     }
+    mod drive {
+        Drive(drive::Drive) = "drive",
+            "a controller before units that serve side by side, with times in nanoseconds: flash drives, and disks";
+    }
+}
+
+/// What turns a device's times into cycles of the simulated machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Clock {
+    /// Cycles per microsecond.
+    pub mhz: u32,
+}
+
+impl Clock {
+    /// To the nearest cycle.
+    pub fn cycles(self, ns: u64) -> Cycles {
+        Cycles((u128::from(ns) * u128::from(self.mhz) + 500).div_euclid(1000) as u64)
+    }
 }
 
 /// A device design.
@@ -46,7 +64,7 @@ pub trait Device: Sized + Clone {
     type Parameters: Clone + Debug + PartialEq + Serialize + DeserializeOwned + JsonSchema;
 
     /// A device at rest.
-    fn new(parameters: &Self::Parameters) -> Self;
+    fn new(parameters: &Self::Parameters, clock: Clock) -> Self;
 
     /// Refuses impossible parameters; `key` is the part of the configuration that they are in.
     fn validate(parameters: &Self::Parameters, key: &str) -> Result<(), EngineError>;

@@ -25,8 +25,8 @@ macro_rules! devices {
 
         impl BlockDevice {
             /// See [`Device::new`].
-            pub fn new(config: &DeviceConfig) -> Self {
-                match config { $($(DeviceConfig::$Variant(parameters) => Self::$Variant(Device::new(parameters)),)*)* }
+            pub fn new(config: &DeviceConfig, clock: Clock) -> Self {
+                match config { $($(DeviceConfig::$Variant(of) => Self::$Variant(Device::new(of, clock)),)*)* }
             }
 
             /// See [`Device::submit`].

@@ -4,6 +4,7 @@ use crate::base::addr::{FRAME_SHIFT, PageSize, VirtAddr};
 use crate::base::error::EngineError;
 use crate::base::ids::{LayerId, SpaceId};
 use crate::config::{Config, KernelConfig, LayerConfig, PageCache, check_limit};
+use crate::device::Clock;
 use crate::kernel::fault::stage::FaultCounters;
 use crate::kernel::home::Home;
 use crate::kernel::invalidation::MappingCounters;
@@ -75,9 +76,10 @@ impl Os {
     /// the guest's.
     fn set_reclaim_up(&mut self, config: &Config, booted: &mut [Option<Layer>]) {
         let hosts: Vec<Option<LayerId>> = booted.iter().flatten().map(|l| l.host.map(|host| host.layer)).collect();
+        let clock = Clock { mhz: config.machine.frequency_mhz };
         for (index, layer) in booted.iter_mut().flatten().enumerate() {
             if !hosts.contains(&Some(LayerId::from(index))) {
-                layer.reclaim = Reclaim::new(layer.memory_bytes() >> FRAME_SHIFT, &config.kernel);
+                layer.reclaim = Reclaim::new(layer.memory_bytes() >> FRAME_SHIFT, &config.kernel, clock);
                 layer.pages.cold = config.kernel.page_cache == PageCache::Cold;
             }
         }

@@ -169,11 +169,12 @@ impl Reclaim {
 mod tests {
     use super::*;
     use crate::config::{Assembly, assemble};
+    use crate::device::Clock;
 
     fn reclaim() -> Reclaim {
         let swap = r#"kernel.swap={"size_bytes":"1GiB","read_cycles":1,"write_cycles":1,"queue_depth":1}"#.to_owned();
         let config = assemble(&Assembly { system: Some("radix"), set: &[swap], ..Assembly::default() }).unwrap();
-        Reclaim::new(1 << 20, &config.kernel).unwrap()
+        Reclaim::new(1 << 20, &config.kernel, Clock { mhz: 1000 }).unwrap()
     }
 
     #[test]

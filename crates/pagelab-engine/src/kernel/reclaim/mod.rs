@@ -29,7 +29,7 @@ use rustc_hash::FxHashMap;
 
 use crate::base::addr::{FRAME_BYTES, Pfn};
 use crate::config::{KernelConfig, LruList};
-use crate::device::BlockDevice;
+use crate::device::{BlockDevice, Clock};
 
 /// What reclaim counts.
 #[derive(Clone, Copy, Debug, Default)]
@@ -88,7 +88,7 @@ pub struct Reclaim {
 
 impl Reclaim {
     /// For a layer of `frames`; none if the kernel has nothing to put pages on.
-    pub fn new(frames: u64, kernel: &KernelConfig) -> Option<Self> {
+    pub fn new(frames: u64, kernel: &KernelConfig, clock: Clock) -> Option<Self> {
         if kernel.swap.is_none() && kernel.storage.is_none() {
             return None;
         }
@@ -100,8 +100,8 @@ impl Reclaim {
             new_active: kernel.new_pages == LruList::Active,
             swappiness: kernel.swappiness,
             marks: Marks::of(frames),
-            swap: kernel.swap.as_ref().map(Swap::new),
-            storage: kernel.storage.as_ref().map(BlockDevice::new),
+            swap: kernel.swap.as_ref().map(|swap| Swap::new(swap, clock)),
+            storage: kernel.storage.as_ref().map(|device| BlockDevice::new(device, clock)),
             counters: ReclaimCounters::default(),
         })
     }

@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 
 use crate::base::addr::{FRAME_SHIFT, Pfn};
 use crate::config::SwapConfig;
-use crate::device::BlockDevice;
+use crate::device::{BlockDevice, Clock};
 use crate::kernel::entry_word::Slot;
 
 /// Where a page that was swapped out is.
@@ -41,14 +41,14 @@ pub struct Swap {
 }
 
 impl Swap {
-    pub fn new(config: &SwapConfig) -> Self {
+    pub fn new(config: &SwapConfig, clock: Clock) -> Self {
         Self {
             references: Vec::new(),
             free: BTreeSet::new(),
             slots: (config.size_bytes.0 >> FRAME_SHIFT).min(u64::from(u32::MAX)) as u32,
             cached: FxHashMap::default(),
             slot_of: FxHashMap::default(),
-            device: BlockDevice::new(&config.device),
+            device: BlockDevice::new(&config.device, clock),
         }
     }
 
@@ -144,7 +144,7 @@ mod tests {
 
     fn swap(slots: u64) -> Swap {
         let device = DeviceConfig::samples().swap_remove(0);
-        Swap::new(&SwapConfig { size_bytes: Bytes(slots * FRAME_BYTES), device })
+        Swap::new(&SwapConfig { size_bytes: Bytes(slots * FRAME_BYTES), device }, Clock { mhz: 1000 })
     }
 
     #[test]
