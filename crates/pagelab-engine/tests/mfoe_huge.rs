@@ -110,7 +110,6 @@ fn mappings_have_entries_of_both_sizes_armed_and_frames_of_both() {
     assert_eq!(["huge.hits", "hits", "huge.armed", "armed"].map(|name| of(&stats, name)), [1, 1, 3, 5]);
 }
 
-/// Section 4.9: without a frame in the table of 2 MiB pages it is an ordinary fault.
 #[test]
 fn without_a_ready_frame_the_kernel_maps_a_huge_page() {
     let mut script = armed_script(4);
@@ -194,6 +193,57 @@ fn mapped_pages_are_accounted_for_before_a_call_cuts_them() {
     assert_eq!((mapped(&simulation, space, 4), armed(&simulation, space, BASE, 4 * HUGE)), ((1, 512 - 16), (2, 0)));
 }
 
+/// Advice is no change of the mappings, but cuts them.
+#[test]
+fn advice_that_cuts_a_mapped_page_finds_it_accounted_for() {
+    // MADV_NOHUGEPAGE, MADV_SEQUENTIAL, MADV_DONTFORK.
+    for advice in [15, 2, 10] {
+        let mut script = armed_script(2);
+        script.store(0, BASE);
+        script.event(0, EventKind::Madvise { addr: BASE + PAGE, len: PAGE, advice });
+        pause(&mut script, 20_000_000);
+        let (simulation, stats) = ran(&mfoe(&[], &[]), script);
+        assert_eq!((of(&stats, "huge.hits"), of(&stats, "huge.accounted_by_calls")), (1, 1), "{advice}");
+        assert_eq!(mapped(&simulation, space(&simulation), 2), (0, 512), "{advice}");
+    }
+}
+
+/// Where no block of 2 MiB is left, pages that were mapped are accounted for all the same, and the parts of a page that the kernel
+/// had to map in parts are the engine's.
+#[test]
+fn without_contiguous_memory_pages_are_accounted_for_and_parts_are_armed() {
+    let mut script = armed_script(16);
+    for page in 0..16 {
+        script.store(0, BASE + page * HUGE + 17 * PAGE);
+        pause(&mut script, 1_000_000);
+    }
+    (0..16).for_each(|page| script.store(0, BASE + page * HUGE + 99 * PAGE));
+    let parameters = [("huge_entries", "12"), ("entries", "64"), ("period_cycles", "100000")];
+    let machine = ["machine.cores=1", "machine.threads_per_core=1", "machine.memory_bytes=36MiB"];
+    let (simulation, stats) = ran(&mfoe(&parameters, &machine), script);
+    let (whole, parts) = mapped(&simulation, space(&simulation), 16);
+    assert!(of(&stats, "huge.no_frame") > 0 && parts > 0, "{whole} pages of 2 MiB, {parts} of 4 KiB");
+    assert_eq!((of(&stats, "huge.accounted"), of(&stats, "huge.hits")), (whole as u64, whole as u64));
+    assert_eq!(parts, 2 * (16 - whole));
+    assert_eq!(of(&stats, "hits"), 16 - whole as u64, "the second touch of each");
+}
+
+#[test]
+fn entries_of_a_process_beyond_its_share_are_taken_back_for_as_long_as_they_take() {
+    let mut script = armed_script(64);
+    (0..8).for_each(|page| script.store(0, BASE + page * HUGE));
+    pause(&mut script, 20_000_000);
+    let config = mfoe(&[("limit_percent", "1")], &["machine.memory_bytes=1GiB", "machine.cores=2"]);
+    let (simulation, stats) = ran(&config, script);
+    assert_eq!((of(&stats, "stopped"), armed(&simulation, space(&simulation), BASE, 64 * HUGE)), (1, (0, 0)));
+    let taken = of(&stats, "huge.disarmed");
+    assert!(taken > 40, "{taken}");
+    let without =
+        of(&ran(&mfoe(&[], &["machine.memory_bytes=1GiB", "machine.cores=2"]), armed_script(64)).1, "arming.cycles");
+    let cycles = of(&stats, "arming.cycles") - without;
+    assert!(cycles < without + 12 * taken + 100_000, "{cycles} for {taken} words in a table");
+}
+
 #[test]
 fn entries_move_whole_where_they_can_and_in_parts_else() {
     let to = |addr| EventKind::Mremap { old_addr: BASE, old_len: 2 * HUGE, new_addr: addr, new_len: 2 * HUGE };
@@ -227,11 +277,15 @@ fn a_child_is_not_armed_and_copies_what_it_writes() {
 #[test]
 fn places_are_armed_whole_only_where_a_mapping_may_have_them() {
     let madvise = |advice| EventKind::Madvise { addr: BASE, len: 2 * HUGE, advice };
-    for (advice, expected) in [(None, (0, 1024)), (Some(14), (2, 0))] {
+    // The thread comes before the advice, or after it.
+    for (advice, waits, expected) in [(None, false, (0, 1024)), (Some(14), false, (2, 0)), (Some(14), true, (2, 0))] {
         let mut script = ScriptWriter::new();
         script.mmap(0, BASE - PAGE, PAGE);
         script.load(0, BASE - PAGE);
         script.mmap(0, BASE, 2 * HUGE);
+        if waits {
+            pause(&mut script, 1_000_000);
+        }
         advice.into_iter().for_each(|advice| script.event(0, madvise(advice)));
         pause(&mut script, 1_000_000);
         let (simulation, _) = ran(&mfoe(&[], &["system.layers.native.large_pages=madvise"]), script);

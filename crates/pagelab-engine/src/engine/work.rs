@@ -21,7 +21,7 @@ pub enum Verdict {
 ///
 /// What an implementor must uphold: its references are [`crate::base::step::RefSpace::Physical`]; it changes a page table, or what
 /// the kernel keeps, with the page's key ([`crate::base::step::BlockKey::Page`]) alone; it looks again at what it relies on when it
-/// has got it; and while it holds it, mapping calls wait for it ([`crate::kernel::locks::Locks::read_mappings`]).
+/// has got it; and while it holds it, mapping calls about what the key stands for wait for it ([`crate::kernel::locks::Locks::read_mappings`]).
 pub trait Work: Sized {
     /// Of the engine of the faulting page's layer, if it has one: none if it has nothing to do with the page.
     fn begin(fault: &PageFault, cpu: CpuId, os: &Os) -> Option<Self>;

@@ -7,7 +7,7 @@
 
 use crate::base::addr::{FRAME_BYTES, VirtAddr};
 use crate::base::error::EngineError;
-use crate::base::ids::{CpuId, SpaceId};
+use crate::base::ids::{CpuId, LayerId, SpaceId};
 use crate::base::page_fault::Intent;
 use crate::base::step::BlockKey;
 use crate::config::InvalidationCause;
@@ -57,6 +57,9 @@ impl Os {
         if let EventKind::Madvise { addr, len, .. } = *kind
             && let Ok(range) = VaRange::of_bytes(addr, len)
         {
+            // Advice alone is no change of the mappings, and cuts pages all the same.
+            self.account_for_taken(space);
+            let layer = &mut self.layers[space.layer];
             // Advice may have cut a mapping in two (`vma_adjust_trans_huge`).
             for edge in [range.start, range.end] {
                 if layer.spaces[space.index as usize].vmas.find(edge).is_some_and(|vma| vma.start == edge) {
@@ -64,10 +67,11 @@ impl Os {
                 }
             }
             layer.cut_too_large_words(space.index, range);
+            for place in layer.free_armed_tables(space.index, range) {
+                gone.add(place, place.pages());
+            }
         }
-        for (index, range) in std::mem::take(&mut layer.cut) {
-            self.want_all_armed(SpaceId { layer: space.layer, index }, range);
-        }
+        self.want_cut_armed(space.layer);
         let layer = &mut self.layers[space.layer];
         let populate = populate
             .into_iter()
@@ -161,7 +165,14 @@ impl Os {
         }
     }
 
-    /// The same of all mappings in a range.
+    /// What has been taken from words of large pages in a layer is to be armed in another size.
+    pub fn want_cut_armed(&mut self, layer: LayerId) {
+        for (index, range) in std::mem::take(&mut self.layers[layer].cut) {
+            self.want_all_armed(SpaceId { layer, index }, range);
+        }
+    }
+
+    /// [`Self::want_armed`] of all mappings in a range.
     fn want_all_armed(&mut self, space: SpaceId, range: VaRange) {
         let vmas = &self.layers[space.layer].spaces[space.index as usize].vmas;
         let inside = |vma: &Vma| VaRange { start: vma.start.max(range.start), end: vma.end.min(range.end) };

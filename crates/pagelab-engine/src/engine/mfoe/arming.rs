@@ -1,8 +1,9 @@
 //! The thread that arms the entries of new mappings.
 //!
 //! Models: for each mapping that a program makes, and for each stretch of its heap, it goes through the pages, builds the tables
-//! that are missing as a fault handler would, and writes a word into every entry that has neither a translation nor a word. It holds
-//! off changes of the mapping for as long as it is in one table of level 1. A fault that comes first is handled by the kernel. For a
+//! that are missing as a fault handler would, and writes a word into every entry that has neither a translation nor a word; of a place
+//! that may have a page of 2 MiB into the one entry above, if that points to no table. It holds off changes of the mapping for as long
+//! as it is in one table of level 1, or at one such entry. A fault that comes first is handled by the kernel. For a
 //! process that may have no more frames it takes the words back.
 //! Source: Tirumalasetty et al., 4.3; 4.9 for taking them back.
 //! Parameters: `fault_engine.spawn_cycles`, `fault_engine.arm_cycles`.
@@ -171,28 +172,51 @@ impl Arming {
         }
     }
 
-    /// What the table of level 1 maps that the next word from where it is on stands in.
-    fn next_part(&self, layer: &Layer) -> Option<VaRange> {
+    /// What the table of level 1 maps that the next word from where it is on stands in; or the pages of 2 MiB from there on whose
+    /// words stand side by side. How many entries that is.
+    fn next_part(&self, layer: &Layer) -> Option<(VaRange, u64)> {
         let job = self.job.expect("a mapping is under way");
         let first = layer.first_word(job.space, VaRange { start: self.at, end: job.range.end })?;
         let start = VirtAddr(first.va.0 & !(TABLE_REACH - 1));
-        Some(VaRange { start, end: VirtAddr(start.0 + TABLE_REACH) })
+        let mut part = VaRange { start, end: VirtAddr(start.0 + TABLE_REACH) };
+        if first.size == PageSize::Size4K {
+            return Some((part, TABLE_ENTRIES));
+        }
+        let table = VaRange { start, end: VirtAddr((start.0 | (TABLE_ENTRIES * TABLE_REACH - 1)) + 1) };
+        for of in layer.words(job.space, table) {
+            if of.size == PageSize::Size4K || of.va > part.end {
+                break;
+            }
+            part.end = of.range().end;
+        }
+        Some((part, (part.end.0 - start.0) / TABLE_REACH))
     }
 
-    /// Takes the words of a table's worth of pages back, but for those that somebody is about to map.
-    fn disarm(&mut self, os: &mut Os) {
+    /// Takes the words of such a part back; waits for who is about to map a page there, and then looks again.
+    fn disarm(&mut self, os: &mut Os) -> Next {
         let job = self.job.expect("a mapping is under way");
         let layer = &mut os.layers[self.layer];
         let part = if self.is_wanted(layer) { self.next_part(layer) } else { None };
-        let Some(part) = part else { return self.finish(layer) };
+        let Some((part, _)) = part else {
+            self.finish(layer);
+            return Next::Continue;
+        };
         let id = SpaceId { layer: self.layer, index: job.space };
+        let mut busy = None;
         for WordOf { va, size, word } in layer.words(job.space, part) {
-            if matches!(word, EntryWord::Armed(_)) && !os.locks.is_held(layer.page_key(id, va)) {
+            let key = layer.page_key(id, va);
+            if matches!(word, EntryWord::Armed(_)) && os.locks.is_held(key) {
+                busy = Some(key);
+            } else if matches!(word, EntryWord::Armed(_)) {
                 layer.take_word(job.space, va);
                 mfoe_mut(layer).of_mut(size).counters.disarmed += 1;
             }
         }
+        if let Some(key) = busy {
+            return Next::Block(key);
+        }
         self.at = part.end;
+        Next::Continue
     }
 }
 
@@ -247,12 +271,12 @@ impl EngineThread for Arming {
                 step.kernel(RefKind::Write, space.table.entry(&layer.mem, self.at));
             }
             State::Disarm => {
-                let Some(part) = self.next_part(layer) else { return };
-                step.charge_preset(of.parameters.arm_cycles * TABLE_ENTRIES as u32, 0);
+                let Some((part, entries)) = self.next_part(layer) else { return };
+                step.charge_preset(of.parameters.arm_cycles * entries as u32, 0);
                 let space = &layer.spaces[self.space().index as usize];
-                let table = space.table.entry(&layer.mem, part.start).0 & !(FRAME_BYTES - 1);
-                (0..FRAME_BYTES / LINE_BYTES)
-                    .for_each(|n| step.kernel(RefKind::Write, PhysAddr(table + n * LINE_BYTES)));
+                let first = space.table.entry(&layer.mem, part.start).0 & !(LINE_BYTES - 1);
+                (0..entries.div_ceil(LINE_PAGES))
+                    .for_each(|n| step.kernel(RefKind::Write, PhysAddr(first + n * LINE_BYTES)));
             }
         }
     }
@@ -272,7 +296,7 @@ impl EngineThread for Arming {
             State::Descend => self.descend(os, cpu),
             State::Table(_) => self.state = State::Descend,
             State::Line => self.arm(os, cpu),
-            State::Disarm => self.disarm(os),
+            State::Disarm => return self.disarm(os),
         }
         Next::Continue
     }

@@ -22,17 +22,19 @@
 //! - Sizes that adapt are future work there (4.5). Here a CPU's table keeps twice as many frames after it was found empty, and half as
 //!   many after less than a quarter were taken (`least_entries`).
 //! - Pages of 2 MiB (4.9) take a table of their own per CPU, with a register like CR9. Where a mapping may have such a page, the
-//!   entry above the page table's last level is armed if no table stands there yet. A call that cuts such a place takes the word away,
-//!   and the thread arms the parts. Tables of 2 MiB frames do not adapt, and no pass begins early for them.
+//!   entry above the page table's last level is armed if no table stands there yet: 4.9 does so if a huge page can be allocated, which
+//!   here the ready frames tell. A call that cuts such a place takes the word away, as does a handler that finds no such frame, and the
+//!   thread arms the parts. Advice that makes a place fit for it takes entries away that were armed in parts. Without a ready frame of
+//!   2 MiB the fault is the kernel's, whatever is ready of 4 KiB. Memory is not compacted. Tables of 2 MiB frames do not adapt, and no pass begins early for them.
 //! - NUMA nodes: the frames of a CPU's table come from its own node first (4.2's static policy), or from that alone, or from that of
 //!   the thread (`numa`). Where an access goes makes no difference to its latency.
 //! - Ready frames stay where they are when memory is short. The thread makes none ready then.
 //!
-//! Deviations: processes enable it when they begin, or never do (`fault_engine_for` of the layer); none disables it. One thread arms
-//! the mappings in turn, where the paper spawns one for each. Calls that account for used entries make no references for it. A fault
-//! in a host's table does not halt a guest's walk: the walk begins anew. Whoever maps a page of 4 KiB where
-//! one of 2 MiB could be waits for others that map a page there, as handlers do. Hosts take
-//! no memory back from guests, so nothing has to be forbidden to them (4.9).
+//! Deviations: processes enable it when they begin, or never do (`fault_engine_for` of the layer). What disables it for one is its end,
+//! or the limit; ready frames stay ready when the last one has ended, where 4.7 frees them. One thread arms the mappings in turn,
+//! where the paper spawns one for each. Calls that account for used entries make no references for it. A fault in a host's table does
+//! not halt a guest's walk: the walk begins anew. Whoever maps a page of 4 KiB where one of 2 MiB could be waits for others that map a
+//! page there, as handlers do. Hosts take no memory back from guests, so nothing has to be forbidden to them (4.9).
 
 pub mod arming;
 pub mod of_layer;

@@ -45,6 +45,8 @@ pub struct Offload {
     cpu: CpuId,
     page: VirtAddr,
     size: PageSize,
+    /// The lock of the page's entry, once it is taken.
+    key: Option<BlockKey>,
     state: State,
     verdict: Verdict,
 }
@@ -58,23 +60,19 @@ impl Offload {
         &mut os.layers[self.fault.space.layer]
     }
 
-    fn key(&self, os: &Os) -> BlockKey {
-        self.layer(os).page_key(self.fault.space, self.page)
-    }
-
-    /// Address of the page's entry.
+    /// Address of the entry that a walk for the fault's address ends at.
     fn entry(&self, os: &Os) -> PhysAddr {
         let layer = self.layer(os);
-        layer.spaces[self.fault.space.index as usize].table.entry(&layer.mem, self.page)
+        layer.spaces[self.fault.space.index as usize].table.entry(&layer.mem, self.fault.va)
     }
 
-    /// What the page's entry says that allows the access: a translation, or that the engine may map it, and in which size.
+    /// What that entry says that allows the access: a translation, or that the engine may map it, and in which size.
     fn look(&self, os: &Os) -> (Option<Mapping>, Option<(Armed, PageSize)>) {
         let (layer, index) = (self.layer(os), self.fault.space.index);
         let mut list = WalkList::new();
-        layer.spaces[index as usize].table.walk(&layer.mem, self.page, &mut list);
+        layer.spaces[index as usize].table.walk(&layer.mem, self.fault.va, &mut list);
         let store = self.fault.intent == Intent::Store;
-        match (list.leaf, layer.word_behind(index, self.page, &list.leaf)) {
+        match (list.leaf, layer.word_behind(index, self.fault.va, &list.leaf)) {
             (Leaf::Present(mapping), _) => (Some(mapping).filter(|of| of.flags.writable || !store), None),
             (Leaf::NotPresent { .. }, Some(WordOf { size, word: EntryWord::Armed(armed), .. })) => {
                 (None, Some((armed, size)).filter(|(of, _)| of.writable || !store))
@@ -89,18 +87,23 @@ impl Offload {
     }
 
     /// Lets the page's entry go.
-    fn unlock(&self, os: &mut Os, cpu: CpuId) {
-        os.locks.release(self.key(os), cpu);
+    fn unlock(&mut self, os: &mut Os, cpu: CpuId) {
+        os.locks.release(self.key.take().expect("the entry is locked"), cpu);
         os.locks.end_read(self.fault.space, cpu);
     }
 
     /// Takes the lock of the page's entry; waits for it if another engine or a handler has it.
     fn lock(&mut self, os: &mut Os, cpu: CpuId) -> Next {
-        let key = self.key(os);
+        let layer = self.layer(os);
+        let key = layer.page_key(self.fault.space, self.page);
+        // What the key stands for.
+        let place = layer.largest_page(self.fault.space.index, self.page).max(self.size);
         if !os.locks.acquire(key, cpu) {
             return Next::Block(key);
         }
-        let range = VaRange { start: self.page, end: VirtAddr(self.page.0 + self.size.bytes()) };
+        self.key = Some(key);
+        let start = self.page.0 & !place.offset_mask();
+        let range = VaRange { start: VirtAddr(start), end: VirtAddr(start + place.bytes()) };
         os.locks.read_mappings(self.fault.space, range, cpu);
         let (present, armed) = self.look(os);
         if armed.is_some_and(|(_, size)| size == self.size) {
@@ -152,7 +155,15 @@ impl Work for Offload {
     fn begin(fault: &PageFault, cpu: CpuId, os: &Os) -> Option<Self> {
         let page = |size: PageSize| VirtAddr(fault.va.0 & !size.offset_mask());
         let size = PageSize::Size4K;
-        let work = Self { fault: *fault, cpu, page: page(size), size, state: State::Header, verdict: Verdict::Kernel };
+        let work = Self {
+            fault: *fault,
+            cpu,
+            page: page(size),
+            size,
+            key: None,
+            state: State::Header,
+            verdict: Verdict::Kernel,
+        };
         if mfoe(work.layer(os)).serves_faults() {
             return None;
         }

@@ -162,8 +162,8 @@ impl Ready {
         (self.least > 0).then(|| self.stocks.iter().map(|stock| u64::from(stock.wanted)).sum())
     }
 
-    /// What it counts: counts, then cycles. Names begin with `prefix`.
-    pub fn measures(&self, prefix: &str) -> [Vec<Measure>; 2] {
+    /// What it counts: counts, then cycles. Names begin with `prefix`; texts name the size where there are several.
+    pub fn measures(&self, prefix: &str, several: bool) -> [Vec<Measure>; 2] {
         let of = &self.counters;
         let counts = [
             ("hits", of.hits, "Pages that got a frame which was ready"),
@@ -172,10 +172,14 @@ impl Ready {
             ("disarmed", of.disarmed, "Entries that were armed no more because their process had too much memory"),
             ("passes", of.passes, "Passes of the background threads over a CPU's table"),
             ("accounted", of.accounted, "Pages that the background threads entered in the kernel's lists"),
-            ("accounted_by_calls", of.accounted_by_calls, "Pages that mapping calls, forks and exits entered before"),
+            (
+                "accounted_by_calls",
+                of.accounted_by_calls,
+                "Pages that mapping calls, forks, exits and khugepaged entered before",
+            ),
             ("replaced", of.replaced, "Frames made ready in place of others that were used"),
             ("first_filled", of.first_filled, "Frames made ready in entries that had not been used"),
-            ("no_frame", of.no_frame, "Times that memory was too short to make a frame ready"),
+            ("no_frame", of.no_frame, "Times that no frame was free to be made ready"),
         ];
         let cycles = [
             (
@@ -186,8 +190,7 @@ impl Ready {
             ("first_filled.cycles", of.first_fill_cycles, "Cycles of making frames ready where none had been used"),
             ("passes.cycles", of.pass_cycles, "Other cycles of background passes"),
         ];
-        let about =
-            |text: &str| if prefix.is_empty() { text.to_owned() } else { format!("{text}, of {}", self.size.name()) };
+        let about = |text: &str| if !several { text.to_owned() } else { format!("{text}, of {}", self.size.name()) };
         [
             counts.map(|(name, count, text)| Measure::count(format!("{prefix}{name}"), count, about(text))).into(),
             cycles.map(|(name, cycles, text)| Measure::cycles(format!("{prefix}{name}"), cycles, about(text))).into(),

@@ -8,7 +8,7 @@
 //! Source: Tirumalasetty et al., 4.2 and 4.5; 4.9 for the limit.
 //! Parameters: `fault_engine.period_cycles`, `threads`, `wake_below`, `least_entries`, `limit_percent`, `numa`.
 //! Choices: an entry is used before its page is mapped; the thread waits for the lock of the page then. Where a frame cannot be had
-//! without making room, the entry stays empty until the next pass, and kswapd is woken.
+//! without making room, entries stay empty until the next pass, kswapd is woken, and the pass goes on to account for the others.
 
 use crate::base::addr::{FRAME_BYTES, PageSize, Pfn, PhysAddr};
 use crate::base::cycles::Cycles;
@@ -72,6 +72,8 @@ pub struct Refill {
     passed: u32,
     /// The entry under way was used.
     replaces: bool,
+    /// This pass has found no frame: it accounts for what is used, and fills no more.
+    is_short: bool,
 }
 
 impl Refill {
@@ -114,7 +116,7 @@ impl Refill {
 
     /// An entry is empty: a frame is made ready if one is wanted, at the head.
     fn pass(&mut self, of: &Ready) -> State {
-        if of.wants_frame(self.table) {
+        if of.wants_frame(self.table) && !self.is_short {
             return State::Allocate;
         }
         self.passed += 1;
@@ -151,7 +153,7 @@ impl Refill {
     }
 
     /// Takes a frame if there is one to spare.
-    fn allocate(&self, os: &mut Os, cpu: CpuId) -> State {
+    fn allocate(&mut self, os: &mut Os, cpu: CpuId) -> State {
         let layer = &mut os.layers[self.layer];
         layer.acting_cpu = cpu.0;
         let (order, size) = (self.size.order(), self.size);
@@ -170,7 +172,8 @@ impl Refill {
             if short || order == 0 && near.is_none_or(|near| !near.only) {
                 os.needs.push((self.layer, Need::Memory));
             }
-            return State::Unlock;
+            self.is_short = true;
+            return self.pass(mfoe(&os.layers[self.layer]).of(size));
         };
         mfoe_mut(layer).of_mut(size).in_hand += 1;
         let effects = layer.last_effects();
@@ -185,7 +188,7 @@ impl Refill {
         let layer = &mut os.layers[self.layer];
         mfoe_mut(layer).of_mut(self.size).counters.passes += 1;
         let sizes = mfoe(layer).page_sizes();
-        (self.state, self.filled, self.passed) = (State::Lock, 0, 0);
+        (self.state, self.filled, self.passed, self.is_short) = (State::Lock, 0, 0, false);
         if let Some(&larger) = sizes.iter().find(|&&size| size > self.size) {
             self.size = larger;
             return Next::Continue;
@@ -224,6 +227,7 @@ impl EngineThread for Refill {
             filled: 0,
             passed: 0,
             replaces: false,
+            is_short: false,
         };
         CpuId::all(threads).map(thread).collect()
     }

@@ -237,7 +237,7 @@ impl KernelSide for Mfoe {
         for (name, count, text) in [
             ("raced", of.raced, "Page faults that found the page mapped once the engine had the lock of its entry"),
             ("gone", of.gone, "Page faults that found the entry armed no more once the engine had its lock"),
-            ("arming.runs", of.jobs, "Mappings whose entries were armed"),
+            ("arming.runs", of.jobs, "Stretches of memory whose entries the thread has armed, or armed no more"),
             ("stopped", of.stopped, "Processes that got no more frames this way since they had too much memory"),
         ] {
             all.push(Measure::count(name, count, text));
@@ -245,7 +245,7 @@ impl KernelSide for Mfoe {
         let [counts, cycles]: [Vec<_>; 2] = std::array::from_fn(|n| {
             let of_size = |of: &Ready| {
                 let prefix = if of.size == PageSize::Size4K { "" } else { "huge." };
-                std::mem::take(&mut of.measures(prefix)[n])
+                std::mem::take(&mut of.measures(prefix, self.ready.len() > 1)[n])
             };
             self.ready.iter().flat_map(of_size).collect()
         });
@@ -269,7 +269,7 @@ impl KernelSide for Mfoe {
             "ready_frames",
             self.held_frames(),
             "count",
-            "Frames that are ready at the end, or about to be",
+            "Frames of 4 KiB that are ready at the end, or about to be; a page of 2 MiB has 512",
         ));
         if let Some(wanted) = self.of(PageSize::Size4K).wanted_frames() {
             let text = "Frames that passes make ready at the end, of all CPUs";

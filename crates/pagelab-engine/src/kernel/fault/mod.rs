@@ -498,6 +498,7 @@ impl Fault {
         if self.layer(os).link_table(self.space.index, self.page, self.size, block) {
             self.counters(os).tables += 1;
         }
+        os.want_cut_armed(self.space.layer);
     }
 
     /// The lock of the page-table page that an entry is in.

@@ -144,13 +144,39 @@ impl Layer {
         Some(of)
     }
 
-    /// Takes the word of a larger page away that a table for a page of `size` at `va` is to stand in the place of. Who may map a page
-    /// whole maps it in parts then.
+    /// Takes the word of a larger page away that a table for a page of `size` at `va` is to stand in the place of. What it said of the
+    /// parts is to be said anew (`Layer::cut`).
     pub fn clear_above(&mut self, index: u32, va: VirtAddr, size: PageSize) {
         if let Some(of) = self.word(index, va).filter(|of| of.size > size) {
             self.take_word(index, va);
             self.release_word(of.word);
+            self.cut.push((index, of.range()));
         }
+    }
+
+    /// Frees the tables of places that may have large pages by now, where such a table holds nothing but armed entries; returns those
+    /// places, which are to be armed anew. Of layers with an engine.
+    pub fn free_armed_tables(&mut self, index: u32, range: VaRange) -> Vec<VaRange> {
+        const LARGE: PageSize = PageSize::Size2M;
+        let mut freed = Vec::new();
+        if self.engine.is_none() || self.page_size < LARGE {
+            return freed;
+        }
+        let mut start = range.start.0.next_multiple_of(LARGE.bytes());
+        while start + LARGE.bytes() <= range.end.0 {
+            let place = VaRange { start: VirtAddr(start), end: VirtAddr(start + LARGE.bytes()) };
+            let armed_in_parts = self.first_word(index, place).is_some_and(|of| of.size < LARGE);
+            let may_be_whole = armed_in_parts && self.largest_page(index, place.start) >= LARGE;
+            let is_empty = may_be_whole && !self.has_contents(index, place);
+            if is_empty && self.mapped(index, place.start, place.end).is_empty() {
+                self.drop_words(index, place);
+                self.free_leaf_table(index, place.start);
+                self.cut.push((index, place));
+                freed.push(place);
+            }
+            start += LARGE.bytes();
+        }
+        freed
     }
 
     /// Takes the words of pages away that are larger than what may be mapped there by now.

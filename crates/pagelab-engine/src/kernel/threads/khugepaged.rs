@@ -139,9 +139,6 @@ impl Khugepaged {
         let range = VaRange { start, end };
         let id = SpaceId { layer: self.layer, index: space };
         let free = os.locks.may_change(id, Some(range), os.costs.fault_lock) && os.engine_in_the_way(id).is_none();
-        if free {
-            os.account_for_taken(id);
-        }
         let layer = &mut os.layers[self.layer];
         let vma = layer.spaces[space as usize].vmas.find(start).filter(|vma| vma.end >= end).cloned();
         let now = if vma.is_some() { layer.mapped(space, start, end) } else { Vec::new() };
@@ -153,6 +150,8 @@ impl Khugepaged {
             layer.free_block(frame, LARGE.order());
             return;
         };
+        os.account_for_taken(id);
+        let layer = &mut os.layers[self.layer];
         // Pages that an engine may map are none that are there.
         layer.drop_words(space, range);
         for page in &now {
