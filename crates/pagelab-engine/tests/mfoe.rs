@@ -198,6 +198,48 @@ fn ready_frames_come_from_the_node_of_their_cpu() {
     assert!(hits < 2048 && failed > 0 && local as u64 >= hits, "{hits} hits, {local} pages are local");
 }
 
+/// Section 4.7: the last process that goes disables the engine, and its frames are freed.
+#[test]
+fn frames_are_freed_when_nobody_is_served_and_made_ready_again_for_the_next() {
+    let first = || {
+        let mut script = armed_script(64);
+        (0..64).for_each(|page| script.store(0, BASE + page * PAGE));
+        script.event(0, EventKind::Exit { code: 0 });
+        script.finish()
+    };
+    // Another, that is not served, goes on for several periods.
+    let other = || {
+        let mut script = script();
+        pause(&mut script, 60_000_000);
+        script.finish()
+    };
+    let ran = |unused: &str| {
+        let unused = format!("system.layers.native.fault_engine.unused={unused}");
+        let set = [r#"system.layers.native.fault_engine_for=["source.0"]"#, &unused, "machine.cores=2"];
+        let (simulation, stats) = run_all(&mfoe(&[], &set), vec![(first(), &[0]), (other(), &[1])]);
+        let live: Vec<SpaceId> = simulation.inputs.iter().flat_map(|input| input.spaces()).collect();
+        assert_frames_conserved(&simulation, &live);
+        (of(&stats, "hits"), of(&stats, "ready_frames"), of(&stats, "freed"))
+    };
+    assert_eq!(ran("keep"), (64, 4 * 256, 0), "of four hardware threads");
+    assert_eq!(ran("free"), (64, 0, 4 * 256 - 64), "but for those that were taken");
+    // One after the other: the frames are freed between them, and ready when the second needs them.
+    let mut script = script();
+    for child in 1..3 {
+        script.event(0, EventKind::Fork { child: pagelab_trace::ProcessIx(child) });
+        let thread = script.thread(child);
+        script.mmap(thread, BASE, 32 * PAGE);
+        pause(&mut script, 20_000_000);
+        (0..32).for_each(|page| script.store(thread, BASE + page * PAGE));
+        script.event(thread, EventKind::Exit { code: 0 });
+        pause(&mut script, 20_000_000);
+    }
+    let (simulation, stats) =
+        run(&mfoe(&[], &["system.layers.native.fault_engine.unused=free"]), script.finish(), &[0]);
+    assert_frames_conserved(&simulation, &simulation.inputs[0].spaces().collect::<Vec<_>>());
+    assert_eq!(of(&stats, "hits"), 64);
+}
+
 #[test]
 fn who_has_not_enabled_it_is_left_to_the_kernel() {
     let pages = || {

@@ -209,7 +209,12 @@ impl Device for Drive {
         let of = &self.counts;
         let percentile = |share: f64| of.read_latencies.value_at_quantile(share);
         let state = |name: &str, share: f64, text: &str| {
-            Measure::state(name, percentile(share), "cycles", format!("Over the whole run, {text} of the cycles of a read"))
+            Measure::state(
+                name,
+                percentile(share),
+                "cycles",
+                format!("Over the whole run, {text} of the cycles of a read"),
+            )
         };
         vec![
             Measure::count("requests", of.reads + of.writes, "Requests to the device"),
@@ -225,7 +230,11 @@ impl Device for Drive {
             state("reads.p999", 0.999, "99.9th percentile"),
             Measure::count("writes", of.writes, "Blocks that were written"),
             Measure::cycles("writes.cycles", of.write_cycles, "Cycles from a write's request to its answer"),
-            Measure::count("slow_reads", of.slow_reads, "Reads that took longer than others for the drive's own reasons"),
+            Measure::count(
+                "slow_reads",
+                of.slow_reads,
+                "Reads that took longer than others for the drive's own reasons",
+            ),
         ]
     }
 }
@@ -308,7 +317,8 @@ mod tests {
         let config = DriveConfig { slow_per_million: 10_000, slow_ns: 1_000_000, ..config() };
         let mut drive = Drive::new(&config, CLOCK);
         (0..20_000).for_each(|n| _ = drive.submit(READ, Cycles(n * 2_000_000)));
-        let measured = |name: &str| drive.measures().into_iter().find(|of| of.name == name).expect("it is counted").value;
+        let measured =
+            |name: &str| drive.measures().into_iter().find(|of| of.name == name).expect("it is counted").value;
         assert!((150..250).contains(&measured("slow_reads")), "{} of 20,000", measured("slow_reads"));
         assert!((60_900..61_100).contains(&measured("reads.p50")), "{}", measured("reads.p50"));
         assert!((1_060_000..1_063_000).contains(&measured("reads.p999")), "{}", measured("reads.p999"));

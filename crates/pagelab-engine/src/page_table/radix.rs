@@ -508,7 +508,9 @@ mod tests {
         let list = walk(&table, &mem, 0x3f_ffff);
         assert_eq!((list.refs().last().unwrap().addr, list.leaf), (entry, Leaf::NotPresent { level: 2, word }));
         assert_eq!(table.missing_tables(&mem, va, PageSize::Size4K), 1, "a word is no table");
-        for (start, end, expected) in [(0x20_5000, 0x20_6000, true), (0x1000, 0x20_0000, false), (0x40_0000, 1 << 40, false)] {
+        for (start, end, expected) in
+            [(0x20_5000, 0x20_6000, true), (0x1000, 0x20_0000, false), (0x40_0000, 1 << 40, false)]
+        {
             let mut words = Vec::new();
             table.words(&mem, VirtAddr(start), VirtAddr(end), 9, &mut words);
             assert_eq!(words, if expected { vec![Word { va, size, word }] } else { Vec::new() });

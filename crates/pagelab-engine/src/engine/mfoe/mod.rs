@@ -31,7 +31,8 @@
 //! - Ready frames stay where they are when memory is short. The thread makes none ready then.
 //!
 //! Deviations: processes enable it when they begin, or never do (`fault_engine_for` of the layer). What disables it for one is its end,
-//! or the limit; ready frames stay ready when the last one has ended, where 4.7 frees them. One thread arms the mappings in turn,
+//! or the limit. When it is disabled for the last one, 4.7 frees all ready frames; here the background thread does so (`unused`), or
+//! they stay for the next. One thread arms the mappings in turn,
 //! where the paper spawns one for each. Calls that account for used entries make no references for it. A fault in a host's table does
 //! not halt a guest's walk: the walk begins anew. Whoever maps a page of 4 KiB where one of 2 MiB could be waits for others that map a
 //! page there, as handlers do. Hosts take no memory back from guests, so nothing has to be forbidden to them (4.9).

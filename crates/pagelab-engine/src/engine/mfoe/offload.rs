@@ -164,7 +164,8 @@ impl Work for Offload {
             state: State::Header,
             verdict: Verdict::Kernel,
         };
-        if mfoe(work.layer(os)).serves_faults() {
+        let of = mfoe(work.layer(os));
+        if of.serves_faults() || !of.is_enabled() {
             return None;
         }
         let (_, size) = work.look(os).1?;

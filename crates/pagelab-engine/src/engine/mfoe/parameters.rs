@@ -38,6 +38,17 @@ pub enum Numa {
     OfThread,
 }
 
+/// What becomes of ready frames when no process is served any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unused {
+    /// They stay ready for the next one.
+    #[default]
+    Keep,
+    /// The background thread frees them, and fills the tables when a process is served again.
+    Free,
+}
+
 /// What there is of MFOE in a layer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -52,6 +63,8 @@ pub struct Parameters {
     pub huge_entries: u32,
     /// The nodes that ready frames come from.
     pub numa: Numa,
+    /// What becomes of them without anybody to serve.
+    pub unused: Unused,
     /// Cycles between the end of a background pass and the next one.
     pub period_cycles: u64,
     /// Background threads; each has every so many-th CPU's table.
@@ -76,6 +89,7 @@ impl Default for Parameters {
             least_entries: 0,
             huge_entries: 0,
             numa: Numa::PreferLocal,
+            unused: Unused::Keep,
             period_cycles: 6_000_000,
             threads: 1,
             wake_below: 0,
@@ -128,7 +142,14 @@ impl EngineParameters for Parameters {
     fn samples() -> Vec<Self> {
         let software = Self { form: Form::Software, entries: 16, period_cycles: 50_000, ..Self::default() };
         let hurried = Self { entries: 3, period_cycles: 400_000, threads: 2, wake_below: 2, ..Self::default() };
-        let adaptive = Self { entries: 64, least_entries: 2, period_cycles: 200_000, ..Self::default() };
+        let adaptive = Self {
+            entries: 64,
+            least_entries: 2,
+            period_cycles: 200_000,
+            unused: Unused::Free,
+            numa: Numa::OfThread,
+            ..Self::default()
+        };
         let huge = Self { entries: 16, huge_entries: 2, period_cycles: 100_000, ..Self::default() };
         vec![Self { period_cycles: 100_000, ..Self::default() }, software, hurried, adaptive, huge]
     }

@@ -37,6 +37,8 @@ pub struct Counters {
     pub pass_cycles: Cycles,
     /// Allocations that failed because memory was short.
     pub no_frame: u64,
+    /// Ready frames that were freed because nobody was served.
+    pub freed: u64,
 }
 
 /// What a CPU's table is to hold, and what became of it since the last pass.
@@ -136,6 +138,14 @@ impl Ready {
         frame
     }
 
+    /// The frame at the tail, which nobody is to get; none if none is ready.
+    pub fn withdraw(&mut self, cpu: CpuId, contents: &mut PhysMem) -> Option<Pfn> {
+        let frame = self.tables.withdraw(cpu, contents)?;
+        self.stocks[cpu.index()].ready -= 1;
+        self.counters.freed += 1;
+        Some(frame)
+    }
+
     /// Whether something has been taken that nobody has accounted for.
     fn has_used(&self) -> bool {
         self.counters.hits > self.counters.accounted + self.counters.accounted_by_calls
@@ -180,6 +190,7 @@ impl Ready {
             ("replaced", of.replaced, "Frames made ready in place of others that were used"),
             ("first_filled", of.first_filled, "Frames made ready in entries that had not been used"),
             ("no_frame", of.no_frame, "Times that no frame was free to be made ready"),
+            ("freed", of.freed, "Ready frames that were freed because no process was served any more"),
         ];
         let cycles = [
             (

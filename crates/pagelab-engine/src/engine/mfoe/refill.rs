@@ -52,6 +52,8 @@ enum State {
     Put {
         frame: Pfn,
     },
+    /// Nobody is served: free the frame at the tail.
+    Free,
     Unlock,
 }
 
@@ -101,8 +103,9 @@ impl Refill {
         let entry = of.tables.entry(self.place(layer), &layer.mem);
         self.replaces = matches!(entry, Entry::Used { .. });
         Ok(match entry {
-            Entry::Ready(_) => State::Unlock,
-            Entry::Empty => self.pass(of),
+            Entry::Ready(_) if mfoe(layer).is_enabled() => State::Unlock,
+            Entry::Ready(_) => State::Free,
+            Entry::Empty => self.pass(layer),
             Entry::Used { owner, va, frame } => {
                 let key = layer.page_key(SpaceId { layer: self.layer, index: owner }, va);
                 if os.locks.is_held(key) {
@@ -115,8 +118,9 @@ impl Refill {
     }
 
     /// An entry is empty: a frame is made ready if one is wanted, at the head.
-    fn pass(&mut self, of: &Ready) -> State {
-        if of.wants_frame(self.table) && !self.is_short {
+    fn pass(&mut self, layer: &Layer) -> State {
+        let wants = self.ready(layer).wants_frame(self.table) && mfoe(layer).is_enabled();
+        if wants && !self.is_short {
             return State::Allocate;
         }
         self.passed += 1;
@@ -173,7 +177,7 @@ impl Refill {
                 os.needs.push((self.layer, Need::Memory));
             }
             self.is_short = true;
-            return self.pass(mfoe(&os.layers[self.layer]).of(size));
+            return self.pass(&os.layers[self.layer]);
         };
         mfoe_mut(layer).of_mut(size).in_hand += 1;
         let effects = layer.last_effects();
@@ -181,6 +185,16 @@ impl Refill {
             return State::Zero { frame };
         }
         State::Batch { frame, descriptors: effects.descriptors.clone() }
+    }
+
+    /// Frees the frame at the tail.
+    fn free(&self, os: &mut Os, cpu: CpuId) {
+        let layer = &mut os.layers[self.layer];
+        layer.acting_cpu = cpu.0;
+        let (of, contents) = with_memory(layer);
+        if let Some(frame) = of.of_mut(self.size).withdraw(self.table, contents) {
+            layer.placing().1.free(frame, self.size.order());
+        }
     }
 
     /// Goes to the next table, or ends the pass.
@@ -286,6 +300,11 @@ impl EngineThread for Refill {
                 step.kernel(RefKind::Write, tables.behind_head(self.table, 0, &layer.mem));
                 step.kernel(RefKind::Write, tables.header(self.table));
             }
+            State::Free => {
+                step.kernel(RefKind::Write, tables.tail(self.table, &layer.mem));
+                step.kernel(RefKind::Write, tables.header(self.table));
+                step.kernel(RefKind::Write, layer.cpu_line(self.cpu, CpuLine::FreeLists));
+            }
             State::Unlock => step.kernel(RefKind::Write, tables.header(self.table)),
         }
     }
@@ -311,7 +330,7 @@ impl EngineThread for Refill {
             State::Account { ended, .. } if ended != mfoe(&os.layers[self.layer]).ended => State::Look,
             State::Account { owner, page, .. } => {
                 self.account(os, owner, page);
-                self.pass(mfoe(&os.layers[self.layer]).of(self.size))
+                self.pass(&os.layers[self.layer])
             }
             State::Allocate => self.allocate(os, cpu),
             State::Batch { frame, .. } => State::Zero { frame },
@@ -325,6 +344,10 @@ impl EngineThread for Refill {
                 self.filled += 1;
                 State::Look
             }
+            State::Free => {
+                self.free(os, cpu);
+                State::Look
+            }
             State::Unlock => {
                 os.locks.release(self.key(), cpu);
                 return self.next_table(os);
@@ -336,7 +359,7 @@ impl EngineThread for Refill {
     fn charge(&self, os: &mut Os, cycles: Cycles) {
         let counters = &mut mfoe_mut(&mut os.layers[self.layer]).of_mut(self.size).counters;
         *match self.state {
-            State::Lock | State::Look | State::Unlock => &mut counters.pass_cycles,
+            State::Lock | State::Look | State::Free | State::Unlock => &mut counters.pass_cycles,
             State::Account { .. } => &mut counters.replace_cycles,
             State::Allocate | State::Batch { .. } | State::Zero { .. } | State::Put { .. } => {
                 if self.replaces {

@@ -9,7 +9,7 @@ use crate::base::measure::Measure;
 use crate::base::memory::PhysMem;
 use crate::base::step::{RefKind, Step};
 use crate::engine::kernel_side::{Job, KernelSide, Table, Taken};
-use crate::engine::mfoe::parameters::{Form, HUGE, Parameters};
+use crate::engine::mfoe::parameters::{Form, HUGE, Parameters, Unused};
 use crate::engine::mfoe::ready::Ready;
 use crate::engine::mfoe::tables::Entry;
 use crate::kernel::entry_word::{Armed, MOST_OWNERS};
@@ -112,7 +112,8 @@ pub struct Mfoe {
     pub ended: u64,
     /// Mappings whose entries are to be armed, or not to be any more. The first is under way.
     pub jobs: VecDeque<Job>,
-    /// Spaces that get no more frames this way.
+    /// Spaces whose pages are armed or to be armed, and those that get no more frames this way.
+    users: BTreeSet<u32>,
     stopped: BTreeSet<u32>,
     hits: Latencies,
     misses: Latencies,
@@ -128,6 +129,11 @@ impl Mfoe {
         &mut self.ready[size as usize]
     }
 
+    /// Whether frames are kept ready: the walker's ENABLE bit.
+    pub fn is_enabled(&self) -> bool {
+        self.parameters.unused == Unused::Keep || !self.users.is_empty()
+    }
+
     /// Whether a background pass is to begin before its time.
     pub fn runs_low(&self, cpu: CpuId) -> bool {
         self.of(PageSize::Size4K).has_less_than(cpu, self.parameters.wake_below)
@@ -139,6 +145,7 @@ impl Mfoe {
         if new {
             self.jobs.retain(|of| of.space != job.space);
             self.jobs.push_back(job);
+            self.users.remove(&job.space);
             self.counters.stopped += 1;
         }
         new
@@ -157,6 +164,7 @@ impl KernelSide for Mfoe {
             ready,
             ended: 0,
             jobs: VecDeque::new(),
+            users: BTreeSet::new(),
             stopped: BTreeSet::new(),
             hits: Latencies::default(),
             misses: Latencies::default(),
@@ -172,6 +180,7 @@ impl KernelSide for Mfoe {
     }
 
     fn want(&mut self, job: Job) {
+        self.users.insert(job.space);
         self.jobs.push_back(job);
     }
 
@@ -216,6 +225,7 @@ impl KernelSide for Mfoe {
     fn space_ended(&mut self, space: u32) {
         self.jobs.retain(|job| job.space != space);
         self.stopped.remove(&space);
+        self.users.remove(&space);
         self.ended += 1;
     }
 

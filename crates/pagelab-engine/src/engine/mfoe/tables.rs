@@ -120,6 +120,16 @@ impl Tables {
         Some(frame)
     }
 
+    /// Takes the frame at the tail back from the walker, which is off; none if none is ready.
+    pub fn withdraw(&self, cpu: CpuId, mem: &mut PhysMem) -> Option<Pfn> {
+        let (head, tail) = self.places(cpu, mem);
+        let at = self.slot(cpu, tail);
+        let Entry::Ready(frame) = self.entry(at, mem) else { return None };
+        self.clear(at, mem);
+        self.set_places(cpu, mem, (head, self.after(tail)));
+        Some(frame)
+    }
+
     /// What an entry said is dealt with.
     pub fn clear(&self, at: PhysAddr, mem: &mut PhysMem) {
         mem.write(at, 0);

@@ -136,7 +136,8 @@ impl<K: Kind> Design for Hashed<K> {
     const PAGE_SIZES: PageSizes = PageSizes::only_4k(
         "a slot is found by the number of a 4 KiB page, and a walker does not know the size before it has found it",
     );
-    const WORDS: Result<&'static [PageSize], &'static str> = Err("a slot of a hashed table is there for pages that are mapped only");
+    const WORDS: Result<&'static [PageSize], &'static str> =
+        Err("a slot of a hashed table is there for pages that are mapped only");
     const CLEARS_LAZILY: bool = true;
 
     fn samples() -> Vec<HashedConfig> {
