@@ -58,6 +58,7 @@ def fit(path: Path, name: str) -> str:
         "model": "drive",
         "queue_depth": max(deepest, 32),
         "controller_ns": controller,
+        "block_ns": controller,
         "units": units,
         "read_ns": read,
         "slow_per_million": round(SLOW * 1e6),
@@ -68,6 +69,7 @@ def fit(path: Path, name: str) -> str:
         "queue_depth": "estimate: the most that fio asked for at a time, or 32",
         "controller_ns": f"measured: {busy.per_second:,.0f} reads per second with {busy.depth} at a time "
         f"(job {busy.name})",
+        "block_ns": "estimate: as the first block of a request, for want of a job of larger blocks",
         "units": "estimate: four times the reads that the drive serves at a time, a power of two",
         "read_ns": f"measured: median of {alone.median:,.0f} ns of reads one at a time (job {alone.name}), "
         "less the controller's time. It includes the host's part in a completion",

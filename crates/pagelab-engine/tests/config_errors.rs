@@ -211,6 +211,24 @@ fn keys_of_a_chosen_design() {
             "kernel.storage.model",
             &["`tape` is not known", "fixed-latency"],
         ),
+        (
+            "radix",
+            &["kernel.swap.drive=z-ssd-sz985", "kernel.swap.size_bytes=1TiB"],
+            "kernel.swap.size_bytes",
+            &["1TiB", "more than the device's"],
+        ),
+        (
+            "radix",
+            &["kernel.storage=z-ssd-sz985", "kernel.storage.capacity_bytes=4095"],
+            "kernel.storage.capacity_bytes",
+            &["4095", "4096 and more"],
+        ),
+        (
+            "radix",
+            &["kernel.storage=z-ssd-sz985", "kernel.storage.errors_per_million=1000000"],
+            "kernel.storage.errors_per_million",
+            &["1000000", "0 to 999999"],
+        ),
         ("radix", &[SWAP, "kernel.swap.model=3"], "kernel.swap.model", &["`3` is not possible", "fixed-latency"]),
     ]);
     let keys = &["no key `width`", "cycles_per_instruction, l1_hit_hidden, model"];

@@ -13,7 +13,7 @@ use pagelab_cases::cases;
 use pagelab_engine::base::addr::PageSize;
 use pagelab_engine::base::cycles::Cycles;
 use pagelab_engine::base::rng::Rng;
-use pagelab_engine::base::step::DeviceRequests;
+use pagelab_engine::base::io::{DeviceRequest, Lba};
 use pagelab_engine::config::{
     Assembly, Config, PageCache, PresetKind, SwapConfig, TranslationCacheConfig, assemble, presets,
 };
@@ -214,18 +214,15 @@ fn every_device_answers_in_time_and_again_in_the_same() {
             // A later turn may be of a CPU that is behind.
             now += rng.below(100_000);
             let at = Cycles(now - rng.below(1000));
-            let requests = DeviceRequests { reads: rng.below(4) as u32, writes: rng.below(4) as u32 };
-            let done = device.submit(requests, at);
-            let none = requests == DeviceRequests::default();
-            assert!(
-                if none { done == at } else { done >= at },
-                "{config:?}: {requests:?} at {at:?} are done at {done:?}"
-            );
-            assert_eq!(again.submit(requests, at), done, "{config:?}: answers follow from the calls");
+            let (first, blocks, write) = (Lba(rng.below(1 << 30)), 1 + rng.below(32) as u32, rng.below(2) == 0);
+            let request = DeviceRequest { first, blocks, write };
+            let done = device.submit(request, at);
+            assert!(done.at >= at, "{config:?}: {request:?} at {at:?} is done at {done:?}");
+            assert_eq!(again.submit(request, at), done, "{config:?}: answers follow from the calls");
             if n == 1000 {
                 copied = Some(device.clone());
             } else if let Some(copy) = &mut copied {
-                assert_eq!(copy.submit(requests, at), done, "{config:?}: a copy answers as the original");
+                assert_eq!(copy.submit(request, at), done, "{config:?}: a copy answers as the original");
             }
         }
         assert_eq!(device.measures(), again.measures());

@@ -198,6 +198,52 @@ fn dirty_pages_of_files_are_written_when_they_leave_and_clean_ones_are_not() {
     }
 }
 
+const DRIVE: &str = r#"kernel.storage={"model":"drive","queue_depth":32,"controller_ns":1000,"block_ns":500,"units":16,"read_ns":60000,"write_ns":10000,"program_ns":200000,"buffer_blocks":64}"#;
+
+#[test]
+fn pages_of_a_window_are_read_together_from_the_blocks_that_hold_them() {
+    let mut script = ScriptWriter::new();
+    map_file(&mut script, 96, MapFlags::PRIVATE);
+    (0..96).for_each(|n| script.load(0, page(n)));
+    let (_, stats) = run(&config("radix", &[DRIVE, "kernel.page_cache=cold"]), script.finish(), &[0]);
+    // Those of the five windows that are not in memory: 0 to 31, 32 to 47, 48 to 63, 64 to 79, 80 to 95.
+    let of_drive = |name: &str| stats.values[&format!("layer.native.storage.{name}")];
+    assert_eq!((of_drive("reads"), of_drive("reads.blocks")), (5, 96));
+}
+
+#[test]
+fn what_a_device_has_not_done_is_asked_of_it_again() {
+    let outcome = |errors: u32| {
+        let mut script = ScriptWriter::new();
+        map_file(&mut script, 1024, MapFlags::SHARED);
+        (0..1024).chain(0..1024).for_each(|n| script.store(0, page(n)));
+        let errors = format!("kernel.storage.errors_per_million={errors}");
+        let set = [DRIVE, &errors, "kernel.cgroup_limit_bytes=1MiB", "kernel.threads.kswapd=off"];
+        let (_, stats) = run(&config("radix", &set), script.finish(), &[0]);
+        assert_conserved(&stats);
+        let value = |name: &str| stats.values[name];
+        let requests = value("layer.native.storage.requests");
+        (value("fault.major.count"), value("reclaim.files.written"), requests, value("layer.native.storage.errors"))
+    };
+    let ((majors, written, requests, none), with) = (outcome(0), outcome(300_000));
+    assert_eq!(none, 0);
+    assert!(with.3 > 100, "{with:?}");
+    assert_eq!((with.0, with.1, with.2 - with.3), (majors, written, requests), "each request that failed was made again");
+}
+
+#[test]
+fn files_that_the_device_has_no_room_for_are_refused() {
+    let mut script = ScriptWriter::new();
+    map_file(&mut script, 1024, MapFlags::SHARED);
+    let config = config("radix", &[DRIVE, "kernel.storage.capacity_bytes=2MiB"]);
+    let placed = Placed { source: script.finish(), cpus: vec![0], memory_limit: None };
+    let mut simulation = Simulation::new(&config, vec![placed], None).expect("it can begin");
+    let error = simulation.run(&mut |_| true).unwrap_err().to_string();
+    for part in ["kernel.storage.capacity_bytes", "2MiB", "4MiB", "`data`", "a larger device"] {
+        assert!(error.contains(part), "{error} lacks {part}");
+    }
+}
+
 #[test]
 fn a_page_that_was_inherited_is_swapped_once_and_read_back_once() {
     let config = config("radix", &[SWAP, "kernel.cgroup_limit_bytes=1MiB"]);

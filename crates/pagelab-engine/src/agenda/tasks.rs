@@ -46,6 +46,9 @@ impl Simulation {
             let goes_on = of.task.waits_for.is_none() || matches!(of.state, CpuState::Spins(_));
             of.task.number == holder.task && goes_on
         };
+        if key.stalls() {
+            return true;
+        }
         !key.is_of_device() && self.os.locks.holders(key).all(at_work) && self.first_left(cpu).is_none()
     }
 

@@ -59,7 +59,7 @@ impl Simulation {
     pub(crate) fn take_place(&mut self) -> Result<bool, EngineError> {
         let Some((at, entry)) = self.agenda.pop() else { return Ok(false) };
         match entry {
-            Entry::Answer { request } => self.wake(BlockKey::Answer { request }, at),
+            Entry::Answer { request, stalls } => self.wake(BlockKey::Answer { request, stalls }, at),
             Entry::Alarm { thread } => self.ring(thread, at),
             Entry::Arrival { stream } => self.arrive(at, stream)?,
         }

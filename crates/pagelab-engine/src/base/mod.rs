@@ -7,6 +7,8 @@ pub mod choice;
 pub mod cycles;
 pub mod error;
 pub mod ids;
+pub mod io;
+pub mod latencies;
 pub mod measure;
 pub mod memory;
 pub mod page_fault;

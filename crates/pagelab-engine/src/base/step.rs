@@ -3,6 +3,7 @@
 use super::addr::{PageSize, Pfn, PhysAddr};
 use super::cycles::Cycles;
 use super::ids::SpaceId;
+use super::io::Requests;
 use crate::base::ids::{CpuId, LayerId};
 
 /// What a reference does.
@@ -52,6 +53,10 @@ pub struct Step {
     pub instructions: u64,
     /// What it asks of the layer's devices; its references are made when they have answered.
     pub io: Requests,
+    /// Cycles of the CPU while the devices are at work, as long as nobody waits for them.
+    pub switch: Cycles,
+    /// The CPU runs nobody else until the devices have answered.
+    pub stalls: bool,
     /// Of a fault's walk: how many of the references come before the one of its PTE. Their cycles and the step's own are counted
     /// apart.
     pub before_pte: usize,
@@ -63,7 +68,8 @@ impl Step {
     pub fn clear(&mut self) {
         self.refs.clear();
         (self.cycles, self.preset_cycles, self.instructions) = (Cycles::ZERO, Cycles::ZERO, 0);
-        self.io = Requests::default();
+        self.io.clear();
+        (self.switch, self.stalls) = (Cycles::ZERO, false);
         (self.before_pte, self.fills) = (0, false);
     }
 
@@ -100,14 +106,19 @@ pub enum BlockKey {
     PageTable { layer: LayerId, frame: Pfn },
     /// What the kernel of a layer keeps for its fault engine for pages of a size of a CPU.
     Engine { layer: LayerId, table: (CpuId, PageSize) },
-    /// A device's answer to a request, by the request's number.
-    Answer { request: u64 },
+    /// A device's answer to a request, by the request's number. Where the core stalls until it comes, nobody else runs there.
+    Answer { request: u64, stalls: bool },
 }
 
 impl BlockKey {
     /// Whether it is a device that is waited for, and not another task.
     pub fn is_of_device(self) -> bool {
         matches!(self, Self::Answer { .. })
+    }
+
+    /// Whether the CPU runs nobody else meanwhile.
+    pub fn stalls(self) -> bool {
+        matches!(self, Self::Answer { stalls: true, .. })
     }
 }
 
@@ -118,18 +129,4 @@ pub enum Next {
     /// Wait until the key is released, then plan the same step again.
     Block(BlockKey),
     Done,
-}
-
-/// What a step asks of a device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DeviceRequests {
-    pub reads: u32,
-    pub writes: u32,
-}
-
-/// What a step asks of the devices of its layer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Requests {
-    pub swap: DeviceRequests,
-    pub storage: DeviceRequests,
 }

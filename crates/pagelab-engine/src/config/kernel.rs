@@ -6,7 +6,7 @@ use pagelab_trace::quantity::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{StageCosts, SwapConfig, Switch, TranslationCacheConfig};
+use super::{BlockIoConfig, StageCosts, SwapConfig, Switch, TranslationCacheConfig};
 use crate::device::DeviceConfig;
 use crate::kernel::threads::config::ThreadsConfig;
 
@@ -41,6 +41,9 @@ pub struct KernelConfig {
     /// Where the pages of files come from, and go when memory runs short; none: they are in memory and stay there.
     #[serde(default)]
     pub storage: Option<DeviceConfig>,
+    /// What requests to devices cost beside the devices; none: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block_io: Option<BlockIoConfig>,
     /// Whether the files of the programs are in memory when a run begins. `cold` needs `storage`.
     #[serde(default)]
     pub page_cache: PageCache,

@@ -5,6 +5,7 @@
 //! preset's value, and the effective configuration is written with every result.
 
 mod assemble;
+mod block_io;
 mod kernel;
 mod machine;
 mod mistake;
@@ -16,6 +17,7 @@ mod translation_cache;
 mod validate;
 
 pub use assemble::{Assembly, assemble};
+pub use block_io::{BlockIoConfig, CompletionBy};
 pub use kernel::{FaultLock, IdleTlb, KernelConfig, LruList, PageCache, VmaIndex};
 pub use machine::{MachineConfig, NestedTlbConfig, TlbArrayConfig, TlbConfig};
 pub use preset::{Preset, PresetKind, presets};

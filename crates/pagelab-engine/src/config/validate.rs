@@ -67,6 +67,10 @@ impl Config {
                 let what = format!("{} bytes hold no page; allowed is 4096 and more", swap.size_bytes.0);
                 return Err(EngineError::config("kernel.swap.size_bytes", what));
             }
+            if let Some(capacity) = swap.device.capacity().filter(|&capacity| swap.size_bytes > capacity) {
+                let what = format!("{} are more than the device's {capacity}", swap.size_bytes);
+                return Err(EngineError::config("kernel.swap.size_bytes", what));
+            }
         }
         if let Some(storage) = &kernel.storage {
             storage.validate("kernel.storage")?;

@@ -4,14 +4,15 @@ use crate::base::addr::{FRAME_BYTES, MachineAddr, PhysAddr};
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::ids::{CpuId, DIRECT_MAP, LayerId, SpaceId};
+use crate::base::io::Answer;
 use crate::base::page_fault::{Intent, Origin};
-use crate::base::step::{Next, Ref, RefKind, RefSpace, Requests, Step};
+use crate::base::step::{Next, Ref, RefKind, RefSpace, Step};
 use crate::cache::Requester;
 use crate::kernel::invalidation::Invalidation;
 use crate::machine::activity::Activity;
 use crate::machine::agenda::Entry;
 use crate::machine::clock::Class;
-use crate::machine::cpu::CpuState;
+use crate::machine::cpu::{Cpu, CpuState};
 use crate::machine::simulation::{Simulation, Stack};
 use crate::machine::task::{StackEntry, Task};
 use crate::translate::walker::{Faulted, LastHit, Wanted};
@@ -29,7 +30,8 @@ impl Simulation {
             }
             if !entry.begun {
                 entry.begun = true;
-                let Step { cycles, preset_cycles, instructions, io, before_pte, fills, .. } = entry.step;
+                let Step { cycles, preset_cycles, instructions, before_pte, fills, .. } = entry.step;
+                let asks = !entry.step.io.is_empty();
                 let layer = entry.layer;
                 if let Some(stage) = entry.stage {
                     let counters = &mut self.os.faults[layer];
@@ -40,7 +42,7 @@ impl Simulation {
                     }
                 }
                 self.charge(cpu, cycles);
-                if io != Requests::default() && self.ask_devices::<MANY>(cpu, layer, &io, limit)? {
+                if asks && self.ask_devices::<MANY>(cpu, layer, limit)? {
                     return Ok(Stack::Yields);
                 }
                 if MANY && self.turn_is_over(cpu, limit) {
@@ -62,6 +64,11 @@ impl Simulation {
             }
             let Task { number, stack, .. } = &mut self.cpus[cpu].task;
             let entry = stack.last_mut().expect("an activity is under way");
+            self.os.io_failed = !entry.step.io.is_empty();
+            if self.os.io_failed && entry.activity.asks_again() {
+                entry.begun = false;
+                continue;
+            }
             self.os.locks.acting_task = *number;
             // Matched where it is: what it holds is seldom needed.
             let blocked = match entry.activity.commit(&mut self.os, &mut self.kthreads, cpu) {
@@ -114,29 +121,38 @@ impl Simulation {
         }
     }
 
-    /// Makes requests to the devices of a layer. Where nobody could do anything before they answer, the clock goes on to then;
+    /// Makes the requests of the step under way to the devices of a layer; those that will be answered with an error are left in
+    /// it. Where nobody could do anything before they answer, the clock goes on to then;
     /// else the task waits. Returns whether it does.
     fn ask_devices<const MANY: bool>(
         &mut self,
         cpu: CpuId,
         layer: LayerId,
-        io: &Requests,
         limit: Cycles,
     ) -> Result<bool, EngineError> {
         // Who spins for this task does so only until here.
         let one_task = !MANY || self.cpus[cpu].has_one_task() && !self.has_sibling(cpu)? && !self.is_spun_for(cpu);
-        let clock = &mut self.cpus[cpu].clock;
+        let Cpu { clock, task, .. } = &mut self.cpus[cpu];
+        let Step { io, switch, stalls, .. } = &mut task.stack.last_mut().expect("a step of it asks").step;
         let reclaim = self.os.layers[layer].reclaim.as_mut().expect("a layer without devices asks nothing of them");
         let swap = reclaim.swap.as_mut().map(|swap| &mut swap.device);
         let mut done = clock.now();
-        for (device, requests) in [(swap, io.swap), (reclaim.storage.as_mut(), io.storage)] {
+        let storage = reclaim.storage.as_mut().map(|storage| &mut storage.device);
+        for (device, requests) in [(swap, &mut io.swap), (storage, &mut io.storage)] {
             if let Some(device) = device {
-                done = done.max(device.submit(requests, clock.now()));
+                requests.retain(|&request| {
+                    let Answer { at, failed } = device.submit(request, clock.now());
+                    done = done.max(at);
+                    failed
+                });
             }
         }
-        let waits = MANY && done > clock.now() && (done > limit || !one_task);
+        let spent = (*switch).min(done - clock.now());
+        clock.spend(Class::Kernel, spent);
+        self.os.faults[layer].switch_cycles += spent;
+        let waits = MANY && done > clock.now() && (done > limit || !one_task && !*stalls);
         if waits {
-            let key = self.agenda.enter_answer(done);
+            let key = self.agenda.enter_answer(done, *stalls);
             // Whoever goes on here is not to go beyond that.
             self.woke = true;
             self.wait_for(cpu, key);
@@ -171,6 +187,9 @@ impl Simulation {
             }
             // A fault below another activity is retried by it; one of the program's is told to the access.
             Activity::Fault(fault) if of.task.stack.is_empty() => {
+                if fault.is_major() {
+                    self.os.major_latencies.note(now - entry.began);
+                }
                 of.task.outcome = Some(fault.outcome());
                 self.note_end(cpu);
             }

@@ -1,39 +1,38 @@
 //! A drive: a controller before units that serve side by side.
 //!
 //! Models: a request waits until fewer than `queue_depth` others are unanswered, then passes the controller, which takes one at a
-//! time, then goes to one of the units (dies of flash, or the arm of a disk), each of which serves one at a time, in the order in
-//! which they come. A read is answered when its unit has served it. A write is answered `write_ns` after it has passed, out of the
-//! drive's buffer; its unit is busy with it for `program_ns`, and reads that come there meanwhile wait. A full buffer makes
-//! writes wait for the unit that is done first. Some reads take longer than others: they are tried again, or meet the
-//! drive's own housekeeping.
+//! time, block by block. Blocks are striped over the units (dies of flash, or the arm of a disk), each of which serves one request at
+//! a time, in the order in which they come. A read is answered when the last of its units has served it. A write is answered
+//! `write_ns` after it has passed, out of the drive's buffer; its units are busy with it for `program_ns`, and reads that come there
+//! meanwhile wait. A full buffer makes writes wait for the unit that is done first. Some reads take longer than others: they are
+//! tried again, or meet the drive's own housekeeping. Some requests are answered with an error.
 //! Source: the common model of solid-state drives (Agrawal et al., "Design Tradeoffs for SSD Performance", USENIX ATC 2008): queues per
-//! element behind a shared controller.
-//! Parameters: `queue_depth`, `controller_ns`, `units`, `read_ns`, `write_ns`, `program_ns`, `buffer_blocks`, `slow_per_million`,
-//! `slow_ns`, `seed`.
-//! Stats: `requests`, `queued_cycles`, `reads`, `reads.cycles`, `reads.p50`, `reads.p99`, `reads.p999`, `writes`, `writes.cycles`,
-//! `slow_reads`.
-//! Deviations: which unit has a block is drawn, as blocks are strewn over them. A request is of a block of 4 KiB; several that follow
-//! each other are several requests or one, as the kernel makes them. No erasing, no mapping tables, no sleep.
+//! element behind a shared controller, with a static allocation of blocks to elements.
+//! Parameters: `queue_depth`, `controller_ns`, `block_ns`, `units`, `stripe_blocks`, `read_ns`, `write_ns`, `program_ns`,
+//! `buffer_blocks`, `slow_per_million`, `slow_ns`, `errors_per_million`, `capacity_bytes`, `seed`.
+//! Stats: `requests`, `queued_cycles`, `reads`, `reads.blocks`, `reads.cycles`, `reads.p50`, `reads.p99`, `reads.p999`, `writes`,
+//! `writes.blocks`, `writes.cycles`, `slow_reads`, `errors`.
+//! Deviations: a unit takes as long for all blocks of a stripe as for one. No erasing, no mapping tables, no sleep.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use hdrhistogram::Histogram;
+use pagelab_trace::quantity::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Clock, Device};
+use crate::base::addr::FRAME_BYTES;
 use crate::base::cycles::Cycles;
 use crate::base::error::{EngineError, between};
+use crate::base::latencies::Latencies;
 use crate::base::measure::Measure;
 use crate::base::rng::Rng;
-use crate::base::step::DeviceRequests;
+use crate::base::io::{Answer, DeviceRequest, Lba};
 
 /// Requests that a queue pair of NVMe can hold.
 const MOST_REQUESTS: u32 = 65_535;
 const MOST_UNITS: u32 = 1 << 16;
-/// Digits of latencies that their distribution tells apart.
-const DIGITS: u8 = 3;
 
 /// What the configuration may say of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -43,13 +42,18 @@ pub struct DriveConfig {
     pub queue_depth: u32,
     /// Time of the controller per request: the inverse of the most that it takes per second.
     pub controller_ns: u32,
+    /// Its time for each further block of a request: the inverse of the most bytes that it moves per second.
+    pub block_ns: u32,
     /// Units that serve at a time.
     pub units: u32,
-    /// Time of a unit per block that is read.
+    /// Blocks that follow each other on one unit before the next one's begin.
+    #[serde(default = "one")]
+    pub stripe_blocks: u32,
+    /// Time of a unit to read of a stripe.
     pub read_ns: u32,
     /// Time from the controller to the answer of a write, of which the buffer has a copy then.
     pub write_ns: u32,
-    /// Time of a unit per block that is written.
+    /// Time of a unit to write of a stripe.
     pub program_ns: u32,
     /// Blocks of writes that the buffer holds until their units have written them.
     pub buffer_blocks: u32,
@@ -58,25 +62,36 @@ pub struct DriveConfig {
     pub slow_per_million: u32,
     #[serde(default)]
     pub slow_ns: u32,
-    /// Which units blocks are on, and which reads are slow.
-    #[serde(default = "first_seed")]
+    /// Requests in a million that are answered with an error, once their time has passed.
+    #[serde(default)]
+    pub errors_per_million: u32,
+    /// What it holds; none: as much as it is asked for.
+    #[serde(default)]
+    pub capacity_bytes: Option<Bytes>,
+    /// Which reads are slow, and which requests fail.
+    #[serde(default = "one_seed")]
     pub seed: u64,
 }
 
-fn first_seed() -> u64 {
+fn one() -> u32 {
+    1
+}
+
+fn one_seed() -> u64 {
     1
 }
 
 /// What was counted. Cycles are those from requests to their answers.
 #[derive(Clone)]
 struct Counts {
-    reads: u64,
-    read_cycles: Cycles,
-    read_latencies: Histogram<u64>,
+    read_blocks: u64,
+    read_latencies: Latencies,
     slow_reads: u64,
     writes: u64,
+    write_blocks: u64,
     write_cycles: Cycles,
-    /// Time before the queue, the controller, the buffer and, of reads, their unit.
+    errors: u64,
+    /// Time before the queue, the controller, the buffer and, of reads, the unit that they waited for longest.
     queued_cycles: Cycles,
 }
 
@@ -111,38 +126,65 @@ impl Drive {
         self.clock.cycles(ns.into())
     }
 
-    /// Passes a request through queue and controller, and draws its unit; returns when it has passed.
-    fn pass(&mut self, now: Cycles) -> (Cycles, usize) {
-        let begins = place(&mut self.unanswered, self.config.queue_depth, now).max(self.controller);
-        self.counts.queued_cycles += begins - now;
-        self.controller = begins + self.cycles(self.config.controller_ns);
-        (self.controller, self.rng.below(u64::from(self.config.units)) as usize)
+    /// Whether so many in a million are meant.
+    fn draws(&mut self, per_million: u32) -> bool {
+        self.rng.below(1_000_000) < u64::from(per_million)
     }
 
-    fn read(&mut self, now: Cycles) -> Cycles {
-        let (passed, unit) = self.pass(now);
-        let slow = self.rng.below(1_000_000) < u64::from(self.config.slow_per_million);
-        self.counts.slow_reads += u64::from(slow);
-        let begins = passed.max(self.units[unit]);
-        self.counts.queued_cycles += begins - passed;
-        let more = if slow { self.config.slow_ns } else { 0 };
-        self.units[unit] = begins + self.cycles(self.config.read_ns) + self.cycles(more);
-        let done = self.units[unit];
+    /// Passes a request through queue and controller; returns when it has passed.
+    fn pass(&mut self, request: DeviceRequest, now: Cycles) -> Cycles {
+        let begins = place(&mut self.unanswered, self.config.queue_depth, now).max(self.controller);
+        self.counts.queued_cycles += begins - now;
+        let further = u64::from(request.blocks.saturating_sub(1)) * u64::from(self.config.block_ns);
+        self.controller = begins + self.clock.cycles(u64::from(self.config.controller_ns) + further);
+        self.controller
+    }
+
+    /// The units that a request's stripes are on, one after the other, with the blocks of each stripe.
+    fn stripes(&self, request: DeviceRequest) -> impl Iterator<Item = (usize, u32)> + use<> {
+        let (stripe, units) = (u64::from(self.config.stripe_blocks), u64::from(self.config.units));
+        let Lba(first) = request.first;
+        let end = first + u64::from(request.blocks);
+        (first / stripe..end.div_ceil(stripe)).map(move |number| {
+            let blocks = ((number + 1) * stripe).min(end) - (number * stripe).max(first);
+            ((number % units) as usize, blocks as u32)
+        })
+    }
+
+    fn read(&mut self, request: DeviceRequest, now: Cycles) -> Cycles {
+        let passed = self.pass(request, now);
+        let slow = self.draws(self.config.slow_per_million);
+        let more = if slow { self.cycles(self.config.slow_ns) } else { Cycles::ZERO };
+        let (mut done, mut waited) = (passed, Cycles::ZERO);
+        for (unit, _) in self.stripes(request) {
+            let begins = passed.max(self.units[unit]);
+            waited = waited.max(begins - passed);
+            self.units[unit] = begins + self.cycles(self.config.read_ns) + more;
+            done = done.max(self.units[unit]);
+        }
         let counts = &mut self.counts;
-        (counts.reads, counts.read_cycles) = (counts.reads + 1, counts.read_cycles + (done - now));
-        counts.read_latencies.record((done - now).0).expect("it grows as it has to");
+        counts.queued_cycles += waited;
+        counts.slow_reads += u64::from(slow);
+        counts.read_blocks += u64::from(request.blocks);
+        counts.read_latencies.note(done - now);
         done
     }
 
-    fn write(&mut self, now: Cycles) -> Cycles {
-        let (passed, unit) = self.pass(now);
-        let room = place(&mut self.buffered, self.config.buffer_blocks, passed);
-        self.counts.queued_cycles += room - passed;
-        self.units[unit] = room.max(self.units[unit]) + self.cycles(self.config.program_ns);
-        self.buffered.push(Reverse(self.units[unit]));
+    fn write(&mut self, request: DeviceRequest, now: Cycles) -> Cycles {
+        let passed = self.pass(request, now);
+        let mut room = passed;
+        for (unit, blocks) in self.stripes(request) {
+            for _ in 0..blocks {
+                room = room.max(place(&mut self.buffered, self.config.buffer_blocks, passed));
+            }
+            self.units[unit] = room.max(self.units[unit]) + self.cycles(self.config.program_ns);
+            (0..blocks).for_each(|_| self.buffered.push(Reverse(self.units[unit])));
+        }
         let done = room + self.cycles(self.config.write_ns);
         let counts = &mut self.counts;
+        counts.queued_cycles += room - passed;
         (counts.writes, counts.write_cycles) = (counts.writes + 1, counts.write_cycles + (done - now));
+        counts.write_blocks += u64::from(request.blocks);
         done
     }
 }
@@ -160,12 +202,13 @@ impl Device for Drive {
             unanswered: BinaryHeap::new(),
             buffered: BinaryHeap::new(),
             counts: Box::new(Counts {
-                reads: 0,
-                read_cycles: Cycles::ZERO,
-                read_latencies: Histogram::new(DIGITS).expect("so many digits can be told apart"),
+                read_blocks: 0,
+                read_latencies: Latencies::default(),
                 slow_reads: 0,
                 writes: 0,
+                write_blocks: 0,
                 write_cycles: Cycles::ZERO,
+                errors: 0,
                 queued_cycles: Cycles::ZERO,
             }),
         }
@@ -174,68 +217,79 @@ impl Device for Drive {
     fn validate(config: &DriveConfig, key: &str) -> Result<(), EngineError> {
         between(&format!("{key}.queue_depth"), config.queue_depth, 1, MOST_REQUESTS)?;
         between(&format!("{key}.units"), config.units, 1, MOST_UNITS)?;
+        between(&format!("{key}.stripe_blocks"), config.stripe_blocks, 1, u32::MAX)?;
         between(&format!("{key}.buffer_blocks"), config.buffer_blocks, 1, u32::MAX)?;
-        between(&format!("{key}.slow_per_million"), config.slow_per_million, 0, 1_000_000)
+        between(&format!("{key}.slow_per_million"), config.slow_per_million, 0, 1_000_000)?;
+        // Whoever tries again is to get through.
+        between(&format!("{key}.errors_per_million"), config.errors_per_million, 0, 999_999)?;
+        match config.capacity_bytes {
+            Some(bytes) if bytes.0 < FRAME_BYTES => {
+                let what = format!("{} bytes hold no block; allowed is 4096 and more", bytes.0);
+                Err(EngineError::config(format!("{key}.capacity_bytes"), what))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn capacity(config: &DriveConfig) -> Option<Bytes> {
+        config.capacity_bytes
     }
 
     fn samples() -> Vec<DriveConfig> {
         let flash = DriveConfig {
             queue_depth: 64,
             controller_ns: 1000,
+            block_ns: 500,
             units: 16,
+            stripe_blocks: 1,
             read_ns: 60_000,
             write_ns: 10_000,
             program_ns: 200_000,
             buffer_blocks: 32,
             slow_per_million: 100_000,
             slow_ns: 400_000,
+            errors_per_million: 50_000,
+            capacity_bytes: None,
             seed: 1,
         };
-        let arm = DriveConfig { queue_depth: 2, units: 1, buffer_blocks: 1, slow_per_million: 0, ..flash };
-        vec![flash, arm]
+        let arm = DriveConfig { queue_depth: 2, units: 1, stripe_blocks: 64, buffer_blocks: 1, ..flash };
+        vec![flash, DriveConfig { slow_per_million: 0, errors_per_million: 0, ..arm }]
     }
 
-    fn submit(&mut self, requests: DeviceRequests, now: Cycles) -> Cycles {
-        let mut last = now;
-        for number in 0..u64::from(requests.reads) + u64::from(requests.writes) {
-            let done = if number < u64::from(requests.reads) { self.read(now) } else { self.write(now) };
-            self.unanswered.push(Reverse(done));
-            last = last.max(done);
-        }
-        last
+    fn submit(&mut self, request: DeviceRequest, now: Cycles) -> Answer {
+        let at = if request.write { self.write(request, now) } else { self.read(request, now) };
+        self.unanswered.push(Reverse(at));
+        let failed = self.draws(self.config.errors_per_million);
+        self.counts.errors += u64::from(failed);
+        Answer { at, failed }
     }
 
     fn measures(&self) -> Vec<Measure> {
         let of = &self.counts;
-        let percentile = |share: f64| of.read_latencies.value_at_quantile(share);
-        let state = |name: &str, share: f64, text: &str| {
-            Measure::state(
-                name,
-                percentile(share),
-                "cycles",
-                format!("Over the whole run, {text} of the cycles of a read"),
-            )
-        };
-        vec![
-            Measure::count("requests", of.reads + of.writes, "Requests to the device"),
+        let reads = of.read_latencies.count();
+        let mut all = vec![
+            Measure::count("requests", reads + of.writes, "Requests to the device"),
             Measure::cycles(
                 "queued_cycles",
                 of.queued_cycles,
                 "Cycles that they waited for the queue, the controller, the buffer and, of reads, their unit",
             ),
-            Measure::count("reads", of.reads, "Blocks that were read"),
-            Measure::cycles("reads.cycles", of.read_cycles, "Cycles from a read's request to its answer"),
-            state("reads.p50", 0.5, "median"),
-            state("reads.p99", 0.99, "99th percentile"),
-            state("reads.p999", 0.999, "99.9th percentile"),
-            Measure::count("writes", of.writes, "Blocks that were written"),
+            Measure::count("reads", reads, "Requests that read"),
+            Measure::count("reads.blocks", of.read_blocks, "Blocks that were read"),
+        ];
+        all.extend(of.read_latencies.measures("reads", "reads, from the request to the answer"));
+        all.extend([
+            Measure::count("writes", of.writes, "Requests that wrote"),
+            Measure::count("writes.blocks", of.write_blocks, "Blocks that were written"),
             Measure::cycles("writes.cycles", of.write_cycles, "Cycles from a write's request to its answer"),
             Measure::count(
                 "slow_reads",
                 of.slow_reads,
                 "Reads that took longer than others for the drive's own reasons",
             ),
-        ]
+            Measure::count("errors", of.errors, "Requests that were answered with an error"),
+        ]);
+        all
     }
 }
 
@@ -244,46 +298,71 @@ mod tests {
     use super::*;
 
     const CLOCK: Clock = Clock { mhz: 1000 };
-    const READ: DeviceRequests = DeviceRequests { reads: 1, writes: 0 };
-    const WRITE: DeviceRequests = DeviceRequests { reads: 0, writes: 1 };
 
     fn config() -> DriveConfig {
         let [flash, _] = Drive::samples()[..] else { panic!("there are two") };
-        DriveConfig { queue_depth: MOST_REQUESTS, slow_per_million: 0, ..flash }
+        DriveConfig { queue_depth: MOST_REQUESTS, slow_per_million: 0, errors_per_million: 0, ..flash }
     }
 
-    /// So many requests unanswered at a time, until so many are made; latency and requests per nanosecond.
+    fn read(drive: &mut Drive, first: u64, blocks: u32, now: u64) -> u64 {
+        drive.submit(DeviceRequest::read(Lba(first), blocks), Cycles(now)).at.0
+    }
+
+    fn write(drive: &mut Drive, first: u64, blocks: u32, now: u64) -> u64 {
+        drive.submit(DeviceRequest::write(Lba(first), blocks), Cycles(now)).at.0
+    }
+
+    fn measured(drive: &Drive, name: &str) -> u64 {
+        drive.measures().into_iter().find(|of| of.name == name).expect("it is counted").value
+    }
+
+    /// Random reads, so many unanswered at a time, until so many are made; latency and requests per nanosecond.
     fn closed_loop(config: &DriveConfig, depth: u64, requests: u64) -> (f64, f64) {
-        let mut drive = Drive::new(config, CLOCK);
-        let mut answers: BinaryHeap<Reverse<Cycles>> = (0..depth).map(|_| Reverse(Cycles::ZERO)).collect();
-        let mut now = Cycles::ZERO;
+        let (mut drive, mut rng) = (Drive::new(config, CLOCK), Rng::new(7, "blocks"));
+        let mut answers: BinaryHeap<Reverse<u64>> = (0..depth).map(|_| Reverse(0)).collect();
+        let mut now = 0;
         for _ in 0..requests {
             let Reverse(at) = answers.pop().expect("somebody waits");
             now = at;
-            answers.push(Reverse(drive.submit(READ, now)));
+            answers.push(Reverse(read(&mut drive, rng.below(1 << 20), 1, now)));
         }
-        (drive.counts.read_cycles.0 as f64 / requests as f64, (requests - depth) as f64 / now.0 as f64)
+        (drive.counts.read_latencies.sum().0 as f64 / requests as f64, (requests - depth) as f64 / now as f64)
     }
 
     #[test]
     fn one_request_takes_controller_and_unit() {
         let mut drive = Drive::new(&config(), CLOCK);
-        assert_eq!(drive.submit(READ, Cycles(5000)), Cycles(5000 + 1000 + 60_000));
-        let later = Cycles(10_000_000);
-        assert_eq!(drive.submit(WRITE, later), later + Cycles(1000 + 10_000), "the buffer answers");
-        assert_eq!(drive.submit(DeviceRequests::default(), later), later);
+        assert_eq!(read(&mut drive, 3, 1, 5000), 5000 + 1000 + 60_000);
+        let later = 10_000_000;
+        assert_eq!(write(&mut drive, 3, 1, later), later + 1000 + 10_000, "the buffer answers");
         let half = Clock { mhz: 500 };
-        assert_eq!(Drive::new(&config(), half).submit(READ, Cycles::ZERO), Cycles(30_500), "times are not cycles");
+        let at = Drive::new(&config(), half).submit(DeviceRequest::read(Lba(0), 1), Cycles::ZERO).at;
+        assert_eq!(at, Cycles(30_500), "times are not cycles");
+    }
+
+    #[test]
+    fn blocks_that_follow_each_other_are_on_units_that_do() {
+        let mut drive = Drive::new(&config(), CLOCK);
+        // Sixteen units serve sixteen blocks at a time; the controller has moved them one after the other before.
+        assert_eq!(read(&mut drive, 5, 16, 0), 1000 + 15 * 500 + 60_000);
+        // The seventeenth is on the first one's unit again.
+        assert_eq!(read(&mut drive, 0, 17, 1_000_000), 1_000_000 + 1000 + 16 * 500 + 2 * 60_000);
+        assert_eq!(["reads", "reads.blocks"].map(|name| measured(&drive, name)), [2, 33]);
+        // Stripes of four: eight blocks from the third on are on three units.
+        let striped = DriveConfig { stripe_blocks: 4, units: 2, ..config() };
+        let drive = Drive::new(&striped, CLOCK);
+        let stripes: Vec<_> = drive.stripes(DeviceRequest::read(Lba(3), 8)).collect();
+        assert_eq!(stripes, [(0, 1), (1, 4), (0, 3)]);
     }
 
     #[test]
     fn reads_wait_for_what_their_unit_writes_and_writes_for_the_buffer() {
         let one = DriveConfig { units: 1, buffer_blocks: 2, ..config() };
         let mut drive = Drive::new(&one, CLOCK);
-        assert_eq!(drive.submit(WRITE, Cycles::ZERO), Cycles(11_000));
-        assert_eq!(drive.submit(READ, Cycles(20_000)), Cycles(1000 + 200_000 + 60_000), "behind the write");
+        assert_eq!(write(&mut drive, 0, 1, 0), 11_000);
+        assert_eq!(read(&mut drive, 9, 1, 20_000), 1000 + 200_000 + 60_000, "behind the write");
         let mut drive = Drive::new(&one, CLOCK);
-        let answers: Vec<u64> = (0..4).map(|_| drive.submit(WRITE, Cycles::ZERO).0).collect();
+        let answers = [0, 1, 2, 3].map(|block| write(&mut drive, block, 1, 0));
         // Two fit; the others come when the first and the second are written.
         assert_eq!(answers, [11_000, 12_000, 201_000 + 10_000, 401_000 + 10_000]);
     }
@@ -313,14 +392,21 @@ mod tests {
     }
 
     #[test]
-    fn some_reads_are_slow() {
-        let config = DriveConfig { slow_per_million: 10_000, slow_ns: 1_000_000, ..config() };
+    fn some_reads_are_slow_and_some_requests_fail() {
+        let config = DriveConfig {
+            slow_per_million: 10_000,
+            slow_ns: 1_000_000,
+            errors_per_million: 20_000,
+            ..config()
+        };
         let mut drive = Drive::new(&config, CLOCK);
-        (0..20_000).for_each(|n| _ = drive.submit(READ, Cycles(n * 2_000_000)));
-        let measured =
-            |name: &str| drive.measures().into_iter().find(|of| of.name == name).expect("it is counted").value;
-        assert!((150..250).contains(&measured("slow_reads")), "{} of 20,000", measured("slow_reads"));
-        assert!((60_900..61_100).contains(&measured("reads.p50")), "{}", measured("reads.p50"));
-        assert!((1_060_000..1_063_000).contains(&measured("reads.p999")), "{}", measured("reads.p999"));
+        let failed = |n: u64| drive.submit(DeviceRequest::read(Lba(n), 1), Cycles(n * 2_000_000)).failed;
+        let failed = (0..20_000).map(failed).filter(|&failed| failed).count() as u64;
+        let slow = measured(&drive, "slow_reads");
+        assert!((150..250).contains(&slow), "{slow} of 20,000");
+        assert!((340..460).contains(&failed) && measured(&drive, "errors") == failed, "{failed} of 20,000");
+        let [median, slowest] = ["reads.p50", "reads.p999"].map(|name| measured(&drive, name));
+        assert!((60_900..61_100).contains(&median), "{median}");
+        assert!((1_060_000..1_063_000).contains(&slowest), "{slowest}");
     }
 }

@@ -13,7 +13,7 @@ use super::{Clock, Device};
 use crate::base::cycles::Cycles;
 use crate::base::error::{EngineError, between};
 use crate::base::measure::Measure;
-use crate::base::step::DeviceRequests;
+use crate::base::io::{Answer, DeviceRequest};
 
 /// What the configuration may say of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -60,19 +60,14 @@ impl Device for FixedLatency {
         ]
     }
 
-    fn submit(&mut self, requests: DeviceRequests, now: Cycles) -> Cycles {
-        let reads = (0..requests.reads).map(|_| self.config.read_cycles);
-        let writes = (0..requests.writes).map(|_| self.config.write_cycles);
-        let mut done = now;
-        for cycles in reads.chain(writes) {
-            let place = self.free_at.iter_mut().min().expect("it serves one request at least");
-            let begins = now.max(*place);
-            *place = begins + Cycles(cycles);
-            done = done.max(*place);
-            self.requests += 1;
-            self.queued_cycles += begins - now;
-        }
-        done
+    fn submit(&mut self, request: DeviceRequest, now: Cycles) -> Answer {
+        let cycles = if request.write { self.config.write_cycles } else { self.config.read_cycles };
+        let place = self.free_at.iter_mut().min().expect("it serves one request at least");
+        let begins = now.max(*place);
+        *place = begins + Cycles(cycles);
+        self.requests += 1;
+        self.queued_cycles += begins - now;
+        Answer { at: *place, failed: false }
     }
 
     fn measures(&self) -> Vec<Measure> {
@@ -90,15 +85,19 @@ impl Device for FixedLatency {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::io::Lba;
+
+    const READ: DeviceRequest = DeviceRequest { first: Lba(5), blocks: 1, write: false };
+    const WRITE: DeviceRequest = DeviceRequest { write: true, ..READ };
 
     #[test]
     fn it_overlaps_as_many_requests_as_its_queue_is_deep() {
         let config = FixedLatencyConfig { read_cycles: 100, write_cycles: 40, queue_depth: 2 };
         let mut device = FixedLatency::new(&config, Clock { mhz: 1 });
-        assert_eq!(device.submit(DeviceRequests { reads: 1, writes: 0 }, Cycles(1000)), Cycles(1100));
+        assert_eq!(device.submit(READ, Cycles(1000)).at, Cycles(1100));
         // One beside the read, the next behind itself, the third behind the second or the read.
-        assert_eq!(device.submit(DeviceRequests { reads: 0, writes: 3 }, Cycles(1000)), Cycles(1120));
-        assert_eq!(device.submit(DeviceRequests::default(), Cycles(5000)), Cycles(5000));
+        let answers = [(); 3].map(|()| device.submit(WRITE, Cycles(1000)).at.0);
+        assert_eq!(answers, [1040, 1080, 1120]);
         let measured: Vec<u64> = device.measures().iter().map(|measure| measure.value).collect();
         assert_eq!(measured, [4, 40 + 80]);
     }
@@ -107,7 +106,7 @@ mod tests {
     fn what_comes_with_an_earlier_time_is_served_in_its_turn() {
         let config = FixedLatencyConfig { read_cycles: 100, write_cycles: 40, queue_depth: 1 };
         let mut device = FixedLatency::new(&config, Clock { mhz: 1 });
-        assert_eq!(device.submit(DeviceRequests { reads: 1, writes: 0 }, Cycles(1000)), Cycles(1100));
-        assert_eq!(device.submit(DeviceRequests { reads: 1, writes: 0 }, Cycles(900)), Cycles(1200));
+        assert_eq!(device.submit(READ, Cycles(1000)).at, Cycles(1100));
+        assert_eq!(device.submit(DeviceRequest { blocks: 7, ..READ }, Cycles(900)).at, Cycles(1200));
     }
 }

@@ -9,6 +9,7 @@ mod registry;
 
 use std::fmt::Debug;
 
+use pagelab_trace::quantity::Bytes;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -17,7 +18,7 @@ use crate::base::choice::model_choice;
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::measure::Measure;
-use crate::base::step::DeviceRequests;
+use crate::base::io::{Answer, DeviceRequest};
 
 devices! {
     mod fixed_latency {
@@ -48,8 +49,8 @@ impl Clock {
 ///
 /// What an implementor must uphold:
 ///
-/// - [`submit`](Self::submit) takes requests that are made together, and says when the last of them is answered: not before they
-///   are made, and at once if there are none. What it has said stands, whatever is asked of it later.
+/// - [`submit`](Self::submit) takes a request, and says when it is answered: not before it is made. What it has said stands, whatever
+///   is asked of it later.
 /// - CPUs take turns, so a request may come with an earlier time than the one before it. What is asked first is served
 ///   first all the same.
 /// - Answers follow from parameters and calls alone: no clock of the host, no order of a hash map. A copy answers as the original
@@ -72,8 +73,13 @@ pub trait Device: Sized + Clone {
     /// Parameters that the conformance tests run it with. The first are an example for error texts.
     fn samples() -> Vec<Self::Parameters>;
 
-    /// Makes requests at `now`; returns when the last of them is done.
-    fn submit(&mut self, requests: DeviceRequests, now: Cycles) -> Cycles;
+    /// Bytes that a device of these parameters holds; none: as many as it is asked for.
+    fn capacity(_: &Self::Parameters) -> Option<Bytes> {
+        None
+    }
+
+    /// Makes a request at `now`. Its blocks are among those that the device has.
+    fn submit(&mut self, request: DeviceRequest, now: Cycles) -> Answer;
 
     /// What it counts, behind `layer.NAME.swap.` or `layer.NAME.storage.`.
     fn measures(&self) -> Vec<Measure> {

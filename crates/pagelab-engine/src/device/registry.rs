@@ -17,6 +17,13 @@ macro_rules! devices {
             }
         }
 
+        impl DeviceConfig {
+            /// See [`Device::capacity`].
+            pub fn capacity(&self) -> Option<Bytes> {
+                match self { $($(Self::$Variant(of) => <$Design>::capacity(of),)*)* }
+            }
+        }
+
         /// A device of any registered design.
         #[derive(Clone)]
         pub enum BlockDevice {
@@ -30,8 +37,8 @@ macro_rules! devices {
             }
 
             /// See [`Device::submit`].
-            pub fn submit(&mut self, requests: DeviceRequests, now: Cycles) -> Cycles {
-                match self { $($(Self::$Variant(device) => device.submit(requests, now),)*)* }
+            pub fn submit(&mut self, request: DeviceRequest, now: Cycles) -> Answer {
+                match self { $($(Self::$Variant(device) => device.submit(request, now),)*)* }
             }
 
             /// See [`Device::measures`].

@@ -7,6 +7,8 @@
 //! Deviations: no bits for what the page was (`pte_swp_exclusive`, `pte_swp_soft_dirty`). The bit of an entry that engines and kernels
 //! lock it by is the page's key in [`Locks`](crate::kernel::locks::Locks): it is there of entries without a word, too.
 
+use crate::base::io::Lba;
+
 /// Bits of a word that say of which kind it is.
 const KIND_BITS: u32 = 3;
 const SWAP: u64 = 1;
@@ -21,6 +23,13 @@ pub const MOST_OWNERS: u32 = 1 << 22;
 /// A slot of the swap area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(pub u32);
+
+impl Slot {
+    /// Its block on the swap device.
+    pub fn lba(self) -> Lba {
+        Lba(self.0.into())
+    }
+}
 
 /// The layer's fault engine may map the page, of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -97,6 +97,9 @@ impl Os {
         {
             gone.add(left, left.pages());
         }
+        if let Change::Mapped { range, .. } = change {
+            layer.lay_out(space.index, range)?;
+        }
         match change {
             Change::Mapped { range, populate: true } => {
                 // Private mappings that can be written get pages of their own (`populate_vma_page_range`).

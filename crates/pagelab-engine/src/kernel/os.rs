@@ -3,9 +3,10 @@
 use crate::base::addr::{FRAME_SHIFT, PageSize, VirtAddr};
 use crate::base::error::EngineError;
 use crate::base::ids::{LayerId, SpaceId};
+use crate::base::latencies::Latencies;
 use crate::config::{Config, KernelConfig, LayerConfig, PageCache, check_limit};
 use crate::device::Clock;
-use crate::kernel::fault::stage::FaultCounters;
+use crate::kernel::fault::stage::{FaultCounters, Stage};
 use crate::kernel::home::Home;
 use crate::kernel::invalidation::MappingCounters;
 use crate::kernel::layer::{AsidAllocator, Layer};
@@ -25,6 +26,8 @@ pub struct Os {
     pub locks: Locks,
     pub costs: KernelConfig,
     pub faults: Vec<FaultCounters>,
+    /// Cycles of the programs' faults for which a device was read, from the exception to the return, if the layer has devices.
+    pub major_latencies: Latencies,
     pub mapping: MappingCounters,
     /// Shared anonymous memory mapped so far: what comes next is a new object.
     pub shared_bytes: u64,
@@ -32,6 +35,8 @@ pub struct Os {
     pub invalid: Vec<(SpaceId, Vec<VaRange>)>,
     /// What layers need of their threads, until these are told.
     pub needs: Vec<(LayerId, Need)>,
+    /// A device has answered a request of the step under way with an error.
+    pub io_failed: bool,
     /// Enough processes have ended for a scan of some layer's page tables.
     pub scan_due: bool,
     asids: AsidAllocator,
@@ -47,10 +52,12 @@ impl Os {
             locks: Locks::default(),
             costs: config.kernel.clone(),
             faults: vec![FaultCounters::default(); config.system.layers.len()],
+            major_latencies: Latencies::default(),
             mapping: MappingCounters::default(),
             shared_bytes: 0,
             invalid: Vec::new(),
             needs: Vec::new(),
+            io_failed: false,
             scan_due: false,
             asids: AsidAllocator::default(),
             tops: Vec::new(),
@@ -152,6 +159,11 @@ impl Os {
         check_limit(&format!("memory_limit of {name}"), limit, &self.costs)?;
         let reclaim = self.layers[layer].reclaim.as_mut().expect("there is a device");
         Ok(Home { group: reclaim.add_group(Group::new(name, limit.0 >> FRAME_SHIFT)), ..home })
+    }
+
+    /// How many of [`Stage::ALL`] its faults may have.
+    pub fn stages(&self) -> usize {
+        if self.costs.block_io.is_some() { Stage::ALL.len() } else { Stage::OF_ALL.len() }
     }
 
     /// The layers that processes run on.

@@ -46,6 +46,14 @@ impl Activity {
         }
     }
 
+    /// Whether it makes a request to a device again that was answered with an error (Linux `nvme_retry_req`).
+    pub fn asks_again(&self) -> bool {
+        match self {
+            Self::Fault(_) | Self::Populate(_) | Self::Kernel { .. } | Self::ExitScan(_) => true,
+            Self::Engine(_) => false,
+        }
+    }
+
     /// Stage of a fault that the cycles of the step under way are counted for; none for other kernel work.
     pub fn stage(&self) -> Option<Stage> {
         match self {

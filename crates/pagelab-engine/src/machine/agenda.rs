@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Entry {
     /// A device has done what was asked of it.
-    Answer { request: u64 },
+    Answer { request: u64, stalls: bool },
     /// A kernel thread wakes up by itself.
     Alarm { thread: usize },
     /// A process of a stream arrives.
@@ -32,11 +32,11 @@ impl Agenda {
     }
 
     /// Enters the answer to a request; returns what it is waited for by.
-    pub fn enter_answer(&mut self, at: Cycles) -> BlockKey {
+    pub fn enter_answer(&mut self, at: Cycles, stalls: bool) -> BlockKey {
         let request = self.requests;
         self.requests += 1;
-        self.enter(at, Entry::Answer { request });
-        BlockKey::Answer { request }
+        self.enter(at, Entry::Answer { request, stalls });
+        BlockKey::Answer { request, stalls }
     }
 
     pub fn strike(&mut self, at: Cycles, entry: Entry) {

@@ -405,13 +405,14 @@ impl Cpu {
     }
 
     fn entry(&mut self, activity: Activity) -> StackEntry {
+        let began = self.clock.now();
         match self.spare.pop() {
             Some(mut entry) => {
-                (entry.layer, entry.activity) = (activity.layer(), activity);
+                (entry.layer, entry.activity, entry.began) = (activity.layer(), activity, began);
                 entry.reset();
                 entry
             }
-            None => StackEntry::new(activity),
+            None => StackEntry::new(activity, began),
         }
     }
 }

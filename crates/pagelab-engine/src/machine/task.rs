@@ -17,6 +17,8 @@ use std::collections::VecDeque;
 #[derive(Clone)]
 pub struct StackEntry {
     pub activity: Activity,
+    /// When it began.
+    pub began: Cycles,
     /// Layer that it is an activity of.
     pub layer: LayerId,
     pub step: Step,
@@ -35,10 +37,11 @@ pub struct StackEntry {
 }
 
 impl StackEntry {
-    pub(super) fn new(activity: Activity) -> Self {
+    pub(super) fn new(activity: Activity, began: Cycles) -> Self {
         let layer = activity.layer();
         Self {
             activity,
+            began,
             layer,
             step: Step::default(),
             planned: false,

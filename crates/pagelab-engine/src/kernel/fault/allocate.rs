@@ -92,7 +92,7 @@ impl Fault {
             return self.begin_allocation(os);
         }
         self.fruitless = 0;
-        if scan.swap_writes + scan.file_writes == 0 {
+        if scan.io.is_empty() {
             return self.begin_allocation(os);
         }
         State::WriteBack { scan }

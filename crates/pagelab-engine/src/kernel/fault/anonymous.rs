@@ -4,7 +4,6 @@ use super::Fault;
 use crate::base::addr::{FRAME_BYTES, PageSize, Pfn, VirtAddr};
 use crate::base::error::EngineError;
 use crate::base::page_fault::Intent;
-use crate::kernel::fault::file::file_page;
 use crate::kernel::fault::work::{Work, gets_large_pages, pages};
 use crate::kernel::layer::Layer;
 use crate::kernel::vma::{VaRange, Vma, VmaKind};
@@ -15,7 +14,7 @@ impl Fault {
     /// What is to be done about a page of anonymous memory that is not there.
     pub(super) fn choose_anonymous(&mut self, layer: &mut Layer, vma: &Vma, zero_page: bool) -> Work {
         if vma.is_shared() && self.size == PageSize::Size4K {
-            let page = file_page(vma, self.page);
+            let page = vma.file_page(self.page);
             let frame = layer.pages.object(page);
             self.frame = frame.unwrap_or(self.frame);
             return Work::Shared { page, present: frame.is_some() };

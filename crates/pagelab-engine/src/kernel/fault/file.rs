@@ -17,11 +17,11 @@ impl Fault {
     pub(super) fn choose_of_file(&mut self, layer: &mut Layer, vma: &Vma, around: u64) -> Result<Work, EngineError> {
         let store = self.intent == Intent::Store;
         let file = layer.pages.file(vma.file.as_ref().expect("it is of a file"));
-        let page = file_page(vma, self.va);
+        let page = vma.file_page(self.va);
         if layer.must_be_read(file, page) {
             return Ok(Work::Read { file, page });
         }
-        let within = file_pages(vma);
+        let within = vma.file_pages();
         let frame = layer.cached_page(file, page, &within)?;
         if store && !vma.is_shared() {
             return Ok(Work::Copy { from: frame });
@@ -31,7 +31,7 @@ impl Fault {
         (self.frame, self.around) = (frame, VaRange { start: self.page, end: VirtAddr(self.page.0 + FRAME_BYTES) });
         if !store {
             self.around = window(vma, self.va, around);
-            for page in pages(self.around).map(|at| file_page(vma, at)) {
+            for page in pages(self.around).map(|at| vma.file_page(at)) {
                 if !layer.must_be_read(file, page) {
                     layer.cached_page(file, page, &within)?;
                 }
@@ -44,7 +44,7 @@ impl Fault {
     /// it, from it on if the mapping is read in sequence, it alone if at random; those inside the mapping.
     pub(super) fn read_window(&self, vma: &Vma, page: u64, bytes: u64) -> Range<u64> {
         let ahead = bytes >> FRAME_SHIFT;
-        let Range { start: first, end } = file_pages(vma);
+        let Range { start: first, end } = vma.file_pages();
         match vma.advice.order {
             OrderAdvice::Random => page..page + 1,
             OrderAdvice::Sequential => page..(page + ahead).min(end),
@@ -86,7 +86,7 @@ impl Fault {
         let va = self.va;
         let layer = &mut os.layers[self.space.layer];
         let vma = layer.spaces[self.space.index as usize].vmas.find(va).expect("mappings do not change during a fault");
-        debug_assert_eq!(file_page(vma, va), page);
+        debug_assert_eq!(vma.file_page(va), page);
         let window = self.read_window(vma, page, bytes);
         let mut taken: Vec<(u64, Pfn)> = Vec::new();
         // The page itself first, should there be no room for all.
@@ -114,17 +114,6 @@ impl Fault {
             }
         }
     }
-}
-
-/// Number in its file (or its object) of the page at an address of a mapping.
-pub(super) fn file_page(vma: &Vma, va: VirtAddr) -> u64 {
-    (vma.file_offset + (va.0 - vma.start.0)) >> FRAME_SHIFT
-}
-
-/// Numbers in its file of all pages of a mapping.
-fn file_pages(vma: &Vma) -> Range<u64> {
-    let first = file_page(vma, vma.start);
-    first..first + ((vma.end.0 - vma.start.0) >> FRAME_SHIFT)
 }
 
 /// The window of `bytes` around `va`: it begins at a multiple of its size or with the VMA, and ends with what one

@@ -25,6 +25,7 @@ mod cached_walk;
 mod copy;
 mod file;
 mod install;
+pub mod io;
 mod place;
 mod plan;
 mod ready;
@@ -47,6 +48,7 @@ use crate::kernel::placement::PlacementStep;
 use crate::kernel::reclaim::{Pressure, Scan};
 use crate::kernel::vma::VaRange;
 use crate::page_table::{Leaf, PteFlags, TableBlock, WalkList};
+use io::Phase;
 use work::Work;
 
 /// Size of a PTE.
@@ -141,6 +143,7 @@ pub struct Fault {
     intent: Intent,
     cpu: CpuId,
     state: State,
+    phase: Phase,
     work: Work,
     /// First address and size of the page to be mapped, and its permissions; known after the lookup.
     page: VirtAddr,
@@ -193,6 +196,7 @@ impl Fault {
             intent: fault.intent,
             cpu,
             state: State::Entry,
+            phase: Phase::Plain,
             work: Work::Fresh,
             page,
             size: PageSize::Size4K,
@@ -236,6 +240,11 @@ impl Fault {
         self.space
     }
 
+    /// Whether a device was read for it.
+    pub fn is_major(&self) -> bool {
+        self.major || self.work == Work::SwapIn
+    }
+
     pub fn outcome(&self) -> Outcome {
         self.outcome
     }
@@ -251,6 +260,9 @@ impl Fault {
     }
 
     pub fn stage(&self) -> Stage {
+        if let Some(stage) = self.phase.stage() {
+            return stage;
+        }
         match self.state {
             State::Entry => Stage::Entry,
             State::Lookup => Stage::Lookup,
@@ -295,6 +307,9 @@ impl Fault {
 
     /// See [`crate::machine::activity::Activity::commit`].
     pub fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Result<Next, EngineError> {
+        if self.commit_io(os) {
+            return Ok(Next::Continue);
+        }
         if self.writes_tables() && self.layer(os).shadowed {
             self.counters(os).table_exits += 1;
         }
@@ -365,6 +380,7 @@ impl Fault {
                 return Ok(Next::Done);
             }
         };
+        self.begin_io(os);
         Ok(Next::Continue)
     }
 
@@ -514,7 +530,7 @@ impl Fault {
             self.locked = false;
             // As Linux counts them (`mm_account_fault`): population too.
             if !std::mem::replace(&mut self.counted, true) {
-                let major = self.major || self.work == Work::SwapIn;
+                let major = self.is_major();
                 let counters = self.counters(os);
                 *if major { &mut counters.major } else { &mut counters.minor } += 1;
             }

@@ -2,11 +2,14 @@
 
 use super::work::{Work, pages};
 use super::{Fault, State};
-use crate::base::addr::{FRAME_BYTES, LINE_BYTES, PhysAddr, VirtAddr};
+use crate::base::addr::{FRAME_BYTES, LINE_BYTES, Pfn, PhysAddr, VirtAddr};
 use crate::base::cycles::Cycles;
+use crate::base::io::DeviceRequest;
 use crate::base::step::{RefKind, Step};
 use crate::config::{FaultLock, VmaIndex};
+use crate::kernel::entry_word::EntryWord;
 use crate::kernel::fault::stage::Stage;
+use crate::kernel::layer::words::WordOf;
 use crate::kernel::layer::{AddressSpace, CpuLine, Layer};
 use crate::kernel::os::Os;
 use crate::kernel::reclaim::plan_scan;
@@ -25,6 +28,9 @@ impl Fault {
     pub fn plan(&self, os: &Os, step: &mut Step) {
         let layer = &os.layers[self.space.layer];
         let space = &layer.spaces[self.space.index as usize];
+        if self.plan_io(os, layer, step) {
+            return;
+        }
         self.plan_preset(os, layer, step);
         let cpu = |line: CpuLine| layer.cpu_line(self.cpu, line);
         match &self.state {
@@ -65,18 +71,19 @@ impl Fault {
                 step.kernel(RefKind::Locked, self.entry(os));
             }
             State::Reclaim { pressure } => plan_scan(layer, *pressure, step),
-            State::WriteBack { scan } => {
-                (step.io.swap.writes, step.io.storage.writes) = (scan.swap_writes, scan.file_writes);
-            }
+            State::WriteBack { scan } => step.io.clone_from(&scan.io),
             State::Read { pages } => {
                 for &(_, frame) in pages {
                     step.kernel(RefKind::Write, layer.page_metadata(frame));
                 }
-                step.io.storage.reads = u32::from(!pages.is_empty());
+                step.io.storage = self.reads(layer, pages);
             }
             State::Zeroing if self.work == Work::SwapIn => {
                 step.kernel(RefKind::Write, layer.page_metadata(self.frame));
-                step.io.swap.reads = 1;
+                let Some(WordOf { word: EntryWord::Swap(slot), .. }) = layer.word(self.space.index, self.page) else {
+                    unreachable!("{:?} is in the swap area", self.page)
+                };
+                step.io.swap.push(DeviceRequest::read(slot.lba(), 1));
             }
             State::Zeroing => self.plan_zeroing(layer, step),
             State::Charge => layer.plan_charge(self.cpu, space.group, 1 << self.order, step),
@@ -130,6 +137,15 @@ impl Fault {
             step.cycles += Cycles::from(os.costs.vm_exit_cycles);
             step.preset_cycles += Cycles::from(os.costs.vm_exit_cycles);
         }
+    }
+
+    /// Requests for pages of a file that are read together.
+    pub(super) fn reads(&self, layer: &Layer, pages: &[(u64, Pfn)]) -> Vec<DeviceRequest> {
+        let Work::Read { file, .. } = self.work else { unreachable!("only such a fault reads") };
+        let mut numbers: Vec<u64> = pages.iter().map(|&(number, _)| number).collect();
+        numbers.sort_unstable();
+        let storage = layer.reclaim.as_ref().and_then(|reclaim| reclaim.storage.as_ref());
+        storage.expect("pages are read from storage").reads(file, numbers.into_iter())
     }
 
     /// Zeroing of the frame, or copying.

@@ -27,13 +27,19 @@ pub enum Stage {
     Install,
     /// Unlocking and return from the exception.
     Return,
+    /// Block layer and driver, up to the doorbell; of a kernel with `block_io`, as those that follow.
+    Submit,
+    /// Interrupt and completion, up to the wake-up.
+    Completion,
+    /// From the wake-up until the task runs again.
+    Wakeup,
 }
 
 impl Stage {
     /// Those of `__handle_mm_fault`: all but the exception, the look-up of the VMA, and the way back.
     pub const OF_HANDLING: RangeInclusive<usize> = Self::Walk as usize..=Self::Install as usize;
 
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::Entry,
         Self::Lookup,
         Self::Walk,
@@ -44,7 +50,13 @@ impl Stage {
         Self::Lru,
         Self::Install,
         Self::Return,
+        Self::Submit,
+        Self::Completion,
+        Self::Wakeup,
     ];
+
+    /// Those of all kernels: the others are of kernels with `block_io`.
+    pub const OF_ALL: &[Self] = Self::ALL.first_chunk::<10>().expect("there are more");
 
     pub fn name(self) -> &'static str {
         match self {
@@ -58,6 +70,9 @@ impl Stage {
             Self::Lru => "lru",
             Self::Install => "install",
             Self::Return => "return",
+            Self::Submit => "submit",
+            Self::Completion => "completion",
+            Self::Wakeup => "wakeup",
         }
     }
 }
@@ -105,6 +120,8 @@ pub struct FaultCounters {
     pub before_pte_cycles: Cycles,
     /// Those of them that filled translation caches.
     pub fill_cycles: Cycles,
+    /// Cycles of switching away from tasks that wait for a device, while it is at work.
+    pub switch_cycles: Cycles,
     /// Kernel instructions, by stage.
     pub instructions: [u64; Stage::ALL.len()],
     /// Cycles, by stage, references included; waiting for a lock is not.

@@ -16,7 +16,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::base::addr::Pfn;
 
 /// A page of a file: the file's number here, and the page's in the file.
-type FilePage = (u32, u64);
+pub type FilePage = (u32, u64);
 
 /// See the module's text.
 #[derive(Clone)]
@@ -161,12 +161,12 @@ impl PageUse {
         self.cold || self.evicted.contains(&(file, page))
     }
 
-    /// A page of a file leaves the page cache; returns whether it must be written.
-    pub fn uncache(&mut self, frame: Pfn) -> bool {
+    /// A page of a file leaves the page cache; returns which, and whether it must be written.
+    pub fn uncache(&mut self, frame: Pfn) -> (FilePage, bool) {
         let page = self.cache_frames.remove(&frame).expect("the frame is in the page cache");
         self.cached.remove(&page);
         self.evicted.insert(page);
-        self.dirty.remove(&frame)
+        (page, self.dirty.remove(&frame))
     }
 
     /// A page of the page cache differs from what storage has.

@@ -75,6 +75,8 @@ pub enum CpuLine {
     Lru = 5,
     /// What is charged to the memory cgroup in advance.
     Charge = 8,
+    /// Requests to devices (`struct request`): two lines.
+    Requests = 10,
 }
 
 /// What one address space maps and how.

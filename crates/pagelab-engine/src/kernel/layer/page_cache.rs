@@ -16,7 +16,9 @@ use crate::base::addr::{PageSize, Pfn};
 use crate::base::error::EngineError;
 use crate::kernel::frames::frame_alloc::FramePurpose;
 use crate::kernel::layer::Layer;
-use crate::kernel::reclaim::Kind;
+use crate::kernel::reclaim::{Full, Kind};
+use crate::kernel::vma::VaRange;
+use pagelab_trace::quantity::format_bytes;
 
 /// A block for pages of a file that follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +54,23 @@ impl Layer {
         let folio = folio.ok_or_else(|| self.out_of_memory("the page cache"))?;
         folio.pages().for_each(|(page, frame)| self.cache_page(file, page, frame));
         Ok(Pfn(folio.pfn.0 + page - folio.page))
+    }
+
+    /// A mapping's pages of a file have blocks of the layer's storage from now on. Errors: it has no more.
+    pub fn lay_out(&mut self, index: u32, range: VaRange) -> Result<(), EngineError> {
+        let vma = self.spaces[index as usize].vmas.find(range.start);
+        let Some((vma, name)) = vma.and_then(|vma| Some((vma, vma.file.as_ref()?))) else { return Ok(()) };
+        let Some(storage) = self.reclaim.as_mut().and_then(|reclaim| reclaim.storage.as_mut()) else { return Ok(()) };
+        let file = self.pages.file(name);
+        storage.lay_out(file, vma.file_pages()).map_err(|Full { capacity, needed }| {
+            let what = format!(
+                "{} are less than the {} up to the end of `{name}`, of all files that are mapped; allowed is a larger device, or none \
+                 to have as much as is asked for",
+                format_bytes(capacity),
+                format_bytes(needed)
+            );
+            EngineError::config("kernel.storage.capacity_bytes", what)
+        })
     }
 
     /// A block for a page of a file and those beside it, as far as they are `within` these, not in the cache, and `wanted`.

@@ -17,19 +17,21 @@ mod group;
 mod lru;
 mod rmap;
 mod scan;
+mod storage;
 mod swap;
 
 pub use group::{Group, GroupId, Pressure};
 pub use lru::{Kind, SCAN_PAGES};
 pub use rmap::{PageOf, Rmap};
 pub use scan::{Scan, plan_scan};
+pub use storage::{Full, Storage};
 pub use swap::{Swap, Swapped};
 
 use rustc_hash::FxHashMap;
 
 use crate::base::addr::{FRAME_BYTES, Pfn};
 use crate::config::{KernelConfig, LruList};
-use crate::device::{BlockDevice, Clock};
+use crate::device::Clock;
 
 /// What reclaim counts.
 #[derive(Clone, Copy, Debug, Default)]
@@ -82,7 +84,7 @@ pub struct Reclaim {
     swappiness: u32,
     pub marks: Marks,
     pub swap: Option<Swap>,
-    pub storage: Option<BlockDevice>,
+    pub storage: Option<Storage>,
     pub counters: ReclaimCounters,
 }
 
@@ -101,7 +103,7 @@ impl Reclaim {
             swappiness: kernel.swappiness,
             marks: Marks::of(frames),
             swap: kernel.swap.as_ref().map(|swap| Swap::new(swap, clock)),
-            storage: kernel.storage.as_ref().map(|device| BlockDevice::new(device, clock)),
+            storage: kernel.storage.as_ref().map(|device| Storage::new(device, clock)),
             counters: ReclaimCounters::default(),
         })
     }

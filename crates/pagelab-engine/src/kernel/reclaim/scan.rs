@@ -4,8 +4,9 @@ use super::lru::{Entry, Kind};
 use super::swap::Swap;
 use super::{GroupId, PageOf, Pressure, Reclaim, SCAN_PAGES};
 use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, VirtAddr};
+use crate::base::io::{DeviceRequest, Requests};
 use crate::base::step::{RefKind, Step};
-use crate::kernel::entry_word::EntryWord;
+use crate::kernel::entry_word::{EntryWord, Slot};
 use crate::kernel::layer::Layer;
 use crate::kernel::layer::words::WordOf;
 use crate::kernel::vma::VaRange;
@@ -18,9 +19,8 @@ pub struct Scan {
     pub gone: Vec<(u32, VirtAddr, u64)>,
     /// Frames that it freed.
     pub freed: u64,
-    /// Pages to be written to the swap area, and back to their files.
-    pub swap_writes: u32,
-    pub file_writes: u32,
+    /// What is to be written to the swap area, and back to files: a request per page.
+    pub io: Requests,
 }
 
 /// What becomes of a page.
@@ -180,7 +180,7 @@ impl Layer {
         let mut slots = Vec::new();
         if let Some(swap) = swap {
             slots.extend(frames.iter().map(|(frame, places)| swap.put(*frame, places.len())));
-            scan.swap_writes += frames.len() as u32;
+            scan.io.swap.extend(slots.iter().map(|slot: &Slot| DeviceRequest::write(slot.lba(), 1)));
             reclaim.counters.swapped_out += frames.len() as u64;
         }
         reclaim.counters.freed_lazily += u64::from(entry.lazy_free);
@@ -192,11 +192,14 @@ impl Layer {
             }
         }
         if entry.kind == Kind::File && !entry.lazy_free {
-            let written = self.pages.uncache(pfn);
-            let counters = &mut self.reclaim.as_mut().expect("its lists named the page").counters;
+            let ((file, page), written) = self.pages.uncache(pfn);
+            let reclaim = self.reclaim.as_mut().expect("its lists named the page");
+            let counters = &mut reclaim.counters;
             (counters.files_dropped, counters.files_written) =
                 (counters.files_dropped + 1, counters.files_written + u64::from(written));
-            scan.file_writes += u32::from(written);
+            if let Some(storage) = reclaim.storage.as_ref().filter(|_| written) {
+                scan.io.storage.push(DeviceRequest::write(storage.lba(file, page), 1));
+            }
         }
         scan.freed += frames.len() as u64;
         frames.iter().for_each(|(frame, _)| self.pages.forget_users(*frame));

@@ -9,6 +9,7 @@
 use super::{Need, Thread};
 use crate::base::ids::{CpuId, LayerId};
 use crate::base::step::{Next, Step};
+use crate::kernel::fault::io::{plan_completion, plan_stage};
 use crate::kernel::layer::Layer;
 use crate::kernel::os::Os;
 use crate::kernel::reclaim::{Pressure, Scan, plan_scan};
@@ -39,7 +40,11 @@ const MAX_FRUITLESS: u32 = 1 << 12;
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
     Scan,
+    /// Requests go to the devices.
+    Submit(Scan),
     WriteBack(Scan),
+    /// The devices have answered so many.
+    Completion(u32),
 }
 
 /// See the module's text.
@@ -78,8 +83,16 @@ impl Thread for Kswapd {
     fn plan(&self, os: &Os, step: &mut Step) {
         match &self.state {
             State::Scan => plan_scan(&os.layers[self.layer], Pressure::Memory, step),
-            State::WriteBack(scan) => {
-                (step.io.swap.writes, step.io.storage.writes) = (scan.swap_writes, scan.file_writes);
+            State::Submit(scan) => {
+                if let Some(costs) = &os.costs.block_io {
+                    plan_stage(costs.submit, scan.io.len(), costs.switch, step);
+                }
+            }
+            State::WriteBack(scan) => step.io.clone_from(&scan.io),
+            &State::Completion(requests) => {
+                if let Some(costs) = &os.costs.block_io {
+                    plan_completion(costs, requests, step);
+                }
             }
         }
     }
@@ -87,10 +100,21 @@ impl Thread for Kswapd {
     fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
         let layer = &mut os.layers[self.layer];
         layer.acting_cpu = cpu.0;
-        if !matches!(self.state, State::Scan) {
-            self.state = State::Scan;
-            return Next::Continue;
-        }
+        let costly = os.costs.block_io.is_some();
+        self.state = match std::mem::replace(&mut self.state, State::Scan) {
+            State::Submit(scan) => State::WriteBack(scan),
+            State::WriteBack(scan) if costly => State::Completion(scan.io.len()),
+            State::WriteBack(_) | State::Completion(_) => State::Scan,
+            State::Scan => return self.scan(os),
+        };
+        Next::Continue
+    }
+}
+
+impl Kswapd {
+    /// Scans once, unless there is enough memory or nothing to be found.
+    fn scan(&mut self, os: &mut Os) -> Next {
+        let layer = &mut os.layers[self.layer];
         let free = layer.free_frame_count();
         let enough = layer
             .reclaim
@@ -101,8 +125,8 @@ impl Thread for Kswapd {
         }
         let scan = os.scan_pages(self.layer, Pressure::Memory);
         self.fruitless = if scan.freed == 0 { self.fruitless + 1 } else { 0 };
-        if scan.swap_writes + scan.file_writes > 0 {
-            self.state = State::WriteBack(scan);
+        if !scan.io.is_empty() {
+            self.state = if os.costs.block_io.is_some() { State::Submit(scan) } else { State::WriteBack(scan) };
         }
         Next::Continue
     }

@@ -28,6 +28,7 @@
 mod apply;
 mod set;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use pagelab_trace::event::{MapFlags, Protection};
@@ -162,6 +163,17 @@ impl Vma {
 
     pub fn pages(&self) -> u64 {
         self.range().pages()
+    }
+
+    /// Number in its file (or its object) of the page at an address of it.
+    pub fn file_page(&self, va: VirtAddr) -> u64 {
+        (self.file_offset + (va.0 - self.start.0)) >> FRAME_SHIFT
+    }
+
+    /// Numbers in its file of all its pages.
+    pub fn file_pages(&self) -> Range<u64> {
+        let first = self.file_page(self.start);
+        first..first + self.pages()
     }
 
     pub fn is_shared(&self) -> bool {

@@ -59,7 +59,7 @@ impl Statistics {
             os.faults.iter().flat_map(|f| f.instructions).sum(),
             "Kernel instructions of all page-fault handlers",
         );
-        for stage in Stage::ALL {
+        for &stage in &Stage::ALL[..os.stages()] {
             let spent = os.faults.iter().map(|f| f.cycles[stage as usize]).sum();
             self.cycles(
                 format!("fault.stage.{}.cycles", stage.name()),
@@ -72,6 +72,12 @@ impl Statistics {
             os.faults.iter().flat_map(|f| f.preset_cycles).sum(),
             "Cycles among fault.cycles that come from the kernel preset (see its origins), not from references",
         );
+        if os.costs.block_io.is_some() {
+            let text = "page faults of the programs that read storage, from the exception to the return";
+            self.measures("fault.major", os.major_latencies.measures("latency", text));
+            let text = "Cycles of going over from tasks that wait for a device to nothing, while it is at work; among cycles.kernel";
+            self.cycles("fault.switch.cycles", os.faults.iter().map(|f| f.switch_cycles).sum(), text);
+        }
         self.mapping_calls(simulation);
         self.kernel_threads(simulation);
         self.reclaim(simulation);
@@ -98,7 +104,7 @@ impl Statistics {
     }
 
     /// Cycles of page faults by stage; `text` says of which.
-    pub(super) fn stages(&mut self, prefix: &str, cycles: &[Cycles; Stage::ALL.len()], text: &str) {
+    pub(super) fn stages(&mut self, prefix: &str, cycles: &[Cycles], text: &str) {
         for (stage, &spent) in Stage::ALL.iter().zip(cycles) {
             let name = stage.name();
             self.cycles(
@@ -228,7 +234,7 @@ impl Statistics {
             );
             self.stages(
                 &format!("layer.{name}"),
-                &faults.cycles,
+                &faults.cycles[..simulation.os.stages()],
                 &format!("faults that the kernel of layer `{name}` handled"),
             );
             self.count(
@@ -266,7 +272,7 @@ impl Statistics {
             }
             if let Some(reclaim) = &layer.reclaim {
                 let swap = reclaim.swap.as_ref().map(|swap| ("swap", &swap.device));
-                let storage = reclaim.storage.as_ref().map(|device| ("storage", device));
+                let storage = reclaim.storage.as_ref().map(|storage| ("storage", &storage.device));
                 for (part, device) in swap.into_iter().chain(storage) {
                     self.measures(&format!("layer.{name}.{part}"), device.measures());
                 }

@@ -2,7 +2,7 @@
 
 use super::CLASSES;
 use crate::base::cycles::Cycles;
-use crate::kernel::layer::Layer;
+use crate::kernel::os::Os;
 use crate::machine::simulation::Simulation;
 use crate::observe::statistics::{Kind, Statistics};
 use crate::programs::account::Account;
@@ -12,7 +12,7 @@ impl Statistics {
     /// The accounts of the sources and of what ran for none.
     pub(super) fn sources(&mut self, simulation: &Simulation) {
         let load = &simulation.load;
-        let layers = &simulation.os.layers;
+        let os = &simulation.os;
         let mains = 0..load.mains;
         if !mains.is_empty() && simulation.has_accounts() {
             self.cycles(
@@ -21,20 +21,20 @@ impl Statistics {
                 "Cycles from the start to the end of the last main source",
             );
             let each: Vec<Account> = mains.map(|input| simulation.account_of(input)).collect();
-            self.account("main", "the main sources", &sum(each.iter()), layers);
+            self.account("main", "the main sources", &sum(each.iter()), os);
             for (number, account) in each.iter().enumerate().filter(|_| each.len() > 1) {
                 let text = format!("the main source {number}, {}", simulation.inputs[number].info.name);
-                self.account(&format!("source.{number}"), &text, account, layers);
+                self.account(&format!("source.{number}"), &text, account, os);
             }
         }
         if load.has_co_runners() {
             let text = "Times that a co-runner came to its end and began anew";
             self.put("co_runner.completed", load.co_runs, "count", Kind::Timing, text);
             let each = co_runners(simulation);
-            self.account("co_runner", "the co-runners", &sum(each.iter().map(|(_, account)| account)), layers);
+            self.account("co_runner", "the co-runners", &sum(each.iter().map(|(_, account)| account)), os);
             for (number, (name, account)) in each.iter().enumerate() {
                 let text = format!("the co-runner {number}, {name}");
-                self.account(&format!("co_runner.{number}"), &text, account, layers);
+                self.account(&format!("co_runner.{number}"), &text, account, os);
             }
         }
         if load.has_arrivals() {
@@ -54,15 +54,15 @@ impl Statistics {
                 self.states.insert(name.clone());
                 self.cycles(name, cycles, text);
             }
-            self.account("arrivals", "the arrivals", &load.arrival_account, layers);
+            self.account("arrivals", "the arrivals", &load.arrival_account, os);
         }
         if simulation.has_accounts() {
-            self.kernels("kthread", "kernel threads", &simulation.own_account(), layers);
+            self.kernels("kthread", "kernel threads", &simulation.own_account(), os);
         }
     }
 
     /// What was counted for some sources; `text` names them.
-    fn account(&mut self, prefix: &str, text: &str, account: &Account, layers: &[Layer]) {
+    fn account(&mut self, prefix: &str, text: &str, account: &Account, os: &Os) {
         let sum = account.cycles.iter().sum();
         self.cycles(format!("{prefix}.cycles"), sum, format!("Cycles of CPUs while they ran {text}"));
         for &(class, name, spent_on) in CLASSES {
@@ -79,14 +79,14 @@ impl Statistics {
             self.put(format!("{prefix}.{name}"), count, "count", Kind::Timing, format!("{what} of {text}"));
         }
         self.walk_refs(&format!("{prefix}.walk"), walks, Kind::Timing, &format!("completed page walks of {text}"));
-        for (layer, refs) in layers.iter().zip(&walks.refs) {
+        for (layer, refs) in os.layers.iter().zip(&walks.refs) {
             self.layer_walks(&format!("{prefix}.walk"), &layer.name, refs, Kind::Timing, &format!("walks of {text}"));
         }
-        self.kernels(prefix, text, account, layers);
+        self.kernels(prefix, text, account, os);
     }
 
     /// What kernels did for some sources, or in threads of their own; `text` names them.
-    fn kernels(&mut self, prefix: &str, text: &str, account: &Account, layers: &[Layer]) {
+    fn kernels(&mut self, prefix: &str, text: &str, account: &Account, os: &Os) {
         for (name, counts, what) in [
             ("walk.kernel", &account.walks.kernel, "completed page walks of the kernels' direct maps"),
             ("walk.aborted", &account.walks.aborted, "page walks that ended in a page fault"),
@@ -96,9 +96,9 @@ impl Statistics {
             self.cycles(format!("{prefix}.cycles"), counts.cycles, format!("Cycles of {text}"));
             self.walk_refs(&prefix, counts, Kind::Timing, &text);
         }
-        for (layer, cycles) in layers.iter().zip(&account.faults.stages) {
+        for (layer, cycles) in os.layers.iter().zip(&account.faults.stages) {
             let whose = format!("page faults of {text} that the kernel of layer `{}` handled", layer.name);
-            self.stages(&format!("{prefix}.layer.{}", layer.name), cycles, &whose);
+            self.stages(&format!("{prefix}.layer.{}", layer.name), &cycles[..os.stages()], &whose);
         }
     }
 }

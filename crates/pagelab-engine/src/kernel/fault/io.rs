@@ -1,0 +1,120 @@
+//! What a fault's requests to devices cost beside the device, in kernels whose configuration says so.
+//!
+//! Models: the request goes through block layer and driver up to the doorbell; the task sleeps, and the CPU goes over to another or to
+//! nothing; the device's interrupt is handled, the request completed, and the task woken, which runs again. A kernel that polls keeps
+//! the CPU until the answer is there, and has neither interrupt nor wake-up.
+//! Source: Linux block/blk-mq.c (`blk_mq_submit_bio`, `blk_mq_complete_request`), drivers/nvme/host/pci.c (`nvme_queue_rq`, `nvme_irq`,
+//! `nvme_poll`), mm/filemap.c (`folio_wait_bit_common`, `folio_end_read`).
+//! Parameters: `kernel.block_io`.
+//! Deviations: the CPU that asked handles the interrupt, as part of the task that waits. One interrupt tells of all that a step asked
+//! for.
+
+use super::{Fault, State};
+use crate::base::cycles::Cycles;
+use crate::base::step::{RefKind, Step};
+use crate::config::{BlockIoConfig, CompletionBy, StageCost};
+use crate::kernel::fault::stage::Stage;
+use crate::kernel::fault::work::Work;
+use crate::kernel::layer::{CpuLine, Layer};
+use crate::kernel::os::Os;
+
+/// How far requests have come that a step is to make.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// There are none, or they cost nothing beside the device.
+    #[default]
+    Plain,
+    /// So many are to be made.
+    Submit(u32),
+    /// The device is at work.
+    Device(u32),
+    Completion(u32),
+    Wakeup,
+}
+
+impl Phase {
+    /// The stage that the step under way is counted for, if it is one of these alone.
+    pub fn stage(self) -> Option<Stage> {
+        match self {
+            Self::Plain | Self::Device(_) => None,
+            Self::Submit(_) => Some(Stage::Submit),
+            Self::Completion(_) => Some(Stage::Completion),
+            Self::Wakeup => Some(Stage::Wakeup),
+        }
+    }
+}
+
+/// What a kernel does while the device is at work.
+pub fn plan_wait(costs: &BlockIoConfig, step: &mut Step) {
+    match costs.completion_by {
+        CompletionBy::Interrupt => {
+            step.switch = Cycles::from(costs.switch.cycles);
+            step.instructions += u64::from(costs.switch.instructions);
+        }
+        CompletionBy::Polling => step.stalls = true,
+    }
+}
+
+/// What it does per request, so many times, and once.
+pub fn plan_stage(each: StageCost, many: u32, once: StageCost, step: &mut Step) {
+    step.charge_preset(each.cycles * many + once.cycles, each.instructions * many + once.instructions);
+}
+
+/// What it does once the device has answered, up to the wake-up.
+pub fn plan_completion(costs: &BlockIoConfig, requests: u32, step: &mut Step) {
+    let none = StageCost { instructions: 0, cycles: 0 };
+    let once = if costs.completion_by == CompletionBy::Interrupt { costs.interrupt } else { none };
+    plan_stage(costs.completion, requests, once, step);
+}
+
+impl Fault {
+    /// What the state that was just entered is to ask of devices goes its way.
+    pub(super) fn begin_io(&mut self, os: &Os) {
+        let requests = match (&os.costs.block_io, &self.state) {
+            (None, _) => 0,
+            (Some(_), State::Read { pages }) => self.reads(&os.layers[self.space.layer], pages).len() as u32,
+            (Some(_), State::WriteBack { scan }) => scan.io.len(),
+            (Some(_), State::Zeroing) => u32::from(self.work == Work::SwapIn),
+            (Some(_), _) => 0,
+        };
+        self.phase = if requests > 0 { Phase::Submit(requests) } else { Phase::Plain };
+    }
+
+    /// The references and cycles of a step that is of the requests alone; false if it is another.
+    pub(super) fn plan_io(&self, os: &Os, layer: &Layer, step: &mut Step) -> bool {
+        let Some(costs) = &os.costs.block_io else { return false };
+        match self.phase {
+            Phase::Plain => return false,
+            Phase::Device(_) => {
+                plan_wait(costs, step);
+                return false;
+            }
+            Phase::Submit(requests) => {
+                plan_stage(costs.submit, requests, StageCost { instructions: 0, cycles: 0 }, step);
+                step.kernel(RefKind::Write, layer.cpu_line(self.cpu, CpuLine::Requests));
+            }
+            Phase::Completion(requests) => {
+                plan_completion(costs, requests, step);
+                step.kernel(RefKind::Write, layer.cpu_line(self.cpu, CpuLine::Requests));
+            }
+            Phase::Wakeup => {
+                step.charge_preset(costs.wakeup.cycles, costs.wakeup.instructions);
+                step.kernel(RefKind::Read, layer.cpu_line(self.cpu, CpuLine::Stack));
+            }
+        }
+        true
+    }
+
+    /// Carries such a step out; false if the state's own step is to be carried out.
+    pub(super) fn commit_io(&mut self, os: &Os) -> bool {
+        let sleeps = os.costs.block_io.is_some_and(|costs| costs.completion_by == CompletionBy::Interrupt);
+        self.phase = match self.phase {
+            Phase::Plain => return false,
+            Phase::Submit(requests) => Phase::Device(requests),
+            Phase::Device(requests) => Phase::Completion(requests),
+            Phase::Completion(_) if sleeps => Phase::Wakeup,
+            Phase::Completion(_) | Phase::Wakeup => Phase::Plain,
+        };
+        self.phase != Phase::Plain
+    }
+}
