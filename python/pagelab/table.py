@@ -42,6 +42,8 @@ _SERVED = {
 # Where the caches of the own core did not hold a line.
 _BEYOND_L2 = ("l3", "remote", "dram")
 _STAGES = ("entry", "lookup", "walk", "allocation", "zeroing", "charge", "rmap", "lru", "install", "return")
+_IO_STAGES = ("submit", "completion", "wakeup")
+"""Of kernels whose requests to devices cost something"""
 _FAULT_KINDS = {
     "zero_page.count": "reads of zero page",
     "cached.count": "of cached files",
@@ -164,6 +166,7 @@ def html_comparison(systems: Sequence[System]) -> str:
 def sections(systems: Sequence[Stats]) -> list[Section]:
     """The sections of the table; rows that depend on layers and levels follow the names that were counted."""
     names = list(dict.fromkeys(name for stats in systems for name in stats))
+    stages = _STAGES + tuple(stage for stage in _IO_STAGES if f"fault.stage.{stage}.cycles" in names)
     return [
         Section(
             "Program",
@@ -247,7 +250,7 @@ def sections(systems: Sequence[Stats]) -> list[Section]:
             "Cycles per page fault",
             [
                 Row("all stages", _per_fault("fault.cycles"), _decimal, ratio=True),
-                *(Row(f"  {stage}", _per_fault(f"fault.stage.{stage}.cycles"), _decimal) for stage in _STAGES),
+                *(Row(f"  {stage}", _per_fault(f"fault.stage.{stage}.cycles"), _decimal) for stage in stages),
                 _share("% set by the preset", "fault.preset.cycles", "fault.cycles"),
             ],
         ),

@@ -108,7 +108,7 @@ impl Race {
         if let Some(reclaim) = &mut simulation.os.layers[0].reclaim {
             // It never has enough, and the pages have not been accessed for a while.
             reclaim.marks.high = u64::MAX;
-            let scan = simulation.os.scan_pages(LayerId(0), Pressure::Memory);
+            let scan = simulation.os.scan_pages(LayerId(0), Pressure::Memory, CpuId(0));
             assert_eq!(scan.freed, 0, "pages that were accessed stay for a round");
         }
         for cpu in &mut simulation.cpus {

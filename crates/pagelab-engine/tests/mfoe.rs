@@ -63,7 +63,7 @@ fn armed(simulation: &Simulation, space: SpaceId, pages: u64) -> (usize, Option<
     let words = simulation.os.layers[LayerId(0)].words(space.index, range);
     let first = words.first().map(|of| match of.word {
         EntryWord::Armed(armed) => armed.writable,
-        EntryWord::Swap(slot) => panic!("{slot:?}"),
+        EntryWord::Swap(_) | EntryWord::Stored(_) => panic!("{of:?}"),
     });
     (words.len(), first)
 }

@@ -277,10 +277,10 @@ impl Race {
     }
 
     fn mfoe(&self) -> &Mfoe {
-        match &self.simulation.os.layers[LAYER].engine {
-            Some(EngineState::Mfoe(of)) => of,
-            None => unreachable!("the system has it"),
-        }
+        let Some(EngineState::Mfoe(of)) = &self.simulation.os.layers[LAYER].engine else {
+            unreachable!("the system has it")
+        };
+        of
     }
 
     /// Pages of the mapping that are there.

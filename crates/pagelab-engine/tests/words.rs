@@ -234,7 +234,7 @@ impl Lab {
     fn reclaim(&mut self) {
         for _ in 0..=self.rng.below(6) {
             let before = self.places();
-            self.simulation.os.scan_pages(LAYER, Pressure::Memory);
+            self.simulation.os.scan_pages(LAYER, Pressure::Memory, CpuId(0));
             self.simulation.os.invalid.clear();
             self.follow(&before, None);
         }
@@ -417,7 +417,7 @@ fn khugepaged_looks_again_for_what_left_while_it_copied() {
         layer.protect(space.index, &page, flags);
     }
     let before = lab.places();
-    lab.simulation.os.scan_pages(LAYER, Pressure::Memory);
+    lab.simulation.os.scan_pages(LAYER, Pressure::Memory, CpuId(0));
     lab.follow(&before, None);
     lab.check();
     assert_eq!(lab.words_of(space, VaRange::ALL), 1, "that one has left");

@@ -26,7 +26,7 @@ impl Simulation {
     /// Carries an event out at its place in its process's order, on the CPU of its thread.
     pub(crate) fn carry_out(&mut self, cpu: CpuId, input: usize, event: &Event) -> Result<(), EngineError> {
         self.os.layers.iter_mut().for_each(|layer| layer.acting_cpu = cpu.0);
-        let accounted = self.os.mapping.pages_accounted;
+        let (accounted, filled) = (self.os.mapping.pages_accounted, self.os.mapping.fill_cycles);
         let space = self.space_of(input, event.process)?;
         match &event.kind {
             EventKind::ProcessStart { .. } | EventKind::ThreadStart { .. } | EventKind::ThreadExit => {}
@@ -58,7 +58,8 @@ impl Simulation {
             }
         }
         let pages = self.os.mapping.pages_accounted - accounted;
-        self.cpus[cpu].clock.spend(Class::Kernel, pages * self.os.costs.fault.accounting());
+        let fill = self.os.mapping.fill_cycles - filled;
+        self.cpus[cpu].clock.spend(Class::Kernel, pages * self.os.costs.fault.accounting() + fill);
         self.wake_kthreads(cpu);
         Ok(())
     }

@@ -3,7 +3,7 @@
 use super::addr::{PageSize, Pfn, PhysAddr};
 use super::cycles::Cycles;
 use super::ids::SpaceId;
-use super::io::Requests;
+use super::io::{Lba, Requests};
 use crate::base::ids::{CpuId, LayerId};
 
 /// What a reference does.
@@ -106,6 +106,8 @@ pub enum BlockKey {
     PageTable { layer: LayerId, frame: Pfn },
     /// What the kernel of a layer keeps for its fault engine for pages of a size of a CPU.
     Engine { layer: LayerId, table: (CpuId, PageSize) },
+    /// A block that is written to the layer's storage.
+    Writeback { layer: LayerId, lba: Lba },
     /// A device's answer to a request, by the request's number. Where the core stalls until it comes, nobody else runs there.
     Answer { request: u64, stalls: bool },
 }

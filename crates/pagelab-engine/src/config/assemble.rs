@@ -31,8 +31,11 @@ pub struct Assembly<'a> {
 pub fn assemble(assembly: &Assembly) -> Result<Config, EngineError> {
     let mut tree = serde_json::Map::new();
     tree.insert("machine".into(), load(PresetKind::Machine, assembly.machine)?);
-    tree.insert("system".into(), load(PresetKind::System, assembly.system)?);
-    tree.insert("kernel".into(), load(PresetKind::Kernel, assembly.kernel)?);
+    let mut system = load(PresetKind::System, assembly.system)?;
+    let mut kernel = load(PresetKind::Kernel, assembly.kernel)?;
+    bring_kernel_keys(&mut system, &mut kernel);
+    tree.insert("system".into(), system);
+    tree.insert("kernel".into(), kernel);
     let engine = serde_json::to_value(EngineConfig::default()).expect("engine defaults serialise");
     tree.insert("engine".into(), engine);
     let mut tree = Value::Object(tree);
@@ -56,6 +59,14 @@ pub fn assemble(assembly: &Assembly) -> Result<Config, EngineError> {
     })?;
     config.validate()?;
     Ok(config)
+}
+
+/// A system may bring keys of its kernel, in a table `kernel`: they prevail over those of the kernel preset.
+fn bring_kernel_keys(system: &mut Value, kernel: &mut Value) {
+    let brought = system.as_object_mut().and_then(|of| of.remove("kernel"));
+    if let (Some(Value::Object(brought)), Some(kernel)) = (brought, kernel.as_object_mut()) {
+        kernel.extend(brought);
+    }
 }
 
 /// Puts the keys of the drives that a kernel names (`storage = NAME`, or a key `drive` of `storage` and `swap`) in place of the names.

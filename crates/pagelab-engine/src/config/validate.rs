@@ -124,7 +124,7 @@ impl Config {
                 folios: !layer.folios.is_empty(),
             };
             layer.placement.check(&around).map_err(|misfit| misfit.of_layer(&layer.name))?;
-            validate_engine(layer, layers)?;
+            validate_engine(layer, layers, &self.kernel)?;
             if let Some(bytes) = layer.memory_bytes {
                 memory(&key("memory_bytes"), bytes.0)?;
             }
@@ -134,7 +134,7 @@ impl Config {
 }
 
 /// What a fault engine finds itself in.
-fn validate_engine(layer: &LayerConfig, layers: &[LayerConfig]) -> Result<(), EngineError> {
+fn validate_engine(layer: &LayerConfig, layers: &[LayerConfig], kernel: &KernelConfig) -> Result<(), EngineError> {
     let Some(engine) = &layer.fault_engine else {
         return match layer.fault_engine_for {
             Some(_) => Err(Misfit::new("fault_engine_for", "the layer has no fault_engine").of_layer(&layer.name)),
@@ -147,6 +147,9 @@ fn validate_engine(layer: &LayerConfig, layers: &[LayerConfig]) -> Result<(), En
         words: layer.page_table.keeps_words(),
         page_size: layer.page_size,
         single_pages: layer.folios.is_empty() && layer.placement == PlacementConfig::default(),
+        marks: layer.page_table.keeps_marks(),
+        alone: layers.len() == 1,
+        storage: kernel.storage.is_some(),
         walked: !shadow(layer) && !guest_is_shadowed && layer.direct_segment_bytes.is_none(),
     };
     engine.check(&around).map_err(|misfit| misfit.of_layer(&layer.name))

@@ -238,7 +238,7 @@ impl Simulation {
         self.cpus[cpu].clock.wait_for_translation(cycles);
         match found {
             Ok(translation) => {
-                self.hw.check(&self.os.layers, wanted.space, va, translation);
+                self.check(&wanted, translation);
                 Ok(Translated::Found(translation))
             }
             Err(Faulted) => self.fault_and_translate::<MANY>(cpu, va, intent, limit),
@@ -293,7 +293,7 @@ impl Simulation {
         }
         match found {
             Ok(translation) => {
-                self.hw.check(&self.os.layers, wanted.space, va, translation);
+                self.check(&wanted, translation);
                 Ok(Translated::Found(translation))
             }
             Err(Faulted) => self.fault_and_translate::<MANY>(cpu, va, intent, limit),

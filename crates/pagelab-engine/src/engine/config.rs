@@ -18,6 +18,12 @@ pub struct Surroundings {
     pub page_size: PageSize,
     /// Whether every page of anonymous memory is mapped alone, in a frame of the allocator's choice.
     pub single_pages: bool,
+    /// Whether entries can be marked, in leaves and above.
+    pub marks: bool,
+    /// Whether the layer hosts none and no other hosts it.
+    pub alone: bool,
+    /// Whether files are read from a device.
+    pub storage: bool,
     /// Whether hardware walks the layer's own page tables for all of its pages.
     pub walked: bool,
 }

@@ -2,14 +2,19 @@
 
 use crate::base::addr::{PageSize, Pfn, PhysAddr, VirtAddr};
 use crate::base::cycles::Cycles;
+use crate::base::error::Misfit;
 use crate::base::ids::CpuId;
+use crate::base::io::Lba;
 use crate::base::measure::Measure;
 use crate::base::memory::PhysMem;
 use crate::base::step::Step;
 use crate::engine::config::{EngineConfig, EngineParameters};
-use crate::kernel::entry_word::Armed;
+use crate::kernel::entry_word::EntryWord;
+use crate::kernel::frames::page_use::FilePage;
 use crate::kernel::memory::Memory;
 use crate::kernel::vma::{VaRange, Vma};
+use crate::page_table::PageTable;
+use std::sync::Arc;
 
 /// A page that an engine has mapped and that the kernel has not accounted for yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +25,19 @@ pub struct Taken {
     pub frame: Pfn,
     /// Where the engine's tables say so.
     pub place: PhysAddr,
+    /// The page of a file that it is, if it is one.
+    pub file: Option<FilePage>,
+}
+
+/// What became of making a frame ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Supplied {
+    /// One is, and there is room for more.
+    One,
+    /// There is no room for more.
+    Enough,
+    /// Memory is short.
+    NoMemory,
 }
 
 /// What an engine has for pages of a size of a CPU.
@@ -36,11 +54,25 @@ pub trait KernelSide: Sized {
     /// That of a layer that boots; none if there is no memory for it.
     fn boot(parameters: &Self::Parameters, cpus: u32, memory: &mut Memory) -> Option<Self>;
 
-    /// What stands in the entries of a mapping's pages until they are mapped; none: the engine has nothing to do with them.
-    fn arms(&self, space: u32, vma: &Vma) -> Option<Armed>;
+    /// Whether the engine may map pages of a mapping.
+    fn serves(&self, space: u32, vma: &Vma) -> bool;
 
-    /// Pages of a space may be armed from now on, or are to be so no more.
+    /// What stands in the entry of a page of such a mapping until it is mapped; `stored` says where on storage the page is, if it is of
+    /// a file and not in memory. None: the page is the kernel's.
+    fn word(&self, space: u32, vma: &Vma, stored: Option<Lba>) -> Option<EntryWord>;
+
+    /// Cycles per entry if the call that makes a mapping writes its entries; none: threads of the engine do.
+    fn fills_at_once(&self) -> Option<Cycles> {
+        None
+    }
+
+    /// Pages of a space may be armed from now on, or are to be so no more. Asked of engines that do not fill at once.
     fn want(&mut self, job: Job);
+
+    /// A file is mapped more than once from now on. Errors: the configuration says that the engine serves it.
+    fn share(&mut self, _file: &Arc<str>) -> Result<(), Misfit> {
+        Ok(())
+    }
 
     /// The sizes of pages that it maps.
     fn page_sizes(&self) -> &'static [PageSize];
@@ -49,10 +81,33 @@ pub trait KernelSide: Sized {
     fn used_for(&self, space: u32, contents: &PhysMem) -> Vec<Taken>;
 
     /// A mapping call accounts for a page of these.
-    fn clear_used(&mut self, page: Taken, contents: &mut PhysMem);
+    fn clear_used(&mut self, space: u32, page: Taken, table: &mut PageTable, contents: &mut PhysMem);
 
     /// Whether a table holds some of a space's.
     fn is_used_at(&self, table: Table, space: u32, contents: &PhysMem) -> bool;
+
+    /// Whether the pages that it maps are pages of files.
+    fn maps_files(&self) -> bool {
+        false
+    }
+
+    /// Whether it has mapped a page that nobody has accounted for.
+    fn has_mapped(&self, _space: u32, _va: VirtAddr) -> bool {
+        false
+    }
+
+    /// Whether a page fault is to make a frame ready before it ends, since there was none for it.
+    fn lacks_frames(&self) -> bool {
+        false
+    }
+
+    /// References of making one ready.
+    fn plan_supply(&self, _step: &mut Step) {}
+
+    /// Makes one ready if there is memory to spare and room for it.
+    fn supply(&mut self, _memory: &mut Memory, _in_fault: bool) -> Supplied {
+        Supplied::Enough
+    }
 
     /// Whether faults that the kernel handles get frames that are ready here.
     fn serves_faults(&self) -> bool;
@@ -105,8 +160,40 @@ macro_rules! make_state {
                 }
             }
 
-            pub fn arms(&self, space: u32, vma: &Vma) -> Option<Armed> {
-                match self { $(Self::$Engine(of) => of.arms(space, vma),)+ }
+            pub fn serves(&self, space: u32, vma: &Vma) -> bool {
+                match self { $(Self::$Engine(of) => of.serves(space, vma),)+ }
+            }
+
+            pub fn word(&self, space: u32, vma: &Vma, stored: Option<Lba>) -> Option<EntryWord> {
+                match self { $(Self::$Engine(of) => of.word(space, vma, stored),)+ }
+            }
+
+            pub fn fills_at_once(&self) -> Option<Cycles> {
+                match self { $(Self::$Engine(of) => of.fills_at_once(),)+ }
+            }
+
+            pub fn share(&mut self, file: &Arc<str>) -> Result<(), Misfit> {
+                match self { $(Self::$Engine(of) => of.share(file),)+ }
+            }
+
+            pub fn maps_files(&self) -> bool {
+                match self { $(Self::$Engine(of) => of.maps_files(),)+ }
+            }
+
+            pub fn has_mapped(&self, space: u32, va: VirtAddr) -> bool {
+                match self { $(Self::$Engine(of) => of.has_mapped(space, va),)+ }
+            }
+
+            pub fn lacks_frames(&self) -> bool {
+                match self { $(Self::$Engine(of) => of.lacks_frames(),)+ }
+            }
+
+            pub fn plan_supply(&self, step: &mut Step) {
+                match self { $(Self::$Engine(of) => of.plan_supply(step),)+ }
+            }
+
+            pub fn supply(&mut self, memory: &mut Memory, in_fault: bool) -> Supplied {
+                match self { $(Self::$Engine(of) => of.supply(memory, in_fault),)+ }
             }
 
             pub fn want(&mut self, job: Job) {
@@ -121,8 +208,8 @@ macro_rules! make_state {
                 match self { $(Self::$Engine(of) => of.used_for(space, contents),)+ }
             }
 
-            pub fn clear_used(&mut self, page: Taken, contents: &mut PhysMem) {
-                match self { $(Self::$Engine(of) => of.clear_used(page, contents),)+ }
+            pub fn clear_used(&mut self, space: u32, page: Taken, table: &mut PageTable, contents: &mut PhysMem) {
+                match self { $(Self::$Engine(of) => of.clear_used(space, page, table, contents),)+ }
             }
 
             pub fn is_used_at(&self, table: Table, space: u32, contents: &PhysMem) -> bool {

@@ -16,6 +16,8 @@ macro_rules! engines {
         $make! {
             mfoe::Mfoe = "mfoe",
                 "minor-fault offload engine: the walker takes zeroed frames from a table per CPU that a kernel thread fills";
+            smu::Smu = "smu",
+                "storage management unit: reads pages of files by a queue pair of its own into frames that a kernel thread has ready";
         }
     };
 }
@@ -23,4 +25,5 @@ macro_rules! engines {
 pub mod config;
 pub mod kernel_side;
 pub mod mfoe;
+pub mod smu;
 pub mod work;

@@ -45,7 +45,7 @@ macro_rules! make_work {
     ($($module:ident::$Engine:ident = $name:literal, $text:literal;)+) => {
         #[derive(Clone, Debug)]
         enum Any {
-            $($Engine(super::$module::offload::Offload),)+
+            $($Engine(super::$module::Offload),)+
         }
 
         /// The work of any engine, begun at a time. Its other methods do what [`Work`] says of them.
@@ -59,7 +59,7 @@ macro_rules! make_work {
             /// That of the layer's engine for a page that a walk has not found, if it has one and this is its page.
             pub fn begin(fault: &PageFault, cpu: CpuId, os: &Os, now: Cycles) -> Option<Self> {
                 let of = match os.layers[fault.space.layer].engine.as_ref()? {
-                    $(EngineState::$Engine(_) => Any::$Engine(super::$module::offload::Offload::begin(fault, cpu, os)?),)+
+                    $(EngineState::$Engine(_) => Any::$Engine(super::$module::Offload::begin(fault, cpu, os)?),)+
                 };
                 Some(Self { began: now, of })
             }

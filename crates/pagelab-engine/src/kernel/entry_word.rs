@@ -3,7 +3,8 @@
 //! Models: the words that Linux calls swap entries: a kind and a number that means something to the word's owner; and those that
 //! tell a fault engine that it may map the page.
 //! Source: Linux include/linux/swapops.h (`swp_entry_t`, `swp_type`, `swp_offset`); for armed entries Tirumalasetty et al., "Reducing
-//! Minor Page Fault Overheads through Enhanced Page Walker", 4.3.
+//! Minor Page Fault Overheads through Enhanced Page Walker", 4.3; for stored pages Lee et al., "A Case for Hardware-Based Demand
+//! Paging" (the LBA-augmented page table: 41 bits of address, and 3 of device and 3 of socket, which stay 0 here).
 //! Deviations: no bits for what the page was (`pte_swp_exclusive`, `pte_swp_soft_dirty`). The bit of an entry that engines and kernels
 //! lock it by is the page's key in [`Locks`](crate::kernel::locks::Locks): it is there of entries without a word, too.
 
@@ -13,10 +14,17 @@ use crate::base::io::Lba;
 const KIND_BITS: u32 = 3;
 const SWAP: u64 = 1;
 const ARMED: u64 = 2;
-/// Of an armed entry: what the page will allow, and its owner's number above.
+const STORED: u64 = 3;
+/// Of an armed entry and one of a stored page: what the page will allow, and its owner's number above.
 const WRITABLE: u64 = 1 << KIND_BITS;
 const EXECUTABLE: u64 = 1 << (KIND_BITS + 1);
 const OWNER_SHIFT: u32 = KIND_BITS + 2;
+/// Of a stored page: where its block's address begins, in the 512-byte units of NVMe, and its bits.
+const LBA_SHIFT: u32 = KIND_BITS + 8;
+const LBA_BITS: u32 = 41;
+const UNITS_A_BLOCK: u64 = 8;
+/// Blocks that a word can name: those of 1 PiB.
+pub const MOST_BLOCKS: u64 = (1 << LBA_BITS) / UNITS_A_BLOCK;
 /// Owners that a word can name (22 bits, as `PID_MAX_LIMIT`).
 pub const MOST_OWNERS: u32 = 1 << 22;
 
@@ -40,6 +48,15 @@ pub struct Armed {
     pub executable: bool,
 }
 
+/// The page is in a block of storage, and the layer's fault engine may read it from there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// Below [`MOST_BLOCKS`].
+    pub lba: Lba,
+    pub writable: bool,
+    pub executable: bool,
+}
+
 /// What stands in place of a translation. Each kind has an owner, who is told of every entry that has such a word from then on
 /// and of every one that has it no more. What calls do to entries (`layer/words.rs`) is decided kind by kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,15 +65,22 @@ pub enum EntryWord {
     Swap(Slot),
     /// Nobody has touched the page, and it is known what it would be. It means nothing to anyone else: it goes and comes freely.
     Armed(Armed),
+    /// The page's contents are on storage. It goes and comes freely, too: the kernel knows the same of the page's mapping.
+    Stored(Stored),
 }
 
 impl EntryWord {
     /// As page tables hold it; never 0.
     pub fn to_bits(self) -> u64 {
+        let flag = |set: bool, bit: u64| if set { bit } else { 0 };
         match self {
             Self::Swap(Slot(slot)) => u64::from(slot) << KIND_BITS | SWAP,
+            Self::Stored(Stored { lba, writable, executable }) => {
+                assert!(lba.0 < MOST_BLOCKS, "{lba:?} has no room in an entry");
+                let units = lba.0 * UNITS_A_BLOCK;
+                units << LBA_SHIFT | flag(writable, WRITABLE) | flag(executable, EXECUTABLE) | STORED
+            }
             Self::Armed(Armed { owner, writable, executable }) => {
-                let flag = |set: bool, bit: u64| if set { bit } else { 0 };
                 u64::from(owner) << OWNER_SHIFT | flag(writable, WRITABLE) | flag(executable, EXECUTABLE) | ARMED
             }
         }
@@ -69,6 +93,11 @@ impl EntryWord {
             SWAP => Some(Self::Swap(Slot((bits >> KIND_BITS) as u32))),
             ARMED => Some(Self::Armed(Armed {
                 owner: (bits >> OWNER_SHIFT) as u32,
+                writable: bits & WRITABLE != 0,
+                executable: bits & EXECUTABLE != 0,
+            })),
+            STORED => Some(Self::Stored(Stored {
+                lba: Lba((bits >> LBA_SHIFT) / UNITS_A_BLOCK),
                 writable: bits & WRITABLE != 0,
                 executable: bits & EXECUTABLE != 0,
             })),
@@ -91,6 +120,11 @@ mod tests {
         }
         for (owner, writable, executable) in [(0, true, false), (MOST_OWNERS - 1, false, true), (7, true, true)] {
             let word = EntryWord::Armed(Armed { owner, writable, executable });
+            assert_eq!(EntryWord::of_bits(word.to_bits()), Some(word));
+            assert_eq!(word.to_bits() >> WORD_BITS, 0, "an entry has room for it");
+        }
+        for (lba, writable, executable) in [(0, true, false), (MOST_BLOCKS - 1, false, true), (7, true, true)] {
+            let word = EntryWord::Stored(Stored { lba: Lba(lba), writable, executable });
             assert_eq!(EntryWord::of_bits(word.to_bits()), Some(word));
             assert_eq!(word.to_bits() >> WORD_BITS, 0, "an entry has room for it");
         }

@@ -1,5 +1,6 @@
 //! Translations that mapping calls make invalid, and what such calls did.
 
+use crate::base::cycles::Cycles;
 use crate::kernel::vma::VaRange;
 
 /// Above this many pages Linux flushes the whole address space (`tlb_single_page_flush_ceiling`, arch/x86/mm/tlb.c).
@@ -16,6 +17,8 @@ pub struct MappingCounters {
     pub pages_shared: u64,
     /// Pages that a fault engine had mapped and calls accounted for.
     pub pages_accounted: u64,
+    /// Cycles of writing the entries of new mappings for a fault engine, and of taking them back.
+    pub fill_cycles: Cycles,
 }
 
 /// Translations that must leave the TLBs.

@@ -64,6 +64,11 @@ impl Locks {
         self.released.push(key);
     }
 
+    /// What those wait for that wait for a key which nobody holds has happened.
+    pub fn signal(&mut self, key: BlockKey) {
+        self.released.push(key);
+    }
+
     /// A fault on a CPU relies on a VMA of a space from here on.
     pub fn read_mappings(&mut self, space: SpaceId, vma: VaRange, cpu: CpuId) {
         let holder = self.acting(cpu);

@@ -15,6 +15,7 @@ use crate::kernel::direct_segment::taken_by;
 use crate::kernel::fault::Ahead;
 use crate::kernel::invalidation::Invalidation;
 use crate::kernel::layer::Layer;
+use crate::kernel::layer::engine::Wanted;
 use crate::kernel::needs::Need;
 use crate::kernel::os::Os;
 use crate::kernel::vma::{Change, PageAdvice, VaRange, Vma, VmaKind};
@@ -71,7 +72,7 @@ impl Os {
                 gone.add(place, place.pages());
             }
         }
-        self.want_cut_armed(space.layer);
+        self.want_cut_armed(space.layer)?;
         let layer = &mut self.layers[space.layer];
         let populate = populate
             .into_iter()
@@ -91,14 +92,15 @@ impl Os {
         if !matches!(change, Change::Mapped { .. }) {
             self.account_for_taken(space);
         }
+        if let Change::Mapped { range, .. } = change {
+            self.layers[space.layer].lay_out(space.index, range)?;
+            self.note_sharing(space, range)?;
+        }
         let layer = &mut self.layers[space.layer];
         if let Some(range) = taken_by(&change)
             && let Some(left) = layer.leave_segment(space.index, range)
         {
             gone.add(left, left.pages());
-        }
-        if let Change::Mapped { range, .. } = change {
-            layer.lay_out(space.index, range)?;
         }
         match change {
             Change::Mapped { range, populate: true } => {
@@ -113,7 +115,7 @@ impl Os {
                 if layer.maps_ahead(space.index, range) {
                     populate.push((range, Ahead::Policy));
                 }
-                self.want_armed(space, range);
+                self.want_armed(space, range)?;
             }
             Change::Advised { range, advice: PageAdvice::PopulateRead } => {
                 populate.push((range, Ahead::Asked(Intent::Load)));
@@ -139,7 +141,7 @@ impl Os {
                 gone.add(range, pages);
                 layer.protect_words(space.index, range)?;
                 if !(from.read || from.write) {
-                    self.want_armed(space, range);
+                    self.want_armed(space, range)?;
                 }
             }
             Change::Moved { from, to } => {
@@ -162,25 +164,35 @@ impl Os {
     }
 
     /// The entries of a new mapping are to be armed, if the layer has an engine for it.
-    pub fn want_armed(&mut self, space: SpaceId, range: VaRange) {
-        if self.layers[space.layer].want_armed(space.index, range) {
-            self.needs.push((space.layer, Need::Arming));
+    pub fn want_armed(&mut self, space: SpaceId, range: VaRange) -> Result<(), EngineError> {
+        match self.layers[space.layer].want_armed(space.index, range)? {
+            Wanted::Nothing => {}
+            Wanted::Thread => self.needs.push((space.layer, Need::Arming)),
+            Wanted::Filled(cycles) => self.mapping.fill_cycles += cycles,
         }
+        Ok(())
+    }
+
+    /// A mapping is made of a file that others may have mapped.
+    fn note_sharing(&mut self, space: SpaceId, range: VaRange) -> Result<(), EngineError> {
+        let (accounted, taken_back) = self.layers[space.layer].note_sharing(space.index, range)?;
+        self.mapping.pages_accounted += accounted;
+        self.mapping.fill_cycles += taken_back;
+        Ok(())
     }
 
     /// What has been taken from words of large pages in a layer is to be armed in another size.
-    pub fn want_cut_armed(&mut self, layer: LayerId) {
-        for (index, range) in std::mem::take(&mut self.layers[layer].cut) {
-            self.want_all_armed(SpaceId { layer, index }, range);
-        }
+    pub fn want_cut_armed(&mut self, layer: LayerId) -> Result<(), EngineError> {
+        let cut = std::mem::take(&mut self.layers[layer].cut);
+        cut.into_iter().try_for_each(|(index, range)| self.want_all_armed(SpaceId { layer, index }, range))
     }
 
     /// [`Self::want_armed`] of all mappings in a range.
-    fn want_all_armed(&mut self, space: SpaceId, range: VaRange) {
+    fn want_all_armed(&mut self, space: SpaceId, range: VaRange) -> Result<(), EngineError> {
         let vmas = &self.layers[space.layer].spaces[space.index as usize].vmas;
         let inside = |vma: &Vma| VaRange { start: vma.start.max(range.start), end: vma.end.min(range.end) };
         let parts: Vec<VaRange> = vmas.iter().map(inside).filter(|part| part.start < part.end).collect();
-        parts.into_iter().for_each(|part| self.want_armed(space, part));
+        parts.into_iter().try_for_each(|part| self.want_armed(space, part))
     }
 
     /// What a mapping call has to wait for: the lock under which a kernel thread accounts for pages of the space.
@@ -246,7 +258,9 @@ impl Os {
             gone.add(vma.range(), pages);
             layer.copy_words(parent.index, child.index, vma.range())?;
         }
+        let files: Vec<VaRange> = vmas.iter().filter(|vma| vma.file.is_some()).map(Vma::range).collect();
         layer.spaces[child.index as usize].vmas = vmas;
+        files.into_iter().try_for_each(|range| self.note_sharing(child, range))?;
         Ok(gone)
     }
 

@@ -2,13 +2,17 @@
 
 use crate::base::addr::{FRAME_SHIFT, PageSize, VirtAddr};
 use crate::base::error::EngineError;
-use crate::base::ids::{LayerId, SpaceId};
+use crate::base::ids::{CpuId, LayerId, SpaceId};
+use crate::base::io::DeviceRequest;
 use crate::base::latencies::Latencies;
+use crate::base::step::BlockKey;
 use crate::config::{Config, KernelConfig, LayerConfig, PageCache, check_limit};
 use crate::device::Clock;
+use crate::engine::kernel_side::EngineState;
 use crate::kernel::fault::stage::{FaultCounters, Stage};
 use crate::kernel::home::Home;
 use crate::kernel::invalidation::MappingCounters;
+use crate::kernel::layer::engine::Wanted;
 use crate::kernel::layer::{AsidAllocator, Layer};
 use crate::kernel::locks::Locks;
 use crate::kernel::needs::Need;
@@ -130,17 +134,23 @@ impl Os {
         host.spaces[space as usize].vmas.apply(&whole).expect("the mapping is aligned and not empty");
         host.begin_guest_segment(space, memory);
         let host_id = SpaceId { layer: host_index.into(), index: space };
-        if host.want_armed(space, VaRange { start: VirtAddr(0), end: VirtAddr(memory) }) {
+        let wanted = host.want_armed(space, VaRange { start: VirtAddr(0), end: VirtAddr(memory) })?;
+        if wanted == Wanted::Thread {
             self.needs.push((host_id.layer, Need::Arming));
         }
         Layer::boot(of, Some(host_id), memory, &guest_sizes(configs, of, memory), cpus, check, &mut self.asids)
     }
 
     /// Scans a layer's pages once for some that can leave.
-    pub fn scan_pages(&mut self, layer: LayerId, pressure: Pressure) -> Scan {
+    /// Those of files that must be written cannot be read before they are ([`Self::written_back`]).
+    pub fn scan_pages(&mut self, layer: LayerId, pressure: Pressure, cpu: CpuId) -> Scan {
         let locks = &self.locks;
         let is_busy = |index, page| locks.holds_page(SpaceId { layer, index }, page);
         let scan = self.layers[layer].scan_pages(pressure, &is_busy);
+        for &DeviceRequest { first, .. } in &scan.io.storage {
+            let free = self.locks.acquire(BlockKey::Writeback { layer, lba: first }, cpu);
+            assert!(free, "{first:?} is written twice at a time");
+        }
         for &(index, start, bytes) in &scan.gone {
             let (space, range) = (SpaceId { layer, index }, VaRange { start, end: VirtAddr(start.0 + bytes) });
             match self.invalid.iter_mut().find(|(of, _)| *of == space) {
@@ -149,6 +159,26 @@ impl Os {
             }
         }
         scan
+    }
+
+    /// What a scan found is on its devices by now. The CPU is that of the scan.
+    pub fn written_back(&mut self, layer: LayerId, scan: &Scan, cpu: CpuId) {
+        for &DeviceRequest { first, .. } in &scan.io.storage {
+            self.locks.release(BlockKey::Writeback { layer, lba: first }, cpu);
+            if let Some(contents) = &mut self.layers[layer].contents {
+                contents.end_write(first);
+            }
+        }
+        self.layers[layer].arm_again(&scan.written).expect("small pages have their tables");
+    }
+
+    /// Accounts for all pages that a layer's engine has mapped, since memory is short; returns how many these are.
+    pub fn account_for_all(&mut self, layer: LayerId) -> u64 {
+        let of = &mut self.layers[layer];
+        if !of.engine.as_ref().is_some_and(EngineState::maps_files) {
+            return 0;
+        }
+        (0..of.spaces.len() as u32).map(|index| of.account_for_taken(index)).sum()
     }
 
     /// A home on a layer for the processes of a source, with a memory cgroup of its own if it has a limit; it is not measured,

@@ -2,14 +2,33 @@
 //!
 //! The record ([`crate::kernel::layer::Layer::recorded`]) is kept by the kernels' decisions alone, apart from page tables, TLBs and
 //! MMU caches, so a translation that is stale, misread or mixed up between spaces differs from it. And a page that is swapped
-//! out has none.
+//! out has none. Of pages of files that are read from storage it compares what they hold, too ([`crate::kernel::layer::contents`]).
 
 use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, PhysAddr, VirtAddr};
 use crate::base::error::EngineError;
 use crate::base::ids::SpaceId;
 use crate::base::translation::Translation;
+use crate::base::page_fault::Intent;
 use crate::kernel::layer::Layer;
+use crate::machine::simulation::Simulation;
 use crate::translate::hardware::Hardware;
+use crate::translate::walker::Wanted;
+
+impl Simulation {
+    /// [`Hardware::check`] of a program's access, and of what it sees there.
+    #[inline]
+    pub fn check(&mut self, wanted: &Wanted, translation: Translation) {
+        self.hw.check(&self.os.layers, wanted.space, wanted.va, translation);
+        if self.hw.check && self.hw.check_failure.is_none() {
+            let SpaceId { layer, index } = wanted.space;
+            let layer = &mut self.os.layers[layer];
+            if let Some((frame, _)) = layer.recorded(index, wanted.va) {
+                let store = wanted.intent == Intent::Store;
+                self.hw.check_failure = layer.access_contents(index, wanted.va, frame, store);
+            }
+        }
+    }
+}
 
 impl Hardware {
     /// Compares a translation with the record, if checking is on. A difference is kept in [`Hardware::check_failure`], which

@@ -42,6 +42,8 @@ pub trait Design: Sized {
     const HOSTS_ONLY: Option<&'static str> = None;
     /// The pages whose entries can hold words while they are not present, or why none can.
     const WORDS: Result<&'static [PageSize], &'static str>;
+    /// Whether entries have a bit that walks ignore and that kernel and engines may set, in leaves and in the entries above.
+    const MARKS: bool = false;
     /// Whether insertions move the entries of other pages: no lock of a page-table page keeps them where they are.
     const MOVES_ENTRIES: bool = false;
     /// Whether an exit leaves its entries behind, for a scan by [`Shared::begin_scan`] to delete later.
@@ -141,6 +143,17 @@ pub trait Design: Sized {
 
     /// Appends the words of the entries for pages that overlap `start..end` in ascending order, until `out` has `most`.
     fn words(&self, _: &PhysMem, _: VirtAddr, _: VirtAddr, _most: usize, _out: &mut Vec<Word>) {}
+
+    /// Whether the entry of a level on the way to `va` is marked, and its address; none if the way ends above. What else is done to
+    /// an entry that stays present leaves its mark.
+    fn mark(&self, _: &PhysMem, va: VirtAddr, _level: u8) -> Option<(PhysAddr, bool)> {
+        unreachable!("a design without marks is asked for one at {va:?}")
+    }
+
+    /// Marks that entry, which is there, or takes the mark away. Returns the entry's address.
+    fn set_mark(&mut self, _: &mut PhysMem, va: VirtAddr, _level: u8, _on: bool) -> PhysAddr {
+        unreachable!("a design without marks is to set one at {va:?}")
+    }
 
     /// Hands the tables that are empty and translate a part of `start..end` to `release`, each by its first frame.
     fn prune(&mut self, _: &mut PhysMem, _start: VirtAddr, _end: VirtAddr, _release: &mut dyn FnMut(Pfn)) {}

@@ -62,6 +62,11 @@ impl PageTableConfig {
         each_config!(self, _parameters => Table::HOSTS_ONLY.is_some())
     }
 
+    /// Whether its entries can be marked.
+    pub fn keeps_marks(&self) -> bool {
+        each_config!(self, _parameters => Table::MARKS)
+    }
+
     /// The pages whose entries can hold words while they are not present, or why none can.
     pub fn keeps_words(&self) -> Result<&'static [PageSize], &'static str> {
         each_config!(self, _parameters => Table::WORDS)
@@ -87,6 +92,14 @@ impl PageTable {
 
     pub fn entry(&self, mem: &PhysMem, va: VirtAddr) -> PhysAddr {
         each_table!(self, table => table.entry(mem, va))
+    }
+
+    pub fn mark(&self, mem: &PhysMem, va: VirtAddr, level: u8) -> Option<(PhysAddr, bool)> {
+        each_table!(self, table => table.mark(mem, va, level))
+    }
+
+    pub fn set_mark(&mut self, mem: &mut PhysMem, va: VirtAddr, level: u8, on: bool) -> PhysAddr {
+        each_table!(self, table => table.set_mark(mem, va, level, on))
     }
 
     pub fn missing_tables(&self, mem: &PhysMem, va: VirtAddr, size: PageSize) -> usize {

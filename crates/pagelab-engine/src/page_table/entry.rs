@@ -13,6 +13,8 @@ const USER: u64 = 1 << 2;
 const ACCESSED: u64 = 1 << 5;
 const DIRTY: u64 = 1 << 6;
 pub const LARGE: u64 = 1 << 7;
+/// One of the bits that the processor ignores in entries of all levels.
+pub const MARK: u64 = 1 << 10;
 const NO_EXECUTE: u64 = 1 << 63;
 const FRAME_MASK: u64 = 0x000f_ffff_ffff_f000;
 /// What Linux puts into an entry that points to a table (`_PAGE_TABLE`).

@@ -9,7 +9,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::entry::{LARGE, PRESENT, TABLE, decode, encode, leaf_of, target, word_of, write_word};
+use super::entry::{LARGE, MARK, PRESENT, TABLE, decode, encode, leaf_of, target, word_of, write_word};
 use super::paths::Paths;
 use super::{
     Context, Design, Mapping, NoRoom, NoTable, PageSizes, PageTable, PteFlags, Removed, TableBlock, TableFrames,
@@ -189,6 +189,7 @@ impl Design for Radix {
 
     const PAGE_SIZES: PageSizes = PageSizes::ALL;
     const WORDS: Result<&'static [PageSize], &'static str> = Ok(&PageSize::ALL);
+    const MARKS: bool = true;
 
     fn samples() -> Vec<RadixConfig> {
         [4, 5].map(|levels| RadixConfig { levels }).into()
@@ -281,15 +282,16 @@ impl Design for Radix {
         let (level, addr) = self.leaf(mem, va);
         let entry = mem.read(addr);
         assert!(entry & PRESENT != 0, "{va:?} is not mapped");
-        mem.write(addr, encode(level, &Mapping { flags, ..decode(level, entry) }));
+        mem.write(addr, encode(level, &Mapping { flags, ..decode(level, entry) }) | entry & MARK);
         addr
     }
 
     fn replace(&mut self, mem: &mut PhysMem, va: VirtAddr, mapping: Mapping) -> PhysAddr {
         let (level, addr) = self.leaf(mem, va);
-        assert!(mem.read(addr) & PRESENT != 0, "{va:?} is not mapped");
+        let entry = mem.read(addr);
+        assert!(entry & PRESENT != 0, "{va:?} is not mapped");
         assert_eq!(level, leaf_level(mapping.size), "{va:?} is mapped in another size");
-        mem.write(addr, encode(level, &mapping));
+        mem.write(addr, encode(level, &mapping) | entry & MARK);
         addr
     }
 
@@ -334,6 +336,22 @@ impl Design for Radix {
             }
             goes_on
         });
+    }
+
+    fn mark(&self, mem: &PhysMem, va: VirtAddr, level: u8) -> Option<(PhysAddr, bool)> {
+        let table = self.descend(mem, va, level).ok()?;
+        let addr = entry_addr(table, level, va);
+        let entry = mem.read(addr);
+        Some((addr, entry & (PRESENT | MARK) == PRESENT | MARK))
+    }
+
+    fn set_mark(&mut self, mem: &mut PhysMem, va: VirtAddr, level: u8, on: bool) -> PhysAddr {
+        let table = self.descend(mem, va, level).expect("the entry is there");
+        let addr = entry_addr(table, level, va);
+        let entry = mem.read(addr);
+        assert!(entry & PRESENT != 0, "the entry of {va:?} at level {level} is not present");
+        mem.write(addr, if on { entry | MARK } else { entry & !MARK });
+        addr
     }
 
     fn prune(&mut self, mem: &mut PhysMem, start: VirtAddr, end: VirtAddr, release: &mut dyn FnMut(Pfn)) {
@@ -466,6 +484,33 @@ mod tests {
             let mapping = Mapping { pfn: Pfn(512 + page), size: PageSize::Size4K, flags: FLAGS };
             assert_eq!(walk(&table, &mem, 0x20_0000 + page * 4096).leaf, Leaf::Present(mapping));
         }
+    }
+
+    #[test]
+    fn marks_stay_where_they_are_and_mean_nothing_to_walks() {
+        let (mut mem, mut next) = (PhysMem::default(), 100);
+        let mut table = Radix::new(4, &mut mem, &mut |_| Some(Pfn(99))).unwrap();
+        let va = VirtAddr(0x7000_1000);
+        assert_eq!(table.mark(&mem, va, 3), None, "no table has the entry");
+        build(&mut table, &mut mem, &mut next, va.0, PageSize::Size4K, 5000);
+        let before = walk(&table, &mem, va.0);
+        for level in [1, 2, 3] {
+            let addr = table.set_mark(&mut mem, va, level, true);
+            assert_eq!(table.mark(&mem, va, level), Some((addr, true)));
+            assert_eq!(before.refs().iter().find(|r| r.level == level).unwrap().addr, addr);
+        }
+        assert_eq!((walk(&table, &mem, va.0).refs(), walk(&table, &mem, va.0).leaf), (before.refs(), before.leaf));
+        let dirty = PteFlags { dirty: true, ..FLAGS };
+        table.set_flags(&mut mem, va, dirty);
+        assert!(table.mark(&mem, va, 1).unwrap().1, "a store leaves it");
+        let mapping = Mapping { pfn: Pfn(7), size: PageSize::Size4K, flags: dirty };
+        table.replace(&mut mem, va, mapping);
+        assert_eq!((walk(&table, &mem, va.0).leaf, table.mark(&mem, va, 1).unwrap().1), (Leaf::Present(mapping), true));
+        table.set_mark(&mut mem, va, 1, false);
+        assert!(!table.mark(&mem, va, 1).unwrap().1 && table.mark(&mem, va, 2).unwrap().1);
+        table.unmap(&mut mem, va);
+        table.set_word(&mut mem, va, PageSize::Size4K, (1 << 63) - 1);
+        assert!(!table.mark(&mem, va, 1).unwrap().1, "a word is no mark");
     }
 
     #[test]

@@ -309,7 +309,7 @@ pub fn assert_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
 fn is_to_be_disarmed(layer: &Layer, space: u32) -> bool {
     match &layer.engine {
         Some(EngineState::Mfoe(of)) => of.jobs.iter().any(|job| job.space == space && !job.arm),
-        None => false,
+        Some(EngineState::Smu(_)) | None => false,
     }
 }
 
@@ -356,9 +356,9 @@ fn assert_all_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
                     assert!(swap.is_some(), "{va:?} is swapped out to nowhere");
                     *entries.entry(slot).or_insert(0) += 1;
                 }
-                EntryWord::Armed(armed) => {
-                    let right = layer.armed(space, va) == Some(armed) || is_to_be_disarmed(layer, space);
-                    assert!(right, "{va:?} of space {space} is armed");
+                EntryWord::Armed(_) | EntryWord::Stored(_) => {
+                    let right = layer.armed(space, va) == Some(word) || is_to_be_disarmed(layer, space);
+                    assert!(right, "{va:?} of space {space} is armed with {word:?}");
                 }
             }
         }

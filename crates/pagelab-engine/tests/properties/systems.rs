@@ -28,6 +28,15 @@ const MFOE_THP: &[&str] = &[
     "system.layers.native.fault_engine.period_cycles=20000",
 ];
 
+/// Few free pages, a drive that fails at times, and a kpted that is often on its way.
+const SMU: &[&str] = &[
+    "system.layers.native.fault_engine.free_pages=8",
+    "system.layers.native.fault_engine.kpted_cycles=50000",
+    "system.layers.native.fault_engine.kpoold_cycles=40000",
+    "system.layers.native.fault_engine.sync_refill=3",
+    "kernel.storage.errors_per_million=50000",
+];
+
 pub const SYSTEMS: &[System] = &[
     ("radix", &[r#"kernel.translation_cache={"form":"full-prefix"}"#]),
     (
@@ -74,6 +83,9 @@ pub const SYSTEMS: &[System] = &[
             "system.layers.host.fault_engine.period_cycles=20000",
         ],
     ),
+    ("hwdp", SMU),
+    ("hwdp", &[SMU[0], SMU[1], SMU[2], SMU[3], SMU[4], SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
+    ("osdp", &[SWAP, "kernel.block_io.completion_by=polling", "kernel.cgroup_limit_bytes=1MiB"]),
     ("radix", &[SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
     ("nested-radix", &[SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
     ("radix", &[SWAP, STORAGE, "kernel.page_cache=cold", "kernel.cgroup_limit_bytes=1MiB"]),

@@ -158,8 +158,7 @@ impl Arming {
         let mut va = line.start;
         while va < line.end {
             let armed = layer.armed(job.space, va);
-            if let Some(armed) = armed.filter(|_| layer.is_untouched(job.space, va, size)) {
-                let word = EntryWord::Armed(armed);
+            if let Some(word) = armed.filter(|_| layer.is_untouched(job.space, va, size)) {
                 layer.put_word(job.space, WordOf { va, size, word }).expect("its tables are there");
                 mfoe_mut(layer).of_mut(size).counters.armed += 1;
             }

@@ -45,3 +45,5 @@ pub mod ready;
 pub mod refill;
 pub mod state;
 pub mod tables;
+
+pub use offload::Offload;

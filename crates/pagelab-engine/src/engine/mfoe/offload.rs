@@ -77,7 +77,9 @@ impl Offload {
             (Leaf::NotPresent { .. }, Some(WordOf { size, word: EntryWord::Armed(armed), .. })) => {
                 (None, Some((armed, size)).filter(|(of, _)| of.writable || !store))
             }
-            (Leaf::NotPresent { .. }, Some(WordOf { word: EntryWord::Swap(_), .. }) | None) => (None, None),
+            (Leaf::NotPresent { .. }, Some(WordOf { word: EntryWord::Swap(_) | EntryWord::Stored(_), .. }) | None) => {
+                (None, None)
+            }
         }
     }
 

@@ -111,7 +111,7 @@ impl Refill {
                 if os.locks.is_held(key) {
                     return Err(key);
                 }
-                let page = Taken { va, size: self.size, frame, place: self.place(layer) };
+                let page = Taken { va, size: self.size, frame, place: self.place(layer), file: None };
                 State::Account { owner, page, ended: mfoe(layer).ended }
             }
         })

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use crate::base::addr::{PageSize, Pfn, VirtAddr};
 use crate::base::cycles::Cycles;
 use crate::base::ids::CpuId;
+use crate::base::io::Lba;
 use crate::base::measure::Measure;
 use crate::base::memory::PhysMem;
 use crate::base::step::{RefKind, Step};
@@ -12,9 +13,10 @@ use crate::engine::kernel_side::{Job, KernelSide, Table, Taken};
 use crate::engine::mfoe::parameters::{Form, HUGE, Parameters, Unused};
 use crate::engine::mfoe::ready::Ready;
 use crate::engine::mfoe::tables::Entry;
-use crate::kernel::entry_word::{Armed, MOST_OWNERS};
+use crate::kernel::entry_word::{Armed, EntryWord, MOST_OWNERS};
 use crate::kernel::memory::Memory;
 use crate::kernel::vma::{Vma, VmaKind};
+use crate::page_table::PageTable;
 use pagelab_trace::MapFlags;
 
 /// Latencies of single cycles up to here are told apart; those beyond count as this.
@@ -171,12 +173,15 @@ impl KernelSide for Mfoe {
         })
     }
 
-    fn arms(&self, space: u32, vma: &Vma) -> Option<Armed> {
+    fn serves(&self, space: u32, vma: &Vma) -> bool {
         let own = matches!(vma.kind, VmaKind::Anonymous | VmaKind::Heap) && !vma.is_shared() && vma.file.is_none();
         let plain = own && !vma.flags.contains(MapFlags::HUGETLB) && (vma.prot.read || vma.prot.write);
-        let serves = plain && space < MOST_OWNERS && !self.stopped.contains(&space);
+        plain && space < MOST_OWNERS && !self.stopped.contains(&space)
+    }
+
+    fn word(&self, space: u32, vma: &Vma, _: Option<Lba>) -> Option<EntryWord> {
         let (writable, executable) = (vma.prot.write, vma.prot.execute);
-        serves.then_some(Armed { owner: space, writable, executable })
+        self.serves(space, vma).then_some(EntryWord::Armed(Armed { owner: space, writable, executable }))
     }
 
     fn want(&mut self, job: Job) {
@@ -192,7 +197,7 @@ impl KernelSide for Mfoe {
         self.ready.iter().flat_map(|of| of.used_for(space, contents)).collect()
     }
 
-    fn clear_used(&mut self, page: Taken, contents: &mut PhysMem) {
+    fn clear_used(&mut self, _: u32, page: Taken, _: &mut PageTable, contents: &mut PhysMem) {
         let of = self.of_mut(page.size);
         of.tables.clear(page.place, contents);
         of.counters.accounted_by_calls += 1;

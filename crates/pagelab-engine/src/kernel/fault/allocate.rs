@@ -3,6 +3,7 @@
 use super::work::Work;
 use super::{Fault, PageSize, State, smaller};
 use crate::base::error::EngineError;
+use crate::base::ids::CpuId;
 use crate::kernel::frames::frame_alloc::FramePurpose;
 use crate::kernel::needs::Need;
 use crate::kernel::os::Os;
@@ -71,6 +72,10 @@ impl Fault {
     /// What is to be done before memory is taken, if it is short.
     pub(super) fn make_room(&mut self, os: &mut Os) -> Option<State> {
         let tries = self.fruitless < MAX_FRUITLESS;
+        if self.layer(os).pressure(self.order).is_some() {
+            // Pages that nobody has accounted for cannot leave.
+            self.accounted += os.account_for_all(self.space.layer);
+        }
         let layer = self.layer(os);
         let (crowded, low) = (layer.placement.is_crowded(&layer.memory_view()), layer.is_low());
         if let Some(state) = (crowded || low).then(|| self.give_back(os)).flatten() {
@@ -85,8 +90,9 @@ impl Fault {
     }
 
     /// Scans for pages that can leave.
-    pub(super) fn reclaim(&mut self, os: &mut Os, pressure: Pressure) -> State {
-        let scan = os.scan_pages(self.space.layer, pressure);
+    pub(super) fn reclaim(&mut self, os: &mut Os, pressure: Pressure, cpu: CpuId) -> State {
+        self.accounted = 0;
+        let scan = os.scan_pages(self.space.layer, pressure, cpu);
         if scan.freed == 0 {
             self.fruitless += 1;
             return self.begin_allocation(os);

@@ -3,6 +3,8 @@
 use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, VirtAddr};
 use crate::base::error::EngineError;
 use crate::base::page_fault::Intent;
+use crate::base::step::BlockKey;
+use crate::kernel::entry_word::EntryWord;
 use crate::kernel::fault::work::{Work, pages};
 use crate::kernel::layer::Layer;
 use crate::kernel::os::Os;
@@ -66,8 +68,9 @@ impl Fault {
             let mut present = !layer.is_unmapped(space, at);
             if !present
                 && let Some(pfn) = layer.pages.cached(file, number)
-                && layer.word(space, at).is_none()
+                && layer.word(space, at).is_none_or(|of| matches!(of.word, EntryWord::Stored(_)))
             {
+                layer.take_word(space, at);
                 layer.map(space, at, Mapping { pfn, ..self.mapping() })?;
                 (present, mapped) = (true, mapped + 1);
             }
@@ -87,11 +90,21 @@ impl Fault {
         let layer = &mut os.layers[self.space.layer];
         let vma = layer.spaces[self.space.index as usize].vmas.find(va).expect("mappings do not change during a fault");
         debug_assert_eq!(vma.file_page(va), page);
-        let window = self.read_window(vma, page, bytes);
+        let mut window = self.read_window(vma, page, bytes);
+        if layer.is_served(self.space.index, va) {
+            // Those around it are the engine's.
+            window = page..page + 1;
+        }
         let mut taken: Vec<(u64, Pfn)> = Vec::new();
+        let (id, locks) = (self.space.layer, &os.locks);
+        let is_written = |layer: &Layer, number| {
+            let storage = layer.reclaim.as_ref().and_then(|reclaim| reclaim.storage.as_ref());
+            let lba = storage.expect("pages are read from storage").lba(file, number);
+            locks.is_held(BlockKey::Writeback { layer: id, lba })
+        };
         // The page itself first, should there be no room for all.
         for number in std::iter::once(page).chain(window.clone().filter(|&number| number != page)) {
-            let is_new = |_: &Layer, n| !taken.iter().any(|&(other, _)| other == n);
+            let is_new = |layer: &Layer, n| !taken.iter().any(|&(other, _)| other == n) && !is_written(layer, n);
             if layer.pages.cached(file, number).is_none()
                 && is_new(layer, number)
                 && let Some(folio) = layer.take_cache_folio(file, number, &window, &is_new)
@@ -106,6 +119,7 @@ impl Fault {
     pub(super) fn finish_read(&mut self, os: &mut Os, file: u32, read: &[(u64, Pfn)]) {
         let layer = self.layer(os);
         for &(number, frame) in read {
+            layer.note_read(file, number, frame);
             if layer.pages.cached(file, number).is_some() {
                 // Another handler was faster.
                 layer.free_block(frame, 0);

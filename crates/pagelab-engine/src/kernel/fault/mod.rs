@@ -31,6 +31,7 @@ mod plan;
 mod ready;
 mod route;
 pub mod stage;
+pub mod supply;
 mod swap;
 mod work;
 
@@ -42,6 +43,7 @@ use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtA
 use crate::base::error::EngineError;
 use crate::base::page_fault::{Intent, PageFault, Reached};
 use crate::base::step::{BlockKey, Next};
+use crate::engine::kernel_side::{EngineState, Supplied};
 use crate::kernel::layer::Layer;
 use crate::kernel::os::Os;
 use crate::kernel::placement::PlacementStep;
@@ -113,6 +115,8 @@ enum State {
         entry: PhysAddr,
         lines: Vec<PhysAddr>,
     },
+    /// Make a frame ready for the layer's engine, which had none for the page.
+    Supply,
     Return,
 }
 
@@ -170,6 +174,8 @@ pub struct Fault {
     major: bool,
     /// Scans in a row that gave nothing back.
     fruitless: u32,
+    /// Pages that an engine has mapped and that it has accounted for, to be paid for yet.
+    accounted: u64,
     /// An exception of the program; otherwise the kernel populates a mapping.
     exception: bool,
     /// The page's key: held from the walk to the end of its page by the handler that maps it.
@@ -211,6 +217,7 @@ impl Fault {
             counted: false,
             major: false,
             fruitless: 0,
+            accounted: 0,
             exception: true,
             key: BlockKey::Page { space: fault.space, page: fault.va.0 >> FRAME_SHIFT },
             locked: false,
@@ -274,7 +281,8 @@ impl Fault {
             | State::Place(_)
             | State::Refill { .. }
             | State::Reclaim { .. }
-            | State::WriteBack { .. } => Stage::Allocation,
+            | State::WriteBack { .. }
+            | State::Supply => Stage::Allocation,
             State::Zeroing | State::Read { .. } => Stage::Zeroing,
             State::Charge => Stage::Charge,
             State::Rmap => Stage::Rmap,
@@ -326,7 +334,7 @@ impl Fault {
                 self.after_walk(os)
             }
             State::Table { block } => {
-                self.link(os, block);
+                self.link(os, block)?;
                 self.next_table(os)?
             }
             State::Split { frame } => {
@@ -334,8 +342,15 @@ impl Fault {
                 self.look_again(os, cpu)
             }
             State::Allocation => self.allocate(os)?,
-            State::Reclaim { pressure } => self.reclaim(os, pressure),
-            State::WriteBack { .. } => self.begin_allocation(os),
+            State::Reclaim { pressure } => self.reclaim(os, pressure, cpu),
+            State::WriteBack { scan } => {
+                os.written_back(self.space.layer, &scan, cpu);
+                self.begin_allocation(os)
+            }
+            State::Supply => match os.supply(self.space.layer, cpu, true) {
+                Supplied::One => State::Supply,
+                Supplied::Enough | Supplied::NoMemory => State::Return,
+            },
             State::Place(step) => match self.place(os, step) {
                 Ok(state) => state,
                 Err((key, step)) => {
@@ -510,11 +525,11 @@ impl Fault {
     }
 
     /// Links a zeroed table, unless another handler was faster.
-    fn link(&self, os: &mut Os, block: TableBlock) {
+    fn link(&self, os: &mut Os, block: TableBlock) -> Result<(), EngineError> {
         if self.layer(os).link_table(self.space.index, self.page, self.size, block) {
             self.counters(os).tables += 1;
         }
-        os.want_cut_armed(self.space.layer);
+        os.want_cut_armed(self.space.layer)
     }
 
     /// The lock of the page-table page that an entry is in.
@@ -550,7 +565,8 @@ impl Fault {
             self.end_read(os, cpu);
             return Next::Done;
         }
-        self.state = State::Return;
+        let lacks = os.layers[self.space.layer].engine.as_ref().is_some_and(EngineState::lacks_frames);
+        self.state = if lacks { State::Supply } else { State::Return };
         Next::Continue
     }
 

@@ -9,6 +9,7 @@ use crate::base::step::{RefKind, Step};
 use crate::config::{FaultLock, VmaIndex};
 use crate::kernel::entry_word::EntryWord;
 use crate::kernel::fault::stage::Stage;
+use crate::kernel::fault::supply::plan_supply;
 use crate::kernel::layer::words::WordOf;
 use crate::kernel::layer::{AddressSpace, CpuLine, Layer};
 use crate::kernel::os::Os;
@@ -70,7 +71,12 @@ impl Fault {
                 step.kernel(RefKind::Write, layer.page_metadata(*frame));
                 step.kernel(RefKind::Locked, self.entry(os));
             }
-            State::Reclaim { pressure } => plan_scan(layer, *pressure, step),
+            State::Reclaim { pressure } => {
+                step.cycles += self.accounted * os.costs.fault.accounting();
+                step.preset_cycles += self.accounted * os.costs.fault.accounting();
+                plan_scan(layer, *pressure, step);
+            }
+            State::Supply => plan_supply(os, layer, self.cpu, step),
             State::WriteBack { scan } => step.io.clone_from(&scan.io),
             State::Read { pages } => {
                 for &(_, frame) in pages {
@@ -127,6 +133,7 @@ impl Fault {
                 | State::Reclaim { .. }
                 | State::WriteBack { .. }
                 | State::Read { .. }
+                | State::Supply
         ) {
             let cost = os.costs.fault.all()[self.stage() as usize];
             step.cycles += Cycles::from(cost.cycles);

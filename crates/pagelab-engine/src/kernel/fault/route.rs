@@ -9,7 +9,8 @@ use crate::base::addr::{PageSize, VirtAddr};
 use crate::base::error::EngineError;
 use crate::base::ids::CpuId;
 use crate::base::page_fault::Intent;
-use crate::base::step::Next;
+use crate::base::step::{BlockKey, Next};
+use crate::engine::kernel_side::EngineState;
 use crate::kernel::entry_word::EntryWord;
 use crate::kernel::fault::work::{Work, is_file};
 use crate::kernel::frames::frame_alloc::FramePurpose;
@@ -26,7 +27,12 @@ impl Fault {
         let vma = vma.expect("mappings do not change during a fault").clone();
         let level = match *leaf {
             Leaf::Present(mapping) if mapping.flags.writable || self.intent != Intent::Store => return Ok(None),
-            Leaf::Present(mapping) => return Ok(Some(self.choose_of_present(layer, &vma, mapping))),
+            Leaf::Present(mapping) => {
+                if layer.engine.as_ref().is_some_and(EngineState::maps_files) {
+                    layer.account_for_taken(self.space.index);
+                }
+                return Ok(Some(self.choose_of_present(layer, &vma, mapping)));
+            }
             Leaf::NotPresent { level, .. } => level,
         };
         self.set_size(self.wanted);
@@ -44,12 +50,20 @@ impl Fault {
         match word.map(|of| of.word) {
             Some(EntryWord::Swap(slot)) => return Ok(Some(self.choose_of_swapped(layer, slot))),
             Some(EntryWord::Armed(_)) if layer.serves_faults() => return Ok(Some(Work::Ready)),
-            Some(EntryWord::Armed(_)) | None => {}
+            Some(EntryWord::Armed(_) | EntryWord::Stored(_)) | None => {}
         }
         if is_file(&vma) {
             return self.choose_of_file(layer, &vma, around).map(Some);
         }
         Ok(Some(self.choose_anonymous(layer, &vma, zero_page)))
+    }
+
+    /// What stands in the way of reading a page of a file: that it is being written.
+    fn written(&self, os: &Os, work: Work) -> Option<BlockKey> {
+        let Work::Read { file, page } = work else { return None };
+        let layer = self.space.layer;
+        let storage = os.layers[layer].reclaim.as_ref()?.storage.as_ref()?;
+        Some(BlockKey::Writeback { layer, lba: storage.lba(file, page) })
     }
 
     /// The PTE has been reached, `by` a walk or from the one before it: chooses the work and takes the page's key. Says what is to be
@@ -78,6 +92,10 @@ impl Fault {
             }
             return Ok(Err(self.page_done(os, cpu)));
         };
+        if let Some(key) = self.written(os, work).filter(|&key| os.locks.is_held(key)) {
+            self.state = by;
+            return Ok(Err(Next::Block(key)));
+        }
         if !os.locks.acquire(self.key, cpu) {
             self.state = by;
             return Ok(Err(Next::Block(self.key)));

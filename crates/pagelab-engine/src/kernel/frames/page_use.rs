@@ -144,6 +144,11 @@ impl PageUse {
         *self.files.entry(name.clone()).or_insert(next)
     }
 
+    /// The same, if it has one.
+    pub fn known_file(&self, name: &Arc<str>) -> Option<u32> {
+        self.files.get(name).copied()
+    }
+
     /// The frame of the page cache that holds a page of a file.
     pub fn cached(&self, file: u32, page: u64) -> Option<Pfn> {
         self.cached.get(&(file, page)).copied()

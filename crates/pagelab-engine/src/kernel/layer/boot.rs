@@ -7,6 +7,7 @@ use crate::base::ids::{DIRECT_MAP, SpaceId};
 use crate::base::memory::PhysMem;
 use crate::config::{HostMode, LayerConfig};
 use crate::engine::kernel_side::EngineState;
+use crate::kernel::layer::contents::Contents;
 use crate::kernel::direct_segment::SegmentMemory;
 use crate::kernel::frames::contiguity::Contiguity;
 use crate::kernel::frames::frame_alloc::FramePurpose;
@@ -83,6 +84,7 @@ impl Layer {
             table_work: TableWork::default(),
             cut: Vec::new(),
             check,
+            contents: check.then(Contents::default),
         };
         layer.zone = layer.take_frame(FramePurpose::KernelObject, "its allocator")?;
         layer.pages = PageUse::new(layer.take_frame(FramePurpose::KernelObject, "the zero page")?);

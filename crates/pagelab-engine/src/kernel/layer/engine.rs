@@ -1,16 +1,32 @@
 //! A layer's fault engine as its kernel sees it: entries that are armed, and pages that the engine has mapped.
 
-use crate::base::addr::{FRAME_SHIFT, PageSize, VirtAddr};
+use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, VirtAddr};
+use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::ids::SpaceId;
 use crate::base::step::BlockKey;
-use crate::engine::kernel_side::{Job, Taken};
-use crate::kernel::entry_word::{Armed, EntryWord};
+use crate::base::io::Lba;
+use crate::engine::kernel_side::{EngineState, Job, Taken};
+use crate::kernel::entry_word::EntryWord;
 use crate::kernel::fault::largest_page;
-use crate::kernel::layer::Layer;
+use crate::kernel::frames::page_use::FilePage;
+use crate::kernel::layer::{AddressSpace, Layer};
 use crate::kernel::layer::words::WordOf;
-use crate::kernel::vma::VaRange;
+use crate::kernel::memory::Memory;
+use crate::kernel::reclaim::Rmap;
+use crate::kernel::vma::{VaRange, Vma};
 use crate::page_table::{Leaf, Mapping, WalkList};
+
+/// Who arms the entries of a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Nobody.
+    Nothing,
+    /// A thread of the engine, when it is woken.
+    Thread,
+    /// They are by now, which took so long.
+    Filled(Cycles),
+}
 
 impl Layer {
     /// Whether faults on armed entries get frames that are ready.
@@ -19,27 +35,111 @@ impl Layer {
     }
 
     /// What stands in the entry of a page until it is mapped, if its engine may map it.
-    pub fn armed(&self, index: u32, va: VirtAddr) -> Option<Armed> {
+    pub fn armed(&self, index: u32, va: VirtAddr) -> Option<EntryWord> {
         let engine = self.engine.as_ref()?;
         let space = &self.spaces[index as usize];
-        engine.arms(index, space.vmas.find(va).filter(|_| space.served)?)
+        let vma = space.vmas.find(va).filter(|_| space.served)?;
+        engine.word(index, vma, self.stored_at(vma, va))
     }
 
-    /// The entries of a new mapping are to be armed; false if the engine has nothing to do with it.
-    pub fn want_armed(&mut self, index: u32, range: VaRange) -> bool {
-        let wanted = self.armed(index, range.start).is_some();
-        if let Some(engine) = self.engine.as_mut().filter(|_| wanted) {
-            engine.want(Job { space: index, range, arm: true });
+    /// Where on storage a page is that is not in memory.
+    fn stored_at(&self, vma: &Vma, va: VirtAddr) -> Option<Lba> {
+        let file = self.pages.known_file(vma.file.as_ref()?)?;
+        let page = vma.file_page(va);
+        let storage = self.reclaim.as_ref()?.storage.as_ref()?;
+        self.must_be_read(file, page).then(|| storage.lba(file, page))
+    }
+
+    /// Whether the layer's engine may map pages of the mapping at an address.
+    pub fn is_served(&self, index: u32, va: VirtAddr) -> bool {
+        let space = &self.spaces[index as usize];
+        let (engine, vma) = (self.engine.as_ref(), space.vmas.find(va).filter(|_| space.served));
+        engine.zip(vma).is_some_and(|(engine, vma)| engine.serves(index, vma))
+    }
+
+    /// The entries of a new mapping are to be armed.
+    pub fn want_armed(&mut self, index: u32, range: VaRange) -> Result<Wanted, EngineError> {
+        if !self.is_served(index, range.start) {
+            return Ok(Wanted::Nothing);
         }
-        wanted
+        let engine = self.engine.as_mut().expect("it serves the mapping");
+        if let Some(each) = engine.fills_at_once() {
+            return self.fill_entries(index, range).map(|entries| Wanted::Filled(entries * each));
+        }
+        engine.want(Job { space: index, range, arm: true });
+        Ok(Wanted::Thread)
+    }
+
+    /// Puts a word into the entry of each page of a range that has one to get and neither a word nor a translation; returns how many.
+    fn fill_entries(&mut self, index: u32, range: VaRange) -> Result<u64, EngineError> {
+        let mut filled = 0;
+        for page in (range.start.0..range.end.0).step_by(FRAME_BYTES as usize) {
+            let (va, size) = (VirtAddr(page), PageSize::Size4K);
+            if let Some(word) = self.armed(index, va)
+                && self.is_untouched(index, va, size)
+            {
+                self.put_word(index, WordOf { va, size, word })?;
+                filled += 1;
+            }
+        }
+        Ok(filled)
+    }
+
+    /// The other mappings of the file that a mapping is of, by their spaces: those of other spaces, and of this one those of the same
+    /// pages.
+    fn sharers(&self, index: u32, vma: &Vma) -> Vec<u32> {
+        let (name, pages) = (vma.file.as_ref(), vma.file_pages());
+        let overlaps = |of: &Vma| of.file_pages().start < pages.end && pages.start < of.file_pages().end;
+        let shares = |(space, of): (usize, &AddressSpace)| {
+            let own = space == index as usize;
+            let mut others = of.vmas.iter().filter(|of| of.file.as_ref() == name);
+            others.any(|of| !own || of.start != vma.start && overlaps(of)).then_some(space as u32)
+        };
+        self.spaces.iter().enumerate().filter_map(shares).collect()
+    }
+
+    /// A mapping is made of a file: if others have it, too, the engine serves it no more. Returns how many pages that it has mapped were
+    /// accounted for, and the cycles of taking entries back.
+    pub fn note_sharing(&mut self, index: u32, range: VaRange) -> Result<(u64, Cycles), EngineError> {
+        let each = self.engine.as_ref().filter(|engine| engine.maps_files()).and_then(EngineState::fills_at_once);
+        let Some(each) = each else { return Ok((0, Cycles::ZERO)) };
+        let vma = self.spaces[index as usize].vmas.find(range.start).filter(|vma| vma.file.is_some());
+        let Some(vma) = vma.cloned() else { return Ok((0, Cycles::ZERO)) };
+        let mut sharers = self.sharers(index, &vma);
+        if sharers.is_empty() {
+            return Ok((0, Cycles::ZERO));
+        }
+        sharers.push(index);
+        sharers.dedup();
+        let name = vma.file.as_ref().expect("it is of a file");
+        let engine = self.engine.as_mut().expect("it was there just now");
+        engine.share(name).map_err(|misfit| misfit.of_layer(&self.name))?;
+        let (mut accounted, mut taken_back) = (0, 0);
+        for index in sharers {
+            accounted += self.account_for_taken(index);
+            let vmas = &self.spaces[index as usize].vmas;
+            let of_file: Vec<VaRange> =
+                vmas.iter().filter(|of| of.file.as_ref() == Some(name)).map(Vma::range).collect();
+            let words: Vec<WordOf> = of_file.into_iter().flat_map(|range| self.words(index, range)).collect();
+            for of in words {
+                if let EntryWord::Stored(_) = of.word {
+                    self.take_word(index, of.va);
+                    taken_back += 1;
+                }
+            }
+        }
+        Ok((accounted, taken_back * each))
     }
 
     /// The words of a range whose permissions have changed say so, too.
     pub fn protect_words(&mut self, index: u32, range: VaRange) -> Result<(), EngineError> {
         for WordOf { va, size, word } in self.words(index, range) {
-            if let EntryWord::Armed(_) = word {
-                self.take_word(index, va);
-                self.put_armed(index, va, size)?;
+            match word {
+                EntryWord::Swap(_) => {}
+                EntryWord::Armed(_) | EntryWord::Stored(_) => {
+                    self.take_word(index, va);
+                    self.put_armed(index, va, size)?;
+                }
             }
         }
         Ok(())
@@ -48,8 +148,8 @@ impl Layer {
     /// Arms the entry of a page that was armed before, if its engine may map it. One that it may not map whole is wanted anew.
     /// Entries of a process that is armed no more are not looked for again where a thread has been.
     pub fn put_armed(&mut self, index: u32, va: VirtAddr, size: PageSize) -> Result<(), EngineError> {
-        let Some(armed) = self.armed(index, va) else { return Ok(()) };
-        let of = WordOf { va, size, word: EntryWord::Armed(armed) };
+        let Some(word) = self.armed(index, va) else { return Ok(()) };
+        let of = WordOf { va, size, word };
         let may_be_whole = va.0.is_multiple_of(size.bytes()) && self.largest_page(index, va) >= size;
         if size == PageSize::Size4K || may_be_whole && self.is_untouched(index, va, size) {
             return self.put_word(index, of);
@@ -78,7 +178,7 @@ impl Layer {
         taken.retain(|page| self.is_mapped_to(index, page));
         for &page in &taken {
             let engine = self.engine.as_mut().expect("it was there just now");
-            engine.clear_used(page, &mut self.mem);
+            engine.clear_used(index, page, &mut self.spaces[index as usize].table, &mut self.mem);
             self.account(index, page);
         }
         taken.len() as u64
@@ -91,8 +191,27 @@ impl Layer {
         matches!(list.leaf, Leaf::Present(of) if (of.pfn, of.size) == (page.frame, page.size))
     }
 
-    /// Enters a page that the engine has mapped in the reverse map and the LRU lists, and charges it.
-    pub fn account(&mut self, index: u32, Taken { va, size, frame, .. }: Taken) {
+    /// Does something with the engine, which is there, and the memory.
+    pub fn with_engine<T>(&mut self, act: impl FnOnce(&mut EngineState, &mut Memory) -> T) -> T {
+        let mut engine = self.engine.take().expect("the layer has one");
+        let outcome = act(&mut engine, &mut self.placing().1);
+        self.engine = Some(engine);
+        outcome
+    }
+
+    /// Pages of files have left memory: the entries of those that the engine may map say where they are.
+    pub fn arm_again(&mut self, pages: &[(u32, VirtAddr)]) -> Result<(), EngineError> {
+        for &(index, va) in pages {
+            if self.is_served(index, va) && self.is_untouched(index, va, PageSize::Size4K) {
+                self.put_armed(index, va, PageSize::Size4K)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Enters a page that the engine has mapped in the reverse map and the LRU lists, one of a file in the page cache, too, and
+    /// charges it.
+    pub fn account(&mut self, index: u32, Taken { va, size, frame, file, .. }: Taken) {
         let mut list = WalkList::new();
         self.spaces[index as usize].table.walk(&self.mem, va, &mut list);
         let Leaf::Present(mapping) = list.leaf else { unreachable!("{va:?} of space {index} is not mapped") };
@@ -101,7 +220,18 @@ impl Layer {
         if let Some(reclaim) = &mut self.reclaim {
             reclaim.charge(frame, size.order(), group);
         }
+        if let Some((file, page)) = file {
+            self.cache_page(file, page, frame);
+            self.note_mapped(index, va, &mapping, Rmap::add);
+            return;
+        }
         self.note_listed(index, va, &mapping);
+    }
+
+    /// The page of a file that stands at an address.
+    pub fn file_page(&self, index: u32, va: VirtAddr) -> Option<FilePage> {
+        let vma = self.spaces[index as usize].vmas.find(va)?;
+        Some((self.pages.known_file(vma.file.as_ref()?)?, vma.file_page(va)))
     }
 
     /// Maps a page in a frame that was ready. What the kernel keeps of pages is left to [`Self::account`].

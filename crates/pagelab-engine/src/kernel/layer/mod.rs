@@ -6,8 +6,9 @@
 mod ahead;
 mod batches;
 mod boot;
+pub mod contents;
 mod contiguity;
-mod engine;
+pub mod engine;
 mod out_of_memory;
 mod page_cache;
 mod segments;
@@ -30,6 +31,7 @@ use crate::kernel::frames::contiguity::{Contiguity, Run};
 use crate::kernel::frames::frame_alloc::{Aged, AllocEffects, FrameAllocator, FramePurpose};
 use crate::kernel::frames::page_use::PageUse;
 use crate::kernel::frames::supply::{FrameCounters, Frames};
+use crate::kernel::layer::contents::Contents;
 use crate::kernel::memory::{Memory, MemoryView, PAGE_METADATA_BYTES, object_line, page_metadata};
 use crate::kernel::placement::Placement;
 use crate::kernel::reclaim::{GroupId, PageOf, Reclaim, Rmap};
@@ -193,6 +195,8 @@ pub struct Layer {
     /// By address space, places where a call has taken words of large pages away: their parts are to be armed.
     pub cut: Vec<(u32, VaRange)>,
     check: bool,
+    /// With `--check`, what frames and storage hold of files.
+    pub contents: Option<Contents>,
 }
 
 /// Hands out address-space tags: over all layers, since TLBs tell them apart by these alone.

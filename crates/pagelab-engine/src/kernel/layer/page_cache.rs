@@ -52,7 +52,10 @@ impl Layer {
         let in_memory = |layer: &Self, page| !layer.must_be_read(file, page);
         let folio = self.take_cache_folio(file, page, within, &in_memory);
         let folio = folio.ok_or_else(|| self.out_of_memory("the page cache"))?;
-        folio.pages().for_each(|(page, frame)| self.cache_page(file, page, frame));
+        for (page, frame) in folio.pages() {
+            self.note_read(file, page, frame);
+            self.cache_page(file, page, frame);
+        }
         Ok(Pfn(folio.pfn.0 + page - folio.page))
     }
 

@@ -86,7 +86,7 @@ impl Layer {
     pub fn has_contents(&self, index: u32, range: VaRange) -> bool {
         self.words(index, range).iter().any(|of| match of.word {
             EntryWord::Swap(_) => true,
-            EntryWord::Armed(_) => false,
+            EntryWord::Armed(_) | EntryWord::Stored(_) => false,
         })
     }
 
@@ -208,7 +208,7 @@ impl Layer {
                 // A frame that another user has read the slot back to has a user less.
                 swap.remove(slot).into_iter().for_each(|frame| self.put_frame(frame));
             }
-            EntryWord::Armed(_) => {}
+            EntryWord::Armed(_) | EntryWord::Stored(_) => {}
         }
     }
 
@@ -228,7 +228,7 @@ impl Layer {
             let va = VirtAddr(to.0.wrapping_add(va.0.wrapping_sub(from.start.0)));
             match word {
                 EntryWord::Swap(_) => self.put_word(index, WordOf { va, size, word })?,
-                EntryWord::Armed(_) => self.put_armed(index, va, size)?,
+                EntryWord::Armed(_) | EntryWord::Stored(_) => self.put_armed(index, va, size)?,
             }
         }
         Ok(())
@@ -243,8 +243,8 @@ impl Layer {
                     swap.share(slot).into_iter().for_each(|frame| self.pages.share(frame));
                     self.put_word(child, of)?;
                 }
-                // The child has an owner's number of its own.
-                EntryWord::Armed(_) => {}
+                // The child has an owner's number of its own; what two have mapped is no engine's to read.
+                EntryWord::Armed(_) | EntryWord::Stored(_) => {}
             }
         }
         Ok(())

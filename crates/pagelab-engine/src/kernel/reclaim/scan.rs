@@ -21,6 +21,8 @@ pub struct Scan {
     pub freed: u64,
     /// What is to be written to the swap area, and back to files: a request per page.
     pub io: Requests,
+    /// Places of the pages of files that are to be written.
+    pub written: Vec<(u32, VirtAddr)>,
 }
 
 /// What becomes of a page.
@@ -197,8 +199,17 @@ impl Layer {
             let counters = &mut reclaim.counters;
             (counters.files_dropped, counters.files_written) =
                 (counters.files_dropped + 1, counters.files_written + u64::from(written));
-            if let Some(storage) = reclaim.storage.as_ref().filter(|_| written) {
+            let places = frames.iter().flat_map(|(_, places)| places).map(|&(space, page)| (space, va(page)));
+            if written {
+                let storage = reclaim.storage.as_ref().expect("pages of files leave where there is some");
                 scan.io.storage.push(DeviceRequest::write(storage.lba(file, page), 1));
+                if let Some(contents) = &mut self.contents {
+                    contents.begin_write(pfn);
+                }
+                scan.written.extend(places);
+            } else {
+                let places: Vec<(u32, VirtAddr)> = places.collect();
+                self.arm_again(&places).expect("small pages have their tables");
             }
         }
         scan.freed += frames.len() as u64;

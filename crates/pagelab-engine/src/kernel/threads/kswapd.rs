@@ -103,9 +103,12 @@ impl Thread for Kswapd {
         let costly = os.costs.block_io.is_some();
         self.state = match std::mem::replace(&mut self.state, State::Scan) {
             State::Submit(scan) => State::WriteBack(scan),
-            State::WriteBack(scan) if costly => State::Completion(scan.io.len()),
-            State::WriteBack(_) | State::Completion(_) => State::Scan,
-            State::Scan => return self.scan(os),
+            State::WriteBack(scan) => {
+                os.written_back(self.layer, &scan, cpu);
+                if costly { State::Completion(scan.io.len()) } else { State::Scan }
+            }
+            State::Completion(_) => State::Scan,
+            State::Scan => return self.scan(os, cpu),
         };
         Next::Continue
     }
@@ -113,7 +116,7 @@ impl Thread for Kswapd {
 
 impl Kswapd {
     /// Scans once, unless there is enough memory or nothing to be found.
-    fn scan(&mut self, os: &mut Os) -> Next {
+    fn scan(&mut self, os: &mut Os, cpu: CpuId) -> Next {
         let layer = &mut os.layers[self.layer];
         let free = layer.free_frame_count();
         let enough = layer
@@ -123,7 +126,7 @@ impl Kswapd {
         if enough || self.fruitless == MAX_FRUITLESS {
             return Next::Done;
         }
-        let scan = os.scan_pages(self.layer, Pressure::Memory);
+        let scan = os.scan_pages(self.layer, Pressure::Memory, cpu);
         self.fruitless = if scan.freed == 0 { self.fruitless + 1 } else { 0 };
         if !scan.io.is_empty() {
             self.state = if os.costs.block_io.is_some() { State::Submit(scan) } else { State::WriteBack(scan) };

@@ -20,6 +20,8 @@ macro_rules! kernel_threads {
             of_engines {
                 mfoe::arming::Arming;
                 mfoe::refill::Refill;
+                smu::kpted::Kpted;
+                smu::kpoold::Kpoold;
             }
         }
     };

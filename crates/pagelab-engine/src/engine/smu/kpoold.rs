@@ -1,0 +1,68 @@
+//! kpoold: fills the queue of free pages.
+//!
+//! Models: a thread that wakes up every so often and puts pages into the queue until that is full, or memory is short.
+//! Source: as in [`super`], slide "Management of Free Page Queue".
+//! Parameters: `fault_engine.kpoold_cycles`; 0 for none.
+
+use crate::base::cycles::Cycles;
+use crate::base::ids::{CpuId, LayerId};
+use crate::base::step::{Next, RefKind, Step};
+use crate::engine::kernel_side::Supplied;
+use crate::engine::smu::of_layer::{self, smu, smu_mut};
+use crate::kernel::fault::supply::plan_supply;
+use crate::kernel::layer::Layer;
+use crate::kernel::needs::Need;
+use crate::kernel::os::Os;
+use crate::kernel::threads::EngineThread;
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub struct Kpoold {
+    layer: LayerId,
+    cpu: CpuId,
+}
+
+impl EngineThread for Kpoold {
+    fn of_layer(layer: LayerId, of: &Layer) -> Vec<Self> {
+        let wanted = of_layer::find(of).filter(|of| of.parameters.kpoold_cycles > 0);
+        wanted.map(|_| Self { layer, cpu: CpuId(0) }).into_iter().collect()
+    }
+
+    fn layer(&self) -> LayerId {
+        self.layer
+    }
+
+    fn delay(&self, of: &Layer) -> Option<Cycles> {
+        Some(Cycles(smu(of).parameters.kpoold_cycles))
+    }
+
+    fn wakes_for(&self, _: Need) -> bool {
+        false
+    }
+
+    fn begin(&mut self) {}
+
+    fn plan(&self, os: &Os, step: &mut Step) {
+        let layer = &os.layers[self.layer];
+        if smu(layer).free.is_full() {
+            step.kernel(RefKind::Read, smu(layer).free.head());
+        } else {
+            plan_supply(os, layer, self.cpu, step);
+        }
+    }
+
+    fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+        self.cpu = cpu;
+        match os.supply(self.layer, cpu, false) {
+            Supplied::One => Next::Continue,
+            Supplied::Enough | Supplied::NoMemory => {
+                smu_mut(&mut os.layers[self.layer]).counters.kpoold_passes += 1;
+                Next::Done
+            }
+        }
+    }
+
+    fn charge(&self, os: &mut Os, cycles: Cycles) {
+        smu_mut(&mut os.layers[self.layer]).counters.kpoold_cycles += cycles;
+    }
+}

@@ -1,0 +1,325 @@
+//! What the unit does for a page that a walk has not found.
+//!
+//! Models: the walker sends the addresses of the page's entries, and what the leaf says. The page-miss handler looks among the misses
+//! under way for the same entry and waits for that one; if there is none it takes a register of its own. It takes a free page, writes a
+//! read of the block into the submission queue, and rings the doorbell. The drive writes the page and a completion, which the unit
+//! snoops. It writes the entry, marks those above, and tells all who wait.
+//! Source: as in [`super`]. The order of the steps: claims of US 11,436,150, and the slides "SMU - Page Miss Handler".
+//! Deviations: the registers are looked up by the page's key ([`crate::base::step::BlockKey::Page`]), which kernels' handlers take,
+//! too. What the drive writes leaves the caches as they are.
+
+use crate::base::addr::{PageSize, Pfn, VirtAddr};
+use crate::base::cycles::Cycles;
+use crate::base::ids::CpuId;
+use crate::base::io::DeviceRequest;
+use crate::base::page_fault::{Intent, PageFault};
+use crate::base::step::{BlockKey, Next, Ref, RefKind, RefSpace, Step};
+use crate::engine::smu::of_layer::{smu, smu_mut, with_memory};
+use crate::engine::smu::queue_pair::{Completion, Written};
+use crate::engine::smu::state::{LEAF, Smu, UPPER};
+use crate::engine::work::{Verdict, Work};
+use crate::kernel::entry_word::{EntryWord, Stored};
+use crate::kernel::layer::Layer;
+use crate::kernel::os::Os;
+use crate::kernel::vma::VaRange;
+use crate::page_table::{Leaf, Mapping, PteFlags, WalkList};
+
+/// What the step under way does; a register and a frame are there from the step on that takes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Look among the misses under way, and take a register.
+    Lookup,
+    FreePage,
+    /// Write the command.
+    Submit {
+        frame: Pfn,
+    },
+    /// The drive is at work.
+    Device {
+        frame: Pfn,
+    },
+    /// Read the completion.
+    Complete {
+        frame: Pfn,
+    },
+    /// Write the page's entry.
+    Map {
+        frame: Pfn,
+    },
+    /// Mark the entries above.
+    Marks {
+        mapping: Mapping,
+    },
+}
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub struct Offload {
+    fault: PageFault,
+    page: VirtAddr,
+    /// What the entry said.
+    stored: Stored,
+    /// The register.
+    id: u16,
+    /// It has waited for another miss on the page, or for a register.
+    joined: bool,
+    stalled: bool,
+    state: State,
+    verdict: Verdict,
+}
+
+/// What an entry says that allows the access.
+enum Seen {
+    Page(Mapping),
+    Stored(Stored),
+    Nothing,
+}
+
+impl Offload {
+    fn layer<'a>(&self, os: &'a Os) -> &'a Layer {
+        &os.layers[self.fault.space.layer]
+    }
+
+    fn layer_mut<'a>(&self, os: &'a mut Os) -> &'a mut Layer {
+        &mut os.layers[self.fault.space.layer]
+    }
+
+    fn key(&self) -> BlockKey {
+        BlockKey::Page { space: self.fault.space, page: self.page.0 >> crate::base::addr::FRAME_SHIFT }
+    }
+
+    fn look(fault: &PageFault, layer: &Layer) -> Seen {
+        let index = fault.space.index;
+        let mut list = WalkList::new();
+        layer.spaces[index as usize].table.walk(&layer.mem, fault.va, &mut list);
+        let store = fault.intent == Intent::Store;
+        match (list.leaf, layer.word_behind(index, fault.va, &list.leaf).map(|of| of.word)) {
+            (Leaf::Present(mapping), _) if mapping.flags.writable || !store => Seen::Page(mapping),
+            (Leaf::NotPresent { .. }, Some(EntryWord::Stored(stored))) if stored.writable || !store => {
+                Seen::Stored(stored)
+            }
+            (Leaf::Present(_), _)
+            | (Leaf::NotPresent { .. }, Some(EntryWord::Stored(_) | EntryWord::Swap(_) | EntryWord::Armed(_)) | None) => {
+                Seen::Nothing
+            }
+        }
+    }
+
+    /// Takes the page's key and a register; waits for another miss on the page, or for a register.
+    fn lookup(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+        let (key, layer) = (self.key(), self.fault.space.layer);
+        if os.locks.is_held(key) {
+            self.joined = true;
+            return Next::Block(key);
+        }
+        match Self::look(&self.fault, self.layer(os)) {
+            Seen::Page(mapping) => {
+                smu_mut(self.layer_mut(os)).counters.joined += u64::from(self.joined);
+                self.verdict = Verdict::Mapped(mapping);
+                return Next::Done;
+            }
+            Seen::Nothing => {
+                smu_mut(self.layer_mut(os)).counters.gone += 1;
+                return Next::Done;
+            }
+            Seen::Stored(stored) => self.stored = stored,
+        }
+        let Some(id) = smu_mut(self.layer_mut(os)).begin_miss() else {
+            let first = !std::mem::replace(&mut self.stalled, true);
+            smu_mut(self.layer_mut(os)).counters.full += u64::from(first);
+            return Next::Block(Smu::idle_key(layer));
+        };
+        let free = os.locks.acquire(key, cpu);
+        assert!(free, "{key:?} was free just now");
+        let end = VirtAddr(self.page.0 + PageSize::Size4K.bytes());
+        os.locks.read_mappings(self.fault.space, VaRange { start: self.page, end }, cpu);
+        (self.id, self.state) = (id, State::FreePage);
+        Next::Continue
+    }
+
+    /// Gives register and key back.
+    fn release(&self, os: &mut Os, cpu: CpuId) -> Next {
+        smu_mut(self.layer_mut(os)).end_miss(self.id);
+        os.locks.signal(Smu::idle_key(self.fault.space.layer));
+        os.locks.release(self.key(), cpu);
+        os.locks.end_read(self.fault.space, cpu);
+        Next::Done
+    }
+
+    /// Leaves the page to the kernel. The frame goes back to the queue, which has had it before.
+    fn give_up(&self, os: &mut Os, cpu: CpuId, frame: Pfn) -> Next {
+        let layer = self.layer_mut(os);
+        let (of, contents) = with_memory(layer);
+        of.in_hand -= 1;
+        if of.free.is_full() {
+            layer.placing().1.free(frame, 0);
+        } else {
+            of.free.put(frame, contents);
+        }
+        self.release(os, cpu)
+    }
+
+    /// Takes a free page.
+    fn take(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+        let (of, contents) = with_memory(self.layer_mut(os));
+        let Some(frame) = of.free.take(contents) else {
+            of.note_empty();
+            return self.release(os, cpu);
+        };
+        of.in_hand += 1;
+        self.state = State::Submit { frame };
+        Next::Continue
+    }
+
+    /// Reads the completion.
+    fn complete(&mut self, os: &mut Os, cpu: CpuId, frame: Pfn) -> Next {
+        let (of, contents) = with_memory(self.layer_mut(os));
+        if of.complete(self.id, contents) {
+            of.counters.failed += 1;
+            return self.give_up(os, cpu, frame);
+        }
+        self.state = State::Map { frame };
+        Next::Continue
+    }
+
+    /// Writes the page's entry, if it still says what it said.
+    fn map(&mut self, os: &mut Os, cpu: CpuId, frame: Pfn) -> Next {
+        let store = self.fault.intent == Intent::Store;
+        let (index, page) = (self.fault.space.index, self.page);
+        let Seen::Stored(stored) = Self::look(&self.fault, self.layer(os)) else {
+            smu_mut(self.layer_mut(os)).counters.gone += 1;
+            return self.give_up(os, cpu, frame);
+        };
+        assert_eq!(stored.lba, self.stored.lba, "{page:?} is in another block by now");
+        let Stored { writable, executable, .. } = stored;
+        let flags = PteFlags { writable, executable, user: true, accessed: true, dirty: store };
+        let mapping = Mapping { pfn: frame, size: PageSize::Size4K, flags };
+        let layer = self.layer_mut(os);
+        let file = layer.file_page(index, page).expect("the entry is one of a file's mapping");
+        layer.map_ready(index, page, mapping).expect("the entry that says so is the page's place");
+        layer.spaces[index as usize].table.set_mark(&mut layer.mem, page, LEAF, true);
+        let of = smu_mut(layer);
+        of.in_hand -= 1;
+        of.counters.mapped += 1;
+        of.pending.insert((index, page), (frame, file));
+        self.state = State::Marks { mapping };
+        Next::Continue
+    }
+
+    /// The entries above the page's, with their marks.
+    fn upper<'a>(&'a self, layer: &'a Layer) -> impl Iterator<Item = (u8, crate::base::addr::PhysAddr, bool)> + 'a {
+        let table = &layer.spaces[self.fault.space.index as usize].table;
+        UPPER.into_iter().map(move |level| {
+            let (addr, marked) = table.mark(&layer.mem, self.page, level).expect("a page below it is mapped");
+            (level, addr, marked)
+        })
+    }
+
+    fn marks(&mut self, os: &mut Os, cpu: CpuId, mapping: Mapping) -> Next {
+        let layer = self.layer_mut(os);
+        for level in UPPER {
+            layer.spaces[self.fault.space.index as usize].table.set_mark(&mut layer.mem, self.page, level, true);
+        }
+        smu_mut(layer).free.fetch();
+        self.verdict = Verdict::Mapped(mapping);
+        self.release(os, cpu)
+    }
+}
+
+impl Work for Offload {
+    fn begin(fault: &PageFault, _: CpuId, os: &Os) -> Option<Self> {
+        let Seen::Stored(stored) = Self::look(fault, &os.layers[fault.space.layer]) else { return None };
+        Some(Self {
+            fault: *fault,
+            page: VirtAddr(fault.va.0 & !PageSize::Size4K.offset_mask()),
+            stored,
+            id: 0,
+            joined: false,
+            stalled: false,
+            state: State::Lookup,
+            verdict: Verdict::Kernel,
+        })
+    }
+
+    fn fault(&self) -> &PageFault {
+        &self.fault
+    }
+
+    fn plan(&self, os: &Os, step: &mut Step) {
+        let layer = self.layer(os);
+        let of = smu(layer);
+        step.cycles += Cycles::from(of.parameters.step_cycles);
+        let doorbell = Cycles::from(of.parameters.doorbell_cycles);
+        let mut physical = |kind, addr| {
+            let number = step.refs.len() as u8;
+            step.refs.push(Ref { addr, space: RefSpace::Physical, kind, step: number });
+        };
+        match self.state {
+            State::Lookup => {}
+            State::FreePage => of.free.to_fetch().into_iter().for_each(|at| physical(RefKind::Read, at)),
+            State::Submit { .. } => {
+                physical(RefKind::Write, of.pair.submission());
+                step.cycles += doorbell;
+            }
+            State::Device { .. } => {
+                step.cycles = Cycles::ZERO;
+                step.io.storage.push(DeviceRequest::read(self.stored.lba, 1));
+                step.stalls = true;
+            }
+            State::Complete { .. } => step.cycles += doorbell,
+            State::Map { .. } => {
+                let table = &layer.spaces[self.fault.space.index as usize].table;
+                physical(RefKind::Write, table.entry(&layer.mem, self.page));
+            }
+            State::Marks { .. } => {
+                for (_, addr, marked) in self.upper(layer) {
+                    physical(if marked { RefKind::Read } else { RefKind::Write }, addr);
+                }
+            }
+        }
+    }
+
+    fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+        match self.state {
+            State::Lookup => return self.lookup(os, cpu),
+            State::FreePage => return self.take(os, cpu),
+            State::Submit { frame } => {
+                let (id, lba) = (self.id, self.stored.lba);
+                let (of, contents) = with_memory(self.layer_mut(os));
+                of.pair.submit(id, lba, frame, contents);
+                self.state = State::Device { frame };
+            }
+            State::Device { frame } => {
+                let (id, lba, failed) = (self.id, self.stored.lba, os.io_failed);
+                let (of, contents) = with_memory(self.layer_mut(os));
+                let written = of.pair.answer(Completion { id, failed }, contents);
+                assert_eq!(written, Written { lba, frame }, "the drive does what it is told");
+                if let Some(contents) = self.layer_mut(os).contents.as_mut().filter(|_| !failed) {
+                    contents.read(lba, frame);
+                }
+                self.state = State::Complete { frame };
+            }
+            State::Complete { frame } => return self.complete(os, cpu, frame),
+            State::Map { frame } => return self.map(os, cpu, frame),
+            State::Marks { mapping } => return self.marks(os, cpu, mapping),
+        }
+        Next::Continue
+    }
+
+    fn charge(&self, os: &mut Os, cycles: Cycles) {
+        let steps = &mut smu_mut(self.layer_mut(os)).counters.steps;
+        *match self.state {
+            State::Lookup => &mut steps.lookup,
+            State::FreePage => &mut steps.free_page,
+            State::Submit { .. } => &mut steps.submit,
+            // Its time is the drive's.
+            State::Device { .. } | State::Complete { .. } => &mut steps.complete,
+            State::Map { .. } => &mut steps.map,
+            State::Marks { .. } => &mut steps.marks,
+        } += cycles;
+    }
+
+    fn verdict(&self) -> Verdict {
+        self.verdict
+    }
+}

@@ -1,0 +1,28 @@
+//! The engine of a layer that is known to have this one.
+
+use crate::base::memory::PhysMem;
+use crate::engine::kernel_side::EngineState;
+use crate::engine::smu::state::Smu;
+use crate::kernel::layer::Layer;
+
+const ANOTHER: &str = "a layer is asked for an engine that it does not have";
+
+/// The layer's engine, if it is this one.
+pub fn find(layer: &Layer) -> Option<&Smu> {
+    let Some(EngineState::Smu(of)) = &layer.engine else { return None };
+    Some(of)
+}
+
+pub fn smu(layer: &Layer) -> &Smu {
+    find(layer).expect(ANOTHER)
+}
+
+pub fn smu_mut(layer: &mut Layer) -> &mut Smu {
+    with_memory(layer).0
+}
+
+/// The engine, with the memory that its rings are in.
+pub fn with_memory(layer: &mut Layer) -> (&mut Smu, &mut PhysMem) {
+    let Some(EngineState::Smu(of)) = &mut layer.engine else { panic!("{ANOTHER}") };
+    (of, &mut layer.mem)
+}

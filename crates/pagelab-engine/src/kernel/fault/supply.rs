@@ -1,0 +1,30 @@
+//! Frames that a fault engine wants ready: what making one so costs, and who is told if there is no memory.
+
+use crate::base::ids::{CpuId, LayerId};
+use crate::base::step::{RefKind, Step};
+use crate::engine::kernel_side::Supplied;
+use crate::kernel::fault::stage::Stage;
+use crate::kernel::layer::{CpuLine, Layer};
+use crate::kernel::needs::Need;
+use crate::kernel::os::Os;
+
+impl Os {
+    /// Has a layer's engine make a frame ready, on a CPU; wakes kswapd if memory is short.
+    pub fn supply(&mut self, layer: LayerId, cpu: CpuId, in_fault: bool) -> Supplied {
+        let of = &mut self.layers[layer];
+        of.acting_cpu = cpu.0;
+        let supplied = of.with_engine(|engine, memory| engine.supply(memory, in_fault));
+        if supplied == Supplied::NoMemory {
+            self.needs.push((layer, Need::Memory));
+        }
+        supplied
+    }
+}
+
+/// What that costs.
+pub fn plan_supply(os: &Os, layer: &Layer, cpu: CpuId, step: &mut Step) {
+    let cost = os.costs.fault.all()[Stage::Allocation as usize];
+    step.charge_preset(cost.cycles, cost.instructions);
+    step.kernel(RefKind::Write, layer.cpu_line(cpu, CpuLine::FreeLists));
+    layer.engine.as_ref().expect("it asks for frames").plan_supply(step);
+}

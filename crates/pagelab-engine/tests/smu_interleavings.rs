@@ -1,0 +1,400 @@
+//! Every order in which misses of the storage management unit, handlers, kpted, kpoold, reclaim and mapping calls can take their steps
+//! about a page, through the functions that a run uses. At its end every page that is mapped holds what was stored to it last.
+//!
+//! Each actor has a CPU. A schedule says whose turn it is at every step that others can see. Of two actors all schedules are run, of
+//! three, or with kpted, which goes through two tables entry by entry, those in which an actor that could go on is interrupted twice at
+//! most.
+
+mod common;
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use common::{ScriptWriter, assert_frames_conserved, config, run};
+use pagelab_engine::base::addr::VirtAddr;
+use pagelab_engine::base::ids::{CpuId, LayerId, SpaceId};
+use pagelab_engine::base::page_fault::{Intent, PageFault};
+use pagelab_engine::base::translation::Translation;
+use pagelab_engine::engine::smu::of_layer::smu;
+use pagelab_engine::engine::smu::state::Counters;
+use pagelab_engine::kernel::fault::stage::Stage;
+use pagelab_engine::kernel::reclaim::Pressure;
+use pagelab_engine::machine::activity::Activity;
+use pagelab_engine::machine::cpu::CpuState;
+use pagelab_engine::machine::pcids::Presence;
+use pagelab_engine::machine::simulation::Simulation;
+use pagelab_trace::{EventKind, MapFlags, Protection};
+
+const LAYER: LayerId = LayerId(0);
+const BASE: u64 = 0x7f00_0000_0000;
+const PAGE: u64 = 4096;
+const PAGES: u64 = 16;
+/// The page that the unit has mapped before and that nobody has accounted for, the one that is accounted for, written and not in use,
+/// and one that is not in memory.
+const PENDING: u64 = 0;
+const OLD: u64 = 1;
+const ABSENT: u64 = 5;
+const SCAN_STEPS: u32 = 6;
+/// Interruptions of a schedule of three actors, or with kpted.
+const INTERRUPTIONS: usize = 2;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Actor {
+    /// An access whose walk has found nothing.
+    Touch {
+        page: u64,
+        intent: Intent,
+    },
+    Kpted,
+    Kpoold,
+    /// kswapd, which has enough after so many steps at the latest.
+    Reclaim,
+    Unmap {
+        page: u64,
+        pages: u64,
+    },
+    /// Another mapping of the same file.
+    Share,
+    Exit,
+}
+
+use Actor::{Exit, Kpoold, Kpted, Reclaim, Share, Touch, Unmap};
+
+fn store(page: u64) -> Actor {
+    Touch { page, intent: Intent::Store }
+}
+
+fn load(page: u64) -> Actor {
+    Touch { page, intent: Intent::Load }
+}
+
+#[derive(Clone)]
+struct Race {
+    simulation: Simulation,
+    space: SpaceId,
+    threads: Vec<(&'static str, usize)>,
+    /// Steps of kswapd so far.
+    scan_steps: u32,
+    before: Counters,
+}
+
+impl Race {
+    /// With so many free pages in the queue, and so many registers.
+    fn new(actors: usize, free: usize, registers: u32) -> Self {
+        let cores = format!("machine.cores={actors}");
+        let registers = format!("system.layers.native.fault_engine.pmshr={registers}");
+        let set = [
+            "machine.memory_bytes=8MiB",
+            &cores,
+            "machine.threads_per_core=1",
+            "machine.cache.l3.size_bytes=80KiB",
+            "machine.cache.l2.size_bytes=8KiB",
+            "system.layers.native.fault_engine.kpted_cycles=1000000000000",
+            "system.layers.native.fault_engine.kpoold_cycles=1000000000000",
+            "system.layers.native.fault_engine.free_pages=4",
+            "system.layers.native.fault_engine.prefetch=1",
+            "system.layers.native.fault_engine.sync_refill=0",
+            r#"system.layers.0.frame_allocator={"kind":"buddy"}"#,
+            r#"kernel.storage={"read_cycles":30000,"write_cycles":9000,"queue_depth":64}"#,
+            &registers,
+        ];
+        let mut script = ScriptWriter::new();
+        script.mmap(0, BASE + (1 << 30), PAGE);
+        script.store(0, BASE + (1 << 30));
+        let (prot, flags) = (Protection::READ_WRITE, MapFlags(MapFlags::SHARED));
+        let file = Some("data".into());
+        script.event(0, EventKind::Mmap { addr: BASE, len: PAGES * PAGE, prot, flags, file, file_offset: 0 });
+        let cpus: Vec<usize> = (0..actors).collect();
+        let (simulation, _) = run(&config("hwdp", &set), script.finish(), &cpus);
+        let space = simulation.inputs[0].spaces().next().expect("the process has not ended");
+        let named: Vec<String> = simulation.kthreads.iter().map(|thread| format!("{thread:?}")).collect();
+        let number = |name: &str| named.iter().position(|of| of.starts_with(name)).expect("there is such a thread");
+        let threads = ["Kpted", "Kpoold", "Kswapd"].map(|name| (name, number(name))).into();
+        let mut race = Self { simulation, space, threads, scan_steps: 0, before: Counters::default() };
+        for cpu in &mut race.simulation.cpus {
+            cpu.state = CpuState::Ready;
+            cpu.presence = Presence::Running;
+        }
+        race.finish(Kpoold);
+        race.finish(store(OLD));
+        race.finish(Kpted);
+        race.age();
+        race.finish(load(PENDING));
+        // The last touches leave so many free pages.
+        while smu(&race.simulation.os.layers[LAYER]).free.count() as usize > free {
+            let last = PAGES - 1 - u64::from(smu(&race.simulation.os.layers[LAYER]).free.count());
+            race.finish(load(last));
+        }
+        race.before = *smu(&race.simulation.os.layers[LAYER]).counters;
+        race
+    }
+
+    /// What is on the lists has not been accessed for a while.
+    fn age(&mut self) {
+        let scan = self.simulation.os.scan_pages(LAYER, Pressure::Memory, CpuId(0));
+        assert_eq!(scan.freed, 0, "pages that were accessed stay for a round");
+    }
+
+    /// Lets one actor run to its end.
+    fn finish(&mut self, actor: Actor) {
+        self.begin(CpuId(0), actor);
+        while self.simulation.step(CpuId(0)).expect("there is memory") {}
+        self.end(CpuId(0), actor);
+    }
+
+    fn begin(&mut self, cpu: CpuId, actor: Actor) {
+        let name = match actor {
+            Touch { page, intent } => {
+                let va = VirtAddr(BASE + page * PAGE);
+                return self.simulation.raise(cpu, &PageFault { space: self.space, va, intent, reached: None });
+            }
+            Kpted => "Kpted",
+            Kpoold => "Kpoold",
+            Reclaim => "Kswapd",
+            Unmap { .. } | Share | Exit => unreachable!("it is one step"),
+        };
+        let thread = self.threads.iter().find(|(of, _)| *of == name).expect("it is listed").1;
+        self.simulation.cpus[cpu].begin(Activity::Kernel { thread, layer: LAYER });
+    }
+
+    /// What an access sees once it can be made, and does.
+    fn end(&mut self, _: CpuId, actor: Actor) {
+        let Touch { page, intent } = actor else { return };
+        let va = VirtAddr(BASE + page * PAGE);
+        let layer = &mut self.simulation.os.layers[LAYER];
+        let Some((frame, writable)) = layer.recorded(self.space.index, va) else { return };
+        let store = intent == Intent::Store && writable;
+        let wrong = layer.access_contents(self.space.index, va, frame, store);
+        assert_eq!(wrong, None, "what {actor:?} sees");
+        if store {
+            let table = &mut layer.spaces[self.space.index as usize].table;
+            let mut list = pagelab_engine::page_table::WalkList::new();
+            table.walk(&layer.mem, va, &mut list);
+            let pagelab_engine::page_table::Leaf::Present(of) = list.leaf else { unreachable!("it is recorded") };
+            assert!(Translation::of(&of).writable());
+            let flags = pagelab_engine::page_table::PteFlags { dirty: true, ..of.flags };
+            table.set_flags(&mut layer.mem, va, flags);
+        }
+    }
+
+    /// Lets an actor take its next step; true if that was its last one.
+    fn step(&mut self, cpu: CpuId, actor: Actor) -> bool {
+        let call = match actor {
+            Unmap { page, pages } => Some(EventKind::Munmap { addr: BASE + page * PAGE, len: pages * PAGE }),
+            Share => {
+                let (prot, flags) = (Protection::READ_WRITE, MapFlags(MapFlags::SHARED));
+                let (addr, file) = (BASE + (1 << 32), Some("data".into()));
+                Some(EventKind::Mmap { addr, len: PAGES * PAGE, prot, flags, file, file_offset: 0 })
+            }
+            Exit => Some(EventKind::Exit { code: 0 }),
+            Touch { .. } | Kpted | Kpoold | Reclaim => None,
+        };
+        let of = &mut self.simulation;
+        if let Some(kind) = call {
+            if !of.may_carry_out(cpu, self.space, &kind) {
+                return false;
+            }
+            if actor == Exit {
+                of.os.drop_mappings(self.space).expect("there is memory");
+            } else {
+                of.change_mappings(cpu, self.space, &kind).expect("there is memory");
+            }
+            return true;
+        }
+        if actor == Reclaim {
+            self.scan_steps += 1;
+            let reclaim = of.os.layers[LAYER].reclaim.as_mut().expect("there is storage");
+            reclaim.marks.high = if self.scan_steps < SCAN_STEPS { u64::MAX } else { 0 };
+        }
+        if self.simulation.cpus[cpu].task.stack.is_empty() {
+            self.begin(cpu, actor);
+        }
+        loop {
+            assert!(self.simulation.step(cpu).expect("there is memory"), "a CPU that can go on does");
+            let Some(entry) = self.simulation.cpus[cpu].task.stack.last() else {
+                self.end(cpu, actor);
+                return true;
+            };
+            let visible = match &entry.activity {
+                Activity::Fault(fault) => {
+                    use Stage::{Allocation, Install, Lookup, Walk};
+                    matches!(fault.stage(), Lookup | Walk | Allocation | Install)
+                }
+                Activity::Engine(_) | Activity::Kernel { .. } | Activity::Populate(_) | Activity::ExitScan(_) => true,
+            };
+            if visible || self.simulation.cpus[cpu].state != CpuState::Ready {
+                return false;
+            }
+        }
+    }
+
+    fn mapped(&self) -> Vec<u64> {
+        let layer = &self.simulation.os.layers[LAYER];
+        let pages = layer.mapped(self.space.index, VirtAddr(BASE), VirtAddr(BASE + PAGES * PAGE));
+        pages.iter().map(|page| (page.va.0 - BASE) / PAGE).collect()
+    }
+
+    /// What was counted in the race.
+    fn counted(&self, get: fn(&Counters) -> u64) -> u64 {
+        get(&smu(&self.simulation.os.layers[LAYER]).counters) - get(&self.before)
+    }
+
+    /// Marks and what the engine knows of them agree; pages hold what was stored to them; nothing is lost.
+    fn check(&mut self) {
+        assert!(!self.simulation.os.locks.any_held());
+        let layer = &mut self.simulation.os.layers[LAYER];
+        let index = self.space.index;
+        for page in layer.mapped(index, VirtAddr(BASE), VirtAddr(BASE + PAGES * PAGE)) {
+            let marked = layer.spaces[index as usize].table.mark(&layer.mem, page.va, 1).is_some_and(|(_, on)| on);
+            assert_eq!(marked, smu(layer).pending.contains_key(&(index, page.va)), "the mark of {:?}", page.va);
+            assert_eq!(layer.access_contents(index, page.va, page.mapping.pfn, false), None);
+        }
+        assert_frames_conserved(&self.simulation, &[self.space]);
+    }
+}
+
+/// Runs one schedule: at the n-th step it is the turn of the `schedule[n]`-th of those that may go on, the one who went before
+/// first, and of the first one after the schedule's end. Returns for each step whose turn it was, and of how many.
+fn run_schedule(begin: &Race, actors: &[Actor], schedule: &[usize], finish: &dyn Fn(&Race)) -> Vec<(usize, usize)> {
+    let mut race = begin.clone();
+    let many = actors.len() > 2 || actors.contains(&Kpted);
+    let mut left = if many { INTERRUPTIONS } else { usize::MAX };
+    let (mut done, mut last) = (vec![false; actors.len()], CpuId(0));
+    let mut taken = Vec::new();
+    while done.contains(&false) {
+        let able = |&cpu: &CpuId| !done[cpu] && race.simulation.cpus[cpu].state == CpuState::Ready;
+        let mut able: Vec<CpuId> = CpuId::all(actors.len()).filter(able).collect();
+        assert!(!able.is_empty(), "all wait for each other: {actors:?}, {taken:?}");
+        able.sort_by_key(|&cpu| cpu != last);
+        let goes_on = able[0] == last;
+        let choices = if goes_on && left == 0 { 1 } else { able.len() };
+        let turn = schedule.get(taken.len()).copied().unwrap_or(0);
+        taken.push((turn, choices));
+        left -= usize::from(goes_on && turn > 0 && taken.len() > 1);
+        last = able[turn];
+        done[last] = race.step(last, actors[last]);
+    }
+    race.check();
+    finish(&race);
+    taken
+}
+
+/// Runs every schedule; returns how many there are.
+fn explore(begin: &Race, actors: &[Actor], finish: &dyn Fn(&Race)) -> usize {
+    let (mut schedule, mut count) = (Vec::new(), 0);
+    loop {
+        let taken = run_schedule(begin, actors, &schedule, finish);
+        count += 1;
+        let Some(last) = taken.iter().rposition(|&(turn, of)| turn + 1 < of) else { return count };
+        schedule = taken[..=last].iter().map(|&(turn, _)| turn).collect();
+        schedule[last] += 1;
+    }
+}
+
+#[test]
+fn misses_on_a_page_read_it_once() {
+    let begin = Race::new(2, 2, 2);
+    let count = explore(&begin, &[load(ABSENT), store(ABSENT)], &|race| {
+        assert_eq!((race.counted(|of| of.mapped), race.counted(|of| of.gone)), (1, 0));
+        assert!(race.mapped().contains(&ABSENT));
+    });
+    assert!(count > 10, "{count} schedules");
+}
+
+#[test]
+fn with_one_register_misses_take_turns() {
+    let begin = Race::new(2, 2, 1);
+    let full = RefCell::new(BTreeSet::new());
+    let count = explore(&begin, &[load(ABSENT), store(ABSENT + 1)], &|race| {
+        assert_eq!(race.counted(|of| of.mapped), 2);
+        full.borrow_mut().insert(race.counted(|of| of.full));
+    });
+    assert!(count > 10, "{count} schedules");
+    assert_eq!(
+        full.take().into_iter().collect::<Vec<_>>(),
+        [0, 1],
+        "the second waits, or comes when the first is done"
+    );
+}
+
+#[test]
+fn the_last_free_page_goes_to_one_of_two() {
+    let begin = Race::new(2, 1, 2);
+    let majors = begin.simulation.os.faults[LAYER].major;
+    let count = explore(&begin, &[load(ABSENT), load(ABSENT + 1)], &|race| {
+        assert_eq!((race.counted(|of| of.mapped), race.counted(|of| of.empty)), (1, 1));
+        assert_eq!(race.simulation.os.faults[LAYER].major - majors, 1, "the kernel reads the other one");
+        assert!([ABSENT, ABSENT + 1].iter().all(|page| race.mapped().contains(page)));
+    });
+    assert!(count > 10, "{count} schedules");
+    let begin = Race::new(2, 0, 2);
+    let count = explore(&begin, &[store(ABSENT), Kpoold], &|race| assert!(race.mapped().contains(&ABSENT)));
+    assert!(count > 20, "{count} schedules");
+}
+
+#[test]
+fn marks_lead_kpted_to_every_page() {
+    let begin = Race::new(2, 2, 2);
+    let count = explore(&begin, &[store(ABSENT), Kpted], &|race| {
+        // What it has not found, a second pass does.
+        let mut race = race.clone();
+        race.finish(Kpted);
+        assert!(smu(&race.simulation.os.layers[LAYER]).pending.is_empty(), "a page is marked and not found");
+        assert!(race.mapped().contains(&ABSENT));
+    });
+    assert!(count > 10, "{count} schedules");
+}
+
+#[test]
+fn what_reclaim_takes_is_read_again_as_it_was() {
+    let begin = Race::new(2, 2, 2);
+    for touch in [load(OLD), store(OLD)] {
+        let ways = RefCell::new(BTreeSet::new());
+        let count = explore(&begin, &[Reclaim, touch], &|race| {
+            ways.borrow_mut().insert(race.mapped().contains(&OLD));
+            // Wherever the page is now, the next access sees it as it was left.
+            let mut race = race.clone();
+            race.finish(load(OLD));
+            race.check();
+        });
+        assert!(count > 20, "{count} schedules");
+        assert_eq!(ways.take().len(), 2, "it leaves before or after the access");
+    }
+}
+
+#[test]
+fn mappings_that_go_or_are_shared_take_nothing_with_them() {
+    let begin = Race::new(2, 2, 2);
+    let unmap = Unmap { page: 0, pages: 8 };
+    for call in [unmap, Exit] {
+        let count = explore(&begin, &[store(ABSENT), call], &|race| {
+            assert!(!race.mapped().iter().any(|&page| page < 8), "{:?}", race.mapped());
+        });
+        assert!(count >= 5, "{count} schedules");
+        let count = explore(&begin, &[Kpted, call], &|race| assert!(!race.mapped().iter().any(|&page| page < 8)));
+        assert!(count >= 5, "{count} schedules");
+    }
+    let count = explore(&begin, &[store(ABSENT), Share], &|race| {
+        assert!(race.mapped().contains(&ABSENT));
+        let mut race = race.clone();
+        race.finish(load(PENDING));
+        race.check();
+    });
+    assert!(count >= 5, "{count} schedules");
+}
+
+#[test]
+fn three_at_a_time() {
+    let begin = Race::new(3, 2, 2);
+    let unmap = Unmap { page: 0, pages: 8 };
+    for race in [
+        [store(ABSENT), Kpted, Reclaim],
+        [store(OLD), Kpted, Reclaim],
+        [store(ABSENT), load(ABSENT), unmap],
+        [load(ABSENT), Kpted, unmap],
+        [store(ABSENT), Kpoold, Exit],
+    ] {
+        let count = explore(&begin, &race, &|_| {});
+        assert!(count > 50, "{race:?}: {count} schedules");
+    }
+}
