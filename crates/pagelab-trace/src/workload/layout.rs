@@ -85,6 +85,31 @@ impl Layout {
     /// # Errors
     /// If the address space has no room left.
     pub fn map(&mut self, thread: u32, bytes: u64) -> Result<u64, TraceError> {
+        let (addr, len) = self.place(bytes)?;
+        let prot = Protection::READ_WRITE;
+        let flags = MapFlags(MapFlags::anonymous_private().0 | MapFlags::WRITTEN_BEFORE);
+        self.push(thread, EventKind::Mmap { addr, len, prot, flags, file: None, file_offset: 0 });
+        Ok(addr)
+    }
+
+    /// Maps the first `bytes` (rounded up to whole pages) of a file for reading and writing, shared with all who map it, and
+    /// returns the address.
+    ///
+    /// # Errors
+    /// If the address space has no room left.
+    pub fn map_file(&mut self, thread: u32, bytes: u64, file: &str) -> Result<u64, TraceError> {
+        let (addr, len) = self.place(bytes)?;
+        self.push(thread, shared_file(addr, len, file));
+        Ok(addr)
+    }
+
+    /// Tells the kernel how the `bytes` (rounded up to whole pages) at `addr` will be used, with a number of madvise(2).
+    pub fn advise(&mut self, thread: u32, addr: u64, bytes: u64, advice: u32) {
+        self.push(thread, EventKind::Madvise { addr, len: bytes.next_multiple_of(PAGE_BYTES), advice });
+    }
+
+    /// Where the next `bytes` lie, and their length in whole pages.
+    fn place(&mut self, bytes: u64) -> Result<(u64, u64), TraceError> {
         let len = bytes.next_multiple_of(PAGE_BYTES);
         let addr = self.cursor.checked_sub(len).map(|addr| addr & !(self.align - 1)).filter(|&a| a >= MMAP_BOTTOM);
         let addr = addr.ok_or_else(|| {
@@ -95,10 +120,7 @@ impl Layout {
             ))
         })?;
         self.cursor = addr;
-        let prot = Protection::READ_WRITE;
-        let flags = MapFlags(MapFlags::anonymous_private().0 | MapFlags::WRITTEN_BEFORE);
-        self.push(thread, EventKind::Mmap { addr, len, prot, flags, file: None, file_offset: 0 });
-        Ok(addr)
+        Ok((addr, len))
     }
 
     /// Leaves a page unmapped, so that what comes next is no neighbour of what came before.
@@ -112,5 +134,17 @@ impl Layout {
 
     fn push(&mut self, thread: u32, kind: EventKind) {
         self.events.push(Event { position: 0, process: ProcessIx(0), thread: ThreadIx(thread), kind });
+    }
+}
+
+/// The event that maps a file from its beginning for reading and writing, shared with all who map it.
+fn shared_file(addr: u64, len: u64, file: &str) -> EventKind {
+    EventKind::Mmap {
+        addr,
+        len,
+        prot: Protection::READ_WRITE,
+        flags: MapFlags(MapFlags::SHARED),
+        file: Some(Arc::from(file)),
+        file_offset: 0,
     }
 }

@@ -16,6 +16,7 @@
 //! | `array` | what the workloads over one array have in common |
 //! | `graph_program` | what the workloads on a graph have in common |
 //! | `graph`, `kronecker` | the graphs themselves, as the simulator holds them |
+//! | `popularity` | which of many items a request is for |
 //! | `rng`, `permutation` | random numbers; a random order computed without a table |
 //!
 //! A new workload is one file with a `pub(super) static WORKLOAD` and one line in [`WORKLOADS`].
@@ -30,9 +31,11 @@ mod graph_program;
 mod gups;
 mod kronecker;
 mod layout;
+mod mapped_read;
 mod matmul;
 mod pagerank;
 mod permutation;
+mod popularity;
 mod program;
 mod random;
 mod semirandom;
@@ -57,6 +60,7 @@ static WORKLOADS: &[&Workload] = &[
     &semirandom::WORKLOAD,
     &chase::WORKLOAD,
     &zipf::WORKLOAD,
+    &mapped_read::WORKLOAD,
     &gups::WORKLOAD,
     &matmul::WORKLOAD,
     &bfs::WORKLOAD,
@@ -146,7 +150,7 @@ mod tests {
     fn mistakes_name_what_is_allowed() {
         assert_eq!(
             error("gupps:size=1G"),
-            "unknown workload 'gupps'; did you mean gups? known are seq, stride, random, semirandom, chase, zipf, gups, matmul, bfs, pagerank, cc"
+            "unknown workload 'gupps'; did you mean gups? known are seq, stride, random, semirandom, chase, zipf, mapped-read, gups, matmul, bfs, pagerank, cc"
         );
         assert!(error("quicksort").starts_with("unknown workload 'quicksort'; known are seq, "));
         let unknown = error("gups:sizes=1G");

@@ -190,8 +190,10 @@ impl Source for Synthetic {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
-    use crate::workload;
+    use crate::{MapFlags, Protection, workload};
 
     /// All accesses of a source with their threads, and its events; checks what holds of every workload.
     pub fn replay(spec: &str, seed: u64) -> (Vec<(u32, Access)>, Vec<Event>) {
@@ -224,23 +226,51 @@ pub(super) mod tests {
         (accesses, events)
     }
 
-    /// Every access and program counter lies in a mapping that allows it, and mappings do not overlap.
+    /// Every access and program counter lies in a mapping that is there at the time and allows it, and mappings do not
+    /// overlap.
     fn check_mappings(spec: &str, accesses: &[(u32, Access)], events: &[Event]) {
-        let mut mappings: Vec<_> = events
-            .iter()
-            .filter_map(|e| match e.kind {
-                EventKind::Mmap { addr, len, prot, .. } => Some((addr, addr + len, prot)),
-                _ => None,
-            })
-            .collect();
-        mappings.sort_by_key(|m| m.0);
-        assert!(mappings.windows(2).all(|w| w[0].1 <= w[1].0), "{spec}: {mappings:x?}");
-        let find = |from: u64, to: u64| mappings.iter().find(|m| m.0 <= from && to <= m.1).map(|m| m.2);
-        for (_, access) in accesses {
-            let prot = find(access.vaddr, access.vaddr + u64::from(access.size_bytes));
+        let mut mappings = BTreeMap::new();
+        let mut events = events.iter().peekable();
+        for (position, (_, access)) in accesses.iter().enumerate() {
+            while let Some(event) = events.next_if(|event| event.position <= position as u64) {
+                apply(spec, &mut mappings, &event.kind);
+            }
+            let find = |from: u64, to: u64| {
+                let (_, (end, prot)) = mappings.range(..=from).next_back()?;
+                (to <= *end).then_some(*prot)
+            };
+            let prot: Option<Protection> = find(access.vaddr, access.vaddr + u64::from(access.size_bytes));
             assert!(prot.is_some_and(|p| p.read && p.write), "{spec}: {access:x?}");
             assert!(find(access.pc, access.pc + 1).is_some_and(|p| p.execute), "{spec}: {access:x?}");
         }
+        events.for_each(|event| apply(spec, &mut mappings, &event.kind));
+    }
+
+    /// Keeps the mappings, by their beginnings, up to date.
+    fn apply(spec: &str, mappings: &mut BTreeMap<u64, (u64, Protection)>, event: &EventKind) {
+        match *event {
+            EventKind::Mmap { addr, len, prot, .. } => {
+                let before = mappings.range(..addr + len).next_back();
+                assert!(before.is_none_or(|(_, (end, _))| *end <= addr), "{spec}: {event:x?} over {before:x?}");
+                mappings.insert(addr, (addr + len, prot));
+            }
+            EventKind::Munmap { addr, len } => {
+                let gone = mappings.remove(&addr);
+                assert!(gone.is_some_and(|(end, _)| end == addr + len), "{spec}: {event:x?} of {gone:x?}");
+            }
+            _ => {}
+        }
+    }
+
+    /// The files that were mapped beside the program itself, in that order: name, address, length.
+    pub fn files(events: &[Event]) -> Vec<(String, u64, u64)> {
+        let mapped = events.iter().filter_map(|e| match &e.kind {
+            EventKind::Mmap { addr, len, file: Some(name), flags, .. } if flags.contains(MapFlags::SHARED) => {
+                Some((name.to_string(), *addr, *len))
+            }
+            _ => None,
+        });
+        mapped.collect()
     }
 
     /// The addresses of the arrays, in the order in which they were mapped, with their lengths.
@@ -257,7 +287,7 @@ pub(super) mod tests {
         accesses.iter().map(|(_, a)| a.vaddr >> 12).collect::<std::collections::HashSet<_>>().len()
     }
 
-    const SMALL: [&str; 13] = [
+    const SMALL: [&str; 16] = [
         "seq:size=64K,write=0.5",
         "stride:size=64K,passes=2",
         "random:size=1M,accesses=3000,write=0.3",
@@ -266,6 +296,9 @@ pub(super) mod tests {
         "seq:size=64K,step=4K,write=0.5,between=1000",
         "chase:size=100000",
         "zipf:size=1M,accesses=3000",
+        "mapped-read:size=1M,operations=100,write=0.3",
+        "mapped-read:size=1M,operations=100,pattern=sequential,threads=2,block=1000,lines=3",
+        "mapped-read:size=1M,operations=100,pattern=zipf",
         "gups:size=64K,updates=3000",
         "matmul:n=11",
         "bfs:vertices=1000",
@@ -280,7 +313,9 @@ pub(super) mod tests {
             assert_eq!(first, replay(spec, 1).0, "{spec}");
             let with_seed = format!("{spec},seed=1");
             assert_eq!(first, replay(&with_seed, 2).0, "{spec}");
-            let chance = !["stride", "gups", "matmul"].iter().any(|name| spec.starts_with(name));
+            let chance = !["stride", "gups", "matmul", "mapped-read:size=1M,operations=100,pattern=sequential"]
+                .iter()
+                .any(|name| spec.starts_with(name));
             assert_eq!(first != replay(spec, 2).0, chance, "{spec}");
         }
     }

@@ -10,7 +10,7 @@ use super::{
 use crate::Access;
 use crate::rng::Rng;
 
-const THETA: Parameter = Parameter {
+pub(super) const THETA: Parameter = Parameter {
     name: "theta",
     kind: Kind::Real { max: 10.0 },
     default: Preset::Value("0.99"),
@@ -93,7 +93,7 @@ impl Stream for Zipf {
 /// the segment's first; else all is drawn again. The power is computed only where the least weight of the segment
 /// does not decide. A few thousand segments serve any n. Powers are those of a portable library, so that a seed gives
 /// the same accesses on every machine.
-struct Ranks {
+pub(super) struct Ranks {
     theta: f64,
     segments: Vec<Segment>,
 }
@@ -117,7 +117,7 @@ struct Segment {
 }
 
 impl Ranks {
-    fn new(n: u64, theta: f64) -> Self {
+    pub fn new(n: u64, theta: f64) -> Self {
         let weight = |rank: u64| libm::pow(rank as f64, -theta);
         let mut segments = Vec::new();
         let mut first = 1;
@@ -133,8 +133,9 @@ impl Ranks {
         Self { theta, segments }
     }
 
+    /// A rank, from 0.
     #[inline(always)]
-    fn draw(&self, rng: &mut Rng) -> u64 {
+    pub fn draw(&self, rng: &mut Rng) -> u64 {
         loop {
             let (place, remainder) = divide(rng.next_u64(), self.segments.len() as u64);
             let drawn = &self.segments[place as usize];
