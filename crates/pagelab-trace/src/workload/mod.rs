@@ -16,6 +16,7 @@
 //! | `array` | what the workloads over one array have in common |
 //! | `graph_program` | what the workloads on a graph have in common |
 //! | `graph`, `kronecker` | the graphs themselves, as the simulator holds them |
+//! | `store`, `ycsb` | what stores of records have in common; the requests to them |
 //! | `popularity` | which of many items a request is for |
 //! | `rng`, `permutation` | random numbers; a random order computed without a table |
 //!
@@ -24,6 +25,7 @@
 mod array;
 mod between;
 mod bfs;
+mod btree;
 mod cc;
 mod chase;
 mod graph;
@@ -40,7 +42,9 @@ mod program;
 mod random;
 mod semirandom;
 mod seq;
+mod store;
 mod stride;
+mod ycsb;
 mod zipf;
 
 use serde::Serialize;
@@ -61,6 +65,7 @@ static WORKLOADS: &[&Workload] = &[
     &chase::WORKLOAD,
     &zipf::WORKLOAD,
     &mapped_read::WORKLOAD,
+    &btree::WORKLOAD,
     &gups::WORKLOAD,
     &matmul::WORKLOAD,
     &bfs::WORKLOAD,
@@ -150,7 +155,7 @@ mod tests {
     fn mistakes_name_what_is_allowed() {
         assert_eq!(
             error("gupps:size=1G"),
-            "unknown workload 'gupps'; did you mean gups? known are seq, stride, random, semirandom, chase, zipf, mapped-read, gups, matmul, bfs, pagerank, cc"
+            "unknown workload 'gupps'; did you mean gups? known are seq, stride, random, semirandom, chase, zipf, mapped-read, btree, gups, matmul, bfs, pagerank, cc"
         );
         assert!(error("quicksort").starts_with("unknown workload 'quicksort'; known are seq, "));
         let unknown = error("gups:sizes=1G");

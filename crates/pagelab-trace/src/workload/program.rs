@@ -287,7 +287,7 @@ pub(super) mod tests {
         accesses.iter().map(|(_, a)| a.vaddr >> 12).collect::<std::collections::HashSet<_>>().len()
     }
 
-    const SMALL: [&str; 16] = [
+    const SMALL: [&str; 19] = [
         "seq:size=64K,write=0.5",
         "stride:size=64K,passes=2",
         "random:size=1M,accesses=3000,write=0.3",
@@ -299,6 +299,9 @@ pub(super) mod tests {
         "mapped-read:size=1M,operations=100,write=0.3",
         "mapped-read:size=1M,operations=100,pattern=sequential,threads=2,block=1000,lines=3",
         "mapped-read:size=1M,operations=100,pattern=zipf",
+        "btree:records=2000,operations=100",
+        "btree:records=1000,operations=200,mix=e,fill=0.5",
+        "btree:records=1000,operations=200,mix=d,threads=3",
         "gups:size=64K,updates=3000",
         "matmul:n=11",
         "bfs:vertices=1000",

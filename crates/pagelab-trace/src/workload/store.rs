@@ -1,0 +1,156 @@
+//! A program that serves requests from a store of records, with several threads.
+
+use super::{
+    layout::{Layout, Site},
+    program::{BATCH_ACCESSES, MIN_RUN, Plan, Program},
+    spec::Values,
+    ycsb::{ACCESSES_OF_OPERATIONS, Request, Requests},
+};
+use crate::{Access, AccessKind, Batch, Segment, ThreadIx, TraceError};
+
+/// Bytes of a cache line: what one access of a copy goes up to.
+const LINE: u64 = 64;
+
+/// What answers requests: a data structure that is really there and really searched.
+pub(super) trait Store: Send {
+    /// Appends the accesses that `request` takes.
+    fn serve(&mut self, request: Request, out: &mut Vec<Access>);
+
+    /// Does a little of what must be done before the next request, if there is such work. False if there is none.
+    ///
+    /// The accesses are those of `thread`. Before an event of its own it closes the run.
+    fn maintain(&mut self, batch: &mut Batch, thread: ThreadIx) -> bool;
+}
+
+/// Threads that take turns; each serves the requests that come in its turn.
+struct StoreProgram<S> {
+    requests: Requests,
+    store: S,
+    threads: u32,
+    turn: u32,
+    /// Accesses of the turn so far.
+    made: usize,
+    /// Accesses yet to make.
+    left: u64,
+}
+
+/// A plan of the requests to `store`.
+pub(super) fn plan<S: Store + 'static>(values: &Values, layout: Layout, requests: Requests, store: S) -> Plan {
+    let accesses = values.optional(ACCESSES_OF_OPERATIONS.name);
+    let threads = values.threads() as u32;
+    let program = StoreProgram { requests, store, threads, turn: 0, made: 0, left: accesses.unwrap_or(u64::MAX) };
+    Plan { layout, program: Box::new(program), accesses, threads }
+}
+
+impl<S: Store> Program for StoreProgram<S> {
+    fn next(&mut self, batch: &mut Batch) -> Result<(), TraceError> {
+        batch.accesses.clear();
+        while batch.accesses.len() < BATCH_ACCESSES && self.left > batch.accesses.len() as u64 {
+            let thread = ThreadIx(self.turn);
+            let begin = batch.accesses.len();
+            if !self.store.maintain(batch, thread) {
+                let Some(request) = self.requests.next() else { break };
+                self.store.serve(request, &mut batch.accesses);
+                self.made += batch.accesses.len() - begin;
+                if self.made >= MIN_RUN {
+                    (self.turn, self.made) = ((self.turn + 1) % self.threads, 0);
+                }
+            }
+            batch.close_run(thread);
+        }
+        cut(batch, self.left);
+        self.left -= batch.accesses.len() as u64;
+        Ok(())
+    }
+}
+
+/// Drops what is behind the first `accesses` accesses.
+fn cut(batch: &mut Batch, accesses: u64) {
+    let Some(len) = usize::try_from(accesses).ok().filter(|&len| len < batch.accesses.len()) else { return };
+    let mut begin = 0;
+    batch.segments.retain_mut(|segment| {
+        let kept = begin < len;
+        if let Segment::Run { end, .. } = segment {
+            begin = *end;
+            *end = len.min(*end);
+        }
+        kept
+    });
+    batch.accesses.truncate(len);
+}
+
+/// Appends accesses of `kind` to the `bytes` from `vaddr` on, one for each line.
+pub(super) fn touch(site: Site, kind: AccessKind, vaddr: u64, bytes: u64, out: &mut Vec<Access>) {
+    let (mut at, end) = (vaddr, vaddr + bytes);
+    while at < end {
+        let next = end.min((at & !(LINE - 1)) + LINE);
+        out.push(Access { size_bytes: (next - at) as u16, ..site.access(kind, at) });
+        at = next;
+    }
+}
+
+/// Appends the accesses of a copy of `bytes`, a load and a store for each line that is read.
+pub(super) fn copy(load: Site, from: u64, store: Site, to: u64, bytes: u64, out: &mut Vec<Access>) {
+    let mut at = 0;
+    while at < bytes {
+        let next = bytes.min(((from + at) & !(LINE - 1)) + LINE - from);
+        let size_bytes = (next - at) as u16;
+        out.push(Access { size_bytes, ..load.load(from + at) });
+        out.push(Access { size_bytes, ..store.store(to + at) });
+        at = next;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::program::tests::replay;
+    use super::*;
+
+    const STORES: [&str; 1] = ["btree"];
+
+    #[test]
+    fn lines_are_touched_once_and_all_bytes_are() {
+        let site = Site::new(0, 8, 1);
+        let mut out = Vec::new();
+        for (vaddr, bytes, lines) in [(0, 64, 1), (60, 8, 2), (63, 130, 4), (128, 1, 1), (100, 1000, 17)] {
+            out.clear();
+            touch(site, AccessKind::Store, vaddr, bytes, &mut out);
+            assert_eq!((out.len(), out[0].vaddr), (lines, vaddr));
+            assert!(out.windows(2).all(|w| w[0].vaddr + u64::from(w[0].size_bytes) == w[1].vaddr));
+            assert_eq!(out.iter().map(|a| u64::from(a.size_bytes)).sum::<u64>(), bytes);
+            let mut copied = Vec::new();
+            copy(site, vaddr, site, vaddr + 4099, bytes, &mut copied);
+            assert_eq!(copied.len(), 2 * lines);
+            for (load, pair) in out.iter().zip(copied.chunks(2)) {
+                assert_eq!((pair[0].vaddr, pair[0].size_bytes), (load.vaddr, load.size_bytes));
+                assert_eq!((pair[1].vaddr, pair[1].size_bytes), (load.vaddr + 4099, load.size_bytes));
+                assert_eq!((pair[0].kind, pair[1].kind), (AccessKind::Load, AccessKind::Store));
+            }
+        }
+    }
+
+    #[test]
+    fn accesses_and_operations_limit_the_work() {
+        for store in STORES {
+            let (all, _) = replay(&format!("{store}:records=5000,operations=1000"), 3);
+            let (some, _) = replay(&format!("{store}:records=5000,accesses=12345"), 3);
+            assert_eq!(some.len(), 12_345);
+            assert_eq!(all[..12_345], some, "{store}");
+            let error = crate::workload::parse(&format!("{store}:operations=1,accesses=2"), 0).err().unwrap();
+            assert_eq!(error.to_string(), format!("{store}: give operations or accesses, not both"));
+        }
+    }
+
+    #[test]
+    fn threads_take_turns_with_whole_requests() {
+        for store in STORES {
+            let one = replay(&format!("{store}:records=5000,mix=f,operations=2000"), 3).0;
+            let four = replay(&format!("{store}:records=5000,mix=f,operations=2000,threads=4"), 3).0;
+            assert!(one.iter().map(|(_, a)| a).eq(four.iter().map(|(_, a)| a)), "{store}: the same requests");
+            for thread in 0..4 {
+                let made = four.iter().filter(|(t, _)| *t == thread).count() * 4;
+                assert!((made as f64 / four.len() as f64 - 1.0).abs() < 0.2, "{store}: {made} of {}", four.len());
+            }
+        }
+    }
+}
