@@ -112,15 +112,49 @@ impl Layout {
     fn place(&mut self, bytes: u64) -> Result<(u64, u64), TraceError> {
         let len = bytes.next_multiple_of(PAGE_BYTES);
         let addr = self.cursor.checked_sub(len).map(|addr| addr & !(self.align - 1)).filter(|&a| a >= MMAP_BOTTOM);
-        let addr = addr.ok_or_else(|| {
-            let room = (MMAP_TOP - MMAP_BOTTOM) >> 40;
-            TraceError::usage(format!(
-                "{}: the arrays of all threads do not fit the {room} TiB of address space for them",
-                self.workload
-            ))
-        })?;
+        let addr = addr.ok_or_else(|| self.no_room())?;
         self.cursor = addr;
         Ok((addr, len))
+    }
+
+    fn no_room(&self) -> TraceError {
+        let room = (MMAP_TOP - MMAP_BOTTOM) >> 40;
+        TraceError::usage(format!(
+            "{}: the arrays of all threads do not fit the {room} TiB of address space for them",
+            self.workload
+        ))
+    }
+
+    /// Sets the rest of the address space aside for mappings of at most `bytes` that come and go. Nothing else can be mapped
+    /// from then on.
+    ///
+    /// # Errors
+    /// If there is no room for `least` of them.
+    pub fn set_slots_aside(&mut self, bytes: u64, least: u64) -> Result<Slots, TraceError> {
+        let stride = bytes.next_multiple_of(PAGE_BYTES).next_multiple_of(self.align);
+        let top = self.cursor & !(self.align - 1);
+        let most = top.saturating_sub(MMAP_BOTTOM) / stride;
+        if least > most {
+            return Err(self.no_room());
+        }
+        self.cursor = MMAP_BOTTOM;
+        Ok(Slots { top, stride, most, taken: 0, free: Vec::new() })
+    }
+
+    /// Maps a file as [`Layout::map_file`] does, into a slot: the slot's number and its address.
+    ///
+    /// # Errors
+    /// If there is no slot left.
+    pub fn map_into(
+        &mut self,
+        slots: &mut Slots,
+        thread: u32,
+        bytes: u64,
+        file: impl FnOnce(u64) -> String,
+    ) -> Result<(u64, u64), TraceError> {
+        let (slot, addr) = slots.take().ok_or_else(|| self.no_room())?;
+        self.push(thread, shared_file(addr, bytes.next_multiple_of(PAGE_BYTES), &file(slot)));
+        Ok((slot, addr))
     }
 
     /// Leaves a page unmapped, so that what comes next is no neighbour of what came before.
@@ -137,8 +171,32 @@ impl Layout {
     }
 }
 
+/// Places of mappings that come and go. Those that were given back are taken again, the last one first.
+pub(super) struct Slots {
+    top: u64,
+    stride: u64,
+    most: u64,
+    taken: u64,
+    free: Vec<u64>,
+}
+
+impl Slots {
+    /// A slot's number and address; none if all are taken.
+    pub fn take(&mut self) -> Option<(u64, u64)> {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.taken += 1;
+            self.taken - 1
+        });
+        (slot < self.most).then(|| (slot, self.top - (slot + 1) * self.stride))
+    }
+
+    pub fn give_back(&mut self, slot: u64) {
+        self.free.push(slot);
+    }
+}
+
 /// The event that maps a file from its beginning for reading and writing, shared with all who map it.
-fn shared_file(addr: u64, len: u64, file: &str) -> EventKind {
+pub(super) fn shared_file(addr: u64, len: u64, file: &str) -> EventKind {
     EventKind::Mmap {
         addr,
         len,

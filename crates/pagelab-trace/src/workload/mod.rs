@@ -2,9 +2,10 @@
 //!
 //! A spec is `name` or `name:key=value,key=value`, such as `gups:size=2GiB,updates=25M`; sizes and counts are
 //! written as in [`quantity`](crate::quantity). [`parse`] makes a [`Source`] of it, [`list`] documents what there
-//! is. A workload is one process: it maps a code page and its arrays, starts its threads, makes its accesses and
-//! exits. All but `bfs`, `pagerank` and `cc` compute addresses without holding the arrays, so a footprint of 32 GiB costs
-//! nothing; those three hold a graph, or with `graph=kronecker` a few words a vertex.
+//! is. A workload is one process: it maps a code page, its arrays and its files, starts its threads, makes its accesses
+//! and exits. All but `bfs`, `pagerank` and `cc` compute addresses without holding the arrays, so a footprint of 32 GiB
+//! costs nothing. Those three hold a graph, or with `graph=kronecker` a few words a vertex; `btree` and `lsm` hold the keys
+//! of what has been written.
 //!
 //! Every access has the program counter of its place in the source code (all within the one code page) and counts
 //! `gap` instructions. Instruction fetches are not part of the stream: it holds the data accesses alone.
@@ -33,6 +34,7 @@ mod graph_program;
 mod gups;
 mod kronecker;
 mod layout;
+mod lsm;
 mod mapped_read;
 mod matmul;
 mod pagerank;
@@ -66,6 +68,7 @@ static WORKLOADS: &[&Workload] = &[
     &zipf::WORKLOAD,
     &mapped_read::WORKLOAD,
     &btree::WORKLOAD,
+    &lsm::WORKLOAD,
     &gups::WORKLOAD,
     &matmul::WORKLOAD,
     &bfs::WORKLOAD,
@@ -155,7 +158,7 @@ mod tests {
     fn mistakes_name_what_is_allowed() {
         assert_eq!(
             error("gupps:size=1G"),
-            "unknown workload 'gupps'; did you mean gups? known are seq, stride, random, semirandom, chase, zipf, mapped-read, btree, gups, matmul, bfs, pagerank, cc"
+            "unknown workload 'gupps'; did you mean gups? known are seq, stride, random, semirandom, chase, zipf, mapped-read, btree, lsm, gups, matmul, bfs, pagerank, cc"
         );
         assert!(error("quicksort").starts_with("unknown workload 'quicksort'; known are seq, "));
         let unknown = error("gups:sizes=1G");

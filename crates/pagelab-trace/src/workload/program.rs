@@ -20,7 +20,8 @@ pub(super) struct Plan {
 
 /// The accesses of all threads of a program.
 pub(super) trait Program: Send {
-    /// Replaces the accesses of `batch`, whose segments are empty, and pushes their runs. No run means the end.
+    /// Replaces the accesses of `batch`, whose segments are empty, and pushes their runs, with events between them, whose
+    /// positions are filled in later. No segment means the end.
     fn next(&mut self, batch: &mut Batch) -> Result<(), TraceError>;
 }
 
@@ -156,6 +157,17 @@ impl Synthetic {
     }
 }
 
+/// Tells the events of a program where in the stream they are; `position` accesses came before the batch.
+fn place_events(batch: &mut Batch, position: u64) {
+    let mut before = position;
+    for segment in &mut batch.segments {
+        match segment {
+            Segment::Run { end, .. } => before = position + *end as u64,
+            Segment::Event(event) => event.position = before,
+        }
+    }
+}
+
 impl Source for Synthetic {
     fn info(&self) -> &SourceInfo {
         &self.info
@@ -173,6 +185,7 @@ impl Source for Synthetic {
             return Ok(false);
         }
         self.program.next(batch)?;
+        place_events(batch, self.position);
         self.position += batch.accesses.len() as u64;
         if batch.segments.is_empty() {
             batch.accesses.clear();
@@ -287,7 +300,7 @@ pub(super) mod tests {
         accesses.iter().map(|(_, a)| a.vaddr >> 12).collect::<std::collections::HashSet<_>>().len()
     }
 
-    const SMALL: [&str; 19] = [
+    const SMALL: [&str; 22] = [
         "seq:size=64K,write=0.5",
         "stride:size=64K,passes=2",
         "random:size=1M,accesses=3000,write=0.3",
@@ -302,6 +315,9 @@ pub(super) mod tests {
         "btree:records=2000,operations=100",
         "btree:records=1000,operations=200,mix=e,fill=0.5",
         "btree:records=1000,operations=200,mix=d,threads=3",
+        "lsm:records=2000,operations=300",
+        "lsm:records=1000,operations=200,mix=e,level0=1",
+        "lsm:records=3000,operations=3000,threads=3,value=100,memtable=64KiB,table=64KiB",
         "gups:size=64K,updates=3000",
         "matmul:n=11",
         "bfs:vertices=1000",

@@ -106,7 +106,7 @@ mod tests {
     use super::super::program::tests::replay;
     use super::*;
 
-    const STORES: [&str; 1] = ["btree"];
+    const STORES: [&str; 2] = ["btree", "lsm"];
 
     #[test]
     fn lines_are_touched_once_and_all_bytes_are() {

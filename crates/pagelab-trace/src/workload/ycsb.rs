@@ -197,7 +197,7 @@ impl Requests {
             keys: Keys::new(values, loaded, room),
             records: loaded,
             most: loaded + room,
-            fields: values.number(FIELDS.name),
+            fields: if values.has(FIELDS.name) { values.number(FIELDS.name) } else { 1 },
             scan: values.number(SCAN.name),
             rng: Rng::of_thread(values.seed(), "requests", 0),
             operations,
