@@ -239,7 +239,7 @@ class Perf:
         data.unlink(missing_ok=True)
         if tried.returncode == 0:
             return None
-        return _reason(tried.stderr) or f"perf ended with status {tried.returncode}"
+        return reason(tried.stderr) or f"perf ended with status {tried.returncode}"
 
     def cost_ns(self) -> int:
         """By how much a fault takes longer while it is recorded: medians of a small program with and without perf."""
@@ -289,7 +289,7 @@ class Perf:
         )
         try:
             os.write(to_perf, b"enable\n")
-            _await(from_perf, perf)
+            await_perf(from_perf, perf)
             yield
         finally:
             if perf.poll() is None:
@@ -315,11 +315,11 @@ class Perf:
                 command, stdout=text, stderr=subprocess.PIPE, check=False, stdin=subprocess.DEVNULL
             )
         if printed.returncode:
-            why = _reason(printed.stderr.decode(errors="replace")) or "no reason given"
+            why = reason(printed.stderr.decode(errors="replace")) or "no reason given"
             raise TraceError(f"perf script cannot print what was recorded: {why}")
 
 
-def _reason(said: str) -> str:
+def reason(said: str) -> str:
     """What perf says is wrong, in one line; empty if it says nothing."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     after = [line for _, error, line in (line.partition("Error:") for line in lines) if error]
@@ -328,7 +328,7 @@ def _reason(said: str) -> str:
     return after[0].strip() if after and after[0] else "".join(lines[at : at + 1])
 
 
-def _await(answers: int, perf: subprocess.Popen[bytes]) -> None:
+def await_perf(answers: int, perf: subprocess.Popen[bytes]) -> None:
     """Waits until perf says that it records."""
     os.set_blocking(answers, False)
     give_up = time.monotonic() + _PATIENCE_SECONDS
@@ -342,6 +342,6 @@ def _await(answers: int, perf: subprocess.Popen[bytes]) -> None:
             if perf.poll() is None:
                 perf.kill()
             assert perf.stderr
-            why = _reason(perf.stderr.read().decode(errors="replace")) or "it does not answer"
+            why = reason(perf.stderr.read().decode(errors="replace")) or "it does not answer"
             raise UsageError(f"perf does not begin to record: {why}")
         time.sleep(0.005)

@@ -113,7 +113,7 @@ def test_without_perf_it_says_what_is_missing(tmp_path: Path) -> None:
     ],
 )
 def test_the_reason_is_what_perf_calls_the_error(said: str, reason: str) -> None:
-    assert fault_recorder._reason(said) == reason
+    assert fault_recorder.reason(said) == reason
 
 
 def test_a_name_tells_which_kind_of_trace_it_is(pagelab: Pagelab, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@
 #![deny(unsafe_code)]
 
 mod fault;
+mod major;
 mod native;
 mod operation;
 mod replica;
@@ -28,6 +29,7 @@ use pagelab_trace::format::HostFacts;
 use serde::Serialize;
 
 pub use fault::{FAULTS, FaultBenchmark};
+pub use major::{Touches, Touching, touch};
 pub use trace::{Traces, write_traces};
 pub use walk::{Share, WalkCost};
 

@@ -123,7 +123,8 @@ fn faults(benchmark: &FaultBenchmark) -> io::Result<Vec<f64>> {
     })
 }
 
-fn cycles_per_nanosecond() -> f64 {
+/// Rate of the time-stamp counter.
+pub fn cycles_per_nanosecond() -> f64 {
     let (from, start) = (sys::time_stamp(), Instant::now());
     std::thread::sleep(RATE_INTERVAL);
     (sys::time_stamp() - from) as f64 / start.elapsed().as_nanos() as f64

@@ -16,7 +16,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{MemfdFlags, memfd_create},
+    fs::{Advice as FileAdvice, MemfdFlags, fadvise, memfd_create},
     io::Errno,
     mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap},
     process::{Pid, WaitOptions, getppid, waitpid},
@@ -116,6 +116,96 @@ fn map(over: *mut u8, bytes: usize, file: Option<(&File, usize)>) -> io::Result<
         }
     };
     Ok(start?.cast())
+}
+
+/// All of a file, mapped to be read at random, unmapped when dropped.
+pub struct ReadOnlyFile {
+    start: *mut u8,
+    bytes: usize,
+}
+
+impl ReadOnlyFile {
+    /// Reads nothing ahead (MADV_RANDOM).
+    pub fn at_random(file: &File) -> io::Result<Self> {
+        let bytes = usize::try_from(file.metadata()?.len()).map_err(Error::other)?;
+        if bytes == 0 || bytes % PAGE_BYTES != 0 {
+            return Err(Error::other(format!("the file has {bytes} bytes; it takes whole pages of {PAGE_BYTES}")));
+        }
+        // SAFETY: the kernel chooses the place.
+        let start = unsafe { mmap(ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::PRIVATE, file, 0) }?;
+        let mapping = Self { start: start.cast(), bytes };
+        // SAFETY: the range is ours; the advice changes no content.
+        unsafe { madvise(start, bytes, Advice::Random) }?;
+        Ok(mapping)
+    }
+
+    pub fn pages(&self) -> usize {
+        self.bytes / PAGE_BYTES
+    }
+
+    /// Pages of the file that the page cache holds (mincore(2)).
+    pub fn resident(&self) -> io::Result<usize> {
+        let mut held = vec![0_u8; self.pages()];
+        // SAFETY: the range is ours, and `held` has a byte for each of its pages.
+        match unsafe { libc::mincore(self.start.cast(), self.bytes, held.as_mut_ptr()) } {
+            0 => Ok(held.iter().filter(|&byte| byte & 1 == 1).count()),
+            _ => Err(Error::last_os_error()),
+        }
+    }
+
+    /// The first eight bytes of a page.
+    pub fn read(&self, page: usize) -> u64 {
+        assert!(page < self.pages(), "page {page} is not in the mapping");
+        // SAFETY: the place lies inside the mapping, which can be read until it is dropped, and is aligned to a page. The file is
+        // the caller's own and not cut meanwhile, or the process would end.
+        unsafe { ptr::read_volatile(self.start.wrapping_add(page * PAGE_BYTES).cast()) }
+    }
+}
+
+impl Drop for ReadOnlyFile {
+    fn drop(&mut self) {
+        // SAFETY: the range is ours, and nothing uses it any more.
+        let _ = unsafe { munmap(self.start.cast(), self.bytes) };
+    }
+}
+
+/// Asks the page cache to let go of a file's clean pages that nobody maps.
+pub fn drop_from_page_cache(file: &File) -> io::Result<()> {
+    Ok(fadvise(file, 0, None, FileAdvice::DontNeed)?)
+}
+
+/// A buffer that O_DIRECT can read into.
+#[repr(align(4096))]
+pub struct AlignedPage(pub [u8; PAGE_BYTES]);
+
+impl AlignedPage {
+    pub fn new() -> Box<Self> {
+        Box::new(Self([0; PAGE_BYTES]))
+    }
+}
+
+/// The clock that perf has as CLOCK_MONOTONIC_RAW.
+pub fn raw_nanoseconds() -> u64 {
+    let time = clock_gettime(ClockId::MonotonicRaw);
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+}
+
+/// Gives the calling thread the least real-time priority (SCHED_FIFO); whether that is allowed.
+pub fn real_time() -> bool {
+    let parameters = libc::sched_param { sched_priority: 1 };
+    // SAFETY: 0 is the calling thread, and the parameters outlive the call.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) == 0 }
+}
+
+/// Major faults of the calling thread so far.
+pub fn major_faults() -> u64 {
+    // SAFETY: all zeroes are a valid `rusage`, which the kernel fills in; nothing else is passed.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
+        usage
+    };
+    usage.ru_majflt.cast_unsigned()
 }
 
 /// A forked child that answers every byte with a byte until it is dropped.

@@ -2,11 +2,14 @@
 
 use std::path::PathBuf;
 
-use pagelab_host::{FAULTS, Report};
+use pagelab_host::{FAULTS, Report, Touching};
 use pagelab_trace::TraceError;
 use pyo3::prelude::*;
 
-use crate::supervise::supervise;
+use crate::{
+    errors::IntoPython,
+    supervise::{Stop, supervise},
+};
 
 /// Runs the micro-benchmarks on this machine; the answer is JSON (`pagelab_host::Report`).
 #[pyfunction]
@@ -30,7 +33,22 @@ fn host_traces_json(py: Python<'_>, folder: PathBuf) -> PyResult<String> {
     )
 }
 
+/// Touches pages of a file that the page cache does not hold. `touching` is JSON (`pagelab_host::Touching`), and so is the answer
+/// (`pagelab_host::Touches`).
+#[pyfunction]
+fn touch_file_json(py: Python<'_>, path: PathBuf, touching: &str) -> PyResult<String> {
+    let touching: Touching =
+        serde_json::from_str(touching).map_err(|error| TraceError::usage(error.to_string()).into_python())?;
+    let touch = |stop: &Stop| {
+        let touches = pagelab_host::touch(&path, &touching, &|| !stop.requested());
+        touches.map_err(|error| TraceError::usage(format!("a file on a drive cannot be touched here: {error}")))
+    };
+    let touches = supervise(py, touch, |_| Ok(()))?;
+    Ok(serde_json::to_string(&touches).expect("plain data serialises"))
+}
+
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(measure_host_json, module)?)?;
-    module.add_function(wrap_pyfunction!(host_traces_json, module)?)
+    module.add_function(wrap_pyfunction!(host_traces_json, module)?)?;
+    module.add_function(wrap_pyfunction!(touch_file_json, module)?)
 }

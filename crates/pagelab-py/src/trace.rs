@@ -98,6 +98,12 @@ fn drain(py: Python<'_>, source: &str, max_accesses: u64) -> PyResult<u64> {
     supervise(py, work, |_| Ok(()))
 }
 
+/// Bytes in a size such as `256MiB`.
+#[pyfunction]
+fn parse_bytes(text: &str) -> PyResult<u64> {
+    quantity::parse_bytes(text).map_err(IntoPython::into_python)
+}
+
 /// A count as people write it: `25M`.
 #[pyfunction]
 fn parse_count(text: &str) -> PyResult<u64> {
@@ -109,6 +115,7 @@ fn json(value: &impl Serialize) -> String {
 }
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(parse_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(trace_info_json, module)?)?;
     module.add_function(wrap_pyfunction!(trace_head_json, module)?)?;
     module.add_function(wrap_pyfunction!(import_json, module)?)?;

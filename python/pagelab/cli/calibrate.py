@@ -7,8 +7,10 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from pagelab import UsageError, calibrate, catalogue, fio
+from pagelab import UsageError, _engine, calibrate, catalogue, fio
+from pagelab.cli import major_faults
 from pagelab.cli.terminal import print_table, warn
+from pagelab.major_faults.measurement import Plan
 from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_writable, write_atomically
 
 
@@ -41,8 +43,41 @@ def command(
             help="Measure nothing here: fit a drive to what `fio --output-format=json` measured on it.",
         ),
     ] = None,
+    major: Annotated[
+        bool,
+        typer.Option(
+            "--major-faults",
+            help="Measure what a fault that reads a file costs beside the drive, stage by stage. Needs root and perf. "
+            "With --output, write settings of kernel.block_io.",
+        ),
+    ] = False,
+    on: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Where --major-faults puts its file. Without it, among temporary files."),
+    ] = None,
+    size: Annotated[str, typer.Option(help="Size of the file of --major-faults.")] = "256MiB",
+    faults: Annotated[int, typer.Option(help="Faults of a pass of --major-faults.")] = Plan.faults,
+    runs: Annotated[int, typer.Option(help="Runs of --major-faults, of ten passes each.")] = Plan.runs,
+    cpu: Annotated[
+        int | None,
+        typer.Option(help="The CPU that --major-faults stays on. Without it, of two that on which more faults sleep."),
+    ] = None,
+    memory: Annotated[
+        bool,
+        typer.Option("--memory/--no-memory", help="Whether --major-faults measures a device in memory, too: zram0."),
+    ] = True,
 ) -> None:
     """Measure what page faults cost on this machine and write a kernel preset: `-k this-host` uses it."""
+    if major:
+        if drive is not None or machine is not None or translation_cache is not None:
+            raise UsageError("--major-faults measures one thing alone: leave out --fio, --machine, --translation-cache")
+        file = None if output == Path(f"{calibrate.NAME}.toml") else output
+        if file:
+            _check(file, "kernels")
+        major_faults.run(on, Plan(_bytes(size), faults, runs, cpu, memory), file)
+        return
+    if on is not None:
+        raise UsageError("--on says where --major-faults puts its file: give both")
     if drive is not None:
         if machine is not None or translation_cache is not None:
             raise UsageError(
@@ -74,6 +109,13 @@ def command(
         print()
         print_table(_walks(host))
     print(f"{output}: use it with -k {output}", file=sys.stderr)
+
+
+def _bytes(size: str) -> int:
+    try:
+        return _engine.parse_bytes(size)
+    except UsageError as error:
+        raise UsageError(f"--size: {error}") from None
 
 
 def _fit_drive(measured: Path, output: Path) -> None:

@@ -1,0 +1,213 @@
+//! Major page faults: touching pages of a file that the page cache does not hold.
+//!
+//! Models: nothing; it measures. Each page is touched once, at random, and a clock is read before and after. Tracepoints tell what
+//! the kernel does in between; others record them (`python/pagelab/major_faults`). So the clock is one that perf has, too
+//! (CLOCK_MONOTONIC_RAW), and the thread has a name that tracepoints can be filtered by.
+//! Source: mm/filemap.c (`filemap_fault`) of Linux 6.12: MADV_RANDOM leaves out reading ahead, so that a fault reads one page.
+//! Parameters: [`Touching`].
+//! Deviations: each time includes a reading of the clock, some 20 to 50 ns.
+
+use std::{
+    fs::File,
+    io,
+    os::unix::fs::{FileExt, OpenOptionsExt},
+    path::Path,
+};
+
+use pagelab_trace::format::HostFacts;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    native,
+    sys::{self, AlignedPage, PAGE_BYTES, ReadOnlyFile},
+};
+
+/// How often the page cache is asked to let go of the file's pages; the last ones may wait in lists of other CPUs.
+const DROPS: usize = 5;
+
+/// What is to be touched, and from where.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Touching {
+    /// Pages to touch, at most those of the file.
+    pub faults: usize,
+    pub seed: u64,
+    /// The CPU to stay on, if any.
+    pub cpu: Option<usize>,
+    /// What the thread is called; Linux keeps 15 bytes.
+    pub thread: String,
+    /// Read the pages by pread(2) past the page cache (O_DIRECT) rather than by touching them.
+    pub direct: bool,
+}
+
+/// What happened.
+#[derive(Clone, Debug, Serialize)]
+pub struct Touches {
+    pub host: HostFacts,
+    /// Rate of the time-stamp counter.
+    pub cycles_per_nanosecond: f64,
+    /// By CLOCK_MONOTONIC_RAW.
+    pub begin_ns: Vec<u64>,
+    pub end_ns: Vec<u64>,
+    /// Pages of the file, in the order of the touches.
+    pub pages: Vec<u64>,
+    /// Pages of the file that the page cache still held when it was asked to hold none.
+    pub resident: usize,
+    /// Major faults that the kernel counted for the thread meanwhile.
+    pub major_faults: u64,
+    /// Whether the thread had real-time priority, so that other programs did not keep the CPU from it.
+    pub real_time: bool,
+}
+
+/// Touches pages of a file at random, none of which the page cache holds, on a thread of its own.
+///
+/// The first eight bytes of each page must be its number, in the machine's order of bytes.
+///
+/// `going` is asked between touches; if it says no, the rest is left out.
+///
+/// # Errors
+/// If the file cannot be read, has too few pages, or has other contents than were written.
+pub fn touch(path: &Path, touching: &Touching, going: &(dyn Fn() -> bool + Sync)) -> io::Result<Touches> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name(touching.thread.clone());
+        let work = || on_this_thread(path, touching, going);
+        thread.spawn_scoped(scope, work)?.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn on_this_thread(path: &Path, touching: &Touching, going: &dyn Fn() -> bool) -> io::Result<Touches> {
+    if let Some(cpu) = touching.cpu {
+        sys::stay_on(cpu)?;
+    }
+    let cycles_per_nanosecond = native::cycles_per_nanosecond();
+    let file = File::open(path)?;
+    drop_pages(&file)?;
+    let mapping = ReadOnlyFile::at_random(&file)?;
+    let pages = at_random(mapping.pages(), touching.faults, touching.seed)?;
+    let resident = mapping.resident()?;
+    let real_time = sys::real_time();
+    let before = sys::major_faults();
+    let (begin_ns, end_ns) = if touching.direct {
+        let direct = File::options().read(true).custom_flags(libc::O_DIRECT).open(path)?;
+        let mut block = AlignedPage::new();
+        timed(&pages, going, |page| {
+            direct.read_exact_at(&mut block.0, page * PAGE_BYTES as u64)?;
+            Ok(u64::from_ne_bytes(*block.0.first_chunk().expect("a page has eight bytes")))
+        })
+    } else {
+        timed(&pages, going, |page| Ok(mapping.read(page as usize)))
+    }?;
+    let (host, major_faults) = (HostFacts::of_this_machine(), sys::major_faults() - before);
+    Ok(Touches { host, cycles_per_nanosecond, begin_ns, end_ns, pages, resident, major_faults, real_time })
+}
+
+fn drop_pages(file: &File) -> io::Result<()> {
+    file.sync_all()?;
+    for _ in 0..DROPS {
+        sys::drop_from_page_cache(file)?;
+        if ReadOnlyFile::at_random(file)?.resident()? == 0 {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// When each read began and ended.
+fn timed(
+    pages: &[u64],
+    going: &dyn Fn() -> bool,
+    mut read: impl FnMut(u64) -> io::Result<u64>,
+) -> io::Result<(Vec<u64>, Vec<u64>)> {
+    let (mut begin, mut end) = (Vec::with_capacity(pages.len()), Vec::with_capacity(pages.len()));
+    // Written once, so that they do not fault between.
+    begin.resize(pages.len(), 0);
+    end.resize(pages.len(), 0);
+    for (at, &page) in pages.iter().enumerate() {
+        if !going() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        begin[at] = sys::raw_nanoseconds();
+        let number = read(page)?;
+        end[at] = sys::raw_nanoseconds();
+        if number != page {
+            return Err(io::Error::other(format!("page {page} of the file holds {number}, not its own number")));
+        }
+    }
+    Ok((begin, end))
+}
+
+/// So many of the pages, each at most once.
+fn at_random(pages: usize, wanted: usize, seed: u64) -> io::Result<Vec<u64>> {
+    if wanted > pages {
+        return Err(io::Error::other(format!("the file has {pages} pages, fewer than the {wanted} to touch")));
+    }
+    let mut order: Vec<u64> = (0..pages as u64).collect();
+    let mut state = seed;
+    for at in 0..wanted {
+        // SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = state;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^= bits >> 31;
+        let rest = (pages - at) as u128;
+        order.swap(at, at + ((u128::from(bits) * rest) >> 64) as usize);
+    }
+    order.truncate(wanted);
+    Ok(order)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{collections::BTreeSet, io::Write};
+
+    /// In the folder of the tests' own programs, which lies on a disk more often than that of temporary files.
+    fn numbered(pages: u64) -> tempfile::NamedTempFile {
+        let mut file = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        for page in 0..pages {
+            let mut block = [0xa5; PAGE_BYTES];
+            block[..8].copy_from_slice(&page.to_ne_bytes());
+            file.write_all(&block).unwrap();
+        }
+        file
+    }
+
+    fn touching(faults: usize, direct: bool) -> Touching {
+        Touching { faults, seed: 1, cpu: None, thread: "touch".into(), direct }
+    }
+
+    #[test]
+    fn every_page_is_touched_once_and_timed() {
+        let file = numbered(256);
+        let touches = touch(file.path(), &touching(256, false), &|| true).unwrap();
+        let pages: BTreeSet<_> = touches.pages.iter().copied().collect();
+        assert_eq!(pages, (0..256).collect());
+        assert!(!touches.pages.is_sorted());
+        assert!(touches.begin_ns.iter().zip(&touches.end_ns).all(|(begin, end)| begin < end));
+        assert!(touches.end_ns.iter().zip(&touches.begin_ns[1..]).all(|(end, next)| end <= next));
+        // A file in memory cannot be dropped and has no major faults.
+        assert!(touches.major_faults + touches.resident as u64 >= 256, "{touches:?}");
+    }
+
+    #[test]
+    fn what_cannot_be_touched_is_said() {
+        let file = numbered(16);
+        let more = touch(file.path(), &touching(17, false), &|| true).unwrap_err();
+        assert!(more.to_string().contains("16 pages, fewer than the 17"));
+        let stopped = touch(file.path(), &touching(16, false), &|| false).unwrap_err();
+        assert_eq!(stopped.kind(), io::ErrorKind::Interrupted);
+        file.as_file().set_len(0).unwrap();
+        file.as_file().set_len(16 * PAGE_BYTES as u64).unwrap();
+        let other = touch(file.path(), &touching(16, false), &|| true).unwrap_err();
+        assert!(other.to_string().contains("holds 0, not its own number"));
+    }
+
+    #[test]
+    fn pages_come_at_random_and_from_everywhere() {
+        let some = at_random(1000, 100, 7).unwrap();
+        assert_eq!(some.iter().collect::<BTreeSet<_>>().len(), 100);
+        assert!(some.iter().any(|&page| page < 100) && some.iter().any(|&page| page >= 900));
+        assert_ne!(some, at_random(1000, 100, 8).unwrap());
+    }
+}

@@ -1,0 +1,275 @@
+"""Runs and passes: stages, what recording them costs, and reads past the page cache."""
+
+import math
+import os
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pagelab._engine import UsageError
+from pagelab.major_faults import MajorFaultError
+from pagelab.major_faults.events import AROUND_DEVICE, OTHERS, TRACEPOINTS
+from pagelab.major_faults.places import PAGE, Place, cold_file, place, ram_disk, ram_disk_refusal
+from pagelab.major_faults.recorder import Pass, Recorder, Target, scratch
+from pagelab.major_faults.stages import Cut, Fault, Spread, cut, spans
+
+WHOLE = 0.5
+"""Share of the touches of which all events must be there"""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure."""
+
+    size: int = 256 << 20
+    faults: int = 2000
+    runs: int = 5
+    cpu: int | None = None
+    ram_disk: bool = True
+
+    def check(self) -> None:
+        """Refuses what cannot be done.
+
+        Raises:
+            UsageError: naming the number and what would be right.
+        """
+        if self.size < PAGE or self.size % PAGE:
+            raise UsageError(f"a file of {self.size} bytes: give a multiple of {PAGE}, such as --size 256MiB")
+        if not 1 <= self.faults <= self.size // PAGE:
+            raise UsageError(
+                f"{self.faults:,} faults in a file of {self.size // PAGE:,} pages: each page faults once, so give 1 to "
+                f"{self.size // PAGE:,}, or a larger --size"
+            )
+        if self.runs < 1:
+            raise UsageError(f"{self.runs} runs: give at least 1")
+        allowed = os.sched_getaffinity(0)
+        if self.cpu is not None and self.cpu not in allowed:
+            raise UsageError(f"CPU {self.cpu}: programs may run on {', '.join(map(str, sorted(allowed)))} here")
+
+
+@dataclass(frozen=True)
+class Step:
+    """Passes with a number of tracepoints; the medians of each run in nanoseconds.
+
+    What other programs do makes passes slower and never faster, so the least of them tells most.
+    """
+
+    tracepoint: str
+    """The last of them; empty for passes without any and for those around the device alone"""
+    touch: tuple[float, ...]
+    """Times of a touch in user space"""
+    beside: tuple[float, ...]
+    """The same less the device's time; empty without tracepoints"""
+
+
+@dataclass(frozen=True)
+class Device:
+    """What was measured on one device; times in nanoseconds."""
+
+    name: str
+    file_system: str
+    cpu: int
+    real_time: bool
+    irq: str
+    """The interrupt that completes requests; empty if none does"""
+    stages: Mapping[str, Spread]
+    """With all tracepoints"""
+    plain: Spread
+    """Touches without any"""
+    direct: Spread | None
+    """Reads of such pages past the page cache, one at a time"""
+    steps: Sequence[Step]
+    faults: int
+    slept: int
+    awake: int
+    incomplete: int
+    event_ns: float
+    """What recording one event costs, as `_event_ns` has it"""
+    instructions: float | None
+    """Of the kernel per fault"""
+
+    @property
+    def sleeps(self) -> bool:
+        """Whether enough faults slept to tell what waking up costs."""
+        return self.slept >= max(10, self.faults // 20)
+
+    @property
+    def always_sleeps(self) -> bool:
+        """Whether so many slept that the driver does not wait for the device before it returns."""
+        return self.slept >= 0.9 * self.faults
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What major faults cost here."""
+
+    kernel: str
+    cpu_model: str
+    cycles_per_nanosecond: float
+    runs: int
+    drive: Device
+    memory: Device | None
+    """A device in memory, which answers without an interrupt"""
+    no_memory: str
+    """Why there is none"""
+
+    @property
+    def event_ns(self) -> float:
+        """What recording one event costs: as the device in memory tells, whose own time is short and steady."""
+        return (self.memory or self.drive).event_ns
+
+    def net(self, stage: str) -> Spread:
+        """A stage on the drive less what recording costs: the end of one event and the start of another."""
+        of = self.drive.stages[stage]
+        median, lower, upper, *runs = (max(ns - self.event_ns, 0.0) for ns in (of.median, of.lower, of.upper, *of.runs))
+        return Spread(median, lower, upper, tuple(runs), of.count)
+
+    def __str__(self) -> str:
+        return f"{self.kernel}, {self.cpu_model}, time-stamp counter at {self.cycles_per_nanosecond:.3f} GHz"
+
+
+def measure(folder: Path, plan: Plan, report: Callable[[str], object] | None = None) -> Measured:
+    """Measures major faults of a file in a folder, and of one on a device in memory.
+
+    Args:
+        report: Called with what is under way.
+
+    Raises:
+        MajorFaultError: they cannot be measured there.
+    """
+    say = report or (lambda _: None)
+    plan.check()
+    place(folder)
+    with scratch() as data:
+        recorder = Recorder(data)
+        drive, told = _device(folder, plan, recorder, say)
+        why = "not asked for" if not plan.ram_disk else ram_disk_refusal(plan.size)
+        memory = None
+        if why is None:
+            with ram_disk(plan.size) as ram:
+                memory, _ = _device(ram, plan, recorder, say)
+    return Measured(told.kernel, told.cpu_model, told.cycles_per_nanosecond, plan.runs, drive, memory, why or "")
+
+
+def _device(folder: Path, plan: Plan, recorder: Recorder, say: Callable[[str], object]) -> tuple[Device, Pass]:
+    where = place(folder)
+    say(f"{where.name_and_system}: writing a file of {plan.size >> 20} MiB")
+    with cold_file(folder, plan.size) as path:
+        # Fifteen bytes at most, and no other process's.
+        thread = f"pagelab-{os.getpid()}"
+        cpu = plan.cpu if plan.cpu is not None else _choose_cpu(path, plan, recorder, thread)
+        target = Target(path, plan.faults, cpu, thread)
+        passes = _Passes(recorder, target)
+        for run in range(plan.runs):
+            say(f"{where.name_and_system}: run {run + 1} of {plan.runs}, on CPU {cpu}")
+            done = passes.run()
+        instructions = recorder.instructions(target, 1)
+    _ensure_whole(passes.cuts, plan)
+    return passes.device(where, done, instructions), done
+
+
+def _choose_cpu(path: Path, plan: Plan, recorder: Recorder, thread: str) -> int:
+    """Of the first two CPUs that we may run on, that which wakes faults up sooner; if none sleep, the last.
+
+    It is the one that the device interrupts, as drives with a queue per CPU do.
+    """
+    cpus = sorted(os.sched_getaffinity(0))[:2]
+    soonest: dict[int, float] = {}
+    for cpu in cpus:
+        target = Target(path, min(plan.faults, 500), cpu, thread)
+        done, events = recorder.touch(target, cpu + 1, TRACEPOINTS)
+        of = cut(events, done.touches)
+        if sum(fault.slept for fault in of.faults) >= max(10, len(of.faults) // 20):
+            soonest[cpu] = spans([of])["wakeup"].median
+    return min(soonest, key=lambda cpu: soonest[cpu]) if soonest else cpus[-1]
+
+
+def _ensure_whole(cuts: Sequence[Cut], plan: Plan) -> None:
+    whole = min(len(of.faults) for of in cuts)
+    if whole < WHOLE * plan.faults:
+        raise MajorFaultError(
+            f"of {plan.faults:,} touches, {whole:,} alone have all their events: other programs have the CPU, or the "
+            "device's reads cannot be followed; try an idle machine or another folder"
+        )
+
+
+class _Passes:
+    """What the passes on one device gave, by run."""
+
+    def __init__(self, recorder: Recorder, target: Target) -> None:
+        self._recorder, self._target = recorder, target
+        self._seed = 0
+        self.cuts: list[Cut] = []
+        """Of the passes with all tracepoints"""
+        self._plain: list[list[float]] = []
+        self._direct: list[list[float]] = []
+        self._touch: list[list[float]] = []
+        self._beside: list[list[float]] = []
+
+    def run(self) -> Pass:
+        """Passes without tracepoints, with those around the device, and with one more each time."""
+        plain = self._target.touch(self._next())
+        touch, beside = [statistics.median(plain.times)], []
+        for count in range(len(OTHERS) + 1):
+            every = count == len(OTHERS)
+            done, events = self._recorder.touch(self._target, self._next(), (*AROUND_DEVICE, *OTHERS[:count]))
+            of = cut(events, done.touches, every=every)
+            touch.append(statistics.median(done.times))
+            beside.append(statistics.median(fault.beside for fault in of.faults) if of.faults else math.nan)
+        self.cuts.append(of)
+        self._plain.append(plain.times)
+        self._direct.append(self._target.touch(self._next(), direct=True).times)
+        self._touch.append(touch)
+        self._beside.append(beside)
+        return done
+
+    def _next(self) -> int:
+        self._seed += 1
+        return self._seed
+
+    def device(self, where: Place, done: Pass, instructions: float | None) -> Device:
+        """All of it put together."""
+        plain = Spread.of(self._plain)
+        assert plain
+        assert self._target.cpu is not None
+        faults = [fault for of in self.cuts for fault in of.faults]
+        steps = self._steps()
+        return Device(
+            name=where.device,
+            file_system=where.file_system,
+            cpu=self._target.cpu,
+            real_time=done.real_time,
+            irq=next((of.irq for of in self.cuts if of.irq), ""),
+            stages=spans(self.cuts),
+            plain=plain,
+            direct=Spread.of(self._direct),
+            steps=steps,
+            faults=len(faults),
+            slept=sum(fault.slept for fault in faults),
+            awake=sum(fault.awake for fault in faults),
+            incomplete=sum(of.incomplete for of in self.cuts),
+            event_ns=_event_ns(faults, steps),
+            instructions=instructions,
+        )
+
+    def _steps(self) -> list[Step]:
+        touches, besides = list(zip(*self._touch, strict=True)), list(zip(*self._beside, strict=True))
+        steps = [Step("", touches[0], ()), Step("", touches[1], besides[0])]
+        return steps + [
+            Step(tracepoint.name, *times) for tracepoint, *times in zip(OTHERS, touches[2:], besides[1:], strict=True)
+        ]
+
+
+def _event_ns(faults: Sequence[Fault], steps: Sequence[Step]) -> float:
+    """What recording one event costs.
+
+    The time of a device that answers at once is steady, so touches with all tracepoints and without any tell it. Of
+    another, passes with all tracepoints are compared with those around the device alone, and its time is left out.
+    """
+    if all(fault.issued is None for fault in faults):
+        # The handler, the page cache, the read's way to the device and its end.
+        return max(min(steps[-1].touch) - min(steps[0].touch), 0.0) / 4
+    # The handler, the page cache; waking up and running again, where faults sleep. Switching away is no part of this.
+    woken = sum(fault.waking is not None and fault.back is not None for fault in faults) > len(faults) / 2
+    return max(min(steps[-1].beside) - min(steps[1].beside), 0.0) / (4 if woken else 2)

@@ -1,0 +1,128 @@
+"""Settings of a kernel's block I/O from what was measured."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pagelab import _engine
+from pagelab.major_faults.measurement import Device, Measured
+from pagelab.major_faults.stages import Spread
+
+ESTIMATED_IPC = 0.7
+"""Instructions per cycle where the processor does not count them: about what kernel presets have for fault stages"""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a key of `kernel.block_io` is set to."""
+
+    key: str
+    ns: float
+    band_ns: tuple[float, float] | None
+    """Sums of its stages' quartiles; none for estimates"""
+    origin: str
+
+
+@dataclass(frozen=True)
+class _Key:
+    """A key, the stages that it sums, and what they are."""
+
+    name: str
+    stages: tuple[str, ...]
+    what: str
+    told: Callable[[Device], bool] = lambda _: True
+    """Whether the device lets it be told"""
+
+
+_KEYS = (
+    _Key("submit", ("bio", "block layer"), "from the frame in the page cache to block_rq_issue"),
+    _Key(
+        "switch",
+        ("switch",),
+        "from block_rq_issue to sched_switch, the driver's last part included",
+        lambda device: device.always_sleeps,
+    ),
+    _Key("interrupt", ("interrupt",), "from irq_handler_entry to block_rq_complete"),
+    _Key("completion", ("completion",), "from block_rq_complete to sched_waking"),
+    _Key("wakeup", ("wakeup",), "from sched_waking to sched_switch back", lambda device: device.sleeps),
+)
+
+
+def settings(measured: Measured, switch_ns: float | None = None) -> list[Setting]:
+    """What each key is set to.
+
+    Args:
+        switch_ns: A switch to another process, waking it up included, where no fault slept.
+    """
+    drive = measured.drive
+    found = []
+    for key in _KEYS:
+        stages = [name for name in key.stages if name in drive.stages]
+        if not key.told(drive):
+            why = (
+                f"estimate: half of `pagelab calibrate`'s context-switch, since {drive.slept:,} of {drive.faults:,} "
+                "faults slept before the device answered, and the driver waits for it"
+            )
+            found.append(Setting(key.name, (switch_ns or 0.0) / 2, None, why))
+        elif not stages:
+            found.append(Setting(key.name, 0.0, None, f"none: no fault had the stage ({key.what}) on this device"))
+        else:
+            net = [measured.net(name) for name in stages]
+            spreads = "; ".join(f"{name} {describe(of)}" for name, of in zip(stages, net, strict=True))
+            band = (sum(of.lower for of in net), sum(of.upper for of in net))
+            found.append(Setting(key.name, sum(of.median for of in net), band, f"measured: {key.what}: {spreads}"))
+    return found
+
+
+def describe(spread: Spread) -> str:
+    """A spread in words."""
+    runs = sorted(spread.runs)
+    return (
+        f"{spread.median:,.0f} ns (quartiles {spread.lower:,.0f} to {spread.upper:,.0f} of {spread.count:,}; "
+        f"medians of runs {runs[0]:,.0f} to {runs[-1]:,.0f})"
+    )
+
+
+def instructions_per_cycle(measured: Measured) -> tuple[float, str]:
+    """Of the kernel's part of a fault, and where it comes from."""
+    drive = measured.drive
+    if drive.instructions is None or "kernel" not in drive.stages:
+        return ESTIMATED_IPC, (
+            f"estimates: {ESTIMATED_IPC} per cycle, since this processor's counters cannot be read (perf stat -e "
+            "instructions:k)"
+        )
+    cycles = drive.stages["kernel"].median * measured.cycles_per_nanosecond
+    return drive.instructions / cycles, (
+        f"measured: {drive.instructions:,.0f} of the kernel per fault (perf stat -e instructions:k), in proportion to "
+        "the cycles of a fault's stages"
+    )
+
+
+def to_toml(measured: Measured, found: Sequence[Setting], first_line: str) -> str:
+    """The settings as a file; comments say where each comes from."""
+    drive, rate = measured.drive, measured.cycles_per_nanosecond
+    ratio, how = instructions_per_cycle(measured)
+    lines = [
+        f"{first_line} --major-faults, version {_engine.__version__}: {measured}.",
+        f"# {drive.name} ({drive.file_system}): {measured.runs} runs, {drive.faults:,} faults followed on CPU "
+        f"{drive.cpu}, {'with' if drive.real_time else 'without'} real-time priority; {drive.slept:,} slept, "
+        f"{drive.awake:,} found the answer there, {drive.incomplete:,} left out.",
+        f"# touches without recording: {describe(drive.plain)}",
+        f"# recording an event costs {measured.event_ns:,.0f} ns. It is taken off the settings, not the stages here.",
+        *(f"# {name}: {describe(spread)}" for name, spread in drive.stages.items()),
+    ]
+    if measured.memory:
+        memory = measured.memory
+        lines.append(f"# {memory.name} ({memory.file_system}), in memory: touches {describe(memory.plain)}")
+        lines += [f"# {memory.name}, {name}: {describe(spread)}" for name, spread in memory.stages.items()]
+    lines += [f"# instructions: {how}"]
+    for setting in found:
+        cycles = round(setting.ns * rate)
+        lines += ["", f"# {setting.origin}"]
+        if setting.band_ns:
+            lines += [f"# quartiles: {setting.band_ns[0] * rate:,.0f} to {setting.band_ns[1] * rate:,.0f} cycles"]
+        lines += [
+            f"[kernel.block_io.{setting.key}]",
+            f"instructions = {round(cycles * ratio)}",
+            f"cycles = {cycles}",
+        ]
+    return "\n".join([*lines, ""])

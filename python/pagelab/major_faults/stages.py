@@ -1,0 +1,213 @@
+"""Major faults cut into stages."""
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pagelab.major_faults.events import Event, Kind
+
+
+@dataclass(frozen=True)
+class Fault:
+    """When a fault passed which point, in nanoseconds; none if it did not."""
+
+    begin: int
+    """In user space, before the touch"""
+    fault: int | None
+    cached: int | None
+    queued: int
+    issued: int | None
+    interrupt: int | None
+    completed: int
+    waking: int | None
+    away: int | None
+    back: int | None
+    end: int
+    """In user space, after the touch"""
+
+    @property
+    def slept(self) -> bool:
+        """It had gone to sleep before anything was done to wake it up."""
+        if self.away is None or self.back is None or self.waking is None:
+            return False
+        return self.away < min(self.interrupt or self.completed, self.completed) and self.waking < self.back
+
+    @property
+    def device(self) -> int:
+        """What the device takes, the doorbell and the way of its interrupt included."""
+        return (self.interrupt or self.completed) - (self.issued or self.queued)
+
+    @property
+    def beside(self) -> int:
+        """All but that."""
+        return self.end - self.begin - self.device
+
+    @property
+    def awake(self) -> bool:
+        """The device had answered before it could sleep."""
+        return self.away is None and self.waking is None
+
+
+@dataclass(frozen=True)
+class Stage:
+    """From one point to another; none for faults that do not have the stage."""
+
+    name: str
+    what: str
+    span: Callable[[Fault], int | None]
+
+
+def _between(first: int | None, last: int | None) -> int | None:
+    return None if first is None or last is None else last - first
+
+
+STAGES = (
+    Stage("exception", "touch to the handler of page faults", lambda f: _between(f.begin, f.fault)),
+    Stage("handler", "handler to a frame in the page cache", lambda f: _between(f.fault, f.cached)),
+    Stage("bio", "frame to the block layer: file system, bio", lambda f: _between(f.cached, f.queued)),
+    Stage("block layer", "block layer to the driver", lambda f: _between(f.queued, f.issued)),
+    Stage(
+        "switch",
+        "driver to switching away; faults that sleep",
+        lambda f: _between(f.issued, f.away if f.slept else None),
+    ),
+    Stage("device", "driver to interrupt or completion", lambda f: f.device),
+    Stage("interrupt", "handler of the interrupt to completion", lambda f: _between(f.interrupt, f.completed)),
+    Stage("completion", "completion to waking up", lambda f: _between(f.completed, f.waking)),
+    Stage(
+        "wakeup", "waking up to running; faults that sleep", lambda f: _between(f.waking, f.back if f.slept else None)
+    ),
+    Stage("return", "running to user space; faults that sleep", lambda f: _between(f.back if f.slept else None, f.end)),
+    Stage("return awake", "completion to user space; the others", lambda f: f.end - f.completed if f.awake else None),
+    Stage("kernel", "all but the device and other programs", lambda f: f.beside if f.slept or f.awake else None),
+    Stage("whole", "touch to touch done", lambda f: f.end - f.begin),
+)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Of a quantity: the median and quartiles over all faults of all runs, and the median of each run."""
+
+    median: float
+    lower: float
+    upper: float
+    runs: tuple[float, ...]
+    count: int
+
+    @classmethod
+    def of(cls, runs: Sequence[Sequence[float]]) -> "Spread | None":
+        """None if there is nothing to take a median of."""
+        every = sorted(value for run in runs for value in run)
+        if not every:
+            return None
+        median, lower, upper = (every[(len(every) - 1) * quarter // 4] for quarter in (2, 1, 3))
+        return cls(median, lower, upper, tuple(statistics.median(run) for run in runs if run), len(every))
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The faults of one pass."""
+
+    faults: list[Fault]
+    incomplete: int
+    """Touches of which too few events were recorded: the page was there, or its read was merged with another"""
+    irq: str
+    """The interrupt that most of them had; empty if the device has none"""
+
+
+def cut(events: Sequence[Event], touches: Iterable[tuple[int, int]], *, every: bool = True) -> Cut:
+    """Finds what belongs to which touch.
+
+    Args:
+        events: In the order of time.
+        touches: Begin and end of each, in the order of time.
+        every: Whether faults without the handler and the page cache are gaps: all tracepoints are recorded.
+    """
+    found: list[tuple[Fault, list[Event]]] = []
+    touched = first = 0
+    for begin, end in touches:
+        touched += 1
+        while first < len(events) and events[first].time_ns < begin:
+            first += 1
+        last = first
+        while last < len(events) and events[last].time_ns <= end:
+            last += 1
+        followed = _fault(events[first:last], begin, end)
+        if followed and every and None in (followed[0].fault, followed[0].cached):
+            followed = None
+        first = last
+        if followed:
+            found.append(followed)
+    irq = _irq([interrupts for _, interrupts in found])
+    faults = []
+    for fault, interrupts in found:
+        own = [event.time_ns for event in interrupts if event.irq == irq]
+        # Without the device's interrupt, a fault was completed in another way, for instance on the back of another's.
+        if own or not irq:
+            faults.append(replace(fault, interrupt=own[-1] if own else None))
+    return Cut(faults, touched - len(faults), irq)
+
+
+def _fault(events: Sequence[Event], begin: int, end: int) -> tuple[Fault, list[Event]] | None:
+    """One touch with the interrupts between its issue and its completion; none if the chain has a gap."""
+
+    def times(kind: Kind, after: int, sector: str | None = None) -> list[int]:
+        return [
+            event.time_ns
+            for event in events
+            if event.kind == kind and event.time_ns >= after and sector in (None, event.sector)
+        ]
+
+    fault = times("fault", begin)
+    cached = times("cached", fault[0] if fault else begin)
+    start = max([begin, *fault[:1], *cached[:1]])
+    queues = [event for event in events if event.kind == "queued" and event.time_ns >= start]
+    if not queues:
+        return None
+    # Of devices that lie on others, the last one is real.
+    queued, sector = queues[-1].time_ns, queues[-1].sector
+    issued = times("issued", queued, sector)
+    completed = times("completed", issued[0] if issued else queued, sector)
+    if not completed:
+        return None
+    away, back = times("away", queued), times("back", queued)
+    # Somebody else had the CPU besides.
+    if len(away) > 1 or len(back) != len(away) or len(times("away", begin)) != len(away):
+        return None
+    waking = times("waking", queued)
+    at = Fault(
+        begin=begin,
+        fault=fault[0] if fault else None,
+        cached=cached[0] if cached else None,
+        queued=queued,
+        issued=issued[0] if issued else None,
+        interrupt=None,
+        completed=completed[0],
+        waking=waking[-1] if waking else None,
+        away=away[0] if away else None,
+        back=back[0] if back else None,
+        end=end,
+    )
+    issue = at.issued or at.queued
+    return at, [event for event in events if event.kind == "interrupt" and issue <= event.time_ns <= at.completed]
+
+
+def _irq(interrupts: Sequence[Sequence[Event]]) -> str:
+    """The interrupt that at least half of the faults had."""
+    counts = Counter(irq for of in interrupts for irq in {event.irq for event in of})
+    for irq, count in counts.most_common(1):
+        if 2 * count >= len(interrupts):
+            return irq
+    return ""
+
+
+def spans(cuts: Sequence[Cut]) -> Mapping[str, Spread]:
+    """Nanoseconds of each stage that there is."""
+    spreads = {}
+    for stage in STAGES:
+        runs = [[float(span) for fault in of.faults if (span := stage.span(fault)) is not None] for of in cuts]
+        spread = Spread.of(runs)
+        if spread is not None:
+            spreads[stage.name] = spread
+    return spreads
