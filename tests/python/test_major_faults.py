@@ -212,6 +212,19 @@ def test_a_driver_that_waits_for_the_device_does_not_tell_what_switching_costs()
     assert found["wakeup"].origin.startswith("measured")
 
 
+def test_a_device_in_memory_tells_the_kernels_part() -> None:
+    memory = replace(device(irq="", device=3000.0, event_ns=1000), plain=spread(7000), direct=spread(4000))
+    of = replace(measured(device()), memory=memory)
+    told = (
+        "the kernel's part without interrupt and switch: 5,000 ns, a touch less the device's time; 3,000 ns more than a"
+    )
+    assert of.without_sleep.startswith(told)
+    assert told in to_toml(of, settings(of), FIRST_LINE)
+    # Its events' cost is the better one, and taken off the drive's stages.
+    assert of.net("wakeup").median == 5500
+    assert measured(device()).net("wakeup").median == 6000
+
+
 def test_an_event_costs_what_all_add_by_their_number() -> None:
     steps = [
         Step("", (7000, 9000), ()),

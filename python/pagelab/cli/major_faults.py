@@ -24,6 +24,8 @@ def run(folder: Path | None, plan: Plan, output: Path | None) -> None:
     for device in (measured.drive, measured.memory):
         if device:
             _show(device, measured)
+    if measured.memory:
+        print(f"{measured.memory.name}, {measured.without_sleep}")
     if output is None:
         return
     switch = None

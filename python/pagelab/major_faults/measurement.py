@@ -125,6 +125,19 @@ class Measured:
         median, lower, upper, *runs = (max(ns - self.event_ns, 0.0) for ns in (of.median, of.lower, of.upper, *of.runs))
         return Spread(median, lower, upper, tuple(runs), of.count)
 
+    @property
+    def without_sleep(self) -> str:
+        """What a fault without interrupt and sleep costs the kernel; empty without the device in memory."""
+        if not self.memory:
+            return ""
+        whole, device = self.memory.plain.median, self.memory.stages["device"].median - self.memory.event_ns
+        text = (
+            f"the kernel's part without interrupt and switch: {whole - device:,.0f} ns, a touch less the device's time"
+        )
+        if self.memory.direct:
+            text += f"; {max(whole - self.memory.direct.median, 0):,.0f} ns more than a direct read"
+        return text
+
     def __str__(self) -> str:
         return f"{self.kernel}, {self.cpu_model}, time-stamp counter at {self.cycles_per_nanosecond:.3f} GHz"
 

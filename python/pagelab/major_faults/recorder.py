@@ -131,17 +131,19 @@ class Recorder:
         # Opened for both directions, so that no opening waits for the other side.
         to_perf, from_perf = (os.open(path, os.O_RDWR) for path in (control, ready))
         command = [*self._command(tracepoints, thread, data), "--delay", "-1", "--control", f"fifo:{control},{ready}"]
-        # A process group of its own: Ctrl-C is for us, who end perf then.
+        # A process group of its own: Ctrl-C is for us. perf ends with `cat`, and that with us, however we end.
         perf = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, process_group=0
+            [*command, "--", "cat"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            process_group=0,
         )
         try:
             os.write(to_perf, b"enable\n")
             await_perf(from_perf, perf)
             yield
         finally:
-            if perf.poll() is None:
-                perf.send_signal(signal.SIGINT)
             perf.communicate()
             os.close(to_perf)
             os.close(from_perf)

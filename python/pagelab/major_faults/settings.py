@@ -114,6 +114,7 @@ def to_toml(measured: Measured, found: Sequence[Setting], first_line: str) -> st
         memory = measured.memory
         lines.append(f"# {memory.name} ({memory.file_system}), in memory: touches {describe(memory.plain)}")
         lines += [f"# {memory.name}, {name}: {describe(spread)}" for name, spread in memory.stages.items()]
+        lines.append(f"# {memory.name}, {measured.without_sleep}")
     lines += [f"# instructions: {how}"]
     for setting in found:
         cycles = round(setting.ns * rate)
