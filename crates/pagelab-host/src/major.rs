@@ -162,9 +162,8 @@ mod tests {
     use super::*;
     use std::{collections::BTreeSet, io::Write};
 
-    /// In the folder of the tests' own programs, which lies on a disk more often than that of temporary files.
     fn numbered(pages: u64) -> tempfile::NamedTempFile {
-        let mut file = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let mut file = tempfile::NamedTempFile::new().unwrap();
         for page in 0..pages {
             let mut block = [0xa5; PAGE_BYTES];
             block[..8].copy_from_slice(&page.to_ne_bytes());

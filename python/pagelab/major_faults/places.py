@@ -5,14 +5,13 @@ import errno
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 from pagelab.major_faults import MajorFaultError
 
@@ -96,12 +95,12 @@ def cold_file(folder: Path, size: int) -> Iterator[Path]:
 
 
 def _fill(handle: int, pages: int) -> None:
-    random = np.random.default_rng(0)
     for first in range(0, pages, _CHUNK_PAGES):
         count = min(_CHUNK_PAGES, pages - first)
-        words = random.integers(0, 1 << 63, size=(count, PAGE // 8), dtype=np.uint64)
-        words[:, 0] = np.arange(first, first + count, dtype=np.uint64)
-        left = memoryview(words.tobytes())
+        chunk = bytearray(os.urandom(count * PAGE))
+        for page in range(count):
+            chunk[page * PAGE : page * PAGE + 8] = (first + page).to_bytes(8, sys.byteorder)
+        left = memoryview(chunk)
         while left:
             left = left[os.write(handle, left) :]
     os.fsync(handle)
