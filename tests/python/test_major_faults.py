@@ -375,7 +375,7 @@ def test_major_faults_are_measured_here(pagelab: Pagelab, tmp_path: Path) -> Non
     if not _can_measure(tmp_path):
         pytest.skip("major faults cannot be measured here: it takes root, perf, tracepoints and a drive")
     before = _mounts()
-    done = pagelab("calibrate", "--major-faults", "--on", tmp_path, "--size", "16MiB", "--faults", "300", "--runs", "2",
+    done = pagelab("calibrate", "--major-faults", "--on", tmp_path, "--size", "16MiB", "--faults", "300", "--runs", "1",
                    "-o", "io.toml")  # fmt: skip
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "io.toml").read_text()
