@@ -315,6 +315,7 @@ fn the_thread_that_missed_stalls() {
         let (prot, flags) = (READ_ONLY, MapFlags(MapFlags::SHARED));
         let file = Some(file.into());
         script.event(0, EventKind::Mmap { addr: BASE, len: 64 * PAGE, prot, flags, file, file_offset: 0 });
+        script.event(0, EventKind::Madvise { addr: BASE, len: 64 * PAGE, advice: 1 });
         (0..64).for_each(|n| script.load(0, page(n * 32 % 63)));
         script.finish()
     };
@@ -327,12 +328,12 @@ fn the_thread_that_missed_stalls() {
     };
     let elapsed = |files: &str, reader: Box<dyn Source>| {
         let files = format!("system.layers.native.fault_engine.files=[\"{files}\"]");
-        let (_, stats) = run_all(&smu_with(&[], &[&files]), vec![(reader, &[0]), (busy(), &[0])]);
+        let (_, stats) = run_all(&smu_with(&[], &[&files]), vec![(busy(), &[0]), (reader, &[0])]);
         assert_conserved(&stats);
         (stats.values["cycles.io"], of(&stats, "mapped"))
     };
     let (stalled, mapped) = elapsed("data", reader("data"));
     assert!(mapped > 50 && stalled == mapped * READ, "{stalled} cycles of {mapped} pages");
     let (stalled, mapped) = elapsed("none", reader("data"));
-    assert!(mapped == 0 && stalled < 63 * READ / 2, "{stalled} cycles: the other one runs meanwhile");
+    assert!(mapped == 0 && stalled < 63 * READ / 10, "{stalled} cycles: the other one runs meanwhile");
 }

@@ -3,12 +3,26 @@
 A reproduction is one module with a `REPRODUCTION` and one entry here.
 """
 
-from pagelab.reproduce import hash_dont_cache, mfoe, mfoe_programs, ptemagnet, software_translation_cache
+from pagelab.reproduce import (
+    hardware_demand_paging,
+    hash_dont_cache,
+    mfoe,
+    mfoe_programs,
+    ptemagnet,
+    software_translation_cache,
+)
 from pagelab.reproduce.study import Reproduction
 
 REPRODUCTIONS: dict[str, Reproduction] = {
     module.REPRODUCTION.name: module.REPRODUCTION
-    for module in (hash_dont_cache, mfoe, mfoe_programs, ptemagnet, software_translation_cache)
+    for module in (
+        hash_dont_cache,
+        mfoe,
+        mfoe_programs,
+        ptemagnet,
+        software_translation_cache,
+        hardware_demand_paging,
+    )
 }
 
 __all__ = ["REPRODUCTIONS", "Reproduction"]

@@ -62,13 +62,11 @@ impl Simulation {
                     continue;
                 }
             }
-            let Task { number, stack, .. } = &mut self.cpus[cpu].task;
-            let entry = stack.last_mut().expect("an activity is under way");
-            self.os.io_failed = !entry.step.io.is_empty();
-            if self.os.io_failed && entry.activity.asks_again() {
-                entry.begun = false;
+            if self.asks_again(cpu) {
                 continue;
             }
+            let Task { number, stack, .. } = &mut self.cpus[cpu].task;
+            let entry = stack.last_mut().expect("an activity is under way");
             self.os.locks.acting_task = *number;
             // Matched where it is: what it holds is seldom needed.
             let blocked = match entry.activity.commit(&mut self.os, &mut self.kthreads, cpu) {
@@ -160,6 +158,16 @@ impl Simulation {
             clock.wait_until(Class::Io, done);
         }
         Ok(waits)
+    }
+
+    /// Whether the step under way is to ask the devices again, since they have answered with errors; if an engine asked, it is told.
+    #[inline]
+    fn asks_again(&mut self, cpu: CpuId) -> bool {
+        let entry = self.cpus[cpu].task.stack.last_mut().expect("an activity is under way");
+        self.os.io_failed = !entry.step.io.is_empty();
+        let again = self.os.io_failed && entry.activity.asks_again();
+        entry.begun &= !again;
+        again
     }
 
     /// Carries out the invalidations that an activity asked for; false if it asked for none.

@@ -7,7 +7,7 @@ use crate::base::ids::CpuId;
 use crate::kernel::frames::frame_alloc::FramePurpose;
 use crate::kernel::needs::Need;
 use crate::kernel::os::Os;
-use crate::kernel::reclaim::Pressure;
+use crate::kernel::reclaim::{Pressure, Scan};
 
 /// Scans in a row that may find nothing to give back before a fault does without: several times through the lists, whose
 /// pages' accessed bits the scans clear.
@@ -87,6 +87,12 @@ impl Fault {
         let layer = self.layer(os);
         let pressure = layer.pressure(self.order)?;
         (tries && layer.can_reclaim(pressure)).then_some(State::Reclaim { pressure })
+    }
+
+    /// What a scan took away is written.
+    pub(super) fn written_back(&self, os: &mut Os, scan: &Scan, cpu: CpuId) -> State {
+        os.written_back(self.space.layer, scan, cpu);
+        self.begin_allocation(os)
     }
 
     /// Scans for pages that can leave.

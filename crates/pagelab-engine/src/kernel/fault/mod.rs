@@ -43,7 +43,7 @@ use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtA
 use crate::base::error::EngineError;
 use crate::base::page_fault::{Intent, PageFault, Reached};
 use crate::base::step::{BlockKey, Next};
-use crate::engine::kernel_side::{EngineState, Supplied};
+use crate::engine::kernel_side::EngineState;
 use crate::kernel::layer::Layer;
 use crate::kernel::os::Os;
 use crate::kernel::placement::PlacementStep;
@@ -343,14 +343,8 @@ impl Fault {
             }
             State::Allocation => self.allocate(os)?,
             State::Reclaim { pressure } => self.reclaim(os, pressure, cpu),
-            State::WriteBack { scan } => {
-                os.written_back(self.space.layer, &scan, cpu);
-                self.begin_allocation(os)
-            }
-            State::Supply => match os.supply(self.space.layer, cpu, true) {
-                Supplied::One => State::Supply,
-                Supplied::Enough | Supplied::NoMemory => State::Return,
-            },
+            State::WriteBack { scan } => self.written_back(os, &scan, cpu),
+            State::Supply => self.supply(os, cpu),
             State::Place(step) => match self.place(os, step) {
                 Ok(state) => state,
                 Err((key, step)) => {

@@ -13,7 +13,7 @@ use crate::kernel::fault::supply::plan_supply;
 use crate::kernel::layer::words::WordOf;
 use crate::kernel::layer::{AddressSpace, CpuLine, Layer};
 use crate::kernel::os::Os;
-use crate::kernel::reclaim::plan_scan;
+use crate::kernel::reclaim::{Pressure, plan_scan};
 use crate::kernel::vma::VaRange;
 
 /// Lines of the saved registers of an exception (`struct pt_regs`, 168 bytes).
@@ -71,11 +71,7 @@ impl Fault {
                 step.kernel(RefKind::Write, layer.page_metadata(*frame));
                 step.kernel(RefKind::Locked, self.entry(os));
             }
-            State::Reclaim { pressure } => {
-                step.cycles += self.accounted * os.costs.fault.accounting();
-                step.preset_cycles += self.accounted * os.costs.fault.accounting();
-                plan_scan(layer, *pressure, step);
-            }
+            State::Reclaim { pressure } => self.plan_reclaim(os, layer, *pressure, step),
             State::Supply => plan_supply(os, layer, self.cpu, step),
             State::WriteBack { scan } => step.io.clone_from(&scan.io),
             State::Read { pages } => {
@@ -84,13 +80,7 @@ impl Fault {
                 }
                 step.io.storage = self.reads(layer, pages);
             }
-            State::Zeroing if self.work == Work::SwapIn => {
-                step.kernel(RefKind::Write, layer.page_metadata(self.frame));
-                let Some(WordOf { word: EntryWord::Swap(slot), .. }) = layer.word(self.space.index, self.page) else {
-                    unreachable!("{:?} is in the swap area", self.page)
-                };
-                step.io.swap.push(DeviceRequest::read(slot.lba(), 1));
-            }
+            State::Zeroing if self.work == Work::SwapIn => self.plan_swap_in(layer, step),
             State::Zeroing => self.plan_zeroing(layer, step),
             State::Charge => layer.plan_charge(self.cpu, space.group, 1 << self.order, step),
             State::Rmap => self.plan_rmap(layer, space, step),
@@ -144,6 +134,23 @@ impl Fault {
             step.cycles += Cycles::from(os.costs.vm_exit_cycles);
             step.preset_cycles += Cycles::from(os.costs.vm_exit_cycles);
         }
+    }
+
+    /// Accounts for pages if it has to, and scans.
+    fn plan_reclaim(&self, os: &Os, layer: &Layer, pressure: Pressure, step: &mut Step) {
+        let accounting = self.accounted * os.costs.fault.accounting();
+        step.cycles += accounting;
+        step.preset_cycles += accounting;
+        plan_scan(layer, pressure, step);
+    }
+
+    /// Reads the page back from its slot.
+    fn plan_swap_in(&self, layer: &Layer, step: &mut Step) {
+        step.kernel(RefKind::Write, layer.page_metadata(self.frame));
+        let Some(WordOf { word: EntryWord::Swap(slot), .. }) = layer.word(self.space.index, self.page) else {
+            unreachable!("{:?} is in the swap area", self.page)
+        };
+        step.io.swap.push(DeviceRequest::read(slot.lba(), 1));
     }
 
     /// Requests for pages of a file that are read together.

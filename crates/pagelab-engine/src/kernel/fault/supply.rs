@@ -1,5 +1,6 @@
 //! Frames that a fault engine wants ready: what making one so costs, and who is told if there is no memory.
 
+use super::{Fault, State};
 use crate::base::ids::{CpuId, LayerId};
 use crate::base::step::{RefKind, Step};
 use crate::engine::kernel_side::Supplied;
@@ -18,6 +19,16 @@ impl Os {
             self.needs.push((layer, Need::Memory));
         }
         supplied
+    }
+}
+
+impl Fault {
+    /// Makes one ready before it ends, and goes on to the next.
+    pub(super) fn supply(&self, os: &mut Os, cpu: CpuId) -> State {
+        match os.supply(self.space.layer, cpu, true) {
+            Supplied::One => State::Supply,
+            Supplied::Enough | Supplied::NoMemory => State::Return,
+        }
     }
 }
 
