@@ -360,6 +360,18 @@ def test_a_device_in_memory_is_given_back_even_if_it_cannot_be_used(
     assert commands == ["mkfs.ext4", "mount", "reset"]
 
 
+def test_cpus_are_kept_busy_by_programs_that_end() -> None:
+    def children() -> list[str]:
+        listed = subprocess.run(
+            ["ps", "-o", "cls=,args=", "--ppid", str(os.getpid())], capture_output=True, text=True, check=False
+        )
+        return [line for line in listed.stdout.splitlines() if "sched_setaffinity" in line]
+
+    with recorder.busy_cpus():
+        assert len(children()) == len(os.sched_getaffinity(0))
+    assert not children()
+
+
 def _can_measure(folder: Path) -> bool:
     try:
         places.place(folder)

@@ -11,7 +11,7 @@ from pagelab._engine import UsageError
 from pagelab.major_faults import MajorFaultError
 from pagelab.major_faults.events import AROUND_DEVICE, OTHERS, TRACEPOINTS
 from pagelab.major_faults.places import PAGE, Place, cold_file, place, ram_disk, ram_disk_refusal
-from pagelab.major_faults.recorder import Pass, Recorder, Target, scratch
+from pagelab.major_faults.recorder import Pass, Recorder, Target, busy_cpus, scratch
 from pagelab.major_faults.stages import Cut, Fault, Spread, cut, spans
 
 WHOLE = 0.5
@@ -168,7 +168,7 @@ def measure(folder: Path, plan: Plan, report: Callable[[str], object] | None = N
 def _device(folder: Path, plan: Plan, recorder: Recorder, say: Callable[[str], object]) -> tuple[Device, Pass]:
     where = place(folder)
     say(f"{where.name_and_system}: writing a file of {plan.size >> 20} MiB")
-    with cold_file(folder, plan.size) as path:
+    with cold_file(folder, plan.size) as path, busy_cpus():
         # Fifteen bytes at most, and no other process's.
         thread = f"pagelab-{os.getpid()}"
         cpu = plan.cpu if plan.cpu is not None else _choose_cpu(path, plan, recorder, thread)

@@ -5,9 +5,10 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -189,6 +190,33 @@ class Recorder:
             if "instructions" in ",".join(rest) and count.isdecimal():
                 return int(count)
         return None
+
+
+_SPIN = """
+import os, sys
+os.sched_setaffinity(0, {int(sys.argv[1])})
+os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+while os.getppid() == int(sys.argv[2]):
+    for _ in range(100_000):
+        pass
+"""
+
+
+@contextmanager
+def busy_cpus() -> Iterator[None]:
+    """Keeps every CPU busy with a program that gives way to all others (SCHED_IDLE).
+
+    So how long a CPU takes to leave its idle state is no part of a stage. Some kernels also lose perf's events of an
+    idle CPU. The programs end with this one, however it ends.
+    """
+    with ExitStack() as undo:
+        for cpu in sorted(os.sched_getaffinity(0)):
+            spinner = subprocess.Popen(
+                [sys.executable, "-c", _SPIN, str(cpu), str(os.getpid())], stdin=subprocess.DEVNULL, process_group=0
+            )
+            undo.callback(spinner.wait)
+            undo.callback(spinner.kill)
+        yield
 
 
 def find_perf() -> str:

@@ -106,6 +106,7 @@ def to_toml(measured: Measured, found: Sequence[Setting], first_line: str) -> st
         f"# {drive.name} ({drive.file_system}): {measured.runs} runs, {drive.faults:,} faults followed on CPU "
         f"{drive.cpu}, {'with' if drive.real_time else 'without'} real-time priority; {drive.slept:,} slept, "
         f"{drive.awake:,} found the answer there, {drive.incomplete:,} left out.",
+        "# All CPUs were kept busy by a program that gives way, so that none had to leave its idle state.",
         f"# touches without recording: {describe(drive.plain)}",
         f"# recording an event costs {measured.event_ns:,.0f} ns. It is taken off the settings, not the stages here.",
         *(f"# {name}: {describe(spread)}" for name, spread in drive.stages.items()),
