@@ -12,8 +12,8 @@ use std::collections::BTreeSet;
 use pagelab_cases::cases;
 use pagelab_engine::base::addr::PageSize;
 use pagelab_engine::base::cycles::Cycles;
-use pagelab_engine::base::rng::Rng;
 use pagelab_engine::base::io::{DeviceRequest, Lba};
+use pagelab_engine::base::rng::Rng;
 use pagelab_engine::config::{
     Assembly, Config, PageCache, PresetKind, SwapConfig, TranslationCacheConfig, assemble, presets,
 };
@@ -332,7 +332,9 @@ fn every_fault_engine_translates_right_under_every_page_table() {
         let storage = DeviceConfig::samples().swap_remove(0);
         let tables = tables.map(|config| with_storage(config, &storage));
         let mut tested = 0;
-        for mut config in tables.chain([system("nested-radix"), with_storage(with("radix", &SHORT_OF_MEMORY), &storage)]) {
+        for mut config in
+            tables.chain([system("nested-radix"), with_storage(with("radix", &SHORT_OF_MEMORY), &storage)])
+        {
             config.system.layers.iter_mut().for_each(|layer| layer.fault_engine = Some(engine.clone()));
             let mut fits = false;
             for page_size in [PageSize::Size4K, PageSize::Size2M] {

@@ -228,7 +228,11 @@ fn what_a_device_has_not_done_is_asked_of_it_again() {
     let ((majors, written, requests, none), with) = (outcome(0), outcome(300_000));
     assert_eq!(none, 0);
     assert!(with.3 > 100, "{with:?}");
-    assert_eq!((with.0, with.1, with.2 - with.3), (majors, written, requests), "each request that failed was made again");
+    assert_eq!(
+        (with.0, with.1, with.2 - with.3),
+        (majors, written, requests),
+        "each request that failed was made again"
+    );
 }
 
 #[test]

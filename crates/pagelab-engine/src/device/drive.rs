@@ -25,10 +25,10 @@ use super::{Clock, Device};
 use crate::base::addr::FRAME_BYTES;
 use crate::base::cycles::Cycles;
 use crate::base::error::{EngineError, between};
+use crate::base::io::{Answer, DeviceRequest, Lba};
 use crate::base::latencies::Latencies;
 use crate::base::measure::Measure;
 use crate::base::rng::Rng;
-use crate::base::io::{Answer, DeviceRequest, Lba};
 
 /// Requests that a queue pair of NVMe can hold.
 const MOST_REQUESTS: u32 = 65_535;
@@ -393,12 +393,8 @@ mod tests {
 
     #[test]
     fn some_reads_are_slow_and_some_requests_fail() {
-        let config = DriveConfig {
-            slow_per_million: 10_000,
-            slow_ns: 1_000_000,
-            errors_per_million: 20_000,
-            ..config()
-        };
+        let config =
+            DriveConfig { slow_per_million: 10_000, slow_ns: 1_000_000, errors_per_million: 20_000, ..config() };
         let mut drive = Drive::new(&config, CLOCK);
         let failed = |n: u64| drive.submit(DeviceRequest::read(Lba(n), 1), Cycles(n * 2_000_000)).failed;
         let failed = (0..20_000).map(failed).filter(|&failed| failed).count() as u64;

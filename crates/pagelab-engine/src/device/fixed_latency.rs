@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use super::{Clock, Device};
 use crate::base::cycles::Cycles;
 use crate::base::error::{EngineError, between};
-use crate::base::measure::Measure;
 use crate::base::io::{Answer, DeviceRequest};
+use crate::base::measure::Measure;
 
 /// What the configuration may say of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

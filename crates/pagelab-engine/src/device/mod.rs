@@ -17,8 +17,8 @@ use serde::de::DeserializeOwned;
 use crate::base::choice::model_choice;
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
-use crate::base::measure::Measure;
 use crate::base::io::{Answer, DeviceRequest};
+use crate::base::measure::Measure;
 
 devices! {
     mod fixed_latency {

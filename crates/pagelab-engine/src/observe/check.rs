@@ -7,8 +7,8 @@
 use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, PhysAddr, VirtAddr};
 use crate::base::error::EngineError;
 use crate::base::ids::SpaceId;
-use crate::base::translation::Translation;
 use crate::base::page_fault::Intent;
+use crate::base::translation::Translation;
 use crate::kernel::layer::Layer;
 use crate::machine::simulation::Simulation;
 use crate::translate::hardware::Hardware;

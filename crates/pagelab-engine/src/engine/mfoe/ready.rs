@@ -156,7 +156,9 @@ impl Ready {
         let any = self.has_used();
         let used = self.tables.cpus().filter(move |_| any).flat_map(|cpu| self.tables.used(cpu, contents));
         used.filter_map(move |(place, entry)| match entry {
-            Entry::Used { owner, va, frame } if owner == space => Some(Taken { va, size: self.size, frame, place, file: None }),
+            Entry::Used { owner, va, frame } if owner == space => {
+                Some(Taken { va, size: self.size, frame, place, file: None })
+            }
             Entry::Used { .. } | Entry::Ready(_) | Entry::Empty => None,
         })
     }
