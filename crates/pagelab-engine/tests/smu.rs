@@ -8,6 +8,7 @@ use pagelab_engine::base::ids::{LayerId, SpaceId};
 use pagelab_engine::config::Config;
 use pagelab_engine::engine::smu::of_layer::smu;
 use pagelab_engine::kernel::entry_word::EntryWord;
+use pagelab_engine::kernel::reclaim::SCAN_PAGES;
 use pagelab_engine::kernel::vma::VaRange;
 use pagelab_engine::machine::simulation::{Placed, Simulation};
 use pagelab_engine::observe::statistics::Statistics;
@@ -197,6 +198,32 @@ fn kpted_accounts_for_pages_and_clears_marks() {
     assert!(of(&stats, "kpted.passes") > 5 && of(&stats, "kpted.cycles") > 0);
 }
 
+/// kpted may be in the middle of a process that ends, whose page table is gone then.
+#[test]
+fn kpted_lets_go_of_a_process_that_ends() {
+    for pages in (1..400).step_by(7) {
+        let mut script = script(2048, MapFlags::SHARED);
+        (0..pages).for_each(|n| script.load(0, page(n * 5 % 2048)));
+        script.event(0, EventKind::Fork { child: ProcessIx(1) });
+        script.event(0, EventKind::Exit { code: 0 });
+        let child = script.thread(1);
+        pause(&mut script, child, 300_000);
+        let (simulation, stats) = run(&smu_with(&[("kpted_cycles", 1000)], &[]), script.finish(), &[0, 1]);
+        checked(&simulation, &stats);
+    }
+}
+
+/// A period that never ends is one.
+#[test]
+fn threads_may_sleep_for_ever() {
+    let mut script = script(64, MapFlags::SHARED);
+    (0..64).for_each(|n| script.load(0, page(n)));
+    let config = smu_with(&[("kpted_cycles", u64::MAX), ("kpoold_cycles", u64::MAX)], &[]);
+    let (simulation, stats) = run(&config, script.finish(), &[0]);
+    checked(&simulation, &stats);
+    assert_eq!((of(&stats, "mapped"), of(&stats, "pending")), (64, 64));
+}
+
 /// A page that leaves memory is the unit's again; a dirty one once it is written.
 #[test]
 fn pages_that_leave_get_their_blocks_back() {
@@ -214,7 +241,10 @@ fn pages_that_leave_get_their_blocks_back() {
         assert_eq!(written, if store { dropped } else { 0 });
         let space = spaces(&simulation)[0];
         let mapped = simulation.os.layers[space.layer].mapped(space.index, VirtAddr(BASE), VirtAddr(page(2048))).len();
-        assert_eq!(stored(&simulation, space, BASE, 2048) + mapped, 2048, "each page is here or there");
+        let known = stored(&simulation, space, BASE, 2048) + mapped;
+        // Those that kswapd is writing at the end are neither.
+        let least = if store { 2048 - SCAN_PAGES } else { 2048 };
+        assert!((least..=2048).contains(&known), "each page is here or there: {known}");
         let by_kernel = stats.values["fault.major.count"];
         assert!(
             of(&stats, "mapped") > 4 * by_kernel,

@@ -55,10 +55,12 @@ enum Actor {
     },
     /// Another mapping of the same file.
     Share,
+    /// The mapping is forbidden and allowed again, which writes its entries anew.
+    Rearm,
     Exit,
 }
 
-use Actor::{Exit, Kpoold, Kpted, Reclaim, Share, Touch, Unmap};
+use Actor::{Exit, Kpoold, Kpted, Rearm, Reclaim, Share, Touch, Unmap};
 
 fn store(page: u64) -> Actor {
     Touch { page, intent: Intent::Store }
@@ -151,7 +153,7 @@ impl Race {
             Kpted => "Kpted",
             Kpoold => "Kpoold",
             Reclaim => "Kswapd",
-            Unmap { .. } | Share | Exit => unreachable!("it is one step"),
+            Unmap { .. } | Share | Rearm | Exit => unreachable!("it is one step"),
         };
         let thread = self.threads.iter().find(|(of, _)| *of == name).expect("it is listed").1;
         self.simulation.cpus[cpu].begin(Activity::Kernel { thread, layer: LAYER });
@@ -187,6 +189,10 @@ impl Race {
                 Some(EventKind::Mmap { addr, len: PAGES * PAGE, prot, flags, file, file_offset: 0 })
             }
             Exit => Some(EventKind::Exit { code: 0 }),
+            Rearm => {
+                let prot = Protection { read: false, write: false, execute: false };
+                Some(EventKind::Mprotect { addr: BASE, len: PAGES * PAGE, prot })
+            }
             Touch { .. } | Kpted | Kpoold | Reclaim => None,
         };
         let of = &mut self.simulation;
@@ -198,6 +204,10 @@ impl Race {
                 of.os.drop_mappings(self.space).expect("there is memory");
             } else {
                 of.change_mappings(cpu, self.space, &kind).expect("there is memory");
+            }
+            if actor == Rearm {
+                let again = EventKind::Mprotect { addr: BASE, len: PAGES * PAGE, prot: Protection::READ_WRITE };
+                of.change_mappings(cpu, self.space, &again).expect("there is memory");
             }
             return true;
         }
@@ -332,6 +342,19 @@ fn the_last_free_page_goes_to_one_of_two() {
     assert!(count > 20, "{count} schedules");
 }
 
+/// The kernel reads a page for which there was no free one; once there is one, the unit may not read it again.
+#[test]
+fn what_the_kernel_reads_is_read_once() {
+    let begin = Race::new(3, 0, 2);
+    let count = explore(&begin, &[load(ABSENT), load(ABSENT), Kpoold], &|race| {
+        assert!(race.mapped().contains(&ABSENT));
+        let mut race = race.clone();
+        race.finish(Kpted);
+        race.check();
+    });
+    assert!(count > 50, "{count} schedules");
+}
+
 #[test]
 fn marks_lead_kpted_to_every_page() {
     let begin = Race::new(2, 2, 2);
@@ -393,6 +416,7 @@ fn three_at_a_time() {
         [store(ABSENT), load(ABSENT), unmap],
         [load(ABSENT), Kpted, unmap],
         [store(ABSENT), Kpoold, Exit],
+        [Reclaim, Rearm, load(OLD)],
     ] {
         let count = explore(&begin, &race, &|_| {});
         assert!(count > 50, "{race:?}: {count} schedules");

@@ -73,6 +73,12 @@ impl Step {
         (self.before_pte, self.fills) = (0, false);
     }
 
+    /// Adds cycles that follow from a preset.
+    pub fn charge_cycles(&mut self, cycles: Cycles) {
+        self.cycles += cycles;
+        self.preset_cycles += cycles;
+    }
+
     /// Adds what a preset gives beyond references.
     pub fn charge_preset(&mut self, cycles: u32, instructions: u32) {
         self.cycles += Cycles::from(cycles);

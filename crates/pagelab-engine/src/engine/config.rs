@@ -22,6 +22,8 @@ pub struct Surroundings {
     pub marks: bool,
     /// Whether the layer hosts none and no other hosts it.
     pub alone: bool,
+    /// Frames of the layer's memory.
+    pub frames: u64,
     /// Whether files are read from a device.
     pub storage: bool,
     /// Whether hardware walks the layer's own page tables for all of its pages.

@@ -72,7 +72,7 @@ impl Os {
                 gone.add(place, place.pages());
             }
         }
-        self.want_cut_armed(space.layer)?;
+        self.want_cut_armed(space.layer);
         let layer = &mut self.layers[space.layer];
         let populate = populate
             .into_iter()
@@ -115,7 +115,7 @@ impl Os {
                 if layer.maps_ahead(space.index, range) {
                     populate.push((range, Ahead::Policy));
                 }
-                self.want_armed(space, range)?;
+                self.want_armed(space, range);
             }
             Change::Advised { range, advice: PageAdvice::PopulateRead } => {
                 populate.push((range, Ahead::Asked(Intent::Load)));
@@ -141,7 +141,7 @@ impl Os {
                 gone.add(range, pages);
                 layer.protect_words(space.index, range)?;
                 if !(from.read || from.write) {
-                    self.want_armed(space, range)?;
+                    self.want_armed(space, range);
                 }
             }
             Change::Moved { from, to } => {
@@ -164,13 +164,12 @@ impl Os {
     }
 
     /// The entries of a new mapping are to be armed, if the layer has an engine for it.
-    pub fn want_armed(&mut self, space: SpaceId, range: VaRange) -> Result<(), EngineError> {
-        match self.layers[space.layer].want_armed(space.index, range)? {
+    pub fn want_armed(&mut self, space: SpaceId, range: VaRange) {
+        match self.layers[space.layer].want_armed(space.index, range) {
             Wanted::Nothing => {}
             Wanted::Thread => self.needs.push((space.layer, Need::Arming)),
             Wanted::Filled(cycles) => self.mapping.fill_cycles += cycles,
         }
-        Ok(())
     }
 
     /// A mapping is made of a file that others may have mapped.
@@ -182,17 +181,18 @@ impl Os {
     }
 
     /// What has been taken from words of large pages in a layer is to be armed in another size.
-    pub fn want_cut_armed(&mut self, layer: LayerId) -> Result<(), EngineError> {
-        let cut = std::mem::take(&mut self.layers[layer].cut);
-        cut.into_iter().try_for_each(|(index, range)| self.want_all_armed(SpaceId { layer, index }, range))
+    pub fn want_cut_armed(&mut self, layer: LayerId) {
+        for (index, range) in std::mem::take(&mut self.layers[layer].cut) {
+            self.want_all_armed(SpaceId { layer, index }, range);
+        }
     }
 
     /// [`Self::want_armed`] of all mappings in a range.
-    fn want_all_armed(&mut self, space: SpaceId, range: VaRange) -> Result<(), EngineError> {
+    fn want_all_armed(&mut self, space: SpaceId, range: VaRange) {
         let vmas = &self.layers[space.layer].spaces[space.index as usize].vmas;
         let inside = |vma: &Vma| VaRange { start: vma.start.max(range.start), end: vma.end.min(range.end) };
         let parts: Vec<VaRange> = vmas.iter().map(inside).filter(|part| part.start < part.end).collect();
-        parts.into_iter().try_for_each(|part| self.want_armed(space, part))
+        parts.into_iter().for_each(|part| self.want_armed(space, part));
     }
 
     /// What a mapping call has to wait for: the lock under which a kernel thread accounts for pages of the space.

@@ -134,7 +134,7 @@ impl Os {
         host.spaces[space as usize].vmas.apply(&whole).expect("the mapping is aligned and not empty");
         host.begin_guest_segment(space, memory);
         let host_id = SpaceId { layer: host_index.into(), index: space };
-        let wanted = host.want_armed(space, VaRange { start: VirtAddr(0), end: VirtAddr(memory) })?;
+        let wanted = host.want_armed(space, VaRange { start: VirtAddr(0), end: VirtAddr(memory) });
         if wanted == Wanted::Thread {
             self.needs.push((host_id.layer, Need::Arming));
         }
@@ -169,7 +169,7 @@ impl Os {
                 contents.end_write(first);
             }
         }
-        self.layers[layer].arm_again(&scan.written).expect("small pages have their tables");
+        self.layers[layer].arm_again(&scan.written);
     }
 
     /// Accounts for all pages that a layer's engine has mapped, since memory is short; returns how many these are.

@@ -71,6 +71,11 @@ impl Kpted {
         None
     }
 
+    /// Whether the space that it is in the middle of has ended.
+    fn is_lost(&self, layer: &Layer) -> bool {
+        self.level < TOP && layer.spaces[self.space as usize].vmas.iter().next().is_none()
+    }
+
     /// The addresses of a line's entries from where it is on, as far as the way here led.
     fn line(&self) -> impl Iterator<Item = VirtAddr> + use<> {
         let bytes = reach(self.level);
@@ -161,7 +166,7 @@ impl EngineThread for Kpted {
             State::Reclaim(pressure) => plan_scan(layer, *pressure, step),
             State::WriteBack(scan) => step.io.clone_from(&scan.io),
             State::Line => {
-                if self.mapping(layer) != Some((self.space, self.at)) && self.level == TOP {
+                if self.is_lost(layer) || self.level == TOP && self.mapping(layer) != Some((self.space, self.at)) {
                     return;
                 }
                 let space = &layer.spaces[self.space as usize];
@@ -198,8 +203,11 @@ impl EngineThread for Kpted {
                 }
             }
             State::Line => {
+                let layer = &mut os.layers[self.layer];
+                if self.is_lost(layer) {
+                    self.level = TOP;
+                }
                 if self.level == TOP {
-                    let layer = &mut os.layers[self.layer];
                     match self.mapping(layer) {
                         None => {
                             smu_mut(layer).counters.kpted_passes += 1;

@@ -124,6 +124,11 @@ impl Offload {
             }
             Seen::Stored(stored) => self.stored = stored,
         }
+        // The page has left memory just now, and its entry has been written anew meanwhile.
+        let written = BlockKey::Writeback { layer, lba: self.stored.lba };
+        if os.locks.is_held(written) {
+            return Next::Block(written);
+        }
         let Some(id) = smu_mut(self.layer_mut(os)).begin_miss() else {
             let first = !std::mem::replace(&mut self.stalled, true);
             smu_mut(self.layer_mut(os)).counters.full += u64::from(first);

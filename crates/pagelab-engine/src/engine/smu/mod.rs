@@ -17,7 +17,7 @@
 //! - A miss that finds no entry free for it waits until one is.
 //! - A request that the drive answers with an error, and a miss without a free page, end in a page fault, which the kernel handles.
 //! - The free pages that the unit has fetched ahead fill a line; it fetches the next while the drive is at work.
-//! - A fault that found the queue empty makes `sync_refill` pages ready before it ends. kpoold fills the queue whole.
+//! - A fault that found the queue empty makes `sync_refill` pages ready before it does anything else. kpoold fills the queue whole.
 //! - Pages that kpted has not seen cannot leave memory: it runs before its time when memory is low, and a fault that finds no memory
 //!   accounts for them all.
 //! - A dirty page that leaves gets its block's address back once it is written; a clean one at once.

@@ -9,8 +9,11 @@ use crate::engine::config::{EngineParameters, Surroundings};
 
 /// Entries that an NVMe queue may have (NVMe 1.4, 3.1.1: CAP.MQES has 16 bits and counts from 0).
 const MOST_ENTRIES: u32 = 65_536;
-/// Free pages that the queue may hold: 4 GiB.
-const MOST_PAGES: u32 = 1 << 20;
+/// Free pages that the queue may hold: 1 GiB, with a ring of 4 MiB, the largest block of Linux's allocator.
+const MOST_PAGES: u32 = 1 << 18;
+
+/// The queue may have this part of the memory: what is in it, nobody else has.
+const MOST_SHARE: u64 = 8;
 
 /// What there is of it in a layer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -92,6 +95,14 @@ impl EngineParameters for Parameters {
             return Err(Misfit::new("fault_engine.pmshr", what));
         }
         Misfit::unless_between("fault_engine.free_pages", self.free_pages, 1, MOST_PAGES)?;
+        let most = around.frames / MOST_SHARE;
+        if u64::from(self.free_pages) > most {
+            let what = format!(
+                "{} free pages are more than an eighth of the memory's {}; allowed here is 1 to {most}",
+                self.free_pages, around.frames
+            );
+            return Err(Misfit::new("fault_engine.free_pages", what));
+        }
         Misfit::unless_between("fault_engine.prefetch", self.prefetch, 1, MOST_PAGES)?;
         Misfit::unless_between("fault_engine.sync_refill", self.sync_refill, 0, MOST_PAGES)?;
         Misfit::unless_between("fault_engine.kpted_cycles", self.kpted_cycles, 1, u64::MAX)

@@ -97,7 +97,6 @@ impl Fault {
 
     /// Scans for pages that can leave.
     pub(super) fn reclaim(&mut self, os: &mut Os, pressure: Pressure, cpu: CpuId) -> State {
-        self.accounted = 0;
         let scan = os.scan_pages(self.space.layer, pressure, cpu);
         if scan.freed == 0 {
             self.fruitless += 1;

@@ -115,9 +115,14 @@ impl Fault {
         taken
     }
 
-    /// Pages of a file have been read.
+    /// Pages of a file have been read. The entry of the one that was missed says no more that it is on storage: an engine would read
+    /// it again before the fault has mapped it.
     pub(super) fn finish_read(&mut self, os: &mut Os, file: u32, read: &[(u64, Pfn)]) {
+        let (space, page) = (self.space.index, self.page);
         let layer = self.layer(os);
+        if let Some(EntryWord::Stored(_)) = layer.word(space, page).map(|of| of.word) {
+            layer.take_word(space, page);
+        }
         for &(number, frame) in read {
             layer.note_read(file, number, frame);
             if layer.pages.cached(file, number).is_some() {

@@ -7,7 +7,8 @@
 //! `nvme_poll`), mm/filemap.c (`folio_wait_bit_common`, `folio_end_read`).
 //! Parameters: `kernel.block_io`.
 //! Deviations: the CPU that asked handles the interrupt, as part of the task that waits. One interrupt tells of all that a step asked
-//! for.
+//! for. A request that is made again costs the device's time and the step's own cycles anew, not these stages. kpted pays none of them
+//! for what it writes at a cgroup's limit.
 
 use super::{Fault, State};
 use crate::base::cycles::Cycles;
@@ -56,8 +57,15 @@ pub fn plan_wait(costs: &BlockIoConfig, step: &mut Step) {
 }
 
 /// What it does per request, so many times, and once.
-pub fn plan_stage(each: StageCost, many: u32, once: StageCost, step: &mut Step) {
+fn plan_stage(each: StageCost, many: u32, once: StageCost, step: &mut Step) {
     step.charge_preset(each.cycles * many + once.cycles, each.instructions * many + once.instructions);
+}
+
+/// What a kernel thread does that asks so often, its going to sleep included.
+pub fn plan_submit(costs: &BlockIoConfig, requests: u32, step: &mut Step) {
+    let none = StageCost { instructions: 0, cycles: 0 };
+    let sleep = if costs.completion_by == CompletionBy::Interrupt { costs.switch } else { none };
+    plan_stage(costs.submit, requests, sleep, step);
 }
 
 /// What it does once the device has answered, up to the wake-up.

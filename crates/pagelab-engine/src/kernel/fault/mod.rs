@@ -43,7 +43,6 @@ use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtA
 use crate::base::error::EngineError;
 use crate::base::page_fault::{Intent, PageFault, Reached};
 use crate::base::step::{BlockKey, Next};
-use crate::engine::kernel_side::EngineState;
 use crate::kernel::layer::Layer;
 use crate::kernel::os::Os;
 use crate::kernel::placement::PlacementStep;
@@ -315,6 +314,8 @@ impl Fault {
 
     /// See [`crate::machine::activity::Activity::commit`].
     pub fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Result<Next, EngineError> {
+        // What the step has paid for.
+        self.accounted = 0;
         if self.commit_io(os) {
             return Ok(Next::Continue);
         }
@@ -325,7 +326,7 @@ impl Fault {
         layer.acting_cpu = cpu.0;
         layer.acting_group = layer.spaces[self.space.index as usize].group;
         self.state = match std::mem::replace(&mut self.state, State::Entry) {
-            State::Entry => State::Lookup,
+            State::Entry => self.after_entry(os),
             State::Lookup => return self.go(|fault| Ok(fault.commit_lookup(os, cpu))),
             by @ (State::Walk | State::NextEntry) => return self.go(|fault| fault.commit_walk(os, cpu, by)),
             State::Fill { levels, .. } => {
@@ -334,7 +335,7 @@ impl Fault {
                 self.after_walk(os)
             }
             State::Table { block } => {
-                self.link(os, block)?;
+                self.link(os, block);
                 self.next_table(os)?
             }
             State::Split { frame } => {
@@ -519,11 +520,11 @@ impl Fault {
     }
 
     /// Links a zeroed table, unless another handler was faster.
-    fn link(&self, os: &mut Os, block: TableBlock) -> Result<(), EngineError> {
+    fn link(&self, os: &mut Os, block: TableBlock) {
         if self.layer(os).link_table(self.space.index, self.page, self.size, block) {
             self.counters(os).tables += 1;
         }
-        os.want_cut_armed(self.space.layer)
+        os.want_cut_armed(self.space.layer);
     }
 
     /// The lock of the page-table page that an entry is in.
@@ -559,8 +560,7 @@ impl Fault {
             self.end_read(os, cpu);
             return Next::Done;
         }
-        let lacks = os.layers[self.space.layer].engine.as_ref().is_some_and(EngineState::lacks_frames);
-        self.state = if lacks { State::Supply } else { State::Return };
+        self.state = State::Return;
         Next::Continue
     }
 

@@ -13,7 +13,7 @@ use crate::kernel::fault::supply::plan_supply;
 use crate::kernel::layer::words::WordOf;
 use crate::kernel::layer::{AddressSpace, CpuLine, Layer};
 use crate::kernel::os::Os;
-use crate::kernel::reclaim::{Pressure, plan_scan};
+use crate::kernel::reclaim::plan_scan;
 use crate::kernel::vma::VaRange;
 
 /// Lines of the saved registers of an exception (`struct pt_regs`, 168 bytes).
@@ -29,6 +29,7 @@ impl Fault {
     pub fn plan(&self, os: &Os, step: &mut Step) {
         let layer = &os.layers[self.space.layer];
         let space = &layer.spaces[self.space.index as usize];
+        step.charge_cycles(self.accounted * os.costs.fault.accounting());
         if self.plan_io(os, layer, step) {
             return;
         }
@@ -71,7 +72,7 @@ impl Fault {
                 step.kernel(RefKind::Write, layer.page_metadata(*frame));
                 step.kernel(RefKind::Locked, self.entry(os));
             }
-            State::Reclaim { pressure } => self.plan_reclaim(os, layer, *pressure, step),
+            State::Reclaim { pressure } => plan_scan(layer, *pressure, step),
             State::Supply => plan_supply(os, layer, self.cpu, step),
             State::WriteBack { scan } => step.io.clone_from(&scan.io),
             State::Read { pages } => {
@@ -134,14 +135,6 @@ impl Fault {
             step.cycles += Cycles::from(os.costs.vm_exit_cycles);
             step.preset_cycles += Cycles::from(os.costs.vm_exit_cycles);
         }
-    }
-
-    /// Accounts for pages if it has to, and scans.
-    fn plan_reclaim(&self, os: &Os, layer: &Layer, pressure: Pressure, step: &mut Step) {
-        let accounting = self.accounted * os.costs.fault.accounting();
-        step.cycles += accounting;
-        step.preset_cycles += accounting;
-        plan_scan(layer, pressure, step);
     }
 
     /// Reads the page back from its slot.

@@ -29,7 +29,7 @@ impl Fault {
             Leaf::Present(mapping) if mapping.flags.writable || self.intent != Intent::Store => return Ok(None),
             Leaf::Present(mapping) => {
                 if layer.engine.as_ref().is_some_and(EngineState::maps_files) {
-                    layer.account_for_taken(self.space.index);
+                    self.accounted += layer.account_for_taken(self.space.index);
                 }
                 return Ok(Some(self.choose_of_present(layer, &vma, mapping)));
             }

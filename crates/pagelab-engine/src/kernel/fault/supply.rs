@@ -3,7 +3,7 @@
 use super::{Fault, State};
 use crate::base::ids::{CpuId, LayerId};
 use crate::base::step::{RefKind, Step};
-use crate::engine::kernel_side::Supplied;
+use crate::engine::kernel_side::{EngineState, Supplied};
 use crate::kernel::fault::stage::Stage;
 use crate::kernel::layer::{CpuLine, Layer};
 use crate::kernel::needs::Need;
@@ -23,11 +23,17 @@ impl Os {
 }
 
 impl Fault {
-    /// Makes one ready before it ends, and goes on to the next.
+    /// What comes first: frames for the engine, if it had none. Nothing is held yet, and no page can leave meanwhile that it maps.
+    pub(super) fn after_entry(&self, os: &Os) -> State {
+        let lacks = os.layers[self.space.layer].engine.as_ref().is_some_and(EngineState::lacks_frames);
+        if lacks { State::Supply } else { State::Lookup }
+    }
+
+    /// Makes one ready, and goes on to the next.
     pub(super) fn supply(&self, os: &mut Os, cpu: CpuId) -> State {
         match os.supply(self.space.layer, cpu, true) {
             Supplied::One => State::Supply,
-            Supplied::Enough | Supplied::NoMemory => State::Return,
+            Supplied::Enough | Supplied::NoMemory => State::Lookup,
         }
     }
 }

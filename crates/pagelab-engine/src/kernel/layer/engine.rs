@@ -58,31 +58,38 @@ impl Layer {
     }
 
     /// The entries of a new mapping are to be armed.
-    pub fn want_armed(&mut self, index: u32, range: VaRange) -> Result<Wanted, EngineError> {
+    pub fn want_armed(&mut self, index: u32, range: VaRange) -> Wanted {
         if !self.is_served(index, range.start) {
-            return Ok(Wanted::Nothing);
+            return Wanted::Nothing;
         }
         let engine = self.engine.as_mut().expect("it serves the mapping");
         if let Some(each) = engine.fills_at_once() {
-            return self.fill_entries(index, range).map(|entries| Wanted::Filled(entries * each));
+            return Wanted::Filled(self.fill_entries(index, range) * each);
         }
         engine.want(Job { space: index, range, arm: true });
-        Ok(Wanted::Thread)
+        Wanted::Thread
     }
 
-    /// Puts a word into the entry of each page of a range that has one to get and neither a word nor a translation; returns how many.
-    fn fill_entries(&mut self, index: u32, range: VaRange) -> Result<u64, EngineError> {
+    /// Puts a word into the entry of each page of a range that has one to get and neither a word nor a translation, as long as there is
+    /// memory to spare for their tables; returns how many.
+    fn fill_entries(&mut self, index: u32, range: VaRange) -> u64 {
         let mut filled = 0;
         for page in (range.start.0..range.end.0).step_by(FRAME_BYTES as usize) {
             let (va, size) = (VirtAddr(page), PageSize::Size4K);
+            // Where a table of entries begins.
+            if page.is_multiple_of(PageSize::Size2M.bytes()) && self.is_low() {
+                break;
+            }
             if let Some(word) = self.armed(index, va)
                 && self.is_untouched(index, va, size)
             {
-                self.put_word(index, WordOf { va, size, word })?;
+                if self.put_word(index, WordOf { va, size, word }).is_err() {
+                    break;
+                }
                 filled += 1;
             }
         }
-        Ok(filled)
+        filled
     }
 
     /// The other mappings of the file that a mapping is of, by their spaces: those of other spaces, and of this one those of the same
@@ -199,14 +206,17 @@ impl Layer {
         outcome
     }
 
-    /// Pages of files have left memory: the entries of those that the engine may map say where they are.
-    pub fn arm_again(&mut self, pages: &[(u32, VirtAddr)]) -> Result<(), EngineError> {
+    /// Pages of files have left memory: the entries of those that the engine may map say where they are, if their tables are there or
+    /// there is memory for them.
+    pub fn arm_again(&mut self, pages: &[(u32, VirtAddr)]) {
         for &(index, va) in pages {
-            if self.is_served(index, va) && self.is_untouched(index, va, PageSize::Size4K) {
-                self.put_armed(index, va, PageSize::Size4K)?;
+            if self.is_served(index, va)
+                && self.is_untouched(index, va, PageSize::Size4K)
+                && self.put_armed(index, va, PageSize::Size4K).is_err()
+            {
+                return;
             }
         }
-        Ok(())
     }
 
     /// Enters a page that the engine has mapped in the reverse map and the LRU lists, one of a file in the page cache, too, and

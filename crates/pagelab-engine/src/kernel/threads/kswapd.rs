@@ -9,7 +9,7 @@
 use super::{Need, Thread};
 use crate::base::ids::{CpuId, LayerId};
 use crate::base::step::{Next, Step};
-use crate::kernel::fault::io::{plan_completion, plan_stage};
+use crate::kernel::fault::io::{plan_completion, plan_submit};
 use crate::kernel::layer::Layer;
 use crate::kernel::os::Os;
 use crate::kernel::reclaim::{Pressure, Scan, plan_scan};
@@ -85,7 +85,7 @@ impl Thread for Kswapd {
             State::Scan => plan_scan(&os.layers[self.layer], Pressure::Memory, step),
             State::Submit(scan) => {
                 if let Some(costs) = &os.costs.block_io {
-                    plan_stage(costs.submit, scan.io.len(), costs.switch, step);
+                    plan_submit(costs, scan.io.len(), step);
                 }
             }
             State::WriteBack(scan) => step.io.clone_from(&scan.io),

@@ -117,14 +117,14 @@ impl KernelThreads {
         slot.thread.begin();
         slot.awake = false;
         self.runs += 1;
-        let next = slot.thread.sleep_cycles().map(|cycles| now + cycles);
+        let next = slot.thread.sleep_cycles().map(|cycles| now.saturating_add(cycles));
         (std::mem::replace(&mut slot.alarm, next), next)
     }
 
     /// The work of a thread has ended at `now`. Returns when it wakes up by itself, if that follows from it.
     pub fn end(&mut self, number: usize, now: Cycles) -> Option<Cycles> {
         let slot = &mut self.slots[number];
-        slot.alarm = Some(now + slot.delay?);
+        slot.alarm = Some(now.saturating_add(slot.delay?));
         slot.alarm
     }
 
