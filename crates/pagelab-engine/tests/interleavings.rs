@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::{ScriptWriter, assert_frames_conserved, config, run};
+use common::{ScriptWriter, assert_frames_conserved, config, explore, run};
 use pagelab_engine::base::addr::VirtAddr;
 use pagelab_engine::base::ids::{CpuId, LayerId, SpaceId};
 use pagelab_engine::base::page_fault::{Intent, PageFault};
@@ -70,12 +70,15 @@ fn load(page: u64) -> Actor {
 }
 
 /// A race before its first step: a process with a mapping, and a child that exists before the race or comes to be in it.
+#[derive(Clone)]
 struct Race {
     simulation: Simulation,
     /// Number of a kernel thread that reclaims for its layer.
     kswapd: usize,
     parent: SpaceId,
     child: SpaceId,
+    /// Steps that each CPU has taken.
+    steps: Vec<u32>,
 }
 
 impl Race {
@@ -116,14 +119,21 @@ impl Race {
             cpu.presence = Presence::Running;
         }
         let kswapd = simulation.kthreads.add(Kswapd::new(LayerId(0)).into());
-        Self { simulation, kswapd, parent, child }
+        Self { simulation, kswapd, parent, child, steps: vec![0; actors.len()] }
+    }
+}
+
+impl explore::Race for Race {
+    type Actor = Actor;
+
+    fn simulation(&self) -> &Simulation {
+        &self.simulation
     }
 
-    /// Lets an actor take its next step; true if that was its last one.
-    fn step(&mut self, cpu: CpuId, actor: Actor, steps: &mut u32) -> bool {
+    fn step(&mut self, cpu: CpuId, actor: Actor) -> bool {
         let fault =
             |space, page: u64, intent| PageFault { space, va: VirtAddr(BASE + page * PAGE), intent, reached: None };
-        let (of, parent) = (&mut self.simulation, self.parent);
+        let (of, parent, steps) = (&mut self.simulation, self.parent, &mut self.steps[cpu.index()]);
         let change = |of: &mut Simulation, kind: &EventKind| {
             of.may_carry_out(cpu, parent, kind)
                 && of.change_mappings(cpu, parent, kind).map(|()| true).expect("there is memory")
@@ -172,27 +182,10 @@ impl Race {
             }
         }
     }
-}
 
-/// Runs one schedule: at the n-th step it is the turn of the `schedule[n]`-th of those that can go on, and of the first one
-/// after the schedule's end. Returns for each step whose turn it was, and of how many.
-fn run_schedule(config: &Config, actors: &[Actor], schedule: &[usize], finish: &dyn Fn(&Race)) -> Vec<(usize, usize)> {
-    let mut race = Race::new(config, actors);
-    let (mut steps, mut done) = (vec![0; actors.len()], vec![false; actors.len()]);
-    let mut taken = Vec::new();
-    while done.contains(&false) {
-        let able = |&cpu: &CpuId| !done[cpu] && race.simulation.cpus[cpu].state == CpuState::Ready;
-        let able: Vec<CpuId> = CpuId::all(actors.len()).filter(able).collect();
-        assert!(!able.is_empty(), "all wait for each other: {actors:?}, {taken:?}");
-        let turn = schedule.get(taken.len()).copied().unwrap_or(0);
-        taken.push((turn, able.len()));
-        let cpu = able[turn];
-        done[cpu] = race.step(cpu, actors[cpu], &mut steps[cpu]);
+    fn check(&mut self) {
+        assert_frames_conserved(&self.simulation, &[self.parent, self.child]);
     }
-    assert!(!race.simulation.os.locks.any_held(), "{actors:?}, {taken:?}");
-    assert_frames_conserved(&race.simulation, &[race.parent, race.child]);
-    finish(&race);
-    taken
 }
 
 /// Runs every schedule; returns how many there are.
@@ -207,14 +200,7 @@ fn explore(actors: &[Actor], set: &[&str], finish: &dyn Fn(&Race)) -> usize {
         r#"system.layers.0.frame_allocator={"kind":"buddy"}"#,
     ];
     let config = config("radix", &[&small, set].concat());
-    let (mut schedule, mut count) = (Vec::new(), 0);
-    loop {
-        let taken = run_schedule(&config, actors, &schedule, finish);
-        count += 1;
-        let Some(last) = taken.iter().rposition(|&(turn, of)| turn + 1 < of) else { return count };
-        schedule = taken[..=last].iter().map(|&(turn, _)| turn).collect();
-        schedule[last] += 1;
-    }
+    explore::explore(&Race::new(&config, actors), actors, usize::MAX, finish)
 }
 
 /// Pages mapped in the parent.

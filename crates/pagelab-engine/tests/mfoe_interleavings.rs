@@ -10,7 +10,7 @@ mod common;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use common::{ScriptWriter, assert_frames_conserved, config, run};
+use common::{ScriptWriter, assert_frames_conserved, config, explore, run};
 use pagelab_engine::base::addr::{PageSize, VirtAddr};
 use pagelab_engine::base::ids::{CpuId, LayerId, SpaceId};
 use pagelab_engine::base::page_fault::{Intent, PageFault};
@@ -223,7 +223,33 @@ impl Race {
         of.cpus[cpu].begin(Activity::Kernel { thread, layer: LAYER });
     }
 
-    /// Lets an actor take its next step; true if that was its last one.
+    fn refill(&self, actor: Actor) -> usize {
+        let Refill { table } = actor else { unreachable!("it is a thread of a table") };
+        self.refills[table as usize]
+    }
+
+    fn mfoe(&self) -> &Mfoe {
+        let Some(EngineState::Mfoe(of)) = &self.simulation.os.layers[LAYER].engine else {
+            unreachable!("the system has it")
+        };
+        of
+    }
+
+    /// Pages of the mapping that are there.
+    fn mapped(&self) -> Vec<u64> {
+        let layer = &self.simulation.os.layers[LAYER];
+        let pages = layer.mapped(self.space.index, VirtAddr(BASE), VirtAddr(BASE + PAGES * self.page));
+        pages.iter().map(|page| (page.va.0 - BASE) / self.page).collect()
+    }
+}
+
+impl explore::Race for Race {
+    type Actor = Actor;
+
+    fn simulation(&self) -> &Simulation {
+        &self.simulation
+    }
+
     fn step(&mut self, cpu: CpuId, actor: Actor) -> bool {
         let of = &mut self.simulation;
         let call = match actor {
@@ -271,62 +297,15 @@ impl Race {
         }
     }
 
-    fn refill(&self, actor: Actor) -> usize {
-        let Refill { table } = actor else { unreachable!("it is a thread of a table") };
-        self.refills[table as usize]
+    fn check(&mut self) {
+        assert_frames_conserved(&self.simulation, &[self.space]);
     }
-
-    fn mfoe(&self) -> &Mfoe {
-        let Some(EngineState::Mfoe(of)) = &self.simulation.os.layers[LAYER].engine else {
-            unreachable!("the system has it")
-        };
-        of
-    }
-
-    /// Pages of the mapping that are there.
-    fn mapped(&self) -> Vec<u64> {
-        let layer = &self.simulation.os.layers[LAYER];
-        let pages = layer.mapped(self.space.index, VirtAddr(BASE), VirtAddr(BASE + PAGES * self.page));
-        pages.iter().map(|page| (page.va.0 - BASE) / self.page).collect()
-    }
-}
-
-/// Runs one schedule: at the n-th step it is the turn of the `schedule[n]`-th of those that may go on, the one who went before
-/// first, and of the first one after the schedule's end. Returns for each step whose turn it was, and of how many.
-fn run_schedule(begin: &Race, actors: &[Actor], schedule: &[usize], finish: &dyn Fn(&Race)) -> Vec<(usize, usize)> {
-    let mut race = begin.clone();
-    let mut left = if actors.len() > 2 { INTERRUPTIONS } else { usize::MAX };
-    let (mut done, mut last) = (vec![false; actors.len()], CpuId(0));
-    let mut taken = Vec::new();
-    while done.contains(&false) {
-        let able = |&cpu: &CpuId| !done[cpu] && race.simulation.cpus[cpu].state == CpuState::Ready;
-        let mut able: Vec<CpuId> = CpuId::all(actors.len()).filter(able).collect();
-        assert!(!able.is_empty(), "all wait for each other: {actors:?}, {taken:?}");
-        able.sort_by_key(|&cpu| cpu != last);
-        let goes_on = able[0] == last;
-        let choices = if goes_on && left == 0 { 1 } else { able.len() };
-        let turn = schedule.get(taken.len()).copied().unwrap_or(0);
-        taken.push((turn, choices));
-        left -= usize::from(goes_on && turn > 0 && taken.len() > 1);
-        last = able[turn];
-        done[last] = race.step(last, actors[last]);
-    }
-    assert!(!race.simulation.os.locks.any_held(), "{actors:?}, {taken:?}");
-    assert_frames_conserved(&race.simulation, &[race.space]);
-    finish(&race);
-    taken
 }
 
 /// Runs every schedule from `begin` on; returns how many there are.
 fn explore_from(begin: &Race, actors: &[Actor], finish: &dyn Fn(&Race)) -> usize {
-    let (mut schedule, mut count) = (Vec::new(), 0);
-    loop {
-        let taken = run_schedule(begin, actors, &schedule, finish);
-        count += 1;
-        let Some(last) = taken.iter().rposition(|&(turn, of)| turn + 1 < of) else { return count };
-        schedule = taken[..=last].iter().map(|&(turn, _)| turn).collect();
-        schedule[last] += 1;
-    }
+    let interruptions = if actors.len() > 2 { INTERRUPTIONS } else { usize::MAX };
+    explore::explore(begin, actors, interruptions, finish)
 }
 
 /// Runs every schedule with pages of 2 MiB, and tables of two entries for them; returns how many there are.

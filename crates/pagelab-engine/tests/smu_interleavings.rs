@@ -10,6 +10,7 @@ mod common;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
+use common::explore::{self, Race as _};
 use common::{ScriptWriter, assert_frames_conserved, config, run};
 use pagelab_engine::base::addr::VirtAddr;
 use pagelab_engine::base::ids::{CpuId, LayerId, SpaceId};
@@ -179,7 +180,25 @@ impl Race {
         }
     }
 
-    /// Lets an actor take its next step; true if that was its last one.
+    fn mapped(&self) -> Vec<u64> {
+        let layer = &self.simulation.os.layers[LAYER];
+        let pages = layer.mapped(self.space.index, VirtAddr(BASE), VirtAddr(BASE + PAGES * PAGE));
+        pages.iter().map(|page| (page.va.0 - BASE) / PAGE).collect()
+    }
+
+    /// What was counted in the race.
+    fn counted(&self, get: fn(&Counters) -> u64) -> u64 {
+        get(&smu(&self.simulation.os.layers[LAYER]).counters) - get(&self.before)
+    }
+}
+
+impl explore::Race for Race {
+    type Actor = Actor;
+
+    fn simulation(&self) -> &Simulation {
+        &self.simulation
+    }
+
     fn step(&mut self, cpu: CpuId, actor: Actor) -> bool {
         let call = match actor {
             Unmap { page, pages } => Some(EventKind::Munmap { addr: BASE + page * PAGE, len: pages * PAGE }),
@@ -238,20 +257,8 @@ impl Race {
         }
     }
 
-    fn mapped(&self) -> Vec<u64> {
-        let layer = &self.simulation.os.layers[LAYER];
-        let pages = layer.mapped(self.space.index, VirtAddr(BASE), VirtAddr(BASE + PAGES * PAGE));
-        pages.iter().map(|page| (page.va.0 - BASE) / PAGE).collect()
-    }
-
-    /// What was counted in the race.
-    fn counted(&self, get: fn(&Counters) -> u64) -> u64 {
-        get(&smu(&self.simulation.os.layers[LAYER]).counters) - get(&self.before)
-    }
-
     /// Marks and what the engine knows of them agree; pages hold what was stored to them; nothing is lost.
     fn check(&mut self) {
-        assert!(!self.simulation.os.locks.any_held());
         let layer = &mut self.simulation.os.layers[LAYER];
         let index = self.space.index;
         for page in layer.mapped(index, VirtAddr(BASE), VirtAddr(BASE + PAGES * PAGE)) {
@@ -263,42 +270,10 @@ impl Race {
     }
 }
 
-/// Runs one schedule: at the n-th step it is the turn of the `schedule[n]`-th of those that may go on, the one who went before
-/// first, and of the first one after the schedule's end. Returns for each step whose turn it was, and of how many.
-fn run_schedule(begin: &Race, actors: &[Actor], schedule: &[usize], finish: &dyn Fn(&Race)) -> Vec<(usize, usize)> {
-    let mut race = begin.clone();
-    let many = actors.len() > 2 || actors.contains(&Kpted);
-    let mut left = if many { INTERRUPTIONS } else { usize::MAX };
-    let (mut done, mut last) = (vec![false; actors.len()], CpuId(0));
-    let mut taken = Vec::new();
-    while done.contains(&false) {
-        let able = |&cpu: &CpuId| !done[cpu] && race.simulation.cpus[cpu].state == CpuState::Ready;
-        let mut able: Vec<CpuId> = CpuId::all(actors.len()).filter(able).collect();
-        assert!(!able.is_empty(), "all wait for each other: {actors:?}, {taken:?}");
-        able.sort_by_key(|&cpu| cpu != last);
-        let goes_on = able[0] == last;
-        let choices = if goes_on && left == 0 { 1 } else { able.len() };
-        let turn = schedule.get(taken.len()).copied().unwrap_or(0);
-        taken.push((turn, choices));
-        left -= usize::from(goes_on && turn > 0 && taken.len() > 1);
-        last = able[turn];
-        done[last] = race.step(last, actors[last]);
-    }
-    race.check();
-    finish(&race);
-    taken
-}
-
 /// Runs every schedule; returns how many there are.
 fn explore(begin: &Race, actors: &[Actor], finish: &dyn Fn(&Race)) -> usize {
-    let (mut schedule, mut count) = (Vec::new(), 0);
-    loop {
-        let taken = run_schedule(begin, actors, &schedule, finish);
-        count += 1;
-        let Some(last) = taken.iter().rposition(|&(turn, of)| turn + 1 < of) else { return count };
-        schedule = taken[..=last].iter().map(|&(turn, _)| turn).collect();
-        schedule[last] += 1;
-    }
+    let many = actors.len() > 2 || actors.contains(&Kpted);
+    explore::explore(begin, actors, if many { INTERRUPTIONS } else { usize::MAX }, finish)
 }
 
 #[test]

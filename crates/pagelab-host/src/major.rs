@@ -14,7 +14,7 @@ use std::{
     path::Path,
 };
 
-use pagelab_trace::format::HostFacts;
+use pagelab_trace::{format::HostFacts, rng::Rng};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -142,16 +142,9 @@ fn at_random(pages: usize, wanted: usize, seed: u64) -> io::Result<Vec<u64>> {
         return Err(io::Error::other(format!("the file has {pages} pages, fewer than the {wanted} to touch")));
     }
     let mut order: Vec<u64> = (0..pages as u64).collect();
-    let mut state = seed;
+    let mut rng = Rng::new(seed, "touches");
     for at in 0..wanted {
-        // SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = state;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^= bits >> 31;
-        let rest = (pages - at) as u128;
-        order.swap(at, at + ((u128::from(bits) * rest) >> 64) as usize);
+        order.swap(at, at + rng.below((pages - at) as u64) as usize);
     }
     order.truncate(wanted);
     Ok(order)

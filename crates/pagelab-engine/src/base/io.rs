@@ -6,6 +6,9 @@ use super::cycles::Cycles;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Lba(pub u64);
 
+/// Logical blocks of 512 bytes, as NVMe namespaces have them, of a block of 4 KiB.
+pub const NVME_UNITS: u64 = 8;
+
 /// A request to a device: to read or write blocks that follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceRequest {

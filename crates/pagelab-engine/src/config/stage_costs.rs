@@ -54,3 +54,7 @@ pub struct StageCost {
     /// Cycles, instructions included.
     pub cycles: u32,
 }
+
+impl StageCost {
+    pub const NONE: Self = Self { instructions: 0, cycles: 0 };
+}

@@ -8,7 +8,7 @@
 //! Deviations: no bits for what the page was (`pte_swp_exclusive`, `pte_swp_soft_dirty`). The bit of an entry that engines and kernels
 //! lock it by is the page's key in [`Locks`](crate::kernel::locks::Locks): it is there of entries without a word, too.
 
-use crate::base::io::Lba;
+use crate::base::io::{Lba, NVME_UNITS};
 
 /// Bits of a word that say of which kind it is.
 const KIND_BITS: u32 = 3;
@@ -22,9 +22,8 @@ const OWNER_SHIFT: u32 = KIND_BITS + 2;
 /// Of a stored page: where its block's address begins, in the 512-byte units of NVMe, and its bits.
 const LBA_SHIFT: u32 = KIND_BITS + 8;
 const LBA_BITS: u32 = 41;
-const UNITS_A_BLOCK: u64 = 8;
 /// Blocks that a word can name: those of 1 PiB.
-pub const MOST_BLOCKS: u64 = (1 << LBA_BITS) / UNITS_A_BLOCK;
+pub const MOST_BLOCKS: u64 = (1 << LBA_BITS) / NVME_UNITS;
 /// Owners that a word can name (22 bits, as `PID_MAX_LIMIT`).
 pub const MOST_OWNERS: u32 = 1 << 22;
 
@@ -77,7 +76,7 @@ impl EntryWord {
             Self::Swap(Slot(slot)) => u64::from(slot) << KIND_BITS | SWAP,
             Self::Stored(Stored { lba, writable, executable }) => {
                 assert!(lba.0 < MOST_BLOCKS, "{lba:?} has no room in an entry");
-                let units = lba.0 * UNITS_A_BLOCK;
+                let units = lba.0 * NVME_UNITS;
                 units << LBA_SHIFT | flag(writable, WRITABLE) | flag(executable, EXECUTABLE) | STORED
             }
             Self::Armed(Armed { owner, writable, executable }) => {
@@ -97,7 +96,7 @@ impl EntryWord {
                 executable: bits & EXECUTABLE != 0,
             })),
             STORED => Some(Self::Stored(Stored {
-                lba: Lba((bits >> LBA_SHIFT) / UNITS_A_BLOCK),
+                lba: Lba((bits >> LBA_SHIFT) / NVME_UNITS),
                 writable: bits & WRITABLE != 0,
                 executable: bits & EXECUTABLE != 0,
             })),

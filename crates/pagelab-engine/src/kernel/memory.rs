@@ -95,6 +95,15 @@ impl Memory<'_> {
         self.frames.alloc_near(order, purpose, self.cpu, near)
     }
 
+    /// Whole frames for so many bytes of a kernel's objects that lie side by side, all 0: the first of them, and how many. None if
+    /// there is no memory.
+    pub fn take_ring(&mut self, bytes: u64) -> Option<(Pfn, u64)> {
+        let order = bytes.div_ceil(FRAME_BYTES).next_power_of_two().ilog2();
+        let first = self.take(order, FramePurpose::KernelObject)?;
+        (0..1 << order).for_each(|n| self.contents.create(Pfn(first.0 + n)));
+        Some((first, 1 << order))
+    }
+
     /// A block for a page of a program.
     pub fn take_page(&mut self, order: u32) -> Option<Pfn> {
         let pfn = self.take(order, FramePurpose::UserData)?;

@@ -1,6 +1,8 @@
 //! Sources written out by hand, and simulations of them.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod explore;
+
 use std::collections::BTreeMap;
 
 use pagelab_engine::base::addr::{FRAME_BYTES, Pfn, VirtAddr};

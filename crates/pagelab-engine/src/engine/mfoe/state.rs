@@ -49,16 +49,16 @@ pub struct Counters {
     pub steps: Steps,
 }
 
-/// How long something took, as a distribution.
+/// How long something of tens of cycles took, to the cycle, with the deviation that the paper gives.
 #[derive(Clone, Debug, Default)]
-struct Latencies {
+struct ShortLatencies {
     counts: Vec<u64>,
     number: u64,
     sum: u64,
     squares: u128,
 }
 
-impl Latencies {
+impl ShortLatencies {
     fn note(&mut self, latency: Cycles) {
         self.counts.resize(LONGEST + 1, 0);
         self.counts[(latency.0 as usize).min(LONGEST)] += 1;
@@ -117,8 +117,8 @@ pub struct Mfoe {
     /// Spaces whose pages are armed or to be armed, and those that get no more frames this way.
     users: BTreeSet<u32>,
     stopped: BTreeSet<u32>,
-    hits: Latencies,
-    misses: Latencies,
+    hits: ShortLatencies,
+    misses: ShortLatencies,
 }
 
 impl Mfoe {
@@ -168,8 +168,8 @@ impl KernelSide for Mfoe {
             jobs: VecDeque::new(),
             users: BTreeSet::new(),
             stopped: BTreeSet::new(),
-            hits: Latencies::default(),
-            misses: Latencies::default(),
+            hits: ShortLatencies::default(),
+            misses: ShortLatencies::default(),
         })
     }
 

@@ -6,10 +6,9 @@
 //! entry is are its bits. The lock is against other threads of the kernel.
 //! Source: 4.2 and Fig 4; which bits is left open there.
 
-use crate::base::addr::{FRAME_BYTES, Pfn, PhysAddr, VirtAddr};
+use crate::base::addr::{Pfn, PhysAddr, VirtAddr};
 use crate::base::ids::CpuId;
 use crate::base::memory::PhysMem;
-use crate::kernel::frames::frame_alloc::FramePurpose;
 use crate::kernel::memory::Memory;
 
 const SLOT_BYTES: u64 = 16;
@@ -35,7 +34,7 @@ pub struct Tables {
     /// First frames, by CPU.
     bases: Vec<Pfn>,
     entries: u32,
-    /// Frames of each.
+    /// Frames of all.
     frames: u64,
 }
 
@@ -43,11 +42,11 @@ impl Tables {
     /// Empty tables; none if there is no memory for them.
     pub fn boot(entries: u32, cpus: u32, memory: &mut Memory) -> Option<Self> {
         let bytes = (u64::from(entries) + 1) * SLOT_BYTES;
-        let order = bytes.div_ceil(FRAME_BYTES).next_power_of_two().ilog2();
-        let bases: Option<Vec<Pfn>> = (0..cpus).map(|_| memory.take(order, FramePurpose::KernelObject)).collect();
-        let tables = Self { bases: bases?, entries, frames: 1 << order };
+        let rings: Option<Vec<(Pfn, u64)>> = (0..cpus).map(|_| memory.take_ring(bytes)).collect();
+        let rings = rings?;
+        let frames = rings.iter().map(|&(_, frames)| frames).sum();
+        let tables = Self { bases: rings.into_iter().map(|(base, _)| base).collect(), entries, frames };
         for &base in &tables.bases {
-            (0..tables.frames).for_each(|n| memory.contents.create(Pfn(base.0 + n)));
             memory.contents.write(base.addr(), 1 << 32 | 1);
             memory.contents.write(PhysAddr(base.addr().0 + 8), u64::from(entries));
         }
@@ -60,7 +59,7 @@ impl Tables {
 
     /// Frames of all tables.
     pub fn frames(&self) -> u64 {
-        self.frames * self.bases.len() as u64
+        self.frames
     }
 
     pub fn header(&self, cpu: CpuId) -> PhysAddr {

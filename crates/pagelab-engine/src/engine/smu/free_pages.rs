@@ -2,9 +2,8 @@
 //!
 //! Source: Lee, Jin et al., as in [`super`]: entries of a frame number and the address that the drive writes to (DMAP on the slides).
 
-use crate::base::addr::{FRAME_BYTES, Pfn, PhysAddr};
+use crate::base::addr::{Pfn, PhysAddr};
 use crate::base::memory::PhysMem;
-use crate::kernel::frames::frame_alloc::FramePurpose;
 use crate::kernel::memory::Memory;
 
 const ENTRY_BYTES: u64 = 16;
@@ -26,10 +25,8 @@ pub struct FreePages {
 impl FreePages {
     /// An empty one; none if there is no memory for it.
     pub fn boot(entries: u32, prefetch: u32, memory: &mut Memory) -> Option<Self> {
-        let order = (u64::from(entries) * ENTRY_BYTES).div_ceil(FRAME_BYTES).next_power_of_two().ilog2();
-        let first = memory.take(order, FramePurpose::KernelObject)?;
-        (0..1 << order).for_each(|n| memory.contents.create(Pfn(first.0 + n)));
-        Some(Self { first, frames: 1 << order, entries, tail: 0, count: 0, fetched: 0, prefetch })
+        let (first, frames) = memory.take_ring(u64::from(entries) * ENTRY_BYTES)?;
+        Some(Self { first, frames, entries, tail: 0, count: 0, fetched: 0, prefetch })
     }
 
     pub fn frames(&self) -> u64 {

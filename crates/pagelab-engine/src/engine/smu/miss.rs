@@ -84,8 +84,8 @@ impl Offload {
         &mut os.layers[self.fault.space.layer]
     }
 
-    fn key(&self) -> BlockKey {
-        BlockKey::Page { space: self.fault.space, page: self.page.0 >> crate::base::addr::FRAME_SHIFT }
+    fn key(&self, os: &Os) -> BlockKey {
+        self.layer(os).page_key(self.fault.space, self.page)
     }
 
     fn look(fault: &PageFault, layer: &Layer) -> Seen {
@@ -107,7 +107,7 @@ impl Offload {
 
     /// Takes the page's key and a register; waits for another miss on the page, or for a register.
     fn lookup(&mut self, os: &mut Os, cpu: CpuId) -> Next {
-        let (key, layer) = (self.key(), self.fault.space.layer);
+        let (key, layer) = (self.key(os), self.fault.space.layer);
         if os.locks.is_held(key) {
             self.joined = true;
             return Next::Block(key);
@@ -146,7 +146,7 @@ impl Offload {
     fn release(&self, os: &mut Os, cpu: CpuId) -> Next {
         smu_mut(self.layer_mut(os)).end_miss(self.id);
         os.locks.signal(Smu::idle_key(self.fault.space.layer));
-        os.locks.release(self.key(), cpu);
+        os.locks.release(self.key(os), cpu);
         os.locks.end_read(self.fault.space, cpu);
         Next::Done
     }
@@ -211,15 +211,6 @@ impl Offload {
         Next::Continue
     }
 
-    /// The entries above the page's, with their marks.
-    fn upper<'a>(&'a self, layer: &'a Layer) -> impl Iterator<Item = (u8, crate::base::addr::PhysAddr, bool)> + 'a {
-        let table = &layer.spaces[self.fault.space.index as usize].table;
-        UPPER.into_iter().map(move |level| {
-            let (addr, marked) = table.mark(&layer.mem, self.page, level).expect("a page below it is mapped");
-            (level, addr, marked)
-        })
-    }
-
     fn marks(&mut self, os: &mut Os, cpu: CpuId, mapping: Mapping) -> Next {
         let layer = self.layer_mut(os);
         for level in UPPER {
@@ -277,7 +268,9 @@ impl Work for Offload {
                 physical(RefKind::Write, table.entry(&layer.mem, self.page));
             }
             State::Marks { .. } => {
-                for (_, addr, marked) in self.upper(layer) {
+                let table = &layer.spaces[self.fault.space.index as usize].table;
+                for level in UPPER {
+                    let (addr, marked) = table.mark(&layer.mem, self.page, level).expect("a page below it is mapped");
                     physical(if marked { RefKind::Read } else { RefKind::Write }, addr);
                 }
             }

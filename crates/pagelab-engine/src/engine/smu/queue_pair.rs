@@ -5,17 +5,14 @@
 //! submissions. Doorbells tell it how far there are any, and how far completions have been read.
 //! Source: NVM Express base specification 1.4, 4.2 (submission queue entry), 4.6 (completion queue entry); NVM command set, read.
 
-use crate::base::addr::{FRAME_BYTES, LINE_BYTES, Pfn, PhysAddr};
-use crate::base::io::Lba;
+use crate::base::addr::{LINE_BYTES, Pfn, PhysAddr};
+use crate::base::io::{Lba, NVME_UNITS};
 use crate::base::memory::PhysMem;
-use crate::kernel::frames::frame_alloc::FramePurpose;
 use crate::kernel::memory::Memory;
 
 const COMPLETION_BYTES: u64 = 16;
 const READ: u64 = 0x02;
 const NAMESPACE: u64 = 1;
-/// Blocks of the namespace have 512 bytes; a request of 4 KiB is of eight, counted from 0.
-const UNITS: u64 = 8;
 /// Generic command status: internal error.
 const FAILED: u64 = 0x06;
 
@@ -60,19 +57,11 @@ pub struct Written {
     pub frame: Pfn,
 }
 
-/// A block of whole frames for a ring; none if there is no memory.
-fn ring(bytes: u64, memory: &mut Memory) -> Option<(Pfn, u64)> {
-    let order = bytes.div_ceil(FRAME_BYTES).next_power_of_two().ilog2();
-    let first = memory.take(order, FramePurpose::KernelObject)?;
-    (0..1 << order).for_each(|n| memory.contents.create(Pfn(first.0 + n)));
-    Some((first, 1 << order))
-}
-
 impl QueuePair {
     /// An empty one; none if there is no memory for it.
     pub fn boot(entries: u32, memory: &mut Memory) -> Option<Self> {
-        let (submissions, first) = ring(u64::from(entries) * LINE_BYTES, memory)?;
-        let (completions, second) = ring(u64::from(entries) * COMPLETION_BYTES, memory)?;
+        let (submissions, first) = memory.take_ring(u64::from(entries) * LINE_BYTES)?;
+        let (completions, second) = memory.take_ring(u64::from(entries) * COMPLETION_BYTES)?;
         let device = Device { read_to: 0, tail: 0, phase: true, commands: Vec::new() };
         let frames = first + second;
         Some(Self { submissions, completions, entries, frames, tail: 0, read_to: 0, device, head: 0, phase: true })
@@ -105,8 +94,8 @@ impl QueuePair {
         let word = |number: u64| PhysAddr(at.0 + number * 8);
         mem.write(word(0), READ | u64::from(id) << 16 | NAMESPACE << 32);
         mem.write(word(3), frame.addr().0);
-        mem.write(word(5), lba.0 * UNITS);
-        mem.write(word(6), UNITS - 1);
+        mem.write(word(5), lba.0 * NVME_UNITS);
+        mem.write(word(6), NVME_UNITS - 1);
         self.tail = next;
     }
 
@@ -115,7 +104,7 @@ impl QueuePair {
         let base = self.submissions.addr().0 + u64::from(self.device.read_to) * LINE_BYTES;
         let word = |number: u64| mem.read(PhysAddr(base + number * 8));
         self.device.read_to = self.after(self.device.read_to);
-        let written = Written { lba: Lba(word(5) / UNITS), frame: PhysAddr(word(3)).pfn() };
+        let written = Written { lba: Lba(word(5) / NVME_UNITS), frame: PhysAddr(word(3)).pfn() };
         self.device.commands.push(((word(0) >> 16) as u16, written));
     }
 

@@ -244,20 +244,15 @@ impl KernelSide for Smu {
     }
 
     fn supply(&mut self, memory: &mut Memory, in_fault: bool) -> Supplied {
-        let mut supplied = self.supply_one(memory);
-        if in_fault {
-            self.lacking = self.lacking.saturating_sub(1);
-            match supplied {
-                Supplied::One => self.counters.supplied_by_faults += 1,
-                Supplied::Enough | Supplied::NoMemory => self.lacking = 0,
-            }
-            if self.lacking == 0 && supplied == Supplied::One {
-                supplied = Supplied::Enough;
-            }
-        } else {
-            self.counters.supplied_by_kpoold += u64::from(supplied == Supplied::One);
+        let supplied = self.supply_one(memory);
+        let one = supplied == Supplied::One;
+        if !in_fault {
+            self.counters.supplied_by_kpoold += u64::from(one);
+            return supplied;
         }
-        supplied
+        self.counters.supplied_by_faults += u64::from(one);
+        self.lacking = if one { self.lacking.saturating_sub(1) } else { 0 };
+        if self.lacking == 0 && one { Supplied::Enough } else { supplied }
     }
 
     fn serves_faults(&self) -> bool {

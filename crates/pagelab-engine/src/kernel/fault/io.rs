@@ -63,15 +63,13 @@ fn plan_stage(each: StageCost, many: u32, once: StageCost, step: &mut Step) {
 
 /// What a kernel thread does that asks so often, its going to sleep included.
 pub fn plan_submit(costs: &BlockIoConfig, requests: u32, step: &mut Step) {
-    let none = StageCost { instructions: 0, cycles: 0 };
-    let sleep = if costs.completion_by == CompletionBy::Interrupt { costs.switch } else { none };
+    let sleep = if costs.completion_by == CompletionBy::Interrupt { costs.switch } else { StageCost::NONE };
     plan_stage(costs.submit, requests, sleep, step);
 }
 
 /// What it does once the device has answered, up to the wake-up.
 pub fn plan_completion(costs: &BlockIoConfig, requests: u32, step: &mut Step) {
-    let none = StageCost { instructions: 0, cycles: 0 };
-    let once = if costs.completion_by == CompletionBy::Interrupt { costs.interrupt } else { none };
+    let once = if costs.completion_by == CompletionBy::Interrupt { costs.interrupt } else { StageCost::NONE };
     plan_stage(costs.completion, requests, once, step);
 }
 
@@ -98,7 +96,7 @@ impl Fault {
                 return false;
             }
             Phase::Submit(requests) => {
-                plan_stage(costs.submit, requests, StageCost { instructions: 0, cycles: 0 }, step);
+                plan_stage(costs.submit, requests, StageCost::NONE, step);
                 step.kernel(RefKind::Write, layer.cpu_line(self.cpu, CpuLine::Requests));
             }
             Phase::Completion(requests) => {

@@ -1,0 +1,64 @@
+//! Every order in which a few actors can take their steps on a small machine.
+
+use std::fmt::Debug;
+
+use pagelab_engine::base::ids::CpuId;
+use pagelab_engine::machine::cpu::CpuState;
+use pagelab_engine::machine::simulation::Simulation;
+
+/// A machine at a certain moment, on which each CPU has something to do.
+pub trait Race: Clone {
+    type Actor: Copy + Debug;
+
+    fn simulation(&self) -> &Simulation;
+
+    /// Lets an actor take its next step that others can see; true if that was its last one.
+    fn step(&mut self, cpu: CpuId, actor: Self::Actor) -> bool;
+
+    /// What holds at the end of every schedule.
+    fn check(&mut self);
+}
+
+/// Runs one schedule: at the n-th step it is the turn of the `schedule[n]`-th of those that may go on, the one who went before
+/// first, and of the first one after the schedule's end. Actors that could go on are interrupted so often at most. Returns for each
+/// step whose turn it was, and of how many.
+fn run_schedule<R: Race>(
+    begin: &R,
+    actors: &[R::Actor],
+    interruptions: usize,
+    schedule: &[usize],
+    finish: &dyn Fn(&R),
+) -> Vec<(usize, usize)> {
+    let (mut race, mut left) = (begin.clone(), interruptions);
+    let (mut done, mut last) = (vec![false; actors.len()], CpuId(0));
+    let mut taken = Vec::new();
+    while done.contains(&false) {
+        let able = |&cpu: &CpuId| !done[cpu] && race.simulation().cpus[cpu].state == CpuState::Ready;
+        let mut able: Vec<CpuId> = CpuId::all(actors.len()).filter(able).collect();
+        assert!(!able.is_empty(), "all wait for each other: {actors:?}, {taken:?}");
+        able.sort_by_key(|&cpu| cpu != last);
+        let goes_on = able[0] == last;
+        let choices = if goes_on && left == 0 { 1 } else { able.len() };
+        let turn = schedule.get(taken.len()).copied().unwrap_or(0);
+        taken.push((turn, choices));
+        left -= usize::from(goes_on && turn > 0 && taken.len() > 1);
+        last = able[turn];
+        done[last] = race.step(last, actors[last]);
+    }
+    assert!(!race.simulation().os.locks.any_held(), "{actors:?}, {taken:?}");
+    race.check();
+    finish(&race);
+    taken
+}
+
+/// Runs every schedule from `begin` on in which actors that could go on are interrupted so often at most; returns how many there are.
+pub fn explore<R: Race>(begin: &R, actors: &[R::Actor], interruptions: usize, finish: &dyn Fn(&R)) -> usize {
+    let (mut schedule, mut count) = (Vec::new(), 0);
+    loop {
+        let taken = run_schedule(begin, actors, interruptions, &schedule, finish);
+        count += 1;
+        let Some(last) = taken.iter().rposition(|&(turn, of)| turn + 1 < of) else { return count };
+        schedule = taken[..=last].iter().map(|&(turn, _)| turn).collect();
+        schedule[last] += 1;
+    }
+}
