@@ -13,6 +13,7 @@
 #include "pub_tool_clientstate.h"
 #include "pub_tool_libcassert.h"
 #include "pub_tool_libcbase.h"
+#include "pub_tool_libcfile.h"
 #include "pub_tool_libcprint.h"
 #include "pub_tool_libcproc.h"
 #include "pub_tool_machine.h"
@@ -51,6 +52,9 @@ static Bool exit_called = False;
 static Int exit_code = 0;
 static Addr last_brk = 0;
 static SizeT detaching_bytes = 0;
+/* The regular file that the system call under way gives another length, and the one that it has; no file without one. */
+static HChar truncated_file[PL_STRING_MAX];
+static ULong truncated_from = 0;
 
 /* Code of a process that a signal killed; the encoder learns which signal from whoever waits for it. */
 #define EXIT_BY_SIGNAL 0x7fffffff
@@ -281,6 +285,33 @@ static void on_kernel_write(CorePart part, ThreadId tid, Addr address, SizeT len
 
 /* ---- system calls ---- */
 
+/* A file is about to get another length. Descriptor -1 is none. */
+static void before_truncation(Int descriptor)
+{
+   HChar link[40];
+   struct vg_stat status;
+   SSizeT length;
+
+   truncated_file[0] = '\0';
+   if (descriptor < 0 || VG_(fstat)(descriptor, &status) != 0 || !VKI_S_ISREG(status.mode))
+      return;
+   VG_(sprintf)(link, "/proc/self/fd/%d", descriptor);
+   length = VG_(readlink)(link, truncated_file, sizeof(truncated_file) - 1);
+   truncated_file[length > 0 ? length : 0] = '\0';
+   truncated_from = (ULong)status.size;
+}
+
+static void after_truncation(ULong length)
+{
+   if (truncated_file[0] == '\0')
+      return;
+   pl_begin(PL_TRUNCATE, 20 + PL_STRING_MAX);
+   pl_put64(truncated_from);
+   pl_put64(length);
+   pl_put_string(truncated_file);
+   pl_end();
+}
+
 static void before_system_call(ThreadId tid, UInt number, UWord* args, UInt args_n)
 {
    (void)args_n;
@@ -311,6 +342,19 @@ static void before_system_call(ThreadId tid, UInt number, UWord* args, UInt args
       /* It may block for long; what came before must not be late. */
       pl_stream_flush();
       break;
+   case __NR_ftruncate: before_truncation((Int)args[0]); break;
+   case __NR_truncate: {
+      SysRes opened;
+      truncated_file[0] = '\0';
+      if (!VG_(am_is_valid_for_client)(args[0], 1, VKI_PROT_READ))
+         break;
+      opened = VG_(open)((const HChar*)args[0], VKI_O_RDONLY, 0);
+      if (sr_isError(opened))
+         break;
+      before_truncation((Int)sr_Res(opened));
+      VG_(close)((Int)sr_Res(opened));
+      break;
+   }
    case __NR_shmdt: {
       const NSegment* segment = VG_(am_find_nsegment)(args[0]);
       detaching_bytes = segment != NULL && segment->start == args[0] ? segment->end + 1 - segment->start : 0;
@@ -413,6 +457,15 @@ static void after_system_call(ThreadId tid, UInt number, UWord* args, UInt args_
       pl_put32((UInt)args[2]);
       pl_end();
       break;
+   case __NR_msync:
+      pl_begin(PL_MSYNC, 20);
+      pl_put64(args[0]);
+      pl_put64(page_round_up(args[1]));
+      pl_put32((UInt)args[2]);
+      pl_end();
+      break;
+   case __NR_ftruncate:
+   case __NR_truncate: after_truncation(args[1]); break;
    case __NR_brk: send_brk(value); break;
    case __NR_shmat: {
       const NSegment* segment = VG_(am_find_nsegment)(value);

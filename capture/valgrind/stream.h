@@ -53,7 +53,9 @@ typedef enum {
    PL_EXIT = 17,
    PL_WAITED = 18,
    PL_FAULT = 19,
-   PL_EXEC_NATIVE = 20
+   PL_EXEC_NATIVE = 20,
+   PL_MSYNC = 21,
+   PL_TRUNCATE = 22
 } PlControl;
 
 /* Next free byte of the frame, and the place from which on a superblock asks for a flush. */

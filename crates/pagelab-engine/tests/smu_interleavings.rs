@@ -1,5 +1,5 @@
-//! Every order in which misses of the storage management unit, handlers, kpted, kpoold, reclaim and mapping calls can take their steps
-//! about a page, through the functions that a run uses. At its end every page that is mapped holds what was stored to it last.
+//! Every order in which misses of the storage management unit, handlers, kpted, kpoold, reclaim, msync, cuts, moves of blocks and
+//! mapping calls can take their steps about a page, through the functions that a run uses. At its end every page that is mapped holds what was stored to it last.
 //!
 //! Each actor has a CPU. A schedule says whose turn it is at every step that others can see. Of two actors all schedules are run, of
 //! three, or with kpted, which goes through two tables entry by entry, those in which an actor that could go on is interrupted twice at
@@ -18,6 +18,7 @@ use pagelab_engine::base::page_fault::{Intent, PageFault};
 use pagelab_engine::base::translation::Translation;
 use pagelab_engine::engine::smu::of_layer::smu;
 use pagelab_engine::engine::smu::state::Counters;
+use pagelab_engine::kernel;
 use pagelab_engine::kernel::fault::stage::Stage;
 use pagelab_engine::kernel::reclaim::Pressure;
 use pagelab_engine::machine::activity::Activity;
@@ -36,6 +37,7 @@ const PENDING: u64 = 0;
 const OLD: u64 = 1;
 const ABSENT: u64 = 5;
 const SCAN_STEPS: u32 = 6;
+const MS_SYNC: u32 = 4;
 /// Interruptions of a schedule of three actors, or with kpted.
 const INTERRUPTIONS: usize = 2;
 
@@ -54,6 +56,16 @@ enum Actor {
         page: u64,
         pages: u64,
     },
+    /// The file ends before a page.
+    Truncate {
+        page: u64,
+    },
+    /// The blocks of the first pages move.
+    Relocate {
+        pages: u64,
+    },
+    /// msync of the mapping.
+    Sync,
     /// Another mapping of the same file.
     Share,
     /// The mapping is forbidden and allowed again, which writes its entries anew.
@@ -61,7 +73,7 @@ enum Actor {
     Exit,
 }
 
-use Actor::{Exit, Kpoold, Kpted, Rearm, Reclaim, Share, Touch, Unmap};
+use Actor::{Exit, Kpoold, Kpted, Rearm, Reclaim, Relocate, Share, Sync, Touch, Truncate, Unmap};
 
 fn store(page: u64) -> Actor {
     Touch { page, intent: Intent::Store }
@@ -154,7 +166,13 @@ impl Race {
             Kpted => "Kpted",
             Kpoold => "Kpoold",
             Reclaim => "Kswapd",
-            Unmap { .. } | Share | Rearm | Exit => unreachable!("it is one step"),
+            Sync => {
+                let sync =
+                    kernel::sync::Sync::new(self.space, BASE, PAGES * PAGE, MS_SYNC).expect("it is one that waits");
+                self.simulation.os.account_for_taken(self.space);
+                return self.simulation.cpus[cpu].begin(Activity::Sync(sync));
+            }
+            Unmap { .. } | Truncate { .. } | Relocate { .. } | Share | Rearm | Exit => unreachable!("it is one step"),
         };
         let thread = self.threads.iter().find(|(of, _)| *of == name).expect("it is listed").1;
         self.simulation.cpus[cpu].begin(Activity::Kernel { thread, layer: LAYER });
@@ -207,17 +225,25 @@ impl explore::Race for Race {
                 let (addr, file) = (BASE + (1 << 32), Some("data".into()));
                 Some(EventKind::Mmap { addr, len: PAGES * PAGE, prot, flags, file, file_offset: 0 })
             }
+            Truncate { page } => {
+                Some(EventKind::Truncate { file: "data".into(), old_len: PAGES * PAGE, new_len: page * PAGE })
+            }
+            Relocate { pages } => Some(EventKind::Relocate { file: "data".into(), offset: 0, len: pages * PAGE }),
             Exit => Some(EventKind::Exit { code: 0 }),
             Rearm => {
                 let prot = Protection { read: false, write: false, execute: false };
                 Some(EventKind::Mprotect { addr: BASE, len: PAGES * PAGE, prot })
             }
-            Touch { .. } | Kpted | Kpoold | Reclaim => None,
+            Touch { .. } | Kpted | Kpoold | Reclaim | Sync => None,
         };
         let of = &mut self.simulation;
         if let Some(kind) = call {
             if !of.may_carry_out(cpu, self.space, &kind) {
                 return false;
+            }
+            if let Truncate { .. } | Relocate { .. } = actor {
+                of.change_file(cpu, self.space.layer, &kind).expect("there is memory");
+                return true;
             }
             if actor == Exit {
                 of.os.drop_mappings(self.space).expect("there is memory");
@@ -249,7 +275,11 @@ impl explore::Race for Race {
                     use Stage::{Allocation, Install, Lookup, Walk};
                     matches!(fault.stage(), Lookup | Walk | Allocation | Install)
                 }
-                Activity::Engine(_) | Activity::Kernel { .. } | Activity::Populate(_) | Activity::ExitScan(_) => true,
+                Activity::Engine(_)
+                | Activity::Kernel { .. }
+                | Activity::Populate(_)
+                | Activity::Sync(_)
+                | Activity::ExitScan(_) => true,
             };
             if visible || self.simulation.cpus[cpu].state != CpuState::Ready {
                 return false;
@@ -381,6 +411,40 @@ fn mappings_that_go_or_are_shared_take_nothing_with_them() {
     assert!(count >= 5, "{count} schedules");
 }
 
+/// Whatever became of pages, the next accesses see them as they were left.
+fn read_all(race: &Race) {
+    let mut race = race.clone();
+    [PENDING, OLD, ABSENT].into_iter().for_each(|page| race.finish(load(page)));
+    race.check();
+}
+
+#[test]
+fn files_that_are_cut_or_moved_are_seen_as_they_are() {
+    let begin = Race::new(2, 2, 2);
+    for call in [Truncate { page: 0 }, Truncate { page: 4 }, Relocate { pages: 8 }] {
+        for other in [store(ABSENT), load(PENDING), store(OLD), Kpted, Kpoold, Reclaim, Sync] {
+            let count = explore(&begin, &[other, call], &read_all);
+            assert!(count >= 2, "{other:?} and {call:?}: {count} schedules");
+        }
+    }
+}
+
+#[test]
+fn what_is_synced_is_on_storage() {
+    let begin = Race::new(2, 2, 2);
+    for other in [store(ABSENT), store(OLD), store(PENDING), Reclaim, Kpted, Sync, Unmap { page: 0, pages: 8 }] {
+        let count = explore(&begin, &[other, Sync], &|race| {
+            let mut race = race.clone();
+            race.finish(Sync);
+            let synced = race.simulation.os.mapping.pages_synced;
+            race.finish(Sync);
+            assert_eq!(race.simulation.os.mapping.pages_synced, synced, "nothing is left to write");
+            read_all(&race);
+        });
+        assert!(count >= 2, "{other:?}: {count} schedules");
+    }
+}
+
 #[test]
 fn three_at_a_time() {
     let begin = Race::new(3, 2, 2);
@@ -392,8 +456,12 @@ fn three_at_a_time() {
         [load(ABSENT), Kpted, unmap],
         [store(ABSENT), Kpoold, Exit],
         [Reclaim, Rearm, load(OLD)],
+        [store(OLD), Sync, Reclaim],
+        [store(ABSENT), Relocate { pages: 8 }, Reclaim],
+        [store(ABSENT), Kpted, Truncate { page: 1 }],
+        [Sync, Truncate { page: 1 }, Relocate { pages: 8 }],
     ] {
-        let count = explore(&begin, &race, &|_| {});
-        assert!(count > 50, "{race:?}: {count} schedules");
+        let count = explore(&begin, &race, &read_all);
+        assert!(count > 10, "{race:?}: {count} schedules");
     }
 }

@@ -97,6 +97,25 @@ pub enum EventKind {
         len: u64,
         advice: u32,
     },
+    /// `flags` are the `MS_*` bits passed to `msync(2)`.
+    Msync {
+        addr: u64,
+        len: u64,
+        flags: u32,
+    },
+    /// A file has `new_len` bytes from here on, where it had `old_len` (`truncate(2)`, `ftruncate(2)`); not page-aligned.
+    Truncate {
+        file: Arc<str>,
+        old_len: u64,
+        new_len: u64,
+    },
+    /// The file system has moved `len` bytes of a file, from `offset` on, to other blocks (`EXT4_IOC_MOVE_EXT`, the cleaner of a
+    /// log-structured file system). Programs do not see it.
+    Relocate {
+        file: Arc<str>,
+        offset: u64,
+        len: u64,
+    },
     /// The heap now spans `start..end` (`end` need not be page-aligned).
     Brk {
         start: u64,

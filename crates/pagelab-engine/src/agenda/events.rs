@@ -2,11 +2,13 @@
 
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
-use crate::base::ids::{CpuId, SpaceId};
+use crate::base::ids::{CpuId, LayerId, SpaceId};
 use crate::base::step::BlockKey;
+use crate::kernel::files::FilePart;
 use crate::kernel::mapping::Consequences;
 use crate::kernel::os::Os;
 use crate::kernel::populate::Populate;
+use crate::kernel::sync::Sync;
 use crate::kernel::vma::VaRange;
 use crate::machine::activity::Activity;
 use crate::machine::clock::Class;
@@ -16,9 +18,13 @@ use pagelab_trace::{Event, EventKind, MapFlags};
 impl Simulation {
     /// Whether an event of a space can be carried out now; if not, the CPU waits for the faults in its way.
     pub fn may_carry_out(&mut self, cpu: CpuId, space: SpaceId, kind: &EventKind) -> bool {
-        let Some(range) = touched(kind) else { return true };
-        let free = self.os.locks.may_change(space, range, self.os.costs.fault_lock);
-        let in_the_way = if free { self.os.engine_in_the_way(space) } else { Some(BlockKey::Mappings { space }) };
+        let in_the_way = if let Some(part) = FilePart::of(kind) {
+            self.os.in_the_way_of_file(space.layer, &part)
+        } else {
+            let Some(range) = touched(kind) else { return true };
+            let free = self.os.locks.may_change(space, range, self.os.costs.fault_lock);
+            if free { self.os.engine_in_the_way(space) } else { Some(BlockKey::Mappings { space }) }
+        };
         in_the_way.into_iter().for_each(|key| self.wait_for(cpu, key));
         in_the_way.is_none()
     }
@@ -50,6 +56,17 @@ impl Simulation {
             EventKind::Exit { .. } => {
                 self.exit(cpu, space)?;
                 self.inputs[input].set_space(event.process, None);
+            }
+            EventKind::Msync { addr, len, flags } => {
+                self.os.mapping.calls += 1;
+                let sync = Sync::new(space, *addr, *len, *flags);
+                if let Some(sync) = sync.filter(|_| self.os.layers[space.layer].storage().is_some()) {
+                    self.os.account_for_taken(space);
+                    self.cpus[cpu].begin_for(input, event.thread, Activity::Sync(sync));
+                }
+            }
+            EventKind::Truncate { .. } | EventKind::Relocate { .. } => {
+                self.change_file(cpu, space.layer, &event.kind)?;
             }
             kind => {
                 for activity in self.call(cpu, space, kind)? {
@@ -85,6 +102,14 @@ impl Simulation {
         Ok(())
     }
 
+    /// Carries an event of a file out, which a layer's processes may have mapped.
+    pub fn change_file(&mut self, cpu: CpuId, layer: LayerId, kind: &EventKind) -> Result<(), EngineError> {
+        for (space, gone) in self.os.change_file(layer, kind)? {
+            self.invalidate(cpu, space, &gone, false);
+        }
+        Ok(())
+    }
+
     /// Carries a mapping call out; returns what is to be done then, the last first.
     fn call(&mut self, cpu: CpuId, space: SpaceId, kind: &EventKind) -> Result<Vec<Activity>, EngineError> {
         let freed = |os: &Os| os.layers[space.layer].mem.destroyed();
@@ -103,12 +128,15 @@ fn touched(kind: &EventKind) -> Option<Option<VaRange>> {
         EventKind::ProcessStart { .. }
         | EventKind::ThreadStart { .. }
         | EventKind::ThreadExit
-        | EventKind::Vfork { .. } => None,
+        | EventKind::Vfork { .. }
+        | EventKind::Truncate { .. }
+        | EventKind::Relocate { .. } => None,
         // Its length is that of whole pages of its size.
         EventKind::Mmap { flags, .. } if flags.contains(MapFlags::HUGETLB) => Some(None),
         EventKind::Mmap { addr, len, .. }
         | EventKind::Munmap { addr, len }
         | EventKind::Mprotect { addr, len, .. }
+        | EventKind::Msync { addr, len, .. }
         | EventKind::Madvise { addr, len, .. } => range(addr, len),
         _ => Some(None),
     }

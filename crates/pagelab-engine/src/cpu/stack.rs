@@ -201,7 +201,7 @@ impl Simulation {
                 of.task.outcome = Some(fault.outcome());
                 self.note_end(cpu);
             }
-            Activity::Fault(_) | Activity::Populate(_) | Activity::ExitScan(_) => {}
+            Activity::Fault(_) | Activity::Populate(_) | Activity::Sync(_) | Activity::ExitScan(_) => {}
         }
         self.cpus[cpu].spare.push(entry);
     }

@@ -17,6 +17,12 @@ pub struct MappingCounters {
     pub pages_shared: u64,
     /// Pages that a fault engine had mapped and calls accounted for.
     pub pages_accounted: u64,
+    /// Pages of files that left the page cache with the end of their file, that msync wrote, and that got other blocks.
+    pub pages_cut: u64,
+    pub pages_synced: u64,
+    pub pages_relocated: u64,
+    /// Cycles of msync, devices apart.
+    pub sync_cycles: Cycles,
     /// Cycles of writing the entries of new mappings for a fault engine, and of taking them back.
     pub fill_cycles: Cycles,
 }

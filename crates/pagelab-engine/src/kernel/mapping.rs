@@ -275,7 +275,7 @@ fn is_shared_anonymous(flags: MapFlags) -> bool {
 }
 
 /// Unmaps the pages of a range and frees their frames; returns how many there were.
-fn remove_pages(layer: &mut Layer, index: u32, range: VaRange) -> Result<u64, EngineError> {
+pub(super) fn remove_pages(layer: &mut Layer, index: u32, range: VaRange) -> Result<u64, EngineError> {
     layer.split_at_edges(index, range.start, range.end)?;
     let (placement, mut memory) = layer.placing();
     placement.unmapping(index, range, &mut memory);

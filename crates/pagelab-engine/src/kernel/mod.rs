@@ -3,6 +3,7 @@
 pub mod direct_segment;
 pub mod entry_word;
 pub mod fault;
+pub mod files;
 pub mod frames;
 pub mod home;
 pub mod invalidation;
@@ -17,6 +18,7 @@ pub mod populate;
 pub mod reclaim;
 pub mod shadows;
 pub mod speculative_table;
+pub mod sync;
 pub mod threads;
 pub mod translation_cache;
 pub mod vma;

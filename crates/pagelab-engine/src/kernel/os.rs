@@ -1,15 +1,16 @@
 //! The kernels of all layers: address spaces, frames, page faults.
 
-use crate::base::addr::{FRAME_SHIFT, PageSize, VirtAddr};
+use crate::base::addr::{FRAME_SHIFT, PageSize, Pfn, VirtAddr};
 use crate::base::error::EngineError;
 use crate::base::ids::{CpuId, LayerId, SpaceId};
-use crate::base::io::DeviceRequest;
+use crate::base::io::Lba;
 use crate::base::latencies::Latencies;
 use crate::base::step::BlockKey;
 use crate::config::{Config, KernelConfig, LayerConfig, PageCache, check_limit};
 use crate::device::Clock;
 use crate::engine::kernel_side::EngineState;
 use crate::kernel::fault::stage::{FaultCounters, Stage};
+use crate::kernel::frames::page_use::FilePage;
 use crate::kernel::home::Home;
 use crate::kernel::invalidation::MappingCounters;
 use crate::kernel::layer::engine::Wanted;
@@ -147,28 +148,56 @@ impl Os {
         let locks = &self.locks;
         let is_busy = |index, page| locks.holds_page(SpaceId { layer, index }, page);
         let scan = self.layers[layer].scan_pages(pressure, &is_busy);
-        for &DeviceRequest { first, .. } in &scan.io.storage {
-            let free = self.locks.acquire(BlockKey::Writeback { layer, lba: first }, cpu);
-            assert!(free, "{first:?} is written twice at a time");
+        for &(page, frame) in &scan.files {
+            self.begin_write(layer, page, frame, cpu);
         }
         for &(index, start, bytes) in &scan.gone {
-            let (space, range) = (SpaceId { layer, index }, VaRange { start, end: VirtAddr(start.0 + bytes) });
-            match self.invalid.iter_mut().find(|(of, _)| *of == space) {
-                Some((_, ranges)) => ranges.push(range),
-                None => self.invalid.push((space, vec![range])),
-            }
+            self.note_invalid(SpaceId { layer, index }, VaRange { start, end: VirtAddr(start.0 + bytes) });
         }
         scan
     }
 
-    /// What a scan found is on its devices by now. The CPU is that of the scan.
-    pub fn written_back(&mut self, layer: LayerId, scan: &Scan, cpu: CpuId) {
-        for &DeviceRequest { first, .. } in &scan.io.storage {
-            self.locks.release(BlockKey::Writeback { layer, lba: first }, cpu);
-            if let Some(contents) = &mut self.layers[layer].contents {
-                contents.end_write(first);
+    /// A translation is to leave the TLBs.
+    pub fn note_invalid(&mut self, space: SpaceId, range: VaRange) {
+        match self.invalid.iter_mut().find(|(of, _)| *of == space) {
+            Some((_, ranges)) => ranges.push(range),
+            None => self.invalid.push((space, vec![range])),
+        }
+    }
+
+    /// A page of a file is written from its frame, by a CPU. Returns its block.
+    pub fn begin_write(&mut self, layer: LayerId, page: FilePage, frame: Pfn, cpu: CpuId) -> Lba {
+        let of = &mut self.layers[layer];
+        let storage = of.reclaim.as_mut().and_then(|reclaim| reclaim.storage.as_mut());
+        let storage = storage.expect("what is dirty came from there");
+        let lba = storage.lba(page.0, page.1);
+        storage.note_written(page.0, page.1);
+        of.pages.begin_write(page, lba);
+        if let Some(contents) = &mut of.contents {
+            contents.begin_write(lba, frame);
+        }
+        let free = self.locks.acquire(BlockKey::Writeback { layer, lba }, cpu);
+        assert!(free, "{lba:?} is written twice at a time");
+        lba
+    }
+
+    /// Pages of files are in their blocks by now. The CPU is the one that began to write them.
+    pub fn written(&mut self, layer: LayerId, pages: &[(FilePage, Lba)], cpu: CpuId) {
+        for &(page, lba) in pages {
+            self.locks.release(BlockKey::Writeback { layer, lba }, cpu);
+            let of = &mut self.layers[layer];
+            of.pages.end_write(page);
+            if let Some(contents) = &mut of.contents {
+                contents.end_write(lba);
             }
         }
+    }
+
+    /// What a scan found is on its devices by now. The CPU is that of the scan.
+    pub fn written_back(&mut self, layer: LayerId, scan: &Scan, cpu: CpuId) {
+        let pages = scan.files.iter().zip(&scan.io.storage);
+        let pages: Vec<(FilePage, Lba)> = pages.map(|(&(page, _), request)| (page, request.first)).collect();
+        self.written(layer, &pages, cpu);
         self.layers[layer].arm_again(&scan.written);
     }
 

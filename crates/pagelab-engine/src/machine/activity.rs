@@ -16,6 +16,7 @@ use crate::kernel::fault::Fault;
 use crate::kernel::fault::stage::Stage;
 use crate::kernel::os::Os;
 use crate::kernel::populate::Populate;
+use crate::kernel::sync::Sync;
 use crate::kernel::threads::exit_scan::ExitScan;
 use crate::kernel::threads::schedule::KernelThreads;
 use crate::machine::clock::Class;
@@ -25,6 +26,7 @@ use crate::machine::clock::Class;
 pub enum Activity {
     Fault(Fault),
     Populate(Populate),
+    Sync(Sync),
     /// Work of a kernel thread, by its number, for its layer.
     Kernel {
         thread: usize,
@@ -40,6 +42,7 @@ impl Activity {
         match self {
             Self::Fault(fault) => fault.space().layer,
             Self::Populate(populate) => populate.fault().space().layer,
+            Self::Sync(sync) => sync.space().layer,
             Self::Kernel { layer, .. } => *layer,
             Self::ExitScan(scan) => scan.layer(),
             Self::Engine(work) => work.layer(),
@@ -49,7 +52,7 @@ impl Activity {
     /// Whether it makes a request to a device again that was answered with an error (Linux `nvme_retry_req`).
     pub fn asks_again(&self) -> bool {
         match self {
-            Self::Fault(_) | Self::Populate(_) | Self::Kernel { .. } | Self::ExitScan(_) => true,
+            Self::Fault(_) | Self::Populate(_) | Self::Sync(_) | Self::Kernel { .. } | Self::ExitScan(_) => true,
             Self::Engine(_) => false,
         }
     }
@@ -59,7 +62,7 @@ impl Activity {
         match self {
             Self::Fault(fault) => Some(fault.stage()),
             Self::Populate(populate) => Some(populate.fault().stage()),
-            Self::Kernel { .. } | Self::ExitScan(_) | Self::Engine(_) => None,
+            Self::Sync(_) | Self::Kernel { .. } | Self::ExitScan(_) | Self::Engine(_) => None,
         }
     }
 
@@ -68,7 +71,9 @@ impl Activity {
         match self {
             // The program waits for its walker.
             Self::Engine(_) => Class::Translation,
-            Self::Fault(_) | Self::Populate(_) | Self::Kernel { .. } | Self::ExitScan(_) => Class::Kernel,
+            Self::Fault(_) | Self::Populate(_) | Self::Sync(_) | Self::Kernel { .. } | Self::ExitScan(_) => {
+                Class::Kernel
+            }
         }
     }
 
@@ -78,6 +83,7 @@ impl Activity {
             Self::ExitScan(scan) => os.layers[scan.layer()].tables.charge_scan(cycles),
             Self::Kernel { thread, .. } => threads.charge(*thread, os, cycles),
             Self::Engine(work) => work.charge(os, cycles),
+            Self::Sync(_) => Sync::charge(os, cycles),
             Self::Fault(_) | Self::Populate(_) => unreachable!("its cycles are a stage's"),
         }
     }
@@ -87,6 +93,7 @@ impl Activity {
         match self {
             Self::Fault(fault) => fault.plan(os, step),
             Self::Populate(populate) => populate.fault().plan(os, step),
+            Self::Sync(sync) => sync.plan(os, step),
             Self::Kernel { thread, .. } => threads.get(*thread).plan(os, step),
             Self::ExitScan(scan) => scan.plan(os, step),
             Self::Engine(work) => work.plan(os, step),
@@ -98,6 +105,7 @@ impl Activity {
         match self {
             Self::Fault(fault) => fault.commit(os, cpu),
             Self::Populate(populate) => populate.commit(os, cpu),
+            Self::Sync(sync) => Ok(sync.commit(os, cpu)),
             Self::Kernel { thread, .. } => Ok(threads.commit(*thread, os, cpu)),
             Self::ExitScan(scan) => Ok(scan.commit(os)),
             Self::Engine(work) => Ok(work.commit(os, cpu)),

@@ -50,6 +50,20 @@ pub enum Op {
         area: Area,
         advice: u32,
     },
+    Sync {
+        area: Area,
+        flags: u32,
+    },
+    /// A file gets shorter, or had been.
+    Truncate {
+        file: &'static str,
+        pages: u64,
+    },
+    Relocate {
+        file: &'static str,
+        from: u64,
+        pages: u64,
+    },
     Heap {
         end: u64,
     },
@@ -108,6 +122,9 @@ fn op() -> impl Strategy<Value = Op> {
         }),
         4 => (area(), protection()).prop_map(|(area, prot)| Op::Protect { area, prot }),
         4 => (area(), advice).prop_map(|(area, advice)| Op::Advise { area, advice }),
+        2 => (area(), 0_u32..8).prop_map(|(area, flags)| Op::Sync { area, flags }),
+        2 => (file(), 0_u64..20).prop_map(|(file, pages)| Op::Truncate { file, pages }),
+        2 => (file(), 0_u64..20, 1_u64..20).prop_map(|(file, from, pages)| Op::Relocate { file, from, pages }),
         2 => (0_u64..200_000).prop_map(|bytes| Op::Heap { end: HEAP + bytes }),
         2 => Just(Op::Thread),
         1 => Just(Op::Fork),
@@ -115,6 +132,10 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::Exit),
         4 => Just(Op::Cut),
     ]
+}
+
+fn file() -> impl Strategy<Value = &'static str> {
+    prop_oneof![Just("a"), Just("b")]
 }
 
 const HEAP: u64 = 0x5555_0000_0000;
@@ -178,6 +199,15 @@ impl Program {
                 }),
                 Op::Protect { area, prot } => Some(EventKind::Mprotect { addr: area.addr, len: area.len, prot }),
                 Op::Advise { area, advice } => Some(EventKind::Madvise { addr: area.addr, len: area.len, advice }),
+                Op::Sync { area, flags } => Some(EventKind::Msync { addr: area.addr, len: area.len, flags }),
+                Op::Truncate { file, pages } => {
+                    let (file, new_len) = (file.into(), pages * FRAME_BYTES);
+                    Some(EventKind::Truncate { file, old_len: u64::MAX, new_len })
+                }
+                Op::Relocate { file, from, pages } => {
+                    let (file, offset, len) = (file.into(), from * FRAME_BYTES, pages * FRAME_BYTES);
+                    Some(EventKind::Relocate { file, offset, len })
+                }
                 Op::Heap { end } => Some(EventKind::Brk { start: HEAP, end }),
                 Op::Thread | Op::Fork if threads == MOST_THREADS => None,
                 Op::Thread => {

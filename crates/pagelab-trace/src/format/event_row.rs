@@ -16,6 +16,9 @@ use crate::{Event, EventKind, MapFlags, ProcessIx, Protection, ThreadIx};
 /// | `mremap` | `addr`, `len` (new), `old_addr`, `old_len` |
 /// | `mprotect` | `addr`, `len`, `prot` |
 /// | `madvise` | `addr`, `len`, `argument` (advice) |
+/// | `msync` | `addr`, `len`, `flags` |
+/// | `truncate` | `file`, `len` (new), `old_len` |
+/// | `relocate` | `file`, `file_offset`, `len` |
 /// | `brk` | `addr` (start of the heap), `len` |
 /// | `fork`, `vfork` | `other_process` (child) |
 /// | `exec` | `file` (path) |
@@ -37,7 +40,7 @@ pub struct EventRow {
     pub old_len: Option<u64>,
     /// `PROT_*` bits.
     pub prot: Option<u32>,
-    /// `MAP_*` bits.
+    /// `MAP_*` bits, or `MS_*` bits.
     pub flags: Option<u32>,
     #[serde(serialize_with = "as_text")]
     pub file: Option<Arc<str>>,
@@ -51,13 +54,16 @@ fn as_text<S: Serializer>(text: &Option<Arc<str>>, serializer: S) -> Result<S::O
 }
 
 /// All kinds, by which [`EventRow::kind`] is one of the format's own words.
-const KINDS: [&str; 13] = [
+const KINDS: [&str; 16] = [
     "process_start",
     "mmap",
     "munmap",
     "mremap",
     "mprotect",
     "madvise",
+    "msync",
+    "truncate",
+    "relocate",
     "brk",
     "fork",
     "vfork",
@@ -77,6 +83,9 @@ impl EventRow {
             EventKind::Mremap { .. } => "mremap",
             EventKind::Mprotect { .. } => "mprotect",
             EventKind::Madvise { .. } => "madvise",
+            EventKind::Msync { .. } => "msync",
+            EventKind::Truncate { .. } => "truncate",
+            EventKind::Relocate { .. } => "relocate",
             EventKind::Brk { .. } => "brk",
             EventKind::Fork { .. } => "fork",
             EventKind::Vfork { .. } => "vfork",
@@ -98,6 +107,10 @@ impl EventRow {
         let missing = move |column: &str| format!("{kind} without {column}");
         let addr = self.addr.ok_or_else(|| missing("addr"));
         let len = self.len.ok_or_else(|| missing("len"));
+        let flags = self.flags.ok_or_else(|| missing("flags"));
+        let file = self.file.clone().ok_or_else(|| missing("file"));
+        let file_offset = self.file_offset.ok_or_else(|| missing("file_offset"));
+        let old_len = self.old_len.ok_or_else(|| missing("old_len"));
         let prot = self.prot.map(Protection::from_bits).ok_or_else(|| missing("prot"));
         let argument = self.argument.ok_or_else(|| missing("argument"));
         let out_of_range = move |value: i64| format!("{kind} with argument {value}");
@@ -109,19 +122,22 @@ impl EventRow {
                 addr: addr?,
                 len: len?,
                 prot: prot?,
-                flags: MapFlags(self.flags.ok_or_else(|| missing("flags"))?),
+                flags: MapFlags(flags?),
                 file: self.file,
-                file_offset: self.file_offset.ok_or_else(|| missing("file_offset"))?,
+                file_offset: file_offset?,
             },
             "munmap" => EventKind::Munmap { addr: addr?, len: len? },
             "mremap" => EventKind::Mremap {
                 old_addr: self.old_addr.ok_or_else(|| missing("old_addr"))?,
-                old_len: self.old_len.ok_or_else(|| missing("old_len"))?,
+                old_len: old_len?,
                 new_addr: addr?,
                 new_len: len?,
             },
             "mprotect" => EventKind::Mprotect { addr: addr?, len: len?, prot: prot? },
             "madvise" => EventKind::Madvise { addr: addr?, len: len?, advice: unsigned? },
+            "msync" => EventKind::Msync { addr: addr?, len: len?, flags: flags? },
+            "truncate" => EventKind::Truncate { file: file?, old_len: old_len?, new_len: len? },
+            "relocate" => EventKind::Relocate { file: file?, offset: file_offset?, len: len? },
             "brk" => {
                 let start = addr?;
                 EventKind::Brk { start, end: start.wrapping_add(len?) }
@@ -130,7 +146,7 @@ impl EventRow {
             "vfork" => {
                 EventKind::Vfork { child: ProcessIx(self.other_process.ok_or_else(|| missing("other_process"))?) }
             }
-            "exec" => EventKind::Exec { path: self.file.ok_or_else(|| missing("file"))? },
+            "exec" => EventKind::Exec { path: file? },
             "exit" => EventKind::Exit { code: signed? },
             "thread_start" => EventKind::ThreadStart { os_tid: unsigned? },
             "thread_exit" => EventKind::ThreadExit,
@@ -166,6 +182,15 @@ impl From<&Event> for EventRow {
             }
             EventKind::Madvise { addr, len, advice } => {
                 (row.addr, row.len, row.argument) = (Some(*addr), Some(*len), Some(i64::from(*advice)));
+            }
+            EventKind::Msync { addr, len, flags } => {
+                (row.addr, row.len, row.flags) = (Some(*addr), Some(*len), Some(*flags));
+            }
+            EventKind::Truncate { file, old_len, new_len } => {
+                (row.file, row.len, row.old_len) = (Some(file.clone()), Some(*new_len), Some(*old_len));
+            }
+            EventKind::Relocate { file, offset, len } => {
+                (row.file, row.file_offset, row.len) = (Some(file.clone()), Some(*offset), Some(*len));
             }
             // Wrapping, so that even a nonsensical pair comes back as it was.
             EventKind::Brk { start, end } => (row.addr, row.len) = (Some(*start), Some(end.wrapping_sub(*start))),

@@ -359,6 +359,8 @@ impl Process {
                 }
                 EventKind::Madvise { addr, len, advice }
             }
+            Control::Msync { addr, len, flags } => EventKind::Msync { addr, len, flags },
+            Control::Truncate { old_len, new_len, file } => EventKind::Truncate { file, old_len, new_len },
             Control::Brk { start, end } => EventKind::Brk { start, end },
         };
         output.event(self.ix, self.current.ix, kind)?;

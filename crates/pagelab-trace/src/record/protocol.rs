@@ -80,6 +80,16 @@ pub(super) enum Control {
         len: u64,
         advice: u32,
     },
+    Msync {
+        addr: u64,
+        len: u64,
+        flags: u32,
+    },
+    Truncate {
+        old_len: u64,
+        new_len: u64,
+        file: Arc<str>,
+    },
     Brk {
         start: u64,
         end: u64,
@@ -208,6 +218,8 @@ pub(super) fn parse_control(tag: u32, payload: &[u8]) -> Option<Control> {
         18 => Control::Waited { pid: p.u32()?, status: p.u32()? },
         19 => Control::Fault { pc: p.u64()?, record: p.0.to_vec() },
         20 => Control::ExecNative { reason: p.text()? },
+        21 => Control::Msync { addr: p.u64()?, len: p.u64()?, flags: p.u32()? },
+        22 => Control::Truncate { old_len: p.u64()?, new_len: p.u64()?, file: p.text()? },
         _ => return None,
     })
 }

@@ -196,6 +196,28 @@ fn known_accesses_are_recorded_exactly_and_in_order() {
 }
 
 #[test]
+fn what_becomes_of_mapped_files_is_recorded() {
+    const MS_SYNC: u32 = 4;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().canonicalize().unwrap().join("data");
+    std::fs::write(&path, [7; 8192]).unwrap();
+    let name = path.to_str().unwrap();
+    let (output, recorded) = record(&[compiled("files").to_str().unwrap(), name]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let addr = hexadecimal(&program_output(&output));
+    let is_of_files = |event: &&Event| matches!(event.kind, EventKind::Msync { .. } | EventKind::Truncate { .. });
+    let kinds: Vec<EventKind> = recorded.events.iter().filter(is_of_files).map(|event| event.kind.clone()).collect();
+    let file: std::sync::Arc<str> = name.into();
+    let expected = [
+        EventKind::Msync { addr, len: 8192, flags: MS_SYNC },
+        EventKind::Truncate { file: file.clone(), old_len: 8192, new_len: 100 },
+        EventKind::Truncate { file: file.clone(), old_len: 100, new_len: 12288 },
+    ];
+    assert_eq!(kinds, expected);
+    recorded.position("mmap", |e| matches!(e, EventKind::Mmap { file: Some(of), .. } if *of == file));
+}
+
+#[test]
 fn the_first_mappings_and_the_kernels_accesses_are_there() {
     let (_, recorded) = record(&[compiled("known").to_str().unwrap()]);
     // Every access lies in a mapping of its time, or where the stack may grow.

@@ -98,8 +98,7 @@ impl Fault {
         let mut taken: Vec<(u64, Pfn)> = Vec::new();
         let (id, locks) = (self.space.layer, &os.locks);
         let is_written = |layer: &Layer, number| {
-            let storage = layer.reclaim.as_ref().and_then(|reclaim| reclaim.storage.as_ref());
-            let lba = storage.expect("pages are read from storage").lba(file, number);
+            let lba = layer.storage().expect("pages are read from storage").lba(file, number);
             locks.is_held(BlockKey::Writeback { layer: id, lba })
         };
         // The page itself first, should there be no room for all.

@@ -62,7 +62,7 @@ impl Fault {
     fn written(&self, os: &Os, work: Work) -> Option<BlockKey> {
         let Work::Read { file, page } = work else { return None };
         let layer = self.space.layer;
-        let storage = os.layers[layer].reclaim.as_ref()?.storage.as_ref()?;
+        let storage = os.layers[layer].storage()?;
         Some(BlockKey::Writeback { layer, lba: storage.lba(file, page) })
     }
 

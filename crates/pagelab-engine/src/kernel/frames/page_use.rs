@@ -9,11 +9,13 @@
 //! when it is first asked for. It cannot tell where a file ends, so the last window of a mapping may get pages that no file
 //! has.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::base::addr::Pfn;
+use crate::base::io::Lba;
 
 /// A page of a file: the file's number here, and the page's in the file.
 pub type FilePage = (u32, u64);
@@ -41,6 +43,8 @@ pub struct PageUse {
     folios: [u64; 10],
     /// Frames of files whose contents storage does not have yet, as far as no PTE says so.
     dirty: FxHashSet<Pfn>,
+    /// Pages of files that are being written, and the blocks that they go to (`PG_writeback`).
+    writeback: FxHashMap<FilePage, Lba>,
 }
 
 /// What becomes of a frame that lost a user.
@@ -66,6 +70,7 @@ impl PageUse {
             evicted: FxHashSet::default(),
             folios: [0; 10],
             dirty: FxHashSet::default(),
+            writeback: FxHashMap::default(),
         }
     }
 
@@ -183,6 +188,53 @@ impl PageUse {
 
     pub fn is_dirty(&self, frame: Pfn) -> bool {
         !self.dirty.is_empty() && self.dirty.contains(&frame)
+    }
+
+    /// The page cache and storage have the same of a page, or will have.
+    pub fn set_clean(&mut self, frame: Pfn) {
+        self.dirty.remove(&frame);
+    }
+
+    /// Pages of a file that the page cache remembers as dirty, of these.
+    pub fn dirty_pages(&self, file: u32, pages: Range<u64>) -> Vec<(u64, Pfn)> {
+        let page = |&frame: &Pfn| self.cache_frames.get(&frame).map(|&of| (of, frame));
+        let inside = |&((of, page), _): &(FilePage, Pfn)| of == file && pages.contains(&page);
+        self.dirty.iter().filter_map(page).filter(inside).map(|((_, page), frame)| (page, frame)).collect()
+    }
+
+    /// A page is being written to a block.
+    pub fn begin_write(&mut self, page: FilePage, lba: Lba) {
+        let old = self.writeback.insert(page, lba);
+        assert!(old.is_none(), "{page:?} is written twice at a time");
+    }
+
+    pub fn end_write(&mut self, page: FilePage) {
+        self.writeback.remove(&page);
+    }
+
+    /// Whether the page that a frame holds is being written.
+    pub fn is_written_back(&self, frame: Pfn) -> bool {
+        !self.writeback.is_empty() && self.cache_frames.get(&frame).is_some_and(|of| self.writeback.contains_key(of))
+    }
+
+    /// The block that the first of these pages is being written to that is.
+    pub fn written_back(&self, file: u32, pages: &Range<u64>) -> Option<Lba> {
+        let inside = self.writeback.iter().filter(|&(&(of, page), _)| of == file && pages.contains(&page));
+        inside.min_by_key(|&(&of, _)| of).map(|(_, &lba)| lba)
+    }
+
+    /// Pages of a file from one on leave the page cache, and what they held is nowhere. Returns their frames.
+    pub fn cut(&mut self, file: u32, first: u64) -> Vec<Pfn> {
+        self.evicted.retain(|&(of, page)| of != file || page < first);
+        let cut = self.cached.keys().copied().filter(|&(of, page)| of == file && page >= first);
+        let mut pages: Vec<FilePage> = cut.collect();
+        pages.sort_unstable();
+        let frames: Vec<Pfn> = pages.iter().map(|page| self.cached.remove(page).expect("it was listed")).collect();
+        for frame in &frames {
+            self.cache_frames.remove(frame);
+            self.dirty.remove(frame);
+        }
+        frames
     }
 
     /// Pages of a file get a block.

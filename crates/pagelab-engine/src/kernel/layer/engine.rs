@@ -46,7 +46,7 @@ impl Layer {
     fn stored_at(&self, vma: &Vma, va: VirtAddr) -> Option<Lba> {
         let file = self.pages.known_file(vma.file.as_ref()?)?;
         let page = vma.file_page(va);
-        let storage = self.reclaim.as_ref()?.storage.as_ref()?;
+        let storage = self.storage()?;
         self.must_be_read(file, page).then(|| storage.lba(file, page))
     }
 

@@ -16,7 +16,7 @@ use crate::base::addr::{PageSize, Pfn};
 use crate::base::error::EngineError;
 use crate::kernel::frames::frame_alloc::FramePurpose;
 use crate::kernel::layer::Layer;
-use crate::kernel::reclaim::{Full, Kind};
+use crate::kernel::reclaim::{Full, Kind, Storage};
 use crate::kernel::vma::VaRange;
 use pagelab_trace::quantity::format_bytes;
 
@@ -37,10 +37,19 @@ impl CacheFolio {
 }
 
 impl Layer {
-    /// Whether a page of a file must be read from storage. A warm cache holds what memory has room for.
+    /// Where files are, if the layer has storage.
+    pub fn storage(&self) -> Option<&Storage> {
+        self.reclaim.as_ref()?.storage.as_ref()
+    }
+
+    /// Whether a page of a file must be read from storage. A warm cache holds what memory has room for. What a block does not hold
+    /// yet is not read.
     pub fn must_be_read(&self, file: u32, page: u64) -> bool {
-        let crowded = || self.reclaim.as_ref().is_some_and(|r| r.storage.is_some()) && self.is_short(0);
-        self.pages.cached(file, page).is_none() && (self.pages.is_on_storage(file, page) || crowded())
+        let storage = self.storage();
+        let crowded = || storage.is_some() && self.is_short(0);
+        self.pages.cached(file, page).is_none()
+            && (self.pages.is_on_storage(file, page) || crowded())
+            && !storage.is_some_and(|storage| storage.is_unwritten(file, page))
     }
 
     /// The frame that holds a page of a file which is in memory, brought into the page cache if need be, perhaps with others

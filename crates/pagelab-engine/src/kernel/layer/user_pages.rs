@@ -14,13 +14,18 @@ impl Layer {
 
     /// A block that was taken for a program and that nobody maps is free again.
     pub fn free_block(&mut self, pfn: Pfn, order: u32) {
+        self.free_uncharged(pfn, order);
+        if let Some(reclaim) = &mut self.reclaim {
+            reclaim.uncharge(pfn, order);
+        }
+    }
+
+    /// The same of one that nobody is charged for.
+    pub fn free_uncharged(&mut self, pfn: Pfn, order: u32) {
         match self.frames.allocator.used_order(pfn) {
             Some(held) if held == order => self.frames.free(pfn, order, self.acting_cpu),
             // What was one block is several, or this is a part of one.
             _ => (0..1 << order).for_each(|n| self.placing().1.free_frame_of_block(Pfn(pfn.0 + n))),
-        }
-        if let Some(reclaim) = &mut self.reclaim {
-            reclaim.uncharge(pfn, order);
         }
     }
 

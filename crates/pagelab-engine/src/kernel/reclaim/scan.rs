@@ -7,6 +7,7 @@ use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, VirtAddr};
 use crate::base::io::{DeviceRequest, Requests};
 use crate::base::step::{RefKind, Step};
 use crate::kernel::entry_word::{EntryWord, Slot};
+use crate::kernel::frames::page_use::FilePage;
 use crate::kernel::layer::Layer;
 use crate::kernel::layer::words::WordOf;
 use crate::kernel::vma::VaRange;
@@ -21,7 +22,8 @@ pub struct Scan {
     pub freed: u64,
     /// What is to be written to the swap area, and back to files: a request per page.
     pub io: Requests,
-    /// Places of the pages of files that are to be written.
+    /// Pages of files that are to be written, with their frames, and their places.
+    pub files: Vec<(FilePage, Pfn)>,
     pub written: Vec<(u32, VirtAddr)>,
 }
 
@@ -170,6 +172,7 @@ impl Layer {
             }
         }
         seen.dirty |= self.pages.is_dirty(pfn);
+        seen.busy |= self.pages.is_written_back(pfn);
         seen
     }
 
@@ -203,9 +206,7 @@ impl Layer {
             if written {
                 let storage = reclaim.storage.as_ref().expect("pages of files leave where there is some");
                 scan.io.storage.push(DeviceRequest::write(storage.lba(file, page), 1));
-                if let Some(contents) = &mut self.contents {
-                    contents.begin_write(pfn);
-                }
+                scan.files.push(((file, page), pfn));
                 scan.written.extend(places);
             } else {
                 let places: Vec<(u32, VirtAddr)> = places.collect();

@@ -1,18 +1,24 @@
 //! Storage: where on a device the blocks of files are.
 //!
 //! Models: extents. What a program maps of a file for the first time gets blocks that follow each other, behind all that have been
-//! given before; what follows on from the file's last extent extends it.
-//! Source: Linux fs/ext4/extents.c (`ext4_ext_map_blocks`), of a file system on which files were written one after the other.
+//! given before; what follows on from the file's last extent extends it. A file that is cut keeps the blocks behind its new end, which
+//! are unwritten from then on: their pages need not be read until they have been written. What the file system moves gets other blocks,
+//! those first that were given up so.
+//! Source: Linux fs/ext4/extents.c (`ext4_ext_map_blocks`, unwritten extents), fs/ext4/move_extent.c, of a file system on which files
+//! were written one after the other.
 //! Parameters: `kernel.storage`.
-//! Deviations: a file's blocks stay where they are for as long as a run takes. Metadata of the file system costs nothing: it is in
-//! memory.
+//! Deviations: a cut file's blocks are not given to others, so a device never gets too full to write a page. Metadata of the file system
+//! costs nothing: it is in memory.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use rustc_hash::{FxHashMap, FxHashSet};
+
 use crate::base::addr::FRAME_BYTES;
 use crate::base::io::{DeviceRequest, Lba};
 use crate::device::{BlockDevice, Clock, DeviceConfig};
+use crate::kernel::frames::page_use::FilePage;
 
 /// Blocks that follow each other.
 #[derive(Clone, Copy, Debug)]
@@ -36,13 +42,26 @@ pub struct Storage {
     blocks: u64,
     given: u64,
     /// By file and number of the first page.
-    extents: BTreeMap<(u32, u64), Extent>,
+    extents: BTreeMap<FilePage, Extent>,
+    /// Blocks that files have given up.
+    free: Vec<Extent>,
+    /// Of files that were cut: the first page whose block is unwritten, and the pages behind that have been written since.
+    cut: FxHashMap<u32, u64>,
+    rewritten: FxHashSet<FilePage>,
 }
 
 impl Storage {
     pub fn new(config: &DeviceConfig, clock: Clock) -> Self {
         let blocks = config.capacity().map_or(u64::MAX, |bytes| bytes.0 / FRAME_BYTES);
-        Self { device: BlockDevice::new(config, clock), blocks, given: 0, extents: BTreeMap::new() }
+        Self {
+            device: BlockDevice::new(config, clock),
+            blocks,
+            given: 0,
+            extents: BTreeMap::new(),
+            free: Vec::new(),
+            cut: FxHashMap::default(),
+            rewritten: FxHashSet::default(),
+        }
     }
 
     /// Gives blocks to those of a file's pages that have none yet.
@@ -87,17 +106,114 @@ impl Storage {
         Lba(extent.first.0 + page - first)
     }
 
+    /// Whether a page's block holds nothing yet.
+    pub fn is_unwritten(&self, file: u32, page: u64) -> bool {
+        !self.cut.is_empty()
+            && self.cut.get(&file).is_some_and(|&first| page >= first)
+            && !self.rewritten.contains(&(file, page))
+    }
+
+    /// A file ends before a page, or did: the blocks from there on are unwritten.
+    pub fn cut(&mut self, file: u32, first: u64) {
+        let known = self.cut.entry(file).or_insert(first);
+        *known = first.min(*known);
+        self.rewritten.retain(|&(of, page)| of != file || page < first);
+    }
+
+    /// A page has been written to its block.
+    pub fn note_written(&mut self, file: u32, page: u64) {
+        if self.is_unwritten(file, page) {
+            self.rewritten.insert((file, page));
+        }
+    }
+
+    /// Moves the blocks of pages of a file, of those that have any. Returns which pages had what block; none, and nothing moves, if the
+    /// device has not so many that are free.
+    pub fn relocate(&mut self, file: u32, pages: Range<u64>) -> Option<Vec<(u64, Lba)>> {
+        let moved: Vec<(u64, Lba)> = self.blocks_of(file, pages.clone()).collect();
+        let mut places = self.places(moved.len() as u64)?;
+        self.free_blocks_of(file, pages);
+        for &(page, _) in &moved {
+            let at = places.next().expect("as many were asked for");
+            self.extents.insert((file, page), Extent { first: at, pages: 1 });
+        }
+        Some(moved)
+    }
+
+    /// The pages of a file in a range that have blocks, with these.
+    fn blocks_of(&self, file: u32, pages: Range<u64>) -> impl Iterator<Item = (u64, Lba)> + '_ {
+        let before = self.extent_of(file, pages.start).map(|(first, extent)| ((file, first), extent));
+        let inside = self.extents.range((file, pages.start)..(file, pages.end)).map(|(&at, &extent)| (at, extent));
+        let extents = before.into_iter().filter(move |&((_, first), _)| first < pages.start).chain(inside);
+        let each = |((_, first), extent): (FilePage, Extent)| {
+            (0..extent.pages).map(move |n| (first + n, Lba(extent.first.0 + n)))
+        };
+        extents.flat_map(each).filter(move |(page, _)| pages.contains(page))
+    }
+
+    /// So many blocks that nobody has, those that were given up first; none if there are too few.
+    fn places(&mut self, wanted: u64) -> Option<impl Iterator<Item = Lba> + use<>> {
+        let mut taken: Vec<Extent> = Vec::new();
+        let mut left = wanted;
+        if wanted.saturating_sub(self.free.iter().map(|of| of.pages).sum()) > self.blocks - self.given {
+            return None;
+        }
+        while left > 0 {
+            let of = self.free.pop().unwrap_or_else(|| {
+                let fresh = Extent { first: Lba(self.given), pages: left };
+                self.given += left;
+                fresh
+            });
+            let part = of.pages.min(left);
+            if part < of.pages {
+                self.free.push(Extent { first: Lba(of.first.0 + part), pages: of.pages - part });
+            }
+            taken.push(Extent { pages: part, ..of });
+            left -= part;
+        }
+        Some(taken.into_iter().flat_map(|of| (0..of.pages).map(move |n| Lba(of.first.0 + n))))
+    }
+
+    /// Takes the blocks of pages from a file.
+    fn free_blocks_of(&mut self, file: u32, pages: Range<u64>) {
+        let around = self.extent_of(file, pages.start).map(|(first, _)| (file, first));
+        let mut inside: Vec<FilePage> =
+            self.extents.range((file, pages.start)..(file, pages.end)).map(|(&at, _)| at).collect();
+        inside.extend(around.filter(|&(_, first)| first < pages.start));
+        for at in inside {
+            let extent = self.extents.remove(&at).expect("it was there just now");
+            let (start, end) = (at.1.max(pages.start), (at.1 + extent.pages).min(pages.end));
+            for (from, to) in [(at.1, start), (end, at.1 + extent.pages)] {
+                if from < to {
+                    let part = Extent { first: Lba(extent.first.0 + from - at.1), pages: to - from };
+                    self.extents.insert((file, from), part);
+                }
+            }
+            self.free.push(Extent { first: Lba(extent.first.0 + start - at.1), pages: end - start });
+        }
+    }
+
     /// Requests that read pages of a file, given in ascending order: one for blocks that follow each other.
     pub fn reads(&self, file: u32, pages: impl Iterator<Item = u64>) -> Vec<DeviceRequest> {
-        let mut all: Vec<DeviceRequest> = Vec::new();
-        for lba in pages.map(|page| self.lba(file, page)) {
-            match all.last_mut() {
-                Some(last) if last.first.0 + u64::from(last.blocks) == lba.0 => last.blocks += 1,
-                _ => all.push(DeviceRequest::read(lba, 1)),
-            }
-        }
-        all
+        joined(pages.map(|page| self.lba(file, page)), DeviceRequest::read)
     }
+
+    /// The same that write blocks.
+    pub fn writes(lbas: impl Iterator<Item = Lba>) -> Vec<DeviceRequest> {
+        joined(lbas, DeviceRequest::write)
+    }
+}
+
+/// One request for blocks that follow each other.
+fn joined(lbas: impl Iterator<Item = Lba>, request: fn(Lba, u32) -> DeviceRequest) -> Vec<DeviceRequest> {
+    let mut all: Vec<DeviceRequest> = Vec::new();
+    for lba in lbas {
+        match all.last_mut() {
+            Some(last) if last.first.0 + u64::from(last.blocks) == lba.0 => last.blocks += 1,
+            _ => all.push(request(lba, 1)),
+        }
+    }
+    all
 }
 
 #[cfg(test)]
@@ -127,6 +243,49 @@ mod tests {
         seen.extend((0..5).map(|page| storage.lba(1, page).0).chain((0..68).map(|page| storage.lba(2, page).0)));
         seen.sort_unstable();
         assert_eq!(seen, (0..100).collect::<Vec<_>>(), "each block belongs to one page");
+    }
+
+    #[test]
+    fn what_is_moved_gets_other_blocks_and_gives_its_own_up() {
+        let mut storage = storage(40);
+        storage.lay_out(0, 0..20).unwrap();
+        storage.lay_out(1, 0..10).unwrap();
+        let lbas = |storage: &Storage, file, pages: Range<u64>| {
+            pages.map(|page| storage.lba(file, page).0).collect::<Vec<_>>()
+        };
+        let moved: Vec<(u64, Lba)> = (5..8).map(|page| (page, Lba(page))).collect();
+        assert_eq!(storage.relocate(0, 5..8), Some(moved));
+        assert_eq!(lbas(&storage, 0, 3..10), [3, 4, 30, 31, 32, 8, 9]);
+        // What was given up comes first; pages without blocks stay so.
+        assert_eq!(storage.relocate(1, 8..30).unwrap(), [(8, Lba(28)), (9, Lba(29))]);
+        assert_eq!(lbas(&storage, 1, 7..10), [27, 5, 6]);
+        assert_eq!(storage.relocate(0, 0..20), None, "of 20 blocks there are 10");
+        assert_eq!(lbas(&storage, 0, 3..10), [3, 4, 30, 31, 32, 8, 9]);
+        for round in 0..1000_u64 {
+            let (file, start) = ((round % 2) as u32, round * 7 % 15);
+            storage.relocate(file, start..start + 1 + round % 6).unwrap();
+            let mut all = [lbas(&storage, 0, 0..20), lbas(&storage, 1, 0..10)].concat();
+            all.extend(storage.free.iter().flat_map(|of| of.first.0..of.first.0 + of.pages));
+            all.extend(storage.given..40);
+            all.sort_unstable();
+            assert_eq!(all, (0..40).collect::<Vec<_>>(), "each block belongs to one page, or is free");
+        }
+    }
+
+    #[test]
+    fn what_was_cut_is_unwritten_until_it_is_written() {
+        let mut storage = storage(100);
+        storage.lay_out(0, 0..20).unwrap();
+        storage.cut(0, 10);
+        assert_eq!([9, 10, 19].map(|page| storage.is_unwritten(0, page)), [false, true, true]);
+        storage.note_written(0, 15);
+        storage.note_written(0, 5);
+        storage.cut(0, 14);
+        assert_eq!([9, 13, 15].map(|page| storage.is_unwritten(0, page)), [false, true, true]);
+        storage.note_written(0, 12);
+        storage.cut(0, 14);
+        assert_eq!([12, 13].map(|page| storage.is_unwritten(0, page)), [false, true]);
+        assert!(!storage.is_unwritten(1, 15), "another file");
     }
 
     #[test]

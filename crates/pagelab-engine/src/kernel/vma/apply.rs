@@ -48,6 +48,9 @@ impl VmaSet {
             EventKind::ProcessStart { .. }
             | EventKind::Fork { .. }
             | EventKind::Vfork { .. }
+            | EventKind::Msync { .. }
+            | EventKind::Truncate { .. }
+            | EventKind::Relocate { .. }
             | EventKind::ThreadStart { .. }
             | EventKind::ThreadExit => Ok(Vec::new()),
         }

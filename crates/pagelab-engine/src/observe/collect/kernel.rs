@@ -117,7 +117,7 @@ impl Statistics {
 
     fn mapping_calls(&mut self, simulation: &Simulation) {
         let mapping = &simulation.os.mapping;
-        self.count("mapping.calls", mapping.calls, "mmap, munmap, mremap, mprotect, madvise and brk calls");
+        self.count("mapping.calls", mapping.calls, "Calls about mappings and mapped files");
         self.count(
             "mapping.impossible",
             mapping.impossible,
@@ -128,6 +128,10 @@ impl Statistics {
             mapping.pages_unmapped,
             "Pages whose translation a call or an exit removed",
         );
+        self.count("msync.pages", mapping.pages_synced, "Pages of files that msync wrote");
+        self.cycles("msync.cycles", mapping.sync_cycles, "Cycles of msync, waiting apart; among cycles.kernel");
+        self.count("files.cut.pages", mapping.pages_cut, "Pages that left the page cache since their file got shorter");
+        self.count("files.relocated.pages", mapping.pages_relocated, "Pages of files whose blocks were moved");
         self.count("fork.pages", mapping.pages_shared, "Pages that forked children shared with their parents");
     }
 

@@ -1,0 +1,203 @@
+//! msync(2): what a program has stored to a file's mapping goes to storage, and the program waits for it.
+//!
+//! Models: pages of the range that are dirty, by an entry or by what the page cache remembers, some at a time: their entries become
+//! clean and read-only, so that the next store is seen, and they are written. They stay in memory, and cannot leave it meanwhile.
+//! Source: Linux mm/msync.c, mm/page-writeback.c (`write_cache_pages`, `folio_clear_dirty_for_io`), mm/rmap.c (`folio_mkclean`).
+//! Parameters: `kernel.storage`, `kernel.block_io`.
+//! Deviations: MS_ASYNC does nothing, as in Linux. Pages that are dirty in entries of other processes alone wait until those sync, are
+//! unmapped, or memory runs short. Journals and metadata of file systems are not written. What write(2) has changed is not known.
+
+use std::collections::BTreeSet;
+
+use crate::base::addr::{FRAME_BYTES, Pfn, VirtAddr};
+use crate::base::cycles::Cycles;
+use crate::base::ids::{CpuId, SpaceId};
+use crate::base::io::{DeviceRequest, Lba};
+use crate::base::step::{BlockKey, Next, RefKind, Step};
+use crate::kernel::fault::io::{plan_completion, plan_submit, plan_wait};
+use crate::kernel::frames::page_use::FilePage;
+use crate::kernel::layer::Layer;
+use crate::kernel::os::Os;
+use crate::kernel::reclaim::Storage;
+use crate::kernel::vma::{VaRange, Vma, VmaKind};
+use crate::page_table::{PteFlags, Removed};
+
+/// The bit of msync(2) that waits.
+const MS_SYNC: u32 = 4;
+/// Pages written at a time (`BIO_MAX_VECS`).
+const PAGES_AT_A_TIME: usize = 256;
+
+/// Pages on their way to storage.
+#[derive(Clone, Debug)]
+struct Batch {
+    pages: Vec<(FilePage, Lba)>,
+    io: Vec<DeviceRequest>,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    /// Find the next dirty pages.
+    Look,
+    /// Clean their entries, so many at a time.
+    Submit(Batch),
+    Device(Batch),
+    Completion(u32),
+}
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub struct Sync {
+    space: SpaceId,
+    /// What is left of the range.
+    left: VaRange,
+    state: State,
+}
+
+/// A page to be written.
+struct Dirty {
+    frame: Pfn,
+    page: FilePage,
+}
+
+impl Sync {
+    /// Of a call; none if there is nothing to wait for.
+    pub fn new(space: SpaceId, addr: u64, len: u64, flags: u32) -> Option<Self> {
+        let left = VaRange::of_bytes(addr, len).ok().filter(|range| !range.is_empty() && flags & MS_SYNC != 0)?;
+        Some(Self { space, left, state: State::Look })
+    }
+
+    pub fn space(&self) -> SpaceId {
+        self.space
+    }
+
+    /// The next dirty pages, and where to go on behind them.
+    fn next(&self, layer: &Layer) -> (Vec<Dirty>, VirtAddr) {
+        let space = &layer.spaces[self.space.index as usize];
+        let of_file = |vma: &&Vma| vma.kind == VmaKind::File && vma.is_shared();
+        let vma = space.vmas.iter().filter(of_file).find(|vma| vma.end > self.left.start && vma.start < self.left.end);
+        let Some((vma, name)) = vma.and_then(|vma| Some((vma, vma.file.as_ref()?))) else {
+            return (Vec::new(), self.left.end);
+        };
+        let (start, end) = (self.left.start.max(vma.start), self.left.end.min(vma.end));
+        let Some(file) = layer.pages.known_file(name) else { return (Vec::new(), end) };
+        let mut found = Vec::new();
+        let (mut mapped, mut at) = (Vec::new(), start);
+        while at < end && found.len() < PAGES_AT_A_TIME {
+            at = layer.next_mapped(self.space.index, at, end, &mut mapped);
+            let dirty = |of: &&Removed| of.mapping.flags.dirty || layer.pages.is_dirty(of.mapping.pfn);
+            let pages = mapped.iter().filter(dirty).map(|of| (vma.file_page(of.va), of.mapping.pfn));
+            let pages = pages.filter(|&(page, frame)| layer.pages.cached(file, page) == Some(frame));
+            found.extend(pages.map(|(page, frame)| Dirty { frame, page: (file, page) }));
+        }
+        let known: BTreeSet<u64> = found.iter().map(|of| of.page.1).collect();
+        let unmapped =
+            layer.pages.dirty_pages(file, vma.file_page(start)..vma.file_page(start) + (at.0 - start.0) / FRAME_BYTES);
+        let unmapped = unmapped.into_iter().filter(|(page, _)| !known.contains(page));
+        found.extend(unmapped.map(|(page, frame)| Dirty { frame, page: (file, page) }));
+        found.sort_unstable_by_key(|of| of.page);
+        (found, at)
+    }
+
+    /// See [`crate::machine::activity::Activity::plan`].
+    pub fn plan(&self, os: &Os, step: &mut Step) {
+        let layer = &os.layers[self.space.layer];
+        let costs = os.costs.block_io.as_ref();
+        match &self.state {
+            State::Look => {
+                for Dirty { frame, .. } in self.next(layer).0 {
+                    step.kernel(RefKind::Write, layer.page_metadata(frame));
+                    for (space, page) in layer.places_of(frame) {
+                        let va = VirtAddr(page * FRAME_BYTES);
+                        step.kernel(RefKind::Locked, layer.spaces[space as usize].table.entry(&layer.mem, va));
+                    }
+                }
+            }
+            State::Submit(batch) => {
+                if let Some(costs) = costs {
+                    plan_submit(costs, batch.io.len() as u32, step);
+                }
+            }
+            State::Device(batch) => {
+                step.io.storage.clone_from(&batch.io);
+                if let Some(costs) = costs {
+                    plan_wait(costs, step);
+                }
+            }
+            &State::Completion(requests) => {
+                if let Some(costs) = costs {
+                    plan_completion(costs, requests, step);
+                }
+            }
+        }
+    }
+
+    /// See [`crate::machine::activity::Activity::commit`].
+    pub fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+        let costly = os.costs.block_io.is_some();
+        self.state = match std::mem::replace(&mut self.state, State::Look) {
+            State::Look => return self.look(os, cpu),
+            State::Submit(batch) => State::Device(batch),
+            State::Device(batch) => {
+                os.written(self.space.layer, &batch.pages, cpu);
+                if costly { State::Completion(batch.io.len() as u32) } else { State::Look }
+            }
+            State::Completion(_) => State::Look,
+        };
+        Next::Continue
+    }
+
+    /// Begins to write the next dirty pages, unless one of them is being written.
+    fn look(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+        let id = self.space.layer;
+        let (found, on) = self.next(&os.layers[id]);
+        let written =
+            found.iter().find_map(|of| os.layers[id].pages.written_back(of.page.0, &(of.page.1..of.page.1 + 1)));
+        if let Some(lba) = written {
+            return Next::Block(BlockKey::Writeback { layer: id, lba });
+        }
+        self.left.start = on;
+        let mut batch = Batch { pages: Vec::with_capacity(found.len()), io: Vec::new() };
+        for Dirty { frame, page } in found {
+            for (index, range) in os.layers[id].clean(frame) {
+                os.note_invalid(SpaceId { layer: id, index }, range);
+            }
+            batch.pages.push((page, os.begin_write(id, page, frame, cpu)));
+        }
+        os.mapping.pages_synced += batch.pages.len() as u64;
+        batch.io = Storage::writes(batch.pages.iter().map(|&(_, lba)| lba));
+        if batch.pages.is_empty() {
+            return if self.left.is_empty() { Next::Done } else { Next::Continue };
+        }
+        self.state = State::Submit(batch);
+        Next::Continue
+    }
+
+    pub fn charge(os: &mut Os, cycles: Cycles) {
+        os.mapping.sync_cycles += cycles;
+    }
+}
+
+impl Layer {
+    /// The entries that map a frame: spaces and numbers of pages.
+    fn places_of(&self, frame: Pfn) -> Vec<(u32, u64)> {
+        self.reclaim.as_ref().map_or(Vec::new(), |reclaim| reclaim.rmap.of(frame).collect())
+    }
+
+    /// A page of a file is about to be written: its entries say no more that it is dirty, and the next store faults. Returns where they
+    /// are.
+    fn clean(&mut self, frame: Pfn) -> Vec<(u32, VaRange)> {
+        self.pages.set_clean(frame);
+        let mut changed = Vec::new();
+        for (space, page) in self.places_of(frame) {
+            let va = VirtAddr(page * FRAME_BYTES);
+            let range = VaRange { start: va, end: VirtAddr(va.0 + FRAME_BYTES) };
+            if let Some(of) = self.mapped(space, range.start, range.end).first().copied()
+                && (of.mapping.flags.dirty || of.mapping.flags.writable)
+            {
+                self.protect(space, &of, PteFlags { writable: false, dirty: false, ..of.mapping.flags });
+                changed.push((space, range));
+            }
+        }
+        changed
+    }
+}
