@@ -248,3 +248,28 @@ fn a_device_without_room_moves_nothing() {
     let (_, stats) = finished(script, &config("osdp", &["kernel.storage.capacity_bytes=400KiB"]));
     assert_eq!((stats.values["files.relocated.pages"], stats.values["mapping.impossible"]), (0, 1));
 }
+
+#[test]
+fn what_a_device_writes_leaves_the_caches() {
+    const LINES: u64 = 5;
+    let storage = storage();
+    for name in ["radix", "nested-radix"] {
+        let set = [
+            &*storage,
+            "kernel.page_cache=cold",
+            "kernel.read_ahead_bytes=4KiB",
+            "engine.kernel_refs=off",
+            "machine.memory_bytes=64MiB",
+        ];
+        let mut script = ScriptWriter::new();
+        script.mmap(0, OWN, PAGE);
+        (0..LINES).for_each(|n| script.store(0, OWN + n * 64));
+        script.event(0, EventKind::Munmap { addr: OWN, len: PAGE });
+        map(&mut script, 0, BASE, MapFlags::SHARED);
+        // Its frame is the one that was freed last.
+        (0..LINES).for_each(|n| script.load(0, page(0) + n * 64));
+        let (_, stats) = run(&config(name, &set), script.finish(), &[0]);
+        assert_eq!(stats.values["cache.dma_invalidations"], LINES, "{name}");
+        assert_eq!(stats.values["l3.misses.data"], 2 * LINES, "{name}: the file's lines are not in the caches");
+    }
+}

@@ -289,7 +289,7 @@ impl explore::Race for Race {
                     );
                     !["Allocate", "Zero", "Batch", "Begin"].iter().any(|own| thread.contains(&format!("state: {own}")))
                 }
-                Activity::Populate(_) | Activity::ExitScan(_) => true,
+                Activity::Populate(_) | Activity::Sync(_) | Activity::ExitScan(_) => true,
             };
             if visible || of.cpus[cpu].state != CpuState::Ready {
                 return false;

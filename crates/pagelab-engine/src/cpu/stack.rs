@@ -1,6 +1,6 @@
 //! Running the activities on a CPU's stack.
 
-use crate::base::addr::{FRAME_BYTES, MachineAddr, PhysAddr};
+use crate::base::addr::{FRAME_BYTES, LINE_BYTES, MachineAddr, PhysAddr};
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::ids::{CpuId, DIRECT_MAP, LayerId, SpaceId};
@@ -84,7 +84,7 @@ impl Simulation {
                 }
                 Err(error) => return Err(error),
             };
-            if self.flush_invalid(cpu) {
+            if self.flush_invalid(cpu) | self.note_arrivals() {
                 last = LastHit::NONE;
             }
             self.wake_released(cpu);
@@ -168,6 +168,18 @@ impl Simulation {
         let again = self.os.io_failed && entry.activity.asks_again();
         entry.begun &= !again;
         again
+    }
+
+    /// What devices have written leaves the caches; false if they have written nothing.
+    #[inline]
+    fn note_arrivals(&mut self) -> bool {
+        let any = !self.os.arrived.is_empty();
+        while let Some((layer, frame)) = self.os.arrived.pop() {
+            if let Some(frame) = self.os.machine_frame(layer, frame) {
+                self.hw.caches.dma_write(MachineAddr(frame.addr().0).line(), FRAME_BYTES / LINE_BYTES);
+            }
+        }
+        any
     }
 
     /// Carries out the invalidations that an activity asked for; false if it asked for none.

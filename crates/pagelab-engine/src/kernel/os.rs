@@ -21,6 +21,7 @@ use crate::kernel::reclaim::{Group, GroupId, Pressure, Reclaim, Scan};
 use crate::kernel::translation_cache::TranslationCaches;
 use crate::kernel::vma::VaRange;
 use crate::mmu_cache::Asid;
+use crate::page_table::{Leaf, WalkList};
 use pagelab_trace::quantity::Bytes;
 use pagelab_trace::{EventKind, MapFlags, Protection};
 
@@ -38,6 +39,8 @@ pub struct Os {
     pub shared_bytes: u64,
     /// Translations that an activity has made invalid since the last look.
     pub invalid: Vec<(SpaceId, Vec<VaRange>)>,
+    /// Frames that devices have written since the last look.
+    pub arrived: Vec<(LayerId, Pfn)>,
     /// What layers need of their threads, until these are told.
     pub needs: Vec<(LayerId, Need)>,
     /// A device has answered a request of the step under way with an error.
@@ -61,6 +64,7 @@ impl Os {
             mapping: MappingCounters::default(),
             shared_bytes: 0,
             invalid: Vec::new(),
+            arrived: Vec::new(),
             needs: Vec::new(),
             io_failed: false,
             scan_due: false,
@@ -155,6 +159,26 @@ impl Os {
             self.note_invalid(SpaceId { layer, index }, VaRange { start, end: VirtAddr(start.0 + bytes) });
         }
         scan
+    }
+
+    /// The frame of the machine that a frame of a layer is in; none if its hosts have yet to give it one.
+    pub fn machine_frame(&self, mut layer: LayerId, mut frame: Pfn) -> Option<Pfn> {
+        while let Some(host) = self.layers[layer].host {
+            let va = VirtAddr(frame.addr().0);
+            let of = &self.layers[host.layer];
+            let space = &of.spaces[host.index as usize];
+            frame = match space.segment.as_ref().and_then(|segment| segment.frame(va)) {
+                Some(frame) => frame,
+                None => {
+                    let mut list = WalkList::new();
+                    space.table.walk(&of.mem, va, &mut list);
+                    let Leaf::Present(of) = list.leaf else { return None };
+                    Pfn(of.pfn.0 + ((va.0 & of.size.offset_mask()) >> FRAME_SHIFT))
+                }
+            };
+            layer = host.layer;
+        }
+        Some(frame)
     }
 
     /// A translation is to leave the TLBs.

@@ -291,6 +291,11 @@ impl Statistics {
             stats.shared.l3_writebacks,
             "Modified lines that the last-level cache wrote to memory",
         );
+        self.count(
+            "cache.dma_invalidations",
+            stats.shared.dma_invalidations,
+            "Lines that left all caches since a device wrote them",
+        );
         self.count("dram.writes", stats.shared.dram_writes, "Lines written to memory");
         self.count(
             "coherence.remote",

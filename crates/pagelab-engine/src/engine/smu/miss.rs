@@ -6,7 +6,7 @@
 //! snoops. It writes the entry, marks those above, and tells all who wait.
 //! Source: as in [`super`]. The order of the steps: claims of US 11,436,150, and the slides "SMU - Page Miss Handler".
 //! Deviations: the registers are looked up by the page's key ([`crate::base::step::BlockKey::Page`]), which kernels' handlers take,
-//! too. What the drive writes leaves the caches as they are.
+//! too.
 
 use crate::base::addr::{PageSize, Pfn, VirtAddr};
 use crate::base::cycles::Cycles;
@@ -293,6 +293,7 @@ impl Work for Offload {
                 let (of, contents) = with_memory(self.layer_mut(os));
                 let written = of.pair.answer(Completion { id, failed }, contents);
                 assert_eq!(written, Written { lba, frame }, "the drive does what it is told");
+                os.arrived.push((self.fault.space.layer, frame));
                 if let Some(contents) = self.layer_mut(os).contents.as_mut().filter(|_| !failed) {
                     contents.read(page.expect("the entry is one of a file's mapping"), lba, frame);
                 }

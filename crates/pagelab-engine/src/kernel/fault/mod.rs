@@ -361,6 +361,9 @@ impl Fault {
                 self.look_again(os, cpu)
             }
             State::Zeroing => {
+                if self.work == Work::SwapIn {
+                    os.arrived.push((self.space.layer, self.frame));
+                }
                 let zeroed = matches!(self.work, Work::Fresh | Work::Shared { .. });
                 self.counters(os).zeroed_bytes += u64::from(zeroed) * (FRAME_BYTES << self.order);
                 State::Charge
