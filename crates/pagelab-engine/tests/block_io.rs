@@ -116,3 +116,50 @@ fn who_sleeps_lets_others_run_and_who_polls_does_not() {
     let waits = waits("interrupt");
     assert!(waits < PAGES * READ / 10, "{waits} cycles: the other one runs meanwhile");
 }
+
+/// The kernel's own lines push the program's out of the caches, in no time beyond what its stages take.
+#[test]
+fn the_kernels_own_lines_push_the_programs_out() {
+    const LINES: u64 = 64;
+    let stats = |lines: u32| {
+        let mut script = ScriptWriter::new();
+        script.mmap(0, OWN, PAGE);
+        let (prot, flags) = (Protection::READ_WRITE, MapFlags(MapFlags::SHARED));
+        let file = Some("data".into());
+        script.event(0, EventKind::Mmap { addr: BASE, len: PAGES * PAGE, prot, flags, file, file_offset: 0 });
+        // Each read of a page of the file is followed by the program's own lines.
+        for n in 0..8 {
+            script.load(0, BASE + n * PAGE);
+            (0..LINES).for_each(|line| script.store(0, OWN + line * 64));
+        }
+        let lines = format!("kernel.block_io.lines={lines}");
+        let set = ["kernel.read_ahead_bytes=4KiB", "kernel.fault_around_bytes=4KiB", "machine.cache.l2=null", &lines];
+        run(&config("osdp", &set), script.finish(), &[0]).1
+    };
+    let (without, with) = (stats(0), stats(1024));
+    let misses = |stats: &Statistics| stats.values["l1d.misses.data"];
+    for (k, v) in &with.values {
+        if k.starts_with("l1d") || k.starts_with("cache") || k.starts_with("l3.m") {
+            println!("[{k} {v}")
+        }
+    }
+    println!(
+        "{:?}",
+        [
+            misses(&without),
+            misses(&with),
+            without.values["fault.major.count"],
+            with.values["fault.major.count"],
+            without.values["cache.refs.kernel"],
+            with.values["cache.refs.kernel"]
+        ]
+    );
+    // L1 has 512 lines.
+    assert_eq!(misses(&with) - misses(&without), 7 * LINES, "but for the first time");
+    for name in ["submit", "completion", "wakeup"] {
+        let stage = format!("fault.stage.{name}.cycles");
+        let more = with.values[&stage] as i64 - without.values[&stage] as i64;
+        // What the model knows of the kernel's lines leaves the caches, too.
+        assert!((0..8 * 3 * 200).contains(&more), "{name}: {more} cycles");
+    }
+}

@@ -17,6 +17,10 @@ pub enum RefKind {
     Load {
         bytes: u64,
     },
+    /// Reads this many bytes (whole lines) in time that the step has anyway.
+    Touch {
+        bytes: u64,
+    },
     /// Writes this many bytes (whole frames) without reading them first.
     Zero {
         bytes: u64,

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::StageCost;
+use crate::base::error::{EngineError, between};
 
 /// What a kernel does about requests to its devices, beyond what their pages cost anyway.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
@@ -12,6 +13,10 @@ pub struct BlockIoConfig {
     /// How it learns of answers.
     #[serde(default)]
     pub completion_by: CompletionBy,
+    /// Cache lines of its own code and data that the kernel touches for a fault's requests, beyond those that the model knows. What
+    /// they take is in the costs below.
+    #[serde(default)]
+    pub lines: u32,
     /// Block layer and driver, up to the doorbell; per request.
     pub submit: StageCost,
     /// Switch away from the task that waits, with no other to run; while the device is at work.
@@ -22,6 +27,28 @@ pub struct BlockIoConfig {
     pub completion: StageCost,
     /// From the wake-up until the task runs again.
     pub wakeup: StageCost,
+}
+
+/// Most that makes sense: 4 MiB of lines.
+const MOST_LINES: u32 = 1 << 16;
+
+impl BlockIoConfig {
+    pub(super) fn validate(&self) -> Result<(), EngineError> {
+        between("kernel.block_io.lines", self.lines, 0, MOST_LINES)
+    }
+
+    /// Of the lines, those up to the end of each of the three parts that a request's way has, in proportion to their instructions:
+    /// up to the sleep, up to the wake-up, and from there on.
+    pub fn line_ends(&self) -> [u32; 3] {
+        let of = |costs: &[StageCost]| costs.iter().map(|of| u64::from(of.instructions)).sum::<u64>();
+        let parts = [of(&[self.submit, self.switch]), of(&[self.interrupt, self.completion]), of(&[self.wakeup])];
+        let (lines, all) = (u64::from(self.lines), parts.iter().sum::<u64>().max(1));
+        let mut before = 0;
+        parts.map(|part| {
+            before += part;
+            (lines * before / all) as u32
+        })
+    }
 }
 
 /// How a kernel learns of answers.

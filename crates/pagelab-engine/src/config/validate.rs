@@ -81,6 +81,9 @@ impl Config {
             );
             return Err(EngineError::config("kernel.page_cache", what));
         }
+        if let Some(block_io) = &kernel.block_io {
+            block_io.validate()?;
+        }
         between("kernel.swappiness", kernel.swappiness, 0, 200)?;
         kernel.threads.validate("kernel.threads")?;
         let read_ahead = kernel.read_ahead_bytes.0;

@@ -288,14 +288,22 @@ impl Simulation {
         cycles: &mut Cycles,
     ) -> Result<(), Faulted> {
         if !self.hw.kernel_refs {
-            *cycles += self.hw.l1_latency;
+            let is_free = matches!(reference.kind, RefKind::Touch { .. });
+            *cycles += if is_free { Cycles::ZERO } else { self.hw.l1_latency };
             return Ok(());
         }
         let core = self.cpus[cpu].core;
         let writes = reference.kind != RefKind::Read;
         let locked = reference.kind == RefKind::Locked;
-        if let RefKind::Load { bytes } | RefKind::Zero { bytes } = reference.kind {
-            return self.make_bulk_ref(core, layer, reference, bytes, done, last, cycles);
+        match reference.kind {
+            RefKind::Load { bytes } | RefKind::Zero { bytes } => {
+                return self.make_bulk_ref(core, layer, reference, bytes, done, last, cycles);
+            }
+            RefKind::Touch { bytes } => {
+                let mut spent_anyway = Cycles::ZERO;
+                return self.make_bulk_ref(core, layer, reference, bytes, done, last, &mut spent_anyway);
+            }
+            RefKind::Read | RefKind::Write | RefKind::Locked => {}
         }
         let (machine, _) = self.locate(core, layer, reference.space, reference.addr, writes, last, cycles)?;
         let by = match reference.space {

@@ -78,7 +78,7 @@ impl Os {
             let layer = os.boot_layer(config, index, &mut booted)?;
             booted[index] = Some(layer);
         }
-        os.set_reclaim_up(config, &mut booted);
+        os.set_reclaim_up(config, &mut booted)?;
         for (layer, of) in booted.iter_mut().flatten().zip(configs) {
             let cache = config.kernel.translation_cache.filter(|_| of.translation_cache.0);
             layer.translation_caches = cache.and_then(|cache| TranslationCaches::new(cache, &of.page_table));
@@ -90,15 +90,20 @@ impl Os {
 
     /// The layers that programs run on reclaim memory, if there is a device to put it on; what a hypervisor gave a guest stays
     /// the guest's.
-    fn set_reclaim_up(&mut self, config: &Config, booted: &mut [Option<Layer>]) {
+    fn set_reclaim_up(&mut self, config: &Config, booted: &mut [Option<Layer>]) -> Result<(), EngineError> {
         let hosts: Vec<Option<LayerId>> = booted.iter().flatten().map(|l| l.host.map(|host| host.layer)).collect();
         let clock = Clock { mhz: config.machine.frequency_mhz };
         for (index, layer) in booted.iter_mut().flatten().enumerate() {
             if !hosts.contains(&Some(LayerId::from(index))) {
                 layer.reclaim = Reclaim::new(layer.memory_bytes() >> FRAME_SHIFT, &config.kernel, clock);
                 layer.pages.cold = config.kernel.page_cache == PageCache::Cold;
+                let lines = config.kernel.block_io.map_or(0, |costs| costs.lines);
+                if lines > 0 && layer.reclaim.is_some() {
+                    layer.boot_request_lines(lines)?;
+                }
             }
         }
+        Ok(())
     }
 
     fn boot_layer(

@@ -396,7 +396,7 @@ fn assert_all_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
         let set_aside = layer.frames_set_aside();
         let tables = layer.table_frames();
         // The allocator's, the zero page, one a CPU and one a space, the direct map's included.
-        let kernel = 2 + layer.cpus.len() as u64 + 1 + spaces.len() as u64;
+        let kernel = 2 + layer.cpus.len() as u64 + 1 + spaces.len() as u64 + layer.request_frames();
         let engine = layer.engine.as_ref().map_or(0, |engine| engine.held_frames() + engine.table_frames());
         let reserved = engine
             + layer.placement.held_frames()

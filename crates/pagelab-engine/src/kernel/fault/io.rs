@@ -8,9 +8,11 @@
 //! Parameters: `kernel.block_io`.
 //! Deviations: the CPU that asked handles the interrupt, as part of the task that waits. One interrupt tells of all that a step asked
 //! for. A request that is made again costs the device's time and the step's own cycles anew, not these stages. kpted pays none of them
-//! for what it writes at a cgroup's limit.
+//! for what it writes at a cgroup's limit. The lines of its own that the kernel touches are the same for all CPUs and requests, and are
+//! read only; kernel threads and msync touch none.
 
 use super::{Fault, State};
+use crate::base::addr::LINE_BYTES;
 use crate::base::cycles::Cycles;
 use crate::base::step::{RefKind, Step};
 use crate::config::{BlockIoConfig, CompletionBy, StageCost};
@@ -73,6 +75,13 @@ pub fn plan_completion(costs: &BlockIoConfig, requests: u32, step: &mut Step) {
     plan_stage(costs.completion, requests, once, step);
 }
 
+/// Lines of the kernel's own that are touched on the way.
+fn plan_lines(layer: &Layer, from: u32, to: u32, step: &mut Step) {
+    if let Some(first) = layer.request_line(from).filter(|_| from < to) {
+        step.kernel(RefKind::Touch { bytes: u64::from(to - from) * LINE_BYTES }, first);
+    }
+}
+
 impl Fault {
     /// What the state that was just entered is to ask of devices goes its way.
     pub(super) fn begin_io(&mut self, os: &Os) {
@@ -89,6 +98,7 @@ impl Fault {
     /// The references and cycles of a step that is of the requests alone; false if it is another.
     pub(super) fn plan_io(&self, os: &Os, layer: &Layer, step: &mut Step) -> bool {
         let Some(costs) = &os.costs.block_io else { return false };
+        let [submit, completion, wakeup] = costs.line_ends();
         match self.phase {
             Phase::Plain => return false,
             Phase::Device(_) => {
@@ -97,14 +107,17 @@ impl Fault {
             }
             Phase::Submit(requests) => {
                 plan_stage(costs.submit, requests, StageCost::NONE, step);
+                plan_lines(layer, 0, submit, step);
                 step.kernel(RefKind::Write, layer.cpu_line(self.cpu, CpuLine::Requests));
             }
             Phase::Completion(requests) => {
                 plan_completion(costs, requests, step);
+                plan_lines(layer, submit, completion, step);
                 step.kernel(RefKind::Write, layer.cpu_line(self.cpu, CpuLine::Requests));
             }
             Phase::Wakeup => {
                 step.charge_preset(costs.wakeup.cycles, costs.wakeup.instructions);
+                plan_lines(layer, completion, wakeup, step);
                 step.kernel(RefKind::Read, layer.cpu_line(self.cpu, CpuLine::Stack));
             }
         }

@@ -74,6 +74,7 @@ impl Layer {
             pages: PageUse::new(Pfn(0)),
             shadowed: config.host_mode == HostMode::Shadow,
             shadows: Shadows::default(),
+            request_lines: None,
             reclaim: None,
             ended_contiguity: Contiguity::default(),
             contiguity_map: None,

@@ -176,6 +176,8 @@ pub struct Layer {
     /// Whether its page tables are shadowed by its host ([`crate::translate::scheme::shadow`]).
     pub shadowed: bool,
     pub shadows: Shadows,
+    /// Lines of its own that it touches for requests to devices: where they are, and in how many frames.
+    request_lines: Option<(Pfn, u64)>,
     /// What makes room for them, if anything does.
     pub reclaim: Option<Reclaim>,
     /// Which frames it gives to anonymous pages.
@@ -247,6 +249,23 @@ impl Layer {
         PhysAddr(self.lru_line(group).0 + LINE_BYTES)
     }
 
+    /// Sets memory aside for the lines that requests to devices touch. Errors: there is none.
+    pub fn boot_request_lines(&mut self, lines: u32) -> Result<(), EngineError> {
+        let ring = self.placing().1.take_ring(u64::from(lines) * LINE_BYTES);
+        self.request_lines = Some(ring.ok_or_else(|| self.out_of_memory("what requests to devices touch"))?);
+        Ok(())
+    }
+
+    /// Address of one of the lines that requests to devices touch.
+    pub fn request_line(&self, line: u32) -> Option<PhysAddr> {
+        self.request_lines.map(|(first, _)| PhysAddr(first.addr().0 + u64::from(line) * LINE_BYTES))
+    }
+
+    /// Frames of these.
+    pub fn request_frames(&self) -> u64 {
+        self.request_lines.map_or(0, |(_, frames)| frames)
+    }
+
     /// Address of a line of a CPU's own data.
     pub fn cpu_line(&self, cpu: CpuId, line: CpuLine) -> PhysAddr {
         PhysAddr(self.cpus[cpu].frame.addr().0 + line as u64 * LINE_BYTES)
@@ -303,6 +322,7 @@ impl Layer {
             - self.placement.table_frames()
             - self.engine.as_ref().map_or(0, EngineState::table_frames)
             - self.translation_cache_frames()
+            - self.request_frames()
     }
 
     /// What the allocator did for the last request.
