@@ -104,7 +104,7 @@ def limited(limit_bytes: int, within: Hierarchy | None = None) -> Iterator[Group
     if within.version is V2:
         _delegate(within.root)
     try:
-        path = Path(tempfile.mkdtemp(prefix="pagelab-", dir=within.root))
+        path = Path(tempfile.mkdtemp(prefix=f"pagelab-{os.getpid()}-", dir=within.root))
     except OSError as error:
         raise MajorFaultError(_refusal(within.root, "no cgroup can be made there", error)) from None
     try:
