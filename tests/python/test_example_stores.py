@@ -160,12 +160,13 @@ def test_bad_arguments_are_named(ycsb: Path, loaded: dict[str, Path]) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_stores_that_cannot_be_used_are_named(ycsb: Path, loaded: dict[str, Path], tmp_path: Path, name: str) -> None:
     (tmp_path / "text").write_text("no store" * 1000)
-    for arguments, words in (
-        (["load", loaded[name]], "is there already; remove it, or name another"),
-        (["run", tmp_path / "gone"], "gone"),
-        (["run", tmp_path / "text"], "ycsb: "),
-        (["load", tmp_path / "no" / "folder"], "folder"),
-    ):
+    cases: tuple[tuple[tuple[str | Path, ...], str], ...] = (
+        (("load", loaded[name]), "is there already; remove it, or name another"),
+        (("run", tmp_path / "gone"), "gone"),
+        (("run", tmp_path / "text"), "ycsb: "),
+        (("load", tmp_path / "no" / "folder"), "folder"),
+    )
+    for arguments, words in cases:
         done = run(ycsb, name, *arguments)
         assert (done.returncode, done.stdout) == (1, ""), arguments
         assert words in done.stderr

@@ -35,6 +35,7 @@ RUN = NativeRun(
     process_minor_faults=200,
     left_in_cache=0,
     peak_bytes=None,
+    file_bytes=None,
     refaults=None,
 )
 
@@ -154,11 +155,11 @@ def test_a_group_of_version_2_has_its_names(tmp_path: Path, monkeypatch: pytest.
     with limited(48 * MIB, Hierarchy(tmp_path, V2)) as group:
         assert control.read_text() == "+memory"
         assert (group.path / "memory.max").read_text() == str(48 * MIB)
-        assert (group.peak_bytes(), group.refaults(), group.killed()) == (None, None, False)
+        assert (group.peak_bytes(), group.file_bytes(), group.refaults(), group.killed()) == (None, None, None, False)
         (group.path / "memory.peak").write_text("123\n")
-        (group.path / "memory.stat").write_text("anon 1\nworkingset_refault_file 45\n")
+        (group.path / "memory.stat").write_text("anon 1\nfile 8192\nworkingset_refault_file 45\n")
         (group.path / "memory.events").write_text("low 0\noom_kill 1\n")
-        assert (group.peak_bytes(), group.refaults(), group.killed()) == (123, 45, True)
+        assert (group.peak_bytes(), group.file_bytes(), group.refaults(), group.killed()) == (123, 8192, 45, True)
 
 
 def test_missing_rights_are_said(tmp_path: Path) -> None:

@@ -29,10 +29,12 @@ class Version:
     peak: str
     events: str
     """Says how many processes were ended for want of memory, in the line `oom_kill`"""
+    file: str
+    """The line of memory.stat with the bytes of its page cache"""
 
 
-V1 = Version(1, "memory.limit_in_bytes", "memory.max_usage_in_bytes", "memory.oom_control")
-V2 = Version(2, "memory.max", "memory.peak", "memory.events")
+V1 = Version(1, "memory.limit_in_bytes", "memory.max_usage_in_bytes", "memory.oom_control", "cache")
+V2 = Version(2, "memory.max", "memory.peak", "memory.events", "file")
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,10 @@ class Group:
         with contextlib.suppress(OSError, ValueError):
             return int((self.path / self.version.peak).read_text(encoding="ascii"))
         return None
+
+    def file_bytes(self) -> int | None:
+        """Page cache that is charged to it now; none where the kernel does not say."""
+        return _field(self.path / "memory.stat", self.version.file)
 
     def refaults(self) -> int | None:
         """Pages of files that were read again after they had left memory; none where the kernel does not say."""

@@ -81,6 +81,8 @@ class NativeRun:
     """Pages of the named files that could not be dropped"""
     peak_bytes: int | None
     """Most memory that was charged to the cgroup at once"""
+    file_bytes: int | None
+    """Page cache that was charged to the cgroup at the end"""
     refaults: int | None
     """Pages of files that the cgroup read again after they had left"""
 
@@ -228,6 +230,7 @@ def _run(plan: Plan, group: Group | None, left: int) -> NativeRun:
         process_minor_faults=usage.ru_minflt,
         left_in_cache=left,
         peak_bytes=group.peak_bytes() if group else None,
+        file_bytes=group.file_bytes() if group else None,
         refaults=group.refaults() if group else None,
     )
 
