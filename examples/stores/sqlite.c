@@ -2,12 +2,13 @@
 #define _GNU_SOURCE
 #include "store.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <sqlite3.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static sqlite3 *database;
@@ -32,28 +33,22 @@ static sqlite3_stmt *prepared(const char *text)
    return statement;
 }
 
-/* SQLite has no setting for the kernel's read-ahead, so we say of its mapping that it is read at random. */
+/* SQLite has no setting for the kernel's read-ahead. So we have its file mapped before anything of it is read, and say of
+ * the mapping that it is read at random. When the file grows, the mapping keeps the advice. */
 static void read_at_random(const char *path)
 {
-   char *whole = realpath(path, NULL), line[4096 + 128];
-   FILE *maps = fopen("/proc/self/maps", "r");
-   bool found = false;
+   sqlite3_file *file = NULL;
+   void *start = NULL;
+   struct stat status;
 
-   if (!whole || !maps)
-      fail("%s: its mapping cannot be found", path);
-   while (fgets(line, sizeof line, maps)) {
-      uintptr_t from, to;
-      int at = 0;
-
-      line[strcspn(line, "\n")] = '\0';
-      if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %*s %*s %*s %*s %n", &from, &to, &at) >= 2 && at &&
-          strcmp(line + at, whole) == 0 && madvise((void *)from, to - from, MADV_RANDOM) == 0)
-         found = true;
-   }
-   if (!found)
-      fail("%s is not mapped: this SQLite may have been built without mappings", path);
-   fclose(maps);
-   free(whole);
+   check(sqlite3_file_control(database, "main", SQLITE_FCNTL_FILE_POINTER, &file) == SQLITE_OK, path);
+   if (stat(path, &status) != 0 || status.st_size == 0)
+      fail("%s is empty; it was not loaded by this program", path);
+   if (file->pMethods->iVersion < 3 || file->pMethods->xFetch(file, 0, 1, &start) != SQLITE_OK || !start)
+      fail("%s is not mapped: give a --map of its size, or an SQLite that was built with mappings", path);
+   if (madvise(start, (size_t)status.st_size, MADV_RANDOM) != 0)
+      fail("%s: its mapping cannot be advised: %s", path, strerror(errno));
+   file->pMethods->xUnfetch(file, 0, start);
 }
 
 static void open_store(const struct store_options *options)
@@ -70,6 +65,8 @@ static void open_store(const struct store_options *options)
    check(sqlite3_open_v2(options->path, &database, flags | SQLITE_OPEN_NOMUTEX, NULL) == SQLITE_OK, options->path);
    snprintf(pragma, sizeof pragma, "PRAGMA mmap_size=%" PRIu64, options->map_bytes);
    run(pragma);
+   if (!options->read_ahead && !options->create)
+      read_at_random(options->path);
    /* One process, and nothing need survive a crash. */
    run("PRAGMA locking_mode=EXCLUSIVE; PRAGMA synchronous=OFF");
    if (options->create)
@@ -79,11 +76,6 @@ static void open_store(const struct store_options *options)
    select_range = prepared("SELECT value FROM records WHERE key >= ? ORDER BY key LIMIT ?");
    if (options->writes)
       replace = prepared("INSERT OR REPLACE INTO records VALUES(?, ?)");
-   if (!options->read_ahead && !options->create) {
-      /* A read maps the file. */
-      run("SELECT key FROM records LIMIT 1");
-      read_at_random(options->path);
-   }
 }
 
 static void begin(void)

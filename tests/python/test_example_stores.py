@@ -104,18 +104,24 @@ def test_popular_records_are_as_zipfs_law_has_them(tmp_path: Path) -> None:
         pytest.skip(f"to run this test, install {missing}")
     (tmp_path / "zipf.c").write_text(
         f'#define main driver\n#include "{STORES}/ycsb.c"\n#undef main\n'
-        'int main(void) { for (int i = 0; i < 200000; i++) printf("%" PRIu64 "\\n", zipf(1000)); (void)driver; }\n'
+        'int main(void) { for (int i = 0; i < 200000; i++) printf("%" PRIu64 "\\n", zipf(1000));\n'
+        "   distribution = LATEST;\n"
+        '   for (int i = 0; i < 1000; i++) fprintf(stderr, "%" PRIu64 "\\n", chosen(1000, 5000));\n'
+        "   (void)driver; }\n"
     )
     sources = [tmp_path / "zipf.c", STORES / "lmdb.c", STORES / "sqlite.c"]
     done = run("cc", "-O2", f"-I{STORES}", "-o", tmp_path / "zipf", *sources, "-llmdb", "-lsqlite3", "-lm")
     assert done.returncode == 0, done.stderr
-    drawn = Counter(map(int, run(tmp_path / "zipf").stdout.split()))
+    drew = run(tmp_path / "zipf")
+    drawn = Counter(map(int, drew.stdout.split()))
     assert max(drawn) <= 999
     total = sum(rank**-0.99 for rank in range(1, 1001))
     expected = [200_000 * (rank + 1) ** -0.99 / total for rank in range(1000)]
     for first, end in ((0, 1), (1, 2), (10, 100), (100, 500), (500, 1000)):
         seen = sum(drawn[rank] for rank in range(first, end))
         assert seen == pytest.approx(sum(expected[first:end]), rel=0.05), (first, end)
+    latest = Counter(map(int, drew.stderr.split()))
+    assert (min(latest) >= 4000, latest.most_common(1)[0][0]) == (True, 4999), "the newest record is the most popular"
 
 
 def test_a_seed_decides_the_requests(ycsb: Path, loaded: dict[str, Path]) -> None:
