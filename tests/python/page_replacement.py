@@ -3,9 +3,11 @@
 Models: a file that is mapped, read page by page, and held by a cgroup with room for so many pages of it. `fifo` lets go
     of the pages in the order in which they were read. Linux does so from 6.3 on where the mapping has MADV_RANDOM, and
     nobody else uses the pages: such mappings have no recency, and what the accessed bits say of them is ignored.
-    `lru` lets go of the page whose last visit is the longest ago.
+    `lru` lets go of the page whose last visit is the longest ago. `TwoLists` is what Linux does
+    where accessed bits count.
 Source: Linux 6.18: include/linux/mm_inline.h (`vma_has_recency`), mm/rmap.c (`invalid_folio_referenced_vma`),
-    mm/workingset.c (`workingset_refault`: without active pages of files, and without swap, no refault is recent).
+    mm/vmscan.c (`folio_check_references`, `shrink_active_list`), mm/workingset.c (`workingset_refault`: without active
+    pages of files, and without swap, no refault is recent).
 Parameters: `room`, in pages.
 Deviations: no batches; a page leaves when one is needed. Pages that are just being read may not leave before.
 """
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -65,3 +68,72 @@ def _misses(pages: Sequence[int], room: int, *, moves: bool) -> int:
             held.popitem(last=False)
         held[page] = None
     return misses
+
+
+@dataclass
+class TwoLists:
+    """Linux's inactive and active list of a cgroup's file pages, where accessed bits count.
+
+    A page begins on the inactive list. A scan gives pages that were visited since the last one another round, and makes
+    those active that it finds so for the second time. Then the oldest go. Active pages come back to the inactive list,
+    the oldest first, while they are in the majority (`inactive_is_low`). With `refaults`, a page that comes back is
+    active at once if no more pages have left or become active since than are active now (`workingset_refault`).
+    """
+
+    room: int
+    refaults: bool = True
+    batch: int = 32
+    """Pages that a scan looks at, and those that reclaim frees (SWAP_CLUSTER_MAX)"""
+    inactive: OrderedDict[int, None] = field(default_factory=OrderedDict)
+    active: OrderedDict[int, None] = field(default_factory=OrderedDict)
+    accessed: set[int] = field(default_factory=set)
+    referenced: set[int] = field(default_factory=set)
+    """Those that a scan has found accessed once"""
+    left: dict[int, int] = field(default_factory=dict)
+    """Age of the lists when a page left"""
+    age: int = 0
+
+    def misses(self, pages: Sequence[int]) -> int:
+        """How many visits find the page gone."""
+        return sum(self._visit(page) for page in pages)
+
+    def _visit(self, page: int) -> bool:
+        missed = page not in self.inactive and page not in self.active
+        if missed:
+            if len(self.inactive) + len(self.active) >= self.room:
+                self._reclaim()
+            left = self.left.pop(page, None)
+            if self.refaults and left is not None and self.age - left <= len(self.active):
+                self._activate(page)
+            else:
+                self.inactive[page] = None
+        self.accessed.add(page)
+        return missed
+
+    def _activate(self, page: int) -> None:
+        self.active[page] = None
+        self.age += 1
+
+    def _reclaim(self) -> None:
+        target = max(self.room - self.batch, 0)
+        while len(self.inactive) + len(self.active) > target:
+            while len(self.inactive) < len(self.active):
+                oldest, _ = self.active.popitem(last=False)
+                self.accessed.discard(oldest)
+                self.inactive[oldest] = None
+            for _ in range(min(self.batch, len(self.inactive))):
+                self._look_at(self.inactive.popitem(last=False)[0])
+
+    def _look_at(self, page: int) -> None:
+        if page not in self.accessed:
+            self.referenced.discard(page)
+            self.age += 1
+            self.left[page] = self.age
+        elif page in self.referenced:
+            self.accessed.discard(page)
+            self.referenced.discard(page)
+            self._activate(page)
+        else:
+            self.accessed.discard(page)
+            self.referenced.add(page)
+            self.inactive[page] = None

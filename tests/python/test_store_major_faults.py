@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from conftest import COMMAND
-from page_replacement import fifo, lru, visits
+from page_replacement import TwoLists, fifo, lru, visits
 from test_example_stores import answers, build, run
 
 from pagelab import trace_info
@@ -40,6 +40,13 @@ def test_models_of_replacement_are_what_their_names_say() -> None:
     assert fifo(pages, 2) == 5  # 3 takes the place of 1, 1 that of 2, and 2 that of 3
     assert lru(pages, 2) == 4  # 3 takes the place of 2
     assert fifo(pages, 3) == lru(pages, 3) == 3
+    assert TwoLists(3).misses(pages) == 3
+    # 1 is visited between scans, so it stays, where the first in would go.
+    often = [page for other in range(2, 40) for page in (1, other)]
+    assert TwoLists(8, batch=1).misses(often) < fifo(often, 8)
+    # What comes back soon after it left is active at once, and outlives what comes by once.
+    again = [*range(6), *range(6), *(page for at in range(40) for page in (at % 12, 100 + at))]
+    assert TwoLists(6, batch=1).misses(again) < TwoLists(6, refaults=False, batch=1).misses(again)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from pagelab.major_faults.native import Native, Range
 from pagelab.results import Results, SystemResult
 
 RESTS_ON = (
-    "every native miss is one that the unit would serve; each takes delta less, whatever else runs; delta's costs and "
+    "every native miss is one that the unit would serve; each takes Δ less, whatever else runs; Δ's costs and "
     "drive are the simulated ones; caches and branch predictors as the native kernel leaves them"
 )
 """What the estimate takes for granted"""
