@@ -33,8 +33,8 @@ static sqlite3_stmt *prepared(const char *text)
    return statement;
 }
 
-/* SQLite has no setting for the kernel's read-ahead. So we have its file mapped before anything of it is read, and say of
- * the mapping that it is read at random. When the file grows, the mapping keeps the advice. */
+/* SQLite has no setting for the kernel's read-ahead. So we have its file mapped before anything of it is read, and say
+ * of the mapping that it is read at random. When the file grows, the mapping keeps the advice. */
 static void read_at_random(const char *path)
 {
    sqlite3_file *file = NULL;

@@ -268,7 +268,8 @@ static void run(void)
    store->close();
    printf("store=%s\nmix=%c\ndistribution=%s\noperations=%" PRIu64 "\nseconds=%.6f\n", store->name, mix,
           DISTRIBUTIONS[distribution], operations, took);
-   printf("major_faults=%ld\nminor_faults=%ld\n", after.ru_majflt - before.ru_majflt, after.ru_minflt - before.ru_minflt);
+   printf("major_faults=%ld\n", after.ru_majflt - before.ru_majflt);
+   printf("minor_faults=%ld\n", after.ru_minflt - before.ru_minflt);
    for (int kind = 0; kind < REQUESTS; kind++)
       printf("%s=%" PRIu64 "\n", REQUEST_NAMES[kind], done[kind]);
    printf("checksum=%016" PRIx64 "\n", checksum);
