@@ -44,7 +44,7 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(SAMPLES / "lackey.txt.gz", folder / "lackey.txt.gz")
     shutil.copy(SAMPLES / "champsim.bin.xz", folder / "champsim.xz")
     shutil.copy(ROOT / "presets" / "kernels" / "linux-6.12.toml", folder / "this-host.toml")
-    for name in ("a", "build", "sort", "xz"):
+    for name in ("a", "build", "sort", "store", "xz"):
         _run(["trace", "import", str(SAMPLES / "lackey.txt"), "-o", f"{name}.trace"], folder)
     _run(["run", "seq:size=64KiB", "--json", "results.json"], folder)
     (folder / "faults.txt").write_text(perf_script())
@@ -66,6 +66,8 @@ def test_commands_run(command: str, folder: Path) -> None:
     arguments = shlex.split(command, comments=True)[1:]
     if arguments[0] == "run" and "--max-accesses" not in arguments:
         arguments += ["--max-accesses", "20K"]
+    if "--warm-up" in arguments:
+        arguments[arguments.index("--warm-up") + 1] = "100"
     _run(arguments, folder)
 
 

@@ -11,7 +11,18 @@ from typing import Annotated
 import typer
 
 from pagelab import _engine
-from pagelab.cli import calibrate, catalogue, contiguity, demo, model, record, reproduce, run, trace
+from pagelab.cli import (
+    calibrate,
+    catalogue,
+    contiguity,
+    demo,
+    model,
+    native_major_faults,
+    record,
+    reproduce,
+    run,
+    trace,
+)
 
 _INTERRUPTED = 130
 _TERMINATED = 143
@@ -41,6 +52,7 @@ app.add_typer(trace.app, name="trace")
 app.command("model")(model.command)
 app.command("calibrate")(calibrate.command)
 app.command("contiguity")(contiguity.command)
+app.command("major-faults", context_settings={"allow_interspersed_args": False})(native_major_faults.command)
 app.command("reproduce")(reproduce.command)
 app.command("list")(catalogue.list_command)
 app.command("schema")(catalogue.schema_command)
