@@ -520,6 +520,45 @@ fn a_load_of_a_page_that_is_given_up_leaves_it_clean_and_a_store_after_it_does_n
     }
 }
 
+/// Pages that a program comes back to all the time stay, but for those of a mapping that is to be read at random, in kernels that do
+/// not heed accesses to it.
+#[test]
+fn accesses_under_advice_about_their_order_count_as_the_kernel_says() {
+    const WARM: u64 = 50;
+    let majors = |advice: Option<u32>, kernel: &str| {
+        let pages = 2000;
+        let mut script = ScriptWriter::new();
+        map_file(&mut script, pages, MapFlags::SHARED);
+        if let Some(advice) = advice {
+            script.event(0, EventKind::Madvise { addr: BASE, len: pages * 4096, advice });
+        }
+        for n in WARM..pages {
+            script.load(0, page(n % WARM));
+            script.load(0, page(n));
+        }
+        // Who has a translation in a TLB does not set the accessed bit.
+        let set = [
+            STORAGE,
+            "kernel.page_cache=cold",
+            "kernel.cgroup_limit_bytes=1MiB",
+            "kernel.read_ahead_bytes=4KiB",
+            "machine.tlb.l2=[]",
+        ];
+        run(&config("radix", &[&set[..], &[kernel]].concat()), script.finish(), &[0]).1.values["fault.major.count"]
+    };
+    let heeds = "kernel.advised_recency=on";
+    let does_not = "kernel.advised_recency=off";
+    let once = 2000;
+    for (advice, kernel) in [(None, heeds), (None, does_not), (Some(1), heeds), (Some(2), heeds)] {
+        assert!(majors(advice, kernel) < once + 2 * WARM, "{advice:?} with {kernel}: {}", majors(advice, kernel));
+    }
+    // In the order in which they came: each of the warm ones leaves with every 256 pages that come.
+    for advice in [1, 2] {
+        let more = majors(Some(advice), does_not) - once;
+        assert!((300..500).contains(&more), "{advice}: {more} of {WARM} pages, 1950 / 256 times");
+    }
+}
+
 #[test]
 fn a_page_of_a_file_that_has_left_memory_is_read_though_the_cache_began_warm() {
     const MADV_RANDOM: u32 = 1;

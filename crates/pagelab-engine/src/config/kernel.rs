@@ -64,6 +64,9 @@ pub struct KernelConfig {
     pub cgroup_limit_bytes: Option<Bytes>,
     /// The LRU list that new pages begin on.
     pub new_pages: LruList,
+    /// Whether reclaim heeds accesses to mappings that are read at random or in sequence (MADV_RANDOM, MADV_SEQUENTIAL).
+    #[serde(default = "on")]
+    pub advised_recency: Switch,
     /// World switch from a guest to its host and back, for a fault that the host handles.
     pub vm_exit_cycles: u32,
     /// Switch of the running thread on a CPU.

@@ -5,8 +5,9 @@
 //! back to storage if they are dirty pages of files, nowhere if they are clean ones. kswapd scans between the low and
 //! the high watermark; below the min watermark, or at its cgroup's limit ([`Group`]), a fault scans for itself.
 //! Source: Linux mm/vmscan.c (`shrink_folio_list`, `shrink_active_list`, `folio_check_references`, `balance_pgdat`),
-//! mm/page_alloc.c (`calculate_min_free_kbytes`, `__setup_per_zone_wmarks`), mm/rmap.c (`try_to_unmap`).
+//! include/linux/mm_inline.h (`vma_has_recency`), mm/page_alloc.c (`calculate_min_free_kbytes`, `__setup_per_zone_wmarks`), mm/rmap.c (`try_to_unmap`).
 //! Parameters: `kernel.swap`, `kernel.storage`, `kernel.swappiness`, `kernel.cgroup_limit_bytes`, `kernel.new_pages`,
+//! `kernel.advised_recency`,
 //! `kernel.threads.kswapd`.
 //! Deviations: what is written is waited for by whoever scans, where Linux puts it under write-back and goes on. Shared
 //! anonymous memory stays, and so do files without `kernel.storage`. No flusher threads: dirty pages of files are written
@@ -81,6 +82,8 @@ pub struct Reclaim {
     members: FxHashMap<Pfn, GroupId>,
     pub rmap: Rmap,
     new_active: bool,
+    /// Whether accesses to mappings count whose order of reading is advised.
+    advised_recency: bool,
     swappiness: u32,
     pub marks: Marks,
     pub swap: Option<Swap>,
@@ -100,6 +103,7 @@ impl Reclaim {
             members: FxHashMap::default(),
             rmap: Rmap::default(),
             new_active: kernel.new_pages == LruList::Active,
+            advised_recency: kernel.advised_recency.0,
             swappiness: kernel.swappiness,
             marks: Marks::of(frames),
             swap: kernel.swap.as_ref().map(|swap| Swap::new(swap, clock)),

@@ -10,7 +10,7 @@ use crate::kernel::entry_word::{EntryWord, Slot};
 use crate::kernel::frames::page_use::FilePage;
 use crate::kernel::layer::Layer;
 use crate::kernel::layer::words::WordOf;
-use crate::kernel::vma::VaRange;
+use crate::kernel::vma::{OrderAdvice, VaRange, Vma};
 use crate::page_table::{Leaf, PteFlags, Removed, WalkList};
 
 /// What a scan did.
@@ -65,6 +65,11 @@ pub fn plan_scan(layer: &Layer, pressure: Pressure, step: &mut Step) {
 }
 
 impl Reclaim {
+    /// Whether accesses to the pages of a mapping say that they are in use.
+    fn heeds(&self, vma: Option<&Vma>) -> bool {
+        self.advised_recency || vma.is_none_or(|vma| vma.advice.order == OrderAdvice::Normal)
+    }
+
     /// The kind of page that the next scan of a group is for.
     fn next_kind(&self, id: GroupId) -> (Kind, [i64; 2]) {
         let group = self.group(id);
@@ -160,6 +165,9 @@ impl Layer {
                     continue;
                 }
                 seen.dirty |= mapping.flags.dirty;
+                if !reclaim.heeds(self.spaces[space as usize].vmas.find(va(page))) {
+                    continue;
+                }
                 seen.executable |= mapping.flags.executable;
                 if mapping.flags.accessed {
                     seen.accessed += 1;
