@@ -14,6 +14,8 @@ from typing import TypeAlias
 from rich.table import Table
 from rich.text import Text
 
+from pagelab.user_time import user_ipc
+
 Stats: TypeAlias = Mapping[str, int]
 Value: TypeAlias = Callable[[Stats], float | None]
 
@@ -50,6 +52,7 @@ _FAULT_KINDS = {
     "copy.count": "copies on write",
     "reuse.count": "no longer shared",
 }
+_ENGINE = ".fault_engine."
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -166,6 +169,7 @@ def html_comparison(systems: Sequence[System]) -> str:
 def sections(systems: Sequence[Stats]) -> list[Section]:
     """The sections of the table; rows that depend on layers and levels follow the names that were counted."""
     names = list(dict.fromkeys(name for stats in systems for name in stats))
+    engines = any(_ENGINE in name for name in names)
     stages = _STAGES + tuple(stage for stage in _IO_STAGES if f"fault.stage.{stage}.cycles" in names)
     return [
         Section(
@@ -182,6 +186,7 @@ def sections(systems: Sequence[Stats]) -> list[Section]:
                 _count("elapsed cycles", "elapsed_cycles", ratio=True),
                 *_busy(""),
                 Row("busy cycles/access", _per_busy("accesses"), _decimal, ratio=True),
+                *([Row("user IPC (estimate)", user_ipc, _decimal, ratio=True)] if engines else []),
                 Row("% of CPU time idle", _per("cycles.idle", "cycles"), _percent),
             ],
         ),
@@ -220,12 +225,13 @@ def sections(systems: Sequence[Stats]) -> list[Section]:
         Section(
             "Page walks",
             [
-                _count("walks", "walk.count", ratio=True),
+                _count("walks completed" if engines else "walks", "walk.count", ratio=True),
                 Row("cycles per walk", _per("walk.cycles", "walk.count"), _decimal, ratio=True),
                 Row("references per walk", _per("walk.refs", "walk.count"), _decimal, ratio=True),
                 *_each(names, r"walk\.layer\.(.+)\.level(\d)\.refs", _level_row),
                 *(_share(f"  % from {words}", f"walk.refs.{name}", "walk.refs") for name, words in _SERVED.items()),
                 *_far_by_layer(systems),
+                *(_aborted() if engines else ()),
             ],
         ),
         Section(
@@ -236,6 +242,7 @@ def sections(systems: Sequence[Stats]) -> list[Section]:
                 _share("% L3 misses", "l3.misses.data", "cache.refs.data"),
             ],
         ),
+        *_engines(names),
         Section(
             "Page faults",
             [
@@ -324,6 +331,44 @@ def _far_by_layer(systems: Sequence[Stats]) -> Iterator[Row]:
             yield Row(f"    {layer}, % {words}", _share_of(parts, *refs), _percent)
 
 
+def _aborted() -> Iterator[Row]:
+    """Walks that ended in a miss. The kernel's way makes them again and completes them; an engine's way does not."""
+    yield _count("walks aborted", "walk.aborted.count", ratio=True)
+    yield Row("cycles per aborted", _per("walk.aborted.cycles", "walk.aborted.count"), _decimal, ratio=True)
+    cycles = ["walk.cycles", "walk.aborted.cycles"]
+    yield Row("walk cycles/access", _share_of(cycles, "accesses"), _decimal, ratio=True)
+
+
+def _engines(names: Sequence[str]) -> Iterator[Section]:
+    """What the fault engine of each layer did. The engines count the same under names of their own."""
+    layers = list(
+        dict.fromkeys(match[1] for name in names if (match := re.match(r"layer\.(.+?)\.fault_engine\.", name)))
+    )
+    for layer in layers:
+        of = f"layer.{layer}{_ENGINE}"
+        mapped = [f"{of}{name}" for name in ("mapped", "hits", "huge.hits")]
+        left = [f"{of}{name}" for name in ("empty", "misses", "huge.misses", "failed", "gone", "raced")]
+        accounted = ("kpted.pages", "accounted", "huge.accounted", "accounted_by_calls", "huge.accounted_by_calls")
+        cycles = [f"{of}{name}" for name in ("latency.cycles", "mapped.cycles")]
+        yield Section(
+            "Fault engine" if len(layers) == 1 else f"Fault engine, {layer}",
+            [
+                Row("pages mapped", _sum_of(mapped), _short, ratio=True),
+                Row("  cycles each", _mean(cycles, mapped), _decimal, ratio=True),
+                Row("  50 % at most", _sum_of([f"{of}latency.p50", f"{of}mapped.median"]), _short),
+                _count("  95 % at most", f"{of}mapped.p95"),
+                _count("  99 % at most", f"{of}latency.p99"),
+                _count("  waited for a register", f"{of}full"),
+                _count("joined another miss", f"{of}joined"),
+                Row("left to the kernel", _sum_of(left), _short, ratio=True),
+                Row("  no page ready", _sum_of(left[:3]), _short),
+                _count("  read failed", f"{of}failed"),
+                Row("  entry had changed", _sum_of(left[4:]), _short),
+                Row("pages accounted for", _sum_of([f"{of}{name}" for name in accounted]), _short),
+            ],
+        )
+
+
 def _stages_by_layer(systems: Sequence[Stats]) -> Iterator[Section]:
     """What faults cost in each layer of the systems that have several."""
     for layer in _stacked(systems, r"layer\.(.+)\.fault\.stage\.entry\.cycles"):
@@ -343,6 +388,27 @@ def _stacked(systems: Sequence[Stats], pattern: str) -> dict[str, list[str]]:
             for match in matches:
                 found.setdefault(match[1], {})[match[0]] = None
     return {layer: list(names) for layer, names in found.items()}
+
+
+def _sum_of(names: Sequence[str]) -> Value:
+    """The sum of some counts; none where nobody counted any of them."""
+
+    def value(stats: Stats) -> float | None:
+        counts = [stats[name] for name in names if name in stats]
+        return sum(counts) if counts else None
+
+    return value
+
+
+def _mean(parts: Sequence[str], wholes: Sequence[str]) -> Value:
+    """The same as a quotient; none where either has not been counted."""
+    part, whole = _sum_of(parts), _sum_of(wholes)
+
+    def value(stats: Stats) -> float | None:
+        count, of = part(stats), whole(stats)
+        return count / of if count is not None and of else None
+
+    return value
 
 
 def _share_of(parts: Sequence[str], *wholes: str) -> Value:

@@ -395,7 +395,14 @@ def test_bad_input_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
         return int(ended.value.code or 0)
 
     assert status("nothing") == 2
-    assert "hash-dont-cache" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "hash-dont-cache" in error
+    assert "did you mean" not in error
+    assert status("hardware-demand-pagin") == 2
+    known = (
+        "unknown reproduction 'hardware-demand-pagin'; did you mean hardware-demand-paging? known are hash-dont-cache,"
+    )
+    assert known in " ".join(capsys.readouterr().err.split())
     assert status("ptemagnet", "--scale", "0.1", "--budget", "5") == 2
     error = capsys.readouterr().err
     assert all(part in error for part in ("--scale 0.1", "--budget 5", "leave --budget away"))

@@ -26,6 +26,7 @@ def test_a_difference_is_as_uncertain_as_both() -> None:
     difference = Interval(1, 2, 4).minus(Interval(0, 3, 5))
     assert difference == Interval(-4, -1, 4)
     assert Interval.mean([Interval(1, 2, 4), Interval(3, 4, 8)]) == Interval(2, 3, 6)
+    assert Interval.around(2, [Interval(1, 2, 4), Interval(0, 3, 3)]) == Interval(0, 2, 4)
 
 
 def test_one_statement_that_does_not_hold_decides() -> None:

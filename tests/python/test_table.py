@@ -192,3 +192,83 @@ def test_main_sources_have_their_own_walks() -> None:
     rows = lines(("nested", only))
     assert rows["references per walk"] == ["3.00"]
     assert (rows["% beyond L2"], rows["% from memory"]) == (["30.00"], ["10.00"])
+
+
+ENGINE = "layer.native.fault_engine."
+UNIT = STATS | {
+    "instructions": 2_000_000,
+    "cycles.data_stall": 400_000,
+    "walk.cycles": 300_000,
+    "walk.aborted.count": 4_000,
+    "walk.aborted.cycles": 100_000,
+    f"{ENGINE}mapped": 4_000,
+    f"{ENGINE}empty": 30,
+    f"{ENGINE}failed": 2,
+    f"{ENGINE}gone": 1,
+    f"{ENGINE}full": 7,
+    f"{ENGINE}joined": 5,
+    f"{ENGINE}latency.cycles": 8_000_000,
+    f"{ENGINE}latency.p50": 1_900,
+    f"{ENGINE}latency.p99": 2_500,
+    f"{ENGINE}step.submit.cycles": 350_000,
+    f"{ENGINE}step.map.cycles": 50_000,
+    f"{ENGINE}kpted.pages": 3_000,
+    f"{ENGINE}accounted_by_calls": 900,
+}
+
+
+def test_a_storage_management_unit_has_a_section() -> None:
+    rows = lines(("osdp", STATS), ("hwdp", UNIT))
+    assert "Fault engine" in rows
+    assert rows["pages mapped"] == ["–", "4,000"]
+    assert rows["cycles each"] == ["–", "2,000"]
+    assert rows["50 % at most"] == ["–", "1,900"]
+    assert rows["99 % at most"] == ["–", "2,500"]
+    assert rows["waited for a register"] == ["–", "7"]
+    assert rows["joined another miss"] == ["–", "5"]
+    assert rows["left to the kernel"] == ["–", "33"]
+    assert rows["no page ready"] == ["–", "30"]
+    assert rows["read failed"] == ["–", "2"]
+    assert rows["entry had changed"] == ["–", "1"]
+    assert rows["pages accounted for"] == ["–", "3,900"]
+
+
+def test_a_minor_fault_offload_engine_has_the_same_section() -> None:
+    counts = {"hits": 2_000, "huge.hits": 500, "misses": 70, "huge.misses": 8, "raced": 3, "gone": 4, "accounted": 900}
+    mfoe = STATS | {f"{ENGINE}{name}": count for name, count in counts.items()}
+    rows = lines(("mfoe", mfoe | {f"{ENGINE}mapped.cycles": 500_000, f"{ENGINE}mapped.median": 190}))
+    assert rows["pages mapped"] == ["2,500"]
+    assert rows["cycles each"] == ["200.00"]
+    assert rows["50 % at most"] == ["190"]
+    assert rows["left to the kernel"] == ["85"]
+    assert rows["no page ready"] == ["78"]
+    assert rows["entry had changed"] == ["7"]
+    software = lines(("mfoe-software", mfoe))
+    assert software["pages mapped"] == ["2,500"]
+    assert "cycles each" not in software, "the engine in software does not time its hits"
+    two = {name.replace("native", "host"): count for name, count in mfoe.items() if ENGINE in name}
+    assert {"Fault engine, native", "Fault engine, host"} <= set(lines(("nested-mfoe", mfoe | two)))
+
+
+def test_without_an_engine_nothing_is_said_of_one() -> None:
+    rows = lines(("radix", STATS | {"walk.aborted.count": 100, "instructions": 1_000_000}))
+    assert "Fault engine" not in rows
+    assert "user IPC (estimate)" not in rows
+    assert rows["walks"] == ["10k"]
+
+
+def test_walks_that_end_in_a_miss_are_told_apart_beside_an_engine() -> None:
+    kernel = STATS | {"walk.cycles": 200_000, "walk.aborted.count": 4_000, "walk.aborted.cycles": 80_000}
+    rows = lines(("osdp", kernel), ("hwdp", UNIT | {"walk.count": 6_000}))
+    assert rows["walks completed"] == ["10k", "6,000", "×0.60"]
+    assert rows["cycles per walk"] == ["20.00", "50.00", "×2.50"]
+    assert rows["walks aborted"] == ["4,000", "4,000", "×1.00"]
+    assert rows["cycles per aborted"] == ["20.00", "25.00", "×1.25"]
+    assert rows["walk cycles/access"] == ["0.280", "0.400", "×1.43"]
+
+
+def test_user_ipc_leaves_out_page_faults_devices_and_the_engine_s_steps() -> None:
+    kernel = STATS | {"instructions": 2_000_000, "cycles.fault": 9_000_000, "cycles.io": 9_000_000}
+    rows = lines(("osdp", kernel), ("hwdp", UNIT))
+    # 4 M cycles by the kernel's way; by the engine's as many, and 0.4 M of data less 0.4 M of steps.
+    assert rows["user IPC (estimate)"] == ["0.500", "0.500", "×1.00"]

@@ -1,5 +1,6 @@
 """`pagelab reproduce`: measures a paper's results again."""
 
+import difflib
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -60,7 +61,9 @@ def command(
 ) -> None:
     """Measure a paper's figures again and write them beside the paper's: report, pictures, JSON."""
     if name not in REPRODUCTIONS:
-        raise pagelab.UsageError(f"nothing is known of {name!r}; there is {', '.join(REPRODUCTIONS)}")
+        near = difflib.get_close_matches(name, REPRODUCTIONS, n=1)
+        meant = f"did you mean {near[0]}? " if near else ""
+        raise pagelab.UsageError(f"unknown reproduction {name!r}; {meant}known are {', '.join(REPRODUCTIONS)}")
     reproduction = REPRODUCTIONS[name]
 
     if beyond and not any(run.beyond for run in reproduction.runs()):

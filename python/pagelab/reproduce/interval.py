@@ -27,6 +27,12 @@ class Interval:
         return cls(known[0], middle if value is None else value, known[-1])
 
     @classmethod
+    def around(cls, value: float, intervals: Iterable["Interval"]) -> "Interval":
+        """A figure that lies anywhere in some intervals, such as those of it by several costs."""
+        known = list(intervals)
+        return cls(min(of.low for of in known), value, max(of.high for of in known))
+
+    @classmethod
     def mean(cls, intervals: Iterable["Interval"]) -> "Interval":
         """The mean of figures that are all low, or all high, together."""
         known = list(intervals)

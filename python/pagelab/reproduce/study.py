@@ -368,6 +368,8 @@ class Reproduction:
     evaluate: Callable[[Measurements], Findings]
     cost: Callable[[Run], Cost]
     """What a run costs to make, measured; it is no part of the run, whose kept measurement does not depend on it."""
+    check: Callable[[Measurement], None] | None = None
+    """Refuses a window that says nothing of what the study asks, if there may be one, as `check` does for all."""
 
 
 def by_sections(measured: Measurements, sections: Sequence[Callable[[Measurements, Findings], None]]) -> Findings:
@@ -527,6 +529,8 @@ def _measure(
     result = results.systems[0]
     measurement = Measurement(run, window, {**result.stats, **estimated}, result.windows, result.contiguity_map)
     check(measurement)
+    if reproduction.check:
+        reproduction.check(measurement)
     return measurement
 
 

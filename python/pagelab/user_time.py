@@ -1,0 +1,25 @@
+"""The program's own cycles, and its instructions per cycle, an estimate.
+
+Models: what counters of user mode would count: instructions, data and translation, without page faults, devices and
+    what a fault engine does beside the walker.
+Deviations: the core is in order and waits for each access, and every branch is predicted. So the size is not that of
+    a real core; the order of two systems is what it is for.
+"""
+
+from collections.abc import Mapping
+
+_CLASSES = ("cycles.base", "cycles.data_stall", "cycles.translation")
+_STEPS = ".fault_engine.step."
+
+
+def user_cycles(stats: Mapping[str, int]) -> int:
+    """The program's own cycles."""
+    # The steps of a fault engine are among what translation costs.
+    steps = sum(count for name, count in stats.items() if _STEPS in name and name.endswith(".cycles"))
+    return sum(stats.get(name, 0) for name in _CLASSES) - steps
+
+
+def user_ipc(stats: Mapping[str, int]) -> float | None:
+    """Instructions per cycle of the program; none where it took no cycles."""
+    cycles = user_cycles(stats)
+    return stats.get("instructions", 0) / cycles if cycles > 0 else None

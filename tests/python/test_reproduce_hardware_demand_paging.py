@@ -1,0 +1,183 @@
+"""The reproduction of hardware-based demand paging."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from conftest import ROOT
+
+import pagelab
+from pagelab.reproduce import hardware_demand_paging as paper
+from pagelab.reproduce import hardware_demand_paging_runs as planned
+from pagelab.reproduce import study
+from pagelab.user_time import user_cycles
+
+RUNS = planned.runs()
+
+
+def _preset(kind: str, name: str) -> dict[str, object]:
+    return tomllib.loads((ROOT / "presets" / kind / f"{name}.toml").read_text())
+
+
+@pytest.mark.parametrize("name", ["osdp", "hwdp"])
+def test_costs_of_requests_are_those_of_the_preset(name: str) -> None:
+    kernel = _preset("systems", name)["kernel"]
+    assert isinstance(kernel, dict)
+    costs = {
+        part: (of["instructions"], of["cycles"]) for part, of in kernel["block_io"].items() if isinstance(of, dict)
+    }
+    assert costs == planned.BLOCK_IO
+    assert kernel["storage"] == planned.DRIVE
+
+
+def test_up_to_eight_threads_have_a_core_each() -> None:
+    machine = _preset("machines", paper.REPRODUCTION.machine)
+    cores, siblings = machine["cores"], machine["threads_per_core"]
+    assert isinstance(cores, int)
+    assert isinstance(siblings, int)
+    for threads, text in planned.CPUS.items():
+        parts = [part.split("-") for part in text.split(",")]
+        cpus = [cpu for part in parts for cpu in range(int(part[0]), int(part[-1]) + 1)]
+        used = {cpu // siblings for cpu in cpus}
+        assert len(cpus) == threads
+        assert len(used) == min(threads, cores) if threads != 14 else len(used) == 7
+    assert {run.spec.rsplit("@", 1)[1] for run in RUNS if run.workload == planned.READS} == set(planned.CPUS.values())
+
+
+def test_sources_have_the_accesses_of_window_and_warm_up() -> None:
+    for run in RUNS:
+        assert "accesses={total}" in run.spec, run
+        assert run.window(0.5) == run.accesses / 2
+        assert (run.warm_up > 0) == (run.workload != planned.MISSES), "single misses are cold"
+
+
+def test_both_ways_differ_by_the_system_alone() -> None:
+    pairs: dict[tuple[str, str], list[study.Run]] = {}
+    for run in RUNS:
+        if run.label.startswith(tuple(planned.FACTORS)):
+            pairs.setdefault((run.workload, run.label), []).append(run)
+    for kernel, unit in pairs.values():
+        assert (kernel.system, unit.system) == ("kernel", "unit")
+        assert (kernel.spec, kernel.settings, kernel.warm_up) == (unit.spec, unit.settings, unit.warm_up)
+
+
+def _window(run: study.Run, **stats: int) -> study.Measurement:
+    counted = {"accesses": 1000, "layer.native.storage.reads.blocks": 100, "reclaim.files.dropped": 90}
+    return study.Measurement(run, 1000, counted | {name.replace("__", "."): of for name, of in stats.items()})
+
+
+def test_a_window_without_reclaim_or_with_fewer_accesses_is_refused() -> None:
+    assert paper.REPRODUCTION.check is planned.check
+    run = next(run for run in RUNS if run.workload == planned.STORE)
+    planned.check(_window(run))
+    with pytest.raises(
+        pagelab.UsageError, match=r"100 pages that were read and 40 that reclaim dropped: memory was not"
+    ):
+        planned.check(_window(run, reclaim__files__dropped=40))
+    with pytest.raises(pagelab.UsageError, match="0 pages that were read"):
+        planned.check(_window(run, layer__native__storage__reads__blocks=0))
+    with pytest.raises(pagelab.UsageError, match="999 only: its source ended before"):
+        planned.check(_window(run, accesses=999))
+    cold = next(run for run in RUNS if run.workload == planned.MISSES)
+    planned.check(_window(cold, reclaim__files__dropped=0))
+
+
+def test_a_study_s_runs_are_checked() -> None:
+    run = next(run for run in RUNS if run.workload == planned.STORE)
+    short = replace(run, spec="btree:records=10K,mix=c,accesses={total}@0", warm_up=1000, accesses=5000, label="short")
+    made = replace(paper.REPRODUCTION, runs=lambda: [replace(short, least_accesses=1)])
+    with pytest.raises(pagelab.UsageError, match="memory was not full"):
+        study.measure(made, 1.0, lambda _: True, study.Watch())
+
+
+def _translation(stats: Mapping[str, int]) -> int:
+    """What the second-level TLB and walks cost: each miss of the first level waits for the second."""
+    look_ups = sum(stats[f"{tlb}.l1.{kind}"] for tlb in ("dtlb", "itlb") for kind in ("misses", "retries"))
+    latency = tomllib.loads((ROOT / "presets/machines/broadwell-e5-2640v3.toml").read_text())["tlb"][
+        "l2_latency_cycles"
+    ]
+    return stats["walk.cycles"] + stats["walk.aborted.cycles"] + int(latency) * look_ups
+
+
+@pytest.mark.parametrize("system", list(planned.SYSTEMS))
+def test_the_unit_s_steps_are_no_cycles_of_the_program(system: str) -> None:
+    spec, machine = "mapped-read:size=64MiB,accesses=100K", paper.REPRODUCTION.machine
+    stats = pagelab.run(spec, planned.SYSTEMS[system], machine=machine).systems[0].stats
+    rest = user_cycles(stats) - stats["cycles.base"] - stats["cycles.data_stall"]
+    assert rest == _translation(stats)
+
+
+@pytest.fixture(scope="module")
+def misses() -> study.Measurements:
+    labels = [f"{word}, one thread" for word in planned.FACTORS]
+    return study.measure(paper.REPRODUCTION, 0.2, lambda run: run.label in labels, study.Watch())
+
+
+def test_a_part_of_the_runs_gives_a_part_of_the_report(misses: study.Measurements) -> None:
+    findings = paper.evaluate(misses)
+    assert "sections wait for others" in findings.incomplete[0]
+    (claim,) = findings.claims
+    assert claim.holds
+    assert {row.figure for row in findings.comparisons} == {"Page miss"}
+
+
+def test_results_say_how_many_misses_there_were(misses: study.Measurements) -> None:
+    paper.evaluate(misses)
+    for measurement, read in misses.with_read():
+        pages = read["layer.native.storage.reads.blocks"]
+        # Some pages are read twice.
+        assert 0.95 * measurement.window < pages <= measurement.window
+        engine = "layer.native.fault_engine"
+        assert pages == (read[f"{engine}.mapped"] if measurement.run.system == "unit" else read["fault.major.count"])
+        assert {"reclaim.files.dropped", "kthread.cycles", "accesses"} <= read.keys()
+        assert (f"{engine}.kpted.pages" in read) == (measurement.run.system == "unit")
+
+
+def test_stages_and_steps_are_all_there_are(misses: study.Measurements) -> None:
+    for measurement in misses.all():
+        stages = {f"fault.stage.{stage}.cycles" for stage in paper.STAGES}
+        assert stages == {name for name in measurement.stats if name.startswith("fault.stage.")}
+        if measurement.run.system == "unit":
+            step = "layer.native.fault_engine.step."
+            steps = {f"{step}{name}.cycles" for name in paper.UNIT_STEPS}
+            assert steps == {name for name in measurement.stats if name.startswith(step)}
+
+
+def _faked(misses: study.Measurements) -> study.Measurements:
+    """All runs, with what a single miss counted. The unit is twice as fast, but slower where 16 threads read at a
+    quarter of the costs; the program's data wait less."""
+    made = []
+    for run in RUNS:
+        word = "quarter" if run.label.startswith("quarter") else "measured"
+        stats = dict(misses[planned.MISSES, run.system, f"{word}, one thread"].stats)
+        slow = run.label == "quarter, 16 threads"
+        stats["elapsed_cycles"] = 1_000_000 if run.system == "kernel" else 1_400_000 if slow else 500_000
+        stats["reclaim.files.dropped"] = 7
+        stats["cycles.data_stall"] = 10**9 if run.system == "kernel" else 9 * 10**8
+        # The unit's walks all end in a miss; a part without a completed walk would decide nothing.
+        stats["walk.count"] += 1
+        if run.system == "unit":
+            stats["layer.native.fault_engine.empty"] = 100 if "without" in run.label else 25
+        made.append(study.Measurement(run, 1, stats, (stats, stats) if run.in_parts else ()))
+    return study.Measurements(made)
+
+
+def test_each_number_of_threads_has_a_verdict_of_its_own(misses: study.Measurements) -> None:
+    findings = paper.evaluate(_faked(misses))
+    assert not findings.incomplete
+    reads = [claim for claim in findings.claims if "random reads" in claim.text]
+    verdicts = {int(claim.text.split("(")[1].split()[0]): claim.holds for claim in reads}
+    assert verdicts == {threads: None if threads == 16 else True for threads in planned.CPUS}
+    others = {claim.text: claim.holds for claim in findings.claims if "random reads" not in claim.text}
+    assert others == dict.fromkeys(others, True)
+    fewer = next(row for row in findings.comparisons if "refills" in row.quantity)
+    assert fewer.ours == 75
+    ipc = next(row for row in findings.comparisons if "IPC" in row.quantity)
+    assert ipc.interval is not None
+    assert 0 < ipc.interval.low <= ipc.ours <= ipc.interval.high
+    by_drive = next(series for series in findings.series if series.title == "What the unit gains, by drive")
+    assert by_drive.groups == planned.DRIVES
+    assert by_drive.values[planned.DRIVES[1], "YCSB-C does more"] == 100
+    reclaim = next(series for series in findings.series if series.figure == "Reclaim")
+    assert reclaim.values["random reads, 4 threads", "unit: dropped"] == 7
