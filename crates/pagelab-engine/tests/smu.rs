@@ -12,6 +12,7 @@ use pagelab_engine::kernel::reclaim::SCAN_PAGES;
 use pagelab_engine::kernel::vma::VaRange;
 use pagelab_engine::machine::simulation::{Placed, Simulation};
 use pagelab_engine::observe::statistics::Statistics;
+use pagelab_engine::run::Request;
 use pagelab_trace::{EventKind, MapFlags, ProcessIx, Protection, Source};
 
 const BASE: u64 = 0x7f00_0000_0000;
@@ -112,6 +113,27 @@ fn a_page_of_a_file_is_read_without_a_page_fault() {
     assert_eq!(steps.map(|step| of(&stats, &format!("step.{step}.cycles"))), expected);
     assert_eq!(of(&stats, "latency.cycles"), expected.iter().sum::<u64>() + 64 * READ);
     assert_eq!(of(&stats, "latency.p50"), of(&stats, "latency.p999"), "they are all alike");
+}
+
+#[test]
+fn a_run_tells_if_the_unit_had_nothing_to_do() {
+    let warnings = |set: &[&str]| {
+        let request = Request {
+            sources: vec!["mapped-read:size=1MiB,lines=1,operations=100".to_owned()],
+            systems: vec!["hwdp".to_owned()],
+            set: set.iter().map(|&key| key.to_owned()).collect(),
+            ..Request::default()
+        };
+        pagelab_engine::run::run(&request, &|_| true).unwrap().results.swap_remove(0).warnings
+    };
+    assert!(warnings(&[]).is_empty());
+    for (key, why) in [
+        ("kernel.page_cache=warm", "not in memory"),
+        (r#"system.layers.native.fault_engine.files=["other"]"#, "`fault_engine.files`"),
+    ] {
+        let given = warnings(&[key]);
+        assert!(given.len() == 1 && given[0].contains("nothing to do") && given[0].contains(why), "{given:?}");
+    }
 }
 
 #[test]

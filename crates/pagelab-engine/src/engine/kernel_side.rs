@@ -121,6 +121,11 @@ pub trait KernelSide: Sized {
     /// Nothing of a space is mapped any more; its number may be used again.
     fn space_ended(&mut self, space: u32);
 
+    /// If it has done nothing in a whole run, what might be the reason.
+    fn idle(&self) -> Option<String> {
+        None
+    }
+
     /// Frames that it keeps for pages to come.
     fn held_frames(&self) -> u64;
 
@@ -230,6 +235,10 @@ macro_rules! make_state {
 
             pub fn space_ended(&mut self, space: u32) {
                 match self { $(Self::$Engine(of) => of.space_ended(space),)+ }
+            }
+
+            pub fn idle(&self) -> Option<String> {
+                match self { $(Self::$Engine(of) => of.idle(),)+ }
             }
 
             pub fn held_frames(&self) -> u64 {

@@ -365,6 +365,10 @@ fn warnings(simulation: &Simulation, sources: &[SourceResult], statistics: &Stat
             if refused > examples.len() as u64 { ", …" } else { "" }
         ));
     }
+    for layer in &simulation.os.layers {
+        let idle = layer.engine.as_ref().and_then(|engine| engine.idle());
+        warnings.extend(idle.map(|what| format!("layer {}: {what}", layer.name)));
+    }
     warnings
 }
 

@@ -272,6 +272,16 @@ impl KernelSide for Smu {
         assert_eq!(left, None, "the end of a space has accounted for its pages");
     }
 
+    fn idle(&self) -> Option<String> {
+        let Counters { mapped, empty, failed, gone, .. } = *self.counters;
+        let why = if self.parameters.files.is_empty() {
+            "no program missed a page of a file that it alone has mapped, and that is not in memory (kernel.page_cache = cold)"
+        } else {
+            "no program missed a page of the files that `fault_engine.files` names"
+        };
+        (mapped + empty + failed + gone == 0).then(|| format!("the storage management unit had nothing to do: {why}"))
+    }
+
     fn held_frames(&self) -> u64 {
         u64::from(self.free.count() + self.in_hand)
     }

@@ -76,8 +76,8 @@ impl Layer {
         let file = self.pages.file(name);
         storage.lay_out(file, vma.file_pages()).map_err(|Full { capacity, needed }| {
             let what = format!(
-                "{} are less than the {} up to the end of `{name}`, of all files that are mapped; allowed is a larger device, or none \
-                 to have as much as is asked for",
+                "the device holds {}, and the files that are mapped take {} with `{name}`; allowed is so much at least, or none for a \
+                 device that holds whatever is asked for",
                 format_bytes(capacity),
                 format_bytes(needed)
             );

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use pagelab_trace::event::{EventKind, MapFlags, Protection};
 
+use crate::base::addr::FRAME_BYTES;
+
 use super::{Change, HugeAdvice, OrderAdvice, PageAdvice, VaRange, Vma, VmaAdvice, VmaError, VmaKind, VmaSet};
 
 // More MAP_* bits of x86-64 Linux (include/uapi/linux/mman.h, asm-generic/mman.h).
@@ -77,6 +79,13 @@ impl VmaSet {
         }
         let kind = kind_of(flags, file.map(|name| &**name));
         let is_file = kind == VmaKind::File;
+        if is_file && !file_offset.is_multiple_of(FRAME_BYTES) {
+            return Err(VmaError::UnalignedOffset { offset: file_offset });
+        }
+        // As `loff_t` has it (EOVERFLOW).
+        if is_file && file_offset.checked_add(huge_len).is_none_or(|end| end > i64::MAX as u64) {
+            return Err(VmaError::PastTheEndOfFiles { offset: file_offset, len: huge_len });
+        }
         let mut lasting = MapFlags(flags.0 & LASTING_FLAGS);
         if kind == VmaKind::Stack {
             // A main stack seen in /proc/PID/maps does not show that it grows.

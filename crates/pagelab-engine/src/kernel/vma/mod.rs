@@ -283,6 +283,10 @@ pub enum VmaError {
     Unaligned { addr: u64 },
     #[error("{len} bytes from {addr:#x} pass the end of the address space")]
     PastTheEnd { addr: u64, len: u64 },
+    #[error("offset {offset:#x} in a file is not a multiple of the page size of 4096 bytes")]
+    UnalignedOffset { offset: u64 },
+    #[error("{len} bytes from offset {offset:#x} pass the end of any file")]
+    PastTheEndOfFiles { offset: u64, len: u64 },
     #[error("a mapping of 0 bytes at {addr:#x}: at least one byte is needed")]
     Empty { addr: u64 },
     #[error("address {addr:#x} cannot be remapped: nothing is mapped there")]

@@ -526,12 +526,23 @@ fn impossible_events_are_errors_and_change_nothing() {
     set.apply(&mmap(BASE, 4 * PAGE, ANON)).unwrap();
     let top = u64::MAX - PAGE + 1;
     let remap = |old_addr, old_len, new_addr, new_len| EventKind::Mremap { old_addr, old_len, new_addr, new_len };
+    let of_file = |file_offset| EventKind::Mmap {
+        addr: BASE,
+        len: PAGE,
+        prot: Protection::READ_WRITE,
+        flags: MapFlags(MapFlags::SHARED),
+        file: Some("data".into()),
+        file_offset,
+    };
     for (event, part) in [
         (mmap(BASE + 1, PAGE, ANON), "not a multiple of the page size"),
         (mmap(BASE, 0, ANON), "at least one byte"),
         (mmap(BASE, u64::MAX, ANON), "pass the end"),
         (mmap(BASE, u64::MAX, ANON | MapFlags::HUGETLB), "pass the end"),
         (mmap(top, PAGE, ANON), "pass the end"),
+        (of_file(100), "offset 0x64 in a file"),
+        (of_file(1 << 63), "pass the end of any file"),
+        (of_file(u64::MAX - PAGE + 1), "pass the end of any file"),
         (EventKind::Munmap { addr: 5, len: 1 }, "not a multiple"),
         (EventKind::Mprotect { addr: top, len: PAGE + 1, prot: Protection::default() }, "pass the end"),
         (EventKind::Madvise { addr: 1, len: 1, advice: 4 }, "not a multiple"),
