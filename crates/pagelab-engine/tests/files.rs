@@ -152,7 +152,7 @@ fn what_was_unmapped_while_it_was_dirty_is_written_too() {
     script.load(0, page(5));
     script.event(0, msync(0, PAGES, MS_SYNC));
     script.event(0, msync(0, PAGES, MS_SYNC));
-    let (_, stats) = finished(script, &system("osdp", &[]));
+    let (_, stats) = finished(script, &system("osdp", &["kernel.fault_around_bytes=4KiB"]));
     assert_eq!((stats.values["msync.pages"], written(&stats)), (8, 1));
 }
 
