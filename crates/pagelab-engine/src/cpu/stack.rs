@@ -1,6 +1,6 @@
 //! Running the activities on a CPU's stack.
 
-use crate::base::addr::{FRAME_BYTES, LINE_BYTES, MachineAddr, PhysAddr};
+use crate::base::addr::{FRAME_BYTES, MachineAddr, PhysAddr};
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::ids::{CpuId, DIRECT_MAP, LayerId, SpaceId};
@@ -174,9 +174,10 @@ impl Simulation {
     #[inline]
     fn note_arrivals(&mut self) -> bool {
         let any = !self.os.arrived.is_empty();
-        while let Some((layer, frame)) = self.os.arrived.pop() {
-            if let Some(frame) = self.os.machine_frame(layer, frame) {
-                self.hw.caches.dma_write(MachineAddr(frame.addr().0).line(), FRAME_BYTES / LINE_BYTES);
+        while let Some((layer, addr, lines)) = self.os.arrived.pop() {
+            if let Some(frame) = self.os.machine_frame(layer, addr.pfn()) {
+                let at = frame.addr().0 | addr.0 & (FRAME_BYTES - 1);
+                self.hw.caches.dma_write(MachineAddr(at).line(), lines);
             }
         }
         any

@@ -1,6 +1,6 @@
 //! The kernels of all layers: address spaces, frames, page faults.
 
-use crate::base::addr::{FRAME_SHIFT, PageSize, Pfn, VirtAddr};
+use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, LINE_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
 use crate::base::error::EngineError;
 use crate::base::ids::{CpuId, LayerId, SpaceId};
 use crate::base::io::Lba;
@@ -39,8 +39,8 @@ pub struct Os {
     pub shared_bytes: u64,
     /// Translations that an activity has made invalid since the last look.
     pub invalid: Vec<(SpaceId, Vec<VaRange>)>,
-    /// Frames that devices have written since the last look.
-    pub arrived: Vec<(LayerId, Pfn)>,
+    /// What devices have written since the last look: where in a layer's memory, and how many lines.
+    pub arrived: Vec<(LayerId, PhysAddr, u64)>,
     /// What layers need of their threads, until these are told.
     pub needs: Vec<(LayerId, Need)>,
     /// A device has answered a request of the step under way with an error.
@@ -97,9 +97,8 @@ impl Os {
             if !hosts.contains(&Some(LayerId::from(index))) {
                 layer.reclaim = Reclaim::new(layer.memory_bytes() >> FRAME_SHIFT, &config.kernel, clock);
                 layer.pages.cold = config.kernel.page_cache == PageCache::Cold;
-                let lines = config.kernel.block_io.map_or(0, |costs| costs.lines);
-                if lines > 0 && layer.reclaim.is_some() {
-                    layer.boot_request_lines(lines)?;
+                if let Some(costs) = config.kernel.block_io.filter(|_| layer.reclaim.is_some()) {
+                    layer.boot_requests(costs.lines)?;
                 }
             }
         }
@@ -164,6 +163,11 @@ impl Os {
             self.note_invalid(SpaceId { layer, index }, VaRange { start, end: VirtAddr(start.0 + bytes) });
         }
         scan
+    }
+
+    /// A device has written a page into a frame.
+    pub fn note_arrival(&mut self, layer: LayerId, frame: Pfn) {
+        self.arrived.push((layer, frame.addr(), FRAME_BYTES / LINE_BYTES));
     }
 
     /// The frame of the machine that a frame of a layer is in; none if its hosts have yet to give it one.

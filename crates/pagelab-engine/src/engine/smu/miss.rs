@@ -293,7 +293,7 @@ impl Work for Offload {
                 let (of, contents) = with_memory(self.layer_mut(os));
                 let written = of.pair.answer(Completion { id, failed }, contents);
                 assert_eq!(written, Written { lba, frame }, "the drive does what it is told");
-                os.arrived.push((self.fault.space.layer, frame));
+                os.note_arrival(self.fault.space.layer, frame);
                 if let Some(contents) = self.layer_mut(os).contents.as_mut().filter(|_| !failed) {
                     contents.read(page.expect("the entry is one of a file's mapping"), lba, frame);
                 }

@@ -118,7 +118,7 @@ impl Fault {
     /// it again before the fault has mapped it.
     pub(super) fn finish_read(&mut self, os: &mut Os, file: u32, read: &[(u64, Pfn)]) {
         let (space, page) = (self.space.index, self.page);
-        os.arrived.extend(read.iter().map(|&(_, frame)| (self.space.layer, frame)));
+        read.iter().for_each(|&(_, frame)| os.note_arrival(self.space.layer, frame));
         let layer = self.layer(os);
         if let Some(EntryWord::Stored(_)) = layer.word(space, page).map(|of| of.word) {
             layer.take_word(space, page);

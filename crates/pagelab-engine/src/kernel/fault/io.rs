@@ -5,7 +5,7 @@
 //! the CPU until the answer is there, and has neither interrupt nor wake-up.
 //! Source: Linux block/blk-mq.c (`blk_mq_submit_bio`, `blk_mq_complete_request`), drivers/nvme/host/pci.c (`nvme_queue_rq`, `nvme_irq`,
 //! `nvme_poll`), mm/filemap.c (`folio_wait_bit_common`, `folio_end_read`).
-//! Parameters: `kernel.block_io`.
+//! Parameters: `kernel.block_io`. What the stages touch: [`requests`](crate::kernel::layer::requests).
 //! Deviations: the CPU that asked handles the interrupt, as part of the task that waits. One interrupt tells of all that a step asked
 //! for. A request that is made again costs the device's time and the step's own cycles anew, not these stages. kpted pays none of them
 //! for what it writes at a cgroup's limit. The lines of its own that the kernel touches are the same for all CPUs and requests, and are
@@ -18,6 +18,7 @@ use crate::base::step::{RefKind, Step};
 use crate::config::{BlockIoConfig, CompletionBy, StageCost};
 use crate::kernel::fault::stage::Stage;
 use crate::kernel::fault::work::Work;
+use crate::kernel::layer::requests::Requested;
 use crate::kernel::layer::{CpuLine, Layer};
 use crate::kernel::os::Os;
 
@@ -27,11 +28,11 @@ pub(super) enum Phase {
     /// There are none, or they cost nothing beside the device.
     #[default]
     Plain,
-    /// So many are to be made.
-    Submit(u32),
+    /// They are to be made.
+    Submit(Requested),
     /// The device is at work.
-    Device(u32),
-    Completion(u32),
+    Device(Requested),
+    Completion(Requested),
     Wakeup,
 }
 
@@ -77,14 +78,14 @@ pub fn plan_completion(costs: &BlockIoConfig, requests: u32, step: &mut Step) {
 
 /// Lines of the kernel's own that are touched on the way.
 fn plan_lines(layer: &Layer, from: u32, to: u32, step: &mut Step) {
-    if let Some(first) = layer.request_line(from).filter(|_| from < to) {
-        step.kernel(RefKind::Touch { bytes: u64::from(to - from) * LINE_BYTES }, first);
+    if let Some(memory) = layer.requests.as_ref().filter(|_| from < to) {
+        step.kernel(RefKind::Touch { bytes: u64::from(to - from) * LINE_BYTES }, memory.line(from));
     }
 }
 
 impl Fault {
     /// What the state that was just entered is to ask of devices goes its way.
-    pub(super) fn begin_io(&mut self, os: &Os) {
+    pub(super) fn begin_io(&mut self, os: &mut Os) {
         let requests = match (&os.costs.block_io, &self.state) {
             (None, _) => 0,
             (Some(_), State::Read { pages }) => self.reads(&os.layers[self.space.layer], pages).len() as u32,
@@ -92,7 +93,10 @@ impl Fault {
             (Some(_), State::Zeroing) => u32::from(self.work == Work::SwapIn),
             (Some(_), _) => 0,
         };
-        self.phase = if requests > 0 { Phase::Submit(requests) } else { Phase::Plain };
+        self.phase = Phase::Plain;
+        if requests > 0 {
+            self.phase = Phase::Submit(os.layers[self.space.layer].begin_requests(requests));
+        }
     }
 
     /// The references and cycles of a step that is of the requests alone; false if it is another.
@@ -106,12 +110,16 @@ impl Fault {
                 return false;
             }
             Phase::Submit(requests) => {
-                plan_stage(costs.submit, requests, StageCost::NONE, step);
+                plan_stage(costs.submit, requests.many, StageCost::NONE, step);
+                let memory = layer.requests.as_ref().expect("requests cost the kernel something");
+                memory.submissions(requests).for_each(|entry| step.kernel(RefKind::Write, entry));
                 plan_lines(layer, 0, submit, step);
                 step.kernel(RefKind::Write, layer.cpu_line(self.cpu, CpuLine::Requests));
             }
             Phase::Completion(requests) => {
-                plan_completion(costs, requests, step);
+                plan_completion(costs, requests.many, step);
+                let memory = layer.requests.as_ref().expect("requests cost the kernel something");
+                memory.completions(requests).into_iter().for_each(|line| step.kernel(RefKind::Read, line));
                 plan_lines(layer, submit, completion, step);
                 step.kernel(RefKind::Write, layer.cpu_line(self.cpu, CpuLine::Requests));
             }
@@ -125,12 +133,17 @@ impl Fault {
     }
 
     /// Carries such a step out; false if the state's own step is to be carried out.
-    pub(super) fn commit_io(&mut self, os: &Os) -> bool {
+    pub(super) fn commit_io(&mut self, os: &mut Os) -> bool {
         let sleeps = os.costs.block_io.is_some_and(|costs| costs.completion_by == CompletionBy::Interrupt);
         self.phase = match self.phase {
             Phase::Plain => return false,
             Phase::Submit(requests) => Phase::Device(requests),
-            Phase::Device(requests) => Phase::Completion(requests),
+            Phase::Device(requests) => {
+                let id = self.space.layer;
+                let memory = os.layers[id].requests.as_ref().expect("requests cost the kernel something");
+                os.arrived.extend(memory.completions(requests).into_iter().map(|line| (id, line, 1)));
+                Phase::Completion(requests)
+            }
             Phase::Completion(_) if sleeps => Phase::Wakeup,
             Phase::Completion(_) | Phase::Wakeup => Phase::Plain,
         };

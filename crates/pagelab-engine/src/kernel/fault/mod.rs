@@ -362,7 +362,7 @@ impl Fault {
             }
             State::Zeroing => {
                 if self.work == Work::SwapIn {
-                    os.arrived.push((self.space.layer, self.frame));
+                    os.note_arrival(self.space.layer, self.frame);
                 }
                 let zeroed = matches!(self.work, Work::Fresh | Work::Shared { .. });
                 self.counters(os).zeroed_bytes += u64::from(zeroed) * (FRAME_BYTES << self.order);

@@ -74,7 +74,7 @@ impl Layer {
             pages: PageUse::new(Pfn(0)),
             shadowed: config.host_mode == HostMode::Shadow,
             shadows: Shadows::default(),
-            request_lines: None,
+            requests: None,
             reclaim: None,
             ended_contiguity: Contiguity::default(),
             contiguity_map: None,

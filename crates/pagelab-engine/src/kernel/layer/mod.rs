@@ -11,6 +11,7 @@ mod contiguity;
 pub mod engine;
 mod out_of_memory;
 mod page_cache;
+pub mod requests;
 mod segments;
 mod tables;
 mod translation_caches;
@@ -32,6 +33,7 @@ use crate::kernel::frames::frame_alloc::{Aged, AllocEffects, FrameAllocator, Fra
 use crate::kernel::frames::page_use::PageUse;
 use crate::kernel::frames::supply::{FrameCounters, Frames};
 use crate::kernel::layer::contents::Contents;
+use crate::kernel::layer::requests::RequestMemory;
 use crate::kernel::memory::{Memory, MemoryView, PAGE_METADATA_BYTES, object_line, page_metadata};
 use crate::kernel::placement::Placement;
 use crate::kernel::reclaim::{GroupId, PageOf, Reclaim, Rmap};
@@ -176,8 +178,8 @@ pub struct Layer {
     /// Whether its page tables are shadowed by its host ([`crate::translate::scheme::shadow`]).
     pub shadowed: bool,
     pub shadows: Shadows,
-    /// Lines of its own that it touches for requests to devices: where they are, and in how many frames.
-    request_lines: Option<(Pfn, u64)>,
+    /// What its requests to devices touch, if they cost it anything.
+    pub requests: Option<RequestMemory>,
     /// What makes room for them, if anything does.
     pub reclaim: Option<Reclaim>,
     /// Which frames it gives to anonymous pages.
@@ -247,23 +249,6 @@ impl Layer {
     /// Address of the counter of a memory cgroup.
     pub fn cgroup_line(&self, group: GroupId) -> PhysAddr {
         PhysAddr(self.lru_line(group).0 + LINE_BYTES)
-    }
-
-    /// Sets memory aside for the lines that requests to devices touch. Errors: there is none.
-    pub fn boot_request_lines(&mut self, lines: u32) -> Result<(), EngineError> {
-        let ring = self.placing().1.take_ring(u64::from(lines) * LINE_BYTES);
-        self.request_lines = Some(ring.ok_or_else(|| self.out_of_memory("what requests to devices touch"))?);
-        Ok(())
-    }
-
-    /// Address of one of the lines that requests to devices touch.
-    pub fn request_line(&self, line: u32) -> Option<PhysAddr> {
-        self.request_lines.map(|(first, _)| PhysAddr(first.addr().0 + u64::from(line) * LINE_BYTES))
-    }
-
-    /// Frames of these.
-    pub fn request_frames(&self) -> u64 {
-        self.request_lines.map_or(0, |(_, frames)| frames)
     }
 
     /// Address of a line of a CPU's own data.
