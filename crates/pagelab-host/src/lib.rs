@@ -14,6 +14,7 @@
 #![deny(unsafe_code)]
 
 mod fault;
+mod footprint;
 mod major;
 mod native;
 mod operation;
@@ -29,6 +30,7 @@ use pagelab_trace::format::HostFacts;
 use serde::Serialize;
 
 pub use fault::{FAULTS, FaultBenchmark};
+pub use footprint::{Displaced, Displacing, WorkingSet, displace};
 pub use major::{Touches, Touching, touch};
 pub use trace::{Traces, write_traces};
 pub use walk::{Share, WalkCost};

@@ -68,11 +68,47 @@ pub struct Touches {
 /// # Errors
 /// If the file cannot be read, has too few pages, or has other contents than were written.
 pub fn touch(path: &Path, touching: &Touching, going: &(dyn Fn() -> bool + Sync)) -> io::Result<Touches> {
+    on_its_own_thread(&touching.thread, || on_this_thread(path, touching, going))
+}
+
+/// Has a thread of this name do the work.
+pub(crate) fn on_its_own_thread<T: Send>(name: &str, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name(touching.thread.clone());
-        let work = || on_this_thread(path, touching, going);
+        let thread = std::thread::Builder::new().name(name.to_owned());
         thread.spawn_scoped(scope, work)?.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
+}
+
+/// A file whose pages the page cache was asked to drop, and some of its pages to touch.
+pub(crate) struct Cold {
+    pub mapping: ReadOnlyFile,
+    /// In the order in which they are to be touched, at random.
+    pub pages: Vec<u64>,
+    /// Pages of the file that the page cache holds all the same.
+    pub resident: usize,
+}
+
+impl Cold {
+    pub fn new(path: &Path, wanted: usize, seed: u64) -> io::Result<Self> {
+        let file = File::open(path)?;
+        drop_pages(&file)?;
+        let mapping = ReadOnlyFile::at_random(&file)?;
+        let pages = at_random(mapping.pages(), wanted, seed)?;
+        let resident = mapping.resident()?;
+        Ok(Self { mapping, pages, resident })
+    }
+
+    /// Reads the first eight bytes of a page, which must be its number.
+    pub fn touch(&self, page: u64) -> io::Result<()> {
+        ensure_own_number(page, self.mapping.read(page as usize))
+    }
+}
+
+fn ensure_own_number(page: u64, number: u64) -> io::Result<()> {
+    if number == page {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("page {page} of the file holds {number}, not its own number")))
 }
 
 fn on_this_thread(path: &Path, touching: &Touching, going: &dyn Fn() -> bool) -> io::Result<Touches> {
@@ -80,11 +116,7 @@ fn on_this_thread(path: &Path, touching: &Touching, going: &dyn Fn() -> bool) ->
         sys::stay_on(cpu)?;
     }
     let cycles_per_nanosecond = native::cycles_per_nanosecond();
-    let file = File::open(path)?;
-    drop_pages(&file)?;
-    let mapping = ReadOnlyFile::at_random(&file)?;
-    let pages = at_random(mapping.pages(), touching.faults, touching.seed)?;
-    let resident = mapping.resident()?;
+    let Cold { mapping, pages, resident } = Cold::new(path, touching.faults, touching.seed)?;
     let real_time = sys::real_time();
     let before = sys::major_faults();
     let (begin_ns, end_ns) = if touching.direct {
@@ -129,9 +161,7 @@ fn timed(
         begin[at] = sys::raw_nanoseconds();
         let number = read(page)?;
         end[at] = sys::raw_nanoseconds();
-        if number != page {
-            return Err(io::Error::other(format!("page {page} of the file holds {number}, not its own number")));
-        }
+        ensure_own_number(page, number)?;
     }
     Ok((begin, end))
 }
@@ -151,11 +181,11 @@ fn at_random(pages: usize, wanted: usize, seed: u64) -> io::Result<Vec<u64>> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use std::{collections::BTreeSet, io::Write};
 
-    fn numbered(pages: u64) -> tempfile::NamedTempFile {
+    pub fn numbered(pages: u64) -> tempfile::NamedTempFile {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         for page in 0..pages {
             let mut block = [0xa5; PAGE_BYTES];

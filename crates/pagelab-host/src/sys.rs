@@ -2,7 +2,8 @@
 //!
 //! Why `unsafe`: the benchmarks are about mmap(2), madvise(2), mprotect(2), fork(2) and accesses to such memory, none of which
 //! safe Rust offers. All of it is here, behind safe functions: accesses are checked against the mapping's length and
-//! volatile, nobody gets a reference to the memory, and a forked child calls async-signal-safe functions alone.
+//! volatile, nobody gets a reference to memory that is protected, given back or a file's, and a forked child calls
+//! async-signal-safe functions alone.
 //!
 //! rustix makes the system calls. fork and _exit are the C library's: rustix has them for programs without one only.
 #![allow(unsafe_code)]
@@ -27,6 +28,7 @@ use rustix::{
 use crate::fault::file_page;
 
 pub const PAGE_BYTES: usize = 4096;
+const LARGE_PAGE_BYTES: usize = 2 << 20;
 
 /// For how long this thread has occupied a CPU.
 pub fn thread_cpu_time() -> Duration {
@@ -118,6 +120,46 @@ fn map(over: *mut u8, bytes: usize, file: Option<(&File, usize)>) -> io::Result<
     Ok(start?.cast())
 }
 
+/// Words of zero on large pages, as far as the kernel has any, unmapped when dropped.
+pub struct Words {
+    start: *mut u8,
+    bytes: usize,
+    /// Before the first word: large pages are aligned.
+    skipped: usize,
+    count: usize,
+}
+
+impl Words {
+    pub fn new(count: usize) -> io::Result<Self> {
+        let used = (count * size_of::<u64>()).next_multiple_of(LARGE_PAGE_BYTES);
+        let bytes = used + LARGE_PAGE_BYTES;
+        let start = map(ptr::null_mut(), bytes, None)?;
+        let skipped = start.addr().next_multiple_of(LARGE_PAGE_BYTES) - start.addr();
+        let words = Self { start, bytes, skipped, count };
+        // SAFETY: the range is ours; the advice changes no content. A kernel without large pages has small ones.
+        let _ = unsafe { madvise(start.wrapping_add(skipped).cast(), used, Advice::LinuxHugepage) };
+        Ok(words)
+    }
+
+    pub fn words(&self) -> &[u64] {
+        // SAFETY: so many words lie inside the mapping, aligned and zero at first. It stays as it is until it is dropped, and
+        // nobody else knows it.
+        unsafe { std::slice::from_raw_parts(self.start.wrapping_add(self.skipped).cast(), self.count) }
+    }
+
+    pub fn words_mut(&mut self) -> &mut [u64] {
+        // SAFETY: as for `words`; the mapping can be written.
+        unsafe { std::slice::from_raw_parts_mut(self.start.wrapping_add(self.skipped).cast(), self.count) }
+    }
+}
+
+impl Drop for Words {
+    fn drop(&mut self) {
+        // SAFETY: the range is ours, and nothing uses it any more.
+        let _ = unsafe { munmap(self.start.cast(), self.bytes) };
+    }
+}
+
 /// All of a file, mapped to be read at random, unmapped when dropped.
 pub struct ReadOnlyFile {
     start: *mut u8,
@@ -195,6 +237,19 @@ pub fn real_time() -> bool {
     let parameters = libc::sched_param { sched_priority: 1 };
     // SAFETY: 0 is the calling thread, and the parameters outlive the call.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) == 0 }
+}
+
+/// Takes real-time priority from the calling thread (SCHED_OTHER); whether that is allowed.
+pub fn ordinary() -> bool {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: as for `real_time`.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const parameters) == 0 }
+}
+
+/// Has the calling thread, which must not be real-time, run before all others that are not (nice -20), if that is allowed.
+pub fn first_of_the_ordinary() {
+    // SAFETY: 0 is the calling thread; nothing is passed by reference.
+    let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
 }
 
 /// Major faults of the calling thread so far.

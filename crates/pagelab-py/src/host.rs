@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use pagelab_host::{FAULTS, Report, Touching};
+use pagelab_host::{Displacing, FAULTS, Report, Touching};
 use pagelab_trace::TraceError;
 use pyo3::prelude::*;
 
@@ -47,8 +47,25 @@ fn touch_file_json(py: Python<'_>, path: PathBuf, touching: &str) -> PyResult<St
     Ok(serde_json::to_string(&touches).expect("plain data serialises"))
 }
 
+/// What touching such pages pushes out of the caches. `displacing` is JSON (`pagelab_host::Displacing`), and so is the answer
+/// (`pagelab_host::Displaced`).
+#[pyfunction]
+fn displace_json(py: Python<'_>, path: PathBuf, displacing: &str) -> PyResult<String> {
+    let displacing: Displacing =
+        serde_json::from_str(displacing).map_err(|error| TraceError::usage(error.to_string()).into_python())?;
+    let displace = |stop: &Stop| {
+        let displaced = pagelab_host::displace(&path, &displacing, &|| !stop.requested());
+        displaced.map_err(|error| {
+            TraceError::usage(format!("what faults push out of the caches cannot be measured here: {error}"))
+        })
+    };
+    let displaced = supervise(py, displace, |_| Ok(()))?;
+    Ok(serde_json::to_string(&displaced).expect("plain data serialises"))
+}
+
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(measure_host_json, module)?)?;
     module.add_function(wrap_pyfunction!(host_traces_json, module)?)?;
-    module.add_function(wrap_pyfunction!(touch_file_json, module)?)
+    module.add_function(wrap_pyfunction!(touch_file_json, module)?)?;
+    module.add_function(wrap_pyfunction!(displace_json, module)?)
 }
