@@ -12,8 +12,19 @@ from conftest import Pagelab, assert_fails
 
 from pagelab import UsageError
 from pagelab.calibrate import FIRST_LINE
+from pagelab.cli.major_faults import _stages
 from pagelab.major_faults import MajorFaultError, measurement, places, recorder
+from pagelab.major_faults import footprint as footprint_module
 from pagelab.major_faults.events import TRACEPOINTS, Event, parse
+from pagelab.major_faults.footprint import (
+    Caches,
+    Footprint,
+    FootprintPass,
+    Loss,
+    NoFootprintError,
+    caches,
+    footprint,
+)
 from pagelab.major_faults.measurement import Device, Measured, Plan, Step
 from pagelab.major_faults.settings import settings, to_toml
 from pagelab.major_faults.stages import STAGES, Spread, cut, spans
@@ -372,6 +383,135 @@ def test_cpus_are_kept_busy_by_programs_that_end() -> None:
     assert not children()
 
 
+def displaced(control: float, *more: float) -> FootprintPass:
+    """A set as large as L1D takes so many cycles longer after its faults, half of L2 50 times as many, L2 100 times."""
+    factors = (1, 50, 100)
+    after = [[factor * cycles for cycles in more] for factor in factors]
+    between = [[factor * control] * 3 for factor in factors]
+    return FootprintPass((4.0, 14.0, 34.0), (512, 4096, 8192), after, between, filled=True)
+
+
+CACHES = Caches(64, 32 << 10, 512 << 10, 32 << 20)
+
+
+def test_lines_lost_are_the_cycles_more_over_what_a_line_takes_more() -> None:
+    found = footprint([displaced(40, 540, 1040, 2040), displaced(0, 1500)], CACHES)
+    assert found.latencies == (4, 14, 34)
+    l1d, half, l2 = found.losses
+    assert [loss.bytes >> 10 for loss in found.losses] == [32, 256, 512]
+    # Less the control's 40: 500, 1000, 2000, and 1500 of the other run. A line of L1D takes 10 cycles more from L2.
+    assert (l1d.cycles.median, l1d.cycles.lower, l1d.cycles.upper) == (1000, 500, 1500)
+    assert (l1d.lost.median, l1d.lost.lower, l1d.lost.upper) == (100, 50, 150)
+    assert (l1d.lines, l1d.lost.count, l1d.lost.runs) == (512, 4, (100, 150))
+    # One takes 30 more from L3.
+    assert l1d.least == pytest.approx(1000 / 30)
+    # One of L2 takes 20 more from L3.
+    assert (half.cycles.median, half.lost.median, half.lines, half.least) == (50_000, 2500, 4096, None)
+    assert (l2.cycles.median, l2.lost.median, l2.lines) == (100_000, 5000, 8192)
+
+
+def test_no_more_lines_are_lost_than_there_are_and_no_fewer_than_none() -> None:
+    found = footprint([displaced(40, 30, 1_000_000, 10_000)], CACHES)
+    assert (found.l1d.lost.lower, found.l1d.lost.median, found.l1d.lost.upper) == (0, 512, 512)
+    assert (found.l1d.cycles.lower, found.l1d.cycles.median) == (-10, 9960)
+    assert (found.half_l2.lost.median, found.l2.lost.median) == (4096, 8192)
+
+
+@pytest.mark.parametrize("latencies", [(4.0, 5.0, 34.0), (4.0, 14.0, 15.0), (14.0, 4.0, 34.0)])
+def test_caches_that_cannot_be_told_apart_are_refused(latencies: tuple[float, float, float]) -> None:
+    done = replace(displaced(0, 100), latencies=latencies)
+    with pytest.raises(NoFootprintError, match="which cannot be told apart"):
+        footprint([done], CACHES)
+
+
+def test_what_the_engine_cannot_time_leaves_the_footprint_out(tmp_path: Path) -> None:
+    target = recorder.Target(tmp_path / "none", 10, min(os.sched_getaffinity(0)), THREAD)
+    with pytest.raises(
+        NoFootprintError, match="what faults push out of the caches cannot be measured here: No such file"
+    ):
+        footprint_module.displace(target, 1, CACHES)
+
+
+def write_caches(cpu: Path, **sizes: str) -> None:
+    """As the kernel shows them; the last letter of a name is its type."""
+    for index, (name, size) in enumerate(sizes.items()):
+        folder = cpu / "cache" / f"index{index}"
+        folder.mkdir(parents=True, exist_ok=True)
+        kind = {"d": "Data", "i": "Instruction", "u": "Unified"}[name[-1]]
+        for file, text in (("level", name[1]), ("type", kind), ("size", size), ("coherency_line_size", "64")):
+            (folder / file).write_text(f"{text}\n")
+
+
+def test_sizes_of_caches_are_the_kernels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(footprint_module, "_CPUS", tmp_path)
+    write_caches(tmp_path / "cpu1", l1d="48K", l1i="64K", l2u="2M", l3u="36864K")
+    assert caches(1) == Caches(64, 48 << 10, 2 << 20, 36 << 20)
+    # L3 is no larger than needed: not four times L2, but half of L3.
+    write_caches(tmp_path / "cpu2", l1d="32K", l1i="32K", l2u="1M", l3u="4M")
+    assert caches(2).latencies_of == [16 << 10, 256 << 10, 2 << 20]
+    assert caches(1).latencies_of == [24 << 10, 512 << 10, 8 << 20]
+    with pytest.raises(NoFootprintError, match="cpu7/cache does not tell the length of a line, the size of L1D, the"):
+        caches(7)
+    write_caches(tmp_path / "cpu3", l1d="32K", l1i="32K", l2u="4M")
+    with pytest.raises(NoFootprintError, match=r"cpu3/cache does not tell the size of L3$"):
+        caches(3)
+    write_caches(tmp_path / "cpu4", l1d="32K", l2u="128K", l3u="8M")
+    with pytest.raises(NoFootprintError, match="have 32, 128 and 8192 KiB; each must be several times as large"):
+        caches(4)
+    write_caches(tmp_path / "cpu5", l1d="what", l2u="512K", l3u="8M")
+    with pytest.raises(NoFootprintError, match=r"the size of L1D$"):
+        caches(5)
+
+
+def pushed_out() -> Footprint:
+    def of(median: float) -> Spread:
+        return Spread(median, median - 10, median + 10, (median - 1, median + 1), 10_000)
+
+    l1d = Loss("L1D", 32 << 10, 512, of(3000), of(300.4), 100.0)
+    half = Loss("half L2", 256 << 10, 4096, of(40_000), of(1999.6), None)
+    l2 = Loss("L2", 512 << 10, 8192, of(30_000), of(1500), None)
+    return Footprint((4.0, 14.0, 34.0), l1d, half, l2, filled=True)
+
+
+def test_lines_are_written_before_the_tables_of_block_io() -> None:
+    of = measured(replace(device(), footprint=pushed_out()))
+    text = to_toml(of, settings(of), FIRST_LINE)
+    block_io = tomllib.loads(text)["kernel"]["block_io"]
+    assert list(block_io) == ["lines", "submit", "switch", "interrupt", "completion", "wakeup"]
+    assert block_io["lines"] == 2000
+    assert "# cache lines of its own that the kernel touches per request\n" in text
+    assert "half its size, 256 KiB: 2,000 of 4,096 (quartiles 1,990 to 2,010 of 10,000; medians of runs 1,999" in text
+    assert "reading 32 KiB (L1D) again after a fault: 3,000 cycles (quartiles 2,990 to 3,010 of 10,000" in text
+    assert "more; 300 of 512 lines lost (290 – 310); 100 if all came from L3\n" in text
+    assert "# cycles per line: 4.0 from L1D, 14.0 from L2, 34.0 from L3\n[kernel.block_io]\nlines = 2000\n" in text
+
+
+def test_what_a_device_in_memory_pushes_out_is_told_beside() -> None:
+    memory = replace(device(irq=""), name="zram0", footprint=pushed_out())
+    of = replace(measured(replace(device(), footprint=pushed_out())), memory=memory)
+    text = to_toml(of, settings(of), FIRST_LINE)
+    assert "# zram0, in memory: reading 256 KiB (half L2) again after a fault: 40,000 cycles (quartiles" in text
+    assert text.index("# zram0, in memory: reading") < text.index("[kernel.block_io]\nlines = 2000\n")
+
+
+def test_without_a_footprint_there_is_no_key_and_the_reason_is_written() -> None:
+    of = measured(replace(device(), no_footprint="not asked for"))
+    text = to_toml(of, settings(of), FIRST_LINE)
+    assert "lines" not in tomllib.loads(text)["kernel"]["block_io"]
+    assert "# lines: none: not asked for\n" in text
+
+
+def test_the_table_shows_what_reloading_takes() -> None:
+    drive = replace(device(), footprint=pushed_out())
+    table = _stages(drive, measured(drive))
+    rows = list(zip(*(list(column.cells) for column in table.columns), strict=True))
+    # 3,000 cycles at two per nanosecond.
+    assert rows[-3] == ("reload L1D", "1,500", "1,495 – 1,505", "1,500 – 1,500", "3,000", "10,000",
+                        "32 KiB: 300 of 512 lines lost (290 – 310); 100 if all came from L3")  # fmt: skip
+    assert [row[0] for row in rows[-2:]] == ["reload half L2", "reload L2"]
+    assert rows[-2][-1] == "256 KiB: 2,000 of 4,096 lines lost (1,990 – 2,010)"
+
+
 def _can_measure(folder: Path) -> bool:
     try:
         places.place(folder)
@@ -392,6 +532,9 @@ def test_major_faults_are_measured_here(pagelab: Pagelab, tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "io.toml").read_text()
     block_io = tomllib.loads(text)["kernel"]["block_io"]
+    # Where the caches are unknown, or cannot be told apart, there are no lines.
+    lines = block_io.pop("lines", None)
+    assert lines is not None or "# lines: none: " in text
     assert list(block_io) == ["submit", "switch", "interrupt", "completion", "wakeup"]
     assert all(costs.keys() == {"instructions", "cycles"} for costs in block_io.values())
     assert block_io["submit"]["cycles"] > 100

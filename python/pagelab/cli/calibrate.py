@@ -66,6 +66,13 @@ def command(
         bool,
         typer.Option("--memory/--no-memory", help="Whether --major-faults measures a device in memory, too: zram0."),
     ] = True,
+    footprint: Annotated[
+        bool,
+        typer.Option(
+            "--footprint/--no-footprint",
+            help="Whether --major-faults measures what a fault pushes out of the program's caches, too.",
+        ),
+    ] = True,
 ) -> None:
     """Measure what page faults cost on this machine and write a kernel preset: `-k this-host` uses it."""
     if major:
@@ -74,7 +81,7 @@ def command(
         file = None if output == Path(f"{calibrate.NAME}.toml") else output
         if file:
             _check(file, "kernels")
-        major_faults.run(on, Plan(_bytes(size), faults, runs, cpu, memory), file)
+        major_faults.run(on, Plan(_bytes(size), faults, runs, cpu, memory, footprint), file)
         return
     if on is not None:
         raise UsageError("--on says where --major-faults puts its file: give both")

@@ -10,7 +10,7 @@ from rich.table import Table
 from pagelab import calibrate
 from pagelab.cli.terminal import print_table, warn
 from pagelab.major_faults.measurement import Device, Measured, Plan, Step, measure
-from pagelab.major_faults.settings import settings, to_toml
+from pagelab.major_faults.settings import kibibytes, lost, settings, to_toml
 from pagelab.major_faults.stages import STAGES, Spread
 from pagelab.output import write_atomically
 
@@ -20,6 +20,8 @@ def run(folder: Path | None, plan: Plan, output: Path | None) -> None:
     measured = measure(folder or Path(tempfile.gettempdir()), plan, lambda text: print(text, file=sys.stderr))
     if measured.no_memory and plan.ram_disk:
         warn(f"no device in memory was measured: {measured.no_memory}")
+    if plan.footprint and measured.drive.no_footprint:
+        warn(f"what faults push out of the caches was not measured: {measured.drive.no_footprint}")
     print(f"{measured}\n")
     for device in (measured.drive, measured.memory):
         if device:
@@ -62,6 +64,10 @@ def _stages(device: Device, measured: Measured) -> Table:
     table.add_row("touch", *_cells(device.plain, measured), "without recording")
     if device.direct:
         table.add_row("direct read", *_cells(device.direct, measured), "of a page past the page cache (O_DIRECT)")
+    if device.footprint:
+        for loss in device.footprint.losses:
+            nanoseconds = loss.cycles.times(1 / measured.cycles_per_nanosecond)
+            table.add_row(f"reload {loss.name}", *_cells(nanoseconds, measured), f"{kibibytes(loss)}: {lost(loss)}")
     return table
 
 

@@ -1,4 +1,4 @@
-"""Runs and passes: stages, what recording them costs, and reads past the page cache."""
+"""Runs and passes: stages, what recording them costs, reads past the page cache, and what faults push out of caches."""
 
 import math
 import os
@@ -10,6 +10,15 @@ from pathlib import Path
 from pagelab._engine import UsageError
 from pagelab.major_faults import MajorFaultError
 from pagelab.major_faults.events import AROUND_DEVICE, OTHERS, TRACEPOINTS
+from pagelab.major_faults.footprint import (
+    Caches,
+    Footprint,
+    FootprintPass,
+    NoFootprintError,
+    caches,
+    displace,
+    footprint,
+)
 from pagelab.major_faults.places import PAGE, Place, cold_file, place, ram_disk, ram_disk_refusal
 from pagelab.major_faults.recorder import Pass, Recorder, Target, busy_cpus, scratch
 from pagelab.major_faults.stages import Cut, Fault, Spread, cut, spans
@@ -27,6 +36,8 @@ class Plan:
     runs: int = 5
     cpu: int | None = None
     ram_disk: bool = True
+    footprint: bool = True
+    """Whether to measure what faults push out of the caches"""
 
     def check(self) -> None:
         """Refuses what cannot be done.
@@ -88,6 +99,10 @@ class Device:
     """What recording one event costs, as `_event_ns` has it"""
     instructions: float | None
     """Of the kernel per fault"""
+    footprint: Footprint | None = None
+    """What a fault pushes out of the program's caches"""
+    no_footprint: str = ""
+    """Why that was not measured"""
 
     @property
     def sleeps(self) -> bool:
@@ -173,7 +188,7 @@ def _device(folder: Path, plan: Plan, recorder: Recorder, say: Callable[[str], o
         thread = f"pagelab-{os.getpid()}"
         cpu = plan.cpu if plan.cpu is not None else _choose_cpu(path, plan, recorder, thread)
         target = Target(path, plan.faults, cpu, thread)
-        passes = _Passes(recorder, target)
+        passes = _Passes(recorder, target, plan)
         for run in range(plan.runs):
             say(f"{where.name_and_system}: run {run + 1} of {plan.runs}, on CPU {cpu}")
             done = passes.run()
@@ -210,7 +225,7 @@ def _ensure_whole(cuts: Sequence[Cut], plan: Plan) -> None:
 class _Passes:
     """What the passes on one device gave, by run."""
 
-    def __init__(self, recorder: Recorder, target: Target) -> None:
+    def __init__(self, recorder: Recorder, target: Target, plan: Plan) -> None:
         self._recorder, self._target = recorder, target
         self._seed = 0
         self.cuts: list[Cut] = []
@@ -219,9 +234,18 @@ class _Passes:
         self._direct: list[list[float]] = []
         self._touch: list[list[float]] = []
         self._beside: list[list[float]] = []
+        self._footprints: list[FootprintPass] = []
+        self._caches: Caches | None = None
+        self._no_footprint = "" if plan.footprint else "not asked for"
+        if plan.footprint:
+            assert target.cpu is not None
+            try:
+                self._caches = caches(target.cpu)
+            except NoFootprintError as error:
+                self._no_footprint = str(error)
 
     def run(self) -> Pass:
-        """Passes without tracepoints, with those around the device, and with one more each time."""
+        """Passes without tracepoints, with those around the device, with one more each time, and into working sets."""
         plain = self._target.touch(self._next())
         touch, beside = [statistics.median(plain.times)], []
         for count in range(len(OTHERS) + 1):
@@ -235,6 +259,11 @@ class _Passes:
         self._direct.append(self._target.touch(self._next(), direct=True).times)
         self._touch.append(touch)
         self._beside.append(beside)
+        if self._caches:
+            try:
+                self._footprints.append(displace(self._target, self._next(), self._caches))
+            except NoFootprintError as error:
+                self._caches, self._no_footprint = None, str(error)
         return done
 
     def _next(self) -> int:
@@ -248,6 +277,7 @@ class _Passes:
         assert self._target.cpu is not None
         faults = [fault for of in self.cuts for fault in of.faults]
         steps = self._steps()
+        pushed_out, no_footprint = self._footprint()
         return Device(
             name=where.device,
             file_system=where.file_system,
@@ -264,7 +294,18 @@ class _Passes:
             incomplete=sum(of.incomplete for of in self.cuts),
             event_ns=_event_ns(faults, steps),
             instructions=instructions,
+            footprint=pushed_out,
+            no_footprint=no_footprint,
         )
+
+    def _footprint(self) -> tuple[Footprint | None, str]:
+        """What faults push out, or why that cannot be told."""
+        if not self._caches:
+            return None, self._no_footprint
+        try:
+            return footprint(self._footprints, self._caches), ""
+        except NoFootprintError as error:
+            return None, str(error)
 
     def _steps(self) -> list[Step]:
         touches, besides = list(zip(*self._touch, strict=True)), list(zip(*self._beside, strict=True))

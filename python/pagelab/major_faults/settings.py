@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pagelab import _engine
+from pagelab.major_faults.footprint import Footprint, Loss
 from pagelab.major_faults.measurement import Device, Measured
 from pagelab.major_faults.stages import Spread
 
@@ -73,13 +74,49 @@ def settings(measured: Measured, switch_ns: float | None = None) -> list[Setting
     return found
 
 
-def describe(spread: Spread) -> str:
+def describe(spread: Spread, unit: str = "ns") -> str:
     """A spread in words."""
     runs = sorted(spread.runs)
     return (
-        f"{spread.median:,.0f} ns (quartiles {spread.lower:,.0f} to {spread.upper:,.0f} of {spread.count:,}; "
+        f"{spread.median:,.0f} {unit} (quartiles {spread.lower:,.0f} to {spread.upper:,.0f} of {spread.count:,}; "
         f"medians of runs {runs[0]:,.0f} to {runs[-1]:,.0f})"
     )
+
+
+def kibibytes(loss: Loss) -> str:
+    """How large a working set is."""
+    return f"{loss.bytes >> 10:,} KiB"
+
+
+def lost(loss: Loss) -> str:
+    """How many of its lines a working set loses."""
+    of = loss.lost
+    least = "" if loss.least is None else f"; {loss.least:,.0f} if all came from L3"
+    return f"{of.median:,.0f} of {loss.lines:,} lines lost ({of.lower:,.0f} – {of.upper:,.0f}){least}"
+
+
+def _reloading(loss: Loss) -> str:
+    size = f"{kibibytes(loss)} ({loss.name})"
+    return f"reading {size} again after a fault: {describe(loss.cycles, 'cycles')} more; {lost(loss)}"
+
+
+def _lines(found: Footprint, memory: Device | None) -> list[str]:
+    """What a request is to push out of the caches, and where it comes from."""
+    l1d, l2, l3 = found.latencies
+    filler = "a loop of a few instructions" if found.filled else "whatever else there was to run"
+    told = found.half_l2
+    lines = [
+        "",
+        "# cache lines of its own that the kernel touches per request",
+        f"# lines: measured: what a fault pushes out of L2, of a working set of half its size, {kibibytes(told)}: "
+        f"{describe(told.lost, f'of {told.lines:,}')}",
+        f"# What the host did at exits is included, and so is what had the CPU while faults slept: {filler}.",
+        *(f"# {_reloading(loss)}" for loss in found.losses),
+        f"# cycles per line: {l1d:.1f} from L1D, {l2:.1f} from L2, {l3:.1f} from L3",
+    ]
+    if memory and memory.footprint:
+        lines += [f"# {memory.name}, in memory: {_reloading(loss)}" for loss in memory.footprint.losses]
+    return [*lines, "[kernel.block_io]", f"lines = {round(told.lost.median)}"]
 
 
 def instructions_per_cycle(measured: Measured) -> tuple[float, str]:
@@ -117,6 +154,11 @@ def to_toml(measured: Measured, found: Sequence[Setting], first_line: str) -> st
         lines += [f"# {memory.name}, {name}: {describe(spread)}" for name, spread in memory.stages.items()]
         lines.append(f"# {memory.name}, {measured.without_sleep}")
     lines += [f"# instructions: {how}"]
+    # Before the tables that lie in it.
+    if drive.footprint:
+        lines += _lines(drive.footprint, measured.memory)
+    elif drive.no_footprint:
+        lines.append(f"# lines: none: {drive.no_footprint}")
     for setting in found:
         cycles = round(setting.ns * rate)
         lines += ["", f"# {setting.origin}"]

@@ -104,6 +104,11 @@ class Spread:
         median, lower, upper = (every[(len(every) - 1) * quarter // 4] for quarter in (2, 1, 3))
         return cls(median, lower, upper, tuple(statistics.median(run) for run in runs if run), len(every))
 
+    def times(self, factor: float) -> "Spread":
+        """The same in another unit; the factor is positive."""
+        median, lower, upper, *runs = (value * factor for value in (self.median, self.lower, self.upper, *self.runs))
+        return Spread(median, lower, upper, tuple(runs), self.count)
+
 
 @dataclass(frozen=True)
 class Cut:
