@@ -243,7 +243,7 @@ fn files_that_the_device_has_no_room_for_are_refused() {
     let placed = Placed { source: script.finish(), cpus: vec![0], memory_limit: None };
     let mut simulation = Simulation::new(&config, vec![placed], None).expect("it can begin");
     let error = simulation.run(&mut |_| true).unwrap_err().to_string();
-    for part in ["kernel.storage.capacity_bytes", "2MiB", "4MiB", "`data`", "a larger device"] {
+    for part in ["kernel.storage.capacity_bytes", "2MiB", "4MiB", "`data`", "so much at least"] {
         assert!(error.contains(part), "{error} lacks {part}");
     }
 }
