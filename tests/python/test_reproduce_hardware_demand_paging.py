@@ -28,6 +28,7 @@ def test_costs_of_requests_are_those_of_the_preset(name: str) -> None:
         part: (of["instructions"], of["cycles"]) for part, of in kernel["block_io"].items() if isinstance(of, dict)
     }
     assert costs == planned.BLOCK_IO
+    assert kernel["block_io"]["lines"] == planned.LINES
     assert kernel["storage"] == planned.DRIVE
 
 
