@@ -52,9 +52,13 @@ static Bool exit_called = False;
 static Int exit_code = 0;
 static Addr last_brk = 0;
 static SizeT detaching_bytes = 0;
-/* The regular file that the system call under way gives another length, and the one that it has; no file without one. */
-static HChar truncated_file[PL_STRING_MAX];
-static ULong truncated_from = 0;
+/* Of threads whose system call under way gives a file another length: the one that it has. By thread, as others may run meanwhile;
+   one that shares its place with another's is left out. */
+#define TRUNCATIONS 256
+static struct {
+   ThreadId thread;
+   ULong from;
+} truncations[TRUNCATIONS];
 
 /* Code of a process that a signal killed; the encoder learns which signal from whoever waits for it. */
 #define EXIT_BY_SIGNAL 0x7fffffff
@@ -285,30 +289,69 @@ static void on_kernel_write(CorePart part, ThreadId tid, Addr address, SizeT len
 
 /* ---- system calls ---- */
 
-/* A file is about to get another length. Descriptor -1 is none. */
-static void before_truncation(Int descriptor)
+static SizeT page_round_up(SizeT bytes)
 {
-   HChar link[40];
-   struct vg_stat status;
-   SSizeT length;
-
-   truncated_file[0] = '\0';
-   if (descriptor < 0 || VG_(fstat)(descriptor, &status) != 0 || !VKI_S_ISREG(status.mode))
-      return;
-   VG_(sprintf)(link, "/proc/self/fd/%d", descriptor);
-   length = VG_(readlink)(link, truncated_file, sizeof(truncated_file) - 1);
-   truncated_file[length > 0 ? length : 0] = '\0';
-   truncated_from = (ULong)status.size;
+   return (bytes + 4095) & ~(SizeT)4095;
 }
 
-static void after_truncation(ULong length)
+/* Opened for its name and status alone: this neither blocks nor takes locks away when it is closed. */
+#define OPEN_PATH 010000000
+
+/* The descriptor's regular file is about to get another length. */
+static void before_truncation(ThreadId tid, Int descriptor)
 {
-   if (truncated_file[0] == '\0')
+   struct vg_stat status;
+
+   truncations[tid % TRUNCATIONS].thread = VG_INVALID_THREADID;
+   if (descriptor < 0 || VG_(fstat)(descriptor, &status) != 0 || !VKI_S_ISREG(status.mode))
       return;
+   truncations[tid % TRUNCATIONS].thread = tid;
+   truncations[tid % TRUNCATIONS].from = (ULong)status.size;
+}
+
+static void after_truncation(ThreadId tid, Int descriptor, ULong length)
+{
+   static HChar file[PL_STRING_MAX];
+   HChar link[40];
+   SSizeT bytes;
+
+   if (descriptor < 0 || truncations[tid % TRUNCATIONS].thread != tid)
+      return;
+   VG_(sprintf)(link, "/proc/self/fd/%d", descriptor);
+   bytes = VG_(readlink)(link, file, sizeof(file) - 1);
+   if (bytes <= 0)
+      return;
+   file[bytes] = '\0';
    pl_begin(PL_TRUNCATE, 20 + PL_STRING_MAX);
-   pl_put64(truncated_from);
+   pl_put64(truncations[tid % TRUNCATIONS].from);
    pl_put64(length);
-   pl_put_string(truncated_file);
+   pl_put_string(file);
+   pl_end();
+}
+
+/* A descriptor of a path's file; -1 without one. */
+static Int open_path(Addr path)
+{
+   SysRes opened;
+
+   if (!VG_(am_is_valid_for_client)(path, 1, VKI_PROT_READ))
+      return -1;
+   opened = VG_(open)((const HChar*)path, OPEN_PATH, 0);
+   return sr_isError(opened) ? -1 : (Int)sr_Res(opened);
+}
+
+static void close_path(Int descriptor)
+{
+   if (descriptor >= 0)
+      VG_(close)(descriptor);
+}
+
+static void after_msync(UWord* args)
+{
+   pl_begin(PL_MSYNC, 20);
+   pl_put64(args[0]);
+   pl_put64(page_round_up(args[1]));
+   pl_put32((UInt)args[2]);
    pl_end();
 }
 
@@ -342,17 +385,11 @@ static void before_system_call(ThreadId tid, UInt number, UWord* args, UInt args
       /* It may block for long; what came before must not be late. */
       pl_stream_flush();
       break;
-   case __NR_ftruncate: before_truncation((Int)args[0]); break;
+   case __NR_ftruncate: before_truncation(tid, (Int)args[0]); break;
    case __NR_truncate: {
-      SysRes opened;
-      truncated_file[0] = '\0';
-      if (!VG_(am_is_valid_for_client)(args[0], 1, VKI_PROT_READ))
-         break;
-      opened = VG_(open)((const HChar*)args[0], VKI_O_RDONLY, 0);
-      if (sr_isError(opened))
-         break;
-      before_truncation((Int)sr_Res(opened));
-      VG_(close)((Int)sr_Res(opened));
+      Int descriptor = open_path(args[0]);
+      before_truncation(tid, descriptor);
+      close_path(descriptor);
       break;
    }
    case __NR_shmdt: {
@@ -371,11 +408,6 @@ void pl_process_runs_natively(const HChar* reason)
    pl_put_string(reason);
    pl_end();
    pl_stream_flush();
-}
-
-static SizeT page_round_up(SizeT bytes)
-{
-   return (bytes + 4095) & ~(SizeT)4095;
 }
 
 static void send_address_length(PlControl kind, Addr address, SizeT length)
@@ -429,6 +461,9 @@ static void after_system_call(ThreadId tid, UInt number, UWord* args, UInt args_
          pl_begin(PL_EXEC_FAILED, 0);
          pl_end();
       }
+      /* Parts of the range are not mapped; the others are synced. */
+      if (number == __NR_msync && sr_Err(result) == VKI_ENOMEM)
+         after_msync(args);
       return;
    }
    switch (number) {
@@ -457,15 +492,14 @@ static void after_system_call(ThreadId tid, UInt number, UWord* args, UInt args_
       pl_put32((UInt)args[2]);
       pl_end();
       break;
-   case __NR_msync:
-      pl_begin(PL_MSYNC, 20);
-      pl_put64(args[0]);
-      pl_put64(page_round_up(args[1]));
-      pl_put32((UInt)args[2]);
-      pl_end();
+   case __NR_msync: after_msync(args); break;
+   case __NR_ftruncate: after_truncation(tid, (Int)args[0], args[1]); break;
+   case __NR_truncate: {
+      Int descriptor = open_path(args[0]);
+      after_truncation(tid, descriptor, args[1]);
+      close_path(descriptor);
       break;
-   case __NR_ftruncate:
-   case __NR_truncate: after_truncation(args[1]); break;
+   }
    case __NR_brk: send_brk(value); break;
    case __NR_shmat: {
       const NSegment* segment = VG_(am_find_nsegment)(value);

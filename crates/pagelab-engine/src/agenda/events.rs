@@ -4,6 +4,7 @@ use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::ids::{CpuId, LayerId, SpaceId};
 use crate::base::step::BlockKey;
+use crate::engine::kernel_side::EngineState;
 use crate::kernel::files::FilePart;
 use crate::kernel::mapping::Consequences;
 use crate::kernel::os::Os;
@@ -61,7 +62,9 @@ impl Simulation {
                 self.os.mapping.calls += 1;
                 let sync = Sync::new(space, *addr, *len, *flags);
                 if let Some(sync) = sync.filter(|_| self.os.layers[space.layer].storage().is_some()) {
-                    self.os.account_for_taken(space);
+                    if self.os.layers[space.layer].engine.as_ref().is_some_and(EngineState::maps_files) {
+                        self.os.account_for_taken(space);
+                    }
                     self.cpus[cpu].begin_for(input, event.thread, Activity::Sync(sync));
                 }
             }
@@ -129,6 +132,7 @@ fn touched(kind: &EventKind) -> Option<Option<VaRange>> {
         | EventKind::ThreadStart { .. }
         | EventKind::ThreadExit
         | EventKind::Vfork { .. }
+        | EventKind::Msync { .. }
         | EventKind::Truncate { .. }
         | EventKind::Relocate { .. } => None,
         // Its length is that of whole pages of its size.
@@ -136,7 +140,6 @@ fn touched(kind: &EventKind) -> Option<Option<VaRange>> {
         EventKind::Mmap { addr, len, .. }
         | EventKind::Munmap { addr, len }
         | EventKind::Mprotect { addr, len, .. }
-        | EventKind::Msync { addr, len, .. }
         | EventKind::Madvise { addr, len, .. } => range(addr, len),
         _ => Some(None),
     }

@@ -37,11 +37,16 @@ impl BlockIoConfig {
         between("kernel.block_io.lines", self.lines, 0, MOST_LINES)
     }
 
-    /// Of the lines, those up to the end of each of the three parts that a request's way has, in proportion to their instructions:
-    /// up to the sleep, up to the wake-up, and from there on.
+    /// Of the lines, those up to the end of each of the three parts that a request's way has, in proportion to their cycles: up to the
+    /// sleep, up to the wake-up, and from there on. A kernel that polls touches those of the parts alone that its way has.
     pub fn line_ends(&self) -> [u32; 3] {
-        let of = |costs: &[StageCost]| costs.iter().map(|of| u64::from(of.instructions)).sum::<u64>();
-        let parts = [of(&[self.submit, self.switch]), of(&[self.interrupt, self.completion]), of(&[self.wakeup])];
+        let of = |costs: &[StageCost]| costs.iter().map(|of| u64::from(of.cycles)).sum::<u64>();
+        let parts = match self.completion_by {
+            CompletionBy::Interrupt => {
+                [of(&[self.submit, self.switch]), of(&[self.interrupt, self.completion]), of(&[self.wakeup])]
+            }
+            CompletionBy::Polling => [of(&[self.submit]), of(&[self.completion]), 0],
+        };
         let (lines, all) = (u64::from(self.lines), parts.iter().sum::<u64>().max(1));
         let mut before = 0;
         parts.map(|part| {

@@ -64,7 +64,8 @@ pub struct KernelConfig {
     pub cgroup_limit_bytes: Option<Bytes>,
     /// The LRU list that new pages begin on.
     pub new_pages: LruList,
-    /// Whether reclaim heeds accesses to mappings that are read at random or in sequence (MADV_RANDOM, MADV_SEQUENTIAL).
+    /// Whether reclaim heeds accesses to mappings that are read at random (MADV_RANDOM). Those to mappings that are read in sequence
+    /// never count; without this, their accessed bits stay, too.
     #[serde(default = "on")]
     pub advised_recency: Switch,
     /// World switch from a guest to its host and back, for a fault that the host handles.

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use crate::base::addr::{FRAME_BYTES, VirtAddr};
 use crate::base::error::EngineError;
 use crate::base::ids::{LayerId, SpaceId};
+use crate::base::io::Lba;
 use crate::base::step::BlockKey;
 use crate::kernel::entry_word::EntryWord;
 use crate::kernel::invalidation::Invalidation;
@@ -33,10 +34,10 @@ impl<'a> FilePart<'a> {
     /// Those that an event is about; none of an event of a process alone.
     pub fn of(event: &'a EventKind) -> Option<Self> {
         match event {
-            EventKind::Truncate { file: name, old_len, new_len } => {
+            EventKind::Truncate { file: name, old_len, new_len } if old_len != new_len => {
                 Some(Self { name, pages: old_len.min(new_len).div_ceil(FRAME_BYTES)..u64::MAX / FRAME_BYTES })
             }
-            EventKind::Relocate { file: name, offset, len } => {
+            EventKind::Relocate { file: name, offset, len } if *len > 0 => {
                 let end = offset.saturating_add(*len);
                 Some(Self { name, pages: offset / FRAME_BYTES..end.div_ceil(FRAME_BYTES) })
             }
@@ -106,8 +107,11 @@ impl Os {
     fn relocate(&mut self, layer: LayerId, part: &FilePart<'_>) -> Result<(), EngineError> {
         let of = &mut self.layers[layer];
         let places = part.places(of);
+        if of.storage().is_none() {
+            return Ok(());
+        }
         let Some(pages) = of.move_blocks(part) else {
-            self.mapping.impossible += 1;
+            self.mapping.relocations_refused += 1;
             return Ok(());
         };
         self.mapping.pages_relocated += pages;
@@ -128,8 +132,11 @@ impl Os {
 impl Layer {
     /// Pages of a file that nobody maps any more leave the page cache, and their blocks are unwritten. Returns how many were there.
     fn cut_file(&mut self, part: &FilePart<'_>) -> u64 {
-        let (file, first) = (self.pages.file(part.name), part.pages.start);
-        let frames = self.pages.cut(file, first);
+        let first = part.pages.start;
+        let known = self.pages.known_file(part.name);
+        // Of a file that nobody has mapped nothing is in memory.
+        let frames = known.map_or(Vec::new(), |file| self.pages.cut(file, first));
+        let file = self.pages.file(part.name);
         // Without storage, pages of files are in memory for good, and are charged to nobody.
         let free = if self.storage().is_some() { Self::free_block } else { Self::free_uncharged };
         frames.iter().for_each(|&frame| free(self, frame, 0));
@@ -149,8 +156,9 @@ impl Layer {
         let moved = storage.relocate(file, part.pages.clone())?;
         if let Some(contents) = &mut self.contents {
             // All are read before any is written: what one gives up may be another's.
-            contents.relocate(moved.iter().map(|&(page, from)| ((file, page), from, storage.lba(file, page))));
+            let pages = moved.iter().flat_map(|run| (0..run.pages).map(|n| (run.page + n, Lba(run.first.0 + n))));
+            contents.relocate(pages.map(|(page, from)| ((file, page), from, storage.lba(file, page))));
         }
-        Some(moved.len() as u64)
+        Some(moved.iter().map(|run| run.pages).sum())
     }
 }

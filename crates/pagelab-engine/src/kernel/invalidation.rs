@@ -21,6 +21,8 @@ pub struct MappingCounters {
     pub pages_cut: u64,
     pub pages_synced: u64,
     pub pages_relocated: u64,
+    /// Times that there was no room to move blocks to.
+    pub relocations_refused: u64,
     /// Cycles of msync, devices apart.
     pub sync_cycles: Cycles,
     /// Cycles of writing the entries of new mappings for a fault engine, and of taking them back.

@@ -15,7 +15,8 @@ pub struct Holder {
     pub task: u32,
 }
 
-/// The locks held now and by which task. Few are held at a time, at most a handful per task, so lists are searched.
+/// The locks held now and by which task. Few are held at a time, at most a handful per task and a block for each
+/// page that is being written, so lists are searched.
 #[derive(Clone, Debug, Default)]
 pub struct Locks {
     /// Number of the task that acts on its CPU.

@@ -95,6 +95,10 @@ impl Sync {
         let unmapped = unmapped.into_iter().filter(|(page, _)| !known.contains(page));
         found.extend(unmapped.map(|(page, frame)| Dirty { frame, page: (file, page) }));
         found.sort_unstable_by_key(|of| of.page);
+        if let Some(next) = found.get(PAGES_AT_A_TIME) {
+            at = VirtAddr(start.0 + (next.page.1 - vma.file_page(start)) * FRAME_BYTES);
+            found.truncate(PAGES_AT_A_TIME);
+        }
         (found, at)
     }
 

@@ -118,7 +118,10 @@ impl Fault {
     /// it again before the fault has mapped it.
     pub(super) fn finish_read(&mut self, os: &mut Os, file: u32, read: &[(u64, Pfn)]) {
         let (space, page) = (self.space.index, self.page);
-        read.iter().for_each(|&(_, frame)| os.note_arrival(self.space.layer, frame));
+        let storage = os.layers[self.space.layer].storage().expect("pages are read from storage");
+        let came = read.iter().filter(|&&(number, _)| !storage.is_unwritten(file, number));
+        let came: Vec<Pfn> = came.map(|&(_, frame)| frame).collect();
+        came.into_iter().for_each(|frame| os.note_arrival(self.space.layer, frame));
         let layer = self.layer(os);
         if let Some(EntryWord::Stored(_)) = layer.word(space, page).map(|of| of.word) {
             layer.take_word(space, page);

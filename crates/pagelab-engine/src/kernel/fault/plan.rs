@@ -149,10 +149,12 @@ impl Fault {
     /// Requests for pages of a file that are read together.
     pub(super) fn reads(&self, layer: &Layer, pages: &[(u64, Pfn)]) -> Vec<DeviceRequest> {
         let Work::Read { file, .. } = self.work else { unreachable!("only such a fault reads") };
-        let mut numbers: Vec<u64> = pages.iter().map(|&(number, _)| number).collect();
+        let storage = layer.storage().expect("pages are read from storage");
+        // What a block does not hold yet is not read.
+        let held = pages.iter().map(|&(number, _)| number).filter(|&number| !storage.is_unwritten(file, number));
+        let mut numbers: Vec<u64> = held.collect();
         numbers.sort_unstable();
-        let storage = layer.reclaim.as_ref().and_then(|reclaim| reclaim.storage.as_ref());
-        storage.expect("pages are read from storage").reads(file, numbers.into_iter())
+        storage.reads(file, numbers.into_iter())
     }
 
     /// Zeroing of the frame, or copying.

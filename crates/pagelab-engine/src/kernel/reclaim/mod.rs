@@ -25,7 +25,7 @@ pub use group::{Group, GroupId, Pressure};
 pub use lru::{Kind, SCAN_PAGES};
 pub use rmap::{PageOf, Rmap};
 pub use scan::{Scan, plan_scan};
-pub use storage::{Full, Storage};
+pub use storage::{Full, Run, Storage};
 pub use swap::{Swap, Swapped};
 
 use rustc_hash::FxHashMap;
@@ -82,7 +82,7 @@ pub struct Reclaim {
     members: FxHashMap<Pfn, GroupId>,
     pub rmap: Rmap,
     new_active: bool,
-    /// Whether accesses to mappings count whose order of reading is advised.
+    /// Whether accesses to mappings under MADV_RANDOM count.
     advised_recency: bool,
     swappiness: u32,
     pub marks: Marks,

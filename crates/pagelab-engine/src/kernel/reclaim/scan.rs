@@ -10,7 +10,7 @@ use crate::kernel::entry_word::{EntryWord, Slot};
 use crate::kernel::frames::page_use::FilePage;
 use crate::kernel::layer::Layer;
 use crate::kernel::layer::words::WordOf;
-use crate::kernel::vma::{OrderAdvice, VaRange, Vma};
+use crate::kernel::vma::{OrderAdvice, VaRange};
 use crate::page_table::{Leaf, PteFlags, Removed, WalkList};
 
 /// What a scan did.
@@ -65,11 +65,6 @@ pub fn plan_scan(layer: &Layer, pressure: Pressure, step: &mut Step) {
 }
 
 impl Reclaim {
-    /// Whether accesses to the pages of a mapping say that they are in use.
-    fn heeds(&self, vma: Option<&Vma>) -> bool {
-        self.advised_recency || vma.is_none_or(|vma| vma.advice.order == OrderAdvice::Normal)
-    }
-
     /// The kind of page that the next scan of a group is for.
     fn next_kind(&self, id: GroupId) -> (Kind, [i64; 2]) {
         let group = self.group(id);
@@ -165,12 +160,14 @@ impl Layer {
                     continue;
                 }
                 seen.dirty |= mapping.flags.dirty;
-                if !reclaim.heeds(self.spaces[space as usize].vmas.find(va(page))) {
+                let order = self.spaces[space as usize].vmas.find(va(page)).map(|vma| vma.advice.order);
+                if !reclaim.advised_recency && order.is_some_and(|order| order != OrderAdvice::Normal) {
                     continue;
                 }
                 seen.executable |= mapping.flags.executable;
                 if mapping.flags.accessed {
-                    seen.accessed += 1;
+                    // Older kernels leave those out that are read in sequence.
+                    seen.accessed += u32::from(order != Some(OrderAdvice::Sequential));
                     let flags = PteFlags { accessed: false, ..mapping.flags };
                     self.spaces[space as usize].table.set_flags(&mut self.mem, va(page), flags);
                     // A shadow goes with the bit, or its page would never be seen to be used again.

@@ -10,7 +10,7 @@
 //! Deviations: a cut file's blocks are not given to others, so a device never gets too full to write a page. Metadata of the file system
 //! costs nothing: it is in memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -25,6 +25,14 @@ use crate::kernel::frames::page_use::FilePage;
 struct Extent {
     first: Lba,
     pages: u64,
+}
+
+/// Pages of a file, from one on, in blocks that follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    pub page: u64,
+    pub first: Lba,
+    pub pages: u64,
 }
 
 /// The device has too few blocks for a file: it holds so many bytes, and would need as many as this.
@@ -44,7 +52,7 @@ pub struct Storage {
     /// By file and number of the first page.
     extents: BTreeMap<FilePage, Extent>,
     /// Blocks that files have given up.
-    free: Vec<Extent>,
+    free: VecDeque<Extent>,
     /// Of files that were cut: the first page whose block is unwritten, and the pages behind that have been written since.
     cut: FxHashMap<u32, u64>,
     rewritten: FxHashSet<FilePage>,
@@ -58,7 +66,7 @@ impl Storage {
             blocks,
             given: 0,
             extents: BTreeMap::new(),
-            free: Vec::new(),
+            free: VecDeque::new(),
             cut: FxHashMap::default(),
             rewritten: FxHashSet::default(),
         }
@@ -75,19 +83,21 @@ impl Storage {
             let next = self.extents.range((file, page)..=(file, pages.end)).next();
             let end = next.map_or(pages.end, |(&(_, first), _)| first.min(pages.end));
             let more = end - page;
-            if more > self.blocks - self.given {
-                let needed = (self.given + more).saturating_mul(FRAME_BYTES);
+            if more > self.room() {
+                let needed = (self.blocks - self.room()).saturating_add(more).saturating_mul(FRAME_BYTES);
                 return Err(Full { capacity: self.blocks * FRAME_BYTES, needed });
             }
-            let first = Lba(self.given);
-            self.given += more;
-            match self.extents.range_mut(..(file, page)).next_back() {
-                Some((&(of, start), extent))
-                    if (of, start + extent.pages, extent.first.0 + extent.pages) == (file, page, first.0) =>
-                {
-                    extent.pages += more;
-                }
-                _ => _ = self.extents.insert((file, page), Extent { first, pages: more }),
+            // Where nobody has been, as far as there is such a place.
+            let places = if more <= self.blocks - self.given {
+                let first = Lba(self.given);
+                self.given += more;
+                vec![Extent { first, pages: more }]
+            } else {
+                self.places(more).expect("there is room")
+            };
+            for of in places {
+                self.append(file, page, of);
+                page += of.pages;
             }
             page = end;
         }
@@ -127,69 +137,100 @@ impl Storage {
         }
     }
 
-    /// Moves the blocks of pages of a file, of those that have any. Returns which pages had what block; none, and nothing moves, if the
-    /// device has not so many that are free.
-    pub fn relocate(&mut self, file: u32, pages: Range<u64>) -> Option<Vec<(u64, Lba)>> {
-        let moved: Vec<(u64, Lba)> = self.blocks_of(file, pages.clone()).collect();
-        let mut places = self.places(moved.len() as u64)?;
-        self.free_blocks_of(file, pages);
-        for &(page, _) in &moved {
-            let at = places.next().expect("as many were asked for");
-            self.extents.insert((file, page), Extent { first: at, pages: 1 });
+    /// Moves the blocks of pages of a file, of those that have any. Returns where they were; none, and nothing moves, if the device has
+    /// not so many that are free.
+    pub fn relocate(&mut self, file: u32, pages: Range<u64>) -> Option<Vec<Run>> {
+        let moved = self.runs_of(file, pages);
+        let mut places = self.places(moved.iter().map(|run| run.pages).sum())?.into_iter();
+        let mut place = Extent { first: Lba(0), pages: 0 };
+        for run in &moved {
+            self.cut_out(file, run);
+            let mut page = run.page;
+            while page < run.page + run.pages {
+                if place.pages == 0 {
+                    place = places.next().expect("as many were asked for");
+                }
+                let part = place.pages.min(run.page + run.pages - page);
+                self.append(file, page, Extent { pages: part, ..place });
+                place = Extent { first: Lba(place.first.0 + part), pages: place.pages - part };
+                page += part;
+            }
         }
+        moved.iter().for_each(|run| self.give_up(Extent { first: run.first, pages: run.pages }));
         Some(moved)
     }
 
-    /// The pages of a file in a range that have blocks, with these.
-    fn blocks_of(&self, file: u32, pages: Range<u64>) -> impl Iterator<Item = (u64, Lba)> + '_ {
-        let before = self.extent_of(file, pages.start).map(|(first, extent)| ((file, first), extent));
-        let inside = self.extents.range((file, pages.start)..(file, pages.end)).map(|(&at, &extent)| (at, extent));
-        let extents = before.into_iter().filter(move |&((_, first), _)| first < pages.start).chain(inside);
-        let each = |((_, first), extent): (FilePage, Extent)| {
-            (0..extent.pages).map(move |n| (first + n, Lba(extent.first.0 + n)))
+    /// Which blocks the pages of a file in a range have.
+    fn runs_of(&self, file: u32, pages: Range<u64>) -> Vec<Run> {
+        if pages.is_empty() {
+            return Vec::new();
+        }
+        let before = self.extent_of(file, pages.start).filter(|&(first, _)| first < pages.start);
+        let inside = self.extents.range((file, pages.start)..(file, pages.end)).map(|(&(_, at), &extent)| (at, extent));
+        let clipped = |(at, extent): (u64, Extent)| {
+            let (start, end) = (at.max(pages.start), (at + extent.pages).min(pages.end));
+            Run { page: start, first: Lba(extent.first.0 + start - at), pages: end - start }
         };
-        extents.flat_map(each).filter(move |(page, _)| pages.contains(page))
+        before.into_iter().chain(inside).map(clipped).collect()
     }
 
     /// So many blocks that nobody has, those that were given up first; none if there are too few.
-    fn places(&mut self, wanted: u64) -> Option<impl Iterator<Item = Lba> + use<>> {
-        let mut taken: Vec<Extent> = Vec::new();
-        let mut left = wanted;
-        if wanted.saturating_sub(self.free.iter().map(|of| of.pages).sum()) > self.blocks - self.given {
+    fn places(&mut self, wanted: u64) -> Option<Vec<Extent>> {
+        if wanted > self.room() {
             return None;
         }
+        let (mut taken, mut left) = (Vec::new(), wanted);
         while left > 0 {
-            let of = self.free.pop().unwrap_or_else(|| {
+            let of = self.free.pop_front().unwrap_or_else(|| {
                 let fresh = Extent { first: Lba(self.given), pages: left };
                 self.given += left;
                 fresh
             });
             let part = of.pages.min(left);
             if part < of.pages {
-                self.free.push(Extent { first: Lba(of.first.0 + part), pages: of.pages - part });
+                self.free.push_front(Extent { first: Lba(of.first.0 + part), pages: of.pages - part });
             }
             taken.push(Extent { pages: part, ..of });
             left -= part;
         }
-        Some(taken.into_iter().flat_map(|of| (0..of.pages).map(move |n| Lba(of.first.0 + n))))
+        Some(taken)
     }
 
-    /// Takes the blocks of pages from a file.
-    fn free_blocks_of(&mut self, file: u32, pages: Range<u64>) {
-        let around = self.extent_of(file, pages.start).map(|(first, _)| (file, first));
-        let mut inside: Vec<FilePage> =
-            self.extents.range((file, pages.start)..(file, pages.end)).map(|(&at, _)| at).collect();
-        inside.extend(around.filter(|&(_, first)| first < pages.start));
-        for at in inside {
-            let extent = self.extents.remove(&at).expect("it was there just now");
-            let (start, end) = (at.1.max(pages.start), (at.1 + extent.pages).min(pages.end));
-            for (from, to) in [(at.1, start), (end, at.1 + extent.pages)] {
-                if from < to {
-                    let part = Extent { first: Lba(extent.first.0 + from - at.1), pages: to - from };
-                    self.extents.insert((file, from), part);
-                }
+    /// Blocks that nobody has.
+    fn room(&self) -> u64 {
+        (self.blocks - self.given).saturating_add(self.free.iter().map(|of| of.pages).sum())
+    }
+
+    /// Blocks are a file's from a page on, where it has none.
+    fn append(&mut self, file: u32, page: u64, of: Extent) {
+        match self.extents.range_mut(..(file, page)).next_back() {
+            Some((&(before, start), extent))
+                if (before, start + extent.pages, extent.first.0 + extent.pages) == (file, page, of.first.0) =>
+            {
+                extent.pages += of.pages;
             }
-            self.free.push(Extent { first: Lba(extent.first.0 + start - at.1), pages: end - start });
+            _ => _ = self.extents.insert((file, page), of),
+        }
+    }
+
+    /// Takes blocks from a file.
+    fn cut_out(&mut self, file: u32, run: &Run) {
+        let (at, extent) = self.extent_of(file, run.page).expect("the file has them");
+        self.extents.remove(&(file, at));
+        let end = run.page + run.pages;
+        for (from, to) in [(at, run.page), (end, at + extent.pages)] {
+            if from < to {
+                let part = Extent { first: Lba(extent.first.0 + from - at), pages: to - from };
+                self.extents.insert((file, from), part);
+            }
+        }
+    }
+
+    /// Nobody has some blocks any more.
+    fn give_up(&mut self, of: Extent) {
+        match self.free.back_mut() {
+            Some(last) if last.first.0 + last.pages == of.first.0 => last.pages += of.pages,
+            _ => self.free.push_back(of),
         }
     }
 
@@ -253,12 +294,12 @@ mod tests {
         let lbas = |storage: &Storage, file, pages: Range<u64>| {
             pages.map(|page| storage.lba(file, page).0).collect::<Vec<_>>()
         };
-        let moved: Vec<(u64, Lba)> = (5..8).map(|page| (page, Lba(page))).collect();
-        assert_eq!(storage.relocate(0, 5..8), Some(moved));
+        assert_eq!(storage.relocate(0, 5..8), Some(vec![Run { page: 5, first: Lba(5), pages: 3 }]));
         assert_eq!(lbas(&storage, 0, 3..10), [3, 4, 30, 31, 32, 8, 9]);
         // What was given up comes first; pages without blocks stay so.
-        assert_eq!(storage.relocate(1, 8..30).unwrap(), [(8, Lba(28)), (9, Lba(29))]);
+        assert_eq!(storage.relocate(1, 8..30), Some(vec![Run { page: 8, first: Lba(28), pages: 2 }]));
         assert_eq!(lbas(&storage, 1, 7..10), [27, 5, 6]);
+        assert_eq!(storage.relocate(1, 20..20), Some(vec![]));
         assert_eq!(storage.relocate(0, 0..20), None, "of 20 blocks there are 10");
         assert_eq!(lbas(&storage, 0, 3..10), [3, 4, 30, 31, 32, 8, 9]);
         for round in 0..1000_u64 {
@@ -270,6 +311,19 @@ mod tests {
             all.sort_unstable();
             assert_eq!(all, (0..40).collect::<Vec<_>>(), "each block belongs to one page, or is free");
         }
+    }
+
+    #[test]
+    fn a_file_that_moves_again_and_again_stays_in_one_piece() {
+        let mut storage = storage(100);
+        storage.lay_out(0, 0..30).unwrap();
+        for _ in 0..10 {
+            storage.relocate(0, 0..30).unwrap();
+            assert_eq!((storage.reads(0, 0..30).len(), storage.extents.len()), (1, 1));
+        }
+        // What it gave up is there for others.
+        storage.lay_out(1, 0..70).unwrap();
+        assert_eq!(storage.lay_out(2, 0..1), Err(Full { capacity: 100 << 12, needed: 101 << 12 }));
     }
 
     #[test]

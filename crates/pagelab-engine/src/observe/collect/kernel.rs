@@ -132,6 +132,11 @@ impl Statistics {
         self.cycles("msync.cycles", mapping.sync_cycles, "Cycles of msync, waiting apart; among cycles.kernel");
         self.count("files.cut.pages", mapping.pages_cut, "Pages that left the page cache since their file got shorter");
         self.count("files.relocated.pages", mapping.pages_relocated, "Pages of files whose blocks were moved");
+        self.count(
+            "files.relocations_refused",
+            mapping.relocations_refused,
+            "Times that storage had no room to move blocks to",
+        );
         self.count("fork.pages", mapping.pages_shared, "Pages that forked children shared with their parents");
     }
 
