@@ -29,8 +29,8 @@ RECORDS, OPERATIONS = 32_768, 50_000
 LIMIT = 32 * MIB
 """Half of what the store's pages in use take: some 16,600 of 4 KiB"""
 OF_THE_MODEL = 0.01
-OF_THE_ENGINE = 0.06
-"""Relative tolerances. The engine heeds the accessed bits of a mapping with MADV_RANDOM, which Linux does not."""
+OF_THE_ENGINE = 0.02
+"""Relative tolerances. Measured: 0.2 % at most, and 0.9 %. Engine and kernel charge other pages beside the store's."""
 SETTINGS = (f"kernel.cgroup_limit_bytes={LIMIT}", "kernel.read_ahead_bytes=4KiB")
 NO_RECENCY_SINCE = (6, 3)
 
