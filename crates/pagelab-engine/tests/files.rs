@@ -204,6 +204,30 @@ fn msync_of_many_unmapped_pages_goes_a_batch_at_a_time() {
     assert_eq!((stats.values["msync.pages"], written(&stats)), (pages, 3), "256 pages at most per request");
 }
 
+/// All that could leave is on its way to storage: who needs memory waits for it.
+#[test]
+fn who_finds_only_pages_that_are_being_written_waits_for_them() {
+    let pages = 200;
+    let mut script = ScriptWriter::new();
+    let (prot, flags) = (Protection::READ_WRITE, MapFlags(MapFlags::SHARED));
+    let file = Some("data".into());
+    script.event(0, EventKind::Mmap { addr: BASE, len: pages * PAGE, prot, flags, file, file_offset: 0 });
+    script.mmap(0, OWN, 100 * PAGE);
+    let other = script.thread(0);
+    (0..pages).for_each(|n| script.store(0, page(n)));
+    script.event(0, msync(0, pages, MS_SYNC));
+    (0..100).for_each(|n| script.store(other, OWN + n * PAGE));
+    let slow = r#"kernel.storage={"read_cycles":1000,"write_cycles":100000000,"queue_depth":64}"#;
+    let set = [slow, "kernel.read_ahead_bytes=4KiB", "kernel.cgroup_limit_bytes=1MiB", "kernel.threads.kswapd=off"];
+    let (simulation, stats) = run(&config("osdp", &set), script.finish(), &[0, 1]);
+    assert_conserved(&stats);
+    let spaces: Vec<SpaceId> = simulation.inputs.iter().flat_map(|input| input.spaces()).collect();
+    assert_frames_conserved(&simulation, &spaces);
+    assert_eq!(stats.values["msync.pages"], pages);
+    assert!(stats.values["reclaim.files.dropped"] >= 44, "1 MiB holds 256 of 300 pages");
+    assert!(stats.values["reclaim.scanned"] < 1000, "{} pages looked at", stats.values["reclaim.scanned"]);
+}
+
 #[test]
 fn emptied_pages_that_are_stored_to_are_read_from_storage_once_they_have_left_memory() {
     for name in SYSTEMS {

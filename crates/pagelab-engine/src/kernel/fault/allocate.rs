@@ -2,8 +2,10 @@
 
 use super::work::Work;
 use super::{Fault, PageSize, State, smaller};
+use crate::base::addr::FRAME_BYTES;
 use crate::base::error::EngineError;
 use crate::base::ids::CpuId;
+use crate::base::step::BlockKey;
 use crate::kernel::frames::frame_alloc::FramePurpose;
 use crate::kernel::needs::Need;
 use crate::kernel::os::Os;
@@ -69,6 +71,24 @@ impl Fault {
         Err(self.layer(os).out_of_memory("a page of a program"))
     }
 
+    /// The frames hold what they are to hold: zeros, a copy, or what was in the swap area.
+    pub(super) fn filled(&mut self, os: &mut Os) -> State {
+        if self.work == Work::SwapIn {
+            os.note_arrival(self.space.layer, self.frame);
+        }
+        let zeroed = matches!(self.work, Work::Fresh | Work::Shared { .. });
+        self.counters(os).zeroed_bytes += u64::from(zeroed) * (FRAME_BYTES << self.order);
+        State::Charge
+    }
+
+    /// They are charged to the cgroup.
+    pub(super) fn charged(&mut self, os: &mut Os, cpu: CpuId) -> State {
+        let (batch, pages) = (os.costs.charge_batch, 1 << self.order);
+        let layer = self.layer(os);
+        layer.consume_charge(cpu, layer.acting_group, pages, batch);
+        State::Rmap
+    }
+
     /// What is to be done before memory is taken, if it is short.
     pub(super) fn make_room(&mut self, os: &mut Os) -> Option<State> {
         let tries = self.fruitless < MAX_FRUITLESS;
@@ -95,17 +115,22 @@ impl Fault {
         self.begin_allocation(os)
     }
 
-    /// Scans for pages that can leave.
-    pub(super) fn reclaim(&mut self, os: &mut Os, pressure: Pressure, cpu: CpuId) -> State {
-        let scan = os.scan_pages(self.space.layer, pressure, cpu);
+    /// Scans for pages that can leave. If it finds none but some that are being written, these are to be waited for (Linux
+    /// `reclaim_throttle`, VMSCAN_THROTTLE_WRITEBACK).
+    pub(super) fn reclaim(&mut self, os: &mut Os, pressure: Pressure, cpu: CpuId) -> Result<State, BlockKey> {
+        let layer = self.space.layer;
+        let scan = os.scan_pages(layer, pressure, cpu);
         if scan.freed == 0 {
+            if let Some(lba) = scan.in_the_way {
+                return Err(BlockKey::Writeback { layer, lba });
+            }
             self.fruitless += 1;
-            return self.begin_allocation(os);
+            return Ok(self.begin_allocation(os));
         }
         self.fruitless = 0;
         if scan.io.is_empty() {
-            return self.begin_allocation(os);
+            return Ok(self.begin_allocation(os));
         }
-        State::WriteBack { scan }
+        Ok(State::WriteBack { scan })
     }
 }

@@ -343,7 +343,13 @@ impl Fault {
                 self.look_again(os, cpu)
             }
             State::Allocation => self.allocate(os)?,
-            State::Reclaim { pressure } => self.reclaim(os, pressure, cpu),
+            State::Reclaim { pressure } => match self.reclaim(os, pressure, cpu) {
+                Ok(state) => state,
+                Err(key) => {
+                    self.state = State::Reclaim { pressure };
+                    return Ok(Next::Block(key));
+                }
+            },
             State::WriteBack { scan } => self.written_back(os, &scan, cpu),
             State::Supply => self.supply(os, cpu),
             State::Place(step) => match self.place(os, step) {
@@ -360,20 +366,8 @@ impl Fault {
                 self.major = true;
                 self.look_again(os, cpu)
             }
-            State::Zeroing => {
-                if self.work == Work::SwapIn {
-                    os.note_arrival(self.space.layer, self.frame);
-                }
-                let zeroed = matches!(self.work, Work::Fresh | Work::Shared { .. });
-                self.counters(os).zeroed_bytes += u64::from(zeroed) * (FRAME_BYTES << self.order);
-                State::Charge
-            }
-            State::Charge => {
-                let (batch, pages) = (os.costs.charge_batch, 1 << self.order);
-                let layer = self.layer(os);
-                layer.consume_charge(cpu, layer.acting_group, pages, batch);
-                State::Rmap
-            }
+            State::Zeroing => self.filled(os),
+            State::Charge => self.charged(os, cpu),
             State::Rmap if matches!(self.work, Work::SwapCached | Work::Shared { present: true, .. }) => State::Lock,
             State::Rmap => State::Lru,
             State::Lru => {

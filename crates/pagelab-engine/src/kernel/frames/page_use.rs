@@ -212,9 +212,12 @@ impl PageUse {
         self.writeback.remove(&page);
     }
 
-    /// Whether the page that a frame holds is being written.
-    pub fn is_written_back(&self, frame: Pfn) -> bool {
-        !self.writeback.is_empty() && self.cache_frames.get(&frame).is_some_and(|of| self.writeback.contains_key(of))
+    /// The block that the page which a frame holds is being written to, if it is.
+    pub fn write_of(&self, frame: Pfn) -> Option<Lba> {
+        if self.writeback.is_empty() {
+            return None;
+        }
+        self.writeback.get(self.cache_frames.get(&frame)?).copied()
     }
 
     /// The block that the first of these pages is being written to that is.

@@ -4,7 +4,7 @@ use super::lru::{Entry, Kind};
 use super::swap::Swap;
 use super::{GroupId, PageOf, Pressure, Reclaim, SCAN_PAGES};
 use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, VirtAddr};
-use crate::base::io::{DeviceRequest, Requests};
+use crate::base::io::{DeviceRequest, Lba, Requests};
 use crate::base::step::{RefKind, Step};
 use crate::kernel::entry_word::{EntryWord, Slot};
 use crate::kernel::frames::page_use::FilePage;
@@ -25,6 +25,8 @@ pub struct Scan {
     /// Pages of files that are to be written, with their frames, and their places.
     pub files: Vec<(FilePage, Pfn)>,
     pub written: Vec<(u32, VirtAddr)>,
+    /// Where the first page goes that it left alone since it is being written.
+    pub in_the_way: Option<Lba>,
 }
 
 /// What becomes of a page.
@@ -43,6 +45,8 @@ struct Seen {
     dirty: bool,
     executable: bool,
     busy: bool,
+    /// Where it is being written to.
+    written: Option<Lba>,
 }
 
 fn va(page: u64) -> VirtAddr {
@@ -74,7 +78,7 @@ impl Reclaim {
     /// Decides about a page as `folio_check_references` does; `room` is what the swap area has left.
     fn judge(&self, entry: &Entry, seen: &Seen, room: &mut u64) -> Verdict {
         let file = entry.kind == Kind::File && !entry.lazy_free;
-        if seen.busy {
+        if seen.busy || seen.written.is_some() {
             return Verdict::Stay { active: false };
         }
         if seen.accessed > 0 {
@@ -124,6 +128,7 @@ impl Layer {
             let entry = lru.get(pfn).expect("it is on a list");
             let seen = self.look_at(&reclaim, pfn, &entry, is_busy);
             reclaim.counters.scanned += 1;
+            scan.in_the_way = scan.in_the_way.or(seen.written);
             if entry.lazy_free && seen.dirty {
                 lru.set_lazy_free(pfn, false);
                 continue;
@@ -177,7 +182,7 @@ impl Layer {
             }
         }
         seen.dirty |= self.pages.is_dirty(pfn);
-        seen.busy |= self.pages.is_written_back(pfn);
+        seen.written = self.pages.write_of(pfn);
         seen
     }
 
