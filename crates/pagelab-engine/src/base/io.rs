@@ -8,6 +8,8 @@ pub struct Lba(pub u64);
 
 /// Logical blocks of 512 bytes, as NVMe namespaces have them, of a block of 4 KiB.
 pub const NVME_UNITS: u64 = 8;
+/// Bytes of a completion queue's entry in NVMe.
+pub const NVME_COMPLETION_BYTES: u64 = 16;
 
 /// A request to a device: to read or write blocks that follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,8 +7,6 @@
 //! Deviations: MS_ASYNC does nothing, as in Linux. Pages that are dirty in entries of other processes alone wait until those sync, are
 //! unmapped, or memory runs short. Journals and metadata of file systems are not written. What write(2) has changed is not known.
 
-use std::collections::BTreeSet;
-
 use crate::base::addr::{FRAME_BYTES, Pfn, VirtAddr};
 use crate::base::cycles::Cycles;
 use crate::base::ids::{CpuId, SpaceId};
@@ -36,11 +34,12 @@ struct Batch {
 
 #[derive(Clone, Debug)]
 enum State {
-    /// Find the next dirty pages.
+    /// Find the next dirty pages, and clean their entries.
     Look,
-    /// Clean their entries, so many at a time.
+    /// Requests go to the device.
     Submit(Batch),
     Device(Batch),
+    /// The device has answered so many.
     Completion(u32),
 }
 
@@ -89,14 +88,13 @@ impl Sync {
             let pages = pages.filter(|&(page, frame)| layer.pages.cached(file, page) == Some(frame));
             found.extend(pages.map(|(page, frame)| Dirty { frame, page: (file, page) }));
         }
-        let known: BTreeSet<u64> = found.iter().map(|of| of.page.1).collect();
-        let unmapped =
-            layer.pages.dirty_pages(file, vma.file_page(start)..vma.file_page(start) + (at.0 - start.0) / FRAME_BYTES);
-        let unmapped = unmapped.into_iter().filter(|(page, _)| !known.contains(page));
-        found.extend(unmapped.map(|(page, frame)| Dirty { frame, page: (file, page) }));
+        let first = vma.file_page(start);
+        let remembered = layer.pages.dirty_pages(file, first..first + (at.0 - start.0) / FRAME_BYTES);
+        found.extend(remembered.into_iter().map(|(page, frame)| Dirty { frame, page: (file, page) }));
         found.sort_unstable_by_key(|of| of.page);
+        found.dedup_by_key(|of| of.page);
         if let Some(next) = found.get(PAGES_AT_A_TIME) {
-            at = VirtAddr(start.0 + (next.page.1 - vma.file_page(start)) * FRAME_BYTES);
+            at = VirtAddr(start.0 + (next.page.1 - first) * FRAME_BYTES);
             found.truncate(PAGES_AT_A_TIME);
         }
         (found, at)
@@ -154,9 +152,7 @@ impl Sync {
     fn look(&mut self, os: &mut Os, cpu: CpuId) -> Next {
         let id = self.space.layer;
         let (found, on) = self.next(&os.layers[id]);
-        let written =
-            found.iter().find_map(|of| os.layers[id].pages.written_back(of.page.0, &(of.page.1..of.page.1 + 1)));
-        if let Some(lba) = written {
+        if let Some(lba) = found.iter().find_map(|of| os.layers[id].pages.write_of(of.frame)) {
             return Next::Block(BlockKey::Writeback { layer: id, lba });
         }
         self.left.start = on;

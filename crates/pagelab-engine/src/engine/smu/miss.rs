@@ -289,13 +289,12 @@ impl Work for Offload {
             }
             State::Device { frame } => {
                 let (id, lba, failed) = (self.id, self.stored.lba, os.io_failed);
-                let page = self.layer(os).file_page(self.fault.space.index, self.page);
                 let (of, contents) = with_memory(self.layer_mut(os));
                 let written = of.pair.answer(Completion { id, failed }, contents);
                 assert_eq!(written, Written { lba, frame }, "the drive does what it is told");
                 os.note_arrival(self.fault.space.layer, frame);
-                if let Some(contents) = self.layer_mut(os).contents.as_mut().filter(|_| !failed) {
-                    contents.read(page.expect("the entry is one of a file's mapping"), lba, frame);
+                if !failed {
+                    self.layer_mut(os).check_read(self.fault.space.index, self.page, lba, frame);
                 }
                 self.state = State::Complete { frame };
             }

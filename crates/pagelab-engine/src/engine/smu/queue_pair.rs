@@ -6,11 +6,10 @@
 //! Source: NVM Express base specification 1.4, 4.2 (submission queue entry), 4.6 (completion queue entry); NVM command set, read.
 
 use crate::base::addr::{LINE_BYTES, Pfn, PhysAddr};
-use crate::base::io::{Lba, NVME_UNITS};
+use crate::base::io::{Lba, NVME_COMPLETION_BYTES, NVME_UNITS};
 use crate::base::memory::PhysMem;
 use crate::kernel::memory::Memory;
 
-const COMPLETION_BYTES: u64 = 16;
 const READ: u64 = 0x02;
 const NAMESPACE: u64 = 1;
 /// Generic command status: internal error.
@@ -61,7 +60,7 @@ impl QueuePair {
     /// An empty one; none if there is no memory for it.
     pub fn boot(entries: u32, memory: &mut Memory) -> Option<Self> {
         let (submissions, first) = memory.take_ring(u64::from(entries) * LINE_BYTES)?;
-        let (completions, second) = memory.take_ring(u64::from(entries) * COMPLETION_BYTES)?;
+        let (completions, second) = memory.take_ring(u64::from(entries) * NVME_COMPLETION_BYTES)?;
         let device = Device { read_to: 0, tail: 0, phase: true, commands: Vec::new() };
         let frames = first + second;
         Some(Self { submissions, completions, entries, frames, tail: 0, read_to: 0, device, head: 0, phase: true })
@@ -76,7 +75,7 @@ impl QueuePair {
     }
 
     fn completion(&self, place: u32) -> PhysAddr {
-        PhysAddr(self.completions.addr().0 + u64::from(place) * COMPLETION_BYTES)
+        PhysAddr(self.completions.addr().0 + u64::from(place) * NVME_COMPLETION_BYTES)
     }
 
     /// Address of the submission entry that is written next.

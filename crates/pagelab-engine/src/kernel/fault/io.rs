@@ -76,10 +76,12 @@ pub fn plan_completion(costs: &BlockIoConfig, requests: u32, step: &mut Step) {
     plan_stage(costs.completion, requests, once, step);
 }
 
-/// Lines of the kernel's own that are touched on the way.
-fn plan_lines(layer: &Layer, from: u32, to: u32, step: &mut Step) {
-    if let Some(memory) = layer.requests.as_ref().filter(|_| from < to) {
-        step.kernel(RefKind::Touch { bytes: u64::from(to - from) * LINE_BYTES }, memory.line(from));
+/// Lines of the kernel's own that are touched in one of the parts that [`BlockIoConfig::line_ends`] tells apart.
+fn plan_lines(costs: &BlockIoConfig, layer: &Layer, part: usize, step: &mut Step) {
+    let ends = costs.line_ends();
+    let (from, to) = (if part == 0 { 0 } else { ends[part - 1] }, ends[part]);
+    if from < to {
+        step.kernel(RefKind::Touch { bytes: u64::from(to - from) * LINE_BYTES }, layer.request_memory().line(from));
     }
 }
 
@@ -102,7 +104,6 @@ impl Fault {
     /// The references and cycles of a step that is of the requests alone; false if it is another.
     pub(super) fn plan_io(&self, os: &Os, layer: &Layer, step: &mut Step) -> bool {
         let Some(costs) = &os.costs.block_io else { return false };
-        let [submit, completion, wakeup] = costs.line_ends();
         match self.phase {
             Phase::Plain => return false,
             Phase::Device(_) => {
@@ -111,21 +112,23 @@ impl Fault {
             }
             Phase::Submit(requests) => {
                 plan_stage(costs.submit, requests.many, StageCost::NONE, step);
-                let memory = layer.requests.as_ref().expect("requests cost the kernel something");
-                memory.submissions(requests).for_each(|entry| step.kernel(RefKind::Write, entry));
-                plan_lines(layer, 0, submit, step);
+                layer.request_memory().submissions(requests).for_each(|entry| step.kernel(RefKind::Write, entry));
+                plan_lines(costs, layer, 0, step);
                 step.kernel(RefKind::Write, layer.cpu_line(self.cpu, CpuLine::Requests));
             }
             Phase::Completion(requests) => {
                 plan_completion(costs, requests.many, step);
-                let memory = layer.requests.as_ref().expect("requests cost the kernel something");
-                memory.completions(requests).into_iter().for_each(|line| step.kernel(RefKind::Read, line));
-                plan_lines(layer, submit, completion, step);
+                layer
+                    .request_memory()
+                    .completions(requests)
+                    .into_iter()
+                    .for_each(|line| step.kernel(RefKind::Read, line));
+                plan_lines(costs, layer, 1, step);
                 step.kernel(RefKind::Write, layer.cpu_line(self.cpu, CpuLine::Requests));
             }
             Phase::Wakeup => {
                 step.charge_preset(costs.wakeup.cycles, costs.wakeup.instructions);
-                plan_lines(layer, completion, wakeup, step);
+                plan_lines(costs, layer, 2, step);
                 step.kernel(RefKind::Read, layer.cpu_line(self.cpu, CpuLine::Stack));
             }
         }
@@ -140,8 +143,8 @@ impl Fault {
             Phase::Submit(requests) => Phase::Device(requests),
             Phase::Device(requests) => {
                 let id = self.space.layer;
-                let memory = os.layers[id].requests.as_ref().expect("requests cost the kernel something");
-                os.arrived.extend(memory.completions(requests).into_iter().map(|line| (id, line, 1)));
+                os.arrived
+                    .extend(os.layers[id].request_memory().completions(requests).into_iter().map(|line| (id, line, 1)));
                 Phase::Completion(requests)
             }
             Phase::Completion(_) if sleeps => Phase::Wakeup,

@@ -29,7 +29,8 @@ pub enum Tag {
 /// See the module's text.
 #[derive(Clone, Debug, Default)]
 pub struct Contents {
-    frames: FxHashMap<Pfn, Tag>,
+    /// Which page a frame holds, as of when.
+    frames: FxHashMap<Pfn, (FilePage, Tag)>,
     /// What is on its way to blocks, and what is there; of blocks that are left out it is the original.
     writing: FxHashMap<Lba, Tag>,
     blocks: FxHashMap<Lba, Tag>,
@@ -37,8 +38,6 @@ pub struct Contents {
     expected: FxHashMap<FilePage, Tag>,
     /// Of files that were cut: the first page that was emptied.
     cut: FxHashMap<u32, u64>,
-    /// Which page a frame holds.
-    page_of: FxHashMap<Pfn, FilePage>,
     stores: u64,
 }
 
@@ -49,19 +48,17 @@ impl Contents {
 
     /// A device has read a page's block into a frame.
     pub fn read(&mut self, page: FilePage, lba: Lba, frame: Pfn) {
-        self.frames.insert(frame, self.block(lba));
-        self.page_of.insert(frame, page);
+        self.frames.insert(frame, (page, self.block(lba)));
     }
 
     /// A page that no block holds is all zeros.
     fn clear(&mut self, page: FilePage, frame: Pfn) {
-        self.frames.insert(frame, Tag::Zeros);
-        self.page_of.insert(frame, page);
+        self.frames.insert(frame, (page, Tag::Zeros));
     }
 
     /// A frame is to be written to a block.
     pub fn begin_write(&mut self, lba: Lba, frame: Pfn) {
-        if let Some(&tag) = self.frames.get(&frame) {
+        if let Some(&(_, tag)) = self.frames.get(&frame) {
             self.writing.insert(lba, tag);
         }
     }
@@ -75,11 +72,10 @@ impl Contents {
 
     /// A program stores to a frame.
     fn store(&mut self, frame: Pfn) {
-        if let Some(&page) = self.page_of.get(&frame) {
+        if let Some((page, tag)) = self.frames.get_mut(&frame) {
             self.stores += 1;
-            let tag = Tag::Stored { page, store: self.stores };
-            self.frames.insert(frame, tag);
-            self.expected.insert(page, tag);
+            *tag = Tag::Stored { page: *page, store: self.stores };
+            self.expected.insert(*page, *tag);
         }
     }
 
@@ -114,8 +110,8 @@ impl Contents {
         let untouched = if self.is_cut(page) { Tag::Zeros } else { Tag::Original(lba) };
         let expected = self.expected.get(&page).copied().unwrap_or(untouched);
         match self.frames.get(&frame) {
-            Some(&tag) if tag == expected => None,
-            Some(tag) => Some(format!("{frame:?} holds {tag:?}, and {expected:?} was to be seen")),
+            Some(&(_, tag)) if tag == expected => None,
+            Some((_, tag)) => Some(format!("{frame:?} holds {tag:?}, and {expected:?} was to be seen")),
             None => Some(format!("{frame:?} holds nothing of storage, and {expected:?} was to be seen")),
         }
     }
@@ -133,6 +129,14 @@ impl Layer {
             }
         }
         self.contents = Some(contents);
+    }
+
+    /// An engine has read a block into a frame, for the page of a file that stands at an address. Only with `--check`.
+    pub fn check_read(&mut self, index: u32, va: VirtAddr, lba: Lba, frame: Pfn) {
+        if let Some(mut contents) = self.contents.take() {
+            contents.read(self.file_page(index, va).expect("it is one of a file's mapping"), lba, frame);
+            self.contents = Some(contents);
+        }
     }
 
     /// A program loads from or stores to an address that is translated to `frame`: says what is wrong with what it sees.

@@ -7,11 +7,11 @@
 
 use crate::base::addr::{LINE_BYTES, Pfn, PhysAddr};
 use crate::base::error::EngineError;
+use crate::base::io::NVME_COMPLETION_BYTES;
 use crate::kernel::layer::Layer;
 
 /// Entries of a queue (`NVMe io_queue_depth`).
 const ENTRIES: u64 = 1024;
-const COMPLETION_BYTES: u64 = 16;
 
 /// See the module's text.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ pub struct Requested {
 impl RequestMemory {
     /// Address of the line that the completion of a request is in.
     fn completion(&self, number: u64) -> PhysAddr {
-        let at = number % ENTRIES * COMPLETION_BYTES;
+        let at = number % ENTRIES * NVME_COMPLETION_BYTES;
         PhysAddr(self.completions.addr().0 + at / LINE_BYTES * LINE_BYTES)
     }
 
@@ -67,7 +67,8 @@ impl Layer {
     pub fn boot_requests(&mut self, lines: u32) -> Result<(), EngineError> {
         let memory = &mut self.placing().1;
         let mut take = |bytes: u64| memory.take_ring(bytes);
-        let rings = [ENTRIES * LINE_BYTES, ENTRIES * COMPLETION_BYTES, u64::from(lines) * LINE_BYTES].map(&mut take);
+        let rings =
+            [ENTRIES * LINE_BYTES, ENTRIES * NVME_COMPLETION_BYTES, u64::from(lines) * LINE_BYTES].map(&mut take);
         let [Some(submissions), Some(completions), Some(lines)] = rings else {
             return Err(self.out_of_memory("its requests to devices"));
         };
@@ -83,6 +84,11 @@ impl Layer {
         let first = requests.made;
         requests.made += u64::from(many);
         Requested { first, many }
+    }
+
+    /// What they touch, in kernels where they cost anything.
+    pub fn request_memory(&self) -> &RequestMemory {
+        self.requests.as_ref().expect("requests cost the kernel something")
     }
 
     /// Frames of the memory that requests to devices touch.

@@ -5,10 +5,10 @@
 //! back to storage if they are dirty pages of files, nowhere if they are clean ones. kswapd scans between the low and
 //! the high watermark; below the min watermark, or at its cgroup's limit ([`Group`]), a fault scans for itself.
 //! Source: Linux mm/vmscan.c (`shrink_folio_list`, `shrink_active_list`, `folio_check_references`, `balance_pgdat`),
-//! include/linux/mm_inline.h (`vma_has_recency`), mm/page_alloc.c (`calculate_min_free_kbytes`, `__setup_per_zone_wmarks`), mm/rmap.c (`try_to_unmap`).
+//! mm/page_alloc.c (`calculate_min_free_kbytes`, `__setup_per_zone_wmarks`), mm/rmap.c (`try_to_unmap`, `folio_referenced_one`),
+//! include/linux/mm_inline.h (`vma_has_recency`).
 //! Parameters: `kernel.swap`, `kernel.storage`, `kernel.swappiness`, `kernel.cgroup_limit_bytes`, `kernel.new_pages`,
-//! `kernel.advised_recency`,
-//! `kernel.threads.kswapd`.
+//! `kernel.advised_recency`, `kernel.threads.kswapd`.
 //! Deviations: what is written is waited for by whoever scans, where Linux puts it under write-back and goes on. Shared
 //! anonymous memory stays, and so do files without `kernel.storage`. No flusher threads: dirty pages of files are written
 //! when they leave. A large page leaves whole (`THP_SWAP`) and comes back as 4 KiB pages. No multi-generational LRU, no
