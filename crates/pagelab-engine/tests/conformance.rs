@@ -329,7 +329,8 @@ fn every_fault_engine_translates_right_under_every_page_table() {
             layer.page_table = table;
             config
         });
-        let storage = DeviceConfig::samples().swap_remove(0);
+        let storage =
+            DeviceConfig::samples().into_iter().max_by_key(|of| of.striping().drives).expect("there are some");
         let tables = tables.map(|config| with_storage(config, &storage));
         let mut tested = 0;
         for mut config in

@@ -96,9 +96,14 @@ struct Race {
 impl Race {
     /// With so many free pages in the queue, and so many registers.
     fn new(actors: usize, free: usize, registers: u32) -> Self {
+        Self::on(actors, free, registers, &[])
+    }
+
+    /// The same with some keys changed; `free` are the pages in the first socket's queue.
+    fn on(actors: usize, free: usize, registers: u32, keys: &[&str]) -> Self {
         let cores = format!("machine.cores={actors}");
         let registers = format!("system.layers.native.fault_engine.pmshr={registers}");
-        let set = [
+        let mut set = vec![
             "machine.memory_bytes=8MiB",
             &cores,
             "machine.threads_per_core=1",
@@ -113,6 +118,7 @@ impl Race {
             r#"kernel.storage={"read_cycles":30000,"write_cycles":9000,"queue_depth":64}"#,
             &registers,
         ];
+        set.extend(keys);
         let mut script = ScriptWriter::new();
         script.mmap(0, BASE + (1 << 30), PAGE);
         script.store(0, BASE + (1 << 30));
@@ -136,8 +142,8 @@ impl Race {
         race.age();
         race.finish(load(PENDING));
         // The last touches leave so many free pages.
-        while smu(&race.simulation.os.layers[LAYER]).free.count() as usize > free {
-            let last = PAGES - 1 - u64::from(smu(&race.simulation.os.layers[LAYER]).free.count());
+        while smu(&race.simulation.os.layers[LAYER]).units[0].free.count() as usize > free {
+            let last = PAGES - 1 - u64::from(smu(&race.simulation.os.layers[LAYER]).units[0].free.count());
             race.finish(load(last));
         }
         race.before = *smu(&race.simulation.os.layers[LAYER]).counters;
@@ -330,6 +336,31 @@ fn with_one_register_misses_take_turns() {
         [0, 1],
         "the second waits, or comes when the first is done"
     );
+}
+
+/// Two sockets with a drive each, on which pages of the file take turns.
+const SOCKETS: &[&str] = &[
+    r#"kernel.storage={"model":"drive","queue_depth":32,"controller_ns":100,"block_ns":50,"units":16,"read_ns":9000,"write_ns":900,"program_ns":9000,"buffer_blocks":64,"drives":2,"chunk_blocks":1}"#,
+    "system.layers.native.fault_engine.sockets=2",
+];
+
+#[test]
+fn units_of_two_sockets_do_not_wait_for_each_other() {
+    let begin = Race::on(2, 2, 1, SOCKETS);
+    for (other, most) in [(ABSENT - 1, 0), (ABSENT + 2, 1)] {
+        let full = RefCell::new(BTreeSet::new());
+        let count = explore(&begin, &[load(ABSENT), store(other)], &|race| {
+            assert_eq!(race.counted(|of| of.mapped), 2);
+            full.borrow_mut().insert(race.counted(|of| of.full));
+            read_all(race);
+        });
+        assert!(count > 10, "{count} schedules");
+        assert_eq!(full.take(), (0..=most).collect(), "page {other}");
+    }
+    for actors in [[store(ABSENT), Relocate { pages: 7 }], [Kpoold, load(ABSENT)], [Reclaim, store(OLD)]] {
+        let count = explore(&begin, &actors, &read_all);
+        assert!(count >= 2, "{actors:?}: {count} schedules");
+    }
 }
 
 #[test]

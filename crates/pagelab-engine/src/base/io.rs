@@ -29,6 +29,50 @@ impl DeviceRequest {
     }
 }
 
+/// A block of one of the drives that a device consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub drive: u32,
+    pub lba: Lba,
+}
+
+/// How the blocks of a device lie on its drives: in chunks that follow each other, one drive after the other (RAID 0).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Striping {
+    pub drives: u32,
+    pub chunk_blocks: u64,
+}
+
+impl Striping {
+    /// Of a device that is one drive.
+    pub const NONE: Self = Self { drives: 1, chunk_blocks: 1 };
+
+    /// Where a block of the device is.
+    pub fn place(self, Lba(block): Lba) -> Place {
+        let (chunk, drives) = (block / self.chunk_blocks, u64::from(self.drives));
+        let lba = Lba(chunk / drives * self.chunk_blocks + block % self.chunk_blocks);
+        Place { drive: (chunk % drives) as u32, lba }
+    }
+
+    /// Which block of the device that is.
+    pub fn block(self, Place { drive, lba: Lba(lba) }: Place) -> Lba {
+        let chunk = lba / self.chunk_blocks * u64::from(self.drives) + u64::from(drive);
+        Lba(chunk * self.chunk_blocks + lba % self.chunk_blocks)
+    }
+
+    /// A request to the device as those to its drives: one per chunk.
+    pub fn parts(self, of: DeviceRequest) -> impl Iterator<Item = (u32, DeviceRequest)> {
+        let (mut next, end) = (of.first.0, of.first.0 + u64::from(of.blocks));
+        std::iter::from_fn(move || {
+            let behind = if self.drives == 1 { end } else { (next / self.chunk_blocks + 1) * self.chunk_blocks };
+            let blocks = behind.min(end) - next;
+            let Place { drive, lba } = self.place(Lba(next));
+            next += blocks;
+            (blocks > 0).then_some((drive, DeviceRequest { first: lba, blocks: blocks as u32, ..of }))
+        })
+    }
+}
+
 /// A device's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
@@ -59,5 +103,27 @@ impl Requests {
     pub fn clear(&mut self) {
         self.swap.clear();
         self.storage.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_lie_on_one_drive_after_the_other() {
+        let three = Striping { drives: 3, chunk_blocks: 4 };
+        let places: Vec<(u32, u64)> = (0..26).map(|n| three.place(Lba(n))).map(|at| (at.drive, at.lba.0)).collect();
+        let first = [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2), (1, 3), (2, 0)];
+        assert_eq!(places[..9], first);
+        assert_eq!(places[12..17], [(0, 4), (0, 5), (0, 6), (0, 7), (1, 4)]);
+        (0..1000).for_each(|n| assert_eq!(three.block(three.place(Lba(n))), Lba(n)));
+        let parts = |of: Striping, first, blocks| {
+            let all = of.parts(DeviceRequest::read(Lba(first), blocks));
+            all.map(|(drive, of)| (drive, of.first.0, of.blocks)).collect::<Vec<_>>()
+        };
+        assert_eq!(parts(three, 2, 12), [(0, 2, 2), (1, 0, 4), (2, 0, 4), (0, 4, 2)]);
+        assert_eq!(parts(three, 5, 3), [(1, 1, 3)]);
+        assert_eq!(parts(Striping::NONE, 5, 300), [(0, 5, 300)], "one drive gets it whole");
     }
 }

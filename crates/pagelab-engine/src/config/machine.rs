@@ -35,6 +35,13 @@ pub struct MachineConfig {
     pub origin: BTreeMap<String, String>,
 }
 
+impl MachineConfig {
+    /// Hardware threads of the machine.
+    pub fn cpus(&self) -> u32 {
+        self.cores * self.threads_per_core
+    }
+}
+
 /// The TLBs of one core, shared by its hardware threads. Entries carry an address-space tag.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -127,7 +127,7 @@ impl Config {
                 folios: !layer.folios.is_empty(),
             };
             layer.placement.check(&around).map_err(|misfit| misfit.of_layer(&layer.name))?;
-            validate_engine(layer, layers, &self.kernel, self.machine.memory_bytes)?;
+            validate_engine(layer, layers, self)?;
             if let Some(bytes) = layer.memory_bytes {
                 memory(&key("memory_bytes"), bytes.0)?;
             }
@@ -137,12 +137,7 @@ impl Config {
 }
 
 /// What a fault engine finds itself in.
-fn validate_engine(
-    layer: &LayerConfig,
-    layers: &[LayerConfig],
-    kernel: &KernelConfig,
-    machine_bytes: Bytes,
-) -> Result<(), EngineError> {
+fn validate_engine(layer: &LayerConfig, layers: &[LayerConfig], config: &Config) -> Result<(), EngineError> {
     let Some(engine) = &layer.fault_engine else {
         return match layer.fault_engine_for {
             Some(_) => Err(Misfit::new("fault_engine_for", "the layer has no fault_engine").of_layer(&layer.name)),
@@ -157,8 +152,9 @@ fn validate_engine(
         single_pages: layer.folios.is_empty() && layer.placement == PlacementConfig::default(),
         marks: layer.page_table.keeps_marks(),
         alone: layers.len() == 1,
-        frames: layer.memory_bytes.unwrap_or(machine_bytes).0 / FRAME_BYTES,
-        storage: kernel.storage.is_some(),
+        frames: layer.memory_bytes.unwrap_or(config.machine.memory_bytes).0 / FRAME_BYTES,
+        drives: config.kernel.storage.as_ref().map_or(0, |device| device.striping().drives),
+        cpus: config.machine.cpus(),
         walked: !shadow(layer) && !guest_is_shadowed && layer.direct_segment_bytes.is_none(),
     };
     engine.check(&around).map_err(|misfit| misfit.of_layer(&layer.name))

@@ -5,13 +5,14 @@
 //! a time, in the order in which they come. A read is answered when the last of its units has served it. A write is answered
 //! `write_ns` after it has passed, out of the drive's buffer; its units are busy with it for `program_ns`, and reads that come there
 //! meanwhile wait. A full buffer makes writes wait for the unit that is done first. Some reads take longer than others: they are
-//! tried again, or meet the drive's own housekeeping. Some requests are answered with an error.
+//! tried again, or meet the drive's own housekeeping. Some requests are answered with an error. Several drives make one device: its
+//! blocks lie on them in chunks (RAID 0), and a request is answered when the last drive has answered its part.
 //! Source: the common model of solid-state drives (Agrawal et al., "Design Tradeoffs for SSD Performance", USENIX ATC 2008): queues per
 //! element behind a shared controller, with a static allocation of blocks to elements.
 //! Parameters: `queue_depth`, `controller_ns`, `block_ns`, `units`, `stripe_blocks`, `read_ns`, `write_ns`, `program_ns`,
-//! `buffer_blocks`, `slow_per_million`, `slow_ns`, `errors_per_million`, `capacity_bytes`, `seed`.
-//! Stats: `requests`, `queued_cycles`, `reads`, `reads.blocks`, `reads.cycles`, `reads.p50`, `reads.p99`, `reads.p999`, `writes`,
-//! `writes.blocks`, `writes.cycles`, `slow_reads`, `errors`.
+//! `buffer_blocks`, `slow_per_million`, `slow_ns`, `errors_per_million`, `capacity_bytes`, `drives`, `chunk_blocks`, `seed`.
+//! Stats: of all drives together `requests`, `queued_cycles`, `reads`, `reads.blocks`, `reads.cycles`, `reads.p50`, `reads.p99`, `reads.p999`, `writes`,
+//! `writes.blocks`, `writes.cycles`, `slow_reads`, `errors`; of each, if there are several, `drive.N.requests`.
 //! Deviations: a unit takes as long for all blocks of a stripe as for one. No erasing, no mapping tables, no sleep.
 
 use std::cmp::Reverse;
@@ -25,7 +26,7 @@ use super::{Clock, Device};
 use crate::base::addr::FRAME_BYTES;
 use crate::base::cycles::Cycles;
 use crate::base::error::{EngineError, between};
-use crate::base::io::{Answer, DeviceRequest, Lba};
+use crate::base::io::{Answer, DeviceRequest, Lba, Striping};
 use crate::base::latencies::Latencies;
 use crate::base::measure::Measure;
 use crate::base::rng::Rng;
@@ -33,6 +34,8 @@ use crate::base::rng::Rng;
 /// Requests that a queue pair of NVMe can hold.
 const MOST_REQUESTS: u32 = 65_535;
 const MOST_UNITS: u32 = 1 << 16;
+/// Drives that entries of page tables can name (3 bits for a socket, and 3 for a device there).
+const MOST_DRIVES: u32 = 64;
 
 /// What the configuration may say of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -65,9 +68,15 @@ pub struct DriveConfig {
     /// Requests in a million that are answered with an error, once their time has passed.
     #[serde(default)]
     pub errors_per_million: u32,
-    /// What it holds; none: as much as it is asked for.
+    /// What each drive holds; none: as much as it is asked for.
     #[serde(default)]
     pub capacity_bytes: Option<Bytes>,
+    /// Drives that the device consists of.
+    #[serde(default = "one")]
+    pub drives: u32,
+    /// Blocks that follow each other on one drive before the next one's begin.
+    #[serde(default = "one_chunk")]
+    pub chunk_blocks: u32,
     /// Which reads are slow, and which requests fail.
     #[serde(default = "one_seed")]
     pub seed: u64,
@@ -79,6 +88,17 @@ fn one() -> u32 {
 
 fn one_seed() -> u64 {
     1
+}
+
+/// 512 KiB (mdadm(8), `--chunk`).
+fn one_chunk() -> u32 {
+    128
+}
+
+impl DriveConfig {
+    fn striping(&self) -> Striping {
+        Striping { drives: self.drives, chunk_blocks: self.chunk_blocks.into() }
+    }
 }
 
 /// What was counted. Cycles are those from requests to their answers.
@@ -95,18 +115,37 @@ struct Counts {
     queued_cycles: Cycles,
 }
 
-/// See the module's text.
+/// One of the drives.
 #[derive(Clone)]
-pub struct Drive {
-    config: DriveConfig,
-    clock: Clock,
-    rng: Rng,
+struct Member {
     /// When the controller is free again, and by unit, when that is.
     controller: Cycles,
     units: Vec<Cycles>,
     /// Answers that are to come, and blocks in the buffer, by the time that their units are done.
     unanswered: BinaryHeap<Reverse<Cycles>>,
     buffered: BinaryHeap<Reverse<Cycles>>,
+    requests: u64,
+}
+
+impl Member {
+    fn new(units: u32) -> Self {
+        Self {
+            controller: Cycles::ZERO,
+            units: vec![Cycles::ZERO; units as usize],
+            unanswered: BinaryHeap::new(),
+            buffered: BinaryHeap::new(),
+            requests: 0,
+        }
+    }
+}
+
+/// See the module's text.
+#[derive(Clone)]
+pub struct Drive {
+    config: DriveConfig,
+    clock: Clock,
+    rng: Rng,
+    members: Vec<Member>,
     counts: Box<Counts>,
 }
 
@@ -131,13 +170,15 @@ impl Drive {
         self.rng.below(1_000_000) < u64::from(per_million)
     }
 
-    /// Passes a request through queue and controller; returns when it has passed.
-    fn pass(&mut self, request: DeviceRequest, now: Cycles) -> Cycles {
-        let begins = place(&mut self.unanswered, self.config.queue_depth, now).max(self.controller);
-        self.counts.queued_cycles += begins - now;
+    /// Passes a request through queue and controller of a drive; returns when it has passed.
+    fn pass(&mut self, member: usize, request: DeviceRequest, now: Cycles) -> Cycles {
         let further = u64::from(request.blocks.saturating_sub(1)) * u64::from(self.config.block_ns);
-        self.controller = begins + self.clock.cycles(u64::from(self.config.controller_ns) + further);
-        self.controller
+        let takes = self.clock.cycles(u64::from(self.config.controller_ns) + further);
+        let of = &mut self.members[member];
+        let begins = place(&mut of.unanswered, self.config.queue_depth, now).max(of.controller);
+        self.counts.queued_cycles += begins - now;
+        of.controller = begins + takes;
+        of.controller
     }
 
     /// The units that a request's stripes are on, one after the other, with the blocks of each stripe.
@@ -151,16 +192,18 @@ impl Drive {
         })
     }
 
-    fn read(&mut self, request: DeviceRequest, now: Cycles) -> Cycles {
-        let passed = self.pass(request, now);
+    fn read(&mut self, member: usize, request: DeviceRequest, now: Cycles) -> Cycles {
+        let passed = self.pass(member, request, now);
         let slow = self.draws(self.config.slow_per_million);
         let more = if slow { self.cycles(self.config.slow_ns) } else { Cycles::ZERO };
+        let takes = self.cycles(self.config.read_ns) + more;
         let (mut done, mut waited) = (passed, Cycles::ZERO);
         for (unit, _) in self.stripes(request) {
-            let begins = passed.max(self.units[unit]);
+            let free = &mut self.members[member].units[unit];
+            let begins = passed.max(*free);
             waited = waited.max(begins - passed);
-            self.units[unit] = begins + self.cycles(self.config.read_ns) + more;
-            done = done.max(self.units[unit]);
+            *free = begins + takes;
+            done = done.max(*free);
         }
         let counts = &mut self.counts;
         counts.queued_cycles += waited;
@@ -170,15 +213,18 @@ impl Drive {
         done
     }
 
-    fn write(&mut self, request: DeviceRequest, now: Cycles) -> Cycles {
-        let passed = self.pass(request, now);
+    fn write(&mut self, member: usize, request: DeviceRequest, now: Cycles) -> Cycles {
+        let passed = self.pass(member, request, now);
+        let program = self.cycles(self.config.program_ns);
         let mut room = passed;
         for (unit, blocks) in self.stripes(request) {
+            let of = &mut self.members[member];
             for _ in 0..blocks {
-                room = room.max(place(&mut self.buffered, self.config.buffer_blocks, passed));
+                room = room.max(place(&mut of.buffered, self.config.buffer_blocks, passed));
             }
-            self.units[unit] = room.max(self.units[unit]) + self.cycles(self.config.program_ns);
-            (0..blocks).for_each(|_| self.buffered.push(Reverse(self.units[unit])));
+            let done = room.max(of.units[unit]) + program;
+            of.units[unit] = done;
+            (0..blocks).for_each(|_| of.buffered.push(Reverse(done)));
         }
         let done = room + self.cycles(self.config.write_ns);
         let counts = &mut self.counts;
@@ -186,6 +232,17 @@ impl Drive {
         (counts.writes, counts.write_cycles) = (counts.writes + 1, counts.write_cycles + (done - now));
         counts.write_blocks += u64::from(request.blocks);
         done
+    }
+
+    /// A drive answers its part of a request.
+    fn serve(&mut self, member: usize, request: DeviceRequest, now: Cycles) -> Answer {
+        let at = if request.write { self.write(member, request, now) } else { self.read(member, request, now) };
+        let of = &mut self.members[member];
+        of.unanswered.push(Reverse(at));
+        of.requests += 1;
+        let failed = self.draws(self.config.errors_per_million);
+        self.counts.errors += u64::from(failed);
+        Answer { at, failed }
     }
 }
 
@@ -197,10 +254,7 @@ impl Device for Drive {
             config: *config,
             clock,
             rng: Rng::new(config.seed, "drive"),
-            controller: Cycles::ZERO,
-            units: vec![Cycles::ZERO; config.units as usize],
-            unanswered: BinaryHeap::new(),
-            buffered: BinaryHeap::new(),
+            members: vec![Member::new(config.units); config.drives as usize],
             counts: Box::new(Counts {
                 read_blocks: 0,
                 read_latencies: Latencies::default(),
@@ -222,17 +276,32 @@ impl Device for Drive {
         between(&format!("{key}.slow_per_million"), config.slow_per_million, 0, 1_000_000)?;
         // Whoever tries again is to get through.
         between(&format!("{key}.errors_per_million"), config.errors_per_million, 0, 999_999)?;
+        between(&format!("{key}.drives"), config.drives, 1, MOST_DRIVES)?;
+        between(&format!("{key}.chunk_blocks"), config.chunk_blocks, 1, u32::MAX)?;
+        let (least, unit) = match config.drives {
+            1 => (FRAME_BYTES, "block"),
+            _ => (u64::from(config.chunk_blocks) * FRAME_BYTES, "chunk"),
+        };
         match config.capacity_bytes {
-            Some(bytes) if bytes.0 < FRAME_BYTES => {
-                let what = format!("{} bytes hold no block; allowed is 4096 and more", bytes.0);
+            Some(bytes) if bytes.0 < least => {
+                let what = format!("{} bytes hold no {unit}; allowed is {least} and more", bytes.0);
                 Err(EngineError::config(format!("{key}.capacity_bytes"), what))
             }
             _ => Ok(()),
         }
     }
 
+    /// Of several drives whole chunks alone.
     fn capacity(config: &DriveConfig) -> Option<Bytes> {
-        config.capacity_bytes
+        let chunk = u64::from(config.chunk_blocks) * FRAME_BYTES;
+        config.capacity_bytes.map(|Bytes(each)| match config.drives {
+            1 => Bytes(each),
+            drives => Bytes((each / chunk * chunk).saturating_mul(drives.into())),
+        })
+    }
+
+    fn striping(config: &DriveConfig) -> Striping {
+        config.striping()
     }
 
     fn samples() -> Vec<DriveConfig> {
@@ -250,25 +319,29 @@ impl Device for Drive {
             slow_ns: 400_000,
             errors_per_million: 50_000,
             capacity_bytes: None,
+            drives: 1,
+            chunk_blocks: 128,
             seed: 1,
         };
         let arm = DriveConfig { queue_depth: 2, units: 1, stripe_blocks: 64, buffer_blocks: 1, ..flash };
-        vec![flash, DriveConfig { slow_per_million: 0, errors_per_million: 0, ..arm }]
+        let several = DriveConfig { drives: 3, chunk_blocks: 4, ..flash };
+        vec![flash, DriveConfig { slow_per_million: 0, errors_per_million: 0, ..arm }, several]
     }
 
     fn submit(&mut self, request: DeviceRequest, now: Cycles) -> Answer {
-        let at = if request.write { self.write(request, now) } else { self.read(request, now) };
-        self.unanswered.push(Reverse(at));
-        let failed = self.draws(self.config.errors_per_million);
-        self.counts.errors += u64::from(failed);
-        Answer { at, failed }
+        let mut answer = Answer { at: now, failed: false };
+        for (drive, part) in self.config.striping().parts(request) {
+            let Answer { at, failed } = self.serve(drive as usize, part, now);
+            answer = Answer { at: answer.at.max(at), failed: answer.failed || failed };
+        }
+        answer
     }
 
     fn measures(&self) -> Vec<Measure> {
         let of = &self.counts;
         let reads = of.read_latencies.count();
         let mut all = vec![
-            Measure::count("requests", reads + of.writes, "Requests to the device"),
+            Measure::count("requests", reads + of.writes, "Requests to the device's drives"),
             Measure::cycles(
                 "queued_cycles",
                 of.queued_cycles,
@@ -289,6 +362,12 @@ impl Device for Drive {
             ),
             Measure::count("errors", of.errors, "Requests that were answered with an error"),
         ]);
+        if let [_, _, ..] = self.members[..] {
+            let requests = |(n, of): (usize, &Member)| {
+                Measure::count(format!("drive.{n}.requests"), of.requests, format!("Requests to drive {n}"))
+            };
+            all.extend(self.members.iter().enumerate().map(requests));
+        }
         all
     }
 }
@@ -300,7 +379,7 @@ mod tests {
     const CLOCK: Clock = Clock { mhz: 1000 };
 
     fn config() -> DriveConfig {
-        let [flash, _] = Drive::samples()[..] else { panic!("there are two") };
+        let flash = Drive::samples()[0];
         DriveConfig { queue_depth: MOST_REQUESTS, slow_per_million: 0, errors_per_million: 0, ..flash }
     }
 
@@ -404,5 +483,32 @@ mod tests {
         let [median, slowest] = ["reads.p50", "reads.p999"].map(|name| measured(&drive, name));
         assert!((60_900..61_100).contains(&median), "{median}");
         assert!((1_060_000..1_063_000).contains(&slowest), "{slowest}");
+    }
+
+    #[test]
+    fn several_drives_serve_side_by_side() {
+        let two = DriveConfig { units: 1, drives: 2, chunk_blocks: 4, ..config() };
+        let mut drive = Drive::new(&two, CLOCK);
+        let alone = 1000 + 60_000;
+        assert_eq!([0, 4, 8, 12].map(|block| read(&mut drive, block, 1, 0)), [alone, alone, 121_000, 121_000]);
+        assert_eq!(write(&mut drive, 3, 1, 1_000_000), 1_011_000);
+        assert_eq!(read(&mut drive, 4, 1, 1_010_000), 1_010_000 + alone, "the write is on the other drive");
+        // Six blocks from the third on: two, and four on the other drive.
+        let later = 10_000_000;
+        assert_eq!(read(&mut drive, 2, 6, later), later + 1000 + 3 * 500 + 4 * 60_000);
+        assert_eq!(["drive.0.requests", "drive.1.requests"].map(|name| measured(&drive, name)), [4, 4]);
+        assert_eq!(["requests", "reads.blocks"].map(|name| measured(&drive, name)), [8, 11]);
+    }
+
+    #[test]
+    fn several_drives_hold_whole_chunks() {
+        let capacity = |drives, blocks: u64| {
+            let capacity_bytes = Some(Bytes(blocks * FRAME_BYTES));
+            let config = DriveConfig { drives, chunk_blocks: 4, capacity_bytes, ..config() };
+            Drive::validate(&config, "storage").map(|()| Drive::capacity(&config).expect("it is given").0 / FRAME_BYTES)
+        };
+        assert_eq!([(1, 3), (1, 11), (2, 11)].map(|(drives, each)| capacity(drives, each).unwrap()), [3, 11, 16]);
+        let refused = capacity(2, 3).unwrap_err().to_string();
+        assert!(refused.contains("storage.capacity_bytes") && refused.contains("16384"), "{refused}");
     }
 }

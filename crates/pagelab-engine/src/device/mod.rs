@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use crate::base::choice::model_choice;
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
-use crate::base::io::{Answer, DeviceRequest};
+use crate::base::io::{Answer, DeviceRequest, Striping};
 use crate::base::measure::Measure;
 
 devices! {
@@ -76,6 +76,11 @@ pub trait Device: Sized + Clone {
     /// Bytes that a device of these parameters holds; none: as many as it is asked for.
     fn capacity(_: &Self::Parameters) -> Option<Bytes> {
         None
+    }
+
+    /// The drives that it consists of.
+    fn striping(_: &Self::Parameters) -> Striping {
+        Striping::NONE
     }
 
     /// Makes a request at `now`. Its blocks are among those that the device has.

@@ -22,6 +22,11 @@ macro_rules! devices {
             pub fn capacity(&self) -> Option<Bytes> {
                 match self { $($(Self::$Variant(of) => <$Design>::capacity(of),)*)* }
             }
+
+            /// See [`Device::striping`].
+            pub fn striping(&self) -> Striping {
+                match self { $($(Self::$Variant(of) => <$Design>::striping(of),)*)* }
+            }
         }
 
         /// A device of any registered design.

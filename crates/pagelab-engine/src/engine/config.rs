@@ -24,8 +24,10 @@ pub struct Surroundings {
     pub alone: bool,
     /// Frames of the layer's memory.
     pub frames: u64,
-    /// Whether files are read from a device.
-    pub storage: bool,
+    /// Drives of the device that files are read from; 0 without one.
+    pub drives: u32,
+    /// Hardware threads of the machine.
+    pub cpus: u32,
     /// Whether hardware walks the layer's own page tables for all of its pages.
     pub walked: bool,
 }

@@ -4,7 +4,7 @@ use crate::base::addr::{PageSize, Pfn, PhysAddr, VirtAddr};
 use crate::base::cycles::Cycles;
 use crate::base::error::Misfit;
 use crate::base::ids::CpuId;
-use crate::base::io::Lba;
+use crate::base::io::Place;
 use crate::base::measure::Measure;
 use crate::base::memory::PhysMem;
 use crate::base::step::Step;
@@ -43,6 +43,15 @@ pub enum Supplied {
 /// What an engine has for pages of a size of a CPU.
 pub type Table = (CpuId, PageSize);
 
+/// What of the machine an engine serves.
+#[derive(Clone, Copy, Debug)]
+pub struct Served {
+    /// Hardware threads.
+    pub cpus: u32,
+    /// Drives of the device that files are read from.
+    pub drives: u32,
+}
+
 /// The kernel's part of an engine: a state of the layer.
 ///
 /// What an implementor must uphold: what the hardware reads and writes stands in frames of the layer, as words of
@@ -52,14 +61,14 @@ pub trait KernelSide: Sized {
     type Parameters: EngineParameters;
 
     /// That of a layer that boots; none if there is no memory for it.
-    fn boot(parameters: &Self::Parameters, cpus: u32, memory: &mut Memory) -> Option<Self>;
+    fn boot(parameters: &Self::Parameters, served: Served, memory: &mut Memory) -> Option<Self>;
 
     /// Whether the engine may map pages of a mapping.
     fn serves(&self, space: u32, vma: &Vma) -> bool;
 
     /// What stands in the entry of a page of such a mapping until it is mapped; `stored` says where on storage the page is, if it is of
     /// a file and not in memory. None: the page is the kernel's.
-    fn word(&self, space: u32, vma: &Vma, stored: Option<Lba>) -> Option<EntryWord>;
+    fn word(&self, space: u32, vma: &Vma, stored: Option<Place>) -> Option<EntryWord>;
 
     /// Cycles per entry if the call that makes a mapping writes its entries; none: threads of the engine do.
     fn fills_at_once(&self) -> Option<Cycles> {
@@ -102,7 +111,7 @@ pub trait KernelSide: Sized {
     }
 
     /// References of making one ready.
-    fn plan_supply(&self, _step: &mut Step) {}
+    fn plan_supply(&self, _in_fault: bool, _step: &mut Step) {}
 
     /// Makes one ready if there is memory to spare and room for it.
     fn supply(&mut self, _memory: &mut Memory, _in_fault: bool) -> Supplied {
@@ -157,10 +166,10 @@ macro_rules! make_state {
         }
 
         impl EngineState {
-            pub fn boot(config: &EngineConfig, cpus: u32, memory: &mut Memory) -> Option<Self> {
+            pub fn boot(config: &EngineConfig, served: Served, memory: &mut Memory) -> Option<Self> {
                 match config {
                     $(EngineConfig::$Engine(parameters) => {
-                        super::$module::state::$Engine::boot(parameters, cpus, memory).map(Self::$Engine)
+                        super::$module::state::$Engine::boot(parameters, served, memory).map(Self::$Engine)
                     })+
                 }
             }
@@ -169,7 +178,7 @@ macro_rules! make_state {
                 match self { $(Self::$Engine(of) => of.serves(space, vma),)+ }
             }
 
-            pub fn word(&self, space: u32, vma: &Vma, stored: Option<Lba>) -> Option<EntryWord> {
+            pub fn word(&self, space: u32, vma: &Vma, stored: Option<Place>) -> Option<EntryWord> {
                 match self { $(Self::$Engine(of) => of.word(space, vma, stored),)+ }
             }
 
@@ -193,8 +202,8 @@ macro_rules! make_state {
                 match self { $(Self::$Engine(of) => of.lacks_frames(),)+ }
             }
 
-            pub fn plan_supply(&self, step: &mut Step) {
-                match self { $(Self::$Engine(of) => of.plan_supply(step),)+ }
+            pub fn plan_supply(&self, in_fault: bool, step: &mut Step) {
+                match self { $(Self::$Engine(of) => of.plan_supply(in_fault, step),)+ }
             }
 
             pub fn supply(&mut self, memory: &mut Memory, in_fault: bool) -> Supplied {

@@ -4,7 +4,7 @@
 //! tell a fault engine that it may map the page.
 //! Source: Linux include/linux/swapops.h (`swp_entry_t`, `swp_type`, `swp_offset`); for armed entries Tirumalasetty et al., "Reducing
 //! Minor Page Fault Overheads through Enhanced Page Walker", 4.3; for stored pages Lee et al., "A Case for Hardware-Based Demand
-//! Paging" (the LBA-augmented page table: 41 bits of address, and 3 of device and 3 of socket, which stay 0 here).
+//! Paging" (the LBA-augmented page table: 41 bits of address, and 3 of device and 3 of socket).
 //! Deviations: no bits for what the page was (`pte_swp_exclusive`, `pte_swp_soft_dirty`). The bit of an entry that engines and kernels
 //! lock it by is the page's key in [`Locks`](crate::kernel::locks::Locks): it is there of entries without a word, too.
 
@@ -22,6 +22,11 @@ const OWNER_SHIFT: u32 = KIND_BITS + 2;
 /// Of a stored page: where its block's address begins, in the 512-byte units of NVMe, and its bits.
 const LBA_SHIFT: u32 = KIND_BITS + 8;
 const LBA_BITS: u32 = 41;
+/// Above: the device, and the socket that it is attached to.
+const DEVICE_SHIFT: u32 = LBA_SHIFT + LBA_BITS;
+const SOCKET_SHIFT: u32 = DEVICE_SHIFT + DEVICE_BITS;
+const DEVICE_BITS: u32 = 3;
+const SOCKET_BITS: u32 = 3;
 /// Blocks that a word can name: those of 1 PiB.
 pub const MOST_BLOCKS: u64 = (1 << LBA_BITS) / NVME_UNITS;
 /// Owners that a word can name (22 bits, as `PID_MAX_LIMIT`).
@@ -50,7 +55,10 @@ pub struct Armed {
 /// The page is in a block of storage, and the layer's fault engine may read it from there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// Below [`MOST_BLOCKS`].
+    /// Below 8 each.
+    pub socket: u32,
+    pub device: u32,
+    /// On that device; below [`MOST_BLOCKS`].
     pub lba: Lba,
     pub writable: bool,
     pub executable: bool,
@@ -74,10 +82,12 @@ impl EntryWord {
         let flag = |set: bool, bit: u64| if set { bit } else { 0 };
         match self {
             Self::Swap(Slot(slot)) => u64::from(slot) << KIND_BITS | SWAP,
-            Self::Stored(Stored { lba, writable, executable }) => {
+            Self::Stored(Stored { socket, device, lba, writable, executable }) => {
                 assert!(lba.0 < MOST_BLOCKS, "{lba:?} has no room in an entry");
+                assert!(socket >> SOCKET_BITS == 0 && device >> DEVICE_BITS == 0, "{socket}, {device} have no room");
+                let place = u64::from(socket) << SOCKET_SHIFT | u64::from(device) << DEVICE_SHIFT;
                 let units = lba.0 * NVME_UNITS;
-                units << LBA_SHIFT | flag(writable, WRITABLE) | flag(executable, EXECUTABLE) | STORED
+                place | units << LBA_SHIFT | flag(writable, WRITABLE) | flag(executable, EXECUTABLE) | STORED
             }
             Self::Armed(Armed { owner, writable, executable }) => {
                 u64::from(owner) << OWNER_SHIFT | flag(writable, WRITABLE) | flag(executable, EXECUTABLE) | ARMED
@@ -96,7 +106,9 @@ impl EntryWord {
                 executable: bits & EXECUTABLE != 0,
             })),
             STORED => Some(Self::Stored(Stored {
-                lba: Lba((bits >> LBA_SHIFT) / NVME_UNITS),
+                socket: (bits >> SOCKET_SHIFT & ((1 << SOCKET_BITS) - 1)) as u32,
+                device: (bits >> DEVICE_SHIFT & ((1 << DEVICE_BITS) - 1)) as u32,
+                lba: Lba((bits >> LBA_SHIFT & ((1 << LBA_BITS) - 1)) / NVME_UNITS),
                 writable: bits & WRITABLE != 0,
                 executable: bits & EXECUTABLE != 0,
             })),
@@ -122,8 +134,9 @@ mod tests {
             assert_eq!(EntryWord::of_bits(word.to_bits()), Some(word));
             assert_eq!(word.to_bits() >> WORD_BITS, 0, "an entry has room for it");
         }
-        for (lba, writable, executable) in [(0, true, false), (MOST_BLOCKS - 1, false, true), (7, true, true)] {
-            let word = EntryWord::Stored(Stored { lba: Lba(lba), writable, executable });
+        let most = (7, 7, MOST_BLOCKS - 1, false, true);
+        for (socket, device, lba, writable, executable) in [(0, 0, 0, true, false), most, (5, 2, 7, true, true)] {
+            let word = EntryWord::Stored(Stored { socket, device, lba: Lba(lba), writable, executable });
             assert_eq!(EntryWord::of_bits(word.to_bits()), Some(word));
             assert_eq!(word.to_bits() >> WORD_BITS, 0, "an entry has room for it");
         }

@@ -8,7 +8,7 @@ use crate::base::latencies::Latencies;
 use crate::base::step::BlockKey;
 use crate::config::{Config, KernelConfig, LayerConfig, PageCache, check_limit};
 use crate::device::Clock;
-use crate::engine::kernel_side::EngineState;
+use crate::engine::kernel_side::{EngineState, Served};
 use crate::kernel::fault::stage::{FaultCounters, Stage};
 use crate::kernel::frames::page_use::FilePage;
 use crate::kernel::home::Home;
@@ -114,14 +114,15 @@ impl Os {
         let configs = &config.system.layers;
         let of = &configs[index];
         let check = config.engine.check.0;
-        let cpus = config.machine.cores * config.machine.threads_per_core;
+        let drives = config.kernel.storage.as_ref().map_or(0, |device| device.striping().drives);
+        let served = Served { cpus: config.machine.cpus(), drives };
         let Some(host_name) = &of.host else {
             let memory = of.memory_bytes.unwrap_or(config.machine.memory_bytes).0;
             if memory > config.machine.memory_bytes.0 {
                 let what = format!("{memory} bytes are more than the machine's {}", config.machine.memory_bytes);
                 return Err(EngineError::config(memory_key(of), what));
             }
-            return Layer::boot(of, None, memory, &guest_sizes(configs, of, memory), cpus, check, &mut self.asids);
+            return Layer::boot(of, None, memory, &guest_sizes(configs, of, memory), served, check, &mut self.asids);
         };
         let host_index = configs.iter().position(|c| &c.name == host_name).expect("the boot order checked it");
         let host = booted[host_index].as_mut().expect("hosts boot first");
@@ -147,7 +148,7 @@ impl Os {
         if wanted == Wanted::Thread {
             self.needs.push((host_id.layer, Need::Arming));
         }
-        Layer::boot(of, Some(host_id), memory, &guest_sizes(configs, of, memory), cpus, check, &mut self.asids)
+        Layer::boot(of, Some(host_id), memory, &guest_sizes(configs, of, memory), served, check, &mut self.asids)
     }
 
     /// Scans a layer's pages once for some that can leave.

@@ -5,11 +5,11 @@ use std::collections::{BTreeSet, VecDeque};
 use crate::base::addr::{PageSize, Pfn, VirtAddr};
 use crate::base::cycles::Cycles;
 use crate::base::ids::CpuId;
-use crate::base::io::Lba;
+use crate::base::io::Place;
 use crate::base::measure::Measure;
 use crate::base::memory::PhysMem;
 use crate::base::step::{RefKind, Step};
-use crate::engine::kernel_side::{Job, KernelSide, Table, Taken};
+use crate::engine::kernel_side::{Job, KernelSide, Served, Table, Taken};
 use crate::engine::mfoe::parameters::{Form, HUGE, Parameters, Unused};
 use crate::engine::mfoe::ready::Ready;
 use crate::engine::mfoe::tables::Entry;
@@ -157,9 +157,10 @@ impl Mfoe {
 impl KernelSide for Mfoe {
     type Parameters = Parameters;
 
-    fn boot(parameters: &Parameters, cpus: u32, memory: &mut Memory) -> Option<Self> {
+    fn boot(parameters: &Parameters, served: Served, memory: &mut Memory) -> Option<Self> {
         let sizes = if parameters.huge_entries > 0 { WITH_HUGE } else { WITHOUT };
-        let ready = sizes.iter().map(|&size| Ready::boot(size, parameters, cpus, memory)).collect::<Option<_>>()?;
+        let ready =
+            sizes.iter().map(|&size| Ready::boot(size, parameters, served.cpus, memory)).collect::<Option<_>>()?;
         Some(Self {
             parameters: parameters.clone(),
             counters: Counters::default(),
@@ -179,7 +180,7 @@ impl KernelSide for Mfoe {
         plain && space < MOST_OWNERS && !self.stopped.contains(&space)
     }
 
-    fn word(&self, space: u32, vma: &Vma, _: Option<Lba>) -> Option<EntryWord> {
+    fn word(&self, space: u32, vma: &Vma, _: Option<Place>) -> Option<EntryWord> {
         let (writable, executable) = (vma.prot.write, vma.prot.execute);
         self.serves(space, vma).then_some(EntryWord::Armed(Armed { owner: space, writable, executable }))
     }

@@ -1,6 +1,6 @@
-//! kpoold: fills the queue of free pages.
+//! kpoold: fills the queues of free pages.
 //!
-//! Models: a thread that wakes up every so often and puts pages into the queue until that is full, or memory is short.
+//! Models: a thread that wakes up every so often and puts pages into the queues of all units until they are full, or memory is short.
 //! Source: as in [`super`], slide "Management of Free Page Queue".
 //! Parameters: `fault_engine.kpoold_cycles`; 0 for none.
 
@@ -44,10 +44,12 @@ impl EngineThread for Kpoold {
 
     fn plan(&self, os: &Os, step: &mut Step) {
         let layer = &os.layers[self.layer];
-        if smu(layer).free.is_full() {
-            step.kernel(RefKind::Read, smu(layer).free.head());
+        let of = smu(layer);
+        let unit = &of.units[of.next_supplied(false)];
+        if unit.free.is_full() {
+            step.kernel(RefKind::Read, unit.free.head());
         } else {
-            plan_supply(os, layer, self.cpu, step);
+            plan_supply(os, layer, self.cpu, false, step);
         }
     }
 

@@ -11,12 +11,14 @@
 use crate::base::addr::{PageSize, Pfn, VirtAddr};
 use crate::base::cycles::Cycles;
 use crate::base::ids::CpuId;
-use crate::base::io::DeviceRequest;
+use crate::base::io::{DeviceRequest, Lba};
+use crate::base::memory::PhysMem;
 use crate::base::page_fault::{Intent, PageFault};
 use crate::base::step::{BlockKey, Next, Ref, RefKind, RefSpace, Step};
 use crate::engine::smu::of_layer::{smu, smu_mut, with_memory};
 use crate::engine::smu::queue_pair::{Completion, Written};
-use crate::engine::smu::state::{LEAF, Smu, UPPER};
+use crate::engine::smu::state::{LEAF, UPPER};
+use crate::engine::smu::unit::Unit;
 use crate::engine::work::{Verdict, Work};
 use crate::kernel::entry_word::{EntryWord, Stored};
 use crate::kernel::layer::Layer;
@@ -57,9 +59,12 @@ enum State {
 pub struct Offload {
     fault: PageFault,
     page: VirtAddr,
+    cpu: CpuId,
+    /// The unit has the miss.
+    arrived: bool,
     /// What the entry said.
     stored: Stored,
-    /// The register.
+    /// The register of the unit.
     id: u16,
     /// It has waited for another miss on the page, or for a register.
     joined: bool,
@@ -82,6 +87,27 @@ impl Offload {
 
     fn layer_mut<'a>(&self, os: &'a mut Os) -> &'a mut Layer {
         &mut os.layers[self.fault.space.layer]
+    }
+
+    /// The unit that the entry names.
+    fn unit<'a>(&self, os: &'a Os) -> &'a Unit {
+        &smu(self.layer(os)).units[self.stored.socket as usize]
+    }
+
+    fn unit_mut<'a>(&self, os: &'a mut Os) -> &'a mut Unit {
+        self.unit_with_memory(os).0
+    }
+
+    fn unit_with_memory<'a>(&self, os: &'a mut Os) -> (&'a mut Unit, &'a mut PhysMem) {
+        let (of, contents) = with_memory(self.layer_mut(os));
+        (&mut of.units[self.stored.socket as usize], contents)
+    }
+
+    /// The block of the layer's storage that the entry names.
+    fn block(&self, os: &Os) -> Lba {
+        let layer = self.layer(os);
+        let storage = layer.storage().expect("an entry says that the page is there");
+        storage.striping.block(smu(layer).place(&self.stored))
     }
 
     fn key(&self, os: &Os) -> BlockKey {
@@ -108,6 +134,7 @@ impl Offload {
     /// Takes the page's key and a register; waits for another miss on the page, or for a register.
     fn lookup(&mut self, os: &mut Os, cpu: CpuId) -> Next {
         let (key, layer) = (self.key(os), self.fault.space.layer);
+        self.arrived = true;
         if os.locks.is_held(key) {
             self.joined = true;
             return Next::Block(key);
@@ -125,14 +152,14 @@ impl Offload {
             Seen::Stored(stored) => self.stored = stored,
         }
         // The page has left memory just now, and its entry has been written anew meanwhile.
-        let written = BlockKey::Writeback { layer, lba: self.stored.lba };
+        let written = BlockKey::Writeback { layer, lba: self.block(os) };
         if os.locks.is_held(written) {
             return Next::Block(written);
         }
-        let Some(id) = smu_mut(self.layer_mut(os)).begin_miss() else {
+        let Some(id) = self.unit_mut(os).begin_miss() else {
             let first = !std::mem::replace(&mut self.stalled, true);
             smu_mut(self.layer_mut(os)).counters.full += u64::from(first);
-            return Next::Block(Smu::idle_key(layer));
+            return Next::Block(Unit::idle_key(layer, self.stored.socket));
         };
         let free = os.locks.acquire(key, cpu);
         assert!(free, "{key:?} was free just now");
@@ -144,43 +171,39 @@ impl Offload {
 
     /// Gives register and key back.
     fn release(&self, os: &mut Os, cpu: CpuId) -> Next {
-        smu_mut(self.layer_mut(os)).end_miss(self.id);
-        os.locks.signal(Smu::idle_key(self.fault.space.layer));
+        self.unit_mut(os).end_miss(self.id);
+        os.locks.signal(Unit::idle_key(self.fault.space.layer, self.stored.socket));
         os.locks.release(self.key(os), cpu);
         os.locks.end_read(self.fault.space, cpu);
         Next::Done
     }
 
-    /// Leaves the page to the kernel. The frame goes back to the queue, which has had it before.
+    /// Leaves the page to the kernel.
     fn give_up(&self, os: &mut Os, cpu: CpuId, frame: Pfn) -> Next {
-        let layer = self.layer_mut(os);
-        let (of, contents) = with_memory(layer);
-        of.in_hand -= 1;
-        if of.free.is_full() {
-            layer.placing().1.free(frame, 0);
-        } else {
-            of.free.put(frame, contents);
+        let (unit, contents) = self.unit_with_memory(os);
+        if let Some(frame) = unit.put_back(frame, contents) {
+            self.layer_mut(os).placing().1.free(frame, 0);
         }
         self.release(os, cpu)
     }
 
     /// Takes a free page.
     fn take(&mut self, os: &mut Os, cpu: CpuId) -> Next {
-        let (of, contents) = with_memory(self.layer_mut(os));
-        let Some(frame) = of.free.take(contents) else {
-            of.note_empty();
+        let (unit, contents) = self.unit_with_memory(os);
+        let Some(frame) = unit.free.take(contents) else {
+            smu_mut(self.layer_mut(os)).note_empty(self.stored.socket);
             return self.release(os, cpu);
         };
-        of.in_hand += 1;
+        unit.in_hand += 1;
         self.state = State::Submit { frame };
         Next::Continue
     }
 
     /// Reads the completion.
     fn complete(&mut self, os: &mut Os, cpu: CpuId, frame: Pfn) -> Next {
-        let (of, contents) = with_memory(self.layer_mut(os));
-        if of.complete(self.id, contents) {
-            of.counters.failed += 1;
+        let (unit, contents) = self.unit_with_memory(os);
+        if unit.complete(self.stored.device as usize, self.id, contents) {
+            smu_mut(self.layer_mut(os)).counters.failed += 1;
             return self.give_up(os, cpu, frame);
         }
         self.state = State::Map { frame };
@@ -195,8 +218,9 @@ impl Offload {
             smu_mut(self.layer_mut(os)).counters.gone += 1;
             return self.give_up(os, cpu, frame);
         };
-        assert_eq!(stored.lba, self.stored.lba, "{page:?} is in another block by now");
-        let Stored { writable, executable, .. } = stored;
+        let Stored { writable, executable, socket, device, lba } = stored;
+        let asked = (self.stored.socket, self.stored.device, self.stored.lba);
+        assert_eq!((socket, device, lba), asked, "{page:?} is in another block by now");
         let flags = PteFlags { writable, executable, user: true, accessed: true, dirty: store };
         let mapping = Mapping { pfn: frame, size: PageSize::Size4K, flags };
         let layer = self.layer_mut(os);
@@ -204,8 +228,11 @@ impl Offload {
         layer.map_ready(index, page, mapping).expect("the entry that says so is the page's place");
         layer.spaces[index as usize].table.set_mark(&mut layer.mem, page, LEAF, true);
         let of = smu_mut(layer);
-        of.in_hand -= 1;
+        let unit = &mut of.units[socket as usize];
+        unit.in_hand -= 1;
+        unit.mapped += 1;
         of.counters.mapped += 1;
+        of.counters.remote += u64::from(of.way(cpu, socket) > Cycles::ZERO);
         of.pending.insert((index, page), (frame, file));
         self.state = State::Marks { mapping };
         Next::Continue
@@ -216,18 +243,20 @@ impl Offload {
         for level in UPPER {
             layer.spaces[self.fault.space.index as usize].table.set_mark(&mut layer.mem, self.page, level, true);
         }
-        smu_mut(layer).free.fetch();
+        self.unit_mut(os).free.fetch();
         self.verdict = Verdict::Mapped(mapping);
         self.release(os, cpu)
     }
 }
 
 impl Work for Offload {
-    fn begin(fault: &PageFault, _: CpuId, os: &Os) -> Option<Self> {
+    fn begin(fault: &PageFault, cpu: CpuId, os: &Os) -> Option<Self> {
         let Seen::Stored(stored) = Self::look(fault, &os.layers[fault.space.layer]) else { return None };
         Some(Self {
             fault: *fault,
             page: VirtAddr(fault.va.0 & !PageSize::Size4K.offset_mask()),
+            cpu,
+            arrived: false,
             stored,
             id: 0,
             joined: false,
@@ -242,7 +271,7 @@ impl Work for Offload {
     }
 
     fn plan(&self, os: &Os, step: &mut Step) {
-        let layer = self.layer(os);
+        let (layer, unit) = (self.layer(os), self.unit(os));
         let of = smu(layer);
         step.cycles += Cycles::from(of.parameters.step_cycles);
         let doorbell = Cycles::from(of.parameters.doorbell_cycles);
@@ -251,15 +280,16 @@ impl Work for Offload {
             step.refs.push(Ref { addr, space: RefSpace::Physical, kind, step: number });
         };
         match self.state {
-            State::Lookup => {}
-            State::FreePage => of.free.to_fetch().into_iter().for_each(|at| physical(RefKind::Read, at)),
+            State::Lookup if self.arrived => {}
+            State::Lookup => step.cycles += of.way(self.cpu, self.stored.socket),
+            State::FreePage => unit.free.to_fetch().into_iter().for_each(|at| physical(RefKind::Read, at)),
             State::Submit { .. } => {
-                physical(RefKind::Write, of.pair.submission());
+                physical(RefKind::Write, unit.pairs[self.stored.device as usize].submission());
                 step.cycles += doorbell;
             }
             State::Device { .. } => {
                 step.cycles = Cycles::ZERO;
-                step.io.storage.push(DeviceRequest::read(self.stored.lba, 1));
+                step.io.storage.push(DeviceRequest::read(self.block(os), 1));
                 step.stalls = true;
             }
             State::Complete { .. } => step.cycles += doorbell,
@@ -283,18 +313,19 @@ impl Work for Offload {
             State::FreePage => return self.take(os, cpu),
             State::Submit { frame } => {
                 let (id, lba) = (self.id, self.stored.lba);
-                let (of, contents) = with_memory(self.layer_mut(os));
-                of.pair.submit(id, lba, frame, contents);
+                let (unit, contents) = self.unit_with_memory(os);
+                unit.pairs[self.stored.device as usize].submit(id, lba, frame, contents);
                 self.state = State::Device { frame };
             }
             State::Device { frame } => {
                 let (id, lba, failed) = (self.id, self.stored.lba, os.io_failed);
-                let (of, contents) = with_memory(self.layer_mut(os));
-                let written = of.pair.answer(Completion { id, failed }, contents);
+                let block = self.block(os);
+                let (unit, contents) = self.unit_with_memory(os);
+                let written = unit.pairs[self.stored.device as usize].answer(Completion { id, failed }, contents);
                 assert_eq!(written, Written { lba, frame }, "the drive does what it is told");
                 os.note_arrival(self.fault.space.layer, frame);
                 if !failed {
-                    self.layer_mut(os).check_read(self.fault.space.index, self.page, lba, frame);
+                    self.layer_mut(os).check_read(self.fault.space.index, self.page, block, frame);
                 }
                 self.state = State::Complete { frame };
             }

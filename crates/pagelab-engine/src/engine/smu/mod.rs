@@ -25,8 +25,13 @@
 //!   others, too, is served no more. Private mappings that can be written are served for reads.
 //! - Guests have no drive of their own here, so the unit is for the machine's own layer.
 //!
-//! Deviations: one unit, one drive and one queue pair; entries name no socket and no device. The mapping call that fills entries makes
-//! no references for it.
+//! - A socket has a unit ([`unit`]), with registers, a queue of free pages, and a queue pair for each drive that is attached there. An
+//!   entry names socket and drive, so that unit serves the page, whichever CPU misses. Drives are attached to one socket after the
+//!   other, and CPUs in equal parts. A miss on another socket's page takes `remote_cycles` more, on its way there and back.
+//! - One kpted and one kpoold serve all units.
+//!
+//! Deviations: memory is one node, so a unit's queue holds frames of anywhere. The mapping call that fills entries makes no references
+//! for it.
 
 pub mod free_pages;
 pub mod kpoold;
@@ -36,5 +41,6 @@ pub mod of_layer;
 pub mod parameters;
 pub mod queue_pair;
 pub mod state;
+pub mod unit;
 
 pub use miss::Offload;

@@ -12,13 +12,21 @@ const MOST_ENTRIES: u32 = 65_536;
 /// Free pages that the queue may hold: 1 GiB, with a ring of 4 MiB, the largest block of Linux's allocator.
 const MOST_PAGES: u32 = 1 << 18;
 
-/// The queue may have this part of the memory: what is in it, nobody else has.
+/// Sockets that an entry can name, and devices of each: 3 bits each (the talk's slides).
+pub const MOST_SOCKETS: u32 = 8;
+pub const MOST_DEVICES: u32 = 8;
+
+/// The queues may have this part of the memory: what is in them, nobody else has.
 const MOST_SHARE: u64 = 8;
 
 /// What there is of it in a layer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Parameters {
+    /// Sockets, of which each has a unit; the queues and registers below are each unit's.
+    pub sockets: u32,
+    /// Cycles that a miss takes longer if its CPU is on another socket than the drive: the way to the unit there, and back.
+    pub remote_cycles: u32,
     /// Misses that may be under way at a time (page miss status holding registers).
     pub pmshr: u32,
     /// Entries of the unit's submission queue and of its completion queue; one stays free.
@@ -47,6 +55,8 @@ pub struct Parameters {
 impl Default for Parameters {
     fn default() -> Self {
         Self {
+            sockets: 1,
+            remote_cycles: 400,
             pmshr: 32,
             nvme_entries: 64,
             free_pages: 4096,
@@ -74,7 +84,7 @@ impl EngineParameters for Parameters {
                 "smu is for a machine without guests: these have no drive of their own; allowed beside it is one layer";
             return Err(Misfit::new("fault_engine", what));
         }
-        if !around.storage {
+        if around.drives == 0 {
             let what = "smu reads pages of files, and there is nothing to read them from; set kernel.storage, for example to \
                         z-ssd-sz985";
             return Err(Misfit::new("fault_engine", what));
@@ -83,6 +93,23 @@ impl EngineParameters for Parameters {
             let what = "smu is asked by the walker, and hardware walks no tables of this layer for some of its pages; allowed here is \
                         no direct_segment_bytes";
             return Err(Misfit::new("fault_engine", what));
+        }
+        let most = around.drives.min(around.cpus).min(MOST_SOCKETS);
+        if self.sockets == 0 || self.sockets > most {
+            let what = format!(
+                "{} is not possible; allowed here is 1 to {most}: a unit is for drives of its socket, and there are {}                  (kernel.storage.drives), as there are {} CPUs; entries can name {MOST_SOCKETS} sockets",
+                self.sockets, around.drives, around.cpus
+            );
+            return Err(Misfit::new("fault_engine.sockets", what));
+        }
+        let each = around.drives.div_ceil(self.sockets);
+        if each > MOST_DEVICES {
+            let what = format!(
+                "{} drives are {each} per socket, and entries can name {MOST_DEVICES}; allowed here is {} and more",
+                around.drives,
+                around.drives.div_ceil(MOST_DEVICES)
+            );
+            return Err(Misfit::new("fault_engine.sockets", what));
         }
         debug_assert!(around.words.is_ok_and(|sizes| sizes.contains(&PageSize::Size4K)), "marks come with words");
         Misfit::unless_between("fault_engine.nvme_entries", self.nvme_entries, 2, MOST_ENTRIES)?;
@@ -96,10 +123,13 @@ impl EngineParameters for Parameters {
         }
         Misfit::unless_between("fault_engine.free_pages", self.free_pages, 1, MOST_PAGES)?;
         let most = around.frames / MOST_SHARE;
-        if u64::from(self.free_pages) > most {
+        if u64::from(self.free_pages) * u64::from(self.sockets) > most {
             let what = format!(
-                "{} free pages are more than an eighth of the memory's {}; allowed here is 1 to {most}",
-                self.free_pages, around.frames
+                "{} free pages for each of {} sockets are more than an eighth of the memory's {}; allowed here is 1 to {}",
+                self.free_pages,
+                self.sockets,
+                around.frames,
+                most / u64::from(self.sockets)
             );
             return Err(Misfit::new("fault_engine.free_pages", what));
         }
@@ -120,6 +150,7 @@ impl EngineParameters for Parameters {
             ..Self::default()
         };
         let busy = Self { free_pages: 32, kpted_cycles: 1_000_000, kpoold_cycles: 200_000, ..Self::default() };
-        vec![busy, short]
+        let sockets = Self { sockets: 2, pmshr: 1, ..short.clone() };
+        vec![busy, short, sockets]
     }
 }

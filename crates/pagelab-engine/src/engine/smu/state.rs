@@ -8,18 +8,16 @@ use pagelab_trace::MapFlags;
 use crate::base::addr::{PageSize, Pfn, PhysAddr, VirtAddr};
 use crate::base::cycles::Cycles;
 use crate::base::error::Misfit;
-use crate::base::ids::{CpuId, LayerId};
-use crate::base::io::Lba;
+use crate::base::ids::CpuId;
+use crate::base::io::Place;
 use crate::base::latencies::Latencies;
 use crate::base::measure::Measure;
 use crate::base::memory::PhysMem;
-use crate::base::step::{BlockKey, RefKind, Step};
-use crate::engine::kernel_side::{Job, KernelSide, Supplied, Table, Taken};
-use crate::engine::smu::free_pages::FreePages;
+use crate::base::step::{RefKind, Step};
+use crate::engine::kernel_side::{Job, KernelSide, Served, Supplied, Table, Taken};
 use crate::engine::smu::parameters::Parameters;
-use crate::engine::smu::queue_pair::QueuePair;
+use crate::engine::smu::unit::Unit;
 use crate::kernel::entry_word::{EntryWord, MOST_BLOCKS, Stored};
-use crate::kernel::frames::frame_alloc::FramePurpose;
 use crate::kernel::frames::page_use::FilePage;
 use crate::kernel::memory::Memory;
 use crate::kernel::vma::{Vma, VmaKind};
@@ -54,6 +52,8 @@ pub struct Counters {
     pub empty: u64,
     pub failed: u64,
     pub gone: u64,
+    /// Misses of CPUs of other sockets than the unit's.
+    pub remote: u64,
     /// Free pages that faults made ready, and kpoold.
     pub supplied_by_faults: u64,
     pub supplied_by_kpoold: u64,
@@ -74,18 +74,11 @@ pub struct Counters {
 pub struct Smu {
     pub parameters: Parameters,
     pub counters: Box<Counters>,
-    pub free: FreePages,
-    pub pair: QueuePair,
-    /// Completions that have been read, and not been looked at by their misses: whether they failed.
-    answered: BTreeMap<u16, bool>,
-    /// Numbers of the entries of the PMSHR that are free, which are those of their commands.
-    idle: Vec<u16>,
-    /// Frames that misses have taken and not mapped.
-    pub in_hand: u32,
+    /// By socket.
+    pub units: Vec<Unit>,
+    cpus: u32,
     /// What marks of leaves say: pages that are mapped and not accounted for, with their frames, and which pages of files they are.
     pub pending: BTreeMap<(u32, VirtAddr), (Pfn, FilePage)>,
-    /// Free pages that faults are to make ready yet.
-    lacking: u32,
     /// Files that are mapped more than once.
     shared: BTreeSet<Arc<str>>,
     mapped: Box<Latencies>,
@@ -93,32 +86,25 @@ pub struct Smu {
 }
 
 impl Smu {
-    /// What a miss waits for that finds no entry of the PMSHR.
-    pub fn idle_key(layer: LayerId) -> BlockKey {
-        BlockKey::Engine { layer, table: (CpuId(0), PageSize::Size4K) }
+    fn sockets(&self) -> u32 {
+        self.units.len() as u32
     }
 
-    /// Takes an entry of the PMSHR.
-    pub fn begin_miss(&mut self) -> Option<u16> {
-        self.idle.pop()
+    /// Cycles that a miss takes for its way to a unit and back.
+    pub fn way(&self, cpu: CpuId, unit: u32) -> Cycles {
+        let here = u64::from(cpu.0) * u64::from(self.sockets()) / u64::from(self.cpus);
+        if here == u64::from(unit) { Cycles::ZERO } else { Cycles::from(self.parameters.remote_cycles) }
     }
 
-    pub fn end_miss(&mut self, id: u16) {
-        self.idle.push(id);
+    /// Where on storage the page of an entry is.
+    pub fn place(&self, of: &Stored) -> Place {
+        Place { drive: of.device * self.sockets() + of.socket, lba: of.lba }
     }
 
-    /// Reads the completions that the drive has written; whether the request of a miss, which is among them, has failed.
-    pub fn complete(&mut self, id: u16, contents: &PhysMem) -> bool {
-        while let Some(of) = self.pair.reap(contents) {
-            self.answered.insert(of.id, of.failed);
-        }
-        self.answered.remove(&id).expect("the drive has answered")
-    }
-
-    /// A miss found no free page.
-    pub fn note_empty(&mut self) {
+    /// A miss found no free page in a unit's queue.
+    pub fn note_empty(&mut self, unit: u32) {
         self.counters.empty += 1;
-        self.lacking = self.parameters.sync_refill;
+        self.units[unit as usize].lacking = self.parameters.sync_refill;
     }
 
     /// Whether a file of this name is one of those that the configuration names.
@@ -130,37 +116,27 @@ impl Smu {
         self.parameters.files.iter().any(matches)
     }
 
-    /// Puts a free page into the queue if there is room for it, and memory to spare.
-    fn supply_one(&mut self, memory: &mut Memory) -> Supplied {
-        if self.free.is_full() {
-            return Supplied::Enough;
-        }
-        let left = memory.view().free_frames().saturating_sub(1);
-        let short = memory.reclaim.as_ref().is_some_and(|of| left < of.marks.low);
-        let frame = if short { None } else { memory.take(0, FramePurpose::PageCache) };
-        let Some(frame) = frame else {
-            self.counters.no_frame += 1;
-            return Supplied::NoMemory;
-        };
-        self.free.put(frame, memory.contents);
-        Supplied::One
+    /// The unit whose queue gets a free page next: of those that faults make ready the first that lacks one, and of the others the
+    /// first that has room, or else the first.
+    pub fn next_supplied(&self, in_fault: bool) -> usize {
+        let next = |of: &Unit| if in_fault { of.lacking > 0 } else { !of.free.is_full() };
+        self.units.iter().position(next).unwrap_or(0)
     }
 }
 
 impl KernelSide for Smu {
     type Parameters = Parameters;
 
-    fn boot(parameters: &Parameters, _: u32, memory: &mut Memory) -> Option<Self> {
+    fn boot(parameters: &Parameters, Served { cpus, drives }: Served, memory: &mut Memory) -> Option<Self> {
+        let sockets = parameters.sockets;
+        // Drives are attached to one socket after the other.
+        let mut unit = |socket| Unit::boot(parameters, (drives + sockets - 1 - socket) / sockets, memory);
         Some(Self {
             parameters: parameters.clone(),
             counters: Box::default(),
-            free: FreePages::boot(parameters.free_pages, parameters.prefetch, memory)?,
-            pair: QueuePair::boot(parameters.nvme_entries, memory)?,
-            answered: BTreeMap::new(),
-            idle: (0..parameters.pmshr as u16).rev().collect(),
-            in_hand: 0,
+            units: (0..sockets).map(&mut unit).collect::<Option<_>>()?,
+            cpus,
             pending: BTreeMap::new(),
-            lacking: 0,
             shared: BTreeSet::new(),
             mapped: Box::default(),
             refused: Box::default(),
@@ -174,10 +150,11 @@ impl KernelSide for Smu {
         named && readable && !vma.flags.contains(MapFlags::HUGETLB) && !self.shared.contains(file)
     }
 
-    fn word(&self, space: u32, vma: &Vma, stored: Option<Lba>) -> Option<EntryWord> {
-        let lba = stored.filter(|lba| lba.0 < MOST_BLOCKS && self.serves(space, vma))?;
+    fn word(&self, space: u32, vma: &Vma, stored: Option<Place>) -> Option<EntryWord> {
+        let Place { drive, lba } = stored.filter(|at| at.lba.0 < MOST_BLOCKS && self.serves(space, vma))?;
+        let (socket, device) = (drive % self.sockets(), drive / self.sockets());
         let writable = vma.prot.write && vma.is_shared();
-        Some(EntryWord::Stored(Stored { lba, writable, executable: vma.prot.execute }))
+        Some(EntryWord::Stored(Stored { socket, device, lba, writable, executable: vma.prot.execute }))
     }
 
     fn fills_at_once(&self) -> Option<Cycles> {
@@ -236,23 +213,33 @@ impl KernelSide for Smu {
     }
 
     fn lacks_frames(&self) -> bool {
-        self.lacking > 0
+        self.units.iter().any(|of| of.lacking > 0)
     }
 
-    fn plan_supply(&self, step: &mut Step) {
-        step.kernel(RefKind::Write, self.free.head());
+    fn plan_supply(&self, in_fault: bool, step: &mut Step) {
+        step.kernel(RefKind::Write, self.units[self.next_supplied(in_fault)].free.head());
     }
 
     fn supply(&mut self, memory: &mut Memory, in_fault: bool) -> Supplied {
-        let supplied = self.supply_one(memory);
+        let next = self.next_supplied(in_fault);
+        let unit = &mut self.units[next];
+        let supplied = unit.supply(memory);
         let one = supplied == Supplied::One;
+        self.counters.no_frame += u64::from(supplied == Supplied::NoMemory);
         if !in_fault {
             self.counters.supplied_by_kpoold += u64::from(one);
             return supplied;
         }
+        unit.lacking = if one { unit.lacking.saturating_sub(1) } else { 0 };
         self.counters.supplied_by_faults += u64::from(one);
-        self.lacking = if one { self.lacking.saturating_sub(1) } else { 0 };
-        if self.lacking == 0 && one { Supplied::Enough } else { supplied }
+        match supplied {
+            Supplied::Enough | Supplied::One if self.lacks_frames() => Supplied::One,
+            Supplied::Enough | Supplied::One => Supplied::Enough,
+            Supplied::NoMemory => {
+                self.units.iter_mut().for_each(|of| of.lacking = 0);
+                supplied
+            }
+        }
     }
 
     fn serves_faults(&self) -> bool {
@@ -283,11 +270,11 @@ impl KernelSide for Smu {
     }
 
     fn held_frames(&self) -> u64 {
-        u64::from(self.free.count() + self.in_hand)
+        self.units.iter().map(Unit::held_frames).sum()
     }
 
     fn table_frames(&self) -> u64 {
-        self.free.frames() + self.pair.frames()
+        self.units.iter().map(Unit::table_frames).sum()
     }
 
     fn note(&mut self, mapped: bool, latency: Cycles) {
@@ -338,7 +325,16 @@ impl KernelSide for Smu {
         }
         all.extend(self.mapped.measures("latency", "misses that the unit ended with a translation"));
         all.extend(self.refused.measures("refused", "what the unit did before it gave a miss to the kernel"));
-        let (queued, pending) = (u64::from(self.free.count()), self.pending.len() as u64);
+        let queued = self.units.iter().map(|of| u64::from(of.free.count())).sum();
+        let pending = self.pending.len() as u64;
+        if let [_, _, ..] = self.units[..] {
+            let mapped = |(n, of): (usize, &Unit)| {
+                let text = format!("Pages that the unit of socket {n} has read and mapped");
+                Measure::count(format!("socket.{n}.mapped"), of.mapped, text)
+            };
+            all.extend(self.units.iter().enumerate().map(mapped));
+            all.push(Measure::count("remote", of.remote, "Misses of CPUs of other sockets than the unit's"));
+        }
         all.push(Measure::state("free_pages", queued, "count", "Free pages in the queue at the end"));
         all.push(Measure::state("pending", pending, "count", "Pages at the end that kpted has not seen"));
         all

@@ -73,7 +73,7 @@ impl Fault {
                 step.kernel(RefKind::Locked, self.entry(os));
             }
             State::Reclaim { pressure } => plan_scan(layer, *pressure, step),
-            State::Supply => plan_supply(os, layer, self.cpu, step),
+            State::Supply => plan_supply(os, layer, self.cpu, true, step),
             State::WriteBack { scan } => step.io.clone_from(&scan.io),
             State::Read { pages } => {
                 for &(_, frame) in pages {

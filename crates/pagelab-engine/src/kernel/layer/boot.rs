@@ -6,7 +6,7 @@ use crate::base::error::EngineError;
 use crate::base::ids::{DIRECT_MAP, SpaceId};
 use crate::base::memory::PhysMem;
 use crate::config::{HostMode, LayerConfig};
-use crate::engine::kernel_side::EngineState;
+use crate::engine::kernel_side::{EngineState, Served};
 use crate::kernel::direct_segment::SegmentMemory;
 use crate::kernel::frames::contiguity::Contiguity;
 use crate::kernel::frames::frame_alloc::FramePurpose;
@@ -20,14 +20,14 @@ use crate::kernel::speculative_table::SpeculativeTable;
 use crate::page_table::{Boot, LayerTables, Mapping, PteFlags, TableWork};
 
 impl Layer {
-    /// Boots a kernel on `memory_bytes` of physical memory for `cpus` CPUs: sets the page metadata and what its tables take, also for
+    /// Boots a kernel on `memory_bytes` of physical memory for so many CPUs: sets the page metadata and what its tables take, also for
     /// guests of the sizes in `guests`, aside and builds the direct map.
     pub fn boot(
         config: &LayerConfig,
         host: Option<SpaceId>,
         memory_bytes: u64,
         guests: &[u64],
-        cpus: u32,
+        served: Served,
         check: bool,
         asids: &mut AsidAllocator,
     ) -> Result<Self, EngineError> {
@@ -48,7 +48,7 @@ impl Layer {
             age: config.age.as_ref(),
             largest_block: config.largest_block(),
         };
-        let (frames, aged) = Frames::new(&want, frame_count, end, cpus)?;
+        let (frames, aged) = Frames::new(&want, frame_count, end, served.cpus)?;
         let set_aside = end - tables.set_aside().of_spaces;
         let mut layer = Self {
             name: name.to_owned(),
@@ -89,7 +89,7 @@ impl Layer {
         };
         layer.zone = layer.take_frame(FramePurpose::KernelObject, "its allocator")?;
         layer.pages = PageUse::new(layer.take_frame(FramePurpose::KernelObject, "the zero page")?);
-        for _ in 0..cpus {
+        for _ in 0..served.cpus {
             let frame = layer.take_frame(FramePurpose::KernelObject, "a CPU's own data")?;
             layer.cpus.push(CpuData { frame, lru: Vec::new(), charged: 0, charged_to: GroupId::REST });
         }
@@ -97,7 +97,7 @@ impl Layer {
         assert_eq!(direct_map, DIRECT_MAP);
         layer.build_direct_map()?;
         if let Some(engine) = &config.fault_engine {
-            let engine = EngineState::boot(engine, cpus, &mut layer.placing().1);
+            let engine = EngineState::boot(engine, served, &mut layer.placing().1);
             layer.engine = Some(engine.ok_or_else(|| layer.out_of_memory("the tables of its fault engine"))?);
         }
         Ok(layer)

@@ -4,7 +4,7 @@ use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, VirtAddr};
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::ids::SpaceId;
-use crate::base::io::Lba;
+use crate::base::io::Place;
 use crate::base::step::BlockKey;
 use crate::engine::kernel_side::{EngineState, Job, Taken};
 use crate::kernel::entry_word::EntryWord;
@@ -43,11 +43,11 @@ impl Layer {
     }
 
     /// Where on storage a page is that is not in memory.
-    fn stored_at(&self, vma: &Vma, va: VirtAddr) -> Option<Lba> {
+    fn stored_at(&self, vma: &Vma, va: VirtAddr) -> Option<Place> {
         let file = self.pages.known_file(vma.file.as_ref()?)?;
         let page = vma.file_page(va);
         let storage = self.storage()?;
-        self.must_be_read(file, page).then(|| storage.lba(file, page))
+        self.must_be_read(file, page).then(|| storage.striping.place(storage.lba(file, page)))
     }
 
     /// Whether the layer's engine may map pages of the mapping at an address.

@@ -16,7 +16,7 @@ use std::ops::Range;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::base::addr::FRAME_BYTES;
-use crate::base::io::{DeviceRequest, Lba};
+use crate::base::io::{DeviceRequest, Lba, Striping};
 use crate::device::{BlockDevice, Clock, DeviceConfig};
 use crate::kernel::frames::page_use::FilePage;
 
@@ -46,6 +46,8 @@ pub struct Full {
 #[derive(Clone)]
 pub struct Storage {
     pub device: BlockDevice,
+    /// How its blocks lie on its drives.
+    pub striping: Striping,
     /// Blocks that it has, and how many are given.
     blocks: u64,
     given: u64,
@@ -63,6 +65,7 @@ impl Storage {
         let blocks = config.capacity().map_or(u64::MAX, |bytes| bytes.0 / FRAME_BYTES);
         Self {
             device: BlockDevice::new(config, clock),
+            striping: config.striping(),
             blocks,
             given: 0,
             extents: BTreeMap::new(),

@@ -1,0 +1,103 @@
+//! A unit: that of a socket, for the drives that are attached there.
+//!
+//! Source: as in [`super`]; a unit per socket, and a queue pair of its own per drive: the fields of an entry (socket, device, block).
+
+use std::collections::BTreeMap;
+
+use crate::base::addr::{PageSize, Pfn};
+use crate::base::ids::{CpuId, LayerId};
+use crate::base::memory::PhysMem;
+use crate::base::step::BlockKey;
+use crate::engine::kernel_side::Supplied;
+use crate::engine::smu::free_pages::FreePages;
+use crate::engine::smu::parameters::Parameters;
+use crate::engine::smu::queue_pair::QueuePair;
+use crate::kernel::frames::frame_alloc::FramePurpose;
+use crate::kernel::memory::Memory;
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub struct Unit {
+    pub free: FreePages,
+    /// By the number of the drive on the socket.
+    pub pairs: Vec<QueuePair>,
+    /// Completions that have been read, and not been looked at by their misses: whether they failed.
+    answered: BTreeMap<u16, bool>,
+    /// Numbers of the entries of the PMSHR that are free, which are those of their commands.
+    idle: Vec<u16>,
+    /// Frames that misses have taken and not mapped.
+    pub in_hand: u32,
+    /// Free pages that faults are to make ready yet.
+    pub lacking: u32,
+    /// Pages that it has read and mapped.
+    pub mapped: u64,
+}
+
+impl Unit {
+    /// That of a socket with so many drives; none if there is no memory for it.
+    pub fn boot(parameters: &Parameters, drives: u32, memory: &mut Memory) -> Option<Self> {
+        Some(Self {
+            free: FreePages::boot(parameters.free_pages, parameters.prefetch, memory)?,
+            pairs: (0..drives).map(|_| QueuePair::boot(parameters.nvme_entries, memory)).collect::<Option<_>>()?,
+            answered: BTreeMap::new(),
+            idle: (0..parameters.pmshr as u16).rev().collect(),
+            in_hand: 0,
+            lacking: 0,
+            mapped: 0,
+        })
+    }
+
+    /// What a miss waits for that finds no entry of the PMSHR.
+    pub fn idle_key(layer: LayerId, unit: u32) -> BlockKey {
+        BlockKey::Engine { layer, table: (CpuId(unit), PageSize::Size4K) }
+    }
+
+    /// Takes an entry of the PMSHR.
+    pub fn begin_miss(&mut self) -> Option<u16> {
+        self.idle.pop()
+    }
+
+    pub fn end_miss(&mut self, id: u16) {
+        self.idle.push(id);
+    }
+
+    /// Reads the completions that a drive has written; whether the request of a miss, which is among them, has failed.
+    pub fn complete(&mut self, drive: usize, id: u16, contents: &PhysMem) -> bool {
+        while let Some(of) = self.pairs[drive].reap(contents) {
+            self.answered.insert(of.id, of.failed);
+        }
+        self.answered.remove(&id).expect("the drive has answered")
+    }
+
+    /// Puts a free page into the queue if there is room for it, and memory to spare.
+    pub fn supply(&mut self, memory: &mut Memory) -> Supplied {
+        if self.free.is_full() {
+            return Supplied::Enough;
+        }
+        let left = memory.view().free_frames().saturating_sub(1);
+        let short = memory.reclaim.as_ref().is_some_and(|of| left < of.marks.low);
+        let frame = if short { None } else { memory.take(0, FramePurpose::PageCache) };
+        let Some(frame) = frame else { return Supplied::NoMemory };
+        self.free.put(frame, memory.contents);
+        Supplied::One
+    }
+
+    /// A miss gives its frame back, to the queue, which has had it before. The frame, if the queue has got full meanwhile.
+    #[must_use]
+    pub fn put_back(&mut self, frame: Pfn, contents: &mut PhysMem) -> Option<Pfn> {
+        self.in_hand -= 1;
+        if self.free.is_full() {
+            return Some(frame);
+        }
+        self.free.put(frame, contents);
+        None
+    }
+
+    pub fn held_frames(&self) -> u64 {
+        u64::from(self.free.count() + self.in_hand)
+    }
+
+    pub fn table_frames(&self) -> u64 {
+        self.free.frames() + self.pairs.iter().map(QueuePair::frames).sum::<u64>()
+    }
+}
