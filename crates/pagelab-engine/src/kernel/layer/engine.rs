@@ -39,14 +39,18 @@ impl Layer {
         let engine = self.engine.as_ref()?;
         let space = &self.spaces[index as usize];
         let vma = space.vmas.find(va).filter(|_| space.served)?;
-        engine.word(index, vma, self.stored_at(vma, va))
+        engine.word(index, vma, self.stored_at(vma, self.file_of(vma), va))
     }
 
-    /// Where on storage a page is that is not in memory.
-    fn stored_at(&self, vma: &Vma, va: VirtAddr) -> Option<Place> {
-        let file = self.pages.known_file(vma.file.as_ref()?)?;
+    /// The file of a mapping by its number.
+    fn file_of(&self, vma: &Vma) -> Option<u32> {
+        self.pages.known_file(vma.file.as_ref()?)
+    }
+
+    /// Where on storage a page of a mapping of a file is that is not in memory.
+    fn stored_at(&self, vma: &Vma, file: Option<u32>, va: VirtAddr) -> Option<Place> {
+        let (file, storage) = (file?, self.storage()?);
         let page = vma.file_page(va);
-        let storage = self.storage()?;
         self.must_be_read(file, page).then(|| storage.striping.place(storage.lba(file, page)))
     }
 
@@ -73,23 +77,35 @@ impl Layer {
     /// Puts a word into the entry of each page of a range that has one to get and neither a word nor a translation, as long as there is
     /// memory to spare for their tables; returns how many.
     fn fill_entries(&mut self, index: u32, range: VaRange) -> u64 {
-        let mut filled = 0;
-        for page in (range.start.0..range.end.0).step_by(FRAME_BYTES as usize) {
-            let (va, size) = (VirtAddr(page), PageSize::Size4K);
-            // Where a table of entries begins.
-            if page.is_multiple_of(PageSize::Size2M.bytes()) && self.is_low() {
+        const TABLE: PageSize = PageSize::Size2M;
+        let (mut filled, mut start) = (0, range.start.0);
+        while start < range.end.0 && !(start.is_multiple_of(TABLE.bytes()) && self.is_low()) {
+            let vma_end = self.spaces[index as usize].vmas.find(VirtAddr(start)).map_or(u64::MAX, |vma| vma.end.0);
+            let end = (start & !TABLE.offset_mask()).saturating_add(TABLE.bytes()).min(range.end.0).min(vma_end);
+            let words = self.words_to_get(index, VaRange { start: VirtAddr(start), end: VirtAddr(end) });
+            if self.put_words(index, &words).is_err() {
                 break;
             }
-            if let Some(word) = self.armed(index, va)
-                && self.is_untouched(index, va, size)
-            {
-                if self.put_word(index, WordOf { va, size, word }).is_err() {
-                    break;
-                }
-                filled += 1;
-            }
+            filled += words.len() as u64;
+            start = end;
         }
         filled
+    }
+
+    /// The words that pages of one mapping get that have neither a word nor a translation; their entries are in one table.
+    fn words_to_get(&self, index: u32, range: VaRange) -> Vec<WordOf> {
+        let (space, size) = (&self.spaces[index as usize], PageSize::Size4K);
+        let (Some(engine), Some(vma)) = (&self.engine, space.vmas.find(range.start).filter(|_| space.served)) else {
+            return Vec::new();
+        };
+        let file = self.file_of(vma);
+        let whole = self.is_untouched(index, range.start, PageSize::Size2M);
+        let pages = (range.start.0..range.end.0).step_by(FRAME_BYTES as usize).map(VirtAddr);
+        let word = |va| {
+            let word = engine.word(index, vma, self.stored_at(vma, file, va))?;
+            (whole || self.is_untouched(index, va, size)).then_some(WordOf { va, size, word })
+        };
+        pages.filter_map(word).collect()
     }
 
     /// The other mappings of the file that a mapping is of, by their spaces: those of other spaces, and of this one those of the same

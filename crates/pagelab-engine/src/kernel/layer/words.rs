@@ -131,6 +131,22 @@ impl Layer {
         Ok(())
     }
 
+    /// The same of small pages whose entries are in one table.
+    pub fn put_words(&mut self, index: u32, words: &[WordOf]) -> Result<(), EngineError> {
+        let Some((&first, others)) = words.split_first() else { return Ok(()) };
+        self.put_word(index, first)?;
+        for &of in others {
+            let space = &mut self.spaces[index as usize];
+            if !space.table.keeps_words() {
+                self.put_word(index, of)?;
+                continue;
+            }
+            space.table.set_word(&mut self.mem, of.va, of.size, of.word.to_bits());
+            space.words += 1;
+        }
+        Ok(())
+    }
+
     /// Takes the word of the page that `va` is in away, if it has one. The caller tells its owner.
     pub fn take_word(&mut self, index: u32, va: VirtAddr) -> Option<WordOf> {
         let of = self.word(index, va)?;
