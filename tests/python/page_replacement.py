@@ -4,12 +4,15 @@ Models: a file that is mapped, read page by page, and held by a cgroup with room
     of the pages in the order in which they were read. Linux does so from 6.3 on where the mapping has MADV_RANDOM, and
     nobody else uses the pages: such mappings have no recency, and what the accessed bits say of them is ignored.
     `lru` lets go of the page whose last visit is the longest ago. `TwoLists` is what Linux does
-    where accessed bits count.
+    where accessed bits count, and `ReadAround` where pages come and are mapped with those around them, too.
 Source: Linux 6.18: include/linux/mm_inline.h (`vma_has_recency`), mm/rmap.c (`invalid_folio_referenced_vma`),
     mm/vmscan.c (`folio_check_references`, `shrink_active_list`), mm/workingset.c (`workingset_refault`: without active
-    pages of files, and without swap, no refault is recent).
+    pages of files, and without swap, no refault is recent), mm/filemap.c (`do_sync_mmap_readahead`,
+    `filemap_map_pages`), mm/memory.c (`do_fault_around`).
 Parameters: `room`, in pages.
-Deviations: no batches; a page leaves when one is needed. Pages that are just being read may not leave before.
+Deviations: no batches; a page leaves when one is needed. Pages that are just being read may not leave before. Each
+    visit to a page sets its accessed bit: no TLB keeps the processor from doing so. Nothing is read before it is missed
+    (`PG_readahead`), and misses are not counted (`mmap_miss`).
 """
 
 from __future__ import annotations
@@ -137,3 +140,54 @@ class TwoLists:
             self.accessed.discard(page)
             self.referenced.add(page)
             self.inactive[page] = None
+
+
+@dataclass
+class ReadAround(TwoLists):
+    """The same where the kernel reads around a page that is missing, and maps what is there around one that faults."""
+
+    first: int = 0
+    """The file's first page, and the one behind its last"""
+    end: int = 1 << 52
+    read: int = 32
+    """Pages that are read together, the one that is missed in their middle"""
+    mapped_together: int = 16
+    """Pages of the window, at multiples of its size, that a fault maps (`fault_around_bytes`)"""
+    mapped: set[int] = field(default_factory=set)
+
+    def _visit(self, page: int) -> bool:
+        missed = False
+        if page not in self.mapped:
+            self._map_around(page)
+            missed = page not in self.mapped
+            if missed:
+                self._read_around(page)
+                self._map_around(page)
+        self.accessed.add(page)
+        return missed
+
+    def _read_around(self, page: int) -> None:
+        start = max(page - self.read // 2, self.first)
+        for other in range(start, min(start + self.read, self.end)):
+            if other in self.inactive or other in self.active:
+                continue
+            if len(self.inactive) + len(self.active) >= self.room:
+                self._reclaim()
+            left = self.left.pop(other, None)
+            if self.refaults and left is not None and self.age - left <= len(self.active):
+                self._activate(other)
+            else:
+                self.inactive[other] = None
+
+    def _map_around(self, page: int) -> None:
+        start = page - page % self.mapped_together
+        for other in range(max(start, self.first), min(start + self.mapped_together, self.end)):
+            if other not in self.mapped and (other in self.inactive or other in self.active):
+                self.mapped.add(other)
+                # On x86, what is mapped around begins as accessed (`arch_wants_old_prefaulted_pte`).
+                self.accessed.add(other)
+
+    def _look_at(self, page: int) -> None:
+        super()._look_at(page)
+        if page not in self.inactive and page not in self.active:
+            self.mapped.discard(page)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from conftest import COMMAND
-from page_replacement import TwoLists, fifo, lru, visits
+from page_replacement import ReadAround, TwoLists, fifo, lru, visits
 from test_example_stores import answers, build, run
 
 from pagelab import trace_info
@@ -47,6 +47,18 @@ def test_models_of_replacement_are_what_their_names_say() -> None:
     # What comes back soon after it left is active at once, and outlives what comes by once.
     again = [*range(6), *range(6), *(page for at in range(40) for page in (at % 12, 100 + at))]
     assert TwoLists(6, batch=1).misses(again) < TwoLists(6, refaults=False, batch=1).misses(again)
+
+
+def test_the_model_with_read_ahead_reads_and_maps_around() -> None:
+    # 40 is read with 24 to 55; 23 with those before it and 24 to 38, which are there.
+    assert ReadAround(1000).misses([40, 24, 55, 23, 7, 56]) == 3
+    assert ReadAround(1000, first=30, end=50).misses([40, 30, 49]) == 1
+    assert ReadAround(1000, read=1, mapped_together=1).misses([40, 24, 40]) == 2
+    far = range(1000, 10_000, 100)
+    assert ReadAround(64, batch=1).misses([40, *far, 40]) == len(far) + 2
+    # A page that is visited between scans stays, and one that is not has left.
+    often = [page for other in far for page in (40, other)]
+    assert ReadAround(96, batch=1).misses(often) < 2 * len(far)
 
 
 @dataclass(frozen=True)

@@ -134,6 +134,28 @@ fn what_msync_costs_beside_the_device_is_that_of_its_requests() {
 }
 
 #[test]
+fn an_msync_that_no_kernel_carries_out_is_counted_and_does_nothing() {
+    const MS_INVALIDATE: u32 = 2;
+    let end = 0_u64.wrapping_sub(PAGE);
+    let calls = [
+        (page(0) + 8, PAGE, MS_SYNC, 1),
+        (end, 2 * PAGE, MS_SYNC, 1),
+        (page(0), PAGE, MS_SYNC | MS_ASYNC, 1),
+        (page(0), PAGE, MS_SYNC | 8, 1),
+        (page(0), PAGE, MS_ASYNC | MS_INVALIDATE, 0),
+        (page(0), 0, MS_SYNC, 0),
+    ];
+    for (addr, len, flags, impossible) in calls {
+        let mut script = script(MapFlags::SHARED);
+        script.store(0, page(0));
+        script.event(0, EventKind::Msync { addr, len, flags });
+        let (_, stats) = finished(script, &system("osdp", &[]));
+        assert_eq!(stats.values["mapping.impossible"], impossible, "{len} bytes at {addr:#x}, flags {flags}");
+        assert_eq!((stats.values["msync.pages"], written(&stats)), (0, 0), "{len} bytes at {addr:#x}, flags {flags}");
+    }
+}
+
+#[test]
 fn private_mappings_and_anonymous_memory_have_nothing_to_write() {
     let mut script = script(MapFlags::PRIVATE);
     (0..8).for_each(|n| script.store(0, page(n)));

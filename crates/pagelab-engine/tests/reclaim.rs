@@ -520,35 +520,34 @@ fn a_load_of_a_page_that_is_given_up_leaves_it_clean_and_a_store_after_it_does_n
     }
 }
 
+const WARM: u64 = 50;
+const COLD: u64 = 1950;
+
+/// Major faults of a program that comes back to the first pages of a file all the time, while it reads the others once.
+fn majors_beside_warm(advice: Option<u32>, set: &[&str]) -> u64 {
+    let pages = WARM + COLD;
+    let mut script = ScriptWriter::new();
+    map_file(&mut script, pages, MapFlags::SHARED);
+    if let Some(advice) = advice {
+        script.event(0, EventKind::Madvise { addr: BASE, len: pages * 4096, advice });
+    }
+    for n in WARM..pages {
+        script.load(0, page(n % WARM));
+        script.load(0, page(n));
+    }
+    let common = [STORAGE, "kernel.page_cache=cold", "kernel.cgroup_limit_bytes=1MiB", "kernel.read_ahead_bytes=4KiB"];
+    run(&config("radix", &[&common[..], set].concat()), script.finish(), &[0]).1.values["fault.major.count"]
+}
+
 /// Pages that a program comes back to all the time stay, but for those of a mapping that is to be read at random, in kernels that do
 /// not heed accesses to it.
 #[test]
 fn accesses_under_advice_about_their_order_count_as_the_kernel_says() {
-    const WARM: u64 = 50;
-    let majors = |advice: Option<u32>, kernel: &str| {
-        let pages = 2000;
-        let mut script = ScriptWriter::new();
-        map_file(&mut script, pages, MapFlags::SHARED);
-        if let Some(advice) = advice {
-            script.event(0, EventKind::Madvise { addr: BASE, len: pages * 4096, advice });
-        }
-        for n in WARM..pages {
-            script.load(0, page(n % WARM));
-            script.load(0, page(n));
-        }
-        // Who has a translation in a TLB does not set the accessed bit.
-        let set = [
-            STORAGE,
-            "kernel.page_cache=cold",
-            "kernel.cgroup_limit_bytes=1MiB",
-            "kernel.read_ahead_bytes=4KiB",
-            "machine.tlb.l2=[]",
-        ];
-        run(&config("radix", &[&set[..], &[kernel]].concat()), script.finish(), &[0]).1.values["fault.major.count"]
-    };
+    // Who has a translation in a TLB does not set the accessed bit.
+    let majors = |advice, kernel| majors_beside_warm(advice, &["machine.tlb.l2=[]", kernel]);
     let heeds = "kernel.advised_recency=on";
     let does_not = "kernel.advised_recency=off";
-    let once = 2000;
+    let once = WARM + COLD;
     for (advice, kernel) in [(None, heeds), (None, does_not), (Some(1), heeds)] {
         assert!(majors(advice, kernel) < once + 2 * WARM, "{advice:?} with {kernel}: {}", majors(advice, kernel));
     }
@@ -557,6 +556,16 @@ fn accesses_under_advice_about_their_order_count_as_the_kernel_says() {
         let more = majors(Some(advice), kernel) - once;
         assert!((300..500).contains(&more), "{advice}: {more} of {WARM} pages, 1950 / 256 times");
     }
+}
+
+/// A TLB that keeps the translations of pages whose accessed bits a scan has cleared hides that they are in use.
+#[test]
+fn a_scan_that_flushes_the_space_sees_what_is_in_use() {
+    let once = WARM + COLD;
+    let [pages, space] =
+        ["pages", "space"].map(|flush| majors_beside_warm(None, &[&format!("kernel.reclaim_flush={flush}")]) - once);
+    assert!(pages > 4 * WARM, "{pages}: they leave although they are in use");
+    assert!(space < 2 * WARM, "{space}");
 }
 
 #[test]

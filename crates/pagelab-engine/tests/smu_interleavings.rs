@@ -173,8 +173,8 @@ impl Race {
             Kpoold => "Kpoold",
             Reclaim => "Kswapd",
             Sync => {
-                let sync =
-                    kernel::sync::Sync::new(self.space, BASE, PAGES * PAGE, MS_SYNC).expect("it is one that waits");
+                let sync = kernel::sync::Sync::new(self.space, BASE, PAGES * PAGE, MS_SYNC);
+                let sync = sync.expect("it is possible").expect("it is one that waits");
                 self.simulation.os.account_for_taken(self.space);
                 return self.simulation.cpus[cpu].begin(Activity::Sync(sync));
             }

@@ -61,7 +61,8 @@ impl Simulation {
             EventKind::Msync { addr, len, flags } => {
                 self.os.mapping.calls += 1;
                 let sync = Sync::new(space, *addr, *len, *flags);
-                if let Some(sync) = sync.filter(|_| self.os.layers[space.layer].storage().is_some()) {
+                self.os.mapping.impossible += u64::from(sync.is_err());
+                if let Some(sync) = sync.ok().flatten().filter(|_| self.os.layers[space.layer].storage().is_some()) {
                     if self.os.layers[space.layer].engine.as_ref().is_some_and(EngineState::maps_files) {
                         self.os.account_for_taken(space);
                     }

@@ -68,6 +68,9 @@ pub struct KernelConfig {
     /// never count; without this, their accessed bits stay, too.
     #[serde(default = "on")]
     pub advised_recency: Switch,
+    /// What leaves the TLBs when a scan takes pages away from an address space.
+    #[serde(default)]
+    pub reclaim_flush: ReclaimFlush,
     /// World switch from a guest to its host and back, for a fault that the host handles.
     pub vm_exit_cycles: u32,
     /// Switch of the running thread on a CPU.
@@ -121,6 +124,17 @@ pub enum IdleTlb {
     Leave,
     /// Keeps it loaded; shootdowns interrupt the CPU only if pages of the page table were freed (Linux 4.20).
     Lazy,
+}
+
+/// What a scan of reclaim flushes of an address space that it has taken pages from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReclaimFlush {
+    /// Each of the pages, as Linux does where no CPU but the scan's has run the address space (`ptep_clear_flush`).
+    #[default]
+    Pages,
+    /// All of it, once per scan, as Linux does on x86 where others have (`arch_tlbbatch_flush`).
+    Space,
 }
 
 /// The page cache at the start of a run.

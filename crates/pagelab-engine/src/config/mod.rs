@@ -18,7 +18,7 @@ mod validate;
 
 pub use assemble::{Assembly, assemble};
 pub use block_io::{BlockIoConfig, CompletionBy};
-pub use kernel::{FaultLock, IdleTlb, KernelConfig, LruList, PageCache, VmaIndex};
+pub use kernel::{FaultLock, IdleTlb, KernelConfig, LruList, PageCache, ReclaimFlush, VmaIndex};
 pub use machine::{MachineConfig, NestedTlbConfig, TlbArrayConfig, TlbConfig};
 pub use preset::{Preset, PresetKind, presets};
 pub use stage_costs::{StageCost, StageCosts};

@@ -8,7 +8,6 @@ use crate::base::io::Answer;
 use crate::base::page_fault::{Intent, Origin};
 use crate::base::step::{Next, Ref, RefKind, RefSpace, Step};
 use crate::cache::Requester;
-use crate::kernel::invalidation::Invalidation;
 use crate::machine::activity::Activity;
 use crate::machine::agenda::Entry;
 use crate::machine::clock::Class;
@@ -187,9 +186,8 @@ impl Simulation {
     #[inline]
     fn flush_invalid(&mut self, cpu: CpuId) -> bool {
         let any = !self.os.invalid.is_empty();
-        while let Some((space, ranges)) = self.os.invalid.pop() {
-            let pages = ranges.len() as u64;
-            self.invalidate(cpu, space, &Invalidation { ranges, pages, full: false }, false);
+        while let Some((space, what)) = self.os.invalid.pop() {
+            self.invalidate(cpu, space, &what, false);
         }
         any
     }

@@ -222,6 +222,7 @@ impl Os {
         }
         layer.note_contiguity(space.index);
         layer.spaces[space.index as usize].vmas.clear();
+        layer.spaces[space.index as usize].misses.clear();
         let (placement, mut memory) = layer.placing();
         placement.space_ended(space.index, &mut memory);
         layer.drop_all_translation_caches(space.index);

@@ -11,6 +11,7 @@ pub mod layer;
 pub mod locks;
 pub mod mapping;
 pub mod memory;
+pub mod mmap_misses;
 pub mod needs;
 pub mod os;
 pub mod placement;

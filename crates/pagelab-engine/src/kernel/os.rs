@@ -6,13 +6,13 @@ use crate::base::ids::{CpuId, LayerId, SpaceId};
 use crate::base::io::Lba;
 use crate::base::latencies::Latencies;
 use crate::base::step::BlockKey;
-use crate::config::{Config, KernelConfig, LayerConfig, PageCache, check_limit};
+use crate::config::{Config, KernelConfig, LayerConfig, PageCache, ReclaimFlush, check_limit};
 use crate::device::Clock;
 use crate::engine::kernel_side::{EngineState, Served};
 use crate::kernel::fault::stage::{FaultCounters, Stage};
 use crate::kernel::frames::page_use::FilePage;
 use crate::kernel::home::Home;
-use crate::kernel::invalidation::MappingCounters;
+use crate::kernel::invalidation::{Invalidation, MappingCounters};
 use crate::kernel::layer::engine::Wanted;
 use crate::kernel::layer::{AsidAllocator, Layer};
 use crate::kernel::locks::Locks;
@@ -38,7 +38,7 @@ pub struct Os {
     /// Shared anonymous memory mapped so far: what comes next is a new object.
     pub shared_bytes: u64,
     /// Translations that an activity has made invalid since the last look.
-    pub invalid: Vec<(SpaceId, Vec<VaRange>)>,
+    pub invalid: Vec<(SpaceId, Invalidation)>,
     /// What devices have written since the last look: where in a layer's memory, and how many lines.
     pub arrived: Vec<(LayerId, PhysAddr, u64)>,
     /// What layers need of their threads, until these are told.
@@ -160,8 +160,10 @@ impl Os {
         for &(page, frame) in &scan.files {
             self.begin_write(layer, page, frame, cpu);
         }
+        let whole = self.costs.reclaim_flush == ReclaimFlush::Space;
         for &(index, start, bytes) in &scan.gone {
-            self.note_invalid(SpaceId { layer, index }, VaRange { start, end: VirtAddr(start.0 + bytes) });
+            let space = SpaceId { layer, index };
+            self.note_invalid(space, VaRange { start, end: VirtAddr(start.0 + bytes) }).full |= whole;
         }
         scan
     }
@@ -191,12 +193,17 @@ impl Os {
         Some(frame)
     }
 
-    /// A translation is to leave the TLBs.
-    pub fn note_invalid(&mut self, space: SpaceId, range: VaRange) {
-        match self.invalid.iter_mut().find(|(of, _)| *of == space) {
-            Some((_, ranges)) => ranges.push(range),
-            None => self.invalid.push((space, vec![range])),
-        }
+    /// A translation is to leave the TLBs. Returns all that are to of its space.
+    pub fn note_invalid(&mut self, space: SpaceId, range: VaRange) -> &mut Invalidation {
+        let known = self.invalid.iter().position(|(of, _)| *of == space);
+        let at = known.unwrap_or_else(|| {
+            self.invalid.push((space, Invalidation::default()));
+            self.invalid.len() - 1
+        });
+        let what = &mut self.invalid[at].1;
+        what.ranges.push(range);
+        what.pages += 1;
+        what
     }
 
     /// A page of a file is written from its frame, by a CPU. Returns its block.

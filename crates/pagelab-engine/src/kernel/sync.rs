@@ -20,7 +20,9 @@ use crate::kernel::reclaim::Storage;
 use crate::kernel::vma::{VaRange, Vma, VmaKind};
 use crate::page_table::{PteFlags, Removed};
 
-/// The bit of msync(2) that waits.
+/// The bits of msync(2); the last is the one that waits.
+const MS_ASYNC: u32 = 1;
+const MS_INVALIDATE: u32 = 2;
 const MS_SYNC: u32 = 4;
 /// Pages written at a time (`BIO_MAX_VECS`).
 const PAGES_AT_A_TIME: usize = 256;
@@ -52,6 +54,10 @@ pub struct Sync {
     state: State,
 }
 
+/// Address, length or flags that no kernel takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImpossibleSync;
+
 /// A page to be written.
 struct Dirty {
     frame: Pfn,
@@ -59,10 +65,15 @@ struct Dirty {
 }
 
 impl Sync {
-    /// Of a call; none if there is nothing to wait for.
-    pub fn new(space: SpaceId, addr: u64, len: u64, flags: u32) -> Option<Self> {
-        let left = VaRange::of_bytes(addr, len).ok().filter(|range| !range.is_empty() && flags & MS_SYNC != 0)?;
-        Some(Self { space, left, state: State::Look })
+    /// Of a call; none if there is nothing to wait for. Errors: no kernel carries it out.
+    pub fn new(space: SpaceId, addr: u64, len: u64, flags: u32) -> Result<Option<Self>, ImpossibleSync> {
+        let both = MS_ASYNC | MS_SYNC;
+        if flags & !(both | MS_INVALIDATE) != 0 || flags & both == both {
+            return Err(ImpossibleSync);
+        }
+        let left = VaRange::of_bytes(addr, len).map_err(|_| ImpossibleSync)?;
+        let waits = !left.is_empty() && flags & MS_SYNC != 0;
+        Ok(waits.then_some(Self { space, left, state: State::Look }))
     }
 
     pub fn space(&self) -> SpaceId {

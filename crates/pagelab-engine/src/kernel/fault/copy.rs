@@ -35,7 +35,7 @@ impl Fault {
         let layer = self.layer(os);
         if matches!(leaf, Leaf::Present(mapping) if mapping.size == size) {
             layer.split_page(space, page, frame);
-            os.invalid.push((self.space, vec![VaRange { start: page, end: VirtAddr(page.0 + size.bytes()) }]));
+            os.note_invalid(self.space, VaRange { start: page, end: VirtAddr(page.0 + size.bytes()) });
             self.counters(os).split += 1;
         } else {
             layer.free_frames(frame, 0);

@@ -1,6 +1,6 @@
 //! Faults on mappings of files: pages of the page cache, those around them, and those that must be read first.
 
-use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, VirtAddr};
+use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, Pfn, VirtAddr};
 use crate::base::error::EngineError;
 use crate::base::page_fault::Intent;
 use crate::base::step::BlockKey;
@@ -8,11 +8,11 @@ use crate::kernel::entry_word::EntryWord;
 use crate::kernel::fault::work::{Work, pages};
 use crate::kernel::layer::Layer;
 use crate::kernel::os::Os;
-use crate::kernel::vma::{OrderAdvice, VaRange, Vma};
+use crate::kernel::vma::{VaRange, Vma};
 use crate::page_table::Mapping;
-use std::ops::Range;
 
 use super::Fault;
+use super::read_ahead::window;
 
 impl Fault {
     /// A page of a file's mapping.
@@ -42,24 +42,10 @@ impl Fault {
         Ok(Work::Cached { file, page })
     }
 
-    /// The pages of a file that are read with the one at `va`, as numbers in the file (Linux `do_sync_mmap_readahead`): around
-    /// it, from it on if the mapping is read in sequence, it alone if at random; those inside the mapping.
-    pub(super) fn read_window(&self, vma: &Vma, page: u64, bytes: u64) -> Range<u64> {
-        let ahead = bytes >> FRAME_SHIFT;
-        let Range { start: first, end } = vma.file_pages();
-        match vma.advice.order {
-            OrderAdvice::Random => page..page + 1,
-            OrderAdvice::Sequential => page..(page + ahead).min(end),
-            OrderAdvice::Normal => {
-                let start = page.saturating_sub(ahead / 2).max(first);
-                start..(start + ahead).max(page + 1).min(end)
-            }
-        }
-    }
-
     /// Maps a page of the page cache and those around it that are there; returns how many, 0 if it itself is not.
     pub(super) fn map_cached(&mut self, layer: &mut Layer, file: u32, number: u64) -> Result<u64, EngineError> {
         let Some(frame) = layer.pages.cached(file, number) else { return Ok(0) };
+        self.note_hits(layer, file);
         self.frame = frame;
         let space = self.space.index;
         let mut mapped = 0;
@@ -136,13 +122,4 @@ impl Fault {
             }
         }
     }
-}
-
-/// The window of `bytes` around `va`: it begins at a multiple of its size or with the VMA, and ends with what one
-/// page-table page maps at the latest (Linux `do_fault_around`).
-fn window(vma: &Vma, va: VirtAddr, bytes: u64) -> VaRange {
-    let table = PageSize::Size2M.bytes();
-    let start = (va.0 & !(bytes - 1)).max(vma.start.0);
-    let end = (start + bytes).min(vma.end.0).min((va.0 & !(table - 1)) + table);
-    VaRange { start: VirtAddr(start), end: VirtAddr(end) }
 }

@@ -28,7 +28,7 @@ impl Fault {
             (_, Leaf::Present(old)) => {
                 layer.remap(space, page, self.mapping());
                 layer.put_page(&old);
-                os.invalid.push((self.space, vec![VaRange { start: page, end: self.end() }]));
+                os.note_invalid(self.space, VaRange { start: page, end: self.end() });
                 1
             }
             (Work::Shared { page: number, present }, _) => self.map_shared(layer, number, present)?,

@@ -28,6 +28,7 @@ mod install;
 pub mod io;
 mod place;
 mod plan;
+mod read_ahead;
 mod ready;
 mod route;
 pub mod stage;
@@ -171,6 +172,8 @@ pub struct Fault {
     counted: bool,
     /// A device had to be read.
     major: bool,
+    /// Nothing is read with the page, since its file is missed too often.
+    alone: bool,
     /// Scans in a row that gave nothing back.
     fruitless: u32,
     /// Pages that an engine has mapped and that it has accounted for, to be paid for yet.
@@ -215,6 +218,7 @@ impl Fault {
             further: 0,
             counted: false,
             major: false,
+            alone: false,
             fruitless: 0,
             accounted: 0,
             exception: true,

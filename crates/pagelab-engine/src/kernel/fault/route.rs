@@ -101,6 +101,9 @@ impl Fault {
             return Ok(Err(Next::Block(self.key)));
         }
         (self.locked, self.work) = (true, work);
+        if let Work::Read { file, .. } = work {
+            self.note_miss(os, file);
+        }
         Ok(Ok(match (work, leaf) {
             (Work::Split, _) => {
                 let frame = self.layer(os).take_frame(FramePurpose::PageTable, "the table of a page that is split")?;

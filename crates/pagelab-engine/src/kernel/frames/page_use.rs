@@ -9,6 +9,7 @@
 //! when it is first asked for. It cannot tell where a file ends, so the last window of a mapping may get pages that no file
 //! has.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -37,8 +38,8 @@ pub struct PageUse {
     object_frames: FxHashMap<Pfn, u64>,
     /// Whether files must be read before their pages are there.
     pub cold: bool,
-    /// Pages of files that have left the cache.
-    evicted: FxHashSet<FilePage>,
+    /// By file, the pages that are in the cache or have left it.
+    known: Vec<BTreeSet<u64>>,
     /// Blocks that pages of files came in, by order.
     folios: [u64; 10],
     /// Frames of files whose contents storage does not have yet, as far as no PTE says so.
@@ -67,7 +68,7 @@ impl PageUse {
             cache_frames: FxHashMap::default(),
             objects: FxHashMap::default(),
             object_frames: FxHashMap::default(),
-            evicted: FxHashSet::default(),
+            known: Vec::new(),
             folios: [0; 10],
             dirty: FxHashSet::default(),
             writeback: FxHashMap::default(),
@@ -145,8 +146,13 @@ impl PageUse {
 
     /// Number of a file.
     pub fn file(&mut self, name: &Arc<str>) -> u32 {
-        let next = self.files.len() as u32;
-        *self.files.entry(name.clone()).or_insert(next)
+        if let Some(&file) = self.files.get(name) {
+            return file;
+        }
+        self.known.push(BTreeSet::new());
+        let file = self.files.len() as u32;
+        self.files.insert(name.clone(), file);
+        file
     }
 
     /// The same, if it has one.
@@ -164,18 +170,18 @@ impl PageUse {
         let old = self.cached.insert((file, page), frame);
         assert!(old.is_none(), "page {page} of file {file} is cached twice");
         self.cache_frames.insert(frame, (file, page));
+        self.known[file as usize].insert(page);
     }
 
     /// Whether a page of a file that is not in the page cache is on storage alone.
     pub fn is_on_storage(&self, file: u32, page: u64) -> bool {
-        self.cold || self.evicted.contains(&(file, page))
+        self.cold || self.known[file as usize].contains(&page)
     }
 
     /// A page of a file leaves the page cache; returns which, and whether it must be written.
     pub fn uncache(&mut self, frame: Pfn) -> (FilePage, bool) {
         let page = self.cache_frames.remove(&frame).expect("the frame is in the page cache");
         self.cached.remove(&page);
-        self.evicted.insert(page);
         (page, self.dirty.remove(&frame))
     }
 
@@ -228,11 +234,8 @@ impl PageUse {
 
     /// Pages of a file from one on leave the page cache, and what they held is nowhere. Returns their frames.
     pub fn cut(&mut self, file: u32, first: u64) -> Vec<Pfn> {
-        self.evicted.retain(|&(of, page)| of != file || page < first);
-        let cut = self.cached.keys().copied().filter(|&(of, page)| of == file && page >= first);
-        let mut pages: Vec<FilePage> = cut.collect();
-        pages.sort_unstable();
-        let frames: Vec<Pfn> = pages.iter().map(|page| self.cached.remove(page).expect("it was listed")).collect();
+        let cut = self.known[file as usize].split_off(&first);
+        let frames: Vec<Pfn> = cut.into_iter().filter_map(|page| self.cached.remove(&(file, page))).collect();
         for frame in &frames {
             self.cache_frames.remove(frame);
             self.dirty.remove(frame);
@@ -284,5 +287,24 @@ mod tests {
         assert_eq!((frames.cached(a, 3), frames.cached(b, 3)), (Some(Pfn(9)), None));
         assert!(!frames.are_exclusive(Pfn(9), 0));
         assert_eq!(frames.unshare(Pfn(9)), Left::Used);
+    }
+
+    #[test]
+    fn a_cut_takes_what_is_cached_and_forgets_what_has_left() {
+        let mut frames = PageUse::new(Pfn(1));
+        let (a, b) = (frames.file(&"a".into()), frames.file(&"b".into()));
+        for page in 0..8 {
+            frames.cache(a, page, Pfn(10 + page));
+            frames.cache(b, page, Pfn(20 + page));
+        }
+        for page in [1, 5, 6] {
+            assert_eq!(frames.uncache(Pfn(10 + page)), ((a, page), false));
+        }
+        assert_eq!(frames.cut(a, 4), [Pfn(14), Pfn(17)], "by their places in the file");
+        let left = |file| (0..8).filter(|&n| frames.cached(file, n).is_some()).collect::<Vec<_>>();
+        assert_eq!((left(a), left(b).len()), (vec![0, 2, 3], 8));
+        let on_storage = (0..8).filter(|&n| frames.cached(a, n).is_none() && frames.is_on_storage(a, n));
+        assert_eq!(on_storage.collect::<Vec<_>>(), [1], "what was cut is nowhere");
+        assert_eq!(frames.cut(a, 4), []);
     }
 }

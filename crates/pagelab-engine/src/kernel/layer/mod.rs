@@ -35,6 +35,7 @@ use crate::kernel::frames::supply::{FrameCounters, Frames};
 use crate::kernel::layer::contents::Contents;
 use crate::kernel::layer::requests::RequestMemory;
 use crate::kernel::memory::{Memory, MemoryView, PAGE_METADATA_BYTES, object_line, page_metadata};
+use crate::kernel::mmap_misses::MmapMisses;
 use crate::kernel::placement::Placement;
 use crate::kernel::reclaim::{GroupId, PageOf, Reclaim, Rmap};
 use crate::kernel::shadows::Shadows;
@@ -101,6 +102,8 @@ pub struct AddressSpace {
     pub measured: bool,
     /// What of it needs no page table.
     pub segment: Option<DirectSegment>,
+    /// How often its mappings of files were missed.
+    pub misses: MmapMisses,
     /// Frames that it maps, the zero page apart (`get_mm_rss`).
     pub resident: u64,
     /// Entries of pages that are not present and hold a word.
@@ -360,6 +363,7 @@ impl Layer {
             served: true,
             measured: false,
             segment: None,
+            misses: MmapMisses::default(),
             resident: 0,
             words: 0,
             words_beside: BTreeMap::new(),

@@ -165,7 +165,7 @@ impl Khugepaged {
         layer.map(space, start, mapping).expect("tables with large pages have room");
         layer.list_page(&mapping);
         self.counts.collapsed += 1;
-        os.invalid.push((id, vec![range]));
+        os.note_invalid(id, range);
     }
 }
 

@@ -1,0 +1,61 @@
+//! How often a process's mappings of files were missed. What follows from it is said where files are read (`fault/read_ahead.rs`).
+
+use rustc_hash::FxHashMap;
+
+/// Misses above which nothing is read around a page (`MMAP_LOTSAMISS`), and the most that are counted.
+const LOTS_OF_MISSES: u32 = 100;
+const MOST_MISSES: u32 = 10 * LOTS_OF_MISSES;
+
+/// By file, misses of an address space's mappings less its hits (`mmap_miss`).
+#[derive(Clone, Debug, Default)]
+pub struct MmapMisses(FxHashMap<u32, u32>);
+
+impl MmapMisses {
+    /// Misses of a file more than hits.
+    pub fn of(&self, file: u32) -> u32 {
+        if self.0.is_empty() { 0 } else { self.0.get(&file).copied().unwrap_or(0) }
+    }
+
+    /// A page of the file is missed. Returns whether what lies around it is worth reading.
+    pub fn miss(&mut self, file: u32) -> bool {
+        let misses = self.0.entry(file).or_insert(0);
+        *misses = MOST_MISSES.min(*misses + 1);
+        *misses <= LOTS_OF_MISSES
+    }
+
+    /// So many pages of the file are found in memory.
+    pub fn hit(&mut self, file: u32, pages: u32) {
+        if let Some(misses) = self.0.get_mut(&file) {
+            *misses = misses.saturating_sub(pages);
+        }
+    }
+
+    /// The process begins another program, or ends.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn misses_count_up_to_a_most_and_hits_down() {
+        let mut misses = MmapMisses::default();
+        misses.hit(1, 5);
+        assert_eq!(misses.of(1), 0);
+        assert!((0..100).all(|_| misses.miss(1)), "a hundred are not too many");
+        assert!(!misses.miss(1) && misses.miss(2), "each file has its own");
+        misses.hit(1, 1);
+        assert!(!misses.miss(1));
+        misses.hit(1, 2);
+        assert!(misses.miss(1));
+        (0..2000).for_each(|_| _ = misses.miss(1));
+        assert_eq!(misses.of(1), 1000);
+        misses.hit(1, 901);
+        assert!(misses.miss(1) && !misses.miss(1));
+        misses.clear();
+        assert_eq!((misses.of(1), misses.of(2)), (0, 0));
+    }
+}
