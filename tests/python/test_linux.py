@@ -176,7 +176,7 @@ def test_a_guest_is_read_to_its_end(fake_qemu: Callable[[str], Path], tmp_path: 
     assert said.steps[0].last("faults") == "16384"
     arguments = (tmp_path / "bin" / f"{guest.QEMU}.arguments").read_text().splitlines()
     assert arguments[arguments.index("-icount") + 1] == "shift=0,sleep=off"
-    assert arguments[-1].endswith("no5lvl -- touch,random,64")
+    assert arguments[-1].endswith("no5lvl -- steps touch,random,64")
 
 
 def test_a_guest_that_hangs_is_ended_with_all_that_it_started(fake_qemu: Callable[[str], Path], tmp_path: Path) -> None:
@@ -221,7 +221,8 @@ def test_without_qemu_its_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_
         (Machine(cpus=9), "1 to 8"),
         (Machine(levels=3), "x86-64 has 4 or 5"),
         (Machine(memory_mib=64), "at least 128MiB"),
-        (Machine(nodes=2), "each node needs a CPU"),
+        (Machine(nodes=2), "as many CPUs as the others"),
+        (Machine(cpus=3, nodes=2), "as many CPUs as the others"),
         (Machine(seconds=0), "more than 0"),
     ],
 )
@@ -248,10 +249,10 @@ def test_too_many_steps_are_refused() -> None:
 
 
 def test_nodes_share_the_memory() -> None:
-    command = Machine(cpus=3, nodes=2, memory_mib=1025).command(Path("k"), Path("i"), [])
+    command = Machine(cpus=4, nodes=2, memory_mib=1025).command(Path("k"), Path("i"), [])
     assert "memory-backend-ram,id=memory0,size=513M" in command
-    assert "node,nodeid=0,memdev=memory0,cpus=0,cpus=2" in command
-    assert "node,nodeid=1,memdev=memory1,cpus=1" in command
+    assert "node,nodeid=0,memdev=memory0,cpus=0-1" in command
+    assert "node,nodeid=1,memdev=memory1,cpus=2-3" in command
 
 
 # The source
