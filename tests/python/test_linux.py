@@ -495,7 +495,7 @@ def test_files_of_ours_have_their_places(folder: Layout) -> None:
         ('steps = ["matrix,200"]', "steps = [200]", "steps as a list of texts"),
         ('name = "matrix"', 'name = "touch"', "touch: each run must have a name of its own"),
         ('accelerator = "icount"', 'accelerator = "icont"', "give icount, tcg, kvm"),
-        ('expect = "fail"', 'expect = "failure"', "expect is pass or fail"),
+        ('expect = "report"', 'expect = "reports"', "expect is pass, fail, report, not reports"),
         ('kernels = ["plain"]', 'kernels = ["plane"]', "kernels are plain and patched"),
         ("[[run]]", "[[runs]]", "not runs"),
         ("[[run]]", "[[run", "suite.toml: "),
@@ -530,6 +530,9 @@ def test_a_mistake_on_purpose_must_be_noticed() -> None:
         unseen = texts.TOUCH.replace("status=0", status)
         problems = list(suite.judge(wrong, [parse(f"{texts.BOOT}{unseen}{texts.END}")]))
         assert problems[0].startswith("a mistake was made on purpose, and nothing noticed it"), status
+    unprepared = f"{texts.BOOT}PAGELAB begin 1 write,/nothing,1\nPAGELAB end 1 status=1\n{texts.TOUCH}{texts.END}"
+    assert list(suite.judge(wrong, [parse(unprepared)]))
+    assert list(suite.judge(replace(wrong, expect="report"), [parse(f"{texts.BOOT}{failed}{texts.END}")]))
 
 
 def test_runs_that_differ_are_a_problem() -> None:

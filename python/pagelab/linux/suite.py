@@ -12,11 +12,12 @@ from pagelab.linux.build import Image, Variant, Workshop
 from pagelab.linux.guest import Machine, run
 from pagelab.linux.initramfs import initramfs, programs
 from pagelab.linux.layout import Layout, read_toml
-from pagelab.linux.report import FAILED, SKIPPED, Console
+from pagelab.linux.report import FAILED, SKIPPED, Console, Step
 
 BUILTIN = {"write", "refuse", "read"}
 """Steps that the guest's first process carries out itself"""
 KERNELS = ("plain", "patched")
+EXPECTATIONS = ("pass", "fail", "report")
 _DEBUG_TIMES = 10
 """How many times longer a run may take with the kernel that checks itself"""
 
@@ -37,7 +38,7 @@ class Run:
     seconds: float = 120.0
     parameters: Sequence[str] = ()
     expect: str = "pass"
-    """`fail`: a step or the kernel must report a mistake, since one was made on purpose"""
+    """Where a mistake is made on purpose, `fail`: a program must fail or the kernel report; `report`: the kernel must"""
     repeat: int = 1
     """How often to run it; each time must print the same"""
     values: Mapping[str, str] = field(default_factory=dict)
@@ -113,8 +114,8 @@ def _run(path: Path, entry: dict[str, Any], known: set[str]) -> Run:
     run = Run(**entry)
     if not set(run.kernels) <= set(KERNELS):
         raise LinuxError(f"{path}: {name}: kernels are {' and '.join(KERNELS)}, not {', '.join(run.kernels)}")
-    if run.expect not in ("pass", "fail"):
-        raise LinuxError(f"{path}: {name}: expect is pass or fail, not {run.expect}")
+    if run.expect not in EXPECTATIONS:
+        raise LinuxError(f"{path}: {name}: expect is {', '.join(EXPECTATIONS)}, not {run.expect}")
     for step in run.steps:
         program = step.partition(",")[0]
         if program not in known | BUILTIN:
@@ -195,8 +196,8 @@ def judge(run: Run, said: Sequence[Console]) -> Iterator[str]:
     """What is wrong with the consoles of a run, each of them the same run."""
     last = said[-1]
     problems = last.problems()
-    if run.expect == "fail":
-        if not last.reports and not any(step.status == FAILED for step in last.steps):
+    if run.expect != "pass":
+        if not last.reports and not (run.expect == "fail" and any(map(_failed, last.steps))):
             yield "; ".join(["a mistake was made on purpose, and nothing noticed it", *problems])
         return
     yield from problems
@@ -209,3 +210,8 @@ def judge(run: Run, said: Sequence[Console]) -> Iterator[str]:
         for (key, value), (_, again) in zip(one.values, other.values, strict=False):
             if value != again:
                 yield f"{one.command}: {key}={value} the first time and {again} afterwards"
+
+
+def _failed(step: Step) -> bool:
+    """Whether a program failed. Steps of the first process prepare: where they fail, nothing has been shown."""
+    return step.status == FAILED and step.command.partition(",")[0] not in BUILTIN
