@@ -38,7 +38,7 @@ class Run:
     seconds: float = 120.0
     parameters: Sequence[str] = ()
     expect: str = "pass"
-    """Where a mistake is made on purpose, `fail`: a program must fail or the kernel report; `report`: the kernel must"""
+    """Where a mistake is made on purpose, `fail`: a program must fail or the kernel report; `report`: the latter"""
     repeat: int = 1
     """How often to run it; each time must print the same"""
     values: Mapping[str, str] = field(default_factory=dict)
