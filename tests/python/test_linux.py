@@ -134,6 +134,14 @@ def test_two_reports_are_two() -> None:
     assert "Freed by task 31:" in said.reports[1]
 
 
+def test_what_is_allowed_is_no_report_and_hides_none() -> None:
+    text = f"{texts.BOOT}{texts.OOM}{texts.KASAN}{texts.END}"
+    assert parse(text, ["invoked oom-killer"]).problems() == [
+        "BUG: KASAN: slab-use-after-free in free_reservation+0x44/0x90"
+    ]
+    assert not parse(f"{texts.BOOT}{texts.OOM}{texts.END}", ["invoked oom-killer"]).problems()
+
+
 def test_what_a_kernel_says_of_itself_at_boot_is_no_report() -> None:
     assert parse(f"{texts.HARMLESS}{texts.BOOT}{texts.TOUCH}{texts.END}").problems() == []
 

@@ -115,8 +115,13 @@ class Machine:
         return line
 
 
-def run(machine: Machine, kernel: Path, initramfs: Path, steps: Sequence[str], console: Path) -> Console:
+def run(
+    machine: Machine, kernel: Path, initramfs: Path, steps: Sequence[str], console: Path, allowed: Sequence[str] = ()
+) -> Console:
     """Boots, runs the steps and returns what the console said. The console's text is kept.
+
+    Args:
+        allowed: Texts of what the kernel may report against itself.
 
     Raises:
         UsageError: the machine or a step cannot be.
@@ -129,7 +134,7 @@ def run(machine: Machine, kernel: Path, initramfs: Path, steps: Sequence[str], c
         status = logged(command, console, seconds=machine.seconds, environment=clean_environment())
     except FileNotFoundError:
         raise LinuxError(f"{QEMU} is missing; install the Debian package qemu-system-x86") from None
-    said = parse(console.read_text(encoding="utf-8", errors="replace"))
+    said = parse(console.read_text(encoding="utf-8", errors="replace"), allowed)
     if said.reports:
         return said
     if status is None:

@@ -5,7 +5,7 @@ mm/slub.c, mm/page_poison.c, kernel/hung_task.c, kernel/watchdog.c, kernel/rcu/t
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 PASSED, FAILED, USAGE, SKIPPED = 0, 1, 2, 4
@@ -88,8 +88,8 @@ class Console:
         return found
 
 
-def parse(text: str) -> Console:
-    """What a console's text says."""
+def parse(text: str, allowed: Sequence[str] = ()) -> Console:
+    """What a console's text says. Kernel's lines with one of the allowed texts begin no report."""
     console = Console()
     step: Step | None = None
     for line in _lines(text):
@@ -104,11 +104,11 @@ def parse(text: str) -> Console:
                 step.values.append((value[1], value[2]))
             elif line:
                 step.output.append(line)
-    console.reports = list(reports(text))
+    console.reports = list(reports(text, allowed))
     return console
 
 
-def reports(text: str) -> Iterator[str]:
+def reports(text: str, allowed: Sequence[str] = ()) -> Iterator[str]:
     """What the kernel reports against itself. Reports within what follows one belong to it."""
     current: list[str] = []
     for line in _lines(text):
@@ -116,7 +116,7 @@ def reports(text: str) -> Iterator[str]:
         ends = (
             "end trace" in said or "end Kernel panic" in said or _MARK.search(line) or len(current) >= _LONGEST_REPORT
         )
-        if not current and _REPORTS.search(said) and not _harmless(said):
+        if not current and _REPORTS.search(said) and not _harmless(said, allowed):
             current = [said.strip()]
         elif current and ends:
             yield "\n".join(current)
@@ -144,9 +144,9 @@ def _marked(console: Console, step: Step | None, kind: str, rest: str) -> Step |
     return step
 
 
-def _harmless(line: str) -> bool:
-    # Of a program, not of the kernel: KEY=VALUE, and the kernel's own list of what it was built to find.
-    return bool(_VALUE.match(line))
+def _harmless(line: str, allowed: Sequence[str]) -> bool:
+    # A program's KEY=VALUE is not the kernel's.
+    return bool(_VALUE.match(line)) or any(text in line for text in allowed)
 
 
 def _lines(text: str) -> Iterator[str]:

@@ -39,6 +39,8 @@ class Run:
     parameters: Sequence[str] = ()
     expect: str = "pass"
     """Where a mistake is made on purpose, `fail`: a program must fail or the kernel report; `report`: the latter"""
+    allow: Sequence[str] = ()
+    """Texts of what the kernel may report all the same"""
     repeat: int = 1
     """How often to run it; each time must print the same"""
     values: Mapping[str, str] = field(default_factory=dict)
@@ -182,7 +184,7 @@ def _carry_out(workshop: Workshop, image: Image, archive: Path, case: Case) -> V
     problems: list[str] = []
     try:
         for _ in range(case.run.repeat):
-            said.append(run(machine, image.kernel, archive, case.run.steps, console))
+            said.append(run(machine, image.kernel, archive, case.run.steps, console, case.run.allow))
             problems = list(judge(case.run, said))
             if problems:
                 break
