@@ -185,6 +185,8 @@ def test_a_guest_is_read_to_its_end(fake_qemu: Callable[[str], Path], tmp_path: 
     arguments = (tmp_path / "bin" / f"{guest.QEMU}.arguments").read_text().splitlines()
     assert arguments[arguments.index("-icount") + 1] == "shift=0,sleep=off"
     assert arguments[-1].endswith("no5lvl -- steps touch,random,64")
+    assert console.read_text().endswith("PAGELAB done\n")
+    assert not list(tmp_path.glob(".console*"))
 
 
 def test_a_guest_that_hangs_is_ended_with_all_that_it_started(fake_qemu: Callable[[str], Path], tmp_path: Path) -> None:

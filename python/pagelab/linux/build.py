@@ -9,7 +9,6 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -107,7 +106,7 @@ class Workshop:
             for name, path in self.layout.added().items():
                 ours += [name, path]
         fragments = self.layout.fragments(plain=variant.plain, debug=variant.debug)
-        return digest([series.version, series.sha256, _compiler(), *ours, *fragments])
+        return digest([series.version, series.sha256, tools.compiler(), *ours, *fragments])
 
     @contextmanager
     def _alone(self, home: Path) -> Iterator[None]:
@@ -175,12 +174,6 @@ def ensure_configured(config: str, fragments: Sequence[Path]) -> None:
 def _symbols(config: str) -> dict[str, str]:
     values = dict(re.findall(r"^(CONFIG_\w+)=(.*)$", config, re.MULTILINE))
     return values | dict.fromkeys(re.findall(r"^# (CONFIG_\w+) is not set$", config, re.MULTILINE), "n")
-
-
-def _compiler() -> str:
-    if not shutil.which("gcc"):
-        return ""
-    return subprocess.run(["gcc", "--version"], capture_output=True, text=True, check=False).stdout.partition("\n")[0]
 
 
 def _first_error(log: Path) -> str:

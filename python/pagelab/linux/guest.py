@@ -130,10 +130,16 @@ def run(
     machine.check()
     command = machine.command(kernel, initramfs, steps)
     console.parent.mkdir(parents=True, exist_ok=True)
+    # Another run of the same name may be under way.
+    own = console.with_name(f".{console.name}.{os.getpid()}")
     try:
-        status = logged(command, console, seconds=machine.seconds, environment=clean_environment())
+        status = logged(command, own, seconds=machine.seconds, environment=clean_environment())
     except FileNotFoundError:
+        own.unlink()
         raise LinuxError(f"{QEMU} is missing; install the Debian package qemu-system-x86") from None
+    finally:
+        if own.exists():
+            own.replace(console)
     said = parse(console.read_text(encoding="utf-8", errors="replace"), allowed)
     if said.reports:
         return said

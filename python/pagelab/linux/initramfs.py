@@ -40,9 +40,10 @@ def initramfs(layout: Layout, work: Path) -> Path:
     tools.require(tools.GUEST, "running a kernel")
     busybox = Path(str(shutil.which("busybox"))).resolve()
     ensure_static(busybox)
-    key = digest([" ".join(_FLAGS), *files_below(layout.tests), busybox])
+    key = digest([" ".join(_FLAGS), tools.compiler(), *files_below(layout.tests), busybox])
     archive = work / f"initramfs-{key}.cpio.gz"
     if archive.is_file():
+        archive.touch()
         return archive
     work.mkdir(parents=True, exist_ok=True)
     folder, program, script = stat.S_IFDIR | 0o755, stat.S_IFREG | 0o755, stat.S_IFREG | 0o755

@@ -65,6 +65,13 @@ def require(tools: Iterable[Tool], what: str) -> None:
         )
 
 
+def compiler() -> str:
+    """Which gcc this is; nothing if there is none."""
+    if not shutil.which("gcc"):
+        return ""
+    return subprocess.run(["gcc", "--version"], capture_output=True, text=True, check=False).stdout.partition("\n")[0]
+
+
 def install(packages: Iterable[str], say: Callable[[str], object]) -> None:
     """Installs Debian packages.
 
