@@ -4,6 +4,7 @@ It takes a quarter of an hour the first time. What it builds stays in the cache,
 """
 
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -22,8 +23,8 @@ def run(*arguments: str, seconds: float) -> subprocess.CompletedProcess[str]:
     if missing:
         packages = " ".join(sorted({tool.package for tool in missing}))
         pytest.skip(f"a kernel cannot be built or run here; install {packages}")
-    if not is_installed(layout().series()):
-        pytest.skip("the kernel's source is not installed; as root: pagelab linux build --install")
+    if not is_installed(layout().series()) and not shutil.which("apt-get"):
+        pytest.skip("the kernel's source is Debian's, and there is no apt-get here to fetch it")
     return subprocess.run([*COMMAND, "linux", *arguments], capture_output=True, text=True, timeout=seconds, check=False)
 
 
@@ -39,7 +40,7 @@ def test_the_suite_passes(options: tuple[str, ...]) -> None:
 def test_a_fault_takes_what_the_documentation_says() -> None:
     """Within a tenth: another compiler makes other instructions."""
     text = (Path(__file__).resolve().parents[2] / "docs" / "linux.md").read_text()
-    told = re.search(r"^\| sequential \| 4 \| ([\d,]+) ", text, re.MULTILINE)
+    told = re.search(r"^\| sequential \| 4 \| ([\d,.]+) ", text, re.MULTILINE)
     assert told
     process = run("bench", "-s", "plain", "-w", "sequential", "--levels", "4", seconds=3600)
     assert process.returncode == 0, process.stderr
