@@ -506,7 +506,7 @@ def test_files_of_ours_have_their_places(folder: Layout) -> None:
         ('name = "matrix"', 'name = "touch"', "touch: each run must have a name of its own"),
         ('accelerator = "icount"', 'accelerator = "icont"', "give icount, tcg, kvm"),
         ('expect = "report"', 'expect = "reports"', "expect is pass, fail, report, not reports"),
-        ('kernels = ["plain"]', 'kernels = ["plane"]', "kernels are plain and patched"),
+        ('kernels = ["plain", "patched"]', 'kernels = ["plane"]', "kernels are plain and patched"),
         ("[[run]]", "[[runs]]", "not runs"),
         ("[[run]]", "[[run", "suite.toml: "),
     ],
@@ -572,6 +572,10 @@ def test_each_kernel_is_built_once() -> None:
     assert [case.variant.plain for case in found] == [True, True, False, False, False]
     alone = suite.cases([RUN, both], [], has_changes=False, debug=True, quick=False)
     assert {case.variant for case in alone} == {Variant(plain=True, debug=True)}
+    checked = suite.cases([RUN, both], [], has_changes=True, debug=True, quick=False)
+    assert {case.variant for case in checked} == {Variant(plain=False, debug=True)}
+    only = replace(RUN, name="c", lean=False)
+    assert {case.run.name for case in suite.cases([RUN, only], [], has_changes=True, debug=False, quick=False)} == {"a"}
     with pytest.raises(UsageError, match="no run is called c; there are a, b"):
         suite.cases([RUN, both], ["c"], has_changes=True, debug=False, quick=False)
 
