@@ -28,6 +28,8 @@ test: setup
 
 test-full: setup
 	PAGELAB_CASES_FACTOR=10 cargo test --workspace -- --include-ignored
+	@echo 'Building a real kernel, which takes minutes the first time; as root, with the packages that it needs.'
+	if [ "$$(id -u)" = 0 ]; then $(BIN)/pagelab linux build --install; fi
 	$(BIN)/pytest
 
 bench: setup

@@ -16,6 +16,7 @@ from pagelab.cli import (
     catalogue,
     contiguity,
     demo,
+    linux,
     model,
     native_major_faults,
     record,
@@ -53,6 +54,7 @@ app.command("model")(model.command)
 app.command("calibrate")(calibrate.command)
 app.command("contiguity")(contiguity.command)
 app.command("major-faults", context_settings={"allow_interspersed_args": False})(native_major_faults.command)
+app.add_typer(linux.app, name="linux")
 app.command("reproduce")(reproduce.command)
 app.command("list")(catalogue.list_command)
 app.command("schema")(catalogue.schema_command)

@@ -1,0 +1,244 @@
+"""`pagelab linux`: a real kernel with the mechanisms, built, booted, tested and measured in a virtual machine."""
+
+import json as json_format
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from pagelab import UsageError, _engine
+from pagelab.cli.terminal import Quiet, print_table
+from pagelab.linux import LinuxError, bench, guest, suite, tools
+from pagelab.linux.build import Variant, Workshop
+from pagelab.linux.initramfs import initramfs
+from pagelab.linux.layout import default_work, layout
+from pagelab.linux.source import is_installed
+from pagelab.output import MISSING_FOLDERS, ensure_writable, write_atomically
+
+app = typer.Typer(
+    help="Build a real Linux kernel with the mechanisms, and test and measure it in a virtual machine.",
+    no_args_is_help=True,
+)
+
+Plain = Annotated[bool, typer.Option("--plain", help="The kernel as Debian has it, without our patches.")]
+Debug = Annotated[bool, typer.Option("--debug", help="The kernel that checks itself: KASAN, lockdep, DEBUG_VM.")]
+Work = Annotated[
+    Path | None,
+    typer.Option(
+        "--work", metavar="FOLDER", help="Where source and kernels are kept, 2 to 4 GB. Without it, in ~/.cache."
+    ),
+]
+Jobs = Annotated[int | None, typer.Option("--jobs", "-j", help="What make does at once. Without it, one per CPU.")]
+Accelerator = Annotated[
+    str,
+    typer.Option(
+        "--accelerator", help="tcg emulates; icount counts instructions, on one CPU; kvm takes the host's processor."
+    ),
+]
+
+
+@app.command("build")
+def build_command(
+    plain: Plain = False,
+    debug: Debug = False,
+    install: Annotated[
+        bool, typer.Option("--install", help="Install missing Debian packages first. Needs root; says which.")
+    ] = False,
+    jobs: Jobs = None,
+    work: Work = None,
+    quiet: Quiet = False,
+) -> None:
+    """Build the kernel, unless it is there: five minutes of CPU time the first time."""
+    workshop = _workshop(work, jobs, quiet)
+    if install:
+        packages = [tool.package for tool in tools.missing((*tools.BUILD, *tools.GUEST))]
+        series = workshop.layout.series()
+        if not is_installed(series):
+            packages.append(f"{series.package}={series.version}")
+        tools.install(packages, workshop.say)
+    print(workshop.image(_variant(workshop, plain, debug)).kernel)
+
+
+@app.command("boot")
+def boot_command(
+    steps: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[STEP]…", help="Programs of linux/tests to run: touch,random,64"),
+    ] = None,
+    plain: Plain = False,
+    debug: Debug = False,
+    accelerator: Accelerator = "tcg",
+    cpus: Annotated[int, typer.Option("--cpus", help="CPUs of the guest.")] = 1,
+    nodes: Annotated[int, typer.Option("--nodes", help="Nodes that its memory is divided among.")] = 1,
+    memory: Annotated[str, typer.Option("--memory", metavar="SIZE", help="Memory of the guest.")] = "1GiB",
+    levels: Annotated[int, typer.Option("--levels", help="Levels of page tables: 4, or 5.")] = 4,
+    parameter: Annotated[
+        list[str] | None, typer.Option("--parameter", help="More of the kernel's command line; repeatable.")
+    ] = None,
+    seconds: Annotated[float, typer.Option("--seconds", help="After which the run has failed.")] = 300.0,
+    console: Annotated[
+        Path | None, typer.Option("--console", metavar="FILE", help="Where what the guest says is kept.")
+    ] = None,
+    jobs: Jobs = None,
+    work: Work = None,
+    quiet: Quiet = False,
+) -> None:
+    """Boot the kernel, run programs in it, and print what they print."""
+    machine = guest.Machine(
+        accelerator, cpus, _mebibytes(memory), levels, nodes, seconds, parameters=tuple(parameter or ())
+    )
+    machine.check()
+    workshop = _workshop(work, jobs, quiet)
+    kept = console or workshop.work / "consoles" / "boot.log"
+    ensure_writable(kept)
+    archive = initramfs(workshop.layout, workshop.work)
+    image = workshop.image(_variant(workshop, plain, debug))
+    said = guest.run(machine, image.kernel, archive, steps or [], kept)
+    print(f"kernel={said.release}")
+    for step in said.steps:
+        print(f"\n{step.command}")
+        for line in (*(f"{key}={value}" for key, value in step.values), *step.output):
+            print(line)
+    for report in said.reports:
+        print(f"\n{report}", file=sys.stderr)
+    problems = said.problems()
+    if problems:
+        raise LinuxError(f"{'; '.join(problems)}; all that the guest said is in {kept}")
+
+
+@app.command("test")
+def suite_command(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[RUN]…", help="Runs of the suite; all if none.")] = None,
+    debug: Debug = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Only what takes seconds once the kernel is built.")] = False,
+    listing: Annotated[bool, typer.Option("--list", help="Say which runs there are, and run nothing.")] = False,
+    jobs: Jobs = None,
+    work: Work = None,
+    quiet: Quiet = False,
+) -> None:
+    """Run the tests of the mechanisms in the kernel. Any report of the kernel against itself fails them."""
+    runs = suite.load(layout())
+    if listing:
+        _list(runs)
+        return
+    workshop = _workshop(work, jobs, quiet)
+    wanted = suite.cases(runs, names or [], has_changes=workshop.layout.has_changes, debug=debug, quick=quick)
+    began = time.monotonic()
+    verdicts = suite.carry_out(workshop, wanted, _show_verdict)
+    failed = sum(bool(verdict.problems) for verdict in verdicts)
+    print(f"{len(verdicts) - failed} of {len(verdicts)} runs passed in {time.monotonic() - began:.0f} s")
+    if failed:
+        raise LinuxError(f"{failed} of {len(verdicts)} runs failed")
+
+
+@app.command("bench")
+def bench_command(
+    settings: Annotated[
+        list[str] | None, typer.Option("--setting", "-s", help="A kernel with its settings; repeatable. Else all.")
+    ] = None,
+    workloads: Annotated[
+        list[str] | None, typer.Option("--workload", "-w", help="What faults; repeatable. Else all.")
+    ] = None,
+    levels: Annotated[
+        list[int] | None, typer.Option("--levels", help="Levels of page tables; repeatable. Else 4 and 5.")
+    ] = None,
+    accelerator: Accelerator = "icount",
+    json: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help=f"Write all figures there. {MISSING_FOLDERS}")
+    ] = None,
+    jobs: Jobs = None,
+    work: Work = None,
+    quiet: Quiet = False,
+) -> None:
+    """Measure what a page fault takes: instructions, which repeat exactly, or the processor's cycles with kvm."""
+    if json:
+        ensure_writable(json)
+    known_settings, known_workloads = bench.load(layout())
+    plan = bench.Plan(
+        bench.chosen(known_settings, settings or [], "setting"),
+        bench.chosen(known_workloads, workloads or [], "workload"),
+        levels or [4, 5],
+        accelerator,
+    )
+    for depth in plan.levels:
+        guest.Machine(accelerator, levels=depth).check()
+    if accelerator == "tcg":
+        raise UsageError("--accelerator tcg: emulation has no time of its own; give icount or kvm")
+    workshop = _workshop(work, jobs, quiet)
+    figures = bench.measure(workshop, plan, lambda figure: workshop.say(_line(figure)))
+    unit = "instructions" if accelerator == "icount" else "cycles"
+    print_table(_table(figures, unit))
+    if json:
+        result = {
+            "pagelab_version": _engine.__version__,
+            "kernel": workshop.layout.series().version,
+            "unit": unit,
+            "figures": [{**vars(figure), "per_fault": figure.per_fault} for figure in figures],
+        }
+        write_atomically(json, json_format.dumps(result, indent=2) + "\n")
+
+
+def _workshop(work: Path | None, jobs: int | None, quiet: bool) -> Workshop:
+    return Workshop.of(layout(), (work or default_work()).resolve(), _silent if quiet else _say(), jobs)
+
+
+def _silent(_: str) -> None:
+    pass
+
+
+def _say() -> Callable[[str], None]:
+    began = time.monotonic()
+    return lambda text: print(f"{time.monotonic() - began:6.1f} s  {text}", file=sys.stderr, flush=True)
+
+
+def _variant(workshop: Workshop, plain: bool, debug: bool) -> Variant:
+    return Variant(plain or not workshop.layout.has_changes, debug)
+
+
+def _mebibytes(size: str) -> int:
+    try:
+        return _engine.parse_bytes(size) >> 20
+    except UsageError as error:
+        raise UsageError(f"--memory: {error}") from None
+
+
+def _list(runs: Sequence[suite.Run]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for title in ("run", "kernels", "CPUs", "levels", "what it shows"):
+        table.add_column(title)
+    for run in runs:
+        levels = ", ".join(map(str, run.levels))
+        table.add_row(run.name, ", ".join(run.kernels), str(run.cpus), levels, run.what)
+    print_table(table)
+
+
+def _show_verdict(verdict: suite.Verdict) -> None:
+    state = "FAIL" if verdict.problems else "skip" if verdict.skipped else "ok"
+    print(f"{state:4}  {verdict.seconds:6.1f} s  {verdict.case.label}", flush=True)
+    for problem in verdict.problems:
+        print(f"      {problem}")
+    if verdict.problems:
+        print(f"      console: {verdict.console}", flush=True)
+
+
+def _line(figure: bench.Figure) -> str:
+    name = f"{figure.setting}, {figure.workload}, {figure.levels} levels"
+    return f"{name}: {figure.per_fault:,.1f} per fault, {figure.faults:,} faults"
+
+
+def _table(figures: Sequence[bench.Figure], unit: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for title in ("setting", "workload"):
+        table.add_column(title)
+    for title in ("levels", "faults", f"{unit} per fault", "to the first", f"{unit}, all faults"):
+        table.add_column(title, justify="right")
+    for figure in figures:
+        first = next(other for other in figures if (other.workload, other.levels) == (figure.workload, figure.levels))
+        apart = f"{100 * (figure.ticks / first.ticks - 1):+.2f} %" if first is not figure and first.ticks else ""
+        cells = (f"{figure.faults:,}", f"{figure.per_fault:,.1f}", apart, f"{figure.ticks:,}")
+        table.add_row(figure.setting, figure.workload, str(figure.levels), *cells)
+    return table

@@ -1,0 +1,154 @@
+"""What a guest's console says: steps with their results, and what the kernel reports against itself.
+
+Source: the texts are those of Linux 6.12: kernel/panic.c, kernel/locking/lockdep.c, mm/kasan/report.c, lib/bug.c,
+mm/slub.c, mm/page_poison.c, kernel/hung_task.c, kernel/watchdog.c, kernel/rcu/tree_stall.h, lib/debugobjects.c.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+PASSED, FAILED, USAGE, SKIPPED = 0, 1, 2, 4
+"""Exit statuses of the test programs, as of the kernel's own selftests"""
+
+_REPORTS = re.compile(
+    r"""\bWARNING:\s | \bBUG:\s | \bBUG\s | \bKASAN: | kernel\ BUG\ at | \bOops: | \bUBSAN: | \bODEBUG:
+    | possible\ (?:circular|recursive|irq\ lock|deadlock) | inconsistent\ lock\ state | inconsistent\ \{
+    | suspicious\ RCU\ usage | bad\ unlock\ balance | held\ lock\ freed | lock\ held\ when\ returning
+    | Invalid\ wait\ context
+    | general\ protection\ fault | unable\ to\ handle | Kernel\ panic | double\ fault | stack\ guard\ page
+    | blocked\ for\ more\ than | soft\ lockup | hard\ LOCKUP | detected\ stalls | self-detected\ stall
+    | pagealloc:\ (?:memory\ corruption|single\ bit\ error) | Bad\ (?:page|rss-counter)\ | bad:\ scheduling
+    | list_(?:add|del)\ corruption | DEBUG_LOCKS_WARN_ON | invoked\ oom-killer | Out\ of\ memory
+    """,
+    re.VERBOSE,
+)
+_KERNEL_LINE = re.compile(r"^(?:<\d>)?\[ *\d+\.\d+\](?:\[ *[TC]\d+\])? ?")
+_VALUE = re.compile(r"^([A-Za-z_][\w.()-]*)=(.*)$")
+_MARK = re.compile(r"PAGELAB (kernel|begin|end|tainted|done)\b ?(.*)$")
+_LONGEST_REPORT = 60
+_TAINTS = {
+    4: "machine check",
+    5: "bad page",
+    7: "oops",
+    9: "warning",
+    14: "lockup",
+}
+"""Bits of the kernel's taint that tell of a mistake; others tell what was loaded."""
+
+
+@dataclass
+class Step:
+    """One step of the guest."""
+
+    command: str
+    values: list[tuple[str, str]] = field(default_factory=list)
+    """What it printed as KEY=VALUE"""
+    output: list[str] = field(default_factory=list)
+    """What else it printed"""
+    status: int | None = None
+    """None if it did not end"""
+
+    def all(self, key: str) -> list[str]:
+        return [value for name, value in self.values if name == key]
+
+    def last(self, key: str) -> str | None:
+        """What it said last of this; none if nothing."""
+        return next((value for name, value in reversed(self.values) if name == key), None)
+
+
+@dataclass
+class Console:
+    """All that a guest said."""
+
+    release: str | None = None
+    steps: list[Step] = field(default_factory=list)
+    reports: list[str] = field(default_factory=list)
+    """What the kernel reports against itself, each with the lines that follow it"""
+    tainted: int | None = None
+    done: bool = False
+    """Whether the guest came to its end"""
+
+    def problems(self) -> list[str]:
+        """What went wrong, one line each, that of the kernel first; none if all is well."""
+        found = [report.partition("\n")[0] for report in self.reports]
+        told = [name for bit, name in _TAINTS.items() if (self.tainted or 0) >> bit & 1]
+        if told and not found:
+            found.append(f"the kernel is tainted: {', '.join(told)}")
+        for step in self.steps:
+            why = step.last("reason")
+            if step.status is None:
+                found.append(f"{step.command}: did not end")
+            elif step.status not in (PASSED, SKIPPED):
+                found.append(f"{step.command}: status {step.status}" + (f", {why}" if why else ""))
+        if self.release is None:
+            found.append("the kernel did not come to its first process")
+        elif not self.done:
+            found.append("the guest did not come to its end")
+        return found
+
+
+def parse(text: str, allowed: Sequence[str] = ()) -> Console:
+    """What a console's text says. Kernel's lines with one of the allowed texts begin no report."""
+    console = Console()
+    step: Step | None = None
+    for line in _lines(text):
+        mark = _MARK.search(line)
+        if mark:
+            step = _marked(console, step, mark[1], mark[2])
+        elif _KERNEL_LINE.match(line) or _REPORTS.search(line):
+            continue
+        elif step is not None:
+            value = _VALUE.match(line)
+            if value:
+                step.values.append((value[1], value[2]))
+            elif line:
+                step.output.append(line)
+    console.reports = list(reports(text, allowed))
+    return console
+
+
+def reports(text: str, allowed: Sequence[str] = ()) -> Iterator[str]:
+    """What the kernel reports against itself. Reports within what follows one belong to it."""
+    current: list[str] = []
+    for line in _lines(text):
+        said = _KERNEL_LINE.sub("", line)
+        ends = (
+            "end trace" in said or "end Kernel panic" in said or _MARK.search(line) or len(current) >= _LONGEST_REPORT
+        )
+        if not current and _REPORTS.search(said) and not _harmless(said, allowed):
+            current = [said.strip()]
+        elif current and ends:
+            yield "\n".join(current)
+            current = []
+        elif current and _KERNEL_LINE.match(line):
+            current.append(said)
+    if current:
+        yield "\n".join(current)
+
+
+def _marked(console: Console, step: Step | None, kind: str, rest: str) -> Step | None:
+    if kind == "kernel":
+        console.release = rest
+    elif kind == "begin":
+        step = Step(rest.partition(" ")[2])
+        console.steps.append(step)
+    elif kind == "end" and step is not None:
+        status = re.search(r"status=(\d+)", rest)
+        step.status = int(status[1]) if status else None
+        return None
+    elif kind == "tainted":
+        console.tainted = int(rest) if rest.isdecimal() else None
+    elif kind == "done":
+        console.done = True
+    return step
+
+
+def _harmless(line: str, allowed: Sequence[str]) -> bool:
+    # A program's KEY=VALUE is not the kernel's.
+    return bool(_VALUE.match(line)) or any(text in line for text in allowed)
+
+
+def _lines(text: str) -> Iterator[str]:
+    for line in text.replace("\r", "").split("\n"):
+        yield line.rstrip()

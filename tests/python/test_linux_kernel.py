@@ -1,0 +1,62 @@
+"""The kernel itself: built, booted and tested by `pagelab linux test`, as a user would.
+
+It takes a quarter of an hour the first time. What it builds stays in the cache, by what it is made of.
+"""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import COMMAND
+
+from pagelab.linux import tools
+from pagelab.linux.layout import layout
+from pagelab.linux.source import is_installed
+
+pytestmark = pytest.mark.slow
+
+
+def run(*arguments: str, seconds: float) -> subprocess.CompletedProcess[str]:
+    missing = tools.missing((*tools.BUILD, *tools.GUEST))
+    if missing:
+        packages = " ".join(sorted({tool.package for tool in missing}))
+        pytest.skip(f"a kernel cannot be built or run here; install {packages}")
+    if not is_installed(layout().series()) and not shutil.which("apt-get"):
+        pytest.skip("the kernel's source is Debian's, and there is no apt-get here to fetch it")
+    return subprocess.run([*COMMAND, "linux", *arguments], capture_output=True, text=True, timeout=seconds, check=False)
+
+
+@pytest.mark.parametrize("options", [(), ("--debug",)], ids=["lean", "debug"])
+def test_the_suite_passes(options: tuple[str, ...]) -> None:
+    process = run("test", *options, seconds=7200)
+    assert process.returncode == 0, process.stdout + process.stderr
+    passed = re.search(r"^(\d+) of (\d+) runs passed", process.stdout, re.MULTILINE)
+    assert passed
+    assert passed[1] == passed[2] != "0"
+
+
+def test_a_fault_takes_what_the_documentation_says() -> None:
+    """Within a tenth: another compiler makes other instructions."""
+    text = (Path(__file__).resolve().parents[2] / "docs" / "linux.md").read_text()
+    told = re.search(r"^\| sequential \| 4 \| ([\d,.]+) ", text, re.MULTILINE)
+    assert told
+    process = run("bench", "-s", "plain", "-w", "sequential", "--levels", "4", seconds=3600)
+    assert process.returncode == 0, process.stderr
+    measured = re.search(r"^plain +sequential +4 +262,144 +([\d,.]+)", process.stdout, re.MULTILINE)
+    assert measured, process.stdout
+    assert float(measured[1].replace(",", "")) == pytest.approx(float(told[1].replace(",", "")), rel=0.1)
+
+
+def test_boot_prints_what_programs_print() -> None:
+    process = run("boot", "--plain", "touch,random,8", "read,/proc/sys/vm/overcommit_memory,overcommit", seconds=3600)
+    assert process.returncode == 0, process.stderr
+    assert "faults=2048" in process.stdout
+    assert "overcommit=0" in process.stdout
+
+
+def test_a_failing_program_fails_the_boot() -> None:
+    process = run("boot", "--plain", "touch,sideways,8", seconds=3600)
+    assert process.returncode == 1
+    assert "touch,sideways,8: status 2, no pattern sideways: sequential, random or semi-random" in process.stderr
