@@ -1,9 +1,11 @@
 """`pagelab linux trace` without a kernel: the table of stages, the plugin on a played guest, records that are none."""
 
 import json
+import re
 import shutil
 import subprocess
 import tarfile
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import pytest
 from conftest import ROOT
 
 from pagelab.cli import linux_trace
-from pagelab.linux import LinuxError, plugin, records, stages, trace
+from pagelab.linux import LinuxError, plugin, preset, records, stages, trace
 from pagelab.linux.layout import layout
 from pagelab.linux.report import Step
 
@@ -38,8 +40,8 @@ names = ["spin_lock"]
 name = "anonymous"
 met = ["do_anonymous_page"]
 """
-NAMES = ("asm_exc_page_fault", "asm_sysvec_timer", "exc_page_fault", "do_anonymous_page", "clear_page", "charge")
-NAMES += ("spin_lock", "unknown", "__switch_to_asm", "the_end")
+NAMES = """asm_exc_page_fault asm_sysvec_timer exc_page_fault do_anonymous_page clear_page charge spin_lock unknown
+__switch_to_asm the_end"""
 BASE = 0xFFFFFFFF81000000
 SPACE = 0x100
 NOP, CALL, RET, IRET, REP = "90", "e800000000", "c3", "48cf", "f348ab"
@@ -48,11 +50,11 @@ USER = "401000"
 
 
 def at(name: str, offset: int = 0) -> str:
-    return f"{BASE + SPACE * NAMES.index(name) + offset:x}"
+    return f"{BASE + SPACE * NAMES.split().index(name) + offset:x}"
 
 
 def system_map() -> str:
-    return "".join(f"{at(name)} T {name}\n" for name in NAMES) + "0000000000001000 A constant\n"
+    return "".join(f"{at(name)} T {name}\n" for name in NAMES.split()) + "0000000000001000 A constant\n"
 
 
 @pytest.fixture
@@ -216,7 +218,7 @@ def test_helpers_are_of_the_stage_that_calls_them(play: Callable[[list[str]], re
 
 
 def test_a_stage_may_hold_for_all_that_is_called(play: Callable[[list[str]], records.Records]) -> None:
-    inside = (f"{at('exc_page_fault', 1)} {CALL}", f"{at('charge')} {CALL}", f"{at('clear_page')} {CALL}")
+    inside = [f"{at('exc_page_fault', 1)} {CALL}", f"{at('charge')} {CALL}", f"{at('clear_page')} {CALL}"]
     inside += (f"{at('unknown')} {RET}", f"{at('clear_page', 5)} {RET}", f"{at('charge', 5)} {RET}")
     assert instructions(play(marked(*fault(*inside))).faults[0])["charge"] == 5
 
@@ -381,3 +383,59 @@ def test_the_header_is_taken_from_qemu_s_tarball(tmp_path: Path) -> None:
 def test_a_source_package_without_the_header_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LinuxError, match=r"no include/qemu/qemu-plugin.h \(no tarball\)"):
         plugin.header_of(tmp_path)
+
+
+# The preset
+
+KERNELS = ROOT / "presets" / "kernels"
+
+
+def measured_first_touch(counts: dict[str, tuple[float, float]]) -> trace.Measured:
+    def spreads(told: float, repeated: float) -> dict[str, trace.Spread]:
+        means = {"instructions": told, "repetitions": repeated}
+        return {key: trace.Spread(mean, mean - 1, mean + 1) for key, mean in means.items()}
+
+    cut = {stage: spreads(*numbers) for stage, numbers in counts.items()}
+    return trace.Measured("sequential", preset.KIND, 9, 0, cut, spreads(0, 0), [])
+
+
+def test_a_preset_has_the_instructions_counted_and_the_cycles_of_its_base() -> None:
+    base = tomllib.loads((KERNELS / "linux-6.12.toml").read_text())
+    counts = {stage: (100.0 + number, 0.0) for number, stage in enumerate(stages.STAGES)} | {"zeroing": (517.0, 512.0)}
+    made = tomllib.loads(preset.preset(KERNELS / "linux-6.12.toml", measured_first_touch(counts), "6.12.1"))
+    assert made["name"] == "linux-6.12-traced"
+    assert {stage: cost["instructions"] for stage, cost in made["fault"].items()} == {
+        stage: 5 if stage == "zeroing" else 100 + number for number, stage in enumerate(stages.STAGES)
+    }
+    assert sum(cost["cycles"] for cost in made["fault"].values()) == 2560
+    for stage in ("entry", "zeroing", "return"):
+        assert made["fault"][stage]["cycles"] == base["fault"][stage]["cycles"]
+    assert made["fault"]["install"]["cycles"] >= made["fault"]["lookup"]["cycles"] > 0
+    assert (
+        "517.0, less 512 repetitions of string instructions (p10 to p90 516 to 518)"
+        in (made["origin"]["fault.zeroing.instructions"])
+    )
+    for key in base.keys() - {"name", "description", "fault", "origin"}:
+        assert made[key] == base[key]
+
+
+def test_a_preset_takes_first_touches(tmp_path: Path) -> None:
+    with pytest.raises(LinuxError, match="needs faults of the kind 'anonymous, first write'"):
+        preset.chosen(trace.Trace([], [], {}))
+    (tmp_path / "base.toml").write_text('name = "nothing"\n')
+    with pytest.raises(LinuxError, match="must be a kernel's preset with the stages entry"):
+        preset.preset(tmp_path / "base.toml", measured_first_touch({}), "6.12.1")
+
+
+def test_the_documentation_compares_the_presets_as_they_are() -> None:
+    text = (ROOT / "docs" / "linux-trace.md").read_text()
+    model, traced = (
+        tomllib.loads((KERNELS / f"{name}.toml").read_text())["fault"] for name in ("linux-6.12", "linux-6.12-traced")
+    )
+    rows = re.findall(r"^\| (\w+) \| ([\d,]+) \| ([\d,]+) \| ([+−]\d+) % \|", text, re.MULTILINE)
+    assert [row[0] for row in rows] == [*stages.STAGES, "all"]
+    for stage, before, after, apart in rows:
+        names = stages.STAGES if stage == "all" else (stage,)
+        sums = [sum(kernel[name]["instructions"] for name in names) for kernel in (model, traced)]
+        assert [int(number.replace(",", "")) for number in (before, after)] == sums
+        assert int(apart.replace("−", "-")) == round(100 * (sums[1] / sums[0] - 1))

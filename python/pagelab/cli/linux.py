@@ -13,7 +13,7 @@ from rich.table import Table
 from pagelab import UsageError, _engine
 from pagelab.cli import linux_trace
 from pagelab.cli.terminal import Quiet, print_table
-from pagelab.linux import LinuxError, bench, guest, suite, tools, trace
+from pagelab.linux import LinuxError, bench, guest, preset, suite, tools, trace
 from pagelab.linux.build import Variant, Workshop
 from pagelab.linux.initramfs import initramfs
 from pagelab.linux.layout import default_work, layout
@@ -196,13 +196,19 @@ def trace_command(
     json: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help=f"Write all figures there. {MISSING_FOLDERS}")
     ] = None,
+    preset_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--preset", metavar="FILE", help=f"Write linux-6.12 with the instructions counted there. {MISSING_FOLDERS}"
+        ),
+    ] = None,
     jobs: Jobs = None,
     work: Work = None,
     quiet: Quiet = False,
 ) -> None:
     """Count what the kernel executes for a page fault, stage by stage: instructions, loads, stores, lines."""
-    if json:
-        ensure_writable(json)
+    for file in filter(None, (json, preset_file)):
+        ensure_writable(file)
     wanted = bench.chosen(trace.workloads(layout()), workloads or [], "workload")
     guest.Machine("icount", levels=levels).check()
     workshop = _workshop(work, jobs, quiet)
@@ -217,6 +223,10 @@ def trace_command(
         print(f"\nnot recorded: {', '.join(left_out)}")
     if json:
         write_atomically(json, linux_trace.as_json(found, workshop.layout.series().version, levels))
+    if preset_file:
+        base = workshop.layout.folder.parent / "presets" / "kernels" / "linux-6.12.toml"
+        text = preset.preset(base, preset.chosen(found), workshop.layout.series().version)
+        write_atomically(preset_file, text)
 
 
 def _workshop(work: Path | None, jobs: int | None, quiet: bool) -> Workshop:

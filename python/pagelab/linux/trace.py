@@ -8,8 +8,11 @@ Deviations: what the processor does for a fault by itself is not in the counts: 
     five words on the stack, and the walk of the TLB's miss. Lines are told apart by their virtual addresses.
 """
 
+import re
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -140,27 +143,29 @@ def measure(
     table = stage_table(workshop.layout)
     built = plugin(workshop.layout, workshop.work, workshop.say)
     archive = initramfs(workshop.layout, workshop.work)
-    place = workshop.work / "traces"
-    place.mkdir(parents=True, exist_ok=True)
-    symbols, records = place / "symbols.txt", place / "records.txt"
-    if any(character in str(place) for character in ",= "):
-        raise LinuxError(f"{place}: QEMU's arguments of plugins cannot hold this path; give another --work")
-    symbols.write_text(table.symbols(functions(image.symbols)), encoding="ascii")
-    records.unlink(missing_ok=True)
-    machine = Machine(
-        "icount",
-        memory_mib=_MEMORY_MIB,
-        levels=levels,
-        seconds=_SECONDS,
-        plugin=f"{built},symbols={symbols},records={records}",
-    )
-    console = workshop.work / "consoles" / f"trace-{levels}.log"
-    workshop.say(f"tracing {len(wanted)} workloads")
-    said = run(machine, image.kernel, archive, [*before, *(each.step for each in wanted)], console)
-    problems = said.problems()
-    if problems:
-        raise LinuxError(f"{'; '.join(problems)}; all is in {console}")
-    return evaluate(table, wanted, said.steps[len(before) :], read(records, len(ALL_STAGES)))
+    with tempfile.TemporaryDirectory(dir=workshop.work, prefix=".trace-") as temporary:
+        place = Path(temporary)
+        symbols, recorded = place / "symbols", place / "records"
+        if re.search("[,= ]", f"{place}{built}"):
+            raise LinuxError(
+                f"{workshop.work}: QEMU's plugins take no path with comma, = or space; give another --work"
+            )
+        symbols.write_text(table.symbols(functions(image.symbols)), encoding="ascii")
+        machine = Machine(
+            "icount",
+            memory_mib=_MEMORY_MIB,
+            levels=levels,
+            seconds=_SECONDS,
+            plugin=f"{built},symbols={symbols},records={recorded}",
+        )
+        console = workshop.work / "consoles" / f"trace-{image.variant.name}-{levels}.log"
+        workshop.say(f"tracing {len(wanted)} workloads; the guest says how far it is in {console}")
+        said = run(machine, image.kernel, archive, [*before, *(each.step for each in wanted)], console)
+        problems = said.problems()
+        if problems:
+            raise LinuxError(f"{'; '.join(problems)}; all is in {console}")
+        found = read(recorded, len(ALL_STAGES))
+    return evaluate(table, wanted, said.steps[len(before) :], found)
 
 
 def evaluate(table: StageTable, wanted: Sequence[Workload], steps: Sequence[Step], records: Records) -> Trace:
