@@ -45,6 +45,20 @@ static inline uint64_t ticks(void)
 	return (uint64_t)high << 32 | low;
 }
 
+/*
+ * Marks between which linux/plugin/fault_trace.c records faults: no-operations
+ * of one instruction each, nopl MARK(%rax,%rax).
+ */
+static inline void trace_begin(void)
+{
+	__asm__ volatile(".byte 0x0f, 0x1f, 0x84, 0x00; .long 0x70670001" : : : "memory");
+}
+
+static inline void trace_end(void)
+{
+	__asm__ volatile(".byte 0x0f, 0x1f, 0x84, 0x00; .long 0x70670000" : : : "memory");
+}
+
 static inline long minor_faults(void)
 {
 	struct rusage usage;

@@ -62,7 +62,9 @@ static void measure(const uint32_t *order, unsigned long pages)
 	if (memory == MAP_FAILED)
 		quit(FAIL, "mmap: %s", strerror(errno));
 	before = minor_faults();
+	trace_begin();
 	faulting = touch_all(memory, order, pages);
+	trace_end();
 	after = minor_faults();
 	present = touch_all(memory, order, pages);
 	if (minor_faults() != after)

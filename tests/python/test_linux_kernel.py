@@ -49,6 +49,14 @@ def test_a_fault_takes_what_the_documentation_says() -> None:
     assert float(measured[1].replace(",", "")) == pytest.approx(float(told[1].replace(",", "")), rel=0.1)
 
 
+def test_a_trace_counts_what_the_guest_counts() -> None:
+    process = run("trace", "--plain", "-w", "zero-page", "-w", "copy", seconds=3600)
+    assert process.returncode == 0, process.stderr
+    for name, kind in (("zero-page", "zero page mapped"), ("copy", "copy of a page")):
+        assert re.search(rf"^{name}: {kind}, 4,0\d\d faults", process.stdout, re.MULTILINE), process.stdout
+        assert re.search(rf"^{name} +4,096 +4,0\d\d .* \+0 \(\+0.0000 %\)$", process.stdout, re.MULTILINE)
+
+
 def test_boot_prints_what_programs_print() -> None:
     process = run("boot", "--plain", "touch,random,8", "read,/proc/sys/vm/overcommit_memory,overcommit", seconds=3600)
     assert process.returncode == 0, process.stderr

@@ -11,8 +11,9 @@ import typer
 from rich.table import Table
 
 from pagelab import UsageError, _engine
+from pagelab.cli import linux_trace
 from pagelab.cli.terminal import Quiet, print_table
-from pagelab.linux import LinuxError, bench, guest, suite, tools
+from pagelab.linux import LinuxError, bench, guest, preset, suite, tools, trace
 from pagelab.linux.build import Variant, Workshop
 from pagelab.linux.initramfs import initramfs
 from pagelab.linux.layout import default_work, layout
@@ -180,6 +181,52 @@ def bench_command(
             "figures": [{**vars(figure), "per_fault": figure.per_fault} for figure in figures],
         }
         write_atomically(json, json_format.dumps(result, indent=2) + "\n")
+
+
+@app.command("trace")
+def trace_command(
+    workloads: Annotated[
+        list[str] | None, typer.Option("--workload", "-w", help="What faults; repeatable. Else all.")
+    ] = None,
+    before: Annotated[
+        list[str] | None, typer.Option("--before", metavar="STEP", help="A step ahead of them; repeatable.")
+    ] = None,
+    plain: Plain = False,
+    levels: Annotated[int, typer.Option("--levels", help="Levels of page tables: 4, or 5.")] = 4,
+    json: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help=f"Write all figures there. {MISSING_FOLDERS}")
+    ] = None,
+    preset_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--preset", metavar="FILE", help=f"Write linux-6.12 with the instructions counted there. {MISSING_FOLDERS}"
+        ),
+    ] = None,
+    jobs: Jobs = None,
+    work: Work = None,
+    quiet: Quiet = False,
+) -> None:
+    """Count what the kernel executes for a page fault, stage by stage: instructions, loads, stores, lines."""
+    for file in filter(None, (json, preset_file)):
+        ensure_writable(file)
+    wanted = bench.chosen(trace.workloads(layout()), workloads or [], "workload")
+    guest.Machine("icount", levels=levels).check()
+    workshop = _workshop(work, jobs, quiet)
+    image = workshop.image(_variant(workshop, plain, debug=False))
+    found = trace.measure(workshop, image, wanted, levels, before or [])
+    for each in found.measured:
+        print_table(linux_trace.table(each))
+        print(linux_trace.others(each))
+    print_table(linux_trace.checks(found.checks))
+    left_out = [f"{number:,} {reason}" for reason, number in found.dropped.items() if number]
+    if left_out:
+        print(f"\nnot recorded: {', '.join(left_out)}")
+    if json:
+        write_atomically(json, linux_trace.as_json(found, workshop.layout.series().version, levels))
+    if preset_file:
+        base = workshop.layout.folder.parent / "presets" / "kernels" / "linux-6.12.toml"
+        text = preset.preset(base, preset.chosen(found), workshop.layout.series().version)
+        write_atomically(preset_file, text)
 
 
 def _workshop(work: Path | None, jobs: int | None, quiet: bool) -> Workshop:

@@ -41,6 +41,8 @@ class Machine:
     """Of the host, after which the run has failed"""
     parameters: tuple[str, ...] = ()
     """More of the kernel's command line"""
+    plugin: str = ""
+    """Of QEMU's translator, with its arguments"""
 
     def check(self) -> None:
         """Refuses what cannot be.
@@ -86,6 +88,7 @@ class Machine:
         if self.accelerator == "icount":
             command += ["-icount", "shift=0,sleep=off", "-rtc", "base=2020-01-01,clock=vm"]
         command += self._nodes()
+        command += ["-plugin", self.plugin] if self.plugin else []
         return [*command, "-kernel", str(kernel), "-initrd", str(initramfs), "-append", self._parameters(steps)]
 
     def _nodes(self) -> list[str]:

@@ -53,7 +53,8 @@ presets! {
         "nested-radix-mthp32k", "nested-radix-thp", "nested-radix-two-vms", "radix-eager", "nested-radix-eager",
         "radix-ca-paging", "nested-radix-ca-paging",
         "mfoe", "mfoe-software", "mfoe-thp", "nested-mfoe", "osdp", "hwdp";
-    Kernel "kernels": "linux-6.12", "linux-4.19", "linux-4.9", "linux-4.19-stc", "linux-4.19-stc-as-published";
+    Kernel "kernels": "linux-6.12", "linux-4.19", "linux-4.9", "linux-4.19-stc", "linux-4.19-stc-as-published",
+        "linux-6.12-traced";
     Drive "drives": "z-ssd-sz985", "cxl-memory", "tlc-flash", "disk";
 }
 

@@ -1,0 +1,246 @@
+"""What a page fault of a real kernel executes, stage by stage: `pagelab linux trace`.
+
+Models: nothing; it measures. A plugin of QEMU's translator (`linux/plugin/fault_trace.c`) counts the kernel's
+    instructions and references to memory of each fault. `linux/plugin/stages.toml` says which stage a function is of.
+Source: mm/memory.c and arch/x86/mm/fault.c of Linux 6.12.
+Parameters: workloads (`linux/tests/trace.toml`), levels of page tables, the kernel and what is written to it before.
+Deviations: what the processor does for a fault by itself is not in the counts: delivery of the exception with its
+    five words on the stack, and the walk of the TLB's miss. Lines are told apart by their virtual addresses.
+"""
+
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pagelab.linux import LinuxError
+from pagelab.linux.build import Image, Workshop
+from pagelab.linux.guest import Machine, run
+from pagelab.linux.initramfs import initramfs
+from pagelab.linux.layout import Layout, read_toml
+from pagelab.linux.plugin import plugin
+from pagelab.linux.records import COUNTS, Fault, Records, Rest, read
+from pagelab.linux.report import Step
+from pagelab.linux.stages import ALL_STAGES, StageTable, functions, load
+
+_MEMORY_MIB = 1536
+_SECONDS = 3600.0
+_LARGEST_GAP = 1e-3
+"""By which the trace may differ from the guest's own count"""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A program of the guest that marks what is to be recorded."""
+
+    name: str
+    step: str
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Of a number that each fault has."""
+
+    mean: float
+    p10: float
+    p90: float
+
+    @classmethod
+    def of(cls, values: Sequence[int]) -> "Spread":
+        low, high = np.percentile(values, [10, 90])
+        return cls(float(np.mean(values)), float(low), float(high))
+
+
+@dataclass(frozen=True)
+class Part:
+    """Functions' share of the faults of a kind."""
+
+    function: str
+    stage: str
+    per_fault: Mapping[str, float]
+    """`COUNTS` without lines, means over all faults of the kind"""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The faults of a kind in a workload."""
+
+    workload: str
+    kind: str
+    faults: int
+    interrupted: int
+    """Faults with an interrupt inside, whose instructions are left out"""
+    stages: Mapping[str, Mapping[str, Spread]]
+    """By stage, then by `COUNTS`; stages in which no fault executed anything are left out"""
+    total: Mapping[str, Spread]
+    """Lines: those that are new to the fault"""
+    parts: Sequence[Part]
+
+
+@dataclass(frozen=True)
+class Check:
+    """The trace of a workload beside the guest's own count of its instructions."""
+
+    workload: str
+    faults: int
+    traced_faults: int
+    ticks: int
+    fault_instructions: int
+    interrupt_instructions: int
+    rest: Rest
+
+    @property
+    def traced(self) -> int:
+        """All that the kernel executed in the run."""
+        others = self.interrupt_instructions + self.rest.left_out_instructions + self.rest.beside
+        return self.fault_instructions + others
+
+    @property
+    def gap(self) -> float:
+        """Share by which the trace is above the guest's count."""
+        return self.traced / self.ticks - 1 if self.ticks else float(self.traced > 0)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """All that was measured."""
+
+    measured: Sequence[Measured]
+    checks: Sequence[Check]
+    dropped: Mapping[str, int]
+
+
+def workloads(layout: Layout) -> list[Workload]:
+    """What can be traced.
+
+    Raises:
+        LinuxError: the file is wrong.
+    """
+    path = layout.tests / "trace.toml"
+    told = read_toml(path)
+    try:
+        return [Workload(each["name"], each["step"]) for each in told["workload"]]
+    except (KeyError, TypeError) as error:
+        raise LinuxError(f"{path}: {error}: a [[workload]] has name and step") from None
+
+
+def stage_table(layout: Layout) -> StageTable:
+    return load(layout.folder / "plugin" / "stages.toml")
+
+
+def measure(
+    workshop: Workshop, image: Image, wanted: Sequence[Workload], levels: int, before: Sequence[str] = ()
+) -> Trace:
+    """Runs all in one guest.
+
+    Raises:
+        LinuxError: something cannot be built or run, or the counts contradict each other.
+    """
+    table = stage_table(workshop.layout)
+    built = plugin(workshop.layout, workshop.work, workshop.say)
+    archive = initramfs(workshop.layout, workshop.work)
+    with tempfile.TemporaryDirectory(dir=workshop.work, prefix=".trace-") as temporary:
+        place = Path(temporary)
+        symbols, recorded = place / "symbols", place / "records"
+        if re.search("[,= ]", f"{place}{built}"):
+            raise LinuxError(
+                f"{workshop.work}: QEMU's plugins take no path with comma, = or space; give another --work"
+            )
+        symbols.write_text(table.symbols(functions(image.symbols)), encoding="ascii")
+        machine = Machine(
+            "icount",
+            memory_mib=_MEMORY_MIB,
+            levels=levels,
+            seconds=_SECONDS,
+            plugin=f"{built},symbols={symbols},records={recorded}",
+        )
+        console = workshop.work / "consoles" / f"trace-{image.variant.name}-{levels}.log"
+        workshop.say(f"tracing {len(wanted)} workloads; the guest says how far it is in {console}")
+        said = run(machine, image.kernel, archive, [*before, *(each.step for each in wanted)], console)
+        problems = said.problems()
+        if problems:
+            raise LinuxError(f"{'; '.join(problems)}; all is in {console}")
+        found = read(recorded, len(ALL_STAGES))
+    return evaluate(table, wanted, said.steps[len(before) :], found)
+
+
+def evaluate(table: StageTable, wanted: Sequence[Workload], steps: Sequence[Step], records: Records) -> Trace:
+    """What records and console say together. The runs are the workloads in their order.
+
+    Raises:
+        LinuxError: they contradict each other.
+    """
+    if sorted(records.rests) != list(range(1, len(wanted) + 1)):
+        raise LinuxError(
+            f"{len(wanted)} workloads made {len(records.rests)} runs: each must call trace_begin() and trace_end() "
+            "once (linux/tests/guest.h)"
+        )
+    measured, checks = [], []
+    for number, (workload, step) in enumerate(zip(wanted, steps, strict=True), start=1):
+        faults = [fault for fault in records.faults if fault.run == number]
+        kinds: dict[str, list[Fault]] = {}
+        for fault in faults:
+            kinds.setdefault(table.kind(fault.met), []).append(fault)
+        measured += [_measured(table, workload.name, number, kind, kinds[kind], records) for kind in kinds]
+        checks.append(_check(workload, step, faults, records.rests[number]))
+    return Trace(sorted(measured, key=_order(wanted)), checks, records.dropped)
+
+
+def _order(wanted: Sequence[Workload]) -> Any:
+    names = [workload.name for workload in wanted]
+    return lambda each: (names.index(each.workload), -each.faults)
+
+
+def _check(workload: Workload, step: Step, faults: Sequence[Fault], rest: Rest) -> Check:
+    figures = [step.last(key) for key in ("faults", "ticks")]
+    if not all(value and value.lstrip("-").isdecimal() for value in figures):
+        raise LinuxError(f"{workload.step}: printed no faults and ticks as whole numbers")
+    told, ticks = (int(str(value)) for value in figures)
+    instructions = sum(fault.instructions for fault in faults)
+    interrupts = sum(fault.interrupt_instructions for fault in faults)
+    check = Check(workload.name, told, len(faults), ticks, instructions, interrupts, rest)
+    if check.traced_faults + rest.left_out != told:
+        raise LinuxError(
+            f"{workload.step}: the guest counts {told} faults, and the trace {check.traced_faults} and "
+            f"{rest.left_out} left out"
+        )
+    if abs(check.gap) > _LARGEST_GAP:
+        raise LinuxError(
+            f"{workload.step}: the guest counts {ticks} instructions, and the trace {check.traced}: "
+            f"{100 * check.gap:+.2f} %"
+        )
+    return check
+
+
+def _measured(
+    table: StageTable, workload: str, run: int, kind: str, faults: Sequence[Fault], records: Records
+) -> Measured:
+    nothing = (0,) * len(COUNTS)
+    stages = {}
+    for number, stage in enumerate(ALL_STAGES):
+        counts = [fault.stages.get(number, nothing) for fault in faults]
+        if any(map(any, counts)):
+            stages[stage] = _spreads(counts)
+    sums = [tuple(map(sum, zip(*fault.stages.values(), strict=True))) for fault in faults]
+    # A line that several stages touch is one of the fault's lines.
+    total = _spreads([(*each[:4], each[5], each[5]) for each in sums])
+    parts: dict[tuple[str, int], list[int]] = {}
+    for group in records.groups:
+        if group.run == run and table.kind(group.met) == kind:
+            so_far = parts.setdefault((group.function, group.stage), [0] * len(group.counts))
+            parts[group.function, group.stage] = [a + b for a, b in zip(so_far, group.counts, strict=True)]
+    listed = [
+        Part(name, ALL_STAGES[stage], {key: n / len(faults) for key, n in zip(COUNTS, counts, strict=False)})
+        for (name, stage), counts in parts.items()
+    ]
+    listed.sort(key=lambda part: -part.per_fault["instructions"])
+    interrupted = sum(fault.interrupts > 0 for fault in faults)
+    return Measured(workload, kind, len(faults), interrupted, stages, total, listed)
+
+
+def _spreads(counts: Sequence[tuple[int, ...]]) -> dict[str, Spread]:
+    return {key: Spread.of(values) for key, values in zip(COUNTS, zip(*counts, strict=True), strict=True)}
