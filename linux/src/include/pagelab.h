@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Hooks of pagelab's mechanisms in the page-fault path.
+ *
+ * See mm/pagelab/Documentation-pagelab.rst for what each does and why it is
+ * correct. What stands here is what must be inline: the tests of static keys
+ * and the look-up of the translation cache.
+ */
+#ifndef _LINUX_PAGELAB_H
+#define _LINUX_PAGELAB_H
+
+#include <linux/jump_label.h>
+#include <linux/mm.h>
+#include <linux/percpu.h>
+
+/* What a test can have left out, one at a time: debugfs pagelab/mutation. */
+enum pagelab_mutation {
+	PAGELAB_MUTATION_NONE,
+	PAGELAB_WALK_FREE_PMD,		/* free_pmd_range() */
+	PAGELAB_WALK_MOVE_PUD,		/* move_normal_pud() */
+	PAGELAB_WALK_FORK,		/* mm_init() of a copied mm */
+	PAGELAB_RESV_UNMAP,		/* unmap_vmas() */
+	PAGELAB_RESV_ZAP,		/* zap_page_range_single() */
+	PAGELAB_RESV_COW,		/* wp_page_copy() */
+	PAGELAB_RESV_SHRINK,		/* the shrinker */
+	PAGELAB_NR_MUTATIONS
+};
+
+#ifdef CONFIG_PAGELAB_WALK_CACHE
+
+enum pagelab_walk_level {
+	PAGELAB_WALK_MISS,
+	PAGELAB_WALK_PUD,		/* vmf->pud is known */
+	PAGELAB_WALK_PMD,		/* vmf->pmd is known, vmf->pud is not */
+};
+
+#define PAGELAB_WALK_SLOTS	(1UL << CONFIG_PAGELAB_WALK_CACHE_BITS)
+
+/*
+ * @tag holds all bits of the address above the level, so that a match is
+ * exact. The paper compares each level's own nine bits, and mixes up regions
+ * whose upper levels share a slot.
+ * @gen is the generation of the mm at the fill. No two address spaces and no
+ * two times of one share a value, so it also says whose entry this is.
+ */
+struct pagelab_walk_entry {
+	unsigned int seq;		/* odd while written; caches of VMAs */
+	unsigned long tag;
+	unsigned long gen;
+	void *entry;
+};
+
+struct pagelab_walk_vma {
+	struct pagelab_walk_entry pmd[PAGELAB_WALK_SLOTS];
+	struct pagelab_walk_entry pud[PAGELAB_WALK_SLOTS];
+};
+
+struct pagelab_walk_cpu {
+	struct pagelab_walk_entry pmd[PAGELAB_WALK_SLOTS];
+	struct pagelab_walk_entry pud[PAGELAB_WALK_SLOTS];
+	struct pagelab_walk_entry table[PAGELAB_WALK_SLOTS];
+	unsigned long pmd_hits;
+	unsigned long pud_hits;
+	unsigned long misses;
+	unsigned long invalidations;
+	unsigned long checks;
+	unsigned long mismatches;
+};
+
+DECLARE_PER_CPU_ALIGNED(struct pagelab_walk_cpu, pagelab_walk_cpu);
+DECLARE_STATIC_KEY_FALSE(pagelab_walk_on);
+DECLARE_STATIC_KEY_FALSE(pagelab_walk_per_vma);
+DECLARE_STATIC_KEY_FALSE(pagelab_walk_tables);
+DECLARE_STATIC_KEY_FALSE(pagelab_walk_oracle);
+
+bool pagelab_walk_check(struct vm_fault *vmf, enum pagelab_walk_level level);
+void pagelab_walk_fill(struct vm_fault *vmf, unsigned long gen);
+void __pagelab_walk_invalidate(struct mm_struct *mm,
+			       enum pagelab_mutation where);
+void pagelab_walk_mm_init(struct mm_struct *mm);
+void pagelab_walk_vma_free(struct vm_area_struct *vma);
+
+static __always_inline struct pagelab_walk_entry *
+pagelab_walk_slot(struct pagelab_walk_entry *slots, unsigned long tag)
+{
+	return &slots[tag & (PAGELAB_WALK_SLOTS - 1)];
+}
+
+/* For entries that only this CPU writes, with preemption disabled. */
+static __always_inline bool
+pagelab_walk_match(struct pagelab_walk_entry *slots, unsigned long tag,
+		   unsigned long gen, void **entry)
+{
+	struct pagelab_walk_entry *slot = pagelab_walk_slot(slots, tag);
+
+	if (slot->tag != tag || slot->gen != gen)
+		return false;
+	*entry = slot->entry;
+	return true;
+}
+
+/* For entries that any thread of the process may write meanwhile. */
+static __always_inline bool
+pagelab_walk_match_shared(struct pagelab_walk_entry *slots, unsigned long tag,
+			  unsigned long gen, void **entry)
+{
+	struct pagelab_walk_entry *slot = pagelab_walk_slot(slots, tag);
+	/* Pairs with the release in fill_shared(). */
+	unsigned int seq = smp_load_acquire(&slot->seq);
+
+	if (READ_ONCE(slot->tag) != tag || READ_ONCE(slot->gen) != gen)
+		return false;
+	*entry = READ_ONCE(slot->entry);
+	/* All was read before the count is read again. */
+	smp_rmb();
+	return likely(READ_ONCE(slot->seq) == (seq & ~1U));
+}
+
+static __always_inline enum pagelab_walk_level
+pagelab_walk_find_vma(struct vm_fault *vmf, unsigned long gen)
+{
+	struct pagelab_walk_vma *cache = READ_ONCE(vmf->vma->pagelab_walk);
+	void *entry;
+
+	if (!cache)
+		return PAGELAB_WALK_MISS;
+	if (pagelab_walk_match_shared(cache->pmd, vmf->address >> PMD_SHIFT,
+				      gen, &entry)) {
+		vmf->pmd = entry;
+		return PAGELAB_WALK_PMD;
+	}
+	if (pagelab_walk_match_shared(cache->pud, vmf->address >> PUD_SHIFT,
+				      gen, &entry)) {
+		vmf->pud = entry;
+		return PAGELAB_WALK_PUD;
+	}
+	return PAGELAB_WALK_MISS;
+}
+
+static __always_inline enum pagelab_walk_level
+pagelab_walk_find_cpu(struct vm_fault *vmf, unsigned long gen,
+		      struct pagelab_walk_cpu *cache)
+{
+	void *entry;
+
+	if (static_branch_unlikely(&pagelab_walk_tables)) {
+		if (!pagelab_walk_match(cache->table,
+					vmf->address >> PUD_SHIFT, gen, &entry))
+			return PAGELAB_WALK_MISS;
+		vmf->pmd = (pmd_t *)entry + pmd_index(vmf->address);
+		return PAGELAB_WALK_PMD;
+	}
+	if (pagelab_walk_match(cache->pmd, vmf->address >> PMD_SHIFT, gen,
+			       &entry)) {
+		vmf->pmd = entry;
+		return PAGELAB_WALK_PMD;
+	}
+	if (pagelab_walk_match(cache->pud, vmf->address >> PUD_SHIFT, gen,
+			       &entry)) {
+		vmf->pud = entry;
+		return PAGELAB_WALK_PUD;
+	}
+	return PAGELAB_WALK_MISS;
+}
+
+/*
+ * Looks the faulting address up. @gen is what pagelab_walk_fill() is to be
+ * given after the walk of a miss: read before the walk, it makes entries of
+ * walks during an invalidation stale.
+ */
+static __always_inline enum pagelab_walk_level
+pagelab_walk_find(struct vm_fault *vmf, unsigned long *gen)
+{
+	enum pagelab_walk_level level;
+
+	if (!static_branch_unlikely(&pagelab_walk_on))
+		return PAGELAB_WALK_MISS;
+
+	*gen = READ_ONCE(vmf->vma->vm_mm->pagelab_walk_gen);
+	if (static_branch_unlikely(&pagelab_walk_per_vma)) {
+		level = pagelab_walk_find_vma(vmf, *gen);
+	} else {
+		level = pagelab_walk_find_cpu(vmf, *gen,
+					      get_cpu_ptr(&pagelab_walk_cpu));
+		put_cpu_ptr(&pagelab_walk_cpu);
+	}
+	if (level == PAGELAB_WALK_PMD)
+		this_cpu_inc(pagelab_walk_cpu.pmd_hits);
+	else if (level == PAGELAB_WALK_PUD)
+		this_cpu_inc(pagelab_walk_cpu.pud_hits);
+	else
+		return level;
+
+	if (static_branch_unlikely(&pagelab_walk_oracle) &&
+	    !pagelab_walk_check(vmf, level))
+		return PAGELAB_WALK_MISS;
+	return level;
+}
+
+static __always_inline void pagelab_walk_walked(struct vm_fault *vmf,
+						unsigned long gen)
+{
+	if (static_branch_unlikely(&pagelab_walk_on))
+		pagelab_walk_fill(vmf, gen);
+}
+
+/* Generation 0: no fault of this mm has ever been cached. */
+static inline void pagelab_walk_invalidate(struct mm_struct *mm,
+					   enum pagelab_mutation where)
+{
+	if (READ_ONCE(mm->pagelab_walk_gen))
+		__pagelab_walk_invalidate(mm, where);
+}
+
+static inline void pagelab_walk_vma_init(struct vm_area_struct *vma)
+{
+	vma->pagelab_walk = NULL;
+}
+
+#else /* !CONFIG_PAGELAB_WALK_CACHE */
+
+enum pagelab_walk_level {
+	PAGELAB_WALK_MISS,
+	PAGELAB_WALK_PUD,
+	PAGELAB_WALK_PMD,
+};
+
+static inline enum pagelab_walk_level
+pagelab_walk_find(struct vm_fault *vmf, unsigned long *gen)
+{
+	return PAGELAB_WALK_MISS;
+}
+
+static inline void pagelab_walk_walked(struct vm_fault *vmf, unsigned long gen)
+{
+}
+
+static inline void pagelab_walk_invalidate(struct mm_struct *mm,
+					   enum pagelab_mutation where)
+{
+}
+
+static inline void pagelab_walk_mm_init(struct mm_struct *mm)
+{
+}
+
+static inline void pagelab_walk_vma_init(struct vm_area_struct *vma)
+{
+}
+
+static inline void pagelab_walk_vma_free(struct vm_area_struct *vma)
+{
+}
+
+#endif /* CONFIG_PAGELAB_WALK_CACHE */
+
+#ifdef CONFIG_PAGELAB_RESERVATION
+
+DECLARE_STATIC_KEY_FALSE(pagelab_resv_on);
+/* Set when reservations are first switched on, and never cleared. */
+DECLARE_STATIC_KEY_FALSE(pagelab_resv_used);
+
+struct folio *__pagelab_resv_alloc(struct vm_fault *vmf);
+void __pagelab_resv_release(struct mm_struct *mm, unsigned long start,
+			    unsigned long end, enum pagelab_mutation where);
+void __pagelab_resv_exit(struct mm_struct *mm);
+
+/* A zeroed and charged page for an anonymous fault, or NULL: allocate one. */
+static __always_inline struct folio *pagelab_resv_alloc(struct vm_fault *vmf)
+{
+	if (!static_branch_unlikely(&pagelab_resv_on))
+		return NULL;
+	return __pagelab_resv_alloc(vmf);
+}
+
+/* Gives back what is reserved for groups that overlap the range. */
+static __always_inline void
+pagelab_resv_release(struct mm_struct *mm, unsigned long start,
+		     unsigned long end, enum pagelab_mutation where)
+{
+	if (static_branch_unlikely(&pagelab_resv_used) &&
+	    READ_ONCE(mm->pagelab_resv))
+		__pagelab_resv_release(mm, start, end, where);
+}
+
+static inline void pagelab_resv_mm_init(struct mm_struct *mm)
+{
+	mm->pagelab_resv = NULL;
+}
+
+static inline void pagelab_resv_mm_exit(struct mm_struct *mm)
+{
+	if (mm->pagelab_resv)
+		__pagelab_resv_exit(mm);
+}
+
+#else /* !CONFIG_PAGELAB_RESERVATION */
+
+static inline struct folio *pagelab_resv_alloc(struct vm_fault *vmf)
+{
+	return NULL;
+}
+
+static inline void pagelab_resv_release(struct mm_struct *mm,
+					unsigned long start, unsigned long end,
+					enum pagelab_mutation where)
+{
+}
+
+static inline void pagelab_resv_mm_init(struct mm_struct *mm)
+{
+}
+
+static inline void pagelab_resv_mm_exit(struct mm_struct *mm)
+{
+}
+
+#endif /* CONFIG_PAGELAB_RESERVATION */
+
+static inline void pagelab_mm_init(struct mm_struct *mm)
+{
+	pagelab_walk_mm_init(mm);
+	pagelab_resv_mm_init(mm);
+}
+
+static inline void pagelab_mm_exit(struct mm_struct *mm)
+{
+	pagelab_resv_mm_exit(mm);
+}
+
+#endif /* _LINUX_PAGELAB_H */

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+#undef TRACE_SYSTEM
+#define TRACE_SYSTEM pagelab
+
+#if !defined(_MM_PAGELAB_TRACE_H) || defined(TRACE_HEADER_MULTI_READ)
+#define _MM_PAGELAB_TRACE_H
+
+#include <linux/tracepoint.h>
+
+TRACE_EVENT(pagelab_walk_mismatch,
+	TP_PROTO(unsigned long address, int level, void *cached, void *walked),
+	TP_ARGS(address, level, cached, walked),
+	TP_STRUCT__entry(
+		__field(unsigned long, address)
+		__field(int, level)
+		__field(void *, cached)
+		__field(void *, walked)
+	),
+	TP_fast_assign(
+		__entry->address = address;
+		__entry->level = level;
+		__entry->cached = cached;
+		__entry->walked = walked;
+	),
+	TP_printk("address=%lx level=%d cached=%p walked=%p", __entry->address,
+		  __entry->level, __entry->cached, __entry->walked)
+);
+
+TRACE_EVENT(pagelab_resv_reserve,
+	TP_PROTO(unsigned long address, unsigned long pfn, int node),
+	TP_ARGS(address, pfn, node),
+	TP_STRUCT__entry(
+		__field(unsigned long, address)
+		__field(unsigned long, pfn)
+		__field(int, node)
+	),
+	TP_fast_assign(
+		__entry->address = address;
+		__entry->pfn = pfn;
+		__entry->node = node;
+	),
+	TP_printk("address=%lx pfn=%lx node=%d", __entry->address,
+		  __entry->pfn, __entry->node)
+);
+
+TRACE_EVENT(pagelab_resv_release,
+	TP_PROTO(int why, unsigned long pages),
+	TP_ARGS(why, pages),
+	TP_STRUCT__entry(
+		__field(int, why)
+		__field(unsigned long, pages)
+	),
+	TP_fast_assign(
+		__entry->why = why;
+		__entry->pages = pages;
+	),
+	TP_printk("why=%d pages=%lu", __entry->why, __entry->pages)
+);
+
+#endif /* _MM_PAGELAB_TRACE_H */
+
+#undef TRACE_INCLUDE_PATH
+#undef TRACE_INCLUDE_FILE
+#define TRACE_INCLUDE_PATH .
+#define TRACE_INCLUDE_FILE trace
+#include <trace/define_trace.h>
