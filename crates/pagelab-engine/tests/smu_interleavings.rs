@@ -357,6 +357,10 @@ fn units_of_two_sockets_do_not_wait_for_each_other() {
         assert!(count > 10, "{count} schedules");
         assert_eq!(full.take(), (0..=most).collect(), "page {other}");
     }
+    // One waits for the register of a socket while its page moves to the other.
+    let begin_three = Race::on(3, 2, 1, SOCKETS);
+    let count = explore(&begin_three, &[load(ABSENT), store(ABSENT + 2), Relocate { pages: 7 }], &read_all);
+    assert!(count > 20, "{count} schedules");
     for actors in [[store(ABSENT), Relocate { pages: 7 }], [Kpoold, load(ABSENT)], [Reclaim, store(OLD)]] {
         let count = explore(&begin, &actors, &read_all);
         assert!(count >= 2, "{actors:?}: {count} schedules");

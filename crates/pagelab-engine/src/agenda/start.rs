@@ -61,6 +61,11 @@ impl Cpus {
         (of_cpus.iter().map(|of| cores.partition_point(|core| core < of)).collect(), cores.len())
     }
 
+    /// The number of each CPU's core on the machine.
+    fn machine_cores(&self) -> Vec<u32> {
+        self.numbers.iter().map(|cpu| (cpu / self.threads_per_core) as u32).collect()
+    }
+
     /// The places of CPUs among them.
     fn places(&self, cpus: &[usize]) -> Vec<CpuId> {
         let place = |cpu| self.numbers.binary_search(cpu).expect("the list was made of these");
@@ -91,6 +96,7 @@ impl Simulation {
         let threads = machine.threads_per_core as usize;
         let places = Cpus::new(used, kthreads.len(), threads, machine.cores as usize * threads);
         let (core_of, cores) = places.cores();
+        os.cores = places.machine_cores();
         let model = CoreModel::new(&machine.core, machine.cache.l1.latency_cycles.into());
         let cpus = core_of.into_iter().zip(&places.apart);
         let cpus = cpus.map(|(core, &apart)| Cpu::new(core, apart, model.clone(), config.kernel.pcids));

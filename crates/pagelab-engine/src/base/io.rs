@@ -1,5 +1,6 @@
 //! What is asked of devices that hold blocks, and what they answer.
 
+use super::addr::FRAME_BYTES;
 use super::cycles::Cycles;
 
 /// A logical block address: the number of a block of 4 KiB of a device.
@@ -58,6 +59,15 @@ impl Striping {
     pub fn block(self, Place { drive, lba: Lba(lba) }: Place) -> Lba {
         let chunk = lba / self.chunk_blocks * u64::from(self.drives) + u64::from(drive);
         Lba(chunk * self.chunk_blocks + lba % self.chunk_blocks)
+    }
+
+    /// What each drive must hold at least if the device is to hold so many bytes.
+    pub fn bytes_each(self, bytes: u64) -> u64 {
+        if self.drives == 1 {
+            return bytes;
+        }
+        let chunk = self.chunk_blocks * FRAME_BYTES;
+        bytes.div_ceil(u64::from(self.drives)).div_ceil(chunk) * chunk
     }
 
     /// A request to the device as those to its drives: one per chunk.
@@ -124,6 +134,8 @@ mod tests {
         };
         assert_eq!(parts(three, 2, 12), [(0, 2, 2), (1, 0, 4), (2, 0, 4), (0, 4, 2)]);
         assert_eq!(parts(three, 5, 3), [(1, 1, 3)]);
+        assert_eq!([three.bytes_each(12 << 12), three.bytes_each((12 << 12) + 1)], [4 << 12, 8 << 12]);
+        assert_eq!(Striping::NONE.bytes_each(5), 5);
         assert_eq!(parts(Striping::NONE, 5, 300), [(0, 5, 300)], "one drive gets it whole");
     }
 }

@@ -154,7 +154,7 @@ fn validate_engine(layer: &LayerConfig, layers: &[LayerConfig], config: &Config)
         alone: layers.len() == 1,
         frames: layer.memory_bytes.unwrap_or(config.machine.memory_bytes).0 / FRAME_BYTES,
         drives: config.kernel.storage.as_ref().map_or(0, |device| device.striping().drives),
-        cpus: config.machine.cpus(),
+        cores: config.machine.cores,
         walked: !shadow(layer) && !guest_is_shadowed && layer.direct_segment_bytes.is_none(),
     };
     engine.check(&around).map_err(|misfit| misfit.of_layer(&layer.name))

@@ -13,7 +13,8 @@
 //! `buffer_blocks`, `slow_per_million`, `slow_ns`, `errors_per_million`, `capacity_bytes`, `drives`, `chunk_blocks`, `seed`.
 //! Stats: of all drives together `requests`, `queued_cycles`, `reads`, `reads.blocks`, `reads.cycles`, `reads.p50`, `reads.p99`, `reads.p999`, `writes`,
 //! `writes.blocks`, `writes.cycles`, `slow_reads`, `errors`; of each, if there are several, `drive.N.requests`.
-//! Deviations: a unit takes as long for all blocks of a stripe as for one. No erasing, no mapping tables, no sleep.
+//! Deviations: a unit takes as long for all blocks of a stripe as for one. No erasing, no mapping tables, no sleep. Of several drives each
+//! chunk of a request is a request of its own, also where chunks follow each other on a drive; one error is the whole request's.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -235,14 +236,12 @@ impl Drive {
     }
 
     /// A drive answers its part of a request.
-    fn serve(&mut self, member: usize, request: DeviceRequest, now: Cycles) -> Answer {
+    fn serve(&mut self, member: usize, request: DeviceRequest, now: Cycles) -> Cycles {
         let at = if request.write { self.write(member, request, now) } else { self.read(member, request, now) };
         let of = &mut self.members[member];
         of.unanswered.push(Reverse(at));
         of.requests += 1;
-        let failed = self.draws(self.config.errors_per_million);
-        self.counts.errors += u64::from(failed);
-        Answer { at, failed }
+        at
     }
 }
 
@@ -329,12 +328,12 @@ impl Device for Drive {
     }
 
     fn submit(&mut self, request: DeviceRequest, now: Cycles) -> Answer {
-        let mut answer = Answer { at: now, failed: false };
-        for (drive, part) in self.config.striping().parts(request) {
-            let Answer { at, failed } = self.serve(drive as usize, part, now);
-            answer = Answer { at: answer.at.max(at), failed: answer.failed || failed };
-        }
-        answer
+        let parts = self.config.striping().parts(request);
+        let at = parts.map(|(drive, part)| self.serve(drive as usize, part, now)).max();
+        // Whoever tries again tries the whole: were it drawn for each part, large requests would never get through.
+        let failed = self.draws(self.config.errors_per_million);
+        self.counts.errors += u64::from(failed);
+        Answer { at: at.unwrap_or(now), failed }
     }
 
     fn measures(&self) -> Vec<Measure> {
@@ -360,7 +359,7 @@ impl Device for Drive {
                 of.slow_reads,
                 "Reads that took longer than others for the drive's own reasons",
             ),
-            Measure::count("errors", of.errors, "Requests that were answered with an error"),
+            Measure::count("errors", of.errors, "Requests to the device that were answered with an error"),
         ]);
         if let [_, _, ..] = self.members[..] {
             let requests = |(n, of): (usize, &Member)| {

@@ -26,8 +26,8 @@ pub struct Surroundings {
     pub frames: u64,
     /// Drives of the device that files are read from; 0 without one.
     pub drives: u32,
-    /// Hardware threads of the machine.
-    pub cpus: u32,
+    /// Cores of the machine.
+    pub cores: u32,
     /// Whether hardware walks the layer's own page tables for all of its pages.
     pub walked: bool,
 }

@@ -46,8 +46,9 @@ pub type Table = (CpuId, PageSize);
 /// What of the machine an engine serves.
 #[derive(Clone, Copy, Debug)]
 pub struct Served {
-    /// Hardware threads.
+    /// Hardware threads, and cores.
     pub cpus: u32,
+    pub cores: u32,
     /// Drives of the device that files are read from.
     pub drives: u32,
 }

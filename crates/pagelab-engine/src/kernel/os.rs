@@ -50,6 +50,8 @@ pub struct Os {
     asids: AsidAllocator,
     /// Layers that host nobody: where processes run.
     tops: Vec<LayerId>,
+    /// By simulated CPU, the number of its core on the machine.
+    pub cores: Vec<u32>,
 }
 
 impl Os {
@@ -69,6 +71,7 @@ impl Os {
             io_failed: false,
             scan_due: false,
             asids: AsidAllocator::default(),
+            cores: Vec::new(),
             tops: Vec::new(),
         };
         let configs = &config.system.layers;
@@ -115,7 +118,7 @@ impl Os {
         let of = &configs[index];
         let check = config.engine.check.0;
         let drives = config.kernel.storage.as_ref().map_or(0, |device| device.striping().drives);
-        let served = Served { cpus: config.machine.cpus(), drives };
+        let served = Served { cpus: config.machine.cpus(), cores: config.machine.cores, drives };
         let Some(host_name) = &of.host else {
             let memory = of.memory_bytes.unwrap_or(config.machine.memory_bytes).0;
             if memory > config.machine.memory_bytes.0 {

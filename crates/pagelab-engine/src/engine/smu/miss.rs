@@ -103,6 +103,11 @@ impl Offload {
         (&mut of.units[self.stored.socket as usize], contents)
     }
 
+    /// Whether the CPU is on another socket than the unit.
+    fn is_remote(&self, os: &Os) -> bool {
+        smu(self.layer(os)).is_remote(os.cores[self.cpu.index()], self.stored.socket)
+    }
+
     /// The block of the layer's storage that the entry names.
     fn block(&self, os: &Os) -> Lba {
         let layer = self.layer(os);
@@ -134,7 +139,9 @@ impl Offload {
     /// Takes the page's key and a register; waits for another miss on the page, or for a register.
     fn lookup(&mut self, os: &mut Os, cpu: CpuId) -> Next {
         let (key, layer) = (self.key(os), self.fault.space.layer);
-        self.arrived = true;
+        if !std::mem::replace(&mut self.arrived, true) && self.is_remote(os) {
+            smu_mut(self.layer_mut(os)).counters.remote += 1;
+        }
         if os.locks.is_held(key) {
             self.joined = true;
             return Next::Block(key);
@@ -232,7 +239,6 @@ impl Offload {
         unit.in_hand -= 1;
         unit.mapped += 1;
         of.counters.mapped += 1;
-        of.counters.remote += u64::from(of.way(cpu, socket) > Cycles::ZERO);
         of.pending.insert((index, page), (frame, file));
         self.state = State::Marks { mapping };
         Next::Continue
@@ -280,8 +286,11 @@ impl Work for Offload {
             step.refs.push(Ref { addr, space: RefSpace::Physical, kind, step: number });
         };
         match self.state {
-            State::Lookup if self.arrived => {}
-            State::Lookup => step.cycles += of.way(self.cpu, self.stored.socket),
+            State::Lookup => {
+                if !self.arrived && self.is_remote(os) {
+                    step.cycles += Cycles::from(of.parameters.remote_cycles);
+                }
+            }
             State::FreePage => unit.free.to_fetch().into_iter().for_each(|at| physical(RefKind::Read, at)),
             State::Submit { .. } => {
                 physical(RefKind::Write, unit.pairs[self.stored.device as usize].submission());

@@ -27,10 +27,11 @@
 //!
 //! - A socket has a unit ([`unit`]), with registers, a queue of free pages, and a queue pair for each drive that is attached there. An
 //!   entry names socket and drive, so that unit serves the page, whichever CPU misses. Drives are attached to one socket after the
-//!   other, and CPUs in equal parts. A miss on another socket's page takes `remote_cycles` more, on its way there and back.
+//!   other, and cores in parts as equal as can be. A miss on another socket's page takes `remote_cycles` more, on its way there and back.
 //! - One kpted and one kpoold serve all units.
 //!
-//! Deviations: memory is one node, so a unit's queue holds frames of anywhere. The mapping call that fills entries makes no references
+//! Deviations: memory is one node, so a unit's queue holds frames of anywhere. A miss that waits while its page moves to another socket's
+//! drive pays no second way. The mapping call that fills entries makes no references
 //! for it.
 
 pub mod free_pages;

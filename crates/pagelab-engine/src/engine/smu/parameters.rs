@@ -94,20 +94,21 @@ impl EngineParameters for Parameters {
                         no direct_segment_bytes";
             return Err(Misfit::new("fault_engine", what));
         }
-        let most = around.drives.min(around.cpus).min(MOST_SOCKETS);
-        if self.sockets == 0 || self.sockets > most {
+        let (least, most) = (around.drives.div_ceil(MOST_DEVICES), around.drives.min(around.cores).min(MOST_SOCKETS));
+        if least > most {
             let what = format!(
-                "{} is not possible; allowed here is 1 to {most}: a unit is for drives of its socket, and there are {}                  (kernel.storage.drives), as there are {} CPUs; entries can name {MOST_SOCKETS} sockets",
-                self.sockets, around.drives, around.cpus
+                "{} drives are more than {MOST_DEVICES} for each of the {most} sockets that there can be; allowed here is \
+                 kernel.storage.drives up to {}",
+                around.drives,
+                most * MOST_DEVICES
             );
             return Err(Misfit::new("fault_engine.sockets", what));
         }
-        let each = around.drives.div_ceil(self.sockets);
-        if each > MOST_DEVICES {
+        if !(least..=most).contains(&self.sockets) {
             let what = format!(
-                "{} drives are {each} per socket, and entries can name {MOST_DEVICES}; allowed here is {} and more",
-                around.drives,
-                around.drives.div_ceil(MOST_DEVICES)
+                "{} is not possible; allowed here is {least} to {most}: no more than drives (kernel.storage.drives, {}), cores ({}) or \
+                 {MOST_SOCKETS}, and no more than {MOST_DEVICES} drives each",
+                self.sockets, around.drives, around.cores
             );
             return Err(Misfit::new("fault_engine.sockets", what));
         }

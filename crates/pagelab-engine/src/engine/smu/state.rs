@@ -8,7 +8,6 @@ use pagelab_trace::MapFlags;
 use crate::base::addr::{PageSize, Pfn, PhysAddr, VirtAddr};
 use crate::base::cycles::Cycles;
 use crate::base::error::Misfit;
-use crate::base::ids::CpuId;
 use crate::base::io::Place;
 use crate::base::latencies::Latencies;
 use crate::base::measure::Measure;
@@ -76,7 +75,7 @@ pub struct Smu {
     pub counters: Box<Counters>,
     /// By socket.
     pub units: Vec<Unit>,
-    cpus: u32,
+    cores: u32,
     /// What marks of leaves say: pages that are mapped and not accounted for, with their frames, and which pages of files they are.
     pub pending: BTreeMap<(u32, VirtAddr), (Pfn, FilePage)>,
     /// Files that are mapped more than once.
@@ -90,10 +89,9 @@ impl Smu {
         self.units.len() as u32
     }
 
-    /// Cycles that a miss takes for its way to a unit and back.
-    pub fn way(&self, cpu: CpuId, unit: u32) -> Cycles {
-        let here = u64::from(cpu.0) * u64::from(self.sockets()) / u64::from(self.cpus);
-        if here == u64::from(unit) { Cycles::ZERO } else { Cycles::from(self.parameters.remote_cycles) }
+    /// Whether a core of the machine is on another socket than a unit.
+    pub fn is_remote(&self, core: u32, unit: u32) -> bool {
+        u64::from(core) * u64::from(self.sockets()) / u64::from(self.cores) != u64::from(unit)
     }
 
     /// Where on storage the page of an entry is.
@@ -116,18 +114,18 @@ impl Smu {
         self.parameters.files.iter().any(matches)
     }
 
-    /// The unit whose queue gets a free page next: of those that faults make ready the first that lacks one, and of the others the
-    /// first that has room, or else the first.
+    /// The unit whose queue gets a free page next: the one that has the fewest, in faults of those that lack some.
     pub fn next_supplied(&self, in_fault: bool) -> usize {
-        let next = |of: &Unit| if in_fault { of.lacking > 0 } else { !of.free.is_full() };
-        self.units.iter().position(next).unwrap_or(0)
+        let wants = |of: &Unit| !in_fault || of.lacking > 0;
+        let units = self.units.iter().enumerate().filter(|(_, of)| wants(of));
+        units.min_by_key(|(_, of)| of.free.count()).map_or(0, |(number, _)| number)
     }
 }
 
 impl KernelSide for Smu {
     type Parameters = Parameters;
 
-    fn boot(parameters: &Parameters, Served { cpus, drives }: Served, memory: &mut Memory) -> Option<Self> {
+    fn boot(parameters: &Parameters, Served { cores, drives, .. }: Served, memory: &mut Memory) -> Option<Self> {
         let sockets = parameters.sockets;
         // Drives are attached to one socket after the other.
         let mut unit = |socket| Unit::boot(parameters, (drives + sockets - 1 - socket) / sockets, memory);
@@ -135,7 +133,7 @@ impl KernelSide for Smu {
             parameters: parameters.clone(),
             counters: Box::default(),
             units: (0..sockets).map(&mut unit).collect::<Option<_>>()?,
-            cpus,
+            cores,
             pending: BTreeMap::new(),
             shared: BTreeSet::new(),
             mapped: Box::default(),
@@ -314,7 +312,11 @@ impl KernelSide for Smu {
         for (name, cycles, text) in [
             ("kpoold.cycles", of.kpoold_cycles, "kpoold"),
             ("kpted.cycles", of.kpted_cycles, "kpted"),
-            ("step.lookup.cycles", of.steps.lookup, "the page-miss handler and the look-up in the PMSHR"),
+            (
+                "step.lookup.cycles",
+                of.steps.lookup,
+                "the page-miss handler and the look-up in the PMSHR, with the way there from another socket",
+            ),
             ("step.free_page.cycles", of.steps.free_page, "taking a free page"),
             ("step.submit.cycles", of.steps.submit, "writing the command, and its doorbell"),
             ("step.complete.cycles", of.steps.complete, "snooping the completion, and its doorbell"),

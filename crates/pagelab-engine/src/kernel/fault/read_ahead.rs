@@ -47,8 +47,8 @@ impl Fault {
     /// A page of a file has been found in memory, and is about to be mapped with those around it.
     pub(super) fn note_hits(&self, layer: &mut Layer, file: u32) {
         // What the fault itself has just read is found by those alone that look around it.
-        if self.around.pages() > 1 || !self.major {
-            let space = &layer.spaces[self.space.index as usize];
+        let space = &layer.spaces[self.space.index as usize];
+        if space.misses.of(file) > 0 && (self.around.pages() > 1 || !self.major) {
             let vma = space.vmas.find(self.va).expect("mappings do not change during a fault").clone();
             layer.count_hits(self.space.index, &vma, file, self.around);
         }

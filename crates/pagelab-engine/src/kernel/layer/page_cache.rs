@@ -75,11 +75,14 @@ impl Layer {
         let Some(storage) = self.reclaim.as_mut().and_then(|reclaim| reclaim.storage.as_mut()) else { return Ok(()) };
         let file = self.pages.file(name);
         storage.lay_out(file, vma.file_pages()).map_err(|Full { capacity, needed }| {
+            let each = storage.striping.bytes_each(needed);
             let what = format!(
-                "the device holds {}, and the files that are mapped take {} with `{name}`; allowed is so much at least, or none for a \
-                 device that holds whatever is asked for",
+                "the device holds {}, and the files that are mapped take {} with `{name}`; allowed is {} at least{}, or none for a device \
+                 that holds whatever is asked for",
                 format_bytes(capacity),
-                format_bytes(needed)
+                format_bytes(needed),
+                format_bytes(each),
+                if each < needed { " of each drive, in whole chunks" } else { "" }
             );
             EngineError::config("kernel.storage.capacity_bytes", what)
         })

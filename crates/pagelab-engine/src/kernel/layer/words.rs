@@ -131,16 +131,14 @@ impl Layer {
         Ok(())
     }
 
-    /// The same of small pages whose entries are in one table.
+    /// The same of small pages whose entries are in one table, which keeps words.
     pub fn put_words(&mut self, index: u32, words: &[WordOf]) -> Result<(), EngineError> {
         let Some((&first, others)) = words.split_first() else { return Ok(()) };
         self.put_word(index, first)?;
         for &of in others {
+            debug_assert!(self.is_untouched(index, of.va, of.size), "{:?} is to have a word", of.va);
             let space = &mut self.spaces[index as usize];
-            if !space.table.keeps_words() {
-                self.put_word(index, of)?;
-                continue;
-            }
+            assert!(space.table.keeps_words(), "the words of many are in their table");
             space.table.set_word(&mut self.mem, of.va, of.size, of.word.to_bits());
             space.words += 1;
         }
