@@ -101,8 +101,7 @@ impl Simulation {
         let cpus = core_of.into_iter().zip(&places.apart);
         let cpus = cpus.map(|(core, &apart)| Cpu::new(core, apart, model.clone(), config.kernel.pcids));
         let mut cpus: Vec<Cpu> = cpus.collect();
-        let tops = os.tops().to_vec();
-        let (mains, window) = (sources.len(), config.engine.input_window_accesses);
+        let (tops, mains, window) = (os.tops().to_vec(), sources.len(), config.engine.input_window_accesses);
         let mut many = !beside.is_empty() || !kthreads.is_empty();
         let mut inputs = Vec::new();
         let mut homes = (0..).map(|index: usize| tops[index % tops.len()]);
