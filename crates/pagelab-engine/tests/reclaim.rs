@@ -237,14 +237,19 @@ fn what_a_device_has_not_done_is_asked_of_it_again() {
 
 #[test]
 fn files_that_the_device_has_no_room_for_are_refused() {
-    let mut script = ScriptWriter::new();
-    map_file(&mut script, 1024, MapFlags::SHARED);
-    let config = config("radix", &[DRIVE, "kernel.storage.capacity_bytes=2MiB"]);
-    let placed = Placed { source: script.finish(), cpus: vec![0], memory_limit: None };
-    let mut simulation = Simulation::new(&config, vec![placed], None).expect("it can begin");
-    let error = simulation.run(&mut |_| true).unwrap_err().to_string();
-    for part in ["kernel.storage.capacity_bytes", "2MiB", "4MiB", "`data`", "so much at least"] {
-        assert!(error.contains(part), "{error} lacks {part}");
+    for (drives, each, held, allowed) in
+        [(1, "2MiB", "2MiB", "4MiB at least, or"), (2, "1536KiB", "3MiB", "2MiB at least of each drive")]
+    {
+        let mut script = ScriptWriter::new();
+        map_file(&mut script, 1024, MapFlags::SHARED);
+        let drives = format!("kernel.storage.drives={drives}");
+        let config = config("radix", &[DRIVE, &drives, &format!("kernel.storage.capacity_bytes={each}")]);
+        let placed = Placed { source: script.finish(), cpus: vec![0], memory_limit: None };
+        let mut simulation = Simulation::new(&config, vec![placed], None).expect("it can begin");
+        let error = simulation.run(&mut |_| true).unwrap_err().to_string();
+        for part in ["kernel.storage.capacity_bytes", held, "take 4MiB", "`data`", allowed] {
+            assert!(error.contains(part), "{error} lacks {part}");
+        }
     }
 }
 
