@@ -13,7 +13,7 @@ from rich.table import Table
 from pagelab import UsageError, _engine
 from pagelab.cli import linux_trace
 from pagelab.cli.terminal import Quiet, print_table
-from pagelab.linux import LinuxError, bench, guest, preset, suite, tools, trace
+from pagelab.linux import LinuxError, bench, guest, others, preset, suite, tools, trace
 from pagelab.linux.build import Variant, Workshop
 from pagelab.linux.initramfs import initramfs
 from pagelab.linux.layout import default_work, layout
@@ -56,7 +56,8 @@ def build_command(
     """Build the kernel, unless it is there: five minutes of CPU time the first time."""
     workshop = _workshop(work, jobs, quiet)
     if install:
-        packages = [tool.package for tool in tools.missing((*tools.BUILD, *tools.GUEST))]
+        wanted = (*tools.BUILD, *tools.GUEST, *others.load(workshop.layout).packages)
+        packages = [tool.package for tool in tools.missing(wanted)]
         series = workshop.layout.series()
         if not is_installed(series):
             packages.append(f"{series.package}={series.version}")

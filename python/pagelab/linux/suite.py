@@ -1,5 +1,6 @@
 """The runs of `pagelab linux test`: `linux/tests/suite.toml`, whose first lines say what a run may have."""
 
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pagelab._engine import UsageError
-from pagelab.linux import LinuxError
+from pagelab.linux import LinuxError, others, tools
 from pagelab.linux.build import Image, Variant, Workshop
 from pagelab.linux.guest import Machine, run
 from pagelab.linux.initramfs import initramfs, programs
@@ -51,6 +52,8 @@ class Run:
     """Whether the kernel that does not check itself runs it"""
     quick: bool = True
     """Whether the quick part of the suite has it"""
+    others: bool = False
+    """Whether the guest has the programs of others"""
 
     def machine(self, levels: int, *, debug: bool) -> Machine:
         return Machine(
@@ -96,9 +99,11 @@ def load(layout: Layout) -> list[Run]:
     """
     path = layout.tests / "suite.toml"
     told = read_toml(path)
-    unknown = sorted(set(told) - {"run"})
+    unknown = sorted(set(told) - {"run", "programs"})
     if unknown or not isinstance(told.get("run"), list):
-        raise LinuxError(f"{path}: must hold tables [[run]] alone" + f", not {', '.join(unknown)}" * bool(unknown))
+        raise LinuxError(
+            f"{path}: must hold tables [[run]] and [programs] alone" + f", not {', '.join(unknown)}" * bool(unknown)
+        )
     runs = [_run(path, entry, programs(layout)) for entry in told["run"]]
     names = [each.name for each in runs]
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -174,12 +179,24 @@ def carry_out(
         LinuxError: a kernel cannot be built.
     """
     archive = initramfs(workshop.layout, workshop.work)
+    larger = _with_others(workshop) if any(case.run.others for case in wanted) else archive
     verdicts = []
     for case in wanted:
-        verdict = _carry_out(workshop, workshop.image(case.variant), archive, case)
+        verdict = _carry_out(workshop, workshop.image(case.variant), larger if case.run.others else archive, case)
         report(verdict)
         verdicts.append(verdict)
     return verdicts
+
+
+def _with_others(workshop: Workshop) -> Path:
+    """The guest's files with the programs of others."""
+    wanted = others.load(workshop.layout)
+    tools.require(wanted.packages, "the runs with programs of others")
+    made_of: list[str | Path] = [
+        workshop.layout.series().sha256,
+        *(Path(str(shutil.which(tool.name))) for tool in wanted.packages),
+    ]
+    return initramfs(workshop.layout, workshop.work, lambda: others.entries(wanted, workshop.source()), made_of)
 
 
 def _carry_out(workshop: Workshop, image: Image, archive: Path, case: Case) -> Verdict:
