@@ -117,6 +117,12 @@ def suite_command(
     names: Annotated[list[str] | None, typer.Argument(metavar="[RUN]…", help="Runs of the suite; all if none.")] = None,
     debug: Debug = False,
     quick: Annotated[bool, typer.Option("--quick", help="Only what takes seconds once the kernel is built.")] = False,
+    changed: Annotated[
+        bool,
+        typer.Option(
+            "--changed", help="Only where a kernel was built before, and something changed since all runs passed."
+        ),
+    ] = False,
     listing: Annotated[bool, typer.Option("--list", help="Say which runs there are, and run nothing.")] = False,
     jobs: Jobs = None,
     work: Work = None,
@@ -128,6 +134,10 @@ def suite_command(
         _list(runs)
         return
     workshop = _workshop(work, jobs, quiet)
+    why = suite.nothing_to_do(workshop) if changed else ""
+    if why:
+        print(why)
+        return
     wanted = suite.cases(runs, names or [], has_changes=workshop.layout.has_changes, debug=debug, quick=quick)
     began = time.monotonic()
     verdicts = suite.carry_out(workshop, wanted, _show_verdict)
@@ -135,6 +145,8 @@ def suite_command(
     print(f"{len(verdicts) - failed} of {len(verdicts)} runs passed in {time.monotonic() - began:.0f} s")
     if failed:
         raise LinuxError(f"{failed} of {len(verdicts)} runs failed")
+    if not names and not debug:
+        suite.passed(workshop)
 
 
 @app.command("bench")

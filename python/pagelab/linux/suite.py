@@ -12,7 +12,7 @@ from pagelab.linux import LinuxError, others, tools
 from pagelab.linux.build import Image, Variant, Workshop
 from pagelab.linux.guest import Machine, run
 from pagelab.linux.initramfs import initramfs, programs
-from pagelab.linux.layout import Layout, read_toml
+from pagelab.linux.layout import Layout, digest, files_below, read_toml
 from pagelab.linux.report import FAILED, SKIPPED, Console, Step
 
 BUILTIN = {"write", "refuse", "read"}
@@ -168,6 +168,33 @@ def cases(runs: Sequence[Run], names: Sequence[str], *, has_changes: bool, debug
     if not found:
         raise UsageError("nothing is to be run: the runs that are left are for the other kernel, plain or patched")
     return found
+
+
+def nothing_to_do(workshop: Workshop) -> str:
+    """Why the suite need not run again, or cannot run here; nothing if it is to run."""
+    gone = ", ".join(tool.name for tool in tools.missing((*tools.BUILD, *tools.GUEST)))
+    if gone:
+        return f"{gone}: not found here, so no kernel is tested"
+    if not workshop.has_built():
+        return f"no kernel has been built in {workshop.work}, which takes minutes: pagelab linux build"
+    if _stamp(workshop).is_file() and _stamp(workshop).read_text(encoding="ascii") == _state(workshop.layout):
+        return "nothing has changed since all runs passed here"
+    return ""
+
+
+def passed(workshop: Workshop) -> None:
+    """Notes that all runs passed with what is there now."""
+    _stamp(workshop).write_text(_state(workshop.layout), encoding="ascii")
+
+
+def _stamp(workshop: Workshop) -> Path:
+    return workshop.work / "passed"
+
+
+def _state(layout: Layout) -> str:
+    """Of the kernel's parts, and of the code that builds and runs them."""
+    files = [path for folder in (layout.folder, Path(__file__).parent) for path in files_below(folder)]
+    return digest([path for path in files if path.suffix != ".pyc"])
 
 
 def carry_out(
