@@ -121,6 +121,8 @@ static struct page *allocate_block(struct vm_area_struct *vma,
 	struct mempolicy *policy;
 	pgoff_t index;
 
+	if (pagelab_left_out(PAGELAB_NO_MEMORY))
+		return NULL;
 	policy = get_vma_policy(vma, address, GROUP_ORDER, &index);
 	if (nr_online_nodes == 1 || !interleaved(policy))
 		block = alloc_pages_mpol(GROUP_GFP, GROUP_ORDER, policy, index,

@@ -61,6 +61,8 @@ static struct pagelab_walk_vma *vma_cache(struct vm_area_struct *vma)
 	cache = READ_ONCE(vma->pagelab_walk);
 	if (likely(cache))
 		return cache;
+	if (pagelab_left_out(PAGELAB_NO_MEMORY))
+		return NULL;
 	cache = kzalloc(sizeof(*cache), GFP_KERNEL_ACCOUNT | __GFP_NORETRY |
 			__GFP_NOWARN);
 	if (!cache)

@@ -25,6 +25,7 @@ enum pagelab_mutation {
 	PAGELAB_RESV_ZAP,		/* zap_page_range_single() */
 	PAGELAB_RESV_COW,		/* wp_page_copy() */
 	PAGELAB_RESV_SHRINK,		/* the shrinker */
+	PAGELAB_NO_MEMORY,		/* what walk cache and reservations take */
 	PAGELAB_NR_MUTATIONS
 };
 
