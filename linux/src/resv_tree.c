@@ -47,8 +47,6 @@ struct pagelab_resv *resv_tree_of(struct mm_struct *mm)
 
 	if (likely(tree))
 		return tree;
-	if (pagelab_left_out(PAGELAB_NO_MEMORY))
-		return NULL;
 	tree = kzalloc(sizeof(*tree), NODE_GFP);
 	if (!tree)
 		return NULL;
