@@ -66,6 +66,7 @@ def test_a_program_comes_with_its_libraries(tmp_path: Path) -> None:
     for name in libraries:
         assert names.index(str(Path(name).parent)) < names.index(name), "folders come before what is in them"
     # The guest has them where they are here: the loader finds them from another root.
+    (tmp_path / "root" / "tests").mkdir(parents=True)
     for name, entry in found.items():
         path = tmp_path / "root" / name
         if entry.content:
@@ -73,7 +74,6 @@ def test_a_program_comes_with_its_libraries(tmp_path: Path) -> None:
             path.chmod(0o755)
         else:
             path.mkdir(parents=True, exist_ok=True)
-            (tmp_path / "root" / "tests").mkdir(exist_ok=True)
     loader = next(tmp_path / "root" / name for name in libraries if "/ld-linux" in name)
     place = next(path.parent for path in (tmp_path / "root").rglob("libc.so.*"))
     subprocess.run([loader, "--library-path", place, tmp_path / "root" / "tests" / "true"], check=True)
@@ -107,7 +107,9 @@ def test_the_archive_with_more_is_another(folder: Layout, tmp_path: Path) -> Non
     for path in folder.tests.glob("*.c"):
         path.unlink()
     small = initramfs(folder, tmp_path)
-    large = initramfs(folder, tmp_path, lambda: others.entries(Others([Tool("true", "coreutils")], []), tmp_path), ["1"])
+    large = initramfs(
+        folder, tmp_path, lambda: others.entries(Others([Tool("true", "coreutils")], []), tmp_path), ["1"]
+    )
     assert small != large
     assert small.stat().st_size < large.stat().st_size
 
