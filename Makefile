@@ -1,5 +1,6 @@
 # make demo       record a real program, replay it under several systems, print the comparison
 # make test       all tests that take no more than minutes (sets up what they need)
+# make test-linux the quick tests of the real kernel, where one was built and something of it changed
 # make test-full  the slow ones too, with ten times the random cases
 # make bench      how fast recording and replay are on this machine
 # make reproductions  all published results measured again, in full: about two hours of CPU time; writes docs/reproductions and docs/claims.md
@@ -14,7 +15,7 @@ export PYTHON
 
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates presets -name '*.rs' -o -name '*.toml')
 
-.PHONY: demo setup test test-full bench reproductions mutants lint clean
+.PHONY: demo setup test test-linux test-full bench reproductions mutants lint clean
 .DELETE_ON_ERROR:
 
 setup: $(VENV)/.engine
@@ -25,6 +26,9 @@ demo: setup
 test: setup
 	cargo test --workspace
 	$(BIN)/pytest -m "not slow"
+
+test-linux: setup
+	$(BIN)/pagelab linux test --quick --changed
 
 test-full: setup
 	PAGELAB_CASES_FACTOR=10 cargo test --workspace -- --include-ignored

@@ -107,6 +107,7 @@ static const char *const mutation_names[] = {
 	[PAGELAB_RESV_ZAP]		= "resv-zap",
 	[PAGELAB_RESV_COW]		= "resv-cow",
 	[PAGELAB_RESV_SHRINK]		= "resv-shrink",
+	[PAGELAB_NO_MEMORY]		= "no-memory",
 	[PAGELAB_NR_MUTATIONS]		= NULL
 };
 

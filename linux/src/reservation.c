@@ -180,7 +180,7 @@ static struct page *reserve(struct vm_fault *vmf)
 {
 	unsigned long start = ALIGN_DOWN(vmf->address, GROUP_SIZE);
 	unsigned int index = (vmf->address >> PAGE_SHIFT) & GROUP_MASK;
-	struct pagelab_resv *tree;
+	struct pagelab_resv *tree = NULL;
 	unsigned long *slot, rest;
 	struct page *block;
 	int i;
@@ -192,7 +192,8 @@ static struct page *reserve(struct vm_fault *vmf)
 		resv_count(RESV_OVER_LIMIT, 1);
 		return NULL;
 	}
-	tree = resv_tree_of(vmf->vma->vm_mm);
+	if (!pagelab_left_out(PAGELAB_NO_MEMORY))
+		tree = resv_tree_of(vmf->vma->vm_mm);
 	slot = tree ? resv_make(tree, start) : NULL;
 	block = slot ? allocate_block(vmf->vma, start) : NULL;
 	if (!block) {

@@ -31,8 +31,12 @@ DEFINE_STATIC_KEY_FALSE(pagelab_walk_on);
 DEFINE_STATIC_KEY_FALSE(pagelab_walk_per_vma);
 DEFINE_STATIC_KEY_FALSE(pagelab_walk_tables);
 DEFINE_STATIC_KEY_FALSE(pagelab_walk_oracle);
+DEFINE_STATIC_KEY_FALSE(pagelab_walk_timing);
 
-DEFINE_PER_CPU_ALIGNED(struct pagelab_walk_cpu, pagelab_walk_cpu);
+DEFINE_PER_CPU_ALIGNED(pagelab_walk_slots, pagelab_walk_pmds);
+DEFINE_PER_CPU_ALIGNED(pagelab_walk_slots, pagelab_walk_puds);
+DEFINE_PER_CPU_ALIGNED(pagelab_walk_slots, pagelab_walk_pmd_tables);
+DEFINE_PER_CPU_ALIGNED(struct pagelab_walk_counters, pagelab_walk_count);
 
 /* The last generation given out. 2^64 of them do not come to an end. */
 static atomic_long_t generations = ATOMIC_LONG_INIT(0);
@@ -57,6 +61,8 @@ static struct pagelab_walk_vma *vma_cache(struct vm_area_struct *vma)
 	cache = READ_ONCE(vma->pagelab_walk);
 	if (likely(cache))
 		return cache;
+	if (pagelab_left_out(PAGELAB_NO_MEMORY))
+		return NULL;
 	cache = kzalloc(sizeof(*cache), GFP_KERNEL_ACCOUNT | __GFP_NORETRY |
 			__GFP_NOWARN);
 	if (!cache)
@@ -114,15 +120,20 @@ static void fill_own(struct pagelab_walk_entry *slots, unsigned long tag,
 
 static void fill_cpu(struct vm_fault *vmf, unsigned long gen, pmd_t *table)
 {
-	struct pagelab_walk_cpu *cache = get_cpu_ptr(&pagelab_walk_cpu);
+	unsigned long pmd_tag = vmf->address >> PMD_SHIFT;
+	unsigned long pud_tag = vmf->address >> PUD_SHIFT;
 
+	preempt_disable();
 	if (static_branch_unlikely(&pagelab_walk_tables)) {
-		fill_own(cache->table, vmf->address >> PUD_SHIFT, gen, table);
+		fill_own(*this_cpu_ptr(&pagelab_walk_pmd_tables), pud_tag, gen,
+			 table);
 	} else {
-		fill_own(cache->pmd, vmf->address >> PMD_SHIFT, gen, vmf->pmd);
-		fill_own(cache->pud, vmf->address >> PUD_SHIFT, gen, vmf->pud);
+		fill_own(*this_cpu_ptr(&pagelab_walk_pmds), pmd_tag, gen,
+			 vmf->pmd);
+		fill_own(*this_cpu_ptr(&pagelab_walk_puds), pud_tag, gen,
+			 vmf->pud);
 	}
-	put_cpu_ptr(&pagelab_walk_cpu);
+	preempt_enable();
 }
 
 static void fill_vma(struct vm_fault *vmf, unsigned long gen)
@@ -143,7 +154,7 @@ void pagelab_walk_fill(struct vm_fault *vmf, unsigned long gen)
 {
 	struct mm_struct *mm = vmf->vma->vm_mm;
 
-	this_cpu_inc(pagelab_walk_cpu.misses);
+	this_cpu_inc(pagelab_walk_count.misses);
 	if (unlikely(!gen)) {
 		cmpxchg(&mm->pagelab_walk_gen, 0,
 			(unsigned long)atomic_long_inc_return(&generations));
@@ -166,7 +177,7 @@ void __pagelab_walk_invalidate(struct mm_struct *mm,
 	if (pagelab_left_out(where))
 		return;
 	WRITE_ONCE(mm->pagelab_walk_gen, atomic_long_inc_return(&generations));
-	this_cpu_inc(pagelab_walk_cpu.invalidations);
+	this_cpu_inc(pagelab_walk_count.invalidations);
 }
 
 /* dup_mm() copies the whole structure, generation included. */
@@ -223,11 +234,11 @@ bool pagelab_walk_check(struct vm_fault *vmf, enum pagelab_walk_level level)
 	void *cached;
 
 	cached = level == PAGELAB_WALK_PMD ? (void *)vmf->pmd : vmf->pud;
-	this_cpu_inc(pagelab_walk_cpu.checks);
+	this_cpu_inc(pagelab_walk_count.checks);
 	if (likely(cached == walked))
 		return true;
 
-	this_cpu_inc(pagelab_walk_cpu.mismatches);
+	this_cpu_inc(pagelab_walk_count.mismatches);
 	trace_pagelab_walk_mismatch(vmf->address, level, cached, walked);
 	WARN_ONCE(!pagelab_walk_mutated(),
 		  "pagelab: level %d of %lx cached at %p, walked to %p\n",
@@ -288,12 +299,27 @@ static int kind_set(unsigned int kind)
 	return 0;
 }
 
+static unsigned int timing_get(void)
+{
+	return static_key_enabled(&pagelab_walk_timing);
+}
+
+static int timing_set(unsigned int on)
+{
+	set_key(&pagelab_walk_timing, on);
+	return 0;
+}
+
 static const struct pagelab_choice enabled_choice = {
 	.names = pagelab_off_on, .get = enabled_get, .set = enabled_set,
 };
 
 static const struct pagelab_choice oracle_choice = {
 	.names = pagelab_off_on, .get = oracle_get, .set = oracle_set,
+};
+
+static const struct pagelab_choice timing_choice = {
+	.names = pagelab_off_on, .get = timing_get, .set = timing_set,
 };
 
 static const struct pagelab_choice kind_choice = {
@@ -303,18 +329,21 @@ static const struct pagelab_choice kind_choice = {
 static int stats_show(struct seq_file *file, void *unused)
 {
 	unsigned long pmd = 0, pud = 0, misses = 0, invalidations = 0;
-	unsigned long checks = 0, mismatches = 0;
+	unsigned long checks = 0, mismatches = 0, timed = 0, ticks = 0;
 	int cpu;
 
 	for_each_possible_cpu(cpu) {
-		struct pagelab_walk_cpu *of = per_cpu_ptr(&pagelab_walk_cpu, cpu);
+		struct pagelab_walk_counters *of;
 
+		of = per_cpu_ptr(&pagelab_walk_count, cpu);
 		pmd += of->pmd_hits;
 		pud += of->pud_hits;
 		misses += of->misses;
 		invalidations += of->invalidations;
 		checks += of->checks;
 		mismatches += of->mismatches;
+		timed += of->timed;
+		ticks += of->ticks;
 	}
 	seq_printf(file, "pmd_hits %lu\npud_hits %lu\nmisses %lu\n", pmd, pud,
 		   misses);
@@ -322,6 +351,7 @@ static int stats_show(struct seq_file *file, void *unused)
 		   atomic_long_read(&vma_caches));
 	seq_printf(file, "oracle_checks %lu\noracle_mismatches %lu\n", checks,
 		   mismatches);
+	seq_printf(file, "timed_walks %lu\nwalk_ticks %lu\n", timed, ticks);
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(stats);
@@ -332,16 +362,15 @@ static int __init walk_cache_init(void)
 	int cpu;
 
 	for_each_possible_cpu(cpu) {
-		struct pagelab_walk_cpu *of = per_cpu_ptr(&pagelab_walk_cpu, cpu);
-
-		make_empty(of->pmd);
-		make_empty(of->pud);
-		make_empty(of->table);
+		make_empty(per_cpu(pagelab_walk_pmds, cpu));
+		make_empty(per_cpu(pagelab_walk_puds, cpu));
+		make_empty(per_cpu(pagelab_walk_pmd_tables, cpu));
 	}
 	static_branch_enable(&pagelab_walk_per_vma);
 	pagelab_choice_file("enabled", dir, &enabled_choice);
 	pagelab_choice_file("kind", dir, &kind_choice);
 	pagelab_choice_file("oracle", dir, &oracle_choice);
+	pagelab_choice_file("timing", dir, &timing_choice);
 	debugfs_create_file("stats", 0444, dir, NULL, &stats_fops);
 	return 0;
 }

@@ -287,6 +287,78 @@ static void check_threads(void)
 	      stat_of("reserved") - reserved);
 }
 
+static volatile bool stop;
+
+static void *touch_again_and_again(void *argument)
+{
+	unsigned long *rounds = argument;
+
+	for (; !stop; ++*rounds) {
+		char *start = map_groups(SIZE / 16);
+
+		touch_one_each(start, SIZE / 16, *rounds);
+		expect_one_each(start, SIZE / 16, *rounds);
+		munmap(start, SIZE / 16);
+	}
+	return NULL;
+}
+
+/* Switched off and on, and limited, while threads fault. */
+static void check_toggle(void)
+{
+	unsigned long rounds[THREADS] = { 0 };
+	pthread_t threads[THREADS];
+	long limit;
+	char words[32];
+	FILE *file = fopen(DIRECTORY "limit", "r");
+
+	CHECK(file && fscanf(file, "%ld", &limit) == 1, "no limit");
+	fclose(file);
+	snprintf(words, sizeof(words), "%ld", limit);
+	stop = false;
+	for (int i = 0; i < THREADS; i++)
+		CHECK(!pthread_create(&threads[i], NULL, touch_again_and_again,
+				      &rounds[i]), "no thread");
+	for (int i = 0; i < 40; i++) {
+		must_put(DIRECTORY "enabled", i & 1 ? "1" : "0");
+		must_put(DIRECTORY "limit", i & 2 ? "64" : words);
+		usleep(20000);
+	}
+	stop = true;
+	for (int i = 0; i < THREADS; i++) {
+		pthread_join(threads[i], NULL);
+		CHECK(rounds[i], "a thread came to nothing");
+	}
+	must_put(DIRECTORY "limit", words);
+	must_put(DIRECTORY "enabled", "0");
+	CHECK(!stat_of("reserved"), "%ld reserved while it is off",
+	      stat_of("reserved"));
+	must_put(DIRECTORY "enabled", "1");
+	printf("toggle_rounds=%lu\n", rounds[0] + rounds[1] + rounds[2] + rounds[3]);
+}
+
+/* Neither blocks nor nodes: each page is had singly, and it is counted. */
+static void check_no_memory(void)
+{
+	long groups, without;
+	char *start;
+
+	if (access(DEBUGFS "mutation", W_OK))
+		return;
+	must_put(DEBUGFS "mutation", "no-memory");
+	groups = stat_of("groups");
+	without = stat_of("no_block");
+	start = map_groups(SIZE);
+	touch_one_each(start, SIZE, 1);
+	expect_one_each(start, SIZE, 1);
+	groups = stat_of("groups") - groups;
+	without = stat_of("no_block") - without;
+	must_put(DEBUGFS "mutation", "none");
+	munmap(start, SIZE);
+	CHECK(!groups && without >= GROUPS, "%ld groups, %ld without", groups,
+	      without);
+}
+
 static const struct reservation_case cases[] = {
 	{ "contiguity", NULL, check_contiguity },
 	{ "unmap", "resv-unmap", check_unmap },
@@ -297,6 +369,8 @@ static const struct reservation_case cases[] = {
 	{ "limit", NULL, check_limit },
 	{ "switches", NULL, check_switches },
 	{ "threads", NULL, check_threads },
+	{ "toggle", NULL, check_toggle },
+	{ "no-memory", NULL, check_no_memory },
 	{ NULL, NULL, NULL },
 };
 

@@ -7,7 +7,9 @@
  * walk_cache mutation NAME KIND: the same with an invalidation left out, which
  * the oracle must report.
  *
- * walk_cache switches: bad input is refused.
+ * walk_cache switches: bad input is refused, and walks are timed.
+ *
+ * walk_cache no-memory: a cache cannot be allocated.
  */
 #define _GNU_SOURCE
 #include <sys/mman.h>
@@ -257,9 +259,57 @@ static void check_switches(void)
 		must_refuse(DIRECTORY "enabled", nonsense[i]);
 		must_refuse(DIRECTORY "oracle", nonsense[i]);
 		must_refuse(DIRECTORY "kind", nonsense[i]);
+		must_refuse(DIRECTORY "timing", nonsense[i]);
+		if (!access(DEBUGFS "mutation", W_OK))
+			must_refuse(DEBUGFS "mutation", nonsense[i]);
 	}
 	must_refuse(DIRECTORY "kind", "vmas");
 	CHECK(put(STATS, "0"), "the counters can be written");
+}
+
+/* Without memory for its cache, a VMA goes without, and is none the worse. */
+static void check_no_memory(void)
+{
+	long caches, hits = number_in(STATS, "pmd_hits");
+
+	must_put(DEBUGFS "mutation", "no-memory");
+	caches = number_in(STATS, "vma_caches");
+	switch_on("vma");
+	map_at(FIRST, GIB, PROT_READ | PROT_WRITE);
+	store(FIRST, GIB, 1);
+	expect_stored(FIRST, GIB, 1);
+	hits = number_in(STATS, "pmd_hits") - hits;
+	caches = number_in(STATS, "vma_caches") - caches;
+	must_put(DEBUGFS "mutation", "none");
+	CHECK(!hits && !caches, "%ld hits, %ld caches", hits, caches);
+	unmap(FIRST, GIB);
+	unmap_and_again();
+	CHECK(number_in(STATS, "pmd_hits") > 0, "no hits with memory");
+	switch_off();
+}
+
+/* A walk that is timed takes some time, and each one is. */
+static void check_timing(void)
+{
+	long timed, ticks;
+
+	map_at(FIRST, GIB, PROT_READ | PROT_WRITE);
+	must_put(DIRECTORY "timing", "1");
+	timed = number_in(STATS, "timed_walks");
+	ticks = number_in(STATS, "walk_ticks");
+	store(FIRST, GIB, 1);
+	timed = number_in(STATS, "timed_walks") - timed;
+	ticks = number_in(STATS, "walk_ticks") - ticks;
+	must_put(DIRECTORY "timing", "0");
+	unmap(FIRST, GIB);
+	printf("timed_walks=%ld\n", timed);
+	CHECK(timed >= (long)(2 * GIB / STEP) && ticks >= timed,
+	      "%ld walks were timed, %ld ticks", timed, ticks);
+	timed = number_in(STATS, "timed_walks");
+	map_at(FIRST, GIB, PROT_READ | PROT_WRITE);
+	store(FIRST, GIB, 1);
+	unmap(FIRST, GIB);
+	CHECK(number_in(STATS, "timed_walks") == timed, "timed while it is off");
 }
 
 int main(int count, char **arguments)
@@ -272,6 +322,11 @@ int main(int count, char **arguments)
 	stay_on_one_cpu();
 	if (!strcmp(what, "switches") && count == 2) {
 		check_switches();
+		check_timing();
+	} else if (!strcmp(what, "no-memory") && count == 2) {
+		if (access(DEBUGFS "mutation", W_OK))
+			quit(SKIP, "this kernel has no mutations");
+		check_no_memory();
 	} else if (!strcmp(what, "check") && (count == 3 || count == 4)) {
 		switch_on(arguments[2]);
 		mismatches = run(count == 4 ? arguments[3] : NULL);
@@ -291,7 +346,7 @@ int main(int count, char **arguments)
 		switch_off();
 		CHECK(mismatches, "nothing noticed %s", arguments[2]);
 	} else {
-		quit(USAGE, "usage: walk_cache check KIND [CASE] | mutation NAME KIND | switches");
+		quit(USAGE, "usage: walk_cache check KIND [CASE] | mutation NAME KIND | switches | no-memory");
 	}
 	return PASS;
 }

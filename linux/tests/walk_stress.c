@@ -24,7 +24,7 @@
 
 static unsigned long rounds;
 static volatile bool done;
-static unsigned long operations;
+static unsigned long operations, threads, children;
 
 struct worker {
 	pthread_t thread;
@@ -111,13 +111,20 @@ static void child(void *unused)
 	touch_common(&worker);
 }
 
+/* A fork stops all others, so there is one for each round of all threads. */
 static void *disturb(void *switching)
 {
 	static const char *const kinds[] = { "vma", "cpu", "cpu-table" };
 	unsigned long turn = 0;
 
 	while (!done) {
+		if (__atomic_load_n(&operations, __ATOMIC_RELAXED) <
+		    children * threads) {
+			usleep(1000);
+			continue;
+		}
 		in_child(child, NULL);
+		children++;
 		if (!switching)
 			continue;
 		must_put(DIRECTORY "kind", kinds[turn++ % 3]);
@@ -131,7 +138,6 @@ static void *disturb(void *switching)
 int main(int count, char **arguments)
 {
 	struct worker workers[MAX_THREADS];
-	unsigned long threads;
 	pthread_t disturber;
 	bool switching;
 	long mismatches;
@@ -167,6 +173,7 @@ int main(int count, char **arguments)
 	must_put(DIRECTORY "oracle", "0");
 	mismatches = number_in(STATS, "oracle_mismatches") - mismatches;
 	printf("operations=%lu\n", operations);
+	printf("children=%lu\n", children);
 	printf("checks=%ld\n", number_in(STATS, "oracle_checks"));
 	printf("mismatches=%ld\n", mismatches);
 	CHECK(!mismatches, "%ld walks differ from the cache", mismatches);

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import COMMAND
 
-from pagelab.linux import tools
+from pagelab.linux import others, tools
 from pagelab.linux.layout import layout
 from pagelab.linux.source import is_installed
 
@@ -19,7 +19,8 @@ pytestmark = pytest.mark.slow
 
 
 def run(*arguments: str, seconds: float) -> subprocess.CompletedProcess[str]:
-    missing = tools.missing((*tools.BUILD, *tools.GUEST))
+    more = others.load(layout()).packages if "--debug" in arguments else ()
+    missing = tools.missing((*tools.BUILD, *tools.GUEST, *more))
     if missing:
         packages = " ".join(sorted({tool.package for tool in missing}))
         pytest.skip(f"a kernel cannot be built or run here; install {packages}")

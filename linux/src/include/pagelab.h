@@ -12,6 +12,8 @@
 #include <linux/jump_label.h>
 #include <linux/mm.h>
 #include <linux/percpu.h>
+#include <linux/preempt.h>
+#include <asm/tsc.h>
 
 /* What a test can have left out, one at a time: debugfs pagelab/mutation. */
 enum pagelab_mutation {
@@ -23,6 +25,7 @@ enum pagelab_mutation {
 	PAGELAB_RESV_ZAP,		/* zap_page_range_single() */
 	PAGELAB_RESV_COW,		/* wp_page_copy() */
 	PAGELAB_RESV_SHRINK,		/* the shrinker */
+	PAGELAB_NO_MEMORY,		/* what walk cache and reservations take */
 	PAGELAB_NR_MUTATIONS
 };
 
@@ -55,23 +58,31 @@ struct pagelab_walk_vma {
 	struct pagelab_walk_entry pud[PAGELAB_WALK_SLOTS];
 };
 
-struct pagelab_walk_cpu {
-	struct pagelab_walk_entry pmd[PAGELAB_WALK_SLOTS];
-	struct pagelab_walk_entry pud[PAGELAB_WALK_SLOTS];
-	struct pagelab_walk_entry table[PAGELAB_WALK_SLOTS];
+struct pagelab_walk_counters {
 	unsigned long pmd_hits;
 	unsigned long pud_hits;
 	unsigned long misses;
 	unsigned long invalidations;
 	unsigned long checks;
 	unsigned long mismatches;
+	unsigned long timed;
+	unsigned long ticks;
 };
 
-DECLARE_PER_CPU_ALIGNED(struct pagelab_walk_cpu, pagelab_walk_cpu);
+/*
+ * The caches of a CPU: of PMD entries, of PUD entries and of PMD tables. Not
+ * one structure, so that a slot is at a fixed offset from its index.
+ */
+typedef struct pagelab_walk_entry pagelab_walk_slots[PAGELAB_WALK_SLOTS];
+DECLARE_PER_CPU_ALIGNED(pagelab_walk_slots, pagelab_walk_pmds);
+DECLARE_PER_CPU_ALIGNED(pagelab_walk_slots, pagelab_walk_puds);
+DECLARE_PER_CPU_ALIGNED(pagelab_walk_slots, pagelab_walk_pmd_tables);
+DECLARE_PER_CPU_ALIGNED(struct pagelab_walk_counters, pagelab_walk_count);
 DECLARE_STATIC_KEY_FALSE(pagelab_walk_on);
 DECLARE_STATIC_KEY_FALSE(pagelab_walk_per_vma);
 DECLARE_STATIC_KEY_FALSE(pagelab_walk_tables);
 DECLARE_STATIC_KEY_FALSE(pagelab_walk_oracle);
+DECLARE_STATIC_KEY_FALSE(pagelab_walk_timing);
 
 bool pagelab_walk_check(struct vm_fault *vmf, enum pagelab_walk_level level);
 void pagelab_walk_fill(struct vm_fault *vmf, unsigned long gen);
@@ -86,18 +97,24 @@ pagelab_walk_slot(struct pagelab_walk_entry *slots, unsigned long tag)
 	return &slots[tag & (PAGELAB_WALK_SLOTS - 1)];
 }
 
-/* For entries that only this CPU writes, with preemption disabled. */
-static __always_inline bool
-pagelab_walk_match(struct pagelab_walk_entry *slots, unsigned long tag,
-		   unsigned long gen, void **entry)
-{
-	struct pagelab_walk_entry *slot = pagelab_walk_slot(slots, tag);
-
-	if (slot->tag != tag || slot->gen != gen)
-		return false;
-	*entry = slot->entry;
-	return true;
-}
+/*
+ * For entries that only this CPU writes. A macro, so that each part is read
+ * relative to the CPU's segment, at an offset that the compiler knows.
+ */
+#define pagelab_walk_match(array, wanted, now, found)			\
+({									\
+	unsigned long __tag = (wanted);					\
+	unsigned long __i = __tag & (PAGELAB_WALK_SLOTS - 1);		\
+	bool __hit;							\
+									\
+	preempt_disable();						\
+	__hit = __this_cpu_read(array[__i].tag) == __tag && \
+		__this_cpu_read(array[__i].gen) == (now); \
+	if (__hit)							\
+		*(found) = __this_cpu_read(array[__i].entry); \
+	preempt_enable();						\
+	__hit;								\
+})
 
 /* For entries that any thread of the process may write meanwhile. */
 static __always_inline bool
@@ -116,6 +133,24 @@ pagelab_walk_match_shared(struct pagelab_walk_entry *slots, unsigned long tag,
 	return likely(READ_ONCE(slot->seq) == (seq & ~1U));
 }
 
+/* Each caller gives a constant level, so that a hit takes no further tests. */
+static __always_inline enum pagelab_walk_level
+pagelab_walk_hit(struct vm_fault *vmf, enum pagelab_walk_level level,
+		 void *entry)
+{
+	if (level == PAGELAB_WALK_PMD) {
+		vmf->pmd = entry;
+		this_cpu_inc(pagelab_walk_count.pmd_hits);
+	} else {
+		vmf->pud = entry;
+		this_cpu_inc(pagelab_walk_count.pud_hits);
+	}
+	if (static_branch_unlikely(&pagelab_walk_oracle) &&
+	    !pagelab_walk_check(vmf, level))
+		return PAGELAB_WALK_MISS;
+	return level;
+}
+
 static __always_inline enum pagelab_walk_level
 pagelab_walk_find_vma(struct vm_fault *vmf, unsigned long gen)
 {
@@ -125,41 +160,32 @@ pagelab_walk_find_vma(struct vm_fault *vmf, unsigned long gen)
 	if (!cache)
 		return PAGELAB_WALK_MISS;
 	if (pagelab_walk_match_shared(cache->pmd, vmf->address >> PMD_SHIFT,
-				      gen, &entry)) {
-		vmf->pmd = entry;
-		return PAGELAB_WALK_PMD;
-	}
+				      gen, &entry))
+		return pagelab_walk_hit(vmf, PAGELAB_WALK_PMD, entry);
 	if (pagelab_walk_match_shared(cache->pud, vmf->address >> PUD_SHIFT,
-				      gen, &entry)) {
-		vmf->pud = entry;
-		return PAGELAB_WALK_PUD;
-	}
+				      gen, &entry))
+		return pagelab_walk_hit(vmf, PAGELAB_WALK_PUD, entry);
 	return PAGELAB_WALK_MISS;
 }
 
 static __always_inline enum pagelab_walk_level
-pagelab_walk_find_cpu(struct vm_fault *vmf, unsigned long gen,
-		      struct pagelab_walk_cpu *cache)
+pagelab_walk_find_cpu(struct vm_fault *vmf, unsigned long gen)
 {
 	void *entry;
 
 	if (static_branch_unlikely(&pagelab_walk_tables)) {
-		if (!pagelab_walk_match(cache->table,
+		if (!pagelab_walk_match(pagelab_walk_pmd_tables,
 					vmf->address >> PUD_SHIFT, gen, &entry))
 			return PAGELAB_WALK_MISS;
-		vmf->pmd = (pmd_t *)entry + pmd_index(vmf->address);
-		return PAGELAB_WALK_PMD;
+		return pagelab_walk_hit(vmf, PAGELAB_WALK_PMD, (pmd_t *)entry +
+					pmd_index(vmf->address));
 	}
-	if (pagelab_walk_match(cache->pmd, vmf->address >> PMD_SHIFT, gen,
-			       &entry)) {
-		vmf->pmd = entry;
-		return PAGELAB_WALK_PMD;
-	}
-	if (pagelab_walk_match(cache->pud, vmf->address >> PUD_SHIFT, gen,
-			       &entry)) {
-		vmf->pud = entry;
-		return PAGELAB_WALK_PUD;
-	}
+	if (pagelab_walk_match(pagelab_walk_pmds, vmf->address >> PMD_SHIFT,
+			       gen, &entry))
+		return pagelab_walk_hit(vmf, PAGELAB_WALK_PMD, entry);
+	if (pagelab_walk_match(pagelab_walk_puds, vmf->address >> PUD_SHIFT,
+			       gen, &entry))
+		return pagelab_walk_hit(vmf, PAGELAB_WALK_PUD, entry);
 	return PAGELAB_WALK_MISS;
 }
 
@@ -171,30 +197,13 @@ pagelab_walk_find_cpu(struct vm_fault *vmf, unsigned long gen,
 static __always_inline enum pagelab_walk_level
 pagelab_walk_find(struct vm_fault *vmf, unsigned long *gen)
 {
-	enum pagelab_walk_level level;
-
 	if (!static_branch_unlikely(&pagelab_walk_on))
 		return PAGELAB_WALK_MISS;
 
 	*gen = READ_ONCE(vmf->vma->vm_mm->pagelab_walk_gen);
-	if (static_branch_unlikely(&pagelab_walk_per_vma)) {
-		level = pagelab_walk_find_vma(vmf, *gen);
-	} else {
-		level = pagelab_walk_find_cpu(vmf, *gen,
-					      get_cpu_ptr(&pagelab_walk_cpu));
-		put_cpu_ptr(&pagelab_walk_cpu);
-	}
-	if (level == PAGELAB_WALK_PMD)
-		this_cpu_inc(pagelab_walk_cpu.pmd_hits);
-	else if (level == PAGELAB_WALK_PUD)
-		this_cpu_inc(pagelab_walk_cpu.pud_hits);
-	else
-		return level;
-
-	if (static_branch_unlikely(&pagelab_walk_oracle) &&
-	    !pagelab_walk_check(vmf, level))
-		return PAGELAB_WALK_MISS;
-	return level;
+	if (static_branch_unlikely(&pagelab_walk_per_vma))
+		return pagelab_walk_find_vma(vmf, *gen);
+	return pagelab_walk_find_cpu(vmf, *gen);
 }
 
 static __always_inline void pagelab_walk_walked(struct vm_fault *vmf,
@@ -202,6 +211,21 @@ static __always_inline void pagelab_walk_walked(struct vm_fault *vmf,
 {
 	if (static_branch_unlikely(&pagelab_walk_on))
 		pagelab_walk_fill(vmf, gen);
+}
+
+/* The time stamp at the beginning of a walk, or 0 if walks are not timed. */
+static __always_inline u64 pagelab_walk_begin(void)
+{
+	return static_branch_unlikely(&pagelab_walk_timing) ? rdtsc_ordered() : 0;
+}
+
+/* The PMD entry is known, from the cache or by a walk. */
+static __always_inline void pagelab_walk_end(u64 began)
+{
+	if (static_branch_unlikely(&pagelab_walk_timing) && began) {
+		this_cpu_add(pagelab_walk_count.ticks, rdtsc_ordered() - began);
+		this_cpu_inc(pagelab_walk_count.timed);
+	}
 }
 
 /* Generation 0: no fault of this mm has ever been cached. */
@@ -232,6 +256,15 @@ pagelab_walk_find(struct vm_fault *vmf, unsigned long *gen)
 }
 
 static inline void pagelab_walk_walked(struct vm_fault *vmf, unsigned long gen)
+{
+}
+
+static inline u64 pagelab_walk_begin(void)
+{
+	return 0;
+}
+
+static inline void pagelab_walk_end(u64 began)
 {
 }
 

@@ -13,7 +13,7 @@ from rich.table import Table
 from pagelab import UsageError, _engine
 from pagelab.cli import linux_trace
 from pagelab.cli.terminal import Quiet, print_table
-from pagelab.linux import LinuxError, bench, guest, preset, suite, tools, trace
+from pagelab.linux import LinuxError, bench, guest, others, preset, suite, tools, trace
 from pagelab.linux.build import Variant, Workshop
 from pagelab.linux.initramfs import initramfs
 from pagelab.linux.layout import default_work, layout
@@ -56,7 +56,8 @@ def build_command(
     """Build the kernel, unless it is there: five minutes of CPU time the first time."""
     workshop = _workshop(work, jobs, quiet)
     if install:
-        packages = [tool.package for tool in tools.missing((*tools.BUILD, *tools.GUEST))]
+        wanted = (*tools.BUILD, *tools.GUEST, *others.load(workshop.layout).packages)
+        packages = [tool.package for tool in tools.missing(wanted)]
         series = workshop.layout.series()
         if not is_installed(series):
             packages.append(f"{series.package}={series.version}")
@@ -116,6 +117,12 @@ def suite_command(
     names: Annotated[list[str] | None, typer.Argument(metavar="[RUN]…", help="Runs of the suite; all if none.")] = None,
     debug: Debug = False,
     quick: Annotated[bool, typer.Option("--quick", help="Only what takes seconds once the kernel is built.")] = False,
+    changed: Annotated[
+        bool,
+        typer.Option(
+            "--changed", help="Only where a kernel was built before, and something changed since all runs passed."
+        ),
+    ] = False,
     listing: Annotated[bool, typer.Option("--list", help="Say which runs there are, and run nothing.")] = False,
     jobs: Jobs = None,
     work: Work = None,
@@ -127,6 +134,10 @@ def suite_command(
         _list(runs)
         return
     workshop = _workshop(work, jobs, quiet)
+    why = suite.nothing_to_do(workshop) if changed else ""
+    if why:
+        print(why)
+        return
     wanted = suite.cases(runs, names or [], has_changes=workshop.layout.has_changes, debug=debug, quick=quick)
     began = time.monotonic()
     verdicts = suite.carry_out(workshop, wanted, _show_verdict)
@@ -134,6 +145,8 @@ def suite_command(
     print(f"{len(verdicts) - failed} of {len(verdicts)} runs passed in {time.monotonic() - began:.0f} s")
     if failed:
         raise LinuxError(f"{failed} of {len(verdicts)} runs failed")
+    if not names and not debug:
+        suite.passed(workshop)
 
 
 @app.command("bench")

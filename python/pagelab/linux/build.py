@@ -89,7 +89,7 @@ class Workshop:
             LinuxError: it cannot be built.
         """
         series = self.layout.series()
-        home = self.work / series.version.replace("~", "-")
+        home = self._home(series)
         image = Image(home / "images" / f"{variant.name}-{self._key(series, variant)}", variant)
         if not image.folder.is_dir():
             tools.require(tools.BUILD, "building a kernel")
@@ -98,6 +98,24 @@ class Workshop:
                     self._build(series, variant, home, image)
         image.folder.touch()
         return image
+
+    def has_built(self) -> bool:
+        """Whether a kernel of this version was built here: another takes less."""
+        return (self._home(self.layout.series()) / "images").is_dir()
+
+    def source(self) -> Path:
+        """The kernel's tree, unpacked if it is not there. It may have our patches.
+
+        Raises:
+            LinuxError: it cannot be had.
+        """
+        series = self.layout.series()
+        home = self._home(series)
+        with self._alone(home):
+            return unpack(series, home, self.say).folder
+
+    def _home(self, series: Series) -> Path:
+        return self.work / series.version.replace("~", "-")
 
     def _key(self, series: Series, variant: Variant) -> str:
         ours: list[str | Path] = []

@@ -9,7 +9,7 @@ import stat
 import struct
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,8 +31,14 @@ class Entry:
     device: tuple[int, int] = (0, 0)
 
 
-def initramfs(layout: Layout, work: Path) -> Path:
+def initramfs(
+    layout: Layout, work: Path, more: Callable[[], Sequence[Entry]] | None = None, key: Sequence[str | Path] = ()
+) -> Path:
     """The archive, made if it is not there.
+
+    Args:
+        more: Makes entries that are added.
+        key: What they are made of.
 
     Raises:
         LinuxError: a tool is missing, or a program does not compile.
@@ -40,8 +46,8 @@ def initramfs(layout: Layout, work: Path) -> Path:
     tools.require(tools.GUEST, "running a kernel")
     busybox = Path(str(shutil.which("busybox"))).resolve()
     ensure_static(busybox)
-    key = digest([" ".join(_FLAGS), tools.compiler(), *files_below(layout.tests), busybox])
-    archive = work / f"initramfs-{key}.cpio.gz"
+    made_of = digest([" ".join(_FLAGS), tools.compiler(), *files_below(layout.tests), busybox, *key])
+    archive = work / f"initramfs-{made_of}.cpio.gz"
     if archive.is_file():
         archive.touch()
         return archive
@@ -59,6 +65,7 @@ def initramfs(layout: Layout, work: Path) -> Path:
             Entry(f"tests/{path.stem}", program, _compiled(path, Path(place)))
             for path in sorted(layout.tests.glob("*.c"))
         ]
+        entries += more() if more else []
         partial = Path(place) / "archive"
         partial.write_bytes(gzip.compress(cpio(entries), 6, mtime=0))
         partial.replace(archive)

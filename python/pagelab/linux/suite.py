@@ -1,5 +1,6 @@
 """The runs of `pagelab linux test`: `linux/tests/suite.toml`, whose first lines say what a run may have."""
 
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -7,17 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from pagelab._engine import UsageError
-from pagelab.linux import LinuxError
+from pagelab.linux import LinuxError, others, tools
 from pagelab.linux.build import Image, Variant, Workshop
 from pagelab.linux.guest import Machine, run
 from pagelab.linux.initramfs import initramfs, programs
-from pagelab.linux.layout import Layout, read_toml
+from pagelab.linux.layout import Layout, digest, files_below, read_toml
 from pagelab.linux.report import FAILED, SKIPPED, Console, Step
 
 BUILTIN = {"write", "refuse", "read"}
 """Steps that the guest's first process carries out itself"""
 KERNELS = ("plain", "patched")
 EXPECTATIONS = ("pass", "fail", "report")
+_PATIENT = ("watchdog_thresh=60",)
+"""For the kernel that checks itself: an emulated CPU that a busy host does not run for 20 s is not stuck"""
 _DEBUG_TIMES = 10
 """How many times longer a run may take with the kernel that checks itself"""
 
@@ -51,6 +54,8 @@ class Run:
     """Whether the kernel that does not check itself runs it"""
     quick: bool = True
     """Whether the quick part of the suite has it"""
+    others: bool = False
+    """Whether the guest has the programs of others"""
 
     def machine(self, levels: int, *, debug: bool) -> Machine:
         return Machine(
@@ -60,7 +65,7 @@ class Run:
             levels=levels,
             nodes=self.nodes,
             seconds=self.seconds * (_DEBUG_TIMES if debug else 1),
-            parameters=tuple(self.parameters),
+            parameters=(*self.parameters, *_PATIENT * debug),
         )
 
 
@@ -96,9 +101,11 @@ def load(layout: Layout) -> list[Run]:
     """
     path = layout.tests / "suite.toml"
     told = read_toml(path)
-    unknown = sorted(set(told) - {"run"})
+    unknown = sorted(set(told) - {"run", "programs"})
     if unknown or not isinstance(told.get("run"), list):
-        raise LinuxError(f"{path}: must hold tables [[run]] alone" + f", not {', '.join(unknown)}" * bool(unknown))
+        raise LinuxError(
+            f"{path}: must hold tables [[run]] and [programs] alone" + f", not {', '.join(unknown)}" * bool(unknown)
+        )
     runs = [_run(path, entry, programs(layout)) for entry in told["run"]]
     names = [each.name for each in runs]
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -165,6 +172,33 @@ def cases(runs: Sequence[Run], names: Sequence[str], *, has_changes: bool, debug
     return found
 
 
+def nothing_to_do(workshop: Workshop) -> str:
+    """Why the suite need not run again, or cannot run here; nothing if it is to run."""
+    gone = ", ".join(tool.name for tool in tools.missing((*tools.BUILD, *tools.GUEST)))
+    if gone:
+        return f"{gone}: not found here, so no kernel is tested"
+    if not workshop.has_built():
+        return f"no kernel has been built in {workshop.work}, which takes minutes: pagelab linux build"
+    if _stamp(workshop).is_file() and _stamp(workshop).read_text(encoding="ascii") == _state(workshop.layout):
+        return "nothing has changed since all runs passed here"
+    return ""
+
+
+def passed(workshop: Workshop) -> None:
+    """Notes that all runs passed with what is there now."""
+    _stamp(workshop).write_text(_state(workshop.layout), encoding="ascii")
+
+
+def _stamp(workshop: Workshop) -> Path:
+    return workshop.work / "passed"
+
+
+def _state(layout: Layout) -> str:
+    """Of the kernel's parts, and of the code that builds and runs them."""
+    files = [path for folder in (layout.folder, Path(__file__).parent) for path in files_below(folder)]
+    return digest([path for path in files if path.suffix != ".pyc"])
+
+
 def carry_out(
     workshop: Workshop, wanted: Sequence[Case], report: Callable[[Verdict], object] = lambda _: None
 ) -> list[Verdict]:
@@ -174,12 +208,24 @@ def carry_out(
         LinuxError: a kernel cannot be built.
     """
     archive = initramfs(workshop.layout, workshop.work)
+    larger = _with_others(workshop) if any(case.run.others for case in wanted) else archive
     verdicts = []
     for case in wanted:
-        verdict = _carry_out(workshop, workshop.image(case.variant), archive, case)
+        verdict = _carry_out(workshop, workshop.image(case.variant), larger if case.run.others else archive, case)
         report(verdict)
         verdicts.append(verdict)
     return verdicts
+
+
+def _with_others(workshop: Workshop) -> Path:
+    """The guest's files with the programs of others."""
+    wanted = others.load(workshop.layout)
+    tools.require(wanted.packages, "the runs with programs of others")
+    made_of: list[str | Path] = [
+        workshop.layout.series().sha256,
+        *(Path(str(shutil.which(tool.name))) for tool in wanted.packages),
+    ]
+    return initramfs(workshop.layout, workshop.work, lambda: others.entries(wanted, workshop.source()), made_of)
 
 
 def _carry_out(workshop: Workshop, image: Image, archive: Path, case: Case) -> Verdict:
