@@ -206,8 +206,6 @@ static int switch_on(void)
 		replace_rings(0);
 		return PTR_ERR(task);
 	}
-	/* Else it would wait for the time slices of those it works for. */
-	set_user_nice(task, MIN_NICE);
 	thread = get_task_struct(task);
 	wake_up_process(task);
 	WRITE_ONCE(enabled, true);
