@@ -161,6 +161,7 @@ static unsigned int take_used(struct pagelab_ring *ring,
 	spin_lock(&ring->lock);
 	while (folio_batch_space(batch)) {
 		entry = entry_at(ring, ring->out);
+		/* Pairs with the release in __pagelab_ring_defer(). */
 		folio = smp_load_acquire(&entry->used);
 		if (!folio)
 			break;

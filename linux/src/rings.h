@@ -32,7 +32,7 @@ struct pagelab_ring {
 	unsigned int in;
 	unsigned int head ____cacheline_aligned_in_smp;
 	unsigned int out;
-	spinlock_t lock;
+	spinlock_t lock;		/* of @out */
 	struct pagelab_ring *next;	/* of those that are to be freed */
 	struct ring_entry entry[] ____cacheline_aligned_in_smp;
 };
