@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * ring_stress ROUNDS THREADS: threads that touch, drop and unmap memory and
- * fork, while rings are switched off and on and resized, LRU batches are
- * drained, and a CPU goes and comes.
+ * ring_stress ROUNDS THREADS [switch]: threads that touch, drop, lock and unmap
+ * memory and fork, while rings are resized, LRU batches are drained, and a CPU
+ * goes and comes. With "switch", rings are also switched off and on.
  *
  * Each page must be zero when it is first touched, and hold what was stored to
  * it. In the end no page may be missing.
@@ -60,36 +60,28 @@ static void *work(void *argument)
 	return NULL;
 }
 
-static void *disturb(void *unused)
+static void *disturb(void *switching)
 {
 	static const unsigned long sizes[] = { 16, 256, 2048, 64 };
 	static const unsigned long periods[] = { 100, 2000, 20000 };
 	unsigned long turn = 0, cpu = sysconf(_SC_NPROCESSORS_CONF) - 1;
 	char path[64];
 
-	(void)unused;
 	snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%lu/online", cpu);
 	for (; !done; turn++) {
 		put_number(SYSCTL_PAGES, sizes[turn % 4]);
 		put_number(SYSCTL_PERIOD, periods[turn % 3]);
 		usleep(20000);
-		must_put(DIRECTORY "enabled", turn & 1 ? "1" : "0");
+		if (switching)
+			must_put(DIRECTORY "enabled", turn & 1 ? "1" : "0");
 		drain_all();
-		if (cpu && turn % 4 == 3) {
+		if (cpu && turn % 4 == 3)
 			must_put(path, turn & 4 ? "1" : "0");
-			must_put(DIRECTORY "enabled", "1");
-		}
 	}
 	printf("turns=%lu\n", turn);
 	if (cpu)
 		must_put(path, "1");
 	return NULL;
-}
-
-static long available_pages(void)
-{
-	drain_all();
-	return number_in("/proc/meminfo", "MemFree") / 4;
 }
 
 int main(int count, char **arguments)
@@ -98,30 +90,35 @@ int main(int count, char **arguments)
 	unsigned long threads;
 	pthread_t disturber;
 	long before, lost;
+	bool switching;
 
-	if (count != 3)
-		quit(USAGE, "usage: ring_stress ROUNDS THREADS");
+	if (count < 3 || count > 4)
+		quit(USAGE, "usage: ring_stress ROUNDS THREADS [switch]");
+	switching = count == 4 && !strcmp(arguments[3], "switch");
 	rounds = whole_number(arguments[1], "ROUNDS");
 	threads = whole_number(arguments[2], "THREADS");
 	if (!threads || threads > MAX_THREADS)
 		quit(USAGE, "THREADS must be 1 to %d", MAX_THREADS);
 	if (access(STATS, R_OK))
 		quit(SKIP, "this kernel has no %s", DIRECTORY);
-	before = available_pages();
+	drain_all();
+	before = free_pages();
 	must_put(DIRECTORY "enabled", "1");
 	for (unsigned long i = 0; i < threads; i++) {
 		workers[i].random = 88172645463325252ULL + i * 7919;
 		CHECK(!pthread_create(&workers[i].thread, NULL, work, &workers[i]),
 		      "no thread");
 	}
-	CHECK(!pthread_create(&disturber, NULL, disturb, NULL), "no thread");
+	CHECK(!pthread_create(&disturber, NULL, disturb, switching ? &rounds : NULL),
+	      "no thread");
 	for (unsigned long i = 0; i < threads; i++)
 		pthread_join(workers[i].thread, NULL);
 	done = true;
 	pthread_join(disturber, NULL);
 
 	must_put(DIRECTORY "enabled", "0");
-	lost = before - available_pages();
+	drain_all();
+	lost = before - free_pages();
 	printf("operations=%lu\nlost=%ld\n", operations, lost);
 	printf("hits=%ld\nmisses=%ld\n", stat_of("hits"), stat_of("misses"));
 	printf("deferred=%ld\naccounted=%ld\ndrained=%ld\n", stat_of("deferred"),

@@ -195,22 +195,6 @@ static void check_locked(void)
 	CHECK(near(locked / 4, 0), "%ld KiB locked in the end", locked);
 }
 
-/* Free pages, those in the lists of CPUs included. */
-static long free_pages(void)
-{
-	FILE *file = fopen("/proc/zoneinfo", "r");
-	long pages = 0, number;
-	char line[256];
-
-	CHECK(file, "zoneinfo: %s", strerror(errno));
-	while (fgets(line, sizeof(line), file))
-		if (sscanf(line, " nr_free_pages %ld", &number) == 1 ||
-		    sscanf(line, " count: %ld", &number) == 1)
-			pages += number;
-	fclose(file);
-	return pages;
-}
-
 /* A round that lost its rings would lose 4096 pages of each CPU. */
 static void check_disable(void)
 {
