@@ -108,6 +108,12 @@ static const char *const mutation_names[] = {
 	[PAGELAB_RESV_COW]		= "resv-cow",
 	[PAGELAB_RESV_SHRINK]		= "resv-shrink",
 	[PAGELAB_NO_MEMORY]		= "no-memory",
+	[PAGELAB_RING_ZERO]		= "ring-zero",
+	[PAGELAB_RING_NODE]		= "ring-node",
+	[PAGELAB_RING_DRAIN]		= "ring-drain",
+	[PAGELAB_RING_DISABLE]		= "ring-disable",
+	[PAGELAB_RING_OFFLINE]		= "ring-offline",
+	[PAGELAB_RING_SHRINK]		= "ring-shrink",
 	[PAGELAB_NR_MUTATIONS]		= NULL
 };
 

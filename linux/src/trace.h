@@ -57,6 +57,34 @@ TRACE_EVENT(pagelab_resv_release,
 	TP_printk("why=%d pages=%lu", __entry->why, __entry->pages)
 );
 
+TRACE_EVENT(pagelab_ring_fill,
+	TP_PROTO(int cpu, unsigned int pages),
+	TP_ARGS(cpu, pages),
+	TP_STRUCT__entry(
+		__field(int, cpu)
+		__field(unsigned int, pages)
+	),
+	TP_fast_assign(
+		__entry->cpu = cpu;
+		__entry->pages = pages;
+	),
+	TP_printk("cpu=%d pages=%u", __entry->cpu, __entry->pages)
+);
+
+TRACE_EVENT(pagelab_ring_give_back,
+	TP_PROTO(int why, unsigned int pages),
+	TP_ARGS(why, pages),
+	TP_STRUCT__entry(
+		__field(int, why)
+		__field(unsigned int, pages)
+	),
+	TP_fast_assign(
+		__entry->why = why;
+		__entry->pages = pages;
+	),
+	TP_printk("why=%d pages=%u", __entry->why, __entry->pages)
+);
+
 #endif /* _MM_PAGELAB_TRACE_H */
 
 #undef TRACE_INCLUDE_PATH

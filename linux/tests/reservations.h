@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What the tests of reservations share: groups, pagemap and counters. */
+/* What the tests of reservations and of rings share: groups, pagemap and counters. */
 #ifndef PAGELAB_RESERVATIONS_H
 #define PAGELAB_RESERVATIONS_H
 
@@ -7,8 +7,13 @@
 
 #include "switches.h"
 
+#ifndef DIRECTORY
 #define DIRECTORY	DEBUGFS "reservations/"
+#endif
 #define STATS		DIRECTORY "stats"
+#ifndef HELD
+#define HELD		"reserved"	/* pages that are held back now */
+#endif
 #define GROUP_PAGES	8UL
 #define GROUP		(GROUP_PAGES * PAGE)
 #define PRESENT		(1ULL << 63)
@@ -133,7 +138,7 @@ static inline int run_cases(const struct reservation_case *cases, int count,
 	int known = 0, status;
 
 	if (access(STATS, R_OK))
-		quit(SKIP, "this kernel has no reservations");
+		quit(SKIP, "this kernel has no %s", DIRECTORY);
 	must_put(DIRECTORY "enabled", "1");
 	for (; cases->name; cases++) {
 		bool named = count == 1;
@@ -161,7 +166,7 @@ static inline int run_cases(const struct reservation_case *cases, int count,
 		CHECK(status, "nothing noticed %s", arguments[2]);
 	}
 	must_put(DIRECTORY "enabled", "0");
-	printf("reserved=%ld\n", stat_of("reserved"));
+	printf("%s=%ld\n", HELD, stat_of(HELD));
 	if (!known)
 		quit(USAGE, "no such case");
 	return PASS;

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Rings of zeroed pages, one for each CPU, after Tirumalasetty et al.,
+ * "Reducing Minor Page Fault Overheads through Enhanced Page Walker": what a
+ * fault need not do itself is done before it and after it by a thread. This
+ * is the part in software (section 4.8) within the fault's own handler.
+ *
+ * Before a fault, the thread allocates and zeroes the page. After it, the
+ * thread puts the page on its LRU list. What stays in the fault, and why, is
+ * in Documentation-pagelab.rst.
+ *
+ * A ring is replaced as a whole: faults see it within a section that disables
+ * preemption, and it is emptied after all of these have ended.
+ */
+#include <linux/cpuset.h>
+#include <linux/gfp.h>
+#include <linux/mempolicy.h>
+#include <linux/mm_inline.h>
+#include <linux/pagevec.h>
+#include <linux/sched.h>
+#include <linux/slab.h>
+#include <linux/swap.h>
+#include <linux/topology.h>
+
+#include "core.h"
+#include "rings.h"
+#include "trace.h"
+
+/*
+ * A page in a ring is worth no more than free memory: nothing is reclaimed for
+ * it. Of the CPU's node alone, since the page of a fault that finds none here
+ * is placed by the task's policy. Not from ZONE_MOVABLE, since it cannot be
+ * migrated.
+ */
+#define RING_GFP	((GFP_USER | __GFP_MOVABLE | __GFP_NOMEMALLOC | \
+			  __GFP_NOWARN | __GFP_THISNODE) & ~__GFP_RECLAIM)
+
+DEFINE_STATIC_KEY_FALSE(pagelab_rings_on);
+DEFINE_PER_CPU(struct pagelab_ring __rcu *, pagelab_rings);
+DEFINE_PER_CPU(unsigned long [RING_NR_STATS], ring_stats);
+
+static struct ring_entry *entry_at(struct pagelab_ring *ring,
+				   unsigned int index)
+{
+	return &ring->entry[index & ring->mask];
+}
+
+/* The ring of this CPU, or NULL. Preemption is disabled. */
+static struct pagelab_ring *own_ring(void)
+{
+	return rcu_dereference_sched(*this_cpu_ptr(&pagelab_rings));
+}
+
+#ifdef CONFIG_NUMA
+/*
+ * Whether the task's and the VMA's policy and the cpuset place this page on
+ * this node. Interleaving chooses a node for each page, so its pages are left
+ * to the allocator.
+ */
+static bool placed_on(struct vm_area_struct *vma, unsigned long address,
+		      int node)
+{
+	struct mempolicy *policy;
+	bool allowed = true;
+	pgoff_t index;
+
+	if (nr_online_nodes == 1 || pagelab_left_out(PAGELAB_RING_NODE))
+		return true;
+	policy = get_vma_policy(vma, address, 0, &index);
+	switch (policy->mode) {
+	case MPOL_PREFERRED:
+		allowed = node == first_node(policy->nodes);
+		break;
+	case MPOL_PREFERRED_MANY:
+	case MPOL_BIND:
+		allowed = node_isset(node, policy->nodes);
+		break;
+	case MPOL_INTERLEAVE:
+	case MPOL_WEIGHTED_INTERLEAVE:
+		allowed = false;
+		break;
+	}
+	mpol_cond_put(policy);
+	return allowed && node_isset(node, cpuset_current_mems_allowed);
+}
+#else
+static bool placed_on(struct vm_area_struct *vma, unsigned long address,
+		      int node)
+{
+	return true;
+}
+#endif
+
+/*
+ * In the place of vma_alloc_zeroed_movable_folio(). A page that may not go to
+ * this fault stays for the next one.
+ */
+struct folio *__pagelab_ring_take(struct vm_area_struct *vma,
+				  unsigned long address)
+{
+	enum ring_stat stat = RING_MISSES;
+	struct pagelab_ring *ring;
+	struct page *page = NULL;
+
+	preempt_disable();
+	ring = own_ring();
+	if (ring)
+		page = READ_ONCE(entry_at(ring, ring->tail)->page);
+	if (page && !placed_on(vma, address, page_to_nid(page))) {
+		stat = RING_MISPLACED;
+	} else if (page) {
+		/* Reads what ring_fill() released; or it was given back. */
+		page = xchg(&entry_at(ring, ring->tail)->page, NULL);
+		if (page) {
+			ring->tail++;
+			stat = RING_HITS;
+		}
+	}
+	__this_cpu_inc(ring_stats[stat]);
+	preempt_enable();
+	return stat == RING_HITS ? page_folio(page) : NULL;
+}
+
+/*
+ * In the place of folio_add_lru(): leaves the page to the thread, like the
+ * batch of folio_add_lru() but for as many as the ring has entries. Returns
+ * whether it did.
+ */
+bool __pagelab_ring_defer(struct folio *folio)
+{
+	struct pagelab_ring *ring;
+	struct ring_entry *entry;
+	bool deferred = false;
+
+	preempt_disable();
+	ring = own_ring();
+	entry = ring ? entry_at(ring, ring->in) : NULL;
+	/* lru_cache_disable() waits for this section, and drains after it. */
+	if (entry && !READ_ONCE(entry->used) && !lru_cache_disabled()) {
+		if (lru_gen_enabled() && lru_gen_in_fault() &&
+		    !(current->flags & PF_MEMALLOC))
+			folio_set_active(folio);
+		folio_get(folio);
+		/* Pairs with the acquire in take_used(). */
+		smp_store_release(&entry->used, folio);
+		ring->in++;
+		__this_cpu_inc(ring_stats[RING_DEFERRED]);
+		deferred = true;
+	}
+	preempt_enable();
+	return deferred;
+}
+
+/* Moves the oldest used pages of a ring to @batch, and says how many. */
+static unsigned int take_used(struct pagelab_ring *ring,
+			      struct folio_batch *batch)
+{
+	struct ring_entry *entry;
+	struct folio *folio;
+
+	spin_lock(&ring->lock);
+	while (folio_batch_space(batch)) {
+		entry = entry_at(ring, ring->out);
+		/* Pairs with the release in __pagelab_ring_defer(). */
+		folio = smp_load_acquire(&entry->used);
+		if (!folio)
+			break;
+		/* From here on a fault may use the entry again. */
+		WRITE_ONCE(entry->used, NULL);
+		ring->out++;
+		folio_batch_add(batch, folio);
+	}
+	spin_unlock(&ring->lock);
+	return folio_batch_count(batch);
+}
+
+static bool has_used(struct pagelab_ring *ring)
+{
+	return READ_ONCE(entry_at(ring, READ_ONCE(ring->out))->used);
+}
+
+/* For cpu_needs_drain(). */
+bool __pagelab_ring_needs_drain(int cpu)
+{
+	struct pagelab_ring *ring;
+	bool needs;
+
+	rcu_read_lock();
+	ring = rcu_dereference(per_cpu(pagelab_rings, cpu));
+	needs = ring && has_used(ring);
+	rcu_read_unlock();
+	return needs;
+}
+
+/*
+ * For lru_add_drain_cpu(), which puts what is in @batch on LRU lists and asks
+ * again until there is no more.
+ */
+unsigned int __pagelab_ring_drain(int cpu, struct folio_batch *batch)
+{
+	struct pagelab_ring *ring;
+	unsigned int pages = 0;
+
+	if (pagelab_left_out(PAGELAB_RING_DRAIN))
+		return 0;
+	rcu_read_lock();
+	ring = rcu_dereference(per_cpu(pagelab_rings, cpu));
+	if (ring && has_used(ring))
+		pages = take_used(ring, batch);
+	rcu_read_unlock();
+	if (pages)
+		ring_count(RING_DRAINED, pages);
+	return pages;
+}
+
+/* The thread's part after faults. */
+void ring_account(struct pagelab_ring *ring)
+{
+	struct folio_batch batch;
+	unsigned int i, pages;
+
+	folio_batch_init(&batch);
+	while (has_used(ring)) {
+		pages = take_used(ring, &batch);
+		for (i = 0; i < pages; i++)
+			folio_add_lru(batch.folios[i]);
+		folios_put(&batch);
+		ring_count(RING_ACCOUNTED, pages);
+		cond_resched();
+	}
+}
+
+/* How many pages are ready; a fault may be taking one. */
+unsigned int ring_ready(const struct pagelab_ring *ring)
+{
+	unsigned int ready = READ_ONCE(ring->head) - READ_ONCE(ring->tail);
+
+	return ready <= ring->mask + 1 ? ready : 0;
+}
+
+/*
+ * The thread's part before faults. Caller holds ring_mutex. Goes on to the
+ * first entry that has a page, as published. The published one stops at an
+ * entry, too, for which there was no page the time before.
+ */
+void ring_fill(struct pagelab_ring *ring, int cpu)
+{
+	gfp_t gfp = RING_GFP;
+	unsigned int filled = 0;
+	struct page *page;
+
+	if (!pagelab_left_out(PAGELAB_RING_ZERO))
+		gfp |= __GFP_ZERO;
+	for (; filled <= ring->mask; filled++) {
+		struct ring_entry *entry = entry_at(ring, ring->head);
+
+		if (READ_ONCE(entry->page))
+			break;
+		page = alloc_pages_node(cpu_to_mem(cpu), gfp, 0);
+		if (!page) {
+			ring_count(RING_NO_MEMORY, 1);
+			break;
+		}
+		/* Whoever sees the page sees its zeroes. */
+		smp_store_release(&entry->page, page);
+		WRITE_ONCE(ring->head, ring->head + 1);
+		cond_resched();
+	}
+	ring_count(RING_FILLED, filled);
+	if (filled)
+		trace_pagelab_ring_fill(cpu, filled);
+}
+
+/*
+ * Frees up to @pages, the last ones filled first. Caller holds ring_mutex, or
+ * nobody else knows the ring.
+ */
+unsigned int ring_give_back(struct pagelab_ring *ring, unsigned int pages,
+			    enum ring_stat why)
+{
+	unsigned int freed = 0;
+	struct page *page;
+
+	for (; freed < pages; freed++) {
+		page = xchg(&entry_at(ring, ring->head - 1)->page, NULL);
+		if (!page)
+			break;
+		WRITE_ONCE(ring->head, ring->head - 1);
+		__free_page(page);
+	}
+	ring_count(why, freed);
+	if (freed)
+		trace_pagelab_ring_give_back(why, freed);
+	return freed;
+}
+
+/* An empty ring; the thread fills it. */
+struct pagelab_ring *ring_create(int cpu, unsigned int pages)
+{
+	struct pagelab_ring *ring;
+
+	ring = kvzalloc_node(struct_size(ring, entry, pages), GFP_KERNEL,
+			     cpu_to_mem(cpu));
+	if (!ring)
+		return NULL;
+	ring->mask = pages - 1;
+	spin_lock_init(&ring->lock);
+	return ring;
+}

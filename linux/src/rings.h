@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+#ifndef _MM_PAGELAB_RINGS_H
+#define _MM_PAGELAB_RINGS_H
+
+#include <linux/percpu.h>
+#include <linux/pagelab.h>
+#include <linux/spinlock.h>
+
+/*
+ * An entry of a ring, of 16 bytes as in the paper. @page is a zeroed page for
+ * the next fault. @used is a page that a fault has mapped and that no LRU list
+ * has yet; the list holds a reference to it.
+ */
+struct ring_entry {
+	struct page *page;
+	struct folio *used;
+};
+
+/*
+ * The ring of a CPU. Indices count on and on; the low bits are the entry.
+ *
+ * @page of entries @tail to @head is set. The CPU's faults take at @tail.
+ * Whoever holds ring_mutex fills at @head, and gives back from there. A page
+ * is taken by exchanging it with NULL, so that one of both gets it.
+ *
+ * @used of entries @out to @in is set. The CPU's faults add at @in. Whoever
+ * holds @lock takes at @out.
+ */
+struct pagelab_ring {
+	unsigned int mask;		/* number of entries less one */
+	unsigned int tail;
+	unsigned int in;
+	unsigned int head ____cacheline_aligned_in_smp;
+	unsigned int out;
+	spinlock_t lock;		/* of @out */
+	struct pagelab_ring *next;	/* of those that are to be freed */
+	struct ring_entry entry[] ____cacheline_aligned_in_smp;
+};
+
+enum ring_stat {
+	RING_HITS,			/* pages given to faults */
+	RING_MISSES,			/* faults that found no page */
+	RING_MISPLACED,			/* ... that may not have this node's */
+	RING_DEFERRED,			/* pages that faults left off the LRU */
+	RING_ACCOUNTED,			/* pages the thread put there */
+	RING_DRAINED,			/* pages lru_add_drain() put there */
+	RING_FILLED,			/* pages allocated */
+	RING_SHRUNK,			/* pages given back, by reason */
+	RING_RESIZED,			/* rings switched off or resized */
+	RING_OFFLINED,
+	RING_NO_MEMORY,			/* refills cut short */
+	RING_PASSES,
+	RING_NR_STATS
+};
+
+DECLARE_PER_CPU(struct pagelab_ring __rcu *, pagelab_rings);
+DECLARE_PER_CPU(unsigned long [RING_NR_STATS], ring_stats);
+
+#define ring_count(stat, by)	this_cpu_add(ring_stats[stat], by)
+
+struct pagelab_ring *ring_create(int cpu, unsigned int pages);
+unsigned int ring_ready(const struct pagelab_ring *ring);
+void ring_fill(struct pagelab_ring *ring, int cpu);
+unsigned int ring_give_back(struct pagelab_ring *ring, unsigned int pages,
+			    enum ring_stat why);
+void ring_account(struct pagelab_ring *ring);
+
+#endif /* _MM_PAGELAB_RINGS_H */
