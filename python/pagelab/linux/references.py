@@ -45,6 +45,8 @@ PHYSICAL_BASE = 1 << 44
 """Where a trace of the whole guest has its physical address 0"""
 FOUND = ("l1", "l2", "l3", "dram")
 _LABEL, _WRITE, _AFRESH = 48, 62, 63
+_LINE_BITS = 34
+"""Of the number of a line: 1 TiB of memory, and 2^26 faults of a log"""
 
 
 @dataclass(frozen=True)
@@ -164,13 +166,8 @@ def _labels(rows: Rows) -> NDArray[np.uint8]:
 
 def _firsts(rows: Rows) -> NDArray[np.intp]:
     """Of each fault, stage and line, the first one."""
-    order = np.lexsort((rows["physical"] >> _LINE, rows["stage"], rows["fault"]))
-    ordered = rows[order]
-    line = ordered["physical"] >> _LINE
-    new = np.ones(len(rows), dtype=bool)
-    same = (ordered["fault"][1:] == ordered["fault"][:-1]) & (ordered["stage"][1:] == ordered["stage"][:-1])
-    new[1:] = ~(same & (line[1:] == line[:-1]))
-    return order[new]
+    each = (rows["fault"].astype(np.uint64) << np.uint64(4) | rows["stage"]) << np.uint64(_LINE_BITS)
+    return np.unique(each | rows["physical"] >> np.uint64(_LINE), return_index=True)[1]
 
 
 def steady_lines(rows: Rows) -> dict[str, Lines]:
