@@ -1,4 +1,4 @@
-"""References of a traced kernel without a kernel: the plugin's log on a played guest, what becomes of it, comparisons."""
+"""References of a traced kernel without a kernel: the plugin's log of a played guest, its replay, comparisons."""
 
 import subprocess
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ NO_FAULT, OF_USER, KEPT, LEFT_OUT = 255, 254, 2, 3
 
 
 @pytest.fixture
-def log(player: Path, table: stages.StageTable, tmp_path: Path) -> Callable[..., references.Rows]:  # noqa: F811
+def log(player: Path, table: stages.StageTable, tmp_path: Path) -> Callable[..., references.Rows]:
     """What the plugin logs of a script."""
 
     def run(script: Sequence[str], most: int = 9) -> references.Rows:
@@ -105,7 +105,7 @@ def test_faults_that_are_left_out_are_no_faults(log: Callable[..., references.Ro
     assert len(references.of_run(rows, 2)) == 0
 
 
-def test_a_log_without_a_number_of_faults_is_refused(player: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_a_log_without_a_number_of_faults_is_refused(player: Path, tmp_path: Path) -> None:
     arguments = ["symbols=x", "records=y", "references=z"]
     process = subprocess.run([str(player), *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert process.returncode == 1
@@ -168,6 +168,18 @@ def test_lines_are_found_where_caches_have_them() -> None:
     assert table.row_count == 4
 
 
+def test_the_processor_reads_the_pte_before_the_kernel_does() -> None:
+    """A second fault on a page of another PTE line: the walk has brought it by the time that the kernel comes to it."""
+    entry = 0xFFFF888000600000 + 8 * 0x1F0
+    fault_on_page = [(1, entry, 0, "walk"), (1, entry + 8, 1, "install"), (1, 0, KEPT, "entry"), (0, 0x1F0000, 1, "")]
+    assert references.replay(rows_of(*fault_on_page), None, cold=False)["walk"].lines["l1"] == 1.0
+    assert references.replay(rows_of(*fault_on_page), None, cold=True)["walk"].lines["dram"] == 1.0
+    elsewhere = [*fault_on_page[:3], (0, 0x1F1000, 1, "")]
+    assert references.replay(rows_of(*elsewhere), None, cold=False)["install"].lines["l1"] == 1.0
+    none = [*fault_on_page[:3], (0, 0x2F2000, 1, "")]
+    assert references.replay(rows_of(*none), None, cold=False)["walk"].lines["dram"] == 1.0
+
+
 def test_without_faults_nothing_is_found() -> None:
     assert references.replay(two_faults()[:1], None, cold=False) == {}
 
@@ -212,7 +224,7 @@ E
 """
 
 
-def found_trace(table: stages.StageTable) -> trace.Trace:  # noqa: F811
+def found_trace(table: stages.StageTable) -> trace.Trace:
     step = trace.Step("touch,random,1", [("faults", "2"), ("ticks", "892"), ("loop_ticks", "9")])
     found = records.parse(RECORDS.splitlines(), len(stages.ALL_STAGES), "records")
     return trace.evaluate(table, [trace.Workload("random", step.command)], [step], found)
@@ -228,7 +240,7 @@ COMPARISON = compare.Comparison(
 
 
 def rows_by_name(
-    table: stages.StageTable,  # noqa: F811
+    table: stages.StageTable,
     comparison: compare.Comparison = COMPARISON,
 ) -> dict[str, compare.Row]:
     lines = references.replay(two_faults(), None, cold=False)
@@ -237,7 +249,7 @@ def rows_by_name(
     return {row.what: row for row in rows}
 
 
-def test_guest_and_simulator_stand_side_by_side(table: stages.StageTable) -> None:  # noqa: F811
+def test_guest_and_simulator_stand_side_by_side(table: stages.StageTable) -> None:
     rows = rows_by_name(table)
     assert (rows["faults"].guest, rows["faults"].simulator, rows["faults"].agrees) == (2, 2, True)
     assert (rows["instructions: entry"].guest, rows["instructions: lookup"].guest) == (60.0, 380.0)
@@ -265,7 +277,7 @@ def test_numbers_agree_within_their_bounds() -> None:
     assert compare.Row("some", 0.0, 1.0, 0.1).apart == float("inf")
 
 
-def test_counters_and_explanations_that_are_of_nothing_are_refused(table: stages.StageTable) -> None:  # noqa: F811
+def test_counters_and_explanations_that_are_of_nothing_are_refused(table: stages.StageTable) -> None:
     with pytest.raises(UsageError, match=r"taken, no\.such\.statistic: nobody counts that"):
         rows_by_name(table, replace(COMPARISON, counters=[compare.Counter("x", ["taken"], ["no.such.statistic"])]))
     with pytest.raises(UsageError, match="explained: no row is called lines: elsewhere"):
@@ -325,7 +337,7 @@ def test_a_preset_has_the_lines_that_the_simulator_does_not_touch_itself() -> No
     many += [(1, OBJECT + 0x40 * line, 0, "entry") for line in range(10)] + [(1, 0, KEPT, "entry"), (0, 0x10000, 1, "")]
     found = preset.lines(base, rows_of((0, 0x7FFF0000, 1, ""), *many))["entry"]
     assert (found.cpu, found.space, found.kernel, found.again) == (18, 9, 0, 0)
-    counts = {stage: (100.0, 0.0) for stage in stages.STAGES}
+    counts = dict.fromkeys(stages.STAGES, (100.0, 0.0))
     text = preset.preset(
         base, measured_first_touch(counts), dict.fromkeys(stages.STAGES, replace(found, kernel=0)), "6.12.1"
     )

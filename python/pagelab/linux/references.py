@@ -3,7 +3,8 @@
 Source: `linux/plugin/fault_trace.c`, which logs them with their physical addresses.
 Parameters: the machine whose caches they are replayed through.
 Deviations: fetches of instructions are not logged, nor is what the processor refers to itself: page walks, and the
-    words that it stores for an exception.
+    words that it stores for an exception. Of the walk that ends in a fault, the read of the PTE is put in, since it
+    brings the line before the kernel comes to it.
 """
 
 import json
@@ -123,6 +124,7 @@ def replay(rows: Rows, machine: str | None, *, cold: bool) -> dict[str, Found]:
     number = faults(rows)
     if not number:
         return {}
+    rows = _with_walks(rows)
     rows = rows[rows["what"] <= _STORE]
     labels = _labels(rows)
     request = (rows["physical"] >> _LINE) | labels.astype(np.uint64) << np.uint64(_LABEL)
@@ -153,6 +155,31 @@ def _sum(parts: Sequence[Found]) -> Found:
         sum(part.later_misses for part in parts),
         sum(part.waited for part in parts),
     )
+
+
+def _with_walks(rows: Rows) -> Rows:
+    """Puts the processor's read of the PTE before each fault, where the kernel refers to that PTE."""
+    ends = np.flatnonzero(rows["what"] == _KEPT)
+    after = _next_of_user(rows, ends)
+    ends, after = ends[after < len(rows)], after[after < len(rows)]
+    place_of = np.zeros(int(rows["fault"].max(initial=0)) + 1, dtype=np.uint64)
+    # Of a PTE, the place in its page follows from the page that it maps.
+    place_of[rows["fault"][ends]] = (rows["address"][after] >> np.uint64(_PAGE) & np.uint64(511)) * 8 + 1
+    place = place_of[rows["fault"]]
+    inside = (rows["what"] <= _STORE) & np.isin(rows["stage"], [ALL_STAGES.index(name) for name in ("walk", "install")])
+    entries = np.flatnonzero(inside & (place > 0) & (rows["physical"] & np.uint64(4095) == place - np.uint64(1)))
+    numbers, first = np.unique(rows["fault"][entries], return_index=True)
+    known, begins = np.unique(rows["fault"], return_index=True)
+    starts = begins[np.searchsorted(known, numbers)]
+    walks = rows[entries[first]].copy()
+    walks["what"], walks["stage"], walks["fault"], walks["gap"] = 0, _NO_FAULT, 0, 0
+    return np.insert(rows, starts, walks)
+
+
+def _next_of_user(rows: Rows, at: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The next reference of user code; as many as there are rows if there is none."""
+    of_user = np.flatnonzero((rows["stage"] == _USER) & (rows["what"] <= _STORE))
+    return np.append(of_user, len(rows))[np.searchsorted(of_user, at)]
 
 
 def _labels(rows: Rows) -> NDArray[np.uint8]:
@@ -239,11 +266,8 @@ def write_user(rows: Rows, output: Path, command: Sequence[str]) -> Path:
 
 def _faulted_pages(rows: Rows) -> NDArray[np.uint64]:
     """Pages of the first access of user code after each fault."""
-    after = np.flatnonzero((rows["stage"] == _USER) & (rows["what"] <= _STORE))
-    ends = np.flatnonzero(rows["what"] >= _KEPT)
-    at = np.searchsorted(after, ends)
-    addresses = rows["address"][after[at[at < len(after)]]]
-    return np.unique(addresses >> np.uint64(_PAGE))
+    after = _next_of_user(rows, np.flatnonzero(rows["what"] >= _KEPT))
+    return np.unique(rows["address"][after[after < len(rows)]] >> np.uint64(_PAGE))
 
 
 def _extents(pages: NDArray[np.uint64], shift: int, flags: int, base: int) -> list[dict[str, int]]:
