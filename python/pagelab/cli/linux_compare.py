@@ -23,7 +23,8 @@ def table(comparison: Comparison, rows: Sequence[Row]) -> Table:
         verdict = "" if row.agrees else "differs"
         whole = row.guest == int(row.guest) and row.bound == 0
         numbers = (f"{number:,.0f}" if whole else f"{number:,.1f}" for number in (row.guest, row.simulator))
-        grid.add_row(row.what, *numbers, f"{100 * row.apart:+.1f} %", f"{100 * row.bound:.0f} %", verdict)
+        bound = f"{100 * row.bound:.0f} %" + f" or {row.least:g}" * (row.least > 0)
+        grid.add_row(row.what, *numbers, f"{100 * row.apart:+.1f} %", bound, verdict)
     return grid
 
 

@@ -25,7 +25,7 @@ INSTRUCTIONS_BOUND = 0.10
 LINES_BOUND = 0.15
 COUNTERS_BOUND = 0.05
 _LEAST_INSTRUCTIONS = 5.0
-_LEAST_LINES = 1.0
+_LEAST_LINES = 0.5
 _KEYS = {"name", "step", "kernel", "before", "stats", "system", "kernel_preset", "set", "counters", "explained"}
 
 
@@ -143,8 +143,7 @@ def compared(
     simulated: Simulated,
 ) -> list[Row]:
     """All rows, those that are beyond their bounds explained where they can be."""
-    faults = found.checks[0].traced_faults
-    rows = [Row("faults", faults, simulated.faults, 0.0)]
+    rows = [Row("faults", found.checks[0].faults, simulated.faults, 0.0)]
     rows += _instructions(found.measured, simulated)
     rows += _lines(lines, simulated)
     for counter in comparison.counters:
