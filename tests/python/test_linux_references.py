@@ -25,6 +25,7 @@ from pagelab import UsageError, trace_head, trace_info
 from pagelab.cli import linux_compare, linux_trace
 from pagelab.linux import LinuxError, compare, preset, records, references, simulated, stages, trace
 from pagelab.linux.layout import Layout, layout
+from pagelab.linux.report import Step
 
 __all__ = ["player", "table"]
 
@@ -225,7 +226,7 @@ E
 
 
 def found_trace(table: stages.StageTable) -> trace.Trace:
-    step = trace.Step("touch,random,1", [("faults", "2"), ("ticks", "892"), ("loop_ticks", "9")])
+    step = Step("touch,random,1", [("faults", "2"), ("ticks", "892"), ("loop_ticks", "9")])
     found = records.parse(RECORDS.splitlines(), len(stages.ALL_STAGES), "records")
     return trace.evaluate(table, [trace.Workload("random", step.command)], [step], found)
 

@@ -66,7 +66,8 @@ def _shared(number: int, steady: Lines, cpu_before: int) -> Lines:
         upto = round(left * so_far / (sum(kinds) or 1))
         counts.append(upto - spent)
         spent = upto
-    return Lines(*counts, again=again)
+    cpu, space, kernel = counts
+    return Lines(cpu, space, kernel, again)
 
 
 def instructions(measured: Measured) -> dict[str, int]:

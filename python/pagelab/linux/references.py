@@ -98,7 +98,7 @@ def read(path: Path) -> Rows:
 
 def of_run(rows: Rows, run: int) -> Rows:
     """Those of a run. Faults that were left out are no faults."""
-    mine = rows[rows["run"] == run].copy()
+    mine: Rows = rows[rows["run"] == run].copy()
     left_out = mine["fault"][mine["what"] == _LEFT_OUT]
     ended = mine["fault"][mine["what"] == _KEPT]
     of_faults = mine["stage"] < len(ALL_STAGES)
@@ -211,8 +211,8 @@ def steady_lines(rows: Rows) -> dict[str, Lines]:
         steady = times >= least
         again = np.isin(lines, seen)
         places = place[mine][at]
-        counts = [int((steady & ~again & (places == each)).sum()) for each in range(3)]
-        found[name] = Lines(*counts, again=int((steady & again).sum()))
+        cpu, space, image = (int((steady & ~again & (places == each)).sum()) for each in range(3))
+        found[name] = Lines(cpu, space, image, int((steady & again).sum()))
         seen = np.union1d(seen, lines[steady])
     return found
 
