@@ -121,7 +121,7 @@ def preset(base: Path, measured: Measured, touched: Mapping[str, Lines], version
     counted = instructions(measured)
     lines = ["[fault]"]
     lines += [_stage(stage, counted[stage], made[stage], touched[stage]) for stage in STAGES]
-    lines += ["", "[origin]", *_origins(measured, name, version)]
+    lines += ["", "[origin]", *_origins(measured, touched, name, version)]
     kept = [line for line in origins.splitlines() if not re.match(r'"?fault[."\s]', line)]
     return head + "\n".join([*lines, *kept, ""])
 
@@ -132,7 +132,7 @@ def _stage(stage: str, instructions: int, cycles: int, lines: Lines) -> str:
     return f"{stage} = {{ instructions = {instructions}, cycles = {cycles}{more} }}"
 
 
-def _origins(measured: Measured, base: str, version: str) -> list[str]:
+def _origins(measured: Measured, touched: Mapping[str, Lines], base: str, version: str) -> list[str]:
     found = []
     for stage in STAGES:
         counts = measured.stages.get(stage)
@@ -146,8 +146,9 @@ def _origins(measured: Measured, base: str, version: str) -> list[str]:
         )
         how = _KEPT_CYCLES.get(stage, "the cycles of {base} that entry, zeroing and return leave, by instructions")
         found.append(f'"fault.{stage}.cycles" = "estimated: {how.format(base=base)}"')
-        found.append(
-            f'"fault.{stage}.lines" = "measured: pagelab linux trace, Linux {version}, {measured.workload}: lines per '
-            f'fault less those that the engine refers to by itself; whose they are by their addresses"'
-        )
+        if any(dataclasses.astuple(touched[stage])):
+            found.append(
+                f'"fault.{stage}.lines" = "measured: pagelab linux trace, Linux {version}, {measured.workload}: lines per '
+                f'fault less those that the engine refers to by itself; whose they are by their addresses"'
+            )
     return found
