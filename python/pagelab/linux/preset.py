@@ -148,7 +148,7 @@ def _origins(measured: Measured, touched: Mapping[str, Lines], base: str, versio
         found.append(f'"fault.{stage}.cycles" = "estimated: {how.format(base=base)}"')
         if any(dataclasses.astuple(touched[stage])):
             found.append(
-                f'"fault.{stage}.lines" = "measured: pagelab linux trace, Linux {version}, {measured.workload}: lines per '
-                f'fault less those that the engine refers to by itself; whose they are by their addresses"'
+                f'"fault.{stage}.lines" = "measured: pagelab linux trace, Linux {version}, {measured.workload}: lines '
+                f'per fault less those that the engine refers to by itself; whose they are by their addresses"'
             )
     return found

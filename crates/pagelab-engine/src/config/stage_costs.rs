@@ -51,9 +51,11 @@ impl StageCosts {
                 let what = format!("is {again}, and the stages before touch {} lines of the CPU", so_far.cpu);
                 return Err(EngineError::config(key("again"), what));
             }
-            for (kind, lines, sum) in
-                [("cpu", cpu, &mut so_far.cpu), ("space", space, &mut so_far.space), ("kernel", kernel, &mut so_far.kernel)]
-            {
+            for (kind, lines, sum) in [
+                ("cpu", cpu, &mut so_far.cpu),
+                ("space", space, &mut so_far.space),
+                ("kernel", kernel, &mut so_far.kernel),
+            ] {
                 between(&key(kind), lines, 0, MOST_LINES - *sum)?;
                 *sum += lines;
             }

@@ -88,7 +88,14 @@ fn access(row: &[u8]) -> Option<Access> {
     let size_bytes = u16::from_le_bytes(row.get(20..22)?.try_into().ok()?);
     let kind = AccessKind::from_code(*row.get(22)?)?;
     let by_kernel = *row.get(23)?;
-    (by_kernel < 2).then_some(Access { vaddr: number(0)?, pc: number(8)?, gap, size_bytes, kind, by_kernel: by_kernel == 1 })
+    (by_kernel < 2).then_some(Access {
+        vaddr: number(0)?,
+        pc: number(8)?,
+        gap,
+        size_bytes,
+        kind,
+        by_kernel: by_kernel == 1,
+    })
 }
 
 #[cfg(test)]

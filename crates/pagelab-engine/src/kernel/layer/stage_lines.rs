@@ -51,7 +51,13 @@ impl LineMemory {
     }
 
     /// The references of a stage to its lines, by a CPU in an address space.
-    fn references(&self, stage: usize, again: u32, cpu: CpuId, space: u32) -> impl Iterator<Item = (RefKind, PhysAddr)> {
+    fn references(
+        &self,
+        stage: usize,
+        again: u32,
+        cpu: CpuId,
+        space: u32,
+    ) -> impl Iterator<Item = (RefKind, PhysAddr)> {
         let (from, to, all) = (self.before[stage], self.before[stage + 1], self.before[10]);
         let of_cpu = u64::from(cpu.0) * u64::from(all.cpu);
         let spaces = self.cpus * u64::from(all.cpu);
