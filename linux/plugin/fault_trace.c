@@ -5,8 +5,9 @@
  * function and by stage.
  *
  * Arguments: symbols=FILE (in: functions, written from System.map),
- * records=FILE (out). For a guest of one CPU. Faults count only between two
- * marks of the guest's program: "nopl MARK+1(%rax,%rax)" begins, MARK+0 ends.
+ * records=FILE (out), and if wanted references=FILE (out) with most=FAULTS.
+ * For a guest of one CPU. Faults count only between two marks of the guest's
+ * program: "nopl MARK+1(%rax,%rax)" begins, MARK+0 ends.
  *
  * A fault begins with the first instruction of the exception's entry after
  * one of user code, and ends with the iretq that leaves the kernel. A shadow
@@ -34,6 +35,10 @@
  * are left out for the reasons that D counts. Beside faults, the kernel serves
  * interrupts of user code and runs other tasks. Instructions of F, of their
  * interrupts and of R are all that the kernel executed during the run.
+ *
+ * references: "pagelab-references 1 STAGES", filled up to 32 bytes with zeros,
+ * then a struct logged for each reference to memory, of user code and of the
+ * kernel, from the beginning of each run until FAULTS faults have ended.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -53,7 +58,7 @@
 QEMU_PLUGIN_EXPORT int qemu_plugin_version = QEMU_PLUGIN_VERSION;
 
 enum role { NO_ROLE, FAULT_ENTRY, INTERRUPT_ENTRY, SWITCH };
-enum kind { CALL = 1, RETURN = 2, IRET = 4, STRING = 8, FIRST = 16, KINDS = 32 };
+enum kind { CALL = 1, RETURN = 2, IRET = 4, STRING = 8, FIRST = 16, PERCPU = 32, KINDS = 64 };
 enum drop { KERNEL, NESTED, SWITCHED, OPEN, OVERFLOWN, DROPS };
 
 static const char *const drop_names[DROPS] = { "of-the-kernel", "nested", "switched", "open", "overflown" };
@@ -90,11 +95,33 @@ struct group {
 	struct counts counts;
 };
 
+/* What is logged; little-endian, as x86 has it. */
+struct logged {
+	uint64_t address, physical;
+	/* Of the run or later ones; 0 if it is of no fault. */
+	uint32_t fault;
+	/* Instructions since the last one, its own included. */
+	uint32_t gap;
+	uint32_t run;
+	uint8_t what;
+	/* Of the fault, or one of those below. */
+	uint8_t stage;
+	/* Its size is 1 << shift. */
+	uint8_t shift;
+	/* Whether it goes through the CPU's own segment (gs). */
+	uint8_t percpu;
+};
+
+enum what { LOAD, STORE, KEPT, LEFT_OUT };
+enum { OF_USER = 254, OF_NO_FAULT = 255 };
+
 static struct function *functions;
 static struct instruction *instructions;
 static uint32_t function_count;
 static int stage_count;
-static FILE *records;
+static FILE *records, *references;
+/* Faults of the run that are logged yet, and instructions since the last reference that was. */
+static uint64_t most_logged, left_to_log, gap;
 
 static struct {
 	int active, ending, calls, returns, failed;
@@ -122,6 +149,46 @@ static void die(const char *what, const char *detail)
 {
 	fprintf(stderr, "fault_trace: %s: %s\n", what, detail);
 	exit(1);
+}
+
+static void log_reference(const struct logged *logged)
+{
+	if (fwrite(logged, sizeof(*logged), 1, references) != 1)
+		die("references", "cannot be written");
+}
+
+/* Logs a reference, if it is to memory. */
+static void note(qemu_plugin_meminfo_t info, uint64_t address, int stage, int percpu)
+{
+	struct qemu_plugin_hwaddr *where;
+	struct logged logged = {
+		.address = address,
+		.gap = gap,
+		.run = run,
+		.what = qemu_plugin_mem_is_store(info) ? STORE : LOAD,
+		.stage = stage,
+		.shift = qemu_plugin_mem_size_shift(info),
+		.percpu = percpu,
+	};
+
+	where = qemu_plugin_get_hwaddr(info, address);
+	if (!where || qemu_plugin_hwaddr_is_io(where))
+		return;
+	logged.physical = qemu_plugin_hwaddr_phys_addr(where);
+	logged.fault = stage < OF_USER ? fault.number : 0;
+	gap = 0;
+	log_reference(&logged);
+}
+
+/* Says of the fault's references whether it is one of those recorded. */
+static void note_end(int kept)
+{
+	struct logged logged = { .fault = fault.number, .run = run, .what = kept ? KEPT : LEFT_OUT };
+
+	if (!left_to_log)
+		return;
+	log_reference(&logged);
+	left_to_log--;
 }
 
 static void add(struct counts *sum, const struct counts *more)
@@ -195,6 +262,7 @@ static void end_fault(int dropped)
 		write_fault();
 	else
 		leave_out(dropped);
+	note_end(dropped < 0);
 	for (uint32_t i = 0; i < used_count; i++) {
 		struct counts *counts = &cells[used_cells[i]];
 
@@ -304,6 +372,7 @@ static void kernel_instruction(unsigned int cpu, void *data)
 	if (!in_run)
 		return;
 	from_user = 0;
+	gap++;
 	role = instruction->kind & FIRST ? functions[instruction->function].role : NO_ROLE;
 	if (fault.active && fault.ending) {
 		/* Back in the kernel before an instruction of the user: another fault or an interrupt. */
@@ -351,11 +420,14 @@ static void reference(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t add
 	struct counts *of_function;
 	uint64_t last = address + (1ull << qemu_plugin_mem_size_shift(info)) - 1;
 	int stage, stores = qemu_plugin_mem_is_store(info);
+	int counts = fault.active && !fault.interrupt_depth && !fault.failed && fault.last == instruction;
 
 	(void)cpu;
-	if (!fault.active || fault.interrupt_depth || fault.failed || fault.last != instruction)
+	stage = counts ? fault.stack[fault.depth].stage : OF_NO_FAULT;
+	if (in_run && left_to_log)
+		note(info, address, stage, !!(instruction->kind & PERCPU));
+	if (!counts)
 		return;
-	stage = fault.stack[fault.depth].stage;
 	of_function = cell(instruction->function, stage);
 	of_function->loads += !stores;
 	of_function->stores += stores;
@@ -364,6 +436,14 @@ static void reference(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t add
 	touch(address, stage);
 	if (address >> LINE_SHIFT != last >> LINE_SHIFT)
 		touch(last, stage);
+}
+
+static void user_reference(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t address, void *data)
+{
+	(void)cpu;
+	(void)data;
+	if (in_run && left_to_log)
+		note(info, address, OF_USER, 0);
 }
 
 static void user_block(unsigned int cpu, void *data)
@@ -381,6 +461,8 @@ static void begin_run(unsigned int cpu, void *data)
 	if (++run == MOST_RUNS)
 		die("too many runs", "trace fewer programs at once");
 	in_run = 1;
+	left_to_log = most_logged;
+	gap = 0;
 }
 
 static void end_run(unsigned int cpu, void *data)
@@ -407,18 +489,19 @@ static int function_at(uint64_t address)
 static uint32_t kind_of(const uint8_t *code, size_t size)
 {
 	size_t at = 0;
-	int repeats = 0;
+	int repeats = 0, percpu = 0;
 
-	while (at + 1 < size && (code[at] == 0x66 || code[at] == 0xf2 || code[at] == 0xf3 || code[at] == 0x2e ||
-				 code[at] == 0x3e || (code[at] & 0xf0) == 0x40)) {
+	while (at + 1 < size && (code[at] == 0x65 || code[at] == 0x66 || code[at] == 0xf2 || code[at] == 0xf3 ||
+				 code[at] == 0x2e || code[at] == 0x3e || (code[at] & 0xf0) == 0x40)) {
 		repeats |= code[at] == 0xf2 || code[at] == 0xf3;
+		percpu |= code[at] == 0x65 ? PERCPU : 0;
 		at++;
 	}
 	switch (code[at]) {
 	case 0xe8:
 		return CALL;
 	case 0xff:
-		return at + 1 < size && (code[at + 1] >> 3 & 7) == 2 ? CALL : 0;
+		return percpu | (at + 1 < size && (code[at + 1] >> 3 & 7) == 2 ? CALL : 0);
 	case 0xc2:
 	case 0xc3:
 		return RETURN;
@@ -426,9 +509,9 @@ static uint32_t kind_of(const uint8_t *code, size_t size)
 		return IRET;
 	case 0xa4 ... 0xa7:
 	case 0xaa ... 0xaf:
-		return repeats ? STRING : 0;
+		return percpu | (repeats ? STRING : 0);
 	}
-	return 0;
+	return percpu;
 }
 
 static void watch_user(struct qemu_plugin_insn *insn, int first)
@@ -446,6 +529,10 @@ static void watch_user(struct qemu_plugin_insn *insn, int first)
 	}
 	if (first)
 		qemu_plugin_register_vcpu_insn_exec_cb(insn, user_block, QEMU_PLUGIN_CB_NO_REGS, NULL);
+	if (!references)
+		return;
+	qemu_plugin_register_vcpu_insn_exec_inline(insn, QEMU_PLUGIN_INLINE_ADD_U64, &gap, 1);
+	qemu_plugin_register_vcpu_mem_cb(insn, user_reference, QEMU_PLUGIN_CB_NO_REGS, QEMU_PLUGIN_MEM_RW, NULL);
 }
 
 static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *block)
@@ -500,6 +587,8 @@ static void finish(qemu_plugin_id_t id, void *data)
 	fprintf(records, "\nE\n");
 	if (fclose(records))
 		die("records", "cannot be written in full");
+	if (references && fclose(references))
+		die("references", "cannot be written in full");
 }
 
 static void read_symbols(const char *path)
@@ -535,9 +624,19 @@ static void read_symbols(const char *path)
 	functions[function_count] = (struct function){ 0, 0, stage_count - 1, 0, -1, 0, -1, "(no function)" };
 }
 
+static void open_references(const char *path)
+{
+	char head[sizeof(struct logged)] = { 0 };
+
+	snprintf(head, sizeof(head), "pagelab-references 1 %d\n", stage_count);
+	references = fopen(path, "wb");
+	if (!references || fwrite(head, sizeof(head), 1, references) != 1)
+		die(path, "cannot be written");
+}
+
 QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int count, char **arguments)
 {
-	const char *symbols = NULL, *output = NULL;
+	const char *symbols = NULL, *output = NULL, *log = NULL;
 	size_t all;
 
 	for (int i = 0; i < count; i++) {
@@ -545,11 +644,15 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_
 			symbols = arguments[i] + 8;
 		else if (!strncmp(arguments[i], "records=", 8))
 			output = arguments[i] + 8;
+		else if (!strncmp(arguments[i], "references=", 11))
+			log = arguments[i] + 11;
+		else if (!strncmp(arguments[i], "most=", 5))
+			most_logged = strtoull(arguments[i] + 5, NULL, 10);
 		else
-			die(arguments[i], "no such argument; there are symbols=FILE and records=FILE");
+			die(arguments[i], "no such argument; there are symbols, records and references=FILE, most=FAULTS");
 	}
-	if (!symbols || !output)
-		die("arguments", "symbols=FILE and records=FILE must be given");
+	if (!symbols || !output || !log != !most_logged)
+		die("arguments", "symbols=FILE and records=FILE must be given, and references=FILE with most=FAULTS");
 	if (!info->system_emulation || info->system.smp_vcpus != 1)
 		die("guest", "must be a whole system of one CPU");
 	read_symbols(symbols);
@@ -563,6 +666,8 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_
 	for (uint32_t i = 0; i < all * KINDS; i++)
 		instructions[i] = (struct instruction){ i / KINDS, i % KINDS };
 	fprintf(records, "pagelab-fault-records 1 %d\n", stage_count);
+	if (log)
+		open_references(log);
 	qemu_plugin_register_vcpu_tb_trans_cb(id, translated);
 	qemu_plugin_register_atexit_cb(id, finish, NULL);
 	return 0;

@@ -16,6 +16,7 @@ from conftest import ROOT
 from pagelab.cli import linux_trace
 from pagelab.linux import LinuxError, plugin, preset, records, stages, trace
 from pagelab.linux.layout import layout
+from pagelab.linux.references import Lines
 from pagelab.linux.report import Step
 
 PLUGIN = ROOT / "linux" / "plugin"
@@ -402,7 +403,8 @@ def measured_first_touch(counts: dict[str, tuple[float, float]]) -> trace.Measur
 def test_a_preset_has_the_instructions_counted_and_the_cycles_of_its_base() -> None:
     base = tomllib.loads((KERNELS / "linux-6.12.toml").read_text())
     counts = {stage: (100.0 + number, 0.0) for number, stage in enumerate(stages.STAGES)} | {"zeroing": (517.0, 512.0)}
-    made = tomllib.loads(preset.preset(KERNELS / "linux-6.12.toml", measured_first_touch(counts), "6.12.1"))
+    none = dict.fromkeys(stages.STAGES, Lines(0, 0, 0, 0))
+    made = tomllib.loads(preset.preset(KERNELS / "linux-6.12.toml", measured_first_touch(counts), none, "6.12.1"))
     assert made["name"] == "linux-6.12-traced"
     assert {stage: cost["instructions"] for stage, cost in made["fault"].items()} == {
         stage: 5 if stage == "zeroing" else 100 + number for number, stage in enumerate(stages.STAGES)
@@ -421,10 +423,10 @@ def test_a_preset_has_the_instructions_counted_and_the_cycles_of_its_base() -> N
 
 def test_a_preset_takes_first_touches(tmp_path: Path) -> None:
     with pytest.raises(LinuxError, match="needs faults of the kind 'anonymous, first write'"):
-        preset.chosen(trace.Trace([], [], {}))
+        preset.chosen(trace.Trace([], [], {}), [])
     (tmp_path / "base.toml").write_text('name = "nothing"\n')
     with pytest.raises(LinuxError, match="must be a kernel's preset with the stages entry"):
-        preset.preset(tmp_path / "base.toml", measured_first_touch({}), "6.12.1")
+        preset.preset(tmp_path / "base.toml", measured_first_touch({}), {}, "6.12.1")
 
 
 def test_the_documentation_compares_the_presets_as_they_are() -> None:

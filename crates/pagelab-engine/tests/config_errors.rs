@@ -655,3 +655,16 @@ fn placements_that_cannot_be_are_refused() {
     assert_eq!(found, "system.layers.host.placement");
     assert!(what.contains("`guest`"), "{what}");
 }
+
+#[test]
+fn lines_of_stages_that_cannot_be() {
+    let again = "kernel.fault.lookup.lines.again";
+    let space = "kernel.fault.walk.lines.space";
+    assert_refused(&[
+        ("radix", &["kernel.fault.lookup.lines.again=1"], again, &["is 1", "touch 0 lines of the CPU"]),
+        ("radix", &["kernel.fault.walk.lines.space=5000"], space, &["5000", "0 to 1024"]),
+        ("radix", &["kernel.fault.lookup.lines.space=1000", "kernel.fault.walk.lines.space=25"], space, &["0 to 24"]),
+    ]);
+    let fits = ["kernel.fault.entry.lines.cpu=1", "kernel.fault.lookup.lines.again=1"];
+    outcome(MACHINE, "radix", &fits).unwrap();
+}

@@ -77,3 +77,44 @@ fn they_are_in_order_though_cpus_take_turns() {
     let of_cpu = |cpu| faults.iter().filter(|of| of.cpu.index() == cpu).count();
     assert_eq!((of_cpu(0), of_cpu(1)), (1025, 1025), "each page, and one of code");
 }
+
+/// Instructions and lines of a stage of a run, all places together.
+fn work_of(stats: &Statistics, stage: &str) -> (u64, u64) {
+    let places = ["l1", "l2", "l3", "remote", "dram"];
+    let lines = places.map(|place| stats.values[&format!("fault.stage.{stage}.lines.{place}")]);
+    (stats.values[&format!("fault.stage.{stage}.instructions")], lines.iter().sum())
+}
+
+#[test]
+fn stages_touch_the_lines_that_the_preset_gives_them_and_no_others() {
+    let program = || vec![program("stride:size=4MiB,stride=4KiB,write=1,gap=100")];
+    let (_, before) = seen("radix", &[], program());
+    let given = [
+        "kernel.fault.entry.lines.cpu=5",
+        "kernel.fault.lookup.lines.space=7",
+        "kernel.fault.rmap.lines={\"cpu\":1,\"kernel\":2,\"again\":4}",
+    ];
+    let (_, after) = seen("radix", &given, program());
+    let faults = after.values["fault.minor.count"];
+    assert_eq!(before.values["fault.minor.count"], faults);
+    for (stage, more) in
+        [("entry", 5), ("lookup", 7), ("walk", 0), ("zeroing", 0), ("rmap", 7), ("install", 0), ("return", 0)]
+    {
+        let ((instructions, lines), with) = (work_of(&before, stage), work_of(&after, stage));
+        assert_eq!(with, (instructions, lines + more * faults), "{stage}");
+    }
+    // They stay in the L1 from one fault to the next: 15 come from memory once, in the first of them.
+    let dram = |stats: &Statistics| -> u64 {
+        ["entry", "lookup", "rmap"].iter().map(|stage| stats.values[&format!("fault.stage.{stage}.lines.dram")]).sum()
+    };
+    assert_eq!(dram(&after), dram(&before) + 15);
+}
+
+#[test]
+fn instructions_of_stages_sum_to_those_of_faults_and_zeroed_lines_are_among_the_lines() {
+    let (_, stats) = seen("radix", &[], vec![program("stride:size=1MiB,stride=4KiB,write=1,gap=100")]);
+    let ends = |name: &&String| name.starts_with("fault.stage.") && name.ends_with(".instructions");
+    let sum: u64 = stats.values.keys().filter(ends).map(|name| stats.values[name]).sum();
+    assert_eq!(sum, stats.values["fault.instructions"]);
+    assert!(work_of(&stats, "zeroing").1 >= 64 * stats.values["fault.minor.count"]);
+}

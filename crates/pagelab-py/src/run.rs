@@ -8,7 +8,7 @@ use std::{
 
 use pagelab_engine::{
     base::error::EngineError,
-    run::{self, Progress, Request},
+    run::{self, Progress, Request, lines},
 };
 use pagelab_faults::catalogue;
 use pyo3::prelude::*;
@@ -51,6 +51,15 @@ fn run_json(
     )
 }
 
+/// Replays references, eight bytes each, through the data caches of a machine; what was found by label, as JSON
+/// (`pagelab_engine::run::lines`).
+#[pyfunction]
+fn replay_lines_json(py: Python<'_>, machine: Option<&str>, references: &[u8]) -> PyResult<String> {
+    let each = references.chunks_exact(8).map(|bytes| u64::from_le_bytes(bytes.try_into().expect("they are eight")));
+    let found = py.detach(|| lines::replay(machine, each)).map_err(IntoPython::into_python)?;
+    Ok(serde_json::to_string(&found).expect("counts serialise"))
+}
+
 /// What there is of a kind (`systems`, `page-tables`, …), as JSON.
 #[pyfunction]
 fn list_json(kind: &str) -> PyResult<String> {
@@ -69,5 +78,6 @@ fn schema_json() -> String {
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(run_json, module)?)?;
     module.add_function(wrap_pyfunction!(list_json, module)?)?;
+    module.add_function(wrap_pyfunction!(replay_lines_json, module)?)?;
     module.add_function(wrap_pyfunction!(schema_json, module)?)
 }

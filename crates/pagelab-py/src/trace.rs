@@ -11,7 +11,7 @@ use pagelab_trace::{
     import::{self, Format, ImportOptions},
     quantity, workload,
 };
-use pyo3::prelude::*;
+use pyo3::{exceptions::PyValueError, prelude::*};
 use serde::Serialize;
 
 use crate::{
@@ -68,6 +68,13 @@ fn import_json(
     })
 }
 
+/// Writes a trace of one thread: `facts` is JSON, and `rows` are its accesses (`pagelab_trace::import::rows`).
+#[pyfunction]
+fn write_trace(py: Python<'_>, output: PathBuf, facts: &str, rows: &[u8]) -> PyResult<PathBuf> {
+    let facts = serde_json::from_str(facts).map_err(|error| PyValueError::new_err(error.to_string()))?;
+    py.detach(|| import::rows::write(&output, facts, rows)).map_err(IntoPython::into_python)
+}
+
 /// When the first `max_accesses` of a trace, or of a workload with a seed, touch pages for the first time: how many accesses
 /// there are, how many pages, and how many accesses until the last new page.
 #[pyfunction]
@@ -119,6 +126,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(trace_info_json, module)?)?;
     module.add_function(wrap_pyfunction!(trace_head_json, module)?)?;
     module.add_function(wrap_pyfunction!(import_json, module)?)?;
+    module.add_function(wrap_pyfunction!(write_trace, module)?)?;
     module.add_function(wrap_pyfunction!(first_touches, module)?)?;
     module.add_function(wrap_pyfunction!(drain, module)?)?;
     module.add_function(wrap_pyfunction!(parse_count, module)?)

@@ -3,7 +3,8 @@
  * Plays a guest's instructions to fault_trace.c, so that it can be tested
  * without a kernel. Arguments: those of the plugin. Standard input, one
  * instruction a line: ADDRESS CODE [l|s ADDRESS SHIFT]..., all but l and s in
- * hexadecimal: a load or store of 1 << SHIFT bytes.
+ * hexadecimal: a load or store of 1 << SHIFT bytes. Physical addresses are
+ * the lower 30 bits of virtual ones; those with bit 29 are of a device.
  */
 #include "../fault_trace.c"
 
@@ -14,6 +15,11 @@ struct qemu_plugin_insn {
 	executed_t executed;
 	referred_t referred;
 	void *executed_data, *referred_data;
+	uint64_t *counter, added;
+};
+
+struct qemu_plugin_hwaddr {
+	uint64_t physical;
 };
 
 struct qemu_plugin_tb {
@@ -64,6 +70,33 @@ void qemu_plugin_register_vcpu_mem_cb(struct qemu_plugin_insn *insn, referred_t 
 	insn->referred_data = data;
 }
 
+void qemu_plugin_register_vcpu_insn_exec_inline(struct qemu_plugin_insn *insn, int operation, void *number,
+						uint64_t added)
+{
+	(void)operation;
+	insn->counter = number;
+	insn->added = added;
+}
+
+struct qemu_plugin_hwaddr *qemu_plugin_get_hwaddr(qemu_plugin_meminfo_t info, uint64_t address)
+{
+	static struct qemu_plugin_hwaddr where;
+
+	(void)info;
+	where.physical = address & 0x3fffffff;
+	return &where;
+}
+
+bool qemu_plugin_hwaddr_is_io(const struct qemu_plugin_hwaddr *where)
+{
+	return where->physical >> 29;
+}
+
+uint64_t qemu_plugin_hwaddr_phys_addr(const struct qemu_plugin_hwaddr *where)
+{
+	return where->physical;
+}
+
 unsigned int qemu_plugin_mem_size_shift(qemu_plugin_meminfo_t info)
 {
 	return info & 15;
@@ -100,6 +133,8 @@ static void play(char *line)
 	for (; code[0] && code[1]; code += 2)
 		sscanf(code, "%2hhx", &insn.code[insn.size++]);
 	on_translation(0, &block);
+	if (insn.counter)
+		*insn.counter += insn.added;
 	if (insn.executed)
 		insn.executed(0, insn.executed_data);
 	while ((word = strtok(NULL, " \n"))) {

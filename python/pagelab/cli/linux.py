@@ -11,9 +11,9 @@ import typer
 from rich.table import Table
 
 from pagelab import UsageError, _engine
-from pagelab.cli import linux_trace
+from pagelab.cli import linux_compare, linux_trace
 from pagelab.cli.terminal import Quiet, print_table
-from pagelab.linux import LinuxError, bench, guest, others, preset, suite, tools, trace
+from pagelab.linux import LinuxError, bench, compare, guest, others, preset, references, suite, tools, trace
 from pagelab.linux.build import Variant, Workshop
 from pagelab.linux.initramfs import initramfs
 from pagelab.linux.layout import default_work, layout
@@ -215,6 +215,18 @@ def trace_command(
             "--preset", metavar="FILE", help=f"Write linux-6.12 with the instructions counted there. {MISSING_FOLDERS}"
         ),
     ] = None,
+    accesses: Annotated[
+        Path | None,
+        typer.Option(
+            "--accesses", metavar="NAME.trace", help="Write accesses of program and kernel there; of one workload."
+        ),
+    ] = None,
+    caches: Annotated[
+        str | None, typer.Option("--caches", metavar="MACHINE", help="Say where this machine's caches find the lines.")
+    ] = None,
+    most: Annotated[
+        int, typer.Option("--most", help="Faults of each workload that --accesses and --caches are of.")
+    ] = 1024,
     jobs: Jobs = None,
     work: Work = None,
     quiet: Quiet = False,
@@ -224,9 +236,11 @@ def trace_command(
         ensure_writable(file)
     wanted = bench.chosen(trace.workloads(layout()), workloads or [], "workload")
     guest.Machine("icount", levels=levels).check()
+    linux_trace.check_accesses(wanted, accesses, caches, most)
     workshop = _workshop(work, jobs, quiet)
     image = workshop.image(_variant(workshop, plain, debug=False))
-    found = trace.measure(workshop, image, wanted, levels, before or [])
+    logged = most if accesses or caches or preset_file else 0
+    found = trace.measure(workshop, image, wanted, levels, before or [], most=logged)
     for each in found.measured:
         print_table(linux_trace.table(each))
         print(linux_trace.others(each))
@@ -234,12 +248,52 @@ def trace_command(
     left_out = [f"{number:,} {reason}" for reason, number in found.dropped.items() if number]
     if left_out:
         print(f"\nnot recorded: {', '.join(left_out)}")
+    lines = linux_trace.show_found(found, [each.name for each in wanted], caches) if caches else {}
+    if accesses:
+        references.write_whole(found.references[0], accesses, ["pagelab", "linux", "trace", wanted[0].step])
     if json:
-        write_atomically(json, linux_trace.as_json(found, workshop.layout.series().version, levels))
+        write_atomically(json, linux_trace.as_json(found, workshop.layout.series().version, levels, lines))
     if preset_file:
         base = workshop.layout.folder.parent / "presets" / "kernels" / "linux-6.12.toml"
-        text = preset.preset(base, preset.chosen(found), workshop.layout.series().version)
+        measured, rows = preset.chosen(found, [each.name for each in wanted])
+        text = preset.preset(base, measured, preset.lines(base, rows), workshop.layout.series().version)
         write_atomically(preset_file, text)
+
+
+@app.command("compare")
+def compare_command(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[COMPARISON]…", help="Of linux/tests/compare.toml; all if none.")
+    ] = None,
+    machine: Annotated[
+        str | None, typer.Option("--machine", "-m", help="Whose caches both go through. Without it, the first preset.")
+    ] = None,
+    levels: Annotated[int, typer.Option("--levels", help="Levels of page tables: 4, or 5.")] = 4,
+    json: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help=f"Write all figures there. {MISSING_FOLDERS}")
+    ] = None,
+    jobs: Jobs = None,
+    work: Work = None,
+    quiet: Quiet = False,
+) -> None:
+    """Set what the real kernel does beside what the simulator does for the same accesses; 1 if they differ."""
+    if json:
+        ensure_writable(json)
+    wanted = bench.chosen(compare.load(layout()), names or [], "comparison")
+    guest.Machine("icount", levels=levels).check()
+    linux_trace.check_machine(machine)
+    workshop = _workshop(work, jobs, quiet)
+    found = {}
+    for each in wanted:
+        found[each.name] = rows = compare.measure(workshop, each, machine, levels)
+        print_table(linux_compare.table(each, rows))
+        for line in linux_compare.explanations(rows):
+            print(line)
+    if json:
+        write_atomically(json, linux_compare.as_json(workshop.layout.series().version, levels, found))
+    differ = [f"{name}: {row.what}" for name, rows in found.items() for row in rows if not row.agrees]
+    if differ:
+        raise LinuxError(f"{len(differ)} of {sum(map(len, found.values()))} numbers differ: {', '.join(differ)}")
 
 
 def _workshop(work: Path | None, jobs: int | None, quiet: bool) -> Workshop:

@@ -2,13 +2,17 @@
 
 import dataclasses
 import json
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from rich.table import Table
 
-from pagelab import _engine
+from pagelab import UsageError, _engine
+from pagelab.cli.terminal import print_table
+from pagelab.linux.references import FOUND, Found, faults, replay
 from pagelab.linux.stages import OTHER
-from pagelab.linux.trace import Check, Measured, Spread, Trace
+from pagelab.linux.trace import Check, Measured, Spread, Trace, Workload
 
 _MOST_OTHERS = 8
 
@@ -59,7 +63,64 @@ def checks(found: Sequence[Check]) -> Table:
     return grid
 
 
-def as_json(trace: Trace, kernel: str, levels: int) -> str:
+def check_accesses(wanted: Sequence[Workload], accesses: Path | None, caches: str | None, most: int) -> None:
+    """Refuses what cannot be, before a kernel is built.
+
+    Raises:
+        UsageError: naming what is wrong and what would be right.
+    """
+    if most < 1:
+        raise UsageError(f"--most {most}: give at least 1 fault")
+    if accesses and len(wanted) != 1:
+        raise UsageError(f"--accesses {accesses}: a trace is of one workload; name it with --workload")
+    if accesses and os.path.lexists(accesses):
+        raise UsageError(f"--accesses {accesses}: exists; name another output")
+    check_machine(caches)
+
+
+def check_machine(machine: str | None) -> None:
+    """Refuses a machine that is neither a preset nor a file.
+
+    Raises:
+        UsageError: naming those that there are.
+    """
+    machines = [each["name"] for each in json.loads(_engine.list_json("machines"))]
+    if machine and machine not in machines and not Path(machine).is_file():
+        raise UsageError(f"no machine {machine}; there are {', '.join(machines)}")
+
+
+def show_found(trace: Trace, names: Sequence[str], machine: str) -> dict[str, object]:
+    """Prints where a machine's caches find the lines of each workload's faults; returns that for JSON."""
+    found: dict[str, object] = {}
+    for name, rows in zip(names, trace.references, strict=True):
+        warm, cold = replay(rows, machine, cold=False), replay(rows, machine, cold=True)
+        print_table(found_table(name, faults(rows), warm, cold))
+        found[name] = {
+            "machine": machine,
+            "faults": faults(rows),
+            "in_a_row": {stage: dataclasses.asdict(each) for stage, each in warm.items()},
+            "empty_caches": {stage: dataclasses.asdict(each) for stage, each in cold.items()},
+        }
+    return found
+
+
+def found_table(workload: str, faults: int, warm: Mapping[str, Found], cold: Mapping[str, Found]) -> Table:
+    """Where caches find the lines of the faults, one after another and each with empty caches."""
+    title = f"{workload}: where the lines of a fault are found, {faults:,} faults in a row, and each with empty caches"
+    grid = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), title=title, title_justify="left")
+    grid.add_column("stage")
+    for name in ("references", "lines", "L1", "L2", "L3", "DRAM", "waited", "empty: L1", "DRAM", "waited"):
+        grid.add_column(name, justify="right")
+    for stage, each in warm.items():
+        alone = cold[stage]
+        cells = (each.references, each.all_lines, *(each.lines[place] for place in FOUND), each.waited)
+        more = (alone.lines["l1"], alone.lines["dram"], alone.waited)
+        style = "bold" if stage == "all" else None
+        grid.add_row(stage, *(f"{number:,.1f}" for number in (*cells, *more)), style=style)
+    return grid
+
+
+def as_json(trace: Trace, kernel: str, levels: int, found: Mapping[str, object] | None = None) -> str:
     """All figures."""
     result = {
         "pagelab_version": _engine.__version__,
@@ -68,6 +129,7 @@ def as_json(trace: Trace, kernel: str, levels: int) -> str:
         "measured": [dataclasses.asdict(each) for each in trace.measured],
         "checks": [{**dataclasses.asdict(each), "traced": each.traced, "gap": each.gap} for each in trace.checks],
         "left_out": dict(trace.dropped),
+        "found": found or {},
     }
     return json.dumps(result, indent=2) + "\n"
 

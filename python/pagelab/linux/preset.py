@@ -5,12 +5,15 @@ Deviations: emulation measures no cycles. Those of the whole fault stay, and so 
     processor does more than its instructions say. The others share what is left as they share the instructions.
 """
 
+import dataclasses
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pagelab.linux import LinuxError
+from pagelab.linux.references import Lines, Rows, replay, steady_lines
+from pagelab.linux.simulated import Simulator, simulate
 from pagelab.linux.stages import STAGES
 from pagelab.linux.trace import Measured, Trace
 
@@ -22,8 +25,11 @@ _KEPT_CYCLES = {
 }
 
 
-def chosen(trace: Trace) -> Measured:
-    """First touches, which presets of the model are anchored at: those of the first workload that has some.
+def chosen(trace: Trace, names: Sequence[str]) -> tuple[Measured, Rows]:
+    """First touches, which presets of the model are anchored at, and references, of the first workload that has some.
+
+    Args:
+        names: Of the workloads, in their order.
 
     Raises:
         LinuxError: there are none.
@@ -31,7 +37,37 @@ def chosen(trace: Trace) -> Measured:
     found = next((each for each in trace.measured if each.kind == KIND), None)
     if found is None:
         raise LinuxError(f"a preset needs faults of the kind {KIND!r}, and the trace has none: trace sequential")
+    return found, trace.references[names.index(found.workload)]
+
+
+def lines(base: Path, rows: Rows) -> dict[str, Lines]:
+    """Lines of each stage that the simulator has to touch beside those that it touches anyway.
+
+    How many: what the stage touches per fault, less what the simulator does for the same accesses. Whose they are: in
+    the proportion of the lines that the stage touches in every fault.
+    """
+    touched, steady = replay(rows, None, cold=False), steady_lines(rows)
+    simulated = simulate(rows, Simulator(kernel=str(base)))
+    found, cpu = {}, 0
+    for stage in STAGES:
+        lacking = round(touched[stage].all_lines - sum(simulated.lines(stage).values())) if stage in touched else 0
+        found[stage] = _shared(max(lacking, 0), steady[stage], cpu)
+        cpu += found[stage].cpu
     return found
+
+
+def _shared(number: int, steady: Lines, cpu_before: int) -> Lines:
+    """So many lines, those touched before first, and the others in the proportions of those that are steady."""
+    again = min(number, steady.again, cpu_before)
+    left, kinds = number - again, (steady.cpu, steady.space, steady.kernel)
+    counts, spent, so_far = [], 0, 0
+    for each in kinds:
+        so_far += each
+        upto = round(left * so_far / (sum(kinds) or 1))
+        counts.append(upto - spent)
+        spent = upto
+    cpu, space, kernel = counts
+    return Lines(cpu, space, kernel, again)
 
 
 def instructions(measured: Measured) -> dict[str, int]:
@@ -56,8 +92,11 @@ def cycles(counted: Mapping[str, int], base: Mapping[str, Mapping[str, int]]) ->
     return {stage: found[stage] for stage in STAGES}
 
 
-def preset(base: Path, measured: Measured, version: str) -> str:
+def preset(base: Path, measured: Measured, touched: Mapping[str, Lines], version: str) -> str:
     """The text of the preset.
+
+    Args:
+        touched: Lines by stage.
 
     Raises:
         LinuxError: the base is no preset of a kernel with these ten stages.
@@ -81,13 +120,19 @@ def preset(base: Path, measured: Measured, version: str) -> str:
     )
     counted = instructions(measured)
     lines = ["[fault]"]
-    lines += [f"{stage} = {{ instructions = {counted[stage]}, cycles = {made[stage]} }}" for stage in STAGES]
-    lines += ["", "[origin]", *_origins(measured, name, version)]
+    lines += [_stage(stage, counted[stage], made[stage], touched[stage]) for stage in STAGES]
+    lines += ["", "[origin]", *_origins(measured, touched, name, version)]
     kept = [line for line in origins.splitlines() if not re.match(r'"?fault[."\s]', line)]
     return head + "\n".join([*lines, *kept, ""])
 
 
-def _origins(measured: Measured, base: str, version: str) -> list[str]:
+def _stage(stage: str, instructions: int, cycles: int, lines: Lines) -> str:
+    kinds = ", ".join(f"{kind} = {number}" for kind, number in dataclasses.asdict(lines).items() if number)
+    more = f", lines = {{ {kinds} }}" * bool(kinds)
+    return f"{stage} = {{ instructions = {instructions}, cycles = {cycles}{more} }}"
+
+
+def _origins(measured: Measured, touched: Mapping[str, Lines], base: str, version: str) -> list[str]:
     found = []
     for stage in STAGES:
         counts = measured.stages.get(stage)
@@ -101,4 +146,9 @@ def _origins(measured: Measured, base: str, version: str) -> list[str]:
         )
         how = _KEPT_CYCLES.get(stage, "the cycles of {base} that entry, zeroing and return leave, by instructions")
         found.append(f'"fault.{stage}.cycles" = "estimated: {how.format(base=base)}"')
+        if any(dataclasses.astuple(touched[stage])):
+            found.append(
+                f'"fault.{stage}.lines" = "measured: pagelab linux trace, Linux {version}, {measured.workload}: lines '
+                f'per fault less those that the engine refers to by itself; whose they are by their addresses"'
+            )
     return found

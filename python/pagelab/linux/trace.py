@@ -11,19 +11,20 @@ Deviations: what the processor does for a fault by itself is not in the counts: 
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pagelab.linux import LinuxError
+from pagelab.linux import LinuxError, references
 from pagelab.linux.build import Image, Workshop
 from pagelab.linux.guest import Machine, run
 from pagelab.linux.initramfs import initramfs
 from pagelab.linux.layout import Layout, read_toml
 from pagelab.linux.plugin import plugin
 from pagelab.linux.records import COUNTS, Fault, Records, Rest, read
+from pagelab.linux.references import Rows
 from pagelab.linux.report import Step
 from pagelab.linux.stages import ALL_STAGES, StageTable, functions, load
 
@@ -112,6 +113,10 @@ class Trace:
     measured: Sequence[Measured]
     checks: Sequence[Check]
     dropped: Mapping[str, int]
+    references: Sequence[Rows] = ()
+    """Of the first faults of each workload, if they were asked for"""
+    steps: Sequence[Step] = ()
+    """What the guest printed, steps ahead of the workloads and after them included"""
 
 
 def workloads(layout: Layout) -> list[Workload]:
@@ -133,9 +138,21 @@ def stage_table(layout: Layout) -> StageTable:
 
 
 def measure(
-    workshop: Workshop, image: Image, wanted: Sequence[Workload], levels: int, before: Sequence[str] = ()
+    workshop: Workshop,
+    image: Image,
+    wanted: Sequence[Workload],
+    levels: int,
+    before: Sequence[str] = (),
+    *,
+    after: Sequence[str] = (),
+    most: int = 0,
 ) -> Trace:
     """Runs all in one guest.
+
+    Args:
+        before: Steps of the guest ahead of the workloads.
+        after: Steps behind them.
+        most: Faults of each workload whose references are kept, and those of user code until then.
 
     Raises:
         LinuxError: something cannot be built or run, or the counts contradict each other.
@@ -145,7 +162,7 @@ def measure(
     archive = initramfs(workshop.layout, workshop.work)
     with tempfile.TemporaryDirectory(dir=workshop.work, prefix=".trace-") as temporary:
         place = Path(temporary)
-        symbols, recorded = place / "symbols", place / "records"
+        symbols, recorded, logged = place / "symbols", place / "records", place / "references"
         if re.search("[,= ]", f"{place}{built}"):
             raise LinuxError(
                 f"{workshop.work}: QEMU's plugins take no path with comma, = or space; give another --work"
@@ -156,16 +173,21 @@ def measure(
             memory_mib=_MEMORY_MIB,
             levels=levels,
             seconds=_SECONDS,
-            plugin=f"{built},symbols={symbols},records={recorded}",
+            plugin=f"{built},symbols={symbols},records={recorded}" + f",references={logged},most={most}" * (most > 0),
         )
         console = workshop.work / "consoles" / f"trace-{image.variant.name}-{levels}.log"
         workshop.say(f"tracing {len(wanted)} workloads; the guest says how far it is in {console}")
-        said = run(machine, image.kernel, archive, [*before, *(each.step for each in wanted)], console)
+        steps = [*before, *(each.step for each in wanted), *after]
+        said = run(machine, image.kernel, archive, steps, console)
         problems = said.problems()
         if problems:
             raise LinuxError(f"{'; '.join(problems)}; all is in {console}")
         found = read(recorded, len(ALL_STAGES))
-    return evaluate(table, wanted, said.steps[len(before) :], found)
+        rows = references.read(logged) if most else None
+    of_workloads = said.steps[len(before) : len(before) + len(wanted)]
+    result = evaluate(table, wanted, of_workloads, found)
+    parts = () if rows is None else [references.of_run(rows, number + 1) for number in range(len(wanted))]
+    return replace(result, references=parts, steps=said.steps)
 
 
 def evaluate(table: StageTable, wanted: Sequence[Workload], steps: Sequence[Step], records: Records) -> Trace:

@@ -276,6 +276,16 @@ impl Hierarchy {
         self.private.len()
     }
 
+    /// Lines that kernel code of a core has referred to since the start, by where they were found ([`Served`]); those of bulk
+    /// writes too.
+    #[inline(always)]
+    pub fn kernel_lines(&self, core: usize) -> [u64; 5] {
+        let CoreCacheStats { served, bulk_written, .. } = &self.private[core].stats;
+        let mut found = served[Requester::Kernel as usize];
+        found.iter_mut().zip(bulk_written).for_each(|(count, written)| *count += written);
+        found
+    }
+
     /// All counters since the start.
     pub fn stats(&self) -> CacheStats {
         CacheStats { cores: self.private.iter().map(|p| p.stats).collect(), shared: self.shared_stats }

@@ -21,7 +21,7 @@ pub use block_io::{BlockIoConfig, CompletionBy};
 pub use kernel::{FaultLock, IdleTlb, KernelConfig, LruList, PageCache, ReclaimFlush, VmaIndex};
 pub use machine::{MachineConfig, NestedTlbConfig, TlbArrayConfig, TlbConfig};
 pub use preset::{Preset, PresetKind, presets};
-pub use stage_costs::{StageCost, StageCosts};
+pub use stage_costs::{StageCost, StageCosts, StageLines};
 pub use swap::SwapConfig;
 pub use system::{HostMode, LargePages, LayerConfig, SpeculativeTableConfig, SystemConfig};
 pub use translation_cache::{CacheOwner, InvalidationCause, MmuAssist, TranslationCacheArrays, TranslationCacheConfig};

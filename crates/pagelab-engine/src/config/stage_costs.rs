@@ -4,6 +4,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::cycles::Cycles;
+use crate::base::error::{EngineError, between};
+
+/// In the order of [`StageCosts::all`].
+const NAMES: [&str; 10] =
+    ["entry", "lookup", "walk", "allocation", "zeroing", "charge", "rmap", "lru", "install", "return"];
 
 /// Costs of the stages of a page fault.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
@@ -32,7 +37,32 @@ pub struct StageCosts {
     pub exit: StageCost,
 }
 
+/// Lines that stages may touch together, of each kind.
+const MOST_LINES: u32 = 1024;
+
 impl StageCosts {
+    /// Refuses lines that cannot be.
+    pub fn validate(&self) -> Result<(), EngineError> {
+        let mut so_far = StageLines::NONE;
+        for (cost, name) in self.all().into_iter().zip(NAMES) {
+            let StageLines { cpu, space, kernel, again } = cost.lines;
+            let key = |kind: &str| format!("kernel.fault.{name}.lines.{kind}");
+            if again > so_far.cpu {
+                let what = format!("is {again}, and the stages before touch {} lines of the CPU", so_far.cpu);
+                return Err(EngineError::config(key("again"), what));
+            }
+            for (kind, lines, sum) in [
+                ("cpu", cpu, &mut so_far.cpu),
+                ("space", space, &mut so_far.space),
+                ("kernel", kernel, &mut so_far.kernel),
+            ] {
+                between(&key(kind), lines, 0, MOST_LINES - *sum)?;
+                *sum += lines;
+            }
+        }
+        Ok(())
+    }
+
     /// What a kernel does for a page beyond mapping it: charge, reverse map and LRU lists.
     pub fn accounting(&self) -> Cycles {
         let stages = [self.charge, self.rmap, self.lru];
@@ -53,8 +83,34 @@ pub struct StageCost {
     pub instructions: u32,
     /// Cycles, instructions included.
     pub cycles: u32,
+    /// Lines that it touches in every fault beside those that the engine knows the meaning of; none unless given.
+    #[serde(default, skip_serializing_if = "StageLines::is_none")]
+    pub lines: StageLines,
 }
 
 impl StageCost {
-    pub const NONE: Self = Self { instructions: 0, cycles: 0 };
+    pub const NONE: Self = Self { instructions: 0, cycles: 0, lines: StageLines::NONE };
+}
+
+/// Lines of the kernel's data, by whose they are, and whether the fault has touched them before. Those of a stage are touched
+/// together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct StageLines {
+    /// Of the CPU, and written: its stack, its own variables.
+    pub cpu: u32,
+    /// Of the address space, and read: the mm, the VMA, what they point to.
+    pub space: u32,
+    /// Of the kernel, and read: what all CPUs share.
+    pub kernel: u32,
+    /// Of the CPU, which stages before have written.
+    pub again: u32,
+}
+
+impl StageLines {
+    pub const NONE: Self = Self { cpu: 0, space: 0, kernel: 0, again: 0 };
+
+    pub fn is_none(&self) -> bool {
+        *self == Self::NONE
+    }
 }

@@ -43,6 +43,7 @@ impl Config {
         memory("machine.memory_bytes", machine.memory_bytes.0)?;
         let kernel = &self.kernel;
         between("kernel.pages_per_fault", kernel.pages_per_fault, 1, 512)?;
+        kernel.fault.validate()?;
         between("kernel.lru_batch", kernel.lru_batch, 1, MAX_LRU_BATCH)?;
         between("kernel.charge_batch", kernel.charge_batch, 1, 1 << 20)?;
         let around = kernel.fault_around_bytes.0;

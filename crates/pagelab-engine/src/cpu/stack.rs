@@ -241,6 +241,8 @@ impl Simulation {
         let (mut charged, mut bytes_done, mut overlap) = (entry.charged, entry.bytes_done, entry.overlap);
         let (mut total, mut made) = (Cycles::ZERO, Ok(()));
         let (before_pte, mut total_before) = (entry.step.before_pte, Cycles::ZERO);
+        let (stage, core) = (entry.stage, self.cpus[cpu].core);
+        let found_before = self.hw.caches.kernel_lines(core);
         while let Some(reference) = refs.get(charged) {
             let mut cycles = Cycles::ZERO;
             made = self.make_ref(cpu, layer, reference, &mut bytes_done, last, &mut cycles);
@@ -271,6 +273,11 @@ impl Simulation {
             let cycles = if charged < before_pte { total } else { total_before };
             let fills = entry.step.fills;
             self.os.faults[layer].spend_before_pte(cycles, fills);
+        }
+        if let Some(stage) = stage {
+            let found = self.hw.caches.kernel_lines(core).into_iter().zip(found_before);
+            let counts = &mut self.os.faults[layer].lines[stage];
+            counts.iter_mut().zip(found).for_each(|(count, (after, before))| *count += after - before);
         }
         self.charge(cpu, total);
         made

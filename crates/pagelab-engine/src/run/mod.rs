@@ -1,6 +1,7 @@
 //! A request from outside: sources and their CPUs, systems and overrides in; results out.
 
 mod job;
+pub mod lines;
 pub mod sources;
 mod system_text;
 

@@ -15,6 +15,7 @@ pub mod champsim;
 mod input;
 pub mod lackey;
 pub mod mappings;
+pub mod rows;
 mod sink;
 
 use std::{

@@ -130,6 +130,7 @@ impl Fault {
             step.cycles += Cycles::from(cost.cycles);
             step.preset_cycles += Cycles::from(cost.cycles);
             step.instructions += u64::from(cost.instructions);
+            layer.plan_stage_lines(self.stage() as usize, cost.lines, self.cpu, self.space.index, step);
         }
         if layer.shadowed && self.writes_tables() {
             step.cycles += Cycles::from(os.costs.vm_exit_cycles);

@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 
 use crate::base::cycles::Cycles;
+use crate::cache::Served;
 
 /// Stages of a fault, in order. A fault that maps a page which is there already leaves some of them out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -128,6 +129,8 @@ pub struct FaultCounters {
     pub cycles: [Cycles; Stage::ALL.len()],
     /// Those of them that the kernel preset gives, beyond the references.
     pub preset_cycles: [Cycles; Stage::ALL.len()],
+    /// Lines that kernel code referred to, by stage and by where they were found ([`Served`]); zeroed ones too.
+    pub lines: [[u64; Served::ALL.len()]; Stage::ALL.len()],
 }
 
 impl FaultCounters {

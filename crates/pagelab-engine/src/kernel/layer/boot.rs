@@ -75,6 +75,7 @@ impl Layer {
             shadowed: config.host_mode == HostMode::Shadow,
             shadows: Shadows::default(),
             requests: None,
+            stage_lines: None,
             reclaim: None,
             ended_contiguity: Contiguity::default(),
             contiguity_map: None,

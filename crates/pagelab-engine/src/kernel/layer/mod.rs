@@ -13,6 +13,7 @@ mod out_of_memory;
 mod page_cache;
 pub mod requests;
 mod segments;
+mod stage_lines;
 mod tables;
 mod translation_caches;
 mod user_pages;
@@ -34,6 +35,7 @@ use crate::kernel::frames::page_use::PageUse;
 use crate::kernel::frames::supply::{FrameCounters, Frames};
 use crate::kernel::layer::contents::Contents;
 use crate::kernel::layer::requests::RequestMemory;
+use crate::kernel::layer::stage_lines::LineMemory;
 use crate::kernel::memory::{Memory, MemoryView, PAGE_METADATA_BYTES, object_line, page_metadata};
 use crate::kernel::mmap_misses::MmapMisses;
 use crate::kernel::placement::Placement;
@@ -183,6 +185,8 @@ pub struct Layer {
     pub shadows: Shadows,
     /// What its requests to devices touch, if they cost it anything.
     pub requests: Option<RequestMemory>,
+    /// What stages of page faults touch beside the lines above and those of the pages, in kernels that tell.
+    stage_lines: Option<LineMemory>,
     /// What makes room for them, if anything does.
     pub reclaim: Option<Reclaim>,
     /// Which frames it gives to anonymous pages.
@@ -311,6 +315,7 @@ impl Layer {
             - self.engine.as_ref().map_or(0, EngineState::table_frames)
             - self.translation_cache_frames()
             - self.request_frames()
+            - self.stage_line_frames()
     }
 
     /// What the allocator did for the last request.

@@ -1,6 +1,7 @@
 //! Statistics of the kernels: faults, mapping calls, reclaim, kernel threads, and what each layer's memory came to.
 
 use crate::base::cycles::Cycles;
+use crate::cache::Served;
 use crate::kernel::fault::stage::{FaultCounters, Stage};
 use crate::kernel::layer::Layer;
 use crate::kernel::reclaim::ReclaimCounters;
@@ -67,6 +68,7 @@ impl Statistics {
                 format!("Cycles of the fault stage `{}`; the stages sum to fault.cycles", stage.name()),
             );
         }
+        self.work_of_stages(simulation);
         self.cycles(
             "fault.preset.cycles",
             os.faults.iter().flat_map(|f| f.preset_cycles).sum(),
@@ -82,6 +84,28 @@ impl Statistics {
         self.kernel_threads(simulation);
         self.reclaim(simulation);
         self.shootdowns(simulation);
+    }
+
+    /// What the stages of page faults execute and refer to.
+    fn work_of_stages(&mut self, simulation: &Simulation) {
+        let os = &simulation.os;
+        for &stage in &Stage::ALL[..os.stages()] {
+            let (name, at) = (stage.name(), stage as usize);
+            self.count(
+                format!("fault.stage.{name}.instructions"),
+                os.faults.iter().map(|f| f.instructions[at]).sum(),
+                format!("Kernel instructions of the fault stage `{name}`; the stages sum to fault.instructions"),
+            );
+            for (served, place, text) in FOUND {
+                self.put(
+                    format!("fault.stage.{name}.lines.{place}"),
+                    os.faults.iter().map(|f| f.lines[at][*served as usize]).sum(),
+                    "count",
+                    Kind::Timing,
+                    format!("Lines that kernel code referred to in the fault stage `{name}` and {text}"),
+                );
+            }
+        }
     }
 
     /// What the walks of page faults take, of those of the programs.
@@ -320,6 +344,14 @@ impl Statistics {
         }
     }
 }
+
+const FOUND: &[(Served, &str, &str)] = &[
+    (Served::L1, "l1", "found in the L1"),
+    (Served::L2, "l2", "found in the L2"),
+    (Served::L3, "l3", "found in the L3"),
+    (Served::Remote, "remote", "found in another core's caches"),
+    (Served::Dram, "dram", "found in no cache"),
+];
 
 type FaultKind = (&'static str, fn(&FaultCounters) -> u64, &'static str);
 

@@ -1,0 +1,90 @@
+//! A list of lines replayed through the data caches alone.
+
+use serde::Serialize;
+
+use crate::base::addr::LineAddr;
+use crate::base::error::EngineError;
+use crate::cache::{Hierarchy, Requester, Served};
+use crate::config::{Assembly, assemble};
+
+const LABEL_SHIFT: u32 = 48;
+const WRITE: u64 = 1 << 62;
+const AFRESH: u64 = 1 << 63;
+
+/// What references with a label came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Found {
+    pub l1: u64,
+    pub l2: u64,
+    pub l3: u64,
+    pub dram: u64,
+    /// Cycles beyond the L1's latency, if none overlap.
+    pub waited: u64,
+}
+
+/// Replays references by one core of a machine through empty caches. A reference is the number of its line, plus its label, at
+/// most 255, from bit 48 on; bit 62: it writes; bit 63: the caches are emptied before. Returns what was found by label.
+///
+/// Errors: there is no such machine, or a line beyond its memory.
+pub fn replay(machine: Option<&str>, references: impl Iterator<Item = u64>) -> Result<Vec<Found>, EngineError> {
+    let config = assemble(&Assembly { machine, ..Assembly::default() })?;
+    let machine = &config.machine;
+    let in_cache = |e: crate::cache::CacheConfigError| EngineError::config(format!("machine.cache.{}", e.key), e.what);
+    let empty = Hierarchy::new(&machine.cache, 1, config.engine.seed).map_err(in_cache)?;
+    let (mut caches, mut found) = (empty.clone(), vec![Found::default(); 256]);
+    let lines = machine.memory_bytes.0 >> 6;
+    for reference in references {
+        let line = reference & ((1 << LABEL_SHIFT) - 1);
+        if line >= lines {
+            let what = format!("has {} bytes, and a reference is to line {line:#x} of 64 bytes", machine.memory_bytes);
+            return Err(EngineError::config("machine.memory_bytes", what));
+        }
+        if reference & AFRESH != 0 {
+            caches.clone_from(&empty);
+        }
+        let outcome = caches.access(0, LineAddr(line), reference & WRITE != 0, Requester::Kernel);
+        let of = &mut found[usize::from((reference >> LABEL_SHIFT) as u8)];
+        of.waited += u64::from(outcome.cycles - caches.l1_latency());
+        match outcome.served {
+            Served::L1 => of.l1 += 1,
+            Served::L2 => of.l2 += 1,
+            Served::L3 => of.l3 += 1,
+            Served::Dram | Served::Remote => of.dram += 1,
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reference(line: u64, label: u64, bits: u64) -> u64 {
+        line | label << LABEL_SHIFT | bits
+    }
+
+    #[test]
+    fn lines_are_found_where_they_were_left() {
+        let far = (0..4096).map(|line| reference(1000 + line, 9, 0));
+        let list: Vec<u64> = [reference(7, 0, WRITE), reference(7, 1, 0)]
+            .into_iter()
+            .chain(far)
+            .chain([reference(7, 2, 0), reference(7, 3, AFRESH)])
+            .collect();
+        let found = replay(None, list.into_iter()).unwrap();
+        let counts = |label: usize| [found[label].l1, found[label].l2, found[label].l3, found[label].dram];
+        assert_eq!(counts(0), [0, 0, 0, 1]);
+        assert_eq!((counts(1), found[1].waited), ([1, 0, 0, 0], 0));
+        assert_eq!(counts(2)[0] + counts(2)[3], 0, "256 KiB have pushed it out of the L1, and not out of the L3");
+        assert_eq!(counts(3), [0, 0, 0, 1], "nothing is left");
+        assert!(found[3].waited > found[2].waited && found[2].waited > 0);
+        assert_eq!(found[9].dram, 4096);
+    }
+
+    #[test]
+    fn lines_beyond_memory_are_refused() {
+        let error = replay(None, [reference(1 << 47, 0, 0)].into_iter()).unwrap_err();
+        assert!(error.to_string().contains("machine.memory_bytes"), "{error}");
+        assert!(replay(Some("no-such-machine"), [].into_iter()).is_err());
+    }
+}
