@@ -265,6 +265,12 @@ def test_nodes_share_the_memory() -> None:
     assert "node,nodeid=1,memdev=memory1,cpus=2-3" in command
 
 
+def test_a_kernel_that_patches_itself_has_its_cpus_emulated_in_turns() -> None:
+    for at_once, accelerator in ((False, "tcg,thread=single"), (True, "tcg")):
+        command = Machine(cpus=4, at_once=at_once).command(Path("k"), Path("i"), [])
+        assert command[command.index("-accel") + 1] == accelerator
+
+
 # The source
 
 

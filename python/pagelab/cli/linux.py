@@ -91,7 +91,14 @@ def boot_command(
 ) -> None:
     """Boot the kernel, run programs in it, and print what they print."""
     machine = guest.Machine(
-        accelerator, cpus, _mebibytes(memory), levels, nodes, seconds, parameters=tuple(parameter or ())
+        accelerator,
+        cpus,
+        _mebibytes(memory),
+        levels,
+        nodes,
+        seconds,
+        parameters=tuple(parameter or ()),
+        at_once=debug,
     )
     machine.check()
     workshop = _workshop(work, jobs, quiet)

@@ -43,6 +43,9 @@ class Machine:
     """More of the kernel's command line"""
     plugin: str = ""
     """Of QEMU's translator, with its arguments"""
+    at_once: bool = False
+    """Whether emulated CPUs run at once, each a thread of the host. QEMU 7.2 then traps on breakpoints of code that is
+    patched already, so it is for kernels that do not patch themselves (without CONFIG_JUMP_LABEL)"""
 
     def check(self) -> None:
         """Refuses what cannot be.
@@ -84,7 +87,7 @@ class Machine:
             # What a guest takes for random is the same each time. Emulation counts each repetition of a string
             # instruction: pages are to be zeroed by 512 stores of words (rep stosq) rather than 4096 of bytes.
             model = f"max,la57={'on' if self.levels == 5 else 'off'},erms=off,fsrm=off"
-            command += ["-accel", "tcg", "-cpu", model, "-seed", "1"]
+            command += ["-accel", "tcg" if self.at_once else "tcg,thread=single", "-cpu", model, "-seed", "1"]
         if self.accelerator == "icount":
             command += ["-icount", "shift=0,sleep=off", "-rtc", "base=2020-01-01,clock=vm"]
         command += self._nodes()

@@ -66,6 +66,7 @@ class Run:
             nodes=self.nodes,
             seconds=self.seconds * (_DEBUG_TIMES if debug else 1),
             parameters=(*self.parameters, *_PATIENT * debug),
+            at_once=debug,
         )
 
 
