@@ -107,6 +107,12 @@ static const char *const mutation_names[] = {
 	[PAGELAB_RESV_ZAP]		= "resv-zap",
 	[PAGELAB_RESV_COW]		= "resv-cow",
 	[PAGELAB_RESV_SHRINK]		= "resv-shrink",
+	[PAGELAB_LBA_BLOCK]		= "lba-block",
+	[PAGELAB_LBA_JOIN]		= "lba-join",
+	[PAGELAB_LBA_STATUS]		= "lba-status",
+	[PAGELAB_LBA_WITHDRAW]		= "lba-withdraw",
+	[PAGELAB_LBA_RELEASE]		= "lba-release",
+	[PAGELAB_LBA_CHARGE]		= "lba-charge",
 	[PAGELAB_NR_MUTATIONS]		= NULL
 };
 

@@ -23,6 +23,12 @@ enum pagelab_mutation {
 	PAGELAB_RESV_ZAP,		/* zap_page_range_single() */
 	PAGELAB_RESV_COW,		/* wp_page_copy() */
 	PAGELAB_RESV_SHRINK,		/* the shrinker */
+	PAGELAB_LBA_BLOCK,		/* the right block's address */
+	PAGELAB_LBA_JOIN,		/* the search for a miss under way */
+	PAGELAB_LBA_STATUS,		/* the look at a read's status */
+	PAGELAB_LBA_WITHDRAW,		/* the notifier */
+	PAGELAB_LBA_RELEASE,		/* what it does with a page */
+	PAGELAB_LBA_CHARGE,		/* kpted's charge to the process's cgroup */
 	PAGELAB_NR_MUTATIONS
 };
 
