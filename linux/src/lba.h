@@ -7,7 +7,6 @@
 #include <linux/ioctl.h>
 #include <linux/jump_label.h>
 #include <linux/mm.h>
-#include <linux/mmu_notifier.h>
 #include <linux/pagelab.h>
 #include <linux/spinlock.h>
 #include <linux/wait.h>
@@ -80,7 +79,6 @@ struct lba_unit {
 struct lba_file {
 	struct list_head list;
 	struct mm_struct *mm;
-	struct mmu_notifier notifier;
 	struct file *device;
 	struct address_space *mapping;
 	struct lba_unit *unit;
@@ -89,15 +87,13 @@ struct lba_file {
 	unsigned long *entries;
 	unsigned long *pmds, *puds;	/* LBA bits of the upper levels */
 	atomic_t pending;		/* entries that kpted has not seen */
-	atomic_t invalidations;		/* under way */
+	atomic_t zaps;			/* under way */
 };
 
 DECLARE_STATIC_KEY_FALSE(pagelab_lba_on);
 DECLARE_PER_CPU(unsigned long [LBA_NR_STATS], lba_stats);
 
-extern const struct vm_operations_struct lba_vm_ops;
 extern const struct address_space_operations lba_aops;
-extern const struct mmu_notifier_ops lba_notifier_ops;
 
 static inline void lba_count(enum lba_stat stat, unsigned long by)
 {

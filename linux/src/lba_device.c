@@ -68,7 +68,7 @@ static int make_table(struct lba_file *file, struct vm_area_struct *vma)
 	for (; index < nr; index++, block += PAGE_SECTORS)
 		file->entries[index] = block << ENTRY_BLOCK_SHIFT | ENTRY_LBA;
 	file->start = start;
-	/* Pairs with those who read it first: notifier and kpted. */
+	/* Pairs with kpted, which reads it first. */
 	smp_store_release(&file->nr, nr);
 	return 0;
 }
@@ -105,7 +105,7 @@ static int lba_mmap(struct file *opened, struct vm_area_struct *vma)
 		return error;
 	}
 	vm_flags_mod(vma, VM_DONTCOPY | VM_DONTEXPAND, VM_MAYWRITE);
-	vma->vm_ops = &lba_vm_ops;
+	vma->vm_ops = &pagelab_lba_vm_ops;
 	return 0;
 }
 
@@ -118,8 +118,8 @@ static int lba_release(struct inode *inode, struct file *opened)
 	list_del(&file->list);
 	mutex_unlock(&files_mutex);
 	lba_wake_kpoold();
-	mmu_notifier_unregister(&file->notifier, file->mm);
 	bdev_fput(file->device);
+	mmdrop(file->mm);
 	free_table(file);
 	kfree(file);
 	return 0;
@@ -181,10 +181,7 @@ static struct lba_file *make_file(int descriptor)
 		goto close;
 	file->unit = lba_unit_of(file_bdev(file->device)->bd_disk->node_id);
 	file->mm = current->mm;
-	file->notifier.ops = &lba_notifier_ops;
-	error = mmu_notifier_register(&file->notifier, file->mm);
-	if (error)
-		goto close;
+	mmgrab(file->mm);
 	return file;
 close:
 	bdev_fput(file->device);
@@ -195,8 +192,8 @@ free:
 
 static void unmake_file(struct lba_file *file)
 {
-	mmu_notifier_unregister(&file->notifier, file->mm);
 	bdev_fput(file->device);
+	mmdrop(file->mm);
 	kfree(file);
 }
 

@@ -117,7 +117,7 @@ static vm_fault_t kernel_fault(struct vm_fault *vmf, unsigned long *entry)
 
 /*
  * Maps what was read, without any metadata, and marks it. The mark is visible
- * before the number of invalidations is read; invalidate_start() does the
+ * before the number of zaps under way is read. __pagelab_lba_zap() does the
  * same the other way round, so one of the two sees the other.
  */
 static vm_fault_t map_pending(struct vm_fault *vmf, struct lba_file *file,
@@ -137,7 +137,7 @@ static vm_fault_t map_pending(struct vm_fault *vmf, struct lba_file *file,
 	}
 	lba_mark_pending(file, index);
 	smp_mb__after_atomic();
-	if (unlikely(atomic_read(&file->invalidations))) {
+	if (unlikely(atomic_read(&file->zaps))) {
 		lba_unmark_pending(file, index, ENTRY_LBA);
 		result = 0;
 		goto out;
@@ -154,8 +154,8 @@ out:
 }
 
 /*
- * While part of the mapping is being invalidated, a page without metadata may
- * not appear. It gets all of it at once, and the fault ends as any other.
+ * While PTEs of the mapping are being taken away, no page without metadata may
+ * appear. It gets all of it at once, and the fault ends as any other.
  */
 static vm_fault_t settle(struct vm_fault *vmf, struct lba_file *file,
 			 unsigned long *entry, struct folio *folio)
@@ -270,7 +270,7 @@ static int lba_mremap(struct vm_area_struct *vma)
 	return -EINVAL;
 }
 
-const struct vm_operations_struct lba_vm_ops = {
+const struct vm_operations_struct pagelab_lba_vm_ops = {
 	.fault		= lba_fault,
 	.map_pages	= lba_map_pages,
 	.mremap		= lba_mremap,

@@ -3,10 +3,10 @@
  * What the fast path leaves undone, and kpted, which does it: page cache,
  * charge, LRU list, reverse map and the process's counters.
  *
- * Until then a mapped page is known to nobody but its PTE. Nobody may take the
- * PTE away as he would take that of a page with a reverse map. All who take
- * PTEs away say so to the address space's MMU notifiers before. Ours takes
- * such pages away first, and gives them back: a clean page can be read again.
+ * Until then a mapped page is known to nobody but its PTE. Who finds pages by
+ * LRU lists or reverse maps does not find it. Who takes away the PTEs of a range
+ * goes through unmap_page_range(), which takes such pages away first and gives
+ * them back: a clean page can be read again.
  */
 #include <linux/debugfs.h>
 #include <linux/kthread.h>
@@ -151,63 +151,33 @@ static void withdraw(struct lba_file *file, unsigned long index,
 	flush_and_free(file, first, index, &folios);
 }
 
-static bool keeps_pages(const struct mmu_notifier_range *range)
+/*
+ * Before the PTEs of a range are taken away. Neither sleeps nor allocates: the
+ * OOM reaper comes here. mremap() may have moved the VMA, until ours refuses.
+ */
+void __pagelab_lba_zap(struct vm_area_struct *vma, unsigned long start,
+		       unsigned long end)
 {
-	return range->event == MMU_NOTIFY_PROTECTION_VMA ||
-	       range->event == MMU_NOTIFY_PROTECTION_PAGE ||
-	       range->event == MMU_NOTIFY_SOFT_DIRTY;
-}
+	struct lba_file *file = vma->vm_file->private_data;
 
-/* Neither sleeps nor allocates: reclaim comes here, and the OOM reaper. */
-static int invalidate_start(struct mmu_notifier *notifier,
-			    const struct mmu_notifier_range *range)
-{
-	struct lba_file *file = container_of(notifier, struct lba_file,
-					     notifier);
-	/* Pairs with the release in lba_mmap(). */
-	unsigned long nr = smp_load_acquire(&file->nr);
-	unsigned long start, end;
-
-	if (keeps_pages(range))
-		return 0;
-	atomic_inc(&file->invalidations);
+	if (vma->vm_mm != file->mm)
+		return;
+	atomic_inc(&file->zaps);
 	smp_mb__after_atomic();
-	if (!atomic_read(&file->pending) ||
-	    pagelab_left_out(PAGELAB_LBA_WITHDRAW))
-		return 0;
-	start = max(range->start, file->start);
-	end = min(range->end, lba_address(file, nr));
-	if (start < end)
+	start = max(start, file->start);
+	end = min(end, lba_address(file, file->nr));
+	if (start < end && !pagelab_left_out(PAGELAB_LBA_WITHDRAW))
 		withdraw(file, (start - file->start) >> PAGE_SHIFT,
 			 (end - file->start) >> PAGE_SHIFT);
-	return 0;
 }
 
-static void invalidate_end(struct mmu_notifier *notifier,
-			   const struct mmu_notifier_range *range)
+void __pagelab_lba_zapped(struct vm_area_struct *vma)
 {
-	struct lba_file *file = container_of(notifier, struct lba_file,
-					     notifier);
+	struct lba_file *file = vma->vm_file->private_data;
 
-	if (!keeps_pages(range))
-		atomic_dec(&file->invalidations);
+	if (vma->vm_mm == file->mm)
+		atomic_dec(&file->zaps);
 }
-
-/* The process ends. No fault can be under way. */
-static void released(struct mmu_notifier *notifier, struct mm_struct *mm)
-{
-	struct lba_file *file = container_of(notifier, struct lba_file,
-					     notifier);
-
-	if (file->nr && !pagelab_left_out(PAGELAB_LBA_WITHDRAW))
-		withdraw(file, 0, file->nr);
-}
-
-const struct mmu_notifier_ops lba_notifier_ops = {
-	.invalidate_range_start	= invalidate_start,
-	.invalidate_range_end	= invalidate_end,
-	.release		= released,
-};
 
 /* A folio with all metadata but the reverse map gets that, if still mapped. */
 static bool add_rmap(struct lba_file *file, struct vm_area_struct *vma,
@@ -296,7 +266,7 @@ static unsigned long finish_table(struct lba_file *file, unsigned long pmd)
 		if (!vma || address >= vma->vm_end)
 			vma = vma_lookup(file->mm, address);
 		/* If it is gone, munmap() will take the page away. */
-		if (vma && vma->vm_ops == &lba_vm_ops)
+		if (vma && vma->vm_ops == &pagelab_lba_vm_ops)
 			finished += finish(file, vma, index);
 	}
 	mmap_read_unlock(file->mm);
@@ -328,7 +298,7 @@ static int finish_file(struct lba_file *file)
 	struct mem_cgroup *group, *before;
 	unsigned long finished;
 
-	/* Pairs with the release in lba_mmap(). */
+	/* Pairs with the release in make_table(). */
 	if (!smp_load_acquire(&file->nr) || !mmget_not_zero(file->mm))
 		return 0;
 	group = pagelab_left_out(PAGELAB_LBA_CHARGE) ?

@@ -26,8 +26,8 @@ enum pagelab_mutation {
 	PAGELAB_LBA_BLOCK,		/* the right block's address */
 	PAGELAB_LBA_JOIN,		/* the search for a miss under way */
 	PAGELAB_LBA_STATUS,		/* the look at a read's status */
-	PAGELAB_LBA_WITHDRAW,		/* the notifier */
-	PAGELAB_LBA_RELEASE,		/* what it does with a page */
+	PAGELAB_LBA_WITHDRAW,		/* unmap_page_range() */
+	PAGELAB_LBA_RELEASE,		/* of a page that it took away */
 	PAGELAB_LBA_CHARGE,		/* kpted's charge to the process's cgroup */
 	PAGELAB_NR_MUTATIONS
 };
@@ -322,6 +322,41 @@ static inline void pagelab_resv_mm_exit(struct mm_struct *mm)
 }
 
 #endif /* CONFIG_PAGELAB_RESERVATION */
+
+#ifdef CONFIG_PAGELAB_LBA
+
+extern const struct vm_operations_struct pagelab_lba_vm_ops;
+
+void __pagelab_lba_zap(struct vm_area_struct *vma, unsigned long start,
+		       unsigned long end);
+void __pagelab_lba_zapped(struct vm_area_struct *vma);
+
+/* Before and after the PTEs of a range are taken away. */
+static inline void pagelab_lba_zap(struct vm_area_struct *vma,
+				   unsigned long start, unsigned long end)
+{
+	if (unlikely(vma->vm_ops == &pagelab_lba_vm_ops))
+		__pagelab_lba_zap(vma, start, end);
+}
+
+static inline void pagelab_lba_zapped(struct vm_area_struct *vma)
+{
+	if (unlikely(vma->vm_ops == &pagelab_lba_vm_ops))
+		__pagelab_lba_zapped(vma);
+}
+
+#else /* !CONFIG_PAGELAB_LBA */
+
+static inline void pagelab_lba_zap(struct vm_area_struct *vma,
+				   unsigned long start, unsigned long end)
+{
+}
+
+static inline void pagelab_lba_zapped(struct vm_area_struct *vma)
+{
+}
+
+#endif /* CONFIG_PAGELAB_LBA */
 
 static inline void pagelab_mm_init(struct mm_struct *mm)
 {
