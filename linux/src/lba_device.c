@@ -93,7 +93,7 @@ static int lba_mmap(struct file *opened, struct vm_area_struct *vma)
 		return -EPERM;
 	if (vma->vm_flags & (VM_SHARED | VM_MAYSHARE))
 		return -EINVAL;
-	if (vma->vm_flags & VM_WRITE)
+	if (vma->vm_flags & (VM_WRITE | VM_EXEC))
 		return -EACCES;
 	if (vma->vm_pgoff >= pages || vma_pages(vma) > pages - vma->vm_pgoff)
 		return -ENXIO;
@@ -104,7 +104,8 @@ static int lba_mmap(struct file *opened, struct vm_area_struct *vma)
 		free_table(file);
 		return error;
 	}
-	vm_flags_mod(vma, VM_DONTCOPY | VM_DONTEXPAND, VM_MAYWRITE);
+	vm_flags_mod(vma, VM_DONTCOPY | VM_DONTEXPAND,
+		     VM_MAYWRITE | VM_MAYEXEC);
 	vma->vm_ops = &pagelab_lba_vm_ops;
 	return 0;
 }

@@ -295,82 +295,29 @@ static void check_threads(void)
 	lba_by_hand();
 }
 
-static const struct {
-	const char *name, *mutation;
-	void (*run)(void);
-} cases[] = {
-	{ "contents", "lba-block", check_contents }, { "part", NULL, check_part },
-	{ "discard", NULL, check_discard },	     { "unmap", "lba-withdraw", check_unmap },
-	{ "kept", "lba-release", check_kept },	     { "join", "lba-join", check_join },
-	{ "full", NULL, check_full },		     { "empty", NULL, check_empty },
-	{ "off", NULL, check_off },		     { "limit", NULL, check_limit },
+static const struct lba_case cases[] = {
+	{ "contents", "lba-block", check_contents },
+	{ "part", NULL, check_part },
+	{ "discard", NULL, check_discard },
+	{ "unmap", "lba-withdraw", check_unmap },
+	{ "kept", "lba-release", check_kept },
+	{ "join", "lba-join", check_join },
+	{ "full", NULL, check_full },
+	{ "empty", NULL, check_empty },
+	{ "off", NULL, check_off },
+	{ "limit", NULL, check_limit },
 	{ "threads", NULL, check_threads },
+	{ NULL, NULL, NULL },
 };
-
-#define CASES (sizeof(cases) / sizeof(cases[0]))
-
-static void run_case(void *number)
-{
-	cases[*(size_t *)number].run();
-}
-
-static void run_named(const char *name)
-{
-	for (size_t i = 0; i < CASES; i++)
-		if (!strcmp(name, cases[i].name)) {
-			printf("case=%s\n", name);
-			in_child(run_case, &i);
-			return;
-		}
-	quit(USAGE, "no case %s", name);
-}
-
-/* 1 if the case failed. A child of a child may end as it likes. */
-static int notices(size_t number)
-{
-	int status;
-	pid_t child;
-
-	fflush(stdout);
-	child = fork();
-	if (!child) {
-		cases[number].run();
-		fflush(stdout);
-		_exit(PASS);
-	}
-	CHECK(waitpid(child, &status, 0) == child, "waitpid: %s", strerror(errno));
-	return !WIFEXITED(status) || WEXITSTATUS(status) == FAIL;
-}
-
-static void run_mutation(const char *name)
-{
-	for (size_t i = 0; i < CASES; i++)
-		if (cases[i].mutation && !strcmp(name, cases[i].mutation)) {
-			int noticed;
-
-			must_put(DEBUGFS "mutation", name);
-			noticed = notices(i);
-			must_put(DEBUGFS "mutation", "none");
-			CHECK(noticed, "nothing noticed %s", name);
-			return;
-		}
-	quit(USAGE, "no case is to notice %s", name);
-}
 
 int main(int count, char **arguments)
 {
+	mount_devices();
 	if (access(LBA_DEVICE, R_OK))
 		quit(SKIP, "this kernel has no " LBA_DEVICE);
 	catch_signals();
 	lba_by_hand();
-	if (count == 3 && !strcmp(arguments[1], "mutation"))
-		run_mutation(arguments[2]);
-	else if (count == 1)
-		for (size_t i = 0; i < CASES; i++)
-			run_named(cases[i].name);
-	else
-		for (int i = 1; i < count; i++)
-			run_named(arguments[i]);
+	run_cases(cases, count, arguments);
 	must_put(LBA_DIRECTORY "enabled", "0");
 	return PASS;
 }

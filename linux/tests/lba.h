@@ -40,6 +40,15 @@ static inline void configure(const struct drive *drive, const char *key, const c
 	must_put(path, value);
 }
 
+/* The initramfs has few nodes of devices, and nobody mounts configfs. */
+static inline void mount_devices(void)
+{
+	if (access("/dev/pagelab-lba", F_OK))
+		mount("devtmpfs", "/dev", "devtmpfs", 0, NULL);
+	if (access(CONFIGFS "/nullb", F_OK) && mount("configfs", CONFIGFS, "configfs", 0, NULL))
+		quit(SKIP, "no configfs: %s", strerror(errno));
+}
+
 /* @nanoseconds: what a read takes; 0: it is done when it is submitted. */
 static inline struct drive make_drive(unsigned long pages, unsigned long nanoseconds, int memory_backed)
 {
@@ -47,8 +56,6 @@ static inline struct drive make_drive(unsigned long pages, unsigned long nanosec
 	struct drive drive = { .pages = pages };
 	char path[160], number[32];
 
-	if (access(CONFIGFS "/nullb", F_OK) && mount("configfs", CONFIGFS, "configfs", 0, NULL))
-		quit(FAIL, "configfs: %s", strerror(errno));
 	snprintf(drive.name, sizeof(drive.name), "test%d-%d", getpid(), made++);
 	snprintf(drive.path, sizeof(drive.path), "/dev/%s", drive.name);
 	snprintf(path, sizeof(path), CONFIGFS "/nullb/%s", drive.name);
@@ -239,6 +246,63 @@ static inline int signal_of(volatile char *at, int store)
 	}
 	expecting = 0;
 	return caught;
+}
+
+struct lba_case {
+	const char *name, *mutation; /* which the case is to notice */
+	void (*run)(void);
+};
+
+static inline void run_case(void *which)
+{
+	((const struct lba_case *)which)->run();
+}
+
+static inline void run_mutation(const struct lba_case *which)
+{
+	int status;
+	pid_t child;
+
+	must_put(DEBUGFS "mutation", which->mutation);
+	fflush(stdout);
+	child = fork();
+	CHECK(child >= 0, "fork: %s", strerror(errno));
+	if (!child) {
+		which->run();
+		fflush(stdout);
+		_exit(PASS);
+	}
+	CHECK(waitpid(child, &status, 0) == child, "waitpid: %s", strerror(errno));
+	must_put(DEBUGFS "mutation", "none");
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == FAIL, "nothing noticed %s: status %x", which->mutation,
+	      status);
+}
+
+/* Arguments: none for all cases, names of cases, or "mutation" and a name. The list ends with a case without name. */
+static inline void run_cases(const struct lba_case *cases, int count, char **arguments)
+{
+	int mutation = count == 3 && !strcmp(arguments[1], "mutation");
+
+	for (int i = mutation ? 2 : 1; i < count || count == 1; i++) {
+		const struct lba_case *each = cases;
+		int found = 0;
+
+		for (; each->name; each++) {
+			if (mutation ? !each->mutation || strcmp(arguments[i], each->mutation) :
+				       count > 1 && strcmp(arguments[i], each->name))
+				continue;
+			found = 1;
+			printf("case=%s\n", each->name);
+			if (mutation)
+				run_mutation(each);
+			else
+				in_child(run_case, (void *)each);
+		}
+		if (!found)
+			quit(USAGE, "no %s %s", mutation ? "case is to notice" : "case", arguments[i]);
+		if (count == 1)
+			break;
+	}
 }
 
 #endif

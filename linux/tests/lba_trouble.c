@@ -53,7 +53,7 @@ static void check_refused_mappings(void)
 	map.file = lba_open_drive(&map.drive);
 	REFUSED(mmap(NULL, size, PROT_READ, MAP_SHARED, map.file, 0), EINVAL);
 	REFUSED(mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, map.file, 0), EACCES);
-	REFUSED(mmap(NULL, size, PROT_READ | PROT_EXEC, MAP_PRIVATE, map.file, 0), EPERM);
+	REFUSED(mmap(NULL, size, PROT_READ | PROT_EXEC, MAP_PRIVATE, map.file, 0), EACCES);
 	REFUSED(mmap(NULL, size + PAGE, PROT_READ, MAP_PRIVATE, map.file, 0), ENXIO);
 	REFUSED(mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, map.file, size), ENXIO);
 	REFUSED(mmap(NULL, size, PROT_READ, MAP_PRIVATE, map.file, PAGE), ENXIO);
@@ -64,6 +64,7 @@ static void check_refused_mappings(void)
 	for (int with_metadata = 0; with_metadata < 2; with_metadata++) {
 		check_pages(&map);
 		REFUSED(mprotect(map.memory, size, PROT_READ | PROT_WRITE), EACCES);
+		REFUSED(mprotect(map.memory, size, PROT_READ | PROT_EXEC), EACCES);
 		CHECK(signal_of(map.memory, 1) == SIGSEGV, "a store is possible");
 		REFUSED(mremap(map.memory, size, 2 * size, MREMAP_MAYMOVE), EFAULT);
 		REFUSED(mremap(map.memory, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, (char *)0x100000000000UL),
@@ -369,10 +370,7 @@ static void run_stress(unsigned long seconds, int switching)
 	CHECK(!lba_stat("pending"), "%ld pages are pending", lba_stat("pending"));
 }
 
-static const struct {
-	const char *name, *mutation;
-	void (*run)(void);
-} cases[] = {
+static const struct lba_case cases[] = {
 	{ "mappings", NULL, check_refused_mappings },
 	{ "arguments", NULL, check_refused_arguments },
 	{ "errors", "lba-status", check_errors },
@@ -381,66 +379,20 @@ static const struct {
 	{ "exit", NULL, check_exit },
 	{ "charge", "lba-charge", check_charge },
 	{ "reclaim", NULL, check_reclaim },
+	{ NULL, NULL, NULL },
 };
-
-#define CASES (sizeof(cases) / sizeof(cases[0]))
-
-static void run_case(void *number)
-{
-	cases[*(size_t *)number].run();
-}
-
-static void run_named(const char *name)
-{
-	for (size_t i = 0; i < CASES; i++)
-		if (!strcmp(name, cases[i].name)) {
-			printf("case=%s\n", name);
-			in_child(run_case, &i);
-			return;
-		}
-	quit(USAGE, "no case %s", name);
-}
-
-static void run_mutation(const char *name)
-{
-	for (size_t i = 0; i < CASES; i++) {
-		int status;
-		pid_t child;
-
-		if (!cases[i].mutation || strcmp(name, cases[i].mutation))
-			continue;
-		must_put(DEBUGFS "mutation", name);
-		fflush(stdout);
-		child = fork();
-		if (!child) {
-			cases[i].run();
-			fflush(stdout);
-			_exit(PASS);
-		}
-		CHECK(waitpid(child, &status, 0) == child, "waitpid: %s", strerror(errno));
-		must_put(DEBUGFS "mutation", "none");
-		CHECK(WIFEXITED(status) && WEXITSTATUS(status) == FAIL, "nothing noticed %s", name);
-		return;
-	}
-	quit(USAGE, "no case is to notice %s", name);
-}
 
 int main(int count, char **arguments)
 {
+	mount_devices();
 	if (access(LBA_DEVICE, R_OK))
 		quit(SKIP, "this kernel has no " LBA_DEVICE);
 	catch_signals();
 	lba_by_hand();
-	if (count == 3 && !strcmp(arguments[1], "mutation"))
-		run_mutation(arguments[2]);
-	else if (count >= 3 && !strcmp(arguments[1], "stress"))
+	if (count >= 3 && !strcmp(arguments[1], "stress"))
 		run_stress(whole_number(arguments[2], "SECONDS"), count == 4 && !strcmp(arguments[3], "switch"));
-	else if (count == 1)
-		for (size_t i = 0; i < CASES; i++)
-			run_named(cases[i].name);
 	else
-		for (int i = 1; i < count; i++)
-			run_named(arguments[i]);
+		run_cases(cases, count, arguments);
 	must_put(LBA_DIRECTORY "enabled", "0");
 	return PASS;
 }
