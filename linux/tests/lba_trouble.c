@@ -266,9 +266,10 @@ static void limited(void *unused)
 	must_put(CGROUP "cgroup.procs", "0");
 	must_put(LBA_DIRECTORY "kpted_ms", "10");
 	must_put(LBA_DIRECTORY "kpoold_ms", "4");
-	for (int round = 0; round < 3; round++)
+	for (int round = 0; round < 3; round++) {
 		check_pages(&map);
-	wait_for_kpted();
+		wait_for_kpted();
+	}
 	pages = number_in(CGROUP "memory.stat", "file") / (long)PAGE;
 	mapped = lba_stat("mapped") - mapped;
 	printf("mapped=%ld\nstill_charged=%ld\n", mapped, pages);
