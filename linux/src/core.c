@@ -114,6 +114,12 @@ static const char *const mutation_names[] = {
 	[PAGELAB_RING_DISABLE]		= "ring-disable",
 	[PAGELAB_RING_OFFLINE]		= "ring-offline",
 	[PAGELAB_RING_SHRINK]		= "ring-shrink",
+	[PAGELAB_LBA_BLOCK]		= "lba-block",
+	[PAGELAB_LBA_JOIN]		= "lba-join",
+	[PAGELAB_LBA_STATUS]		= "lba-status",
+	[PAGELAB_LBA_WITHDRAW]		= "lba-withdraw",
+	[PAGELAB_LBA_RELEASE]		= "lba-release",
+	[PAGELAB_LBA_CHARGE]		= "lba-charge",
 	[PAGELAB_NR_MUTATIONS]		= NULL
 };
 

@@ -85,6 +85,49 @@ TRACE_EVENT(pagelab_ring_give_back,
 	TP_printk("why=%d pages=%u", __entry->why, __entry->pages)
 );
 
+TRACE_EVENT(pagelab_lba_miss,
+	TP_PROTO(unsigned long address, u64 block, int error),
+	TP_ARGS(address, block, error),
+	TP_STRUCT__entry(
+		__field(unsigned long, address)
+		__field(u64, block)
+		__field(int, error)
+	),
+	TP_fast_assign(
+		__entry->address = address;
+		__entry->block = block;
+		__entry->error = error;
+	),
+	TP_printk("address=%lx block=%llu error=%d", __entry->address,
+		  __entry->block, __entry->error)
+);
+
+TRACE_EVENT(pagelab_lba_finish,
+	TP_PROTO(unsigned long pages),
+	TP_ARGS(pages),
+	TP_STRUCT__entry(
+		__field(unsigned long, pages)
+	),
+	TP_fast_assign(
+		__entry->pages = pages;
+	),
+	TP_printk("pages=%lu", __entry->pages)
+);
+
+TRACE_EVENT(pagelab_lba_withdraw,
+	TP_PROTO(unsigned long address, unsigned long pages),
+	TP_ARGS(address, pages),
+	TP_STRUCT__entry(
+		__field(unsigned long, address)
+		__field(unsigned long, pages)
+	),
+	TP_fast_assign(
+		__entry->address = address;
+		__entry->pages = pages;
+	),
+	TP_printk("address=%lx pages=%lu", __entry->address, __entry->pages)
+);
+
 #endif /* _MM_PAGELAB_TRACE_H */
 
 #undef TRACE_INCLUDE_PATH

@@ -32,6 +32,12 @@ enum pagelab_mutation {
 	PAGELAB_RING_DISABLE,		/* giving back on switching off */
 	PAGELAB_RING_OFFLINE,		/* giving back of a CPU offline */
 	PAGELAB_RING_SHRINK,		/* the shrinker */
+	PAGELAB_LBA_BLOCK,		/* the right block's address */
+	PAGELAB_LBA_JOIN,		/* the search for a miss under way */
+	PAGELAB_LBA_STATUS,		/* the look at a read's status */
+	PAGELAB_LBA_WITHDRAW,		/* unmap_page_range() */
+	PAGELAB_LBA_RELEASE,		/* of a page that it took away */
+	PAGELAB_LBA_CHARGE,		/* kpted's charge to the process's cgroup */
 	PAGELAB_NR_MUTATIONS
 };
 
@@ -428,6 +434,41 @@ static inline unsigned int pagelab_ring_drain(int cpu,
 }
 
 #endif /* CONFIG_PAGELAB_RINGS */
+
+#ifdef CONFIG_PAGELAB_LBA
+
+extern const struct vm_operations_struct pagelab_lba_vm_ops;
+
+void __pagelab_lba_zap(struct vm_area_struct *vma, unsigned long start,
+		       unsigned long end);
+void __pagelab_lba_zapped(struct vm_area_struct *vma);
+
+/* Before and after the PTEs of a range are taken away. */
+static inline void pagelab_lba_zap(struct vm_area_struct *vma,
+				   unsigned long start, unsigned long end)
+{
+	if (unlikely(vma->vm_ops == &pagelab_lba_vm_ops))
+		__pagelab_lba_zap(vma, start, end);
+}
+
+static inline void pagelab_lba_zapped(struct vm_area_struct *vma)
+{
+	if (unlikely(vma->vm_ops == &pagelab_lba_vm_ops))
+		__pagelab_lba_zapped(vma);
+}
+
+#else /* !CONFIG_PAGELAB_LBA */
+
+static inline void pagelab_lba_zap(struct vm_area_struct *vma,
+				   unsigned long start, unsigned long end)
+{
+}
+
+static inline void pagelab_lba_zapped(struct vm_area_struct *vma)
+{
+}
+
+#endif /* CONFIG_PAGELAB_LBA */
 
 static inline void pagelab_mm_init(struct mm_struct *mm)
 {
