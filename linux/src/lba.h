@@ -134,6 +134,7 @@ void lba_mark_pending(struct lba_file *file, unsigned long index);
 void lba_unmark_pending(struct lba_file *file, unsigned long index,
 			unsigned long state);
 void lba_wake_kpted(void);
+void lba_hurry_kpted(void);
 unsigned long lba_pending_pages(void);
 int lba_metadata_init(struct dentry *dir);
 

@@ -38,7 +38,7 @@ static unsigned int period_ms = PERIOD_MS;
 static unsigned long pending_limit;
 static atomic_long_t pending;
 static DECLARE_WAIT_QUEUE_HEAD(kpted_wait);
-static bool kpted_woken;
+static bool kpted_woken, kpted_hurried;
 
 unsigned long lba_pending_pages(void)
 {
@@ -51,7 +51,7 @@ bool lba_may_defer(void)
 	unsigned long now = lba_pending_pages();
 
 	if (unlikely(now > READ_ONCE(pending_limit) / 2))
-		lba_wake_kpted();
+		lba_hurry_kpted();
 	if (likely(now < READ_ONCE(pending_limit)))
 		return true;
 	lba_count(LBA_OVER_LIMIT, 1);
@@ -322,27 +322,37 @@ static void finish_all(void)
 	lba_count(LBA_KPTED_TICKS, get_cycles() - began);
 }
 
+/* For it to look again at its period, and whether a file is open. */
 void lba_wake_kpted(void)
 {
 	WRITE_ONCE(kpted_woken, true);
 	wake_up(&kpted_wait);
 }
 
+/* For a pass at once: memory is short, or too many pages wait. */
+void lba_hurry_kpted(void)
+{
+	WRITE_ONCE(kpted_hurried, true);
+	lba_wake_kpted();
+}
+
 /* Sleeps for good while no file is open, or without a period. */
 static int kpted(void *unused)
 {
 	unsigned int period;
+	bool due;
 
 	while (!kthread_should_stop()) {
+		due = false;
 		period = READ_ONCE(period_ms);
 		if (!period || !lba_files_open())
 			wait_event_idle(kpted_wait, READ_ONCE(kpted_woken));
 		else
-			wait_event_idle_timeout(kpted_wait,
-						READ_ONCE(kpted_woken),
-						msecs_to_jiffies(period));
+			due = !wait_event_idle_timeout(kpted_wait,
+						       READ_ONCE(kpted_woken),
+						       msecs_to_jiffies(period));
 		WRITE_ONCE(kpted_woken, false);
-		if (lba_pending_pages())
+		if ((xchg(&kpted_hurried, false) || due) && lba_pending_pages())
 			finish_all();
 	}
 	return 0;

@@ -182,7 +182,7 @@ static unsigned long shrink_scan(struct shrinker *shrinker,
 		freed += drain(&units[node], 0, control->nr_to_scan - freed);
 	lba_count(LBA_SHRUNK, freed);
 	if (lba_pending_pages())
-		lba_wake_kpted();
+		lba_hurry_kpted();
 	return freed ?: SHRINK_STOP;
 }
 

@@ -11,9 +11,8 @@ import typer
 from rich.table import Table
 
 from pagelab import UsageError, _engine
-from pagelab.cli import linux_compare, linux_trace
 from pagelab.cli.terminal import Quiet, print_table
-from pagelab.linux import LinuxError, bench, compare, guest, others, preset, references, suite, tools, trace
+from pagelab.linux import LinuxError, bench, guest, others, suite, tools
 from pagelab.linux.build import Variant, Workshop
 from pagelab.linux.initramfs import initramfs
 from pagelab.linux.layout import default_work, layout
@@ -239,6 +238,10 @@ def trace_command(
     quiet: Quiet = False,
 ) -> None:
     """Count what the kernel executes for a page fault, stage by stage: instructions, loads, stores, lines."""
+    # They take numpy, which takes longer to import than the command line to answer.
+    from pagelab.cli import linux_trace
+    from pagelab.linux import preset, references, trace
+
     for file in filter(None, (json, preset_file)):
         ensure_writable(file)
     wanted = bench.chosen(trace.workloads(layout()), workloads or [], "workload")
@@ -284,6 +287,9 @@ def compare_command(
     quiet: Quiet = False,
 ) -> None:
     """Set what the real kernel does beside what the simulator does for the same accesses; 1 if they differ."""
+    from pagelab.cli import linux_compare, linux_trace
+    from pagelab.linux import compare
+
     if json:
         ensure_writable(json)
     wanted = bench.chosen(compare.load(layout()), names or [], "comparison")
