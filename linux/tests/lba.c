@@ -312,11 +312,7 @@ static const struct lba_case cases[] = {
 
 int main(int count, char **arguments)
 {
-	mount_devices();
-	if (access(LBA_DEVICE, R_OK))
-		quit(SKIP, "this kernel has no " LBA_DEVICE);
-	catch_signals();
-	lba_by_hand();
+	lba_begin();
 	run_cases(cases, count, arguments);
 	must_put(LBA_DIRECTORY "enabled", "0");
 	return PASS;

@@ -305,4 +305,14 @@ static inline void run_cases(const struct lba_case *cases, int count, char **arg
 	}
 }
 
+/* Finds the device, or skips the test; from here on its threads do nothing by themselves. */
+static inline void lba_begin(void)
+{
+	mount_devices();
+	if (access(LBA_DEVICE, R_OK))
+		quit(SKIP, "this kernel has no " LBA_DEVICE);
+	catch_signals();
+	lba_by_hand();
+}
+
 #endif

@@ -385,11 +385,7 @@ static const struct lba_case cases[] = {
 
 int main(int count, char **arguments)
 {
-	mount_devices();
-	if (access(LBA_DEVICE, R_OK))
-		quit(SKIP, "this kernel has no " LBA_DEVICE);
-	catch_signals();
-	lba_by_hand();
+	lba_begin();
 	if (count >= 3 && !strcmp(arguments[1], "stress"))
 		run_stress(whole_number(arguments[2], "SECONDS"), count == 4 && !strcmp(arguments[3], "switch"));
 	else

@@ -84,22 +84,6 @@ static void reserve_and_unmap(void)
 	      stat_of("reserved"));
 }
 
-/* Free pages, those in the lists of CPUs included. */
-static long free_pages(void)
-{
-	FILE *file = fopen("/proc/zoneinfo", "r");
-	long pages = 0, number;
-	char line[256];
-
-	CHECK(file, "zoneinfo: %s", strerror(errno));
-	while (fgets(line, sizeof(line), file))
-		if (sscanf(line, " nr_free_pages %ld", &number) == 1 ||
-		    sscanf(line, " count: %ld", &number) == 1)
-			pages += number;
-	fclose(file);
-	return pages;
-}
-
 /* A round that lost what it reserved would lose 7168 pages. */
 static void check_unmap(void)
 {

@@ -24,6 +24,22 @@ static inline long stat_of(const char *name)
 	return number_in(STATS, name);
 }
 
+/* Free pages, those in the lists of CPUs included. */
+static inline long free_pages(void)
+{
+	FILE *file = fopen("/proc/zoneinfo", "r");
+	long pages = 0, number;
+	char line[256];
+
+	CHECK(file, "zoneinfo: %s", strerror(errno));
+	while (fgets(line, sizeof(line), file))
+		if (sscanf(line, " nr_free_pages %ld", &number) == 1 ||
+		    sscanf(line, " count: %ld", &number) == 1)
+			pages += number;
+	fclose(file);
+	return pages;
+}
+
 /* A mapping whose start is that of a group, with a hole before and behind. */
 static inline char *map_groups(size_t size)
 {

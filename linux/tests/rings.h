@@ -108,22 +108,6 @@ static inline size_t pages_with(const char *start, size_t pages, int flag)
 	return found;
 }
 
-/* Free pages, those in the lists of CPUs included. */
-static inline long free_pages(void)
-{
-	FILE *file = fopen("/proc/zoneinfo", "r");
-	long pages = 0, number;
-	char line[256];
-
-	CHECK(file, "zoneinfo: %s", strerror(errno));
-	while (fgets(line, sizeof(line), file))
-		if (sscanf(line, " nr_free_pages %ld", &number) == 1 ||
-		    sscanf(line, " count: %ld", &number) == 1)
-			pages += number;
-	fclose(file);
-	return pages;
-}
-
 /* What the kernel does before it migrates pages: all CPUs' batches drain. */
 static inline void drain_all(void)
 {

@@ -119,12 +119,15 @@ def test_the_suite_runs_again_if_something_changed(
 ) -> None:
     workshop = Workshop(folder, tmp_path / "work", 1, print)
     monkeypatch.setattr(tools, "missing", lambda _: [Tool("qemu-system-x86_64", "qemu-system-x86")])
-    assert suite.nothing_to_do(workshop) == "qemu-system-x86_64: not found here, so no kernel is tested"
+    assert suite.nothing_to_do(workshop, quick=True) == "qemu-system-x86_64: not found here, so no kernel is tested"
     monkeypatch.setattr(tools, "missing", lambda _: [])
-    assert "no kernel has been built" in suite.nothing_to_do(workshop)
+    assert "no kernel has been built" in suite.nothing_to_do(workshop, quick=True)
     (workshop.work / folder.series().version.replace("~", "-") / "images").mkdir(parents=True)
-    assert suite.nothing_to_do(workshop) == ""
-    suite.passed(workshop)
-    assert suite.nothing_to_do(workshop) == "nothing has changed since all runs passed here"
+    assert suite.nothing_to_do(workshop, quick=True) == ""
+    nothing = "nothing has changed since these runs passed here"
+    suite.passed(workshop, quick=True)
+    assert [suite.nothing_to_do(workshop, quick=quick) for quick in (True, False)] == [nothing, ""]
+    suite.passed(workshop, quick=False)
+    assert suite.nothing_to_do(workshop, quick=False) == nothing
     (folder.folder / "src" / "walk_cache.c").write_text("")
-    assert suite.nothing_to_do(workshop) == ""
+    assert [suite.nothing_to_do(workshop, quick=quick) for quick in (True, False)] == ["", ""]

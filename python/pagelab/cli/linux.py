@@ -33,6 +33,10 @@ Work = Annotated[
     ),
 ]
 Jobs = Annotated[int | None, typer.Option("--jobs", "-j", help="What make does at once. Without it, one per CPU.")]
+Levels = Annotated[int, typer.Option("--levels", help="Levels of page tables: 4, or 5.")]
+Json = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", help=f"Write all figures there. {MISSING_FOLDERS}")
+]
 Accelerator = Annotated[
     str,
     typer.Option(
@@ -52,7 +56,7 @@ def build_command(
     work: Work = None,
     quiet: Quiet = False,
 ) -> None:
-    """Build the kernel, unless it is there: five minutes of CPU time the first time."""
+    """Build the kernel, unless it is there: about ten minutes of CPU time the first time."""
     workshop = _workshop(work, jobs, quiet)
     if install:
         wanted = (*tools.BUILD, *tools.GUEST, *others.load(workshop.layout).packages)
@@ -76,7 +80,7 @@ def boot_command(
     cpus: Annotated[int, typer.Option("--cpus", help="CPUs of the guest.")] = 1,
     nodes: Annotated[int, typer.Option("--nodes", help="Nodes that its memory is divided among.")] = 1,
     memory: Annotated[str, typer.Option("--memory", metavar="SIZE", help="Memory of the guest.")] = "1GiB",
-    levels: Annotated[int, typer.Option("--levels", help="Levels of page tables: 4, or 5.")] = 4,
+    levels: Levels = 4,
     parameter: Annotated[
         list[str] | None, typer.Option("--parameter", help="More of the kernel's command line; repeatable.")
     ] = None,
@@ -140,7 +144,7 @@ def suite_command(
         _list(runs)
         return
     workshop = _workshop(work, jobs, quiet)
-    why = suite.nothing_to_do(workshop) if changed else ""
+    why = suite.nothing_to_do(workshop, quick=quick) if changed else ""
     if why:
         print(why)
         return
@@ -152,7 +156,7 @@ def suite_command(
     if failed:
         raise LinuxError(f"{failed} of {len(verdicts)} runs failed")
     if not names and not debug:
-        suite.passed(workshop)
+        suite.passed(workshop, quick=quick)
 
 
 @app.command("bench")
@@ -167,9 +171,7 @@ def bench_command(
         list[int] | None, typer.Option("--levels", help="Levels of page tables; repeatable. Else 4 and 5.")
     ] = None,
     accelerator: Accelerator = "icount",
-    json: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help=f"Write all figures there. {MISSING_FOLDERS}")
-    ] = None,
+    json: Json = None,
     jobs: Jobs = None,
     work: Work = None,
     quiet: Quiet = False,
@@ -211,10 +213,8 @@ def trace_command(
         list[str] | None, typer.Option("--before", metavar="STEP", help="A step ahead of them; repeatable.")
     ] = None,
     plain: Plain = False,
-    levels: Annotated[int, typer.Option("--levels", help="Levels of page tables: 4, or 5.")] = 4,
-    json: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help=f"Write all figures there. {MISSING_FOLDERS}")
-    ] = None,
+    levels: Levels = 4,
+    json: Json = None,
     preset_file: Annotated[
         Path | None,
         typer.Option(
@@ -278,10 +278,8 @@ def compare_command(
     machine: Annotated[
         str | None, typer.Option("--machine", "-m", help="Whose caches both go through. Without it, the first preset.")
     ] = None,
-    levels: Annotated[int, typer.Option("--levels", help="Levels of page tables: 4, or 5.")] = 4,
-    json: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help=f"Write all figures there. {MISSING_FOLDERS}")
-    ] = None,
+    levels: Levels = 4,
+    json: Json = None,
     jobs: Jobs = None,
     work: Work = None,
     quiet: Quiet = False,

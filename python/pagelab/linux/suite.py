@@ -173,25 +173,27 @@ def cases(runs: Sequence[Run], names: Sequence[str], *, has_changes: bool, debug
     return found
 
 
-def nothing_to_do(workshop: Workshop) -> str:
-    """Why the suite need not run again, or cannot run here; nothing if it is to run."""
+def nothing_to_do(workshop: Workshop, *, quick: bool) -> str:
+    """Why the suite, or its quick part, need not run again, or cannot run here; nothing if it is to run."""
     gone = ", ".join(tool.name for tool in tools.missing((*tools.BUILD, *tools.GUEST)))
     if gone:
         return f"{gone}: not found here, so no kernel is tested"
     if not workshop.has_built():
         return f"no kernel has been built in {workshop.work}, which takes minutes: pagelab linux build"
-    if _stamp(workshop).is_file() and _stamp(workshop).read_text(encoding="ascii") == _state(workshop.layout):
-        return "nothing has changed since all runs passed here"
+    state = _state(workshop.layout)
+    stamps = [_stamp(workshop, quick=part) for part in ((False, True) if quick else (False,))]
+    if any(stamp.is_file() and stamp.read_text(encoding="ascii") == state for stamp in stamps):
+        return "nothing has changed since these runs passed here"
     return ""
 
 
-def passed(workshop: Workshop) -> None:
-    """Notes that all runs passed with what is there now."""
-    _stamp(workshop).write_text(_state(workshop.layout), encoding="ascii")
+def passed(workshop: Workshop, *, quick: bool) -> None:
+    """Notes that all runs, or the quick ones, passed with what is there now."""
+    _stamp(workshop, quick=quick).write_text(_state(workshop.layout), encoding="ascii")
 
 
-def _stamp(workshop: Workshop) -> Path:
-    return workshop.work / "passed"
+def _stamp(workshop: Workshop, *, quick: bool) -> Path:
+    return workshop.work / ("passed-quick" if quick else "passed")
 
 
 def _state(layout: Layout) -> str:
