@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * What pagelab's mechanisms share: the debugfs directory, files that accept
- * one of a few words, and the switches that leave out a part for tests.
+ * one of a few words, how threads wait, and the switches that leave out a part
+ * for tests.
  */
 #include <linux/init.h>
 #include <linux/seq_file.h>
@@ -92,6 +93,70 @@ void pagelab_choice_file(const char *name, struct dentry *dir,
 {
 	debugfs_create_file(name, 0644, dir, (void *)choice,
 			    &choice_operations);
+}
+
+/*
+ * Until the period is over, which is told, or somebody wakes the thread. For
+ * good without a period, or where the thread @has_work no more.
+ */
+bool pagelab_pause(struct pagelab_pace *pace, bool has_work)
+{
+	unsigned int period = READ_ONCE(pace->period_ms);
+	bool due = false;
+
+	if (!period || !has_work)
+		wait_event_idle(pace->wait, READ_ONCE(pace->woken));
+	else
+		due = !wait_event_idle_timeout(pace->wait,
+					       READ_ONCE(pace->woken),
+					       msecs_to_jiffies(period));
+	WRITE_ONCE(pace->woken, false);
+	return due;
+}
+
+void pagelab_wake(struct pagelab_pace *pace)
+{
+	WRITE_ONCE(pace->woken, true);
+	wake_up(&pace->wait);
+}
+
+static int period_get(void *pace, u64 *period)
+{
+	*period = READ_ONCE(((struct pagelab_pace *)pace)->period_ms);
+	return 0;
+}
+
+static int period_set(void *data, u64 period)
+{
+	struct pagelab_pace *pace = data;
+
+	if (period > pace->longest_ms)
+		return -EINVAL;
+	WRITE_ONCE(pace->period_ms, period);
+	pagelab_wake(pace);
+	return 0;
+}
+DEFINE_DEBUGFS_ATTRIBUTE(period_operations, period_get, period_set, "%llu\n");
+
+/* What the thread does in a period, done by who writes 1. */
+static int now_set(void *work, u64 one)
+{
+	if (one != 1)
+		return -EINVAL;
+	((void (*)(void))work)();
+	return 0;
+}
+DEFINE_DEBUGFS_ATTRIBUTE(now_operations, NULL, now_set, "%llu\n");
+
+/* THREAD_ms, its period, and THREAD, which does its work at once. */
+void pagelab_pace_files(const char *thread, struct dentry *dir,
+			struct pagelab_pace *pace, void (*work)(void))
+{
+	char name[CHOICE_LENGTH];
+
+	snprintf(name, sizeof(name), "%s_ms", thread);
+	debugfs_create_file_unsafe(name, 0644, dir, pace, &period_operations);
+	debugfs_create_file_unsafe(thread, 0200, dir, work, &now_operations);
 }
 
 #ifdef CONFIG_PAGELAB_MUTATIONS

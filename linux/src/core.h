@@ -5,6 +5,7 @@
 #include <linux/debugfs.h>
 #include <linux/mutex.h>
 #include <linux/pagelab.h>
+#include <linux/wait.h>
 
 /* A debugfs file that holds one of a list of words. */
 struct pagelab_choice {
@@ -22,6 +23,24 @@ extern struct mutex pagelab_mutex;
 struct dentry *pagelab_dir(const char *name);
 void pagelab_choice_file(const char *name, struct dentry *dir,
 			 const struct pagelab_choice *choice);
+
+/* How a kernel thread waits: once per period, or until it is woken. */
+struct pagelab_pace {
+	unsigned int period_ms;		/* 0: only when woken */
+	unsigned int longest_ms;
+	wait_queue_head_t wait;
+	bool woken;
+};
+
+#define PAGELAB_PACE(name, period, longest) {				\
+	.period_ms = (period), .longest_ms = (longest),			\
+	.wait = __WAIT_QUEUE_HEAD_INITIALIZER((name).wait),		\
+}
+
+bool pagelab_pause(struct pagelab_pace *pace, bool has_work);
+void pagelab_wake(struct pagelab_pace *pace);
+void pagelab_pace_files(const char *thread, struct dentry *dir,
+			struct pagelab_pace *pace, void (*work)(void));
 
 #ifdef CONFIG_PAGELAB_MUTATIONS
 extern enum pagelab_mutation pagelab_mutation;

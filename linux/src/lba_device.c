@@ -61,7 +61,8 @@ static int make_table(struct lba_file *file, struct vm_area_struct *vma)
 				 GFP_KERNEL_ACCOUNT);
 	file->pmds = bitmap_zalloc(pmds, GFP_KERNEL_ACCOUNT);
 	file->puds = bitmap_zalloc(puds, GFP_KERNEL_ACCOUNT);
-	if (!file->entries || !file->pmds || !file->puds)
+	if (!file->entries || !file->pmds || !file->puds ||
+	    pagelab_left_out(PAGELAB_NO_MEMORY))
 		return -ENOMEM;
 	if (pagelab_left_out(PAGELAB_LBA_BLOCK))
 		block += PAGE_SECTORS;
@@ -104,10 +105,19 @@ static int lba_mmap(struct file *opened, struct vm_area_struct *vma)
 		free_table(file);
 		return error;
 	}
-	vm_flags_mod(vma, VM_DONTCOPY | VM_DONTEXPAND,
-		     VM_MAYWRITE | VM_MAYEXEC);
+	vm_flags_mod(vma, VM_DONTEXPAND, VM_MAYWRITE | VM_MAYEXEC);
 	vma->vm_ops = &pagelab_lba_vm_ops;
 	return 0;
+}
+
+/*
+ * No: nothing copies a page that is without metadata. Mappings of which the
+ * child is to have nothing do not come here. dup_mm() knows no other error.
+ */
+int __pagelab_lba_fork(void)
+{
+	pr_info_ratelimited("pagelab-lba: fork() refused: use MADV_DONTFORK\n");
+	return -ENOMEM;
 }
 
 /* All mappings are gone. What is in the page cache goes with the inode. */

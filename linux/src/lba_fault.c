@@ -232,9 +232,6 @@ static vm_fault_t lba_fault(struct vm_fault *vmf)
 	unsigned int number;
 	vm_fault_t result;
 
-	/* A child that has the mapping by MADV_DOFORK may not use it. */
-	if (vmf->vma->vm_mm != file->mm)
-		return VM_FAULT_SIGBUS;
 	entered = enter(unit, file, index, &number);
 	if (entered == ALL_BUSY) {
 		lba_count(LBA_FULL, 1);
@@ -259,8 +256,7 @@ static vm_fault_t lba_map_pages(struct vm_fault *vmf, pgoff_t first,
 	struct lba_file *file = vmf->vma->vm_file->private_data;
 	unsigned long index = (vmf->address - file->start) >> PAGE_SHIFT;
 
-	if (vmf->vma->vm_mm != file->mm ||
-	    READ_ONCE(file->entries[index]) & ENTRY_LBA)
+	if (READ_ONCE(file->entries[index]) & ENTRY_LBA)
 		return 0;
 	return filemap_map_pages(vmf, first, last);
 }

@@ -34,11 +34,10 @@
 /* Never waits for a page of another process to be written. */
 #define FINISH_GFP	(GFP_KERNEL | __GFP_NORETRY | __GFP_NOWARN)
 
-static unsigned int period_ms = PERIOD_MS;
+static struct pagelab_pace pace = PAGELAB_PACE(pace, PERIOD_MS, LONGEST_MS);
 static unsigned long pending_limit;
 static atomic_long_t pending;
-static DECLARE_WAIT_QUEUE_HEAD(kpted_wait);
-static bool kpted_woken, kpted_hurried;
+static bool kpted_hurried;
 
 unsigned long lba_pending_pages(void)
 {
@@ -160,8 +159,6 @@ void __pagelab_lba_zap(struct vm_area_struct *vma, unsigned long start,
 {
 	struct lba_file *file = vma->vm_file->private_data;
 
-	if (vma->vm_mm != file->mm)
-		return;
 	atomic_inc(&file->zaps);
 	smp_mb__after_atomic();
 	start = max(start, file->start);
@@ -175,8 +172,7 @@ void __pagelab_lba_zapped(struct vm_area_struct *vma)
 {
 	struct lba_file *file = vma->vm_file->private_data;
 
-	if (vma->vm_mm == file->mm)
-		atomic_dec(&file->zaps);
+	atomic_dec(&file->zaps);
 }
 
 /* A folio with all metadata but the reverse map gets that, if still mapped. */
@@ -322,57 +318,30 @@ static void finish_all(void)
 	lba_count(LBA_KPTED_TICKS, get_cycles() - began);
 }
 
-/* For it to look again at its period, and whether a file is open. */
+/* For it to look again whether a file is open. */
 void lba_wake_kpted(void)
 {
-	WRITE_ONCE(kpted_woken, true);
-	wake_up(&kpted_wait);
+	pagelab_wake(&pace);
 }
 
 /* For a pass at once: memory is short, or too many pages wait. */
 void lba_hurry_kpted(void)
 {
 	WRITE_ONCE(kpted_hurried, true);
-	lba_wake_kpted();
+	pagelab_wake(&pace);
 }
 
-/* Sleeps for good while no file is open, or without a period. */
 static int kpted(void *unused)
 {
-	unsigned int period;
 	bool due;
 
 	while (!kthread_should_stop()) {
-		due = false;
-		period = READ_ONCE(period_ms);
-		if (!period || !lba_files_open())
-			wait_event_idle(kpted_wait, READ_ONCE(kpted_woken));
-		else
-			due = !wait_event_idle_timeout(kpted_wait,
-						       READ_ONCE(kpted_woken),
-						       msecs_to_jiffies(period));
-		WRITE_ONCE(kpted_woken, false);
+		due = pagelab_pause(&pace, lba_files_open());
 		if ((xchg(&kpted_hurried, false) || due) && lba_pending_pages())
 			finish_all();
 	}
 	return 0;
 }
-
-static int period_get(void *unused, u64 *period)
-{
-	*period = READ_ONCE(period_ms);
-	return 0;
-}
-
-static int period_set(void *unused, u64 period)
-{
-	if (period > LONGEST_MS)
-		return -EINVAL;
-	WRITE_ONCE(period_ms, period);
-	lba_wake_kpted();
-	return 0;
-}
-DEFINE_DEBUGFS_ATTRIBUTE(period_operations, period_get, period_set, "%llu\n");
 
 static int limit_get(void *unused, u64 *pages)
 {
@@ -389,16 +358,6 @@ static int limit_set(void *unused, u64 pages)
 }
 DEFINE_DEBUGFS_ATTRIBUTE(limit_operations, limit_get, limit_set, "%llu\n");
 
-/* What kpted does in a period, done by who writes 1. */
-static int now_set(void *unused, u64 one)
-{
-	if (one != 1)
-		return -EINVAL;
-	finish_all();
-	return 0;
-}
-DEFINE_DEBUGFS_ATTRIBUTE(now_operations, NULL, now_set, "%llu\n");
-
 int lba_metadata_init(struct dentry *dir)
 {
 	struct task_struct *thread;
@@ -409,8 +368,6 @@ int lba_metadata_init(struct dentry *dir)
 		return PTR_ERR(thread);
 	debugfs_create_file_unsafe("pending_limit", 0644, dir, NULL,
 				   &limit_operations);
-	debugfs_create_file_unsafe("kpted_ms", 0644, dir, NULL,
-				   &period_operations);
-	debugfs_create_file_unsafe("kpted", 0200, dir, NULL, &now_operations);
+	pagelab_pace_files("kpted", dir, &pace, finish_all);
 	return 0;
 }

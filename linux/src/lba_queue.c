@@ -33,10 +33,8 @@
 
 static struct lba_unit *units;
 static unsigned long queue_pages = QUEUE_PAGES;
-static unsigned int period_ms = PERIOD_MS;
+static struct pagelab_pace pace = PAGELAB_PACE(pace, PERIOD_MS, LONGEST_MS);
 static unsigned long paused_until;
-static DECLARE_WAIT_QUEUE_HEAD(kpoold_wait);
-static bool kpoold_woken;
 
 /* The unit of a drive's node; a drive without one has the first. */
 struct lba_unit *lba_unit_of(int node)
@@ -138,25 +136,15 @@ static void adjust(void)
 
 void lba_wake_kpoold(void)
 {
-	WRITE_ONCE(kpoold_woken, true);
-	wake_up(&kpoold_wait);
+	pagelab_wake(&pace);
 }
 
-/* Sleeps for good while nothing is switched on and open, or without a period. */
+/* Without a period nothing is filled, and what is not wanted is drained. */
 static int kpoold(void *unused)
 {
-	unsigned int period;
-
 	while (!kthread_should_stop()) {
-		period = READ_ONCE(period_ms);
-		if (!period || !wanted())
-			wait_event_idle(kpoold_wait, READ_ONCE(kpoold_woken));
-		else
-			wait_event_idle_timeout(kpoold_wait,
-						READ_ONCE(kpoold_woken),
-						msecs_to_jiffies(period));
-		WRITE_ONCE(kpoold_woken, false);
-		if (wanted() && (!READ_ONCE(period_ms) ||
+		pagelab_pause(&pace, wanted());
+		if (wanted() && (!READ_ONCE(pace.period_ms) ||
 				 time_before(jiffies, READ_ONCE(paused_until))))
 			continue;
 		adjust();
@@ -203,32 +191,6 @@ static int pages_set(void *unused, u64 pages)
 }
 DEFINE_DEBUGFS_ATTRIBUTE(pages_operations, pages_get, pages_set, "%llu\n");
 
-static int period_get(void *unused, u64 *period)
-{
-	*period = READ_ONCE(period_ms);
-	return 0;
-}
-
-static int period_set(void *unused, u64 period)
-{
-	if (period > LONGEST_MS)
-		return -EINVAL;
-	WRITE_ONCE(period_ms, period);
-	lba_wake_kpoold();
-	return 0;
-}
-DEFINE_DEBUGFS_ATTRIBUTE(period_operations, period_get, period_set, "%llu\n");
-
-/* What kpoold does in a period, done by who writes 1. */
-static int now_set(void *unused, u64 one)
-{
-	if (one != 1)
-		return -EINVAL;
-	adjust();
-	return 0;
-}
-DEFINE_DEBUGFS_ATTRIBUTE(now_operations, NULL, now_set, "%llu\n");
-
 int lba_queue_init(struct dentry *dir)
 {
 	struct task_struct *thread;
@@ -258,8 +220,6 @@ int lba_queue_init(struct dentry *dir)
 
 	debugfs_create_file_unsafe("queue_pages", 0644, dir, NULL,
 				   &pages_operations);
-	debugfs_create_file_unsafe("kpoold_ms", 0644, dir, NULL,
-				   &period_operations);
-	debugfs_create_file_unsafe("kpoold", 0200, dir, NULL, &now_operations);
+	pagelab_pace_files("kpoold", dir, &pace, adjust);
 	return 0;
 }

@@ -299,6 +299,8 @@ struct pagelab_ring *ring_create(int cpu, unsigned int pages)
 {
 	struct pagelab_ring *ring;
 
+	if (pagelab_left_out(PAGELAB_NO_MEMORY))
+		return NULL;
 	ring = kvzalloc_node(struct_size(ring, entry, pages), GFP_KERNEL,
 			     cpu_to_mem(cpu));
 	if (!ring)

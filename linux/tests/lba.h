@@ -49,8 +49,8 @@ static inline void mount_devices(void)
 		quit(SKIP, "no configfs: %s", strerror(errno));
 }
 
-/* @nanoseconds: what a read takes; 0: it is done when it is submitted. */
-static inline struct drive make_drive(unsigned long pages, unsigned long nanoseconds, int memory_backed)
+/* @nanoseconds: what a read takes; 0: it is done when it is submitted. @node: of memory, where the drive is. */
+static inline struct drive make_drive_at(int node, unsigned long pages, unsigned long nanoseconds, int memory_backed)
 {
 	static int made;
 	struct drive drive = { .pages = pages };
@@ -64,11 +64,18 @@ static inline struct drive make_drive(unsigned long pages, unsigned long nanosec
 	configure(&drive, "size", number);
 	configure(&drive, "blocksize", "4096");
 	configure(&drive, "memory_backed", memory_backed ? "1" : "0");
+	snprintf(number, sizeof(number), "%d", node);
+	configure(&drive, "home_node", number);
 	snprintf(number, sizeof(number), "%lu", nanoseconds);
 	configure(&drive, "completion_nsec", number);
 	configure(&drive, "irqmode", nanoseconds ? "2" : "0");
 	configure(&drive, "power", "1");
 	return drive;
+}
+
+static inline struct drive make_drive(unsigned long pages, unsigned long nanoseconds, int memory_backed)
+{
+	return make_drive_at(0, pages, nanoseconds, memory_backed);
 }
 
 static inline void remove_drive(const struct drive *drive)
@@ -171,16 +178,23 @@ static inline void map_part(struct lba_map *map, unsigned long first, unsigned l
 	CHECK(map->memory != MAP_FAILED, "mmap: %s", strerror(errno));
 }
 
-/* A drive with contents, mapped whole, with a full queue. */
-static inline struct lba_map make_map(unsigned long pages, unsigned long nanoseconds)
+/* The drive mapped whole, with a full queue. */
+static inline struct lba_map map_drive(struct drive drive)
 {
-	struct lba_map map = { .drive = make_drive(pages, nanoseconds, 1) };
+	struct lba_map map = { .drive = drive, .file = lba_open_drive(&drive) };
 
-	fill_drive(&map.drive);
-	map.file = lba_open_drive(&map.drive);
-	map_part(&map, 0, pages);
+	map_part(&map, 0, drive.pages);
 	must_put(LBA_DIRECTORY "kpoold", "1");
 	return map;
+}
+
+/* The same of a drive of its own, with contents. */
+static inline struct lba_map make_map(unsigned long pages, unsigned long nanoseconds)
+{
+	struct drive drive = make_drive(pages, nanoseconds, 1);
+
+	fill_drive(&drive);
+	return map_drive(drive);
 }
 
 static inline void remove_map(struct lba_map *map)

@@ -5,6 +5,11 @@
  * with misses under way, memory cgroups at their limit. All cases without a
  * word.
  *
+ * lba_trouble nodes: pages are of the drive's node. Needs two.
+ *
+ * lba_trouble reaper: the OOM reaper takes pages without metadata of a process
+ * that cannot end yet.
+ *
  * lba_trouble mutation NAME: the case that is to notice what is left out.
  *
  * lba_trouble stress SECONDS [switch]: threads that read, while others discard,
@@ -13,6 +18,7 @@
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <time.h>
 
 #include "lba.h"
@@ -34,14 +40,6 @@ static void other_process(void *argument)
 
 	CHECK(signal_of(map->memory, 0) == SIGSEGV, "a child has the mapping");
 	REFUSED(mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, map->file, 0), EPERM);
-}
-
-static void child_by_dofork(void *argument)
-{
-	const struct lba_map *map = argument;
-
-	CHECK(signal_of(map->memory, 0) == SIGBUS && signal_of(map->memory + PAGE, 0) == SIGBUS,
-	      "a child may use the mapping");
 }
 
 static void check_refused_mappings(void)
@@ -72,11 +70,81 @@ static void check_refused_mappings(void)
 		check_pages(&map);
 		must_put(LBA_DIRECTORY "kpted", "1");
 	}
+	remove_map(&map);
+}
+
+/* Refused with and without metadata, and the process is none the worse; not what copies nothing. */
+static void check_fork(void)
+{
+	struct lba_map map = make_map(PAGES, 0);
+	size_t size = PAGES * PAGE;
+	int status;
+	pid_t child;
+
+	for (int with_metadata = 0; with_metadata < 2; with_metadata++) {
+		check_pages(&map);
+		REFUSED(fork(), ENOMEM);
+		check_pages(&map);
+		must_put(LBA_DIRECTORY "kpted", "1");
+	}
+	child = vfork();
+	if (!child)
+		_exit(*(volatile uint64_t *)map.memory == word_of(0, 0) ? PASS : FAIL);
+	CHECK(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && !WEXITSTATUS(status),
+	      "a child of vfork() cannot read");
+	CHECK(!madvise(map.memory, size, MADV_DONTFORK), "madvise: %s", strerror(errno));
 	in_child(other_process, &map);
 	CHECK(!madvise(map.memory, size, MADV_DOFORK), "madvise: %s", strerror(errno));
-	in_child(child_by_dofork, &map);
+	REFUSED(fork(), ENOMEM);
 	check_pages(&map);
 	remove_map(&map);
+}
+
+static void check_no_memory(void)
+{
+	struct lba_map map = { .drive = make_drive(PAGES, 0, 1) };
+
+	if (access(DEBUGFS "mutation", W_OK))
+		quit(SKIP, "this kernel has no mutations");
+	fill_drive(&map.drive);
+	map.file = lba_open_drive(&map.drive);
+	must_put(DEBUGFS "mutation", "no-memory");
+	REFUSED(mmap(NULL, PAGES * PAGE, PROT_READ, MAP_PRIVATE, map.file, 0), ENOMEM);
+	must_put(DEBUGFS "mutation", "none");
+	map_part(&map, 0, PAGES);
+	check_pages(&map);
+	remove_map(&map);
+}
+
+static void expect_node(const struct lba_map *map, int node)
+{
+	static void *pages[PAGES];
+	static int nodes[PAGES];
+
+	for (unsigned long i = 0; i < PAGES; i++)
+		pages[i] = map->memory + i * PAGE;
+	CHECK(!syscall(SYS_move_pages, 0, PAGES, pages, NULL, nodes, 0), "move_pages: %s", strerror(errno));
+	for (unsigned long i = 0; i < PAGES; i++)
+		CHECK(nodes[i] == node, "page %lu is on node %d and not %d", i, nodes[i], node);
+}
+
+/* Whichever CPU misses. */
+static void check_nodes(void)
+{
+	for (int node = 0; node < 2; node++) {
+		struct drive drive = make_drive_at(node, PAGES, 0, 1);
+		struct lba_map map;
+		long mapped = lba_stat("mapped");
+
+		fill_drive(&drive);
+		map = map_drive(drive);
+		check_pages(&map);
+		CHECK(lba_stat("mapped") - mapped == (long)PAGES, "%ld pages mapped", lba_stat("mapped") - mapped);
+		expect_node(&map, node);
+		must_put(LBA_DIRECTORY "kpted", "1");
+		expect_node(&map, node);
+		remove_map(&map);
+	}
 }
 
 static void check_refused_arguments(void)
@@ -286,6 +354,65 @@ static void check_reclaim(void)
 	rmdir(CGROUP);
 }
 
+#define REAPED_AFTER	2	/* seconds: OOM_REAPER_DELAY of mm/oom_kill.c */
+
+static struct drive quick, slow;
+
+static void *miss_slowly(void *argument)
+{
+	struct lba_map map = map_drive(slow);
+
+	signal_of(map.memory, 0);
+	return argument;
+}
+
+/* Has PAGES without metadata, a thread that waits for a read, and more than its cgroup allows. */
+static void is_killed(void *unused)
+{
+	struct lba_map map = map_drive(quick);
+	pthread_t waiting;
+	char *memory;
+
+	(void)unused;
+	check_pages(&map);
+	CHECK(!pthread_create(&waiting, NULL, miss_slowly, NULL), "pthread_create");
+	usleep(200000);
+	memory = mmap(NULL, 4 * PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(memory != MAP_FAILED, "mmap: %s", strerror(errno));
+	must_put(CGROUP "cgroup.procs", "0");
+	memset(memory, 1, 4 * PAGES * PAGE);
+}
+
+static void check_reaper(void)
+{
+	long withdrawn = lba_stat("withdrawn");
+	int status, tenths = 0;
+	pid_t child;
+
+	make_cgroup("8388608");
+	quick = make_drive(PAGES, 0, 1);
+	fill_drive(&quick);
+	slow = make_drive(1, 1000000000UL * 4 * REAPED_AFTER, 1);
+	fflush(stdout);
+	child = fork();
+	CHECK(child >= 0, "fork: %s", strerror(errno));
+	if (!child) {
+		is_killed(NULL);
+		_exit(PASS);
+	}
+	while (lba_stat("withdrawn") - withdrawn < (long)PAGES && !waitpid(child, &status, WNOHANG) && tenths++ < 3000)
+		usleep(100000);
+	CHECK(lba_stat("withdrawn") - withdrawn == (long)PAGES, "%ld pages withdrawn",
+	      lba_stat("withdrawn") - withdrawn);
+	CHECK(!waitpid(child, &status, WNOHANG), "the process had ended, status %x", status);
+	CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL,
+	      "the process ended with status %x", status);
+	CHECK(!lba_stat("pending"), "%ld pages are pending", lba_stat("pending"));
+	remove_drive(&quick);
+	remove_drive(&slow);
+	rmdir(CGROUP);
+}
+
 static struct {
 	struct lba_map map;
 	volatile int over;
@@ -373,7 +500,9 @@ static void run_stress(unsigned long seconds, int switching)
 
 static const struct lba_case cases[] = {
 	{ "mappings", NULL, check_refused_mappings },
+	{ "fork", NULL, check_fork },
 	{ "arguments", NULL, check_refused_arguments },
+	{ "no-memory", NULL, check_no_memory },
 	{ "errors", "lba-status", check_errors },
 	{ "removed", NULL, check_drive_removed },
 	{ "unmapped", NULL, check_unmapped_under_way },
@@ -388,6 +517,10 @@ int main(int count, char **arguments)
 	lba_begin();
 	if (count >= 3 && !strcmp(arguments[1], "stress"))
 		run_stress(whole_number(arguments[2], "SECONDS"), count == 4 && !strcmp(arguments[3], "switch"));
+	else if (count == 2 && !strcmp(arguments[1], "nodes"))
+		check_nodes();
+	else if (count == 2 && !strcmp(arguments[1], "reaper"))
+		check_reaper();
 	else
 		run_cases(cases, count, arguments);
 	must_put(LBA_DIRECTORY "enabled", "0");

@@ -3,6 +3,7 @@
  * ring_limits CASE...: rings where memory is limited or placed, and CPUs go.
  *
  * kill       a cgroup's limit kills at the same page as without rings
+ * no-memory  without memory for rings there are none, or the old ones stay
  * nodes      pages follow mbind(), the task's policy and the cpuset; needs two
  *            nodes with a CPU each
  * offline    a CPU that goes offline gives its ring back; needs two CPUs
@@ -89,6 +90,33 @@ static void check_kill(void)
 	CHECK(hits >= (long)with, "%ld hits for %lu pages", hits, with);
 	CHECK(with == without, "killed at page %lu, and at %lu without rings",
 	      with, without);
+}
+
+/* Refused as a whole: what was there before serves on. */
+static void check_no_memory(void)
+{
+	char *start = map_pages(PAGES);
+	long hits;
+
+	if (access(DEBUGFS "mutation", W_OK))
+		quit(SKIP, "this kernel has no mutations");
+	stay_on(0);
+	must_put(DIRECTORY "enabled", "0");
+	must_put(DEBUGFS "mutation", "no-memory");
+	must_refuse_for(ENOMEM, DIRECTORY "enabled", "1");
+	CHECK(!number_of(DIRECTORY "enabled") && !stat_of("ready"), "rings are on, %ld pages ready", stat_of("ready"));
+	must_put(DEBUGFS "mutation", "none");
+
+	restart(PAGES, LONG_PERIOD);
+	must_put(DEBUGFS "mutation", "no-memory");
+	must_refuse_for(ENOMEM, SYSCTL_PAGES, "2048");
+	must_put(DEBUGFS "mutation", "none");
+	CHECK(number_of(SYSCTL_PAGES) == PAGES, "rings of %lu pages", number_of(SYSCTL_PAGES));
+	hits = stat_of("hits");
+	store_all(start, PAGES / 2, 1);
+	hits = stat_of("hits") - hits;
+	CHECK(near(hits, PAGES / 2), "%ld hits", hits);
+	munmap(start, PAGES * PAGE);
 }
 
 static int node_of(char *page)
@@ -250,6 +278,7 @@ static void check_pressure(void)
 
 static const struct reservation_case cases[] = {
 	{ "kill", NULL, check_kill },
+	{ "no-memory", NULL, check_no_memory },
 	{ "nodes", "ring-node", check_nodes },
 	{ "offline", "ring-offline", check_offline },
 	{ "pressure", "ring-shrink", check_pressure },
@@ -259,6 +288,6 @@ static const struct reservation_case cases[] = {
 int main(int count, char **arguments)
 {
 	if (count < 2)
-		quit(USAGE, "usage: ring_limits kill | nodes | offline | pressure | mutation NAME");
+		quit(USAGE, "usage: ring_limits kill | no-memory | nodes | offline | pressure | mutation NAME");
 	return run_cases(cases, count, arguments);
 }

@@ -42,13 +42,18 @@ static inline void must_put(const char *path, const char *text)
 		quit(FAIL, "%s to %s: %s", text, path, strerror(error));
 }
 
-static inline void must_refuse(const char *path, const char *text)
+static inline void must_refuse_for(int expected, const char *path, const char *text)
 {
 	int error = put(path, text);
 
-	if (error != EINVAL)
-		quit(FAIL, "%s to %s: %s", text, path, strerror(error));
+	if (error != expected)
+		quit(FAIL, "%s to %s: %s and not %s", text, path, strerror(error), strerror(expected));
 	printf("refused=%s\n", text);
+}
+
+static inline void must_refuse(const char *path, const char *text)
+{
+	must_refuse_for(EINVAL, path, text);
 }
 
 /* The number after @name in a file of lines "name number" or "name: number". */

@@ -25,7 +25,7 @@ enum pagelab_mutation {
 	PAGELAB_RESV_ZAP,		/* zap_page_range_single() */
 	PAGELAB_RESV_COW,		/* wp_page_copy() */
 	PAGELAB_RESV_SHRINK,		/* the shrinker */
-	PAGELAB_NO_MEMORY,		/* what walk cache and reservations take */
+	PAGELAB_NO_MEMORY,		/* what the mechanisms' own data take */
 	PAGELAB_RING_ZERO,		/* zeroing of a ring's pages */
 	PAGELAB_RING_NODE,		/* the check of a page's node */
 	PAGELAB_RING_DRAIN,		/* lru_add_drain_cpu() */
@@ -439,6 +439,16 @@ static inline unsigned int pagelab_ring_drain(int cpu,
 
 extern const struct vm_operations_struct pagelab_lba_vm_ops;
 
+int __pagelab_lba_fork(void);
+
+/* Whether fork() may copy the mapping. */
+static inline int pagelab_lba_fork(const struct vm_area_struct *vma)
+{
+	if (unlikely(vma->vm_ops == &pagelab_lba_vm_ops))
+		return __pagelab_lba_fork();
+	return 0;
+}
+
 void __pagelab_lba_zap(struct vm_area_struct *vma, unsigned long start,
 		       unsigned long end);
 void __pagelab_lba_zapped(struct vm_area_struct *vma);
@@ -458,6 +468,11 @@ static inline void pagelab_lba_zapped(struct vm_area_struct *vma)
 }
 
 #else /* !CONFIG_PAGELAB_LBA */
+
+static inline int pagelab_lba_fork(const struct vm_area_struct *vma)
+{
+	return 0;
+}
 
 static inline void pagelab_lba_zap(struct vm_area_struct *vma,
 				   unsigned long start, unsigned long end)

@@ -90,7 +90,7 @@ class Workshop:
         """
         series = self.layout.series()
         home = self._home(series)
-        image = Image(home / "images" / f"{variant.name}-{self._key(series, variant)}", variant)
+        image = Image(home / "images" / f"{variant.name}-{self.key(series, variant)}", variant)
         if not image.folder.is_dir():
             tools.require(tools.BUILD, "building a kernel")
             with self._alone(home):
@@ -117,12 +117,14 @@ class Workshop:
     def _home(self, series: Series) -> Path:
         return self.work / series.version.replace("~", "-")
 
-    def _key(self, series: Series, variant: Variant) -> str:
+    def key(self, series: Series, variant: Variant) -> str:
+        """What tells the kernel from others: a short hash of all that it is made of."""
         ours: list[str | Path] = []
         if not variant.plain:
             ours += self.layout.patches
             for name, path in self.layout.added().items():
-                ours += [name, path]
+                # What says nothing to the compiler needs no other kernel.
+                ours += [name, path] if path.suffix != ".rst" else []
         fragments = self.layout.fragments(plain=variant.plain, debug=variant.debug)
         return digest([series.version, series.sha256, tools.compiler(), *ours, *fragments])
 

@@ -205,16 +205,17 @@ def _state(layout: Layout) -> str:
 def carry_out(
     workshop: Workshop, wanted: Sequence[Case], report: Callable[[Verdict], object] = lambda _: None
 ) -> list[Verdict]:
-    """Runs the cases, building what kernels they need.
+    """Builds what kernels the cases need, and runs the cases. What is edited after that does not matter to them.
 
     Raises:
         LinuxError: a kernel cannot be built.
     """
     archive = initramfs(workshop.layout, workshop.work)
     larger = _with_others(workshop) if any(case.run.others for case in wanted) else archive
+    images = {variant: workshop.image(variant) for variant in dict.fromkeys(case.variant for case in wanted)}
     verdicts = []
     for case in wanted:
-        verdict = _carry_out(workshop, workshop.image(case.variant), larger if case.run.others else archive, case)
+        verdict = _carry_out(workshop, images[case.variant], larger if case.run.others else archive, case)
         report(verdict)
         verdicts.append(verdict)
     return verdicts
