@@ -114,15 +114,9 @@ def test_the_archive_with_more_is_another(folder: Layout, tmp_path: Path) -> Non
     assert small.stat().st_size < large.stat().st_size
 
 
-def test_the_suite_runs_again_if_something_changed(
-    folder: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_suite_runs_again_if_something_changed(folder: Layout, tmp_path: Path) -> None:
     workshop = Workshop(folder, tmp_path / "work", 1, print)
-    monkeypatch.setattr(tools, "missing", lambda _: [Tool("qemu-system-x86_64", "qemu-system-x86")])
-    assert suite.nothing_to_do(workshop, quick=True) == "qemu-system-x86_64: not found here, so no kernel is tested"
-    monkeypatch.setattr(tools, "missing", lambda _: [])
-    assert "no kernel has been built" in suite.nothing_to_do(workshop, quick=True)
-    (workshop.work / folder.series().version.replace("~", "-") / "images").mkdir(parents=True)
+    workshop.work.mkdir()
     assert suite.nothing_to_do(workshop, quick=True) == ""
     nothing = "nothing has changed since these runs passed here"
     suite.passed(workshop, quick=True)

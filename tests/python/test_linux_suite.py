@@ -124,6 +124,8 @@ def test_each_kernel_is_built_once() -> None:
     assert {case.variant for case in alone} == {Variant(plain=True, debug=True)}
     checked = suite.cases([RUN, both], [], has_changes=True, debug=True, quick=False)
     assert {case.variant for case in checked} == {Variant(plain=False, debug=True)}
+    quick = suite.cases([RUN, both], [], has_changes=True, debug=False, quick=True)
+    assert {case.variant for case in quick} == {Variant(plain=False)}
     only = replace(RUN, name="c", lean=False)
     assert {case.run.name for case in suite.cases([RUN, only], [], has_changes=True, debug=False, quick=False)} == {"a"}
     with pytest.raises(UsageError, match="no run is called c; there are a, b"):

@@ -33,6 +33,9 @@ Work = Annotated[
     ),
 ]
 Jobs = Annotated[int | None, typer.Option("--jobs", "-j", help="What make does at once. Without it, one per CPU.")]
+Install = Annotated[
+    bool, typer.Option("--install", help="Install missing Debian packages first. Needs root; says which.")
+]
 Levels = Annotated[int, typer.Option("--levels", help="Levels of page tables: 4, or 5.")]
 Json = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help=f"Write all figures there. {MISSING_FOLDERS}")
@@ -49,9 +52,7 @@ Accelerator = Annotated[
 def build_command(
     plain: Plain = False,
     debug: Debug = False,
-    install: Annotated[
-        bool, typer.Option("--install", help="Install missing Debian packages first. Needs root; says which.")
-    ] = False,
+    install: Install = False,
     jobs: Jobs = None,
     work: Work = None,
     quiet: Quiet = False,
@@ -59,12 +60,7 @@ def build_command(
     """Build the kernel, unless it is there: about ten minutes of CPU time the first time."""
     workshop = _workshop(work, jobs, quiet)
     if install:
-        wanted = (*tools.BUILD, *tools.GUEST, *others.load(workshop.layout).packages)
-        packages = [tool.package for tool in tools.missing(wanted)]
-        series = workshop.layout.series()
-        if not is_installed(series):
-            packages.append(f"{series.package}={series.version}")
-        tools.install(packages, workshop.say)
+        _install(workshop)
     print(workshop.image(_variant(workshop, plain, debug)).kernel)
 
 
@@ -128,11 +124,9 @@ def suite_command(
     debug: Debug = False,
     quick: Annotated[bool, typer.Option("--quick", help="Only what takes seconds once the kernel is built.")] = False,
     changed: Annotated[
-        bool,
-        typer.Option(
-            "--changed", help="Only where a kernel was built before, and something changed since all runs passed."
-        ),
+        bool, typer.Option("--changed", help="Nothing, if nothing has changed since these runs passed here.")
     ] = False,
+    install: Install = False,
     listing: Annotated[bool, typer.Option("--list", help="Say which runs there are, and run nothing.")] = False,
     jobs: Jobs = None,
     work: Work = None,
@@ -148,6 +142,8 @@ def suite_command(
     if why:
         print(why)
         return
+    if install:
+        _install(workshop)
     wanted = suite.cases(runs, names or [], has_changes=workshop.layout.has_changes, debug=debug, quick=quick)
     began = time.monotonic()
     verdicts = suite.carry_out(workshop, wanted, _show_verdict)
@@ -309,6 +305,15 @@ def compare_command(
 
 def _workshop(work: Path | None, jobs: int | None, quiet: bool) -> Workshop:
     return Workshop.of(layout(), (work or default_work()).resolve(), _silent if quiet else _say(), jobs)
+
+
+def _install(workshop: Workshop) -> None:
+    wanted = (*tools.BUILD, *tools.GUEST, *others.load(workshop.layout).packages)
+    packages = [tool.package for tool in tools.missing(wanted)]
+    series = workshop.layout.series()
+    if not is_installed(series):
+        packages.append(f"{series.package}={series.version}")
+    tools.install(packages, workshop.say)
 
 
 def _silent(_: str) -> None:

@@ -99,10 +99,6 @@ class Workshop:
         image.folder.touch()
         return image
 
-    def has_built(self) -> bool:
-        """Whether a kernel of this version was built here: another takes less."""
-        return (self._home(self.layout.series()) / "images").is_dir()
-
     def source(self) -> Path:
         """The kernel's tree, unpacked if it is not there. It may have our patches.
 

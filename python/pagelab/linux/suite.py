@@ -159,8 +159,8 @@ def cases(runs: Sequence[Run], names: Sequence[str], *, has_changes: bool, debug
         raise UsageError(f"no run is called {', '.join(unknown)}; there are {', '.join(known)}")
     found = []
     for plain in (True, False):
-        # The kernel that checks itself takes long to build: one is enough.
-        if debug and plain and has_changes:
+        # A kernel takes minutes to build: one is enough for what is quick, and where it checks itself.
+        if (debug or quick) and plain and has_changes:
             continue
         for each in runs:
             fits = (each.debug if debug else each.lean) and (each.quick or not quick)
@@ -174,12 +174,7 @@ def cases(runs: Sequence[Run], names: Sequence[str], *, has_changes: bool, debug
 
 
 def nothing_to_do(workshop: Workshop, *, quick: bool) -> str:
-    """Why the suite, or its quick part, need not run again, or cannot run here; nothing if it is to run."""
-    gone = ", ".join(tool.name for tool in tools.missing((*tools.BUILD, *tools.GUEST)))
-    if gone:
-        return f"{gone}: not found here, so no kernel is tested"
-    if not workshop.has_built():
-        return f"no kernel has been built in {workshop.work}, which takes minutes: pagelab linux build"
+    """Why the suite, or its quick part, need not run again; nothing if it is to run."""
     state = _state(workshop.layout)
     stamps = [_stamp(workshop, quick=part) for part in ((False, True) if quick else (False,))]
     if any(stamp.is_file() and stamp.read_text(encoding="ascii") == state for stamp in stamps):
