@@ -1,6 +1,8 @@
 """The runs of `pagelab linux test` without a kernel: what the folder holds, how runs are judged, what is built."""
 
+import os
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from pagelab.linux import LinuxError, bench, suite
 from pagelab.linux.build import Image, Variant, Workshop
 from pagelab.linux.guest import Machine
 from pagelab.linux.initramfs import programs
-from pagelab.linux.layout import Layout, layout
+from pagelab.linux.layout import Layout, layout, prune
 from pagelab.linux.report import Console, parse
 
 
@@ -174,3 +176,15 @@ def test_kernels_are_there_before_the_first_run(
     verdicts = suite.carry_out(Workshop.of(folder, tmp_path / "work", lambda _: None), wanted)
     assert did == ["build plain", "build patched", "run", "run"]
     assert not any(verdict.problems for verdict in verdicts)
+
+
+def test_only_what_was_not_used_for_a_day_is_removed(tmp_path: Path) -> None:
+    used = [tmp_path / name for name in ("now", "an-hour-ago", "two-days-ago", "a-week-ago")]
+    for path, hours in zip(used, (0, 1, 48, 168), strict=True):
+        path.mkdir()
+        (path / "bzImage").touch()
+        os.utime(path, (time.time() - hours * 3600,) * 2)
+    prune(tmp_path.iterdir(), 1)
+    assert sorted(tmp_path.iterdir()) == sorted(used[:2])
+    prune(tmp_path.iterdir(), 0)
+    assert len(list(tmp_path.iterdir())) == 2

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pagelab._engine import UsageError
 from pagelab.linux import LinuxError, tools
-from pagelab.linux.layout import Layout, Series, digest
+from pagelab.linux.layout import Layout, Series, digest, prune
 from pagelab.linux.process import clean_environment, last_lines, logged
 from pagelab.linux.source import Say, Tree, unpack
 
@@ -150,7 +150,7 @@ class Workshop:
         if logged([*make, "bzImage"], log, environment=clean_environment(**_FIXED)) != 0:
             raise LinuxError(f"the kernel cannot be built: {_first_error(log)}; all that make said is in {log}")
         _publish(place, image.folder)
-        _prune(image.folder.parent)
+        prune(image.folder.parent.glob("[!.]*"), _MOST_IMAGES)
 
     def _configure(self, make: list[str | Path], tree: Tree, place: Path, fragments: Sequence[Path]) -> None:
         log = place / "configure.log"
@@ -208,12 +208,3 @@ def _publish(place: Path, target: Path) -> None:
         for source, name in _KEPT.items():
             shutil.copyfile(place / source, whole / name)
         whole.rename(target)
-
-
-def _prune(images: Path) -> None:
-    """Removes images that have not been used for longest."""
-    kept = sorted(
-        (path for path in images.iterdir() if not path.name.startswith(".")), key=lambda p: -p.stat().st_mtime
-    )
-    for path in kept[_MOST_IMAGES:]:
-        shutil.rmtree(path, ignore_errors=True)

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pagelab.linux import LinuxError, tools
-from pagelab.linux.layout import Layout, digest, files_below
+from pagelab.linux.layout import Layout, digest, files_below, prune
 from pagelab.linux.process import clean_environment
 
 _FLAGS = ("-std=gnu11", "-O2", "-static", "-pthread", "-s", "-Wall", "-Wextra", "-Werror")
 _PT_INTERP = 3
+_MOST_ARCHIVES = 8
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,7 @@ def initramfs(
         partial = Path(place) / "archive"
         partial.write_bytes(gzip.compress(cpio(entries), 6, mtime=0))
         partial.replace(archive)
-    for old in sorted(work.glob("initramfs-*.cpio.gz"), key=lambda path: -path.stat().st_mtime)[8:]:
-        old.unlink(missing_ok=True)
+    prune(work.glob("initramfs-*.cpio.gz"), _MOST_ARCHIVES)
     return archive
 
 

@@ -3,8 +3,11 @@
 Source: linux/README.md.
 """
 
+import contextlib
 import hashlib
 import os
+import shutil
+import time
 import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -136,3 +139,13 @@ def digest(parts: Iterable[str | Path]) -> str:
         name = part.name if isinstance(part, Path) else ""
         whole.update(f"{name}\0{len(content)}\0".encode() + content)
     return whole.hexdigest()[:16]
+
+
+def prune(kept: Iterable[Path], most: int) -> None:
+    """Removes what has not been used for longest, until so many are left. What was used within a day may be in use."""
+    old = time.time() - 24 * 3600
+    # Another process may remove the same.
+    with contextlib.suppress(FileNotFoundError):
+        for path in sorted(kept, key=lambda path: -path.stat().st_mtime)[most:]:
+            if path.stat().st_mtime < old:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
