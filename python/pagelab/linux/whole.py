@@ -192,7 +192,7 @@ def _faults(rows: Rows, position: Numbers, accesses: Rows) -> Faults:
     after = np.searchsorted(of_user, position[ends])
     known: list[tuple[int, int]] = []
     groups, starts = np.unique(after, return_index=True)
-    for group, members in zip(groups, np.split(np.arange(len(ends)), starts[1:]), strict=True):
+    for group, members in zip(groups, np.split(np.arange(len(ends)), starts)[1:], strict=True):
         found = _new_pages(accesses, of_user, int(group), new)[-len(members) :]
         known += zip(members[len(members) - len(found) :], found, strict=True)
     index = np.array([member for member, _ in known], dtype=np.int64)
