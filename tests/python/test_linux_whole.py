@@ -148,6 +148,16 @@ def test_a_page_that_was_unmapped_is_gone_when_it_faults(tmp_path: Path) -> None
     assert (stats["recorded.faults"], stats["recorded.faults.amiss"], stats["accesses.refused"]) == (2, 0, 0)
 
 
+def test_a_load_that_faults_finds_no_mapping(tmp_path: Path) -> None:
+    told = [user(0, 5, LOAD), *handled(1, 6), user(0, 6, LOAD)]
+    assert events_of(told, tmp_path) == [
+        (0, "map", 0, READ, 5),
+        (1, "map", 0, NONE, 0),
+        (1, "fault", 0, 0),
+        (65, "map", 0, READ, 6),
+    ]
+
+
 def test_a_frame_that_changes_without_a_fault_changes_there(tmp_path: Path) -> None:
     told = [user(0, 5, STORE), kernel(0, 9 * PAGE), user(0, 6, LOAD)]
     assert events_of(told, tmp_path) == [(0, "map", 0, READ_WRITE, 5), (2, "map", 0, READ, 6)]
@@ -194,6 +204,12 @@ def test_the_kernels_pages_are_large_where_they_are_at_one_offset(tmp_path: Path
     ] == small
     stats = counted(tmp_path / "whole.trace")
     assert (stats["accesses.refused"], stats["recorded.faults"]) == (0, 0)
+
+
+def test_pages_at_several_offsets_are_small(tmp_path: Path) -> None:
+    told = [(0, DIRECT_MAP + 5 * LARGE, LARGE, STORE, 1), (0, DIRECT_MAP + 5 * LARGE + PAGE, 7 * PAGE, STORE, 1)]
+    rows = [row for row in trace_head(written(told, tmp_path), 100) if row["kind"] == "mmap"]
+    assert [(row["len"], row["file_offset"]) for row in rows] == [(PAGE, LARGE), (PAGE, 7 * PAGE)]
 
 
 def test_an_access_across_pages_is_cut(tmp_path: Path) -> None:
