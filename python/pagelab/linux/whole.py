@@ -13,7 +13,7 @@ Deviations: which page a fault was of is not logged. It is one of those that the
     was gone; when is unknown, so it goes as the fault begins. An access across pages is replayed as far as its first
     one. The program's large pages, and the 4 KiB parts of the kernel's, are not told from others. Page tables have the
     simulator's memory, so a walk does not find the lines that the guest's kernel has written. All programs of the
-    guest count as one.
+    guest count as one. What a page was mapped to before the log begins is unknown: its first fault finds nothing.
 """
 
 from collections.abc import Iterator, Sequence
