@@ -21,7 +21,7 @@ from test_linux_trace import (
     table,
 )
 
-from pagelab import UsageError, trace_head, trace_info
+from pagelab import UsageError
 from pagelab.cli import linux_compare, linux_trace
 from pagelab.linux import LinuxError, compare, preset, records, references, simulated, stages, trace
 from pagelab.linux.layout import Layout, layout
@@ -192,17 +192,6 @@ def test_steady_lines_are_told_by_whose_they_are() -> None:
     # Each fault has its own page, so half of the faults have either; a third one leaves none.
     third = rows_of((3, 0xFFFF888000900000, 1, "zeroing"), (3, 0, KEPT, "entry"))
     assert references.steady_lines(np.concatenate([two_faults(), third]))["zeroing"].space == 0
-
-
-def test_a_whole_guest_is_a_trace(tmp_path: Path) -> None:
-    path = references.write_whole(two_faults(), tmp_path / "whole.trace", ["touch"])
-    info = trace_info(path, footprint=True)
-    counts = info["access_counts"]
-    assert (counts["by_kernel"], counts["loads"] + counts["stores"], counts["instructions"]) == (14, 17, 17)
-    accesses = [row for row in trace_head(path, 40) if "vaddr" in row]
-    assert accesses[1]["vaddr"] == references.PHYSICAL_BASE + (STACK & 0x3FFFFFFF)
-    with pytest.raises(UsageError, match="exists"):
-        references.write_whole(two_faults(), path, ["touch"])
 
 
 def test_the_simulator_faults_where_the_guest_did() -> None:

@@ -44,6 +44,9 @@ impl MapFlags {
     pub const GROWSDOWN: u32 = 0x100;
     pub const POPULATE: u32 = 0x8000;
     pub const HUGETLB: u32 = 0x40000;
+    /// Not a bit of mmap(2): the kernel that makes the mapping is recorded, so what it does is among the accesses. Whoever
+    /// replays it maps the pages at once, and spends nothing. For shared mappings of files.
+    pub const RECORDED: u32 = 1 << 25;
     /// Not a bit of mmap(2). Generated workloads set it on memory that a real program would have written before the part
     /// that is replayed: a page gets a frame of its own even if it is read first.
     pub const WRITTEN_BEFORE: u32 = 1 << 31;
@@ -115,6 +118,12 @@ pub enum EventKind {
         file: Arc<str>,
         offset: u64,
         len: u64,
+    },
+    /// The thread's access to `addr` has met no translation that allows it, and the accesses of the recorded kernel that follow
+    /// are its handler. The access itself comes after them.
+    Fault {
+        addr: u64,
+        write: bool,
     },
     /// The heap now spans `start..end` (`end` need not be page-aligned).
     Brk {

@@ -50,6 +50,7 @@ fn any_event_kind() -> impl Strategy<Value = EventKind> {
         (n(), n(), any::<u32>()).prop_map(|(addr, len, flags)| EventKind::Msync { addr, len, flags }),
         (n(), n()).prop_map(|(old_len, new_len)| EventKind::Truncate { file: "data".into(), old_len, new_len }),
         (n(), n()).prop_map(|(offset, len)| EventKind::Relocate { file: "data".into(), offset, len }),
+        (n(), any::<bool>()).prop_map(|(addr, write)| EventKind::Fault { addr, write }),
         (n(), n()).prop_map(|(start, end)| EventKind::Brk { start, end }),
         any::<u32>().prop_map(|child| EventKind::Fork { child: ProcessIx(child) }),
         any::<u32>().prop_map(|child| EventKind::Vfork { child: ProcessIx(child) }),

@@ -236,7 +236,7 @@ def trace_command(
     """Count what the kernel executes for a page fault, stage by stage: instructions, loads, stores, lines."""
     # They take numpy, which takes longer to import than the command line to answer.
     from pagelab.cli import linux_trace
-    from pagelab.linux import preset, references, trace
+    from pagelab.linux import preset, trace, whole
 
     for file in filter(None, (json, preset_file)):
         ensure_writable(file)
@@ -256,7 +256,7 @@ def trace_command(
         print(f"\nnot recorded: {', '.join(left_out)}")
     lines = linux_trace.show_found(found, [each.name for each in wanted], caches) if caches else {}
     if accesses:
-        references.write_whole(found.references[0], accesses, ["pagelab", "linux", "trace", wanted[0].step])
+        whole.write(found.references[0], accesses, ["pagelab", "linux", "trace", wanted[0].step])
     if json:
         write_atomically(json, linux_trace.as_json(found, workshop.layout.series().version, levels, lines))
     if preset_file:

@@ -38,12 +38,10 @@ ROW = np.dtype(
 _ACCESS = np.dtype(
     [("vaddr", "<u8"), ("pc", "<u8"), ("gap", "<u4"), ("size", "<u2"), ("kind", "u1"), ("by_kernel", "u1")]
 )
-_STORE, _KEPT, _LEFT_OUT = 1, 2, 3
-_USER, _NO_FAULT = 254, 255
-_LINE, _PAGE, _LARGE_PAGE = 6, 12, 21
-_POPULATE, _HUGETLB_2M = 0x8000, 0x40000 | _LARGE_PAGE << 26
-PHYSICAL_BASE = 1 << 44
-"""Where a trace of the whole guest has its physical address 0"""
+STORE, KEPT, LEFT_OUT = 1, 2, 3
+OF_USER, _NO_FAULT = 254, 255
+_LINE, PAGE, LARGE_PAGE = 6, 12, 21
+_ANONYMOUS, _POPULATE, _READ_WRITE = 0x22, 0x8000, 3
 FOUND = ("l1", "l2", "l3", "dram")
 _LABEL, _WRITE, _AFRESH = 48, 62, 63
 _LINE_BITS = 34
@@ -99,8 +97,8 @@ def read(path: Path) -> Rows:
 def of_run(rows: Rows, run: int) -> Rows:
     """Those of a run. Faults that were left out are no faults."""
     mine: Rows = rows[rows["run"] == run].copy()
-    left_out = mine["fault"][mine["what"] == _LEFT_OUT]
-    ended = mine["fault"][mine["what"] == _KEPT]
+    left_out = mine["fault"][mine["what"] == LEFT_OUT]
+    ended = mine["fault"][mine["what"] == KEPT]
     of_faults = mine["stage"] < len(ALL_STAGES)
     # The last fault may not have ended when logging did.
     lost = np.isin(mine["fault"], left_out) | ~np.isin(mine["fault"], ended)
@@ -109,7 +107,7 @@ def of_run(rows: Rows, run: int) -> Rows:
 
 
 def faults(rows: Rows) -> int:
-    return int((rows["what"] == _KEPT).sum())
+    return int((rows["what"] == KEPT).sum())
 
 
 def replay(rows: Rows, machine: str | None, *, cold: bool) -> dict[str, Found]:
@@ -125,10 +123,10 @@ def replay(rows: Rows, machine: str | None, *, cold: bool) -> dict[str, Found]:
     if not number:
         return {}
     rows = _with_walks(rows)
-    rows = rows[rows["what"] <= _STORE]
+    rows = rows[rows["what"] <= STORE]
     labels = _labels(rows)
     request = (rows["physical"] >> _LINE) | labels.astype(np.uint64) << np.uint64(_LABEL)
-    request |= (rows["what"] == _STORE).astype(np.uint64) << np.uint64(_WRITE)
+    request |= (rows["what"] == STORE).astype(np.uint64) << np.uint64(_WRITE)
     if cold:
         in_fault = rows["stage"] < len(ALL_STAGES)
         new = in_fault & (np.diff(rows["fault"], prepend=np.uint32(0)) != 0)
@@ -159,14 +157,14 @@ def _sum(parts: Sequence[Found]) -> Found:
 
 def _with_walks(rows: Rows) -> Rows:
     """Puts the processor's read of the PTE before each fault, where the kernel refers to that PTE."""
-    ends = np.flatnonzero(rows["what"] == _KEPT)
+    ends = np.flatnonzero(rows["what"] == KEPT)
     after = _next_of_user(rows, ends)
     ends, after = ends[after < len(rows)], after[after < len(rows)]
     place_of = np.zeros(int(rows["fault"].max(initial=0)) + 1, dtype=np.uint64)
     # Of a PTE, the place in its page follows from the page that it maps.
-    place_of[rows["fault"][ends]] = (rows["address"][after] >> np.uint64(_PAGE) & np.uint64(511)) * 8 + 1
+    place_of[rows["fault"][ends]] = (rows["address"][after] >> np.uint64(PAGE) & np.uint64(511)) * 8 + 1
     place = place_of[rows["fault"]]
-    inside = (rows["what"] <= _STORE) & np.isin(rows["stage"], [ALL_STAGES.index(name) for name in ("walk", "install")])
+    inside = (rows["what"] <= STORE) & np.isin(rows["stage"], [ALL_STAGES.index(name) for name in ("walk", "install")])
     entries = np.flatnonzero(inside & (place > 0) & (rows["physical"] & np.uint64(4095) == place - np.uint64(1)))
     numbers, first = np.unique(rows["fault"][entries], return_index=True)
     known, begins = np.unique(rows["fault"], return_index=True)
@@ -178,7 +176,7 @@ def _with_walks(rows: Rows) -> Rows:
 
 def _next_of_user(rows: Rows, at: NDArray[np.intp]) -> NDArray[np.intp]:
     """The next reference of user code; as many as there are rows if there is none."""
-    of_user = np.flatnonzero((rows["stage"] == _USER) & (rows["what"] <= _STORE))
+    of_user = np.flatnonzero((rows["stage"] == OF_USER) & (rows["what"] <= STORE))
     return np.append(of_user, len(rows))[np.searchsorted(of_user, at)]
 
 
@@ -199,7 +197,7 @@ def _firsts(rows: Rows) -> NDArray[np.intp]:
 
 def steady_lines(rows: Rows) -> dict[str, Lines]:
     """Lines that each stage touches in at least half of the faults."""
-    kernel = rows[(rows["what"] <= _STORE) & (rows["stage"] < len(ALL_STAGES))]
+    kernel = rows[(rows["what"] <= STORE) & (rows["stage"] < len(ALL_STAGES))]
     own = _own_of_cpu(kernel)
     firsts = _firsts(kernel)
     first, least = kernel[firsts], faults(rows) / 2
@@ -220,9 +218,9 @@ def steady_lines(rows: Rows) -> dict[str, Lines]:
 def _own_of_cpu(rows: Rows) -> NDArray[np.bool_]:
     """Whether references are to the CPU's stacks or to its own variables: the pages that others reach through gs."""
     address = rows["address"]
-    pages = address[rows["percpu"] == 1] >> _PAGE
+    pages = address[rows["percpu"] == 1] >> PAGE
     between = (
-        (address >> _PAGE >= pages.min()) & (address >> _PAGE <= pages.max())
+        (address >> PAGE >= pages.min()) & (address >> PAGE <= pages.max())
         if len(pages)
         else np.zeros(len(rows), dtype=bool)
     )
@@ -232,23 +230,6 @@ def _own_of_cpu(rows: Rows) -> NDArray[np.bool_]:
     return between | stacks | entry
 
 
-def write_whole(rows: Rows, output: Path, command: Sequence[str]) -> Path:
-    """Writes a trace of programs and kernel, at their physical addresses beyond `PHYSICAL_BASE`.
-
-    Raises:
-        UsageError: the output exists.
-    """
-    rows = rows[rows["what"] <= _STORE]
-    notes = [
-        f"Addresses are {PHYSICAL_BASE:#x} and the physical one, so the kernel's aliases of a page are one page.",
-        "All memory is mapped by pages of 2 MiB from the start: caches are replayed, the program's TLB misses are not.",
-        "Kernel accesses are of page faults, interrupts and other tasks. Fetches and page walks are not recorded.",
-    ]
-    large = np.unique(rows["physical"] >> np.uint64(_LARGE_PAGE))
-    extents = _extents(large, _LARGE_PAGE, _HUGETLB_2M | _POPULATE, PHYSICAL_BASE)
-    return _write(rows, rows["physical"] + np.uint64(PHYSICAL_BASE), output, command, notes, extents)
-
-
 def write_user(rows: Rows, output: Path, command: Sequence[str]) -> Path:
     """Writes a trace of the programs alone, at their own addresses. Pages that they faulted on are not there.
 
@@ -256,37 +237,45 @@ def write_user(rows: Rows, output: Path, command: Sequence[str]) -> Path:
         UsageError: the output exists.
     """
     faulted = _faulted_pages(rows)
-    user = rows[(rows["what"] <= _STORE) & (rows["stage"] == _USER)]
-    pages = np.unique(user["address"] >> np.uint64(_PAGE))
+    user = rows[(rows["what"] <= STORE) & (rows["stage"] == OF_USER)]
+    pages = np.unique(user["address"] >> np.uint64(PAGE))
     there = pages[~np.isin(pages, faulted)]
-    extents = _extents(faulted, _PAGE, 0, 0) + _extents(there, _PAGE, _POPULATE, 0)
+    events = _mappings(faulted, 0) + _mappings(there, _POPULATE)
     notes = ["Pages on which the guest did not fault are populated from the start."]
-    return _write(user, user["address"], output, command, notes, extents)
+    return write_trace(user, user["address"], 1 << user["shift"].astype(np.uint16), output, command, notes, events)
 
 
 def _faulted_pages(rows: Rows) -> NDArray[np.uint64]:
     """Pages of the first access of user code after each fault."""
-    after = _next_of_user(rows, np.flatnonzero(rows["what"] >= _KEPT))
-    return np.unique(rows["address"][after[after < len(rows)]] >> np.uint64(_PAGE))
+    after = _next_of_user(rows, np.flatnonzero(rows["what"] >= KEPT))
+    return np.unique(rows["address"][after[after < len(rows)]] >> np.uint64(PAGE))
 
 
-def _extents(pages: NDArray[np.uint64], shift: int, flags: int, base: int) -> list[dict[str, int]]:
-    cuts = np.flatnonzero(np.diff(pages) != 1) + 1
-    runs = np.split(pages, cuts) if len(pages) else []
-    return [{"addr": base + (int(run[0]) << shift), "len": len(run) << shift, "flags": flags} for run in runs]
+def _mappings(pages: NDArray[np.uint64], flags: int) -> list[dict[str, Any]]:
+    """Anonymous memory from the start."""
+    runs = np.split(pages, np.flatnonzero(np.diff(pages) != 1) + 1) if len(pages) else []
+    rest = {"prot": _READ_WRITE, "flags": _ANONYMOUS | flags, "file": None, "file_offset": 0}
+    maps = [{"addr": int(run[0]) << PAGE, "len": len(run) << PAGE, **rest} for run in runs]
+    return [{"position": 0, "event": {"mmap": each}} for each in maps]
 
 
-def _write(
+def write_trace(
     rows: Rows,
     addresses: NDArray[np.uint64],
+    sizes: NDArray[Any],
     output: Path,
     command: Sequence[str],
     notes: Sequence[str],
-    extents: Sequence[Mapping[str, int]],
+    events: Sequence[Mapping[str, Any]],
 ) -> Path:
+    """Writes rows that are accesses, at these addresses and of these sizes in bytes, with events between them.
+
+    Raises:
+        UsageError: the output exists.
+    """
     accesses = np.zeros(len(rows), dtype=_ACCESS)
     accesses["vaddr"], accesses["gap"], accesses["kind"] = addresses, rows["gap"], rows["what"]
-    accesses["size"] = 1 << rows["shift"].astype(np.uint16)
-    accesses["by_kernel"] = rows["stage"] != _USER
-    facts = {"command": list(command), "notes": list(notes), "mappings": list(extents)}
+    accesses["size"] = sizes
+    accesses["by_kernel"] = rows["stage"] != OF_USER
+    facts = {"command": list(command), "notes": list(notes), "events": list(events)}
     return _engine.write_trace(output, json.dumps(facts), accesses.tobytes())

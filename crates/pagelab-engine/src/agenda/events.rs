@@ -1,8 +1,10 @@
 //! Events of programs: mapping calls, forks, execs and exits, carried out when all CPUs of their process have come to them.
 
+use crate::base::addr::VirtAddr;
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::ids::{CpuId, LayerId, SpaceId};
+use crate::base::page_fault::Intent;
 use crate::base::step::BlockKey;
 use crate::engine::kernel_side::EngineState;
 use crate::kernel::files::FilePart;
@@ -57,6 +59,10 @@ impl Simulation {
             EventKind::Exit { .. } => {
                 self.exit(cpu, space)?;
                 self.inputs[input].set_space(event.process, None);
+            }
+            EventKind::Fault { addr, write } => {
+                let intent = if *write { Intent::Store } else { Intent::Load };
+                self.meet_recorded_fault(cpu, space, VirtAddr(*addr), intent);
             }
             EventKind::Msync { addr, len, flags } => {
                 self.os.mapping.calls += 1;
@@ -134,6 +140,7 @@ fn touched(kind: &EventKind) -> Option<Option<VaRange>> {
         | EventKind::ThreadExit
         | EventKind::Vfork { .. }
         | EventKind::Msync { .. }
+        | EventKind::Fault { .. }
         | EventKind::Truncate { .. }
         | EventKind::Relocate { .. } => None,
         // Its length is that of whole pages of its size.

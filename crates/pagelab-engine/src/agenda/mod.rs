@@ -4,6 +4,7 @@ mod accounts;
 mod events;
 mod kthreads;
 mod load;
+mod recorded;
 mod shootdown;
 mod start;
 mod tasks;

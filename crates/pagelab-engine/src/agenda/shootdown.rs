@@ -136,7 +136,8 @@ impl Simulation {
         let local = Cycles::from(if what.full { costs.flush_space_cycles } else { costs.invalidate_page_cycles });
         let local = local * if what.full { 1 } else { what.pages };
         let interrupt = local + Cycles::from(costs.fault.entry.cycles + costs.fault.exit.cycles);
-        let wait = Cycles::from(costs.shootdown_ipi_cycles);
+        let costs_of_all = [local, interrupt, Cycles::from(costs.shootdown_ipi_cycles)];
+        let [local, interrupt, wait] = if what.recorded { [Cycles::ZERO; 3] } else { costs_of_all };
         let lazy = costs.idle_tlb == IdleTlb::Lazy && !freed_tables;
         let guests = guests_in(&self.os.layers, space);
         if !guests.is_empty() {
@@ -259,7 +260,7 @@ mod tests {
             };
             assert!(held(&mut simulation), "{system}: the last page has just been used");
             let range = VaRange { start: VirtAddr(0), end: VirtAddr(1 << 30) };
-            let gone = Invalidation { ranges: vec![range], pages: 1, full: false };
+            let gone = Invalidation { ranges: vec![range], pages: 1, ..Invalidation::default() };
             simulation.cpus[0].presence = Presence::Running;
             // The CPU's last access was to this page: the next one would not even ask the TLB.
             let again = Access::new(AccessKind::Load, last_page.0, 8);

@@ -12,6 +12,7 @@ use crate::machine::clock::CpuClock;
 use crate::machine::cpu::Filter;
 use crate::machine::simulation::{RefusedAccess, Simulation, Stack};
 use crate::machine::task::Split;
+use crate::translate::counters::place_index;
 use crate::translate::walker::{Faulted, Wanted};
 use pagelab_trace::{Access, AccessKind};
 
@@ -71,12 +72,19 @@ impl Simulation {
     /// Counts accesses that the filter answered.
     #[inline]
     fn settle(&mut self, cpu: CpuId, hits: &Hits) {
+        let mark = hits.by_kernel.then(|| self.mark(cpu));
         let of = &mut self.cpus[cpu];
         of.counters.accesses += hits.accesses as u64;
         of.counters.filtered += hits.accesses as u64;
         of.counters.writes += hits.writes;
         of.clock.retire(hits.instructions);
         of.clock.repeat(hits.accesses as u64);
+        if let Some(mark) = mark {
+            let by_kernel = &mut of.counters.by_kernel;
+            by_kernel.accesses += hits.accesses as u64;
+            by_kernel.refs[place_index(Some(Served::L1))] += hits.accesses as u64;
+            self.count_by_kernel(cpu, &mark);
+        }
     }
 
     /// [`Self::access`] for the common case that [`Cpu::is_plain`] describes.
@@ -102,7 +110,9 @@ impl Simulation {
             }
         }
         match found {
-            Some(translation) => self.touch(cpu, va, translation, write, false),
+            Some(translation) => {
+                self.touch(cpu, va, translation, write, false);
+            }
             None => self.refuse(cpu, access),
         }
         let of = &mut self.cpus[cpu];
@@ -115,6 +125,23 @@ impl Simulation {
     /// One access of any kind.
     #[inline(never)]
     fn access<const MANY: bool>(&mut self, cpu: CpuId, access: &Access, limit: Cycles) -> Result<Flow, EngineError> {
+        if !access.by_kernel {
+            return self.make_access::<MANY>(cpu, access, limit);
+        }
+        let mark = self.mark(cpu);
+        self.hw.walks.are_by_kernel = true;
+        let flow = self.make_access::<MANY>(cpu, access, limit);
+        self.hw.walks.are_by_kernel = false;
+        self.count_by_kernel(cpu, &mark);
+        flow
+    }
+
+    fn make_access<const MANY: bool>(
+        &mut self,
+        cpu: CpuId,
+        access: &Access,
+        limit: Cycles,
+    ) -> Result<Flow, EngineError> {
         let fetch = access.kind == AccessKind::Fetch;
         if access.pc == 0 {
             // The trace does not know the instruction; accesses that follow without one pass the filter.
@@ -145,7 +172,7 @@ impl Simulation {
         of.counters.accesses += 1;
         of.counters.writes += u64::from(access.kind.writes());
         of.counters.fetches += u64::from(fetch);
-        of.counters.by_kernel += u64::from(access.by_kernel);
+        of.counters.by_kernel.accesses += u64::from(access.by_kernel);
         of.clock.retire(access.gap.into());
         Ok(Flow::Done)
     }
@@ -183,8 +210,11 @@ impl Simulation {
                     }
                 }
             };
-            if !access.by_kernel || self.hw.kernel_refs {
+            if !access.by_kernel {
                 self.touch(cpu, va, translation, write, split);
+            } else {
+                let served = self.hw.kernel_refs.then(|| self.touch(cpu, va, translation, write, split));
+                self.cpus[cpu].counters.by_kernel.refs[place_index(served)] += 1;
             }
             line += 1;
         }
@@ -192,9 +222,9 @@ impl Simulation {
         Ok(Flow::Done)
     }
 
-    /// Loads or stores the line of `va`; `split` if it is one of several of an access.
+    /// Loads or stores the line of `va`; `split` if it is one of several of an access. Returns where the line was.
     #[inline(always)]
-    fn touch(&mut self, cpu: CpuId, va: VirtAddr, translation: Translation, write: bool, split: bool) {
+    fn touch(&mut self, cpu: CpuId, va: VirtAddr, translation: Translation, write: bool, split: bool) -> Served {
         let of = &mut self.cpus[cpu];
         let line = translation.address(va).line();
         let outcome = self.hw.caches.access(of.core, line, write, Requester::Data);
@@ -207,6 +237,7 @@ impl Simulation {
         let unproven = self.filter_hits_only && outcome.served != Served::L1;
         let (loads, stores) = (0b0001, 0b0110 * u8::from(write));
         of.filter.learn(va, translation, if unproven { 0 } else { loads | stores });
+        outcome.served
     }
 
     /// Notes that no mapping allows an access, or a part of it.
@@ -306,6 +337,8 @@ struct Hits {
     accesses: usize,
     instructions: u64,
     writes: u64,
+    /// Whether a kernel made them all, or the program did.
+    by_kernel: bool,
 }
 
 /// When a CPU with others beside it must stop.
@@ -318,10 +351,11 @@ struct Stop<'a> {
 /// the loop has the processor's registers for itself.
 #[inline(never)]
 fn scan<const MANY: bool>(accesses: &[Access], filter: &Filter, stop: &Stop) -> Hits {
-    let mut hits = Hits { accesses: 0, instructions: 0, writes: 0 };
+    let by_kernel = accesses.first().is_some_and(|access| access.by_kernel);
+    let mut hits = Hits { accesses: 0, instructions: 0, writes: 0, by_kernel };
     let filter = *filter;
     for access in accesses {
-        if !filter.answers(access) {
+        if !filter.answers(access) || access.by_kernel != by_kernel {
             break;
         }
         hits.accesses += 1;

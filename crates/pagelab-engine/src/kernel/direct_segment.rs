@@ -105,7 +105,7 @@ pub fn taken_by(change: &Change) -> Option<VaRange> {
             Some(*range)
         }
         Change::Advised { range, advice } => (*advice == PageAdvice::Remove).then_some(*range),
-        Change::Mapped { .. } => None,
+        Change::Mapped { .. } | Change::Recorded { .. } => None,
     }
 }
 

@@ -10,6 +10,11 @@ const FLUSH_CEILING_PAGES: u64 = 33;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MappingCounters {
     pub calls: u64,
+    /// Pages that recorded kernels had mapped.
+    pub pages_recorded: u64,
+    /// Faults whose handlers are recorded, and those among them for which there was a translation all the same.
+    pub faults_recorded: u64,
+    pub faults_recorded_amiss: u64,
     /// Calls that no kernel would have carried out (overlapping mremap, unaligned addresses); they were skipped.
     pub impossible: u64,
     pub pages_unmapped: u64,
@@ -37,6 +42,8 @@ pub struct Invalidation {
     pub pages: u64,
     /// Flush the whole address space instead.
     pub full: bool,
+    /// A kernel that is recorded did it: its own instructions are among the accesses.
+    pub recorded: bool,
 }
 
 impl Invalidation {

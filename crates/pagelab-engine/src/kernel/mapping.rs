@@ -33,9 +33,11 @@ pub struct Consequences {
 impl Os {
     /// Carries a mapping call out.
     pub fn change_mappings(&mut self, space: SpaceId, kind: &EventKind) -> Result<Consequences, EngineError> {
-        self.mapping.calls += 1;
+        let recorded = matches!(kind, EventKind::Mmap { flags, .. } if flags.contains(MapFlags::RECORDED));
+        self.mapping.calls += u64::from(!recorded);
         let layer = &mut self.layers[space.layer];
         let Consequences { mut gone, mut populate } = Consequences::default();
+        gone.recorded = recorded;
         let vmas = &mut layer.spaces[space.index as usize].vmas;
         let changes = match kind {
             EventKind::Mmap { addr, len, prot, flags, file: None, .. } if is_shared_anonymous(*flags) => {
@@ -89,10 +91,10 @@ impl Os {
         gone: &mut Invalidation,
         populate: &mut Vec<(VaRange, Ahead)>,
     ) -> Result<(), EngineError> {
-        if !matches!(change, Change::Mapped { .. }) {
+        if !matches!(change, Change::Mapped { .. } | Change::Recorded { .. }) {
             self.account_for_taken(space);
         }
-        if let Change::Mapped { range, .. } = change {
+        if let Change::Mapped { range, .. } | Change::Recorded { range } = change {
             self.layers[space.layer].lay_out(space.index, range)?;
             self.note_sharing(space, range)?;
         }
@@ -117,6 +119,7 @@ impl Os {
                 }
                 self.want_armed(space, range);
             }
+            Change::Recorded { range } => self.mapping.pages_recorded += layer.map_recorded(space.index, range)?,
             Change::Advised { range, advice: PageAdvice::PopulateRead } => {
                 populate.push((range, Ahead::Asked(Intent::Load)));
             }
@@ -236,7 +239,7 @@ impl Os {
         };
         layer.prune(space.index, everything.start, everything.end, InvalidationCause::Exit);
         self.mapping.pages_unmapped += pages;
-        Ok(Invalidation { ranges: vec![everything], pages, full: true })
+        Ok(Invalidation { ranges: vec![everything], pages, full: true, recorded: false })
     }
 
     /// Gives a child its parent's VMAs, and the pages of those whose contents it could not demand anew (Linux `dup_mmap`,

@@ -13,6 +13,7 @@ use crate::machine::pcids::{Pcids, Presence};
 use crate::machine::task::{KernelTask, Lane, NextItem, Overtaken, Seat, StackEntry, Task};
 use crate::mmu_cache::Asid;
 use crate::programs::input::Item;
+use crate::translate::counters::WALK_PLACES;
 use pagelab_trace::{Access, AccessKind, ThreadIx};
 
 /// Whether a CPU can go on.
@@ -87,7 +88,7 @@ pub struct AccessCounters {
     /// Stores and modifies.
     pub writes: u64,
     pub fetches: u64,
-    pub by_kernel: u64,
+    pub by_kernel: ByKernel,
     /// Accesses that a [`Filter`] answered: hits in the first-level TLB and cache.
     pub filtered: u64,
     /// Line-sized pieces that were looked up in the TLBs and caches.
@@ -98,6 +99,19 @@ pub struct AccessCounters {
     /// counts one miss a level, as hardware events and other simulators count.
     pub split_misses: [u64; 3],
     pub context_switches: u64,
+}
+
+/// What a CPU counted of the accesses that a kernel made, as the trace says: among all others.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ByKernel {
+    pub accesses: u64,
+    pub instructions: u64,
+    /// Cycles of [`Class::Base`], [`Class::DataStall`] and [`Class::Translation`].
+    pub cycles: [Cycles; 3],
+    /// Line-sized pieces, by where they were found, as in [`place_index`](crate::translate::counters::place_index).
+    pub refs: [u64; WALK_PLACES],
+    /// Look-ups that found nothing in the first level of the TLBs, and in both.
+    pub tlb_misses: [u64; 2],
 }
 
 impl AccessCounters {

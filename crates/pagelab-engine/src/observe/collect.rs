@@ -9,7 +9,7 @@ mod translation_cache;
 use crate::base::cycles::Cycles;
 use crate::cache::{CoreCacheStats, Requester, Served};
 use crate::machine::clock::Class;
-use crate::machine::cpu::AccessCounters;
+use crate::machine::cpu::{AccessCounters, ByKernel};
 use crate::machine::simulation::Simulation;
 use crate::observe::statistics::{Kind, Meaning, Statistics};
 use crate::translate::counters::{WALK_LEVELS, WALK_PLACES, WalkCounts};
@@ -71,11 +71,6 @@ impl Statistics {
         self.count("accesses.writes", of(|c| c.writes), "Stores and modifies");
         self.count("accesses.fetches", of(|c| c.fetches), "Recorded first fetches of code pages");
         self.count(
-            "accesses.by_kernel",
-            of(|c| c.by_kernel),
-            "Accesses that the kernel made to user memory for the program",
-        );
-        self.count(
             "accesses.refused",
             of(|c| c.refused),
             "Accesses that no mapping covers or that one forbids; they were skipped",
@@ -83,6 +78,41 @@ impl Statistics {
         let instructions = simulation.cpus.iter().map(|cpu| cpu.clock.instructions()).sum();
         self.count("instructions", instructions, "Instructions of the programs");
         self.count("context_switches", of(|c| c.context_switches), "Times that a CPU went over to another thread");
+        self.by_kernel(simulation);
+    }
+
+    /// Accesses that the trace says a kernel made; these are among those of the programs.
+    fn by_kernel(&mut self, simulation: &Simulation) {
+        let of = |get: &dyn Fn(&ByKernel) -> u64| -> u64 {
+            simulation.cpus.iter().map(|cpu| get(&cpu.counters.by_kernel)).sum()
+        };
+        let text = "Accesses that a kernel made for the program, as the trace says: to user memory in system calls, or all that a \
+                    recorded kernel made";
+        self.count("accesses.by_kernel", of(&|c| c.accesses), text);
+        let text = "Instructions of these accesses, among instructions";
+        self.count("accesses.by_kernel.instructions", of(&|c| c.instructions), text);
+        let text = "Cycles of these accesses, among cycles.base, cycles.data_stall and cycles.translation";
+        let all = Cycles(of(&|c| c.cycles.iter().map(|cycles| cycles.0).sum()));
+        self.cycles("accesses.by_kernel.cycles", all, text);
+        for (index, class) in ["base", "data_stall", "translation"].into_iter().enumerate() {
+            let text = format!("Cycles of these accesses among cycles.{class}");
+            self.cycles(format!("accesses.by_kernel.cycles.{class}"), Cycles(of(&|c| c.cycles[index].0)), text);
+        }
+        let text = "Line references of these accesses";
+        self.count("accesses.by_kernel.refs", of(&|c| c.refs.iter().sum()), text);
+        for (place, name) in PLACES.iter().enumerate() {
+            let text = format!("{text} {}", PLACE_TEXT[place]);
+            self.count(format!("accesses.by_kernel.refs.{name}"), of(&|c| c.refs[place]), text);
+        }
+        for (index, (level, text)) in [("l1", "the first-level TLB"), ("l2", "both levels")].into_iter().enumerate() {
+            let text = format!("Data look-ups of these accesses that missed {text}, among dtlb.{level}.misses");
+            self.count(format!("accesses.by_kernel.dtlb.{level}.misses"), of(&|c| c.tlb_misses[index]), text);
+        }
+        let walks = &simulation.hw.walks.by_kernel;
+        let text = "completed page walks of these accesses, among the programs'";
+        self.count("accesses.by_kernel.walk.count", walks.count, format!("Number of {text}"));
+        self.cycles("accesses.by_kernel.walk.cycles", walks.cycles, format!("Cycles of {text}"));
+        self.walk_refs("accesses.by_kernel.walk", walks, Kind::Robust, text);
     }
 
     /// The clocks of the CPUs that programs run on: one that kernel threads have to themselves is not among them.

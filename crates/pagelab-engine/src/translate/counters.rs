@@ -2,6 +2,7 @@
 
 use crate::base::cycles::Cycles;
 use crate::base::ids::LayerId;
+use crate::base::page_fault::Origin;
 use crate::cache::Served;
 
 /// Levels that references are counted by: 1 to 5, index 0 unused.
@@ -38,6 +39,10 @@ pub struct WalkCounters {
     current: usize,
     /// Locked updates of accessed and dirty bits, not among the references above.
     pub ad_updates: u64,
+    /// Those walks of programs that their kernels made, as the trace says.
+    pub by_kernel: WalkCounts,
+    /// Whether such an access is under way.
+    pub are_by_kernel: bool,
     /// Program walks that only set a dirty bit: their page was in a TLB.
     pub dirty_walks: u64,
     /// References of the walk under way: their places in [`WalkCounts::refs`], counted through.
@@ -47,6 +52,15 @@ pub struct WalkCounters {
 impl WalkCounts {
     fn new(layers: usize) -> Self {
         Self { refs: vec![Default::default(); layers], ..Self::default() }
+    }
+
+    /// Counts a walk and its references.
+    #[inline]
+    fn count_walk(&mut self, cycles: Cycles, log: &[u32]) {
+        self.count += 1;
+        self.cycles += cycles;
+        let refs = self.refs.as_flattened_mut().as_flattened_mut();
+        log.iter().for_each(|&at| refs[at as usize] += 1);
     }
 
     fn add(&mut self, other: &Self) {
@@ -85,6 +99,8 @@ impl WalkCounters {
             closed: WalksByKind::default(),
             current: Self::NOBODY,
             ad_updates: 0,
+            by_kernel: WalkCounts::new(layers),
+            are_by_kernel: false,
             dirty_walks: 0,
             log: Vec::with_capacity(1024),
         }
@@ -133,11 +149,19 @@ impl WalkCounters {
 
     #[inline]
     pub(crate) fn finish(&mut self, kind: fn(&mut WalksByKind) -> &mut WalkCounts, cycles: Cycles) {
-        let counts = kind(&mut self.accounts[self.current]);
-        counts.count += 1;
-        counts.cycles += cycles;
-        let refs = counts.refs.as_flattened_mut().as_flattened_mut();
-        self.log.iter().for_each(|&at| refs[at as usize] += 1);
+        kind(&mut self.accounts[self.current]).count_walk(cycles, &self.log);
+    }
+
+    /// [`Self::finish`] of a walk that is complete.
+    #[inline]
+    pub(crate) fn complete(&mut self, origin: Origin, cycles: Cycles) {
+        match origin {
+            Origin::Program => self.finish(|walks| &mut walks.program, cycles),
+            Origin::Kernel => self.finish(|walks| &mut walks.kernel, cycles),
+        }
+        if self.are_by_kernel && origin == Origin::Program {
+            self.by_kernel.count_walk(cycles, &self.log);
+        }
     }
 }
 

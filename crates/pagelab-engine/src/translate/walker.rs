@@ -154,10 +154,9 @@ impl Hardware {
         let mut spent = Cycles::ZERO;
         let walked = self.walk_to_machine(layers, wanted.core, wanted.space, wanted.va, wanted.intent, &mut spent);
         *cycles += spent;
-        match (walked, wanted.origin) {
-            (Err(Faulted), _) => self.walks.finish(|w| &mut w.aborted, spent),
-            (Ok(_), Origin::Program) => self.walks.finish(|w| &mut w.program, spent),
-            (Ok(_), Origin::Kernel) => self.walks.finish(|w| &mut w.kernel, spent),
+        match walked {
+            Err(Faulted) => self.walks.finish(|w| &mut w.aborted, spent),
+            Ok(_) => self.walks.complete(wanted.origin, spent),
         }
         walked
     }

@@ -19,6 +19,7 @@ use crate::{Event, EventKind, MapFlags, ProcessIx, Protection, ThreadIx};
 /// | `msync` | `addr`, `len`, `flags` |
 /// | `truncate` | `file`, `len` (new), `old_len` |
 /// | `relocate` | `file`, `file_offset`, `len` |
+/// | `fault` | `addr`, `argument` (1 for a store, or else 0) |
 /// | `brk` | `addr` (start of the heap), `len` |
 /// | `fork`, `vfork` | `other_process` (child) |
 /// | `exec` | `file` (path) |
@@ -54,7 +55,7 @@ fn as_text<S: Serializer>(text: &Option<Arc<str>>, serializer: S) -> Result<S::O
 }
 
 /// All kinds, by which [`EventRow::kind`] is one of the format's own words.
-const KINDS: [&str; 16] = [
+const KINDS: [&str; 17] = [
     "process_start",
     "mmap",
     "munmap",
@@ -64,6 +65,7 @@ const KINDS: [&str; 16] = [
     "msync",
     "truncate",
     "relocate",
+    "fault",
     "brk",
     "fork",
     "vfork",
@@ -86,6 +88,7 @@ impl EventRow {
             EventKind::Msync { .. } => "msync",
             EventKind::Truncate { .. } => "truncate",
             EventKind::Relocate { .. } => "relocate",
+            EventKind::Fault { .. } => "fault",
             EventKind::Brk { .. } => "brk",
             EventKind::Fork { .. } => "fork",
             EventKind::Vfork { .. } => "vfork",
@@ -138,6 +141,14 @@ impl EventRow {
             "msync" => EventKind::Msync { addr: addr?, len: len?, flags: flags? },
             "truncate" => EventKind::Truncate { file: file?, old_len: old_len?, new_len: len? },
             "relocate" => EventKind::Relocate { file: file?, offset: file_offset?, len: len? },
+            "fault" => EventKind::Fault {
+                addr: addr?,
+                write: match unsigned? {
+                    0 => false,
+                    1 => true,
+                    other => return Err(out_of_range(other.into())),
+                },
+            },
             "brk" => {
                 let start = addr?;
                 EventKind::Brk { start, end: start.wrapping_add(len?) }
@@ -192,6 +203,7 @@ impl From<&Event> for EventRow {
             EventKind::Relocate { file, offset, len } => {
                 (row.file, row.file_offset, row.len) = (Some(file.clone()), Some(*offset), Some(*len));
             }
+            EventKind::Fault { addr, write } => (row.addr, row.argument) = (Some(*addr), Some(i64::from(*write))),
             // Wrapping, so that even a nonsensical pair comes back as it was.
             EventKind::Brk { start, end } => (row.addr, row.len) = (Some(*start), Some(end.wrapping_sub(*start))),
             EventKind::Fork { child } | EventKind::Vfork { child } => row.other_process = Some(child.0),

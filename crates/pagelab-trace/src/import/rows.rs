@@ -1,6 +1,9 @@
-//! Traces of one thread whose accesses and mappings somebody else has put together.
+//! Traces of one thread whose accesses and events somebody else has put together.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +15,7 @@ use crate::{
 /// Bytes of an access in [`write()`]: address (8), pc (8), gap (4), size (2), kind (1), by the kernel (1); little-endian.
 pub const ROW_BYTES: usize = 24;
 
-/// What a trace says of itself, and its mappings.
+/// What a trace says of itself, and its events.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Facts {
@@ -20,31 +23,61 @@ pub struct Facts {
     pub command: Vec<String>,
     /// Sentences for who reads results.
     pub notes: Vec<String>,
-    /// All anonymous and private, readable and writable, from the start.
-    pub mappings: Vec<Extent>,
+    /// In the order of their positions.
+    pub events: Vec<Positioned>,
 }
 
-/// A mapping.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+/// An event, and the number of accesses before it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Extent {
-    pub addr: u64,
-    pub len: u64,
-    /// Bits of mmap(2) besides MAP_PRIVATE and MAP_ANONYMOUS.
-    pub flags: u32,
+pub struct Positioned {
+    pub position: u64,
+    pub event: Change,
+}
+
+/// What may happen in such a trace; see [`EventKind`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Change {
+    Mmap {
+        addr: u64,
+        len: u64,
+        /// PROT_* and MAP_* bits of mmap(2).
+        prot: u32,
+        flags: u32,
+        file: Option<String>,
+        file_offset: u64,
+    },
+    Fault {
+        addr: u64,
+        write: bool,
+    },
+}
+
+impl From<Change> for EventKind {
+    fn from(change: Change) -> Self {
+        match change {
+            Change::Mmap { addr, len, prot, flags, file, file_offset } => {
+                let (prot, flags) = (Protection::from_bits(prot), MapFlags(flags));
+                Self::Mmap { addr, len, prot, flags, file: file.map(Arc::from), file_offset }
+            }
+            Change::Fault { addr, write } => Self::Fault { addr, write },
+        }
+    }
 }
 
 /// Writes a trace of these accesses.
 ///
 /// # Errors
-/// [`TraceError::Usage`] for an output that exists, and for rows that are no accesses; [`TraceError::Io`]. After an error
+/// [`TraceError::Usage`] for an output that exists, for rows that are no accesses, and for an event that is not at or behind the
+/// one before it, up to the end; [`TraceError::Io`]. After an error
 /// nothing is left at `output`.
 pub fn write(output: &Path, facts: Facts, rows: &[u8]) -> Result<PathBuf, TraceError> {
     let mut meta = TraceMeta::new(facts.command);
     meta.mappings_inferred = true;
     meta.notes = facts.notes;
     let writer = TraceWriter::create(output, meta)?;
-    let written = fill(writer, &facts.mappings, rows);
+    let written = fill(writer, facts.events, rows);
     if written.is_err() {
         // Only what the writer made is removed: it refuses a folder that is not empty.
         let _ = std::fs::remove_dir_all(output);
@@ -52,23 +85,39 @@ pub fn write(output: &Path, facts: Facts, rows: &[u8]) -> Result<PathBuf, TraceE
     Ok(written?.path)
 }
 
-fn fill(mut writer: TraceWriter, mappings: &[Extent], rows: &[u8]) -> Result<TraceSummary, TraceError> {
+fn fill(mut writer: TraceWriter, events: Vec<Positioned>, rows: &[u8]) -> Result<TraceSummary, TraceError> {
     let (process, thread) = (ProcessIx(0), ThreadIx(0));
-    let mut event = |kind| writer.event(Event { position: 0, process, thread, kind });
-    event(EventKind::ProcessStart { parent: None })?;
-    event(EventKind::ThreadStart { os_tid: 1 })?;
-    for &Extent { addr, len, flags } in mappings {
-        let (prot, flags) = (Protection::READ_WRITE, MapFlags(MapFlags::anonymous_private().0 | flags));
-        event(EventKind::Mmap { addr, len, prot, flags, file: None, file_offset: 0 })?;
-    }
-    let all = rows.chunks_exact(ROW_BYTES);
-    if !all.remainder().is_empty() {
+    let event = |position, kind| Event { position, process, thread, kind };
+    writer.event(event(0, EventKind::ProcessStart { parent: None }))?;
+    writer.event(event(0, EventKind::ThreadStart { os_tid: 1 }))?;
+    if !rows.len().is_multiple_of(ROW_BYTES) {
         let what = format!("{} bytes of accesses: each takes {ROW_BYTES}", rows.len());
         return Err(TraceError::usage(what));
     }
+    let mut left = rows;
+    for Positioned { position, event: change } in events {
+        let until = position.checked_sub(writer.position()).map(|accesses| accesses as usize * ROW_BYTES);
+        let Some((before, behind)) = until.and_then(|bytes| left.split_at_checked(bytes)) else {
+            let all = rows.len() / ROW_BYTES;
+            let what = format!(
+                "an event at position {position} after one at {}: positions rise up to {all}, the number of accesses",
+                writer.position()
+            );
+            return Err(TraceError::usage(what));
+        };
+        append(&mut writer, thread, before)?;
+        left = behind;
+        writer.event(event(position, change.into()))?;
+    }
+    append(&mut writer, thread, left)?;
+    writer.finish()
+}
+
+fn append(writer: &mut TraceWriter, thread: ThreadIx, rows: &[u8]) -> Result<(), TraceError> {
     let mut accesses = Vec::with_capacity(4096);
-    for (number, row) in all.enumerate() {
+    for row in rows.chunks_exact(ROW_BYTES) {
         let access = access(row).ok_or_else(|| {
+            let number = writer.position() + accesses.len() as u64;
             let what = "the kind must be 0 (load), 1 (store), 2 (both) or 3 (fetch), and the last byte 0 or 1";
             TraceError::usage(format!("access {number}: {what}"))
         })?;
@@ -78,8 +127,7 @@ fn fill(mut writer: TraceWriter, mappings: &[Extent], rows: &[u8]) -> Result<Tra
             accesses.clear();
         }
     }
-    writer.append(thread, &accesses)?;
-    writer.finish()
+    writer.append(thread, &accesses)
 }
 
 fn access(row: &[u8]) -> Option<Access> {
@@ -101,28 +149,46 @@ fn access(row: &[u8]) -> Option<Access> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::TraceReader;
+    use crate::{Batch, Segment, Source, TraceReader};
 
     fn row(vaddr: u64, gap: u32, size: u16, kind: u8, by_kernel: u8) -> Vec<u8> {
         [&vaddr.to_le_bytes()[..], &7u64.to_le_bytes(), &gap.to_le_bytes(), &size.to_le_bytes(), &[kind, by_kernel]]
             .concat()
     }
 
-    fn facts() -> Facts {
-        let mappings = vec![Extent { addr: 0x1000, len: 0x2000, flags: MapFlags::POPULATE }];
-        Facts { command: vec!["touch".into()], notes: vec!["Of a machine.".into()], mappings }
+    fn facts(events: Vec<(u64, Change)>) -> Facts {
+        let events = events.into_iter().map(|(position, event)| Positioned { position, event }).collect();
+        Facts { command: vec!["touch".into()], notes: vec!["Of a machine.".into()], events }
+    }
+
+    fn mapped() -> Change {
+        let flags = MapFlags::SHARED | MapFlags::RECORDED;
+        Change::Mmap { addr: 0x1000, len: 0x2000, prot: 3, flags, file: Some("memory".into()), file_offset: 0x3000 }
     }
 
     #[test]
-    fn rows_become_accesses() {
+    fn rows_and_events_become_a_trace() {
         let folder = tempfile::tempdir().unwrap();
         let output = folder.path().join("a.trace");
         let rows = [row(0x1008, 3, 8, 1, 0), row(0x2000, 5, 4, 0, 1)].concat();
-        write(&output, facts(), &rows).unwrap();
-        let meta = TraceReader::open(&output).unwrap().meta().clone();
+        let fault = Change::Fault { addr: 0x1008, write: true };
+        write(&output, facts(vec![(0, fault), (1, mapped()), (2, mapped())]), &rows).unwrap();
+        let mut reader = TraceReader::open(&output).unwrap();
+        let meta = reader.meta().clone();
         let accesses = meta.accesses.unwrap();
         assert_eq!((accesses.loads, accesses.stores, accesses.by_kernel, accesses.instructions), (1, 1, 1, 8));
         assert!(meta.complete && meta.mappings_inferred);
+        let (mut batch, mut events) = (Batch::default(), Vec::new());
+        while reader.next_batch(&mut batch).unwrap() {
+            events.extend(batch.segments.iter().filter_map(|of| match of {
+                Segment::Event(event) => Some((event.position, event.kind.clone())),
+                Segment::Run { .. } => None,
+            }));
+        }
+        let kinds: Vec<u64> = events.iter().map(|(position, _)| *position).collect();
+        assert_eq!(kinds, [0, 0, 0, 1, 2]);
+        assert_eq!(events[2].1, EventKind::Fault { addr: 0x1008, write: true });
+        assert_eq!(events[3].1, mapped().into());
     }
 
     #[test]
@@ -130,8 +196,20 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let output = folder.path().join("a.trace");
         for rows in [row(0x1000, 1, 8, 4, 0), row(0x1000, 1, 8, 0, 2), vec![0; 25], row(0x1000, 1, 0, 0, 0)] {
-            write(&output, facts(), &rows).unwrap_err();
+            write(&output, facts(vec![(0, mapped())]), &rows).unwrap_err();
             assert!(!output.exists(), "{rows:?}");
+        }
+    }
+
+    #[test]
+    fn events_out_of_order_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let output = folder.path().join("a.trace");
+        for (positions, which) in [([1, 0], "position 0 after one at 1"), ([1, 3], "position 3 after one at 1")] {
+            let events = positions.map(|position| (position, mapped())).to_vec();
+            let rows = [row(0x1000, 1, 8, 0, 0), row(0x1000, 1, 8, 0, 0)].concat();
+            let error = write(&output, facts(events), &rows).unwrap_err().to_string();
+            assert!(error.contains(which) && error.contains("up to 2"), "{error}");
         }
     }
 }

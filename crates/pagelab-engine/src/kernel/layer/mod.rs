@@ -11,6 +11,7 @@ mod contiguity;
 pub mod engine;
 mod out_of_memory;
 mod page_cache;
+mod recorded;
 pub mod requests;
 mod segments;
 mod stage_lines;

@@ -53,6 +53,7 @@ impl VmaSet {
             | EventKind::Msync { .. }
             | EventKind::Truncate { .. }
             | EventKind::Relocate { .. }
+            | EventKind::Fault { .. }
             | EventKind::ThreadStart { .. }
             | EventKind::ThreadExit => Ok(Vec::new()),
         }
@@ -86,6 +87,10 @@ impl VmaSet {
         if is_file && file_offset.checked_add(huge_len).is_none_or(|end| end > i64::MAX as u64) {
             return Err(VmaError::PastTheEndOfFiles { offset: file_offset, len: huge_len });
         }
+        let recorded = flags.contains(MapFlags::RECORDED);
+        if recorded && !(is_file && file.is_some() && flags.contains(MapFlags::SHARED)) {
+            return Err(VmaError::RecordedWithoutFile { addr });
+        }
         let mut lasting = MapFlags(flags.0 & LASTING_FLAGS);
         if kind == VmaKind::Stack {
             // A main stack seen in /proc/PID/maps does not show that it grows.
@@ -104,6 +109,9 @@ impl VmaSet {
             accounted: false,
         };
         vma.account();
+        if recorded {
+            return Ok(self.put(vma, Change::Recorded { range }));
+        }
         // As in Linux, MAP_NONBLOCK takes MAP_POPULATE back, and locked memory is always populated.
         let populate = flags.0 & (MapFlags::POPULATE | MAP_NONBLOCK) == MapFlags::POPULATE;
         Ok(self.map(vma, populate || flags.contains(MAP_LOCKED)))

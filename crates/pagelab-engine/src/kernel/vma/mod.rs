@@ -264,6 +264,8 @@ pub enum PageAdvice {
 pub enum Change {
     /// Newly mapped, without translations; `populate` asks for them to be made at once.
     Mapped { range: VaRange, populate: bool },
+    /// Newly mapped by a kernel that is recorded: the pages are to be there at once.
+    Recorded { range: VaRange },
     /// The piece is gone and its translations with it.
     Unmapped { vma: Vma },
     /// Translations stay but get another protection.
@@ -287,6 +289,11 @@ pub enum VmaError {
     UnalignedOffset { offset: u64 },
     #[error("{len} bytes from offset {offset:#x} pass the end of any file")]
     PastTheEndOfFiles { offset: u64, len: u64 },
+    #[error(
+        "the mapping at {addr:#x} is that of a recorded kernel (flag {:#x}), which must be MAP_SHARED and of a file",
+        MapFlags::RECORDED
+    )]
+    RecordedWithoutFile { addr: u64 },
     #[error("a mapping of 0 bytes at {addr:#x}: at least one byte is needed")]
     Empty { addr: u64 },
     #[error("address {addr:#x} cannot be remapped: nothing is mapped there")]

@@ -119,9 +119,15 @@ impl VmaSet {
     /// Puts `vma` in place of whatever its range holds. `populate` is passed on.
     pub fn map(&mut self, vma: Vma, populate: bool) -> Vec<Change> {
         let range = vma.range();
+        self.put(vma, Change::Mapped { range, populate })
+    }
+
+    /// Puts `vma` in place of whatever its range holds; returns what follows, `new` last.
+    pub(super) fn put(&mut self, vma: Vma, new: Change) -> Vec<Change> {
+        let range = vma.range();
         let mut changes = self.unmap(range);
         self.rebuild(range, |_| vec![vma]);
-        changes.push(Change::Mapped { range, populate });
+        changes.push(new);
         changes
     }
 

@@ -228,7 +228,7 @@ fn follow(tokens: &mut BTreeMap<u64, u64>, changes: &[Change]) {
                     }
                 }
             }
-            Change::Mapped { range, .. } => {
+            Change::Mapped { range, .. } | Change::Recorded { range } => {
                 assert!(tokens.range(range.start.0..range.end.0).next().is_none(), "mapped over a translation");
             }
             Change::Protected { .. } | Change::Advised { .. } => {}
@@ -496,6 +496,23 @@ fn remap_reports_what_page_tables_must_do() {
     let copy = set.find(VirtAddr(new_addr)).unwrap();
     assert_eq!((copy.pages(), copy.file_offset, copy.is_shared()), (1, PAGE, true));
     assert_eq!(set.find(VirtAddr(old_addr)).unwrap().pages(), 2);
+}
+
+#[test]
+fn mappings_of_recorded_kernels_replace_others_and_are_of_files() {
+    let mut set = VmaSet::default();
+    set.apply(&mmap(BASE, 8 * PAGE, ANON)).unwrap();
+    let flags = MapFlags(MapFlags::SHARED | MapFlags::RECORDED);
+    let EventKind::Mmap { addr, len, prot, file, file_offset, .. } = file_mmap(BASE + PAGE, PAGE, "a", 5 * PAGE) else {
+        unreachable!("it maps")
+    };
+    let changes = set.apply(&EventKind::Mmap { addr, len, prot, flags, file, file_offset }).unwrap();
+    let [Change::Unmapped { vma }, Change::Recorded { range: new }] = &changes[..] else { panic!("{changes:?}") };
+    assert_eq!((vma.range(), *new), (range(BASE + PAGE, BASE + 2 * PAGE), range(BASE + PAGE, BASE + 2 * PAGE)));
+    assert_eq!(set.find(new.start).unwrap().flags, MapFlags(MapFlags::SHARED), "a child's mapping is an ordinary one");
+    let of_no_file = set.apply(&mmap(BASE, PAGE, MapFlags::SHARED | MapFlags::ANONYMOUS | MapFlags::RECORDED));
+    assert_eq!(of_no_file, Err(VmaError::RecordedWithoutFile { addr: BASE }));
+    assert_eq!(set.len(), 3);
 }
 
 #[test]

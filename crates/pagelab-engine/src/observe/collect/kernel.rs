@@ -148,6 +148,21 @@ impl Statistics {
             "Mapping calls among them that no kernel would have carried out; they were skipped",
         );
         self.count(
+            "recorded.pages",
+            mapping.pages_recorded,
+            "Pages that were mapped since the trace says that a recorded kernel did it; no call of mapping.calls, and no cycles",
+        );
+        self.count(
+            "recorded.faults",
+            mapping.faults_recorded,
+            "Page faults whose handlers are recorded: a walk among walk.aborted, and no fault of the simulator's kernel",
+        );
+        self.count(
+            "recorded.faults.amiss",
+            mapping.faults_recorded_amiss,
+            "Those among them for which there was a translation all the same",
+        );
+        self.count(
             "mapping.pages_unmapped",
             mapping.pages_unmapped,
             "Pages whose translation a call or an exit removed",

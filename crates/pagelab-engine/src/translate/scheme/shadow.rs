@@ -17,7 +17,7 @@
 use crate::base::addr::{MachineAddr, PhysAddr, VirtAddr};
 use crate::base::cycles::Cycles;
 use crate::base::ids::{LayerId, SpaceId};
-use crate::base::page_fault::{Intent, Origin, PageFault};
+use crate::base::page_fault::{Intent, PageFault};
 use crate::base::translation::Translation;
 use crate::cache::Requester;
 use crate::kernel::frames::frame_alloc::FramePurpose;
@@ -45,8 +45,7 @@ impl Hardware {
             let found = self.walk_shadow(layers, core, space, host, va, &mut spent);
             *cycles += spent;
             if let Some(found) = found.filter(|found| intent != Intent::Store || found.stores()) {
-                self.walks
-                    .finish(if origin == Origin::Program { |w| &mut w.program } else { |w| &mut w.kernel }, spent);
+                self.walks.complete(origin, spent);
                 return Ok(found);
             }
             self.walks.finish(|w| &mut w.aborted, spent);

@@ -80,7 +80,7 @@ impl Hardware {
             counters.all_refs += refs + 1 + u64::from(update);
             counters.hidden_cycles += spent.saturating_sub(waited);
         }
-        self.walks.finish(if origin == Origin::Program { |w| &mut w.program } else { |w| &mut w.kernel }, waited);
+        self.walks.complete(origin, waited);
         *cycles += waited;
         Ok(found)
     }
