@@ -55,7 +55,9 @@ int main(int count, char **arguments)
 	b = fresh(n);
 	c = fresh(n);
 	before = minor_faults();
+	trace_begin();
 	faulting = multiply(a, b, c, n);
+	trace_end();
 	faults = minor_faults() - before;
 	present = multiply(a, b, c, n);
 	/* Row i of a is i + 1 throughout, column j of b is j + 1. */

@@ -115,7 +115,7 @@ def test_every_function_that_faults_met_has_a_stage_or_is_a_helper() -> None:
     table = trace.stage_table(layout())
     known = table.stages.keys() | table.helpers
     assert [name for name in linux_fault_functions.MET.split() if name not in known] == []
-    assert set(table.stages.values()) == {*stages.STAGES}
+    assert set(table.stages.values()) == {*stages.STAGES, stages.STORAGE}
     assert {*table.markers} <= known
 
 
@@ -280,7 +280,7 @@ def test_wrong_arguments_end_the_guest(arguments: tuple[str, ...], problem: str,
 # Records
 
 RECORDS = """\
-pagelab-fault-records 1 11
+pagelab-fault-records 1 12
 F 1 1 0 0 0 100 0 10 20 5 5 4 513 511 1 512 65 64
 F 1 1 1 70 0 104 0 10 20 6 6 4 513 511 1 512 65 64
 F 1 0 0 0 0 50 0 1 2 3 3
@@ -292,6 +292,9 @@ D of-the-kernel 0 nested 0 switched 1 open 0 overflown 0
 E
 """
 STEP = Step("touch,random,1", [("faults", "4"), ("ticks", "1400"), ("loop_ticks", "9")])
+
+
+WORKLOAD = trace.Workload("random", STEP.command)
 
 
 def evaluated(table: stages.StageTable, text: str = RECORDS, step: Step = STEP) -> trace.Trace:
@@ -315,7 +318,9 @@ def test_kinds_stages_and_spreads(table: stages.StageTable) -> None:
         ("asm_exc_page_fault", 102.0),
     ]
     assert (found.checks[0].traced, found.checks[0].gap) == (1400, 0.0)
-    assert json.loads(linux_trace.as_json(found, "6.12", 4))["left_out"]["switched"] == 1
+    told = json.loads(linux_trace.as_json({"off": found}, {"off": [None]}, [WORKLOAD], {}, {"levels": 4}))
+    assert (told["levels"], told["settings"][0]["setting"]) == (4, "off")
+    assert told["settings"][0]["left_out"]["switched"] == 1
 
 
 @pytest.mark.parametrize(
@@ -334,7 +339,7 @@ def test_a_trace_that_contradicts_the_guest_is_refused(
 
 
 def test_a_program_without_marks_is_refused(table: stages.StageTable) -> None:
-    text = "pagelab-fault-records 1 11\nD of-the-kernel 0\nE\n"
+    text = "pagelab-fault-records 1 12\nD of-the-kernel 0\nE\n"
     with pytest.raises(LinuxError, match=r"1 workloads made 0 runs: each must call trace_begin\(\)"):
         evaluated(table, text)
 
@@ -342,11 +347,11 @@ def test_a_program_without_marks_is_refused(table: stages.StageTable) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        ("records 1 11", "records 2 11", "begins with 'pagelab-fault-records 2 11'"),
-        ("records 1 11", "records 1 10", "begins with"),
+        ("records 1 12", "records 2 12", "begins with 'pagelab-fault-records 2 12'"),
+        ("records 1 12", "records 1 10", "begins with"),
         ("\nE\n", "\n", "ends without its last line"),
         ("F 1 0 0 0 0 50 0 1 2 3 3", "F 1 0 0 0 0 50 0 1 2 3", "line 4: "),
-        ("F 1 0 0 0 0 50", "F 1 0 0 0 11 50", "line 4: "),
+        ("F 1 0 0 0 0 50", "F 1 0 0 0 12 50", "line 4: "),
         ("F 1 0 0 0 0 50", "F 1 x 0 0 0 50", "line 4: "),
         ("F 1 0 0 0 0 50", "X 1 0 0 0 0 50", "line 4: "),
         ("R 1 1 30 20", "R 1 1 30", "line 8: "),
@@ -365,7 +370,7 @@ def test_malformed_records_are_refused(old: str, new: str, problem: str, tmp_pat
 
 def test_records_that_are_missing_or_no_text_are_refused(tmp_path: Path) -> None:
     with pytest.raises(LinuxError, match="no such file; QEMU ran without the plugin"):
-        records.read(tmp_path / "none", 11)
+        records.read(tmp_path / "none", 12)
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(LinuxError, match="is no text"):
         records.read(tmp_path / "binary", 11)
