@@ -10,7 +10,7 @@ from conftest import ROOT, Pagelab, assert_fails
 from rich.console import Console as Terminal
 
 from pagelab import UsageError
-from pagelab.cli import linux_trace
+from pagelab.cli import linux, linux_trace
 from pagelab.linux import LinuxError, bench, side_by_side, suite, trace
 from pagelab.linux.build import Image, Variant, Workshop
 from pagelab.linux.guest import Machine
@@ -126,7 +126,7 @@ def test_a_name_that_nothing_has_is_told_with_what_was_meant() -> None:
         ('kernel = "patched"', 'kernel = "patchd"', "off: kernel is plain or patched, not patchd"),
         ('kernel = "patched"', 'kernal = "patched"', "'kernal': its first lines say"),
         ("[[setting]]", "[[settings]]", "'setting': its first lines say"),
-        ("memory_mib = 1536", "", "memory_mib"),
+        ('step = "touch,sequential,1024"', "", "step': its first lines say"),
     ],
 )
 def test_wrong_settings_are_refused(tmp_path: Path, old: str, new: str, words: str) -> None:
@@ -161,12 +161,22 @@ def test_the_command_refuses_settings_that_cannot_be(pagelab: Pagelab, tmp_path:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_step_may_stand_for_a_workload() -> None:
+    known = trace.workloads(layout())
+    names = ["touch,random,16", "copy", "touch,random,16"]
+    found = linux._workloads(known, names, lambda step: trace.Workload(step, step))
+    assert [(each.name, each.step) for each in found] == [("touch,random,16",) * 2, ("copy", "faults,copy,16")]
+    assert linux._workloads(known, [], lambda step: trace.Workload(step, step)) == known
+    with pytest.raises(UsageError, match=r"no program tuch; did you mean touch[?]"):
+        linux._workloads(known, ["tuch,random,16"], lambda step: trace.Workload(step, step))
+
+
 # Runs
 
 
 @pytest.fixture
 def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workshop:
-    """Whose kernels and archive are there; the fixture `did` says in which order they were asked for."""
+    """Whose kernels and archive are there."""
     (tmp_path / "System.map").write_text("ffffffff81000000 T a\nffffffff81000010 T b\n")
     monkeypatch.setattr(bench, "initramfs", lambda *_: tmp_path / "initramfs")
     monkeypatch.setattr(trace, "initramfs", lambda *_: tmp_path / "initramfs")

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -38,6 +38,7 @@ Levels = Annotated[int, typer.Option("--levels", help="Levels of page tables: 4,
 Json = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help=f"Write all figures there. {MISSING_FOLDERS}")
 ]
+WHAT_FAULTS = "What faults: a name, or a step such as touch,random,64; repeatable. Without it, all that have names."
 Accelerator = Annotated[
     str,
     typer.Option(
@@ -166,9 +167,7 @@ def bench_command(
     settings: Annotated[
         list[str] | None, typer.Option("--setting", "-s", help="A kernel with its settings; repeatable. Else all.")
     ] = None,
-    workloads: Annotated[
-        list[str] | None, typer.Option("--workload", "-w", help="What faults; repeatable. Else all.")
-    ] = None,
+    workloads: Annotated[list[str] | None, typer.Option("--workload", "-w", help=WHAT_FAULTS)] = None,
     levels: Annotated[
         list[int] | None, typer.Option("--levels", help="Levels of page tables; repeatable. Else 4 and 5.")
     ] = None,
@@ -184,7 +183,7 @@ def bench_command(
     known_settings, known_workloads = bench.load(layout())
     plan = bench.Plan(
         bench.chosen(known_settings, settings or [], "setting"),
-        bench.chosen(known_workloads, workloads or [], "workload"),
+        _workloads(known_workloads, workloads or [], lambda step: bench.Workload(step, step)),
         levels or [4, 5],
         accelerator,
     )
@@ -211,9 +210,7 @@ def bench_command(
 
 @app.command("trace")
 def trace_command(
-    workloads: Annotated[
-        list[str] | None, typer.Option("--workload", "-w", help="What faults; repeatable. Else all.")
-    ] = None,
+    workloads: Annotated[list[str] | None, typer.Option("--workload", "-w", help=WHAT_FAULTS)] = None,
     before: Annotated[
         list[str] | None, typer.Option("--before", metavar="STEP", help="A step ahead of them; repeatable.")
     ] = None,
@@ -255,7 +252,7 @@ def trace_command(
 
     for file in filter(None, (json, preset_file)):
         ensure_writable(file)
-    wanted = bench.chosen(trace.workloads(layout()), workloads or [], "workload")
+    wanted = _workloads(trace.workloads(layout()), workloads or [], lambda step: trace.Workload(step, step))
     guest.Machine("icount", levels=levels).check()
     linux_trace.check_machine(caches)
     suite.check_steps(before or [], programs(layout()))
@@ -285,6 +282,13 @@ def trace_command(
     if json:
         facts = {"kernel": workshop.layout.series().version, "levels": levels, "machine": caches}
         write_atomically(json, linux_trace.as_json(traces, places, wanted, beside, facts))
+
+
+def _workloads(known: Sequence[Any], names: Sequence[str], make: Callable[[str], Any]) -> list[Any]:
+    """Those with these names; a name with commas is a step of the guest, of which `make` makes one."""
+    steps = [name for name in names if "," in name]
+    suite.check_steps(steps, programs(layout()))
+    return bench.chosen([*known, *map(make, dict.fromkeys(steps))] if names else known, names, "workload")
 
 
 def _settings(workshop: Workshop, names: Sequence[str], before: Sequence[str], plain: bool) -> list[bench.Setting]:

@@ -30,7 +30,8 @@ class Workload:
 
     name: str
     step: str
-    memory_mib: int
+    memory_mib: int = 1536
+    """Of the guest"""
 
 
 @dataclass(frozen=True)
