@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pagelab._engine import UsageError
 from pagelab.linux import LinuxError
-from pagelab.linux.process import clean_environment, is_full, last_lines, logged
+from pagelab.linux.process import clean_environment, is_full, last_lines, logged, remove_of_killed
 from pagelab.linux.report import Console, parse
 
 QEMU = "qemu-system-x86_64"
@@ -138,9 +138,7 @@ def run(
     console.parent.mkdir(parents=True, exist_ok=True)
     # Another run of the same name may be under way, or was killed.
     own = console.with_name(f".{console.name}.{os.getpid()}")
-    for other in console.parent.glob(f".{console.name}.*"):
-        if not Path("/proc", other.name.rpartition(".")[2]).exists():
-            other.unlink(missing_ok=True)
+    remove_of_killed(console.parent.glob(f".{console.name}.*"))
     try:
         status = logged(command, own, seconds=machine.seconds, environment=clean_environment())
     except FileNotFoundError:

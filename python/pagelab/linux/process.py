@@ -5,7 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 _KEPT = ("PATH", "HOME", "TMPDIR", "USER", "LOGNAME")
@@ -60,6 +60,13 @@ def _end(keeper: subprocess.Popen[bytes]) -> None:
     """Ends its group, itself included. It is waited for only afterwards, so the group is still its own."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(keeper.pid, signal.SIGKILL)
+
+
+def remove_of_killed(paths: Iterable[Path]) -> None:
+    """Removes files and folders of processes that are gone. Names end with a point and the process's number."""
+    for path in paths:
+        if not Path("/proc", path.name.rpartition(".")[2]).exists():
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def last_lines(log: Path, count: int = 1) -> str:

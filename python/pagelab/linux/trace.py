@@ -8,6 +8,7 @@ Deviations: what the processor does for a fault by itself is not in the counts: 
     five words on the stack, and the walk of the TLB's miss. Lines are told apart by their virtual addresses.
 """
 
+import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,7 @@ from pagelab.linux.guest import Machine, run
 from pagelab.linux.initramfs import initramfs
 from pagelab.linux.layout import Layout, read_toml
 from pagelab.linux.plugin import plugin
+from pagelab.linux.process import remove_of_killed
 from pagelab.linux.records import COUNTS, Fault, Records, Rest, read
 from pagelab.linux.references import Rows
 from pagelab.linux.report import Step
@@ -177,7 +179,8 @@ class Tracer:
     def run(self, image: Image, setting: Setting, wanted: Sequence[Workload], most: int) -> Trace:
         """The same with this kernel, whatever the setting says of one."""
         work = self.workshop.work
-        with tempfile.TemporaryDirectory(dir=work, prefix=".trace-") as temporary:
+        remove_of_killed(work.glob(".trace.*"))
+        with tempfile.TemporaryDirectory(dir=work, prefix=".trace.", suffix=f".{os.getpid()}") as temporary:
             place = Path(temporary)
             symbols, recorded, logged = place / "symbols", place / "records", place / "references"
             if re.search("[,= ]", f"{place}{self.plugin}"):
