@@ -46,7 +46,7 @@ __switch_to_asm the_end"""
 BASE = 0xFFFFFFFF81000000
 SPACE = 0x100
 NOP, CALL, RET, IRET, REP = "90", "e800000000", "c3", "48cf", "f348ab"
-BEGIN, END = "0f1f840001006770", "0f1f840000006770"
+BEGIN, END, TAKE_OFF = (f"0f1f84000{mark}006770" for mark in (1, 0, 2))
 USER = "401000"
 
 
@@ -265,6 +265,14 @@ def test_a_fault_right_after_a_fault_is_another_one(play: Callable[[list[str]], 
 def test_faults_count_between_the_marks_alone(play: Callable[[list[str]], records.Records]) -> None:
     found = play([*fault(), *marked(*fault()), *fault(), *marked(*fault(), *fault())])
     assert [each.run for each in found.faults] == [1, 2, 2]
+
+
+def test_a_pass_that_the_guest_takes_off_is_taken_off(play: Callable[[list[str]], records.Records]) -> None:
+    timer = [f"{at('asm_sysvec_timer')} {NOP}", f"{at('asm_sysvec_timer', 1)} {IRET}"]
+    again = [f"{USER} {TAKE_OFF}", *timer, *timer, f"{USER} {NOP}", *timer]
+    found = play([*marked(*fault(), *fault(), f"{USER} {NOP}", *timer, *again), *marked(*fault())])
+    assert [each.run for each in found.faults] == [1, 1, 2]
+    assert [found.rests[run].beside for run in (1, 2)] == [len(timer) - 3 * len(timer), 0]
 
 
 @pytest.mark.parametrize(
