@@ -170,6 +170,17 @@ def test_a_kernel_without_a_function_that_kinds_name_is_refused(table: stages.St
         table.symbols(stages.functions(tmp_path / "System.map"))
 
 
+def test_a_kernel_may_lack_functions_of_ours(tmp_path: Path) -> None:
+    more = '[[kind]]\nname = "ours"\nmet = ["lba_fault", "do_anonymous_page"]\nours = true\n'
+    (tmp_path / "stages.toml").write_text(TABLE.replace("[[kind]]", f"{more}[[kind]]", 1))
+    (tmp_path / "System.map").write_text(system_map())
+    both = stages.load(tmp_path / "stages.toml")
+    assert both.symbols(stages.functions(tmp_path / "System.map"))
+    met = {name: 1 << both.markers.index(name) for name in both.markers}
+    assert both.kind(met["do_anonymous_page"]) == "anonymous"
+    assert both.kind(sum(met.values())) == "ours"
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [("", "has no functions"), ("ffffffff81000000 T\n", "line 1: 'ffffffff81000000 T' is not ADDRESS TYPE NAME")],
