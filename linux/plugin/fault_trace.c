@@ -7,7 +7,9 @@
  * Arguments: symbols=FILE (in: functions, written from System.map),
  * records=FILE (out), and if wanted references=FILE (out) with most=FAULTS.
  * For a guest of one CPU. Faults count only between two marks of the guest's
- * program: "nopl MARK+1(%rax,%rax)" begins, MARK+0 ends.
+ * program: "nopl MARK+1(%rax,%rax)" begins, MARK+0 ends. MARK+2 between them
+ * begins a pass that the guest takes off its count: what the kernel executes
+ * from there is taken off, too.
  *
  * A fault begins with the first instruction of the exception's entry after
  * one of user code, and ends with the iretq that leaves the kernel. A shadow
@@ -141,9 +143,10 @@ static struct counts *cells;
 static uint32_t *used_cells, used_count;
 static uint64_t drops[DROPS];
 /* By run: faults left out, their instructions up to where that was seen, and all instructions beside faults. */
-static uint64_t left_out[MOST_RUNS], left_out_instructions[MOST_RUNS], beside[MOST_RUNS];
+static uint64_t left_out[MOST_RUNS], left_out_instructions[MOST_RUNS];
+static int64_t beside[MOST_RUNS];
 static uint32_t run;
-static int in_run, from_user;
+static int in_run, taking_off, from_user;
 
 static void die(const char *what, const char *detail)
 {
@@ -371,6 +374,10 @@ static void kernel_instruction(unsigned int cpu, void *data)
 	(void)cpu;
 	if (!in_run)
 		return;
+	if (taking_off) {
+		beside[run]--;
+		return;
+	}
 	from_user = 0;
 	gap++;
 	role = instruction->kind & FIRST ? functions[instruction->function].role : NO_ROLE;
@@ -461,8 +468,16 @@ static void begin_run(unsigned int cpu, void *data)
 	if (++run == MOST_RUNS)
 		die("too many runs", "trace fewer programs at once");
 	in_run = 1;
+	taking_off = 0;
 	left_to_log = most_logged;
 	gap = 0;
+}
+
+static void take_off(unsigned int cpu, void *data)
+{
+	user_block(cpu, data);
+	taking_off = 1;
+	left_to_log = 0;
 }
 
 static void end_run(unsigned int cpu, void *data)
@@ -514,6 +529,8 @@ static uint32_t kind_of(const uint8_t *code, size_t size)
 	return percpu;
 }
 
+static void (*const at_mark[])(unsigned int cpu, void *data) = { end_run, begin_run, take_off };
+
 static void watch_user(struct qemu_plugin_insn *insn, int first)
 {
 	const uint8_t *code = qemu_plugin_insn_data(insn);
@@ -521,9 +538,9 @@ static void watch_user(struct qemu_plugin_insn *insn, int first)
 
 	if (qemu_plugin_insn_size(insn) == 8 && !memcmp(code, "\x0f\x1f\x84\x00", 4)) {
 		memcpy(&mark, code + 4, sizeof(mark));
-		if (mark == MARK || mark == MARK + 1) {
-			qemu_plugin_register_vcpu_insn_exec_cb(insn, mark == MARK ? end_run : begin_run,
-							       QEMU_PLUGIN_CB_NO_REGS, NULL);
+		if (mark - MARK < sizeof(at_mark) / sizeof(*at_mark)) {
+			qemu_plugin_register_vcpu_insn_exec_cb(insn, at_mark[mark - MARK], QEMU_PLUGIN_CB_NO_REGS,
+							       NULL);
 			return;
 		}
 	}
@@ -579,7 +596,7 @@ static void finish(qemu_plugin_id_t id, void *data)
 				g->counts.loads, g->counts.stores, functions[g->function].name);
 	}
 	for (uint32_t at = 1; at <= run; at++)
-		fprintf(records, "R %u %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", at, left_out[at],
+		fprintf(records, "R %u %" PRIu64 " %" PRIu64 " %" PRId64 "\n", at, left_out[at],
 			left_out_instructions[at], beside[at]);
 	fputc('D', records);
 	for (int i = 0; i < DROPS; i++)

@@ -55,9 +55,12 @@ int main(int count, char **arguments)
 	b = fresh(n);
 	c = fresh(n);
 	before = minor_faults();
+	trace_begin();
 	faulting = multiply(a, b, c, n);
-	faults = minor_faults() - before;
+	trace_take_off();
 	present = multiply(a, b, c, n);
+	trace_end();
+	faults = minor_faults() - before;
 	/* Row i of a is i + 1 throughout, column j of b is j + 1. */
 	for (unsigned long i = 0; i < n; i++)
 		for (unsigned long j = 0; j < n; j++)

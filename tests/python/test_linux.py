@@ -475,9 +475,7 @@ def test_a_program_that_is_no_static_one_is_refused(tmp_path: Path) -> None:
 def test_the_command_refuses_what_cannot_be(pagelab: Pagelab, tmp_path: Path) -> None:
     assert_fails(pagelab("linux", "boot", "--accelerator", "icount", "--cpus", "2"), 2, "give tcg for several")
     assert_fails(pagelab("linux", "boot", "--memory", "many"), 2, "--memory")
-    assert_fails(
-        pagelab("linux", "test", "nothing", "--work", tmp_path), 2, "no run is called nothing; there are touch"
-    )
+    assert_fails(pagelab("linux", "test", "nothing", "--work", tmp_path), 2, "no run nothing; there are touch")
     assert_fails(pagelab("linux", "bench", "--setting", "nothing"), 2, "no setting nothing; there are plain")
     assert_fails(pagelab("linux", "bench", "--accelerator", "tcg"), 2, "give icount or kvm")
     assert_fails(pagelab("linux", "build", "--jobs", "0"), 2, "--jobs 0: give at least 1")

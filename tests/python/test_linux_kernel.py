@@ -3,6 +3,7 @@
 It takes a quarter of an hour the first time. What it builds stays in the cache, by what it is made of.
 """
 
+import json
 import re
 import shutil
 import subprocess
@@ -56,6 +57,32 @@ def test_a_trace_counts_what_the_guest_counts() -> None:
     for name, kind in (("zero-page", "zero page mapped"), ("copy", "copy of a page")):
         assert re.search(rf"^{name}: {kind}, 4,0\d\d faults", process.stdout, re.MULTILINE), process.stdout
         assert re.search(rf"^{name} +4,096 +4,0\d\d .* \+0 \(\+0.0000 %\)$", process.stdout, re.MULTILINE)
+
+
+def test_major_faults_are_in_named_stages(tmp_path: Path) -> None:
+    """With the block device's mapping and without, set side by side."""
+    file = tmp_path / "trace.json"
+    process = run(
+        "trace", "-s", "off", "-s", "block-mapping", "-w", "storage,random,8", "--json", str(file), seconds=3600
+    )
+    assert process.returncode == 0, process.stderr
+    told = json.loads(file.read_text())
+    kinds = [each["measured"][0]["kind"] for each in told["settings"]]
+    assert kinds == ["major, page cache", "major, block mapping"]
+    assert [each["checks"][0]["gap"] for each in told["settings"]] == [0.0, 0.0]
+    rows = {(row["what"], row["stage"]): row["values"] for row in told["side_by_side"]["storage,random,8"]}
+    unnamed, whole = (rows.get(("instructions", stage), {}) for stage in ("other", "all"))
+    for name, instructions in whole.items():
+        assert unnamed.get(name, 0.0) < 0.03 * instructions
+    assert whole["block-mapping"] < whole["off"] / 2
+
+
+def test_a_cgroup_other_than_the_root_is_charged() -> None:
+    process = run("boot", "cgroup,a", "touch,random,8", "read,/sys/fs/cgroup/a/memory.peak,peak", seconds=3600)
+    assert process.returncode == 0, process.stderr
+    peak = re.search(r"^peak=(\d+)$", process.stdout, re.MULTILINE)
+    assert peak
+    assert 8 << 20 <= int(peak[1]) < 16 << 20
 
 
 def test_boot_prints_what_programs_print() -> None:

@@ -24,6 +24,7 @@ from test_linux_trace import (
 from pagelab import UsageError
 from pagelab.cli import linux_compare, linux_trace
 from pagelab.linux import LinuxError, compare, preset, records, references, simulated, stages, trace
+from pagelab.linux.bench import Setting
 from pagelab.linux.layout import Layout, layout
 from pagelab.linux.report import Step
 
@@ -116,9 +117,9 @@ def test_a_log_without_a_number_of_faults_is_refused(player: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"pagelab-references 2 11\n", "does not begin with"),
+        (b"pagelab-references 2 12\n", "does not begin with"),
         (b"", "does not begin with"),
-        (b"pagelab-references 1 11\n".ljust(40, b"\0"), "40 bytes, not a multiple of 32"),
+        (b"pagelab-references 1 12\n".ljust(40, b"\0"), "40 bytes, not a multiple of 32"),
     ],
 )
 def test_what_is_no_log_is_refused(content: bytes, problem: str, tmp_path: Path) -> None:
@@ -205,7 +206,7 @@ def test_the_simulator_faults_where_the_guest_did() -> None:
 # Comparisons
 
 RECORDS = """\
-pagelab-fault-records 1 11
+pagelab-fault-records 1 12
 F 1 1 0 0 0 60 0 10 20 5 5 1 386 6 10 10 4 4
 F 1 1 0 0 0 60 0 10 20 5 5 1 386 6 10 10 4 4
 R 1 0 0 0
@@ -308,15 +309,20 @@ def test_a_wrong_file_of_comparisons_is_refused(text: str, problem: str, tmp_pat
     [
         (2, {"accesses": Path("x.trace")}, "a trace is of one workload"),
         (1, {"accesses": Path("/")}, "exists; name another output"),
-        (1, {"caches": "none-such"}, "no machine none-such; there are kabylake-7700hq"),
+        (1, {"settings": []}, "is of one setting, not of 0; name one with --setting"),
         (1, {"most": 0}, "give at least 1 fault"),
     ],
 )
 def test_options_that_cannot_be_are_refused(workloads: int, options: dict[str, object], problem: str) -> None:
     wanted = [trace.Workload(str(number), "touch,random,1") for number in range(workloads)]
-    arguments: dict[str, object] = {"accesses": None, "caches": None, "most": 1} | options
+    arguments: dict[str, object] = {"settings": [Setting("off", "patched")], "accesses": None} | options
     with pytest.raises(UsageError, match=problem):
-        linux_trace.check_accesses(wanted, **arguments)  # type: ignore[arg-type]
+        linux_trace.check_accesses(wanted, **{"preset": Path("x.toml"), "most": 1} | arguments)  # type: ignore[arg-type]
+
+
+def test_a_machine_that_there_is_not_is_refused() -> None:
+    with pytest.raises(UsageError, match="no machine none-such; there are kabylake-7700hq"):
+        linux_trace.check_machine("none-such")
 
 
 def test_a_preset_has_the_lines_that_the_simulator_does_not_touch_itself() -> None:

@@ -52,7 +52,7 @@ def test_files_of_ours_have_their_places(folder: Layout) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ('steps = ["matrix,200"]', 'steps = ["matrx,200"]', "no program matrx; linux/tests has "),
+        ('steps = ["matrix,200"]', 'steps = ["matrx,200"]', "no program matrx; did you mean matrix? there are "),
         ('steps = ["matrix,200"]', 'step = ["matrix,200"]', "nothing is called step; a run has name, steps"),
         ('steps = ["matrix,200"]', "steps = [200]", "steps as a list of texts"),
         ('name = "matrix"', 'name = "touch"', "touch: each run must have a name of its own"),
@@ -130,7 +130,7 @@ def test_each_kernel_is_built_once() -> None:
     assert {case.variant for case in quick} == {Variant(plain=False)}
     only = replace(RUN, name="c", lean=False)
     assert {case.run.name for case in suite.cases([RUN, only], [], has_changes=True, debug=False, quick=False)} == {"a"}
-    with pytest.raises(UsageError, match="no run is called c; there are a, b"):
+    with pytest.raises(UsageError, match="no run c; there are a, b"):
         suite.cases([RUN, both], ["c"], has_changes=True, debug=False, quick=False)
 
 

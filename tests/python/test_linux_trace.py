@@ -46,7 +46,7 @@ __switch_to_asm the_end"""
 BASE = 0xFFFFFFFF81000000
 SPACE = 0x100
 NOP, CALL, RET, IRET, REP = "90", "e800000000", "c3", "48cf", "f348ab"
-BEGIN, END = "0f1f840001006770", "0f1f840000006770"
+BEGIN, END, TAKE_OFF = (f"0f1f84000{mark}006770" for mark in (1, 0, 2))
 USER = "401000"
 
 
@@ -115,7 +115,7 @@ def test_every_function_that_faults_met_has_a_stage_or_is_a_helper() -> None:
     table = trace.stage_table(layout())
     known = table.stages.keys() | table.helpers
     assert [name for name in linux_fault_functions.MET.split() if name not in known] == []
-    assert set(table.stages.values()) == {*stages.STAGES}
+    assert set(table.stages.values()) == {*stages.STAGES, stages.STORAGE}
     assert {*table.markers} <= known
 
 
@@ -168,6 +168,17 @@ def test_a_kernel_without_a_function_that_kinds_name_is_refused(table: stages.St
     (tmp_path / "System.map").write_text(text)
     with pytest.raises(LinuxError, match="no function do_anonymous_page"):
         table.symbols(stages.functions(tmp_path / "System.map"))
+
+
+def test_a_kernel_may_lack_functions_of_ours(tmp_path: Path) -> None:
+    more = '[[kind]]\nname = "ours"\nmet = ["lba_fault", "do_anonymous_page"]\nours = true\n'
+    (tmp_path / "stages.toml").write_text(TABLE.replace("[[kind]]", f"{more}[[kind]]", 1))
+    (tmp_path / "System.map").write_text(system_map())
+    both = stages.load(tmp_path / "stages.toml")
+    assert both.symbols(stages.functions(tmp_path / "System.map"))
+    met = {name: 1 << both.markers.index(name) for name in both.markers}
+    assert both.kind(met["do_anonymous_page"]) == "anonymous"
+    assert both.kind(sum(met.values())) == "ours"
 
 
 @pytest.mark.parametrize(
@@ -267,6 +278,14 @@ def test_faults_count_between_the_marks_alone(play: Callable[[list[str]], record
     assert [each.run for each in found.faults] == [1, 2, 2]
 
 
+def test_a_pass_that_the_guest_takes_off_is_taken_off(play: Callable[[list[str]], records.Records]) -> None:
+    timer = [f"{at('asm_sysvec_timer')} {NOP}", f"{at('asm_sysvec_timer', 1)} {IRET}"]
+    again = [f"{USER} {TAKE_OFF}", *timer, *timer, f"{USER} {NOP}", *timer]
+    found = play([*marked(*fault(), *fault(), f"{USER} {NOP}", *timer, *again), *marked(*fault())])
+    assert [each.run for each in found.faults] == [1, 1, 2]
+    assert [found.rests[run].beside for run in (1, 2)] == [len(timer) - 3 * len(timer), 0]
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [(("records=x",), "symbols=FILE and records=FILE"), (("symbols=/nowhere", "records=x"), "cannot be read")],
@@ -280,7 +299,7 @@ def test_wrong_arguments_end_the_guest(arguments: tuple[str, ...], problem: str,
 # Records
 
 RECORDS = """\
-pagelab-fault-records 1 11
+pagelab-fault-records 1 12
 F 1 1 0 0 0 100 0 10 20 5 5 4 513 511 1 512 65 64
 F 1 1 1 70 0 104 0 10 20 6 6 4 513 511 1 512 65 64
 F 1 0 0 0 0 50 0 1 2 3 3
@@ -292,6 +311,9 @@ D of-the-kernel 0 nested 0 switched 1 open 0 overflown 0
 E
 """
 STEP = Step("touch,random,1", [("faults", "4"), ("ticks", "1400"), ("loop_ticks", "9")])
+
+
+WORKLOAD = trace.Workload("random", STEP.command)
 
 
 def evaluated(table: stages.StageTable, text: str = RECORDS, step: Step = STEP) -> trace.Trace:
@@ -315,7 +337,9 @@ def test_kinds_stages_and_spreads(table: stages.StageTable) -> None:
         ("asm_exc_page_fault", 102.0),
     ]
     assert (found.checks[0].traced, found.checks[0].gap) == (1400, 0.0)
-    assert json.loads(linux_trace.as_json(found, "6.12", 4))["left_out"]["switched"] == 1
+    told = json.loads(linux_trace.as_json({"off": found}, {"off": [None]}, [WORKLOAD], {}, {"levels": 4}))
+    assert (told["levels"], told["settings"][0]["setting"]) == (4, "off")
+    assert told["settings"][0]["left_out"]["switched"] == 1
 
 
 @pytest.mark.parametrize(
@@ -334,7 +358,7 @@ def test_a_trace_that_contradicts_the_guest_is_refused(
 
 
 def test_a_program_without_marks_is_refused(table: stages.StageTable) -> None:
-    text = "pagelab-fault-records 1 11\nD of-the-kernel 0\nE\n"
+    text = "pagelab-fault-records 1 12\nD of-the-kernel 0\nE\n"
     with pytest.raises(LinuxError, match=r"1 workloads made 0 runs: each must call trace_begin\(\)"):
         evaluated(table, text)
 
@@ -342,11 +366,11 @@ def test_a_program_without_marks_is_refused(table: stages.StageTable) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        ("records 1 11", "records 2 11", "begins with 'pagelab-fault-records 2 11'"),
-        ("records 1 11", "records 1 10", "begins with"),
+        ("records 1 12", "records 2 12", "begins with 'pagelab-fault-records 2 12'"),
+        ("records 1 12", "records 1 10", "begins with"),
         ("\nE\n", "\n", "ends without its last line"),
         ("F 1 0 0 0 0 50 0 1 2 3 3", "F 1 0 0 0 0 50 0 1 2 3", "line 4: "),
-        ("F 1 0 0 0 0 50", "F 1 0 0 0 11 50", "line 4: "),
+        ("F 1 0 0 0 0 50", "F 1 0 0 0 12 50", "line 4: "),
         ("F 1 0 0 0 0 50", "F 1 x 0 0 0 50", "line 4: "),
         ("F 1 0 0 0 0 50", "X 1 0 0 0 0 50", "line 4: "),
         ("R 1 1 30 20", "R 1 1 30", "line 8: "),
@@ -365,7 +389,7 @@ def test_malformed_records_are_refused(old: str, new: str, problem: str, tmp_pat
 
 def test_records_that_are_missing_or_no_text_are_refused(tmp_path: Path) -> None:
     with pytest.raises(LinuxError, match="no such file; QEMU ran without the plugin"):
-        records.read(tmp_path / "none", 11)
+        records.read(tmp_path / "none", 12)
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(LinuxError, match="is no text"):
         records.read(tmp_path / "binary", 11)

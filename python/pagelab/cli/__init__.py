@@ -1,6 +1,7 @@
 """The command `pagelab`.
 
-Every mistake of the user ends in one line on standard error and exit status 2 (usage) or 1; Ctrl-C ends with 130.
+Every mistake of the user ends in one line on standard error and exit status 2 (usage) or 1. Ctrl-C ends with 130,
+SIGTERM with 143 and SIGHUP with 129.
 """
 
 import os
@@ -26,15 +27,21 @@ from pagelab.cli import (
 )
 
 _INTERRUPTED = 130
-_TERMINATED = 143
+_ENDING = {signal.SIGTERM: "terminated", signal.SIGHUP: "hung up"}
+_BY_SIGNAL = 128
+"""Added to a signal's number, the exit status of what it ended"""
 
 
-class _TerminatedError(BaseException):
-    """SIGTERM: what is under way cleans up after itself, as after Ctrl-C."""
+class _EndedError(BaseException):
+    """SIGTERM or SIGHUP: what is under way cleans up after itself, as after Ctrl-C."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.signal = signal.Signals(number)
 
 
-def _end(*_: object) -> None:
-    raise _TerminatedError
+def _end(number: int, _: object) -> None:
+    raise _EndedError(number)
 
 
 app = typer.Typer(
@@ -81,7 +88,10 @@ def main() -> None:
 
 
 def _run() -> int:
-    signal.signal(signal.SIGTERM, _end)
+    for number in _ENDING:
+        # nohup has SIGHUP ignored.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _end)
     try:
         status = app(prog_name="pagelab", standalone_mode=False)
         sys.stdout.flush()
@@ -101,8 +111,8 @@ def _run() -> int:
         return _complain(_describe(error), 1)
     except (KeyboardInterrupt, typer.Abort):
         return _complain("interrupted", _INTERRUPTED)
-    except _TerminatedError:
-        return _complain("terminated", _TERMINATED)
+    except _EndedError as ended:
+        return _complain(_ENDING[ended.signal], _BY_SIGNAL + ended.signal)
     # Typer turns an interrupt inside a command into this status.
     if status == _INTERRUPTED:
         return _complain("interrupted", _INTERRUPTED)

@@ -1,11 +1,12 @@
 """`pagelab linux`: a real kernel with the mechanisms, built, booted, tested and measured in a virtual machine."""
 
+import dataclasses
 import json as json_format
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -14,7 +15,7 @@ from pagelab import UsageError, _engine
 from pagelab.cli.terminal import Quiet, print_table
 from pagelab.linux import LinuxError, bench, guest, others, suite, tools
 from pagelab.linux.build import Variant, Workshop
-from pagelab.linux.initramfs import initramfs
+from pagelab.linux.initramfs import initramfs, programs
 from pagelab.linux.layout import default_work, layout
 from pagelab.linux.source import is_installed
 from pagelab.output import MISSING_FOLDERS, ensure_writable, write_atomically
@@ -40,6 +41,7 @@ Levels = Annotated[int, typer.Option("--levels", help="Levels of page tables: 4,
 Json = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help=f"Write all figures there. {MISSING_FOLDERS}")
 ]
+WHAT_FAULTS = "What faults: a name, or a step such as touch,random,64; repeatable. Without it, all that have names."
 Accelerator = Annotated[
     str,
     typer.Option(
@@ -100,6 +102,7 @@ def boot_command(
         at_once=debug,
     )
     machine.check()
+    suite.check_steps(steps or [], programs(layout()))
     workshop = _workshop(work, jobs, quiet)
     kept = console or workshop.work / "consoles" / "boot.log"
     ensure_writable(kept)
@@ -145,14 +148,14 @@ def suite_command(
     if install:
         _install(workshop)
     wanted = suite.cases(runs, names or [], has_changes=workshop.layout.has_changes, debug=debug, quick=quick)
-    began = time.monotonic()
+    began, tested = time.monotonic(), suite.state(workshop.layout)
     verdicts = suite.carry_out(workshop, wanted, _show_verdict)
     failed = sum(bool(verdict.problems) for verdict in verdicts)
     print(f"{len(verdicts) - failed} of {len(verdicts)} runs passed in {time.monotonic() - began:.0f} s")
     if failed:
         raise LinuxError(f"{failed} of {len(verdicts)} runs failed")
     if not names and not debug:
-        suite.passed(workshop, quick=quick)
+        suite.passed(workshop, tested, quick=quick)
 
 
 @app.command("bench")
@@ -160,9 +163,7 @@ def bench_command(
     settings: Annotated[
         list[str] | None, typer.Option("--setting", "-s", help="A kernel with its settings; repeatable. Else all.")
     ] = None,
-    workloads: Annotated[
-        list[str] | None, typer.Option("--workload", "-w", help="What faults; repeatable. Else all.")
-    ] = None,
+    workloads: Annotated[list[str] | None, typer.Option("--workload", "-w", help=WHAT_FAULTS)] = None,
     levels: Annotated[
         list[int] | None, typer.Option("--levels", help="Levels of page tables; repeatable. Else 4 and 5.")
     ] = None,
@@ -178,7 +179,7 @@ def bench_command(
     known_settings, known_workloads = bench.load(layout())
     plan = bench.Plan(
         bench.chosen(known_settings, settings or [], "setting"),
-        bench.chosen(known_workloads, workloads or [], "workload"),
+        _workloads(known_workloads, workloads or [], lambda step: bench.Workload(step, step)),
         levels or [4, 5],
         accelerator,
     )
@@ -187,7 +188,7 @@ def bench_command(
     if accelerator == "tcg":
         raise UsageError("--accelerator tcg: emulation has no time of its own; give icount or kvm")
     workshop = _workshop(work, jobs, quiet)
-    figures = bench.measure(workshop, plan, lambda figure: workshop.say(_line(figure)))
+    figures, failures = bench.measure(workshop, plan, lambda figure: workshop.say(_line(figure)))
     unit = "instructions" if accelerator == "icount" else "cycles"
     print_table(_table(figures, unit))
     if json:
@@ -196,17 +197,24 @@ def bench_command(
             "kernel": workshop.layout.series().version,
             "unit": unit,
             "figures": [{**vars(figure), "per_fault": figure.per_fault} for figure in figures],
+            "failures": failures,
         }
         write_atomically(json, json_format.dumps(result, indent=2) + "\n")
+    if failures:
+        raise LinuxError(f"{len(failures)} of {len(figures) + len(failures)} runs failed: {'; '.join(failures)}")
 
 
 @app.command("trace")
 def trace_command(
-    workloads: Annotated[
-        list[str] | None, typer.Option("--workload", "-w", help="What faults; repeatable. Else all.")
-    ] = None,
+    workloads: Annotated[list[str] | None, typer.Option("--workload", "-w", help=WHAT_FAULTS)] = None,
     before: Annotated[
         list[str] | None, typer.Option("--before", metavar="STEP", help="A step ahead of them; repeatable.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--setting", "-s", help="A kernel with its settings, as bench has them; several are set side by side."
+        ),
     ] = None,
     plain: Plain = False,
     levels: Levels = 4,
@@ -236,34 +244,58 @@ def trace_command(
     """Count what the kernel executes for a page fault, stage by stage: instructions, loads, stores, lines."""
     # They take numpy, which takes longer to import than the command line to answer.
     from pagelab.cli import linux_trace
-    from pagelab.linux import preset, trace, whole
+    from pagelab.linux import preset, side_by_side, trace, whole
 
     for file in filter(None, (json, preset_file)):
         ensure_writable(file)
-    wanted = bench.chosen(trace.workloads(layout()), workloads or [], "workload")
+    wanted = _workloads(trace.workloads(layout()), workloads or [], lambda step: trace.Workload(step, step))
     guest.Machine("icount", levels=levels).check()
-    linux_trace.check_accesses(wanted, accesses, caches, most)
+    linux_trace.check_machine(caches)
+    suite.check_steps(before or [], programs(layout()))
     workshop = _workshop(work, jobs, quiet)
-    image = workshop.image(_variant(workshop, plain, debug=False))
-    logged = most if accesses or caches or preset_file else 0
-    found = trace.measure(workshop, image, wanted, levels, before or [], most=logged)
-    for each in found.measured:
-        print_table(linux_trace.table(each))
-        print(linux_trace.others(each))
-    print_table(linux_trace.checks(found.checks))
-    left_out = [f"{number:,} {reason}" for reason, number in found.dropped.items() if number]
-    if left_out:
-        print(f"\nnot recorded: {', '.join(left_out)}")
-    lines = linux_trace.show_found(found, [each.name for each in wanted], caches) if caches else {}
-    if accesses:
-        whole.write(found.references[0], accesses, ["pagelab", "linux", "trace", wanted[0].step])
+    named = _settings(workshop, settings or [], before or [], plain)
+    linux_trace.check_accesses(wanted, named, accesses, preset_file, most)
+    tracer = trace.Tracer.of(workshop, levels, named)
+    names, logged = [each.name for each in wanted], most if accesses or caches or preset_file else 0
+    traces, places = {}, {}
+    for setting in named:
+        found = tracer.measure(setting, wanted, logged)
+        places[setting.name] = linux_trace.show(setting.name, found, names, caches)
+        if accesses:
+            whole.write(found.references[0], accesses, ["pagelab", "linux", "trace", wanted[0].step])
+        if preset_file:
+            base = workshop.layout.folder.parent / "presets" / "kernels" / "linux-6.12.toml"
+            measured, rows = preset.chosen(found, names)
+            text = preset.preset(base, measured, preset.lines(base, rows), workshop.layout.series().version)
+            write_atomically(preset_file, text)
+        # What was logged is large, and no longer needed.
+        traces[setting.name] = dataclasses.replace(found, references=())
+    beside = {}
+    for number, name in enumerate(names):
+        beside[name] = side_by_side.rows(name, list(traces.values()), [each[number] for each in places.values()])
+        if len(named) > 1:
+            print_table(linux_trace.beside_table(name, list(traces), beside[name]))
     if json:
-        write_atomically(json, linux_trace.as_json(found, workshop.layout.series().version, levels, lines))
-    if preset_file:
-        base = workshop.layout.folder.parent / "presets" / "kernels" / "linux-6.12.toml"
-        measured, rows = preset.chosen(found, [each.name for each in wanted])
-        text = preset.preset(base, measured, preset.lines(base, rows), workshop.layout.series().version)
-        write_atomically(preset_file, text)
+        facts = {"kernel": workshop.layout.series().version, "levels": levels, "machine": caches}
+        write_atomically(json, linux_trace.as_json(traces, places, wanted, beside, facts))
+
+
+def _workloads(known: Sequence[Any], names: Sequence[str], make: Callable[[str], Any]) -> list[Any]:
+    """Those with these names; a name with commas is a step of the guest, of which `make` makes one."""
+    steps = [name for name in names if "," in name]
+    suite.check_steps(steps, programs(layout()))
+    return bench.chosen([*known, *map(make, dict.fromkeys(steps))] if names else known, names, "workload")
+
+
+def _settings(workshop: Workshop, names: Sequence[str], before: Sequence[str], plain: bool) -> list[bench.Setting]:
+    """Those with these names, else the kernel as it is. Steps of --before follow those of a setting."""
+    if names and plain:
+        raise UsageError("--plain: a setting names its kernel; there is a setting plain, too")
+    known = bench.chosen(bench.load(workshop.layout)[0], names, "setting") if names else []
+    variant = _variant(workshop, plain, debug=False).name
+    return [
+        dataclasses.replace(each, before=[*each.before, *before]) for each in known or [bench.Setting(variant, variant)]
+    ]
 
 
 @app.command("compare")

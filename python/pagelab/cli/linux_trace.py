@@ -10,7 +10,9 @@ from rich.table import Table
 
 from pagelab import UsageError, _engine
 from pagelab.cli.terminal import print_table
+from pagelab.linux.bench import Setting, no_such
 from pagelab.linux.references import FOUND, Found, faults, replay
+from pagelab.linux.side_by_side import ALL, Places, Row
 from pagelab.linux.stages import OTHER
 from pagelab.linux.trace import Check, Measured, Spread, Trace, Workload
 
@@ -63,7 +65,9 @@ def checks(found: Sequence[Check]) -> Table:
     return grid
 
 
-def check_accesses(wanted: Sequence[Workload], accesses: Path | None, caches: str | None, most: int) -> None:
+def check_accesses(
+    wanted: Sequence[Workload], settings: Sequence[Setting], accesses: Path | None, preset: Path | None, most: int
+) -> None:
     """Refuses what cannot be, before a kernel is built.
 
     Raises:
@@ -75,7 +79,9 @@ def check_accesses(wanted: Sequence[Workload], accesses: Path | None, caches: st
         raise UsageError(f"--accesses {accesses}: a trace is of one workload; name it with --workload")
     if accesses and os.path.lexists(accesses):
         raise UsageError(f"--accesses {accesses}: exists; name another output")
-    check_machine(caches)
+    for option, file in (("--accesses", accesses), ("--preset", preset)):
+        if file and len(settings) != 1:
+            raise UsageError(f"{option} {file}: is of one setting, not of {len(settings)}; name one with --setting")
 
 
 def check_machine(machine: str | None) -> None:
@@ -86,22 +92,48 @@ def check_machine(machine: str | None) -> None:
     """
     machines = [each["name"] for each in json.loads(_engine.list_json("machines"))]
     if machine and machine not in machines and not Path(machine).is_file():
-        raise UsageError(f"no machine {machine}; there are {', '.join(machines)}")
+        raise UsageError(no_such("machine", machine, machines))
 
 
-def show_found(trace: Trace, names: Sequence[str], machine: str) -> dict[str, object]:
-    """Prints where a machine's caches find the lines of each workload's faults; returns that for JSON."""
-    found: dict[str, object] = {}
+def show(setting: str, trace: Trace, names: Sequence[str], machine: str | None) -> list[Places | None]:
+    """Prints all of one setting; returns where a machine's caches find the lines of each workload's faults."""
+    print(f"\n{setting}\n{'-' * len(setting)}")
+    for each in trace.measured:
+        print_table(table(each))
+        unknown = others(each)
+        if unknown:
+            print(unknown)
+    print_table(checks(trace.checks))
+    left_out = [f"{number:,} {reason}" for reason, number in trace.dropped.items() if number]
+    if left_out:
+        print(f"not recorded: {', '.join(left_out)}")
+    if machine is None:
+        return [None] * len(names)
+    found: list[Places | None] = []
     for name, rows in zip(names, trace.references, strict=True):
-        warm, cold = replay(rows, machine, cold=False), replay(rows, machine, cold=True)
-        print_table(found_table(name, faults(rows), warm, cold))
-        found[name] = {
-            "machine": machine,
-            "faults": faults(rows),
-            "in_a_row": {stage: dataclasses.asdict(each) for stage, each in warm.items()},
-            "empty_caches": {stage: dataclasses.asdict(each) for stage, each in cold.items()},
-        }
+        places = Places(faults(rows), replay(rows, machine, cold=False), replay(rows, machine, cold=True))
+        print_table(found_table(name, places.faults, places.in_a_row, places.empty_caches))
+        found.append(places)
     return found
+
+
+def beside_table(workload: str, settings: Sequence[str], rows: Sequence[Row]) -> Table:
+    """A workload's faults under all settings, and of whole faults how far they are from the first setting."""
+    title = f"{workload}: per fault, all kinds"
+    grid = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), title=title, title_justify="left")
+    grid.add_column("")
+    grid.add_column("stage")
+    for name in settings:
+        grid.add_column(name, justify="right")
+    for row in rows:
+        cells = [f"{value:,.1f}" for value in row.values]
+        whole = row.stage == ALL
+        for number in range(1, len(cells)):
+            apart = row.apart(number)
+            if whole and apart is not None:
+                cells[number] += f" ({100 * apart:+.1f} %)"
+        grid.add_row(row.what, row.stage, *cells, style="bold" if whole else None)
+    return grid
 
 
 def found_table(workload: str, faults: int, warm: Mapping[str, Found], cold: Mapping[str, Found]) -> Table:
@@ -120,17 +152,42 @@ def found_table(workload: str, faults: int, warm: Mapping[str, Found], cold: Map
     return grid
 
 
-def as_json(trace: Trace, kernel: str, levels: int, found: Mapping[str, object] | None = None) -> str:
-    """All figures."""
-    result = {
-        "pagelab_version": _engine.__version__,
-        "kernel": kernel,
-        "levels": levels,
-        "measured": [dataclasses.asdict(each) for each in trace.measured],
-        "checks": [{**dataclasses.asdict(each), "traced": each.traced, "gap": each.gap} for each in trace.checks],
-        "left_out": dict(trace.dropped),
-        "found": found or {},
+def as_json(
+    traces: Mapping[str, Trace],
+    places: Mapping[str, Sequence[Places | None]],
+    wanted: Sequence[Workload],
+    beside: Mapping[str, Sequence[Row]],
+    facts: Mapping[str, object],
+) -> str:
+    """All figures.
+
+    Args:
+        traces: By setting.
+        places: By setting, of each workload.
+        beside: By workload.
+        facts: Of all of them.
+    """
+    settings = []
+    for name, trace in traces.items():
+        found = {workload.name: each for workload, each in zip(wanted, places[name], strict=True) if each}
+        settings.append(
+            {
+                "setting": name,
+                "measured": [dataclasses.asdict(each) for each in trace.measured],
+                "checks": [
+                    {**dataclasses.asdict(each), "traced": each.traced, "gap": each.gap} for each in trace.checks
+                ],
+                "left_out": dict(trace.dropped),
+                "found": {workload: dataclasses.asdict(each) for workload, each in found.items()},
+            }
+        )
+    sets = {
+        workload: [
+            {"what": row.what, "stage": row.stage, "values": dict(zip(traces, row.values, strict=True))} for row in rows
+        ]
+        for workload, rows in beside.items()
     }
+    result = {"pagelab_version": _engine.__version__, **facts, "settings": settings, "side_by_side": sets}
     return json.dumps(result, indent=2) + "\n"
 
 

@@ -8,17 +8,20 @@ Deviations: emulation delivers an exception without instructions, so the hardwar
     The timer's interrupts during the passes are, about one per ten million instructions.
 """
 
-from collections.abc import Callable, Sequence
+import difflib
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pagelab._engine import UsageError
 from pagelab.linux import LinuxError
-from pagelab.linux.build import Variant, Workshop
+from pagelab.linux.build import Image, Variant, Workshop
 from pagelab.linux.guest import Machine, run
 from pagelab.linux.initramfs import initramfs
 from pagelab.linux.layout import Layout, read_toml
+
+KERNELS = ("plain", "patched")
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,8 @@ class Workload:
 
     name: str
     step: str
-    memory_mib: int
+    memory_mib: int = 1536
+    """Of the guest"""
 
 
 @dataclass(frozen=True)
@@ -36,9 +40,10 @@ class Setting:
 
     name: str
     kernel: str
-    before: Sequence[str]
-    after: Sequence[str]
-    parameters: Sequence[str]
+    """plain or patched"""
+    before: Sequence[str] = ()
+    after: Sequence[str] = ()
+    parameters: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -79,50 +84,70 @@ def load(layout: Layout) -> tuple[list[Setting], list[Workload]]:
     path = layout.tests / "bench.toml"
     told = read_toml(path)
     try:
-        settings = [
-            Setting(
-                each["name"], each["kernel"], each.get("before", []), each.get("after", []), each.get("parameters", [])
-            )
-            for each in told["setting"]
-        ]
-        workloads = [Workload(each["name"], each["step"], each["memory_mib"]) for each in told["workload"]]
+        settings = [Setting(**each) for each in told["setting"]]
+        workloads = [Workload(**each) for each in told["workload"]]
     except (KeyError, TypeError) as error:
-        raise LinuxError(
-            f"{path}: {error}: a [[setting]] has name and kernel, a [[workload]] name, step and memory_mib"
-        ) from None
+        raise LinuxError(f"{path}: {error}: its first lines say what a [[setting]] and a [[workload]] have") from None
+    for each in settings:
+        if each.kernel not in KERNELS:
+            raise LinuxError(f"{path}: {each.name}: kernel is {' or '.join(KERNELS)}, not {each.kernel}")
     return settings, workloads
 
 
 def chosen(known: Sequence[Any], names: Sequence[str], kind: str) -> list[Any]:
-    """Those with these names; all if there are none.
+    """Those with these names, in the order of the names; all if there are none.
 
     Raises:
         UsageError: nothing has one of the names.
     """
-    unknown = [name for name in names if name not in {each.name for each in known}]
-    if unknown:
-        raise UsageError(f"no {kind} {', '.join(unknown)}; there are {', '.join(each.name for each in known)}")
-    return [each for each in known if not names or each.name in names]
+    by_name = {each.name: each for each in known}
+    for name in names:
+        if name not in by_name:
+            raise UsageError(no_such(kind, name, by_name))
+    return [by_name[name] for name in dict.fromkeys(names)] if names else list(known)
 
 
-def measure(workshop: Workshop, plan: Plan, report: Callable[[Figure], object] = lambda _: None) -> list[Figure]:
+def no_such(kind: str, name: str, known: Iterable[str]) -> str:
+    """What is said of a name that nothing has."""
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    meant = f"did you mean {near[0]}? " if near else ""
+    return f"no {kind} {name}; {meant}there are {', '.join(names)}"
+
+
+def measure(
+    workshop: Workshop, plan: Plan, report: Callable[[Figure], object] = lambda _: None
+) -> tuple[list[Figure], list[str]]:
     """Boots anew for each figure, so that none depends on another.
 
+    Returns:
+        The figures, and what went wrong in runs that have none.
+
     Raises:
-        LinuxError: a kernel cannot be built, or a run fails.
+        LinuxError: a kernel cannot be built.
     """
     archive = initramfs(workshop.layout, workshop.work)
-    figures = []
+    # All are built before the first run: what is edited after that does not matter to the figures.
+    variants = dict.fromkeys(Variant(plain=setting.kernel == "plain") for setting in plan.settings)
+    images = {variant.plain: workshop.image(variant) for variant in variants}
+    figures, failures = [], []
     for setting in plan.settings:
         for workload in plan.workloads:
             for levels in plan.levels:
-                figures.append(_figure(workshop, plan, archive, setting, workload, levels))
-                report(figures[-1])
-    return figures
+                image = images[setting.kernel == "plain"]
+                try:
+                    figures.append(_figure(workshop, plan, image, archive, setting, workload, levels))
+                except LinuxError as error:
+                    failures.append(f"{setting.name}, {workload.name}, {levels} levels: {error}")
+                    workshop.say(failures[-1])
+                else:
+                    report(figures[-1])
+    return figures, failures
 
 
-def _figure(workshop: Workshop, plan: Plan, archive: Path, setting: Setting, workload: Workload, levels: int) -> Figure:
-    image = workshop.image(Variant(plain=setting.kernel == "plain"))
+def _figure(
+    workshop: Workshop, plan: Plan, image: Image, archive: Path, setting: Setting, workload: Workload, levels: int
+) -> Figure:
     machine = Machine(
         accelerator=plan.accelerator,
         memory_mib=workload.memory_mib,
@@ -135,7 +160,7 @@ def _figure(workshop: Workshop, plan: Plan, archive: Path, setting: Setting, wor
     said = run(machine, image.kernel, archive, steps, console)
     problems = said.problems()
     if problems:
-        raise LinuxError(f"{setting.name}, {workload.name}: {'; '.join(problems)}; all is in {console}")
+        raise LinuxError(f"{'; '.join(problems)}; all is in {console}")
     at = len(setting.before)
     step, later = said.steps[at], said.steps[at + 1 :]
     figures = {key: step.last(key) for key in ("faults", "ticks", "loop_ticks")}

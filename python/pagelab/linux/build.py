@@ -28,6 +28,7 @@ _FIXED = {
 }
 _KEPT = {"arch/x86/boot/bzImage": "bzImage", "System.map": "System.map", ".config": "config", "vmlinux": "vmlinux"}
 _MOST_IMAGES = 12
+_PARTIAL = ".new-"
 
 
 @dataclass(frozen=True)
@@ -200,9 +201,11 @@ def _first_error(log: Path) -> str:
 
 
 def _publish(place: Path, target: Path) -> None:
-    """Puts what is kept of a build under its name, whole or not at all."""
+    """Puts what is kept of a build under its name, whole or not at all. One build at a time does."""
     target.parent.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".new-") as partial:
+    for killed in target.parent.glob(f"{_PARTIAL}*"):
+        shutil.rmtree(killed, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=_PARTIAL) as partial:
         whole = Path(partial) / "image"
         whole.mkdir()
         for source, name in _KEPT.items():

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pagelab._engine import UsageError
 from pagelab.linux import LinuxError
-from pagelab.linux.process import clean_environment, last_lines, logged
+from pagelab.linux.process import clean_environment, is_full, last_lines, logged, remove_of_killed
 from pagelab.linux.report import Console, parse
 
 QEMU = "qemu-system-x86_64"
@@ -136,17 +136,22 @@ def run(
     machine.check()
     command = machine.command(kernel, initramfs, steps)
     console.parent.mkdir(parents=True, exist_ok=True)
-    # Another run of the same name may be under way.
+    # Another run of the same name may be under way, or was killed.
     own = console.with_name(f".{console.name}.{os.getpid()}")
+    remove_of_killed(console.parent.glob(f".{console.name}.*"))
     try:
         status = logged(command, own, seconds=machine.seconds, environment=clean_environment())
     except FileNotFoundError:
         own.unlink()
         raise LinuxError(f"{QEMU} is missing; install the Debian package qemu-system-x86") from None
-    finally:
-        if own.exists():
-            own.replace(console)
-    said = parse(console.read_text(encoding="utf-8", errors="replace"), allowed)
+    except BaseException:
+        # What an interrupted guest said so far is no console of a run.
+        own.unlink(missing_ok=True)
+        raise
+    said = parse(own.read_text(encoding="utf-8", errors="replace"), allowed)
+    own.replace(console)
+    if is_full(console.parent):
+        raise LinuxError(f"no space is left for {console}, so what the guest said may be missing")
     if said.reports:
         return said
     if status is None:

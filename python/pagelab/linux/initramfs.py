@@ -4,6 +4,7 @@ Source: Documentation/driver-api/early-userspace/buffer-format.rst of Linux 6.12
 """
 
 import gzip
+import re
 import shutil
 import stat
 import struct
@@ -112,7 +113,8 @@ def _compiled(path: Path, place: Path) -> bytes:
     command = ["gcc", *_FLAGS, "-o", str(program), str(path)]
     done = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, check=False)
     if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if "error" in line] or ["gcc does not say why"]
+        lines = [line for line in done.stderr.splitlines() if re.search("No space left|error", line)]
+        lines = lines or ["gcc does not say why"]
         raise LinuxError(f"{path.name} cannot be compiled: {lines[0]}")
     return program.read_bytes()
 

@@ -2,12 +2,17 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 _KEPT = ("PATH", "HOME", "TMPDIR", "USER", "LOGNAME")
+_KEEPER = ("/bin/sh", "-c", "read -r line; kill -s KILL 0")
+"""Leads a group of processes, and ends all of it when its standard input ends: when this process does, at the latest"""
+
+_LEAST_FREE = 1 << 20
 
 
 def clean_environment(**more: str) -> dict[str, str]:
@@ -23,33 +28,54 @@ def logged(
     append: bool = False,
     environment: Mapping[str, str] | None = None,
 ) -> int | None:
-    """Runs a command with its output in `log`. Whatever ends this, an interrupt too, ends all that it started.
+    """Runs a command with its output in `log`. Whatever ends this, SIGKILL too, ends all that it started.
 
     Returns:
         Its exit status; none if it was ended after so many seconds.
     """
-    with log.open("ab" if append else "wb") as output:
-        process = subprocess.Popen(
-            list(map(str, command)),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=environment or clean_environment(),
-            start_new_session=True,
-        )
+    with (
+        log.open("ab" if append else "wb") as output,
+        subprocess.Popen(_KEEPER, stdin=subprocess.PIPE, stdout=output, stderr=output, process_group=0) as keeper,
+    ):
         try:
-            return process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return None
+            with subprocess.Popen(
+                list(map(str, command)),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment or clean_environment(),
+                process_group=keeper.pid,
+            ) as process:
+                try:
+                    return process.wait(seconds)
+                except subprocess.TimeoutExpired:
+                    return None
+                finally:
+                    _end(keeper)
         finally:
-            # The group is the session of our own child, which is waited for only afterwards.
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            _end(keeper)
+
+
+def _end(keeper: subprocess.Popen[bytes]) -> None:
+    """Ends its group, itself included. It is waited for only afterwards, so the group is still its own."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(keeper.pid, signal.SIGKILL)
+
+
+def remove_of_killed(paths: Iterable[Path]) -> None:
+    """Removes files and folders of processes that are gone. Names end with a point and the process's number."""
+    for path in paths:
+        if not Path("/proc", path.name.rpartition(".")[2]).exists():
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def last_lines(log: Path, count: int = 1) -> str:
-    """The end of a file of output."""
+    """The end of a file of output, and whether its disk is full, where output may be missing."""
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    return "; ".join(lines[-count:]) or "it says nothing"
+    said = "; ".join(lines[-count:]) or "it says nothing"
+    return f"no space is left for {log.parent}; {said}" if is_full(log.parent) else said
+
+
+def is_full(folder: Path) -> bool:
+    """Whether nothing more can be written there."""
+    return shutil.disk_usage(folder).free < _LEAST_FREE

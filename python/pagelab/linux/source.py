@@ -19,6 +19,8 @@ from pagelab.linux.layout import Series
 from pagelab.linux.process import clean_environment, last_lines, logged
 
 Say = Callable[[str], object]
+_UNPACKED = 1_700_000_000
+"""Bytes of the unpacked source"""
 _PATCHED = re.compile(r"^(?:---|\+\+\+) [ab]/(\S+)", re.MULTILINE)
 
 
@@ -140,6 +142,12 @@ def unpack(series: Series, work: Path, say: Say) -> Tree:
     """
     tree = work / "tree"
     if not tree.is_dir():
+        free = shutil.disk_usage(work).free
+        if free < _UNPACKED:
+            raise LinuxError(
+                f"{work}: has {free / 1e9:.1f} GB free, and the kernel's source takes {_UNPACKED / 1e9:.1f} GB; make "
+                "room, or give another folder with --work"
+            )
         partial = work / "tree.part"
         shutil.rmtree(partial, ignore_errors=True)
         with tempfile.TemporaryDirectory(dir=work, prefix=".source-") as place:
@@ -148,8 +156,9 @@ def unpack(series: Series, work: Path, say: Say) -> Tree:
             partial.mkdir()
             log = work / "unpack.log"
             if logged(["tar", "-C", partial, "--strip-components=1", "-xf", tarball], log) != 0:
+                why = last_lines(log)
                 shutil.rmtree(partial, ignore_errors=True)
-                raise LinuxError(f"{tarball} cannot be unpacked: {last_lines(log)}")
+                raise LinuxError(f"{tarball} cannot be unpacked: {why}")
         # A tree of its own name is whole.
         partial.rename(tree)
     return Tree(tree)

@@ -17,9 +17,11 @@ from pagelab.linux import LinuxError
 from pagelab.linux.layout import read_toml
 
 STAGES = ("entry", "lookup", "walk", "allocation", "zeroing", "charge", "rmap", "lru", "install", "return")
+STORAGE = "storage"
+"""Stage that the model's faults do not have: the block layer reads what is not in memory"""
 OTHER = "other"
 """Stage of functions that the table does not name"""
-ALL_STAGES = (*STAGES, OTHER)
+ALL_STAGES = (*STAGES, STORAGE, OTHER)
 NO_KIND = "none of these"
 _ROLES = {"fault": 1, "interrupt": 2, "switch": 3}
 _APPENDED = re.compile(r"(\.(isra|constprop|part|cold|llvm)(\.\d+)*|\.\d+)+$")
@@ -33,6 +35,8 @@ class Kind:
     name: str
     met: Sequence[str]
     never: Sequence[str]
+    ours: bool = False
+    """Whether it names functions of ours, which the plain kernel lacks"""
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,8 @@ class StageTable:
         """
         bits = {name: bit for bit, name in enumerate(self.markers)}
         here = {name for function in functions for name in function.names}
-        missing = sorted(({*bits} | set(self.roles["fault"])) - here)
+        needed = {name for kind in self.kinds if not kind.ours for name in (*kind.met, *kind.never)}
+        missing = sorted((needed | set(self.roles["fault"])) - here)
         if missing:
             raise LinuxError(
                 f"{self.path}: this kernel has no function {', '.join(missing)}, which kinds or roles name; it may "
@@ -106,7 +111,9 @@ def load(path: Path) -> StageTable:
     told = read_toml(path)
     try:
         plain, whole = _by_function(told["stages"], path), _by_function(told["whole"], path)
-        kinds = [Kind(each["name"], each["met"], each.get("never", [])) for each in told["kind"]]
+        kinds = [
+            Kind(each["name"], each["met"], each.get("never", []), each.get("ours", False)) for each in told["kind"]
+        ]
         table = StageTable(
             path,
             plain | whole,
@@ -124,9 +131,10 @@ def load(path: Path) -> StageTable:
     twice = sorted((plain.keys() & whole.keys()) | (table.helpers & table.stages.keys()))
     if twice:
         raise LinuxError(f"{path}: {', '.join(twice)}: named twice; a function has one stage, or is a helper")
-    unknown = sorted({*table.stages.values(), *table.after.values()} - {*STAGES})
+    known = (*STAGES, STORAGE)
+    unknown = sorted({*table.stages.values(), *table.after.values()} - {*known})
     if unknown:
-        raise LinuxError(f"{path}: no stage is called {', '.join(unknown)}; there are {', '.join(STAGES)}")
+        raise LinuxError(f"{path}: no stage is called {', '.join(unknown)}; there are {', '.join(known)}")
     if len(table.markers) > _MOST_MET:
         raise LinuxError(f"{path}: kinds name {len(table.markers)} functions; at most {_MOST_MET} can be told apart")
     return table

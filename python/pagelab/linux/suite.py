@@ -9,15 +9,15 @@ from typing import Any
 
 from pagelab._engine import UsageError
 from pagelab.linux import LinuxError, others, tools
+from pagelab.linux.bench import KERNELS, no_such
 from pagelab.linux.build import Image, Variant, Workshop
 from pagelab.linux.guest import Machine, run
 from pagelab.linux.initramfs import initramfs, programs
 from pagelab.linux.layout import Layout, digest, files_below, read_toml
 from pagelab.linux.report import FAILED, SKIPPED, Console, Step
 
-BUILTIN = {"write", "refuse", "read"}
+BUILTIN = {"write", "refuse", "read", "cgroup"}
 """Steps that the guest's first process carries out itself"""
-KERNELS = ("plain", "patched")
 EXPECTATIONS = ("pass", "fail", "report")
 _PATIENT = ("watchdog_thresh=60",)
 """For the kernel that checks itself: an emulated CPU that a busy host does not run for 20 s is not stuck"""
@@ -128,19 +128,28 @@ def _run(path: Path, entry: dict[str, Any], known: set[str]) -> Run:
         raise LinuxError(f"{path}: {name}: kernels are {' and '.join(KERNELS)}, not {', '.join(run.kernels)}")
     if run.expect not in EXPECTATIONS:
         raise LinuxError(f"{path}: {name}: expect is {', '.join(EXPECTATIONS)}, not {run.expect}")
-    for step in run.steps:
-        program = step.partition(",")[0]
-        if program not in known | BUILTIN:
-            raise LinuxError(
-                f"{path}: {name}: no program {program}; linux/tests has {', '.join(sorted(known))}, and the first "
-                f"process knows {', '.join(sorted(BUILTIN))}"
-            )
+    try:
+        check_steps(run.steps, known)
+    except UsageError as error:
+        raise LinuxError(f"{path}: {name}: {error}") from None
     for levels in run.levels:
         try:
             run.machine(levels, debug=False).check()
         except UsageError as error:
             raise LinuxError(f"{path}: {name}: {error}") from None
     return run
+
+
+def check_steps(steps: Sequence[str], known: set[str]) -> None:
+    """Refuses steps that neither one of these programs nor the first process carries out.
+
+    Raises:
+        UsageError: naming those that there are.
+    """
+    for step in steps:
+        program = step.partition(",")[0]
+        if program not in known | BUILTIN:
+            raise UsageError(no_such("program", program, sorted(known | BUILTIN)))
 
 
 def _texts(value: object) -> bool:
@@ -154,9 +163,9 @@ def cases(runs: Sequence[Run], names: Sequence[str], *, has_changes: bool, debug
         UsageError: no run has one of the names.
     """
     known = [run.name for run in runs]
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise UsageError(f"no run is called {', '.join(unknown)}; there are {', '.join(known)}")
+    for name in names:
+        if name not in known:
+            raise UsageError(no_such("run", name, known))
     found = []
     for plain in (True, False):
         # A kernel takes minutes to build: one is enough for what is quick, and where it checks itself.
@@ -175,24 +184,24 @@ def cases(runs: Sequence[Run], names: Sequence[str], *, has_changes: bool, debug
 
 def nothing_to_do(workshop: Workshop, *, quick: bool) -> str:
     """Why the suite, or its quick part, need not run again; nothing if it is to run."""
-    state = _state(workshop.layout)
+    now = state(workshop.layout)
     stamps = [_stamp(workshop, quick=part) for part in ((False, True) if quick else (False,))]
-    if any(stamp.is_file() and stamp.read_text(encoding="ascii") == state for stamp in stamps):
+    if any(stamp.is_file() and stamp.read_text(encoding="ascii") == now for stamp in stamps):
         return "nothing has changed since these runs passed here"
     return ""
 
 
-def passed(workshop: Workshop, *, quick: bool) -> None:
-    """Notes that all runs, or the quick ones, passed with what is there now."""
-    _stamp(workshop, quick=quick).write_text(_state(workshop.layout), encoding="ascii")
+def passed(workshop: Workshop, tested: str, *, quick: bool) -> None:
+    """Notes that all runs, or the quick ones, passed with what was there when they began (`state`)."""
+    _stamp(workshop, quick=quick).write_text(tested, encoding="ascii")
 
 
 def _stamp(workshop: Workshop, *, quick: bool) -> Path:
     return workshop.work / ("passed-quick" if quick else "passed")
 
 
-def _state(layout: Layout) -> str:
-    """Of the kernel's parts, and of the code that builds and runs them."""
+def state(layout: Layout) -> str:
+    """What tells one state from another: of the kernel's parts, and of the code that builds and runs them."""
     files = [path for folder in (layout.folder, Path(__file__).parent) for path in files_below(folder)]
     return digest([path for path in files if path.suffix != ".pyc"])
 

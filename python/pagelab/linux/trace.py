@@ -3,26 +3,29 @@
 Models: nothing; it measures. A plugin of QEMU's translator (`linux/plugin/fault_trace.c`) counts the kernel's
     instructions and references to memory of each fault. `linux/plugin/stages.toml` says which stage a function is of.
 Source: mm/memory.c and arch/x86/mm/fault.c of Linux 6.12.
-Parameters: workloads (`linux/tests/trace.toml`), levels of page tables, the kernel and what is written to it before.
+Parameters: workloads (`linux/tests/trace.toml`), levels of page tables, settings of kernels (`bench.toml`).
 Deviations: what the processor does for a fault by itself is not in the counts: delivery of the exception with its
     five words on the stack, and the walk of the TLB's miss. Lines are told apart by their virtual addresses.
 """
 
+import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pagelab.linux import LinuxError, references
-from pagelab.linux.build import Image, Workshop
+from pagelab.linux.bench import Setting
+from pagelab.linux.build import Image, Variant, Workshop
 from pagelab.linux.guest import Machine, run
 from pagelab.linux.initramfs import initramfs
 from pagelab.linux.layout import Layout, read_toml
 from pagelab.linux.plugin import plugin
+from pagelab.linux.process import remove_of_killed
 from pagelab.linux.records import COUNTS, Fault, Records, Rest, read
 from pagelab.linux.references import Rows
 from pagelab.linux.report import Step
@@ -137,6 +140,77 @@ def stage_table(layout: Layout) -> StageTable:
     return load(layout.folder / "plugin" / "stages.toml")
 
 
+@dataclass(frozen=True)
+class Tracer:
+    """What traced runs take, as it is when this is made: what is edited afterwards does not matter to them."""
+
+    workshop: Workshop
+    levels: int
+    table: StageTable
+    plugin: Path
+    archive: Path
+    images: dict[bool, Image] = field(default_factory=dict)
+    """Kernels by whether they are plain"""
+
+    @classmethod
+    def of(cls, workshop: Workshop, levels: int, settings: Sequence[Setting] = ()) -> "Tracer":
+        """Builds all that the settings need.
+
+        Raises:
+            LinuxError: something cannot be built.
+        """
+        table = stage_table(workshop.layout)
+        built = plugin(workshop.layout, workshop.work, workshop.say)
+        archive = initramfs(workshop.layout, workshop.work)
+        plain = dict.fromkeys(setting.kernel == "plain" for setting in settings)
+        return cls(workshop, levels, table, built, archive, {each: workshop.image(Variant(each)) for each in plain})
+
+    def measure(self, setting: Setting, wanted: Sequence[Workload], most: int = 0) -> Trace:
+        """Runs all workloads in one guest.
+
+        Args:
+            most: Faults of each workload whose references are kept, and those of user code until then.
+
+        Raises:
+            LinuxError: a run fails, or the counts contradict each other.
+        """
+        return self.run(self.images[setting.kernel == "plain"], setting, wanted, most)
+
+    def run(self, image: Image, setting: Setting, wanted: Sequence[Workload], most: int) -> Trace:
+        """The same with this kernel, whatever the setting says of one."""
+        work = self.workshop.work
+        remove_of_killed(work.glob(".trace.*"))
+        with tempfile.TemporaryDirectory(dir=work, prefix=".trace.", suffix=f".{os.getpid()}") as temporary:
+            place = Path(temporary)
+            symbols, recorded, logged = place / "symbols", place / "records", place / "references"
+            if re.search("[,= ]", f"{place}{self.plugin}"):
+                raise LinuxError(f"{work}: QEMU's plugins take no path with comma, = or space; give another --work")
+            symbols.write_text(self.table.symbols(functions(image.symbols)), encoding="ascii")
+            arguments = f"{self.plugin},symbols={symbols},records={recorded}"
+            machine = Machine(
+                "icount",
+                memory_mib=_MEMORY_MIB,
+                levels=self.levels,
+                seconds=_SECONDS,
+                parameters=tuple(setting.parameters),
+                plugin=arguments + f",references={logged},most={most}" * (most > 0),
+            )
+            console = work / "consoles" / f"trace-{setting.name}-{self.levels}.log"
+            count = f"{len(wanted)} workload{'s' * (len(wanted) > 1)}"
+            self.workshop.say(f"{setting.name}: tracing {count}; the guest says how far it is in {console}")
+            steps = [*setting.before, *(each.step for each in wanted), *setting.after]
+            said = run(machine, image.kernel, self.archive, steps, console)
+            problems = said.problems()
+            if problems:
+                raise LinuxError(f"{setting.name}: {'; '.join(problems)}; all is in {console}")
+            found = read(recorded, len(ALL_STAGES))
+            rows = references.read(logged) if most else None
+        begin = len(setting.before)
+        result = evaluate(self.table, wanted, said.steps[begin : begin + len(wanted)], found)
+        parts = () if rows is None else [references.of_run(rows, number + 1) for number in range(len(wanted))]
+        return replace(result, references=parts, steps=said.steps)
+
+
 def measure(
     workshop: Workshop,
     image: Image,
@@ -147,47 +221,18 @@ def measure(
     after: Sequence[str] = (),
     most: int = 0,
 ) -> Trace:
-    """Runs all in one guest.
+    """Runs all in one guest of this kernel.
 
     Args:
         before: Steps of the guest ahead of the workloads.
         after: Steps behind them.
-        most: Faults of each workload whose references are kept, and those of user code until then.
+        most: As of `Tracer.measure`.
 
     Raises:
         LinuxError: something cannot be built or run, or the counts contradict each other.
     """
-    table = stage_table(workshop.layout)
-    built = plugin(workshop.layout, workshop.work, workshop.say)
-    archive = initramfs(workshop.layout, workshop.work)
-    with tempfile.TemporaryDirectory(dir=workshop.work, prefix=".trace-") as temporary:
-        place = Path(temporary)
-        symbols, recorded, logged = place / "symbols", place / "records", place / "references"
-        if re.search("[,= ]", f"{place}{built}"):
-            raise LinuxError(
-                f"{workshop.work}: QEMU's plugins take no path with comma, = or space; give another --work"
-            )
-        symbols.write_text(table.symbols(functions(image.symbols)), encoding="ascii")
-        machine = Machine(
-            "icount",
-            memory_mib=_MEMORY_MIB,
-            levels=levels,
-            seconds=_SECONDS,
-            plugin=f"{built},symbols={symbols},records={recorded}" + f",references={logged},most={most}" * (most > 0),
-        )
-        console = workshop.work / "consoles" / f"trace-{image.variant.name}-{levels}.log"
-        workshop.say(f"tracing {len(wanted)} workloads; the guest says how far it is in {console}")
-        steps = [*before, *(each.step for each in wanted), *after]
-        said = run(machine, image.kernel, archive, steps, console)
-        problems = said.problems()
-        if problems:
-            raise LinuxError(f"{'; '.join(problems)}; all is in {console}")
-        found = read(recorded, len(ALL_STAGES))
-        rows = references.read(logged) if most else None
-    of_workloads = said.steps[len(before) : len(before) + len(wanted)]
-    result = evaluate(table, wanted, of_workloads, found)
-    parts = () if rows is None else [references.of_run(rows, number + 1) for number in range(len(wanted))]
-    return replace(result, references=parts, steps=said.steps)
+    setting = Setting(image.variant.name, image.variant.name, before, after)
+    return Tracer.of(workshop, levels).run(image, setting, wanted, most)
 
 
 def evaluate(table: StageTable, wanted: Sequence[Workload], steps: Sequence[Step], records: Records) -> Trace:

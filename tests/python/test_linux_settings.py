@@ -1,0 +1,236 @@
+"""Settings of `pagelab linux bench` and `trace` without a kernel: names, what runs, tables side by side, JSON."""
+
+import json
+import shutil
+from pathlib import Path
+
+import linux_texts as texts
+import pytest
+from conftest import ROOT, Pagelab, assert_fails
+from rich.console import Console as Terminal
+
+from pagelab import UsageError
+from pagelab.cli import linux, linux_trace
+from pagelab.linux import LinuxError, bench, side_by_side, suite, trace
+from pagelab.linux.build import Image, Variant, Workshop
+from pagelab.linux.guest import Machine
+from pagelab.linux.layout import Layout, layout
+from pagelab.linux.references import FOUND, Found
+from pagelab.linux.report import Console, parse
+from pagelab.linux.side_by_side import ALL, REPEATED, Places, Row
+from pagelab.linux.stages import StageTable
+from pagelab.linux.trace import Measured, Spread, Trace
+
+WORKLOAD = trace.Workload("random", "touch,random,64")
+PLAN = bench.Plan([bench.Setting("off", "patched")], [bench.Workload("touch", WORKLOAD.step, 512)], [4, 5])
+
+
+def spreads(told: float, repeated: float = 0.0) -> dict[str, Spread]:
+    means = {"instructions": told, "repetitions": repeated, "loads": told / 2, "stores": told / 4, "new_lines": 3.0}
+    return {key: Spread(mean, mean, mean) for key, mean in means.items()}
+
+
+def measured(kind: str, faults: int, **counts: float) -> Measured:
+    cut = {stage: spreads(told, 1.0) for stage, told in counts.items()}
+    return Measured("random", kind, faults, 0, cut, spreads(sum(counts.values()), float(len(counts))), [])
+
+
+def places(dram: float) -> Places:
+    lines = dict.fromkeys(FOUND, 1.0) | {"dram": dram}
+    found = Found(9.0, lines, 0.0, 100 * dram)
+    return Places(10, {ALL: found}, {ALL: Found(9.0, lines | {"dram": 2 * dram}, 0.0, 200 * dram)})
+
+
+OFF = Trace([measured("anonymous", 3, entry=80.0, charge=40.0), measured("file", 1, entry=40.0)], [], {})
+ON = Trace([measured("anonymous", 4, entry=70.0, walk=10.0)], [], {})
+
+
+def by_name(rows: list[Row]) -> dict[tuple[str, str], list[float]]:
+    return {(row.what, row.stage): list(row.values) for row in rows}
+
+
+def test_numbers_of_settings_are_means_over_all_faults() -> None:
+    rows = side_by_side.rows("random", [OFF, ON], [None, None])
+    told = by_name(rows)
+    assert told["instructions", "entry"] == [70.0, 70.0]
+    assert told["instructions", "charge"] == [30.0, 0.0]
+    assert told["instructions", "walk"] == [0.0, 10.0]
+    assert told["instructions", ALL] == [100.0, 80.0]
+    assert told[REPEATED, ALL] == [100.0 - 7 / 4, 78.0]
+    assert told["references", ALL] == [75.0, 60.0]
+    assert ("instructions", "zeroing") not in told
+    assert not any("caches" in row.what for row in rows)
+    share = next(row for row in rows if (row.what, row.stage) == ("instructions", ALL)).apart(1)
+    assert share == pytest.approx(-0.2)
+    assert Row("instructions", "walk", [0.0, 10.0]).apart(1) is None
+
+
+def test_stages_sum_to_the_fault() -> None:
+    told = by_name(side_by_side.rows("random", [OFF, ON], [None, None]))
+    for number in range(2):
+        parts = sum(values[number] for (what, stage), values in told.items() if what == "instructions" and stage != ALL)
+        assert parts == told["instructions", ALL][number]
+
+
+def test_where_lines_are_found_is_told_in_a_row_and_with_empty_caches() -> None:
+    told = by_name(side_by_side.rows("random", [OFF, ON], [places(4.0), places(2.0)]))
+    assert told["in a row: DRAM", ALL] == [4.0, 2.0]
+    assert told["empty caches: DRAM", ALL] == [8.0, 4.0]
+    assert told["in a row: cycles waited", ALL] == [400.0, 200.0]
+    assert told["empty caches: L1", ALL] == [1.0, 1.0]
+
+
+def test_a_workload_without_faults_has_none_to_compare() -> None:
+    told = by_name(side_by_side.rows("sequential", [OFF, ON], [None, None]))
+    assert told["instructions", ALL] == [0.0, 0.0]
+
+
+def test_the_table_says_how_far_whole_faults_are_from_the_first_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = side_by_side.rows("random", [OFF, ON], [None, None])
+    Terminal(width=120).print(linux_trace.beside_table("random", ["off", "on"], rows))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["instructions", "all", "100.0", "80.0", "(-20.0", "%)"] in lines
+    assert ["instructions", "charge", "30.0", "0.0"] in lines
+
+
+def test_all_settings_are_in_the_json() -> None:
+    rows = side_by_side.rows("random", [OFF, ON], [places(4.0), places(2.0)])
+    kept = {"off": [places(4.0)], "on": [places(2.0)]}
+    text = linux_trace.as_json({"off": OFF, "on": ON}, kept, [WORKLOAD], {"random": rows}, {"levels": 5})
+    told = json.loads(text)
+    assert [each["setting"] for each in told["settings"]] == ["off", "on"]
+    assert told["settings"][1]["found"]["random"]["empty_caches"]["all"]["lines"]["dram"] == 4.0
+    assert {"what": "references", "stage": "all", "values": {"off": 75.0, "on": 60.0}} in told["side_by_side"]["random"]
+
+
+# Names
+
+
+def test_names_are_taken_in_their_order_and_once() -> None:
+    known = bench.load(layout())[0]
+    assert [each.name for each in bench.chosen(known, ["rings", "off", "rings"], "setting")] == ["rings", "off"]
+    assert bench.chosen(known, [], "setting") == known
+
+
+def test_a_name_that_nothing_has_is_told_with_what_was_meant() -> None:
+    known = bench.load(layout())[0]
+    with pytest.raises(UsageError, match=r"no setting reservation; did you mean reservations[?] there are plain, "):
+        bench.chosen(known, ["reservation"], "setting")
+    with pytest.raises(UsageError, match="no setting xyz; there are plain"):
+        bench.chosen(known, ["xyz"], "setting")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('kernel = "patched"', 'kernel = "patchd"', "off: kernel is plain or patched, not patchd"),
+        ('kernel = "patched"', 'kernal = "patched"', "'kernal': its first lines say"),
+        ("[[setting]]", "[[settings]]", "'setting': its first lines say"),
+        ('step = "touch,sequential,1024"', "", "step': its first lines say"),
+    ],
+)
+def test_wrong_settings_are_refused(tmp_path: Path, old: str, new: str, words: str) -> None:
+    shutil.copytree(ROOT / "linux", tmp_path / "linux")
+    path = tmp_path / "linux" / "tests" / "bench.toml"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new) if old == "[[setting]]" else text.replace(old, new, 1))
+    with pytest.raises(LinuxError, match=r"bench.toml: ") as error:
+        bench.load(Layout(tmp_path / "linux"))
+    assert words in str(error.value)
+
+
+def test_steps_of_no_program_are_refused() -> None:
+    suite.check_steps(["touch,random,8", "cgroup,a", "write,a,b"], {"touch"})
+    with pytest.raises(UsageError, match=r"no program wriet; did you mean write[?] there are cgroup, read, refuse"):
+        suite.check_steps(["wriet,a,b"], {"touch"})
+
+
+def test_the_command_refuses_settings_that_cannot_be(pagelab: Pagelab, tmp_path: Path) -> None:
+    assert_fails(pagelab("linux", "trace", "--setting", "ring"), 2, "no setting ring; did you mean rings?")
+    assert_fails(pagelab("linux", "trace", "-w", "storage"), 2, "no workload storage; did you mean storage-random?")
+    assert_fails(pagelab("linux", "trace", "--levels", "3"), 2, "x86-64 has 4 or 5")
+    assert_fails(pagelab("linux", "bench", "--levels", "3"), 2, "x86-64 has 4 or 5")
+    assert_fails(pagelab("linux", "trace", "--plain", "-s", "off"), 2, "a setting names its kernel")
+    assert_fails(pagelab("linux", "trace", "--before", "tuch,a"), 2, "no program tuch; did you mean touch?")
+    assert_fails(pagelab("linux", "boot", "tuch,random,8"), 2, "no program tuch; did you mean touch?")
+    assert_fails(pagelab("linux", "trace", "--caches", "kabylake"), 2, "did you mean kabylake-7700hq?")
+    one = ("linux", "trace", "-w", "random", "-s", "off", "-s", "rings")
+    assert_fails(pagelab(*one, "--preset", tmp_path / "a.toml"), 2, "is of one setting, not of 2")
+    assert_fails(pagelab(*one, "--accesses", tmp_path / "a.trace"), 2, "is of one setting, not of 2")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_step_may_stand_for_a_workload() -> None:
+    known = trace.workloads(layout())
+    names = ["touch,random,16", "copy", "touch,random,16"]
+    found = linux._workloads(known, names, lambda step: trace.Workload(step, step))
+    assert [(each.name, each.step) for each in found] == [("touch,random,16",) * 2, ("copy", "faults,copy,16")]
+    assert linux._workloads(known, [], lambda step: trace.Workload(step, step)) == known
+    with pytest.raises(UsageError, match=r"no program tuch; did you mean touch[?]"):
+        linux._workloads(known, ["tuch,random,16"], lambda step: trace.Workload(step, step))
+
+
+# Runs
+
+
+@pytest.fixture
+def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workshop:
+    """Whose kernels and archive are there."""
+    (tmp_path / "System.map").write_text("ffffffff81000000 T a\nffffffff81000010 T b\n")
+    monkeypatch.setattr(bench, "initramfs", lambda *_: tmp_path / "initramfs")
+    monkeypatch.setattr(trace, "initramfs", lambda *_: tmp_path / "initramfs")
+    monkeypatch.setattr(trace, "plugin", lambda *_: Path("plugin.so"))
+    (tmp_path / "work").mkdir()
+    return Workshop.of(layout(), tmp_path / "work", lambda _: None)
+
+
+@pytest.fixture
+def did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    done: list[str] = []
+
+    def image(_: Workshop, variant: Variant) -> Image:
+        done.append(f"build {variant.name}")
+        return Image(tmp_path, variant)
+
+    monkeypatch.setattr(Workshop, "image", image)
+    return done
+
+
+def test_kernels_are_there_before_the_first_figure_and_a_failure_loses_none(
+    workshop: Workshop, did: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def boot(machine: Machine, *_: object) -> Console:
+        did.append(f"run {machine.levels}")
+        if machine.levels == 4:
+            raise LinuxError("the guest did not end")
+        return parse(f"{texts.BOOT}{texts.TOUCH}{texts.END}")
+
+    monkeypatch.setattr(bench, "run", boot)
+    figures, failures = bench.measure(workshop, PLAN)
+    assert did == ["build patched", "run 4", "run 5"]
+    assert [(figure.levels, figure.faults) for figure in figures] == [(5, 16384)]
+    assert failures == ["off, touch, 4 levels: the guest did not end"]
+
+
+def test_a_setting_is_carried_out_around_the_workloads(
+    workshop: Workshop, did: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = [bench.Setting("one", "plain"), bench.Setting("two", "patched", ["write,a,1"], ["read,b"], ["tsc=x"])]
+    tracer = trace.Tracer.of(workshop, 5, settings)
+    assert did == ["build plain", "build patched"]
+    asked = []
+    (workshop.work / ".trace.killed.0").mkdir()
+    (workshop.work / ".trace.killed.0" / "records").touch()
+
+    def boot(machine: Machine, _: Path, __: Path, steps: list[str], console: Path) -> Console:
+        asked.append((machine.levels, machine.parameters, steps, console.name))
+        raise LinuxError("enough")
+
+    monkeypatch.setattr(trace, "run", boot)
+    monkeypatch.setattr(StageTable, "symbols", lambda *_: "")
+    with pytest.raises(LinuxError, match="enough"):
+        tracer.measure(settings[1], [WORKLOAD])
+    assert asked == [(5, ("tsc=x",), ["write,a,1", WORKLOAD.step, "read,b"], "trace-two-5.log")]
+    assert did == ["build plain", "build patched"]
+    assert not list(workshop.work.iterdir())
