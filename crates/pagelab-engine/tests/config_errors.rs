@@ -670,6 +670,20 @@ fn lines_of_stages_that_cannot_be() {
 }
 
 #[test]
+fn costs_of_kinds_of_faults_that_cannot_be() {
+    let kinds = "kernel.fault_kinds";
+    let before_walk = r#"kernel.fault_kinds.copy.walk={"instructions":1}"#;
+    let again = r#"kernel.fault_kinds.copy.rmap={"instructions":1,"lines":{"again":7}}"#;
+    let pages = "kernel.fault.lookup.page_instructions";
+    assert_refused(&[
+        ("radix", &["kernel.fault_kinds.swap={}"], &format!("{kinds}.swap"), &["there is no key `swap`"]),
+        ("radix", &[before_walk], &format!("{kinds}.copy.walk"), &["there is no key `walk`"]),
+        ("radix", &[again], &format!("{kinds}.copy.rmap.lines.again"), &["is 7", "touch 0 lines of the CPU"]),
+        ("radix", &["kernel.fault.lookup.page_instructions=3"], pages, &["3 is", "before the walk", "0"]),
+    ]);
+}
+
+#[test]
 fn cycles_of_code_that_cannot_be() {
     let walk = "kernel.fault.walk.cycles=core";
     let cache = |more: &str| format!(r#"kernel.translation_cache={{"form":"full-prefix"{more}}}"#);

@@ -6,6 +6,7 @@
 
 mod assemble;
 mod block_io;
+mod fault_kinds;
 mod kernel;
 mod machine;
 mod mistake;
@@ -18,6 +19,7 @@ mod validate;
 
 pub use assemble::{Assembly, assemble};
 pub use block_io::{BlockIoConfig, CompletionBy};
+pub use fault_kinds::{FaultKind, FaultKinds, KindCosts};
 pub use kernel::{FaultLock, IdleTlb, KernelConfig, LruList, PageCache, ReclaimFlush, VmaIndex};
 pub use machine::{MachineConfig, NestedTlbConfig, TlbArrayConfig, TlbConfig};
 pub use preset::{Preset, PresetKind, presets};

@@ -35,7 +35,7 @@ impl Fault {
             mapping: vma.range(),
             fresh: self.work == Work::Fresh,
             cpu: self.cpu,
-            allocation: os.costs.fault.all()[Stage::Allocation as usize].cost(),
+            allocation: os.costs.stage_cost(self.kind, Stage::Allocation as usize).cost(),
             free_lists: layer.cpu_line(self.cpu, CpuLine::FreeLists),
             zone: layer.zone_line(),
             counters: layer.spaces[self.space.index as usize].counter_line(),

@@ -125,13 +125,36 @@ impl Fault {
                 | State::Read { .. }
                 | State::Supply
         ) {
-            let cost = os.costs.fault.all()[self.stage() as usize];
+            let cost = os.costs.stage_cost(self.kind, self.stage() as usize);
             step.preset += cost.cost();
+            if cost.page_instructions > 0 {
+                step.preset += self.pages_beside(layer) * cost.page_cost();
+            }
             layer.plan_stage_lines(self.stage() as usize, cost.lines, self.cpu, self.space.index, step);
         }
         if layer.shadowed && self.writes_tables() {
             step.preset += CodeCost::of_cycles(os.costs.vm_exit_cycles);
         }
+    }
+
+    /// Pages that it is to map beside the first: of a folio, or around a page of a file.
+    fn pages_beside(&self, layer: &Layer) -> u64 {
+        match self.work {
+            Work::Cached { .. } => {
+                let comes = |&at: &VirtAddr| {
+                    at != self.page && layer.is_unmapped(self.space.index, at) && self.cached(layer, at).is_some()
+                };
+                pages(self.around).filter(comes).count() as u64
+            }
+            Work::Fresh => (1 << (self.order - self.size.order())) - 1,
+            _ => 0,
+        }
+    }
+
+    /// The page in the page cache that belongs at an address around the fault's.
+    fn cached(&self, layer: &Layer, at: VirtAddr) -> Option<Pfn> {
+        let Work::Cached { file, page } = self.work else { return None };
+        layer.pages.cached(file, page.wrapping_add(at.0 / FRAME_BYTES).wrapping_sub(self.page.0 / FRAME_BYTES))
     }
 
     /// Reads the page back from its slot.
@@ -167,10 +190,8 @@ impl Fault {
         // The VMA's anon_vma or the file's mapping, then the page's map count.
         step.kernel(RefKind::Read, space.object_line(!self.vma_start(space).0));
         match self.work {
-            Work::Cached { file, page } => {
-                let number =
-                    |at: VirtAddr| page.wrapping_add(at.0 / FRAME_BYTES).wrapping_sub(self.page.0 / FRAME_BYTES);
-                for frame in pages(self.around).filter_map(|at| layer.pages.cached(file, number(at))) {
+            Work::Cached { .. } => {
+                for frame in pages(self.around).filter_map(|at| self.cached(layer, at)) {
                     step.kernel(RefKind::Locked, layer.page_metadata(frame));
                 }
             }
