@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * faults KIND MIB: faults of one kind, on each 4 KiB page of a mapping in
- * order, then the same accesses once more, which must not fault.
+ * faults KIND MIB [random]: faults of one kind, on each 4 KiB page of a mapping
+ * in order or at random, then the same accesses once more, which must not fault.
  *
  * anonymous       stores to fresh memory
  * zero-page       loads from fresh memory
  * from-zero-page  stores to memory that loads have mapped to the zero page
+ * zero-and-store  both: loads from fresh memory, then stores to it
  * copy            stores to pages that a child of fork shares
  * reuse           the same after the child is gone
  * file-read       loads from a mapped file, which is in the page cache
@@ -26,32 +27,43 @@
 
 struct kind {
 	const char *name;
-	int stores, file, shared;
+	int loads, stores, file, shared;
 	char before; /* 'l': loads, 's': stores, 'f' and 'g': stores, and a fork whose child stays or is gone */
 };
 
 static const struct kind kinds[] = {
-	{ "anonymous", 1, 0, 0, 0 },	{ "zero-page", 0, 0, 0, 0 },   { "from-zero-page", 1, 0, 0, 'l' },
-	{ "copy", 1, 0, 0, 'f' },	{ "reuse", 1, 0, 0, 'g' },     { "file-read", 0, 1, 1, 0 },
-	{ "file-shared", 1, 1, 1, 0 },	{ "file-private", 1, 1, 0, 0 },
+	{ "anonymous", 0, 1, 0, 0, 0 },	     { "zero-page", 1, 0, 0, 0, 0 }, { "from-zero-page", 0, 1, 0, 0, 'l' },
+	{ "zero-and-store", 1, 1, 0, 0, 0 }, { "copy", 0, 1, 0, 0, 'f' },    { "reuse", 0, 1, 0, 0, 'g' },
+	{ "file-read", 1, 0, 1, 1, 0 },	     { "file-shared", 0, 1, 1, 1, 0 }, { "file-private", 0, 1, 1, 0, 0 },
 };
 
-static uint64_t load_all(volatile char *memory, unsigned long pages)
+static uint64_t load_all(volatile char *memory, const uint32_t *order, unsigned long pages)
 {
 	uint64_t began = ticks();
 
 	for (unsigned long i = 0; i < pages; i++)
-		(void)memory[i * PAGE];
+		(void)memory[order[i] * PAGE];
 	return ticks() - began;
 }
 
-static uint64_t store_all(volatile char *memory, unsigned long pages)
+static uint64_t store_all(volatile char *memory, const uint32_t *order, unsigned long pages)
 {
 	uint64_t began = ticks();
 
 	for (unsigned long i = 0; i < pages; i++)
-		memory[i * PAGE] = 1;
+		memory[order[i] * PAGE] = 1;
 	return ticks() - began;
+}
+
+static uint64_t access_all(const struct kind *kind, volatile char *memory, const uint32_t *order, unsigned long pages)
+{
+	uint64_t took = 0;
+
+	if (kind->loads)
+		took += load_all(memory, order, pages);
+	if (kind->stores)
+		took += store_all(memory, order, pages);
+	return took;
 }
 
 static char *map(const struct kind *kind, unsigned long pages)
@@ -77,16 +89,16 @@ static char *map(const struct kind *kind, unsigned long pages)
 }
 
 /* Returns the child, who waits until the pipe is closed, or 0 if there is none. */
-static pid_t prepare(const struct kind *kind, char *memory, unsigned long pages, int *keep)
+static pid_t prepare(const struct kind *kind, char *memory, const uint32_t *order, unsigned long pages, int *keep)
 {
 	int ends[2];
 	pid_t child;
 	char byte;
 
 	if (kind->before == 'l')
-		load_all(memory, pages);
+		load_all(memory, order, pages);
 	else if (kind->before)
-		store_all(memory, pages);
+		store_all(memory, order, pages);
 	if (kind->before != 'f' && kind->before != 'g')
 		return 0;
 	if (pipe(ends))
@@ -110,23 +122,22 @@ static pid_t prepare(const struct kind *kind, char *memory, unsigned long pages,
 	return 0;
 }
 
-static void measure(const struct kind *kind, unsigned long pages)
+static void measure(const struct kind *kind, const uint32_t *order, unsigned long pages)
 {
-	uint64_t (*pass)(volatile char *, unsigned long) = kind->stores ? store_all : load_all;
 	char *memory = map(kind, pages);
 	uint64_t faulting, present;
 	long before, after;
 	int keep = -1;
-	pid_t child = prepare(kind, memory, pages, &keep);
+	pid_t child = prepare(kind, memory, order, pages, &keep);
 
 	/* What the measured passes need themselves is to be present: their code, and the stack. */
-	pass(memory, 0);
+	access_all(kind, memory, order, 0);
 	before = minor_faults();
 	trace_begin();
-	faulting = pass(memory, pages);
+	faulting = access_all(kind, memory, order, pages);
 	trace_end();
 	after = minor_faults();
-	present = pass(memory, pages);
+	present = access_all(kind, memory, order, pages);
 	if (minor_faults() != after)
 		quit(FAIL, "%ld faults in the second pass", minor_faults() - after);
 	if (child) {
@@ -142,18 +153,27 @@ static void measure(const struct kind *kind, unsigned long pages)
 
 int main(int count, char **arguments)
 {
+	uint64_t state = 88172645463325252ULL;
 	unsigned long pages;
+	uint32_t *order;
 
-	if (count != 3)
-		quit(USAGE, "usage: faults KIND MIB");
+	if (count < 3 || count > 4 || (count > 3 && strcmp(arguments[3], "random")))
+		quit(USAGE, "usage: faults KIND MIB [random]");
 	pages = whole_number(arguments[2], "MIB") * MIB / PAGE;
 	if (!pages)
 		quit(USAGE, "MIB must be at least 1");
+	order = malloc(pages * sizeof(*order));
+	if (!order)
+		quit(FAIL, "no memory for %lu pages", pages);
+	for (unsigned long i = 0; i < pages; i++)
+		order[i] = i;
+	if (count > 3)
+		shuffle(order, pages, &state);
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
 		if (strcmp(arguments[1], kinds[i].name))
 			continue;
 		printf("pages=%lu\n", pages);
-		measure(&kinds[i], pages);
+		measure(&kinds[i], order, pages);
 		return PASS;
 	}
 	quit(USAGE, "no kind %s", arguments[1]);

@@ -82,6 +82,17 @@ static inline uint64_t next_random(uint64_t *state)
 	return *state;
 }
 
+static inline void shuffle(uint32_t *order, unsigned long entries, uint64_t *state)
+{
+	for (unsigned long i = entries - 1; i > 0; i--) {
+		unsigned long j = next_random(state) % (i + 1);
+		uint32_t other = order[i];
+
+		order[i] = order[j];
+		order[j] = other;
+	}
+}
+
 static inline unsigned long whole_number(const char *text, const char *name)
 {
 	char *end;

@@ -15,17 +15,6 @@
 
 #define STEPS 5 /* of semi-random: one random step and four sequential ones */
 
-static void shuffle(uint32_t *order, unsigned long entries, uint64_t *state)
-{
-	for (unsigned long i = entries - 1; i > 0; i--) {
-		unsigned long j = next_random(state) % (i + 1);
-		uint32_t other = order[i];
-
-		order[i] = order[j];
-		order[j] = other;
-	}
-}
-
 /* Groups of consecutive pages in random order; the last one may be shorter. */
 static void fill(uint32_t *order, unsigned long pages, unsigned long together, uint64_t *state)
 {

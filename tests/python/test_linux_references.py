@@ -215,6 +215,16 @@ E
 """
 
 
+def test_pages_that_a_fault_maps_together_are_not_there() -> None:
+    """The guest faults on one page of a folio, and then uses the next one."""
+    kernel = [(1, STACK, 1, "entry"), (1, 0xFFFF888000810000, 1, "zeroing"), (1, 0, KEPT, "entry")]
+    rows = rows_of((0, 0x7FFF0000, 1, ""), *kernel, (0, 0x10000, 1, ""), (0, 0x11000, 1, ""))
+    folios = ['system.layers.native.folios=["32KiB"]']
+    assert simulated.simulate(rows, simulated.Simulator(settings=folios, pages=8)).faults == 1
+    assert simulated.simulate(rows, simulated.Simulator(pages=8)).faults == 2
+    assert simulated.simulate(rows, simulated.Simulator()).faults == 1, "the second page is there from the start"
+
+
 def found_trace(table: stages.StageTable) -> trace.Trace:
     step = Step("touch,random,1", [("faults", "2"), ("ticks", "892"), ("loop_ticks", "9")])
     found = records.parse(RECORDS.splitlines(), len(stages.ALL_STAGES), "records")
@@ -337,4 +347,4 @@ def test_a_preset_has_the_lines_that_the_simulator_does_not_touch_itself() -> No
     text = preset.preset(
         base, measured_first_touch(counts), dict.fromkeys(stages.STAGES, replace(found, kernel=0)), "6.12.1"
     )
-    assert "entry = { instructions = 100, cycles = 450, lines = { cpu = 18, space = 9 } }" in text
+    assert "entry = { instructions = 100, hardware_cycles = 253, lines = { cpu = 18, space = 9 } }" in text

@@ -668,3 +668,48 @@ fn lines_of_stages_that_cannot_be() {
     let fits = ["kernel.fault.entry.lines.cpu=1", "kernel.fault.lookup.lines.again=1"];
     outcome(MACHINE, "radix", &fits).unwrap();
 }
+
+#[test]
+fn costs_of_kinds_of_faults_that_cannot_be() {
+    let kinds = "kernel.fault_kinds";
+    let before_walk = r#"kernel.fault_kinds.copy.walk={"instructions":1}"#;
+    let again = r#"kernel.fault_kinds.copy.rmap={"instructions":1,"lines":{"again":7}}"#;
+    let pages = "kernel.fault.lookup.page_instructions";
+    assert_refused(&[
+        ("radix", &["kernel.fault_kinds.swap={}"], &format!("{kinds}.swap"), &["there is no key `swap`"]),
+        ("radix", &[before_walk], &format!("{kinds}.copy.walk"), &["there is no key `walk`"]),
+        ("radix", &[again], &format!("{kinds}.copy.rmap.lines.again"), &["is 7", "touch 0 lines of the CPU"]),
+        ("radix", &["kernel.fault.lookup.page_instructions=3"], pages, &["3 is", "before the walk", "0"]),
+    ]);
+}
+
+#[test]
+fn cycles_of_code_that_cannot_be() {
+    let walk = "kernel.fault.walk.cycles=core";
+    let cache = |more: &str| format!(r#"kernel.translation_cache={{"form":"full-prefix"{more}}}"#);
+    let (core, stated) = (cache(r#","root_cycles":"core""#), cache(r#","level_cycles":0"#));
+    assert_refused(&[
+        (
+            "radix",
+            &["kernel.fault.walk.cycles=cpu"],
+            "kernel.fault.walk.cycles",
+            &["`cpu`", "`core`", "0 to 4294967295"],
+        ),
+        ("radix", &["kernel.fault.walk.cycles=-3"], "kernel.fault.walk.cycles", &["-3", "`core`"]),
+        ("radix", &["kernel.fault.walk.hardware_cycles=core"], "kernel.fault.walk.hardware_cycles", &["whole number"]),
+        (
+            "radix",
+            &[&core],
+            "kernel.translation_cache.root_cycles",
+            &["core is not possible", "states 200", "a number"],
+        ),
+        (
+            "radix",
+            &[walk, &stated],
+            "kernel.translation_cache.level_cycles",
+            &["0 is not possible", "no cycles", "core"],
+        ),
+    ]);
+    outcome(MACHINE, "radix", &[walk, &cache("")]).unwrap();
+    outcome(MACHINE, "radix", &[walk, &cache(r#","cycles":3,"root_cycles":"core""#)]).unwrap();
+}

@@ -244,7 +244,7 @@ def trace_command(
     """Count what the kernel executes for a page fault, stage by stage: instructions, loads, stores, lines."""
     # They take numpy, which takes longer to import than the command line to answer.
     from pagelab.cli import linux_trace
-    from pagelab.linux import preset, side_by_side, trace, whole
+    from pagelab.linux import kinds, preset, side_by_side, trace, whole
 
     for file in filter(None, (json, preset_file)):
         ensure_writable(file)
@@ -266,7 +266,13 @@ def trace_command(
         if preset_file:
             base = workshop.layout.folder.parent / "presets" / "kernels" / "linux-6.12.toml"
             measured, rows = preset.chosen(found, names)
-            text = preset.preset(base, measured, preset.lines(base, rows), workshop.layout.series().version)
+            text = preset.preset(
+                base,
+                measured,
+                preset.lines(base, rows),
+                workshop.layout.series().version,
+                kinds.costs(found.measured, wanted),
+            )
             write_atomically(preset_file, text)
         # What was logged is large, and no longer needed.
         traces[setting.name] = dataclasses.replace(found, references=())

@@ -26,7 +26,19 @@ LINES_BOUND = 0.15
 COUNTERS_BOUND = 0.05
 _LEAST_INSTRUCTIONS = 5.0
 _LEAST_LINES = 0.5
-_KEYS = {"name", "step", "kernel", "before", "stats", "system", "kernel_preset", "set", "counters", "explained"}
+_KEYS = {
+    "name",
+    "step",
+    "kernel",
+    "before",
+    "stats",
+    "system",
+    "kernel_preset",
+    "set",
+    "pages",
+    "counters",
+    "explained",
+}
 
 
 @dataclass(frozen=True)
@@ -102,7 +114,11 @@ def _comparison(told: Mapping[str, Any]) -> Comparison:
         told["name"],
         told["step"],
         Simulator(
-            told.get("system", default.system), told.get("kernel_preset", default.kernel), None, told.get("set", ())
+            told.get("system", default.system),
+            told.get("kernel_preset", default.kernel),
+            None,
+            told.get("set", ()),
+            told.get("pages", default.pages),
         ),
         told.get("kernel", "plain") == "plain",
         told.get("before", ()),

@@ -230,13 +230,18 @@ def _own_of_cpu(rows: Rows) -> NDArray[np.bool_]:
     return between | stacks | entry
 
 
-def write_user(rows: Rows, output: Path, command: Sequence[str]) -> Path:
+def write_user(rows: Rows, output: Path, command: Sequence[str], together: int = 1) -> Path:
     """Writes a trace of the programs alone, at their own addresses. Pages that they faulted on are not there.
+
+    Args:
+        together: Pages, aligned to their number, that a fault maps: none of them is there.
 
     Raises:
         UsageError: the output exists.
     """
-    faulted = _faulted_pages(rows)
+    groups = np.unique(_faulted_pages(rows) // np.uint64(together))
+    first = np.repeat(groups * np.uint64(together), together)
+    faulted = first + np.tile(np.arange(together, dtype=np.uint64), len(groups))
     user = rows[(rows["what"] <= STORE) & (rows["stage"] == OF_USER)]
     pages = np.unique(user["address"] >> np.uint64(PAGE))
     there = pages[~np.isin(pages, faulted)]

@@ -24,6 +24,8 @@ class Simulator:
     kernel: str = "linux-6.12-traced"
     machine: str | None = None
     settings: Sequence[str] = ()
+    pages: int = 1
+    """That a fault of the guest maps, aligned to their number"""
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ def simulate(rows: Rows, simulator: Simulator) -> Simulated:
         ConfigError: there is no such system, kernel or machine, or a setting cannot be.
     """
     with tempfile.TemporaryDirectory(prefix="pagelab-") as place:
-        trace = write_user(rows, Path(place) / "user.trace", ["pagelab", "linux"])
+        trace = write_user(rows, Path(place) / "user.trace", ["pagelab", "linux"], simulator.pages)
         results = simulation.run(
             trace,
             simulator.system,

@@ -13,6 +13,7 @@ import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,16 @@ class Workload:
 
     name: str
     step: str
+    pages: int = 1
+    """That each of its faults maps"""
+    before: Sequence[str] = ()
+    """Steps ahead of it"""
+    after: Sequence[str] = ()
+    """Steps behind it, which undo those"""
+
+    @property
+    def steps(self) -> list[str]:
+        return [*self.before, self.step, *self.after]
 
 
 @dataclass(frozen=True)
@@ -131,9 +142,11 @@ def workloads(layout: Layout) -> list[Workload]:
     path = layout.tests / "trace.toml"
     told = read_toml(path)
     try:
-        return [Workload(each["name"], each["step"]) for each in told["workload"]]
+        return [Workload(**each) for each in told["workload"]]
     except (KeyError, TypeError) as error:
-        raise LinuxError(f"{path}: {error}: a [[workload]] has name and step") from None
+        raise LinuxError(
+            f"{path}: {error}: a [[workload]] has name and step, and may have pages, before and after"
+        ) from None
 
 
 def stage_table(layout: Layout) -> StageTable:
@@ -198,15 +211,16 @@ class Tracer:
             console = work / "consoles" / f"trace-{setting.name}-{self.levels}.log"
             count = f"{len(wanted)} workload{'s' * (len(wanted) > 1)}"
             self.workshop.say(f"{setting.name}: tracing {count}; the guest says how far it is in {console}")
-            steps = [*setting.before, *(each.step for each in wanted), *setting.after]
+            steps = [*setting.before, *(step for each in wanted for step in each.steps), *setting.after]
             said = run(machine, image.kernel, self.archive, steps, console)
             problems = said.problems()
             if problems:
                 raise LinuxError(f"{setting.name}: {'; '.join(problems)}; all is in {console}")
             found = read(recorded, len(ALL_STAGES))
             rows = references.read(logged) if most else None
-        begin = len(setting.before)
-        result = evaluate(self.table, wanted, said.steps[begin : begin + len(wanted)], found)
+        ends = accumulate((len(each.steps) for each in wanted), initial=len(setting.before))
+        of_workloads = [said.steps[end + len(each.before)] for each, end in zip(wanted, ends, strict=False)]
+        result = evaluate(self.table, wanted, of_workloads, found)
         parts = () if rows is None else [references.of_run(rows, number + 1) for number in range(len(wanted))]
         return replace(result, references=parts, steps=said.steps)
 

@@ -15,6 +15,7 @@
 //! CPU compares generations when it goes on, whatever it goes on with. A space that ends leaves all TLBs at once and for
 //! free, as tags are used again; the PCIDs that it had stay taken until their turn comes.
 
+use crate::base::code_cost::CodeCost;
 use crate::base::cycles::Cycles;
 use crate::base::ids::{CpuId, LayerId, SpaceId};
 use crate::config::IdleTlb;
@@ -135,9 +136,11 @@ impl Simulation {
         let costs = &self.os.costs;
         let local = Cycles::from(if what.full { costs.flush_space_cycles } else { costs.invalidate_page_cycles });
         let local = local * if what.full { 1 } else { what.pages };
-        let interrupt = local + Cycles::from(costs.fault.entry.cycles + costs.fault.exit.cycles);
-        let costs_of_all = [local, interrupt, Cycles::from(costs.shootdown_ipi_cycles)];
-        let [local, interrupt, wait] = if what.recorded { [Cycles::ZERO; 3] } else { costs_of_all };
+        let interrupt = costs.fault.entry.cost() + costs.fault.exit.cost();
+        let wait = Cycles::from(costs.shootdown_ipi_cycles);
+        // What a recorded kernel does for a shootdown is recorded, too.
+        let (local, interrupt, wait) =
+            if what.recorded { (Cycles::ZERO, CodeCost::NONE, Cycles::ZERO) } else { (local, interrupt, wait) };
         let lazy = costs.idle_tlb == IdleTlb::Lazy && !freed_tables;
         let guests = guests_in(&self.os.layers, space);
         if !guests.is_empty() {
@@ -166,7 +169,8 @@ impl Simulation {
             if index == by.index() {
                 cpu.clock.spend(Class::Kernel, local);
             } else {
-                cpu.clock.spend(Class::Stolen, interrupt);
+                cpu.clock.spend(Class::Stolen, local);
+                cpu.clock.execute(Class::Stolen, interrupt);
                 interrupted += 1;
             }
         }

@@ -6,7 +6,7 @@ use pagelab_trace::quantity::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{BlockIoConfig, StageCosts, SwapConfig, Switch, TranslationCacheConfig};
+use super::{BlockIoConfig, FaultKinds, StageCosts, SwapConfig, Switch, TranslationCacheConfig};
 use crate::device::DeviceConfig;
 use crate::kernel::threads::config::ThreadsConfig;
 
@@ -18,6 +18,9 @@ pub struct KernelConfig {
     pub name: String,
     pub description: String,
     pub fault: StageCosts,
+    /// What differs where a fault is no first touch.
+    #[serde(default, skip_serializing_if = "FaultKinds::is_none")]
+    pub fault_kinds: FaultKinds,
     /// What a fault holds while it relies on the mappings.
     pub fault_lock: FaultLock,
     /// What finds the VMA of an address.

@@ -6,6 +6,7 @@
 
 mod assemble;
 mod block_io;
+mod fault_kinds;
 mod kernel;
 mod machine;
 mod mistake;
@@ -18,13 +19,16 @@ mod validate;
 
 pub use assemble::{Assembly, assemble};
 pub use block_io::{BlockIoConfig, CompletionBy};
+pub use fault_kinds::{FaultKind, FaultKinds, KindCosts};
 pub use kernel::{FaultLock, IdleTlb, KernelConfig, LruList, PageCache, ReclaimFlush, VmaIndex};
 pub use machine::{MachineConfig, NestedTlbConfig, TlbArrayConfig, TlbConfig};
 pub use preset::{Preset, PresetKind, presets};
 pub use stage_costs::{StageCost, StageCosts, StageLines};
 pub use swap::SwapConfig;
 pub use system::{HostMode, LargePages, LayerConfig, SpeculativeTableConfig, SystemConfig};
-pub use translation_cache::{CacheOwner, InvalidationCause, MmuAssist, TranslationCacheArrays, TranslationCacheConfig};
+pub use translation_cache::{
+    CacheOwner, InvalidationCause, MmuAssist, TranslationCacheArrays, TranslationCacheConfig, TranslationCacheCosts,
+};
 pub(crate) use validate::check_limit;
 
 use schemars::JsonSchema;

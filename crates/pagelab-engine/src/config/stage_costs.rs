@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::base::cycles::Cycles;
+use crate::base::code_cost::{CodeCost, CodeCycles};
 use crate::base::error::{EngineError, between};
 
 /// In the order of [`StageCosts::all`].
@@ -41,12 +41,26 @@ pub struct StageCosts {
 const MOST_LINES: u32 = 1024;
 
 impl StageCosts {
-    /// Refuses lines that cannot be.
-    pub fn validate(&self) -> Result<(), EngineError> {
+    /// Refuses what cannot be.
+    pub(super) fn validate(&self) -> Result<(), EngineError> {
+        for (cost, name) in [self.entry, self.lookup, self.walk].into_iter().zip(NAMES) {
+            if cost.page_instructions > 0 {
+                let what = format!(
+                    "{} is not possible, since how many pages a fault maps is not known before the walk ends; allowed is 0 here",
+                    cost.page_instructions
+                );
+                return Err(EngineError::config(format!("kernel.fault.{name}.page_instructions"), what));
+            }
+        }
+        Self::validate_lines(self.all(), "kernel.fault")
+    }
+
+    /// Refuses lines that cannot be, of stages that a part of the configuration gives.
+    pub(super) fn validate_lines(costs: [StageCost; 10], part: &str) -> Result<(), EngineError> {
         let mut so_far = StageLines::NONE;
-        for (cost, name) in self.all().into_iter().zip(NAMES) {
+        for (cost, name) in costs.into_iter().zip(NAMES) {
             let StageLines { cpu, space, kernel, again } = cost.lines;
-            let key = |kind: &str| format!("kernel.fault.{name}.lines.{kind}");
+            let key = |kind: &str| format!("{part}.{name}.lines.{kind}");
             if again > so_far.cpu {
                 let what = format!("is {again}, and the stages before touch {} lines of the CPU", so_far.cpu);
                 return Err(EngineError::config(key("again"), what));
@@ -64,9 +78,9 @@ impl StageCosts {
     }
 
     /// What a kernel does for a page beyond mapping it: charge, reverse map and LRU lists.
-    pub fn accounting(&self) -> Cycles {
-        let stages = [self.charge, self.rmap, self.lru];
-        stages.into_iter().map(|stage| Cycles::from(stage.cycles)).sum()
+    /// Its instructions are not counted.
+    pub fn accounting(&self) -> CodeCost {
+        (self.charge.cost() + self.rmap.cost() + self.lru.cost()).uncounted()
     }
 
     /// In the order of [`Stage`](crate::kernel::fault::stage::Stage).
@@ -77,19 +91,48 @@ impl StageCosts {
 }
 
 /// What a stage costs beyond its memory references.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StageCost {
     pub instructions: u32,
-    /// Cycles, instructions included.
-    pub cycles: u32,
+    /// Cycles, those of the instructions included; or `core`, as unless given: those that the machine's core takes for the
+    /// instructions.
+    #[serde(default)]
+    pub cycles: CodeCycles,
+    /// Cycles of the processor on top of them, which are no instruction's: delivery of an exception, start of a string instruction;
+    /// none unless given.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub hardware_cycles: u32,
+    /// Instructions per page that is mapped beside the first: of a folio, or around a page of a file. Their cycles are the core's.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub page_instructions: u32,
     /// Lines that it touches in every fault beside those that the engine knows the meaning of; none unless given.
     #[serde(default, skip_serializing_if = "StageLines::is_none")]
     pub lines: StageLines,
 }
 
 impl StageCost {
-    pub const NONE: Self = Self { instructions: 0, cycles: 0, lines: StageLines::NONE };
+    pub const NONE: Self = Self {
+        instructions: 0,
+        cycles: CodeCycles::Core,
+        hardware_cycles: 0,
+        page_instructions: 0,
+        lines: StageLines::NONE,
+    };
+
+    /// Without its lines, of a fault that maps one page.
+    pub fn cost(&self) -> CodeCost {
+        CodeCost::new(self.instructions, self.cycles) + CodeCost::of_cycles(self.hardware_cycles)
+    }
+
+    /// What each page beside the first adds.
+    pub fn page_cost(&self) -> CodeCost {
+        CodeCost::new(self.page_instructions, CodeCycles::Core)
+    }
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// Lines of the kernel's data, by whose they are, and whether the fault has touched them before. Those of a stage are touched
@@ -112,5 +155,15 @@ impl StageLines {
 
     pub fn is_none(&self) -> bool {
         *self == Self::NONE
+    }
+
+    /// As many of each kind as either has.
+    pub(super) fn max(self, other: Self) -> Self {
+        Self {
+            cpu: self.cpu.max(other.cpu),
+            space: self.space.max(other.space),
+            kernel: self.kernel.max(other.kernel),
+            again: self.again.max(other.again),
+        }
     }
 }

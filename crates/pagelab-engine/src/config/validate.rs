@@ -44,6 +44,7 @@ impl Config {
         let kernel = &self.kernel;
         between("kernel.pages_per_fault", kernel.pages_per_fault, 1, 512)?;
         kernel.fault.validate()?;
+        kernel.fault_kinds.validate(&kernel.fault)?;
         between("kernel.lru_batch", kernel.lru_batch, 1, MAX_LRU_BATCH)?;
         between("kernel.charge_batch", kernel.charge_batch, 1, 1 << 20)?;
         let around = kernel.fault_around_bytes.0;

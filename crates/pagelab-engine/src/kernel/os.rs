@@ -83,7 +83,7 @@ impl Os {
         }
         os.set_reclaim_up(config, &mut booted)?;
         for (layer, of) in booted.iter_mut().flatten().zip(configs) {
-            layer.boot_stage_lines(&config.kernel.fault)?;
+            layer.boot_stage_lines(&config.kernel.most_lines())?;
             let cache = config.kernel.translation_cache.filter(|_| of.translation_cache.0);
             layer.translation_caches = cache.and_then(|cache| TranslationCaches::new(cache, &of.page_table));
         }

@@ -6,10 +6,10 @@
 
 use super::{Fault, State};
 use crate::base::addr::PhysAddr;
-use crate::base::cycles::Cycles;
+use crate::base::code_cost::CodeCost;
 use crate::base::error::EngineError;
 use crate::base::step::{RefKind, Step};
-use crate::config::TranslationCacheConfig;
+use crate::config::{TranslationCacheConfig, TranslationCacheCosts};
 use crate::kernel::layer::Layer;
 use crate::kernel::os::Os;
 use crate::kernel::translation_cache::{LOWEST, Lines, Start};
@@ -42,13 +42,9 @@ impl Begin {
     }
 
     /// What the walk costs beyond its references, of what the preset gives one from the root.
-    fn cost(&self, config: &TranslationCacheConfig, list: &WalkList, (cycles, instructions): (u64, u64)) -> (u64, u64) {
-        let (look_up, level, root) = (config.cost(), config.saved_by_level(), config.saved_by_root());
-        let (skipped, roots) = (self.skipped(list), u64::from(!self.needs_root()));
-        let cost = |preset: u64, look_up: u32, level: u32, root: u32| {
-            (preset + u64::from(look_up)).saturating_sub(skipped * u64::from(level) + roots * u64::from(root))
-        };
-        (cost(cycles, look_up.0, level.0, root.0), cost(instructions, look_up.1, level.1, root.1))
+    fn cost(&self, costs: &TranslationCacheCosts, list: &WalkList, preset: CodeCost) -> CodeCost {
+        let saved = self.skipped(list) * costs.level + u64::from(!self.needs_root()) * costs.root;
+        (preset + costs.look_up).saturating_sub(saved)
     }
 
     fn reads(&self) -> u64 {
@@ -87,9 +83,7 @@ impl Fault {
         self.walk(os, &mut list);
         let begin = self.begin_walk(layer, &list);
         if let (Some(begin), Some(caches)) = (&begin, &layer.translation_caches) {
-            let (cycles, instructions) = begin.cost(&caches.config, &list, (step.preset_cycles.0, step.instructions));
-            step.cycles = step.cycles.saturating_sub(step.preset_cycles) + Cycles(cycles);
-            (step.preset_cycles, step.instructions) = (Cycles(cycles), instructions);
+            step.preset = begin.cost(&caches.config.costs(&os.costs.fault.walk), &list, step.preset);
             begin.checks.iter().for_each(|&line| step.kernel_beside(RefKind::Read, line));
             // A core goes on by a predicted hit before the tags are compared, if it knows where the pointer is.
             let read = if begin.direct { Step::kernel_beside } else { Step::kernel };
@@ -156,15 +150,15 @@ impl Fault {
         layer.translation_cache(space, cpu, va).is_some().then_some(State::Fill { levels, new })
     }
 
-    pub(super) fn plan_fill(&self, layer: &Layer, (from, to): (u8, u8), new: bool, step: &mut Step) {
+    pub(super) fn plan_fill(&self, os: &Os, layer: &Layer, (from, to): (u8, u8), new: bool, step: &mut Step) {
         let Some((arrays, object)) = layer.translation_cache(self.space.index, self.cpu, self.va) else { return };
         if new {
             arrays.tag_lines(object).for_each(|line| step.kernel_beside(RefKind::Write, line));
         }
-        let filled = u32::from(to - from + 1);
-        let (cycles, instructions) =
-            layer.translation_caches.as_ref().map_or((0, 0), |caches| caches.config.fill_cost());
-        step.charge_preset(cycles * filled, instructions * filled);
+        let filled = u64::from(to - from + 1);
+        if let Some(caches) = &layer.translation_caches {
+            step.preset += filled * caches.config.costs(&os.costs.fault.walk).fill;
+        }
         step.fills = true;
         // Writes wait for nothing.
         let tags = arrays.fill_tags(object, from, to, self.va);

@@ -11,13 +11,15 @@
 //! find the translation and return. The PTE is written under the lock of its page-table page.
 //! Source: Linux `exc_page_fault`, `handle_mm_fault`, `do_anonymous_page`, `do_wp_page`, `do_read_fault`, `do_cow_fault`,
 //! `do_shared_fault`, `do_fault_around` (mm/memory.c), `filemap_map_pages` (mm/filemap.c).
-//! Parameters: `kernel.fault.*` (instructions and cycles of each stage beyond its references), `kernel.fault_lock`,
+//! Parameters: `kernel.fault.*` (instructions and cycles of each stage beyond its references), `kernel.fault_kinds.*` (where kinds
+//! of faults differ), `kernel.fault_lock`,
 //! `kernel.vma_index`, `kernel.zero_page`, `kernel.fault_around_bytes`, `kernel.pages_per_fault`, `kernel.lru_batch`,
 //! `kernel.charge_batch`, `kernel.vm_exit_cycles`.
 //! Deviations: in Linux two handlers of one page both allocate and zero a frame, and the one that comes second to the PTE
 //! lock gives its frame back; here it waits from the end of its walk, so a frame is never allocated twice. A mapping call
 //! waits for faults in its way, but not the other way round, since it is made at once. A kernel's objects of an address
-//! space share one frame. Pages of files that are mapped around another cost references, but no instructions of their own.
+//! space share one frame. Pages that are mapped beside another cost
+//! references, and instructions of their own only where the preset says so (`page_instructions`).
 
 mod allocate;
 mod anonymous;
@@ -44,6 +46,7 @@ use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtA
 use crate::base::error::EngineError;
 use crate::base::page_fault::{Intent, PageFault, Reached};
 use crate::base::step::{BlockKey, Next};
+use crate::config::FaultKind;
 use crate::kernel::layer::Layer;
 use crate::kernel::os::Os;
 use crate::kernel::placement::PlacementStep;
@@ -149,6 +152,8 @@ pub struct Fault {
     state: State,
     phase: Phase,
     work: Work,
+    /// What it is, if it is no first touch; known after the walk.
+    kind: Option<FaultKind>,
     /// First address and size of the page to be mapped, and its permissions; known after the lookup.
     page: VirtAddr,
     size: PageSize,
@@ -206,6 +211,7 @@ impl Fault {
             state: State::Entry,
             phase: Phase::Plain,
             work: Work::Fresh,
+            kind: None,
             page,
             size: PageSize::Size4K,
             wanted: PageSize::Size4K,

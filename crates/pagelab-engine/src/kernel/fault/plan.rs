@@ -3,7 +3,7 @@
 use super::work::{Work, pages};
 use super::{Fault, State};
 use crate::base::addr::{FRAME_BYTES, LINE_BYTES, Pfn, PhysAddr, VirtAddr};
-use crate::base::cycles::Cycles;
+use crate::base::code_cost::CodeCost;
 use crate::base::io::DeviceRequest;
 use crate::base::step::{RefKind, Step};
 use crate::config::{FaultLock, VmaIndex};
@@ -29,7 +29,7 @@ impl Fault {
     pub fn plan(&self, os: &Os, step: &mut Step) {
         let layer = &os.layers[self.space.layer];
         let space = &layer.spaces[self.space.index as usize];
-        step.charge_cycles(self.accounted * os.costs.fault.accounting());
+        step.preset += self.accounted * os.costs.fault.accounting();
         if self.plan_io(os, layer, step) {
             return;
         }
@@ -38,8 +38,7 @@ impl Fault {
         match &self.state {
             State::Entry => {
                 if os.hosts(self.space.layer) {
-                    step.cycles += Cycles::from(os.costs.vm_exit_cycles);
-                    step.preset_cycles += Cycles::from(os.costs.vm_exit_cycles);
+                    step.preset += CodeCost::of_cycles(os.costs.vm_exit_cycles);
                 }
                 for line in 0..REGISTER_LINES {
                     step.kernel(RefKind::Write, PhysAddr(cpu(CpuLine::Stack).0 + line * LINE_BYTES));
@@ -48,7 +47,7 @@ impl Fault {
             State::Lookup => self.plan_lookup(os, space, step),
             State::Walk => self.plan_walk(os, layer, step),
             State::NextEntry => self.plan_next_entry(os, step),
-            &State::Fill { levels, new } => self.plan_fill(layer, levels, new, step),
+            &State::Fill { levels, new } => self.plan_fill(os, layer, levels, new, step),
             State::Table { block } => {
                 step.kernel(RefKind::Zero { bytes: FRAME_BYTES << block.order }, block.first.addr());
                 step.kernel(RefKind::Write, layer.page_metadata(block.first));
@@ -126,16 +125,36 @@ impl Fault {
                 | State::Read { .. }
                 | State::Supply
         ) {
-            let cost = os.costs.fault.all()[self.stage() as usize];
-            step.cycles += Cycles::from(cost.cycles);
-            step.preset_cycles += Cycles::from(cost.cycles);
-            step.instructions += u64::from(cost.instructions);
+            let cost = os.costs.stage_cost(self.kind, self.stage() as usize);
+            step.preset += cost.cost();
+            if cost.page_instructions > 0 {
+                step.preset += self.pages_beside(layer) * cost.page_cost();
+            }
             layer.plan_stage_lines(self.stage() as usize, cost.lines, self.cpu, self.space.index, step);
         }
         if layer.shadowed && self.writes_tables() {
-            step.cycles += Cycles::from(os.costs.vm_exit_cycles);
-            step.preset_cycles += Cycles::from(os.costs.vm_exit_cycles);
+            step.preset += CodeCost::of_cycles(os.costs.vm_exit_cycles);
         }
+    }
+
+    /// Pages that it is to map beside the first: of a folio, or around a page of a file.
+    fn pages_beside(&self, layer: &Layer) -> u64 {
+        match self.work {
+            Work::Cached { .. } => {
+                let comes = |&at: &VirtAddr| {
+                    at != self.page && layer.is_unmapped(self.space.index, at) && self.cached(layer, at).is_some()
+                };
+                pages(self.around).filter(comes).count() as u64
+            }
+            Work::Fresh => (1 << (self.order - self.size.order())) - 1,
+            _ => 0,
+        }
+    }
+
+    /// The page in the page cache that belongs at an address around the fault's.
+    fn cached(&self, layer: &Layer, at: VirtAddr) -> Option<Pfn> {
+        let Work::Cached { file, page } = self.work else { return None };
+        layer.pages.cached(file, page.wrapping_add(at.0 / FRAME_BYTES).wrapping_sub(self.page.0 / FRAME_BYTES))
     }
 
     /// Reads the page back from its slot.
@@ -171,10 +190,8 @@ impl Fault {
         // The VMA's anon_vma or the file's mapping, then the page's map count.
         step.kernel(RefKind::Read, space.object_line(!self.vma_start(space).0));
         match self.work {
-            Work::Cached { file, page } => {
-                let number =
-                    |at: VirtAddr| page.wrapping_add(at.0 / FRAME_BYTES).wrapping_sub(self.page.0 / FRAME_BYTES);
-                for frame in pages(self.around).filter_map(|at| layer.pages.cached(file, number(at))) {
+            Work::Cached { .. } => {
+                for frame in pages(self.around).filter_map(|at| self.cached(layer, at)) {
                     step.kernel(RefKind::Locked, layer.page_metadata(frame));
                 }
             }

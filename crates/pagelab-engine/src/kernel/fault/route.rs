@@ -101,6 +101,7 @@ impl Fault {
             return Ok(Err(Next::Block(self.key)));
         }
         (self.locked, self.work) = (true, work);
+        self.kind = work.kind(matches!(leaf, Leaf::Present(_)), self.intent == Intent::Store);
         if let Work::Read { file, .. } = work {
             self.note_miss(os, file);
         }

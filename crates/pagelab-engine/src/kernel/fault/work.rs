@@ -1,7 +1,7 @@
 //! The kinds of work that a fault may have to do ([`super::route`] chooses), and what they have in common.
 
 use crate::base::addr::{FRAME_BYTES, PageSize, Pfn, VirtAddr};
-use crate::config::LargePages;
+use crate::config::{FaultKind, LargePages};
 use crate::kernel::vma::{HugeAdvice, VaRange, Vma, VmaKind};
 use pagelab_trace::MapFlags;
 
@@ -46,6 +46,22 @@ impl Work {
     /// Whether a frame of the program's own comes of it.
     pub(super) fn allocates(self) -> bool {
         matches!(self, Self::Fresh | Self::SwapIn | Self::Copy { .. } | Self::Shared { present: false, .. })
+    }
+
+    /// What the preset calls it, where the walk found a page or none, of a store or of another access; none for what costs as much as
+    /// a first touch.
+    pub(super) fn kind(self, present: bool, store: bool) -> Option<FaultKind> {
+        match self {
+            Self::ZeroPage => Some(FaultKind::ZeroPage),
+            // Only the zero page gives way to a zeroed frame.
+            Self::Fresh => present.then_some(FaultKind::ZeroPageReplaced),
+            Self::Copy { .. } => Some(if present { FaultKind::Copy } else { FaultKind::FileCopy }),
+            Self::Reuse => Some(FaultKind::Reuse),
+            Self::Cached { .. } => Some(if store { FaultKind::FileShared } else { FaultKind::FileAround }),
+            Self::SwapIn | Self::SwapCached | Self::Shared { .. } | Self::Ready | Self::Read { .. } | Self::Split => {
+                None
+            }
+        }
     }
 }
 

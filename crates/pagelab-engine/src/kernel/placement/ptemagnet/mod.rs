@@ -28,6 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Policy, Progress, Surroundings, WantedPage};
 use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, Pfn, VirtAddr};
+use crate::base::code_cost::{CodeCost, CodeCycles};
 use crate::base::error::Misfit;
 use crate::base::ids::SpaceId;
 use crate::base::measure::Measure;
@@ -50,13 +51,13 @@ pub struct PtemagnetConfig {
     /// user; 90 is an estimate.
     pub release_above_percent: u32,
     /// What a look-up costs beyond its references. Both are estimates, for an index computed and four levels descended.
-    pub cycles: u32,
+    pub cycles: CodeCycles,
     pub instructions: u32,
 }
 
 impl Default for PtemagnetConfig {
     fn default() -> Self {
-        Self { group_pages: 8, release_above_percent: 90, cycles: 20, instructions: 60 }
+        Self { group_pages: 8, release_above_percent: 90, cycles: CodeCycles::Stated(20), instructions: 60 }
     }
 }
 
@@ -303,7 +304,7 @@ impl Policy for Ptemagnet {
         let way = self.way(memory.contents, page.space.index, group);
         match of {
             Reserve::Look => {
-                step.charge_preset(self.config.cycles, self.config.instructions);
+                step.preset += CodeCost::new(self.config.instructions, self.config.cycles);
                 way.entries().iter().for_each(|&entry| step.kernel(RefKind::Read, entry));
                 if let Some(leaf) = way.leaf() {
                     step.kernel(RefKind::Locked, leaf);
@@ -315,7 +316,7 @@ impl Policy for Ptemagnet {
                 step.kernel(RefKind::Locked, way.entries().last().copied().unwrap_or(page.counters));
             }
             Reserve::Block => {
-                step.charge_preset(page.allocation_cycles, page.allocation_instructions);
+                step.preset += page.allocation;
                 step.kernel(RefKind::Write, page.free_lists);
             }
             Reserve::Take { new, descriptors } => {

@@ -1,0 +1,154 @@
+//! What stages of faults of some kinds cost, where that is not what they cost a first touch.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{KernelConfig, StageCost, StageCosts, StageLines};
+use crate::base::error::EngineError;
+
+/// Kinds of faults that differ from the first touch of anonymous memory by a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    ZeroPage,
+    ZeroPageReplaced,
+    Copy,
+    Reuse,
+    FileAround,
+    FileShared,
+    FileCopy,
+}
+
+impl FaultKind {
+    pub const ALL: [Self; 7] = [
+        Self::ZeroPage,
+        Self::ZeroPageReplaced,
+        Self::Copy,
+        Self::Reuse,
+        Self::FileAround,
+        Self::FileShared,
+        Self::FileCopy,
+    ];
+
+    /// As in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ZeroPage => "zero-page",
+            Self::ZeroPageReplaced => "zero-page-replaced",
+            Self::Copy => "copy",
+            Self::Reuse => "reuse",
+            Self::FileAround => "file-around",
+            Self::FileShared => "file-shared",
+            Self::FileCopy => "file-copy",
+        }
+    }
+}
+
+/// Stages of faults of these kinds that cost something else than those of a first touch ([`StageCosts`]). What a fault is of is
+/// known after its walk, so the stages `entry`, `lookup` and `walk` cost all kinds the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct FaultKinds {
+    /// A load maps the zero page.
+    #[serde(skip_serializing_if = "KindCosts::is_none")]
+    pub zero_page: KindCosts,
+    /// A store puts a page of its own in the place of the zero page.
+    #[serde(skip_serializing_if = "KindCosts::is_none")]
+    pub zero_page_replaced: KindCosts,
+    /// A store copies a page that others use too.
+    #[serde(skip_serializing_if = "KindCosts::is_none")]
+    pub copy: KindCosts,
+    /// A store finds a write-protected page that it may write.
+    #[serde(skip_serializing_if = "KindCosts::is_none")]
+    pub reuse: KindCosts,
+    /// A load maps a page of the page cache and those around it.
+    #[serde(skip_serializing_if = "KindCosts::is_none")]
+    pub file_around: KindCosts,
+    /// A store to a shared mapping maps a page of the page cache.
+    #[serde(skip_serializing_if = "KindCosts::is_none")]
+    pub file_shared: KindCosts,
+    /// A store to a private mapping copies a page of the page cache that was not mapped.
+    #[serde(skip_serializing_if = "KindCosts::is_none")]
+    pub file_copy: KindCosts,
+}
+
+/// Stages after the walk; one that is not given costs what it costs a first touch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct KindCosts {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allocation: Option<StageCost>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zeroing: Option<StageCost>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub charge: Option<StageCost>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rmap: Option<StageCost>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lru: Option<StageCost>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub install: Option<StageCost>,
+    #[serde(rename = "return", skip_serializing_if = "Option::is_none")]
+    pub exit: Option<StageCost>,
+}
+
+impl KindCosts {
+    fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// In the order of [`StageCosts::all`].
+    fn all(&self) -> [Option<StageCost>; 10] {
+        let Self { allocation, zeroing, charge, rmap, lru, install, exit } = *self;
+        [None, None, None, allocation, zeroing, charge, rmap, lru, install, exit]
+    }
+}
+
+impl FaultKinds {
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn of(&self, kind: FaultKind) -> &KindCosts {
+        match kind {
+            FaultKind::ZeroPage => &self.zero_page,
+            FaultKind::ZeroPageReplaced => &self.zero_page_replaced,
+            FaultKind::Copy => &self.copy,
+            FaultKind::Reuse => &self.reuse,
+            FaultKind::FileAround => &self.file_around,
+            FaultKind::FileShared => &self.file_shared,
+            FaultKind::FileCopy => &self.file_copy,
+        }
+    }
+
+    /// Costs of the stages of a kind, given those of a first touch.
+    fn costs(&self, kind: FaultKind, first_touch: &StageCosts) -> [StageCost; 10] {
+        let mut costs = first_touch.all();
+        costs.iter_mut().zip(self.of(kind).all()).for_each(|(cost, given)| *cost = given.unwrap_or(*cost));
+        costs
+    }
+
+    /// Refuses lines that cannot be.
+    pub(super) fn validate(&self, first_touch: &StageCosts) -> Result<(), EngineError> {
+        FaultKind::ALL.iter().filter(|&&kind| !self.of(kind).is_none()).try_for_each(|&kind| {
+            StageCosts::validate_lines(self.costs(kind, first_touch), &format!("kernel.fault_kinds.{}", kind.name()))
+        })
+    }
+}
+
+impl KernelConfig {
+    /// What a stage, by its number, costs a fault of a kind; of a first touch, and as long as nothing is known, of none.
+    #[inline]
+    pub fn stage_cost(&self, kind: Option<FaultKind>, stage: usize) -> StageCost {
+        kind.and_then(|kind| self.fault_kinds.of(kind).all()[stage]).unwrap_or_else(|| self.fault.all()[stage])
+    }
+
+    /// The most lines of each stage that a fault of any kind touches.
+    pub fn most_lines(&self) -> [StageLines; 10] {
+        let mut most = self.fault.all().map(|cost| cost.lines);
+        for kind in FaultKind::ALL {
+            let of_kind = self.fault_kinds.costs(kind, &self.fault);
+            most.iter_mut().zip(of_kind).for_each(|(most, cost)| *most = most.max(cost.lines));
+        }
+        most
+    }
+}
