@@ -24,7 +24,10 @@ pub use preset::{Preset, PresetKind, presets};
 pub use stage_costs::{StageCost, StageCosts, StageLines};
 pub use swap::SwapConfig;
 pub use system::{HostMode, LargePages, LayerConfig, SpeculativeTableConfig, SystemConfig};
-pub use translation_cache::{CacheOwner, InvalidationCause, MmuAssist, TranslationCacheArrays, TranslationCacheConfig};
+pub use translation_cache::{
+    CacheOwner, InvalidationCause, MmuAssist, SlotCosts, SlotKind, TranslationCacheArrays, TranslationCacheConfig,
+    TranslationCacheSlots,
+};
 pub(crate) use validate::check_limit;
 
 use schemars::JsonSchema;
