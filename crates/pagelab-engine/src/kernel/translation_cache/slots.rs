@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_slot_of_a_table_serves_a_gigabyte_and_one_of_an_entry_two_megabytes() {
-        let entry = |va: u64| PhysAddr(1 << 20 | 8 * (va >> 21 & 511));
+        let entry = |va: u64| PhysAddr((1 << 20) | (8 * (va >> 21 & 511)));
         for (kind, levels, far) in
             [(SlotKind::Cpu, [Some(2), Some(3)], Some(3)), (SlotKind::CpuTable, [Some(2); 2], None)]
         {
