@@ -289,9 +289,15 @@ def test_the_comparisons_of_the_project_are_read() -> None:
     told = {each.name: each for each in compare.load(layout())}
     assert told["random"].plain
     assert told["random"].simulator == simulated.Simulator()
-    assert not told["reservations"].plain
-    assert told["reservations"].simulator.system == "radix-ptemagnet"
+    assert not told["reservations-random"].plain
+    assert told["reservations-random"].simulator.system == "radix-ptemagnet-traced"
+    for kind in ("vma", "cpu", "cpu-table"):
+        each = told[f"walk-cache-{kind}-random"]
+        assert each.before[0].endswith(f"/kind,{kind}")
+        assert f'"kind":"{kind}"' in each.simulator.settings[0]
     derived = {each.step for each in trace.workloads(layout())}
+    # What the mechanisms' own costs are from (SlotKind::traced, and origins of the presets).
+    derived |= {"touch,sequential,64", "touch,random,64", "touch,regions,32"}
     assert derived.isdisjoint(each.step for each in told.values())
 
 
