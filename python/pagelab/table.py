@@ -259,6 +259,7 @@ def sections(systems: Sequence[Stats]) -> list[Section]:
                 Row("all stages", _per_fault("fault.cycles"), _decimal, ratio=True),
                 *(Row(f"  {stage}", _per_fault(f"fault.stage.{stage}.cycles"), _decimal) for stage in stages),
                 _share("% set by the preset", "fault.preset.cycles", "fault.cycles"),
+                _share("% instructions at the core's rate", "fault.timed.cycles", "fault.cycles"),
             ],
         ),
         *_stages_by_layer(systems),

@@ -668,3 +668,34 @@ fn lines_of_stages_that_cannot_be() {
     let fits = ["kernel.fault.entry.lines.cpu=1", "kernel.fault.lookup.lines.again=1"];
     outcome(MACHINE, "radix", &fits).unwrap();
 }
+
+#[test]
+fn cycles_of_code_that_cannot_be() {
+    let walk = "kernel.fault.walk.cycles=core";
+    let cache = |more: &str| format!(r#"kernel.translation_cache={{"form":"full-prefix"{more}}}"#);
+    let (core, stated) = (cache(r#","root_cycles":"core""#), cache(r#","level_cycles":0"#));
+    assert_refused(&[
+        (
+            "radix",
+            &["kernel.fault.walk.cycles=cpu"],
+            "kernel.fault.walk.cycles",
+            &["`cpu`", "`core`", "0 to 4294967295"],
+        ),
+        ("radix", &["kernel.fault.walk.cycles=-3"], "kernel.fault.walk.cycles", &["-3", "`core`"]),
+        ("radix", &["kernel.fault.walk.hardware_cycles=core"], "kernel.fault.walk.hardware_cycles", &["whole number"]),
+        (
+            "radix",
+            &[&core],
+            "kernel.translation_cache.root_cycles",
+            &["core is not possible", "states 200", "a number"],
+        ),
+        (
+            "radix",
+            &[walk, &stated],
+            "kernel.translation_cache.level_cycles",
+            &["0 is not possible", "no cycles", "core"],
+        ),
+    ]);
+    outcome(MACHINE, "radix", &[walk, &cache("")]).unwrap();
+    outcome(MACHINE, "radix", &[walk, &cache(r#","cycles":3,"root_cycles":"core""#)]).unwrap();
+}

@@ -268,12 +268,12 @@ fn the_software_form_allocates_and_zeroes_nothing() {
     for (stage, cycles) in [("charge", preset.charge), ("rmap", preset.rmap), ("lru", preset.lru)] {
         let spent = stats.values[&format!("fault.stage.{stage}.cycles")];
         assert!(
-            spent < 10 * u64::from(cycles.cycles).max(100),
+            spent < 10 * cycles.cost().cycles.0.max(100),
             "{stage}: {spent} cycles are of more than the first fault"
         );
     }
     assert!(
-        stats.values["fault.stage.install.cycles"] > faults * u64::from(preset.install.cycles),
+        stats.values["fault.stage.install.cycles"] > faults * preset.install.cost().cycles.0,
         "each writes its PTE"
     );
     assert!(!stats.values.contains_key("layer.native.fault_engine.mapped.cycles"), "no walker is asked");
@@ -395,10 +395,18 @@ fn an_exit_accounts_for_its_own_pages_alone() {
     let (_, nothing) = run_all(&config, vec![(program(0, true), &[0]), (program(20, false), &[1])]);
     let (simulation, stats) = run_all(&config, vec![(program(10, true), &[0]), (program(20, false), &[1])]);
     let costs = &config.kernel.fault;
-    let each = [costs.charge, costs.rmap, costs.lru].map(|stage| u64::from(stage.cycles)).iter().sum::<u64>();
+    let each = [costs.charge, costs.rmap, costs.lru].map(|stage| stage.cost().cycles.0).iter().sum::<u64>();
     assert!(each > 0);
     let spent = |stats: &Statistics| stats.values["cycles.kernel"];
     assert_eq!(spent(&stats) - spent(&nothing), 10 * each, "the call takes what a handler would have");
+    // Cycles that nobody states are the core's.
+    let core = ["charge", "rmap", "lru"].map(|stage| format!("kernel.fault.{stage}.cycles=core"));
+    let set: Vec<&str> = core.iter().map(String::as_str).chain(["machine.core.cycles_per_instruction=0.5"]).collect();
+    let of_core = mfoe(&[("period_cycles", 1 << 40)], &set);
+    let (_, nothing) = run_all(&of_core, vec![(program(0, true), &[0]), (program(20, false), &[1])]);
+    let (_, timed) = run_all(&of_core, vec![(program(10, true), &[0]), (program(20, false), &[1])]);
+    let each = [costs.charge, costs.rmap, costs.lru].map(|stage| u64::from(stage.instructions)).iter().sum::<u64>();
+    assert_eq!(spent(&timed) - spent(&nothing), 10 * each / 2);
     assert_eq!((of(&stats, "hits"), of(&stats, "accounted_by_calls"), of(&stats, "accounted")), (30, 10, 0));
     let live: Vec<SpaceId> = simulation.inputs.iter().flat_map(|input| input.spaces()).collect();
     assert_eq!(live.len(), 1);

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{ScriptWriter, config};
+use common::{ScriptWriter, assert_conserved, config};
 use pagelab_engine::base::page_fault::Intent;
 use pagelab_engine::machine::simulation::{Placed, Simulation};
 use pagelab_engine::observe::page_faults::{PageFaults, SeenFault};
@@ -108,6 +108,33 @@ fn stages_touch_the_lines_that_the_preset_gives_them_and_no_others() {
         ["entry", "lookup", "rmap"].iter().map(|stage| stats.values[&format!("fault.stage.{stage}.lines.dram")]).sum()
     };
     assert_eq!(dram(&after), dram(&before) + 15);
+}
+
+#[test]
+fn cycles_that_the_preset_does_not_state_are_the_cores_and_rounding_is_lost_once() {
+    let of = |set: &[&str]| {
+        let set = [&["machine.core.cycles_per_instruction=0.25"], set].concat();
+        seen("radix", &set, vec![program("stride:size=4MiB,stride=4KiB,write=1,gap=100")]).1
+    };
+    let of_fault = |stats: &Statistics| {
+        let names =
+            ["fault.cycles", "fault.preset.cycles", "fault.timed.cycles", "fault.instructions", "fault.minor.count"];
+        names.map(|name| stats.values[name])
+    };
+    let [before, preset_before, none, instructions, faults] = of_fault(&of(&[]));
+    assert_eq!(none, 0);
+    let stated = 220 + 440;
+    let stats =
+        of(&["kernel.fault.lookup.cycles=core", "kernel.fault.install={\"cycles\":\"core\",\"instructions\":421}"]);
+    assert_conserved(&stats);
+    let [after, preset, timed, more, _] = of_fault(&stats);
+    // 200 and 421 instructions a fault: 621 take 155.25 cycles, and no fault loses the quarter.
+    assert_eq!(timed, faults * (200 + 421) / 4);
+    assert_eq!((more, preset), (instructions + faults, preset_before - faults * stated));
+    assert_eq!(after, before - faults * stated + timed);
+    let [_, with, ..] =
+        of_fault(&of(&["kernel.fault.lookup={\"instructions\":200,\"cycles\":\"core\",\"hardware_cycles\":13}"]));
+    assert_eq!(with, preset_before - faults * (220 - 13), "what the processor does comes on top, and is stated");
 }
 
 #[test]

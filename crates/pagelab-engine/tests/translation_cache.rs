@@ -103,6 +103,23 @@ fn what_hits_spare_and_look_ups_cost_is_what_the_kernel_refers_to() {
 }
 
 #[test]
+fn where_the_core_gives_the_cycles_of_walks_it_gives_those_of_look_ups_levels_and_fills() {
+    let set =
+        ["kernel.fault.walk={\"instructions\":100,\"cycles\":\"core\"}", "machine.core.cycles_per_instruction=0.5"];
+    let of = |cache: &[&str]| run(&config("radix", &[&set[..], cache].concat()), three_pages().finish(), &[0]).1;
+    let timed = |stats: &Statistics| ["fault.stage.walk.instructions", "fault.timed.cycles"].map(|of| stats.values[of]);
+    assert_eq!(timed(&of(&[])), [3 * 100, 3 * 100 / 2]);
+    let instructions = r#""instructions":30,"level_instructions":9,"root_instructions":5,"fill_instructions":7"#;
+    let cached = 3 * 100 + 3 * 30 + 4 * 7 - 3 * 9 - 2 * 5;
+    let stats = of(&[&cache("full-prefix", instructions)]);
+    assert_eq!(timed(&stats), [cached, cached / 2]);
+    assert_conserved(&stats);
+    // A look-up may state its cycles all the same.
+    let stats = of(&[&cache("full-prefix", &format!(r#"{instructions},"cycles":11"#))]);
+    assert_eq!(timed(&stats), [cached, (cached - 3 * 30) / 2]);
+}
+
+#[test]
 fn what_comes_before_the_pte_is_counted_apart() {
     let set = ["engine.kernel_refs=off", "kernel.fault.walk.cycles=10"];
     let of = |cache: &[&str]| run(&config("radix", &[&set[..], cache].concat()), three_pages().finish(), &[0]).1;

@@ -12,6 +12,7 @@ import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,16 @@ class Workload:
 
     name: str
     step: str
+    pages: int = 1
+    """That each of its faults maps"""
+    before: Sequence[str] = ()
+    """Steps ahead of it"""
+    after: Sequence[str] = ()
+    """Steps behind it, which undo those"""
+
+    @property
+    def steps(self) -> list[str]:
+        return [*self.before, self.step, *self.after]
 
 
 @dataclass(frozen=True)
@@ -128,9 +139,11 @@ def workloads(layout: Layout) -> list[Workload]:
     path = layout.tests / "trace.toml"
     told = read_toml(path)
     try:
-        return [Workload(each["name"], each["step"]) for each in told["workload"]]
+        return [Workload(**each) for each in told["workload"]]
     except (KeyError, TypeError) as error:
-        raise LinuxError(f"{path}: {error}: a [[workload]] has name and step") from None
+        raise LinuxError(
+            f"{path}: {error}: a [[workload]] has name and step, and may have pages, before and after"
+        ) from None
 
 
 def stage_table(layout: Layout) -> StageTable:
@@ -177,14 +190,15 @@ def measure(
         )
         console = workshop.work / "consoles" / f"trace-{image.variant.name}-{levels}.log"
         workshop.say(f"tracing {len(wanted)} workloads; the guest says how far it is in {console}")
-        steps = [*before, *(each.step for each in wanted), *after]
+        steps = [*before, *(step for each in wanted for step in each.steps), *after]
         said = run(machine, image.kernel, archive, steps, console)
         problems = said.problems()
         if problems:
             raise LinuxError(f"{'; '.join(problems)}; all is in {console}")
         found = read(recorded, len(ALL_STAGES))
         rows = references.read(logged) if most else None
-    of_workloads = said.steps[len(before) : len(before) + len(wanted)]
+    ends = accumulate((len(each.steps) for each in wanted), initial=len(before))
+    of_workloads = [said.steps[end + len(each.before)] for each, end in zip(wanted, ends, strict=False)]
     result = evaluate(table, wanted, of_workloads, found)
     parts = () if rows is None else [references.of_run(rows, number + 1) for number in range(len(wanted))]
     return replace(result, references=parts, steps=said.steps)

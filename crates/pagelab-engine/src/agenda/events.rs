@@ -80,7 +80,8 @@ impl Simulation {
         }
         let pages = self.os.mapping.pages_accounted - accounted;
         let fill = self.os.mapping.fill_cycles - filled;
-        self.cpus[cpu].clock.spend(Class::Kernel, pages * self.os.costs.fault.accounting() + fill);
+        self.cpus[cpu].clock.spend(Class::Kernel, fill);
+        self.cpus[cpu].clock.execute(Class::Kernel, pages * self.os.costs.fault.accounting());
         self.wake_kthreads(cpu);
         Ok(())
     }

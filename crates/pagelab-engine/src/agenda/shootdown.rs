@@ -135,7 +135,7 @@ impl Simulation {
         let costs = &self.os.costs;
         let local = Cycles::from(if what.full { costs.flush_space_cycles } else { costs.invalidate_page_cycles });
         let local = local * if what.full { 1 } else { what.pages };
-        let interrupt = local + Cycles::from(costs.fault.entry.cycles + costs.fault.exit.cycles);
+        let interrupt = costs.fault.entry.cost() + costs.fault.exit.cost();
         let wait = Cycles::from(costs.shootdown_ipi_cycles);
         let lazy = costs.idle_tlb == IdleTlb::Lazy && !freed_tables;
         let guests = guests_in(&self.os.layers, space);
@@ -165,7 +165,8 @@ impl Simulation {
             if index == by.index() {
                 cpu.clock.spend(Class::Kernel, local);
             } else {
-                cpu.clock.spend(Class::Stolen, interrupt);
+                cpu.clock.spend(Class::Stolen, local);
+                cpu.clock.execute(Class::Stolen, interrupt);
                 interrupted += 1;
             }
         }

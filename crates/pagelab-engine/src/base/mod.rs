@@ -4,6 +4,7 @@
 pub mod addr;
 pub mod assoc;
 pub mod choice;
+pub mod code_cost;
 pub mod cycles;
 pub mod error;
 pub mod ids;

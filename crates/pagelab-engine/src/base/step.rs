@@ -1,6 +1,7 @@
 //! Steps of activities: what one costs, what it may wait for, and what comes after it.
 
 use super::addr::{PageSize, Pfn, PhysAddr};
+use super::code_cost::CodeCost;
 use super::cycles::Cycles;
 use super::ids::SpaceId;
 use super::io::{Lba, Requests};
@@ -50,15 +51,14 @@ pub struct Ref {
 #[derive(Clone, Debug, Default)]
 pub struct Step {
     pub refs: Vec<Ref>,
-    /// Cycles beyond the references.
+    /// What a preset gives beyond the references.
+    pub preset: CodeCost,
+    /// Cycles beyond both.
     pub cycles: Cycles,
-    /// Those of them that a preset gives.
-    pub preset_cycles: Cycles,
-    pub instructions: u64,
     /// What it asks of the layer's devices; its references are made when they have answered.
     pub io: Requests,
-    /// Cycles of the CPU while the devices are at work, as long as nobody waits for them.
-    pub switch: Cycles,
+    /// What the CPU does while the devices are at work, as long as nobody waits for them; its instructions are among those above.
+    pub switch: CodeCost,
     /// The CPU runs nobody else until the devices have answered.
     pub stalls: bool,
     /// Of a fault's walk: how many of the references come before the one of its PTE. Their cycles and the step's own are counted
@@ -71,23 +71,10 @@ pub struct Step {
 impl Step {
     pub fn clear(&mut self) {
         self.refs.clear();
-        (self.cycles, self.preset_cycles, self.instructions) = (Cycles::ZERO, Cycles::ZERO, 0);
+        (self.preset, self.cycles) = (CodeCost::NONE, Cycles::ZERO);
         self.io.clear();
-        (self.switch, self.stalls) = (Cycles::ZERO, false);
+        (self.switch, self.stalls) = (CodeCost::NONE, false);
         (self.before_pte, self.fills) = (0, false);
-    }
-
-    /// Adds cycles that follow from a preset.
-    pub fn charge_cycles(&mut self, cycles: Cycles) {
-        self.cycles += cycles;
-        self.preset_cycles += cycles;
-    }
-
-    /// Adds what a preset gives beyond references.
-    pub fn charge_preset(&mut self, cycles: u32, instructions: u32) {
-        self.cycles += Cycles::from(cycles);
-        self.preset_cycles += Cycles::from(cycles);
-        self.instructions += u64::from(instructions);
     }
 
     /// Adds a kernel reference that depends on those before it.

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::StageCost;
+use crate::base::code_cost::CodeCycles;
 use crate::base::error::{EngineError, between};
 
 /// What a kernel does about requests to its devices, beyond what their pages cost anyway.
@@ -38,9 +39,13 @@ impl BlockIoConfig {
     }
 
     /// Of the lines, those up to the end of each of the three parts that a request's way has, in proportion to their cycles: up to the
-    /// sleep, up to the wake-up, and from there on. A kernel that polls touches those of the parts alone that its way has.
+    /// sleep, up to the wake-up, and from there on; in proportion to their instructions if the core gives cycles of any of them. A kernel
+    /// that polls touches those of the parts alone that its way has.
     pub fn line_ends(&self) -> [u32; 3] {
-        let of = |costs: &[StageCost]| costs.iter().map(|of| u64::from(of.cycles)).sum::<u64>();
+        let all = [self.submit, self.switch, self.interrupt, self.completion, self.wakeup];
+        let stated = all.iter().all(|of| of.cycles != CodeCycles::Core);
+        let weight = |of: &StageCost| if stated { of.cost().cycles.0 } else { of.instructions.into() };
+        let of = |costs: &[StageCost]| costs.iter().map(weight).sum::<u64>();
         let parts = match self.completion_by {
             CompletionBy::Interrupt => {
                 [of(&[self.submit, self.switch]), of(&[self.interrupt, self.completion]), of(&[self.wakeup])]

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::Switch;
+use crate::base::code_cost::CodeCycles;
 use crate::base::error::EngineError;
 
 /// Mistakes that one error tells of; with more of them the first are enough to go on.
@@ -19,7 +20,8 @@ const TOLD: usize = 4;
 type Refusal = fn(&Value) -> Option<String>;
 
 /// Types whose values are written in a notation of their own: their names in the schema, and what they say of a value.
-const NOTATIONS: [(&str, Refusal); 2] = [("Bytes", refusal::<Bytes>), ("Switch", refusal::<Switch>)];
+const NOTATIONS: [(&str, Refusal); 3] =
+    [("Bytes", refusal::<Bytes>), ("Switch", refusal::<Switch>), ("CodeCycles", refusal::<CodeCycles>)];
 
 fn refusal<T: DeserializeOwned>(value: &Value) -> Option<String> {
     if !matches!(value, Value::String(_) | Value::Number(_) | Value::Bool(_)) {

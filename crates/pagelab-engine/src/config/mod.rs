@@ -26,7 +26,7 @@ pub use swap::SwapConfig;
 pub use system::{HostMode, LargePages, LayerConfig, SpeculativeTableConfig, SystemConfig};
 pub use translation_cache::{
     CacheOwner, InvalidationCause, MmuAssist, SlotCosts, SlotKind, TranslationCacheArrays, TranslationCacheConfig,
-    TranslationCacheSlots,
+    TranslationCacheCosts, TranslationCacheSlots,
 };
 pub(crate) use validate::check_limit;
 

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::base::cycles::Cycles;
+use crate::base::code_cost::{CodeCost, CodeCycles};
 use crate::base::error::{EngineError, between};
 
 /// In the order of [`StageCosts::all`].
@@ -64,9 +64,9 @@ impl StageCosts {
     }
 
     /// What a kernel does for a page beyond mapping it: charge, reverse map and LRU lists.
-    pub fn accounting(&self) -> Cycles {
-        let stages = [self.charge, self.rmap, self.lru];
-        stages.into_iter().map(|stage| Cycles::from(stage.cycles)).sum()
+    /// Its instructions are not counted.
+    pub fn accounting(&self) -> CodeCost {
+        (self.charge.cost() + self.rmap.cost() + self.lru.cost()).uncounted()
     }
 
     /// In the order of [`Stage`](crate::kernel::fault::stage::Stage).
@@ -81,15 +81,31 @@ impl StageCosts {
 #[serde(deny_unknown_fields)]
 pub struct StageCost {
     pub instructions: u32,
-    /// Cycles, instructions included.
-    pub cycles: u32,
+    /// Cycles, those of the instructions included; or `core`, as unless given: those that the machine's core takes for the
+    /// instructions.
+    #[serde(default)]
+    pub cycles: CodeCycles,
+    /// Cycles of the processor on top of them, which are no instruction's: delivery of an exception, start of a string instruction;
+    /// none unless given.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub hardware_cycles: u32,
     /// Lines that it touches in every fault beside those that the engine knows the meaning of; none unless given.
     #[serde(default, skip_serializing_if = "StageLines::is_none")]
     pub lines: StageLines,
 }
 
 impl StageCost {
-    pub const NONE: Self = Self { instructions: 0, cycles: 0, lines: StageLines::NONE };
+    pub const NONE: Self =
+        Self { instructions: 0, cycles: CodeCycles::Core, hardware_cycles: 0, lines: StageLines::NONE };
+
+    /// Without its lines.
+    pub fn cost(&self) -> CodeCost {
+        CodeCost::new(self.instructions, self.cycles) + CodeCost::of_cycles(self.hardware_cycles)
+    }
+}
+
+fn is_zero(cycles: &u32) -> bool {
+    *cycles == 0
 }
 
 /// Lines of the kernel's data, by whose they are, and whether the fault has touched them before. Those of a stage are touched

@@ -4,14 +4,21 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::StageCost;
+use crate::base::code_cost::{CodeCost, CodeCycles};
 use crate::base::error::EngineError;
 use crate::page_table::PageTableConfig;
 
 const MOST_ENTRIES: u32 = 512;
 const MOST_WAYS: u32 = 16;
 /// Of reading the mapping's `vm_mm`.
-const ROOT_CYCLES: u32 = 1;
 const ROOT_INSTRUCTIONS: u32 = 4;
+/// Cycles where neither the cache's parameters nor the walk leave them to the core: of reading the mapping's `vm_mm`, of a level's
+/// offset and checks, of a look-up of arrays, of one by hardware's help, and of filling a level.
+const ROOT_CYCLES: u32 = 1;
+const LEVEL_CYCLES: u32 = 1;
+const LOOK_UP_CYCLES: u32 = 0;
+const ASSIST_CYCLES: u32 = 4;
+const FILL_CYCLES: u32 = 0;
 
 /// What a kernel keeps of earlier walks for those that page faults trigger ([`crate::kernel::translation_cache`]). Radix page
 /// tables only.
@@ -31,7 +38,20 @@ pub enum TranslationCacheConfig {
     MmuAssisted(MmuAssist),
 }
 
-/// The arrays, of each level above the last.
+/// What a translation cache costs and saves of a walk, beyond references.
+#[derive(Clone, Copy, Debug)]
+pub struct TranslationCacheCosts {
+    pub look_up: CodeCost,
+    /// Saved per level that is skipped.
+    pub level: CodeCost,
+    /// Saved where the root is not looked for.
+    pub root: CodeCost,
+    /// Per level.
+    pub fill: CodeCost,
+}
+
+/// The arrays, of each level above the last. Cycles are numbers or `core`: those that the machine's core takes for the
+/// instructions. They are `core` unless given if those of `kernel.fault.walk` are, else estimates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TranslationCacheArrays {
@@ -42,17 +62,21 @@ pub struct TranslationCacheArrays {
     /// Whose it is.
     pub per: CacheOwner,
     /// What a look-up costs beyond its references: offsets taken, masked and compared.
-    pub cycles: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cycles: Option<CodeCycles>,
     pub instructions: u32,
     /// What a level that a hit skips saves of the stage `walk` beyond its reference: an offset and the checks of an entry
     /// (`pud_alloc`, `pud_trans_huge`). All levels and the root together save no more than the stage costs.
-    pub level_cycles: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub level_cycles: Option<CodeCycles>,
     pub level_instructions: u32,
     /// What a hit saves beyond the reference to `mm->pgd`, since it does not look for the root: the mapping's `vm_mm`.
-    pub root_cycles: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub root_cycles: Option<CodeCycles>,
     pub root_instructions: u32,
     /// What it costs to fill a level, beyond its references.
-    pub fill_cycles: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fill_cycles: Option<CodeCycles>,
     pub fill_instructions: u32,
     /// For tests only: leaves these invalidations out, to show that it needs them.
     pub omit_invalidation: Option<InvalidationCause>,
@@ -64,13 +88,13 @@ impl Default for TranslationCacheArrays {
             entries: 16,
             ways: 1,
             per: CacheOwner::Vma,
-            cycles: 0,
+            cycles: None,
             instructions: 24,
-            level_cycles: 1,
+            level_cycles: None,
             level_instructions: 12,
-            root_cycles: ROOT_CYCLES,
+            root_cycles: None,
             root_instructions: ROOT_INSTRUCTIONS,
-            fill_cycles: 0,
+            fill_cycles: None,
             fill_instructions: 6,
             omit_invalidation: None,
         }
@@ -155,19 +179,22 @@ pub struct SlotCosts {
     pub fill_slot: u32,
 }
 
-/// What the kernel does with what the hardware tells it.
+/// What the kernel does with what the hardware tells it. Cycles are as those of the arrays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct MmuAssist {
     /// What it costs beyond its reference to read the entry's address and see whether it still holds. Both are estimates.
-    pub cycles: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cycles: Option<CodeCycles>,
     pub instructions: u32,
     /// What a level that a hit skips saves of the stage `walk` beyond its reference: an offset and the checks of an entry
     /// (`pud_alloc`, `pud_trans_huge`). All levels and the root together save no more than the stage costs.
-    pub level_cycles: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub level_cycles: Option<CodeCycles>,
     pub level_instructions: u32,
     /// What a hit saves beyond the reference to `mm->pgd`, since it does not look for the root: the mapping's `vm_mm`.
-    pub root_cycles: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub root_cycles: Option<CodeCycles>,
     pub root_instructions: u32,
     /// For tests only: leaves these invalidations out, to show that it needs them.
     pub omit_invalidation: Option<InvalidationCause>,
@@ -176,11 +203,11 @@ pub struct MmuAssist {
 impl Default for MmuAssist {
     fn default() -> Self {
         Self {
-            cycles: 4,
+            cycles: None,
             instructions: 8,
-            level_cycles: 1,
+            level_cycles: None,
             level_instructions: 12,
-            root_cycles: ROOT_CYCLES,
+            root_cycles: None,
             root_instructions: ROOT_INSTRUCTIONS,
             omit_invalidation: None,
         }
@@ -269,47 +296,49 @@ impl TranslationCacheConfig {
         }
     }
 
-    /// Cycles and instructions of a look-up beyond its references; those of slots are in [`SlotCosts`], as all of theirs.
-    pub fn cost(&self) -> (u32, u32) {
-        match self {
-            Self::Generations(_) => (0, 0),
-            Self::MmuAssisted(assist) => (assist.cycles, assist.instructions),
-            Self::FullPrefix(arrays) | Self::AsPublished(arrays) | Self::PudIndex(arrays) => {
-                (arrays.cycles, arrays.instructions)
-            }
-        }
-    }
-
-    /// Cycles and instructions that a skipped level saves beyond its reference.
-    pub fn saved_by_level(&self) -> (u32, u32) {
-        match self {
-            Self::Generations(_) => (0, 0),
-            Self::MmuAssisted(assist) => (assist.level_cycles, assist.level_instructions),
-            Self::FullPrefix(arrays) | Self::AsPublished(arrays) | Self::PudIndex(arrays) => {
-                (arrays.level_cycles, arrays.level_instructions)
-            }
-        }
-    }
-
-    /// Cycles and instructions that a hit saves beyond the reference that tells where the root is.
-    pub fn saved_by_root(&self) -> (u32, u32) {
-        match self {
-            Self::Generations(_) => (0, 0),
-            Self::MmuAssisted(assist) => (assist.root_cycles, assist.root_instructions),
-            Self::FullPrefix(arrays) | Self::AsPublished(arrays) | Self::PudIndex(arrays) => {
-                (arrays.root_cycles, arrays.root_instructions)
-            }
-        }
-    }
-
     /// Whether filling exchanges a count, since the threads of a process fill the same slots.
     pub fn fills_atomically(&self) -> bool {
         self.slots().is_some_and(|slots| slots.kind == SlotKind::Vma)
     }
 
-    /// Cycles and instructions of filling a level beyond its references.
-    pub fn fill_cost(&self) -> (u32, u32) {
-        self.arrays().map_or((0, 0), |arrays| (arrays.fill_cycles, arrays.fill_instructions))
+    /// What it costs and saves in a kernel whose walks cost so much.
+    pub fn costs(&self, walk: &StageCost) -> TranslationCacheCosts {
+        let is_timed = walk.cycles == CodeCycles::Core;
+        let cost = |instructions, given: Option<CodeCycles>, otherwise| {
+            let unless_given = if is_timed { CodeCycles::Core } else { CodeCycles::Stated(otherwise) };
+            CodeCost::new(instructions, given.unwrap_or(unless_given))
+        };
+        match self {
+            // [`SlotCosts`] has all of theirs.
+            Self::Generations(_) => TranslationCacheCosts {
+                look_up: CodeCost::NONE,
+                level: CodeCost::NONE,
+                root: CodeCost::NONE,
+                fill: CodeCost::NONE,
+            },
+            Self::MmuAssisted(of) => TranslationCacheCosts {
+                look_up: cost(of.instructions, of.cycles, ASSIST_CYCLES),
+                level: cost(of.level_instructions, of.level_cycles, LEVEL_CYCLES),
+                root: cost(of.root_instructions, of.root_cycles, ROOT_CYCLES),
+                fill: CodeCost::NONE,
+            },
+            Self::FullPrefix(of) | Self::AsPublished(of) | Self::PudIndex(of) => TranslationCacheCosts {
+                look_up: cost(of.instructions, of.cycles, LOOK_UP_CYCLES),
+                level: cost(of.level_instructions, of.level_cycles, LEVEL_CYCLES),
+                root: cost(of.root_instructions, of.root_cycles, ROOT_CYCLES),
+                fill: cost(of.fill_instructions, of.fill_cycles, FILL_CYCLES),
+            },
+        }
+    }
+
+    /// Cycles that it says a hit saves, with their keys.
+    fn cycles_saved(&self) -> [(&'static str, Option<CodeCycles>); 2] {
+        let (level, root) = match self {
+            Self::Generations(_) => (None, None),
+            Self::MmuAssisted(of) => (of.level_cycles, of.root_cycles),
+            Self::FullPrefix(of) | Self::AsPublished(of) | Self::PudIndex(of) => (of.level_cycles, of.root_cycles),
+        };
+        [(".level_cycles", level), (".root_cycles", root)]
     }
 
     /// The most levels whose walk a hit may spare, of tables of so many.
@@ -354,16 +383,33 @@ fn refuse(part: &str, what: String) -> Result<(), EngineError> {
     Err(EngineError::config(format!("kernel.translation_cache{part}"), what))
 }
 
-/// What is skipped cannot save more than the walk costs.
+/// What is skipped is a part of the walk: its cycles are given as those of the walk are, and it cannot save more than that costs.
 fn validate_savings(cache: &TranslationCacheConfig, levels: u8, walk: StageCost) -> Result<(), EngineError> {
-    let most = cache.most_skipped(levels);
-    let ((cycles, instructions), (root_cycles, root_instructions)) = (cache.saved_by_level(), cache.saved_by_root());
+    for (key, given) in cache.cycles_saved() {
+        match (given, walk.cycles) {
+            (Some(CodeCycles::Stated(cycles)), CodeCycles::Core) => {
+                let what = format!(
+                    "{cycles} is not possible, since kernel.fault.walk states no cycles that they could be taken off; allowed is core here"
+                );
+                return refuse(key, what);
+            }
+            (Some(CodeCycles::Core), CodeCycles::Stated(cycles)) => {
+                let what = format!(
+                    "core is not possible, since kernel.fault.walk.cycles states {cycles} cycles, whatever the core; allowed is a number here"
+                );
+                return refuse(key, what);
+            }
+            _ => {}
+        }
+    }
+    let most = u64::from(cache.most_skipped(levels));
+    let (costs, walk) = (cache.costs(&walk), walk.cost());
     for (of, level, root, stage) in [
-        ("cycles", cycles, root_cycles, walk.cycles),
-        ("instructions", instructions, root_instructions, walk.instructions),
+        ("cycles", costs.level.cycles.0, costs.root.cycles.0, walk.cycles.0),
+        ("instructions", costs.level.instructions, costs.root.instructions, walk.instructions),
     ] {
-        let saved = u64::from(level) * u64::from(most) + u64::from(root);
-        if saved > u64::from(stage) {
+        let saved = level * most + root;
+        if saved > stage {
             let what = format!(
                 "a hit may skip {most} levels and the root ({root} {of}), which would save {saved} of the {stage} {of} that \
                  kernel.fault.walk.{of} gives the whole walk; allowed is up to {} here, or a larger kernel.fault.walk.{of}",

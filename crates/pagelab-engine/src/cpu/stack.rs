@@ -29,18 +29,8 @@ impl Simulation {
             }
             if !entry.begun {
                 entry.begun = true;
-                let Step { cycles, preset_cycles, instructions, before_pte, fills, .. } = entry.step;
-                let asks = !entry.step.io.is_empty();
-                let layer = entry.layer;
-                if let Some(stage) = entry.stage {
-                    let counters = &mut self.os.faults[layer];
-                    counters.preset_cycles[stage] += preset_cycles;
-                    counters.instructions[stage] += instructions;
-                    if before_pte > 0 {
-                        counters.spend_before_pte(cycles, fills);
-                    }
-                }
-                self.charge(cpu, cycles);
+                let (asks, layer) = (!entry.step.io.is_empty(), entry.layer);
+                self.charge_step(cpu);
                 if asks && self.ask_devices::<MANY>(cpu, layer, limit)? {
                     return Ok(Stack::Yields);
                 }
@@ -144,7 +134,7 @@ impl Simulation {
                 });
             }
         }
-        let spent = (*switch).min(done - clock.now());
+        let spent = (switch.cycles + clock.time(switch.timed_by_core)).min(done - clock.now());
         clock.spend(Class::Kernel, spent);
         self.os.faults[layer].switch_cycles += spent;
         let waits = MANY && done > clock.now() && (done > limit || !one_task && !*stalls);
@@ -215,6 +205,26 @@ impl Simulation {
             Activity::Fault(_) | Activity::Populate(_) | Activity::Sync(_) | Activity::ExitScan(_) => {}
         }
         self.cpus[cpu].spare.push(entry);
+    }
+
+    /// Charges what the step under way costs beyond its references.
+    #[inline(always)]
+    fn charge_step(&mut self, cpu: CpuId) {
+        let Cpu { clock, task, .. } = &mut self.cpus[cpu];
+        let entry = task.stack.last().expect("an activity is under way");
+        let Step { preset, cycles, before_pte, fills, .. } = entry.step;
+        let timed = clock.time(preset.timed_by_core);
+        let cycles = cycles + preset.cycles + timed;
+        if let Some(stage) = entry.stage {
+            let counters = &mut self.os.faults[entry.layer];
+            counters.preset_cycles[stage] += preset.cycles;
+            counters.timed_cycles[stage] += timed;
+            counters.instructions[stage] += preset.instructions;
+            if before_pte > 0 {
+                counters.spend_before_pte(cycles, fills);
+            }
+        }
+        self.charge(cpu, cycles);
     }
 
     /// Charges cycles of the activity under way to its stage and to the CPU.

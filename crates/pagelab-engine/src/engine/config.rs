@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::base::addr::PageSize;
+use crate::base::code_cost::CodeCycles;
 use crate::base::error::Misfit;
 
 /// What an engine finds itself in.
@@ -47,7 +48,9 @@ pub struct RingCosts {
 #[serde(deny_unknown_fields)]
 pub struct RingCost {
     pub instructions: u32,
-    pub cycles: u32,
+    /// A number, or `core`, as unless given.
+    #[serde(default)]
+    pub cycles: CodeCycles,
     /// Lines beside those of the ring and of the page's metadata: of the CPU, and written; and what is read of others'.
     pub cpu: u32,
     pub space: u32,

@@ -85,8 +85,7 @@ impl Os {
         for (layer, of) in booted.iter_mut().flatten().zip(configs) {
             layer.boot_stage_lines(&config.kernel.fault)?;
             let cache = config.kernel.translation_cache.filter(|_| of.translation_cache.0);
-            layer.translation_caches =
-                cache.and_then(|cache| TranslationCaches::new(cache, config.kernel.fault.walk, &of.page_table));
+            layer.translation_caches = cache.and_then(|cache| TranslationCaches::new(cache, &of.page_table));
         }
         os.layers = booted.into_iter().map(|l| l.expect("every layer is in the boot order")).collect();
         os.tops = config.system.tops();

@@ -1,5 +1,6 @@
 //! The clock of a CPU: where each of its cycles went.
 
+use crate::base::code_cost::CodeCost;
 use crate::base::cycles::Cycles;
 use crate::core_model::{CoreModel, Moment};
 
@@ -49,6 +50,8 @@ impl Class {
 pub struct CpuClock {
     core: CoreModel,
     instructions: u64,
+    /// Instructions of the kernel that the core has timed.
+    timed: u64,
     /// By class; `Base` stays 0 here and is derived from the instructions.
     spent: [Cycles; Class::ALL.len()],
     /// Sum of `spent`.
@@ -57,7 +60,8 @@ pub struct CpuClock {
 
 impl CpuClock {
     pub fn new(core: CoreModel) -> Self {
-        Self { core, instructions: 0, spent: [Cycles::ZERO; Class::ALL.len()], beyond_base: Cycles::ZERO }
+        let spent = [Cycles::ZERO; Class::ALL.len()];
+        Self { core, instructions: 0, timed: 0, spent, beyond_base: Cycles::ZERO }
     }
 
     #[inline]
@@ -115,6 +119,23 @@ impl CpuClock {
         self.beyond_base += cycles;
     }
 
+    /// Cycles that the core takes for these instructions of kernel code; rounding is lost once, over all of them.
+    #[inline]
+    pub fn time(&mut self, instructions: u64) -> Cycles {
+        if instructions == 0 {
+            return Cycles::ZERO;
+        }
+        let before = self.core.base_cycles(self.timed);
+        self.timed += instructions;
+        self.core.base_cycles(self.timed) - before
+    }
+
+    /// Kernel code was executed; its references are spent apart.
+    pub fn execute(&mut self, class: Class, cost: CodeCost) {
+        let cycles = cost.cycles + self.time(cost.timed_by_core);
+        self.spend(class, cycles);
+    }
+
     /// Waits until `time`, if that is ahead.
     pub fn wait_until(&mut self, class: Class, time: Cycles) {
         self.spend(class, time.saturating_sub(self.now()));
@@ -150,6 +171,14 @@ mod tests {
         assert_eq!(clock.spent(Class::Base), Cycles(750));
         assert_eq!(clock.now(), Cycles(1000));
         assert_eq!(Class::ALL.iter().map(|&c| clock.spent(c)).sum::<Cycles>(), clock.now());
+    }
+
+    #[test]
+    fn rounding_of_kernel_code_is_lost_once() {
+        let mut clock = clock(r#"{"cycles_per_instruction":0.75,"l1_hit_hidden":true}"#);
+        assert_eq!([1, 1, 0, 1, 1].map(|instructions| clock.time(instructions)), [0, 1, 0, 1, 1].map(Cycles));
+        clock.execute(Class::Kernel, CodeCost { instructions: 9, timed_by_core: 4, cycles: Cycles(10) });
+        assert_eq!((clock.spent(Class::Kernel), clock.instructions()), (Cycles(13), 0));
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! Deviations: one thread for all mappings, in their order.
 
 use crate::base::addr::{FRAME_BYTES, LINE_BYTES, PageSize, PhysAddr, VirtAddr};
+use crate::base::code_cost::CodeCost;
 use crate::base::cycles::Cycles;
 use crate::base::ids::{CpuId, LayerId, SpaceId};
 use crate::base::step::{Next, RefKind, Step};
@@ -245,7 +246,7 @@ impl EngineThread for Arming {
             return;
         }
         match self.state {
-            State::Begin => step.charge_preset(of.parameters.spawn_cycles, 0),
+            State::Begin => step.preset += CodeCost::of_cycles(of.parameters.spawn_cycles),
             State::Find => {
                 let space = &layer.spaces[self.space().index as usize];
                 step.kernel(RefKind::Locked, space.lock_line());
@@ -265,13 +266,13 @@ impl EngineThread for Arming {
             }
             State::Line => {
                 let entries = self.line().pages() >> self.size.order();
-                step.charge_preset(of.parameters.arm_cycles * entries as u32, 0);
+                step.preset += CodeCost::of_cycles(entries * Cycles::from(of.parameters.arm_cycles));
                 let space = &layer.spaces[self.space().index as usize];
                 step.kernel(RefKind::Write, space.table.entry(&layer.mem, self.at));
             }
             State::Disarm => {
                 let Some((part, entries)) = self.next_part(layer) else { return };
-                step.charge_preset(of.parameters.arm_cycles * entries as u32, 0);
+                step.preset += CodeCost::of_cycles(entries * Cycles::from(of.parameters.arm_cycles));
                 let space = &layer.spaces[self.space().index as usize];
                 let first = space.table.entry(&layer.mem, part.start).0 & !(LINE_BYTES - 1);
                 (0..entries.div_ceil(LINE_PAGES))

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::addr::PageSize;
+use crate::base::code_cost::CodeCycles;
 use crate::base::error::Misfit;
 use crate::engine::config::{EngineParameters, RingCost, RingCosts, Surroundings};
 
@@ -170,8 +171,8 @@ impl EngineParameters for Parameters {
             ..Self::default()
         };
         let huge = Self { entries: 16, huge_entries: 2, period_cycles: 100_000, ..Self::default() };
-        let take = RingCost { instructions: 163, cycles: 124, cpu: 4, space: 4, again: 7 };
-        let defer = RingCost { instructions: 26, cycles: 20, cpu: 0, space: 1, again: 6 };
+        let take = RingCost { instructions: 163, cycles: CodeCycles::Core, cpu: 4, space: 4, again: 7 };
+        let defer = RingCost { instructions: 26, cycles: CodeCycles::Core, cpu: 0, space: 1, again: 6 };
         let in_fault = Self { in_fault: Some(Box::new(RingCosts { take, defer })), ..software.clone() };
         vec![Self { period_cycles: 100_000, ..Self::default() }, software, in_fault, hurried, adaptive, huge]
     }

@@ -266,8 +266,7 @@ impl EngineThread for Refill {
         let layer = &os.layers[self.layer];
         let tables = &self.ready(layer).tables;
         let preset = |step: &mut Step, stage: Stage| {
-            let cost = os.costs.fault.all()[stage as usize];
-            step.charge_preset(cost.cycles, cost.instructions);
+            step.preset += os.costs.fault.all()[stage as usize].cost();
         };
         match &self.state {
             State::Lock => step.kernel(RefKind::Locked, tables.header(self.table)),

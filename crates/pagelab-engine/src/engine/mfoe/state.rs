@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::base::addr::{PageSize, Pfn, VirtAddr};
+use crate::base::code_cost::CodeCost;
 use crate::base::cycles::Cycles;
 use crate::base::ids::CpuId;
 use crate::base::io::Place;
@@ -225,7 +226,7 @@ impl KernelSide for Mfoe {
             let tail = tables.tail(cpu, contents);
             if let Entry::Ready(_) = tables.entry(tail, contents) {
                 // The entry is exchanged, and the tail moves on (`__pagelab_ring_take`).
-                step.charge_preset(costs.take.cycles, costs.take.instructions);
+                step.preset += CodeCost::new(costs.take.instructions, costs.take.cycles);
                 step.kernel(RefKind::Write, tables.header(cpu));
                 return step.kernel(RefKind::Locked, tail);
             }

@@ -239,8 +239,7 @@ impl Kpted {
     /// What accounting for a page costs.
     fn plan_account(&self, os: &Os, layer: &Layer, va: VirtAddr, step: &mut Step) {
         for stage in [Stage::Charge, Stage::Rmap, Stage::Lru] {
-            let cost = os.costs.fault.all()[stage as usize];
-            step.charge_preset(cost.cycles, cost.instructions);
+            step.preset += os.costs.fault.all()[stage as usize].cost();
         }
         let space = &layer.spaces[self.space as usize];
         let start = space.vmas.find(va).map_or(va, |vma| vma.start);

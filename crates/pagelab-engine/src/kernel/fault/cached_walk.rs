@@ -6,10 +6,10 @@
 
 use super::{Fault, State};
 use crate::base::addr::PhysAddr;
-use crate::base::cycles::Cycles;
+use crate::base::code_cost::CodeCost;
 use crate::base::error::EngineError;
 use crate::base::step::{RefKind, Step};
-use crate::config::{TranslationCacheConfig, TranslationCacheSlots};
+use crate::config::{TranslationCacheConfig, TranslationCacheCosts, TranslationCacheSlots};
 use crate::kernel::layer::{CpuLine, Layer};
 use crate::kernel::os::Os;
 use crate::kernel::translation_cache::{LOWEST, Layout, Lines, Start};
@@ -47,7 +47,7 @@ impl Begin {
     }
 
     /// The same in a kernel with slots. A walk takes the cycles of the stage in proportion to its instructions.
-    fn cost_with_slots(&self, slots: &TranslationCacheSlots, levels: u8, preset: (u64, u64)) -> (u64, u64) {
+    fn cost_with_slots(&self, slots: &TranslationCacheSlots, levels: u8, preset: CodeCost) -> CodeCost {
         let costs = slots.costs();
         let beyond = i64::from(costs.level) * i64::from(levels.saturating_sub(4));
         let added = match self.start {
@@ -55,18 +55,13 @@ impl Begin {
             Start::Entry(_) => i64::from(costs.pud_hit) - beyond,
             Start::Root | Start::False(_) => costs.miss.into(),
         };
-        let instructions = preset.1.saturating_add_signed(added);
-        (in_proportion(preset, instructions), instructions)
+        preset.in_proportion(preset.instructions.saturating_add_signed(added))
     }
 
     /// What the walk costs beyond its references, of what the preset gives one from the root.
-    fn cost(&self, config: &TranslationCacheConfig, list: &WalkList, (cycles, instructions): (u64, u64)) -> (u64, u64) {
-        let (look_up, level, root) = (config.cost(), config.saved_by_level(), config.saved_by_root());
-        let (skipped, roots) = (self.skipped(list), u64::from(!self.needs_root()));
-        let cost = |preset: u64, look_up: u32, level: u32, root: u32| {
-            (preset + u64::from(look_up)).saturating_sub(skipped * u64::from(level) + roots * u64::from(root))
-        };
-        (cost(cycles, look_up.0, level.0, root.0), cost(instructions, look_up.1, level.1, root.1))
+    fn cost(&self, costs: &TranslationCacheCosts, list: &WalkList, preset: CodeCost) -> CodeCost {
+        let saved = self.skipped(list) * costs.level + u64::from(!self.needs_root()) * costs.root;
+        (preset + costs.look_up).saturating_sub(saved)
     }
 
     fn reads(&self) -> u64 {
@@ -110,14 +105,11 @@ impl Fault {
         self.walk(os, &mut list);
         let begin = self.begin_walk(layer, &list);
         if let (Some(begin), Some(caches)) = (&begin, &layer.translation_caches) {
-            let preset = (step.preset_cycles.0, step.instructions);
             let levels = layer.spaces[self.space.index as usize].table.levels();
-            let (cycles, instructions) = match caches.config.slots() {
-                Some(slots) => begin.cost_with_slots(slots, levels, preset),
-                None => begin.cost(&caches.config, &list, preset),
+            step.preset = match caches.config.slots() {
+                Some(slots) => begin.cost_with_slots(slots, levels, step.preset),
+                None => begin.cost(&caches.config.costs(&os.costs.fault.walk), &list, step.preset),
             };
-            step.cycles = step.cycles.saturating_sub(step.preset_cycles) + Cycles(cycles);
-            (step.preset_cycles, step.instructions) = (Cycles(cycles), instructions);
             begin.checks.iter().for_each(|&line| step.kernel_beside(RefKind::Read, line));
             // A core goes on by a predicted hit before the tags are compared, if it knows where the pointer is.
             let read = if begin.direct { Step::kernel_beside } else { Step::kernel };
@@ -188,22 +180,20 @@ impl Fault {
         layer.translation_cache(space, cpu, va).is_some().then_some(State::Fill { levels, new })
     }
 
-    pub(super) fn plan_fill(&self, layer: &Layer, (from, to): (u8, u8), new: bool, step: &mut Step) {
+    pub(super) fn plan_fill(&self, os: &Os, layer: &Layer, (from, to): (u8, u8), new: bool, step: &mut Step) {
         let Some((layout, object)) = layer.translation_cache(self.space.index, self.cpu, self.va) else { return };
         let Some(caches) = &layer.translation_caches else { return };
         if new {
             layout.new_lines(object, |line| step.kernel_beside(RefKind::Write, line));
         }
-        let filled = u32::from(to - from + 1);
+        let (filled, walk) = (u64::from(to - from + 1), &os.costs.fault.walk);
         if let Some(slots) = caches.config.slots() {
-            let (costs, walk) = (slots.costs(), caches.walk);
-            let instructions = costs.fill + filled * costs.fill_slot;
-            let cycles = in_proportion((walk.cycles.into(), walk.instructions.into()), instructions.into());
-            step.charge_preset(cycles as u32, instructions);
+            let costs = slots.costs();
+            let instructions = u64::from(costs.fill) + filled * u64::from(costs.fill_slot);
+            step.preset += walk.cost().in_proportion(instructions);
             step.kernel_beside(RefKind::Write, layer.cpu_line(self.cpu, CpuLine::WalkCounters));
         } else {
-            let (cycles, instructions) = caches.config.fill_cost();
-            step.charge_preset(cycles * filled, instructions * filled);
+            step.preset += filled * caches.config.costs(walk).fill;
         }
         step.fills = true;
         // Writes wait for nothing. A slot that several threads may fill has a count that is exchanged.
@@ -211,9 +201,4 @@ impl Fault {
         layout.fill_lines(object, (from, to), self.va, |line| step.kernel_beside(kind, line));
         step.before_pte = step.refs.len();
     }
-}
-
-/// Cycles of so many instructions, where others take these cycles.
-fn in_proportion((cycles, of): (u64, u64), instructions: u64) -> u64 {
-    (cycles * instructions + of / 2).checked_div(of).unwrap_or(0)
 }

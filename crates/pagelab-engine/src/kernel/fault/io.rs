@@ -13,7 +13,6 @@
 
 use super::{Fault, State};
 use crate::base::addr::LINE_BYTES;
-use crate::base::cycles::Cycles;
 use crate::base::step::{RefKind, Step};
 use crate::config::{BlockIoConfig, CompletionBy, StageCost};
 use crate::kernel::fault::stage::Stage;
@@ -52,8 +51,8 @@ impl Phase {
 pub fn plan_wait(costs: &BlockIoConfig, step: &mut Step) {
     match costs.completion_by {
         CompletionBy::Interrupt => {
-            step.switch = Cycles::from(costs.switch.cycles);
-            step.instructions += u64::from(costs.switch.instructions);
+            step.switch = costs.switch.cost();
+            step.preset.instructions += step.switch.instructions;
         }
         CompletionBy::Polling => step.stalls = true,
     }
@@ -61,7 +60,7 @@ pub fn plan_wait(costs: &BlockIoConfig, step: &mut Step) {
 
 /// What it does per request, so many times, and once.
 fn plan_stage(each: StageCost, many: u32, once: StageCost, step: &mut Step) {
-    step.charge_preset(each.cycles * many + once.cycles, each.instructions * many + once.instructions);
+    step.preset += u64::from(many) * each.cost() + once.cost();
 }
 
 /// What a kernel thread does that asks so often, its going to sleep included.
@@ -127,7 +126,7 @@ impl Fault {
                 step.kernel(RefKind::Write, layer.cpu_line(self.cpu, CpuLine::Requests));
             }
             Phase::Wakeup => {
-                step.charge_preset(costs.wakeup.cycles, costs.wakeup.instructions);
+                step.preset += costs.wakeup.cost();
                 plan_lines(costs, layer, 2, step);
                 step.kernel(RefKind::Read, layer.cpu_line(self.cpu, CpuLine::Stack));
             }

@@ -27,7 +27,6 @@ impl Fault {
         if vma.is_shared() || vma.file.is_some() || vma.kind == VmaKind::Special {
             return None;
         }
-        let allocation = os.costs.fault.all()[Stage::Allocation as usize];
         Some(WantedPage {
             space: self.space,
             va: self.va,
@@ -36,8 +35,7 @@ impl Fault {
             mapping: vma.range(),
             fresh: self.work == Work::Fresh,
             cpu: self.cpu,
-            allocation_cycles: allocation.cycles,
-            allocation_instructions: allocation.instructions,
+            allocation: os.costs.fault.all()[Stage::Allocation as usize].cost(),
             free_lists: layer.cpu_line(self.cpu, CpuLine::FreeLists),
             zone: layer.zone_line(),
             counters: layer.spaces[self.space.index as usize].counter_line(),

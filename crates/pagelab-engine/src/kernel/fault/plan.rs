@@ -3,7 +3,7 @@
 use super::work::{Work, pages};
 use super::{Fault, State};
 use crate::base::addr::{FRAME_BYTES, LINE_BYTES, Pfn, PhysAddr, VirtAddr};
-use crate::base::cycles::Cycles;
+use crate::base::code_cost::CodeCost;
 use crate::base::io::DeviceRequest;
 use crate::base::step::{RefKind, Step};
 use crate::config::{FaultLock, VmaIndex};
@@ -29,7 +29,7 @@ impl Fault {
     pub fn plan(&self, os: &Os, step: &mut Step) {
         let layer = &os.layers[self.space.layer];
         let space = &layer.spaces[self.space.index as usize];
-        step.charge_cycles(self.accounted * os.costs.fault.accounting());
+        step.preset += self.accounted * os.costs.fault.accounting();
         if self.plan_io(os, layer, step) {
             return;
         }
@@ -38,8 +38,7 @@ impl Fault {
         match &self.state {
             State::Entry => {
                 if os.hosts(self.space.layer) {
-                    step.cycles += Cycles::from(os.costs.vm_exit_cycles);
-                    step.preset_cycles += Cycles::from(os.costs.vm_exit_cycles);
+                    step.preset += CodeCost::of_cycles(os.costs.vm_exit_cycles);
                 }
                 for line in 0..REGISTER_LINES {
                     step.kernel(RefKind::Write, PhysAddr(cpu(CpuLine::Stack).0 + line * LINE_BYTES));
@@ -48,7 +47,7 @@ impl Fault {
             State::Lookup => self.plan_lookup(os, space, step),
             State::Walk => self.plan_walk(os, layer, step),
             State::NextEntry => self.plan_next_entry(os, step),
-            &State::Fill { levels, new } => self.plan_fill(layer, levels, new, step),
+            &State::Fill { levels, new } => self.plan_fill(os, layer, levels, new, step),
             State::Table { block } => {
                 step.kernel(RefKind::Zero { bytes: FRAME_BYTES << block.order }, block.first.addr());
                 step.kernel(RefKind::Write, layer.page_metadata(block.first));
@@ -127,14 +126,11 @@ impl Fault {
                 | State::Supply
         ) {
             let cost = os.costs.fault.all()[self.stage() as usize];
-            step.cycles += Cycles::from(cost.cycles);
-            step.preset_cycles += Cycles::from(cost.cycles);
-            step.instructions += u64::from(cost.instructions);
+            step.preset += cost.cost();
             layer.plan_stage_lines(self.stage() as usize, cost.lines, self.cpu, self.space.index, step);
         }
         if layer.shadowed && self.writes_tables() {
-            step.cycles += Cycles::from(os.costs.vm_exit_cycles);
-            step.preset_cycles += Cycles::from(os.costs.vm_exit_cycles);
+            step.preset += CodeCost::of_cycles(os.costs.vm_exit_cycles);
         }
     }
 

@@ -14,6 +14,7 @@
 use super::work::Work;
 use super::{Fault, State};
 use crate::base::addr::{LINE_BYTES, PhysAddr};
+use crate::base::code_cost::CodeCost;
 use crate::base::ids::CpuId;
 use crate::base::step::{RefKind, Step};
 use crate::config::StageLines;
@@ -38,7 +39,7 @@ impl Fault {
         (0..cost.cpu).for_each(|n| step.kernel_beside(RefKind::Write, PhysAddr(own.0 + u64::from(n) * LINE_BYTES)));
         (0..cost.space).for_each(|n| step.kernel_beside(RefKind::Read, space.object_line(OBJECTS + u64::from(n))));
         if self.defers {
-            step.charge_preset(cost.cycles, cost.instructions);
+            step.preset += CodeCost::new(cost.instructions, cost.cycles);
             step.kernel_beside(RefKind::Write, layer.page_metadata(self.frame));
         }
     }

@@ -127,8 +127,10 @@ pub struct FaultCounters {
     pub instructions: [u64; Stage::ALL.len()],
     /// Cycles, by stage, references included; waiting for a lock is not.
     pub cycles: [Cycles; Stage::ALL.len()],
-    /// Those of them that the kernel preset gives, beyond the references.
+    /// Those of them that the kernel preset states, beyond the references.
     pub preset_cycles: [Cycles; Stage::ALL.len()],
+    /// Those of them that the core takes for instructions of the preset whose cycles it does not state.
+    pub timed_cycles: [Cycles; Stage::ALL.len()],
     /// Lines that kernel code referred to, by stage and by where they were found ([`Served`]); zeroed ones too.
     pub lines: [[u64; Served::ALL.len()]; Stage::ALL.len()],
 }

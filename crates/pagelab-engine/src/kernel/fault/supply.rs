@@ -40,8 +40,7 @@ impl Fault {
 
 /// What that costs.
 pub fn plan_supply(os: &Os, layer: &Layer, cpu: CpuId, in_fault: bool, step: &mut Step) {
-    let cost = os.costs.fault.all()[Stage::Allocation as usize];
-    step.charge_preset(cost.cycles, cost.instructions);
+    step.preset += os.costs.fault.all()[Stage::Allocation as usize].cost();
     step.kernel(RefKind::Write, layer.cpu_line(cpu, CpuLine::FreeLists));
     layer.engine.as_ref().expect("it asks for frames").plan_supply(in_fault, step);
 }

@@ -105,7 +105,7 @@ mod tests {
     use crate::config::StageCost;
 
     fn costs(entry: StageLines, lookup: StageLines) -> StageCosts {
-        let cost = |lines| StageCost { instructions: 1, cycles: 1, lines };
+        let cost = |lines| StageCost { lines, ..StageCost::NONE };
         let none = cost(StageLines::NONE);
         let (charge, rmap, lru, install, exit) = (none, none, none, none, none);
         let (walk, allocation, zeroing) = (none, none, none);

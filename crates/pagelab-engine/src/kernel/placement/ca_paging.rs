@@ -27,6 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Policy, Progress, Surroundings, WantedPage};
 use crate::base::addr::{FRAME_SHIFT, PageSize, Pfn, VirtAddr};
+use crate::base::code_cost::{CodeCost, CodeCycles};
 use crate::base::error::Misfit;
 use crate::base::measure::Measure;
 use crate::base::step::{RefKind, Step};
@@ -148,13 +149,13 @@ pub struct CaPagingConfig {
     /// Offsets that a mapping remembers, 1 to 1024; 64 is the paper's.
     pub max_offsets: u32,
     /// What a look-up of an offset or a search for free memory costs beyond its references. Both are estimates.
-    pub cycles: u32,
+    pub cycles: CodeCycles,
     pub instructions: u32,
 }
 
 impl Default for CaPagingConfig {
     fn default() -> Self {
-        Self { max_offsets: 64, cycles: 20, instructions: 60 }
+        Self { max_offsets: 64, cycles: CodeCycles::Stated(20), instructions: 60 }
     }
 }
 
@@ -247,12 +248,12 @@ impl Policy for CaPaging {
         let page = page.expect("it keeps no memory that another fault would give back");
         // The line of a mapping's offsets: another one than that of its lock.
         let line = page.object_line(page.mapping.start.0 + 1);
-        step.charge_preset(self.config.cycles, self.config.instructions);
+        step.preset += CodeCost::new(self.config.instructions, self.config.cycles);
         match of {
             Aim::Target => {
                 step.kernel(RefKind::Read, line);
                 if let Some(offset) = self.offset(page) {
-                    step.charge_preset(page.allocation_cycles, page.allocation_instructions);
+                    step.preset += page.allocation;
                     let target = offset.target(page.page);
                     // Whether it is free, if it is memory at all.
                     if memory.frames.allocator.frames().contains(&target) {
@@ -261,7 +262,7 @@ impl Policy for CaPaging {
                 }
             }
             Aim::Place { .. } => {
-                step.charge_preset(page.allocation_cycles, page.allocation_instructions);
+                step.preset += page.allocation;
                 step.kernel(RefKind::Locked, page.zone);
                 let mut looked = Vec::new();
                 let from = if self.offset(page).is_some() { page.page } else { page.mapping.start };

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Policy, Progress, Surroundings, WantedPage};
 use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, Pfn};
+use crate::base::code_cost::{CodeCost, CodeCycles};
 use crate::base::error::Misfit;
 use crate::base::measure::Measure;
 use crate::base::step::{RefKind, Step};
@@ -34,13 +35,13 @@ pub struct ColoringConfig {
     /// Share of the layer's memory in use above which frames are given back and none are kept. 90 is an estimate.
     pub release_above_percent: u32,
     /// What a look at the lists costs beyond its references. Both are estimates.
-    pub cycles: u32,
+    pub cycles: CodeCycles,
     pub instructions: u32,
 }
 
 impl Default for ColoringConfig {
     fn default() -> Self {
-        Self { colours: 64, release_above_percent: 90, cycles: 20, instructions: 60 }
+        Self { colours: 64, release_above_percent: 90, cycles: CodeCycles::Stated(20), instructions: 60 }
     }
 }
 
@@ -133,12 +134,12 @@ impl Policy for Coloring {
         let page = page.expect("a fault that gives nothing back wants a page");
         match of {
             Search::Take => {
-                step.charge_preset(self.config.cycles, self.config.instructions);
+                step.preset += CodeCost::new(self.config.instructions, self.config.cycles);
                 step.kernel(RefKind::Locked, page.zone);
                 self.first_of_colour(page).iter().for_each(|&pfn| step.kernel(RefKind::Write, page_metadata(pfn)));
             }
             Search::Block => {
-                step.charge_preset(page.allocation_cycles, page.allocation_instructions);
+                step.preset += page.allocation;
                 step.kernel(RefKind::Write, page.free_lists);
             }
             Search::Cut { block, descriptors } => {

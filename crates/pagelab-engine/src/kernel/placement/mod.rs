@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::base::addr::{PageSize, Pfn, PhysAddr, VirtAddr};
+use crate::base::code_cost::CodeCost;
 use crate::base::error::Misfit;
 use crate::base::measure::Measure;
 use crate::base::step::{BlockKey, Step};
@@ -39,8 +40,7 @@ pub struct WantedPage {
     /// The CPU that the fault is handled on.
     pub cpu: CpuId,
     /// What the kernel preset gives for an allocation, beyond its references.
-    pub allocation_cycles: u32,
-    pub allocation_instructions: u32,
+    pub allocation: CodeCost,
     /// Lines of kernel objects: the CPU's lists of free pages, the allocator's lock, the counters of the space.
     pub free_lists: PhysAddr,
     pub zone: PhysAddr,

@@ -38,7 +38,7 @@ pub use slots::Slots;
 
 use crate::base::addr::{PhysAddr, VirtAddr};
 use crate::base::memory::PhysMem;
-use crate::config::{CacheOwner, InvalidationCause, SlotKind, StageCost, TranslationCacheConfig};
+use crate::config::{CacheOwner, InvalidationCause, SlotKind, TranslationCacheConfig};
 use crate::page_table::PageTableConfig;
 
 /// Levels by number, 0 and 1 unused.
@@ -67,8 +67,6 @@ pub struct TranslationCacheCounters {
 #[derive(Clone)]
 pub struct TranslationCaches {
     pub config: TranslationCacheConfig,
-    /// What the kernel preset gives for a walk from the root.
-    pub(crate) walk: StageCost,
     pub(crate) layout: Option<Layout>,
     pub slab: Slab,
     pub counters: TranslationCacheCounters,
@@ -186,12 +184,12 @@ pub enum Start {
 }
 
 impl TranslationCaches {
-    pub fn new(config: TranslationCacheConfig, walk: StageCost, table: &PageTableConfig) -> Option<Self> {
+    pub fn new(config: TranslationCacheConfig, table: &PageTableConfig) -> Option<Self> {
         let levels = table.levels()?;
         let layout = Layout::new(&config, levels);
         let slab = Slab::new(layout.map_or(0, |layout| layout.bytes()));
         let (counters, of_cpus) = (TranslationCacheCounters::default(), BTreeMap::new());
-        Some(Self { config, walk, layout, slab, counters, of_cpus, generations: 0 })
+        Some(Self { config, layout, slab, counters, of_cpus, generations: 0 })
     }
 
     pub(crate) fn invalidated(&mut self, cause: InvalidationCause) {

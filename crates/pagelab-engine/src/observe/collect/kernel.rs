@@ -74,6 +74,11 @@ impl Statistics {
             os.faults.iter().flat_map(|f| f.preset_cycles).sum(),
             "Cycles among fault.cycles that come from the kernel preset (see its origins), not from references",
         );
+        self.cycles(
+            "fault.timed.cycles",
+            os.faults.iter().flat_map(|f| f.timed_cycles).sum(),
+            "Cycles among fault.cycles that the core takes for instructions of the kernel preset whose cycles it does not state",
+        );
         if os.costs.block_io.is_some() {
             let text = "page faults of the programs that read storage, from the exception to the return";
             self.measures("fault.major", os.major_latencies.measures("latency", text));

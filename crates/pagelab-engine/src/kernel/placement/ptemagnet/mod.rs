@@ -31,6 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Policy, Progress, Surroundings, WantedPage};
 use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, LINE_BYTES, Pfn, PhysAddr, VirtAddr};
+use crate::base::code_cost::{CodeCost, CodeCycles};
 use crate::base::error::Misfit;
 use crate::base::ids::SpaceId;
 use crate::base::measure::Measure;
@@ -53,7 +54,7 @@ pub struct PtemagnetConfig {
     /// user; 90 is an estimate.
     pub release_above_percent: u32,
     /// What a look-up costs beyond its references. Both are estimates, for an index computed and four levels descended.
-    pub cycles: u32,
+    pub cycles: CodeCycles,
     pub instructions: u32,
     /// In place of these two, and of an allocation for a group: what a real kernel executes.
     pub as_traced: Option<TracedReservations>,
@@ -61,7 +62,13 @@ pub struct PtemagnetConfig {
 
 impl Default for PtemagnetConfig {
     fn default() -> Self {
-        Self { group_pages: 8, release_above_percent: 90, cycles: 20, instructions: 60, as_traced: None }
+        Self {
+            group_pages: 8,
+            release_above_percent: 90,
+            cycles: CodeCycles::Stated(20),
+            instructions: 60,
+            as_traced: None,
+        }
     }
 }
 
@@ -297,9 +304,7 @@ impl Ptemagnet {
 
     /// What a real kernel executes, with lines that follow those of `before`.
     fn plan_traced(&self, page: &WantedPage, path: TracedPath, before: TracedPath, step: &mut Step) {
-        let (cycles, of) = (u64::from(page.allocation_cycles), u64::from(page.allocation_instructions));
-        let cycles = (cycles * u64::from(path.instructions) + of / 2).checked_div(of).unwrap_or(0);
-        step.charge_preset(cycles as u32, path.instructions);
+        step.preset += page.allocation.in_proportion(path.instructions.into());
         let lines = |kind: RefKind, place: usize, from: u32, number: u32, step: &mut Step| {
             let Some(Some(frame)) = self.own.get(place) else { return };
             for line in from..from + number {
@@ -323,7 +328,7 @@ impl Ptemagnet {
         }
         for place in [0, 1 + cpu] {
             if self.own[place].is_none() {
-                self.own[place] = memory.take(0, FramePurpose::KernelObject);
+                self.own[place] = memory.take_ring(FRAME_BYTES).map(|(frame, _)| frame);
             }
         }
     }
@@ -406,7 +411,7 @@ impl Policy for Ptemagnet {
                 if let Some(traced) = self.config.as_traced {
                     self.plan_traced(page, traced.look_up, TracedPath::NOTHING, step);
                 } else {
-                    step.charge_preset(self.config.cycles, self.config.instructions);
+                    step.preset += CodeCost::new(self.config.instructions, self.config.cycles);
                 }
                 way.entries().iter().for_each(|&entry| step.kernel(RefKind::Read, entry));
                 if let (Some(leaf), None) = (way.leaf(), self.config.as_traced) {
@@ -422,7 +427,7 @@ impl Policy for Ptemagnet {
                 if let Some(traced) = self.config.as_traced {
                     self.plan_traced(page, traced.group, traced.look_up, step);
                 } else {
-                    step.charge_preset(page.allocation_cycles, page.allocation_instructions);
+                    step.preset += page.allocation;
                 }
                 step.kernel(RefKind::Write, page.free_lists);
             }
