@@ -348,4 +348,4 @@ def test_a_preset_has_the_lines_that_the_simulator_does_not_touch_itself() -> No
     text = preset.preset(
         base, measured_first_touch(counts), dict.fromkeys(stages.STAGES, replace(found, kernel=0)), "6.12.1"
     )
-    assert "entry = { instructions = 100, cycles = 450, lines = { cpu = 18, space = 9 } }" in text
+    assert "entry = { instructions = 100, hardware_cycles = 253, lines = { cpu = 18, space = 9 } }" in text
