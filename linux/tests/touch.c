@@ -14,6 +14,8 @@
 #include "guest.h"
 
 #define STEPS 5 /* of semi-random: one random step and four sequential ones */
+#define REGIONS 32
+#define REGION_PAGES (1024 * MIB / PAGE)
 
 /* Groups of consecutive pages in random order; the last one may be shorter. */
 static void fill(uint32_t *order, unsigned long pages, unsigned long together, uint64_t *state)
@@ -32,6 +34,22 @@ static void fill(uint32_t *order, unsigned long pages, unsigned long together, u
 	free(group);
 }
 
+static void fill_regions(uint32_t *order, unsigned long pages)
+{
+	for (unsigned long i = 0; i < pages; i++)
+		order[i] = i % REGIONS * REGION_PAGES + i / REGIONS;
+}
+
+/* Of the mapping: up to the last page that is touched. */
+static unsigned long span(const uint32_t *order, unsigned long pages)
+{
+	unsigned long last = 0;
+
+	for (unsigned long i = 0; i < pages; i++)
+		last = order[i] > last ? order[i] : last;
+	return (last + 1) * PAGE;
+}
+
 static uint64_t touch_all(volatile char *memory, const uint32_t *order, unsigned long pages)
 {
 	uint64_t began = ticks();
@@ -43,11 +61,12 @@ static uint64_t touch_all(volatile char *memory, const uint32_t *order, unsigned
 
 static void measure(const uint32_t *order, unsigned long pages)
 {
+	unsigned long bytes = span(order, pages);
 	uint64_t faulting, present;
 	long before, after;
 	char *memory;
 
-	memory = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (memory == MAP_FAILED)
 		quit(FAIL, "mmap: %s", strerror(errno));
 	before = minor_faults();
@@ -59,9 +78,9 @@ static void measure(const uint32_t *order, unsigned long pages)
 	if (minor_faults() != after)
 		quit(FAIL, "%ld faults in the second pass", minor_faults() - after);
 	for (unsigned long i = 0; i < pages; i++)
-		if (memory[i * PAGE] != 1 || memory[i * PAGE + PAGE - 1])
-			quit(FAIL, "page %lu is not what was stored to it", i);
-	munmap(memory, pages * PAGE);
+		if (memory[order[i] * PAGE] != 1 || memory[order[i] * PAGE + PAGE - 1])
+			quit(FAIL, "page %u is not what was stored to it", order[i]);
+	munmap(memory, bytes);
 	printf("faults=%ld\n", after - before);
 	printf("ticks=%lu\n", faulting - present);
 	printf("loop_ticks=%lu\n", present);
@@ -74,7 +93,7 @@ int main(int count, char **arguments)
 	uint32_t *order;
 
 	if (count < 3 || count > 4)
-		quit(USAGE, "usage: touch sequential|random|semi-random MIB [ROUNDS]");
+		quit(USAGE, "usage: touch sequential|random|semi-random|regions MIB [ROUNDS]");
 	pages = whole_number(arguments[2], "MIB") * MIB / PAGE;
 	rounds = count > 3 ? whole_number(arguments[3], "ROUNDS") : 1;
 	if (!pages || !rounds)
@@ -88,8 +107,10 @@ int main(int count, char **arguments)
 		fill(order, pages, STEPS, &state);
 	else if (!strcmp(arguments[1], "random"))
 		fill(order, pages, 1, &state);
+	else if (!strcmp(arguments[1], "regions"))
+		fill_regions(order, pages);
 	else
-		quit(USAGE, "no pattern %s: sequential, random or semi-random", arguments[1]);
+		quit(USAGE, "no pattern %s: sequential, random, semi-random or regions", arguments[1]);
 	printf("pages=%lu\n", pages);
 	for (unsigned long round = 0; round < rounds; round++)
 		measure(order, pages);

@@ -275,6 +275,8 @@ def test_numbers_agree_within_their_bounds() -> None:
     assert replace(row, simulator=11.6, least=2.0).agrees
     assert not compare.Row("faults", 10, 11, 0.0).agrees
     assert compare.Row("none", 0.0, 0.0, 0.1).agrees
+    assert [compare.Row("faults", 10, 11, 0.0, why=why).settled for why in ("", "known")] == [False, True]
+    assert row.settled
     assert compare.Row("some", 0.0, 1.0, 0.1).apart == float("inf")
 
 
@@ -289,9 +291,15 @@ def test_the_comparisons_of_the_project_are_read() -> None:
     told = {each.name: each for each in compare.load(layout())}
     assert told["random"].plain
     assert told["random"].simulator == simulated.Simulator()
-    assert not told["reservations"].plain
-    assert told["reservations"].simulator.system == "radix-ptemagnet"
+    assert not told["reservations-random"].plain
+    assert told["reservations-random"].simulator.system == "radix-ptemagnet-traced"
+    for kind in ("vma", "cpu", "cpu-table"):
+        each = told[f"walk-cache-{kind}-random"]
+        assert each.before[0].endswith(f"/kind,{kind}")
+        assert f'"kind":"{kind}"' in each.simulator.settings[0]
     derived = {each.step for each in trace.workloads(layout())}
+    # What the mechanisms' own costs are from (SlotKind::traced, and origins of the presets).
+    derived |= {"touch,sequential,64", "touch,random,64", "touch,regions,32"}
     assert derived.isdisjoint(each.step for each in told.values())
 
 

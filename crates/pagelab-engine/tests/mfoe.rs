@@ -280,6 +280,43 @@ fn the_software_form_allocates_and_zeroes_nothing() {
 }
 
 #[test]
+fn a_ring_stands_in_the_place_of_an_allocation_and_the_thread_fills_the_lists() {
+    let swap = r#"kernel.swap={"size_bytes":"64MiB","read_cycles":250000,"write_cycles":60000,"queue_depth":4}"#;
+    let program = |pages: u64| {
+        let mut script = script();
+        // Nothing is armed, and nobody waits for that.
+        script.mmap(0, BASE, pages * PAGE);
+        (0..pages).for_each(|page| script.store(0, BASE + page * PAGE));
+        pause(&mut script, 20_000_000);
+        script.finish()
+    };
+    let kept = |simulation: &Simulation| {
+        let reclaim = simulation.os.layers[0].reclaim.as_ref().expect("there is a swap area");
+        (reclaim.listed(Kind::Anonymous), reclaim.used_frames())
+    };
+    let (simulation, stats) = run(&config("mfoe-software-traced", &[swap]), program(64), &[0]);
+    assert_conserved(&stats);
+    assert_frames_conserved(&simulation, &[space(&simulation)]);
+    assert_eq!([of(&stats, "hits"), of(&stats, "accounted"), of(&stats, "arming.runs")], [64, 64, 0]);
+    let (plain, _) = run(&config("radix", &[swap]), program(64), &[0]);
+    assert_eq!(kept(&simulation), kept(&plain), "lists and charges are those of the kernel");
+    let preset = config("radix", &[]).kernel.fault;
+    let stage = |stats: &Statistics, name: &str| stats.values[&format!("fault.stage.{name}.instructions")];
+    let (charge, rmap) = (64 * u64::from(preset.charge.instructions), 64 * u64::from(preset.rmap.instructions));
+    let all = ["allocation", "zeroing", "charge", "rmap", "lru"].map(|name| stage(&stats, name));
+    assert_eq!(all, [64 * 163, 0, charge, rmap, 64 * 26]);
+    // With fewer frames than pages, the others are allocated, zeroed and listed by the fault.
+    let few = ["system.layers.native.fault_engine.entries=16"];
+    let (simulation, stats) = run(&config("mfoe-software-traced", &few), program(64), &[0]);
+    assert_frames_conserved(&simulation, &[space(&simulation)]);
+    let (hits, preset) = (of(&stats, "hits"), config("radix", &[]).kernel.fault);
+    assert!((16..64).contains(&hits), "{hits}");
+    let allocated = hits * 163 + (64 - hits) * u64::from(preset.allocation.instructions);
+    assert_eq!(stage(&stats, "allocation"), allocated);
+    assert_eq!(stage(&stats, "lru"), hits * 26 + (64 - hits) * u64::from(preset.lru.instructions));
+}
+
+#[test]
 fn a_child_is_not_armed_and_its_parent_still_is() {
     let mut script = armed_script(16);
     script.store(0, BASE);

@@ -57,6 +57,38 @@ fn pages_of_a_group_stay_together_in_whatever_order_they_are_touched() {
 }
 
 #[test]
+fn a_look_up_and_a_group_take_what_a_real_kernel_executes() {
+    let of = |placement: &str| {
+        let mut script = ScriptWriter::new();
+        script.mmap(0, BASE, 64 * 4096);
+        // Three pages of a group, and one of another.
+        [3, 5, 0, 8].into_iter().for_each(|n| script.store(0, page(n)));
+        // As many cycles as half the instructions.
+        let allocation = ["kernel.fault.allocation.instructions=600", "kernel.fault.allocation.cycles=300"];
+        let placement = format!("system.layers.native.placement={placement}");
+        let (_, stats) = checked("radix", &[&placement, allocation[0], allocation[1]], script);
+        let of = |name: &str| stats.values[&format!("fault.stage.allocation.{name}")];
+        let lines: u64 = ["l1", "l2", "l3", "remote", "dram"].iter().map(|at| of(&format!("lines.{at}"))).sum();
+        (of("instructions"), stats.values["fault.preset.cycles"], lines)
+    };
+    let traced = |look_up: &str, group: &str| {
+        let path = |of: &str| format!(r#"{{"instructions":{of}}}"#);
+        of(&format!(r#"{{"kind":"ptemagnet","as_traced":{{"look_up":{},"group":{}}}}}"#, path(look_up), path(group)))
+    };
+    let nothing = r#"0,"cpu":0,"space":0,"kernel":0"#;
+    let (none, cycles, lines) = traced(nothing, nothing);
+    assert_eq!(none, 0);
+    let counted = traced(r#"257,"cpu":0,"space":0,"kernel":0"#, r#"890,"cpu":0,"space":0,"kernel":0"#);
+    assert_eq!(counted, (4 * 257 + 2 * 890, cycles + 4 * 129 + 2 * 445, lines));
+    // The first fault takes the memory that its lines are in: three look-ups and two groups have theirs, of spaces four and two.
+    let touched = traced(r#"0,"cpu":3,"space":2,"kernel":1"#, r#"0,"cpu":5,"space":0,"kernel":7"#);
+    assert_eq!(touched, (0, cycles, lines + 3 * (3 + 1) + 4 * 2 + 2 * (5 + 7)));
+    // Without locks, the four nodes are half as large, and the three look-ups that find a leaf have a line less to write.
+    let published = of(r#"{"kind":"ptemagnet"}"#);
+    assert_eq!((published.0, published.2), (4 * 60 + 2 * 600, lines + 4 * 64 + 3));
+}
+
+#[test]
 fn reservations_are_for_the_sources_that_are_named() {
     let script = || {
         let mut script = ScriptWriter::new();

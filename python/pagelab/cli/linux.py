@@ -318,7 +318,7 @@ def compare_command(
     work: Work = None,
     quiet: Quiet = False,
 ) -> None:
-    """Set what the real kernel does beside what the simulator does for the same accesses; 1 if they differ."""
+    """Set what the real kernel does beside what the simulator does for the same accesses; 1 if they differ unexplained."""
     from pagelab.cli import linux_compare, linux_trace
     from pagelab.linux import compare
 
@@ -336,9 +336,10 @@ def compare_command(
             print(line)
     if json:
         write_atomically(json, linux_compare.as_json(workshop.layout.series().version, levels, found))
-    differ = [f"{name}: {row.what}" for name, rows in found.items() for row in rows if not row.agrees]
+    differ = [f"{name}: {row.what}" for name, rows in found.items() for row in rows if not row.settled]
     if differ:
-        raise LinuxError(f"{len(differ)} of {sum(map(len, found.values()))} numbers differ: {', '.join(differ)}")
+        whole = sum(map(len, found.values()))
+        raise LinuxError(f"{len(differ)} of {whole} numbers differ, and why is not known: {', '.join(differ)}")
 
 
 def _workshop(work: Path | None, jobs: int | None, quiet: bool) -> Workshop:

@@ -20,7 +20,7 @@ def table(comparison: Comparison, rows: Sequence[Row]) -> Table:
         grid.add_column(name, justify="right")
     grid.add_column("")
     for row in rows:
-        verdict = "" if row.agrees else "differs"
+        verdict = "" if row.agrees else "explained" if row.why else "differs"
         whole = row.guest == int(row.guest) and row.bound == 0
         numbers = (f"{number:,.0f}" if whole else f"{number:,.1f}" for number in (row.guest, row.simulator))
         bound = f"{100 * row.bound:.0f} %" + f" or {row.least:g}" * (row.least > 0)

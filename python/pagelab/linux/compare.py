@@ -85,6 +85,11 @@ class Row:
         return 0.0 if not self.simulator else float("inf")
 
     @property
+    def settled(self) -> bool:
+        """Whether the numbers agree, or why they do not is known."""
+        return self.agrees or bool(self.why)
+
+    @property
     def agrees(self) -> bool:
         return abs(self.simulator - self.guest) <= max(self.bound * abs(self.guest), self.least)
 

@@ -87,6 +87,12 @@ impl CodeCost {
         Self { instructions: 0, ..self }
     }
 
+    /// Of so many instructions in its place, each of which costs what one of these does.
+    pub fn in_proportion(self, instructions: u64) -> Self {
+        let part = |of: u64| (of * instructions + self.instructions / 2).checked_div(self.instructions).unwrap_or(0);
+        Self { instructions, timed_by_core: part(self.timed_by_core), cycles: Cycles(part(self.cycles.0)) }
+    }
+
     /// What is left of each part, at least nothing.
     pub fn saturating_sub(self, other: Self) -> Self {
         Self {
@@ -157,6 +163,8 @@ mod tests {
             |instructions, timed_by_core, cycles| CodeCost { instructions, timed_by_core, cycles: Cycles(cycles) };
         assert_eq!(stated + 3 * timed, cost(90, 60, 7));
         assert_eq!((stated + timed).saturating_sub(cost(10, 30, 2)), cost(40, 0, 5));
+        assert_eq!([stated, timed].map(|of| of.in_proportion(45)), [cost(45, 0, 11), cost(45, 45, 0)]);
+        assert_eq!(CodeCost::NONE.in_proportion(45), cost(45, 0, 0));
         assert_eq!([stated, timed].into_iter().sum::<CodeCost>().uncounted(), cost(0, 20, 7));
     }
 }

@@ -27,7 +27,8 @@ pub use stage_costs::{StageCost, StageCosts, StageLines};
 pub use swap::SwapConfig;
 pub use system::{HostMode, LargePages, LayerConfig, SpeculativeTableConfig, SystemConfig};
 pub use translation_cache::{
-    CacheOwner, InvalidationCause, MmuAssist, TranslationCacheArrays, TranslationCacheConfig, TranslationCacheCosts,
+    CacheOwner, InvalidationCause, MmuAssist, SlotCosts, SlotKind, TranslationCacheArrays, TranslationCacheConfig,
+    TranslationCacheCosts, TranslationCacheSlots,
 };
 pub(crate) use validate::check_limit;
 

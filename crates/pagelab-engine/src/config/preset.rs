@@ -51,8 +51,8 @@ presets! {
         "flattened", "nested-flattened", "hashed-power", "direct-segment", "nested-vmm-direct", "nested-guest-direct",
         "nested-dual-direct", "nested-radix-speculative", "radix-ptemagnet", "nested-radix-ptemagnet", "radix-mthp32k",
         "nested-radix-mthp32k", "nested-radix-thp", "nested-radix-two-vms", "radix-eager", "nested-radix-eager",
-        "radix-ca-paging", "nested-radix-ca-paging",
-        "mfoe", "mfoe-software", "mfoe-thp", "nested-mfoe", "osdp", "hwdp";
+        "radix-ca-paging", "nested-radix-ca-paging", "radix-ptemagnet-traced", "nested-radix-ptemagnet-traced",
+        "mfoe", "mfoe-software", "mfoe-software-traced", "mfoe-thp", "nested-mfoe", "osdp", "hwdp";
     Kernel "kernels": "linux-6.12", "linux-4.19", "linux-4.9", "linux-4.19-stc", "linux-4.19-stc-as-published",
         "linux-6.12-traced";
     Drive "drives": "z-ssd-sz985", "cxl-memory", "tlc-flash", "disk";

@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::base::addr::PageSize;
+use crate::base::code_cost::CodeCycles;
 use crate::base::error::Misfit;
 
 /// What an engine finds itself in.
@@ -30,6 +31,31 @@ pub struct Surroundings {
     pub cores: u32,
     /// Whether hardware walks the layer's own page tables for all of its pages.
     pub walked: bool,
+}
+
+/// What a fault executes that takes its frame from a ring in the place of an allocation, in an ordinary kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RingCosts {
+    /// In the place of the stages allocation and zeroing: the frame is taken, charged and mapped.
+    pub take: RingCost,
+    /// In the place of the stage lru: the page is left to the thread.
+    pub defer: RingCost,
+}
+
+/// A part of that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RingCost {
+    pub instructions: u32,
+    /// A number, or `core`, as unless given.
+    #[serde(default)]
+    pub cycles: CodeCycles,
+    /// Lines beside those of the ring and of the page's metadata: of the CPU, and written; and what is read of others'.
+    pub cpu: u32,
+    pub space: u32,
+    /// Of the CPU, which stages before have written.
+    pub again: u32,
 }
 
 /// Parameters of an engine.

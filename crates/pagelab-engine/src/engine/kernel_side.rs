@@ -8,7 +8,7 @@ use crate::base::io::Place;
 use crate::base::measure::Measure;
 use crate::base::memory::PhysMem;
 use crate::base::step::Step;
-use crate::engine::config::{EngineConfig, EngineParameters};
+use crate::engine::config::{EngineConfig, EngineParameters, RingCosts};
 use crate::kernel::entry_word::EntryWord;
 use crate::kernel::frames::page_use::FilePage;
 use crate::kernel::memory::Memory;
@@ -122,6 +122,12 @@ pub trait KernelSide: Sized {
     /// Whether faults that the kernel handles get frames that are ready here.
     fn serves_faults(&self) -> bool;
 
+    /// What such a fault costs in an ordinary kernel, which takes one in the place of an allocation; none: it takes one for an entry
+    /// that is armed.
+    fn in_fault(&self) -> Option<RingCosts> {
+        None
+    }
+
     /// References that a fault makes to get one from a table.
     fn plan_take(&self, table: Table, contents: &PhysMem, step: &mut Step);
 
@@ -233,6 +239,10 @@ macro_rules! make_state {
 
             pub fn serves_faults(&self) -> bool {
                 match self { $(Self::$Engine(of) => of.serves_faults(),)+ }
+            }
+
+            pub fn in_fault(&self) -> Option<RingCosts> {
+                match self { $(Self::$Engine(of) => of.in_fault(),)+ }
             }
 
             pub fn plan_take(&self, table: Table, contents: &PhysMem, step: &mut Step) {

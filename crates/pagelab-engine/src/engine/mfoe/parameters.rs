@@ -4,13 +4,16 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::addr::PageSize;
+use crate::base::code_cost::CodeCycles;
 use crate::base::error::Misfit;
-use crate::engine::config::{EngineParameters, Surroundings};
+use crate::engine::config::{EngineParameters, RingCost, RingCosts, Surroundings};
 
 /// Entries that a pre-allocation table may have: the count in CR9 has 16 bits.
 const MOST_ENTRIES: u32 = 0xffff;
 /// The pages above 4 KiB that it maps.
 pub const HUGE: PageSize = PageSize::Size2M;
+/// Lines of a kind that a part of a fault may touch.
+const MOST_LINES: u32 = 16;
 /// Threads that may fill the tables of a layer.
 const MOST_THREADS: u32 = 64;
 
@@ -79,6 +82,9 @@ pub struct Parameters {
     pub spawn_cycles: u32,
     /// Cycles per entry that it arms, beyond references.
     pub arm_cycles: u32,
+    /// Of the software form: nothing is armed. Every first write to a page of anonymous memory takes its frame in the place of an
+    /// allocation, charges it and enters it in the reverse map by itself, and leaves the LRU lists to the thread, at these costs.
+    pub in_fault: Option<Box<RingCosts>>,
 }
 
 impl Default for Parameters {
@@ -97,6 +103,7 @@ impl Default for Parameters {
             step_cycles: 1,
             spawn_cycles: 6000,
             arm_cycles: 12,
+            in_fault: None,
         }
     }
 }
@@ -130,6 +137,19 @@ impl EngineParameters for Parameters {
                         here are host_mode = nested and no direct_segment_bytes";
             return Err(Misfit::new("fault_engine", what));
         }
+        if let Some(&RingCosts { take, defer }) = self.in_fault.as_deref() {
+            if self.form != Form::Software || self.huge_entries > 0 {
+                let what = "is for rings of 4 KiB frames that the kernel takes from; allowed with it are form = software and \
+                            huge_entries = 0";
+                return Err(Misfit::new("fault_engine.in_fault", what));
+            }
+            for (key, lines) in [("take.cpu", take.cpu), ("defer.cpu", defer.cpu)] {
+                Misfit::unless_between(&format!("fault_engine.in_fault.{key}"), lines, 0, MOST_LINES)?;
+            }
+            for (key, lines) in [("take.space", take.space), ("defer.space", defer.space)] {
+                Misfit::unless_between(&format!("fault_engine.in_fault.{key}"), lines, 0, MOST_LINES)?;
+            }
+        }
         Misfit::unless_between("fault_engine.entries", self.entries, 1, MOST_ENTRIES)?;
         Misfit::unless_between("fault_engine.huge_entries", self.huge_entries, 0, MOST_ENTRIES)?;
         Misfit::unless_between("fault_engine.least_entries", self.least_entries, 0, self.entries)?;
@@ -151,6 +171,9 @@ impl EngineParameters for Parameters {
             ..Self::default()
         };
         let huge = Self { entries: 16, huge_entries: 2, period_cycles: 100_000, ..Self::default() };
-        vec![Self { period_cycles: 100_000, ..Self::default() }, software, hurried, adaptive, huge]
+        let take = RingCost { instructions: 163, cycles: CodeCycles::Core, cpu: 4, space: 4, again: 7 };
+        let defer = RingCost { instructions: 26, cycles: CodeCycles::Core, cpu: 0, space: 1, again: 6 };
+        let in_fault = Self { in_fault: Some(Box::new(RingCosts { take, defer })), ..software.clone() };
+        vec![Self { period_cycles: 100_000, ..Self::default() }, software, in_fault, hurried, adaptive, huge]
     }
 }

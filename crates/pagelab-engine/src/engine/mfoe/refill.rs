@@ -135,7 +135,9 @@ impl Refill {
         of.tables.clear(page.place, contents);
         of.counters.accounted += 1;
         let (cpu, group) = (self.cpu, layer.spaces[owner as usize].group);
-        layer.consume_charge(cpu, group, 1 << self.size.order(), os.costs.charge_batch);
+        if !layer.takes_in_faults() {
+            layer.consume_charge(cpu, group, 1 << self.size.order(), os.costs.charge_batch);
+        }
         layer.gather(cpu, page.frame, os.costs.lru_batch);
         layer.account(owner, page);
         if is_beyond_limit(layer, owner) {
@@ -270,6 +272,12 @@ impl EngineThread for Refill {
             State::Lock => step.kernel(RefKind::Locked, tables.header(self.table)),
             State::Look => step.kernel(RefKind::Read, self.place(layer)),
             &State::Account { owner, page, .. } => {
+                if layer.takes_in_faults() {
+                    preset(step, Stage::Lru);
+                    step.kernel(RefKind::Write, layer.page_metadata(page.frame));
+                    layer.plan_gather(self.cpu, layer.spaces[owner as usize].group, os.costs.lru_batch, step);
+                    return step.kernel(RefKind::Write, self.place(layer));
+                }
                 [Stage::Charge, Stage::Rmap, Stage::Lru].into_iter().for_each(|stage| preset(step, stage));
                 let space = &layer.spaces[owner as usize];
                 let start = space.vmas.find(page.va).map_or(page.va, |vma| vma.start);

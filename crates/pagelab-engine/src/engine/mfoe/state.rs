@@ -3,12 +3,14 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::base::addr::{PageSize, Pfn, VirtAddr};
+use crate::base::code_cost::CodeCost;
 use crate::base::cycles::Cycles;
 use crate::base::ids::CpuId;
 use crate::base::io::Place;
 use crate::base::measure::Measure;
 use crate::base::memory::PhysMem;
 use crate::base::step::{RefKind, Step};
+use crate::engine::config::RingCosts;
 use crate::engine::kernel_side::{Job, KernelSide, Served, Table, Taken};
 use crate::engine::mfoe::parameters::{Form, HUGE, Parameters, Unused};
 use crate::engine::mfoe::ready::Ready;
@@ -182,7 +184,8 @@ impl KernelSide for Mfoe {
 
     fn word(&self, space: u32, vma: &Vma, _: Option<Place>) -> Option<EntryWord> {
         let (writable, executable) = (vma.prot.write, vma.prot.execute);
-        self.serves(space, vma).then_some(EntryWord::Armed(Armed { owner: space, writable, executable }))
+        let arms = self.parameters.in_fault.is_none() && self.serves(space, vma);
+        arms.then_some(EntryWord::Armed(Armed { owner: space, writable, executable }))
     }
 
     fn want(&mut self, job: Job) {
@@ -213,8 +216,23 @@ impl KernelSide for Mfoe {
         self.parameters.form == Form::Software
     }
 
+    fn in_fault(&self) -> Option<RingCosts> {
+        self.parameters.in_fault.as_deref().copied()
+    }
+
     fn plan_take(&self, (cpu, size): Table, contents: &PhysMem, step: &mut Step) {
         let tables = &self.of(size).tables;
+        if let Some(costs) = &self.parameters.in_fault {
+            let tail = tables.tail(cpu, contents);
+            if let Entry::Ready(_) = tables.entry(tail, contents) {
+                // The entry is exchanged, and the tail moves on (`__pagelab_ring_take`).
+                step.preset += CodeCost::new(costs.take.instructions, costs.take.cycles);
+                step.kernel(RefKind::Write, tables.header(cpu));
+                return step.kernel(RefKind::Locked, tail);
+            }
+            step.kernel(RefKind::Read, tables.header(cpu));
+            return step.kernel(RefKind::Read, tail);
+        }
         step.kernel(RefKind::Read, tables.header(cpu));
         let tail = tables.tail(cpu, contents);
         step.kernel(RefKind::Read, tail);

@@ -9,17 +9,22 @@ use crate::base::addr::PhysAddr;
 use crate::base::code_cost::CodeCost;
 use crate::base::error::EngineError;
 use crate::base::step::{RefKind, Step};
-use crate::config::{TranslationCacheConfig, TranslationCacheCosts};
-use crate::kernel::layer::Layer;
+use crate::config::{TranslationCacheConfig, TranslationCacheCosts, TranslationCacheSlots};
+use crate::kernel::layer::{CpuLine, Layer};
 use crate::kernel::os::Os;
-use crate::kernel::translation_cache::{LOWEST, Lines, Start};
+use crate::kernel::translation_cache::{LOWEST, Layout, Lines, Start};
 use crate::page_table::WalkList;
+
+/// Which of a space's objects has its generation (`mm->pagelab_walk_gen`).
+const GENERATION: u64 = u64::MAX;
 
 /// What is read before the walk, and where that begins.
 struct Begin {
-    /// Tags, or the count of freed page-table pages: independent of each other.
+    /// Tags, the space's generation, or the count of freed page-table pages: independent of each other.
     checks: Lines,
     pointer: Option<PhysAddr>,
+    /// The CPU's counters of hits, where slots count.
+    counted: Option<PhysAddr>,
     /// The pointer's address does not depend on which tag hits.
     direct: bool,
     start: Start,
@@ -41,6 +46,18 @@ impl Begin {
         !matches!(self.start, Start::Entry(_))
     }
 
+    /// The same in a kernel with slots. A walk takes the cycles of the stage in proportion to its instructions.
+    fn cost_with_slots(&self, slots: &TranslationCacheSlots, levels: u8, preset: CodeCost) -> CodeCost {
+        let costs = slots.costs();
+        let beyond = i64::from(costs.level) * i64::from(levels.saturating_sub(4));
+        let added = match self.start {
+            Start::Entry(LOWEST) => i64::from(costs.pmd_hit) - beyond,
+            Start::Entry(_) => i64::from(costs.pud_hit) - beyond,
+            Start::Root | Start::False(_) => costs.miss.into(),
+        };
+        preset.in_proportion(preset.instructions.saturating_add_signed(added))
+    }
+
     /// What the walk costs beyond its references, of what the preset gives one from the root.
     fn cost(&self, costs: &TranslationCacheCosts, list: &WalkList, preset: CodeCost) -> CodeCost {
         let saved = self.skipped(list) * costs.level + u64::from(!self.needs_root()) * costs.root;
@@ -57,12 +74,17 @@ impl Fault {
     fn begin_walk(&self, layer: &Layer, list: &WalkList) -> Option<Begin> {
         layer.translation_caches.as_ref()?;
         let space = self.space.index;
-        let mut begin = Begin { checks: Lines::new(), pointer: None, direct: false, start: Start::Root };
-        let found = if let Some((arrays, object)) = layer.translation_cache(space, self.cpu, self.va) {
-            let found = arrays.look_up(&layer.mem, object, self.va);
+        let mut begin = Begin { checks: Lines::new(), pointer: None, counted: None, direct: false, start: Start::Root };
+        let found = if let Some((layout, object)) = layer.translation_cache(space, self.cpu, self.va) {
+            let of = &layer.spaces[space as usize];
+            let found = layout.look_up(&layer.mem, object, self.va, of.caches.generation);
             begin.checks = found.tags;
-            begin.pointer = found.hit.map(|hit| hit.pointer);
-            begin.direct = arrays.is_direct_mapped();
+            begin.pointer = found.hit.and_then(|hit| hit.pointer);
+            begin.direct = layout.is_direct_mapped();
+            if let Layout::Slots(_) = layout {
+                begin.checks.push(of.object_line(GENERATION));
+                begin.counted = found.hit.map(|_| layer.cpu_line(self.cpu, CpuLine::WalkCounters));
+            }
             found.hit.map(|hit| (hit.level, hit.entry))
         } else {
             if self.reached.is_some() {
@@ -83,11 +105,16 @@ impl Fault {
         self.walk(os, &mut list);
         let begin = self.begin_walk(layer, &list);
         if let (Some(begin), Some(caches)) = (&begin, &layer.translation_caches) {
-            step.preset = begin.cost(&caches.config.costs(&os.costs.fault.walk), &list, step.preset);
+            let levels = layer.spaces[self.space.index as usize].table.levels();
+            step.preset = match caches.config.slots() {
+                Some(slots) => begin.cost_with_slots(slots, levels, step.preset),
+                None => begin.cost(&caches.config.costs(&os.costs.fault.walk), &list, step.preset),
+            };
             begin.checks.iter().for_each(|&line| step.kernel_beside(RefKind::Read, line));
             // A core goes on by a predicted hit before the tags are compared, if it knows where the pointer is.
             let read = if begin.direct { Step::kernel_beside } else { Step::kernel };
             begin.pointer.iter().for_each(|&pointer| read(step, RefKind::Read, pointer));
+            begin.counted.iter().for_each(|&line| step.kernel_beside(RefKind::Write, line));
         }
         if begin.as_ref().is_none_or(Begin::needs_root) {
             // `mm->pgd`, in the line of the lock (Linux 4.9 and 4.19: `mmap_sem`), or in one that faults read only (6.12: `mm_mt`).
@@ -136,8 +163,8 @@ impl Fault {
                 return Err(EngineError::Check { what });
             }
         }
-        let has_arrays = caches.config.arrays().is_some();
-        self.unfilled = (has_arrays && filled_from > LOWEST).then_some((LOWEST, filled_from - 1));
+        let highest = caches.layout.as_ref().map_or(0, |layout| layout.highest(filled_from - 1));
+        self.unfilled = (highest >= LOWEST && filled_from > LOWEST).then(|| (LOWEST, highest.min(filled_from - 1)));
         Ok(())
     }
 
@@ -146,24 +173,32 @@ impl Fault {
         let levels = self.unfilled.take()?;
         let (space, cpu, va) = (self.space.index, self.cpu, self.va);
         let layer = self.layer(os);
+        if !layer.begin_generation(space) {
+            return None;
+        }
         let new = layer.make_translation_cache(space, cpu, va);
         layer.translation_cache(space, cpu, va).is_some().then_some(State::Fill { levels, new })
     }
 
     pub(super) fn plan_fill(&self, os: &Os, layer: &Layer, (from, to): (u8, u8), new: bool, step: &mut Step) {
-        let Some((arrays, object)) = layer.translation_cache(self.space.index, self.cpu, self.va) else { return };
+        let Some((layout, object)) = layer.translation_cache(self.space.index, self.cpu, self.va) else { return };
+        let Some(caches) = &layer.translation_caches else { return };
         if new {
-            arrays.tag_lines(object).for_each(|line| step.kernel_beside(RefKind::Write, line));
+            layout.new_lines(object, |line| step.kernel_beside(RefKind::Write, line));
         }
-        let filled = u64::from(to - from + 1);
-        if let Some(caches) = &layer.translation_caches {
-            step.preset += filled * caches.config.costs(&os.costs.fault.walk).fill;
+        let (filled, walk) = (u64::from(to - from + 1), &os.costs.fault.walk);
+        if let Some(slots) = caches.config.slots() {
+            let costs = slots.costs();
+            let instructions = u64::from(costs.fill) + filled * u64::from(costs.fill_slot);
+            step.preset += walk.cost().in_proportion(instructions);
+            step.kernel_beside(RefKind::Write, layer.cpu_line(self.cpu, CpuLine::WalkCounters));
+        } else {
+            step.preset += filled * caches.config.costs(walk).fill;
         }
         step.fills = true;
-        // Writes wait for nothing.
-        let tags = arrays.fill_tags(object, from, to, self.va);
-        let pointers = arrays.fill_pointers(object, from, to, self.va);
-        tags.into_iter().chain(pointers).for_each(|line| step.kernel_beside(RefKind::Write, line));
+        // Writes wait for nothing. A slot that several threads may fill has a count that is exchanged.
+        let kind = if caches.config.fills_atomically() { RefKind::Locked } else { RefKind::Write };
+        layout.fill_lines(object, (from, to), self.va, |line| step.kernel_beside(kind, line));
         step.before_pte = step.refs.len();
     }
 }

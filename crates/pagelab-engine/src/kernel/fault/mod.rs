@@ -194,6 +194,8 @@ pub struct Fault {
     plain: bool,
     /// What the hardware told of its walk, for the first page.
     reached: Option<Reached>,
+    /// The frame is from a ring, and its page is yet to be left to the thread of that.
+    defers: bool,
     /// Levels that the translation cache lacks of the last walk.
     unfilled: Option<(u8, u8)>,
     outcome: Outcome,
@@ -233,6 +235,7 @@ impl Fault {
             reads: false,
             plain: false,
             reached: fault.reached,
+            defers: false,
             unfilled: None,
             outcome: Outcome::Retry,
         }
@@ -285,6 +288,7 @@ impl Fault {
             State::Walk | State::NextEntry | State::Fill { .. } | State::Table { .. } | State::Split { .. } => {
                 Stage::Walk
             }
+            State::TakeReady { .. } if self.defers => Stage::Lru,
             State::Allocation
             | State::TakeReady { .. }
             | State::Place(_)
@@ -379,6 +383,7 @@ impl Fault {
             State::Zeroing => self.filled(os),
             State::Charge => self.charged(os, cpu),
             State::Rmap if matches!(self.work, Work::SwapCached | Work::Shared { present: true, .. }) => State::Lock,
+            State::Rmap if self.work == Work::Ready => State::TakeReady { entry: self.entry(os) },
             State::Rmap => State::Lru,
             State::Lru => {
                 let (batch, frame) = (os.costs.lru_batch, self.frame);
@@ -423,7 +428,8 @@ impl Fault {
             self.state = State::Lock;
             return Err(Next::Block(key));
         }
-        Ok(if self.work == Work::Ready { State::TakeReady { entry } } else { State::Install { entry } })
+        let takes = self.work == Work::Ready && !self.layer(os).takes_in_faults();
+        Ok(if takes { State::TakeReady { entry } } else { State::Install { entry } })
     }
 
     /// Finds the VMA; says what is to be done instead of going on, if it must.
@@ -515,6 +521,7 @@ impl Fault {
     fn after_walk(&self, os: &Os) -> State {
         match self.work {
             work if work.allocates() => self.begin_allocation(os),
+            Work::Ready if os.layers[self.space.layer].takes_in_faults() => State::TakeReady { entry: self.entry(os) },
             Work::Read { .. } => State::Allocation,
             Work::Cached { .. } | Work::SwapCached | Work::Shared { present: true, .. } => State::Rmap,
             _ => State::Lock,

@@ -55,7 +55,9 @@ impl Fault {
         if is_file(&vma) {
             return self.choose_of_file(layer, &vma, around).map(Some);
         }
-        Ok(Some(self.choose_anonymous(layer, &vma, zero_page)))
+        let work = self.choose_anonymous(layer, &vma, zero_page);
+        let ready = work == Work::Fresh && self.order == 0 && layer.takes_in_faults();
+        Ok(Some(if ready && layer.is_served(self.space.index, self.va) { Work::Ready } else { work }))
     }
 
     /// What stands in the way of reading a page of a file: that it is being written.

@@ -34,6 +34,11 @@ impl Layer {
         self.engine.as_ref().is_some_and(|engine| engine.serves_faults())
     }
 
+    /// Whether faults take ready frames in the place of an allocation, armed or not.
+    pub fn takes_in_faults(&self) -> bool {
+        self.engine.as_ref().is_some_and(|engine| engine.in_fault().is_some())
+    }
+
     /// What stands in the entry of a page until it is mapped, if its engine may map it.
     pub fn armed(&self, index: u32, va: VirtAddr) -> Option<EntryWord> {
         let engine = self.engine.as_ref()?;
@@ -63,7 +68,7 @@ impl Layer {
 
     /// The entries of a new mapping are to be armed.
     pub fn want_armed(&mut self, index: u32, range: VaRange) -> Wanted {
-        if !self.is_served(index, range.start) {
+        if !self.is_served(index, range.start) || self.takes_in_faults() {
             return Wanted::Nothing;
         }
         let engine = self.engine.as_mut().expect("it serves the mapping");

@@ -85,6 +85,10 @@ pub enum CpuLine {
     Charge = 8,
     /// Requests to devices (`struct request`): two lines.
     Requests = 10,
+    /// Counters of a translation cache's hits.
+    WalkCounters = 12,
+    /// What taking a page from a ring writes: sixteen lines.
+    Rings = 16,
 }
 
 /// What one address space maps and how.

@@ -6,8 +6,7 @@ use crate::base::page_fault::Reached;
 use crate::config::{CacheOwner, InvalidationCause};
 use crate::kernel::frames::frame_alloc::FramePurpose;
 use crate::kernel::layer::Layer;
-use crate::kernel::translation_cache::arrays::Arrays;
-use crate::kernel::translation_cache::{Object, TranslationCaches};
+use crate::kernel::translation_cache::{LOWEST, Layout, Object, TranslationCaches};
 use crate::kernel::vma::VaRange;
 use crate::page_table::{Leaf, WalkList};
 
@@ -16,7 +15,7 @@ impl Layer {
     #[cold]
     pub fn reached(&self, space: u32, list: &WalkList) -> Option<Reached> {
         let caches = self.translation_caches.as_ref()?;
-        let last = list.refs().last().filter(|_| caches.arrays.is_none())?;
+        let last = list.refs().last().filter(|_| caches.layout.is_none())?;
         Some(Reached { level: last.level, entry: last.addr, freed: self.spaces[space as usize].caches.freed })
     }
 
@@ -34,17 +33,18 @@ impl Layer {
         }
     }
 
-    /// The arrays, and where those for an address are, if there are any yet.
-    pub fn translation_cache(&self, space: u32, cpu: CpuId, va: VirtAddr) -> Option<(&Arrays, PhysAddr)> {
-        let arrays = self.translation_caches.as_ref()?.arrays.as_ref()?;
-        let object = self.spaces[space as usize].caches.objects.get(&self.cache_key(space, cpu, va)?)?;
-        Some((arrays, object.at))
+    /// How a cache is laid out, and where that for an address is, if there is one yet.
+    pub fn translation_cache(&self, space: u32, cpu: CpuId, va: VirtAddr) -> Option<(&Layout, PhysAddr)> {
+        let caches = self.translation_caches.as_ref()?;
+        let layout = caches.layout.as_ref()?;
+        let objects = if caches.is_shared() { &caches.of_cpus } else { &self.spaces[space as usize].caches.objects };
+        Some((layout, objects.get(&self.cache_key(space, cpu, va)?)?.at))
     }
 
     /// Makes the cache for an address if there is none; true if it is new.
     pub fn make_translation_cache(&mut self, space: u32, cpu: CpuId, va: VirtAddr) -> bool {
         let Some(key) = self.cache_key(space, cpu, va) else { return false };
-        if self.spaces[space as usize].caches.objects.contains_key(&key) {
+        if self.translation_cache(space, cpu, va).is_some() {
             return false;
         }
         let end = self.spaces[space as usize].vmas.find(va).map_or(va, |vma| vma.end);
@@ -55,18 +55,33 @@ impl Layer {
             caches.counters.no_memory += 1;
             return false;
         };
-        self.spaces[space as usize].caches.objects.insert(key, Object { at, end });
+        let shared = caches.is_shared().then_some(&mut caches.of_cpus);
+        shared.unwrap_or(&mut self.spaces[space as usize].caches.objects).insert(key, Object { at, end });
         true
+    }
+
+    /// Gives a space its first generation, in kernels whose caches go by them. False if that is all that there is to do: what the
+    /// walk found is of none.
+    pub fn begin_generation(&mut self, space: u32) -> bool {
+        let caches = self.translation_caches.as_mut().expect("a walk has something to keep");
+        let generation = &mut self.spaces[space as usize].caches.generation;
+        if caches.config.slots().is_none() || *generation > 0 {
+            return true;
+        }
+        *generation = caches.next_generation();
+        false
     }
 
     /// Enters the entries of levels `from` to `to` that a walk for an address reads.
     pub fn fill_translation_cache(&mut self, space: u32, cpu: CpuId, va: VirtAddr, (from, to): (u8, u8)) {
         let mut list = WalkList::new();
         self.spaces[space as usize].table.walk(&self.mem, va, &mut list);
-        let Some((&arrays, object)) = self.translation_cache(space, cpu, va) else { return };
-        let counters = &mut self.translation_caches.as_mut().expect("it has arrays").counters;
+        let Some((&layout, object)) = self.translation_cache(space, cpu, va) else { return };
+        let generation = self.spaces[space as usize].caches.generation;
+        let counters = &mut self.translation_caches.as_mut().expect("it has objects").counters;
         for entry in list.refs().iter().filter(|entry| (from..=to).contains(&entry.level)) {
-            counters.fills += u64::from(arrays.fill(&mut self.mem, object, entry.level, va, entry.addr));
+            let of = (entry.level, entry.addr);
+            counters.fills += u64::from(layout.fill(&mut self.mem, object, of, va, generation));
         }
     }
 
@@ -101,8 +116,12 @@ impl Layer {
         }
     }
 
-    /// Frees all caches of an address space.
+    /// Frees all caches of an address space, which has no generation any more.
     pub fn drop_all_translation_caches(&mut self, space: u32) {
+        let Some(caches) = self.translation_caches.as_ref() else { return };
+        if caches.performs(InvalidationCause::Exit) {
+            self.spaces[space as usize].caches.generation = 0;
+        }
         self.drop_objects(space, InvalidationCause::Exit, |_| true);
     }
 
@@ -118,6 +137,9 @@ impl Layer {
     /// Page-table pages of a range have been freed: empties the caches that may point to them.
     pub fn forget_freed_tables(&mut self, space: u32, range: VaRange, cause: InvalidationCause) {
         let Some(caches) = self.translation_caches.as_mut().filter(|caches| caches.performs(cause)) else { return };
+        if caches.config.slots().is_some() {
+            return self.renew_generation(space, range, cause);
+        }
         self.spaces[space as usize].caches.freed += 1;
         let Some(owner) = caches.owner() else { return caches.invalidated(cause) };
         let objects = &self.spaces[space as usize].caches.objects;
@@ -136,11 +158,24 @@ impl Layer {
         }
     }
 
+    /// The entries of a space's caches are of no use any more, if PMD tables were freed and not only those of PTEs (Linux
+    /// `free_pmd_range`, and `move_normal_pud`).
+    fn renew_generation(&mut self, space: u32, range: VaRange, cause: InvalidationCause) {
+        let around = self.missing_around(space, range);
+        let of_pmd_table = 1 << (FRAME_SHIFT + 9 * u32::from(LOWEST));
+        let caches = self.translation_caches.as_mut().expect("it has slots");
+        let generation = &mut self.spaces[space as usize].caches.generation;
+        if *generation > 0 && around.end.0 - around.start.0 >= of_pmd_table {
+            *generation = caches.next_generation();
+            caches.invalidated(cause);
+        }
+    }
+
     /// khugepaged has freed a table of level 1: no array points into those, but what hardware told may.
     pub fn forget_leaf_table(&mut self, space: u32) {
         let cause = InvalidationCause::Collapse;
         if let Some(caches) = &mut self.translation_caches
-            && caches.arrays.is_none()
+            && caches.layout.is_none()
             && caches.performs(cause)
         {
             self.spaces[space as usize].caches.freed += 1;
@@ -177,8 +212,10 @@ impl Layer {
             }
         }
         let caches = self.translation_caches.as_mut().expect("mappings have caches");
+        // With generations, entries hold whoever's mapping they are of.
+        let needed = caches.performs(InvalidationCause::Split) && caches.config.slots().is_none();
         for object in cut {
-            if caches.performs(InvalidationCause::Split) {
+            if needed {
                 caches.slab.wipe(&mut self.mem, object);
                 caches.invalidated(InvalidationCause::Split);
             }

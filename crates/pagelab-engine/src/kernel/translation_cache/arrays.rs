@@ -9,7 +9,7 @@ use crate::config::TranslationCacheConfig;
 const INDEX_BITS: u32 = 9;
 /// The lowest level whose entries are kept; pointers to those of level 1 would be of no use to any other page.
 pub const LOWEST: u8 = 2;
-const PUD: u8 = 3;
+pub(super) const PUD: u8 = 3;
 const POINTER_BYTES: u64 = 8;
 
 /// Lines that the sets of four levels lie in: two each, and one more where they do not begin with a line.
@@ -30,8 +30,8 @@ enum Rule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hit {
     pub level: u8,
-    /// Where the pointer is.
-    pub pointer: PhysAddr,
+    /// Where the pointer is, if not in a line of the tags.
+    pub pointer: Option<PhysAddr>,
     /// What it says.
     pub entry: PhysAddr,
 }
@@ -39,6 +39,7 @@ pub struct Hit {
 /// What a look-up read, and found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LookUp {
+    /// Lines of tags.
     pub tags: Lines,
     /// The deepest level that hits.
     pub hit: Option<Hit>,
@@ -62,7 +63,7 @@ impl Arrays {
             TranslationCacheConfig::FullPrefix(_) => Rule::FullPrefix,
             TranslationCacheConfig::AsPublished(_) => Rule::OwnOffset,
             TranslationCacheConfig::PudIndex(_) => Rule::PudIndex,
-            TranslationCacheConfig::MmuAssisted(_) => return None,
+            TranslationCacheConfig::Generations(_) | TranslationCacheConfig::MmuAssisted(_) => return None,
         };
         let of = config.arrays()?;
         // An offset of 9 bits fits two bytes, and so does one more for "empty".
@@ -139,7 +140,7 @@ impl Arrays {
             let place = self.place(mem, object, level, va);
             if let Some(place) = place {
                 let pointer = self.pointer_at(object, place);
-                found.hit = Some(Hit { level, pointer, entry: PhysAddr(mem.read(pointer)) });
+                found.hit = Some(Hit { level, pointer: Some(pointer), entry: PhysAddr(mem.read(pointer)) });
             }
             if place.is_some() == upwards {
                 break;
@@ -205,12 +206,12 @@ impl Arrays {
 }
 
 /// Everything of an address above what an entry of a level maps.
-fn prefix(level: u8, va: VirtAddr) -> u64 {
+pub(super) fn prefix(level: u8, va: VirtAddr) -> u64 {
     va.0 >> (FRAME_SHIFT + INDEX_BITS * u32::from(level - 1))
 }
 
 /// The index of an address into a table of a level.
-fn offset(level: u8, va: VirtAddr) -> u64 {
+pub(super) fn offset(level: u8, va: VirtAddr) -> u64 {
     prefix(level, va) & ((1 << INDEX_BITS) - 1)
 }
 

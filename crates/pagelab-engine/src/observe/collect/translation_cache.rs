@@ -17,7 +17,7 @@ impl Statistics {
         let text = "Walks of page-fault handlers that began with a look-up in a translation cache, empty ones included";
         self.count("stc.lookups", sum(&|c| c.look_ups), text);
         let top = layers.iter().map(|layer| layer.spaces[0].table.levels()).max().unwrap_or(LOWEST);
-        let arrays = caches[0].config.arrays().is_some();
+        let arrays = caches[0].layout.is_some();
         for level in if arrays { LOWEST } else { 1 }..=top {
             let name = match level {
                 1 => "pte",

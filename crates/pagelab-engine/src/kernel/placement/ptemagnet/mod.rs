@@ -8,13 +8,16 @@
 //! Source: Margaritov, Ustiugov, Shahab, Grot, "PTEMagnet: fine-grained physical memory reservation for faster page walks in
 //! public clouds" (ASPLOS 2021), and its artefact for Linux 4.19 (`do_anonymous_page`, `wp_page_copy`, `try_to_unmap_one`).
 //! Parameters: `system.layers.NAME.placement` of kind `ptemagnet`: `group_pages`, `release_above_percent`, `cycles`,
-//! `instructions`.
+//! `instructions`, `as_traced`.
 //! Stats: `layer.NAME.reservations.*`.
 //! Deviations from the artefact, which leaves these out or is wrong there: a group that does not lie wholly inside its mapping has no
 //! reservation; one whose pages are all given out is dropped; a block that cannot be had leaves the fault to the ordinary way; a
 //! page that was read before it was written (zero page) counts as untouched. Silent in the paper: a forked child has no reservations of
 //! its own or its parent's, and a page that the parent copies ends the group's. Threads of the kernel that watch memory are not
 //! modelled: the fault that finds too little gives reservations back, as many at a time as a scan of reclaim looks at pages.
+//! pagelab's Linux (`linux/src/reservation.c`) differs in its tree: entries of 8 bytes, nodes of one frame, as many levels as the page
+//! table has, a leaf's pages in its low bits, and no lock: whoever changes a leaf exchanges it. `as_traced` has what is executed
+//! there, and entries of 8 bytes. It has four levels always, and waits for another fault in the same group.
 //!
 //! A fault takes the lock of its group's leaf, builds the nodes and the reservation that are missing, takes its page and lets the lock
 //! go. Whoever ends a reservation does so at once, without the lock; the fault looks again.
@@ -27,7 +30,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Policy, Progress, Surroundings, WantedPage};
-use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, Pfn, VirtAddr};
+use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, LINE_BYTES, Pfn, PhysAddr, VirtAddr};
 use crate::base::code_cost::{CodeCost, CodeCycles};
 use crate::base::error::Misfit;
 use crate::base::ids::SpaceId;
@@ -39,7 +42,7 @@ use crate::kernel::locks::Locks;
 use crate::kernel::memory::{Memory, MemoryView, page_metadata};
 use crate::kernel::reclaim::{Pressure, SCAN_PAGES};
 use crate::kernel::vma::VaRange;
-use part::{KEY_BITS, NODE_BYTES, NODE_ORDER, Part, Reservation, Way};
+use part::{EntrySize, KEY_BITS, Part, Reservation, Way};
 
 /// Parameters of PTEMagnet.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -53,13 +56,56 @@ pub struct PtemagnetConfig {
     /// What a look-up costs beyond its references. Both are estimates, for an index computed and four levels descended.
     pub cycles: CodeCycles,
     pub instructions: u32,
+    /// In place of these two, and of an allocation for a group: what a real kernel executes.
+    pub as_traced: Option<TracedReservations>,
 }
 
 impl Default for PtemagnetConfig {
     fn default() -> Self {
-        Self { group_pages: 8, release_above_percent: 90, cycles: CodeCycles::Stated(20), instructions: 60 }
+        Self {
+            group_pages: 8,
+            release_above_percent: 90,
+            cycles: CodeCycles::Stated(20),
+            instructions: 60,
+            as_traced: None,
+        }
     }
 }
+
+/// What a real kernel's stage `allocation` executes with reservations. They take the cycles that the stage has for as many
+/// instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TracedReservations {
+    /// In every fault that a group may serve.
+    pub look_up: TracedPath,
+    /// Beyond that, where a group is made.
+    pub group: TracedPath,
+}
+
+/// Instructions, and lines beside those of the tree, of pages' metadata and of the lists of free pages.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TracedPath {
+    pub instructions: u32,
+    /// Lines of the CPU, and written: its stack, its own variables.
+    pub cpu: u32,
+    /// Lines of the address space, and read: the mm, the VMA, what they point to.
+    pub space: u32,
+    /// Lines of the kernel, and read: what all CPUs share.
+    pub kernel: u32,
+}
+
+impl TracedPath {
+    const NOTHING: Self = Self { instructions: 0, cpu: 0, space: 0, kernel: 0 };
+}
+
+/// Which of a space's objects the first of them is.
+const SPACE_LINES: u64 = 1 << 62;
+/// Lines of a CPU and of the kernel that look-ups and groups may touch together.
+const MOST_LINES: u32 = (FRAME_BYTES / LINE_BYTES) as u32;
+/// Those of a space, which lie among its other objects.
+const MOST_SPACE_LINES: u32 = 16;
 
 /// A step on the way to a page of a reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,12 +168,19 @@ pub struct Ptemagnet {
     /// Frames reserved and not given out.
     unused: u64,
     counters: ReservationCounters,
+    /// A frame for the kernel's own lines, and one for those of each CPU.
+    own: Vec<Option<Pfn>>,
 }
 
 impl Ptemagnet {
     /// Pages of a group as a power of two.
     fn order(&self) -> u32 {
         self.config.group_pages.ilog2()
+    }
+
+    /// Of the tree: the artefact's, or without a lock.
+    fn entry_size(&self) -> EntrySize {
+        if self.config.as_traced.is_some() { EntrySize::WithoutLock } else { EntrySize::WithLock }
     }
 
     /// Number of the group that an address lies in.
@@ -161,7 +214,8 @@ impl Ptemagnet {
     fn part(&mut self, space: u32) -> &mut Part {
         let index = space as usize;
         if index >= self.parts.len() {
-            self.parts.resize_with(index + 1, Part::default);
+            let entry = self.entry_size();
+            self.parts.resize_with(index + 1, || Part::new(entry));
         }
         &mut self.parts[index]
     }
@@ -225,7 +279,7 @@ impl Ptemagnet {
         if self.way(memory.contents, space, group).leaf().is_some() {
             return Some(Reserve::Block);
         }
-        memory.take(NODE_ORDER, FramePurpose::KernelObject).map(|node| Reserve::Node { node })
+        memory.take(self.entry_size().node_order(), FramePurpose::KernelObject).map(|node| Reserve::Node { node })
     }
 
     /// A block for the group, or the ordinary way.
@@ -243,7 +297,39 @@ impl Ptemagnet {
         // Each page of a new block is referred to by the reservation (`set_page_count`).
         (0..pages).for_each(|n| step.kernel(RefKind::Write, page_metadata(Pfn(reservation.block.0 + n))));
         if let Some(leaf) = self.way(memory.contents, space, group).leaf() {
-            step.kernel(RefKind::Write, leaf);
+            // With the lock, or by an exchange.
+            step.kernel(if self.config.as_traced.is_some() { RefKind::Locked } else { RefKind::Write }, leaf);
+        }
+    }
+
+    /// What a real kernel executes, with lines that follow those of `before`.
+    fn plan_traced(&self, page: &WantedPage, path: TracedPath, before: TracedPath, step: &mut Step) {
+        step.preset += page.allocation.in_proportion(path.instructions.into());
+        let lines = |kind: RefKind, place: usize, from: u32, number: u32, step: &mut Step| {
+            let Some(Some(frame)) = self.own.get(place) else { return };
+            for line in from..from + number {
+                step.kernel_beside(kind, PhysAddr(frame.addr().0 + u64::from(line) * LINE_BYTES));
+            }
+        };
+        lines(RefKind::Write, 1 + page.cpu.0 as usize, before.cpu, path.cpu, step);
+        lines(RefKind::Read, 0, before.kernel, path.kernel, step);
+        for line in before.space..before.space + path.space {
+            step.kernel_beside(RefKind::Read, page.object_line(SPACE_LINES + u64::from(line)));
+        }
+    }
+
+    /// Takes memory for the lines of a real kernel, once; without any there are none.
+    fn take_own(&mut self, cpu: usize, memory: &mut Memory) {
+        if self.config.as_traced.is_none() {
+            return;
+        }
+        if self.own.len() < 2 + cpu {
+            self.own.resize(2 + cpu, None);
+        }
+        for place in [0, 1 + cpu] {
+            if self.own[place].is_none() {
+                self.own[place] = memory.take_ring(FRAME_BYTES).map(|(frame, _)| frame);
+            }
         }
     }
 
@@ -275,6 +361,7 @@ impl Policy for Ptemagnet {
             live: BTreeSet::new(),
             unused: 0,
             counters: ReservationCounters::default(),
+            own: Vec::new(),
         }
     }
 
@@ -283,12 +370,29 @@ impl Policy for Ptemagnet {
             let what = format!("{} is not possible; allowed are 2, 4 and 8", config.group_pages);
             return Err(Misfit::new("placement.group_pages", what));
         }
+        if let Some(TracedReservations { look_up, group }) = config.as_traced {
+            for (kind, lines, most) in [
+                ("cpu", look_up.cpu.saturating_add(group.cpu), MOST_LINES),
+                ("kernel", look_up.kernel.saturating_add(group.kernel), MOST_LINES),
+                ("space", look_up.space.saturating_add(group.space), MOST_SPACE_LINES),
+            ] {
+                let key = format!("placement.as_traced.look_up.{kind}, together with that of group,");
+                Misfit::unless_between(&key, lines, 0, most)?;
+            }
+        }
         Misfit::unless_between("placement.release_above_percent", config.release_above_percent, 0, 100)
     }
 
     fn samples() -> Vec<PtemagnetConfig> {
         let of = PtemagnetConfig::default();
-        vec![of.clone(), PtemagnetConfig { group_pages: 4, release_above_percent: 1, ..of }]
+        let look_up = TracedPath { instructions: 257, cpu: 12, space: 1, kernel: 6 };
+        let group = TracedPath { instructions: 890, cpu: 18, space: 9, kernel: 4 };
+        let traced = Some(TracedReservations { look_up, group });
+        vec![
+            of.clone(),
+            PtemagnetConfig { group_pages: 4, release_above_percent: 1, ..of.clone() },
+            PtemagnetConfig { as_traced: traced, ..of },
+        ]
     }
 
     fn begin(&self, page: &WantedPage, _: &MemoryView) -> Option<Reserve> {
@@ -304,19 +408,27 @@ impl Policy for Ptemagnet {
         let way = self.way(memory.contents, page.space.index, group);
         match of {
             Reserve::Look => {
-                step.preset += CodeCost::new(self.config.instructions, self.config.cycles);
+                if let Some(traced) = self.config.as_traced {
+                    self.plan_traced(page, traced.look_up, TracedPath::NOTHING, step);
+                } else {
+                    step.preset += CodeCost::new(self.config.instructions, self.config.cycles);
+                }
                 way.entries().iter().for_each(|&entry| step.kernel(RefKind::Read, entry));
-                if let Some(leaf) = way.leaf() {
+                if let (Some(leaf), None) = (way.leaf(), self.config.as_traced) {
                     step.kernel(RefKind::Locked, leaf);
                 }
             }
             Reserve::Node { node } => {
-                step.kernel(RefKind::Zero { bytes: NODE_BYTES }, node.addr());
+                step.kernel(RefKind::Zero { bytes: self.entry_size().node_bytes() }, node.addr());
                 step.kernel(RefKind::Write, page_metadata(*node));
                 step.kernel(RefKind::Locked, way.entries().last().copied().unwrap_or(page.counters));
             }
             Reserve::Block => {
-                step.preset += page.allocation;
+                if let Some(traced) = self.config.as_traced {
+                    self.plan_traced(page, traced.group, traced.look_up, step);
+                } else {
+                    step.preset += page.allocation;
+                }
                 step.kernel(RefKind::Write, page.free_lists);
             }
             Reserve::Take { new, descriptors } => {
@@ -346,6 +458,7 @@ impl Policy for Ptemagnet {
         let key = key(page.space, group);
         let next = match of {
             Reserve::Look => {
+                self.take_own(page.cpu.0 as usize, memory);
                 if let Some(pressure @ Pressure::Limit(_)) = memory.view().pressure(0) {
                     // The ordinary way knows what to do if none of the group's pages can leave.
                     let can = memory.view().can_reclaim(pressure);
@@ -358,7 +471,7 @@ impl Policy for Ptemagnet {
             }
             Reserve::Node { node } => {
                 if !self.part(space).link(memory.contents, group, node) {
-                    memory.free(node, NODE_ORDER);
+                    memory.free(node, self.entry_size().node_order());
                 }
                 self.look_further(space, group, memory)
             }
@@ -406,7 +519,8 @@ impl Policy for Ptemagnet {
     fn space_ended(&mut self, space: u32, memory: &mut Memory) {
         self.unmapping(space, VaRange { start: VirtAddr(0), end: VirtAddr(u64::MAX) }, memory);
         let Memory { contents, frames, cpu, .. } = memory;
-        self.part(space).clear(contents, &mut |pfn| frames.free(pfn, NODE_ORDER, *cpu));
+        let order = self.entry_size().node_order();
+        self.part(space).clear(contents, &mut |pfn| frames.free(pfn, order, *cpu));
     }
 
     fn plan_copied(&self, space: u32, va: VirtAddr, memory: &MemoryView, step: &mut Step) {
@@ -423,7 +537,7 @@ impl Policy for Ptemagnet {
     }
 
     fn table_frames(&self) -> u64 {
-        self.parts.iter().map(Part::frames).sum()
+        self.parts.iter().map(Part::frames).sum::<u64>() + self.own.iter().flatten().count() as u64
     }
 
     fn held_frames(&self) -> u64 {

@@ -1,8 +1,8 @@
 //! PaRT, the page reservation table of an address space: which groups of pages have a block reserved.
 //!
 //! Models: a radix tree of four levels in kernel memory, keyed by the number of the group. A node is 512 entries of 16 bytes, a
-//! pointer and a lock each, in two frames. A leaf's word has the pages that are given out in its upper 8 bits and the address of
-//! the block's page metadata below.
+//! pointer and a lock each, in two frames; or of 8 bytes without a lock, in one. A leaf's word has the pages that are given out in
+//! its upper 8 bits and the address of the block's page metadata below.
 //! Source: PTEMagnet's artefact (Linux 4.19: `get_node_index`), whose shifts are 42, 33, 24 and 15.
 //! Deviations: at the top the artefact uses 6 bits; here 9, which is more than any address has.
 
@@ -11,10 +11,8 @@ use crate::base::memory::PhysMem;
 
 const LEVELS: u32 = 4;
 const INDEX_BITS: u32 = 9;
-const ENTRY_BYTES: u64 = 16;
-/// A node is a block of this order.
-pub const NODE_ORDER: u32 = 1;
-pub const NODE_BYTES: u64 = FRAME_BYTES << NODE_ORDER;
+/// Entries of a node.
+const ENTRIES: u64 = 1 << INDEX_BITS;
 /// Numbers of groups have at most so many bits.
 pub const KEY_BITS: u32 = LEVELS * INDEX_BITS;
 
@@ -63,21 +61,51 @@ impl Way {
     }
 }
 
+/// How large an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntrySize {
+    WithLock,
+    WithoutLock,
+}
+
+impl EntrySize {
+    fn bytes(self) -> u64 {
+        match self {
+            Self::WithLock => 16,
+            Self::WithoutLock => 8,
+        }
+    }
+
+    pub fn node_bytes(self) -> u64 {
+        ENTRIES * self.bytes()
+    }
+
+    /// A node is a block of this order.
+    pub fn node_order(self) -> u32 {
+        (self.node_bytes() / FRAME_BYTES).ilog2()
+    }
+}
+
 /// See the module's text.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Part {
+    entry: EntrySize,
     root: Option<Pfn>,
     nodes: u64,
 }
 
 impl Part {
+    pub fn new(entry: EntrySize) -> Self {
+        Self { entry, root: None, nodes: 0 }
+    }
+
     pub fn way(&self, mem: &PhysMem, key: u64) -> Way {
         let mut way = Way::NONE;
         let mut node = self.root;
         for level in (0..LEVELS).rev() {
             let Some(pfn) = node else { break };
             let index = key >> (level * INDEX_BITS) & ((1 << INDEX_BITS) - 1);
-            let entry = PhysAddr(pfn.addr().0 + index * ENTRY_BYTES);
+            let entry = PhysAddr(pfn.addr().0 + index * self.entry.bytes());
             way.entries[way.len] = entry;
             way.len += 1;
             if level > 0 {
@@ -95,7 +123,7 @@ impl Part {
         if way.leaf().is_some() {
             return false;
         }
-        (0..1 << NODE_ORDER).for_each(|n| mem.create(Pfn(node.0 + n)));
+        (0..1 << self.entry.node_order()).for_each(|n| mem.create(Pfn(node.0 + n)));
         match way.entries().last() {
             None => self.root = Some(node),
             Some(&entry) => mem.write(entry, node.addr().0),
@@ -117,28 +145,28 @@ impl Part {
 
     /// Frames of its nodes.
     pub fn frames(&self) -> u64 {
-        self.nodes << NODE_ORDER
+        self.nodes << self.entry.node_order()
     }
 
     /// Takes all nodes away; their leaves are empty. Hands their blocks to `release`.
     pub fn clear(&mut self, mem: &mut PhysMem, release: &mut dyn FnMut(Pfn)) {
         if let Some(root) = self.root.take() {
-            clear_node(mem, root, LEVELS - 1, release);
+            clear_node(mem, root, self.entry, LEVELS - 1, release);
         }
         self.nodes = 0;
     }
 }
 
-fn clear_node(mem: &mut PhysMem, node: Pfn, level: u32, release: &mut dyn FnMut(Pfn)) {
+fn clear_node(mem: &mut PhysMem, node: Pfn, size: EntrySize, level: u32, release: &mut dyn FnMut(Pfn)) {
     if level > 0 {
-        for entry in (0..NODE_BYTES / ENTRY_BYTES).map(|index| PhysAddr(node.addr().0 + index * ENTRY_BYTES)) {
+        for entry in (0..ENTRIES).map(|index| PhysAddr(node.addr().0 + index * size.bytes())) {
             let word = mem.read(entry);
             if word != 0 {
-                clear_node(mem, PhysAddr(word).pfn(), level - 1, release);
+                clear_node(mem, PhysAddr(word).pfn(), size, level - 1, release);
             }
         }
     }
-    (0..1 << NODE_ORDER).for_each(|n| mem.destroy(Pfn(node.0 + n)));
+    (0..1 << size.node_order()).for_each(|n| mem.destroy(Pfn(node.0 + n)));
     release(node);
 }
 
@@ -148,29 +176,36 @@ mod tests {
 
     #[test]
     fn groups_share_the_nodes_above_them_and_leave_nothing() {
-        let (mut part, mut mem, mut next) = (Part::default(), PhysMem::default(), 100);
+        check(EntrySize::WithLock);
+        check(EntrySize::WithoutLock);
+    }
+
+    fn check(entry: EntrySize) {
+        let frames = 1 << entry.node_order();
+        assert_eq!(frames, entry.bytes() / 8);
+        let (mut part, mut mem, mut next) = (Part::new(entry), PhysMem::default(), 100);
         let keys = [0, 511, 512, 1 << 35, (1 << KEY_BITS) - 1];
         for (n, &key) in keys.iter().enumerate() {
             assert_eq!(part.get(&mem, key), None);
             while part.link(&mut mem, key, Pfn(next)) {
-                next += 2;
+                next += frames;
             }
             part.set(&mut mem, key, Some(Reservation { block: Pfn(8 * (n as u64 + 1)), given: 1 << n }));
         }
         // Root; then 3 for 0 and 511, one more leaf node for 512, 3 for each of the others.
-        assert_eq!(part.frames(), 2 * (1 + 3 + 1 + 3 + 3));
+        assert_eq!(part.frames(), frames * (1 + 3 + 1 + 3 + 3));
         for (n, &key) in keys.iter().enumerate() {
             assert_eq!(part.get(&mem, key), Some(Reservation { block: Pfn(8 * (n as u64 + 1)), given: 1 << n }));
             let way = part.way(&mem, key);
             assert_eq!(way.entries().len(), 4);
-            assert_eq!(way.leaf().unwrap().0 % NODE_BYTES % ENTRY_BYTES, 0);
+            assert_eq!(way.leaf().unwrap().0 % entry.node_bytes() % entry.bytes(), 0);
         }
         assert_eq!(part.get(&mem, 1), None);
         keys.iter().for_each(|&key| part.set(&mut mem, key, None));
         let mut released = Vec::new();
         part.clear(&mut mem, &mut |pfn| released.push(pfn.0));
         released.sort_unstable();
-        assert_eq!(released, (100..next).step_by(2).collect::<Vec<_>>());
+        assert_eq!(released, (100..next).step_by(frames as usize).collect::<Vec<_>>());
         assert_eq!((mem.frames_in_use(), part.frames()), (0, 0));
     }
 }
