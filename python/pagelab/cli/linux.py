@@ -318,7 +318,7 @@ def compare_command(
     work: Work = None,
     quiet: Quiet = False,
 ) -> None:
-    """Set what the real kernel does beside what the simulator does for the same accesses; 1 if they differ unexplained."""
+    """Set the real kernel beside the simulator for the same accesses; 1 if they differ and nothing says why."""
     from pagelab.cli import linux_compare, linux_trace
     from pagelab.linux import compare
 
