@@ -123,6 +123,10 @@ impl Layer {
             self.spaces[space as usize].caches.generation = 0;
         }
         self.drop_objects(space, InvalidationCause::Exit, |_| true);
+        if self.spaces.iter().all(|space| space.caches.generation == 0) {
+            let of_cpus = self.translation_caches.as_mut().map(|caches| std::mem::take(&mut caches.of_cpus));
+            of_cpus.into_iter().flatten().for_each(|(_, object)| self.free_object(object));
+        }
     }
 
     fn drop_objects(&mut self, space: u32, cause: InvalidationCause, of: impl Fn(u64) -> bool) {

@@ -24,7 +24,7 @@
 //! p4d, whose only entry the pgd's is (`p4d_offset`). A munmap that takes the first page of a mapping away takes the rest's cache
 //! too. `prune` frees tables that have become empty whoever's range they lie in, where `free_pgtables` looks at the neighbours, so
 //! theirs are emptied as well. A munmap gives a space one generation, whatever number of PMD tables it frees. The cache of a CPU
-//! takes memory with the first walk that has something to keep; in Linux it is there from the start.
+//! takes memory with the first walk that has something to keep, until the last process ends; in Linux it is always there.
 
 pub mod arrays;
 mod slab;

@@ -521,6 +521,12 @@ impl Policy for Ptemagnet {
         let Memory { contents, frames, cpu, .. } = memory;
         let order = self.entry_size().node_order();
         self.part(space).clear(contents, &mut |pfn| frames.free(pfn, order, *cpu));
+        if self.parts.iter().all(|part| part.frames() == 0) {
+            for frame in self.own.drain(..).flatten() {
+                contents.destroy(frame);
+                frames.free(frame, 0, *cpu);
+            }
+        }
     }
 
     fn plan_copied(&self, space: u32, va: VirtAddr, memory: &MemoryView, step: &mut Step) {
