@@ -2,6 +2,7 @@
 
 use crate::base::cycles::Cycles;
 use crate::base::ids::LayerId;
+use crate::base::page_fault::Origin;
 use crate::cache::Served;
 
 /// Levels that references are counted by: 1 to 5, index 0 unused.
@@ -129,6 +130,29 @@ impl WalkCounters {
     pub(crate) fn note(&mut self, layer: LayerId, level: u8, served: Option<Served>) {
         let at = layer.index() * WALK_LEVELS + usize::from(level);
         self.log.push((at * WALK_PLACES + place_index(served)) as u32);
+    }
+
+    #[inline(always)]
+    fn completed(&mut self, origin: Origin) -> &mut WalkCounts {
+        let account = &mut self.accounts[self.current];
+        match origin {
+            Origin::Program => &mut account.program,
+            Origin::Kernel => &mut account.kernel,
+        }
+    }
+
+    /// Counts a reference of a walk that is going to be completed.
+    #[inline(always)]
+    pub(crate) fn count_ref(&mut self, origin: Origin, layer: LayerId, level: u8, served: Option<Served>) {
+        self.completed(origin).refs[layer.index()][usize::from(level)][place_index(served)] += 1;
+    }
+
+    /// Counts a completed walk, but for its references.
+    #[inline(always)]
+    pub(crate) fn count_walk(&mut self, origin: Origin, cycles: Cycles) {
+        let counts = self.completed(origin);
+        counts.count += 1;
+        counts.cycles += cycles;
     }
 
     #[inline]
