@@ -29,9 +29,10 @@ fn check(program: &Program, (system, set): System, cpus: &[usize]) {
     let all = [&["machine.memory_bytes=1GiB", "engine.sync_quantum_cycles=0"], set].concat();
     let with = |more: &[&str]| config(system, &[&all[..], more].concat());
     let stats = check_once(program, &with(&[]), cpus);
-    // Repeated, and without look-ahead.
-    let (_, again) = run(&with(&["engine.lookahead=off"]), program.source(Cuts::AsWritten), cpus);
-    assert_eq!(stats.values, again.values, "repeated without look-ahead");
+    // Repeated, without look-ahead and with the general code for all walks.
+    let (_, again) =
+        run(&with(&["engine.lookahead=off", "engine.short_walks=off"]), program.source(Cuts::AsWritten), cpus);
+    assert_eq!(stats.values, again.values, "repeated without look-ahead and short walks");
     // It does not matter how the source cuts its batches.
     let (_, everywhere) = run(&with(&[]), program.source(Cuts::Everywhere), cpus);
     assert_eq!(stats.values, everywhere.values, "cut everywhere");

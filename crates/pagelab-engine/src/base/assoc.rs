@@ -200,6 +200,19 @@ impl AssocArray {
         Some(old)
     }
 
+    /// [`Self::lookup`], and [`Self::insert_absent`] if that finds nothing.
+    ///
+    /// # Panics
+    /// If `key` is [`INVALID_KEY`].
+    #[inline(always)]
+    pub fn look_up_or_insert(&mut self, set_hash: u64, key: u64, value: u64) -> Option<u64> {
+        let held = self.lookup(set_hash, key);
+        if held.is_none() {
+            self.insert_absent(set_hash, key, value);
+        }
+        held
+    }
+
     /// [`Self::insert_absent`] under LRU, behind the `rank` most recently used entries of the set instead of before them.
     ///
     /// # Panics

@@ -9,32 +9,45 @@ use crate::base::ids::{CpuId, SpaceId};
 use crate::machine::simulation::Simulation;
 use pagelab_trace::Access;
 
+/// Accesses ahead for which it is found out where their leaf entries are.
+const WAYS_AHEAD: usize = 32;
 /// Accesses ahead whose leaf entries are prefetched.
-const ENTRIES_AHEAD: usize = 16;
+const ENTRIES_AHEAD: usize = 24;
 /// Accesses ahead whose cache tags are prefetched.
 const TAGS_AHEAD: usize = 8;
-/// Frames of page tables from which on they are looked ahead for: 4 MiB, more than a host core's own caches hold. Below,
-/// finding out what to prefetch takes longer than waiting for it.
-const TABLE_FRAMES: usize = 1024;
+/// Frames of page tables from which on they are looked ahead for: 1 MiB, half of what a host core's own caches hold. Below, finding
+/// out what to prefetch takes longer than waiting for it.
+const TABLE_FRAMES: usize = 256;
 
 impl Simulation {
-    /// Prefetches for the accesses that follow `accesses[at]`.
+    /// Whether looking ahead for a CPU is worth it.
+    pub(super) fn looks_ahead(&self, cpu: CpuId) -> bool {
+        self.lookahead
+            && self.cpus[cpu].space.is_some_and(|space| {
+                let mem = &self.os.layers[space.layer].mem;
+                mem.frames_in_use() + mem.block_frames() >= TABLE_FRAMES
+            })
+    }
+
+    /// Prefetches for the accesses that follow `accesses[at]`: each step for those that the step before has had its time for.
     #[inline]
-    pub(crate) fn look_ahead(&self, cpu: CpuId, accesses: &[Access], at: usize) {
+    pub(super) fn look_ahead(&self, cpu: CpuId, accesses: &[Access], at: usize) {
         let here = accesses[at].vaddr >> FRAME_SHIFT;
         let elsewhere = |ahead: usize| {
-            accesses.get(at + ahead).map(|access| access.vaddr).filter(|vaddr| vaddr >> FRAME_SHIFT != here)
+            let vaddr = accesses.get(at + ahead).map(|access| access.vaddr);
+            vaddr.filter(|vaddr| vaddr >> FRAME_SHIFT != here).map(VirtAddr)
         };
         let Some(space) = self.cpus[cpu].space else { return };
         let layer = &self.os.layers[space.layer];
-        if layer.mem.frames_in_use() + layer.mem.block_frames() < TABLE_FRAMES {
-            return;
+        let table = &layer.spaces[space.index as usize].table;
+        if let Some(va) = elsewhere(WAYS_AHEAD) {
+            table.hint_way(va);
         }
-        if let Some(vaddr) = elsewhere(ENTRIES_AHEAD) {
-            self.hint_entry(space, VirtAddr(vaddr));
+        if let Some(va) = elsewhere(ENTRIES_AHEAD) {
+            table.hint(&layer.mem, va);
         }
-        if let Some(vaddr) = elsewhere(TAGS_AHEAD) {
-            self.hint_tags(self.cpus[cpu].core, space, VirtAddr(vaddr));
+        if let Some(va) = elsewhere(TAGS_AHEAD) {
+            self.hint_tags(self.cpus[cpu].core, space, va);
         }
     }
 

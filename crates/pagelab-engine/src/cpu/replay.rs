@@ -41,6 +41,7 @@ impl Simulation {
         limit: Cycles,
     ) -> Result<usize, EngineError> {
         let mut at = 0;
+        let looks_ahead = self.looks_ahead(cpu);
         while let Some(access) = accesses.get(at) {
             let of = &self.cpus[cpu];
             if of.filter.answers(access) {
@@ -49,7 +50,7 @@ impl Simulation {
                 self.settle(cpu, &hits);
                 at += hits.accesses;
             } else {
-                if self.lookahead {
+                if looks_ahead {
                     self.look_ahead(cpu, accesses, at);
                 }
                 let flow = if self.cpus[cpu].is_plain(access) {

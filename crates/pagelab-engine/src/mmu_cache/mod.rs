@@ -67,6 +67,15 @@ pub struct Spared {
     pub cycles: Cycles,
 }
 
+/// What a walk down a [`Way`](crate::page_table::Way) is spared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passed {
+    /// The lowest level whose entry need not be read; that above the root's if all are read.
+    pub from: u8,
+    /// Cycles of the look-up.
+    pub cycles: Cycles,
+}
+
 /// An MMU cache design.
 ///
 /// What an implementor must uphold:
@@ -75,6 +84,7 @@ pub struct Spared {
 /// - What [`look_up`](Self::look_up) spares was read by an earlier walk of the same space (or prefix, or address) and not flushed
 ///   since, unless the design says otherwise in its documentation.
 /// - After [`flush`](Self::flush) nothing of the space is spared until it was read again.
+/// - [`pass`](Self::pass), where it answers, does what a look-up and the fill after it do.
 /// - Nothing allocates after it was made; choices come from the generator that it is given.
 ///
 /// `tests/conformance.rs` runs every registered design with every page table whose entries it keeps.
@@ -103,6 +113,13 @@ pub trait Design: Sized {
     /// Takes up the entries that a walk has read: its first `read` references but for those that were spared. `mem` has the
     /// page table.
     fn fill(&mut self, _: Asid, _: VirtAddr, _: &WalkList, _read: usize, _skip: u32, _: &PhysMem) {}
+
+    /// Look-up and fill in one, for a walk down a tree of `levels` levels to level 1 that reads all that it is not spared. None, with
+    /// nothing changed, if it is to be asked by [`look_up`](Self::look_up) and [`fill`](Self::fill).
+    #[inline(always)]
+    fn pass(&mut self, _: Asid, _: VirtAddr, _levels: u8) -> Option<Passed> {
+        None
+    }
 
     /// Drops what it holds of an address space (all of it where entries are not tagged by address space).
     fn flush(&mut self, asid: Asid);
@@ -160,6 +177,11 @@ impl MmuCache {
             return;
         }
         each_cache!(self, cache => cache.fill(asid, va, list, read, skip, mem));
+    }
+
+    #[inline(always)]
+    pub fn pass(&mut self, asid: Asid, va: VirtAddr, levels: u8) -> Option<Passed> {
+        each_cache!(self, cache => cache.pass(asid, va, levels))
     }
 
     pub fn flush(&mut self, asid: Asid) {

@@ -2,7 +2,7 @@
 //!
 //! Models: every walk reads every level.
 
-use super::{Asid, Design, MmuCacheGeometry, Spared};
+use super::{Asid, Design, MmuCacheGeometry, Passed, Spared};
 use crate::base::addr::VirtAddr;
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
@@ -29,6 +29,11 @@ impl Design for Nothing {
     #[inline]
     fn look_up(&mut self, _: Asid, _: VirtAddr, _: &WalkList) -> Spared {
         Spared { skip: 0, by_entry: false, cycles: Cycles::ZERO }
+    }
+
+    #[inline]
+    fn pass(&mut self, _: Asid, _: VirtAddr, levels: u8) -> Option<Passed> {
+        Some(Passed { from: levels + 1, cycles: Cycles::ZERO })
     }
 
     fn flush(&mut self, _: Asid) {}

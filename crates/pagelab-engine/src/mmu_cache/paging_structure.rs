@@ -10,7 +10,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Asid, Design, Geometry, MmuCacheGeometry, NO_UPPER_LEVELS, Spared, cacheable, position, prefix};
+use super::{Asid, Design, Geometry, MmuCacheGeometry, NO_UPPER_LEVELS, Passed, Spared, cacheable, position, prefix};
 use crate::base::addr::VirtAddr;
 use crate::base::assoc::{AssocArray, AssocPolicy, array};
 use crate::base::cycles::Cycles;
@@ -130,6 +130,19 @@ impl Design for PagingStructureCache {
                 of.array.insert_absent(prefix, key(asid, prefix), 0);
             }
         }
+    }
+
+    #[inline(always)]
+    fn pass(&mut self, asid: Asid, va: VirtAddr, levels: u8) -> Option<Passed> {
+        let mut from = levels + 1;
+        for of in self.levels.iter_mut().take_while(|of| of.level <= levels) {
+            let prefix = prefix(va, of.level);
+            if of.array.look_up_or_insert(prefix, key(asid, prefix), 0).is_some() {
+                from = of.level;
+                break;
+            }
+        }
+        Some(Passed { from, cycles: self.latency_cycles })
     }
 
     fn flush(&mut self, asid: Asid) {

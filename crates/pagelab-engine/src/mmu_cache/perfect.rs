@@ -3,7 +3,7 @@
 //! Models: every entry but the leaf's is held, of a table that nobody has walked, too: a walk reads its leaf only.
 //! Parameters: the latency of `machine.mmu_cache.paging_structure`, that of a look-up.
 
-use super::{Asid, Design, MmuCacheGeometry, NO_UPPER_LEVELS, Spared, cacheable};
+use super::{Asid, Design, MmuCacheGeometry, NO_UPPER_LEVELS, Passed, Spared, cacheable};
 use crate::base::addr::VirtAddr;
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
@@ -32,6 +32,11 @@ impl Design for Perfect {
     #[inline]
     fn look_up(&mut self, _: Asid, _: VirtAddr, list: &WalkList) -> Spared {
         Spared { skip: (1 << cacheable(list)) - 1, by_entry: false, cycles: self.latency_cycles }
+    }
+
+    #[inline]
+    fn pass(&mut self, _: Asid, _: VirtAddr, _: u8) -> Option<Passed> {
+        Some(Passed { from: 2, cycles: self.latency_cycles })
     }
 
     fn flush(&mut self, _: Asid) {}

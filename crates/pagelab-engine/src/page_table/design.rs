@@ -5,7 +5,7 @@
 
 use arrayvec::ArrayVec;
 
-use super::{Leaf, Mapping, PteFlags, Removed, TableBlock, TableFrames, WalkList, Word};
+use super::{Leaf, Mapping, PteFlags, Removed, TableBlock, TableFrames, WalkList, Way, Word};
 use crate::base::addr::{FRAME_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
@@ -21,6 +21,8 @@ use pagelab_trace::quantity::format_bytes;
 /// - [`walk`](Self::walk) changes nothing and lists every reference of a full walk, from the root on. It reads an entry at
 ///   least; the last reference is the leaf entry, or the one that the walk gave up at. The references of one dependency step
 ///   follow each other. Levels are 1 to 5, those of x86-64 with the same reach: 1 for an entry of a 4 KiB page.
+/// - [`way`](Self::way), where it says one, says what `walk` would: the entries of all levels from the root down to 1, one dependency
+///   step each.
 /// - A translation that was mapped is found with the same frame, size and flags until it is unmapped, replaced, split or its
 ///   flags are set; [`mapped`](Self::mapped) lists exactly those, in ascending order.
 /// - A page can be mapped when [`missing_tables`](Self::missing_tables) is 0. Until then each block that
@@ -83,6 +85,10 @@ pub trait Design: Sized {
     /// Lists the references of a walk for `va` in `list` (cleared first) and the leaf that they end at.
     fn walk(&self, mem: &PhysMem, va: VirtAddr, list: &mut WalkList);
 
+    /// Has the host fetch what [`hint`](Self::hint) will look at to find the leaf entry. Changes nothing.
+    #[inline(always)]
+    fn hint_way(&self, _: VirtAddr) {}
+
     /// Has the host fetch the leaf entry that a walk for `va` will end at, if the table knows where that is. Changes nothing.
     #[inline]
     fn hint(&self, _: &PhysMem, _: VirtAddr) {}
@@ -91,6 +97,12 @@ pub trait Design: Sized {
     /// for look-ahead only.
     #[inline]
     fn peek(&self, _: &PhysMem, _: VirtAddr) -> Option<(PhysAddr, Pfn)> {
+        None
+    }
+
+    /// The way of a walk for `va` down to level 1, if it is a tree of tables of 512 entries that remembers it.
+    #[inline(always)]
+    fn way(&self, _: &PhysMem, _: VirtAddr) -> Option<Way> {
         None
     }
 

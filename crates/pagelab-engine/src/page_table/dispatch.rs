@@ -5,7 +5,7 @@ use arrayvec::ArrayVec;
 use super::{
     Boot, Context, Design, Exhausted, LayerTables, Mapping, NoRoom, NoTable, PageTable, PageTableConfig, PteFlags,
     Removed, Scan, ScanStep, SetAside, Shared, Statistic, TableBlock, TableFrames, TableWork, UpperEntries, WalkList,
-    Word,
+    Way, Word,
 };
 use crate::base::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
 use crate::base::cycles::Cycles;
@@ -81,6 +81,11 @@ impl PageTable {
     }
 
     #[inline]
+    pub fn hint_way(&self, va: VirtAddr) {
+        each_table!(self, table => table.hint_way(va))
+    }
+
+    #[inline]
     pub fn hint(&self, mem: &PhysMem, va: VirtAddr) {
         each_table!(self, table => table.hint(mem, va))
     }
@@ -88,6 +93,11 @@ impl PageTable {
     #[inline]
     pub fn peek(&self, mem: &PhysMem, va: VirtAddr) -> Option<(PhysAddr, Pfn)> {
         each_table!(self, table => table.peek(mem, va))
+    }
+
+    #[inline(always)]
+    pub fn way(&self, mem: &PhysMem, va: VirtAddr) -> Option<Way> {
+        each_table!(self, table => table.way(mem, va))
     }
 
     pub fn entry(&self, mem: &PhysMem, va: VirtAddr) -> PhysAddr {

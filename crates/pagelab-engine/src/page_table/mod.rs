@@ -15,6 +15,7 @@ mod paths;
 #[macro_use]
 mod registry;
 mod walk_list;
+mod way;
 
 pub use design::{
     Boot, Context, Design, Exhausted, Measure, NoRoom, NoTable, PageSizes, Scan, ScanStep, SetAside, Shared, Statistic,
@@ -22,6 +23,7 @@ pub use design::{
 };
 pub use entry::{WORD_BITS, table_of};
 pub use walk_list::{WalkList, WalkRef};
+pub use way::Way;
 
 use crate::base::addr::{PageSize, Pfn, VirtAddr};
 use crate::base::memory::PhysMem;

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::entry::{LARGE, MARK, PRESENT, TABLE, decode, encode, leaf_of, target, word_of, write_word};
 use super::paths::Paths;
+use super::way::{INDEX_BITS, Way, entry_addr};
 use super::{
     Context, Design, Mapping, NoRoom, NoTable, PageSizes, PageTable, PteFlags, Removed, TableBlock, TableFrames,
     UpperEntries, WalkList, WalkRef, Word,
@@ -19,11 +20,7 @@ use crate::base::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
 use crate::base::error::EngineError;
 use crate::base::memory::{PhysMem, WORDS_PER_FRAME};
 
-const INDEX_BITS: u32 = 9;
 const MAX_LEVELS: u8 = 5;
-
-/// Frames with contents up to which walking down the tables is as fast as remembering the way: they fit the host's caches.
-const FEW_TABLES: usize = 64;
 
 /// Parameters of a radix page table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -44,12 +41,6 @@ pub struct Radix {
 /// Level of the leaf that maps a page of this size.
 fn leaf_level(size: PageSize) -> u8 {
     1 + (size.order() / INDEX_BITS) as u8
-}
-
-#[inline]
-fn entry_addr(table: Pfn, level: u8, va: VirtAddr) -> PhysAddr {
-    let index = va.0 >> (FRAME_SHIFT + INDEX_BITS * u32::from(level - 1)) & (WORDS_PER_FRAME as u64 - 1);
-    PhysAddr(table.addr().0 + index * 8)
 }
 
 /// True if an entry of this level maps a page.
@@ -78,7 +69,7 @@ impl Radix {
             let entry = mem.read(addr);
             if entry & PRESENT == 0 || is_leaf(level, entry) {
                 list.leaf = leaf_of(level, entry);
-                if level == 1 && mem.frames_in_use() >= FEW_TABLES {
+                if level == 1 {
                     self.remember(mem, va, table, tables);
                 }
                 return;
@@ -150,7 +141,7 @@ impl Radix {
     }
 
     fn prune_below(
-        &self,
+        &mut self,
         mem: &mut PhysMem,
         table: Pfn,
         level: u8,
@@ -235,6 +226,11 @@ impl Design for Radix {
         list.leaf = leaf_of(1, mem.read_in(path.leaf_slot, at(1).addr));
     }
 
+    #[inline(always)]
+    fn hint_way(&self, va: VirtAddr) {
+        self.paths.hint(va);
+    }
+
     #[inline]
     fn hint(&self, mem: &PhysMem, va: VirtAddr) {
         if let Some(path) = self.paths.get(va) {
@@ -250,6 +246,13 @@ impl Design for Radix {
         (entry & PRESENT != 0).then(|| (addr, target(entry)))
     }
 
+    #[inline(always)]
+    fn way(&self, mem: &PhysMem, va: VirtAddr) -> Option<Way> {
+        let path = self.paths.get(va)?;
+        let leaf = mem.read_in(path.leaf_slot, entry_addr(Pfn(path.tables[0].into()), 1, va));
+        Some(Way { levels: self.levels, tables: path.tables, leaf })
+    }
+
     fn missing_tables(&self, mem: &PhysMem, va: VirtAddr, size: PageSize) -> usize {
         let level = leaf_level(size);
         match self.descend(mem, va, level) {
@@ -260,12 +263,15 @@ impl Design for Radix {
     }
 
     fn link_table(&mut self, mem: &mut PhysMem, va: VirtAddr, size: PageSize, block: TableBlock) -> Option<PhysAddr> {
-        let (_, addr) = self.descend(mem, va, leaf_level(size)).err()?;
+        let (at, addr) = self.descend(mem, va, leaf_level(size)).err()?;
         if mem.read(addr) & PRESENT != 0 {
             return None;
         }
         assert_eq!(mem.read(addr), 0, "a word stands where the table of {va:?} is to be linked");
         mem.write(addr, block.first.addr().0 | TABLE);
+        if at == 2 {
+            self.paths.make_room();
+        }
         Some(addr)
     }
 
@@ -380,6 +386,9 @@ impl Design for Radix {
             mem.write(PhysAddr(frame.addr().0 + 8 * index), encode(level - 1, &small));
         }
         mem.write(addr, frame.addr().0 | TABLE);
+        if level == 2 {
+            self.paths.make_room();
+        }
     }
 
     fn destroy(self, (): &mut (), mem: &mut PhysMem, release: &mut dyn FnMut(Pfn)) {
