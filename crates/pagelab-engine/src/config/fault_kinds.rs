@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{KernelConfig, StageCost, StageCosts, StageLines};
+use super::{StageCost, StageCosts};
 use crate::base::error::EngineError;
 
 /// Kinds of faults that differ from the first touch of anonymous memory by a store.
@@ -97,7 +97,7 @@ impl KindCosts {
     }
 
     /// In the order of [`StageCosts::all`].
-    fn all(&self) -> [Option<StageCost>; 10] {
+    pub(super) fn all(&self) -> [Option<StageCost>; 10] {
         let Self { allocation, zeroing, charge, rmap, lru, install, exit } = *self;
         [None, None, None, allocation, zeroing, charge, rmap, lru, install, exit]
     }
@@ -108,7 +108,7 @@ impl FaultKinds {
         *self == Self::default()
     }
 
-    fn of(&self, kind: FaultKind) -> &KindCosts {
+    pub(super) fn of(&self, kind: FaultKind) -> &KindCosts {
         match kind {
             FaultKind::ZeroPage => &self.zero_page,
             FaultKind::ZeroPageReplaced => &self.zero_page_replaced,
@@ -121,7 +121,7 @@ impl FaultKinds {
     }
 
     /// Costs of the stages of a kind, given those of a first touch.
-    fn costs(&self, kind: FaultKind, first_touch: &StageCosts) -> [StageCost; 10] {
+    pub(super) fn costs(&self, kind: FaultKind, first_touch: &StageCosts) -> [StageCost; 10] {
         let mut costs = first_touch.all();
         costs.iter_mut().zip(self.of(kind).all()).for_each(|(cost, given)| *cost = given.unwrap_or(*cost));
         costs
@@ -132,23 +132,5 @@ impl FaultKinds {
         FaultKind::ALL.iter().filter(|&&kind| !self.of(kind).is_none()).try_for_each(|&kind| {
             StageCosts::validate_lines(self.costs(kind, first_touch), &format!("kernel.fault_kinds.{}", kind.name()))
         })
-    }
-}
-
-impl KernelConfig {
-    /// What a stage, by its number, costs a fault of a kind; of a first touch, and as long as nothing is known, of none.
-    #[inline]
-    pub fn stage_cost(&self, kind: Option<FaultKind>, stage: usize) -> StageCost {
-        kind.and_then(|kind| self.fault_kinds.of(kind).all()[stage]).unwrap_or_else(|| self.fault.all()[stage])
-    }
-
-    /// The most lines of each stage that a fault of any kind touches.
-    pub fn most_lines(&self) -> [StageLines; 10] {
-        let mut most = self.fault.all().map(|cost| cost.lines);
-        for kind in FaultKind::ALL {
-            let of_kind = self.fault_kinds.costs(kind, &self.fault);
-            most.iter_mut().zip(of_kind).for_each(|(most, cost)| *most = most.max(cost.lines));
-        }
-        most
     }
 }

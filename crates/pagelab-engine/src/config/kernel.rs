@@ -6,7 +6,9 @@ use pagelab_trace::quantity::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{BlockIoConfig, FaultKinds, StageCosts, SwapConfig, Switch, TranslationCacheConfig};
+use super::{
+    BlockIoConfig, FaultKind, FaultKinds, StageCost, StageCosts, StageLines, SwapConfig, Switch, TranslationCacheConfig,
+};
 use crate::device::DeviceConfig;
 use crate::kernel::threads::config::ThreadsConfig;
 
@@ -100,6 +102,24 @@ pub struct KernelConfig {
     /// Where each number comes from: dotted key (or a prefix of keys) → origin.
     #[serde(default)]
     pub origin: BTreeMap<String, String>,
+}
+
+impl KernelConfig {
+    /// What a stage, by its number, costs a fault of a kind; of a first touch, and as long as nothing is known, of none.
+    #[inline]
+    pub fn stage_cost(&self, kind: Option<FaultKind>, stage: usize) -> StageCost {
+        kind.and_then(|kind| self.fault_kinds.of(kind).all()[stage]).unwrap_or_else(|| self.fault.all()[stage])
+    }
+
+    /// The most lines of each stage that a fault of any kind touches.
+    pub fn most_lines(&self) -> [StageLines; 10] {
+        let mut most = self.fault.all().map(|cost| cost.lines);
+        for kind in FaultKind::ALL {
+            let of_kind = self.fault_kinds.costs(kind, &self.fault);
+            most.iter_mut().zip(of_kind).for_each(|(most, cost)| *most = most.max(cost.lines));
+        }
+        most
+    }
 }
 
 pub(super) fn on() -> Switch {

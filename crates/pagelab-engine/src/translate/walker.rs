@@ -144,7 +144,9 @@ impl Hardware {
     /// A whole walk, from the space's root to the machine, and its place in the counters.
     #[inline]
     fn walk_all(&mut self, layers: &mut [Layer], wanted: &Wanted, cycles: &mut Cycles) -> Result<Translation, Faulted> {
+        // Walks of a recorded kernel's accesses are counted by the general code alone.
         if self.short_walks
+            && !self.walks.are_by_kernel
             && let Some(found) = self.walk_short(layers, wanted, cycles)
         {
             return Ok(found);
