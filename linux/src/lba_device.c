@@ -57,8 +57,9 @@ static int make_table(struct lba_file *file, struct vm_area_struct *vma)
 	unsigned long index = (vma->vm_start - start) >> PAGE_SHIFT;
 	u64 block = (u64)vma->vm_pgoff << PAGE_SECTORS_SHIFT;
 
+	/* A table of more than INT_MAX bytes is refused, without a warning. */
 	file->entries = kvcalloc(nr, sizeof(*file->entries),
-				 GFP_KERNEL_ACCOUNT);
+				 GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	file->pmds = bitmap_zalloc(pmds, GFP_KERNEL_ACCOUNT);
 	file->puds = bitmap_zalloc(puds, GFP_KERNEL_ACCOUNT);
 	if (!file->entries || !file->pmds || !file->puds ||

@@ -21,6 +21,7 @@
 #include <linux/seq_file.h>
 #include <linux/shrinker.h>
 #include <linux/swap.h>
+#include <linux/userfaultfd_k.h>
 
 #include "core.h"
 #include "reservation.h"
@@ -163,14 +164,15 @@ static bool group_untouched(struct vm_fault *vmf, unsigned long start)
 
 /*
  * A group must lie in its VMA, so that unmapping either touches the other.
- * exec() moves its temporary stack without unmap_vmas().
+ * exec() moves its temporary stack without unmap_vmas(). A fault that goes to
+ * userfaultfd maps no page.
  */
 static bool group_possible(struct vm_fault *vmf, unsigned long start)
 {
 	struct vm_area_struct *vma = vmf->vma;
 
 	if (start < vma->vm_start || start + GROUP_SIZE > vma->vm_end ||
-	    vma_is_temporary_stack(vma))
+	    vma_is_temporary_stack(vma) || userfaultfd_armed(vma))
 		return false;
 	return group_untouched(vmf, start);
 }

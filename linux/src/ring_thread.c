@@ -46,22 +46,6 @@ static struct pagelab_ring *ring_of(int cpu)
 					 lockdep_is_held(&ring_mutex));
 }
 
-/*
- * Whether kswapd sleeps. Below that, a filled ring would take what reclaim has
- * just freed, and be given back again.
- */
-static bool memory_is_free(int node)
-{
-	struct zone *zone, *end = NODE_DATA(node)->node_zones + MAX_NR_ZONES;
-
-	for (zone = NODE_DATA(node)->node_zones; zone < end; zone++)
-		if (managed_zone(zone) && zone_idx(zone) <= ZONE_NORMAL &&
-		    zone_watermark_ok(zone, 0, high_wmark_pages(zone),
-				      ZONE_NORMAL, 0))
-			return true;
-	return false;
-}
-
 static void visit(int cpu)
 {
 	struct pagelab_ring *ring;
@@ -70,8 +54,7 @@ static void visit(int cpu)
 	ring = ring_of(cpu);
 	if (ring) {
 		ring_account(ring);
-		if (memory_is_free(cpu_to_mem(cpu)))
-			ring_fill(ring, cpu);
+		ring_fill(ring, cpu);
 	}
 	mutex_unlock(&ring_mutex);
 }

@@ -35,6 +35,9 @@
 #define RING_GFP	((GFP_USER | __GFP_MOVABLE | __GFP_NOMEMALLOC | \
 			  __GFP_NOWARN | __GFP_THISNODE) & ~__GFP_RECLAIM)
 
+/* How many pages are filled between two looks at free memory. */
+#define WATERMARK_PAGES	32
+
 DEFINE_STATIC_KEY_FALSE(pagelab_rings_on);
 DEFINE_PER_CPU(struct pagelab_ring __rcu *, pagelab_rings);
 DEFINE_PER_CPU(unsigned long [RING_NR_STATS], ring_stats);
@@ -73,7 +76,10 @@ static bool placed_on(struct vm_area_struct *vma, unsigned long address,
 		break;
 	case MPOL_PREFERRED_MANY:
 	case MPOL_BIND:
-		allowed = node_isset(node, policy->nodes);
+		/* set_mempolicy_home_node() */
+		allowed = node_isset(node, policy->nodes) &&
+			  (policy->home_node == NUMA_NO_NODE ||
+			   policy->home_node == node);
 		break;
 	case MPOL_INTERLEAVE:
 	case MPOL_WEIGHTED_INTERLEAVE:
@@ -151,27 +157,36 @@ bool __pagelab_ring_defer(struct folio *folio)
 	return deferred;
 }
 
-/* Moves the oldest used pages of a ring to @batch, and says how many. */
-static unsigned int take_used(struct pagelab_ring *ring,
-			      struct folio_batch *batch)
+/*
+ * Puts the oldest used pages of a ring in @batch, and says how many. Caller
+ * holds the ring's lock, and leaves the entries as they are until others find
+ * the pages elsewhere: cpu_needs_drain() asks here first.
+ */
+static unsigned int used_pages(struct pagelab_ring *ring,
+			       struct folio_batch *batch)
 {
-	struct ring_entry *entry;
+	unsigned int at = ring->out;
 	struct folio *folio;
 
-	spin_lock(&ring->lock);
 	while (folio_batch_space(batch)) {
-		entry = entry_at(ring, ring->out);
 		/* Pairs with the release in __pagelab_ring_defer(). */
-		folio = smp_load_acquire(&entry->used);
-		if (!folio)
+		folio = smp_load_acquire(&entry_at(ring, at)->used);
+		/* A full ring leads back to the first one. */
+		if (!folio || at - ring->out > ring->mask)
 			break;
-		/* From here on a fault may use the entry again. */
-		WRITE_ONCE(entry->used, NULL);
-		ring->out++;
 		folio_batch_add(batch, folio);
+		at++;
 	}
-	spin_unlock(&ring->lock);
-	return folio_batch_count(batch);
+	return at - ring->out;
+}
+
+/* From here on faults may use the entries again. */
+static void used_done(struct pagelab_ring *ring, unsigned int pages)
+{
+	while (pages--) {
+		smp_store_release(&entry_at(ring, ring->out)->used, NULL);
+		ring->out++;
+	}
 }
 
 static bool has_used(struct pagelab_ring *ring)
@@ -205,26 +220,36 @@ unsigned int __pagelab_ring_drain(int cpu, struct folio_batch *batch)
 		return 0;
 	rcu_read_lock();
 	ring = rcu_dereference(per_cpu(pagelab_rings, cpu));
-	if (ring && has_used(ring))
-		pages = take_used(ring, batch);
+	if (ring && has_used(ring)) {
+		spin_lock(&ring->lock);
+		pages = used_pages(ring, batch);
+		/* They are in the CPU's batch. */
+		used_done(ring, pages);
+		spin_unlock(&ring->lock);
+	}
 	rcu_read_unlock();
 	if (pages)
 		ring_count(RING_DRAINED, pages);
 	return pages;
 }
 
-/* The thread's part after faults. */
+/*
+ * The thread's part after faults. Not by way of its own CPU's batch, which a
+ * drain of the ring's CPU would not find: who drains that while pages are on
+ * their way waits for the lock, and finds them on their lists.
+ */
 void ring_account(struct pagelab_ring *ring)
 {
 	struct folio_batch batch;
-	unsigned int i, pages;
+	unsigned int pages;
 
 	folio_batch_init(&batch);
 	while (has_used(ring)) {
-		pages = take_used(ring, &batch);
-		for (i = 0; i < pages; i++)
-			folio_add_lru(batch.folios[i]);
-		folios_put(&batch);
+		spin_lock(&ring->lock);
+		pages = used_pages(ring, &batch);
+		pagelab_lru_add(&batch);
+		used_done(ring, pages);
+		spin_unlock(&ring->lock);
 		ring_count(RING_ACCOUNTED, pages);
 		cond_resched();
 	}
@@ -236,6 +261,22 @@ unsigned int ring_ready(const struct pagelab_ring *ring)
 	unsigned int ready = READ_ONCE(ring->head) - READ_ONCE(ring->tail);
 
 	return ready <= ring->mask + 1 ? ready : 0;
+}
+
+/*
+ * Whether kswapd sleeps. Below that, a filled ring would take what reclaim has
+ * just freed, and be given back again.
+ */
+static bool memory_is_free(int node)
+{
+	struct zone *zone, *end = NODE_DATA(node)->node_zones + MAX_NR_ZONES;
+
+	for (zone = NODE_DATA(node)->node_zones; zone < end; zone++)
+		if (managed_zone(zone) && zone_idx(zone) <= ZONE_NORMAL &&
+		    zone_watermark_ok(zone, 0, high_wmark_pages(zone),
+				      ZONE_NORMAL, 0))
+			return true;
+	return false;
 }
 
 /*
@@ -255,6 +296,9 @@ void ring_fill(struct pagelab_ring *ring, int cpu)
 		struct ring_entry *entry = entry_at(ring, ring->head);
 
 		if (READ_ONCE(entry->page))
+			break;
+		if (filled % WATERMARK_PAGES == 0 &&
+		    !memory_is_free(cpu_to_mem(cpu)))
 			break;
 		page = alloc_pages_node(cpu_to_mem(cpu), gfp, 0);
 		if (!page) {

@@ -372,6 +372,8 @@ struct folio *__pagelab_ring_take(struct vm_area_struct *vma,
 				  unsigned long address);
 bool __pagelab_ring_defer(struct folio *folio);
 bool __pagelab_ring_needs_drain(int cpu);
+/* Of mm/swap.c: puts folios on LRU lists, and drops their references. */
+void pagelab_lru_add(struct folio_batch *fbatch);
 unsigned int __pagelab_ring_drain(int cpu, struct folio_batch *batch);
 
 /* A zeroed page for an anonymous fault, or NULL: allocate one. */
