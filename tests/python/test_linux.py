@@ -246,6 +246,17 @@ def test_kvm_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_p
         Machine("kvm").check()
 
 
+def test_kvm_without_a_processor_for_it_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "kvm").touch()
+    monkeypatch.setattr(guest, "_KVM", tmp_path / "kvm")
+    monkeypatch.setattr(guest, "_CPUINFO", tmp_path / "cpuinfo")
+    (tmp_path / "cpuinfo").write_text("flags\t\t: fpu svmx\n")
+    with pytest.raises(UsageError, match="neither vmx nor svm; give tcg or icount"):
+        Machine("kvm").check()
+    (tmp_path / "cpuinfo").write_text("processor\t: 0\nflags\t\t: fpu svm sse\n")
+    Machine("kvm").check()
+
+
 @pytest.mark.parametrize("step", ["touch random", "touch;reboot", "", "a'b", "a\nb"])
 def test_a_step_that_the_command_line_would_change_is_refused(step: str) -> None:
     with pytest.raises(UsageError, match="with commas between"):

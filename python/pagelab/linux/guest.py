@@ -21,6 +21,7 @@ from pagelab.linux.report import Console, parse
 QEMU = "qemu-system-x86_64"
 ACCELERATORS = ("icount", "tcg", "kvm")
 _KVM = Path("/dev/kvm")
+_CPUINFO = Path("/proc/cpuinfo")
 _MOST_STEPS = 24
 """The kernel hands its first process 32 arguments (CONFIG_INIT_ENV_ARG_LIMIT), a few of them its own."""
 _LONGEST_COMMAND_LINE = 2000
@@ -70,6 +71,8 @@ class Machine:
         if self.accelerator == "kvm" and not os.access(_KVM, os.R_OK | os.W_OK):
             why = "may not be used" if _KVM.exists() else "is not there"
             raise UsageError(f"kvm: {_KVM} {why} on this host; give tcg or icount")
+        if self.accelerator == "kvm" and not _virtualises():
+            raise UsageError(f"kvm: {_KVM} is there, but the processor has neither vmx nor svm; give tcg or icount")
 
     def command(self, kernel: Path, initramfs: Path, steps: Sequence[str]) -> list[str]:
         """The command that runs QEMU.
@@ -162,3 +165,9 @@ def run(
     if status != 0:
         raise LinuxError(f"{QEMU} ended with status {status}: {last_lines(console)}; all is in {console}")
     return said
+
+
+def _virtualises() -> bool:
+    """Whether the processor runs virtual machines; without, QEMU hangs with kvm."""
+    flags = next((line for line in _CPUINFO.read_text().splitlines() if line.startswith("flags")), "").split()
+    return "vmx" in flags or "svm" in flags

@@ -74,7 +74,6 @@ impl From<Change> for EventKind {
 /// nothing is left at `output`.
 pub fn write(output: &Path, facts: Facts, rows: &[u8]) -> Result<PathBuf, TraceError> {
     let mut meta = TraceMeta::new(facts.command);
-    meta.mappings_inferred = true;
     meta.notes = facts.notes;
     let writer = TraceWriter::create(output, meta)?;
     let written = fill(writer, facts.events, rows);
@@ -177,7 +176,7 @@ mod tests {
         let meta = reader.meta().clone();
         let accesses = meta.accesses.unwrap();
         assert_eq!((accesses.loads, accesses.stores, accesses.by_kernel, accesses.instructions), (1, 1, 1, 8));
-        assert!(meta.complete && meta.mappings_inferred);
+        assert!(meta.complete && !meta.mappings_inferred);
         let (mut batch, mut events) = (Batch::default(), Vec::new());
         while reader.next_batch(&mut batch).unwrap() {
             events.extend(batch.segments.iter().filter_map(|of| match of {
