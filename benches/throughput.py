@@ -3,11 +3,20 @@
     python benches/throughput.py [--quick]
 
 Replay is measured on one thread with the full model (TLBs, walks, three data caches, faults). Every rate is the best of
-three runs; the generator's own rate, measured in the same process, is what a simulator that does nothing would reach. A
-rate is settled if the first quarter of the accesses, when most pages are touched for the first time, is left out.
+three runs, per second of CPU time. A rate is settled if the first quarter of the accesses, when most pages are touched
+for the first time, is left out. Three yardsticks are measured in the same process, so that ratios mean something on any
+machine:
+
+- the generator alone, which is what a simulator that does nothing would reach;
+- naive: the generator, and the simplest program that counts the same hits of TLBs and caches;
+- host: this machine for the accesses themselves, in memory of the workload's size.
+
+Naive and host are settled, too (`crates/pagelab-host/src/yardstick.rs`).
 """
 
 import argparse
+import json
+import os
 import resource
 import shutil
 import subprocess
@@ -26,6 +35,8 @@ from pagelab import _engine
 from pagelab.cli.terminal import print_table, warn
 
 RUNS = 3
+MACHINE = "kabylake-7700hq"
+"""That of the naive simulator."""
 
 
 @dataclass(frozen=True)
@@ -58,17 +69,26 @@ def main() -> None:
     quick = parser.parse_args().quick
     runs, share = (1, 10) if quick else (RUNS, 1)
 
-    columns = ("generator M/s", "replay M/s", "replay, settled M/s", "settled / generator")
-    table = Table("", *columns, title="Workloads, one thread", title_justify="left")
+    columns = ("generator M/s", "naive M/s", "host M/s", "replay M/s", "replay, settled M/s")
+    ratios = ("settled / generator", "settled / naive", "settled / host")
+    table = Table("", *columns, *ratios, title="Workloads, one thread", title_justify="left")
+    half = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
     for case in CASES:
         count = case.accesses // share
         generated = best(runs, partial(_engine.drain, case.workload, count))
+        naive, host = yardsticks(runs, case.workload, count, half)
         first = best(runs, partial(replay, case.workload, case.system, count // 4))
         whole = best(runs, partial(replay, case.workload, case.system, count))
         settled = (count - count // 4) / (count / whole - count // 4 / first)
-        rates = (millions(rate) for rate in (generated, whole, settled))
-        table.add_row(case.title, *rates, f"{settled / generated:.3f}")
+        rates = (generated, naive, host, whole, settled)
+        held_against = (generated, naive, host)
+        table.add_row(
+            case.title,
+            *(millions(rate) if rate else "–" for rate in rates),
+            *(f"{settled / rate:.3f}" if rate else "–" for rate in held_against),
+        )
     print_table(table)
+    print(f"host –: the workload has more memory than half of this machine's ({half / 2**30:.1f} GiB)")
 
     if not shutil.which("valgrind") or not shutil.which("xz"):
         warn("recording is not measured: it needs valgrind and xz")
@@ -108,18 +128,29 @@ def measure_trace(folder: Path, runs: int, accesses: int) -> None:
 
 
 def best(runs: int, work: Callable[[], int]) -> float:
-    """Accesses a second of the fastest of `runs` runs; `work` returns how many it made."""
+    """Accesses a CPU second of the fastest of `runs` runs; `work` returns how many it made."""
     rates = []
     for _ in range(runs):
-        started = time.perf_counter()
+        started = time.process_time()
         done = work()
-        rates.append(done / (time.perf_counter() - started))
+        rates.append(done / (time.process_time() - started))
     return max(rates)
+
+
+def yardsticks(runs: int, workload: str, accesses: int, most_bytes: int) -> tuple[float, float | None]:
+    """Accesses a second of the naive simulator with its generator and of this machine, the best of `runs` runs.
+
+    None for the machine if the workload has more than `most_bytes` of memory.
+    """
+    measured = [json.loads(_engine.yardsticks_json(workload, accesses // 4, accesses, most_bytes)) for _ in range(runs)]
+    naive = min(run["generator_nanoseconds"] + run["naive_nanoseconds"] for run in measured)
+    host = [run["host_nanoseconds"] for run in measured]
+    return 1e9 / naive, None if None in host else 1e9 / min(host)
 
 
 def replay(source: str, system: str, accesses: int) -> int:
     """Replays on one thread and returns the accesses made."""
-    return pagelab.run(source, system, max_accesses=accesses, threads=1)[system].stats["accesses"]
+    return pagelab.run(source, system, machine=MACHINE, max_accesses=accesses, threads=1)[system].stats["accesses"]
 
 
 def cpu_seconds() -> float:

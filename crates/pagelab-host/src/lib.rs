@@ -4,7 +4,8 @@
 //! that fault as traces, so that the same accesses can be simulated. What follows from the two is decided elsewhere
 //! (`python/pagelab/calibrate.py`).
 //! Source: the benchmarks are named after what Linux does for them (mm/memory.c); see [`FAULTS`]. The walk of a fault's handler is
-//! too short to be seen from outside: a replica of it is timed (`walk.rs`).
+//! too short to be seen from outside: a replica of it is timed (`walk.rs`). [`yardsticks`] times what a rate of replay is held
+//! against (`benches/throughput.py`).
 //! Parameters: none. Every benchmark is repeated; what is reported is the median and the quartiles.
 //! Deviations: elapsed time is turned into cycles by the rate of the time-stamp counter, which is not the rate of a core that
 //! boosts or saves power.
@@ -23,6 +24,7 @@ mod stamp;
 mod sys;
 mod trace;
 mod walk;
+mod yardstick;
 
 use std::{collections::BTreeMap, io};
 
@@ -34,6 +36,7 @@ pub use footprint::{Displaced, Displacing, WorkingSet, displace};
 pub use major::{Touches, Touching, touch};
 pub use trace::{Traces, write_traces};
 pub use walk::{Share, WalkCost};
+pub use yardstick::{Misses, Yardsticks, yardsticks};
 
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("pagelab-host measures by the time-stamp counter of x86-64 processors");

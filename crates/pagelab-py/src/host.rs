@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use pagelab_host::{Displacing, FAULTS, Report, Touching};
-use pagelab_trace::TraceError;
+use pagelab_trace::{TraceError, workload};
 use pyo3::prelude::*;
 
 use crate::{
@@ -63,9 +63,22 @@ fn displace_json(py: Python<'_>, path: PathBuf, displacing: &str) -> PyResult<St
     Ok(serde_json::to_string(&displaced).expect("plain data serialises"))
 }
 
+/// Makes accesses of a workload by a naive simulator and on this machine, times those from `first_timed` on, and ends before `end`; the
+/// answer is JSON (`pagelab_host::Yardsticks`).
+#[pyfunction]
+fn yardsticks_json(py: Python<'_>, workload: &str, first_timed: u64, end: u64, most_bytes: u64) -> PyResult<String> {
+    let work = |stop: &Stop| {
+        let mut source = workload::parse(workload, 1)?;
+        pagelab_host::yardsticks(&mut *source, first_timed..end, most_bytes, &|| !stop.requested())
+    };
+    let measured = supervise(py, work, |_| Ok(()))?;
+    Ok(serde_json::to_string(&measured).expect("plain data serialises"))
+}
+
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(measure_host_json, module)?)?;
     module.add_function(wrap_pyfunction!(host_traces_json, module)?)?;
     module.add_function(wrap_pyfunction!(touch_file_json, module)?)?;
-    module.add_function(wrap_pyfunction!(displace_json, module)?)
+    module.add_function(wrap_pyfunction!(displace_json, module)?)?;
+    module.add_function(wrap_pyfunction!(yardsticks_json, module)?)
 }
