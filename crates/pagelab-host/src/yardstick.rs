@@ -202,7 +202,7 @@ impl Host {
         }
         let last = self.words.len() - 1;
         for access in accesses {
-            let word = &mut self.words[access.vaddr as usize / size_of::<u64>() & last];
+            let word = &mut self.words[(access.vaddr as usize / size_of::<u64>()) & last];
             match access.kind {
                 AccessKind::Load | AccessKind::Fetch => self.sum = self.sum.wrapping_add(*word),
                 AccessKind::Store => *word = self.sum,

@@ -44,6 +44,56 @@ impl Hardware {
         }
         self.walks.count_walk(origin, spent);
         *cycles += spent;
+        #[cfg(test)]
+        TAKEN.set(TAKEN.get() + 1);
         Some(Translation::of(&page).on_bare_machine())
+    }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Walks of this thread that went the short way.
+    static TAKEN: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// Results are the same either way (`tests/short_walks.rs`), so they do not tell whether any walk takes this code.
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::{Request, run};
+
+    /// Walks that completed, and those of them that went the short way.
+    fn walks(system: &str, set: &[&str]) -> (u64, u64) {
+        let request = Request {
+            sources: vec!["random:size=16MiB,accesses=40K".to_owned()],
+            systems: vec![system.to_owned()],
+            machine: Some("kabylake-7700hq".to_owned()),
+            set: set.iter().map(|&set| set.to_owned()).collect(),
+            threads: Some(1),
+            ..Request::default()
+        };
+        TAKEN.set(0);
+        let results = run(&request, &|_| true).unwrap();
+        let count = results.results[0].stats.iter().find(|(name, _)| *name == "walk.count");
+        (*count.unwrap().1, TAKEN.get())
+    }
+
+    #[test]
+    fn mapped_pages_on_the_bare_machine_are_walked_to_the_short_way() {
+        for system in ["radix", "radix-eager", "radix-5level", "radix-ptemagnet"] {
+            let (all, short) = walks(system, &[]);
+            assert!(all > 20_000, "{system}");
+            assert_eq!(short, all, "{system}");
+        }
+    }
+
+    #[test]
+    fn other_walks_are_not() {
+        let off: &[&str] = &["engine.short_walks=off"];
+        for (system, set) in [("radix", off), ("nested-radix", &[]), ("hashed-open", &[])] {
+            let (all, short) = walks(system, set);
+            assert!(all > 20_000, "{system} {set:?}");
+            assert_eq!(short, 0, "{system} {set:?}");
+        }
     }
 }
