@@ -108,7 +108,9 @@ fn check_load(program: &Program, (system, set): System, cpus: &[usize]) -> Resul
     };
     let ended = try_beside(&config, vec![(program.source(Cuts::AsWritten), cpus)], beside());
     let (simulation, stats) = match ended {
-        Err(EngineError::OutOfMemory { .. }) if config.machine.memory_bytes.0 < 1 << 30 => {
+        Err(EngineError::OutOfMemory { what })
+            if config.machine.memory_bytes.0 < 1 << 30 || what.contains("cgroup") =>
+        {
             return Err(TestCaseError::reject(TOO_MANY));
         }
         ended => ended.unwrap_or_else(|e| panic!("{e}")),
