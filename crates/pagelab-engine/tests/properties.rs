@@ -29,10 +29,10 @@ fn check(program: &Program, (system, set): System, cpus: &[usize]) {
     let all = [&["machine.memory_bytes=1GiB", "engine.sync_quantum_cycles=0"], set].concat();
     let with = |more: &[&str]| config(system, &[&all[..], more].concat());
     let stats = check_once(program, &with(&[]), cpus);
-    // Repeated, without look-ahead and with the general code for all walks.
+    // Repeated, without look-ahead and with the general code for all accesses.
     let (_, again) =
-        run(&with(&["engine.lookahead=off", "engine.short_walks=off"]), program.source(Cuts::AsWritten), cpus);
-    assert_eq!(stats.values, again.values, "repeated without look-ahead and short walks");
+        run(&with(&["engine.lookahead=off", "engine.fast_path=off"]), program.source(Cuts::AsWritten), cpus);
+    assert_eq!(stats.values, again.values, "repeated without look-ahead and the fast path");
     // It does not matter how the source cuts its batches.
     let (_, everywhere) = run(&with(&[]), program.source(Cuts::Everywhere), cpus);
     assert_eq!(stats.values, everywhere.values, "cut everywhere");

@@ -5,6 +5,7 @@ use crate::base::ids::{CpuId, LayerId};
 use crate::cache::ReplacementPolicy;
 use crate::config::Config;
 use crate::core_model::CoreModel;
+use crate::cpu::fast_path;
 use crate::kernel::home::Home;
 use crate::kernel::os::Os;
 use crate::kernel::threads::schedule::KernelThreads;
@@ -137,8 +138,10 @@ impl Simulation {
         let mut agenda = Agenda::default();
         kthreads.alarms().for_each(|(at, thread)| agenda.enter(at, Entry::Alarm { thread }));
         load.arrivals().for_each(|(at, stream)| agenda.enter(at, Entry::Arrival { stream }));
+        let mut hw = Hardware::new(config, cores)?;
         Ok(Self {
-            hw: Hardware::new(config, cores)?,
+            fast_path: fast_path::choose(config, &mut hw),
+            hw,
             os,
             kthreads,
             agenda,

@@ -4,7 +4,7 @@
 //! their references have real addresses. Frames that hold program data have no contents here and cost nothing.
 
 use crate::base::addr::{FRAME_BYTES, Pfn, PhysAddr};
-use crate::cache::host::{prefer_large_pages, prefetch};
+use crate::base::host::{prefer_large_pages, prefetch};
 
 /// 64-bit words of a frame.
 pub const WORDS_PER_FRAME: usize = FRAME_BYTES as usize / 8;
@@ -35,6 +35,10 @@ impl PhysMem {
         let slot = self.free.pop().unwrap_or_else(|| {
             let slot = self.live.len() as u32;
             self.live.push(0);
+            if self.frames.len() == self.frames.capacity() {
+                self.frames.reserve(1);
+                prefer_large_pages(self.frames.spare_capacity_mut());
+            }
             self.frames.push([0; WORDS_PER_FRAME]);
             slot
         });

@@ -8,7 +8,6 @@
 //! is compiled; [`AnyWays`] does for every array.
 
 use super::config::Level;
-use super::host::prefetch;
 use super::index::SetIndex;
 use super::replacement::Policy;
 use super::ways::{
@@ -16,6 +15,7 @@ use super::ways::{
     push_front_any, take_out,
 };
 use crate::base::addr::LineAddr;
+use crate::base::host::{prefer_large_pages, prefetch};
 use crate::base::rng::Rng;
 
 /// Words in a line of the host.
@@ -80,7 +80,9 @@ impl Array {
     pub fn new(level: &Level, keeps_presence: bool, rng: Rng) -> Self {
         let (sets, ways) = (level.sets() as usize, level.ways as usize);
         let stride = ways.next_multiple_of(4);
-        let words = vec![EMPTY; sets * stride + HOST_LINE_WORDS];
+        let mut words = Vec::with_capacity(sets * stride + HOST_LINE_WORDS);
+        prefer_large_pages(words.spare_capacity_mut());
+        words.resize(sets * stride + HOST_LINE_WORDS, EMPTY);
         let skip = words.as_ptr().align_offset(HOST_LINE_WORDS * size_of::<u32>()).min(HOST_LINE_WORDS);
         let mut array = Self {
             words,

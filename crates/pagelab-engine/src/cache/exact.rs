@@ -8,11 +8,11 @@
 use std::marker::PhantomData;
 
 use super::array::State;
-use super::host::Vectors;
 use super::shape::Shape;
 use super::ways::{EMPTY, Known, STATE_MASK, take_out};
 use super::{CoreCacheStats, Hierarchy, Outcome, Requester, Served, SharedCacheStats};
 use crate::base::addr::LineAddr;
+use crate::base::host::{Vectors, prefetch};
 
 /// One core; for L1, L2 and L3 the ways and the sets.
 pub(super) struct Exact<
@@ -54,7 +54,7 @@ impl<V: Vectors, const W1: usize, const S1: usize, const W2: usize, const S2: us
 }
 
 /// The sets of all levels, and what is counted.
-struct Tables<
+pub(super) struct Tables<
     'a,
     V,
     const W1: usize,
@@ -107,8 +107,13 @@ impl<
     const S3: usize,
 > Tables<'a, V, W1, S1, W2, S2, W3, S3>
 {
+    /// Whether caches are of this shape.
+    pub fn fit(caches: &Hierarchy) -> bool {
+        matches!((&caches.private[..], &caches.l3), ([core], Some(l3)) if core.are::<Exact<V, W1, S1, W2, S2, W3, S3>>(l3))
+    }
+
     #[inline(always)]
-    fn of(caches: &'a mut Hierarchy) -> Self {
+    pub fn of(caches: &'a mut Hierarchy) -> Self {
         let private = &mut caches.private[0];
         Self {
             l1: private.l1.table(),
@@ -119,6 +124,30 @@ impl<
             shared_stats: &mut caches.shared_stats,
             vectors: PhantomData,
         }
+    }
+
+    /// A request that enters at the L1.
+    #[inline(always)]
+    pub fn access(&mut self, line: u64, write: bool, by: Requester) -> Served {
+        let (set, wanted) = place::<S1>(line);
+        let served = if let Some(way) = find::<V, W1>(&self.l1[set], wanted) {
+            let modified = if write { State::MODIFIED.bits() } else { 0 };
+            let word = self.l1[set][way % W1] | modified;
+            V::move_to_front(&mut self.l1[set], way, word);
+            Served::L1
+        } else {
+            self.request(line, write)
+        };
+        self.stats.served[by as usize][served as usize] += 1;
+        served
+    }
+
+    /// Has the host fetch the set of the L3, whose tags do not fit its own first caches.
+    #[inline(always)]
+    pub fn hint(&self, line: u64) {
+        let set = &self.l3[place::<S3>(line).0];
+        prefetch(set, 0);
+        prefetch(set, W3 - 1);
     }
 
     /// Step 2 for a write; false, with nothing changed, if the L1 does not hold the line.
@@ -227,9 +256,9 @@ mod tests {
     use pagelab_trace::quantity::Bytes;
 
     use super::*;
+    use crate::base::host::Portable;
     use crate::base::rng::Rng;
-    use crate::cache::host::Portable;
-    use crate::cache::shape::{Code, Compiled, OneCore};
+    use crate::cache::shape::{Code, OneCore};
     use crate::cache::test_support::sandy_bridge;
     use crate::cache::ways::AnyWays;
     use crate::cache::{CacheConfig, CacheStats, Inclusion, WalkerEntry};
@@ -288,7 +317,7 @@ mod tests {
             let chosen = Hierarchy::new(&config(geometry, inclusion, walker_entry), 1, 3).unwrap();
             let (mut portable, mut general) = (chosen.clone(), chosen.clone());
             portable.code = Code::with::<Portable>(&chosen.private, chosen.l3.as_ref());
-            general.code = Portable::code::<OneCore<AnyWays, AnyWays, AnyWays>>();
+            general.code = Code::of::<OneCore<AnyWays, AnyWays, AnyWays>, Portable>();
             let [_, _, [sets, ways]] = geometry;
             let run = |mut caches: Hierarchy| -> (Vec<u64>, CacheStats, Vec<_>) {
                 let mut rng = Rng::new(6, "exact");

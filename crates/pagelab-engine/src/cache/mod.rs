@@ -77,8 +77,8 @@ mod array;
 mod bulk;
 mod coherence;
 mod config;
+mod core_caches;
 mod exact;
-pub(crate) mod host;
 mod index;
 mod replacement;
 mod request;
@@ -94,6 +94,7 @@ pub use config::{
     CacheConfig, CacheConfigError, Inclusion, MAX_CORES, PrivateCacheConfig, ReplacementPolicy, SharedCacheConfig,
     WalkerEntry,
 };
+pub(crate) use core_caches::{AnyCaches, CoreCaches, KnownCaches};
 pub use stats::{CacheStats, CoreCacheStats, SharedCacheStats};
 
 use crate::base::addr::LineAddr;

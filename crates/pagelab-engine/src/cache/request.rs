@@ -6,13 +6,13 @@
 use super::array::{Array, Evicted, Place, State};
 use super::coherence::Others;
 use super::exact::Exact;
-use super::host::Portable;
-#[cfg(target_arch = "x86_64")]
-use super::host::avx2;
-use super::shape::{Anything, Code, Compiled, ManyCores, OneCore, Shape};
+use super::shape::{Anything, Code, ManyCores, OneCore, Shape};
 use super::ways::{AnyWays, Masked, Plain};
 use super::{Hierarchy, Outcome, Private, Requester, Served};
 use crate::base::addr::LineAddr;
+#[cfg(target_arch = "x86_64")]
+use crate::base::host::avx2;
+use crate::base::host::{Portable, Vectors};
 
 impl Code {
     /// The code for these caches on this processor.
@@ -27,43 +27,47 @@ impl Code {
     /// The code for these caches. Intel cores until Broadwell have L1 and L2 of 8 and 8 ways with L3s of 16 (clients)
     /// or 20 (servers), clients from Skylake on 8 and 4 with 12 or 16; all else takes the code that does for every
     /// geometry.
-    pub fn with<V: Compiled>(private: &[Private], l3: Option<&Array>) -> Self {
+    pub fn with<V: Vectors>(private: &[Private], l3: Option<&Array>) -> Self {
         // The cores are alike.
         let core = &private[0];
         let eight_eight = core.l1.is::<Masked<8>>() && core.l2.as_ref().is_some_and(Array::is::<Masked<8>>);
         let eight_four = core.l1.is::<Masked<8>>() && core.l2.as_ref().is_some_and(Array::is::<Masked<4>>);
         if private.len() > 1 {
             return match () {
-                () if eight_eight => Portable::code::<ManyCores<Masked<8>, Masked<8>>>(),
-                () if eight_four => Portable::code::<ManyCores<Masked<8>, Masked<4>>>(),
-                () => Portable::code::<Anything>(),
+                () if eight_eight => Code::of::<ManyCores<Masked<8>, Masked<8>>, Portable>(),
+                () if eight_four => Code::of::<ManyCores<Masked<8>, Masked<4>>, Portable>(),
+                () => Code::of::<Anything, Portable>(),
             };
         }
-        let Some(l3) = l3 else { return Portable::code::<OneCore<AnyWays, AnyWays, AnyWays>>() };
+        let Some(l3) = l3 else { return Code::of::<OneCore<AnyWays, AnyWays, AnyWays>, Portable>() };
         if eight_eight {
-            Self::of::<V, Exact<V, 8, 64, 8, 512, 20, 16384>>(core, l3)
-                .or_else(|| Self::of::<V, Exact<V, 8, 128, 8, 1024, 20, 12288>>(core, l3))
-                .or_else(|| Self::of::<V, OneCore<Masked<8, V>, Masked<8, V>, Plain<20, V>>>(core, l3))
-                .or_else(|| Self::of::<V, OneCore<Masked<8, V>, Masked<8, V>, Plain<16, V>>>(core, l3))
+            Self::fitting::<V, Exact<V, 8, 64, 8, 512, 20, 16384>>(core, l3)
+                .or_else(|| Self::fitting::<V, Exact<V, 8, 128, 8, 1024, 20, 12288>>(core, l3))
+                .or_else(|| Self::fitting::<V, OneCore<Masked<8, V>, Masked<8, V>, Plain<20, V>>>(core, l3))
+                .or_else(|| Self::fitting::<V, OneCore<Masked<8, V>, Masked<8, V>, Plain<16, V>>>(core, l3))
         } else if eight_four {
-            Self::of::<V, Exact<V, 8, 64, 4, 1024, 12, 8192>>(core, l3)
-                .or_else(|| Self::of::<V, Exact<V, 8, 64, 4, 1024, 16, 12288>>(core, l3))
-                .or_else(|| Self::of::<V, OneCore<Masked<8, V>, Masked<4, V>, Plain<16, V>>>(core, l3))
-                .or_else(|| Self::of::<V, OneCore<Masked<8, V>, Masked<4, V>, Plain<12, V>>>(core, l3))
+            Self::fitting::<V, Exact<V, 8, 64, 4, 1024, 12, 8192>>(core, l3)
+                .or_else(|| Self::fitting::<V, Exact<V, 8, 64, 4, 1024, 16, 12288>>(core, l3))
+                .or_else(|| Self::fitting::<V, OneCore<Masked<8, V>, Masked<4, V>, Plain<16, V>>>(core, l3))
+                .or_else(|| Self::fitting::<V, OneCore<Masked<8, V>, Masked<4, V>, Plain<12, V>>>(core, l3))
         } else {
             None
         }
-        .unwrap_or_else(Portable::code::<OneCore<AnyWays, AnyWays, AnyWays>>)
+        .unwrap_or_else(Code::of::<OneCore<AnyWays, AnyWays, AnyWays>, Portable>)
     }
 
     /// The code of `S` if its ways and sets are what the caches have.
-    fn of<V: Compiled, S: Shape>(core: &Private, l3: &Array) -> Option<Self> {
-        let fits = core.l1.is::<S::L1>() && core.l2.as_ref().is_some_and(Array::is::<S::L2>) && l3.is::<S::L3>();
-        fits.then(V::code::<S>)
+    fn fitting<V: Vectors, S: Shape>(core: &Private, l3: &Array) -> Option<Self> {
+        core.are::<S>(l3).then(Self::of::<S, V>)
     }
 }
 
 impl Private {
+    /// Whether these caches and the L3 behind them have the ways and sets of `S`.
+    pub(super) fn are<S: Shape>(&self, l3: &Array) -> bool {
+        self.l1.is::<S::L1>() && self.l2.as_ref().is_some_and(Array::is::<S::L2>) && l3.is::<S::L3>()
+    }
+
     /// Removes a line that is there; true if it was modified.
     #[cold]
     #[inline(never)]

@@ -1,9 +1,11 @@
 //! What is known of a hierarchy when its code is compiled, and the code chosen by that.
 
-use super::host::{Portable, Vectors};
+use std::marker::PhantomData;
+
 use super::ways::{AnyWays, Ways};
 use super::{Hierarchy, Outcome, Requester};
 use crate::base::addr::LineAddr;
+use crate::base::host::{Vectors, Work};
 
 /// What is known of a hierarchy when its code is compiled.
 pub(super) trait Shape: Sized {
@@ -26,9 +28,9 @@ pub(super) trait Shape: Sized {
     }
 }
 
-pub(super) struct OneCore<L1, L2, L3>(std::marker::PhantomData<(L1, L2, L3)>);
+pub(super) struct OneCore<L1, L2, L3>(PhantomData<(L1, L2, L3)>);
 
-pub(super) struct ManyCores<L1, L2>(std::marker::PhantomData<(L1, L2)>);
+pub(super) struct ManyCores<L1, L2>(PhantomData<(L1, L2)>);
 
 impl<L1: Ways, L2: Ways, L3: Ways> Shape for OneCore<L1, L2, L3> {
     const COHERENT: bool = false;
@@ -56,14 +58,49 @@ pub(super) struct Code {
     pub write_lines: fn(&mut Hierarchy, usize, LineAddr, u64, &mut [u64; 5]),
 }
 
-/// Functions on sets for which whole requests can be compiled.
-pub(super) trait Compiled: Vectors {
-    /// The code of a shape whose sets are worked on with these functions.
-    fn code<S: Shape>() -> Code;
+impl Code {
+    /// The code of a shape whose sets are worked on with the vectors `V`.
+    pub fn of<S: Shape, V: Vectors>() -> Self {
+        Self { miss_l1: serve_miss::<S, V>, write_lines: write_lines::<S, V> }
+    }
 }
 
-impl Compiled for Portable {
-    fn code<S: Shape>() -> Code {
-        Code { miss_l1: S::serve_miss, write_lines: S::write_lines }
+/// [`Shape::serve_miss`], compiled for `V`.
+fn serve_miss<S: Shape, V: Vectors>(
+    caches: &mut Hierarchy,
+    core: usize,
+    line: LineAddr,
+    write: bool,
+    requester: Requester,
+) -> Outcome {
+    struct Miss<'a, S>(&'a mut Hierarchy, usize, LineAddr, bool, Requester, PhantomData<S>);
+    impl<S: Shape> Work for Miss<'_, S> {
+        type Output = Outcome;
+
+        #[inline(always)]
+        fn run<V: Vectors>(self) -> Outcome {
+            S::serve_miss(self.0, self.1, self.2, self.3, self.4)
+        }
     }
+    V::run(Miss::<S>(caches, core, line, write, requester, PhantomData))
+}
+
+/// [`Shape::write_lines`] likewise.
+fn write_lines<S: Shape, V: Vectors>(
+    caches: &mut Hierarchy,
+    core: usize,
+    first: LineAddr,
+    lines: u64,
+    found: &mut [u64; 5],
+) {
+    struct Lines<'a, S>(&'a mut Hierarchy, usize, LineAddr, u64, &'a mut [u64; 5], PhantomData<S>);
+    impl<S: Shape> Work for Lines<'_, S> {
+        type Output = ();
+
+        #[inline(always)]
+        fn run<V: Vectors>(self) {
+            S::write_lines(self.0, self.1, self.2, self.3, self.4);
+        }
+    }
+    V::run(Lines::<S>(caches, core, first, lines, found, PhantomData));
 }

@@ -5,7 +5,7 @@
 
 use std::marker::PhantomData;
 
-use super::host::{Portable, Vectors};
+use crate::base::host::{Portable, Vectors};
 
 /// Most ways a set may have: the policies keep a set's bits in one word.
 pub(super) const MAX_WAYS: usize = 64;
@@ -149,7 +149,7 @@ pub(super) fn take_out<T: Copy>(set: &mut [T], way: usize, empty: T) -> T {
 mod tests {
     use super::*;
     #[cfg(target_arch = "x86_64")]
-    use crate::cache::host::avx2;
+    use crate::base::host::avx2;
 
     /// A set of `len` different tags 10, 11, … and changing states.
     fn set_of(len: usize) -> Vec<u32> {

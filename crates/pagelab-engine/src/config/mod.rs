@@ -98,9 +98,9 @@ pub struct EngineConfig {
     pub sync_quantum_cycles: u64,
     /// Whether the engine prefetches its own tables for accesses to come. Changes speed, never a result.
     pub lookahead: Switch,
-    /// Whether walks that meet nothing unusual take their own, short code, or all of them that which does for every system. Changes
-    /// speed, never a result.
-    pub short_walks: Switch,
+    /// Whether accesses that meet nothing unusual take code that is compiled for the machine, or all of them that which does for
+    /// every system. Changes speed, never a result.
+    pub fast_path: Switch,
     /// Accesses of a source that may be held back for threads that lag behind the recorded order.
     pub input_window_accesses: u64,
     /// Compare every translation with a flat record of what the kernel mapped (`--check`).
@@ -114,7 +114,7 @@ impl Default for EngineConfig {
             kernel_refs: Switch(true),
             sync_quantum_cycles: 1000,
             lookahead: Switch(true),
-            short_walks: Switch(true),
+            fast_path: Switch(true),
             input_window_accesses: 1 << 20,
             check: Switch(false),
         }

@@ -10,11 +10,11 @@ use crate::machine::simulation::Simulation;
 use pagelab_trace::Access;
 
 /// Accesses ahead for which it is found out where their leaf entries are.
-const WAYS_AHEAD: usize = 32;
+pub(super) const WAYS_AHEAD: usize = 32;
 /// Accesses ahead whose leaf entries are prefetched.
-const ENTRIES_AHEAD: usize = 24;
+pub(super) const ENTRIES_AHEAD: usize = 24;
 /// Accesses ahead whose cache tags are prefetched.
-const TAGS_AHEAD: usize = 8;
+pub(super) const TAGS_AHEAD: usize = 8;
 /// Frames of page tables from which on they are looked ahead for: 1 MiB, half of what a host core's own caches hold. Below, finding
 /// out what to prefetch takes longer than waiting for it.
 const TABLE_FRAMES: usize = 256;

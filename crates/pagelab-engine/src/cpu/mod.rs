@@ -2,6 +2,7 @@
 
 mod by_kernel;
 mod exceptions;
+pub(crate) mod fast_path;
 mod lookahead;
 mod replay;
 mod stack;

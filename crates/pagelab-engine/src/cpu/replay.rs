@@ -42,7 +42,15 @@ impl Simulation {
     ) -> Result<usize, EngineError> {
         let mut at = 0;
         let looks_ahead = self.looks_ahead(cpu);
-        while let Some(access) = accesses.get(at) {
+        while at < accesses.len() {
+            let fast = self.replay_fast::<MANY>(cpu, &accesses[at..], limit);
+            #[cfg(test)]
+            super::fast_path::TAKEN.set(super::fast_path::TAKEN.get() + fast as u64);
+            at += fast;
+            if MANY && self.turn_is_over(cpu, limit) {
+                break;
+            }
+            let Some(access) = accesses.get(at) else { break };
             let of = &self.cpus[cpu];
             if of.filter.answers(access) {
                 let stop = Stop { clock: &of.clock, limit };
@@ -70,6 +78,34 @@ impl Simulation {
         Ok(at)
     }
 
+    /// Makes the accesses that the fast path can make; returns how many.
+    #[inline(always)]
+    fn replay_fast<const MANY: bool>(&mut self, cpu: CpuId, accesses: &[Access], limit: Cycles) -> usize {
+        let Some(code) = self.fast_path else { return 0 };
+        let replay = if MANY { code.among_others } else { code.alone };
+        if !self.hw.check {
+            return replay(self, cpu, accesses, limit);
+        }
+        // One by one, so that each translation is compared.
+        let mut at = 0;
+        while let Some(access) = accesses.get(at..=at)
+            && replay(self, cpu, access, limit) == 1
+        {
+            let (va, write) = (VirtAddr(access[0].vaddr), access[0].kind.writes());
+            let of = &self.cpus[cpu];
+            let intent = if write { Intent::Store } else { Intent::Load };
+            let wanted = Wanted { core: of.core, space: of.running(), va, intent, origin: Origin::Program };
+            if let Some(translation) = of.filter.translation(va, write) {
+                self.check(&wanted, translation);
+            }
+            at += 1;
+            if MANY && self.turn_is_over(cpu, limit) {
+                break;
+            }
+        }
+        at
+    }
+
     /// Counts accesses that the filter answered.
     #[inline]
     fn settle(&mut self, cpu: CpuId, hits: &Hits) {
@@ -78,8 +114,7 @@ impl Simulation {
         of.counters.accesses += hits.accesses as u64;
         of.counters.filtered += hits.accesses as u64;
         of.counters.writes += hits.writes;
-        of.clock.retire(hits.instructions);
-        of.clock.repeat(hits.accesses as u64);
+        hits.pass(&mut of.clock);
         if let Some(mark) = mark {
             let by_kernel = &mut of.counters.by_kernel;
             by_kernel.accesses += hits.accesses as u64;
@@ -334,24 +369,33 @@ impl Simulation {
 }
 
 /// Accesses that the filter answered.
-struct Hits {
-    accesses: usize,
+pub(super) struct Hits {
+    pub accesses: usize,
     instructions: u64,
-    writes: u64,
+    pub writes: u64,
     /// Whether a kernel made them all, or the program did.
     by_kernel: bool,
 }
 
 /// When a CPU with others beside it must stop.
-struct Stop<'a> {
-    clock: &'a CpuClock,
-    limit: Cycles,
+pub(super) struct Stop<'a> {
+    pub clock: &'a CpuClock,
+    pub limit: Cycles,
+}
+
+impl Hits {
+    /// Lets a CPU's clock go on.
+    #[inline(always)]
+    pub fn pass(&self, clock: &mut CpuClock) {
+        clock.retire(self.instructions);
+        clock.repeat(self.accesses as u64);
+    }
 }
 
 /// The accesses from the first on that the filter answers: hits of the last line that change nothing. Not inlined, so that
 /// the loop has the processor's registers for itself.
 #[inline(never)]
-fn scan<const MANY: bool>(accesses: &[Access], filter: &Filter, stop: &Stop) -> Hits {
+pub(super) fn scan<const MANY: bool>(accesses: &[Access], filter: &Filter, stop: &Stop) -> Hits {
     let by_kernel = accesses.first().is_some_and(|access| access.by_kernel);
     let mut hits = Hits { accesses: 0, instructions: 0, writes: 0, by_kernel };
     let filter = *filter;

@@ -13,8 +13,8 @@ use crate::programs::account::FaultCounts;
 use crate::programs::input::Input;
 use crate::programs::load::Load;
 use crate::translate::hardware::Hardware;
-use pagelab_trace::Source;
 use pagelab_trace::quantity::Bytes;
+use pagelab_trace::{Access, Source};
 
 /// A source and where it runs.
 pub struct Placed {
@@ -45,6 +45,14 @@ pub(crate) enum Stack {
     Yields,
 }
 
+/// Code that makes the accesses of a CPU's run up to the first that it is not for, and returns how many it made.
+#[derive(Clone, Copy)]
+pub(crate) struct FastPath {
+    pub alone: fn(&mut Simulation, CpuId, &[Access], Cycles) -> usize,
+    /// The same where others run beside it: it stops when the clock passes a limit.
+    pub among_others: fn(&mut Simulation, CpuId, &[Access], Cycles) -> usize,
+}
+
 /// See the module's text. A copy goes on by itself: it ends with the same results, whatever becomes of the other.
 #[derive(Clone)]
 pub struct Simulation {
@@ -72,6 +80,8 @@ pub struct Simulation {
     /// Whether only an L1 hit proves that the next one to the line changes nothing.
     pub(crate) filter_hits_only: bool,
     pub(crate) lookahead: bool,
+    /// The code for accesses that meet nothing unusual, if there is any for this system.
+    pub(crate) fast_path: Option<FastPath>,
     pub(crate) quantum: Cycles,
     pub(crate) slice: Cycles,
     /// Of each source.

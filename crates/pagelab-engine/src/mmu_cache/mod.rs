@@ -14,6 +14,7 @@ mod assignment;
 mod registry;
 
 pub use assignment::MmuCaches;
+pub use paging_structure::CommonArrays;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,7 +24,7 @@ use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::memory::PhysMem;
 use crate::base::rng::Rng;
-use crate::page_table::{UpperEntries, WalkList, WalkRef};
+use crate::page_table::{UpperEntries, WalkList, WalkRef, Way};
 
 mmu_caches! {
     mod none {
@@ -67,13 +68,21 @@ pub struct Spared {
     pub cycles: Cycles,
 }
 
-/// What a walk down a [`Way`](crate::page_table::Way) is spared.
+/// What a walk down a [`Way`] must do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passed {
-    /// The lowest level whose entry need not be read; that above the root's if all are read.
-    pub from: u8,
+    /// Bit n: the entry of level n must be read.
+    pub reads: u8,
     /// Cycles of the look-up.
     pub cycles: Cycles,
+}
+
+impl Passed {
+    /// All entries of the levels below `level`.
+    #[inline(always)]
+    fn below(level: u8, way: &Way, cycles: Cycles) -> Self {
+        Self { reads: (1 << level) - (1 << way.leaf), cycles }
+    }
 }
 
 /// An MMU cache design.
@@ -114,10 +123,16 @@ pub trait Design: Sized {
     /// page table.
     fn fill(&mut self, _: Asid, _: VirtAddr, _: &WalkList, _read: usize, _skip: u32, _: &PhysMem) {}
 
-    /// Look-up and fill in one, for a walk down a tree of `levels` levels to level 1 that reads all that it is not spared. None, with
-    /// nothing changed, if it is to be asked by [`look_up`](Self::look_up) and [`fill`](Self::fill).
+    /// Look-up and fill in one, for a walk down a way that reads all that it is not spared. None, with nothing changed, if it is to
+    /// be asked for each entry. `mem` has the page table.
     #[inline(always)]
-    fn pass(&mut self, _: Asid, _: VirtAddr, _levels: u8) -> Option<Passed> {
+    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> Option<Passed> {
+        pass_by_list(self, asid, va, way, mem)
+    }
+
+    /// Itself for code that knows its shape, if it is of the common one.
+    #[inline(always)]
+    fn common_arrays<V>(&mut self) -> Option<CommonArrays<'_, V>> {
         None
     }
 
@@ -180,13 +195,47 @@ impl MmuCache {
     }
 
     #[inline(always)]
-    pub fn pass(&mut self, asid: Asid, va: VirtAddr, levels: u8) -> Option<Passed> {
-        each_cache!(self, cache => cache.pass(asid, va, levels))
+    pub fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> Option<Passed> {
+        each_cache!(self, cache => cache.pass(asid, va, way, mem))
+    }
+
+    /// For code that is compiled for `V`.
+    #[inline(always)]
+    pub(crate) fn common_arrays<V>(&mut self) -> Option<CommonArrays<'_, V>> {
+        each_cache!(self, cache => cache.common_arrays())
     }
 
     pub fn flush(&mut self, asid: Asid) {
         each_cache!(self, cache => cache.flush(asid));
     }
+}
+
+/// An MMU cache that walks pass, be its shape known or not: see [`Design::pass`].
+pub(crate) trait Pass {
+    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> Option<Passed>;
+}
+
+impl Pass for &mut MmuCache {
+    #[inline(always)]
+    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> Option<Passed> {
+        MmuCache::pass(self, asid, va, way, mem)
+    }
+}
+
+/// [`Design::pass`] by its parts.
+#[inline(never)]
+fn pass_by_list<D: Design>(cache: &mut D, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> Option<Passed> {
+    let list = way.list(va);
+    let Spared { skip, by_entry, cycles } = cache.look_up(asid, va, &list);
+    if by_entry {
+        return None;
+    }
+    let read = cacheable(&list);
+    if (skip.trailing_ones() as usize) < read {
+        cache.fill(asid, va, &list, read, skip, mem);
+    }
+    let made = list.refs().iter().enumerate().filter(|(n, _)| skip >> n & 1 == 0);
+    Some(Passed { reads: made.fold(0, |reads, (_, r)| reads | 1 << r.level), cycles })
 }
 
 /// References of a walk that may be cached: all but the leaf's, or all that were followed by another.

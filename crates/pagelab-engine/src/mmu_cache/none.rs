@@ -6,8 +6,9 @@ use super::{Asid, Design, MmuCacheGeometry, Passed, Spared};
 use crate::base::addr::VirtAddr;
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
+use crate::base::memory::PhysMem;
 use crate::base::rng::Rng;
-use crate::page_table::{UpperEntries, WalkList};
+use crate::page_table::{UpperEntries, WalkList, Way};
 
 /// See the module's text.
 #[derive(Clone)]
@@ -32,8 +33,8 @@ impl Design for Nothing {
     }
 
     #[inline]
-    fn pass(&mut self, _: Asid, _: VirtAddr, levels: u8) -> Option<Passed> {
-        Some(Passed { from: levels + 1, cycles: Cycles::ZERO })
+    fn pass(&mut self, _: Asid, _: VirtAddr, way: &Way, _: &PhysMem) -> Option<Passed> {
+        Some(Passed::below(way.root + 1, way, Cycles::ZERO))
     }
 
     fn flush(&mut self, _: Asid) {}

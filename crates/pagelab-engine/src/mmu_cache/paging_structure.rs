@@ -10,14 +10,18 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Asid, Design, Geometry, MmuCacheGeometry, NO_UPPER_LEVELS, Passed, Spared, cacheable, position, prefix};
+use super::{
+    Asid, Design, Geometry, MmuCacheGeometry, NO_UPPER_LEVELS, Pass, Passed, Spared, cacheable, position, prefix,
+};
 use crate::base::addr::VirtAddr;
 use crate::base::assoc::{AssocArray, AssocPolicy, array};
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
+use crate::base::host::Vectors;
+use crate::base::lru_sets::{Held, LruSets, Sets};
 use crate::base::memory::PhysMem;
 use crate::base::rng::Rng;
-use crate::page_table::{UpperEntries, WalkList};
+use crate::page_table::{UpperEntries, WalkList, Way};
 
 /// Paging-structure caches (Intel SDM vol. 3A, 4.10.3): one array a level, tagged by virtual-address prefix.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -133,16 +137,29 @@ impl Design for PagingStructureCache {
     }
 
     #[inline(always)]
-    fn pass(&mut self, asid: Asid, va: VirtAddr, levels: u8) -> Option<Passed> {
-        let mut from = levels + 1;
-        for of in self.levels.iter_mut().take_while(|of| of.level <= levels) {
+    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, _: &PhysMem) -> Option<Passed> {
+        let mut from = way.root + 1;
+        for of in self.levels.iter_mut().filter(|of| way.passes(of.level)) {
             let prefix = prefix(va, of.level);
             if of.array.look_up_or_insert(prefix, key(asid, prefix), 0).is_some() {
                 from = of.level;
                 break;
             }
         }
-        Some(Passed { from, cycles: self.latency_cycles })
+        Some(Passed::below(from, way, self.latency_cycles))
+    }
+
+    #[inline(always)]
+    fn common_arrays<V>(&mut self) -> Option<CommonArrays<'_, V>> {
+        // Four different levels of 2 to 5, in ascending order, are those.
+        let [pd, pdpt, pml4, pml5] = &mut self.levels[..] else { return None };
+        Some(CommonArrays {
+            pd: LruSets::of(&mut pd.array)?,
+            pdpt: LruSets::of(&mut pdpt.array)?,
+            pml4: LruSets::of(&mut pml4.array)?,
+            pml5: LruSets::of(&mut pml5.array)?,
+            latency_cycles: self.latency_cycles,
+        })
     }
 
     fn flush(&mut self, asid: Asid) {
@@ -150,4 +167,41 @@ impl Design for PagingStructureCache {
             of.array.invalidate(|key, _| key & 0xffff == u64::from(asid.0));
         }
     }
+}
+
+/// Arrays of levels 2 to 5 in the shape that most machines have: 32 entries of 4 ways, 4 of 4, 2 of 2, 2 of 2, under LRU.
+pub struct CommonArrays<'a, V> {
+    pd: LruSets<'a, V, 4, 8>,
+    pdpt: LruSets<'a, V, 4, 1>,
+    pml4: LruSets<'a, V, 2, 1>,
+    pml5: LruSets<'a, V, 2, 1>,
+    latency_cycles: Cycles,
+}
+
+impl<V: Vectors> Pass for CommonArrays<'_, V> {
+    #[inline(always)]
+    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, _: &PhysMem) -> Option<Passed> {
+        let from = if way.passes(2) && held_or_taken_up(&mut self.pd, asid, prefix(va, 2)) {
+            2
+        } else if held_or_taken_up(&mut self.pdpt, asid, prefix(va, 3)) {
+            3
+        } else if held_or_taken_up(&mut self.pml4, asid, prefix(va, 4)) {
+            4
+        } else if way.passes(5) && held_or_taken_up(&mut self.pml5, asid, prefix(va, 5)) {
+            5
+        } else {
+            way.root + 1
+        };
+        Some(Passed::below(from, way, self.latency_cycles))
+    }
+}
+
+#[inline(always)]
+fn held_or_taken_up(sets: &mut impl Sets, asid: Asid, prefix: u64) -> bool {
+    let key = key(asid, prefix);
+    let held = sets.look_up(prefix, key, |_| true) != Held::Nothing;
+    if !held {
+        sets.insert_absent(prefix, key, 0);
+    }
+    held
 }

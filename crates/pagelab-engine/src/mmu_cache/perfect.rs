@@ -7,8 +7,9 @@ use super::{Asid, Design, MmuCacheGeometry, NO_UPPER_LEVELS, Passed, Spared, cac
 use crate::base::addr::VirtAddr;
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
+use crate::base::memory::PhysMem;
 use crate::base::rng::Rng;
-use crate::page_table::{UpperEntries, WalkList};
+use crate::page_table::{UpperEntries, WalkList, Way};
 
 /// See the module's text.
 #[derive(Clone)]
@@ -35,8 +36,8 @@ impl Design for Perfect {
     }
 
     #[inline]
-    fn pass(&mut self, _: Asid, _: VirtAddr, _: u8) -> Option<Passed> {
-        Some(Passed { from: 2, cycles: self.latency_cycles })
+    fn pass(&mut self, _: Asid, _: VirtAddr, way: &Way, _: &PhysMem) -> Option<Passed> {
+        Some(Passed::below(way.leaf + 1, way, self.latency_cycles))
     }
 
     fn flush(&mut self, _: Asid) {}

@@ -5,7 +5,7 @@
 
 use arrayvec::ArrayVec;
 
-use super::{Leaf, Mapping, PteFlags, Removed, TableBlock, TableFrames, WalkList, Way, Word};
+use super::{Leaf, Mapping, PteFlags, Removed, TableBlock, TableFrames, WalkList, Ways, Word};
 use crate::base::addr::{FRAME_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
@@ -21,8 +21,8 @@ use pagelab_trace::quantity::format_bytes;
 /// - [`walk`](Self::walk) changes nothing and lists every reference of a full walk, from the root on. It reads an entry at
 ///   least; the last reference is the leaf entry, or the one that the walk gave up at. The references of one dependency step
 ///   follow each other. Levels are 1 to 5, those of x86-64 with the same reach: 1 for an entry of a 4 KiB page.
-/// - [`way`](Self::way), where it says one, says what `walk` would: the entries of all levels from the root down to 1, one dependency
-///   step each.
+/// - [`ways`](Self::ways), where there are any, say what `walk` would: the entries of all levels from the root down to the page's,
+///   one dependency step each.
 /// - A translation that was mapped is found with the same frame, size and flags until it is unmapped, replaced, split or its
 ///   flags are set; [`mapped`](Self::mapped) lists exactly those, in ascending order.
 /// - A page can be mapped when [`missing_tables`](Self::missing_tables) is 0. Until then each block that
@@ -100,9 +100,9 @@ pub trait Design: Sized {
         None
     }
 
-    /// The way of a walk for `va` down to level 1, if it is a tree of tables of 512 entries that remembers it.
+    /// The ways of walks that it remembers, if it is a tree of tables of 512 entries.
     #[inline(always)]
-    fn way(&self, _: &PhysMem, _: VirtAddr) -> Option<Way> {
+    fn ways<'a>(&'a self, _: &'a PhysMem) -> Option<Ways<'a>> {
         None
     }
 

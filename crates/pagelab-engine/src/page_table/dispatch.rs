@@ -5,7 +5,7 @@ use arrayvec::ArrayVec;
 use super::{
     Boot, Context, Design, Exhausted, LayerTables, Mapping, NoRoom, NoTable, PageTable, PageTableConfig, PteFlags,
     Removed, Scan, ScanStep, SetAside, Shared, Statistic, TableBlock, TableFrames, TableWork, UpperEntries, WalkList,
-    Way, Word,
+    Ways, Word,
 };
 use crate::base::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
 use crate::base::cycles::Cycles;
@@ -96,8 +96,8 @@ impl PageTable {
     }
 
     #[inline(always)]
-    pub fn way(&self, mem: &PhysMem, va: VirtAddr) -> Option<Way> {
-        each_table!(self, table => table.way(mem, va))
+    pub fn ways<'a>(&'a self, mem: &'a PhysMem) -> Option<Ways<'a>> {
+        each_table!(self, table => table.ways(mem))
     }
 
     pub fn entry(&self, mem: &PhysMem, va: VirtAddr) -> PhysAddr {

@@ -8,10 +8,10 @@ use crate::base::addr::{PageSize, Pfn, PhysAddr};
 use crate::base::memory::PhysMem;
 
 pub const PRESENT: u64 = 1 << 0;
-const WRITABLE: u64 = 1 << 1;
+pub const WRITABLE: u64 = 1 << 1;
 const USER: u64 = 1 << 2;
-const ACCESSED: u64 = 1 << 5;
-const DIRTY: u64 = 1 << 6;
+pub const ACCESSED: u64 = 1 << 5;
+pub const DIRTY: u64 = 1 << 6;
 pub const LARGE: u64 = 1 << 7;
 /// One of the bits that the processor ignores in entries of all levels.
 pub const MARK: u64 = 1 << 10;

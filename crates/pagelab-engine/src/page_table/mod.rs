@@ -23,7 +23,7 @@ pub use design::{
 };
 pub use entry::{WORD_BITS, table_of};
 pub use walk_list::{WalkList, WalkRef};
-pub use way::Way;
+pub use way::{Way, Ways};
 
 use crate::base::addr::{PageSize, Pfn, VirtAddr};
 use crate::base::memory::PhysMem;

@@ -1,49 +1,52 @@
-//! A memo of ways down a radix tree: which table maps the 2 MiB around an address, and the tables above it.
+//! A memo of ways down a radix tree: which table of a level maps the region around an address, and the tables above it.
 //!
-//! Finding the leaf table is a chain of reads of the simulator's own memory, a host cache miss each where a program touches
-//! gigabytes at random. The memo is a direct-mapped array in front of it, with a place at least for each leaf table; it holds
-//! nothing that the tables do not say, and changes no result. A way stays valid as long as its leaf table does, since tables are
-//! freed from the leaf upwards.
+//! Finding the table that has a page's entry is a chain of reads of the simulator's own memory, a host cache miss each where a program touches
+//! gigabytes at random. The memo is a direct-mapped array in front of it, with a place at least for each table of the
+//! level; it holds nothing that the tables do not say, and changes no result. A way stays valid as long as its last table does,
+//! since tables are freed from the leaf upwards.
 
 use std::cell::Cell;
 
+use super::way::INDEX_BITS;
 use crate::base::addr::{FRAME_SHIFT, VirtAddr};
-use crate::cache::host::prefetch;
+use crate::base::host::prefetch;
 
 /// Ways that are kept at least, once there are any.
 const FEW_WAYS: usize = 64;
-/// log2 of the bytes that a leaf table maps.
-const REGION_SHIFT: u32 = FRAME_SHIFT + 9;
 
-/// A way from the root to a leaf table.
+/// A way from the root to a table of the memo's level, its last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Path {
-    /// Number of the 2 MiB region that the leaf table maps, and 1; 0 for no way.
+    /// Number of the region that the last table maps, and 1; 0 for no way.
     region: u64,
     /// Frame numbers of the tables by level, less 1.
     pub tables: [u32; 5],
-    /// Where the contents of the leaf table are.
+    /// Where the contents of the last table are.
     pub leaf_slot: u32,
 }
 
-/// See the module's text.
+/// A memo of ways to tables of `LEVEL`; see the module's text.
 #[derive(Clone)]
-pub(super) struct Paths {
+pub(super) struct Paths<const LEVEL: u8> {
     va_mask: u64,
     /// None, or a power of two, by region.
     ways: Vec<Cell<Path>>,
-    leaf_tables: usize,
+    /// Tables of the level.
+    tables: usize,
 }
 
-impl Paths {
+impl<const LEVEL: u8> Paths<LEVEL> {
+    /// log2 of the bytes that a table of the level maps.
+    const REGION_SHIFT: u32 = FRAME_SHIFT + INDEX_BITS * LEVEL as u32;
+
     /// For virtual addresses of `va_bits` bits.
     pub fn new(va_bits: u32) -> Self {
-        Self { va_mask: (1 << va_bits) - 1, ways: Vec::new(), leaf_tables: 0 }
+        Self { va_mask: (1 << va_bits) - 1, ways: Vec::new(), tables: 0 }
     }
 
     #[inline(always)]
     fn region(&self, va: VirtAddr) -> u64 {
-        ((va.0 & self.va_mask) >> REGION_SHIFT) + 1
+        ((va.0 & self.va_mask) >> Self::REGION_SHIFT) + 1
     }
 
     /// Where a region's way is. Without places no number is one.
@@ -73,10 +76,10 @@ impl Paths {
         prefetch(&self.ways, self.place(self.region(va)));
     }
 
-    /// There is a leaf table more.
+    /// There is a table more.
     pub fn make_room(&mut self) {
-        self.leaf_tables += 1;
-        if self.leaf_tables > self.ways.len() {
+        self.tables += 1;
+        if self.tables > self.ways.len() {
             let places = (2 * self.ways.len()).max(FEW_WAYS);
             let old = std::mem::replace(&mut self.ways, vec![Cell::default(); places]);
             for way in old.into_iter().filter(|way| way.get().region != 0) {
@@ -86,9 +89,9 @@ impl Paths {
         }
     }
 
-    /// The leaf table of `va` is no more.
+    /// The table of `va` is no more.
     pub fn forget(&mut self, va: VirtAddr) {
-        self.leaf_tables -= 1;
+        self.tables -= 1;
         if self.get(va).is_some() {
             let place = self.place(self.region(va));
             self.ways[place] = Cell::default();
@@ -101,19 +104,19 @@ mod tests {
     use super::*;
 
     fn va(region: u64) -> VirtAddr {
-        VirtAddr(region << REGION_SHIFT)
+        VirtAddr(region << 21)
     }
 
     #[test]
     fn there_is_a_place_for_every_leaf_table_and_none_is_found_after_it_has_gone() {
-        let mut paths = Paths::new(48);
+        let mut paths = Paths::<1>::new(48);
         paths.put(va(7), [7; 5], 7);
         assert_eq!(paths.get(va(7)), None, "no room yet");
         for region in 0..1000_u32 {
             paths.make_room();
             paths.put(va(region.into()), [region; 5], region);
         }
-        let found = |paths: &Paths, region: u64| paths.get(va(region)).map(|path| u64::from(path.leaf_slot));
+        let found = |paths: &Paths<1>, region: u64| paths.get(va(region)).map(|path| u64::from(path.leaf_slot));
         assert!((0..1000).all(|region| found(&paths, region) == Some(region)), "those from before it grew, too");
         assert_eq!(found(&paths, 1024), None, "another region in the same place");
         paths.forget(va(12));

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::entry::{LARGE, MARK, PRESENT, TABLE, decode, encode, leaf_of, target, word_of, write_word};
 use super::paths::Paths;
-use super::way::{INDEX_BITS, Way, entry_addr};
+use super::way::{INDEX_BITS, Ways, entry_addr};
 use super::{
     Context, Design, Mapping, NoRoom, NoTable, PageSizes, PageTable, PteFlags, Removed, TableBlock, TableFrames,
     UpperEntries, WalkList, WalkRef, Word,
@@ -35,7 +35,10 @@ pub struct RadixConfig {
 pub struct Radix {
     root: Pfn,
     levels: u8,
-    paths: Paths,
+    /// To the leaf tables.
+    paths: Paths<1>,
+    /// To the tables above them.
+    upper_paths: Paths<2>,
 }
 
 /// Level of the leaf that maps a page of this size.
@@ -49,12 +52,21 @@ fn is_leaf(level: u8, entry: u64) -> bool {
     level == 1 || entry & LARGE != 0
 }
 
+#[cold]
+fn remember<const LEVEL: u8>(paths: &Paths<LEVEL>, mem: &PhysMem, va: VirtAddr, last: Pfn, tables: [u32; 5]) {
+    // Frames of 16 TiB have numbers of 32 bits.
+    if mem.frames_end() <= 1 << 32 {
+        paths.put(va, tables, mem.slot_of(last));
+    }
+}
+
 impl Radix {
     /// An empty tree. Errors: there is no frame for its root.
     pub fn new(levels: u8, mem: &mut PhysMem, frames: TableFrames) -> Result<Self, NoTable> {
         let root = frames(0).ok_or(NoTable::Block { order: 0 })?;
         mem.create(root);
-        Ok(Self { root, levels, paths: Paths::new(FRAME_SHIFT + INDEX_BITS * u32::from(levels)) })
+        let va_bits = FRAME_SHIFT + INDEX_BITS * u32::from(levels);
+        Ok(Self { root, levels, paths: Paths::new(va_bits), upper_paths: Paths::new(va_bits) })
     }
 
     /// The same table by table.
@@ -69,8 +81,10 @@ impl Radix {
             let entry = mem.read(addr);
             if entry & PRESENT == 0 || is_leaf(level, entry) {
                 list.leaf = leaf_of(level, entry);
-                if level == 1 {
-                    self.remember(mem, va, table, tables);
+                match level {
+                    1 => remember(&self.paths, mem, va, table, tables),
+                    2 => remember(&self.upper_paths, mem, va, table, tables),
+                    _ => {}
                 }
                 return;
             }
@@ -78,11 +92,17 @@ impl Radix {
         }
     }
 
-    #[cold]
-    fn remember(&self, mem: &PhysMem, va: VirtAddr, leaf_table: Pfn, tables: [u32; 5]) {
-        // Frames of 16 TiB have numbers of 32 bits.
-        if mem.frames_end() <= 1 << 32 {
-            self.paths.put(va, tables, mem.slot_of(leaf_table));
+    #[inline(always)]
+    fn remembered<'a>(&'a self, mem: &'a PhysMem) -> Ways<'a> {
+        Ways { root: self.levels, paths: &self.paths, upper_paths: &self.upper_paths, mem }
+    }
+
+    /// An entry of `level` points to a new table.
+    fn make_room(&mut self, level: u8) {
+        match level {
+            2 => self.paths.make_room(),
+            3 => self.upper_paths.make_room(),
+            _ => {}
         }
     }
 
@@ -164,8 +184,10 @@ impl Radix {
             }
             if mem.is_zero(below) {
                 mem.write(addr, 0);
-                if level == 2 {
-                    self.paths.forget(VirtAddr(va));
+                match level {
+                    2 => self.paths.forget(VirtAddr(va)),
+                    3 => self.upper_paths.forget(VirtAddr(va)),
+                    _ => {}
                 }
                 mem.destroy(below);
                 release(below);
@@ -233,24 +255,17 @@ impl Design for Radix {
 
     #[inline]
     fn hint(&self, mem: &PhysMem, va: VirtAddr) {
-        if let Some(path) = self.paths.get(va) {
-            mem.hint_in(path.leaf_slot, entry_addr(Pfn(path.tables[0].into()), 1, va));
-        }
+        self.remembered(mem).hint_entry(va);
     }
 
     #[inline]
     fn peek(&self, mem: &PhysMem, va: VirtAddr) -> Option<(PhysAddr, Pfn)> {
-        let path = self.paths.get(va)?;
-        let addr = entry_addr(Pfn(path.tables[0].into()), 1, va);
-        let entry = mem.read_in(path.leaf_slot, addr);
-        (entry & PRESENT != 0).then(|| (addr, target(entry)))
+        self.remembered(mem).peek(va).map(|(entry, page)| (entry, page.pfn()))
     }
 
     #[inline(always)]
-    fn way(&self, mem: &PhysMem, va: VirtAddr) -> Option<Way> {
-        let path = self.paths.get(va)?;
-        let leaf = mem.read_in(path.leaf_slot, entry_addr(Pfn(path.tables[0].into()), 1, va));
-        Some(Way { levels: self.levels, tables: path.tables, leaf })
+    fn ways<'a>(&'a self, mem: &'a PhysMem) -> Option<Ways<'a>> {
+        Some(self.remembered(mem))
     }
 
     fn missing_tables(&self, mem: &PhysMem, va: VirtAddr, size: PageSize) -> usize {
@@ -269,9 +284,7 @@ impl Design for Radix {
         }
         assert_eq!(mem.read(addr), 0, "a word stands where the table of {va:?} is to be linked");
         mem.write(addr, block.first.addr().0 | TABLE);
-        if at == 2 {
-            self.paths.make_room();
-        }
+        self.make_room(at);
         Some(addr)
     }
 
@@ -386,9 +399,7 @@ impl Design for Radix {
             mem.write(PhysAddr(frame.addr().0 + 8 * index), encode(level - 1, &small));
         }
         mem.write(addr, frame.addr().0 | TABLE);
-        if level == 2 {
-            self.paths.make_room();
-        }
+        self.make_room(level);
     }
 
     fn destroy(self, (): &mut (), mem: &mut PhysMem, release: &mut dyn FnMut(Pfn)) {

@@ -147,27 +147,9 @@ impl WalkCounters {
         self.log.push((at * WALK_PLACES + place_index(served)) as u32);
     }
 
-    #[inline(always)]
-    fn completed(&mut self, origin: Origin) -> &mut WalkCounts {
-        let account = &mut self.accounts[self.current];
-        match origin {
-            Origin::Program => &mut account.program,
-            Origin::Kernel => &mut account.kernel,
-        }
-    }
-
-    /// Counts a reference of a walk that is going to be completed.
-    #[inline(always)]
-    pub(crate) fn count_ref(&mut self, origin: Origin, layer: LayerId, level: u8, served: Option<Served>) {
-        self.completed(origin).refs[layer.index()][usize::from(level)][place_index(served)] += 1;
-    }
-
-    /// Counts a completed walk, but for its references.
-    #[inline(always)]
-    pub(crate) fn count_walk(&mut self, origin: Origin, cycles: Cycles) {
-        let counts = self.completed(origin);
-        counts.count += 1;
-        counts.cycles += cycles;
+    /// Those of programs' completed walks that are made now.
+    pub(crate) fn of_programs(&mut self) -> &mut WalkCounts {
+        &mut self.accounts[self.current].program
     }
 
     #[inline]

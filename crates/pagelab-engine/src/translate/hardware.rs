@@ -8,7 +8,7 @@ use crate::base::ids::{LayerId, SpaceId};
 use crate::base::page_fault::{Intent, PageFault};
 use crate::base::rng::Rng;
 use crate::cache::{Hierarchy, Outcome, Requester, Served};
-use crate::config::{Config, SystemConfig};
+use crate::config::Config;
 use crate::mmu_cache::MmuCaches;
 use crate::translate::counters::{SegmentCounters, ShadowCounters, SpeculationCounters, TlbCounters, WalkCounters};
 use crate::translate::tlb::Tlb;
@@ -41,8 +41,6 @@ pub struct Hardware {
     pub walks: WalkCounters,
     /// Whether walks and the kernel go through the caches (`engine.kernel_refs`).
     pub kernel_refs: bool,
-    /// Whether walks may take the short way (`engine.short_walks`): they are those of one layer on the bare machine.
-    pub short_walks: bool,
     pub l1_latency: Cycles,
     pub l2_tlb_latency: Cycles,
     pub nested_tlb_latency: Cycles,
@@ -94,7 +92,6 @@ impl Hardware {
                 .map_err(|e| EngineError::config(format!("machine.cache.{}", e.key), e.what))?,
             walks: WalkCounters::new(config.system.layers.len()),
             kernel_refs: config.engine.kernel_refs.0,
-            short_walks: config.engine.short_walks.0 && is_plain(&config.system),
             l1_latency: machine.cache.l1.latency_cycles.into(),
             l2_tlb_latency: machine.tlb.l2_latency_cycles.into(),
             nested_tlb_latency: machine.tlb.nested.as_ref().map_or(Cycles::ZERO, |n| n.latency_cycles.into()),
@@ -154,11 +151,6 @@ impl Hardware {
             self.l1_latency
         }
     }
-}
-
-/// Whether a system's walks may be short: one layer, whose translations come from its page table alone.
-fn is_plain(system: &SystemConfig) -> bool {
-    matches!(&system.layers[..], [only] if only.direct_segment_bytes.is_none() && only.speculative_table.is_none())
 }
 
 /// How a reference of a walk or of the kernel went.

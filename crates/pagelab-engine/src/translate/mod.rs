@@ -3,6 +3,6 @@
 pub mod counters;
 pub mod hardware;
 pub mod scheme;
-mod short_walk;
 pub mod tlb;
+pub(crate) mod tlb_arrays;
 pub mod walker;

@@ -17,12 +17,12 @@ use crate::mmu_cache::Asid;
 const VA_MASK: u64 = (1 << 57) - 1;
 
 #[inline(always)]
-fn vpn(va: VirtAddr, size: PageSize) -> u64 {
+pub(super) fn vpn(va: VirtAddr, size: PageSize) -> u64 {
     (va.0 & VA_MASK) >> size.shift()
 }
 
 #[inline(always)]
-fn key(asid: Asid, vpn: u64, size: PageSize) -> u64 {
+pub(super) fn key(asid: Asid, vpn: u64, size: PageSize) -> u64 {
     vpn << 18 | (size as u64) << 16 | u64::from(asid.0)
 }
 
@@ -39,14 +39,14 @@ fn key_page(key: u64) -> (u64, PageSize) {
 /// One level of TLB.
 #[derive(Clone)]
 pub struct Tlb {
-    arrays: Vec<AssocArray>,
+    pub(super) arrays: Vec<AssocArray>,
     /// Index of the array that holds each page size.
-    array_of: [Option<u8>; 3],
+    pub(super) array_of: [Option<u8>; 3],
     /// For a page of each size: the largest size up to its own that this level holds.
-    taken_up_as: [Option<PageSize>; 3],
+    pub(super) taken_up_as: [Option<PageSize>; 3],
     /// Bit per size: whether an entry of it was ever inserted for programs and for kernels, whose direct maps have other
     /// sizes; sizes never seen are not looked up.
-    seen: [u8; 2],
+    pub(super) seen: [u8; 2],
 }
 
 impl Tlb {

@@ -144,13 +144,6 @@ impl Hardware {
     /// A whole walk, from the space's root to the machine, and its place in the counters.
     #[inline]
     fn walk_all(&mut self, layers: &mut [Layer], wanted: &Wanted, cycles: &mut Cycles) -> Result<Translation, Faulted> {
-        // Walks of a recorded kernel's accesses are counted by the general code alone.
-        if self.short_walks
-            && !self.walks.are_by_kernel
-            && let Some(found) = self.walk_short(layers, wanted, cycles)
-        {
-            return Ok(found);
-        }
         if layers[wanted.space.layer].shadowed {
             return self.walk_shadowed(layers, wanted, cycles);
         }
@@ -264,7 +257,7 @@ impl Hardware {
     /// Sets the accessed bit of a page, and the dirty bit for a store.
     #[expect(clippy::too_many_arguments, reason = "the state of a walk at its end")]
     #[cold]
-    pub(super) fn mark(
+    fn mark(
         &mut self,
         layers: &mut [Layer],
         core: usize,

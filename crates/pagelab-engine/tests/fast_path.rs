@@ -1,4 +1,4 @@
-//! The short code of common walks does what the general code does: every statistic of every system and machine is the same.
+//! The fast path does what the general code does: every statistic of every system and machine is the same.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,14 @@ use pagelab_engine::base::rng::Rng;
 use pagelab_engine::config::{PresetKind, presets};
 use pagelab_engine::run::{Request, run};
 
-/// At random, at random with stores to what was loaded, and one page after the other.
-const WORKLOADS: &[&str] =
-    &["random:size=8MiB,accesses=15K", "gups:size=8MiB,updates=8K", "seq:size=4MiB,accesses=30K"];
+/// At random, at random with stores to what was loaded, one page after the other, and by two threads that share a core or not.
+const WORKLOADS: &[&str] = &[
+    "random:size=8MiB,accesses=15K",
+    "gups:size=8MiB,updates=8K",
+    "seq:size=4MiB,accesses=30K",
+    "gups:size=8MiB,updates=8K,threads=2@0-1",
+    "gups:size=8MiB,updates=8K,threads=2@0,4",
+];
 
 type Values = BTreeMap<String, u64>;
 
@@ -26,21 +31,23 @@ fn values(source: &str, system: &str, machine: &str, set: &[String]) -> Result<V
     Ok(results.results.remove(0).stats.into_iter().map(|(name, value)| (name.to_string(), value)).collect())
 }
 
-/// Runs with either code, each translation compared with the kernel's own record. False if the machine is impossible.
+/// Runs with either code, and with each translation compared with the kernel's own record. False if the machine is impossible.
 fn assert_same(source: &str, system: &str, machine: &str, set: &[String]) -> bool {
-    let with = |code: &str| {
-        let all = [set, &[format!("engine.short_walks={code}"), "engine.check=on".to_owned()]].concat();
-        values(source, system, machine, &all)
+    let with = |keys: &[&str]| {
+        let keys: Vec<_> = keys.iter().map(|&key| key.to_owned()).collect();
+        values(source, system, machine, &[set, &keys].concat())
     };
-    let (short, general) = (with("on"), with("off"));
-    let (Ok(short), Ok(general)) = (&short, &general) else {
-        assert_eq!(short, general, "{source} {system} {machine} {set:?}");
-        return false;
-    };
-    assert!(general["walk.count"] > 0);
-    let differ: Vec<_> = general.iter().filter(|(name, value)| short.get(*name) != Some(value)).collect();
-    assert!(differ.is_empty(), "{source} {system} {machine} {set:?}: {differ:?}");
-    assert_eq!(short.len(), general.len());
+    let general = with(&["engine.fast_path=off"]);
+    for fast in [with(&[]), with(&["engine.check=on"])] {
+        let (Ok(fast), Ok(general)) = (&fast, &general) else {
+            assert_eq!(fast, general, "{source} {system} {machine} {set:?}");
+            return false;
+        };
+        let differ: Vec<_> = general.iter().filter(|(name, value)| fast.get(*name) != Some(value)).collect();
+        assert!(differ.is_empty(), "{source} {system} {machine} {set:?}: {differ:?}");
+        assert_eq!(fast.len(), general.len());
+    }
+    assert!(general.unwrap()["walk.count"] > 0);
     true
 }
 

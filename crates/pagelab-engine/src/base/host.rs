@@ -7,10 +7,28 @@
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
-pub(super) mod avx2;
+pub(crate) mod avx2;
+
+/// Work to be compiled for what some processors can do.
+pub(crate) trait Work {
+    type Output;
+
+    /// To be inlined, with all that it calls often.
+    fn run<V: Vectors>(self) -> Self::Output;
+}
 
 /// What is done to a set of `N` words, which is in recency order.
-pub(super) trait Vectors {
+pub(crate) trait Vectors: 'static {
+    /// Does work that is compiled for these vectors.
+    fn run<W: Work>(work: W) -> W::Output;
+
+    /// The way of `wanted`.
+    fn position_of_word<const N: usize>(words: &[u64; N], wanted: u64) -> Option<usize>;
+    /// Puts the word at `way` in front; those before it move back by one.
+    fn move_word_to_front<const N: usize>(set: &mut [u64; N], way: usize);
+    /// Puts `word` in front, moves all others back by one, and returns the one that falls off the end.
+    fn push_word_to_front<const N: usize>(set: &mut [u64; N], word: u64) -> u64;
+
     /// The first of `words` that equals `wanted` in the bits of `mask`.
     fn position<const N: usize>(words: &[u32; N], wanted: u32, mask: u32) -> Option<usize>;
     /// Puts `word` in front; the words before `way` move back by one, onto the one at `way`.
@@ -20,9 +38,40 @@ pub(super) trait Vectors {
 }
 
 /// What every processor of the architecture that the program is compiled for can do.
-pub(super) struct Portable;
+pub(crate) struct Portable;
 
 impl Vectors for Portable {
+    #[inline(always)]
+    fn run<W: Work>(work: W) -> W::Output {
+        work.run::<Self>()
+    }
+
+    #[inline(always)]
+    fn position_of_word<const N: usize>(words: &[u64; N], wanted: u64) -> Option<usize> {
+        let mut matches = 0_u32;
+        for (way, &word) in words.iter().enumerate() {
+            matches |= u32::from(word == wanted) << way;
+        }
+        (matches != 0).then(|| matches.trailing_zeros() as usize)
+    }
+
+    #[inline(always)]
+    fn move_word_to_front<const N: usize>(set: &mut [u64; N], way: usize) {
+        let old = *set;
+        set[0] = old[way];
+        for at in 1..N {
+            set[at] = if at <= way { old[at - 1] } else { old[at] };
+        }
+    }
+
+    #[inline(always)]
+    fn push_word_to_front<const N: usize>(set: &mut [u64; N], word: u64) -> u64 {
+        let out = set[N - 1];
+        set.copy_within(..N - 1, 1);
+        set[0] = word;
+        out
+    }
+
     #[inline(always)]
     fn position<const N: usize>(words: &[u32; N], wanted: u32, mask: u32) -> Option<usize> {
         position(words, wanted, mask)
@@ -43,8 +92,8 @@ impl Vectors for Portable {
 
 /// Asks the host to back a large array that is read at random by its own large pages, or the simulator waits for the host's page
 /// walks as long as for its memory: GUPS over 2 GiB under `hashed-compact`, whose table is 1 GiB, replays a third faster. A host
-/// that cannot, or will not, leaves the array as it is.
-pub(crate) fn prefer_large_pages(words: &mut [u64]) {
+/// that cannot, or will not, leaves the array as it is. It is for arrays that have not been written to yet.
+pub(crate) fn prefer_large_pages<T>(words: &mut [T]) {
     #[cfg(target_os = "linux")]
     {
         const LARGE: usize = 2 << 20;

@@ -1,0 +1,73 @@
+//! The fast path: accesses that meet nothing unusual, in code that is compiled for the machine.
+//!
+//! Most accesses hit the TLBs, or miss them and are walked down a way that the page table remembers to a page that is mapped, allows
+//! the access and has been marked before. [`core`] makes those, one after the other, in one loop, and stops before the first
+//! access that is anything else, with nothing of it changed; the general code ([`super::replay`]) makes that one. The general code does
+//! for every system and is the reference: results are the same with the fast path and without (`tests/fast_path.rs`).
+//!
+//! [`machines`] says for which machines the loop is compiled. The choice is made once, when a simulation is made. It is for systems of
+//! one layer, whose translations come from its page table alone.
+
+mod core;
+mod machines;
+
+pub(crate) use machines::choose;
+
+#[cfg(test)]
+thread_local! {
+    /// Accesses of this thread that took the fast path.
+    pub(super) static TAKEN: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// Results are the same either way (`tests/fast_path.rs`), so they do not tell whether any access takes this code.
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::{Request, run};
+
+    /// Share of a run's accesses that take the fast path.
+    fn taken(source: &str, system: &str, set: &[&str]) -> f64 {
+        let request = Request {
+            sources: vec![source.to_owned()],
+            systems: vec![system.to_owned()],
+            machine: Some("kabylake-7700hq".to_owned()),
+            set: set.iter().map(|&set| set.to_owned()).collect(),
+            threads: Some(1),
+            ..Request::default()
+        };
+        TAKEN.set(0);
+        let results = run(&request, &|_| true).unwrap();
+        TAKEN.get() as f64 / results.results[0].stats["accesses"] as f64
+    }
+
+    #[test]
+    fn what_meets_nothing_unusual_takes_it() {
+        for system in [
+            "radix",
+            "radix-eager",
+            "radix-5level",
+            "radix-ptemagnet",
+            "radix-2m",
+            "radix-thp",
+            "radix-page-walk-cache",
+            "radix-coalesced-mmu-cache",
+            "radix-unified-translation-cache",
+        ] {
+            // Of 4096 pages each is touched for the first time once.
+            let share = taken("random:size=16MiB,accesses=100K", system, &[]);
+            assert!((0.95..1.0).contains(&share), "{system}: {share}");
+        }
+        for source in ["gups:size=4MiB,updates=40K,threads=2@0-1", "gups:size=4MiB,updates=40K,threads=2@0,4"] {
+            assert!(taken(source, "radix", &[]) > 0.9, "{source}");
+        }
+        assert!(taken("random:size=16MiB,accesses=100K", "radix", &["machine.tlb.l1d.0.ways=2"]) > 0.95, "any machine");
+    }
+
+    #[test]
+    fn other_systems_do_not() {
+        let off: &[&str] = &["engine.fast_path=off"];
+        for (system, set) in [("radix", off), ("nested-radix", &[]), ("hashed-open", &[])] {
+            assert_eq!(taken("random:size=16MiB,accesses=40K", system, set), 0.0, "{system} {set:?}");
+        }
+    }
+}
