@@ -61,7 +61,7 @@ fn every_system_has_the_same_results() {
 #[test]
 fn every_machine_has_the_same_results() {
     for machine in presets(PresetKind::Machine) {
-        for system in ["radix", "radix-5level", "radix-no-mmu-cache", "radix-perfect-mmu-cache", "radix-thp"] {
+        for system in ["radix", "radix-5level", "radix-no-mmu-cache", "radix-thp", "nested-radix", "nested-radix-2m"] {
             for source in &WORKLOADS[1..] {
                 assert!(assert_same(source, system, machine.name, &[]), "{system} {}", machine.name);
             }
@@ -87,6 +87,9 @@ fn random_machine(rng: &mut Rng) -> Vec<String> {
     let arrays: Vec<_> =
         levels.iter().map(|level| format!(r#"{{"level":{level},{}}}"#, array(rng, &[1, 2, 4], policies))).collect();
     set.push(format!(r#"machine.mmu_cache.paging_structure={{"latency_cycles":2,"arrays":[{}]}}"#, arrays.join(",")));
+    if rng.below(2) == 0 {
+        set.push(format!(r#"machine.tlb.nested={{"latency_cycles":3,{}}}"#, array(rng, &[1, 4], policies)));
+    }
     if rng.below(3) == 0 {
         set.push("machine.cache.walker_entry=l2".to_owned());
     }
@@ -102,7 +105,8 @@ fn random_machines_have_the_same_results() {
     for case in 0..cases(24_u32) {
         let machines: Vec<_> = presets(PresetKind::Machine).collect();
         let machine = machines[rng.below(machines.len() as u64) as usize].name;
-        let system = ["radix", "radix-5level", "radix-ptemagnet"][rng.below(3) as usize];
+        let systems = ["radix", "radix-5level", "radix-ptemagnet", "nested-radix", "nested-radix-2m"];
+        let system = systems[rng.below(5) as usize];
         let source = WORKLOADS[rng.below(WORKLOADS.len() as u64) as usize];
         let set = random_machine(&mut rng);
         assert!(assert_same(source, system, machine, &set), "case {case}: {set:?}");

@@ -135,16 +135,13 @@ impl Simulation {
         many |= devices && inputs.iter().any(Input::threads_share);
         many |= cpus.len() > 1 || cpus.iter().any(|cpu| cpu.lanes.len() > 1);
         places.of_threads.iter().enumerate().for_each(|(thread, &cpu)| cpus[cpu].add_thread(thread));
-        let mut agenda = Agenda::default();
-        kthreads.alarms().for_each(|(at, thread)| agenda.enter(at, Entry::Alarm { thread }));
-        load.arrivals().for_each(|(at, stream)| agenda.enter(at, Entry::Arrival { stream }));
         let mut hw = Hardware::new(config, cores)?;
         Ok(Self {
-            fast_path: fast_path::choose(config, &mut hw),
+            fast_path: fast_path::choose(config, &mut hw, &os.layers),
             hw,
             os,
+            agenda: first_entries(&kthreads, &load),
             kthreads,
-            agenda,
             paused: None,
             woke: false,
             load,
@@ -169,6 +166,14 @@ impl Simulation {
             window,
         })
     }
+}
+
+/// What is to happen from the start.
+fn first_entries(kthreads: &KernelThreads, load: &Load) -> Agenda {
+    let mut agenda = Agenda::default();
+    kthreads.alarms().for_each(|(at, thread)| agenda.enter(at, Entry::Alarm { thread }));
+    load.arrivals().for_each(|(at, stream)| agenda.enter(at, Entry::Arrival { stream }));
+    agenda
 }
 
 #[cfg(test)]

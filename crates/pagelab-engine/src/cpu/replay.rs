@@ -47,7 +47,8 @@ impl Simulation {
             #[cfg(test)]
             super::fast_path::TAKEN.set(super::fast_path::TAKEN.get() + fast as u64);
             at += fast;
-            if MANY && self.turn_is_over(cpu, limit) {
+            // A turn makes an access at least, even if it is over before.
+            if MANY && fast > 0 && self.turn_is_over(cpu, limit) {
                 break;
             }
             let Some(access) = accesses.get(at) else { break };

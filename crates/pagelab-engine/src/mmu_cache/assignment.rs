@@ -52,6 +52,13 @@ impl MmuCaches {
         self.common
     }
 
+    /// Those of two layers, if they have one each.
+    #[inline(always)]
+    pub fn of_both(&mut self, core: usize, one: LayerId, other: LayerId) -> Option<[&mut MmuCache; 2]> {
+        let numbers = [one, other].map(|layer| self.used[core * self.layers + layer.index()] as usize);
+        self.caches.get_disjoint_mut(numbers).ok()
+    }
+
     #[inline(always)]
     pub fn of(&mut self, core: usize, layer: LayerId) -> &mut MmuCache {
         let number = self.used[core * self.layers + layer.index()];

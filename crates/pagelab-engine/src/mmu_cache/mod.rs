@@ -100,6 +100,8 @@ impl Passed {
 pub trait Design: Sized {
     /// Whether the layers of a core that choose it refer to the same one.
     const SHARED_BY_LAYERS: bool = false;
+    /// Whether it is to be asked for each entry ([`holds`](Self::holds)) and cannot be passed.
+    const ASKED_BY_ENTRY: bool = false;
 
     /// An empty cache. Errors: its part of the geometry is impossible.
     fn new(geometry: &MmuCacheGeometry, rng: &Rng) -> Result<Self, EngineError>;
@@ -123,10 +125,9 @@ pub trait Design: Sized {
     /// page table.
     fn fill(&mut self, _: Asid, _: VirtAddr, _: &WalkList, _read: usize, _skip: u32, _: &PhysMem) {}
 
-    /// Look-up and fill in one, for a walk down a way that reads all that it is not spared. None, with nothing changed, if it is to
-    /// be asked for each entry. `mem` has the page table.
+    /// Look-up and fill in one, for a walk down a way that reads all that it is not spared. `mem` has the page table.
     #[inline(always)]
-    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> Option<Passed> {
+    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> Passed {
         pass_by_list(self, asid, va, way, mem)
     }
 
@@ -195,8 +196,15 @@ impl MmuCache {
     }
 
     #[inline(always)]
-    pub fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> Option<Passed> {
+    pub fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> Passed {
         each_cache!(self, cache => cache.pass(asid, va, way, mem))
+    }
+
+    pub fn is_asked_by_entry(&self) -> bool {
+        fn asked<D: Design>(_: &D) -> bool {
+            D::ASKED_BY_ENTRY
+        }
+        each_cache!(self, cache => asked(cache))
     }
 
     /// For code that is compiled for `V`.
@@ -212,30 +220,28 @@ impl MmuCache {
 
 /// An MMU cache that walks pass, be its shape known or not: see [`Design::pass`].
 pub(crate) trait Pass {
-    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> Option<Passed>;
+    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> Passed;
 }
 
 impl Pass for &mut MmuCache {
     #[inline(always)]
-    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> Option<Passed> {
+    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> Passed {
         MmuCache::pass(self, asid, va, way, mem)
     }
 }
 
 /// [`Design::pass`] by its parts.
 #[inline(never)]
-fn pass_by_list<D: Design>(cache: &mut D, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> Option<Passed> {
+fn pass_by_list<D: Design>(cache: &mut D, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> Passed {
     let list = way.list(va);
     let Spared { skip, by_entry, cycles } = cache.look_up(asid, va, &list);
-    if by_entry {
-        return None;
-    }
+    assert!(!by_entry, "a cache that is asked by entry is not passed");
     let read = cacheable(&list);
     if (skip.trailing_ones() as usize) < read {
         cache.fill(asid, va, &list, read, skip, mem);
     }
     let made = list.refs().iter().enumerate().filter(|(n, _)| skip >> n & 1 == 0);
-    Some(Passed { reads: made.fold(0, |reads, (_, r)| reads | 1 << r.level), cycles })
+    Passed { reads: made.fold(0, |reads, (_, r)| reads | 1 << r.level), cycles }
 }
 
 /// References of a walk that may be cached: all but the leaf's, or all that were followed by another.

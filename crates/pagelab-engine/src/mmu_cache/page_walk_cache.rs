@@ -100,6 +100,7 @@ pub struct SharedPageWalkCache(PageWalkCache);
 
 impl Design for SharedPageWalkCache {
     const SHARED_BY_LAYERS: bool = true;
+    const ASKED_BY_ENTRY: bool = true;
 
     fn new(geometry: &MmuCacheGeometry, rng: &Rng) -> Result<Self, EngineError> {
         PageWalkCache::new(geometry, rng).map(Self)

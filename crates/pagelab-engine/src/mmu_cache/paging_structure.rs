@@ -137,7 +137,7 @@ impl Design for PagingStructureCache {
     }
 
     #[inline(always)]
-    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, _: &PhysMem) -> Option<Passed> {
+    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, _: &PhysMem) -> Passed {
         let mut from = way.root + 1;
         for of in self.levels.iter_mut().filter(|of| way.passes(of.level)) {
             let prefix = prefix(va, of.level);
@@ -146,7 +146,7 @@ impl Design for PagingStructureCache {
                 break;
             }
         }
-        Some(Passed::below(from, way, self.latency_cycles))
+        Passed::below(from, way, self.latency_cycles)
     }
 
     #[inline(always)]
@@ -180,7 +180,7 @@ pub struct CommonArrays<'a, V> {
 
 impl<V: Vectors> Pass for CommonArrays<'_, V> {
     #[inline(always)]
-    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, _: &PhysMem) -> Option<Passed> {
+    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, _: &PhysMem) -> Passed {
         let from = if way.passes(2) && held_or_taken_up(&mut self.pd, asid, prefix(va, 2)) {
             2
         } else if held_or_taken_up(&mut self.pdpt, asid, prefix(va, 3)) {
@@ -192,7 +192,7 @@ impl<V: Vectors> Pass for CommonArrays<'_, V> {
         } else {
             way.root + 1
         };
-        Some(Passed::below(from, way, self.latency_cycles))
+        Passed::below(from, way, self.latency_cycles)
     }
 }
 

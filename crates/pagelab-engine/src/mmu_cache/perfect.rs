@@ -36,8 +36,8 @@ impl Design for Perfect {
     }
 
     #[inline]
-    fn pass(&mut self, _: Asid, _: VirtAddr, way: &Way, _: &PhysMem) -> Option<Passed> {
-        Some(Passed::below(way.leaf + 1, way, self.latency_cycles))
+    fn pass(&mut self, _: Asid, _: VirtAddr, way: &Way, _: &PhysMem) -> Passed {
+        Passed::below(way.leaf + 1, way, self.latency_cycles)
     }
 
     fn flush(&mut self, _: Asid) {}

@@ -20,6 +20,9 @@ const FRAME_MASK: u64 = 0x000f_ffff_ffff_f000;
 /// What Linux puts into an entry that points to a table (`_PAGE_TABLE`).
 pub const TABLE: u64 = PRESENT | WRITABLE | USER | ACCESSED | DIRTY;
 
+/// log2 of the entries of a table.
+pub const INDEX_BITS: u32 = 9;
+
 /// Bits of the words that entries which are not present can hold.
 pub const WORD_BITS: u32 = 63;
 

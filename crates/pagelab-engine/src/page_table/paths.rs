@@ -7,7 +7,7 @@
 
 use std::cell::Cell;
 
-use super::way::INDEX_BITS;
+use super::entry::INDEX_BITS;
 use crate::base::addr::{FRAME_SHIFT, VirtAddr};
 use crate::base::host::prefetch;
 

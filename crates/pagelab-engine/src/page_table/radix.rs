@@ -9,9 +9,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::entry::{LARGE, MARK, PRESENT, TABLE, decode, encode, leaf_of, target, word_of, write_word};
+use super::entry::{INDEX_BITS, LARGE, MARK, PRESENT, TABLE, decode, encode, leaf_of, target, word_of, write_word};
 use super::paths::Paths;
-use super::way::{INDEX_BITS, Ways, entry_addr};
+use super::way::{Ways, entry_addr};
 use super::{
     Context, Design, Mapping, NoRoom, NoTable, PageSizes, PageTable, PteFlags, Removed, TableBlock, TableFrames,
     UpperEntries, WalkList, WalkRef, Word,

@@ -1,14 +1,11 @@
 //! A way down a tree of tables: what a walk reads that meets nothing unusual.
 
-use super::entry::{ACCESSED, DIRTY, LARGE, PRESENT, WRITABLE, decode, target};
+use super::entry::{ACCESSED, DIRTY, INDEX_BITS, LARGE, PRESENT, WRITABLE, decode, target};
 use super::paths::{Path, Paths};
 use super::{Leaf, Mapping, WalkList, WalkRef};
-use crate::base::addr::{FRAME_SHIFT, MachineAddr, PageSize, Pfn, PhysAddr, VirtAddr};
+use crate::base::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
 use crate::base::memory::{PhysMem, WORDS_PER_FRAME};
 use crate::base::translation::Translation;
-
-/// log2 of the entries of a table.
-pub(super) const INDEX_BITS: u32 = 9;
 
 /// A way from the root of a tree of tables of 512 entries each to the entry of a page of 4 KiB or 2 MiB.
 #[derive(Clone, Copy, Debug)]
@@ -45,11 +42,11 @@ impl Way {
         self.entry & needed == needed
     }
 
-    /// The translation to the page, which is mapped, on the bare machine.
+    /// What the page's entry says of the page, which is mapped.
     #[inline(always)]
-    pub fn translation(&self) -> Translation {
+    pub fn translation(&self) -> Translation<PhysAddr> {
         Translation::new(
-            MachineAddr(target(self.entry).addr().0),
+            target(self.entry).addr(),
             PageSize::of_level(self.leaf),
             self.entry & WRITABLE != 0,
             self.entry & DIRTY != 0,

@@ -1,21 +1,19 @@
 //! A core and its program on the fast path.
 
-use super::machines::Machine;
-use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, LINE_SHIFT, MachineAddr, VirtAddr};
+use super::machine::Machine;
+use super::walker::{Memory, Parts, Walker};
+use crate::base::addr::{FRAME_SHIFT, LINE_SHIFT, VirtAddr};
 use crate::base::cycles::Cycles;
-use crate::base::ids::{CpuId, LayerId};
-use crate::base::memory::PhysMem;
+use crate::base::ids::CpuId;
 use crate::base::page_fault::Origin;
 use crate::base::translation::Translation;
 use crate::cache::{CoreCaches, Requester, Served};
-use crate::cpu::lookahead::{ENTRIES_AHEAD, TAGS_AHEAD};
 use crate::cpu::replay::{Stop, scan};
 use crate::machine::clock::CpuClock;
 use crate::machine::cpu::{AccessCounters, Filter};
 use crate::machine::simulation::Simulation;
-use crate::mmu_cache::{Asid, Pass};
-use crate::page_table::Ways;
-use crate::translate::counters::{TLB_DATA, TlbCounters, WALK_LEVELS, WalkCounts, place_index};
+use crate::mmu_cache::Asid;
+use crate::translate::counters::{TLB_DATA, TlbCounters, WalkCounts};
 use crate::translate::tlb::Tlb;
 use crate::translate::tlb_arrays::{Found, Level};
 use pagelab_trace::{Access, AccessKind};
@@ -29,14 +27,11 @@ struct Counted {
     second_level_hits: u64,
     walks: u64,
     walk_cycles: Cycles,
-    /// References of walks by level and place, as [`Served`].
-    walk_refs: [[u64; Served::ALL.len()]; WALK_LEVELS],
 }
 
 /// See the module's text.
-pub(super) struct Core<'a, M: Machine> {
+pub(super) struct Core<'a, M: Machine, W> {
     asid: Asid,
-    layer: LayerId,
     filter: Filter,
     clock: CpuClock,
     counted: Counted,
@@ -45,11 +40,9 @@ pub(super) struct Core<'a, M: Machine> {
     second: Level<'a, M::Second<'a>>,
     second_latency: Cycles,
     tlb: &'a mut TlbCounters,
-    upper: M::Upper<'a>,
+    walker: W,
     walks: &'a mut WalkCounts,
-    caches: M::Caches<'a>,
-    ways: Ways<'a>,
-    mem: &'a PhysMem,
+    memory: Memory<M::Caches<'a>>,
     looks_ahead: bool,
     /// As the field of [`Simulation`].
     filter_hits_only: bool,
@@ -63,18 +56,25 @@ struct CpuParts<'a> {
     counters: &'a mut AccessCounters,
 }
 
-impl<'a, M: Machine> Core<'a, M> {
+impl<'a, M: Machine, W: Walker<'a, M>> Core<'a, M, W> {
     /// None if the next access of the CPU is not for this code.
     #[inline(always)]
     pub fn of(simulation: &'a mut Simulation, cpu: CpuId) -> Option<Self> {
         let looks_ahead = simulation.looks_ahead(cpu);
         let of = &mut simulation.cpus[cpu];
         let space = of.space.filter(|_| of.task.outcome.is_none())?;
-        let (hw, layer) = (&mut simulation.hw, &simulation.os.layers[space.layer]);
+        let hw = &mut simulation.hw;
         let unit = &mut hw.units[of.core];
+        let walker = W::of(Parts {
+            layers: &simulation.os.layers,
+            space,
+            core: of.core,
+            mmu_caches: &mut hw.mmu_caches,
+            nested_tlb: unit.nested.as_mut(),
+            nested_tlb_latency: hw.nested_tlb_latency,
+        })?;
         Some(Self {
             asid: of.asid,
-            layer: space.layer,
             filter: of.filter,
             clock: of.clock.clone(),
             counted: Counted::default(),
@@ -84,11 +84,9 @@ impl<'a, M: Machine> Core<'a, M> {
             second: M::second(&mut unit.l2)?,
             second_latency: hw.l2_tlb_latency,
             tlb: &mut unit.tlb,
-            upper: M::upper(hw.mmu_caches.of(of.core, space.layer))?,
+            walker,
             walks: hw.walks.of_programs(),
-            caches: M::caches(&mut hw.caches, of.core)?,
-            ways: layer.spaces[space.index as usize].table.ways(&layer.mem)?,
-            mem: &layer.mem,
+            memory: Memory { caches: M::caches(&mut hw.caches, of.core)?, refs: Default::default() },
             looks_ahead,
             filter_hits_only: simulation.filter_hits_only,
         })
@@ -110,7 +108,7 @@ impl<'a, M: Machine> Core<'a, M> {
                 at += hits.accesses;
             } else {
                 if self.looks_ahead {
-                    self.look_ahead(accesses, at);
+                    self.walker.look_ahead(&self.memory.caches, accesses, at);
                 }
                 if self.access(access).is_none() {
                     break;
@@ -128,7 +126,7 @@ impl<'a, M: Machine> Core<'a, M> {
     /// Notes what was counted of so many accesses.
     #[inline(always)]
     fn note(&mut self, accesses: u64) {
-        let Counted { filtered, writes, second_level_hits, walks, walk_cycles, walk_refs } = &self.counted;
+        let Counted { filtered, writes, second_level_hits, walks, walk_cycles } = self.counted;
         *self.cpu.filter = self.filter;
         self.cpu.clock.clone_from(&self.clock);
         let counters = &mut self.cpu.counters;
@@ -139,10 +137,8 @@ impl<'a, M: Machine> Core<'a, M> {
         self.tlb.l1.misses[TLB_DATA] += second_level_hits + walks;
         self.tlb.l2.misses[TLB_DATA] += walks;
         self.walks.count += walks;
-        self.walks.cycles += *walk_cycles;
-        for (refs, counted) in self.walks.refs[self.layer.index()].iter_mut().zip(walk_refs) {
-            Served::ALL.iter().zip(counted).for_each(|(&place, count)| refs[place_index(Some(place))] += count);
-        }
+        self.walks.cycles += walk_cycles;
+        self.walker.note(&self.memory.refs, self.walks, self.tlb);
     }
 
     /// Makes an access; none, with nothing changed that the general code would not change first, if it is not for this code.
@@ -162,7 +158,7 @@ impl<'a, M: Machine> Core<'a, M> {
                 Found::Nothing => self.translate(va, write)?,
             },
         };
-        let outcome = self.caches.access(translation.address(va).line(), write, Requester::Data);
+        let outcome = self.memory.caches.access(translation.address(va).line(), write, Requester::Data);
         self.clock.wait_for_data(outcome.cycles.into());
         let unproven = self.filter_hits_only && outcome.served != Served::L1;
         let (loads, stores) = (0b0001, 0b0110 * u8::from(write));
@@ -196,51 +192,16 @@ impl<'a, M: Machine> Core<'a, M> {
             }
             Found::Unfit => return None,
             Found::Nothing => {
-                let translation = self.walk(va, write)?;
+                let mut cycles = Cycles::ZERO;
+                let translation = self.walker.walk(&mut self.memory, va, write, &mut cycles)?;
+                self.counted.walks += 1;
+                self.counted.walk_cycles += cycles;
+                self.clock.wait_for_translation(self.second_latency + cycles);
                 self.second.insert(self.asid, va, translation);
                 translation
             }
         };
         self.first.insert(self.asid, va, translation);
         Some(translation)
-    }
-
-    /// Walks the page table.
-    #[inline(always)]
-    fn walk(&mut self, va: VirtAddr, write: bool) -> Option<Translation> {
-        let way = self.ways.get(va)?;
-        if !way.serves(write) {
-            return None;
-        }
-        let passed = self.upper.pass(self.asid, va, &way, self.mem)?;
-        let (mut cycles, mut reads) = (passed.cycles, passed.reads);
-        while reads != 0 {
-            let level = reads.ilog2() as u8;
-            reads ^= 1 << level;
-            let entry = MachineAddr(way.entry_addr(level, va).0);
-            let outcome = self.caches.access(entry.line(), false, Requester::Walk);
-            cycles += outcome.cycles.into();
-            self.counted.walk_refs[usize::from(level) % WALK_LEVELS][outcome.served as usize] += 1;
-        }
-        self.counted.walks += 1;
-        self.counted.walk_cycles += cycles;
-        self.clock.wait_for_translation(self.second_latency + cycles);
-        Some(way.translation())
-    }
-
-    /// See [`crate::cpu::lookahead`]. The memo of ways needs no fetching: it fits the host's own caches up to 64 GiB.
-    #[inline(always)]
-    fn look_ahead(&self, accesses: &[Access], at: usize) {
-        let Some([first, .., last]) = accesses.get(at + TAGS_AHEAD..=at + ENTRIES_AHEAD) else { return };
-        let here = accesses[at].vaddr >> FRAME_SHIFT;
-        if last.vaddr >> FRAME_SHIFT != here {
-            self.ways.hint_entry(VirtAddr(last.vaddr));
-        }
-        if first.vaddr >> FRAME_SHIFT != here
-            && let Some((entry, page)) = self.ways.peek(VirtAddr(first.vaddr))
-        {
-            self.caches.hint(MachineAddr(entry.0).line());
-            self.caches.hint(MachineAddr(page.0 | first.vaddr & (FRAME_BYTES - 1)).line());
-        }
     }
 }

@@ -5,13 +5,17 @@
 //! access that is anything else, with nothing of it changed; the general code ([`super::replay`]) makes that one. The general code does
 //! for every system and is the reference: results are the same with the fast path and without (`tests/fast_path.rs`).
 //!
-//! [`machines`] says for which machines the loop is compiled. The choice is made once, when a simulation is made. It is for systems of
-//! one layer, whose translations come from its page table alone.
+//! [`code`] says for which machines the loop is compiled; the choice is made once, when a simulation is made. A [`walker`] is that
+//! of one layer on the bare machine ([`native`]) or of a guest on its host ([`nested`]).
 
+mod code;
 mod core;
-mod machines;
+mod machine;
+mod native;
+mod nested;
+mod walker;
 
-pub(crate) use machines::choose;
+pub(crate) use code::choose;
 
 #[cfg(test)]
 thread_local! {
@@ -52,6 +56,9 @@ mod tests {
             "radix-page-walk-cache",
             "radix-coalesced-mmu-cache",
             "radix-unified-translation-cache",
+            "nested-radix",
+            "nested-radix-thp",
+            "nested-radix-unified-translation-cache",
         ] {
             // Of 4096 pages each is touched for the first time once.
             let share = taken("random:size=16MiB,accesses=100K", system, &[]);
@@ -66,7 +73,7 @@ mod tests {
     #[test]
     fn other_systems_do_not() {
         let off: &[&str] = &["engine.fast_path=off"];
-        for (system, set) in [("radix", off), ("nested-radix", &[]), ("hashed-open", &[])] {
+        for (system, set) in [("radix", off), ("nested-radix-shadow", &[]), ("hashed-open", &[])] {
             assert_eq!(taken("random:size=16MiB,accesses=40K", system, set), 0.0, "{system} {set:?}");
         }
     }

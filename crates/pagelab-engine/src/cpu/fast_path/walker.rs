@@ -1,0 +1,74 @@
+//! What walks page tables on the fast path, and the references that it makes.
+
+use super::machine::Machine;
+use crate::base::addr::{MachineAddr, VirtAddr};
+use crate::base::assoc::AssocArray;
+use crate::base::cycles::Cycles;
+use crate::base::ids::SpaceId;
+use crate::base::translation::Translation;
+use crate::cache::{CoreCaches, Requester, Served};
+use crate::kernel::layer::Layer;
+use crate::mmu_cache::MmuCaches;
+use crate::translate::counters::{TlbCounters, WALK_LEVELS, WalkCounts, place_index};
+use pagelab_trace::Access;
+
+/// Layers that walks refer to at most: a guest and its host.
+pub(super) const LAYERS: usize = 2;
+
+/// What a walker is made of.
+pub(super) struct Parts<'a> {
+    pub layers: &'a [Layer],
+    /// The space that the program runs in.
+    pub space: SpaceId,
+    pub core: usize,
+    pub mmu_caches: &'a mut MmuCaches,
+    pub nested_tlb: Option<&'a mut AssocArray>,
+    pub nested_tlb_latency: Cycles,
+}
+
+/// A walker of the layers that a system has.
+pub(super) trait Walker<'a, M: Machine>: Sized {
+    /// None if the program's layers or their tables are not for it.
+    fn of(parts: Parts<'a>) -> Option<Self>;
+
+    /// Walks for `va` to the machine; none, with nothing changed, if it meets anything unusual. Adds its cycles.
+    fn walk(
+        &mut self,
+        memory: &mut Memory<M::Caches<'a>>,
+        va: VirtAddr,
+        write: bool,
+        cycles: &mut Cycles,
+    ) -> Option<Translation>;
+
+    /// Prefetches for the accesses that follow `accesses[at]`; see [`crate::cpu::lookahead`].
+    fn look_ahead(&self, caches: &M::Caches<'a>, accesses: &[Access], at: usize);
+
+    /// Notes in the end what was counted, and the references of walks by the walker's layers.
+    fn note(&self, refs: &References, walks: &mut WalkCounts, tlb: &mut TlbCounters);
+}
+
+/// References of walks by layer, the program's first, level and place, as [`Served`].
+pub(super) type References = [[[u64; Served::ALL.len()]; WALK_LEVELS]; LAYERS];
+
+/// The caches, and what walks have referred to.
+pub(super) struct Memory<C> {
+    pub caches: C,
+    pub refs: References,
+}
+
+impl<C: CoreCaches> Memory<C> {
+    /// Reads a page-table entry for a walker; returns the cycles.
+    #[inline(always)]
+    pub fn read(&mut self, layer: usize, level: u8, entry: MachineAddr) -> Cycles {
+        let outcome = self.caches.access(entry.line(), false, Requester::Walk);
+        self.refs[layer % LAYERS][usize::from(level) % WALK_LEVELS][outcome.served as usize] += 1;
+        outcome.cycles.into()
+    }
+}
+
+/// Adds references of a layer to its counts.
+pub(super) fn add_refs(walks: &mut WalkCounts, layer: usize, counted: &[[u64; Served::ALL.len()]; WALK_LEVELS]) {
+    for (refs, counted) in walks.refs[layer].iter_mut().zip(counted) {
+        Served::ALL.iter().zip(counted).for_each(|(&place, count)| refs[place_index(Some(place))] += count);
+    }
+}
