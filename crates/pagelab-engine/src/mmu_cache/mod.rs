@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::addr::{FRAME_SHIFT, MachineAddr, VirtAddr};
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
+use crate::base::host::Vectors;
 use crate::base::memory::PhysMem;
 use crate::base::rng::Rng;
 use crate::page_table::{UpperEntries, WalkList, WalkRef, Way};
@@ -207,9 +208,8 @@ impl MmuCache {
         each_cache!(self, cache => asked(cache))
     }
 
-    /// For code that is compiled for `V`.
     #[inline(always)]
-    pub(crate) fn common_arrays<V>(&mut self) -> Option<CommonArrays<'_, V>> {
+    fn common_arrays<V>(&mut self) -> Option<CommonArrays<'_, V>> {
         each_cache!(self, cache => cache.common_arrays())
     }
 
@@ -221,6 +221,32 @@ impl MmuCache {
 /// An MMU cache that walks pass, be its shape known or not: see [`Design::pass`].
 pub(crate) trait Pass {
     fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> Passed;
+}
+
+/// One of which it is known while it is used whether it is of the common shape; it is worked on with `V`.
+pub(crate) enum Upper<'a, V> {
+    Common(CommonArrays<'a, V>),
+    Other(&'a mut MmuCache),
+}
+
+impl<'a, V: Vectors> Upper<'a, V> {
+    #[inline(always)]
+    pub fn of(cache: &'a mut MmuCache) -> Self {
+        if cache.common_arrays::<V>().is_none() {
+            return Self::Other(cache);
+        }
+        Self::Common(cache.common_arrays().expect("it has just been of the common shape"))
+    }
+}
+
+impl<V: Vectors> Pass for Upper<'_, V> {
+    #[inline(always)]
+    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> Passed {
+        match self {
+            Self::Common(arrays) => arrays.pass(asid, va, way, mem),
+            Self::Other(cache) => cache.pass(asid, va, way, mem),
+        }
+    }
 }
 
 impl Pass for &mut MmuCache {

@@ -48,6 +48,8 @@ pub trait Design: Sized {
     const MARKS: bool = false;
     /// Whether insertions move the entries of other pages: no lock of a page-table page keeps them where they are.
     const MOVES_ENTRIES: bool = false;
+    /// Whether it remembers ways ([`Self::ways`]).
+    const REMEMBERS_WAYS: bool = false;
     /// Whether an exit leaves its entries behind, for a scan by [`Shared::begin_scan`] to delete later.
     const CLEARS_LAZILY: bool = false;
 

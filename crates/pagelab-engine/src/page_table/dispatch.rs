@@ -62,6 +62,11 @@ impl PageTableConfig {
         each_config!(self, _parameters => Table::HOSTS_ONLY.is_some())
     }
 
+    /// Whether it remembers the ways of walks.
+    pub fn remembers_ways(&self) -> bool {
+        each_config!(self, _parameters => Table::REMEMBERS_WAYS)
+    }
+
     /// Whether its entries can be marked.
     pub fn keeps_marks(&self) -> bool {
         each_config!(self, _parameters => Table::MARKS)

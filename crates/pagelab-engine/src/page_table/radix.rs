@@ -203,6 +203,7 @@ impl Design for Radix {
     const PAGE_SIZES: PageSizes = PageSizes::ALL;
     const WORDS: Result<&'static [PageSize], &'static str> = Ok(&PageSize::ALL);
     const MARKS: bool = true;
+    const REMEMBERS_WAYS: bool = true;
 
     fn samples() -> Vec<RadixConfig> {
         [4, 5].map(|levels| RadixConfig { levels }).into()

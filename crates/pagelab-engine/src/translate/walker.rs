@@ -377,7 +377,7 @@ impl Hardware {
 }
 
 /// Places of the references that a walk makes: all but those that MMU caches spare, which are among the first.
-struct Made {
+pub(crate) struct Made {
     count: usize,
     /// Those of the next 64 that are still to come, behind `passed` others.
     left: u64,
@@ -386,7 +386,7 @@ struct Made {
 
 impl Made {
     #[inline(always)]
-    fn new(count: usize, skip: u32) -> Self {
+    pub fn new(count: usize, skip: u32) -> Self {
         Self { count, left: first_bits(count) & !u64::from(skip), passed: 0 }
     }
 }

@@ -6,11 +6,11 @@ use crate::base::assoc::AssocArray;
 use crate::base::host::Vectors;
 use crate::base::lru_sets::LruSets;
 use crate::cache::{AnyCaches, CoreCaches, Hierarchy, KnownCaches};
-use crate::mmu_cache::{CommonArrays, MmuCache, Pass};
+use crate::mmu_cache::{MmuCache, Pass, Upper};
 use crate::translate::tlb::Tlb;
 use crate::translate::tlb_arrays::{AnyArrays, Apart, Arrays, Level, Together};
 
-/// What is known of a machine when the loop is compiled. Each part is none if the machine has another.
+/// What is known of a machine when the loop is compiled. A part is none if the machine has another.
 pub(super) trait Machine {
     type First<'a>: Arrays;
     type Second<'a>: Arrays;
@@ -22,7 +22,7 @@ pub(super) trait Machine {
     /// Its second-level TLB.
     fn second(tlb: &mut Tlb) -> Option<Level<'_, Self::Second<'_>>>;
     /// The MMU cache.
-    fn upper(cache: &mut MmuCache) -> Option<Self::Upper<'_>>;
+    fn upper(cache: &mut MmuCache) -> Self::Upper<'_>;
     /// The data caches of a core.
     fn caches(all: &mut Hierarchy, core: usize) -> Option<Self::Caches<'_>>;
 }
@@ -47,8 +47,8 @@ impl Machine for Any {
     }
 
     #[inline(always)]
-    fn upper(cache: &mut MmuCache) -> Option<&mut MmuCache> {
-        Some(cache)
+    fn upper(cache: &mut MmuCache) -> &mut MmuCache {
+        cache
     }
 
     #[inline(always)]
@@ -58,7 +58,7 @@ impl Machine for Any {
 }
 
 /// One core of Intel's since Sandy Bridge: 64 first-level TLB entries of 4 ways for pages of 4 KiB and 32 of 4 for those of 2 MiB, a
-/// second level of 128 sets of `T` ways, the common MMU cache, and data caches of some ways and sets.
+/// second level of 128 sets of `T` ways, and data caches of some ways and sets.
 pub(super) struct OneCore<
     V,
     const T: usize,
@@ -83,7 +83,7 @@ impl<
 {
     type First<'a> = Apart<LruSets<'a, V, 4, 16>, LruSets<'a, V, 4, 8>, &'a mut AssocArray>;
     type Second<'a> = Together<LruSets<'a, V, T, 128>, &'a mut AssocArray>;
-    type Upper<'a> = CommonArrays<'a, V>;
+    type Upper<'a> = Upper<'a, V>;
     type Caches<'a> = KnownCaches<'a, V, W1, S1, W2, S2, W3, S3>;
 
     #[inline(always)]
@@ -106,8 +106,8 @@ impl<
     }
 
     #[inline(always)]
-    fn upper(cache: &mut MmuCache) -> Option<CommonArrays<'_, V>> {
-        cache.common_arrays()
+    fn upper(cache: &mut MmuCache) -> Upper<'_, V> {
+        Upper::of(cache)
     }
 
     #[inline(always)]

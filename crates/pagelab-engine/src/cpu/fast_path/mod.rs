@@ -6,10 +6,11 @@
 //! for every system and is the reference: results are the same with the fast path and without (`tests/fast_path.rs`).
 //!
 //! [`code`] says for which machines the loop is compiled; the choice is made once, when a simulation is made. A [`walker`] is that
-//! of one layer on the bare machine ([`native`]) or of a guest on its host ([`nested`]).
+//! of one layer on the bare machine whose table remembers ways ([`native`]) or not ([`listed`]), or of a guest on its host ([`nested`]).
 
 mod code;
 mod core;
+mod listed;
 mod machine;
 mod native;
 mod nested;
@@ -56,6 +57,10 @@ mod tests {
             "radix-page-walk-cache",
             "radix-coalesced-mmu-cache",
             "radix-unified-translation-cache",
+            "flattened",
+            "hashed-open",
+            "hashed-compact",
+            "elastic-cuckoo",
             "nested-radix",
             "nested-radix-thp",
             "nested-radix-unified-translation-cache",
@@ -73,7 +78,7 @@ mod tests {
     #[test]
     fn other_systems_do_not() {
         let off: &[&str] = &["engine.fast_path=off"];
-        for (system, set) in [("radix", off), ("nested-radix-shadow", &[]), ("hashed-open", &[])] {
+        for (system, set) in [("radix", off), ("nested-radix-shadow", &[]), ("nested-hashed-compact", &[])] {
             assert_eq!(taken("random:size=16MiB,accesses=40K", system, set), 0.0, "{system} {set:?}");
         }
     }

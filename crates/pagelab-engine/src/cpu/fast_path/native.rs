@@ -81,7 +81,7 @@ impl<'a, M: Machine> Walker<'a, M> for Native<'a, M::Upper<'a>> {
         if layers[space.layer].host.is_some() {
             return None;
         }
-        let upper = M::upper(mmu_caches.of(core, space.layer))?;
+        let upper = M::upper(mmu_caches.of(core, space.layer));
         Table::of(layers, space, upper, 0).map(Self)
     }
 

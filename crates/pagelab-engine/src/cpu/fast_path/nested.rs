@@ -101,8 +101,8 @@ impl<'a, M: Machine> Walker<'a, M> for Nested<'a, M::Upper<'a>> {
         }
         let [upper, host_upper] = mmu_caches.of_both(core, space.layer, host.layer)?;
         Some(Self {
-            guest: Table::of(layers, space, M::upper(upper)?, 0)?,
-            host: Table::of(layers, host, M::upper(host_upper)?, 1)?,
+            guest: Table::of(layers, space, M::upper(upper), 0)?,
+            host: Table::of(layers, host, M::upper(host_upper), 1)?,
             tables: [None; WALK_LEVELS],
             nested_tlb,
             nested_tlb_latency,
