@@ -3,5 +3,6 @@
 mod by_kernel;
 mod exceptions;
 mod lookahead;
+mod references;
 mod replay;
 mod stack;

@@ -238,6 +238,10 @@ impl Design for Radix {
         }
     }
 
+    fn entry(&self, mem: &PhysMem, va: VirtAddr) -> PhysAddr {
+        self.leaf(mem, va).1
+    }
+
     #[inline]
     fn peek(&self, mem: &PhysMem, va: VirtAddr) -> Option<(PhysAddr, Pfn)> {
         let path = self.paths.get(va)?;
