@@ -175,7 +175,9 @@ impl explore::Race for Race {
                 Some(_) if of.cpus[cpu].state != CpuState::Ready => return false,
                 Some(frame) => {
                     use Stage::{Allocation, Install, Lookup, Return, Walk};
-                    if matches!(frame.activity.stage(), Some(Lookup | Walk | Allocation | Install | Return)) {
+                    if let Activity::Fault(fault) = &frame.activity
+                        && matches!(fault.stage(), Lookup | Walk | Allocation | Install | Return)
+                    {
                         return false;
                     }
                 }

@@ -16,8 +16,10 @@ impl Simulation {
     /// Lets the CPUs of kernel threads know that these have been woken by what `by` did.
     #[inline]
     pub(crate) fn wake_kthreads(&mut self, by: CpuId) {
-        for (layer, need) in self.os.needs.drain(..) {
-            self.kthreads.wake(layer, need);
+        if !self.os.needs.is_empty() {
+            for (layer, need) in self.os.needs.drain(..) {
+                self.kthreads.wake(layer, need);
+            }
         }
         while let Some(thread) = self.kthreads.take_woken() {
             self.rouse_thread(thread, self.cpus[by].clock.now());

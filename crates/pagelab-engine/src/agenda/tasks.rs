@@ -217,9 +217,12 @@ impl Simulation {
         waits_for.is_none()
     }
 
-    /// Wakes those that wait for keys that `by` has just released.
+    /// Wakes those that wait for keys that `by` has just released; nobody does unless there are many.
     #[inline]
-    pub(crate) fn wake_released(&mut self, by: CpuId) {
+    pub(crate) fn wake_released<const MANY: bool>(&mut self, by: CpuId) {
+        if !MANY {
+            return self.os.locks.forget_released();
+        }
         while let Some(key) = self.os.locks.take_released() {
             self.wake(key, self.cpus[by].clock.now());
         }

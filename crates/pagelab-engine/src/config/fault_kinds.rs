@@ -96,6 +96,20 @@ impl KindCosts {
         *self == Self::default()
     }
 
+    /// As [`StageCosts::of`], if it is given.
+    pub(super) fn of(&self, stage: usize) -> Option<&StageCost> {
+        match stage {
+            3 => self.allocation.as_ref(),
+            4 => self.zeroing.as_ref(),
+            5 => self.charge.as_ref(),
+            6 => self.rmap.as_ref(),
+            7 => self.lru.as_ref(),
+            8 => self.install.as_ref(),
+            9 => self.exit.as_ref(),
+            _ => None,
+        }
+    }
+
     /// In the order of [`StageCosts::all`].
     pub(super) fn all(&self) -> [Option<StageCost>; 10] {
         let Self { allocation, zeroing, charge, rmap, lru, install, exit } = *self;

@@ -83,6 +83,23 @@ impl StageCosts {
         (self.charge.cost() + self.rmap.cost() + self.lru.cost()).uncounted()
     }
 
+    /// By number of the [`Stage`](crate::kernel::fault::stage::Stage).
+    pub(super) fn of(&self, stage: usize) -> &StageCost {
+        match stage {
+            0 => &self.entry,
+            1 => &self.lookup,
+            2 => &self.walk,
+            3 => &self.allocation,
+            4 => &self.zeroing,
+            5 => &self.charge,
+            6 => &self.rmap,
+            7 => &self.lru,
+            8 => &self.install,
+            9 => &self.exit,
+            _ => unreachable!("the others are of requests to devices"),
+        }
+    }
+
     /// In the order of [`Stage`](crate::kernel::fault::stage::Stage).
     pub fn all(&self) -> [StageCost; 10] {
         let Self { entry, lookup, walk, allocation, zeroing, charge, rmap, lru, install, exit } = *self;

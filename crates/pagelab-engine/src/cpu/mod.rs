@@ -4,5 +4,6 @@ mod by_kernel;
 mod exceptions;
 pub(crate) mod fast_path;
 mod lookahead;
+mod references;
 mod replay;
 mod stack;

@@ -119,6 +119,12 @@ impl Locks {
         !self.held.is_empty() || !self.readers.is_empty()
     }
 
+    /// Nobody waits for what has been released.
+    #[inline]
+    pub fn forget_released(&mut self) {
+        self.released.clear();
+    }
+
     /// A key that has been released and not been taken.
     #[inline]
     pub fn take_released(&mut self) -> Option<BlockKey> {

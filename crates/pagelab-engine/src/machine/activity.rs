@@ -57,15 +57,6 @@ impl Activity {
         }
     }
 
-    /// Stage of a fault that the cycles of the step under way are counted for; none for other kernel work.
-    pub fn stage(&self) -> Option<Stage> {
-        match self {
-            Self::Fault(fault) => Some(fault.stage()),
-            Self::Populate(populate) => Some(populate.fault().stage()),
-            Self::Sync(_) | Self::Kernel { .. } | Self::ExitScan(_) | Self::Engine(_) => None,
-        }
-    }
-
     /// What the CPU spends the cycles of work on that is no fault's.
     pub fn class(&self) -> Class {
         match self {
@@ -88,16 +79,18 @@ impl Activity {
         }
     }
 
-    /// Fills `step` (cleared) with the references and cycles of the next step. Changes nothing.
-    pub fn plan(&self, os: &Os, threads: &KernelThreads, step: &mut Step) {
+    /// Fills `step` (cleared) with the references and cycles of the next step. Changes nothing. Returns the stage of a fault that
+    /// its cycles are counted for; none for other kernel work.
+    pub fn plan(&self, os: &Os, threads: &KernelThreads, step: &mut Step) -> Option<Stage> {
         match self {
-            Self::Fault(fault) => fault.plan(os, step),
-            Self::Populate(populate) => populate.fault().plan(os, step),
+            Self::Fault(fault) => return Some(fault.plan(os, step)),
+            Self::Populate(populate) => return Some(populate.fault().plan(os, step)),
             Self::Sync(sync) => sync.plan(os, step),
             Self::Kernel { thread, .. } => threads.get(*thread).plan(os, step),
             Self::ExitScan(scan) => scan.plan(os, step),
             Self::Engine(work) => work.plan(os, step),
         }
+        None
     }
 
     /// Carries the planned step out, on behalf of `cpu`.

@@ -10,7 +10,7 @@ use crate::core_model::CoreModel;
 use crate::machine::activity::Activity;
 use crate::machine::clock::{Class, CpuClock};
 use crate::machine::pcids::{Pcids, Presence};
-use crate::machine::task::{KernelTask, Lane, NextItem, Overtaken, Seat, StackEntry, Task};
+use crate::machine::task::{KernelTask, Lane, NextItem, Overtaken, Seat, Task};
 use crate::mmu_cache::Asid;
 use crate::programs::input::Item;
 use crate::translate::counters::WALK_PLACES;
@@ -141,8 +141,6 @@ pub struct Cpu {
     pub task: Task,
     /// Where that belongs.
     pub seat: Seat,
-    /// Frames for re-use.
-    pub spare: Vec<StackEntry>,
     pub lanes: Vec<Lane>,
     /// The lane that it runs, or ran before a kernel thread.
     pub lane: usize,
@@ -180,7 +178,6 @@ impl Cpu {
             state: CpuState::Ready,
             task: Task::default(),
             seat: Seat::Lane(0),
-            spare: Vec::new(),
             lanes: Vec::new(),
             lane: 0,
             threads: Vec::new(),
@@ -401,9 +398,9 @@ impl Cpu {
     }
 
     /// Puts an activity on the stack.
+    #[inline]
     pub fn begin(&mut self, activity: Activity) {
-        let entry = self.entry(activity);
-        self.task.stack.push(entry);
+        self.task.stack.push(activity, self.clock.now());
     }
 
     /// Puts an activity on the stack of an input's task, which is at rest, on behalf of a thread.
@@ -412,21 +409,8 @@ impl Cpu {
         if self.seat == Seat::Lane(lane) {
             return self.begin(activity);
         }
-        let entry = self.entry(activity);
         let task = &mut self.lanes[lane].task;
         task.thread = Some((input, thread));
-        task.stack.push(entry);
-    }
-
-    fn entry(&mut self, activity: Activity) -> StackEntry {
-        let began = self.clock.now();
-        match self.spare.pop() {
-            Some(mut entry) => {
-                (entry.layer, entry.activity, entry.began) = (activity.layer(), activity, began);
-                entry.reset();
-                entry
-            }
-            None => StackEntry::new(activity, began),
-        }
+        task.stack.push(activity, self.clock.now());
     }
 }

@@ -7,6 +7,7 @@ use crate::base::cycles::Cycles;
 use crate::base::ids::LayerId;
 use crate::base::step::{BlockKey, Step};
 use crate::kernel::fault::Outcome;
+use crate::kernel::fault::stage::Stage;
 use crate::machine::activity::Activity;
 use crate::observe::page_faults::SeenFault;
 use crate::programs::input::Item;
@@ -24,8 +25,8 @@ pub struct StackEntry {
     pub step: Step,
     /// Whether `step` is planned.
     pub planned: bool,
-    /// Index of the fault's stage that the planned step is counted for; none of a kernel thread.
-    pub stage: Option<usize>,
+    /// The fault's stage that the planned step is counted for; none of a kernel thread.
+    pub stage: Option<Stage>,
     /// Whether the step's own cycles are charged.
     pub begun: bool,
     /// References of `step` charged so far.
@@ -37,7 +38,7 @@ pub struct StackEntry {
 }
 
 impl StackEntry {
-    pub(super) fn new(activity: Activity, began: Cycles) -> Self {
+    fn new(activity: Activity, began: Cycles) -> Self {
         let layer = activity.layer();
         Self {
             activity,
@@ -68,6 +69,55 @@ impl StackEntry {
     }
 }
 
+/// The activities of a task, each but the first on behalf of the one below. What has ended stays where it is, for its memory.
+#[derive(Clone, Default)]
+pub struct Activities {
+    entries: Vec<StackEntry>,
+    /// How many are under way.
+    depth: usize,
+}
+
+impl Activities {
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.depth == 0
+    }
+
+    #[inline]
+    pub fn first(&self) -> Option<&StackEntry> {
+        self.entries[..self.depth].first()
+    }
+
+    #[inline]
+    pub fn last(&self) -> Option<&StackEntry> {
+        self.entries[..self.depth].last()
+    }
+
+    #[inline]
+    pub fn last_mut(&mut self) -> Option<&mut StackEntry> {
+        self.entries[..self.depth].last_mut()
+    }
+
+    /// Begins an activity.
+    #[inline]
+    pub fn push(&mut self, activity: Activity, began: Cycles) {
+        if let Some(entry) = self.entries.get_mut(self.depth) {
+            (entry.layer, entry.activity, entry.began) = (activity.layer(), activity, began);
+            entry.reset();
+        } else {
+            self.entries.push(StackEntry::new(activity, began));
+        }
+        self.depth += 1;
+    }
+
+    /// Ends the uppermost, which there is, and returns it.
+    #[inline]
+    pub fn pop(&mut self) -> &StackEntry {
+        self.depth -= 1;
+        &self.entries[self.depth]
+    }
+}
+
 /// How far an access that crosses lines has come.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Split {
@@ -82,7 +132,7 @@ pub struct Split {
 pub struct Task {
     /// What tells it from the other tasks of its CPU.
     pub number: u32,
-    pub stack: Vec<StackEntry>,
+    pub stack: Activities,
     /// How the last program-level fault ended, until the access looks at it.
     pub outcome: Option<Outcome>,
     /// The program-level fault under way, if somebody wants to know of it.

@@ -259,6 +259,10 @@ impl Design for Radix {
         self.remembered(mem).hint_entry(va);
     }
 
+    fn entry(&self, mem: &PhysMem, va: VirtAddr) -> PhysAddr {
+        self.leaf(mem, va).1
+    }
+
     #[inline]
     fn peek(&self, mem: &PhysMem, va: VirtAddr) -> Option<(PhysAddr, Pfn)> {
         self.remembered(mem).peek(va).map(|(entry, page)| (entry, page.pfn()))

@@ -30,30 +30,6 @@ pub struct Wanted {
     pub origin: Origin,
 }
 
-/// What the last of a CPU's kernel references hit in the first-level TLB. The next one to the same page would hit the same
-/// entry, which is the most recently used of its set, and change nothing, as long as nobody else has used the TLB since.
-/// [`LastHit::NONE`], of a layer that does not exist, answers nothing.
-#[derive(Clone, Copy, Debug)]
-pub struct LastHit {
-    layer: LayerId,
-    va: VirtAddr,
-    translation: Translation,
-    /// Bits of an address that tell pages apart.
-    page_mask: u64,
-}
-
-impl LastHit {
-    pub const NONE: Self =
-        Self { layer: LayerId(u16::MAX), va: VirtAddr(0), translation: Translation::from_word(0), page_mask: 0 };
-
-    #[inline(always)]
-    fn answers(&self, wanted: &Wanted) -> bool {
-        self.layer == wanted.space.layer
-            && (self.va.0 ^ wanted.va.0) & self.page_mask == 0
-            && (wanted.intent != Intent::Store || self.translation.stores())
-    }
-}
-
 /// There is no translation until some layer's kernel has acted: [`Hardware::fault`] says which and on what. The fault is
 /// left there so that what comes back from a translation fits the processor's registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,34 +49,6 @@ impl Hardware {
         match held {
             Some(hit) if wanted.intent != Intent::Store || hit.stores() => Ok(hit),
             _ => self.translate_beyond_l1(layers, asid, wanted, held.is_none(), cycles),
-        }
-    }
-
-    /// [`Self::translate`] for references by kernel code to its direct map, which mostly stay in a page.
-    #[inline(always)]
-    pub fn translate_direct(
-        &mut self,
-        layers: &mut [Layer],
-        wanted: &Wanted,
-        last: &mut LastHit,
-        cycles: &mut Cycles,
-    ) -> Result<Translation, Faulted> {
-        if last.answers(wanted) {
-            return Ok(last.translation);
-        }
-        let &Wanted { core, space, va, intent, origin } = wanted;
-        let asid = layers[space.layer].spaces[space.index as usize].asid;
-        let held = self.units[core].first(intent).look_up(asid, va, origin);
-        match held {
-            Some(hit) if intent != Intent::Store || hit.stores() => {
-                let page_mask = !hit.size().offset_mask();
-                *last = LastHit { layer: space.layer, va, translation: hit, page_mask };
-                Ok(hit)
-            }
-            _ => {
-                *last = LastHit::NONE;
-                self.translate_beyond_l1(layers, asid, wanted, held.is_none(), cycles)
-            }
         }
     }
 

@@ -131,6 +131,6 @@ impl Fault {
         if scan.io.is_empty() {
             return Ok(self.begin_allocation(os));
         }
-        Ok(State::WriteBack { scan })
+        Ok(State::WriteBack { scan: Box::new(scan) })
     }
 }

@@ -87,21 +87,25 @@ fn plan_lines(costs: &BlockIoConfig, layer: &Layer, part: usize, step: &mut Step
 impl Fault {
     /// What the state that was just entered is to ask of devices goes its way.
     pub(super) fn begin_io(&mut self, os: &mut Os) {
-        let requests = match (&os.costs.block_io, &self.state) {
-            (None, _) => 0,
-            (Some(_), State::Read { pages }) => self.reads(&os.layers[self.space.layer], pages).len() as u32,
-            (Some(_), State::WriteBack { scan }) => scan.io.len(),
-            (Some(_), State::Zeroing) => u32::from(self.work == Work::SwapIn),
-            (Some(_), _) => 0,
+        let requests = match &self.state {
+            State::Read { pages } => self.reads(&os.layers[self.space.layer], pages).len() as u32,
+            State::WriteBack { scan } => scan.io.len(),
+            State::Zeroing => u32::from(self.work == Work::SwapIn),
+            _ => 0,
         };
         self.phase = Phase::Plain;
-        if requests > 0 {
+        if requests > 0 && os.costs.block_io.is_some() {
             self.phase = Phase::Submit(os.layers[self.space.layer].begin_requests(requests));
         }
     }
 
     /// The references and cycles of a step that is of the requests alone; false if it is another.
+    #[inline]
     pub(super) fn plan_io(&self, os: &Os, layer: &Layer, step: &mut Step) -> bool {
+        self.phase != Phase::Plain && self.plan_phase(os, layer, step)
+    }
+
+    fn plan_phase(&self, os: &Os, layer: &Layer, step: &mut Step) -> bool {
         let Some(costs) = &os.costs.block_io else { return false };
         match self.phase {
             Phase::Plain => return false,
@@ -135,7 +139,12 @@ impl Fault {
     }
 
     /// Carries such a step out; false if the state's own step is to be carried out.
+    #[inline]
     pub(super) fn commit_io(&mut self, os: &mut Os) -> bool {
+        self.phase != Phase::Plain && self.end_phase(os)
+    }
+
+    fn end_phase(&mut self, os: &mut Os) -> bool {
         let sleeps = os.costs.block_io.is_some_and(|costs| costs.completion_by == CompletionBy::Interrupt);
         self.phase = match self.phase {
             Phase::Plain => return false,

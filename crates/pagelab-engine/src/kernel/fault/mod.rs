@@ -93,7 +93,7 @@ enum State {
     },
     /// Wait until those that leave are written.
     WriteBack {
-        scan: Scan,
+        scan: Box<Scan>,
     },
     /// Read pages of a file into these frames.
     Read {
@@ -339,10 +339,12 @@ impl Fault {
         let layer = self.layer(os);
         layer.acting_cpu = cpu.0;
         layer.acting_group = layer.spaces[self.space.index as usize].group;
-        self.state = match std::mem::replace(&mut self.state, State::Entry) {
+        // Matched where it is: few states own anything.
+        self.state = match self.state {
             State::Entry => self.after_entry(os),
             State::Lookup => return self.go(|fault| Ok(fault.commit_lookup(os, cpu))),
-            by @ (State::Walk | State::NextEntry) => return self.go(|fault| fault.commit_walk(os, cpu, by)),
+            State::Walk => return self.go(|fault| fault.commit_walk(os, cpu, State::Walk)),
+            State::NextEntry => return self.go(|fault| fault.commit_walk(os, cpu, State::NextEntry)),
             State::Fill { levels, .. } => {
                 let (space, va, of) = (self.space.index, self.va, self.cpu);
                 self.layer(os).fill_translation_cache(space, of, va, levels);
@@ -359,27 +361,14 @@ impl Fault {
             State::Allocation => self.allocate(os)?,
             State::Reclaim { pressure } => match self.reclaim(os, pressure, cpu) {
                 Ok(state) => state,
-                Err(key) => {
-                    self.state = State::Reclaim { pressure };
-                    return Ok(Next::Block(key));
-                }
+                Err(key) => return Ok(Next::Block(key)),
             },
-            State::WriteBack { scan } => self.written_back(os, &scan, cpu),
             State::Supply => self.supply(os, cpu),
-            State::Place(step) => match self.place(os, step) {
+            State::WriteBack { .. } | State::Place(_) | State::Read { .. } => match self.commit_owned(os, cpu) {
                 Ok(state) => state,
-                Err((key, step)) => {
-                    self.state = State::Place(step);
-                    return Ok(Next::Block(key));
-                }
+                Err(next) => return Ok(next),
             },
             State::Refill { .. } => State::Zeroing,
-            State::Read { pages } => {
-                let Work::Read { file, .. } = self.work else { unreachable!("only such a fault reads") };
-                self.finish_read(os, file, &pages);
-                self.major = true;
-                self.look_again(os, cpu)
-            }
             State::Zeroing => self.filled(os),
             State::Charge => self.charged(os, cpu),
             State::Rmap if matches!(self.work, Work::SwapCached | Work::Shared { present: true, .. }) => State::Lock,
@@ -404,6 +393,27 @@ impl Fault {
         };
         self.begin_io(os);
         Ok(Next::Continue)
+    }
+
+    /// Carries out a step whose state owns what it is about.
+    fn commit_owned(&mut self, os: &mut Os, cpu: CpuId) -> Result<State, Next> {
+        Ok(match std::mem::replace(&mut self.state, State::Entry) {
+            State::WriteBack { scan } => self.written_back(os, &scan, cpu),
+            State::Place(step) => match self.place(os, step) {
+                Ok(state) => state,
+                Err((key, step)) => {
+                    self.state = State::Place(step);
+                    return Err(Next::Block(key));
+                }
+            },
+            State::Read { pages } => {
+                let Work::Read { file, .. } = self.work else { unreachable!("only such a fault reads") };
+                self.finish_read(os, file, &pages);
+                self.major = true;
+                self.look_again(os, cpu)
+            }
+            state => unreachable!("{state:?} is carried out where it is"),
+        })
     }
 
     /// Carries out what either goes on with a state or says what is to be done instead.

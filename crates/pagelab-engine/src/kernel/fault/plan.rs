@@ -25,15 +25,23 @@ const MAPLE_LEAF: u64 = 16;
 const MAPLE_NODE_LINES: u64 = 2;
 
 impl Fault {
-    /// See [`crate::machine::activity::Activity::plan`].
-    pub fn plan(&self, os: &Os, step: &mut Step) {
-        let layer = &os.layers[self.space.layer];
-        let space = &layer.spaces[self.space.index as usize];
-        step.preset += self.accounted * os.costs.fault.accounting();
-        if self.plan_io(os, layer, step) {
-            return;
+    /// See [`crate::machine::activity::Activity::plan`]. Returns the stage that the step is counted for.
+    pub fn plan(&self, os: &Os, step: &mut Step) -> Stage {
+        let (layer, stage) = (&os.layers[self.space.layer], self.stage());
+        if self.accounted > 0 {
+            step.preset += self.accounted * os.costs.fault.accounting();
         }
-        self.plan_preset(os, layer, step);
+        if !self.plan_io(os, layer, step) {
+            self.plan_preset(os, layer, stage as usize, step);
+            self.plan_state(os, layer, step);
+        }
+        stage
+    }
+
+    /// What the step of the state refers to.
+    #[inline(always)]
+    fn plan_state(&self, os: &Os, layer: &Layer, step: &mut Step) {
+        let space = &layer.spaces[self.space.index as usize];
         let cpu = |line: CpuLine| layer.cpu_line(self.cpu, line);
         match &self.state {
             State::Entry => {
@@ -103,11 +111,10 @@ impl Fault {
                 }
             }
         }
-        debug_assert!(Stage::ALL[self.stage() as usize] == self.stage());
     }
 
     /// What the preset gives for the step.
-    fn plan_preset(&self, os: &Os, layer: &Layer, step: &mut Step) {
+    fn plan_preset(&self, os: &Os, layer: &Layer, stage: usize, step: &mut Step) {
         // A stage of several steps is paid for once; the walk of each table is one step of it.
         if !matches!(
             self.state,
@@ -125,12 +132,12 @@ impl Fault {
                 | State::Read { .. }
                 | State::Supply
         ) {
-            let cost = os.costs.stage_cost(self.kind, self.stage() as usize);
+            let cost = os.costs.stage_cost(self.kind, stage);
             step.preset += cost.cost();
             if cost.page_instructions > 0 {
                 step.preset += self.pages_beside(layer) * cost.page_cost();
             }
-            layer.plan_stage_lines(self.stage() as usize, cost.lines, self.cpu, self.space.index, step);
+            layer.plan_stage_lines(stage, cost.lines, self.cpu, self.space.index, step);
         }
         if layer.shadowed && self.writes_tables() {
             step.preset += CodeCost::of_cycles(os.costs.vm_exit_cycles);

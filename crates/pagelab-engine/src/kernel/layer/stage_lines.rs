@@ -70,6 +70,16 @@ impl LineMemory {
         let written = written.map(|line| (RefKind::Write, line));
         written.chain(read.map(|line| (RefKind::Read, line))).map(|(kind, line)| (kind, self.at(line)))
     }
+
+    fn plan(&self, stage: usize, touched: StageLines, by: CpuId, of: u32, step: &mut Step) {
+        for (at, (kind, addr)) in self.references(stage, touched, by, of).enumerate() {
+            if at == 0 {
+                step.kernel(kind, addr);
+            } else {
+                step.kernel_beside(kind, addr);
+            }
+        }
+    }
 }
 
 impl Layer {
@@ -83,14 +93,10 @@ impl Layer {
     }
 
     /// Adds the references of a stage to its lines.
+    #[inline]
     pub fn plan_stage_lines(&self, stage: usize, lines: StageLines, cpu: CpuId, space: u32, step: &mut Step) {
-        let Some(memory) = &self.stage_lines else { return };
-        for (at, (kind, addr)) in memory.references(stage, lines, cpu, space).enumerate() {
-            if at == 0 {
-                step.kernel(kind, addr);
-            } else {
-                step.kernel_beside(kind, addr);
-            }
+        if let Some(memory) = &self.stage_lines {
+            memory.plan(stage, lines, cpu, space, step);
         }
     }
 

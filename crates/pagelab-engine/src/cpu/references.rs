@@ -1,0 +1,234 @@
+//! The references of a step.
+
+use crate::base::addr::{FRAME_BYTES, MachineAddr, PhysAddr, VirtAddr};
+use crate::base::cycles::Cycles;
+use crate::base::ids::{DIRECT_MAP, LayerId, SpaceId};
+use crate::base::page_fault::{Intent, Origin};
+use crate::base::step::{Ref, RefKind, RefSpace};
+use crate::base::translation::Translation;
+use crate::cache::Requester;
+use crate::kernel::fault::stage::FaultCounters;
+use crate::kernel::layer::Layer;
+use crate::machine::task::StackEntry;
+use crate::translate::hardware::Hardware;
+use crate::translate::walker::{Faulted, Wanted};
+
+/// The page of the direct map that the last of a CPU's kernel references hit in the first-level TLB. The next one to it would hit
+/// the same entry, which is the most recently used of its set, and change nothing, as long as nobody else has used the TLB since.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window {
+    layer: LayerId,
+    /// Bits of an address that tell pages apart, and those of the page.
+    mask: u64,
+    page: u64,
+    /// Where the page is on the machine.
+    machine: u64,
+    stores: bool,
+}
+
+impl Window {
+    /// That of nothing.
+    pub const NONE: Self = Self { layer: LayerId(u16::MAX), mask: 0, page: u64::MAX, machine: 0, stores: false };
+
+    fn new(layer: LayerId, addr: PhysAddr, va: VirtAddr, found: Translation) -> Self {
+        let offset = found.size().offset_mask();
+        let (page, machine) = (addr.0 & !offset, found.address(va).0 & !offset);
+        Self { layer, mask: !offset, page, machine, stores: found.stores() }
+    }
+
+    /// Where an address of the window's layer is on the machine, if it is in the page.
+    #[inline(always)]
+    fn locate(&self, addr: PhysAddr, writes: bool) -> Option<MachineAddr> {
+        let held = addr.0 & self.mask == self.page && (!writes || self.stores);
+        held.then_some(MachineAddr(self.machine | addr.0 & !self.mask))
+    }
+}
+
+/// What a core makes references with.
+pub(super) struct Maker<'a> {
+    pub hw: &'a mut Hardware,
+    pub layers: &'a mut [Layer],
+    pub core: usize,
+    pub window: &'a mut Window,
+}
+
+/// How references went.
+pub(super) struct Made {
+    pub cycles: Cycles,
+    /// One met a fault of a host layer and is to be made again.
+    pub faulted: bool,
+}
+
+impl Maker<'_> {
+    /// Makes the references of a step under way that are left, or as many as there is time for: `is_over` tells that of the
+    /// cycles that they have taken. What a stage of a fault counts of them is counted.
+    #[inline(never)]
+    pub fn make(
+        &mut self,
+        entry: &mut StackEntry,
+        counters: &mut [FaultCounters],
+        is_over: impl Fn(Cycles) -> bool,
+    ) -> Made {
+        if self.window.layer != entry.layer {
+            *self.window = Window::NONE;
+        }
+        let before_pte = entry.step.before_pte;
+        let (mut charged, mut bytes_done, mut overlap) = (entry.charged, entry.bytes_done, entry.overlap);
+        let (mut total, mut total_before, mut faulted) = (Cycles::ZERO, Cycles::ZERO, false);
+        let found_before = self.hw.caches.kernel_lines(self.core);
+        while let Some(reference) = entry.step.refs.get(charged) {
+            let mut cycles = Cycles::ZERO;
+            if self.make_one(entry.layer, reference, &mut bytes_done, &mut cycles).is_err() {
+                (total, faulted) = (total + cycles, true);
+                break;
+            }
+            let (step, most) = overlap;
+            if charged > 0 && step == reference.step {
+                total += cycles.saturating_sub(most);
+                overlap.1 = most.max(cycles);
+            } else {
+                total += cycles;
+                overlap = (reference.step, cycles);
+            }
+            (charged, bytes_done) = (charged + 1, 0);
+            if charged <= before_pte {
+                total_before = total;
+            }
+            if is_over(total) {
+                break;
+            }
+        }
+        (entry.charged, entry.bytes_done, entry.overlap) = (charged, bytes_done, overlap);
+        let counters = &mut counters[entry.layer];
+        if before_pte > 0 {
+            counters.spend_before_pte(if charged < before_pte { total } else { total_before }, entry.step.fills);
+        }
+        if let Some(stage) = entry.stage {
+            let found = self.hw.caches.kernel_lines(self.core).into_iter().zip(found_before);
+            let counts = &mut counters.lines[stage as usize];
+            counts.iter_mut().zip(found).for_each(|(count, (after, before))| *count += after - before);
+        }
+        Made { cycles: total, faulted }
+    }
+
+    /// Makes one reference, from the byte on that a bulk one has come to.
+    #[inline(always)]
+    fn make_one(
+        &mut self,
+        layer: LayerId,
+        reference: &Ref,
+        done: &mut u64,
+        cycles: &mut Cycles,
+    ) -> Result<(), Faulted> {
+        if !self.hw.kernel_refs {
+            let is_free = matches!(reference.kind, RefKind::Touch { .. });
+            *cycles += if is_free { Cycles::ZERO } else { self.hw.l1_latency };
+            return Ok(());
+        }
+        let (writes, locked) = match reference.kind {
+            RefKind::Read => (false, false),
+            RefKind::Write => (true, false),
+            RefKind::Locked => (true, true),
+            RefKind::Load { bytes } | RefKind::Zero { bytes } => {
+                return self.make_bulk(layer, reference, bytes, done, cycles);
+            }
+            RefKind::Touch { bytes } => {
+                let mut spent_anyway = Cycles::ZERO;
+                return self.make_bulk(layer, reference, bytes, done, &mut spent_anyway);
+            }
+        };
+        let (addr, core) = (reference.addr, self.core);
+        let (machine, by) = match reference.space {
+            RefSpace::Kernel => {
+                let held = self.window.locate(addr, writes);
+                let machine = match held {
+                    Some(machine) => machine,
+                    None => self.translate(layer, addr, writes, cycles)?.0,
+                };
+                (machine, Requester::Kernel)
+            }
+            RefSpace::Physical => (self.hw.physical(self.layers, core, layer, addr, writes, cycles)?, Requester::Walk),
+        };
+        let caches = &mut self.hw.caches;
+        let outcome = if locked {
+            caches.access_locked(core, machine.line(), by)
+        } else {
+            caches.access(core, machine.line(), writes, by)
+        };
+        *cycles += outcome.cycles.into();
+        Ok(())
+    }
+
+    /// A bulk reference goes translation by translation.
+    fn make_bulk(
+        &mut self,
+        layer: LayerId,
+        reference: &Ref,
+        bytes: u64,
+        done: &mut u64,
+        cycles: &mut Cycles,
+    ) -> Result<(), Faulted> {
+        let writes = matches!(reference.kind, RefKind::Zero { .. });
+        while *done < bytes {
+            let addr = PhysAddr(reference.addr.0 + *done);
+            let (machine, piece) = self.locate(layer, reference.space, addr, writes, cycles)?;
+            let piece = piece.min(bytes - *done);
+            let (hw, core) = (&mut *self.hw, self.core);
+            *cycles += if writes { hw.zero(core, machine, piece) } else { hw.load(core, machine, piece) };
+            *done += piece;
+        }
+        Ok(())
+    }
+
+    /// Where on the machine an address of a layer is, and how many bytes from there on lie in the same page.
+    fn locate(
+        &mut self,
+        layer: LayerId,
+        space: RefSpace,
+        addr: PhysAddr,
+        writes: bool,
+        cycles: &mut Cycles,
+    ) -> Result<(MachineAddr, u64), Faulted> {
+        match space {
+            RefSpace::Kernel => match self.window.locate(addr, writes) {
+                Some(machine) => Ok((machine, !self.window.mask + 1 - (addr.0 - self.window.page))),
+                None => self.translate(layer, addr, writes, cycles),
+            },
+            RefSpace::Physical => {
+                let machine = self.hw.physical(self.layers, self.core, layer, addr, writes, cycles)?;
+                Ok((machine, FRAME_BYTES - (addr.0 & (FRAME_BYTES - 1))))
+            }
+        }
+    }
+
+    /// The same of an address that is reached through the direct map, beyond the window. Comparing every translation is done
+    /// without one.
+    #[inline(never)]
+    fn translate(
+        &mut self,
+        layer: LayerId,
+        addr: PhysAddr,
+        writes: bool,
+        cycles: &mut Cycles,
+    ) -> Result<(MachineAddr, u64), Faulted> {
+        let Self { hw, layers, core, .. } = self;
+        let space = SpaceId { layer, index: DIRECT_MAP };
+        let of = &layers[layer];
+        let (va, asid) = (of.direct(addr), of.spaces[DIRECT_MAP as usize].asid);
+        let intent = if writes { Intent::Store } else { Intent::Load };
+        let wanted = Wanted { core: *core, space, va, intent, origin: Origin::Kernel };
+        let held = hw.units[*core].first(intent).look_up(asid, va, Origin::Kernel);
+        *self.window = Window::NONE;
+        let found = match held {
+            Some(hit) if !writes || hit.stores() => {
+                if !hw.check {
+                    *self.window = Window::new(layer, addr, va, hit);
+                }
+                hit
+            }
+            _ => hw.translate_beyond_l1(layers, asid, &wanted, held.is_none(), cycles)?,
+        };
+        hw.check(layers, space, va, found);
+        Ok((found.address(va), found.size().bytes() - (va.0 & found.size().offset_mask())))
+    }
+}
