@@ -6,8 +6,8 @@
 //! closures of iterators are functions of their own, compiled without the vector instructions of their caller.
 
 use super::{Tables, find, is_modified, line_of, place};
-use crate::cache::array::State;
 use crate::base::host::Vectors;
+use crate::cache::array::State;
 use crate::cache::ways::{EMPTY, STATE_MASK};
 
 /// Lines of a page.
