@@ -13,7 +13,6 @@ use super::{
     MAX_ACCESS_BYTES, MAX_PART_ROWS,
     columns::{self, GAP, KIND, NAMES, PC, SIZE, TID, VADDR},
     dictionary::MAX_VALUES,
-    encode::Run,
     part::Part,
 };
 use crate::{Access, AccessKind, ThreadIx, TraceError};
@@ -47,6 +46,13 @@ pub(super) fn transpose(words: [u64; 8]) -> [u64; 8] {
     let (e, f) = exchange::<8>(e, f, bytes);
     let (g, h) = exchange::<8>(g, h, bytes);
     [a, b, c, d, e, f, g, h]
+}
+
+/// A run of one thread, up to `end` in its page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    pub thread: ThreadIx,
+    pub end: usize,
 }
 
 /// Decodes the pages of one part, in order.

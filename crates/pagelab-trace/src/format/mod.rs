@@ -46,14 +46,17 @@ mod event_row;
 mod folder;
 mod info;
 mod meta;
+mod page;
 mod part;
 mod reader;
 mod tally;
 mod writer;
 
+pub(crate) use dictionary::Site;
 pub use event_row::EventRow;
 pub use info::{Footprint, Row, TraceInfo, footprint, head, info};
 pub use meta::{AccessCounts, EventCounts, FORMAT_VERSION, HostFacts, TraceMeta};
+pub(crate) use page::{Columns, GROUP, OpenPage};
 pub use reader::TraceReader;
 pub use writer::{TraceSummary, TraceWriter, WriterOptions};
 

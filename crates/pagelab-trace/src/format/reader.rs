@@ -8,7 +8,11 @@ use std::{
 };
 
 use super::{
-    AccessCounts, EventCounts, TraceMeta, decode::PartDecoder, encode::Run, event_part, folder::Folder, part::Part,
+    AccessCounts, EventCounts, TraceMeta,
+    decode::{PartDecoder, Run},
+    event_part,
+    folder::Folder,
+    part::Part,
 };
 use crate::{Batch, Event, Segment, Source, SourceInfo, TraceError};
 
