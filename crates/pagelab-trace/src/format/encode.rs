@@ -20,10 +20,10 @@ use parquet::{
     },
     schema::types::{ColumnDescPtr, SchemaDescriptor},
 };
-use zstd::bulk::Compressor;
 
 use super::{
     columns::{self, COUNT, GAP, KIND, KINDS, PC, SIZE, TID, VADDR},
+    compress::PageCompressor,
     dictionary::Site,
     meta::AccessCounts,
     page::{self, PartDictionaries},
@@ -71,18 +71,22 @@ impl PartEncoder {
 
     /// Appends a page, which is not empty.
     pub(super) fn page(&mut self, page: &page::Page) -> Result<()> {
-        let rows = page.addresses().len();
+        let addresses = page.addresses();
+        let rows = addresses.len();
+        let varying = varying_bytes(addresses);
         self.planes.resize(rows * 8, 0);
-        split_addresses(page.addresses(), &mut self.planes);
-        self.addresses.push(&mut self.compressor, Encoding::BYTE_STREAM_SPLIT, rows, &self.planes)?;
+        split_addresses(addresses, &mut self.planes);
+        let constant = &addresses[0].to_le_bytes()[varying..];
+        let planes = self.compressor.compress_planes(&self.planes[..rows * varying], rows, constant)?;
+        self.addresses.push(planes, Encoding::BYTE_STREAM_SPLIT, rows, rows * 8)?;
         put_indices(&mut self.body, page.sites());
-        self.sites.push(&mut self.compressor, Encoding::RLE_DICTIONARY, rows, &self.body)?;
+        self.sites.push(self.compressor.compress(&self.body)?, Encoding::RLE_DICTIONARY, rows, self.body.len())?;
         self.indices.clear();
         for run in &page.runs {
             self.indices.resize(run.end, run.thread);
         }
         put_indices(&mut self.body, &self.indices);
-        self.threads.push(&mut self.compressor, Encoding::RLE_DICTIONARY, rows, &self.body)?;
+        self.threads.push(self.compressor.compress(&self.body)?, Encoding::RLE_DICTIONARY, rows, self.body.len())?;
         self.counts.add(&page.counts);
         self.rows += rows as u64;
         Ok(())
@@ -122,6 +126,12 @@ impl PartEncoder {
         self.rows = 0;
         Ok(())
     }
+}
+
+/// Number of lower bytes beyond which all addresses are the same.
+fn varying_bytes(addresses: &[u64]) -> usize {
+    let different = addresses.iter().fold(0, |all, address| all | (address ^ addresses[0]));
+    (u64::BITS - different.leading_zeros()).div_ceil(8) as usize
 }
 
 /// Writes byte `k` of each address to plane `k`.
@@ -178,25 +188,6 @@ fn put_varint(body: &mut Vec<u8>, mut value: u64) {
     body.push(value as u8);
 }
 
-/// Compresses pages, into memory that it keeps.
-struct PageCompressor {
-    zstd: Compressor<'static>,
-    out: Vec<u8>,
-}
-
-impl PageCompressor {
-    fn new() -> std::io::Result<Self> {
-        Ok(Self { zstd: Compressor::new(columns::ZSTD_LEVEL)?, out: Vec::new() })
-    }
-
-    fn compress(&mut self, body: &[u8]) -> Result<Bytes> {
-        self.out.clear();
-        self.out.reserve(zstd::zstd_safe::compress_bound(body.len()));
-        self.zstd.compress_to_buffer(body, &mut self.out)?;
-        Ok(Bytes::copy_from_slice(&self.out))
-    }
-}
-
 /// Pages of the part being written that hold the data of a column, or of several.
 struct Pages {
     bytes: TrackedWrite<Vec<u8>>,
@@ -211,9 +202,9 @@ impl Default for Pages {
 }
 
 impl Pages {
-    fn push(&mut self, compressor: &mut PageCompressor, encoding: Encoding, rows: usize, body: &[u8]) -> Result<()> {
+    fn push(&mut self, compressed: &[u8], encoding: Encoding, rows: usize, uncompressed_bytes: usize) -> Result<()> {
         let page = Page::DataPage {
-            buf: compressor.compress(body)?,
+            buf: Bytes::copy_from_slice(compressed),
             num_values: rows as u32,
             encoding,
             // No column is nested or null, so there are no levels and their encoding means nothing.
@@ -221,7 +212,7 @@ impl Pages {
             rep_level_encoding: Encoding::RLE,
             statistics: None,
         };
-        let page = CompressedPage::new(page, body.len());
+        let page = CompressedPage::new(page, uncompressed_bytes);
         self.uncompressed_bytes += SerializedPageWriter::new(&mut self.bytes).write_page(page)?.uncompressed_size;
         self.encoding = encoding;
         Ok(())
@@ -252,7 +243,7 @@ impl Pages {
         if let Some(values) = dictionary {
             let value_bytes = if column.physical_type() == Type::INT64 { 8 } else { 4 };
             let page = Page::DictionaryPage {
-                buf: compressor.compress(values)?,
+                buf: Bytes::copy_from_slice(compressor.compress(values)?),
                 num_values: (values.len() / value_bytes) as u32,
                 encoding: Encoding::PLAIN,
                 is_sorted: false,
