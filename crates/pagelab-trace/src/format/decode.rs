@@ -4,22 +4,19 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parquet::{
-    basic::Encoding,
+    basic::{Compression, Encoding},
     column::page::{Page, PageReader},
     file::{metadata::ColumnChunkMetaData, serialized_reader::SerializedPageReader},
 };
+use zstd::bulk::Decompressor;
 
 use super::{
     MAX_ACCESS_BYTES, MAX_PART_ROWS,
     columns::{self, GAP, KIND, NAMES, PC, SIZE, TID, VADDR},
     dictionary::MAX_VALUES,
-    encode::Run,
     part::Part,
 };
 use crate::{Access, AccessKind, ThreadIx, TraceError};
-
-/// Rows that are taken from all columns before the next ones; the scratch columns stay in the second-level cache.
-const CHUNK_ROWS: usize = 4096;
 
 /// Transposes a matrix of 8×8 bytes whose rows are the words, least significant byte first.
 #[inline(always)]
@@ -49,6 +46,34 @@ pub(super) fn transpose(words: [u64; 8]) -> [u64; 8] {
     [a, b, c, d, e, f, g, h]
 }
 
+/// A run of one thread, up to `end` in its page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    pub thread: ThreadIx,
+    pub end: usize,
+}
+
+/// What is kept from part to part. Freed memory goes back to the system, and costs page faults when it comes again: more
+/// than a third of the time.
+pub(super) struct Memory {
+    zstd: Decompressor<'static>,
+    /// Accesses by index, all but the address; those beyond the dictionary are of other parts.
+    sites: Box<[Access; MAX_VALUES]>,
+    /// Of the columns.
+    bodies: [Vec<u8>; 3],
+}
+
+impl Memory {
+    pub(super) fn new() -> std::io::Result<Self> {
+        let sites = vec![Access::new(AccessKind::Load, 0, 1); MAX_VALUES].into_boxed_slice();
+        Ok(Self {
+            zstd: Decompressor::new()?,
+            sites: sites.try_into().expect("as many as there are"),
+            bodies: Default::default(),
+        })
+    }
+}
+
 /// Decodes the pages of one part, in order.
 pub(super) struct PartDecoder {
     part: Part,
@@ -56,45 +81,38 @@ pub(super) struct PartDecoder {
     /// Indices common to all columns of `sites`.
     site_indices: Column,
     thread_indices: Column,
-    /// Accesses by index, all but the address.
-    sites: Vec<Access>,
+    zstd: Decompressor<'static>,
+    sites: Box<[Access; MAX_VALUES]>,
     threads: Vec<u32>,
-    scratch: Box<Scratch>,
     rows_left: u64,
-}
-
-struct Scratch {
-    vaddr: [u64; CHUNK_ROWS],
-    site: [u16; CHUNK_ROWS],
-    tid: [u32; CHUNK_ROWS],
 }
 
 impl PartDecoder {
     /// Reads the part and the dictionaries of its columns.
-    pub(super) fn new(part: &Part) -> Result<Self, TraceError> {
+    pub(super) fn new(part: &Part, memory: Memory) -> Result<Self, TraceError> {
         let (content, group) = part.read(&columns::SCHEMA)?;
         let rows = part.facts.rows as usize;
         if rows > MAX_PART_ROWS {
             return Err(part.corrupt(format!("{rows} rows, more than {MAX_PART_ROWS}")));
         }
+        let Memory { mut zstd, mut sites, bodies: [of_addresses, of_sites, of_threads] } = memory;
         let shared = Arc::new(content.clone());
-        let open = |index: usize| {
-            let width = if index == VADDR || index == PC { 8 } else { 4 };
-            let pages = SerializedPageReader::new(Arc::clone(&shared), group.column(index), rows, None);
-            let pages = pages.map_err(|e| in_column(part, index, e.to_string()))?;
-            Ok(Column { index, width, pages, dictionary_len: 0, page: Values::None })
+        let open = |index: usize, body: Vec<u8>| {
+            Column::open(index, &shared, group.column(index), rows, body).map_err(|what| in_column(part, index, what))
         };
-        let dictionary = |column: &mut Column| {
+        let mut dictionary = |column: &mut Column| {
             let index = column.index;
-            column.load_dictionary().map_err(|what| in_column(part, index, what))
+            column.load_dictionary(&mut zstd).map_err(|what| in_column(part, index, what))
         };
-        let (mut pcs, mut threads) = (open(PC)?, open(TID)?);
-        let mut sites: Vec<Access> =
-            dictionary(&mut pcs)?.into_iter().map(|pc| Access { pc, ..Access::new(AccessKind::Load, 0, 1) }).collect();
+        let (mut pcs, mut threads) = (open(PC, of_sites)?, open(TID, of_threads)?);
+        let values = dictionary(&mut pcs)?;
+        let count = values.len();
+        for (site, pc) in sites.iter_mut().zip(values) {
+            site.pc = pc;
+        }
         for index in [KIND, SIZE, GAP] {
-            let values = dictionary(&mut open(index)?)?;
-            if values.len() != sites.len()
-                || pages_of(&content, group.column(index)) != pages_of(&content, group.column(PC))
+            let values = dictionary(&mut open(index, Vec::new())?)?;
+            if values.len() != count || pages_of(&content, group.column(index)) != pages_of(&content, group.column(PC))
             {
                 return Err(in_column(part, index, "its dictionary indices are not those of pc".into()));
             }
@@ -102,19 +120,25 @@ impl PartDecoder {
                 set(site, index, value as u32).map_err(|what| in_column(part, index, what))?;
             }
         }
+        let thread_numbers = dictionary(&mut threads)?.into_iter().map(|thread| thread as u32).collect();
         Ok(Self {
             part: part.clone(),
-            addresses: open(VADDR)?,
+            addresses: open(VADDR, of_addresses)?,
             site_indices: pcs,
-            threads: dictionary(&mut threads)?.into_iter().map(|thread| thread as u32).collect(),
             thread_indices: threads,
+            zstd,
             sites,
-            scratch: Box::new(Scratch { vaddr: [0; CHUNK_ROWS], site: [0; CHUNK_ROWS], tid: [0; CHUNK_ROWS] }),
+            threads: thread_numbers,
             rows_left: rows as u64,
         })
     }
 
-    /// Appends the next page's accesses to `accesses` and its runs, counted from the page's begin, to `runs`, which is
+    pub(super) fn into_memory(self) -> Memory {
+        let bodies = [self.addresses.body, self.site_indices.body, self.thread_indices.body];
+        Memory { zstd: self.zstd, sites: self.sites, bodies }
+    }
+
+    /// Replaces `accesses` by the next page's, and appends its runs, counted from the page's begin, to `runs`, which is
     /// empty. False at the end of the part.
     pub(super) fn next_page(&mut self, accesses: &mut Vec<Access>, runs: &mut Vec<Run>) -> Result<bool, TraceError> {
         if self.rows_left == 0 {
@@ -122,7 +146,7 @@ impl PartDecoder {
         }
         let mut rows = None;
         for column in [&mut self.addresses, &mut self.site_indices, &mut self.thread_indices] {
-            let of = column.next_page().map_err(|what| in_column(&self.part, column.index, what))?;
+            let of = column.next_page(&mut self.zstd).map_err(|what| in_column(&self.part, column.index, what))?;
             if *rows.get_or_insert(of) != of {
                 let what = format!("a page of {of} rows where the other columns have {}", rows.unwrap_or(0));
                 return Err(in_column(&self.part, column.index, what));
@@ -133,28 +157,23 @@ impl PartDecoder {
             return Err(self.part.corrupt(format!("a page of {rows} rows with {} to come", self.rows_left)));
         }
         self.rows_left -= rows as u64;
-        accesses.reserve(rows);
-        let mut first = 0;
-        while first < rows {
-            let len = CHUNK_ROWS.min(rows - first);
-            let s = &mut *self.scratch;
-            self.addresses.addresses(first, &mut s.vaddr[..len]);
-            self.site_indices.indices(first, &mut s.site[..len]);
-            let rows = s.vaddr[..len].iter().zip(&s.site[..len]);
-            accesses.extend(rows.map(|(&vaddr, &site)| Access { vaddr, ..self.sites[usize::from(site)] }));
-            self.append_runs(first, len, runs);
-            first += len;
+        // What was there before is overwritten.
+        accesses.resize(rows, self.sites[0]);
+        let (planes, sites) = (&self.addresses.body, &self.sites);
+        match self.site_indices.indices() {
+            Indices::Repeated(index) => join(planes, |_| &sites[usize::from(index)], accesses),
+            Indices::Bytes(bytes) => join(planes, |row| &sites[usize::from(bytes[row])], accesses),
+            Indices::Pairs(pairs) => join(planes, |row| &sites[usize::from(u16::from_le_bytes(pairs[row]))], accesses),
+        }
+        let threads = &self.threads;
+        match self.thread_indices.indices() {
+            Indices::Repeated(index) => runs.push(Run { thread: ThreadIx(threads[usize::from(index)]), end: rows }),
+            Indices::Bytes(bytes) => put_runs(bytes.iter().map(|&byte| threads[usize::from(byte)]), runs),
+            Indices::Pairs(pairs) => {
+                put_runs(pairs.iter().map(|&pair| threads[usize::from(u16::from_le_bytes(pair))]), runs);
+            }
         }
         Ok(true)
-    }
-
-    fn append_runs(&mut self, first: usize, len: usize, runs: &mut Vec<Run>) {
-        let s = &mut *self.scratch;
-        self.thread_indices.indices(first, &mut s.site[..len]);
-        for (tid, &index) in s.tid.iter_mut().zip(&s.site[..len]) {
-            *tid = self.threads[usize::from(index)];
-        }
-        append_runs(&s.tid[..len], first, runs);
     }
 }
 
@@ -185,18 +204,12 @@ fn in_column(part: &Part, index: usize, what: String) -> TraceError {
     part.corrupt(format!("column {}: {what}", NAMES[index]))
 }
 
-/// Appends the runs of equal numbers in `tids`, the rows from `first` of a page.
-fn append_runs(tids: &[u32], first: usize, runs: &mut Vec<Run>) {
-    let mut begin = 0;
-    while begin < tids.len() {
-        let thread = tids[begin];
-        let len = tids[begin..].iter().position(|&t| t != thread).unwrap_or(tids.len() - begin);
-        begin += len;
-        let end = first + begin;
+/// Appends the runs of equal numbers in `threads`.
+fn put_runs(threads: impl Iterator<Item = u32>, runs: &mut Vec<Run>) {
+    for (row, thread) in threads.enumerate() {
         match runs.last_mut() {
-            // It goes on from the chunk before.
-            Some(last) if last.thread.0 == thread => last.end = end,
-            _ => runs.push(Run { thread: ThreadIx(thread), end }),
+            Some(last) if last.thread.0 == thread => last.end = row + 1,
+            _ => runs.push(Run { thread: ThreadIx(thread), end: row + 1 }),
         }
     }
 }
@@ -208,46 +221,81 @@ struct Column {
     width: usize,
     pages: SerializedPageReader<Bytes>,
     dictionary_len: usize,
-    page: Values,
+    /// The current page.
+    body: Vec<u8>,
+    layout: Layout,
 }
 
-/// The values of a page.
-enum Values {
-    None,
+/// How the values of a page lie in its body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Layout {
+    /// First bytes of all values, then their second bytes, and so on; before the first page nothing.
+    Split,
     /// One dictionary index for all rows.
     Repeated(u16),
-    /// Dictionary indices of one byte.
-    Bytes(Bytes),
-    /// Dictionary indices of two bytes.
-    Pairs(Bytes),
-    /// First bytes of all values, then their second bytes, and so on.
-    Split(Bytes),
+    /// As many dictionary indices of one byte, from `at` on.
+    Bytes { at: usize, rows: usize },
+    /// As many dictionary indices of two bytes, from `at` on.
+    Pairs { at: usize, rows: usize },
+}
+
+enum Indices<'a> {
+    Repeated(u16),
+    Bytes(&'a [u8]),
+    Pairs(&'a [[u8; 2]]),
 }
 
 impl Column {
+    fn open(
+        index: usize,
+        content: &Arc<Bytes>,
+        column: &ColumnChunkMetaData,
+        rows: usize,
+        body: Vec<u8>,
+    ) -> Result<Self, String> {
+        if !matches!(column.compression(), Compression::ZSTD(_)) {
+            return Err(format!("compressed by {}, not by zstd", column.compression()));
+        }
+        // The crate's reader would decompress into new memory for each page.
+        let raw = column.clone().into_builder().set_compression(Compression::UNCOMPRESSED).build();
+        let pages = raw.and_then(|raw| SerializedPageReader::new(Arc::clone(content), &raw, rows, None));
+        let width = if index == VADDR || index == PC { 8 } else { 4 };
+        let pages = pages.map_err(|e| e.to_string())?;
+        Ok(Self { index, width, pages, dictionary_len: 0, body, layout: Layout::Split })
+    }
+
     fn read_page(&mut self) -> Result<Option<Page>, String> {
         self.pages.get_next_page().map_err(|e| e.to_string())
     }
 
+    /// Sets the body to what `compressed` holds, which is refused if it is more than `most` bytes.
+    fn decompress(&mut self, zstd: &mut Decompressor<'_>, compressed: &[u8], most: usize) -> Result<(), String> {
+        self.body.clear();
+        self.body.reserve(most);
+        zstd.decompress_to_buffer(compressed, &mut self.body).map_err(|e| e.to_string())?;
+        Ok(())
+    }
+
     /// Reads the dictionary page, which comes first.
-    fn load_dictionary(&mut self) -> Result<Vec<u64>, String> {
+    fn load_dictionary(&mut self, zstd: &mut Decompressor<'_>) -> Result<Vec<u64>, String> {
         let Some(Page::DictionaryPage { buf, num_values, encoding, .. }) = self.read_page()? else {
             return Err("no dictionary page".into());
         };
         let count = num_values as usize;
-        if !matches!(encoding, Encoding::PLAIN | Encoding::PLAIN_DICTIONARY)
-            || buf.len() != count * self.width
-            || count > MAX_VALUES
-        {
-            return Err(format!("a dictionary of {count} values in {} bytes of {encoding:?}", buf.len()));
+        if count > MAX_VALUES {
+            return Err(format!("a dictionary of {count} values"));
+        }
+        self.decompress(zstd, &buf, count * self.width)?;
+        if !matches!(encoding, Encoding::PLAIN | Encoding::PLAIN_DICTIONARY) || self.body.len() != count * self.width {
+            return Err(format!("a dictionary of {count} values in {} bytes of {encoding:?}", self.body.len()));
         }
         self.dictionary_len = count;
         let value = |bytes: &[u8]| bytes.iter().rev().fold(0, |v, &b| v << 8 | u64::from(b));
-        Ok(buf.chunks_exact(self.width).map(value).collect())
+        Ok(self.body.chunks_exact(self.width).map(value).collect())
     }
 
     /// Goes to the next page and returns its rows.
-    fn next_page(&mut self) -> Result<usize, String> {
+    fn next_page(&mut self, zstd: &mut Decompressor<'_>) -> Result<usize, String> {
         let Some(page) = self.read_page()? else {
             return Err("a page is missing".into());
         };
@@ -258,65 +306,59 @@ impl Column {
         if rows > MAX_PART_ROWS {
             return Err(format!("a page of {rows} rows"));
         }
-        self.page = match encoding {
+        self.layout = match encoding {
             Encoding::BYTE_STREAM_SPLIT if self.index == VADDR => {
-                if buf.len() != rows * self.width {
-                    return Err(format!("a page of {rows} rows in {} bytes", buf.len()));
+                self.decompress(zstd, &buf, rows * self.width)?;
+                if self.body.len() != rows * self.width {
+                    return Err(format!("a page of {rows} rows in {} bytes", self.body.len()));
                 }
-                Values::Split(buf)
+                Layout::Split
             }
-            Encoding::RLE_DICTIONARY if self.index != VADDR => indices(&buf, rows, self.dictionary_len)?,
+            Encoding::RLE_DICTIONARY if self.index != VADDR => {
+                self.decompress(zstd, &buf, MAX_INDEX_HEADER_BYTES + rows.next_multiple_of(8) * 2)?;
+                index_layout(&self.body, rows, self.dictionary_len)?
+            }
             other => return Err(format!("pages of encoding {other} are not used in this format version")),
         };
         Ok(rows)
     }
 
-    /// Writes the dictionary indices of the rows from `first`.
-    fn indices(&self, first: usize, out: &mut [u16]) {
-        let len = out.len();
-        match &self.page {
-            Values::Repeated(index) => out.fill(*index),
-            Values::Bytes(bytes) => {
-                for (out, &index) in out.iter_mut().zip(&bytes[first..first + len]) {
-                    *out = u16::from(index);
-                }
-            }
-            Values::Pairs(bytes) => {
-                for (out, pair) in out.iter_mut().zip(bytes[first * 2..].as_chunks::<2>().0) {
-                    *out = u16::from_le_bytes(*pair);
-                }
-            }
-            Values::None | Values::Split(_) => unreachable!("refused by next_page"),
-        }
-    }
-
-    /// Writes the addresses of the rows from `first`.
-    fn addresses(&self, first: usize, out: &mut [u64]) {
-        match &self.page {
-            Values::Split(bytes) => join_bytes(bytes, first, out),
-            _ => unreachable!("refused by next_page"),
+    /// The dictionary indices of the current page.
+    fn indices(&self) -> Indices<'_> {
+        match self.layout {
+            Layout::Repeated(index) => Indices::Repeated(index),
+            Layout::Bytes { at, rows } => Indices::Bytes(&self.body[at..at + rows]),
+            Layout::Pairs { at, rows } => Indices::Pairs(self.body[at..at + rows * 2].as_chunks().0),
+            Layout::Split => unreachable!("refused by next_page"),
         }
     }
 }
 
-/// Joins the bytes of the values from `first` of a page of byte streams.
-fn join_bytes(planes: &[u8], first: usize, out: &mut [u64]) {
-    let rows = planes.len() / 8;
-    let planes: [&[u8]; 8] = std::array::from_fn(|k| &planes[k * rows + first..][..out.len()]);
-    let (eights, rest) = out.as_chunks_mut::<8>();
+/// Makes the accesses of a page of the byte streams of their addresses, and of what else they are, by row.
+#[inline(always)]
+fn join<'a>(planes: &[u8], site: impl Fn(usize) -> &'a Access, accesses: &mut [Access]) {
+    let rows = accesses.len();
+    let planes: [&[u8]; 8] = std::array::from_fn(|k| &planes[k * rows..][..rows]);
+    let (eights, rest) = accesses.as_chunks_mut::<8>();
     let whole = eights.len() * 8;
+    let words = planes.map(|plane| plane.as_chunks::<8>().0);
     for (number, eight) in eights.iter_mut().enumerate() {
-        let at = number * 8;
-        *eight =
-            transpose(std::array::from_fn(|k| u64::from_le_bytes(planes[k][at..at + 8].try_into().expect("8 bytes"))));
+        let addresses = transpose(std::array::from_fn(|k| u64::from_le_bytes(words[k][number])));
+        for (i, (access, vaddr)) in eight.iter_mut().zip(addresses).enumerate() {
+            *access = Access { vaddr, ..*site(number * 8 + i) };
+        }
     }
-    for (i, value) in rest.iter_mut().enumerate() {
-        *value = u64::from_le_bytes(std::array::from_fn(|k| planes[k][whole + i]));
+    for (row, access) in (whole..).zip(rest) {
+        let vaddr = u64::from_le_bytes(planes.map(|plane| plane[row]));
+        *access = Access { vaddr, ..*site(row) };
     }
 }
 
-/// A page of `rows` dictionary indices in one run, each below `len`.
-fn indices(body: &Bytes, rows: usize, len: usize) -> Result<Values, String> {
+/// Bytes before the indices of a page at most: their width, and the header of their run.
+const MAX_INDEX_HEADER_BYTES: usize = 1 + 5;
+
+/// Where `rows` dictionary indices in one run lie in a page, each below `len`.
+fn index_layout(body: &[u8], rows: usize, len: usize) -> Result<Layout, String> {
     let wrong = || format!("a page of {rows} dictionary indices that is not one run of whole bytes");
     let bit_width = *body.first().ok_or_else(wrong)?;
     let mut header = 0u64;
@@ -343,17 +385,17 @@ fn indices(body: &Bytes, rows: usize, len: usize) -> Result<Values, String> {
         (16, false) if count == rows as u64 && body.len() == at + 2 => {
             let index = u16::from_le_bytes([body[at], body[at + 1]]);
             in_range(index)?;
-            Ok(Values::Repeated(index))
+            Ok(Layout::Repeated(index))
         }
         (8, true) if count * 8 == padded as u64 && body.len() == at + padded => {
-            let bytes = body.slice(at..at + rows);
+            let bytes = &body[at..at + rows];
             in_range(u16::from(bytes.iter().fold(0, |max: u8, &i| max.max(i))))?;
-            Ok(Values::Bytes(bytes))
+            Ok(Layout::Bytes { at, rows })
         }
         (16, true) if count * 8 == padded as u64 && body.len() == at + padded * 2 => {
-            let bytes = body.slice(at..at + rows * 2);
+            let bytes = &body[at..at + rows * 2];
             in_range(bytes.as_chunks::<2>().0.iter().fold(0, |max: u16, pair| max.max(u16::from_le_bytes(*pair))))?;
-            Ok(Values::Pairs(bytes))
+            Ok(Layout::Pairs { at, rows })
         }
         _ => Err(wrong()),
     }
@@ -374,9 +416,8 @@ mod tests {
 
     #[test]
     fn pages_of_indices_must_fit_their_header() {
-        let page = |bytes: &[u8], rows, len| indices(&Bytes::copy_from_slice(bytes), rows, len);
-        assert!(matches!(page(&[16, 6, 2, 0], 3, 3), Ok(Values::Repeated(2))));
-        assert!(matches!(page(&[8, 3, 0, 1, 2, 0, 0, 0, 0, 0], 3, 3), Ok(Values::Bytes(b)) if b[..] == [0, 1, 2]));
+        assert_eq!(index_layout(&[16, 6, 2, 0], 3, 3), Ok(Layout::Repeated(2)));
+        assert_eq!(index_layout(&[8, 3, 0, 1, 2, 0, 0, 0, 0, 0], 3, 3), Ok(Layout::Bytes { at: 2, rows: 3 }));
         for (bytes, rows, len) in [
             (&[][..], 1, 1),
             (&[16], 1, 1),
@@ -388,7 +429,7 @@ mod tests {
             (&[4, 3, 0, 1, 2, 0], 3, 3),             // other width
             (&[8, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1], 3, 3),
         ] {
-            assert!(page(bytes, rows, len).is_err(), "{bytes:?}");
+            assert!(index_layout(bytes, rows, len).is_err(), "{bytes:?}");
         }
     }
 }

@@ -18,7 +18,7 @@ pub(super) trait Value: Copy + Eq {
 /// Everything of an access but its address: instruction, kind, size and gap. A program has few of them and repeats
 /// them in the same order, so these columns have one common index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Site {
+pub(crate) struct Site {
     pub pc: u64,
     /// `gap`, `size` (16 bits) and index of the kind (8 bits) from the lowest bit on, in one word that is quick to compare.
     rest: u64,
@@ -26,7 +26,7 @@ pub(super) struct Site {
 
 impl Site {
     #[inline(always)]
-    pub(super) fn of(access: &Access) -> Self {
+    pub(crate) fn of(access: &Access) -> Self {
         let kind = super::columns::kind_index(access);
         let rest = u64::from(access.gap) | u64::from(access.size_bytes) << 32 | u64::from(kind) << 48;
         Self { pc: access.pc, rest }
@@ -68,7 +68,6 @@ pub(super) struct Dictionary<V> {
     slots: Vec<u32>,
     shift: u32,
     values: Vec<V>,
-    overflown: bool,
 }
 
 const EMPTY: u32 = u32::MAX;
@@ -76,32 +75,24 @@ const FIRST_BITS: u32 = 12;
 
 impl<V: Value> Dictionary<V> {
     pub(super) fn new() -> Self {
-        Self { slots: vec![EMPTY; 1 << FIRST_BITS], shift: 64 - FIRST_BITS, values: Vec::new(), overflown: false }
+        Self { slots: vec![EMPTY; 1 << FIRST_BITS], shift: 64 - FIRST_BITS, values: Vec::new() }
     }
 
-    pub(super) fn values(&self) -> &[V] {
-        &self.values
-    }
-
-    /// True if a value found no room since the last [`clear`](Self::clear); its index means nothing.
-    pub(super) fn overflown(&self) -> bool {
-        self.overflown
-    }
-
-    pub(super) fn clear(&mut self) {
+    /// Takes the values out and begins anew.
+    pub(super) fn take(&mut self) -> Vec<V> {
         self.slots.fill(EMPTY);
-        self.values.clear();
-        self.overflown = false;
+        std::mem::take(&mut self.values)
     }
 
+    /// The value's index; none if it is new and the dictionary is full.
     #[inline(always)]
-    pub(super) fn index_of(&mut self, value: V) -> u16 {
+    pub(super) fn index_of(&mut self, value: V) -> Option<u16> {
         let mask = self.slots.len() - 1;
         let mut at = (value.hash() >> self.shift) as usize;
         loop {
             let index = self.slots[at & mask];
             match self.values.get(index as usize) {
-                Some(known) if *known == value => return index as u16,
+                Some(known) if *known == value => return Some(index as u16),
                 Some(_) => at += 1,
                 None => return self.add(value, at & mask),
             }
@@ -109,18 +100,17 @@ impl<V: Value> Dictionary<V> {
     }
 
     #[cold]
-    fn add(&mut self, value: V, at: usize) -> u16 {
+    fn add(&mut self, value: V, at: usize) -> Option<u16> {
         let index = self.values.len();
         if index == MAX_VALUES {
-            self.overflown = true;
-            return 0;
+            return None;
         }
         self.values.push(value);
         self.slots[at] = index as u32;
         if self.values.len() * 2 > self.slots.len() {
             self.grow();
         }
-        index as u16
+        Some(index as u16)
     }
 
     fn grow(&mut self) {
@@ -149,17 +139,14 @@ mod tests {
         for round in 0..2 {
             for i in 0..MAX_VALUES as u64 {
                 // Multiples of a power of two must not pile up.
-                assert_eq!(sites.index_of(Site::of(&access(i))), i as u16, "round {round}");
+                assert_eq!(sites.index_of(Site::of(&access(i))), Some(i as u16), "round {round}");
             }
-            assert_eq!(sites.index_of(Site::of(&access(7))), 7);
-            assert_eq!(sites.values()[9], Site::of(&access(9)));
-            assert!(!sites.overflown());
-            sites.index_of(Site::of(&access(MAX_VALUES as u64)));
-            assert!(sites.overflown());
-            sites.clear();
-            assert!(!sites.overflown());
+            assert_eq!(sites.index_of(Site::of(&access(MAX_VALUES as u64))), None);
+            assert_eq!(sites.index_of(Site::of(&access(7))), Some(7));
+            let values = sites.take();
+            assert_eq!((values.len(), values[9]), (MAX_VALUES, Site::of(&access(9))));
         }
-        assert_eq!(sites.index_of(Site::of(&access(5))), 0);
+        assert_eq!(sites.index_of(Site::of(&access(5))), Some(0));
     }
 
     #[test]

@@ -20,24 +20,14 @@ use parquet::{
     },
     schema::types::{ColumnDescPtr, SchemaDescriptor},
 };
-use zstd::bulk::Compressor;
 
 use super::{
     columns::{self, COUNT, GAP, KIND, KINDS, PC, SIZE, TID, VADDR},
-    dictionary::{Dictionary, Site},
+    compress::PageCompressor,
+    dictionary::Site,
     meta::AccessCounts,
+    page::{self, PartDictionaries},
 };
-use crate::{Access, ThreadIx};
-
-/// Accesses that all columns take in before the next ones: 24 KiB stay in the first-level cache.
-const CHUNK_ROWS: usize = 1024;
-
-/// A run of one thread, up to `end` in its page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Run {
-    pub thread: ThreadIx,
-    pub end: usize,
-}
 
 /// Encodes the pages of one part after the other.
 pub(super) struct PartEncoder {
@@ -47,8 +37,7 @@ pub(super) struct PartEncoder {
     /// Common to the columns of a [`Site`].
     sites: Pages,
     threads: Pages,
-    site_dictionary: Dictionary<Site>,
-    thread_dictionary: Dictionary<ThreadIx>,
+    planes: Vec<u8>,
     indices: Vec<u16>,
     body: Vec<u8>,
     counts: AccessCounts,
@@ -63,8 +52,7 @@ impl PartEncoder {
             addresses: Pages::default(),
             sites: Pages::default(),
             threads: Pages::default(),
-            site_dictionary: Dictionary::new(),
-            thread_dictionary: Dictionary::new(),
+            planes: Vec::new(),
             indices: Vec::new(),
             body: Vec::new(),
             counts: AccessCounts::default(),
@@ -81,47 +69,36 @@ impl PartEncoder {
         self.counts
     }
 
-    /// A size in the part so far for which `wrong` holds.
-    pub(super) fn find_size(&self, wrong: impl Fn(u16) -> bool) -> Option<u16> {
-        self.site_dictionary.values().iter().map(|site| site.size_bytes()).find(|&size| wrong(size))
-    }
-
-    /// Appends a page: `accesses`, not empty, in `runs`. False if it does not fit the part's dictionaries: then the part
-    /// must be finished first. An empty part takes any page.
-    pub(super) fn page(&mut self, accesses: &[Access], runs: &[Run]) -> Result<bool> {
-        let rows = accesses.len();
-        let mut counts = self.counts;
-        self.indices.resize(rows, 0);
-        self.body.resize(rows * 8, 0);
-        for (number, chunk) in accesses.chunks(CHUNK_ROWS).enumerate() {
-            let first = number * CHUNK_ROWS;
-            split_addresses(chunk, &mut self.body, rows, first);
-            for (index, access) in self.indices[first..].iter_mut().zip(chunk) {
-                *index = self.site_dictionary.index_of(Site::of(access));
-            }
-            count(chunk, &mut counts);
-        }
-        let threads: Vec<u16> = runs.iter().map(|run| self.thread_dictionary.index_of(run.thread)).collect();
-        if self.site_dictionary.overflown() || self.thread_dictionary.overflown() {
-            return Ok(false);
-        }
-        self.addresses.push(&mut self.compressor, Encoding::BYTE_STREAM_SPLIT, rows, &self.body)?;
-        put_indices(&mut self.body, &self.indices);
-        self.sites.push(&mut self.compressor, Encoding::RLE_DICTIONARY, rows, &self.body)?;
+    /// Appends a page, which is not empty.
+    pub(super) fn page(&mut self, page: &page::Page) -> Result<()> {
+        let addresses = page.addresses();
+        let rows = addresses.len();
+        let varying = varying_bytes(addresses);
+        self.planes.resize(rows * 8, 0);
+        split_addresses(addresses, &mut self.planes);
+        let constant = &addresses[0].to_le_bytes()[varying..];
+        let planes = self.compressor.compress_planes(&self.planes[..rows * varying], rows, constant)?;
+        self.addresses.push(planes, Encoding::BYTE_STREAM_SPLIT, rows, rows * 8)?;
+        put_indices(&mut self.body, page.sites());
+        self.sites.push(self.compressor.compress(&self.body)?, Encoding::RLE_DICTIONARY, rows, self.body.len())?;
         self.indices.clear();
-        for (run, index) in runs.iter().zip(threads) {
-            self.indices.resize(run.end, index);
+        for run in &page.runs {
+            self.indices.resize(run.end, run.thread);
         }
         put_indices(&mut self.body, &self.indices);
-        self.threads.push(&mut self.compressor, Encoding::RLE_DICTIONARY, rows, &self.body)?;
-        self.counts = counts;
+        self.threads.push(self.compressor.compress(&self.body)?, Encoding::RLE_DICTIONARY, rows, self.body.len())?;
+        self.counts.add(&page.counts);
         self.rows += rows as u64;
-        Ok(true)
+        Ok(())
     }
 
     /// Moves the part into `group` and begins the next one.
-    pub(super) fn finish_part(&mut self, group: &mut SerializedRowGroupWriter<'_, Vec<u8>>) -> Result<()> {
-        let sites = self.site_dictionary.values();
+    pub(super) fn finish_part(
+        &mut self,
+        dictionaries: &PartDictionaries,
+        group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
+    ) -> Result<()> {
+        let PartDictionaries { sites, threads } = dictionaries;
         let words = |value: fn(&Site) -> u32| sites.iter().flat_map(|site| value(site).to_le_bytes()).collect();
         for pages in [&mut self.addresses, &mut self.sites, &mut self.threads] {
             pages.bytes.flush()?;
@@ -129,10 +106,7 @@ impl PartEncoder {
         for column in 0..COUNT {
             let (pages, dictionary): (_, Option<Vec<u8>>) = match column {
                 VADDR => (&self.addresses, None),
-                TID => {
-                    let threads = self.thread_dictionary.values();
-                    (&self.threads, Some(threads.iter().flat_map(|thread| thread.0.to_le_bytes()).collect()))
-                }
+                TID => (&self.threads, Some(threads.iter().flat_map(|thread| thread.0.to_le_bytes()).collect())),
                 PC => (&self.sites, Some(sites.iter().flat_map(|site| site.pc.to_le_bytes()).collect())),
                 SIZE => (&self.sites, Some(words(|site| u32::from(site.size_bytes())))),
                 GAP => (&self.sites, Some(words(|site| site.gap()))),
@@ -148,47 +122,30 @@ impl PartEncoder {
         for pages in [&mut self.addresses, &mut self.sites, &mut self.threads] {
             pages.clear()?;
         }
-        self.site_dictionary.clear();
-        self.thread_dictionary.clear();
         self.counts = AccessCounts::default();
         self.rows = 0;
         Ok(())
     }
 }
 
-/// Adds `accesses` to `counts`.
-fn count(accesses: &[Access], counts: &mut AccessCounts) {
-    let mut by_index = [0; KINDS.len()];
-    // A byte a kind in one word, which stays in a register and cannot overflow within 255 accesses.
-    for some in accesses.chunks(255) {
-        let bytes = some.iter().fold(0u64, |bytes, access| bytes + (1 << (8 * columns::kind_index(access))));
-        for (count, byte) in by_index.iter_mut().zip(bytes.to_le_bytes()) {
-            *count += u64::from(byte);
-        }
-        counts.instructions += some.iter().map(|access| u64::from(access.gap)).sum::<u64>();
-    }
-    counts.loads += by_index[0] + by_index[4];
-    counts.stores += by_index[1] + by_index[5];
-    counts.modifies += by_index[2] + by_index[6];
-    counts.fetches += by_index[3] + by_index[7];
-    counts.by_kernel += by_index[4..].iter().sum::<u64>();
+/// Number of lower bytes beyond which all addresses are the same.
+fn varying_bytes(addresses: &[u64]) -> usize {
+    let different = addresses.iter().fold(0, |all, address| all | (address ^ addresses[0]));
+    (u64::BITS - different.leading_zeros()).div_ceil(8) as usize
 }
 
-/// Writes byte `k` of each address to `planes[k * rows + first ..]`, `rows` being the rows of the page.
-fn split_addresses(accesses: &[Access], planes: &mut [u8], rows: usize, first: usize) {
-    let mut planes = planes.chunks_exact_mut(rows);
-    let planes: [&mut [u8]; 8] =
-        std::array::from_fn(|_| &mut planes.next().expect("8 planes")[first..first + accesses.len()]);
-    let mut planes = planes.map(|plane| plane.as_chunks_mut::<8>());
-    let (eights, rest) = accesses.as_chunks::<8>();
+/// Writes byte `k` of each address to plane `k`.
+fn split_addresses(addresses: &[u64], planes: &mut [u8]) {
+    let mut planes = planes.chunks_exact_mut(addresses.len());
+    let mut planes: [_; 8] = std::array::from_fn(|_| planes.next().expect("8 planes").as_chunks_mut::<8>());
+    let (eights, rest) = addresses.as_chunks::<8>();
     for (number, eight) in eights.iter().enumerate() {
-        let words = super::decode::transpose(std::array::from_fn(|i| eight[i].vaddr));
-        for ((plane, _), word) in planes.iter_mut().zip(words) {
+        for ((plane, _), word) in planes.iter_mut().zip(super::decode::transpose(*eight)) {
             plane[number] = word.to_le_bytes();
         }
     }
-    for (number, access) in rest.iter().enumerate() {
-        for ((_, plane), byte) in planes.iter_mut().zip(access.vaddr.to_le_bytes()) {
+    for (number, address) in rest.iter().enumerate() {
+        for ((_, plane), byte) in planes.iter_mut().zip(address.to_le_bytes()) {
             plane[number] = byte;
         }
     }
@@ -231,25 +188,6 @@ fn put_varint(body: &mut Vec<u8>, mut value: u64) {
     body.push(value as u8);
 }
 
-/// Compresses pages, into memory that it keeps.
-struct PageCompressor {
-    zstd: Compressor<'static>,
-    out: Vec<u8>,
-}
-
-impl PageCompressor {
-    fn new() -> std::io::Result<Self> {
-        Ok(Self { zstd: Compressor::new(columns::ZSTD_LEVEL)?, out: Vec::new() })
-    }
-
-    fn compress(&mut self, body: &[u8]) -> Result<Bytes> {
-        self.out.clear();
-        self.out.reserve(zstd::zstd_safe::compress_bound(body.len()));
-        self.zstd.compress_to_buffer(body, &mut self.out)?;
-        Ok(Bytes::copy_from_slice(&self.out))
-    }
-}
-
 /// Pages of the part being written that hold the data of a column, or of several.
 struct Pages {
     bytes: TrackedWrite<Vec<u8>>,
@@ -264,9 +202,9 @@ impl Default for Pages {
 }
 
 impl Pages {
-    fn push(&mut self, compressor: &mut PageCompressor, encoding: Encoding, rows: usize, body: &[u8]) -> Result<()> {
+    fn push(&mut self, compressed: &[u8], encoding: Encoding, rows: usize, uncompressed_bytes: usize) -> Result<()> {
         let page = Page::DataPage {
-            buf: compressor.compress(body)?,
+            buf: Bytes::copy_from_slice(compressed),
             num_values: rows as u32,
             encoding,
             // No column is nested or null, so there are no levels and their encoding means nothing.
@@ -274,7 +212,7 @@ impl Pages {
             rep_level_encoding: Encoding::RLE,
             statistics: None,
         };
-        let page = CompressedPage::new(page, body.len());
+        let page = CompressedPage::new(page, uncompressed_bytes);
         self.uncompressed_bytes += SerializedPageWriter::new(&mut self.bytes).write_page(page)?.uncompressed_size;
         self.encoding = encoding;
         Ok(())
@@ -305,7 +243,7 @@ impl Pages {
         if let Some(values) = dictionary {
             let value_bytes = if column.physical_type() == Type::INT64 { 8 } else { 4 };
             let page = Page::DictionaryPage {
-                buf: compressor.compress(values)?,
+                buf: Bytes::copy_from_slice(compressor.compress(values)?),
                 num_values: (values.len() / value_bytes) as u32,
                 encoding: Encoding::PLAIN,
                 is_sorted: false,

@@ -1,4 +1,4 @@
-//! The thread that turns blocks of accesses into parts on disk.
+//! The thread that turns pages of accesses into parts on disk.
 
 use std::{
     path::PathBuf,
@@ -7,28 +7,20 @@ use std::{
 
 use super::{
     EventCounts, MAX_ACCESS_BYTES, columns,
-    encode::{PartEncoder, Run},
+    encode::PartEncoder,
     event_part,
     meta::AccessCounts,
+    page::{Page, PartDictionaries},
     part::{self, ContentHash, Table},
     tally::EventTally,
 };
-use crate::{Access, Event, TraceError};
+use crate::{Event, TraceError};
 
-/// A page of accesses and the events among them, on its way to the encoder.
-#[derive(Default)]
-pub(super) struct Block {
-    pub accesses: Vec<Access>,
-    pub runs: Vec<Run>,
-    pub events: Vec<Event>,
-}
-
-impl Block {
-    fn clear(&mut self) {
-        self.accesses.clear();
-        self.runs.clear();
-        self.events.clear();
-    }
+/// What the writer sends.
+pub(super) enum Message {
+    Page(Page),
+    /// The part ends with the pages so far, at least one.
+    EndOfPart(PartDictionaries),
 }
 
 /// What was written in the end.
@@ -42,7 +34,6 @@ pub(super) struct Encoded {
 /// Writes the parts of a trace.
 pub(super) struct Encoder {
     folder: PathBuf,
-    rows_per_part: u64,
     part: PartEncoder,
     /// Memory for the next part's file: the allocator would give it back to the system and ask for it again.
     file: Vec<u8>,
@@ -58,12 +49,11 @@ pub(super) struct Encoder {
 }
 
 impl Encoder {
-    pub(super) fn new(folder: PathBuf, rows_per_part: usize) -> Result<Self, TraceError> {
+    pub(super) fn new(folder: PathBuf) -> Result<Self, TraceError> {
         Ok(Self {
             part: PartEncoder::new().map_err(|e| TraceError::io(&folder, e))?,
             folder,
             file: Vec::new(),
-            rows_per_part: rows_per_part as u64,
             pending_events: Vec::new(),
             event_parts: 0,
             first_event_row: 0,
@@ -76,53 +66,35 @@ impl Encoder {
         })
     }
 
-    /// Takes blocks until the sender is gone, giving the empty ones back, then writes what is left.
-    pub(super) fn run(mut self, blocks: &Receiver<Block>, empty: &SyncSender<Block>) -> Result<Self, TraceError> {
-        while let Ok(mut block) = blocks.recv() {
-            self.block(&mut block)?;
-            block.clear();
-            // The writer may be full of empty blocks or gone; then this one is freed.
-            let _ = empty.try_send(block);
+    /// Takes messages until the sender is gone, giving the empty pages back, then writes what is left.
+    pub(super) fn run(mut self, messages: &Receiver<Message>, empty: &SyncSender<Page>) -> Result<Self, TraceError> {
+        while let Ok(message) = messages.recv() {
+            match message {
+                Message::Page(mut page) => {
+                    self.page(&mut page)?;
+                    page.clear();
+                    // The writer may be full of empty pages or gone; then this one is freed.
+                    let _ = empty.try_send(page);
+                }
+                Message::EndOfPart(dictionaries) => self.finish_part(&dictionaries)?,
+            }
         }
-        self.finish_part()?;
+        self.flush_events()?;
         Ok(self)
     }
 
-    fn block(&mut self, block: &mut Block) -> Result<(), TraceError> {
-        for event in block.events.drain(..) {
+    fn page(&mut self, page: &mut Page) -> Result<(), TraceError> {
+        for event in page.events.drain(..) {
             self.tally.event(&event);
             self.pending_events.push(event);
             if self.pending_events.len() == event_part::MAX_ROWS {
                 self.flush_events()?;
             }
         }
-        if block.accesses.is_empty() {
+        if page.addresses().is_empty() {
             return Ok(());
         }
-        for run in &block.runs {
-            self.tally.thread(run.thread);
-        }
-        let accesses = &block.accesses;
-        // Parts that dictionaries made end early leave less room than the writer thinks.
-        let room = self.part.rows() + accesses.len() as u64 <= self.rows_per_part;
-        if !(room && self.page(accesses, &block.runs)?) {
-            self.finish_part()?;
-            let fits = self.page(accesses, &block.runs)?;
-            assert!(fits, "an empty part takes any page");
-        }
-        let wrong = |size: u16| size == 0 || size > MAX_ACCESS_BYTES;
-        if let Some(size) = self.part.find_size(wrong) {
-            return Err(TraceError::usage(format!("an access of {size} bytes: 1 to {MAX_ACCESS_BYTES} are allowed")));
-        }
-        if self.part.rows() >= self.rows_per_part {
-            self.finish_part()?;
-        }
-        Ok(())
-    }
-
-    /// As [`PartEncoder::page`].
-    fn page(&mut self, accesses: &[Access], runs: &[Run]) -> Result<bool, TraceError> {
-        self.part.page(accesses, runs).map_err(|e| self.cannot_encode(&e))
+        self.part.page(page).map_err(|e| self.cannot_encode(&e))
     }
 
     fn cannot_encode(&self, error: &parquet::errors::ParquetError) -> TraceError {
@@ -130,16 +102,18 @@ impl Encoder {
     }
 
     /// Writes the events, then the accesses that came with them.
-    fn finish_part(&mut self) -> Result<(), TraceError> {
+    fn finish_part(&mut self, dictionaries: &PartDictionaries) -> Result<(), TraceError> {
         self.flush_events()?;
-        let (rows, counts) = (self.part.rows(), self.part.counts());
-        if rows == 0 {
-            return Ok(());
+        let wrong = |size: &u16| *size == 0 || *size > MAX_ACCESS_BYTES;
+        if let Some(size) = dictionaries.sites.iter().map(|site| site.size_bytes()).find(wrong) {
+            return Err(TraceError::usage(format!("an access of {size} bytes: 1 to {MAX_ACCESS_BYTES} are allowed")));
         }
+        dictionaries.threads.iter().for_each(|thread| self.tally.thread(*thread));
+        let (rows, counts) = (self.part.rows(), self.part.counts());
         let memory = std::mem::take(&mut self.file);
         let (content, facts) =
             part::encode(memory, &columns::SCHEMA, self.counts.total(), rows, Some(counts), |group| {
-                self.part.finish_part(group)
+                self.part.finish_part(dictionaries, group)
             })
             .map_err(|e| self.cannot_encode(&e))?;
         part::write_whole(&self.folder.join(Table::Accesses.file_name(self.access_parts)), &content)?;

@@ -9,7 +9,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::TraceError;
+use super::columns;
+use crate::{Access, AccessKind, TraceError};
 
 /// Version of the format that this crate writes and the only one it reads. It changes when an old reader would
 /// misread a new trace; keys and columns whose absence has a meaning are added without a change.
@@ -96,6 +97,39 @@ impl AccessCounts {
     /// All accesses.
     pub fn total(&self) -> u64 {
         self.loads + self.stores + self.modifies + self.fetches
+    }
+
+    pub(crate) fn of(accesses: &[Access]) -> Self {
+        let mut by_index = [0; columns::KINDS.len()];
+        let mut instructions = 0;
+        // A byte a kind in one word, which stays in a register and cannot overflow within 255 accesses.
+        for some in accesses.chunks(255) {
+            let bytes = some.iter().fold(0u64, |bytes, access| bytes + (1 << (8 * columns::kind_index(access))));
+            for (count, byte) in by_index.iter_mut().zip(bytes.to_le_bytes()) {
+                *count += u64::from(byte);
+            }
+            instructions += some.iter().map(|access| u64::from(access.gap)).sum::<u64>();
+        }
+        let of = |kind: AccessKind| by_index[kind as usize] + by_index[kind as usize + 4];
+        Self {
+            loads: of(AccessKind::Load),
+            stores: of(AccessKind::Store),
+            modifies: of(AccessKind::Modify),
+            fetches: of(AccessKind::Fetch),
+            by_kernel: by_index[4..].iter().sum(),
+            instructions,
+        }
+    }
+
+    /// Adds those of accesses that exist, so that no sum exceeds 64 bits.
+    #[inline(always)]
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.loads += other.loads;
+        self.stores += other.stores;
+        self.modifies += other.modifies;
+        self.fetches += other.fetches;
+        self.by_kernel += other.by_kernel;
+        self.instructions += other.instructions;
     }
 
     /// The total, none if it exceeds 64 bits, which only happens in a damaged file.

@@ -27,16 +27,17 @@
 //! **Integrity.** The footer of every part names its place in the trace and the hash of all bytes before the footer;
 //! `trace.json` of a complete trace holds the hash over these hashes. The reader checks both.
 //!
-//! **Encoding.** Plain Parquet 1.0 data pages of up to [`PAGE_ROWS`] rows at the same rows in every column, zstd level
-//! 1. Addresses are split into byte streams (the upper planes are nearly constant); every other column is dictionary
-//!    indices in one run a page: repeated, or packed at a width of whole bytes, because zstd finds repetitions of bytes
-//!    and not of bits.
+//! **Encoding.** Plain Parquet 1.0 data pages of up to [`PAGE_ROWS`] rows at the same rows in every column, compressed by
+//! zstd. Addresses are split into byte streams; the upper ones, mostly constant, are blocks of one repeated byte. Every other
+//! column is dictionary indices in one run a page: repeated, or packed at a width of whole bytes, because zstd finds
+//! repetitions of bytes and not of bits.
 //!
 //! `kind`, `size`, `pc` and `gap` repeat together, so their dictionaries have one entry for each combination that
 //! occurs, and their data pages are the same bytes: looked up and compressed once, written four times, read and
 //! decompressed once. A part whose dictionaries are full (65,536 entries) ends early.
 
 mod columns;
+mod compress;
 mod decode;
 mod dictionary;
 mod encode;
@@ -46,14 +47,17 @@ mod event_row;
 mod folder;
 mod info;
 mod meta;
+mod page;
 mod part;
 mod reader;
 mod tally;
 mod writer;
 
+pub(crate) use dictionary::Site;
 pub use event_row::EventRow;
 pub use info::{Footprint, Row, TraceInfo, footprint, head, info};
 pub use meta::{AccessCounts, EventCounts, FORMAT_VERSION, HostFacts, TraceMeta};
+pub(crate) use page::{Columns, GROUP, OpenPage};
 pub use reader::TraceReader;
 pub use writer::{TraceSummary, TraceWriter, WriterOptions};
 

@@ -8,7 +8,11 @@ use std::{
 };
 
 use super::{
-    AccessCounts, EventCounts, TraceMeta, decode::PartDecoder, encode::Run, event_part, folder::Folder, part::Part,
+    AccessCounts, EventCounts, TraceMeta,
+    decode::{Memory, PartDecoder, Run},
+    event_part,
+    folder::Folder,
+    part::Part,
 };
 use crate::{Batch, Event, Segment, Source, SourceInfo, TraceError};
 
@@ -86,7 +90,6 @@ impl TraceReader {
         let decode = move || {
             loop {
                 let mut batch = from_reader.try_recv().unwrap_or_default();
-                batch.clear();
                 let step = merger.next_batch(&mut batch);
                 let last = !matches!(step, Ok(true));
                 let message = match step {
@@ -125,31 +128,30 @@ impl Source for TraceReader {
     }
 
     fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, TraceError> {
-        batch.clear();
         if matches!(self.state, State::Opened) {
             self.state = State::Reading(self.start()?);
         }
-        let State::Reading(connection) = &self.state else {
-            return Ok(false);
-        };
-        match connection.batches.recv() {
-            Ok(Ok(next)) => {
-                let used = std::mem::replace(batch, next);
-                // Only a batch that has grown is worth giving back; if there is no room for it, it is freed.
-                if used.accesses.capacity() > 0 {
-                    let _ = connection.used.try_send(used);
+        if let State::Reading(connection) = &self.state {
+            match connection.batches.recv() {
+                Ok(Ok(next)) => {
+                    // Given back as it is: what it holds is overwritten, which costs less than emptying it.
+                    let used = std::mem::replace(batch, next);
+                    // Only a batch that has grown is worth giving back; if there is no room for it, it is freed.
+                    if used.accesses.capacity() > 0 {
+                        let _ = connection.used.try_send(used);
+                    }
+                    return Ok(true);
                 }
-                Ok(true)
-            }
-            Ok(Err(error)) => {
-                self.stop();
-                Err(error)
-            }
-            Err(_) => {
-                self.stop();
-                Ok(false)
+                Ok(Err(error)) => {
+                    batch.clear();
+                    self.stop();
+                    return Err(error);
+                }
+                Err(_) => self.stop(),
             }
         }
+        batch.clear();
+        Ok(false)
     }
 }
 
@@ -164,6 +166,8 @@ pub(super) struct Merger {
     accesses: VecDeque<Part>,
     events: Events,
     decoder: Option<PartDecoder>,
+    /// While there is no decoder.
+    memory: Option<Memory>,
     position: u64,
     end: u64,
     runs: Vec<Run>,
@@ -181,27 +185,38 @@ impl Merger {
                 end: folder.counts.total(),
             },
             decoder: None,
+            memory: None,
             position: 0,
             end: folder.counts.total(),
             runs: Vec::new(),
         }
     }
 
-    /// As [`Source::next_batch`]; `batch` is empty.
+    /// As [`Source::next_batch`].
     pub(super) fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, TraceError> {
+        batch.segments.clear();
         self.runs.clear();
+        let mut read = false;
         while self.position < self.end {
             let decoder = match &mut self.decoder {
                 Some(decoder) => decoder,
                 None => match self.accesses.pop_front() {
-                    Some(part) => self.decoder.insert(PartDecoder::new(&part)?),
+                    Some(part) => {
+                        let memory = self.memory.take().map_or_else(Memory::new, Ok);
+                        let memory = memory.map_err(|e| TraceError::io(&part.path, e))?;
+                        self.decoder.insert(PartDecoder::new(&part, memory)?)
+                    }
                     None => break,
                 },
             };
             if decoder.next_page(&mut batch.accesses, &mut self.runs)? {
+                read = true;
                 break;
             }
-            self.decoder = None;
+            self.memory = self.decoder.take().map(PartDecoder::into_memory);
+        }
+        if !read {
+            batch.accesses.clear();
         }
         let page_end = self.position + batch.accesses.len() as u64;
         let mut begin = 0;

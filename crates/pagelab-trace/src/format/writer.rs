@@ -8,14 +8,14 @@ use std::{
 };
 
 use super::{
-    AccessCounts, EventCounts, MAX_PART_ROWS, PAGE_ROWS, TraceMeta,
-    encode::Run,
-    encoder::{Block, Encoder},
+    AccessCounts, EventCounts, MAX_PART_ROWS, TraceMeta,
+    encoder::{Encoder, Message},
+    page::{OpenPage, Page, Taken},
 };
 use crate::{Access, Event, ThreadIx, TraceError};
 
-/// Blocks between the writer and its encoder: 1.5 MiB each.
-const QUEUED_BLOCKS: usize = 4;
+/// Pages between the writer and its encoder: 640 KiB each.
+const QUEUED_PAGES: usize = 4;
 
 /// How a trace is written.
 #[derive(Clone, Copy, Debug)]
@@ -42,24 +42,23 @@ pub struct TraceSummary {
     pub content_hash: String,
 }
 
-/// Writes a trace; encoding and writing go on in a thread of their own, with at most about 10 MiB between them.
+/// Writes a trace; encoding and writing go on in a thread of their own, with at most about 4 MiB between them.
 ///
 /// Dropped without [`finish`](Self::finish), it writes what it was given and leaves an incomplete trace, which opens.
 /// After an error the trace is incomplete, holds all parts finished before, and the writer refuses to go on.
 pub struct TraceWriter {
     path: PathBuf,
     meta: TraceMeta,
-    rows_per_part: usize,
-    block: Block,
-    rows_in_part: usize,
-    accesses: u64,
+    page: OpenPage,
+    /// Accesses in the pages before.
+    sent: u64,
     events: u64,
     encoder: Option<Connection>,
 }
 
 struct Connection {
-    blocks: SyncSender<Block>,
-    empty: Receiver<Block>,
+    messages: SyncSender<Message>,
+    empty: Receiver<Page>,
     thread: JoinHandle<Result<Encoder, TraceError>>,
 }
 
@@ -98,9 +97,9 @@ impl TraceWriter {
         }
         (meta.complete, meta.accesses, meta.events, meta.content_hash) = (false, None, None, None);
         meta.write(&path)?;
-        let encoder = Encoder::new(path.clone(), options.rows_per_part)?;
-        let (blocks, from_writer) = sync_channel(QUEUED_BLOCKS);
-        let (to_writer, empty) = sync_channel(QUEUED_BLOCKS + 2);
+        let encoder = Encoder::new(path.clone())?;
+        let (messages, from_writer) = sync_channel(QUEUED_PAGES);
+        let (to_writer, empty) = sync_channel(QUEUED_PAGES + 2);
         let thread = std::thread::Builder::new()
             .name("trace-encoder".to_owned())
             .spawn(move || encoder.run(&from_writer, &to_writer))
@@ -108,18 +107,16 @@ impl TraceWriter {
         Ok(Self {
             path,
             meta,
-            rows_per_part: options.rows_per_part,
-            block: Block::default(),
-            rows_in_part: 0,
-            accesses: 0,
+            page: OpenPage::new(options.rows_per_part),
+            sent: 0,
             events: 0,
-            encoder: Some(Connection { blocks, empty, thread }),
+            encoder: Some(Connection { messages, empty, thread }),
         })
     }
 
     /// Accesses appended so far: the position of an event that happens now.
     pub fn position(&self) -> u64 {
-        self.accesses
+        self.sent + self.page.rows() as u64
     }
 
     /// The meta data that [`finish`](Self::finish) will write, for what only turns out while recording.
@@ -130,25 +127,26 @@ impl TraceWriter {
     /// Appends accesses of one thread, in their order.
     ///
     /// # Errors
-    /// What the encoder met with, possibly some blocks ago: [`TraceError::Io`] (such as a full disk), or
+    /// What the encoder met with, possibly a part ago: [`TraceError::Io`] (such as a full disk), or
     /// [`TraceError::Usage`] for an access of 0 or more than 4096 bytes.
     pub fn append(&mut self, thread: ThreadIx, mut accesses: &[Access]) -> Result<(), TraceError> {
+        self.page.switch_to(thread);
         while !accesses.is_empty() {
-            let room = PAGE_ROWS.min(self.rows_per_part - self.rows_in_part) - self.block.accesses.len();
+            let room = self.page.capacity() - self.page.rows();
             let (now, later) = accesses.split_at(room.min(accesses.len()));
-            self.block.accesses.extend_from_slice(now);
-            let end = self.block.accesses.len();
-            match self.block.runs.last_mut() {
-                Some(run) if run.thread == thread => run.end = end,
-                _ => self.block.runs.push(Run { thread, end }),
-            }
-            self.accesses += now.len() as u64;
-            if now.len() == room {
-                self.send_block()?;
+            self.page.append(now);
+            if self.page.rows() == self.page.capacity() {
+                self.send_page()?;
             }
             accesses = later;
         }
         Ok(())
+    }
+
+    /// The page that is being filled, for whoever appends what it knows of; to be left with room for an access.
+    #[inline(always)]
+    pub(crate) fn page(&mut self) -> &mut OpenPage {
+        &mut self.page
     }
 
     /// Adds an event that happens now.
@@ -157,13 +155,13 @@ impl TraceWriter {
     /// As [`append`](Self::append), and [`TraceError::Usage`] if the event's position is not
     /// [`position`](Self::position).
     pub fn event(&mut self, event: Event) -> Result<(), TraceError> {
-        if event.position != self.accesses {
-            let what = format!("an event at position {} after {} accesses", event.position, self.accesses);
+        if event.position != self.position() {
+            let what = format!("an event at position {} after {} accesses", event.position, self.position());
             return Err(TraceError::usage(what));
         }
         self.events += 1;
-        self.block.events.push(event);
-        if self.block.events.len() == super::event_part::MAX_ROWS { self.send_block() } else { Ok(()) }
+        self.page.add_event(event);
+        if self.page.events() == super::event_part::MAX_ROWS { self.send_page() } else { Ok(()) }
     }
 
     /// Writes what is left and marks the trace complete.
@@ -188,7 +186,7 @@ impl TraceWriter {
     }
 
     fn finish_with(mut self, initial_events: &[Event]) -> Result<TraceSummary, TraceError> {
-        self.send_block()?;
+        self.finish_pages()?;
         let mut encoder = self.stop().ok_or_else(stopped)??;
         encoder.write_events(initial_events)?;
         let encoded = encoder.finish();
@@ -206,29 +204,48 @@ impl TraceWriter {
         })
     }
 
-    fn send_block(&mut self) -> Result<(), TraceError> {
-        let rows = self.block.accesses.len();
-        if rows == 0 && self.block.events.is_empty() {
+    fn send_page(&mut self) -> Result<(), TraceError> {
+        if self.page.is_empty() {
             return Ok(());
         }
         let connection = self.encoder.as_ref().ok_or_else(stopped)?;
-        let next = connection.empty.try_recv().unwrap_or_default();
-        let block = mem::replace(&mut self.block, next);
-        if connection.blocks.send(block).is_err() {
+        let next = connection.empty.try_recv().unwrap_or_else(|_| Page::new());
+        let Taken { ended_before, page, ended_after } = self.page.take(next);
+        self.sent += page.addresses().len() as u64;
+        for message in
+            [ended_before.map(Message::EndOfPart), Some(Message::Page(page)), ended_after.map(Message::EndOfPart)]
+                .into_iter()
+                .flatten()
+        {
+            self.send(message)?;
+        }
+        Ok(())
+    }
+
+    fn finish_pages(&mut self) -> Result<(), TraceError> {
+        self.send_page()?;
+        match self.page.finish_part() {
+            Some(dictionaries) => self.send(Message::EndOfPart(dictionaries)),
+            None => Ok(()),
+        }
+    }
+
+    fn send(&mut self, message: Message) -> Result<(), TraceError> {
+        let connection = self.encoder.as_ref().ok_or_else(stopped)?;
+        if connection.messages.send(message).is_err() {
             // The encoder only leaves early with an error.
             return match self.stop() {
                 Some(Err(error)) => Err(error),
                 _ => Err(stopped()),
             };
         }
-        self.rows_in_part = (self.rows_in_part + rows) % self.rows_per_part;
         Ok(())
     }
 
     /// Ends the encoder and returns its result; none if it was ended before.
     fn stop(&mut self) -> Option<Result<Encoder, TraceError>> {
-        let Connection { blocks, empty, thread } = self.encoder.take()?;
-        drop(blocks);
+        let Connection { messages, empty, thread } = self.encoder.take()?;
+        drop(messages);
         let result = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         drop(empty);
         Some(result)
@@ -237,13 +254,10 @@ impl TraceWriter {
 
 impl Drop for TraceWriter {
     fn drop(&mut self) {
-        if let Some(Connection { blocks, empty, thread }) = self.encoder.take() {
-            let block = mem::take(&mut self.block);
-            let _ = blocks.send(block);
-            drop(blocks);
-            // Whoever drops the writer is not interested in its errors; the trace stays incomplete either way.
-            let _ = thread.join();
-            drop(empty);
+        // Whoever drops the writer is not interested in its errors; the trace stays incomplete either way.
+        if self.encoder.is_some() {
+            let _ = self.finish_pages();
+            let _ = self.stop();
         }
     }
 }

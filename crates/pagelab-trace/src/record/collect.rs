@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::frame::Frame;
 use super::life_line::LifeLines;
 use super::output::Output;
 use super::process::{DecodeError, Process, ThreadNumbers, Turn};
@@ -76,7 +77,7 @@ pub(super) struct Collector<'a> {
     /// Streams of new images that have greeted, in order of arrival.
     images: VecDeque<NewImage>,
     /// Frames not in use.
-    spare: Vec<Vec<u8>>,
+    spare: Vec<Frame>,
     /// Of streams that are closed.
     life_lines: LifeLines,
     notes: Vec<String>,
@@ -228,7 +229,7 @@ impl<'a> Collector<'a> {
             Filled::Frame => {}
         }
         match state {
-            State::New => self.greet(id, &frame)?,
+            State::New => self.greet(id, frame.bytes())?,
             State::Greeted { .. } | State::Held { .. } => unreachable!("a waiting stream is not read"),
             State::Running { pid } => self.decode(pid, &frame)?,
         }
@@ -251,7 +252,7 @@ impl<'a> Collector<'a> {
         Ok(())
     }
 
-    fn decode(&mut self, pid: u32, frame: &[u8]) -> Result<()> {
+    fn decode(&mut self, pid: u32, frame: &Frame) -> Result<()> {
         let mut at = 0;
         loop {
             let Some(entry) = self.entries.get_mut(&pid) else { return Ok(()) };
@@ -418,7 +419,6 @@ impl<'a> Collector<'a> {
         if held > 0 {
             self.notes.push(format!("{held} child processes are missing because their parents were killed in fork"));
         }
-        self.output.flush()?;
         Ok((self.output, self.notes))
     }
 }

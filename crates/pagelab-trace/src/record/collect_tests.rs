@@ -6,14 +6,14 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-use super::super::output::{Output, RecordSink};
+use super::super::output::Output;
 use super::super::protocol::{CONTROL_BIT, MAGIC, VERSION};
 use super::*;
-use crate::{Access, Event, ThreadIx};
+use crate::{Batch, Segment, Source, TraceMeta, TraceReader, TraceWriter};
 
 const SLOTS: u32 = 8;
 const SLOT_BYTES: u32 = 4096;
@@ -23,21 +23,6 @@ const SLOT_BYTES: u32 = 4096;
 enum Item {
     Access(u64),
     Event(EventKind),
-}
-
-#[derive(Default)]
-struct Items(Vec<Item>);
-
-impl RecordSink for Items {
-    fn append(&mut self, _: ThreadIx, accesses: &[Access]) -> std::result::Result<(), TraceError> {
-        self.0.extend(accesses.iter().map(|access| Item::Access(access.vaddr)));
-        Ok(())
-    }
-
-    fn event(&mut self, event: Event) -> std::result::Result<(), TraceError> {
-        self.0.push(Item::Event(event.kind));
-        Ok(())
-    }
 }
 
 /// The tool's end of a stream. Dropping it closes the stream.
@@ -127,8 +112,9 @@ fn collect(script: impl FnOnce(&PathBuf) -> Vec<Script>) -> (Vec<Item>, Vec<Stri
     let path = folder.path().join("s");
     let listener = UnixListener::bind(&path).unwrap();
     listener.set_nonblocking(true).unwrap();
-    let mut items = Items::default();
-    let mut collector = Collector::new(listener, Output::new(&mut items, None));
+    let trace = folder.path().join("collected.trace");
+    let mut writer = TraceWriter::create(&trace, TraceMeta::new(Vec::new())).unwrap();
+    let mut collector = Collector::new(listener, Output::new(&mut writer, None));
     drop(script(&path));
     let collected = (|| {
         while collector.step(0)? || collector.is_connected() {}
@@ -138,7 +124,26 @@ fn collect(script: impl FnOnce(&PathBuf) -> Vec<Script>) -> (Vec<Item>, Vec<Stri
         CollectError::Stream(what) => panic!("{what}"),
         CollectError::Output(error) => panic!("{error}"),
     });
-    (items.0, notes)
+    writer.finish().unwrap();
+    (read(&trace), notes)
+}
+
+fn read(trace: &Path) -> Vec<Item> {
+    let mut reader = TraceReader::open(trace).unwrap();
+    let (mut items, mut batch) = (Vec::new(), Batch::default());
+    while reader.next_batch(&mut batch).unwrap() {
+        let mut begin = 0;
+        for segment in &batch.segments {
+            match segment {
+                Segment::Run { end, .. } => {
+                    items.extend(batch.accesses[begin..*end].iter().map(|access| Item::Access(access.vaddr)));
+                    begin = *end;
+                }
+                Segment::Event(event) => items.push(Item::Event(event.kind.clone())),
+            }
+        }
+    }
+    items
 }
 
 /// A process executes another program: its two streams are both full when the collector first looks. What the old image
@@ -182,7 +187,7 @@ fn a_program_that_runs_natively_is_named_with_the_reason() {
         let (items, notes) = collect(|path| {
             let mut only = Script::connect(path);
             only.send(&hello(100, "/bin/sh"));
-            only.send(&[thread_start(), exec_begins("/bin/odd")].concat());
+            only.send(&[thread_start(), segment(), store_to(0x1000), exec_begins("/bin/odd")].concat());
             reason.into_iter().for_each(|reason| only.send(&control(20, &text(reason))));
             vec![only]
         });

@@ -2,8 +2,8 @@
 //!
 //! Our Valgrind tool (`capture/valgrind/`, a program of its own under the GPL) runs the program and sends what it does:
 //! each translated stretch of code once, then for every execution its number and the addresses. The recorder expands
-//! that into accesses and events, orders the processes against each other, and hands everything to a [`RecordSink`],
-//! normally a [`TraceWriter`].
+//! that into accesses and events, orders the processes against each other, and hands everything to a
+//! [`TraceWriter`](crate::TraceWriter).
 //!
 //! ```text
 //!  program under Valgrind ──shared memory, one ring a process──▶ ring ▶ process ▶ collect ▶ output ──▶ TraceWriter
@@ -15,10 +15,12 @@
 //! | `program` | refuses programs that cannot be recorded |
 //! | `protocol` | records of the stream |
 //! | `ring` | connection to one process |
+//! | `frame` | bytes of the stream that came at once |
+//! | `segment` | what is known of an execution before: all but the addresses |
 //! | `process` | expands one process's stream |
 //! | `collect` | orders the processes |
 //! | `life_line` | ends processes whose recorder is gone |
-//! | `output` | runs of one thread, counting, `max_accesses` |
+//! | `output` | the way to the writer, `max_accesses` |
 //! | `scratch` | folder of the socket and the logs |
 //! | `session` | starts the program, passes signals on, ends it |
 //!
@@ -33,6 +35,7 @@
 //! would lay it, below 64 GiB.
 
 mod collect;
+mod frame;
 mod life_line;
 mod output;
 mod process;
@@ -40,21 +43,9 @@ mod program;
 mod protocol;
 mod ring;
 mod scratch;
+mod segment;
 mod session;
 mod tool;
 
-pub use output::RecordSink;
 pub use session::{MAX_THREADS_DEFAULT, Progress, RecordSummary, Recording};
 pub use tool::prepare_tool;
-
-use crate::{Access, Event, ThreadIx, TraceError, TraceWriter};
-
-impl RecordSink for TraceWriter {
-    fn append(&mut self, thread: ThreadIx, accesses: &[Access]) -> Result<(), TraceError> {
-        Self::append(self, thread, accesses)
-    }
-
-    fn event(&mut self, event: Event) -> Result<(), TraceError> {
-        Self::event(self, event)
-    }
-}

@@ -1,134 +1,97 @@
-//! Where decoded accesses and events go: into runs of one thread, counted, cut at the wanted number.
+//! Where decoded accesses and events go: into the writer, cut at the wanted number.
 
-use crate::{Access, Event, EventKind, ProcessIx, ThreadIx, TraceError};
-
-/// Takes a recording in its order.
-pub trait RecordSink {
-    fn append(&mut self, thread: ThreadIx, accesses: &[Access]) -> Result<(), TraceError>;
-
-    fn event(&mut self, event: Event) -> Result<(), TraceError>;
-}
-
-/// Accesses gathered before they are handed on; 96 KiB, so that the sink finds them in the second-level cache.
-const BATCH: usize = 1 << 12;
+use crate::format::OpenPage;
+use crate::{Access, Event, EventKind, ProcessIx, ThreadIx, TraceError, TraceWriter};
 
 pub(super) struct Output<'a> {
-    sink: &'a mut dyn RecordSink,
-    /// Accesses of `thread`, not yet handed on.
-    batch: Vec<Access>,
+    writer: &'a mut TraceWriter,
     thread: ThreadIx,
-    /// Accesses handed on.
-    written: u64,
     limit: u64,
-    full: bool,
+    /// Rows of the writer's page when it is full or the limit is reached.
+    end: usize,
 }
 
 impl<'a> Output<'a> {
-    pub(super) fn new(sink: &'a mut dyn RecordSink, limit: Option<u64>) -> Self {
-        Self {
-            sink,
-            batch: Vec::with_capacity(BATCH + 1024),
-            thread: ThreadIx(0),
-            written: 0,
-            limit: limit.unwrap_or(u64::MAX),
-            full: limit == Some(0),
-        }
+    /// `writer` is new.
+    pub(super) fn new(writer: &'a mut TraceWriter, limit: Option<u64>) -> Self {
+        let mut output = Self { writer, thread: ThreadIx(0), limit: limit.unwrap_or(u64::MAX), end: 0 };
+        output.look_at_page();
+        output
     }
 
     /// True once the wanted number of accesses is written; what comes later is dropped.
     pub(super) fn is_full(&self) -> bool {
-        self.full
+        self.written() >= self.limit
     }
 
     pub(super) fn written(&self) -> u64 {
-        self.written
+        self.writer.position()
     }
 
-    /// The batch to push accesses of `thread` to; [`settle`](Self::settle) after each few.
-    pub(super) fn batch_of(&mut self, thread: ThreadIx) -> Result<&mut Vec<Access>, TraceError> {
-        if thread != self.thread {
-            self.flush()?;
-            self.thread = thread;
-        }
-        Ok(&mut self.batch)
+    /// Accesses from here on are `thread`'s.
+    pub(super) fn switch_to(&mut self, thread: ThreadIx) {
+        self.thread = thread;
+        self.writer.page().switch_to(thread);
     }
 
-    #[inline(always)]
-    pub(super) fn batch(&mut self) -> &mut Vec<Access> {
-        &mut self.batch
+    /// The page for accesses of the current thread, which may fill it up to fewer rows than are returned beside it.
+    pub(super) fn page(&mut self) -> (&mut OpenPage, usize) {
+        (self.writer.page(), self.end)
     }
 
-    /// Hands on a full batch.
-    #[inline(always)]
-    pub(super) fn settle(&mut self) -> Result<(), TraceError> {
-        if self.batch.len() >= BATCH { self.flush() } else { Ok(()) }
-    }
-
-    pub(super) fn flush(&mut self) -> Result<(), TraceError> {
-        if self.full {
-            self.batch.clear();
-        }
-        if self.batch.is_empty() {
-            return Ok(());
-        }
-        let room = self.limit - self.written;
-        if self.batch.len() as u64 >= room {
-            self.batch.truncate(room as usize);
-            self.full = true;
-        }
-        self.sink.append(self.thread, &self.batch)?;
-        self.written += self.batch.len() as u64;
-        self.batch.clear();
+    /// Appends accesses of the current thread.
+    pub(super) fn append(&mut self, accesses: &[Access]) -> Result<(), TraceError> {
+        let room = self.limit - self.written();
+        let wanted = usize::try_from(room).unwrap_or(usize::MAX).min(accesses.len());
+        self.writer.append(self.thread, &accesses[..wanted])?;
+        self.look_at_page();
         Ok(())
     }
 
     pub(super) fn event(&mut self, process: ProcessIx, thread: ThreadIx, kind: EventKind) -> Result<(), TraceError> {
-        self.flush()?;
-        if self.full {
+        if self.is_full() {
             return Ok(());
         }
-        self.sink.event(Event { position: self.written, process, thread, kind })
+        self.writer.event(Event { position: self.written(), process, thread, kind })?;
+        self.look_at_page();
+        Ok(())
+    }
+
+    fn look_at_page(&mut self) {
+        let before = self.written() - self.writer.page().rows() as u64;
+        let wanted = usize::try_from(self.limit - before).unwrap_or(usize::MAX);
+        self.end = self.writer.page().capacity().min(wanted);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::AccessKind;
-
-    #[derive(Default)]
-    struct Collected {
-        runs: Vec<(ThreadIx, usize)>,
-        events: Vec<u64>,
-    }
-
-    impl RecordSink for Collected {
-        fn append(&mut self, thread: ThreadIx, accesses: &[Access]) -> Result<(), TraceError> {
-            self.runs.push((thread, accesses.len()));
-            Ok(())
-        }
-
-        fn event(&mut self, event: Event) -> Result<(), TraceError> {
-            self.events.push(event.position);
-            Ok(())
-        }
-    }
+    use crate::{AccessKind, Batch, Segment, Source, TraceMeta, TraceReader};
 
     #[test]
     fn the_limit_is_exact_and_final() {
-        let mut sink = Collected::default();
-        let mut output = Output::new(&mut sink, Some(5));
+        let folder = tempfile::tempdir().unwrap();
+        let mut writer = TraceWriter::create(folder.path(), TraceMeta::new(Vec::new())).unwrap();
+        let mut output = Output::new(&mut writer, Some(5));
         let access = Access::new(AccessKind::Load, 0, 1);
-        output.batch_of(ThreadIx(1)).unwrap().extend([access; 3]);
+        output.switch_to(ThreadIx(1));
+        assert_eq!(output.page().1, 5);
+        output.append(&[access; 3]).unwrap();
         output.event(ProcessIx(0), ThreadIx(1), EventKind::ThreadExit).unwrap();
         assert!(!output.is_full());
-        output.batch_of(ThreadIx(2)).unwrap().extend([access; 3]);
+        output.switch_to(ThreadIx(2));
+        output.append(&[access; 3]).unwrap();
         output.event(ProcessIx(0), ThreadIx(2), EventKind::ThreadExit).unwrap();
         assert!(output.is_full());
-        output.batch_of(ThreadIx(3)).unwrap().extend([access; 3]);
-        output.flush().unwrap();
+        output.switch_to(ThreadIx(3));
+        output.append(&[access; 3]).unwrap();
         assert_eq!(output.written(), 5);
-        assert_eq!(sink.runs, [(ThreadIx(1), 3), (ThreadIx(2), 2)]);
-        assert_eq!(sink.events, [3]);
+        writer.finish().unwrap();
+        let mut batch = Batch::default();
+        assert!(TraceReader::open(folder.path()).unwrap().next_batch(&mut batch).unwrap());
+        let exit = Event { position: 3, process: ProcessIx(0), thread: ThreadIx(1), kind: EventKind::ThreadExit };
+        let [first, second] = [(1, 3), (2, 5)].map(|(thread, end)| Segment::Run { thread: ThreadIx(thread), end });
+        assert_eq!(batch.segments, [first, Segment::Event(exit), second]);
     }
 }

@@ -3,65 +3,16 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use super::frame::Frame;
 use super::output::Output;
-use super::protocol::{
-    self, ADDRESS_BYTES, CONTROL_BIT, Control, EXIT_BY_SIGNAL, Piece, SEGMENT_WORD_BYTES, SegmentRecord,
-};
+use super::protocol::{self, ADDRESS_BYTES, CONTROL_BIT, Control, EXIT_BY_SIGNAL, SEGMENT_WORD_BYTES, SegmentRecord};
+use super::segment::{self, Segment, Slot, Validity};
 use crate::{Access, AccessKind, EventKind, MapFlags, ProcessIx, Protection, ThreadIx, TraceError};
 
 const PAGE_SHIFT: u32 = 12;
 const PAGE_BYTES: u64 = 1 << PAGE_SHIFT;
-/// Bytes of the fetch recorded for a code page.
-const FETCH_BYTES: u64 = 16;
 /// Address-space changes that empty pages: `MADV_DONTNEED`, `MADV_FREE`, `MADV_REMOVE`.
 const EMPTYING_ADVICE: [u32; 3] = [4, 8, 9];
-
-/// A segment, ready to be copied.
-#[derive(Debug)]
-struct Segment {
-    /// Its accesses without addresses; the first one's gap lacks what the thread did before the segment.
-    accesses: Box<[Access]>,
-    /// Instructions after the last access.
-    tail: u32,
-    /// Some accesses may not happen: bit per access, the last bit for all from the 64th on.
-    conditional: u64,
-    pieces: Box<[Piece]>,
-}
-
-impl Segment {
-    fn new(record: SegmentRecord) -> Option<Self> {
-        let mut conditional = 0;
-        let mut accesses = Vec::with_capacity(record.accesses.len());
-        for (i, access) in record.accesses.iter().enumerate() {
-            conditional |= u64::from(access.conditional) << i.min(63);
-            accesses.push(Access {
-                vaddr: 0,
-                pc: access.pc,
-                gap: access.gap,
-                size_bytes: access.size_bytes,
-                kind: AccessKind::from_code(access.kind)?,
-                by_kernel: false,
-            });
-        }
-        Some(Self { accesses: accesses.into(), tail: record.tail, conditional, pieces: record.pieces.into() })
-    }
-
-    fn may_skip(&self, access: usize) -> bool {
-        self.conditional >> access.min(63) & 1 != 0
-    }
-
-    fn holds(&self, pc: u64) -> bool {
-        self.pieces.iter().any(|piece| pc.wrapping_sub(piece.start) < u64::from(piece.len))
-    }
-}
-
-/// A number of the segment table. A forked child shares the segments and counts its own fetches.
-#[derive(Clone, Debug)]
-struct Slot {
-    segment: Option<Arc<Segment>>,
-    /// The process's `fetch_epoch` when all code pages of the segment were last known to be fetched.
-    fetch_epoch: u32,
-}
 
 #[derive(Clone, Copy, Debug)]
 struct Thread {
@@ -154,7 +105,7 @@ impl Process {
     /// The child of a fork: it runs the same translated code with page tables of its own.
     pub(super) fn fork(&self, ix: ProcessIx, main: ThreadIx) -> Self {
         let mut child = Self::new(ix, main);
-        child.table = self.table.iter().map(|slot| Slot { segment: slot.segment.clone(), fetch_epoch: 0 }).collect();
+        child.table = self.table.iter().map(Slot::fork).collect();
         child
     }
 
@@ -208,20 +159,21 @@ impl Process {
     /// Decodes `frame` from `at` on, until its end or a record that concerns other processes as well.
     pub(super) fn decode(
         &mut self,
-        frame: &[u8],
+        frame: &Frame,
         at: &mut usize,
         numbers: &mut ThreadNumbers,
         output: &mut Output<'_>,
     ) -> Result<Option<Turn>, DecodeError> {
-        output.batch_of(self.current.ix)?;
-        while let Some(head) = frame.get(*at..*at + SEGMENT_WORD_BYTES) {
-            let word = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
+        output.switch_to(self.current.ix);
+        loop {
+            self.known_segments(frame, at, output);
+            let Some(word) = frame.word(*at) else { break };
             *at += SEGMENT_WORD_BYTES;
             if word & CONTROL_BIT == 0 {
                 self.segment(word, frame, at, output)?;
                 continue;
             }
-            let control = take_control(word, frame, at)?;
+            let control = take_control(word, frame.bytes(), at)?;
             if let Some(turn) = self.control(control, numbers, output)? {
                 return Ok(Some(turn));
             }
@@ -229,7 +181,7 @@ impl Process {
                 *at = frame.len();
                 break;
             }
-            output.batch_of(self.current.ix)?;
+            output.switch_to(self.current.ix);
         }
         if *at == frame.len() {
             Ok(None)
@@ -238,51 +190,46 @@ impl Process {
         }
     }
 
+    /// Executions of segments for as long as these are known.
+    fn known_segments(&mut self, frame: &Frame, at: &mut usize, output: &mut Output<'_>) {
+        let (page, end) = output.page();
+        let validity = Validity::new(self.fetch_epoch, page);
+        let (table, pending) = (&self.table, &mut self.current.pending);
+        page.fill(|columns| segment::execute_known(table, validity, frame, at, pending, columns, end));
+    }
+
     /// One execution of segment `number`, its addresses at `at`.
-    #[inline(always)]
     fn segment(
         &mut self,
         number: u32,
-        frame: &[u8],
+        frame: &Frame,
         at: &mut usize,
         output: &mut Output<'_>,
     ) -> Result<(), DecodeError> {
-        let Some(Slot { segment: Some(segment), fetch_epoch }) = self.table.get_mut(number as usize) else {
+        let slot = self.table.get_mut(number as usize);
+        let Some((slot, segment)) = slot.and_then(|slot| slot.segment.clone().map(|segment| (slot, segment))) else {
             return Err(DecodeError::Stream(format!("segment {number} was executed but never described")));
         };
-        if *fetch_epoch != self.fetch_epoch {
-            *fetch_epoch = self.fetch_epoch;
-            fetch_pages(&segment.pieces, &mut self.fetched, output.batch());
+        let mut accesses = Vec::new();
+        if slot.fetch_epoch != self.fetch_epoch {
+            slot.fetch_epoch = self.fetch_epoch;
+            segment.fetch_pages(&mut self.fetched, &mut accesses);
+            output.append(&accesses)?;
+            accesses.clear();
         }
         let end = *at + segment.accesses.len() * ADDRESS_BYTES;
-        let Some(addresses) = frame.get(*at..end) else {
+        let Some(addresses) = frame.bytes().get(*at..end) else {
             return Err(DecodeError::Stream(format!("segment {number} is cut off by the end of its frame")));
         };
-        *at = end;
-        let batch = output.batch();
-        let first = batch.len();
-        if segment.conditional == 0 {
-            let (addresses, _) = addresses.as_chunks::<ADDRESS_BYTES>();
-            batch.extend(
-                segment
-                    .accesses
-                    .iter()
-                    .zip(addresses)
-                    .map(|(access, bytes)| Access { vaddr: protocol::address(bytes), ..*access }),
-            );
-            match batch.get_mut(first) {
-                Some(access) => {
-                    access.gap = saturate(self.current.pending + u64::from(access.gap));
-                    self.current.pending = u64::from(segment.tail);
-                }
-                None => self.current.pending += u64::from(segment.tail),
-            }
-        } else {
-            conditional_accesses(segment, segment.accesses.len(), addresses, &mut self.current.pending, batch);
-            self.current.pending += u64::from(segment.tail);
+        let (page, full) = output.page();
+        if page.rows() + segment.accesses.len() < full && slot.learn(self.fetch_epoch, self.current.pending, page) {
+            *at -= SEGMENT_WORD_BYTES;
+            return Ok(());
         }
-        output.settle()?;
-        Ok(())
+        segment.expand(segment.accesses.len(), addresses, &mut self.current.pending, &mut accesses);
+        self.current.pending += u64::from(segment.tail);
+        *at = end;
+        Ok(output.append(&accesses)?)
     }
 
     fn control(
@@ -310,7 +257,7 @@ impl Process {
                 return Ok(None);
             }
             Control::Fault { pc, record } => {
-                self.fault(pc, &record, output.batch());
+                self.fault(pc, &record, output)?;
                 return Ok(None);
             }
             Control::Fork { child_pid, shares } => return Ok(Some(Turn::Forked { child_pid, shares })),
@@ -377,9 +324,9 @@ impl Process {
             return Err(DecodeError::Stream(format!("segment {number} has an access of unknown kind")));
         };
         if number >= self.table.len() {
-            self.table.resize(number + 1, Slot { segment: None, fetch_epoch: 0 });
+            self.table.resize_with(number + 1, Slot::default);
         }
-        self.table[number] = Slot { segment: Some(Arc::new(segment)), fetch_epoch: 0 };
+        self.table[number] = Slot::new(segment);
         Ok(())
     }
 
@@ -423,8 +370,7 @@ impl Process {
         while vaddr < end && !output.is_full() {
             let piece_end = ((vaddr | (PAGE_BYTES - 1)).saturating_add(1)).min(end);
             let size_bytes = (piece_end - vaddr) as u16;
-            output.batch().push(Access { vaddr, pc: 0, gap: 0, size_bytes, kind, by_kernel: true });
-            output.settle()?;
+            output.append(&[Access { vaddr, pc: 0, gap: 0, size_bytes, kind, by_kernel: true }])?;
             vaddr = piece_end;
         }
         Ok(())
@@ -432,18 +378,20 @@ impl Process {
 
     /// The accesses that a segment made before its instruction at `pc` faulted. The record may be left over from
     /// earlier if the signal did not come from an access; then it names another segment, or one without `pc`.
-    fn fault(&mut self, pc: u64, record: &[u8], batch: &mut Vec<Access>) {
-        let Some((head, addresses)) = record.split_at_checked(SEGMENT_WORD_BYTES) else { return };
+    fn fault(&mut self, pc: u64, record: &[u8], output: &mut Output<'_>) -> Result<(), TraceError> {
+        let Some((head, addresses)) = record.split_at_checked(SEGMENT_WORD_BYTES) else { return Ok(()) };
         let number = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
-        let Some(Slot { segment: Some(segment), .. }) = self.table.get(number) else { return };
+        let Some(Slot { segment: Some(segment), .. }) = self.table.get(number) else { return Ok(()) };
         if !segment.holds(pc) {
-            return;
+            return Ok(());
         }
         let before = segment.accesses.iter().take_while(|access| access.pc != pc).count();
         if before == segment.accesses.len() || addresses.len() < before * ADDRESS_BYTES {
-            return;
+            return Ok(());
         }
-        conditional_accesses(segment, before, addresses, &mut self.current.pending, batch);
+        let mut accesses = Vec::new();
+        segment.expand(before, addresses, &mut self.current.pending, &mut accesses);
+        output.append(&accesses)
     }
 
     fn forget_fetches(&mut self, addr: u64, len: u64) {
@@ -465,38 +413,4 @@ fn take_control(tag: u32, frame: &[u8], at: &mut usize) -> Result<Control, Decod
     *at = end;
     protocol::parse_control(tag, payload)
         .ok_or_else(|| DecodeError::Stream(format!("control record {} is damaged", tag & !CONTROL_BIT)))
-}
-
-/// The first `n` accesses of a segment, without those that did not happen.
-fn conditional_accesses(segment: &Segment, n: usize, addresses: &[u8], pending: &mut u64, batch: &mut Vec<Access>) {
-    let (addresses, _) = addresses.as_chunks::<ADDRESS_BYTES>();
-    for (i, (access, bytes)) in segment.accesses.iter().zip(addresses).take(n).enumerate() {
-        *pending += u64::from(access.gap);
-        let vaddr = protocol::address(bytes);
-        if vaddr == 0 && segment.may_skip(i) {
-            continue;
-        }
-        batch.push(Access { vaddr, gap: saturate(std::mem::take(pending)), ..*access });
-    }
-}
-
-/// Records a fetch for each page of `pieces` that was not fetched yet.
-#[cold]
-fn fetch_pages(pieces: &[Piece], fetched: &mut BTreeSet<u64>, batch: &mut Vec<Access>) {
-    for piece in pieces {
-        let end = piece.start + u64::from(piece.len.max(1));
-        let mut vaddr = piece.start;
-        while vaddr < end {
-            let page_end = (vaddr | (PAGE_BYTES - 1)) + 1;
-            if fetched.insert(vaddr >> PAGE_SHIFT) {
-                let size_bytes = (end.min(page_end) - vaddr).min(FETCH_BYTES) as u16;
-                batch.push(Access { vaddr, pc: vaddr, gap: 0, size_bytes, kind: AccessKind::Fetch, by_kernel: false });
-            }
-            vaddr = page_end;
-        }
-    }
-}
-
-fn saturate(gap: u64) -> u32 {
-    u32::try_from(gap).unwrap_or(u32::MAX)
 }

@@ -241,12 +241,10 @@ fn parse_segment(p: &mut Payload<'_>) -> Option<SegmentRecord> {
     Some(SegmentRecord { number, tail, pieces, accesses })
 }
 
-/// The address stored in 6 bytes, made canonical.
+/// The address in the lower 6 bytes of `word`, made canonical.
 #[inline(always)]
-pub(super) fn address(bytes: &[u8]) -> u64 {
-    let low = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-    let high = u16::from_le_bytes([bytes[4], bytes[5]]);
-    ((u64::from(low) << 16 | u64::from(high) << 48) as i64 >> 16) as u64
+pub(super) fn address(word: u64) -> u64 {
+    ((word << 16) as i64 >> 16) as u64
 }
 
 #[cfg(test)]
@@ -255,8 +253,8 @@ mod tests {
 
     #[test]
     fn addresses_are_canonical() {
-        assert_eq!(address(&0x7fff_1234_5678u64.to_le_bytes()[..6]), 0x7fff_1234_5678);
-        assert_eq!(address(&0xffff_ffff_ff60_0000u64.to_le_bytes()[..6]), 0xffff_ffff_ff60_0000);
+        assert_eq!(address(0xabcd_7fff_1234_5678), 0x7fff_1234_5678);
+        assert_eq!(address(0x0000_ffff_ff60_0000), 0xffff_ffff_ff60_0000);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::os::unix::net::UnixStream;
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
+use super::frame::Frame;
 use super::protocol::{MAGIC, VERSION};
 
 /// What reading from a ring found.
@@ -51,7 +52,7 @@ impl Ring {
     }
 
     /// Reads the next frame into `frame` and frees its slot. An error says what the tool did wrong.
-    pub(super) fn next_frame(&mut self, frame: &mut Vec<u8>) -> Result<Filled, String> {
+    pub(super) fn next_frame(&mut self, frame: &mut Frame) -> Result<Filled, String> {
         if self.memory.is_none() {
             match self.greeting()? {
                 Some((memory, life_line)) => {
@@ -76,10 +77,9 @@ impl Ring {
         let Some(memory) = self.memory.as_ref().filter(|m| slot < m.slots && len <= m.slot_bytes) else {
             return Err(format!("the tool announced {len} bytes in slot {slot}"));
         };
-        frame.resize(len as usize, 0);
         memory
             .file
-            .read_exact_at(frame, u64::from(slot) * u64::from(memory.slot_bytes))
+            .read_exact_at(frame.resize(len as usize), u64::from(slot) * u64::from(memory.slot_bytes))
             .map_err(|e| format!("reading the tool's memory: {e}"))?;
         // A process that has ended no longer needs its slots.
         match self.socket.write(&[slot as u8]) {
@@ -130,7 +130,7 @@ mod tests {
         let (mut tool, socket) = UnixStream::pair().unwrap();
         socket.set_nonblocking(true).unwrap();
         let mut ring = Ring::new(socket);
-        let mut frame = Vec::new();
+        let mut frame = Frame::default();
         assert!(matches!(ring.next_frame(&mut frame), Ok(Filled::Nothing)));
         tool.write_all(&[1; 16]).unwrap();
         assert!(ring.next_frame(&mut frame).is_err_and(|e| e.contains("not the recorder's tool")));

@@ -16,7 +16,7 @@ use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::collect::{CollectError, Collector};
-use super::output::{Output, RecordSink};
+use super::output::Output;
 use super::program;
 use super::scratch::Scratch;
 use super::tool::{self, Valgrind};
@@ -114,11 +114,7 @@ impl<'a> Recording<'a> {
         }
     }
 
-    /// Records into `sink`.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run), and what `sink` returns.
-    pub fn run_into(mut self, sink: &mut dyn RecordSink) -> Result<RecordSummary, TraceError> {
+    fn run_into(mut self, writer: &mut TraceWriter) -> Result<RecordSummary, TraceError> {
         let valgrind = Valgrind::locate()?;
         self.check()?;
         let scratch = Scratch::new()?;
@@ -130,7 +126,7 @@ impl<'a> Recording<'a> {
         let (started, max_threads) = (Instant::now(), self.max_threads);
         let mut program = Program::start(&valgrind, &self, scratch.path(), &socket)?;
         let root_pid = program.child.id();
-        let mut collector = Collector::new(listener, Output::new(sink, self.max_accesses));
+        let mut collector = Collector::new(listener, Output::new(writer, self.max_accesses));
         let collected = self.collect(&mut collector, &mut program, &signals, started);
         let truncated = collector.is_full();
         let mut life_lines = collector.take_life_lines();

@@ -1,0 +1,265 @@
+//! The page that is being filled. Its accesses are columns from the start: an address, and an index into the dictionary
+//! of sites, which a recorder looks up once for all executions of the same code.
+
+use super::{
+    AccessCounts, PAGE_ROWS,
+    dictionary::{Dictionary, Site},
+};
+use crate::{Access, Event, ThreadIx};
+
+/// Accesses that are copied at once, so that how many there are is no branch.
+pub(crate) const GROUP: usize = 4;
+/// Rows of a page, and those that are copied beyond its end.
+const ROOM: usize = PAGE_ROWS + GROUP;
+
+/// Made on the heap; an array would be on the stack first.
+fn zeros<T: Copy + Default>() -> Box<[T; ROOM]> {
+    vec![T::default(); ROOM].into_boxed_slice().try_into().ok().expect("as many as there are")
+}
+
+/// A run of one thread, given by its index in the part's dictionary, up to `end` in the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct IndexRun {
+    pub thread: u16,
+    pub end: usize,
+}
+
+/// A page of accesses and the events among them, on its way to the encoder.
+pub(super) struct Page {
+    addresses: Box<[u64; ROOM]>,
+    sites: Box<[u16; ROOM]>,
+    rows: usize,
+    pub runs: Vec<IndexRun>,
+    pub events: Vec<Event>,
+    pub counts: AccessCounts,
+}
+
+impl Page {
+    pub(super) fn new() -> Self {
+        Self {
+            addresses: zeros(),
+            sites: zeros(),
+            rows: 0,
+            runs: Vec::new(),
+            events: Vec::new(),
+            counts: AccessCounts::default(),
+        }
+    }
+
+    pub(super) fn addresses(&self) -> &[u64] {
+        &self.addresses[..self.rows]
+    }
+
+    /// Indices into the dictionary of sites.
+    pub(super) fn sites(&self) -> &[u16] {
+        &self.sites[..self.rows]
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.rows = 0;
+        self.runs.clear();
+        self.events.clear();
+        self.counts = AccessCounts::default();
+    }
+}
+
+/// The dictionaries of a part that has ended.
+pub(super) struct PartDictionaries {
+    pub sites: Vec<Site>,
+    pub threads: Vec<ThreadIx>,
+}
+
+/// The columns of the open page, in a form that a loop that appends to them keeps in registers.
+pub(crate) struct Columns<'a> {
+    addresses: &'a mut [u64; ROOM],
+    sites: &'a mut [u16; ROOM],
+    rows: usize,
+    counts: AccessCounts,
+}
+
+impl Columns<'_> {
+    #[inline(always)]
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Appends `len` accesses of which all but the addresses is known: their sites, in whole groups, one at least, and
+    /// what they amount to. `group` gives the addresses of a group; those beyond the last access do not matter. None if
+    /// it gives none, or if there is no room.
+    #[inline(always)]
+    pub(crate) fn append(
+        &mut self,
+        len: usize,
+        sites: &[[u16; GROUP]],
+        counts: &AccessCounts,
+        group: impl Fn(usize) -> Option<[u64; GROUP]>,
+    ) -> Option<()> {
+        // Rows are written before anybody knows whether there are any: a branch would often be mispredicted.
+        for (number, sites) in sites.iter().enumerate() {
+            let at = self.rows + number * GROUP;
+            *self.addresses.get_mut(at..)?.first_chunk_mut()? = group(number)?;
+            *self.sites.get_mut(at..)?.first_chunk_mut()? = *sites;
+        }
+        self.rows += len;
+        self.counts.add(counts);
+        Some(())
+    }
+}
+
+/// The page that is being filled, and the dictionaries of its part.
+pub(crate) struct OpenPage {
+    page: Page,
+    thread: ThreadIx,
+    sites: Dictionary<Site>,
+    threads: Dictionary<ThreadIx>,
+    part: u32,
+    rows_per_part: usize,
+    /// Of the part, in pages before this one.
+    rows_before: usize,
+    /// A part that ended before this page, because its dictionaries are full.
+    ended: Option<PartDictionaries>,
+}
+
+/// What leaves when a page is taken, in this order.
+pub(super) struct Taken {
+    pub ended_before: Option<PartDictionaries>,
+    pub page: Page,
+    pub ended_after: Option<PartDictionaries>,
+}
+
+impl OpenPage {
+    pub(super) fn new(rows_per_part: usize) -> Self {
+        Self {
+            page: Page::new(),
+            thread: ThreadIx(0),
+            sites: Dictionary::new(),
+            threads: Dictionary::new(),
+            part: 0,
+            rows_per_part,
+            rows_before: 0,
+            ended: None,
+        }
+    }
+
+    /// Number of the part. Indices of sites hold while it stays the same.
+    #[inline(always)]
+    pub(crate) fn part(&self) -> u32 {
+        self.part
+    }
+
+    #[inline(always)]
+    pub(crate) fn rows(&self) -> usize {
+        self.page.rows
+    }
+
+    /// Rows of the page when it is full.
+    pub(crate) fn capacity(&self) -> usize {
+        PAGE_ROWS.min(self.rows_per_part - self.rows_before)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.page.rows == 0 && self.page.events.is_empty()
+    }
+
+    /// Accesses from here on are `thread`'s.
+    pub(crate) fn switch_to(&mut self, thread: ThreadIx) {
+        if thread != self.thread {
+            self.close_run();
+            self.thread = thread;
+        }
+    }
+
+    fn close_run(&mut self) {
+        let end = self.page.rows;
+        if self.page.runs.last().map_or(0, |run| run.end) == end {
+            return;
+        }
+        let thread = self.threads.index_of(self.thread).unwrap_or_else(|| {
+            self.begin_part();
+            self.threads.index_of(self.thread).expect("a page has no more threads than a dictionary has room for")
+        });
+        match self.page.runs.last_mut() {
+            Some(run) if run.thread == thread => run.end = end,
+            _ => self.page.runs.push(IndexRun { thread, end }),
+        }
+    }
+
+    /// Index of a site in this part, which may be a new one from here on if its dictionary is full. At most as many may
+    /// be asked for without being used as the page has room for.
+    #[inline(always)]
+    pub(crate) fn index_of(&mut self, site: Site) -> u16 {
+        match self.sites.index_of(site) {
+            Some(index) => index,
+            None => self.index_in_new_part(site),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn index_in_new_part(&mut self, site: Site) -> u16 {
+        self.begin_part();
+        self.sites.index_of(site).expect("a page has no more sites than a dictionary has room for")
+    }
+
+    /// The page moves to a new part, since the dictionaries of the old one are full.
+    fn begin_part(&mut self) {
+        let old = self.end_part();
+        for index in &mut self.page.sites[..self.page.rows] {
+            *index = self.sites.index_of(old.sites[usize::from(*index)]).expect("fewer than there were");
+        }
+        for run in &mut self.page.runs {
+            run.thread = self.threads.index_of(old.threads[usize::from(run.thread)]).expect("fewer than there were");
+        }
+        self.ended = Some(old);
+    }
+
+    fn end_part(&mut self) -> PartDictionaries {
+        self.part += 1;
+        self.rows_before = 0;
+        PartDictionaries { sites: self.sites.take(), threads: self.threads.take() }
+    }
+
+    /// Appends accesses of the current thread, for which there must be room.
+    pub(super) fn append(&mut self, accesses: &[Access]) {
+        self.page.counts.add(&AccessCounts::of(accesses));
+        for access in accesses {
+            let index = self.index_of(Site::of(access));
+            let at = self.page.rows;
+            self.page.sites[at] = index;
+            self.page.addresses[at] = access.vaddr;
+            self.page.rows = at + 1;
+        }
+    }
+
+    /// Has `append` append accesses of the current thread.
+    #[inline(always)]
+    pub(crate) fn fill(&mut self, append: impl FnOnce(&mut Columns<'_>)) {
+        let Page { addresses, sites, rows, counts, .. } = &mut self.page;
+        let mut columns = Columns { addresses, sites, rows: *rows, counts: *counts };
+        append(&mut columns);
+        (*rows, *counts) = (columns.rows, columns.counts);
+    }
+
+    pub(super) fn add_event(&mut self, event: Event) {
+        self.page.events.push(event);
+    }
+
+    pub(super) fn events(&self) -> usize {
+        self.page.events.len()
+    }
+
+    /// Takes the page out, and `next`, which is empty, in.
+    pub(super) fn take(&mut self, next: Page) -> Taken {
+        self.close_run();
+        let page = std::mem::replace(&mut self.page, next);
+        let ended_before = self.ended.take();
+        self.rows_before += page.rows;
+        let ended_after = (self.rows_before == self.rows_per_part).then(|| self.end_part());
+        Taken { ended_before, page, ended_after }
+    }
+
+    /// Ends the part, all of whose pages were taken; none if it has none.
+    pub(super) fn finish_part(&mut self) -> Option<PartDictionaries> {
+        (self.rows_before > 0).then(|| self.end_part())
+    }
+}

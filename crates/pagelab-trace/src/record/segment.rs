@@ -1,0 +1,216 @@
+//! Segments: stretches of code that are executed whole or not at all. Their executions differ in the addresses alone, and
+//! in what the thread did between its last access and the segment's first one.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::frame::Frame;
+use super::protocol::{ADDRESS_BYTES, Piece, SEGMENT_WORD_BYTES, SegmentRecord, address};
+use crate::format::{AccessCounts, Columns, GROUP, OpenPage, Site};
+use crate::{Access, AccessKind};
+
+const PAGE_SHIFT: u32 = 12;
+/// Bytes of the fetch recorded for a code page.
+const FETCH_BYTES: u64 = 16;
+
+/// A segment as its tool has described it.
+#[derive(Debug)]
+pub(super) struct Segment {
+    /// Its accesses without addresses; the first one's gap lacks what the thread did before the segment.
+    pub accesses: Box<[Access]>,
+    /// Instructions after the last access.
+    pub tail: u32,
+    /// Some accesses may not happen: bit per access, the last bit for all from the 64th on.
+    conditional: u64,
+    pub pieces: Box<[Piece]>,
+}
+
+impl Segment {
+    pub(super) fn new(record: SegmentRecord) -> Option<Self> {
+        let mut conditional = 0;
+        let mut accesses = Vec::with_capacity(record.accesses.len());
+        for (i, access) in record.accesses.iter().enumerate() {
+            conditional |= u64::from(access.conditional) << i.min(63);
+            accesses.push(Access {
+                vaddr: 0,
+                pc: access.pc,
+                gap: access.gap,
+                size_bytes: access.size_bytes,
+                kind: AccessKind::from_code(access.kind)?,
+                by_kernel: false,
+            });
+        }
+        Some(Self { accesses: accesses.into(), tail: record.tail, conditional, pieces: record.pieces.into() })
+    }
+
+    fn may_skip(&self, access: usize) -> bool {
+        self.conditional >> access.min(63) & 1 != 0
+    }
+
+    pub(super) fn holds(&self, pc: u64) -> bool {
+        self.pieces.iter().any(|piece| pc.wrapping_sub(piece.start) < u64::from(piece.len))
+    }
+
+    /// Appends the first `n` accesses, without those that did not happen. `pending` are the instructions since the
+    /// thread's last access.
+    pub(super) fn expand(&self, n: usize, addresses: &[u8], pending: &mut u64, into: &mut Vec<Access>) {
+        let (addresses, _) = addresses.as_chunks::<ADDRESS_BYTES>();
+        for (i, (access, bytes)) in self.accesses.iter().zip(addresses).take(n).enumerate() {
+            *pending += u64::from(access.gap);
+            let mut word = [0; 8];
+            word[..ADDRESS_BYTES].copy_from_slice(bytes);
+            let vaddr = address(u64::from_le_bytes(word));
+            if vaddr == 0 && self.may_skip(i) {
+                continue;
+            }
+            into.push(Access { vaddr, gap: saturate(std::mem::take(pending)), ..*access });
+        }
+    }
+
+    /// Appends a fetch for each code page that was not fetched yet.
+    pub(super) fn fetch_pages(&self, fetched: &mut BTreeSet<u64>, into: &mut Vec<Access>) {
+        for piece in &self.pieces {
+            let end = piece.start + u64::from(piece.len.max(1));
+            let mut vaddr = piece.start;
+            while vaddr < end {
+                let page_end = (vaddr | ((1 << PAGE_SHIFT) - 1)) + 1;
+                if fetched.insert(vaddr >> PAGE_SHIFT) {
+                    let size_bytes = (end.min(page_end) - vaddr).min(FETCH_BYTES) as u16;
+                    let kind = AccessKind::Fetch;
+                    into.push(Access { vaddr, pc: vaddr, gap: 0, size_bytes, kind, by_kernel: false });
+                }
+                vaddr = page_end;
+            }
+        }
+    }
+}
+
+/// A number of a process's segment table. A forked child shares the segments and counts its own fetches.
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    pub segment: Option<Arc<Segment>>,
+    /// The process's `fetch_epoch` when all code pages of the segment were last known to be fetched.
+    pub fetch_epoch: u32,
+    /// How it was executed last, and so will be again.
+    expansion: Expansion,
+}
+
+/// All of a segment's accesses but their addresses.
+#[derive(Debug, Default)]
+struct Expansion {
+    /// When it holds.
+    validity: Validity,
+    accesses: usize,
+    /// Of the first access, in the segment.
+    first_gap: u64,
+    /// Of the first access, with the instructions before the segment; 0 without accesses.
+    gap: u64,
+    /// All bits with accesses, else none.
+    any: u64,
+    tail: u64,
+    /// Indices of the accesses' sites, a group at least.
+    sites: Box<[[u16; GROUP]]>,
+    counts: AccessCounts,
+}
+
+/// The process's `fetch_epoch`, from 1 on, and the writer's part: while both stay, so does what is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Validity(u64);
+
+impl Validity {
+    pub(super) fn new(fetch_epoch: u32, page: &OpenPage) -> Self {
+        Self(u64::from(page.part()) << 32 | u64::from(fetch_epoch))
+    }
+}
+
+/// Appends executions of segments from `at` on, until the frame ends, something else comes, anything but the addresses is
+/// unknown, or the page would have `end` rows. `pending` are the instructions since the thread's last access.
+pub(super) fn execute_known(
+    table: &[Slot],
+    validity: Validity,
+    frame: &Frame,
+    at: &mut usize,
+    pending: &mut u64,
+    columns: &mut Columns<'_>,
+    end: usize,
+) {
+    let (mut begin, mut since) = (*at, *pending);
+    while let Some(word) = frame.word(begin)
+        && let Some(Slot { expansion: known, .. }) = table.get(word as usize)
+    {
+        let addresses = begin + SEGMENT_WORD_BYTES;
+        let next = addresses + known.accesses * ADDRESS_BYTES;
+        if known.validity != validity
+            || (known.first_gap + since) & known.any != known.gap
+            || next > frame.len()
+            || columns.rows() + known.accesses >= end
+        {
+            break;
+        }
+        let group = |number| frame.group(addresses + number * (GROUP * ADDRESS_BYTES));
+        if columns.append(known.accesses, &known.sites, &known.counts, group).is_none() {
+            break;
+        }
+        since = known.tail + (since & !known.any);
+        begin = next;
+    }
+    (*at, *pending) = (begin, since);
+}
+
+impl Slot {
+    pub(super) fn new(segment: Segment) -> Self {
+        Self { segment: Some(Arc::new(segment)), ..Self::default() }
+    }
+
+    /// The same segment for a forked child.
+    pub(super) fn fork(&self) -> Self {
+        Self { segment: self.segment.clone(), ..Self::default() }
+    }
+
+    /// Learns what [`execute_known`] needs for an execution after `pending` instructions, for which `page` has room.
+    /// False if nothing can be known, since there are conditions.
+    #[must_use]
+    pub(super) fn learn(&mut self, fetch_epoch: u32, pending: u64, page: &mut OpenPage) -> bool {
+        let Some(segment) = self.segment.as_deref().filter(|segment| segment.conditional == 0) else { return false };
+        let known = &mut self.expansion;
+        let mut first = segment.accesses.first().copied();
+        let first_gap = first.map_or(0, |access| u64::from(access.gap));
+        if let Some(first) = &mut first {
+            first.gap = saturate(first_gap + pending);
+            if known.validity == Validity::new(fetch_epoch, page) {
+                known.sites[0][0] = page.index_of(Site::of(first));
+                known.counts.instructions -= u64::from(saturate(known.gap));
+                known.counts.instructions += u64::from(first.gap);
+                known.gap = first_gap + pending;
+            }
+        }
+        let accesses: Vec<Access> = first.into_iter().chain(segment.accesses.iter().skip(1).copied()).collect();
+        // Again if one of the sites began a part: there all have other indices.
+        while known.validity != Validity::new(fetch_epoch, page) {
+            let validity = Validity::new(fetch_epoch, page);
+            let mut sites = vec![[0; GROUP]; accesses.len().div_ceil(GROUP).max(1)];
+            for (index, access) in sites.as_flattened_mut().iter_mut().zip(&accesses) {
+                *index = page.index_of(Site::of(access));
+            }
+            *known = Expansion {
+                validity,
+                accesses: accesses.len(),
+                first_gap,
+                gap: if accesses.is_empty() { 0 } else { first_gap + pending },
+                any: if accesses.is_empty() { 0 } else { u64::MAX },
+                tail: u64::from(segment.tail),
+                sites: sites.into(),
+                counts: AccessCounts::of(&accesses),
+            };
+        }
+        true
+    }
+}
+
+pub(super) fn saturate(gap: u64) -> u32 {
+    u32::try_from(gap).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+#[path = "segment_tests.rs"]
+mod tests;
