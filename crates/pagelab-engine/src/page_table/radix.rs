@@ -592,4 +592,33 @@ mod tests {
         table.set_word(&mut mem, va, size, 0);
         assert_eq!(walk(&table, &mem, va.0).leaf, Leaf::nothing(2));
     }
+
+    #[test]
+    fn ways_are_those_of_walks_and_go_with_their_tables() {
+        let (mut mem, mut next) = (PhysMem::default(), 100);
+        let mut table = Radix::new(4, &mut mem, &mut |_| Some(Pfn(99))).unwrap();
+        let (small, large) = (VirtAddr(0x1000), VirtAddr(0x8020_0000));
+        build(&mut table, &mut mem, &mut next, small.0, PageSize::Size4K, 5000);
+        build(&mut table, &mut mem, &mut next, large.0, PageSize::Size2M, 1 << 20);
+        let refs = |table: &Radix, mem: &PhysMem, va: VirtAddr| {
+            let way = table.ways(mem).unwrap().get(va);
+            way.map(|way| way.list(va).refs().iter().map(|r| (r.level, r.addr)).collect::<Vec<_>>())
+        };
+        assert_eq!((refs(&table, &mem, small), refs(&table, &mem, large)), (None, None), "nobody has walked yet");
+        for va in [small, large] {
+            let walked: Vec<_> = walk(&table, &mem, va.0).refs().iter().map(|r| (r.level, r.addr)).collect();
+            assert_eq!(refs(&table, &mem, va), Some(walked));
+        }
+        mem.create(Pfn(7000));
+        table.split(&mut mem, large, Pfn(7000));
+        assert_eq!(refs(&table, &mem, large), None, "a table hangs where the page was");
+        walk(&table, &mem, large.0);
+        assert_eq!(refs(&table, &mem, large).unwrap().len(), 4);
+        for page in 0..512 {
+            table.unmap(&mut mem, VirtAddr(large.0 + page * 4096));
+        }
+        table.prune(&mut mem, large, VirtAddr(large.0 + (1 << 30)), &mut |_| {});
+        assert_eq!(refs(&table, &mem, large), None, "its tables have gone");
+        assert_eq!(refs(&table, &mem, small).unwrap().len(), 4, "those of others have not");
+    }
 }
