@@ -69,6 +69,18 @@ fn every_machine_has_the_same_results() {
     }
 }
 
+#[test]
+fn pages_that_reclaim_has_taken_and_aged_are_walked_to_alike() {
+    let swap = r#"kernel.swap={"size_bytes":"512MiB","read_cycles":250000,"write_cycles":60000,"queue_depth":4}"#;
+    let set = [swap, "kernel.cgroup_limit_bytes=6MiB"].map(str::to_owned);
+    for system in ["radix", "radix-5level", "nested-radix", "hashed-open"] {
+        let source = "random:size=8MiB,accesses=20K,write=0.3";
+        assert!(assert_same(source, system, "kabylake-7700hq", &set), "{system}");
+        let marked = values(source, system, "kabylake-7700hq", &set).unwrap()["walk.accessed_dirty_updates"];
+        assert!(marked > 100, "{system}: accessed and dirty bits are set by {marked} walks");
+    }
+}
+
 /// A number of entries and of ways, and a policy.
 fn array(rng: &mut Rng, ways: &[u64], policies: &[&str]) -> String {
     let ways = ways[rng.below(ways.len() as u64) as usize];

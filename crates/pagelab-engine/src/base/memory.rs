@@ -36,13 +36,22 @@ impl PhysMem {
             let slot = self.live.len() as u32;
             self.live.push(0);
             if self.frames.len() == self.frames.capacity() {
-                self.frames.reserve(1);
-                prefer_large_pages(self.frames.spare_capacity_mut());
+                self.make_room();
             }
             self.frames.push([0; WORDS_PER_FRAME]);
             slot
         });
         self.slots[index] = slot + 1;
+    }
+
+    /// Makes room for as many frames again. They are moved, not grown in place: only memory that has not been written to is backed
+    /// by the host's large pages.
+    #[cold]
+    fn make_room(&mut self) {
+        let mut larger = Vec::with_capacity((2 * self.frames.len()).max(64));
+        prefer_large_pages(larger.spare_capacity_mut());
+        larger.append(&mut self.frames);
+        self.frames = larger;
     }
 
     /// Takes a frame's contents away.

@@ -97,6 +97,12 @@ impl Ways<'_> {
         Way::new(self.root, 2, &path, self.mem, va)
     }
 
+    /// Has the host fetch what the next two will look at.
+    #[inline(always)]
+    pub fn hint(&self, va: VirtAddr) {
+        self.paths.hint(va);
+    }
+
     /// Has the host fetch the entry of level 1 for `va`.
     #[inline(always)]
     pub fn hint_entry(&self, va: VirtAddr) {

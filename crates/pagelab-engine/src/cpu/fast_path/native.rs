@@ -8,7 +8,7 @@ use crate::base::ids::SpaceId;
 use crate::base::memory::PhysMem;
 use crate::base::translation::Translation;
 use crate::cache::CoreCaches;
-use crate::cpu::lookahead::{ENTRIES_AHEAD, TAGS_AHEAD};
+use crate::cpu::lookahead::{ENTRIES_AHEAD, TAGS_AHEAD, WAYS_AHEAD};
 use crate::kernel::layer::Layer;
 use crate::mmu_cache::{Asid, Pass};
 use crate::page_table::{Way, Ways};
@@ -101,13 +101,13 @@ impl<'a, M: Machine> Walker<'a, M> for Native<'a, M::Upper<'a>> {
         Some(way.translation().on_bare_machine())
     }
 
-    /// The memo of ways needs no fetching: it fits the host's own caches up to 64 GiB.
     #[inline(always)]
     fn look_ahead(&self, caches: &M::Caches<'a>, accesses: &[Access], at: usize) {
-        let Some([first, .., last]) = accesses.get(at + TAGS_AHEAD..=at + ENTRIES_AHEAD) else { return };
-        let here = accesses[at].vaddr >> FRAME_SHIFT;
-        if last.vaddr >> FRAME_SHIFT != here {
-            self.0.ways.hint_entry(VirtAddr(last.vaddr));
+        let Some([first, .., last]) = accesses.get(at + TAGS_AHEAD..=at + WAYS_AHEAD) else { return };
+        let (here, middle) = (accesses[at].vaddr >> FRAME_SHIFT, &accesses[at + ENTRIES_AHEAD]);
+        self.0.ways.hint(VirtAddr(last.vaddr));
+        if middle.vaddr >> FRAME_SHIFT != here {
+            self.0.ways.hint_entry(VirtAddr(middle.vaddr));
         }
         if first.vaddr >> FRAME_SHIFT != here
             && let Some((entry, page)) = self.0.ways.peek(VirtAddr(first.vaddr))

@@ -8,7 +8,7 @@ use crate::base::assoc::AssocArray;
 use crate::base::cycles::Cycles;
 use crate::base::translation::Translation;
 use crate::cache::CoreCaches;
-use crate::cpu::lookahead::{ENTRIES_AHEAD, TAGS_AHEAD};
+use crate::cpu::lookahead::{ENTRIES_AHEAD, TAGS_AHEAD, WAYS_AHEAD};
 use crate::mmu_cache::Asid;
 use crate::page_table::Way;
 use crate::translate::counters::{TlbCounters, WALK_LEVELS, WalkCounts};
@@ -142,11 +142,12 @@ impl<'a, M: Machine> Walker<'a, M> for Nested<'a, M::Upper<'a>> {
     #[inline(always)]
     fn look_ahead(&self, caches: &M::Caches<'a>, accesses: &[Access], at: usize) {
         const MIDWAY: usize = (TAGS_AHEAD + ENTRIES_AHEAD) / 2;
-        let Some(ahead) = accesses.get(at + TAGS_AHEAD..=at + ENTRIES_AHEAD) else { return };
+        let Some(ahead) = accesses.get(at + TAGS_AHEAD..=at + WAYS_AHEAD) else { return };
         let va = |ahead: usize| VirtAddr(accesses[at + ahead].vaddr);
         if ahead[0].vaddr >> FRAME_SHIFT == accesses[at].vaddr >> FRAME_SHIFT {
             return;
         }
+        self.guest.ways.hint(va(WAYS_AHEAD));
         self.guest.ways.hint_entry(va(ENTRIES_AHEAD));
         let addresses = |va: VirtAddr| {
             let (entry, page) = self.guest.ways.peek(va)?;
