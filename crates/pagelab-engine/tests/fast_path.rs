@@ -19,8 +19,14 @@ const WORKLOADS: &[&str] = &[
 type Values = BTreeMap<String, u64>;
 
 fn values(source: &str, system: &str, machine: &str, set: &[String]) -> Result<Values, String> {
+    values_beside(source, &[], system, machine, set)
+}
+
+/// Those of a run with co-runners.
+fn values_beside(source: &str, with: &[&str], system: &str, machine: &str, set: &[String]) -> Result<Values, String> {
     let request = Request {
         sources: vec![source.to_owned()],
+        with: with.iter().map(|&with| with.to_owned()).collect(),
         systems: vec![system.to_owned()],
         machine: Some(machine.to_owned()),
         set: set.to_vec(),
@@ -79,6 +85,34 @@ fn pages_that_reclaim_has_taken_and_aged_are_walked_to_alike() {
         let marked = values(source, system, "kabylake-7700hq", &set).unwrap()["walk.accessed_dirty_updates"];
         assert!(marked > 100, "{system}: accessed and dirty bits are set by {marked} walks");
     }
+}
+
+/// A co-runner that begins anew makes others ready before a turn.
+#[test]
+fn co_runners_have_the_same_results() {
+    let quantum = "kernel.quantum_cycles=3000".to_owned();
+    let beside = [
+        ("gups:size=1MiB,updates=3K@0", "gups:size=1MiB,updates=200K@0"),
+        ("gups:size=8MiB,updates=20K@0", "seq:size=64KiB,passes=1@0"),
+        ("gups:size=1MiB,updates=3K@0", "gups:size=1MiB,updates=2K,threads=3@0-2"),
+    ];
+    for (source, with) in beside {
+        let run = |fast: &str| {
+            let set = [quantum.clone(), format!("engine.fast_path={fast}")];
+            values_beside(source, &[with], "radix", "kabylake-7700hq", &set).unwrap()
+        };
+        assert_eq!(run("on"), run("off"), "{source} with {with}");
+    }
+}
+
+/// Entries of different sizes for one page: which of them a kernel's reference hits is the same with the check and without.
+#[test]
+fn checking_changes_no_result() {
+    let set = [
+        r#"machine.tlb.l1d=[{"pages":["4K","1G"],"entries":8,"ways":4}]"#,
+        r#"machine.tlb.l2=[{"pages":["2M"],"entries":16,"ways":4}]"#,
+    ];
+    assert!(assert_same("gups:size=8MiB,updates=8K", "nested-radix", "kabylake-7700hq", &set.map(str::to_owned)));
 }
 
 /// A number of entries and of ways, and a policy.

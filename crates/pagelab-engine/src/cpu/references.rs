@@ -15,6 +15,7 @@ use crate::translate::walker::{Faulted, Wanted};
 
 /// The page of the direct map that the last of a CPU's kernel references hit in the first-level TLB. The next one to it would hit
 /// the same entry, which is the most recently used of its set, and change nothing, as long as nobody else has used the TLB since.
+/// (A TLB that takes up pieces of a page, and holds one beside the whole page, would renew the piece: that is passed over.)
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
     layer: LayerId,
@@ -23,23 +24,24 @@ pub(super) struct Window {
     page: u64,
     /// Where the page is on the machine.
     machine: u64,
-    stores: bool,
+    found: Translation,
 }
 
 impl Window {
     /// That of nothing.
-    pub const NONE: Self = Self { layer: LayerId(u16::MAX), mask: 0, page: u64::MAX, machine: 0, stores: false };
+    pub const NONE: Self =
+        Self { layer: LayerId(u16::MAX), mask: 0, page: u64::MAX, machine: 0, found: Translation::from_word(0) };
 
     fn new(layer: LayerId, addr: PhysAddr, va: VirtAddr, found: Translation) -> Self {
         let offset = found.size().offset_mask();
         let (page, machine) = (addr.0 & !offset, found.address(va).0 & !offset);
-        Self { layer, mask: !offset, page, machine, stores: found.stores() }
+        Self { layer, mask: !offset, page, machine, found }
     }
 
     /// Where an address of the window's layer is on the machine, if it is in the page.
     #[inline(always)]
     fn locate(&self, addr: PhysAddr, writes: bool) -> Option<MachineAddr> {
-        let held = addr.0 & self.mask == self.page && (!writes || self.stores);
+        let held = addr.0 & self.mask == self.page && (!writes || self.found.stores());
         held.then_some(MachineAddr(self.machine | addr.0 & !self.mask))
     }
 }
@@ -142,7 +144,10 @@ impl Maker<'_> {
             RefSpace::Kernel => {
                 let held = self.window.locate(addr, writes);
                 let machine = match held {
-                    Some(machine) => machine,
+                    Some(machine) => {
+                        self.check(layer, addr);
+                        machine
+                    }
                     None => self.translate(layer, addr, writes, cycles)?.0,
                 };
                 (machine, Requester::Kernel)
@@ -191,7 +196,10 @@ impl Maker<'_> {
     ) -> Result<(MachineAddr, u64), Faulted> {
         match space {
             RefSpace::Kernel => match self.window.locate(addr, writes) {
-                Some(machine) => Ok((machine, !self.window.mask + 1 - (addr.0 - self.window.page))),
+                Some(machine) => {
+                    self.check(layer, addr);
+                    Ok((machine, !self.window.mask + 1 - (addr.0 - self.window.page)))
+                }
                 None => self.translate(layer, addr, writes, cycles),
             },
             RefSpace::Physical => {
@@ -201,8 +209,16 @@ impl Maker<'_> {
         }
     }
 
-    /// The same of an address that is reached through the direct map, beyond the window. Comparing every translation is done
-    /// without one.
+    /// Compares what the window says of an address with the kernels' own records, if that is wanted.
+    #[inline(always)]
+    fn check(&mut self, layer: LayerId, addr: PhysAddr) {
+        if self.hw.check {
+            let (space, va) = (SpaceId { layer, index: DIRECT_MAP }, self.layers[layer].direct(addr));
+            self.hw.check(self.layers, space, va, self.window.found);
+        }
+    }
+
+    /// The same of an address that is reached through the direct map, beyond the window.
     #[inline(never)]
     fn translate(
         &mut self,
@@ -221,9 +237,7 @@ impl Maker<'_> {
         *self.window = Window::NONE;
         let found = match held {
             Some(hit) if !writes || hit.stores() => {
-                if !hw.check {
-                    *self.window = Window::new(layer, addr, va, hit);
-                }
+                *self.window = Window::new(layer, addr, va, hit);
                 hit
             }
             _ => hw.translate_beyond_l1(layers, asid, &wanted, held.is_none(), cycles)?,

@@ -623,4 +623,23 @@ mod tests {
         assert_eq!(refs(&table, &mem, large), None, "its tables have gone");
         assert_eq!(refs(&table, &mem, small).unwrap().len(), 4, "those of others have not");
     }
+
+    #[test]
+    fn ways_serve_accesses_that_their_pages_allow_and_have_been_marked_for() {
+        let (mut mem, mut next) = (PhysMem::default(), 100);
+        let mut table = Radix::new(4, &mut mem, &mut |_| Some(Pfn(99))).unwrap();
+        let va = VirtAddr(0x1000);
+        build(&mut table, &mut mem, &mut next, va.0, PageSize::Size4K, 5000);
+        walk(&table, &mem, va.0);
+        for bits in 0..8 {
+            let [writable, accessed, dirty] = [1, 2, 4].map(|bit| bits & bit != 0);
+            table.set_flags(&mut mem, va, PteFlags { writable, accessed, dirty, ..FLAGS });
+            let way = table.ways(&mem).unwrap().get(va).unwrap();
+            assert_eq!(way.serves(false), accessed);
+            assert_eq!(way.serves(true), accessed && writable && dirty);
+            assert_eq!((way.translation().page(), way.translation().stores()), (Pfn(5000).addr(), writable && dirty));
+        }
+        table.unmap(&mut mem, va);
+        assert!(!table.ways(&mem).unwrap().get(va).unwrap().serves(false));
+    }
 }

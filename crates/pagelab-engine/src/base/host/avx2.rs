@@ -65,6 +65,7 @@ const FRONT_OF_FOUR_WORDS: [[u32; 8]; 4] = {
 /// First words of the vectors of four words of 64 bits that cover all but the first; the last may overlap its neighbour.
 #[inline(always)]
 fn word_chunks<const N: usize>() -> impl Iterator<Item = usize> {
+    const { assert!(N <= 17, "four vectors cover them") };
     (1..N).step_by(4).map(|at| at.min(N - 4))
 }
 
@@ -85,6 +86,7 @@ fn store_words<const N: usize>(set: &mut [u64; N], at: usize, words: __m256i) {
 /// First words of the vectors of eight that cover all words but the first; the last may overlap its neighbour.
 #[inline(always)]
 fn chunks<const N: usize>() -> impl Iterator<Item = usize> {
+    const { assert!(N <= 33, "four vectors cover them") };
     (1..N).step_by(8).map(|at| at.min(N - 8))
 }
 

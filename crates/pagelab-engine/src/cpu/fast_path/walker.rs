@@ -60,6 +60,7 @@ impl<C: CoreCaches> Memory<C> {
     /// Reads a page-table entry for a walker; returns the cycles.
     #[inline(always)]
     pub fn read(&mut self, layer: usize, level: u8, entry: MachineAddr) -> Cycles {
+        debug_assert!(layer < LAYERS && usize::from(level) < WALK_LEVELS);
         let outcome = self.caches.access(entry.line(), false, Requester::Walk);
         self.refs[layer % LAYERS][usize::from(level) % WALK_LEVELS][outcome.served as usize] += 1;
         outcome.cycles.into()
