@@ -94,7 +94,7 @@ impl Passed {
 /// - What [`look_up`](Self::look_up) spares was read by an earlier walk of the same space (or prefix, or address) and not flushed
 ///   since, unless the design says otherwise in its documentation.
 /// - After [`flush`](Self::flush) nothing of the space is spared until it was read again.
-/// - [`pass`](Self::pass), where it answers, does what a look-up and the fill after it do.
+/// - [`pass`](Self::pass) does what a look-up and the fill after it do.
 /// - Nothing allocates after it was made; choices come from the generator that it is given.
 ///
 /// `tests/conformance.rs` runs every registered design with every page table whose entries it keeps.

@@ -1,7 +1,7 @@
 //! Sets in AVX2: the code that every x86-64 server and desktop since 2013 can run, chosen once, when a simulation is made.
 //!
 //! Why `unsafe`: see [`super`]. A miss through three levels of data caches executes less than half the instructions of the
-//! portable code (example `cache_rates`). The vector functions are inlined into [`run`], which is compiled for AVX2 as a
+//! portable code (example `cache_rates`). The vector functions are inlined into [`Vectors::run`], which is compiled for AVX2 as a
 //! whole; a function between them that is not inlined would be correct and slow.
 #![allow(unsafe_code)]
 

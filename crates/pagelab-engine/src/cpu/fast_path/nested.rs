@@ -9,7 +9,7 @@ use crate::base::cycles::Cycles;
 use crate::base::translation::Translation;
 use crate::cache::CoreCaches;
 use crate::cpu::lookahead::{ENTRIES_AHEAD, TAGS_AHEAD, WAYS_AHEAD};
-use crate::mmu_cache::Asid;
+use crate::mmu_cache::{Asid, Pass};
 use crate::page_table::Way;
 use crate::translate::counters::{TlbCounters, WALK_LEVELS, WalkCounts};
 use pagelab_trace::Access;
@@ -46,7 +46,7 @@ impl<'a, U> Nested<'a, U> {
     }
 }
 
-impl<'a, U: crate::mmu_cache::Pass> Nested<'a, U> {
+impl<'a, U: Pass> Nested<'a, U> {
     /// Translates an address of the guest, to which the host knows a way that serves.
     #[inline(always)]
     fn through_host<C: CoreCaches>(
@@ -57,31 +57,17 @@ impl<'a, U: crate::mmu_cache::Pass> Nested<'a, U> {
         write: bool,
         cycles: &mut Cycles,
     ) -> Translation {
-        if self.nested_tlb.is_some() {
-            return self.through_nested_tlb(memory, addr, way, write, cycles);
-        }
-        self.host.walk(memory, VirtAddr(addr.0), way, cycles);
-        way.translation().on_bare_machine()
-    }
-
-    #[inline(always)]
-    fn through_nested_tlb<C: CoreCaches>(
-        &mut self,
-        memory: &mut Memory<C>,
-        addr: PhysAddr,
-        way: &Way,
-        write: bool,
-        cycles: &mut Cycles,
-    ) -> Translation {
         let frame = addr.0 >> FRAME_SHIFT;
         let key = frame << 16 | u64::from(self.host_asid.0);
-        self.nested_look_ups += 1;
-        *cycles += self.nested_tlb_latency;
-        let held = self.nested_tlb.as_mut().and_then(|tlb| tlb.lookup(frame, key)).map(<Translation>::from_word);
-        if let Some(hit) = held.filter(|hit| !write || hit.stores()) {
-            return hit;
+        if let Some(tlb) = &mut self.nested_tlb {
+            self.nested_look_ups += 1;
+            *cycles += self.nested_tlb_latency;
+            let held = tlb.lookup(frame, key).map(<Translation>::from_word);
+            if let Some(hit) = held.filter(|hit| !write || hit.stores()) {
+                return hit;
+            }
+            self.nested_misses += 1;
         }
-        self.nested_misses += 1;
         self.host.walk(memory, VirtAddr(addr.0), way, cycles);
         let found = way.translation().on_bare_machine();
         if let Some(tlb) = &mut self.nested_tlb {
