@@ -1,12 +1,11 @@
 //! Walks of one layer on the bare machine whose page table lists what they read: tables that remember no ways.
 
 use super::machine::Machine;
-use super::walker::{Memory, Parts, References, Walker, add_refs};
-use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, MachineAddr, VirtAddr};
+use super::walker::{Memory, Parts, References, Walker, add_refs, hint_tags};
+use crate::base::addr::{FRAME_SHIFT, MachineAddr, VirtAddr};
 use crate::base::cycles::Cycles;
 use crate::base::memory::PhysMem;
 use crate::base::translation::Translation;
-use crate::cache::CoreCaches;
 use crate::cpu::lookahead::{ENTRIES_AHEAD, TAGS_AHEAD};
 use crate::mmu_cache::{Asid, MmuCache};
 use crate::page_table::{Leaf, PageTable, WalkList};
@@ -83,8 +82,7 @@ impl<'a, M: Machine> Walker<'a, M> for Listed<'a> {
         if first.vaddr >> FRAME_SHIFT != here
             && let Some((entry, frame)) = self.table.peek(self.mem, VirtAddr(first.vaddr))
         {
-            caches.hint(MachineAddr(entry.0).line());
-            caches.hint(MachineAddr(frame.addr().0 | first.vaddr & (FRAME_BYTES - 1)).line());
+            hint_tags(caches, (entry, frame.addr()), VirtAddr(first.vaddr));
         }
     }
 

@@ -1,8 +1,8 @@
 //! Walks of one layer on the bare machine.
 
 use super::machine::Machine;
-use super::walker::{Memory, Parts, References, Walker, add_refs};
-use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, MachineAddr, VirtAddr};
+use super::walker::{Memory, Parts, References, Walker, add_refs, hint_tags};
+use crate::base::addr::{FRAME_SHIFT, MachineAddr, VirtAddr};
 use crate::base::cycles::Cycles;
 use crate::base::ids::SpaceId;
 use crate::base::memory::PhysMem;
@@ -110,10 +110,9 @@ impl<'a, M: Machine> Walker<'a, M> for Native<'a, M::Upper<'a>> {
             self.0.ways.hint_entry(VirtAddr(middle.vaddr));
         }
         if first.vaddr >> FRAME_SHIFT != here
-            && let Some((entry, page)) = self.0.ways.peek(VirtAddr(first.vaddr))
+            && let Some(there) = self.0.ways.peek(VirtAddr(first.vaddr))
         {
-            caches.hint(MachineAddr(entry.0).line());
-            caches.hint(MachineAddr(page.0 | first.vaddr & (FRAME_BYTES - 1)).line());
+            hint_tags(caches, there, VirtAddr(first.vaddr));
         }
     }
 

@@ -2,8 +2,8 @@
 
 use super::machine::Machine;
 use super::native::Table;
-use super::walker::{Memory, Parts, References, Walker};
-use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, MachineAddr, PhysAddr, VirtAddr};
+use super::walker::{Memory, Parts, References, Walker, hint_tags};
+use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, PhysAddr, VirtAddr};
 use crate::base::assoc::AssocArray;
 use crate::base::cycles::Cycles;
 use crate::base::translation::Translation;
@@ -144,9 +144,8 @@ impl<'a, M: Machine> Walker<'a, M> for Nested<'a, M::Upper<'a>> {
         }
         if let Some(addresses) = addresses(va(TAGS_AHEAD)) {
             for addr in addresses {
-                if let Some((entry, page)) = self.host.ways.peek(addr) {
-                    caches.hint(MachineAddr(entry.0).line());
-                    caches.hint(MachineAddr(page.0 | addr.0 & (FRAME_BYTES - 1)).line());
+                if let Some(there) = self.host.ways.peek(addr) {
+                    hint_tags(caches, there, addr);
                 }
             }
         }

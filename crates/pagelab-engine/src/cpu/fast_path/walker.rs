@@ -1,7 +1,7 @@
 //! What walks page tables on the fast path, and the references that it makes.
 
 use super::machine::Machine;
-use crate::base::addr::{MachineAddr, VirtAddr};
+use crate::base::addr::{FRAME_BYTES, MachineAddr, PhysAddr, VirtAddr};
 use crate::base::assoc::AssocArray;
 use crate::base::cycles::Cycles;
 use crate::base::ids::SpaceId;
@@ -65,6 +65,13 @@ impl<C: CoreCaches> Memory<C> {
         self.refs[layer % LAYERS][usize::from(level) % WALK_LEVELS][outcome.served as usize] += 1;
         outcome.cycles.into()
     }
+}
+
+/// Prefetches the tags of the lines of a leaf entry and of `va` in the page that it maps, both on the machine.
+#[inline(always)]
+pub(super) fn hint_tags<C: CoreCaches>(caches: &C, (entry, page): (PhysAddr, PhysAddr), va: VirtAddr) {
+    caches.hint(MachineAddr(entry.0).line());
+    caches.hint(MachineAddr(page.0 | va.0 & (FRAME_BYTES - 1)).line());
 }
 
 /// Adds references of a layer to its counts.
