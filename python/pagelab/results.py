@@ -69,6 +69,9 @@ class SystemResult:
     contiguity_map: dict[str, list[tuple[int, int, int]]]
     """By layer, if asked for: runs of adjacent pages in adjacent frames of the main sources' anonymous memory, as
     the number of the first 4 KiB page, that of its frame, and pages."""
+    profile: dict[str, Any] | None
+    """If asked for, where paging cost: `code`, `pages` and `regions` with the dearest `rows` and the others' sum;
+    `walks` and `faults` with `latencies` (cycles, count), `samples` and the `slowest`. Cycles and bytes."""
     warnings: tuple[str, ...]
 
 
@@ -98,6 +101,7 @@ class Results:
                         layer: [(page, frame, pages) for page, frame, pages in runs]
                         for layer, runs in entry.get("contiguity_map", {}).items()
                     },
+                    profile=entry.get("profile"),
                     warnings=tuple(entry["warnings"]),
                 )
             )
@@ -150,6 +154,10 @@ class Results:
                     return result
         raise KeyError(f"no system {system!r} in these results; there are {', '.join(r.label for r in self.systems)}")
 
+    def to_document(self) -> dict[str, Any]:
+        """What `to_json` writes, as nested mappings and lists."""
+        return self._document
+
     def to_json(self) -> str:
         """All results as one JSON document, the same bytes for the same run."""
         return json.dumps(self._document, indent=1, ensure_ascii=False) + "\n"
@@ -197,6 +205,12 @@ class Results:
             values = [result.stats.get(name) for name in names]
             columns[result.label] = pl.Series(values, dtype=pl.UInt64)
         return pl.DataFrame(columns)
+
+    def summary(self) -> "Table":
+        """A line per system in 80 columns: what paging costs, as a `rich` table."""
+        from pagelab.summary import summary
+
+        return summary(self._columns())
 
     def table(self) -> "Table":
         """The systems side by side, as a `rich` table; `rich.print` shows it."""

@@ -207,7 +207,7 @@ def sections(systems: Sequence[Stats]) -> list[Section]:
                 _count("co-runners ended", "co_runner.completed", ratio=True),
                 _count("cycles of co-runners", "co_runner.cycles", ratio=True),
                 _count("arrivals", "arrivals.count", ratio=True),
-                Row("cycles, come to exit", _per("arrivals.sojourn.cycles", "arrivals.count"), _short, True),
+                Row("cycles, come to exit", _per("arrivals.sojourn.cycles", "arrivals.count"), short, True),
                 _count("  50 % at most", "arrivals.sojourn.p50_cycles", ratio=True),
                 _count("  99 % at most", "arrivals.sojourn.p99_cycles", ratio=True),
                 _count("  all at most", "arrivals.sojourn.max_cycles", ratio=True),
@@ -297,7 +297,7 @@ def _cells(row: Row, values: Sequence[float | None], systems: Sequence[Stats], b
         if stats is base:
             yield written, None
         else:
-            yield written, _ratio(value / first) if row.ratio and first and value is not None else ""
+            yield written, as_ratio(value / first) if row.ratio and first and value is not None else ""
 
 
 def _joined(value: str, ratio: str | None) -> Text:
@@ -354,18 +354,18 @@ def _engines(names: Sequence[str]) -> Iterator[Section]:
         yield Section(
             "Fault engine" if len(layers) == 1 else f"Fault engine, {layer}",
             [
-                Row("pages mapped", _sum_of(mapped), _short, ratio=True),
+                Row("pages mapped", _sum_of(mapped), short, ratio=True),
                 Row("  cycles each", _mean(cycles, mapped), _decimal, ratio=True),
-                Row("  50 % at most", _sum_of([f"{of}latency.p50", f"{of}mapped.median"]), _short),
+                Row("  50 % at most", _sum_of([f"{of}latency.p50", f"{of}mapped.median"]), short),
                 _count("  95 % at most", f"{of}mapped.p95"),
                 _count("  99 % at most", f"{of}latency.p99"),
                 _count("  waited for a register", f"{of}full"),
                 _count("joined another miss", f"{of}joined"),
-                Row("left to the kernel", _sum_of(left), _short, ratio=True),
-                Row("  no page ready", _sum_of(left[:3]), _short),
+                Row("left to the kernel", _sum_of(left), short, ratio=True),
+                Row("  no page ready", _sum_of(left[:3]), short),
                 _count("  read failed", f"{of}failed"),
-                Row("  entry had changed", _sum_of(left[4:]), _short),
-                Row("pages accounted for", _sum_of([f"{of}{name}" for name in accounted]), _short),
+                Row("  entry had changed", _sum_of(left[4:]), short),
+                Row("pages accounted for", _sum_of([f"{of}{name}" for name in accounted]), short),
             ],
         )
 
@@ -423,7 +423,7 @@ def _share_of(parts: Sequence[str], *wholes: str) -> Value:
 
 
 def _count(label: str, name: str, *, ratio: bool = False) -> Row:
-    return Row(label, lambda stats: stats.get(name), _short, ratio)
+    return Row(label, lambda stats: stats.get(name), short, ratio)
 
 
 def _share(label: str, part: str, whole: str) -> Row:
@@ -432,7 +432,7 @@ def _share(label: str, part: str, whole: str) -> Row:
 
 def _busy(prefix: str) -> Iterator[Row]:
     """The cycles in which CPUs were not idle, and how they divide."""
-    yield Row("busy cycles", _busy_cycles(prefix), _short, ratio=True)
+    yield Row("busy cycles", _busy_cycles(prefix), short, ratio=True)
     for name, words in _CLASSES.items():
         yield Row(f"  % {words}", _quotient(f"{prefix}cycles.{name}", _busy_cycles(prefix)), _percent)
 
@@ -472,7 +472,7 @@ def _per_fault(name: str) -> Value:
     return _quotient(name, faults)
 
 
-def _short(value: float) -> str:
+def short(value: float) -> str:
     """Four digits or so: whole numbers as they are up to 9,999, then with a decimal prefix (12.35M)."""
     for size, prefix in _PREFIXES:
         if value >= max(size, 9_999.5):
@@ -482,10 +482,11 @@ def _short(value: float) -> str:
 
 def _decimal(value: float) -> str:
     """Three digits or more, two behind the point of them, as long as there is room."""
-    return _short(value) if value >= 999.995 else f"{value:.2f}" if value >= 1 else f"{value:.3f}"
+    return short(value) if value >= 999.995 else f"{value:.2f}" if value >= 1 else f"{value:.3f}"
 
 
-def _ratio(value: float) -> str:
+def as_ratio(value: float) -> str:
+    """A multiple with its sign: ×1.04."""
     if value < 0.005:
         return "×<.01" if value else "×0"
     return f"×{value:.2f}" if value < 9.995 else f"×{value:.1f}" if value < 99.95 else f"×{value:.0f}"

@@ -20,6 +20,11 @@ Json = Annotated[
     ),
 ]
 
+WINDOWS = 100
+"""Parts of a run that are counted apart for a report"""
+
+Full = Annotated[bool, typer.Option("--full", help="Print all rows of the comparison, a column per system.")]
+
 _ROLES = {"main": "", "co-runner": "beside ", "arrivals": "arrivals of "}
 
 
@@ -83,6 +88,15 @@ def command(
             help=f"Write the times of the programs' page faults as a fault trace; of one system. {MISSING_FOLDERS}",
         ),
     ] = None,
+    profile: Annotated[
+        bool,
+        typer.Option("--profile", help="Keep what a report shows: costs over time, by memory and by code; slower."),
+    ] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.html", help=f"Write a report of the run, with a profile. {MISSING_FOLDERS}"),
+    ] = None,
+    full: Full = False,
     json: Json = None,
     quiet: Quiet = False,
 ) -> None:
@@ -94,7 +108,10 @@ def command(
         if str(faults) in ("", ".", "-"):
             raise pagelab.UsageError("--faults takes the name of a new file, such as NAME.faults")
         ensure_writable(faults)
-        ensure_apart(faults, destination)
+    if report is not None:
+        ensure_writable(report)
+    ensure_apart(faults, destination, report)
+    profile = profile or report is not None
     with progress_bars(quiet=quiet) as progress:
         results = pagelab.run(
             sources or [],
@@ -108,27 +125,38 @@ def command(
             max_accesses=count("--max-accesses", max_accesses, least=1),
             warm_up=count("--warm-up", warm_up),
             faults=faults,
+            windows=WINDOWS if profile else None,
+            profile=profile,
             check=check,
             threads=threads,
             progress=progress,
         )
     if destination:
         write_atomically(destination, results.to_json())
+    if report is not None:
+        # Its libraries take longer to import than the command line takes to answer.
+        from pagelab.report import write
+
+        write(report, [results])
     for warning in results.warnings:
         warn(warning)
     if json == "-":
         print(results.to_json(), end="")
     else:
-        show(results)
+        show(results, full=full)
 
 
-def show(results: Results) -> None:
-    """Prints what was replayed, on what, and the table."""
+def show(results: Results, *, full: bool = False) -> None:
+    """Prints what was replayed, on what, and the summary, or else the whole table."""
     first = results.systems[0]
     names = {role: [source.name for source in first.sources if source.role == role] for role in _ROLES}
     parts = [f"{words}{', '.join(names[role])}" for role, words in _ROLES.items() if names[role]]
     seeds = dict.fromkeys(str(result.seed) for result in results.systems)
     print(f"{', '.join(parts)} on {first.machine}, seed {' and '.join(seeds)}")
+    if not full:
+        print()
+        print_table(results.summary())
+        return
     width = output_width()
     for table in [results.table()] if width is None else results.tables(width):
         print()
@@ -137,9 +165,10 @@ def show(results: Results) -> None:
 
 def show_command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `pagelab run --json FILE` wrote.")],
+    full: Full = False,
 ) -> None:
     """Print saved results again, side by side."""
     results = Results.load(file)
     for warning in results.warnings:
         warn(warning)
-    show(results)
+    show(results, full=full)

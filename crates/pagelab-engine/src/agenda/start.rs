@@ -156,6 +156,7 @@ impl Simulation {
             marks: Vec::new(),
             noted: Vec::new(),
             page_faults: None,
+            profile: None,
             shootdowns: ShootdownCounters::default(),
             generations: Generations::default(),
             filter_hits_only: machine.cache.l1.policy == ReplacementPolicy::Srrip,

@@ -229,6 +229,9 @@ impl Simulation {
             self.settle_account(cpu);
             self.marks.pop();
             self.noted.push(Statistics::collect(self));
+            if let Some(profile) = self.profile.as_mut().filter(|profile| profile.begins == self.replayed) {
+                profile.begin();
+            }
         }
     }
 

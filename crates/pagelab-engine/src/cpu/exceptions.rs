@@ -26,6 +26,7 @@ impl Simulation {
             Verdict::Mapped(mapping) if of.task.stack.is_empty() => {
                 of.task.outcome = Some(Outcome::Retry);
                 self.hw.fill(&self.os.layers, of.core, work.fault(), &mapping);
+                self.profile_miss_end(cpu, false);
             }
             Verdict::Mapped(_) => {}
         }

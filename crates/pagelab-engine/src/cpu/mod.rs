@@ -4,6 +4,7 @@ mod by_kernel;
 mod exceptions;
 pub(crate) mod fast_path;
 mod lookahead;
+mod profiling;
 mod references;
 mod replay;
 mod stack;

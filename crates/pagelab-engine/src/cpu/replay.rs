@@ -140,7 +140,7 @@ impl Simulation {
             let held = self.hw.units[core].l1d.look_up(of.asid, va, Origin::Program);
             found = held.filter(|held| !write || held.stores());
             if found.is_none() {
-                match self.translate_after_l1_miss::<MANY>(cpu, va, write, held.is_none(), limit)? {
+                match self.translate_after_l1_miss::<MANY>(cpu, access, held.is_none(), limit)? {
                     Translated::Found(translation) => found = Some(translation),
                     Translated::Again => return Ok(Flow::Again),
                     Translated::Refused => {}
@@ -185,7 +185,7 @@ impl Simulation {
             // The trace does not know the instruction; accesses that follow without one pass the filter.
             self.cpus[cpu].filter.code_page = 0;
         } else if !access.by_kernel && access.pc >> FRAME_SHIFT != self.cpus[cpu].filter.code_page {
-            match self.translate::<MANY>(cpu, VirtAddr(access.pc), Intent::Fetch, limit)? {
+            match self.translate::<MANY>(cpu, VirtAddr(access.pc), access.pc, Intent::Fetch, limit)? {
                 // A program counter without a mapping is reported by its own access, if there is one.
                 Translated::Found(_) | Translated::Refused => {
                     self.cpus[cpu].filter.code_page = access.pc >> FRAME_SHIFT;
@@ -195,7 +195,7 @@ impl Simulation {
         }
         let mut refused = false;
         if fetch {
-            match self.translate::<MANY>(cpu, VirtAddr(access.vaddr), Intent::Fetch, limit)? {
+            match self.translate::<MANY>(cpu, VirtAddr(access.vaddr), access.pc, Intent::Fetch, limit)? {
                 Translated::Found(_) => {}
                 Translated::Refused => refused = true,
                 Translated::Again => return Ok(Flow::Again),
@@ -234,7 +234,7 @@ impl Simulation {
                 Some(held) => held,
                 None => {
                     let intent = if write { Intent::Store } else { Intent::Load };
-                    match self.translate::<MANY>(cpu, va, intent, limit)? {
+                    match self.translate::<MANY>(cpu, va, access.pc, intent, limit)? {
                         Translated::Found(found) => found,
                         Translated::Refused => {
                             *refused = true;
@@ -294,23 +294,25 @@ impl Simulation {
     fn translate_after_l1_miss<const MANY: bool>(
         &mut self,
         cpu: CpuId,
-        va: VirtAddr,
-        write: bool,
+        access: &Access,
         missed: bool,
         limit: Cycles,
     ) -> Result<Translated, EngineError> {
-        let of = &self.cpus[cpu];
-        let intent = if write { Intent::Store } else { Intent::Load };
+        let (of, made) = (&self.cpus[cpu], self.hw.walks.made);
+        let (va, intent) = (VirtAddr(access.vaddr), if access.kind.writes() { Intent::Store } else { Intent::Load });
         let wanted = Wanted { core: of.core, space: of.running(), va, intent, origin: Origin::Program };
         let mut cycles = Cycles::ZERO;
         let found = self.hw.translate_beyond_l1(&mut self.os.layers, of.asid, &wanted, missed, &mut cycles);
         self.cpus[cpu].clock.wait_for_translation(cycles);
+        if self.profile.is_some() {
+            self.profile_translation(cpu, va, access.pc, intent, cycles, found.is_ok() && self.hw.walks.made > made);
+        }
         match found {
             Ok(translation) => {
                 self.check(&wanted, translation);
                 Ok(Translated::Found(translation))
             }
-            Err(Faulted) => self.fault_and_translate::<MANY>(cpu, va, intent, limit),
+            Err(Faulted) => self.fault_and_translate::<MANY>(cpu, va, access.pc, intent, limit),
         }
     }
 
@@ -320,17 +322,21 @@ impl Simulation {
         &mut self,
         cpu: CpuId,
         va: VirtAddr,
+        pc: u64,
         intent: Intent,
         limit: Cycles,
     ) -> Result<Translated, EngineError> {
         let of = &mut self.cpus[cpu];
         of.filter.forget_data();
+        if self.profile.is_some() {
+            self.profile_miss(cpu, va, pc, intent);
+        }
         let fault = self.hw.fault;
         self.raise(cpu, &fault);
         if self.run_stack::<MANY>(cpu, limit)? == Stack::Yields {
             return Ok(Translated::Again);
         }
-        self.translate::<MANY>(cpu, va, intent, limit)
+        self.translate::<MANY>(cpu, va, pc, intent, limit)
     }
 
     /// Translates for the program, running fault handlers until there is a translation or a refusal.
@@ -338,6 +344,7 @@ impl Simulation {
         &mut self,
         cpu: CpuId,
         va: VirtAddr,
+        pc: u64,
         intent: Intent,
         limit: Cycles,
     ) -> Result<Translated, EngineError> {
@@ -349,7 +356,7 @@ impl Simulation {
         let mut cycles = Cycles::ZERO;
         let wanted = Wanted { core: of.core, space: of.running(), va, intent, origin: Origin::Program };
         // An access is counted once, however often a fault has it made again.
-        let counted = fault.is_some().then(|| self.hw.units[wanted.core].tlb);
+        let (counted, made) = (fault.is_some().then(|| self.hw.units[wanted.core].tlb), self.hw.walks.made);
         let found = self.hw.translate(&mut self.os.layers, &wanted, &mut cycles);
         if let Some(counted) = counted {
             self.hw.units[wanted.core].tlb.set_retries_apart(&counted);
@@ -359,13 +366,16 @@ impl Simulation {
         if cycles > Cycles::ZERO {
             // A walk may have taken the last line's place in the cache, and a fill the last page's in the TLB.
             of.filter.forget_data();
+            if self.profile.is_some() {
+                self.profile_translation(cpu, va, pc, intent, cycles, found.is_ok() && self.hw.walks.made > made);
+            }
         }
         match found {
             Ok(translation) => {
                 self.check(&wanted, translation);
                 Ok(Translated::Found(translation))
             }
-            Err(Faulted) => self.fault_and_translate::<MANY>(cpu, va, intent, limit),
+            Err(Faulted) => self.fault_and_translate::<MANY>(cpu, va, pc, intent, limit),
         }
     }
 }

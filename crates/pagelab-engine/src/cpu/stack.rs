@@ -205,6 +205,7 @@ impl Simulation {
                     }
                     task.outcome = Some(outcome);
                     self.note_end(cpu);
+                    self.profile_miss_end(cpu, major);
                 }
             }
             Activity::Populate(_) | Activity::Sync(_) | Activity::ExitScan(_) => {}

@@ -8,6 +8,7 @@ use crate::machine::agenda::Agenda;
 use crate::machine::cpu::Cpu;
 use crate::machine::pcids::{Generations, ShootdownCounters};
 use crate::observe::page_faults::PageFaults;
+use crate::observe::profile::Profile;
 use crate::observe::statistics::Statistics;
 use crate::programs::account::FaultCounts;
 use crate::programs::input::Input;
@@ -68,6 +69,8 @@ pub struct Simulation {
     pub noted: Vec<Statistics>,
     /// The programs' page faults one by one, if they are wanted.
     pub page_faults: Option<PageFaults>,
+    /// Where paging costs, if that is wanted. There is no fast path then.
+    pub profile: Option<Box<Profile>>,
     pub shootdowns: ShootdownCounters,
     pub(crate) generations: Generations,
     pub load: Load,
@@ -100,6 +103,12 @@ pub struct Simulation {
 }
 
 impl Simulation {
+    /// Notes where paging costs, from so many accesses of the main sources on.
+    pub fn start_profile(&mut self, seed: u64, begins: u64) {
+        self.profile = Some(Box::new(Profile::new(seed, begins)));
+        self.fast_path = None;
+    }
+
     /// Whether what was counted is told by source: there is more than one, or may be.
     pub fn has_accounts(&self) -> bool {
         self.load.beside || self.load.mains > 1

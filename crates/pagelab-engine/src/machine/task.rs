@@ -10,6 +10,7 @@ use crate::kernel::fault::Outcome;
 use crate::kernel::fault::stage::Stage;
 use crate::machine::activity::Activity;
 use crate::observe::page_faults::SeenFault;
+use crate::observe::profile::Miss;
 use crate::programs::input::Item;
 use pagelab_trace::ThreadIx;
 use std::collections::VecDeque;
@@ -137,6 +138,8 @@ pub struct Task {
     pub outcome: Option<Outcome>,
     /// The program-level fault under way, if somebody wants to know of it.
     pub fault: Option<SeenFault>,
+    /// The miss of the program that is being seen to, if somebody wants to know where paging costs.
+    pub miss: Option<Box<Miss>>,
     /// How far an access has come that a fault handler interrupted.
     pub split: Split,
     /// What its uppermost activity, or its next event, waits for.

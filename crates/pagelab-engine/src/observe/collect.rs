@@ -12,7 +12,7 @@ use crate::machine::clock::Class;
 use crate::machine::cpu::{AccessCounters, ByKernel};
 use crate::machine::simulation::Simulation;
 use crate::observe::statistics::{Kind, Meaning, Statistics};
-use crate::translate::counters::{WALK_LEVELS, WALK_PLACES, WalkCounts};
+use crate::translate::counters::{PLACE_NAMES, WALK_LEVELS, WALK_PLACES, WalkCounts};
 
 impl Statistics {
     fn put(&mut self, name: impl Into<String>, value: u64, unit: &'static str, kind: Kind, text: impl Into<String>) {
@@ -100,7 +100,7 @@ impl Statistics {
         }
         let text = "Line references of these accesses";
         self.count("accesses.by_kernel.refs", of(&|c| c.refs.iter().sum()), text);
-        for (place, name) in PLACES.iter().enumerate() {
+        for (place, name) in PLACE_NAMES.iter().enumerate() {
             let text = format!("{text} {}", PLACE_TEXT[place]);
             self.count(format!("accesses.by_kernel.refs.{name}"), of(&|c| c.refs[place]), text);
         }
@@ -168,7 +168,7 @@ impl Statistics {
         let refs = counts.refs.iter().flatten().flatten().sum();
         let whole = format!("Memory references of {text}, over all layers");
         self.put(format!("{prefix}.refs"), refs, "count", kind, whole);
-        for (place, name) in PLACES.iter().enumerate() {
+        for (place, name) in PLACE_NAMES.iter().enumerate() {
             let served = counts.refs.iter().flatten().map(|places| places[place]).sum();
             let part = format!("References of {text} {}", PLACE_TEXT[place]);
             self.put(format!("{prefix}.refs.{name}"), served, "count", kind, part);
@@ -264,7 +264,7 @@ impl Statistics {
             self.put(&name, total, "count", kind, &text);
             for (place, &served) in places.iter().enumerate() {
                 let text = format!("{text} {}", PLACE_TEXT[place]);
-                self.put(format!("{name}.{}", PLACES[place]), served, "count", kind, text);
+                self.put(format!("{name}.{}", PLACE_NAMES[place]), served, "count", kind, text);
             }
         }
     }
@@ -360,7 +360,6 @@ const CLASSES: &[(Class, &str, &str)] = &[
     (Class::Idle, "idle", "nothing to run"),
 ];
 
-const PLACES: [&str; WALK_PLACES] = ["l1", "l2", "l3", "dram", "remote", "uncached"];
 const PLACE_TEXT: [&str; WALK_PLACES] = [
     "that the first-level data cache served",
     "that the second-level cache served",

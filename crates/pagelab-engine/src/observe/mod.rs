@@ -3,4 +3,5 @@
 pub mod check;
 mod collect;
 pub mod page_faults;
+pub mod profile;
 pub mod statistics;

@@ -17,6 +17,7 @@ use crate::kernel::frames::contiguity::Run;
 use crate::kernel::placement::PlacementConfig;
 use crate::machine::simulation::Simulation;
 use crate::observe::page_faults::{PageFaults, SeenFault};
+use crate::observe::profile::ProfileReport;
 use crate::observe::statistics::{Meaning, Statistics};
 use crate::run::sources::Placement;
 pub use crate::run::sources::SourceResult;
@@ -63,6 +64,9 @@ pub struct Request {
     /// Whether the result holds the page faults of programs one by one: of one system, from the beginning on.
     #[serde(default)]
     pub page_faults: bool,
+    /// Whether results say where in the programs' memory and code paging cost.
+    #[serde(default)]
+    pub profile: bool,
     /// Overrides `engine.check`.
     #[serde(default)]
     pub check: bool,
@@ -103,6 +107,9 @@ pub struct SystemResult {
     /// By layer: runs of adjacent pages in adjacent frames, as numbers of the first page and its frame, and length.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub contiguity_map: BTreeMap<String, Vec<Run>>,
+    /// If it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<ProfileReport>,
     pub warnings: Vec<String>,
     /// If they were asked for.
     #[serde(skip)]
@@ -266,6 +273,9 @@ fn run_system(
         tops.into_iter().for_each(|top| simulation.os.layers[top].contiguity_map = Some(Vec::new()));
     }
     simulation.page_faults = request.page_faults.then(PageFaults::default);
+    if request.profile {
+        simulation.start_profile(config.engine.seed, warm_up);
+    }
     let report = |accesses_done| progress(&Progress { system: label.to_owned(), accesses_done, accesses_total: total });
     let mut reported = Instant::now();
     simulation.run(&mut |done| {
@@ -296,6 +306,7 @@ fn run_system(
         machine: config.machine.name.clone(),
         warnings: warnings(&simulation, &sources, &statistics),
         sources,
+        profile: simulation.profile.take().map(|profile| profile.report()),
         page_faults: simulation.page_faults.take().map_or_else(Vec::new, PageFaults::in_order),
         seed: config.engine.seed,
         max_accesses: request.max_accesses,

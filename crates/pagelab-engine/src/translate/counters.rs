@@ -11,6 +11,32 @@ pub const WALK_LEVELS: usize = 6;
 /// Places that references are counted by: the five of the caches, and one for references that left the caches alone.
 pub const WALK_PLACES: usize = 6;
 
+/// What a reference is counted by at each place, in the order of [`place_index`].
+pub const PLACE_NAMES: [&str; WALK_PLACES] = ["l1", "l2", "l3", "dram", "remote", "uncached"];
+
+/// A reference that a walk has made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MadeRef {
+    /// Its place in [`WalkCounts::refs`], counted through.
+    at: u32,
+    pub cycles: u32,
+}
+
+impl MadeRef {
+    pub fn layer(self) -> LayerId {
+        LayerId::from(self.at as usize / WALK_PLACES / WALK_LEVELS)
+    }
+
+    pub fn level(self) -> u8 {
+        (self.at as usize / WALK_PLACES % WALK_LEVELS) as u8
+    }
+
+    /// As [`place_index`].
+    pub fn place(self) -> usize {
+        self.at as usize % WALK_PLACES
+    }
+}
+
 /// Counters of completed walks of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WalkCounts {
@@ -45,8 +71,12 @@ pub struct WalkCounters {
     pub are_by_kernel: bool,
     /// Program walks that only set a dirty bit: their page was in a TLB.
     pub dirty_walks: u64,
-    /// References of the walk under way: their places in [`WalkCounts::refs`], counted through.
-    pub(crate) log: Vec<u32>,
+    /// References of the walk under way, or of the last one.
+    pub(crate) log: Vec<MadeRef>,
+    /// Walks so far, aborted ones too.
+    pub(crate) made: u64,
+    /// Cycles of the last one.
+    pub(crate) last_cycles: Cycles,
 }
 
 impl WalkCounts {
@@ -56,11 +86,11 @@ impl WalkCounts {
 
     /// Counts a walk and its references.
     #[inline]
-    fn count_walk(&mut self, cycles: Cycles, log: &[u32]) {
+    fn count_walk(&mut self, cycles: Cycles, log: &[MadeRef]) {
         self.count += 1;
         self.cycles += cycles;
         let refs = self.refs.as_flattened_mut().as_flattened_mut();
-        log.iter().for_each(|&at| refs[at as usize] += 1);
+        log.iter().for_each(|made| refs[made.at as usize] += 1);
     }
 
     fn add(&mut self, other: &Self) {
@@ -103,6 +133,8 @@ impl WalkCounters {
             are_by_kernel: false,
             dirty_walks: 0,
             log: Vec::with_capacity(1024),
+            made: 0,
+            last_cycles: Cycles::ZERO,
         }
     }
 
@@ -142,9 +174,10 @@ impl WalkCounters {
     }
 
     #[inline]
-    pub(crate) fn note(&mut self, layer: LayerId, level: u8, served: Option<Served>) {
+    pub(crate) fn note(&mut self, layer: LayerId, level: u8, served: Option<Served>, cycles: Cycles) {
         let at = layer.index() * WALK_LEVELS + usize::from(level);
-        self.log.push((at * WALK_PLACES + place_index(served)) as u32);
+        let at = (at * WALK_PLACES + place_index(served)) as u32;
+        self.log.push(MadeRef { at, cycles: cycles.0 as u32 });
     }
 
     /// Those of programs' completed walks that are made now.
@@ -155,6 +188,7 @@ impl WalkCounters {
     #[inline]
     pub(crate) fn finish(&mut self, kind: fn(&mut WalksByKind) -> &mut WalkCounts, cycles: Cycles) {
         kind(&mut self.accounts[self.current]).count_walk(cycles, &self.log);
+        (self.made, self.last_cycles) = (self.made + 1, cycles);
     }
 
     /// [`Self::finish`] of a walk that is complete.

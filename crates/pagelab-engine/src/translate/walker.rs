@@ -171,7 +171,7 @@ impl Hardware {
             if !cached || !self.mmu_caches.of(core, space.layer).holds(leaf_entry, &mut spent) {
                 let done = self.system_ref(core, leaf_entry, false, false, Requester::Walk);
                 spent += done.cycles;
-                self.walks.note(space.layer, r.level, done.served);
+                self.walks.note(space.layer, r.level, done.served, done.cycles);
             }
             if r.step == step {
                 step_cycles = spent.max(step_cycles);

@@ -87,7 +87,7 @@ impl Hardware {
             if !held {
                 let done = self.system_ref(core, entry, false, false, Requester::Walk);
                 *cycles += done.cycles;
-                self.walks.note(host.layer, r.level, done.served);
+                self.walks.note(host.layer, r.level, done.served, done.cycles);
             }
         }
         self.mmu_caches.of(core, space.layer).fill(asid, va, &list, list.refs().len(), spared.skip, mem);

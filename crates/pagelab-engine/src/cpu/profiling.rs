@@ -1,0 +1,106 @@
+//! What the CPUs tell a profile.
+
+use crate::base::addr::VirtAddr;
+use crate::base::cycles::Cycles;
+use crate::base::ids::{CpuId, LayerId};
+use crate::base::page_fault::Intent;
+use crate::kernel::fault::stage::{FaultCounters, Stage};
+use crate::machine::clock::Class;
+use crate::machine::simulation::Simulation;
+use crate::observe::profile::{
+    Area, Instruction, Miss, Place, ProcessId, SampledRef, SampledStage, StageCounts, WalkMade,
+};
+use crate::translate::counters::{MadeRef, PLACE_NAMES};
+
+/// What the kernels have counted of the stages of faults, layer by layer.
+pub(super) fn stage_counts(layers: &[FaultCounters]) -> Vec<StageCounts> {
+    let counts = |of: &FaultCounters, stage| StageCounts { cycles: of.cycles[stage], lines: of.lines[stage] };
+    layers.iter().flat_map(|of| (0..Stage::ALL.len()).map(|stage| counts(of, stage))).collect()
+}
+
+impl Simulation {
+    /// Whose access is to `va`, by the instruction at `pc`.
+    fn place(&self, cpu: CpuId, va: VirtAddr, pc: u64, intent: Intent) -> Place {
+        let of = &self.cpus[cpu];
+        let (input, thread) = of.thread.expect("a thread made the access");
+        let space = of.running();
+        let vmas = &self.os.layers[space.layer].spaces[space.index as usize].vmas;
+        let code = vmas.find(VirtAddr(pc)).filter(|vma| vma.file.is_some());
+        let instruction = match code {
+            Some(vma) => Instruction { file: vma.file.clone(), offset: vma.file_offset + (pc - vma.start.0) },
+            None => Instruction { file: None, offset: pc },
+        };
+        let process = ProcessId { source: input as u32, process: self.inputs[input].process_of(thread).0 };
+        Place { process, va, area: Area::of(vmas.find(va)), instruction, intent, at: of.clock.now() }
+    }
+
+    /// An access has waited for its translation; `walked` if the last walk was for it and came to its end.
+    #[cold]
+    pub(super) fn profile_translation(
+        &mut self,
+        cpu: CpuId,
+        va: VirtAddr,
+        pc: u64,
+        intent: Intent,
+        waited: Cycles,
+        walked: bool,
+    ) {
+        let place = self.place(cpu, va, pc, intent);
+        let (walks, layers) = (&self.hw.walks, &self.os.layers);
+        let reference = |made: &MadeRef| SampledRef {
+            layer: layers[made.layer()].name.clone(),
+            level: made.level(),
+            place: PLACE_NAMES[made.place()],
+            cycles: made.cycles.into(),
+        };
+        let refs = || walks.log.iter().map(reference).collect();
+        let walk = walked.then_some(WalkMade { cycles: walks.last_cycles, refs });
+        if let Some(profile) = &mut self.profile {
+            profile.translated(&place, waited, walk);
+        }
+    }
+
+    /// A program's access has met a fault: its engine or its kernel will see to it, or a host's.
+    #[cold]
+    pub(super) fn profile_miss(&mut self, cpu: CpuId, va: VirtAddr, pc: u64, intent: Intent) {
+        let of = &mut self.cpus[cpu];
+        let stages = stage_counts(&self.os.faults);
+        of.task.miss =
+            Some(Box::new(Miss { va, pc, intent, at: of.clock.now(), spent: of.clock.spent(Class::Fault), stages }));
+    }
+
+    /// It has been seen to.
+    #[inline]
+    pub(super) fn profile_miss_end(&mut self, cpu: CpuId, major: bool) {
+        if let Some(miss) = self.cpus[cpu].task.miss.take() {
+            self.count_miss(cpu, &miss, major);
+        }
+    }
+
+    #[cold]
+    fn count_miss(&mut self, cpu: CpuId, miss: &Miss, major: bool) {
+        let place = self.place(cpu, miss.va, miss.pc, miss.intent);
+        let (spent, took) = (self.cpus[cpu].clock.spent(Class::Fault) - miss.spent, place.at - miss.at);
+        let stages = stages_since(miss, &stage_counts(&self.os.faults), &|layer| &self.os.layers[layer].name);
+        // If others handled faults meanwhile, theirs are among the counts.
+        let apart = Cycles(stages.iter().map(|of| of.cycles).sum()) == spent;
+        if let Some(profile) = &mut self.profile {
+            profile.faulted(&place, took, major, apart.then_some(stages));
+        }
+    }
+}
+
+/// What has been counted since a miss, stage by stage.
+fn stages_since<'n>(miss: &Miss, now: &[StageCounts], name: &dyn Fn(LayerId) -> &'n str) -> Vec<SampledStage> {
+    let mut stages = Vec::new();
+    for (at, (now, before)) in now.iter().zip(&miss.stages).enumerate() {
+        let cycles = (now.cycles - before.cycles).0;
+        let lines = std::array::from_fn(|place| now.lines[place] - before.lines[place]);
+        if cycles > 0 {
+            let (layer, stage) =
+                (name(LayerId::from(at / Stage::ALL.len())).to_owned(), Stage::ALL[at % Stage::ALL.len()].name());
+            stages.push(SampledStage { layer, stage, cycles, lines });
+        }
+    }
+    stages
+}

@@ -1,0 +1,184 @@
+//! Where in a program's memory and code paging costs: by page and by instruction, how walks and faults are distributed, and
+//! samples of both step by step.
+//!
+//! Models: nothing. A profile looks on and changes no result; a run with one makes every access in the general code, which is
+//! slower than the fast path (`tests/profile.rs` compares the results).
+//! Counted are the translations of the programs' accesses beyond the first-level TLB, and the faults that these met, from the walk
+//! that found nothing until the access is made again: whoever saw to them, a kernel or a fault engine. Faults that a host handles for
+//! a guest's handler are in the cycles of the guest's; those that it handles for the program's access itself count as its faults.
+//! Memory: at most [`pages::MOST_PAGES`] entries for pages (beyond, neighbours share one), one per instruction that has cost anything.
+
+mod code;
+mod pages;
+mod report;
+mod samples;
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::base::addr::VirtAddr;
+use crate::base::cycles::Cycles;
+use crate::base::page_fault::Intent;
+use crate::base::rng::Rng;
+use crate::kernel::vma::{Vma, VmaKind};
+
+pub use code::Instruction;
+pub use report::{CodeRow, MemoryRow, ProfileReport, Rows, SamplesReport};
+pub use samples::{FaultSample, SampledRef, SampledStage, StageCounts, WalkSample};
+
+use code::Code;
+use pages::Pages;
+use samples::Samples;
+
+/// What paging cost somewhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Cost {
+    /// Walks that ended with a translation.
+    pub walks: u64,
+    /// Cycles of waiting for translation beyond the first-level TLB: second-level TLBs and all walks.
+    pub translation_cycles: u64,
+    pub faults: u64,
+    /// Until the access is made again, waiting included.
+    pub fault_cycles: u64,
+}
+
+impl Cost {
+    pub fn add(&mut self, other: &Self) {
+        self.walks += other.walks;
+        self.translation_cycles += other.translation_cycles;
+        self.faults += other.faults;
+        self.fault_cycles += other.fault_cycles;
+    }
+
+    pub fn cycles(&self) -> u64 {
+        self.translation_cycles + self.fault_cycles
+    }
+}
+
+/// A process of a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ProcessId {
+    /// Index among the sources.
+    pub source: u32,
+    pub process: u32,
+}
+
+/// What an address belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct Area {
+    /// `anonymous`, `file`, `heap`, `stack`, `special`, or `unmapped` if nothing is mapped there.
+    pub kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<Arc<str>>,
+}
+
+impl Area {
+    /// That of a mapping.
+    pub fn of(vma: Option<&Vma>) -> Self {
+        let kind = match vma.map(|vma| vma.kind) {
+            Some(VmaKind::Anonymous) => "anonymous",
+            Some(VmaKind::File) => "file",
+            Some(VmaKind::Heap) => "heap",
+            Some(VmaKind::Stack) => "stack",
+            Some(VmaKind::Special) => "special",
+            None => "unmapped",
+        };
+        Self { kind, file: vma.and_then(|vma| vma.file.clone()) }
+    }
+}
+
+/// Whose access it was, and to what.
+#[derive(Clone, Debug)]
+pub struct Place {
+    pub process: ProcessId,
+    pub va: VirtAddr,
+    pub area: Area,
+    pub instruction: Instruction,
+    pub intent: Intent,
+    /// When, by the clock of its CPU.
+    pub at: Cycles,
+}
+
+/// A walk that came to its end.
+pub struct WalkMade<F> {
+    pub cycles: Cycles,
+    /// Asked for its references if it is to be a sample.
+    pub refs: F,
+}
+
+/// A program's access that met a fault, and what had been counted then.
+#[derive(Clone, Debug)]
+pub struct Miss {
+    pub va: VirtAddr,
+    pub pc: u64,
+    pub intent: Intent,
+    pub at: Cycles,
+    /// What its CPU had spent on faults.
+    pub spent: Cycles,
+    /// Of each layer's stages, layer by layer.
+    pub stages: Vec<StageCounts>,
+}
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    /// Accesses of the main sources after which counting begins.
+    pub begins: u64,
+    seed: u64,
+    code: Code,
+    pages: Pages,
+    walks: Samples<WalkSample>,
+    faults: Samples<FaultSample>,
+}
+
+impl Profile {
+    pub fn new(seed: u64, begins: u64) -> Self {
+        Self {
+            begins,
+            seed,
+            code: Code::default(),
+            pages: Pages::default(),
+            walks: Samples::new(Rng::new(seed, "sampled walks")),
+            faults: Samples::new(Rng::new(seed, "sampled faults")),
+        }
+    }
+
+    /// Forgets what was before counting begins.
+    pub fn begin(&mut self) {
+        *self = Self::new(self.seed, self.begins);
+    }
+
+    /// An access waited for its translation; with a walk if there was one that came to its end.
+    pub fn translated(
+        &mut self,
+        place: &Place,
+        waited: Cycles,
+        walk: Option<WalkMade<impl FnOnce() -> Vec<SampledRef>>>,
+    ) {
+        let cost = Cost { walks: walk.is_some().into(), translation_cycles: waited.0, ..Cost::default() };
+        self.count(place, &cost);
+        if let Some(WalkMade { cycles, refs }) = walk {
+            self.walks.note(cycles, || WalkSample::new(place, cycles, refs()));
+        }
+    }
+
+    /// A fault has been handled; `stages` says what it did, if that can be told from what others did meanwhile.
+    pub fn faulted(&mut self, place: &Place, took: Cycles, major: bool, stages: Option<Vec<SampledStage>>) {
+        self.count(place, &Cost { faults: 1, fault_cycles: took.0, ..Cost::default() });
+        self.faults.count(took);
+        if let Some(stages) = stages {
+            self.faults.choose(took, || FaultSample::new(place, took, major, stages));
+        }
+    }
+
+    fn count(&mut self, place: &Place, cost: &Cost) {
+        self.code.count(&place.instruction, cost);
+        self.pages.count(place.process, place.va, &place.area, cost);
+    }
+
+    /// What it comes to.
+    pub fn report(self) -> ProfileReport {
+        ProfileReport::new(self.code, self.pages, self.walks, self.faults)
+    }
+}

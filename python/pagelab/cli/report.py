@@ -1,0 +1,30 @@
+"""`pagelab report`: saved results as one page of HTML."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pagelab.cli.terminal import warn
+from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_writable
+from pagelab.results import Results
+
+
+def command(
+    files: Annotated[list[Path], typer.Argument(metavar="RESULT…", help="What `pagelab run --json FILE` wrote.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE.html", help=f"The page to write. {MISSING_FOLDERS}")
+    ] = Path("report.html"),
+) -> None:
+    """Write a page about saved results: what paging costs, where, and what each system changes."""
+    ensure_writable(output)
+    ensure_apart(output, *files)
+    runs = [Results.load(file) for file in files]
+    for file, run in zip(files, runs, strict=True):
+        if not all(result.profile for result in run.systems):
+            warn(f"{file} has no profile, so the page says nothing of time, memory and code: `pagelab run --profile`")
+    # Its libraries take longer to import than the command line takes to answer.
+    from pagelab.report import write
+
+    write(output, runs)
+    print(f"{output}: {output.stat().st_size / 1e6:.1f} MB")

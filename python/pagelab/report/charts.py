@@ -1,0 +1,293 @@
+"""The page's charts, as Vega-Lite specifications that take their text's colour from the page."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import altair as alt
+
+from pagelab.report.figures import (
+    PLACES,
+    STAGES,
+    busy_cycles,
+    cycles_by_class,
+    faults,
+    paging_cycles,
+    references,
+    share,
+    stage_cycles,
+)
+from pagelab.results import SystemResult
+
+Spec: TypeAlias = dict[str, Any]
+
+CLASS_COLOURS = {
+    "instructions": "#9aa5b1",
+    "data": "#4c78a8",
+    "translation": "#d1495b",
+    "page faults": "#f0a03c",
+    "devices": "#7b5ea7",
+    "other": "#8c8c5a",
+}
+PLACE_COLOURS = {
+    "L1": "#7fb685",
+    "L2": "#d6c95a",
+    "L3": "#f0a03c",
+    "another core": "#7b5ea7",
+    "memory": "#d1495b",
+    "no cache": "#9aa5b1",
+}
+_STAGE_COLOURS = (
+    "#4c78a8",
+    "#9ecae9",
+    "#d1495b",
+    "#f0a03c",
+    "#d6c95a",
+    "#7fb685",
+    "#54a24b",
+    "#b279a2",
+    "#7b5ea7",
+    "#9aa5b1",
+    "#8c6d31",
+    "#e7969c",
+    "#6b6ecf",
+)
+STAGE_COLOURS = dict(zip(STAGES, _STAGE_COLOURS, strict=True))
+_SYSTEM_COLOURS = ("#4c78a8", "#f0a03c", "#54a24b", "#d1495b", "#7b5ea7", "#8c6d31", "#e7969c", "#9aa5b1")
+_BAR = 22
+"""Height of a bar, in pixels"""
+
+
+def _values(rows: Sequence[Mapping[str, Any]]) -> alt.InlineData:
+    return alt.InlineData(values=[dict(row) for row in rows])
+
+
+def _finish(chart: alt.Chart | alt.LayerChart | alt.FacetChart, description: str) -> Spec:
+    spec: Spec = chart.properties(description=description).to_dict()
+    return spec
+
+
+def _colour(field: str, colours: Mapping[str, str], used: Sequence[str]) -> alt.Color:
+    domain = [name for name in colours if name in used]
+    scale = alt.Scale(domain=domain, range=[colours[name] for name in domain])
+    return alt.Color(f"{field}:N", scale=scale, legend=alt.Legend(title=None, orient="top", symbolType="square"))
+
+
+def _systems(results: Sequence[SystemResult]) -> alt.Color:
+    labels = [result.label for result in results]
+    colours = [_SYSTEM_COLOURS[at % len(_SYSTEM_COLOURS)] for at in range(len(labels))]
+    return alt.Color("system:N", scale=alt.Scale(domain=labels, range=colours), legend=_legend())
+
+
+def _legend() -> alt.Legend:
+    return alt.Legend(title=None, orient="top", labelLimit=400, columns=4)
+
+
+def _wide(height: int) -> dict[str, Any]:
+    return {"width": "container", "height": height, "autosize": alt.AutoSizeParams(type="fit-x", contains="padding")}
+
+
+def cycles(results: Sequence[SystemResult]) -> Spec:
+    """Busy cycles by class, a bar per system, as shares of the first system's."""
+    whole = busy_cycles(results[0].stats)
+    rows = [
+        {"system": result.label, "class": name, "cycles": count, "share": share(count, whole), "order": order}
+        for result in results
+        for order, (name, count) in enumerate(cycles_by_class(result.stats).items())
+        if count
+    ]
+    chart = (
+        alt.Chart(_values(rows))
+        .mark_bar(height=_BAR)
+        .encode(
+            x=alt.X("share:Q", title="busy cycles; the first system takes 1", axis=alt.Axis(format=".2~f")),
+            y=alt.Y("system:N", sort=None, title=None, axis=alt.Axis(labelLimit=260)),
+            color=_colour("class", CLASS_COLOURS, [str(row["class"]) for row in rows]),
+            order=alt.Order("order:Q"),
+            tooltip=["system:N", "class:N", alt.Tooltip("cycles:Q", format=",d"), alt.Tooltip("share:Q", format=".4f")],
+        )
+        .properties(**_wide(len(results) * (_BAR + 12)))
+    )
+    return _finish(chart, "Busy cycles of each system by class")
+
+
+def walk_references(results: Sequence[SystemResult]) -> Spec:
+    """References per walk of each level of each layer's table, by where they were served. The page sets the width."""
+    rows = []
+    for result in results:
+        walks = result.stats.get("walk.count", 0)
+        for level, places in references(result.stats).items():
+            for order, (place, words) in enumerate(PLACES.items()):
+                if places.get(place):
+                    rows.append(
+                        {
+                            "system": result.label,
+                            "level": level.label,
+                            "place": words,
+                            "refs": share(places[place], walks),
+                            "order": order,
+                        }
+                    )
+    chart = (
+        alt.Chart(_values(rows))
+        .mark_bar(height=14)
+        .encode(
+            x=alt.X("refs:Q", title="references per walk", axis=alt.Axis(tickCount=8)),
+            y=alt.Y("level:N", sort=None, title=None),
+            color=_colour("place", PLACE_COLOURS, [str(row["place"]) for row in rows]),
+            order=alt.Order("order:Q"),
+            row=alt.Row("system:N", sort=[result.label for result in results], title=None, header=_row_header()),
+            tooltip=["system:N", "level:N", "place:N", alt.Tooltip("refs:Q", format=".4f")],
+        )
+        .properties(height=alt.Step(20))
+        .resolve_scale(y="independent")
+    )
+    return _finish(chart, "References per walk by layer, level and place")
+
+
+def _row_header() -> alt.Header:
+    return alt.Header(labelAnchor="start", labelOrient="top", labelFontWeight="bold", labelLimit=500)
+
+
+def fault_stages(results: Sequence[SystemResult]) -> Spec:
+    """Cycles per page fault by stage, a bar per system."""
+    rows = [
+        {
+            "system": result.label,
+            "stage": stage,
+            "cycles": share(count, faults(result.stats)),
+            "order": STAGES.index(stage),
+        }
+        for result in results
+        for stage, count in stage_cycles(result.stats).items()
+    ]
+    chart = (
+        alt.Chart(_values(rows))
+        .mark_bar(height=_BAR)
+        .encode(
+            x=alt.X("cycles:Q", title="cycles per page fault, those of hosts being faults too"),
+            y=alt.Y("system:N", sort=None, title=None, axis=alt.Axis(labelLimit=260)),
+            color=_colour("stage", STAGE_COLOURS, [str(row["stage"]) for row in rows]),
+            order=alt.Order("order:Q"),
+            tooltip=["system:N", "stage:N", alt.Tooltip("cycles:Q", format=",.1f")],
+        )
+        .properties(**_wide(len(results) * (_BAR + 12)))
+    )
+    return _finish(chart, "Cycles per page fault by stage")
+
+
+def over_time(results: Sequence[SystemResult]) -> list[tuple[str, Spec]]:
+    """Walks, faults and the share of paging in each part of the run; a title and a chart each."""
+    measures: tuple[tuple[str, Callable[[Mapping[str, int]], float]], ...] = (
+        ("Page walks per 1,000 accesses", lambda part: 1000 * share(part["walk.count"], part["accesses"])),
+        ("Page faults per 1,000 accesses", lambda part: 1000 * share(faults(part), part["accesses"])),
+        ("Share of cycles that paging takes", lambda part: share(paging_cycles(part), busy_cycles(part))),
+    )
+    charts = []
+    for title, measure in measures:
+        rows = []
+        for result in results:
+            done = 0
+            for part in result.windows:
+                done += part["accesses"]
+                rows.append({"system": result.label, "accesses": done, "value": measure(part)})
+        chart = (
+            alt.Chart(_values(rows))
+            .mark_line(interpolate="step-before", strokeWidth=1.5)
+            .encode(
+                x=alt.X("accesses:Q", title="accesses", axis=alt.Axis(format="~s")),
+                y=alt.Y("value:Q", title=None, axis=alt.Axis(format=".0%" if "Share" in title else "~g")),
+                color=_systems(results),
+                tooltip=[
+                    "system:N",
+                    alt.Tooltip("accesses:Q", format=",d"),
+                    alt.Tooltip("value:Q", format=".4g"),
+                ],
+            )
+            .properties(**_wide(160))
+        )
+        charts.append((title, _finish(chart, f"{title} over the run")))
+    return charts
+
+
+def latencies(results: Sequence[SystemResult], kind: str) -> Spec:
+    """The share of `walks` or `faults` that took so many cycles at most."""
+    rows = []
+    for result in results:
+        counts = (result.profile or {})[kind]["latencies"]
+        whole, below = sum(count for _, count in counts), 0
+        for cycles_, count in counts:
+            below += count
+            rows.append({"system": result.label, "cycles": max(cycles_, 1), "share": share(below, whole)})
+    chart = (
+        alt.Chart(_values(rows))
+        .mark_line(interpolate="step-after", strokeWidth=1.5)
+        .encode(
+            x=alt.X("cycles:Q", title=f"cycles of one of the {kind}", scale=alt.Scale(type="log"), axis=_log_axis()),
+            y=alt.Y("share:Q", title="share that took no more", axis=alt.Axis(format=".0%")),
+            color=_systems(results),
+            tooltip=["system:N", alt.Tooltip("cycles:Q", format=",d"), alt.Tooltip("share:Q", format=".2%")],
+        )
+        .properties(**_wide(180))
+    )
+    return _finish(chart, f"Distribution of the cycles of {kind}")
+
+
+def _log_axis() -> alt.Axis:
+    return alt.Axis(format="~s", labelOverlap=True)
+
+
+def steps(samples: Sequence[Mapping[str, Any]], kind: str) -> Spec:
+    """A bar per sample, the last one the slowest, divided into its steps: references of walks, stages of faults."""
+    rows = []
+    for number, sample in enumerate(samples, 1):
+        at = 0
+        label = f"{number}. {sample['intent']} {sample['address']:#x}"
+        if number == len(samples):
+            label = f"slowest {label.split('. ', 1)[1]}"
+        for step in _steps(sample, kind):
+            rows.append({"sample": label, "begin": at, "end": at + step["cycles"], **step})
+            at += step["cycles"]
+        rest = sample["cycles"] - at
+        if rest > 0:
+            rows.append({"sample": label, "begin": at, "end": at + rest, "cycles": rest, "what": "rest", "of": "–"})
+    colours = {**(PLACE_COLOURS if kind == "walks" else STAGE_COLOURS), "rest": "#cfd4da"}
+    field = "place" if kind == "walks" else "stage"
+    chart = (
+        alt.Chart(_values(rows))
+        .mark_bar(height=16, stroke="white", strokeWidth=0.7)
+        .encode(
+            x=alt.X("begin:Q", title="cycles", axis=alt.Axis(format="~s")),
+            x2="end:Q",
+            y=alt.Y("sample:N", sort=None, title=None, axis=alt.Axis(labelLimit=260)),
+            color=_colour("what", colours, [str(row["what"]) for row in rows]),
+            tooltip=[
+                alt.Tooltip("of:N", title="step"),
+                alt.Tooltip("what:N", title=field),
+                alt.Tooltip("cycles:Q", format=",d"),
+            ],
+        )
+        .properties(**_wide(len(samples) * 24))
+    )
+    return _finish(chart, f"Sampled {kind}, step by step")
+
+
+def _steps(sample: Mapping[str, Any], kind: str) -> list[dict[str, Any]]:
+    if kind == "walks":
+        return [
+            {"what": PLACES[ref["place"]], "of": f"{ref['layer']} level {ref['level']}", "cycles": ref["cycles"]}
+            for ref in sample["refs"]
+        ]
+    return [
+        {
+            "what": stage["stage"],
+            "of": f"{stage['layer']}: {stage['stage']}{_lines(stage['lines'])}",
+            "cycles": stage["cycles"],
+        }
+        for stage in sample["stages"]
+    ]
+
+
+def _lines(lines: Sequence[int]) -> str:
+    words = ("L1", "L2", "L3", "another core", "memory")
+    found = [f"{count} from {place}" for count, place in zip(lines, words, strict=True) if count]
+    return f" ({', '.join(found)})" if found else ""

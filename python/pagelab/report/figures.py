@@ -1,0 +1,132 @@
+"""Numbers that the page's words and charts share, derived from the engine's counts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pagelab.results import SystemResult
+
+CLASSES = {
+    "base": "instructions",
+    "data_stall": "data",
+    "translation": "translation",
+    "fault": "page faults",
+    "io": "devices",
+    "kernel": "other",
+    "lock_wait": "other",
+    "blocked": "other",
+    "stolen": "other",
+}
+"""Classes of cycles in which a CPU is not idle, by what the page calls them"""
+
+PLACES = {
+    "l1": "L1",
+    "l2": "L2",
+    "l3": "L3",
+    "remote": "another core",
+    "dram": "memory",
+    "uncached": "no cache",
+}
+"""Where a reference found its line"""
+
+STAGES = (
+    "entry",
+    "lookup",
+    "walk",
+    "allocation",
+    "zeroing",
+    "charge",
+    "rmap",
+    "lru",
+    "install",
+    "return",
+    "submit",
+    "completion",
+    "wakeup",
+)
+"""Stages of a page fault, in order"""
+
+
+@dataclass(frozen=True)
+class Level:
+    """A level of a layer's page table that walks read."""
+
+    layer: str
+    level: int
+
+    @property
+    def label(self) -> str:
+        return f"{self.layer} {self.level}"
+
+
+def busy_cycles(stats: Mapping[str, int]) -> int:
+    """Cycles of all CPUs in which they were not idle."""
+    return stats.get("cycles", 0) - stats.get("cycles.idle", 0)
+
+
+def paging_cycles(stats: Mapping[str, int]) -> int:
+    """Cycles of waiting for translation and of page faults."""
+    return stats.get("cycles.translation", 0) + stats.get("cycles.fault", 0)
+
+
+def cycles_by_class(stats: Mapping[str, int]) -> dict[str, int]:
+    """Busy cycles by what the page calls their class."""
+    sums = dict.fromkeys(CLASSES.values(), 0)
+    for name, words in CLASSES.items():
+        sums[words] += stats.get(f"cycles.{name}", 0)
+    return sums
+
+
+def faults(stats: Mapping[str, int]) -> int:
+    """Page faults that a kernel handled, those of hosts too."""
+    return sum(stats.get(f"fault.{kind}.count", 0) for kind in ("minor", "major", "nested"))
+
+
+def references(stats: Mapping[str, int]) -> dict[Level, dict[str, int]]:
+    """References of completed walks, by level of the table and by place; levels that no walk read are left out."""
+    found: dict[Level, dict[str, int]] = {}
+    for name, count in stats.items():
+        parts = name.split(".")
+        if len(parts) == 6 and parts[:2] == ["walk", "layer"] and parts[4] == "refs" and count:
+            level = Level(parts[2], int(parts[3].removeprefix("level")))
+            found.setdefault(level, {})[parts[5]] = count
+    return found
+
+
+def stage_cycles(stats: Mapping[str, int]) -> dict[str, int]:
+    """Cycles of page faults by stage, of all layers together."""
+    cycles = {stage: stats.get(f"fault.stage.{stage}.cycles", 0) for stage in STAGES}
+    return {stage: count for stage, count in cycles.items() if count}
+
+
+def share(part: float, whole: float) -> float:
+    """A quotient; 0 of nothing."""
+    return part / whole if whole else 0.0
+
+
+def name_of(result: SystemResult) -> str:
+    """What was replayed: the names of the main sources."""
+    main = [source.name for source in result.sources if source.role == "main"]
+    return " and ".join(main or [source.name for source in result.sources])
+
+
+def short(value: float) -> str:
+    """About three digits with a decimal prefix: 12.3M."""
+    for size, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.3g}{prefix}"
+    return f"{value:.3g}"
+
+
+def percent(value: float) -> str:
+    """A share in per cent, to a tenth below ten."""
+    if 0 < value < 0.001:
+        return "under 0.1 %"
+    return f"{100 * value:.1f} %" if value < 0.0995 else f"{100 * value:.0f} %"
+
+
+def in_bytes(count: int) -> str:
+    """Bytes with a binary prefix: 12.5 MiB."""
+    for shift, prefix in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if count >= 1 << shift:
+            return f"{count / (1 << shift):.3g} {prefix}"
+    return f"{count} bytes"

@@ -1,0 +1,220 @@
+"""Results as one page of HTML that needs nothing beside it."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import vl_convert
+from markupsafe import Markup
+
+from pagelab import _engine
+from pagelab.output import write_atomically
+from pagelab.report import charts, code, memory, settings, words
+from pagelab.report.figures import name_of
+from pagelab.results import Results, SystemResult
+from pagelab.table import html_comparison
+
+_VEGA_LITE = "6.4"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart with what it shows in words."""
+
+    title: str
+    caption: str
+    spec: charts.Spec
+
+    @property
+    def json(self) -> Markup:
+        # What could end the script element is written as an escape of JSON.
+        return Markup(json.dumps(self.spec).replace("<", "\\u003c"))
+
+
+@dataclass(frozen=True)
+class Inside:
+    """What a profile says of one system."""
+
+    label: str
+    regions: Sequence[memory.MemoryRow]
+    regions_note: str
+    pages: Sequence[memory.MemoryRow]
+    pages_note: str
+    code: Sequence[code.CodeRow]
+    code_notes: Sequence[str]
+    has_lines: bool
+    """Whether any place in the code is known to the line"""
+    timelines: Sequence[Figure]
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """All about one run."""
+
+    title: str
+    machine: str
+    headline: str
+    costs: Sequence[str]
+    comparisons: Sequence[tuple[str, str, str]]
+    first: str
+    warnings: Sequence[str]
+    trust: Sequence[str]
+    overview: Sequence[Figure]
+    over_time: Sequence[Figure]
+    distributions: Sequence[Figure]
+    inside: Sequence[Inside]
+    table: Markup
+    systems: Sequence[SystemResult]
+    differences: Sequence[tuple[str, Sequence[str]]]
+    estimates: Sequence[tuple[str, str]]
+    configurations: Sequence[tuple[str, str]]
+    command: str
+    seed: int
+
+
+def write(path: Path, runs: Sequence[Results]) -> None:
+    """Puts the page for some runs into a file, whole or not at all.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    write_atomically(path, render(runs))
+
+
+def render(runs: Sequence[Results]) -> str:
+    """The page for some runs, each with all its systems, as HTML.
+
+    The same runs give the same bytes as long as the files that symbols are looked up in stay the same.
+    """
+    chapters = [_chapter(run) for run in runs]
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_text), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.get_template("template.html").render(
+        title=" and ".join(dict.fromkeys(chapter.title for chapter in chapters)),
+        chapters=chapters,
+        version=_engine.__version__,
+        style=Markup(_text("style.css")),
+        script=Markup(_text("script.js")),
+        bundle=Markup(_bundle()),
+    )
+
+
+def _text(name: str) -> str:
+    return files("pagelab.report").joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def _bundle() -> str:
+    """Vega, Vega-Lite and vega-embed as one script, which defines `vegaEmbed`."""
+    # The stub of the library asks for a snippet, which the library does not.
+    script: str = vl_convert.javascript_bundle(vl_version=_VEGA_LITE)  # type: ignore[call-arg]
+    return script.replace("</script", "<\\/script")
+
+
+def _chapter(run: Results) -> Chapter:
+    first = run.systems[0]
+    profiled = [result for result in run.systems if result.profile]
+    return Chapter(
+        title=name_of(first),
+        machine=first.machine,
+        headline=words.headline(first),
+        costs=words.costs(first),
+        comparisons=words.comparisons(run.systems),
+        first=first.label,
+        warnings=run.warnings,
+        trust=words.trust(run.systems),
+        overview=_overview(run.systems),
+        over_time=_over_time(run.systems),
+        distributions=_distributions(profiled),
+        inside=[_inside(result) for result in profiled],
+        table=Markup(html_comparison([(result.label, result.stats) for result in run.systems])),
+        systems=run.systems,
+        differences=settings.differences(run.systems),
+        estimates=settings.estimates(run.systems),
+        configurations=[(result.label, settings.whole(result)) for result in run.systems],
+        command=settings.command(run),
+        seed=first.seed,
+    )
+
+
+def _overview(results: Sequence[SystemResult]) -> list[Figure]:
+    figures = [
+        Figure(
+            "Where the cycles go",
+            "All cycles in which CPUs were not idle, by class, against those of the first system.",
+            charts.cycles(results),
+        )
+    ]
+    if any(result.stats.get("walk.count") for result in results):
+        figures.append(
+            Figure(
+                "What a page walk reads",
+                "References per completed walk, by layer and level of the page table (leaves are level 1), coloured by "
+                "where they were served. MMU caches spare what is missing.",
+                charts.walk_references(results),
+            )
+        )
+    if any(result.stats.get("fault.cycles") for result in results):
+        figures.append(
+            Figure(
+                "What a page fault costs",
+                "Cycles per page fault by stage of its handler, from exception to return.",
+                charts.fault_stages(results),
+            )
+        )
+    return figures
+
+
+def _over_time(results: Sequence[SystemResult]) -> list[Figure]:
+    if not any(len(result.windows) > 1 for result in results):
+        return []
+    return [Figure(title, "", spec) for title, spec in charts.over_time(results)]
+
+
+def _distributions(results: Sequence[SystemResult]) -> list[Figure]:
+    figures = []
+    for kind, title in (("walks", "How long page walks take"), ("faults", "How long page faults take")):
+        if any(_profile(result)[kind]["latencies"] for result in results):
+            caption = "The share that took no more cycles than the horizontal axis says."
+            figures.append(Figure(title, caption, charts.latencies(results, kind)))
+    return figures
+
+
+def _inside(result: SystemResult) -> Inside:
+    regions, regions_note = memory.regions(result)
+    pages, pages_note = memory.pages(result)
+    rows, notes = code.rows(result)
+    lines = any(row.line for row in rows)
+    return Inside(result.label, regions, regions_note, pages, pages_note, rows, notes, lines, _timelines(result))
+
+
+def _timelines(result: SystemResult) -> list[Figure]:
+    figures = []
+    about = {
+        "walks": (
+            "Walks, step by step",
+            "Walks chosen at random, and below them the slowest. Each piece is a reference, coloured by where it was "
+            "served; the rest is MMU caches and nested TLBs, or what overlapped.",
+        ),
+        "faults": (
+            "Page faults, step by step",
+            "Faults chosen at random, and below them the slowest. Each piece is a stage, with the lines that it "
+            "referred to; the rest is waiting and the walks around it.",
+        ),
+    }
+    for kind, (title, caption) in about.items():
+        found = _profile(result)[kind]
+        if found["slowest"]:
+            samples = [*found["samples"], found["slowest"]]
+            figures.append(Figure(title, caption, charts.steps(samples, kind)))
+    return figures
+
+
+def _profile(result: SystemResult) -> dict[str, Any]:
+    return result.profile or {}

@@ -1,0 +1,124 @@
+"""What was found, in plain words."""
+
+from pagelab.report.figures import (
+    busy_cycles,
+    faults,
+    in_bytes,
+    name_of,
+    paging_cycles,
+    percent,
+    share,
+    short,
+    stage_cycles,
+)
+from pagelab.results import SystemResult
+
+# Below these shares a cost, and above these a difference, is worth a sentence.
+_SMALL = 0.01
+_SAME = 0.005
+
+
+def headline(first: SystemResult) -> str:
+    """What paging costs the program under the first system."""
+    stats = first.stats
+    cost = share(paging_cycles(stats), busy_cycles(stats))
+    return f"Paging takes {percent(cost)} of the cycles of {name_of(first)} on {first.system}."
+
+
+def costs(first: SystemResult) -> list[str]:
+    """Where the first system's cycles of paging go."""
+    stats = first.stats
+    busy, walks = busy_cycles(stats), stats.get("walk.count", 0)
+    accesses = stats.get("accesses", 0)
+    sentences = [
+        f"Address translation takes {percent(share(stats.get('cycles.translation', 0), busy))} of all cycles. "
+        f"One access in {_one_in(accesses, walks)} needs a page walk, which takes "
+        f"{share(stats.get('walk.cycles', 0), walks):.0f} cycles and makes "
+        f"{share(stats.get('walk.refs', 0), walks):.2g} references to memory or caches."
+        if walks
+        else "No access needed a page walk: the TLBs held every page."
+    ]
+    count = faults(stats)
+    if count:
+        stages = sorted(stage_cycles(stats).items(), key=lambda item: -item[1])[:2]
+        dearest = " and ".join(
+            f"{stage} ({percent(share(cycles, stats.get('fault.cycles', 0)))})" for stage, cycles in stages
+        )
+        sentences.append(
+            f"Page faults take {percent(share(stats.get('cycles.fault', 0), busy))} of all cycles: {short(count)} of "
+            f"{share(stats.get('fault.cycles', 0), count):,.0f} cycles each. Their dearest stages are {dearest}."
+        )
+    else:
+        sentences.append("There were no page faults.")
+    reading = stats.get("cycles.io", 0)
+    if share(reading, busy) > _SMALL:
+        sentences.append(f"Waiting for devices takes {percent(share(reading, busy))} of all cycles.")
+    footprint = sum(
+        size * count
+        for name, count in stats.items()
+        for suffix, size in ((".pages.4K", 4 << 10), (".pages.2M", 2 << 20), (".pages.1G", 1 << 30))
+        if name.startswith(f"layer.{first.sources[0].layer}.") and name.endswith(suffix)
+    )
+    if footprint:
+        sentences.append(f"The program's kernel mapped {in_bytes(footprint)} in all.")
+    return sentences
+
+
+def comparisons(results: list[SystemResult]) -> list[tuple[str, str, str]]:
+    """For each further system its label, the ratio of its cycles to the first's, and what changed."""
+    first, *others = results
+    return [(other.label, _ratio(first, other), _change(first, other)) for other in others]
+
+
+def _ratio(first: SystemResult, other: SystemResult) -> str:
+    return f"×{share(busy_cycles(other.stats), busy_cycles(first.stats)):.2f}"
+
+
+def _change(first: SystemResult, other: SystemResult) -> str:
+    before, after = busy_cycles(first.stats), busy_cycles(other.stats)
+    change = share(after - before, before)
+    if abs(change) < _SAME:
+        verdict = "The same cycles, within half a per cent."
+    elif change < 0:
+        verdict = f"{percent(-change)} fewer cycles."
+    else:
+        verdict = f"{percent(change)} more cycles."
+    parts = []
+    for words, name in (("walks", "walk.count"), ("cycles of translation", "cycles.translation")):
+        parts.append(f"{words} {_from_to(first.stats.get(name, 0), other.stats.get(name, 0))}")
+    parts.append(f"page faults {_from_to(faults(first.stats), faults(other.stats))}")
+    cycles = [share(of.stats.get("fault.cycles", 0), faults(of.stats)) for of in (first, other)]
+    if all(cycles):
+        parts.append(f"cycles per fault {_from_to(*cycles)}")
+    text = "; ".join(parts)
+    return f"{verdict} {text[0].upper()}{text[1:]}."
+
+
+def _from_to(before: float, after: float) -> str:
+    if before == after:
+        return f"stay {short(before)}"
+    return f"from {short(before)} to {short(after)}"
+
+
+def _one_in(whole: int, part: int) -> str:
+    return f"{whole / part:,.0f}" if whole >= 10 * part else f"{whole / part:.1f}"
+
+
+def trust(results: list[SystemResult]) -> list[str]:
+    """What to know before the figures are believed."""
+    sentences = [
+        "Counts of walks, references and faults are exact for the model. Cycles come from latencies and an in-order "
+        "core that waits for every access; a real core overlaps much of that. Compare systems by cycles; do not read "
+        "them as predicted run time."
+    ]
+    shares = [
+        (result.label, share(result.stats.get("fault.preset.cycles", 0), result.stats.get("fault.cycles", 0)))
+        for result in results
+    ]
+    told = ", ".join(f"{percent(part)} ({label})" for label, part in shares if part > _SMALL)
+    if told:
+        sentences.append(
+            f"Of the cycles of page faults, a part is stated by the kernel preset rather than simulated: {told}. Where "
+            "the preset calls such a number an estimate, so does the list of estimates below."
+        )
+    return sentences

@@ -1,0 +1,83 @@
+"""The summary of a run: a line per system, in 80 columns whatever their number. `table.py` has the whole."""
+
+from collections.abc import Mapping, Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from pagelab.table import System, as_ratio, headings, short, wrap_name
+
+_NAMES = 18
+# Headings: what is counted, and how.
+_COLUMNS = (
+    ("busy", "cycles", ""),
+    ("", "", ""),
+    ("% in", "trans-", "lation"),
+    ("% in", "page", "faults"),
+    ("page", "walks", ""),
+    ("cycles", "per", "walk"),
+    ("refs", "per", "walk"),
+    ("page", "faults", ""),
+    ("cycles", "per", "fault"),
+)
+
+
+def summary(systems: Sequence[System]) -> Table:
+    """What paging costs under each system; busy cycles also as multiples of the first system's.
+
+    Where sources run beside the main ones, cycles, walks and faults are those of the main sources.
+    """
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold", caption_justify="left")
+    heads = headings([label for label, _ in systems])
+    notes = [note for _, note in heads if note]
+    if any("main.cycles" in stats for _, stats in systems):
+        notes.insert(0, "Cycles, walks and page faults are those of the main sources.")
+    if notes:
+        table.caption = Text("\n".join(["", *notes]), no_wrap=True, overflow="ignore")
+        table.caption_style = ""
+    table.add_column("", no_wrap=True)
+    for heading in _COLUMNS:
+        table.add_column(Text("\n".join(heading)), justify="right", no_wrap=True)
+    first = systems[0][1]
+    for (name, _), (_, stats) in zip(heads, systems, strict=True):
+        table.add_row(wrap_name(name, _NAMES), *_cells(stats, first))
+    return table
+
+
+def _cells(stats: Mapping[str, int], first: Mapping[str, int]) -> list[str]:
+    busy, others = _busy(stats), _busy(first)
+    walks = _count(stats, "walk.count")
+    faults = [_count(stats, f"fault.{kind}.count") for kind in ("minor", "major")]
+    # The stages' cycles are of everybody's faults, those of hosts too.
+    every = sum(stats.get(f"fault.{kind}.count", 0) for kind in ("minor", "major", "nested"))
+    return [
+        short(busy),
+        "" if stats is first else as_ratio(busy / max(others, 1)),
+        _share(_count(stats, "cycles.translation"), busy),
+        _share(_count(stats, "cycles.fault"), busy),
+        "–" if walks is None else short(walks),
+        _each(_count(stats, "walk.cycles"), walks),
+        _each(_count(stats, "walk.refs"), walks, 2),
+        short(sum(count or 0 for count in faults)),
+        _each(stats.get("fault.cycles"), every),
+    ]
+
+
+def _count(stats: Mapping[str, int], name: str) -> int | None:
+    """A count, that of the main sources where these are counted apart."""
+    return stats.get(f"main.{name}" if "main.cycles" in stats else name)
+
+
+def _busy(stats: Mapping[str, int]) -> int:
+    return (_count(stats, "cycles") or 0) - (_count(stats, "cycles.idle") or 0)
+
+
+def _share(part: int | None, whole: int) -> str:
+    return "–" if part is None or not whole else f"{100 * part / whole:.1f}"
+
+
+def _each(whole: int | None, count: int | None, digits: int = 1) -> str:
+    if not count or whole is None:
+        return "–"
+    mean = whole / count
+    return f"{mean:.{digits}f}" if mean < 999.95 else short(mean)

@@ -1,0 +1,221 @@
+"""The report: what it says, that it needs nothing beside it, and that a browser draws it."""
+
+import html
+import json
+import os
+import re
+import shlex
+import shutil
+import struct
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Pagelab, assert_fails
+
+import pagelab as package
+from pagelab.report import code, memory, render, words
+from pagelab.results import Results
+
+SOURCE = "gups:size=16MiB,updates=20K"
+SYSTEMS = ("radix", "radix-2m", "nested-radix")
+_PROGRAM = """static int hidden(int *a) {
+  return a[1];
+}
+
+int main(int n, char **v) {
+  return hidden(&n);
+}
+"""
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    return package.run(SOURCE, SYSTEMS, windows=10, profile=True)
+
+
+class _Page(HTMLParser):
+    """What a browser would fetch, the specifications of charts, and ids beside the links to them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.fetched: list[str] = []
+        self.specs: list[Any] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self._kind: str | None = None
+        self._data = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self._data = ""
+        self._kind = found.get("type") if tag == "script" else None
+        self.fetched += [
+            value for name in ("src", "href") if (value := found.get(name)) and not value.startswith(("#", "data:"))
+        ]
+        self.ids += [value] if (value := found.get("id")) else []
+        self.links += [value[1:]] if (value := found.get("href")) and value.startswith("#") else []
+
+    def handle_data(self, data: str) -> None:
+        self._data += data
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "script" and self._kind == "application/json":
+            self.specs.append(json.loads(self._data))
+
+
+def test_it_needs_nothing_beside_it(results: Results) -> None:
+    page = _Page(render([results]))
+    assert page.fetched == []
+    assert set(page.links) <= set(page.ids)
+    assert len(page.ids) == len(set(page.ids))
+    # Cycles, references, stages, three over time, two distributions, and the steps of walks and faults of each system.
+    assert len(page.specs) == 3 + 3 + 2 + 2 * len(SYSTEMS)
+
+
+def test_the_same_results_give_the_same_bytes(results: Results) -> None:
+    again = Results.from_json(results.to_json())
+    assert render([results]) == render([again])
+
+
+def test_its_words_are_the_counts(results: Results) -> None:
+    first = results.systems[0]
+    stats = first.stats
+    share = (stats["cycles.translation"] + stats["cycles.fault"]) / stats["cycles"]
+    assert f"{100 * share:.0f} % of the cycles" in words.headline(first)
+    changes = {label: (ratio, text) for label, ratio, text in words.comparisons(results.systems)}
+    large = results["radix-2m"].stats
+    assert changes["radix-2m"][0] == f"×{large['cycles'] / stats['cycles']:.2f}"
+    assert "fewer cycles" in changes["radix-2m"][1]
+    assert "more cycles" in changes["nested-radix"][1]
+
+
+def test_charts_hold_all_cycles(results: Results) -> None:
+    spec = _Page(render([results])).specs[0]
+    for result in results.systems:
+        rows = [row for row in _rows(spec) if row["system"] == result.label]
+        assert sum(row["cycles"] for row in rows) == result.stats["cycles"]
+
+
+def _rows(spec: Any) -> list[dict[str, Any]]:
+    """What a chart draws."""
+    rows: list[dict[str, Any]] = spec["datasets"][spec["data"]["name"]]
+    return rows
+
+
+def test_regions_are_the_programs(results: Results) -> None:
+    rows, _ = memory.regions(results.systems[0])
+    assert (rows[0].what, rows[0].size) == ("anonymous memory", "16 MiB")
+    assert max(rows[0].spark) == 1
+    assert sum(row.part for row in rows) == pytest.approx(1)
+
+
+def test_text_of_a_trace_is_no_markup() -> None:
+    document = json.loads(package.run("seq:size=64KiB", "radix", profile=True).to_json())
+    evil = "<script>alert(1)</script></script>"
+    document["results"][0]["sources"][0]["name"] = evil
+    document["results"][0]["profile"]["regions"]["rows"][0]["file"] = evil
+    document["results"][0]["label"] = evil
+    page = render([Results(document)])
+    assert "<script>alert" not in page
+    assert all(evil == row["system"] for spec in _Page(page).specs[:1] for row in _rows(spec))
+
+
+def test_results_without_a_profile_make_a_page(pagelab: Pagelab, tmp_path: Path) -> None:
+    assert pagelab("run", SOURCE, "--max-accesses", "1K", "--json", "r.json", "-q").returncode == 0
+    made = pagelab("report", "r.json", "-o", "new/page.html")
+    assert made.returncode == 0, made.stderr
+    assert "r.json has no profile" in made.stderr
+    text = (tmp_path / "new/page.html").read_text()
+    assert "What was run" in text
+    assert "Where in memory and code" not in text
+
+
+def test_run_writes_a_report_and_results_that_give_the_same(pagelab: Pagelab, tmp_path: Path) -> None:
+    run = pagelab("run", SOURCE, "-s", "radix", "--report", "a.html", "--json", "r.json", "-q")
+    assert run.returncode == 0, run.stderr
+    assert pagelab("report", "r.json", "-o", "b.html").returncode == 0
+    assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
+
+
+def test_the_command_on_the_page_makes_the_same_run(pagelab: Pagelab, tmp_path: Path) -> None:
+    asked = ("-s", "radix", "-s", "radix{machine.tlb.l2_latency_cycles=14}", "--seed", "3", "--max-accesses", "5K")
+    assert pagelab("run", SOURCE, *asked, "--json", "r.json", "--report", "a.html", "-q").returncode == 0
+    shown = re.search(r"<pre>(pagelab run [^<]*)</pre>", (tmp_path / "a.html").read_text())
+    assert shown
+    command = shlex.split(html.unescape(shown[1]))
+    assert pagelab(*command[1:], "--json", "s.json", "-q").returncode == 0
+    before, after = (Results.load(tmp_path / name) for name in ("r.json", "s.json"))
+    assert [of.stats for of in before.systems] == [of.stats for of in after.systems]
+
+
+def test_mistakes_are_named(pagelab: Pagelab, tmp_path: Path) -> None:
+    assert_fails(pagelab("report", "none.json"), 1, "none.json", "No such file")
+    (tmp_path / "text.json").write_text("no results")
+    assert_fails(pagelab("report", "text.json"), 2, "text.json", "no results of pagelab")
+    assert pagelab("run", SOURCE, "--max-accesses", "1K", "--json", "r.json", "-q").returncode == 0
+    assert_fails(pagelab("report", "r.json", "-o", "r.json"), 2, "r.json is named twice")
+    assert_fails(pagelab("report", "r.json", "-o", "."), 1, "Is a directory")
+    assert json.loads((tmp_path / "r.json").read_text())["results"]
+
+
+@pytest.mark.skipif(not shutil.which("gcc") or not shutil.which("addr2line"), reason="needs gcc and binutils")
+def test_instructions_are_named_by_function_and_line(tmp_path: Path) -> None:
+    source = tmp_path / "touch.c"
+    source.write_text(
+        "static int hidden(int *a) {\n  return a[1];\n}\nint main(int n, char **v) {\n  return hidden(&n);\n}\n"
+    )
+    for name, options in (("full", ("-g",)), ("bare", ("-s",))):
+        subprocess.run(["gcc", "-O0", *options, "-o", tmp_path / name, source], check=True)
+    full, bare = tmp_path / "full", tmp_path / "bare"
+    symbols = subprocess.run(["nm", full], capture_output=True, text=True, check=True).stdout
+    address = int(re.search(r"^(\w+) t hidden$", symbols, re.MULTILINE)[1], 16)  # type: ignore[index]
+    offset = _offset(full, address)
+    found = code.look_up([(str(full), offset), (str(bare), _offset(bare, address)), ("/etc/passwd", 3)])
+    assert found[str(full), offset].function == "hidden"
+    assert found[str(full), offset].line.endswith("touch.c:1")
+    # A stripped file says nothing, rather than the name of some function before.
+    assert list(found) == [(str(full), offset)]
+
+
+def _offset(file: Path, address: int) -> int:
+    """Where in an ELF file the byte of an address is."""
+    raw = file.read_bytes()
+    table, size, count = struct.unpack_from("<Q", raw, 32)[0], *struct.unpack_from("<HH", raw, 54)
+    for at in range(count):
+        kind, _, begin, virtual, _, length = struct.unpack_from("<IIQQQQ", raw, table + at * size)
+        if kind == 1 and virtual <= address < virtual + length:
+            return int(begin + address - virtual)
+    raise AssertionError(f"{address:#x} is not in {file}")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+def test_a_browser_draws_it_without_complaint(results: Results, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text(render([results]))
+    options = [
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--virtual-time-budget=8000",
+        "--enable-logging=stderr",
+    ]
+    done = subprocess.run(
+        [str(CHROMIUM), *options, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", page.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        env=os.environ | {"HOME": str(tmp_path)},
+    )
+    assert "CONSOLE" not in done.stderr
+    drawn = _Page(done.stdout)
+    body = re.sub(r"<script.*?</script>", "", done.stdout, flags=re.DOTALL)
+    # Those of closed parts are drawn when these are opened.
+    charts = len(drawn.specs) - 2 * (len(SYSTEMS) - 1)
+    assert body.count("<svg") - body.count('class="spark"') == charts
+    assert "could not be drawn" not in body
