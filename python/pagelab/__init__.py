@@ -23,6 +23,7 @@ from pagelab._engine import (
 from pagelab.catalogue import available, schema
 from pagelab.fault_models import FaultStudy, fault_trace_head, fault_trace_info, mfoe
 from pagelab.fault_recorder import FaultRecording, record_faults
+from pagelab.mrc import MissRatioCurves, miss_ratio_curves
 from pagelab.recorder import Recording, record
 from pagelab.results import Results, SystemResult
 from pagelab.simulation import run
@@ -35,6 +36,7 @@ __all__ = [
     "FaultStudy",
     "Import",
     "InternalError",
+    "MissRatioCurves",
     "OutOfMemoryError",
     "PagelabError",
     "Recording",
@@ -48,6 +50,7 @@ __all__ = [
     "fault_trace_info",
     "import_trace",
     "mfoe",
+    "miss_ratio_curves",
     "record",
     "record_faults",
     "run",

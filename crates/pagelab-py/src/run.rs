@@ -8,6 +8,7 @@ use std::{
 
 use pagelab_engine::{
     base::error::EngineError,
+    config::{Assembly, assemble},
     run::{self, Progress, Request, lines},
 };
 use pagelab_faults::catalogue;
@@ -69,6 +70,13 @@ fn list_json(kind: &str) -> PyResult<String> {
     run::list_json(kind, catalogue::KINDS).map_err(IntoPython::into_python)
 }
 
+/// A machine, a preset or a file, as the configuration has it; none stands for the default.
+#[pyfunction]
+fn machine_json(machine: Option<&str>) -> PyResult<String> {
+    let config = assemble(&Assembly { machine, ..Assembly::default() }).map_err(IntoPython::into_python)?;
+    Ok(serde_json::to_string(&config.machine).expect("a machine serialises"))
+}
+
 /// The JSON schema of the configuration.
 #[pyfunction]
 fn schema_json() -> String {
@@ -78,6 +86,7 @@ fn schema_json() -> String {
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(run_json, module)?)?;
     module.add_function(wrap_pyfunction!(list_json, module)?)?;
+    module.add_function(wrap_pyfunction!(machine_json, module)?)?;
     module.add_function(wrap_pyfunction!(replay_lines_json, module)?)?;
     module.add_function(wrap_pyfunction!(schema_json, module)?)
 }
