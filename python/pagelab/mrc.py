@@ -67,18 +67,37 @@ class Curve:
     misses_with_ways: Sequence[int]
     """Empty unless ways were asked for"""
 
+    @property
+    def shown(self) -> Sequence[int]:
+        """The misses with the ways that were asked for, or fully associative ones."""
+        return self.misses_with_ways or self.misses
+
+    @property
+    def enough(self) -> int:
+        """The smallest of the sizes beyond which no other has fewer misses."""
+        return next(size for size, misses in zip(self.sizes, self.shown, strict=True) if misses == self.shown[-1])
+
+    @property
+    def is_empty(self) -> bool:
+        """True if there is nothing to see: no look-ups, or a sample without any."""
+        return not self.changes or not any(map(self.is_known, range(len(self.sizes))))
+
     def at(self, entries: int) -> int:
         """Where in `sizes` the largest is that is not above `entries`, or the first: its misses are not fewer."""
         return max(0, bisect_right(self.sizes, entries) - 1)
 
     def is_known(self, at: int) -> bool:
-        """False if the sample leaves everything open at this size."""
-        nothing_known = self.least_misses[at] == 0 and self.most_misses[at] >= self.changes > 0
-        return self.sample_rate == 1 or not nothing_known
+        """False if the sample leaves everything open at this size, or saw no use at all."""
+        seen = self.misses[0] > 0 and self.most_misses[at] < self.changes
+        return self.sample_rate == 1 or seen or self.least_misses[at] > 0
 
     def entries_for(self, times: float) -> int | None:
-        """The smallest of the sizes with `times` fewer misses than the first one; none if no size has so few."""
-        few = (size for size, misses in zip(self.sizes, self.misses, strict=True) if misses * times <= self.misses[0])
+        """The smallest of the sizes with `times` fewer misses than the first one; none if no size is known to."""
+        few = (
+            size
+            for at, (size, misses) in enumerate(zip(self.sizes, self.shown, strict=True))
+            if misses * times <= self.shown[0] and self.is_known(at)
+        )
         return next(few, None)
 
 

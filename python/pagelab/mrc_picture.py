@@ -42,18 +42,21 @@ def draw(curves: MissRatioCurves, marks: Sequence[Mark] = (), format: str = "svg
         UsageError: matplotlib is not installed.
     """
     mpl, plt = _matplotlib()
-    panels = [(stream, of) for stream in STREAMS if (of := curves.of(stream)) and of[0].changes]
+    panels = [
+        (stream, of) for stream in STREAMS if (of := curves.of(stream)) and not all(curve.is_empty for curve in of)
+    ]
     style = {"svg.hashsalt": "pagelab", "font.size": 9, "axes.edgecolor": _FAINT, "text.color": _INK}
     style |= dict.fromkeys(("axes.labelcolor", "xtick.color", "ytick.color"), _INK)
     with mpl.rc_context(style):
         width = 4.6 * max(1, len(panels))
         figure, row = plt.subplots(
-            1, max(1, len(panels)), figsize=(width, 3.8), layout="constrained", squeeze=False, sharey=True
+            1, max(1, len(panels)), figsize=(width, 4.4), layout="constrained", squeeze=False, sharey=True
         )
         for axes, (stream, of) in zip(row[0], panels, strict=False):
             _panel(axes, of, [mark for mark in marks if mark.stream == stream], _scale(curves))
         unit = "instructions" if curves.instructions else "accesses"
         row[0][0].set_ylabel(f"misses per 1,000 {unit}")
+        _legend(figure, row[0], panels)
         figure.suptitle(curves.source.name, fontsize=10, color=_INK)
         file = io.BytesIO()
         undated: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
@@ -79,14 +82,15 @@ def _scale(curves: MissRatioCurves) -> float:
 
 def _panel(axes: Any, curves: Sequence[Curve], marks: Sequence[Mark], scale: float) -> None:
     of_lines = curves[0].stream == "data-cache"
-    end = 2 * max(curve.sizes[-1] for curve in curves)
+    end = 2 * max([curve.enough for curve in curves] + [mark.entries for mark in marks])
     for colour, curve in zip(_COLOURS * (len(curves) // len(_COLOURS) + 1), curves, strict=False):
-        _line(axes, curve, colour, end, scale)
+        if not curve.is_empty:
+            _line(axes, curve, colour, end, scale)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     unit = curves[0].granule_bytes if of_lines else 1
     axes.set_xlim(unit, end * unit)
-    axes.set_title(STREAMS[curves[0].stream], fontsize=9, loc="left")
+    axes.set_title(STREAMS[curves[0].stream], fontsize=9, loc="left", pad=34)
     axes.set_xlabel("size" if of_lines else "entries")
     axes.xaxis.set_major_formatter(lambda at, _: size_text(at) if of_lines else f"{at:,.0f}")
     axes.yaxis.set_major_formatter(lambda at, _: f"{at:g}")
@@ -95,15 +99,21 @@ def _panel(axes: Any, curves: Sequence[Curve], marks: Sequence[Mark], scale: flo
     axes.grid(axis="y", color="#e6e6e6", lw=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-    if not of_lines:
-        axes.legend(frameon=False, title="pages of", title_fontsize=8, fontsize=8, loc="upper right")
     for mark in marks:
         if 1 < mark.entries < end:
             axes.axvline(mark.entries * unit, color=_FAINT, lw=0.7, ls=(0, (4, 3)), zorder=0)
-            place = {"xy": (mark.entries * unit, 0.01), "xycoords": ("data", "axes fraction")}
-            axes.annotate(
-                mark.name, **place, xytext=(2, 0), textcoords="offset points", fontsize=7, rotation=90, color=_FAINT
-            )
+            place = axes.get_xaxis_transform()
+            axes.text(mark.entries * unit, 1.01, mark.name, transform=place, fontsize=7, rotation=40, color="#777777")
+
+
+def _legend(figure: Any, row: Sequence[Any], panels: Sequence[tuple[str, Sequence[Curve]]]) -> None:
+    """The page sizes, once for all panels."""
+    for axes, (stream, _) in zip(row, panels, strict=False):
+        if stream != "data-cache":
+            lines, sizes = axes.get_legend_handles_labels()
+            labels = [f"pages of {size}" for size in sizes]
+            figure.legend(lines, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=8)
+            return
 
 
 def _line(axes: Any, curve: Curve, colour: str, end: int, scale: float) -> None:
@@ -114,8 +124,9 @@ def _line(axes: Any, curve: Curve, colour: str, end: int, scale: float) -> None:
     def heights(misses: Sequence[int]) -> list[float]:
         return [of * scale for of in (*misses, misses[-1])]
 
-    shown = curve.misses_with_ways or curve.misses
-    axes.plot(sizes, heights(shown), color=colour, lw=1.4, label=size_text(curve.granule_bytes), drawstyle="steps-post")
+    axes.plot(
+        sizes, heights(curve.shown), color=colour, lw=1.4, label=size_text(curve.granule_bytes), drawstyle="steps-post"
+    )
     if curve.sample_rate < 1:
         least, most = heights(curve.least_misses), heights(curve.most_misses)
         axes.fill_between(sizes, least, most, color=colour, alpha=0.15, lw=0, step="post")

@@ -18,30 +18,29 @@ fn curves(spec: &str, sampling: Sampling, seed: u64) -> Analysis {
     analyse(&mut *workload::parse(spec, 1).unwrap(), &options, &mut |_| true).unwrap()
 }
 
-/// Of 20 seeds, those whose curve leaves its bounds at some size; and the widest relative bounds at sizes that the sample
-/// knows something of, as a median.
+/// Of 20 seeds, one at most has a curve that leaves its bounds at some size. Prints how wide these are at the median size.
 fn check(spec: &str, sampling: Sampling) {
     let exact = curves(spec, Sampling::All, 1);
+    let samples: Vec<Analysis> = (0..SEEDS).map(|seed| curves(spec, sampling, seed)).collect();
     for (number, exact) in exact.curves.iter().enumerate() {
-        let mut outside = Vec::new();
-        let mut widths = Vec::new();
-        for seed in 0..SEEDS {
-            let sampled = &curves(spec, sampling, seed).curves[number];
+        let (mut outside, mut widths) = (Vec::new(), Vec::new());
+        for (seed, sample) in samples.iter().enumerate() {
+            let sampled = &sample.curves[number];
             let mut within = true;
             for (at, &size) in sampled.sizes.iter().enumerate() {
-                let Some(place) = exact.sizes.iter().position(|&other| other == size) else { continue };
-                let (misses, least, most) = (exact.misses[place], sampled.least_misses[at], sampled.most_misses[at]);
-                within &= (least..=most).contains(&misses);
-                widths.push((most - least) as f64 / (2 * exact.references) as f64);
+                // Beyond its last size a curve stays what it is.
+                let place = exact.sizes.binary_search(&size).unwrap_or(exact.sizes.len() - 1);
+                let (least, most) = (sampled.least_misses[at], sampled.most_misses[at]);
+                within &= (least..=most).contains(&exact.misses[place]);
+                widths.push((most - least) as f64 / (2 * exact.changes.max(1)) as f64);
             }
             if !within {
                 outside.push(seed);
             }
         }
         widths.sort_by(f64::total_cmp);
-        let width = widths.get(widths.len() / 2).copied().unwrap_or(0.0);
         let what = format!("{spec}, {sampling:?}, {:?} of {} bytes", exact.stream, exact.granule_bytes);
-        println!("{what}: outside {outside:?}, median half width {width:.4} of the references");
+        println!("{what}: outside {outside:?}, ± {:.4} of all misses", widths[widths.len() / 2]);
         assert!(outside.len() <= 1, "{what}: {outside:?}");
     }
 }
@@ -60,8 +59,8 @@ fn a_number_of_pages_is_within_its_bounds() {
 #[test]
 #[ignore = "minutes"]
 fn samples_of_real_sizes_are_within_their_bounds() {
-    for spec in ["zipf:size=1GiB,accesses=20M", "gups:size=1GiB,updates=10M", "bfs:vertices=200K"] {
-        for sampling in [Sampling::Rate(0.01), Sampling::Rate(0.1), Sampling::Pages(8192)] {
+    for spec in ["zipf:size=1GiB,accesses=20M", "gups:size=1GiB,updates=5M", "bfs:vertices=100K"] {
+        for sampling in [Sampling::Rate(0.01), Sampling::Pages(8192)] {
             check(spec, sampling);
         }
     }

@@ -1,6 +1,6 @@
 """`pagelab mrc`: misses of TLBs and caches of every size."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +17,6 @@ from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_writable, write
 from pagelab.quantities import size_text
 
 _TIMES = (10, 100, 1000)
-_LONGEST = 1 << 40
 
 
 def command(
@@ -98,7 +97,9 @@ def _show(curves: MissRatioCurves, marks: Sequence[Mark]) -> None:
     print(f"misses per 1,000 {unit}; {associativity}, least recently used")
     for stream, title in STREAMS.items():
         of = curves.of(stream)
-        if of and of[0].changes:
+        if of and of[0].changes and all(curve.is_empty for curve in of):
+            print(f"\n{title}: the sample has none of its pages")
+        elif of and of[0].changes:
             print()
             print_table(_table(title, of, [mark for mark in marks if mark.stream == stream], 1000 / whole))
     if any(curve.sample_rate < 1 for curve in curves.curves):
@@ -123,27 +124,24 @@ def _table(title: str, curves: Sequence[Curve], marks: Sequence[Mark], scale: fl
         if any(found):
             cells = (_size(curve, entries, of_lines) for curve, entries in zip(curves, found, strict=True))
             table.add_row(f"{times:,}× fewer", *cells)
-    firsts = (_number(curve.first_references * scale) for curve in curves)
-    table.add_row("no limit", *firsts)
+    table.add_row("no limit", *("?" if of.is_empty else _number(of.first_references * scale) for of in curves))
     return table
 
 
-def _rows(curves: Sequence[Curve], marks: Sequence[Mark]) -> Iterator[int]:
-    """Powers of two, up to the first at which no curve falls any more, and the marks between."""
-    last = min(_LONGEST, max(curve.sizes[-1] for curve in curves))
-    first = min(curve.sizes[0] for curve in curves)
-    # Lines: a cache below 4 KiB is none.
-    first = first if curves[0].stream != "data-cache" else max(first, 4096 // curves[0].granule_bytes)
-    powers = [1 << shift for shift in range(41) if first <= 1 << shift < 2 * last]
-    largest = max(powers, default=first)
-    ways = {first * power // powers[0] for power in powers} if powers else {first}
-    listed = {*powers, *(mark.entries for mark in marks if mark.entries <= largest)}
-    yield from sorted(listed if curves[0].sizes[0] == 1 else ways)
+def _rows(curves: Sequence[Curve], marks: Sequence[Mark]) -> list[int]:
+    """Powers of two, or of two times the ways, up to where no curve falls any more; and the marks."""
+    sizes = {size for curve in curves for size in curve.sizes}
+    first, marked = min(sizes), {mark.entries for mark in marks} & sizes
+    last = max(marked | {curve.enough for curve in curves})
+    # A cache below 4 KiB is none.
+    least = 4096 // curves[0].granule_bytes if curves[0].stream == "data-cache" else 1
+    powers = {first << shift for shift in range(last.bit_length() + 1)}
+    return sorted(size for size in powers | marked if least <= size < 2 * last)
 
 
 def _misses(curve: Curve, entries: int, scale: float) -> str:
     at = curve.at(entries)
-    misses = (curve.misses_with_ways or curve.misses)[at]
+    misses = curve.shown[at]
     if curve.sample_rate == 1 or curve.misses_with_ways:
         return _number(misses * scale)
     if not curve.is_known(at):
