@@ -1,7 +1,8 @@
 """The commands and programs of README and docs work as written.
 
-`run`, `mrc`, `list`, `schema`, `show`, `trace` and `model` really run, on small stand-ins for the traces that they name,
-and for few accesses. Of commands that record, measure this machine or take minutes, only the command line is checked.
+`run`, `mrc`, `list`, `schema`, `show`, `trace` and `model` really run, on small stand-ins for the traces that they
+name, and for few accesses. Of commands that record, measure this machine or take minutes, only the command line is
+checked.
 """
 
 import json

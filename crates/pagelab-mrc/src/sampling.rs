@@ -72,7 +72,12 @@ impl Sampler {
         if self.limit == u64::MAX { 1.0 } else { self.limit as f64 / 2_f64.powi(64) }
     }
 
-    /// Pages of a space have come into the stack; the sample shrinks if these are too many.
+    /// True if the sample may shrink, so that it must hear of new pages.
+    pub fn is_bounded(&self) -> bool {
+        self.bounded.is_some()
+    }
+
+    /// Pages of a space have come into the stack, which has all of them; the sample shrinks if these are too many.
     pub fn bound(&mut self, stack: &mut Stack, space: usize, pages: impl Iterator<Item = u64>) {
         let salt = self.salt(space);
         let Some(bounded) = &mut self.bounded else { return };

@@ -28,7 +28,7 @@ pub(crate) const NO_PAGE: u64 = u64::MAX;
 #[derive(Clone, Copy)]
 pub(crate) struct Use {
     pub page: u64,
-    /// The same page where the caller keeps none, and none as long as there is room in its top.
+    /// None as long as there is room in the caller's top.
     pub down: u64,
 }
 
@@ -204,9 +204,7 @@ impl<F: FnMut(usize, Option<usize>)> Work for Touch<'_, F> {
             }
             // Now that no more places are made, none moves.
             for (place, of) in places.iter_mut().zip(uses) {
-                if of.down == of.page || of.down == NO_PAGE {
-                    place.1 = place.0;
-                } else {
+                if of.down != NO_PAGE {
                     place.1 = positions.place(of.down);
                 }
             }

@@ -19,7 +19,7 @@ pub(crate) struct Tracker {
     shift: u32,
     /// Number of the page that was used last, or none.
     last: u64,
-    /// Where all pages are looked at, those used last. Its pages are not in the stack.
+    /// Those used last, of the sample if there is one.
     top: Top,
     sampler: Option<Sampler>,
     salt: u64,
@@ -98,20 +98,21 @@ impl Tracker {
     #[inline(always)]
     fn change(&mut self, page: u64) -> Result<(), TraceError> {
         self.changes += 1;
-        let mut down = page;
-        if let Some(sampler) = &self.sampler {
-            if !sampler.takes(Sampler::hash(self.salt, page)) {
+        let sample = self.sampler.as_ref().map(|sampler| (sampler, Sampler::hash(self.salt, page)));
+        if sample.is_some_and(|(sampler, hash)| !sampler.takes(hash)) {
+            return Ok(());
+        }
+        let down = match (self.top.touch(page), sample) {
+            (Err(lowest), _) => lowest,
+            (Ok(above), None) => {
+                self.found.on_top[above] += 1;
                 return Ok(());
             }
-        } else {
-            match self.top.touch(page) {
-                Ok(above) => {
-                    self.found.on_top[above] += 1;
-                    return Ok(());
-                }
-                Err(lowest) => down = lowest,
+            (Ok(above), Some((sampler, hash))) => {
+                self.found.add_sampled(hash, Some(above), sampler.rate());
+                return Ok(());
             }
-        }
+        };
         self.queue.push(Use { page, down });
         if self.queue.len() == QUEUE {
             self.settle()?;
@@ -182,7 +183,11 @@ impl Tracker {
                         fresh.push(page);
                     }
                 });
-                sampler.bound(&mut self.stack, self.space, fresh.drain(..));
+                if sampler.is_bounded() && !fresh.is_empty() {
+                    self.stack.hand_down(self.space, self.top.take());
+                    sampler.bound(&mut self.stack, self.space, fresh.drain(..));
+                }
+                fresh.clear();
             }
         }
         self.queue.clear();
