@@ -61,6 +61,9 @@ CASES = (
     Case("pointer chase, 1 GiB", "chase:size=1GiB", "radix", 10_000_000),
 )
 
+CURVES = ("seq:size=1GiB", "gups:size=1GiB")
+SAMPLES = {"exact": None, "1 % sample": 0.01}
+
 
 def main() -> None:
     """Measures and prints."""
@@ -89,6 +92,7 @@ def main() -> None:
         )
     print_table(table)
     print(f"host –: the workload has more memory than half of this machine's ({half / 2**30:.1f} GiB)")
+    measure_curves(runs, 20_000_000 // share)
 
     if not shutil.which("valgrind") or not shutil.which("xz"):
         warn("recording is not measured: it needs valgrind and xz")
@@ -124,7 +128,26 @@ def measure_trace(folder: Path, runs: int, accesses: int) -> None:
     table.add_row("decoding alone, M/s", millions(decoded))
     table.add_row("replay under radix, M/s", millions(replayed))
     table.add_row("replay / decoding", f"{replayed / decoded:.2f}")
+    for title, sample in SAMPLES.items():
+        table.add_row(
+            f"miss-ratio curves, {title}, M/s", millions(best(runs, partial(curves, str(trace), sample, accesses)))
+        )
     print_table(table)
+
+
+def measure_curves(runs: int, accesses: int) -> None:
+    """Makes miss-ratio curves of four page sizes and of lines."""
+    table = Table("", *(f"{title} M/s" for title in SAMPLES), title="Miss-ratio curves", title_justify="left")
+    for workload in CURVES:
+        table.add_row(
+            workload, *(millions(best(runs, partial(curves, workload, of, accesses))) for of in SAMPLES.values())
+        )
+    print_table(table)
+
+
+def curves(source: str, sample: float | None, accesses: int) -> int:
+    """Makes all miss-ratio curves of a source and returns the accesses looked at."""
+    return pagelab.miss_ratio_curves(source, sample=sample, max_accesses=accesses).accesses
 
 
 def best(runs: int, work: Callable[[], int]) -> float:

@@ -24,6 +24,7 @@ from pagelab.catalogue import available, schema
 from pagelab.fault_models import FaultStudy, fault_trace_head, fault_trace_info, mfoe
 from pagelab.fault_recorder import FaultRecording, record_faults
 from pagelab.live import LiveRun, run_live
+from pagelab.mrc import MissRatioCurves, miss_ratio_curves
 from pagelab.recorder import Program, Recording, record
 from pagelab.results import Results, SystemResult
 from pagelab.simulation import run
@@ -37,6 +38,7 @@ __all__ = [
     "Import",
     "InternalError",
     "LiveRun",
+    "MissRatioCurves",
     "OutOfMemoryError",
     "PagelabError",
     "Program",
@@ -51,6 +53,7 @@ __all__ = [
     "fault_trace_info",
     "import_trace",
     "mfoe",
+    "miss_ratio_curves",
     "record",
     "record_faults",
     "run",

@@ -6,6 +6,7 @@
 mod errors;
 mod faults;
 mod host;
+mod miss_ratio_curves;
 mod record;
 mod run;
 mod simulated_faults;
@@ -20,6 +21,7 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::register(module)?;
     faults::register(module)?;
     host::register(module)?;
+    miss_ratio_curves::register(module)?;
     record::register(module)?;
     run::register(module)?;
     trace::register(module)

@@ -9,6 +9,7 @@ use std::{
 
 use pagelab_engine::{
     base::error::EngineError,
+    config::{Assembly, assemble},
     run::{self, Progress, Request, lines},
 };
 use pagelab_faults::catalogue;
@@ -117,6 +118,13 @@ fn list_json(kind: &str) -> PyResult<String> {
     run::list_json(kind, catalogue::KINDS).map_err(IntoPython::into_python)
 }
 
+/// A machine, a preset or a file, as the configuration has it; none stands for the default.
+#[pyfunction]
+fn machine_json(machine: Option<&str>) -> PyResult<String> {
+    let config = assemble(&Assembly { machine, ..Assembly::default() }).map_err(IntoPython::into_python)?;
+    Ok(serde_json::to_string(&config.machine).expect("a machine serialises"))
+}
+
 /// The JSON schema of the configuration.
 #[pyfunction]
 fn schema_json() -> String {
@@ -127,6 +135,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(run_json, module)?)?;
     module.add_function(wrap_pyfunction!(run_live_json, module)?)?;
     module.add_function(wrap_pyfunction!(list_json, module)?)?;
+    module.add_function(wrap_pyfunction!(machine_json, module)?)?;
     module.add_function(wrap_pyfunction!(replay_lines_json, module)?)?;
     module.add_function(wrap_pyfunction!(schema_json, module)?)
 }

@@ -2,14 +2,14 @@
 
 use std::{
     ops::ControlFlow,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{Mutex, PoisonError},
 };
 
 use pagelab_trace::{
-    Batch, FirstTouches, Source, TraceError, TraceReader, format,
+    Batch, FirstTouches, TraceError, format,
     import::{self, Format, ImportOptions},
-    quantity, workload,
+    quantity,
 };
 use pyo3::{exceptions::PyValueError, prelude::*};
 use serde::Serialize;
@@ -79,10 +79,7 @@ fn write_trace(py: Python<'_>, output: PathBuf, facts: &str, rows: &[u8]) -> PyR
 /// there are, how many pages, and how many accesses until the last new page.
 #[pyfunction]
 fn first_touches(py: Python<'_>, source: &str, seed: u64, max_accesses: u64) -> PyResult<(u64, u64, u64)> {
-    let found = py.detach(|| match Path::new(source).is_dir() {
-        true => FirstTouches::of(&mut TraceReader::open(source)?, max_accesses),
-        false => FirstTouches::of(&mut *workload::parse(source, seed)?, max_accesses),
-    });
+    let found = py.detach(|| FirstTouches::of(&mut *pagelab_trace::open(source, seed)?.source, max_accesses));
     found.map(|of| (of.accesses, of.pages, of.until)).map_err(IntoPython::into_python)
 }
 
@@ -91,10 +88,7 @@ fn first_touches(py: Python<'_>, source: &str, seed: u64, max_accesses: u64) -> 
 #[pyfunction]
 fn drain(py: Python<'_>, source: &str, max_accesses: u64) -> PyResult<u64> {
     let work = |stop: &Stop| {
-        let mut source: Box<dyn Source> = match Path::new(source).is_dir() {
-            true => Box::new(TraceReader::open(source)?),
-            false => workload::parse(source, 1)?,
-        };
+        let mut source = pagelab_trace::open(source, 1)?.source;
         let mut batch = Batch::default();
         let mut accesses = 0;
         while accesses < max_accesses && !stop.requested() && source.next_batch(&mut batch)? {

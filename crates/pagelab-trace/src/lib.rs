@@ -11,6 +11,7 @@
 //! | [`event`] | one change of an address space, a process or a thread |
 //! | [`format`](mod@format) | traces on disk: writer, reader, information |
 //! | [`import`] | traces of other tools |
+//! | `open` | sources by what users call them |
 //! | [`quantity`] | sizes and counts as people write them |
 //! | [`record`] | recording real programs under Valgrind |
 //! | [`rng`] | random numbers, the engine's too |
@@ -25,6 +26,7 @@ pub mod error;
 pub mod event;
 pub mod format;
 pub mod import;
+mod open;
 pub mod quantity;
 pub mod record;
 pub mod rng;
@@ -38,6 +40,7 @@ pub use access::{Access, AccessKind};
 pub use error::TraceError;
 pub use event::{Event, EventKind, MapFlags, ProcessIx, Protection, ThreadIx};
 pub use format::{TraceMeta, TraceReader, TraceWriter};
+pub use open::{Opened, open};
 pub use quantity::Bytes;
 pub use source::{Batch, Segment, Source, SourceInfo};
 pub use touched_pages::FirstTouches;

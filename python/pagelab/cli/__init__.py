@@ -19,6 +19,7 @@ from pagelab.cli import (
     demo,
     linux,
     model,
+    mrc,
     native_major_faults,
     record,
     report,
@@ -58,6 +59,7 @@ app.command("record", context_settings={"allow_interspersed_args": False})(recor
 app.command("run")(run.command)
 app.command("show")(run.show_command)
 app.command("report")(report.command)
+app.command("mrc")(mrc.command)
 app.add_typer(trace.app, name="trace")
 app.command("model")(model.command)
 app.command("calibrate")(calibrate.command)

@@ -3,12 +3,10 @@
 //! A source goes to the CPUs that it names, `SPEC@CPUS`, or to the next ones: one hardware thread of each core first, then
 //! the second ones. `,memory_limit=SIZE` behind that puts it into a memory cgroup of its own. Its threads keep the CPU that they were placed on; no scheduler moves them.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use pagelab_trace::format::TraceReader;
 use pagelab_trace::quantity::{Bytes, parse_bytes};
-use pagelab_trace::{Batch, Source, SourceInfo, TraceError, workload};
+use pagelab_trace::{Batch, Opened, Source, SourceInfo, TraceError};
 use serde::Serialize;
 
 use crate::base::error::EngineError;
@@ -59,7 +57,7 @@ impl Placement {
         for text in &request.sources {
             let (text, memory_limit) = split_limit("sources", text)?;
             let (spec, wanted) = cpus.split("sources", &text)?;
-            let (source, complete) = open("sources", spec, seed)?;
+            let Opened { source, complete } = pagelab_trace::open(spec, seed)?;
             let result = cpus.place(source.info().clone(), complete, "main", wanted);
             placement.mains.push(Placed { source, cpus: result.cpus.clone(), memory_limit });
             placement.results.push(result);
@@ -67,9 +65,9 @@ impl Placement {
         for text in &request.with {
             let (text, memory_limit) = split_limit("with", text)?;
             let (spec, wanted) = cpus.split("with", &text)?;
-            let (source, complete) = open("with", spec, seed)?;
+            let Opened { source, complete } = pagelab_trace::open(spec, seed)?;
             let result = cpus.place(source.info().clone(), complete, "co-runner", wanted);
-            let (open, on) = (opener("with", spec, seed), result.cpus.clone());
+            let (open, on) = (opener(spec, seed), result.cpus.clone());
             placement.beside.co_runners.push(CoRunner { open, cpus: on, memory_limit });
             placement.results.push(result);
         }
@@ -81,9 +79,9 @@ impl Placement {
                 return Err(EngineError::config("arrivals", what));
             }
             let (spec, wanted) = cpus.split("arrivals", place)?;
-            let (source, complete) = open("arrivals", spec, seed)?;
+            let Opened { source, complete } = pagelab_trace::open(spec, seed)?;
             let result = cpus.place(source.info().clone(), complete, "arrivals", wanted);
-            let (open, on) = (opener("arrivals", spec, seed), result.cpus.clone());
+            let (open, on) = (opener(spec, seed), result.cpus.clone());
             placement.beside.arrivals.push(ArrivalStream { open, cpus: on, memory_limit, pace });
             placement.results.push(result);
         }
@@ -198,24 +196,8 @@ impl Source for Announced {
     }
 }
 
-/// Opens a trace or a workload; false beside a trace that is incomplete.
-fn open(key: &str, spec: &str, seed: u64) -> Result<(Box<dyn Source>, bool), EngineError> {
-    if spec.ends_with(".trace") || spec.ends_with(".trace/") || Path::new(spec).is_dir() {
-        let reader = TraceReader::open(spec)?;
-        let complete = reader.meta().complete;
-        return Ok((Box::new(reader), complete));
-    }
-    if spec.contains('/') || Path::new(spec).exists() {
-        let what = format!(
-            "`{spec}` is neither a trace (a folder NAME.trace) nor a workload spec; `pagelab trace import` turns other formats into traces"
-        );
-        return Err(EngineError::config(key, what));
-    }
-    Ok((workload::parse(spec, seed)?, true))
-}
-
 /// What opens a source again and again.
-fn opener(key: &'static str, spec: &str, seed: u64) -> Open {
+fn opener(spec: &str, seed: u64) -> Open {
     let spec = spec.to_owned();
-    Arc::new(move || Ok(open(key, &spec, seed)?.0))
+    Arc::new(move || Ok(pagelab_trace::open(&spec, seed)?.source))
 }

@@ -1,0 +1,197 @@
+//! When each page of an address space was used last.
+//!
+//! A hash table with open addressing. Its entries are groups of 16 adjacent pages, since programs use neighbours: a group's
+//! stamps are a cache line, and a page costs 4 bytes and a share of the key where all are used, 72 where one is.
+
+use crate::host;
+use crate::marks::Stamp;
+
+/// No last use.
+pub(crate) const NONE: Stamp = Stamp::MAX;
+
+const GROUP_SHIFT: u32 = 4;
+const GROUP: usize = 1 << GROUP_SHIFT;
+/// No group: page numbers lose bits to the page's own and to the group's.
+const FREE: u64 = u64::MAX;
+const LEAST_SLOTS: usize = 16;
+
+/// Where a page's stamp is until the table grows.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Place(usize);
+
+/// Stamps by page number.
+pub(crate) struct Positions {
+    /// A power of two of slots.
+    keys: Vec<u64>,
+    stamps: Vec<[Stamp; GROUP]>,
+    groups: usize,
+}
+
+impl Default for Positions {
+    fn default() -> Self {
+        Self { keys: vec![FREE; LEAST_SLOTS], stamps: vec![[NONE; GROUP]; LEAST_SLOTS], groups: 0 }
+    }
+}
+
+impl Positions {
+    /// Makes room for so many pages, whose places then stay as long as no more come.
+    #[inline(always)]
+    pub fn reserve(&mut self, pages: usize) {
+        if (self.groups + pages) * 4 > self.keys.len() * 3 {
+            self.grow(pages);
+        }
+    }
+
+    /// The place of a page, for which there must be room.
+    #[inline(always)]
+    pub fn place(&mut self, page: u64) -> Place {
+        let group = page >> GROUP_SHIFT;
+        let mut slot = self.home(group);
+        while self.keys[slot] != group {
+            if self.keys[slot] == FREE {
+                self.keys[slot] = group;
+                self.groups += 1;
+                break;
+            }
+            slot = (slot + 1) & (self.keys.len() - 1);
+        }
+        Place(slot << GROUP_SHIFT | (page as usize & (GROUP - 1)))
+    }
+
+    /// The place of a page of which something is known.
+    pub fn find(&self, page: u64) -> Option<Place> {
+        self.slot(page >> GROUP_SHIFT).map(|slot| Place(slot << GROUP_SHIFT | (page as usize & (GROUP - 1))))
+    }
+
+    #[inline(always)]
+    pub fn stamp(&self, place: Place) -> Stamp {
+        self.stamps[place.0 >> GROUP_SHIFT][place.0 & (GROUP - 1)]
+    }
+
+    #[inline(always)]
+    pub fn set(&mut self, place: Place, stamp: Stamp) {
+        self.stamps[place.0 >> GROUP_SHIFT][place.0 & (GROUP - 1)] = stamp;
+    }
+
+    /// Asks for a page's group before it is needed.
+    #[inline(always)]
+    pub fn prefetch(&self, page: u64) {
+        let home = self.home(page >> GROUP_SHIFT);
+        host::prefetch(&self.keys, home);
+        host::prefetch(&self.stamps, home);
+    }
+
+    /// All stamps, to be changed.
+    pub fn stamps_mut(&mut self) -> impl Iterator<Item = &mut Stamp> {
+        self.stamps.iter_mut().flatten().filter(|stamp| **stamp != NONE)
+    }
+
+    /// Forgets the pages from `first` to `last` and passes on the stamps that they had.
+    pub fn take(&mut self, first: u64, last: u64, mut taken: impl FnMut(Stamp)) {
+        let groups = first >> GROUP_SHIFT..=last >> GROUP_SHIFT;
+        let mut take = |stamps: &mut [Stamp; GROUP], group: u64| {
+            for (at, stamp) in stamps.iter_mut().enumerate() {
+                let page = group << GROUP_SHIFT | at as u64;
+                if *stamp != NONE && (first..=last).contains(&page) {
+                    taken(std::mem::replace(stamp, NONE));
+                }
+            }
+        };
+        // Whatever is less: the groups of the range, or those that there are.
+        if groups.end() - groups.start() < self.keys.len() as u64 {
+            for group in groups {
+                if let Some(slot) = self.slot(group) {
+                    take(&mut self.stamps[slot], group);
+                }
+            }
+        } else {
+            for (key, stamps) in self.keys.iter().zip(&mut self.stamps) {
+                if groups.contains(key) {
+                    take(stamps, *key);
+                }
+            }
+        }
+    }
+
+    fn slot(&self, group: u64) -> Option<usize> {
+        let mut slot = self.home(group);
+        while self.keys[slot] != group {
+            if self.keys[slot] == FREE {
+                return None;
+            }
+            slot = (slot + 1) & (self.keys.len() - 1);
+        }
+        Some(slot)
+    }
+
+    #[inline(always)]
+    fn home(&self, group: u64) -> usize {
+        (group.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - self.keys.len().trailing_zeros())) as usize
+    }
+
+    #[inline(never)]
+    fn grow(&mut self, pages: usize) {
+        // Groups that have lost all their pages go.
+        let used = |stamps: &[Stamp; GROUP]| stamps.iter().any(|&stamp| stamp != NONE);
+        let groups = self.stamps.iter().filter(|stamps| used(stamps)).count();
+        let slots = ((groups + pages) * 2).next_power_of_two().max(LEAST_SLOTS);
+        let keys = std::mem::replace(&mut self.keys, host::filled(slots, FREE));
+        let stamps = std::mem::replace(&mut self.stamps, host::filled(slots, [NONE; GROUP]));
+        self.groups = 0;
+        for (key, stamps) in keys.into_iter().zip(stamps) {
+            if key != FREE && used(&stamps) {
+                let place = self.place(key << GROUP_SHIFT);
+                self.stamps[place.0 >> GROUP_SHIFT] = stamps;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use pagelab_trace::rng::Rng;
+
+    #[test]
+    fn stamps_are_those_of_a_map() {
+        let (mut positions, mut map) = (Positions::default(), BTreeMap::new());
+        let mut rng = Rng::new(3, "positions");
+        for step in 0..pagelab_cases::cases(100_000_u32) {
+            // Neighbours, and numbers from the whole of an address space.
+            let page = if rng.below(3) == 0 { rng.below(1 << 58) } else { rng.below(5000) };
+            positions.reserve(1);
+            let place = positions.place(page);
+            assert_eq!(positions.stamp(place), map.insert(page, step).unwrap_or(NONE));
+            positions.set(place, step);
+            if step % 500 == 0 {
+                let first = rng.below(6000);
+                let last = first + if rng.below(2) == 0 { rng.below(100) } else { rng.below(1 << 57) };
+                let mut taken = Vec::new();
+                positions.take(first, last, |stamp| taken.push(stamp));
+                taken.sort_unstable();
+                let gone: Vec<u64> = map.range(first..=last).map(|(&page, _)| page).collect();
+                let mut expected: Vec<u32> = gone.iter().filter_map(|page| map.remove(page)).collect();
+                expected.sort_unstable();
+                assert_eq!(taken, expected);
+            }
+        }
+        assert!(map.iter().all(|(&page, &stamp)| positions.find(page).map(|at| positions.stamp(at)) == Some(stamp)));
+        assert_eq!(positions.stamps_mut().count(), map.len());
+    }
+
+    #[test]
+    fn what_is_forgotten_takes_no_room() {
+        let mut positions = Positions::default();
+        for round in 0..1000_u64 {
+            for page in 0..64 {
+                positions.reserve(1);
+                let place = positions.place(round << 20 | page << GROUP_SHIFT);
+                positions.set(place, 7);
+            }
+            positions.take(round << 20, (round + 1) << 20, |_| ());
+        }
+        assert!(positions.keys.len() <= 512, "{}", positions.keys.len());
+    }
+}

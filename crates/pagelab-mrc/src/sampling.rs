@@ -1,0 +1,111 @@
+//! Which pages are looked at: all, or a sample of them (SHARDS).
+//!
+//! Source: Waldspurger, Park, Garthwaite, Ahmad, "Efficient MRC construction with SHARDS", FAST 2015. A page is in the sample
+//! if the hash of its number is below a threshold, so all of its uses are seen or none. A sample of the rate R has R times as
+//! many pages between two uses. Each use stands for 1/R.
+
+use std::collections::BinaryHeap;
+
+use pagelab_trace::rng::{Rng, mix};
+use serde::{Deserialize, Serialize};
+
+use crate::stack::Stack;
+
+/// How much is looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sampling {
+    /// Each page.
+    #[default]
+    All,
+    /// This share of the pages, above 0 and at most 1.
+    Rate(f64),
+    /// So many pages per curve at most: the rate falls as more pages appear.
+    Pages(u64),
+}
+
+/// The sample of one curve.
+pub(crate) struct Sampler {
+    /// Pages with a hash up to this are in the sample.
+    limit: u64,
+    seed: u64,
+    /// With a bounded sample: what is in it, the largest hash first. Pages that have been forgotten may still be there.
+    bounded: Option<Bounded>,
+}
+
+struct Bounded {
+    most: usize,
+    pages: BinaryHeap<(u64, usize, u64)>,
+}
+
+impl Sampler {
+    /// The sample of the curve called `name`.
+    pub fn new(sampling: Sampling, seed: u64, name: &str) -> Self {
+        let limit = match sampling {
+            Sampling::Rate(rate) => (rate * 2_f64.powi(64)) as u64,
+            Sampling::All | Sampling::Pages(_) => u64::MAX,
+        };
+        let bounded = match sampling {
+            Sampling::Pages(most) => Some(Bounded { most: most as usize, pages: BinaryHeap::new() }),
+            Sampling::All | Sampling::Rate(_) => None,
+        };
+        Self { limit, seed: Rng::new(seed, name).next_u64(), bounded }
+    }
+
+    /// What the hashes of a space's pages begin with.
+    pub fn salt(&self, space: usize) -> u64 {
+        mix(self.seed.wrapping_add(space as u64))
+    }
+
+    #[inline(always)]
+    pub fn hash(salt: u64, page: u64) -> u64 {
+        mix(page ^ salt)
+    }
+
+    #[inline(always)]
+    pub fn takes(&self, hash: u64) -> bool {
+        hash <= self.limit
+    }
+
+    /// Share of all pages that is in the sample.
+    pub fn rate(&self) -> f64 {
+        if self.limit == u64::MAX { 1.0 } else { self.limit as f64 / 2_f64.powi(64) }
+    }
+
+    /// True if the sample may shrink, so that it must hear of new pages.
+    pub fn is_bounded(&self) -> bool {
+        self.bounded.is_some()
+    }
+
+    /// Pages of a space have come into the stack, which has all of them; the sample shrinks if these are too many.
+    pub fn bound(&mut self, stack: &mut Stack, space: usize, pages: impl Iterator<Item = u64>) {
+        let salt = self.salt(space);
+        let Some(bounded) = &mut self.bounded else { return };
+        bounded.pages.extend(pages.map(|page| (Self::hash(salt, page), space, page)));
+        while stack.pages() > bounded.most {
+            let Some(&(hash, _, _)) = bounded.pages.peek() else { break };
+            self.limit = self.limit.min(hash.saturating_sub(1));
+            bounded.drop_beyond(self.limit, stack);
+        }
+        // Pages that were forgotten and came back are there twice.
+        if bounded.pages.len() > 2 * bounded.most {
+            let mut pages = std::mem::take(&mut bounded.pages).into_vec();
+            pages.sort_unstable();
+            pages.dedup();
+            pages.retain(|&(_, space, page)| stack.holds(space, page));
+            bounded.pages = pages.into();
+        }
+        stack.limit_holes(bounded.most);
+    }
+}
+
+impl Bounded {
+    fn drop_beyond(&mut self, limit: u64, stack: &mut Stack) {
+        while let Some(&(hash, space, page)) = self.pages.peek()
+            && hash > limit
+        {
+            self.pages.pop();
+            stack.remove(space, page);
+        }
+    }
+}

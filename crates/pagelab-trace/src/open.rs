@@ -1,0 +1,30 @@
+//! Sources by what users call them: the folder of a trace, or the spec of a workload.
+
+use std::path::Path;
+
+use crate::{Source, TraceError, TraceReader, workload};
+
+/// A source, and what is known of where it comes from.
+pub struct Opened {
+    pub source: Box<dyn Source>,
+    /// False for a trace whose recording was cut off.
+    pub complete: bool,
+}
+
+/// Opens a trace, or a workload with a seed.
+///
+/// # Errors
+/// [`TraceError::Usage`] for what is neither or for a spec that cannot be; those of the trace.
+pub fn open(spec: &str, seed: u64) -> Result<Opened, TraceError> {
+    if spec.ends_with(".trace") || spec.ends_with(".trace/") || Path::new(spec).is_dir() {
+        let reader = TraceReader::open(spec)?;
+        let complete = reader.meta().complete;
+        return Ok(Opened { source: Box::new(reader), complete });
+    }
+    if spec.contains('/') || Path::new(spec).exists() {
+        return Err(TraceError::usage(format!(
+            "`{spec}` is neither a trace (a folder NAME.trace) nor a workload spec; `pagelab trace import` turns other formats into traces"
+        )));
+    }
+    Ok(Opened { source: workload::parse(spec, seed)?, complete: true })
+}
