@@ -3,6 +3,7 @@
 # make test-linux the quick tests of the real kernel, unless nothing of it changed since they passed; builds it first
 # make test-full  the slow ones too, with ten times the random cases
 # make bench      how fast recording and replay are on this machine, beside a naive simulator and the machine itself
+# make docs       the documentation as a site, in target/docs/site
 # make wheel      a wheel for glibc 2.17 and newer, and a source distribution, in dist
 # make man        the manual page that wheels install, made anew of the command line
 # make reproductions  all published results measured again, in full: about two hours of CPU time; writes docs/reproductions and docs/claims.md
@@ -17,7 +18,7 @@ export PYTHON
 
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates presets -name '*.rs' -o -name '*.toml')
 
-.PHONY: demo setup test test-linux test-full bench wheel man reproductions mutants lint clean
+.PHONY: demo setup test test-linux test-full bench docs wheel man reproductions mutants lint clean
 .DELETE_ON_ERROR:
 
 setup: $(VENV)/.engine
@@ -40,6 +41,9 @@ test-full: setup
 
 bench: setup
 	$(BIN)/python benches/throughput.py
+
+docs: setup
+	$(BIN)/python site/build.py
 
 # Zig brings an older glibc to link with, so that the wheel runs where this machine's is not.
 wheel: man
