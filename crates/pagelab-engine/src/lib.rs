@@ -13,8 +13,8 @@
 //! | [`translate`] | TLBs, walks, segments, shadow tables, shootdowns |
 //! | [`programs`] | sources on their way to the CPUs; what runs beside the main ones; what each cost |
 //! | [`machine`] | the state of a simulation: hardware, kernels, CPUs, inputs |
-//! | [`cpu`] | what a CPU does: the loop over accesses, running activities |
-//! | [`agenda`] | whose turn it is, and what happens between accesses |
+//! | `cpu` | what a CPU does: the loop over accesses, running activities |
+//! | `agenda` | whose turn it is, and what happens between accesses |
 //! | [`observe`] | statistics; comparing translations with the kernels' records |
 //! | [`run`] | a request from outside and its results |
 //!
