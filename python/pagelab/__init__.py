@@ -23,7 +23,8 @@ from pagelab._engine import (
 from pagelab.catalogue import available, schema
 from pagelab.fault_models import FaultStudy, fault_trace_head, fault_trace_info, mfoe
 from pagelab.fault_recorder import FaultRecording, record_faults
-from pagelab.recorder import Recording, record
+from pagelab.live import LiveRun, run_live
+from pagelab.recorder import Program, Recording, record
 from pagelab.results import Results, SystemResult
 from pagelab.simulation import run
 from pagelab.traces import Import, import_trace, trace_head, trace_info
@@ -35,8 +36,10 @@ __all__ = [
     "FaultStudy",
     "Import",
     "InternalError",
+    "LiveRun",
     "OutOfMemoryError",
     "PagelabError",
+    "Program",
     "Recording",
     "Results",
     "SystemResult",
@@ -51,6 +54,7 @@ __all__ = [
     "record",
     "record_faults",
     "run",
+    "run_live",
     "schema",
     "trace_head",
     "trace_info",

@@ -13,8 +13,8 @@ _SOURCES = Path(__file__).parent / "valgrind"
 
 
 @dataclass(frozen=True)
-class Recording:
-    """What a recording came to."""
+class Program:
+    """What a recorded program came to."""
 
     accesses: int
     processes: int
@@ -26,6 +26,12 @@ class Recording:
     notes: list[str]
     """What is missing and why."""
     elapsed_seconds: float
+
+
+@dataclass(frozen=True)
+class Recording(Program):
+    """What a recording came to."""
+
     size_bytes: int
     content_hash: str
 
@@ -54,16 +60,29 @@ def record(
         UsageError: the program cannot be recorded, Valgrind or gcc is missing, or `output` exists.
         TraceError: the trace cannot be written; what it holds by then opens, and is marked incomplete.
     """
+    program = words(command, "record")
+    limit = count("max_accesses", max_accesses, least=1)
+    answer = _engine.record_json(program, Path(output), prepare(), limit, max_threads, progress)
+    return Recording(**json.loads(answer))
+
+
+def words(command: Sequence[str | os.PathLike[str]], function: str) -> list[str]:
+    """A program and its arguments as texts.
+
+    Raises:
+        TypeError: it is one text, where `function` takes a list.
+    """
     if isinstance(command, str | bytes | os.PathLike):
         raise TypeError(
-            f"record takes the program and its arguments as a list, such as ['ls', '-l'], not {command!r}; "
+            f"{function} takes the program and its arguments as a list, such as ['ls', '-l'], not {command!r}; "
             "shlex.split makes one of a shell's words"
         )
-    words = [os.fspath(word) for word in command]
-    limit = count("max_accesses", max_accesses, least=1)
-    tool = _engine.prepare_recorder(_SOURCES, _cache())
-    answer = _engine.record_json(words, Path(output), tool, limit, max_threads, progress)
-    return Recording(**json.loads(answer))
+    return [os.fspath(word) for word in command]
+
+
+def prepare() -> Path:
+    """The folder of the Valgrind tool, which is compiled if it is not there yet."""
+    return _engine.prepare_recorder(_SOURCES, _cache())
 
 
 def _cache() -> Path:

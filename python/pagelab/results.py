@@ -47,6 +47,8 @@ class SourceReport:
     """CPUs that its threads were spread over."""
     layer: str
     """Layer that its processes ran on."""
+    live: bool = False
+    """True for a program that was recorded while it was replayed."""
 
 
 @dataclass(frozen=True)

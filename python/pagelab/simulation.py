@@ -76,7 +76,53 @@ def run(
         OutOfMemoryError: the simulated machine ran out of memory.
         CheckError: `check` found a wrong translation.
     """
-    request = {
+    asked = request(
+        sources=sources,
+        systems=systems,
+        with_=with_,
+        arrivals=arrivals,
+        machine=machine,
+        kernel=kernel,
+        set=set,
+        seed=seed,
+        max_accesses=max_accesses,
+        warm_up=warm_up,
+        windows=windows,
+        contiguity_map=contiguity_map,
+        profile=profile,
+        check=check,
+        threads=threads,
+    )
+    if faults is not None:
+        # Told before the run rather than after it.
+        ensure_writable(Path(faults))
+        if os.path.lexists(faults):
+            raise UsageError(f"{os.fspath(faults)}: exists; name another output")
+    return Results.from_json(
+        _engine.run_json(json.dumps(asked), progress, None if faults is None else os.fspath(faults))
+    )
+
+
+def request(
+    *,
+    systems: Source | Iterable[System],
+    sources: Source | Iterable[Source] = (),
+    with_: Source | Iterable[Source] = (),
+    arrivals: str | Iterable[str] = (),
+    machine: str | os.PathLike[str] | None = None,
+    kernel: str | os.PathLike[str] | None = None,
+    set: Overrides = (),
+    seed: Count | None = None,
+    max_accesses: Count | None = None,
+    warm_up: Count | None = None,
+    windows: Count | None = None,
+    contiguity_map: bool = False,
+    profile: bool = False,
+    check: bool = False,
+    threads: Count | None = None,
+) -> dict[str, Any]:
+    """What to run, as the engine takes it; the arguments are those of `run`."""
+    return {
         "sources": [os.fspath(source) for source in _several(sources)],
         "with": [os.fspath(source) for source in _several(with_)],
         "arrivals": [os.fspath(stream) for stream in _several(arrivals)],
@@ -93,14 +139,6 @@ def run(
         "check": check,
         "threads": count("threads", threads, least=1),
     }
-    if faults is not None:
-        # Told before the run rather than after it.
-        ensure_writable(Path(faults))
-        if os.path.lexists(faults):
-            raise UsageError(f"{os.fspath(faults)}: exists; name another output")
-    return Results.from_json(
-        _engine.run_json(json.dumps(request), progress, None if faults is None else os.fspath(faults))
-    )
 
 
 def overrides(settings: Overrides) -> list[str]:

@@ -68,7 +68,7 @@ def folder(stand_ins: Path, tmp_path: Path) -> Path:
 def test_commands_run(command: str, folder: Path) -> None:
     arguments = shlex.split(command, comments=True)[1:]
     if arguments[0] == "run" and "--max-accesses" not in arguments:
-        arguments += ["--max-accesses", "20K"]
+        arguments[1:1] = ["--max-accesses", "20K"]
     if "--warm-up" in arguments:
         arguments[arguments.index("--warm-up") + 1] = "100"
     _run(arguments, folder)

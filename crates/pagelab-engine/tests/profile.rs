@@ -133,3 +133,14 @@ fn memory_is_where_the_workload_has_it() {
     assert!(table.walks_by_part.len() == 64 && *least * 10 > *most * 8, "{least} to {most}");
     assert_eq!(profile.granularity_bytes, 4096);
 }
+
+/// Where CPUs fault at the same time, no sample holds what the other did.
+#[test]
+fn samples_of_several_cpus_are_their_own() {
+    let request = json!({"sources": ["gups:size=16MiB,updates=40K@0", "seq:size=16MiB@1"], "systems": ["radix"]});
+    let profile = results(with_profile(request, true)).results.remove(0).profile.unwrap();
+    for fault in profile.faults.samples.iter().chain(&profile.faults.slowest) {
+        let stages = fault.stages.iter().map(|stage| stage.cycles).sum::<u64>();
+        assert!(stages <= fault.cycles, "{fault:?}");
+    }
+}

@@ -8,10 +8,10 @@ use std::{
 
 use pagelab_trace::{
     TraceError,
-    record::{Recording, prepare_tool},
+    record::{RecordSummary, Recording, prepare_tool},
 };
 use pyo3::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::supervise::supervise;
 
@@ -45,22 +45,27 @@ fn record_json(
         recording.max_threads = max_threads.unwrap_or(recording.max_threads);
         recording.progress = Some(Box::new(|progress| recorded.store(progress.accesses, Ordering::Relaxed)));
         let (program, trace) = recording.run(&output)?;
-        let answer = json!({
-            "accesses": program.accesses,
-            "processes": program.processes,
-            "threads": program.threads,
-            "exit_code": program.exit_code,
-            "truncated_at": program.truncated_at,
-            "notes": program.notes,
-            "elapsed_seconds": program.elapsed.as_secs_f64(),
-            "size_bytes": trace.size_bytes,
-            "content_hash": trace.content_hash,
-        });
+        let mut answer = summary_json(&program);
+        answer["size_bytes"] = trace.size_bytes.into();
+        answer["content_hash"] = trace.content_hash.into();
         Ok::<_, TraceError>(answer.to_string())
     };
     supervise(py, work, |_| match &progress {
         Some(progress) => progress.call1((recorded.load(Ordering::Relaxed),)).map(drop),
         None => Ok(()),
+    })
+}
+
+/// What a recording came to.
+pub fn summary_json(program: &RecordSummary) -> Value {
+    json!({
+        "accesses": program.accesses,
+        "processes": program.processes,
+        "threads": program.threads,
+        "exit_code": program.exit_code,
+        "truncated_at": program.truncated_at,
+        "notes": program.notes,
+        "elapsed_seconds": program.elapsed.as_secs_f64(),
     })
 }
 

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    ffi::OsString,
     path::PathBuf,
     sync::{Mutex, PoisonError},
 };
@@ -11,9 +12,14 @@ use pagelab_engine::{
     run::{self, Progress, Request, lines},
 };
 use pagelab_faults::catalogue;
+use pagelab_trace::record::Recording;
 use pyo3::prelude::*;
 
-use crate::{errors::IntoPython, simulated_faults, supervise::supervise};
+use crate::{
+    errors::IntoPython,
+    record, simulated_faults,
+    supervise::{Stop, supervise},
+};
 
 /// Replays sources under systems; request and answer are JSON (`pagelab_engine::run`). The page faults go to a fault trace at
 /// `faults`, if that is given.
@@ -29,26 +35,68 @@ fn run_json(
 ) -> PyResult<String> {
     let mut request = Request::parse(request).map_err(IntoPython::into_python)?;
     request.page_faults = faults.is_some();
-    let latest: Mutex<BTreeMap<String, (u64, Option<u64>)>> = Mutex::default();
+    let latest = Latest::default();
     supervise(
         py,
         |stop| {
-            let results = run::run(&request, &|p: &Progress| {
-                let mut latest = latest.lock().unwrap_or_else(PoisonError::into_inner);
-                latest.insert(p.system.clone(), (p.accesses_done, p.accesses_total));
-                !stop.requested()
-            })?;
+            let results = run::run(&request, &|p: &Progress| latest.note(p, stop))?;
             if let Some(path) = faults {
                 simulated_faults::write(&path, &request, &results.results[0]).map_err(EngineError::Trace)?;
             }
             Ok::<_, EngineError>(serde_json::to_string(&results).expect("results serialise"))
         },
-        |_| {
-            let Some(progress) = &progress else { return Ok(()) };
-            let reports = std::mem::take(&mut *latest.lock().unwrap_or_else(PoisonError::into_inner));
-            reports.into_iter().try_for_each(|(system, (done, total))| progress.call1((system, done, total)).map(drop))
-        },
+        |_| latest.report(progress.as_ref()),
     )
+}
+
+/// Records `command` and replays it meanwhile under all systems of a request; the answer is a pair of results and of what was
+/// recorded, as JSON. `cpus` is over how many CPUs the program's threads are spread, `tool_dir` what `prepare_recorder` returned.
+///
+/// Signals are passed on to the program; a caller that wants the results so far installs a handler for SIGINT that raises nothing.
+#[pyfunction]
+#[pyo3(signature = (request, command, tool_dir, cpus, max_threads=None, progress=None))]
+fn run_live_json(
+    py: Python<'_>,
+    request: &str,
+    command: Vec<OsString>,
+    tool_dir: PathBuf,
+    cpus: u32,
+    max_threads: Option<u32>,
+    progress: Option<Bound<'_, PyAny>>,
+) -> PyResult<(String, String)> {
+    let request = Request::parse(request).map_err(IntoPython::into_python)?;
+    let latest = Latest::default();
+    supervise(
+        py,
+        |stop| {
+            let mut recording = Recording::new(command, tool_dir);
+            recording.max_accesses = request.max_accesses;
+            recording.max_threads = max_threads.unwrap_or(recording.max_threads);
+            let (results, summary) = run::run_live(&request, recording, cpus, &|p: &Progress| latest.note(p, stop))?;
+            let recorded = record::summary_json(&summary);
+            Ok::<_, EngineError>((serde_json::to_string(&results).expect("results serialise"), recorded.to_string()))
+        },
+        |_| latest.report(progress.as_ref()),
+    )
+}
+
+/// The last progress of each system, until it is reported.
+#[derive(Default)]
+struct Latest(Mutex<BTreeMap<String, (u64, Option<u64>)>>);
+
+impl Latest {
+    /// Notes progress; false if the work is to stop.
+    fn note(&self, progress: &Progress, stop: &Stop) -> bool {
+        let mut latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        latest.insert(progress.system.clone(), (progress.accesses_done, progress.accesses_total));
+        !stop.requested()
+    }
+
+    fn report(&self, progress: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let Some(progress) = progress else { return Ok(()) };
+        let reports = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        reports.into_iter().try_for_each(|(system, (done, total))| progress.call1((system, done, total)).map(drop))
+    }
 }
 
 /// Replays references, eight bytes each, through the data caches of a machine; what was found by label, as JSON
@@ -77,6 +125,7 @@ fn schema_json() -> String {
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(run_json, module)?)?;
+    module.add_function(wrap_pyfunction!(run_live_json, module)?)?;
     module.add_function(wrap_pyfunction!(list_json, module)?)?;
     module.add_function(wrap_pyfunction!(replay_lines_json, module)?)?;
     module.add_function(wrap_pyfunction!(schema_json, module)?)

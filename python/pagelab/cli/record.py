@@ -52,16 +52,16 @@ def command(
     if faults:
         if max_accesses is not None:
             raise _engine.UsageError("--max-accesses: a recording of faults has no accesses; leave one of the two out")
-        _end(_record_faults(output or Path(f"{Path(program[0]).name}.faults"), program, quiet=quiet))
+        end_as(_record_faults(output or Path(f"{Path(program[0]).name}.faults"), program, quiet=quiet))
         return
     trace = output or Path(f"{Path(program[0]).name}.trace")
     limit = count("--max-accesses", max_accesses, least=1)
     recording = record_to(trace, program, limit, max_threads, quiet=quiet)
     if recording.truncated_at is None:
-        _end(recording.exit_code)
+        end_as(recording.exit_code)
 
 
-def _end(exit_code: int) -> None:
+def end_as(exit_code: int) -> None:
     """Ends as the program did."""
     if exit_code:
         warn(f"the program ended with status {exit_code}")
@@ -73,7 +73,7 @@ def _record_faults(trace: Path, program: list[str], *, quiet: bool) -> int:
     report = None if quiet else partial(print, file=sys.stderr)
     with ExitStack() as stack:
         # Until the program starts, Ctrl-C ends us.
-        begins = partial(stack.enter_context, _interrupts_for_the_program())
+        begins = partial(stack.enter_context, interrupts_for_the_program())
         recording = record_faults(program, trace, report=report, begins=begins)
     for note in recording.notes:
         print(f"note: {note}", file=sys.stderr)
@@ -97,7 +97,7 @@ def record_to(
     """Records and says what came of it, on standard error."""
     # A progress bar would write into what a program shows on the terminal.
     shared = sys.stdout.isatty()
-    with _interrupts_for_the_program(), progress_bars(quiet=quiet, hidden=shared) as bars:
+    with interrupts_for_the_program(), progress_bars(quiet=quiet, hidden=shared) as bars:
         report = (lambda accesses: bars(trace.name, accesses, max_accesses)) if bars else None
         recording = record(program, trace, max_accesses=max_accesses, max_threads=max_threads, progress=report)
     for note in recording.notes:
@@ -114,7 +114,7 @@ def record_to(
 
 
 @contextmanager
-def _interrupts_for_the_program() -> Iterator[None]:
+def interrupts_for_the_program() -> Iterator[None]:
     """Ctrl-C ends the program, not us: what it did until then makes a whole trace."""
     interrupted = []
     previous = signal.signal(signal.SIGINT, lambda *_: interrupted.append(True))

@@ -1,15 +1,19 @@
 """`pagelab run`: replays and compares."""
 
+import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import pagelab
 from pagelab.cli.completion import names_of
+from pagelab.cli.record import end_as, interrupts_for_the_program
 from pagelab.cli.terminal import Quiet, output_width, print_table, progress_bars, warn
 from pagelab.counts import count
 from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_writable, write_atomically
+from pagelab.recorder import Program
 from pagelab.results import Results
 
 Json = Annotated[
@@ -34,7 +38,8 @@ def command(
         list[str] | None,
         typer.Argument(
             metavar="TRACE|WORKLOAD…",
-            help="What to replay; `@0` or `@1-3,5` at the end pins it to CPUs, `,memory_limit=SIZE` limits its memory.",
+            help="What to replay; with --live a program and its arguments. Sources may be followed by more: "
+            "`@0` or `@1-3,5` at the end pins it to CPUs, `,memory_limit=SIZE` limits its memory.",
         ),
     ] = None,
     system: Annotated[
@@ -105,40 +110,53 @@ def command(
         typer.Option(metavar="FILE.html", help=f"Write a report of the run, with a profile. {MISSING_FOLDERS}"),
     ] = None,
     full: Full = False,
+    live: Annotated[
+        bool,
+        typer.Option("--live", help="Record the program behind `--` and replay it meanwhile; no trace is written."),
+    ] = False,
+    cpus: Annotated[
+        int | None, typer.Option(min=1, help="With --live, CPUs that the program's threads are spread over; default 1.")
+    ] = None,
     json: Json = None,
     quiet: Quiet = False,
 ) -> None:
     """Replay traces and workloads under one or several systems and print the results side by side."""
     destination = Path(json) if json not in (None, "-") else None
-    if destination:
-        ensure_writable(destination)
-    if faults is not None:
-        if str(faults) in ("", ".", "-"):
-            raise pagelab.UsageError("--faults takes the name of a new file, such as NAME.faults")
-        ensure_writable(faults)
-    if report is not None:
-        ensure_writable(report)
+    for path in (destination, faults, report):
+        if path is not None:
+            ensure_writable(path)
+    if faults is not None and str(faults) in ("", ".", "-"):
+        raise pagelab.UsageError("--faults takes the name of a new file, such as NAME.faults")
     ensure_apart(faults, destination, report)
     profile = profile or report is not None
-    with progress_bars(quiet=quiet) as progress:
-        results = pagelab.run(
-            sources or [],
-            system or ["radix"],
-            with_=with_ or [],
-            arrivals=arrivals or [],
-            machine=machine,
-            kernel=kernel,
-            set=settings or [],
-            seed=seed,
-            max_accesses=count("--max-accesses", max_accesses, least=1),
-            warm_up=count("--warm-up", warm_up),
-            faults=faults,
-            windows=WINDOWS if profile else None,
-            profile=profile,
-            check=check,
-            threads=threads,
-            progress=progress,
-        )
+    common: dict[str, Any] = {
+        "with_": with_ or [],
+        "machine": machine,
+        "kernel": kernel,
+        "set": settings or [],
+        "seed": seed,
+        "max_accesses": count("--max-accesses", max_accesses, least=1),
+        "warm_up": count("--warm-up", warm_up),
+        "windows": WINDOWS if profile else None,
+        "profile": profile,
+        "check": check,
+    }
+    program = None
+    if live:
+        _refuse("with --live", {"--arrivals": arrivals, "--faults": faults, "--threads": threads})
+        program, results = _live(sources or [], system or ["radix"], cpus or 1, common, quiet=quiet)
+    else:
+        _refuse("without --live", {"--cpus": cpus})
+        with progress_bars(quiet=quiet) as progress:
+            results = pagelab.run(
+                sources or [],
+                system or ["radix"],
+                arrivals=arrivals or [],
+                faults=faults,
+                threads=threads,
+                progress=progress,
+                **common,
+            )
     if destination:
         write_atomically(destination, results.to_json())
     if report is not None:
@@ -152,6 +170,34 @@ def command(
         print(results.to_json(), end="")
     else:
         show(results, full=full)
+    if program is not None and program.truncated_at is None:
+        end_as(program.exit_code)
+
+
+def _refuse(where: str, options: Mapping[str, object]) -> None:
+    given = [name for name, value in options.items() if value]
+    if given:
+        raise pagelab.UsageError(f"{given[0]} is not possible {where}; leave it away")
+
+
+def _live(
+    command: list[str], systems: list[str], cpus: int, common: Mapping[str, Any], *, quiet: bool
+) -> tuple[Program, Results]:
+    """Records a program and replays it meanwhile; says on standard error what came of the program."""
+    if not command:
+        raise pagelab.UsageError("--live takes a program: pagelab run --live -s radix -- CMD…")
+    # A progress bar would write into what a program shows on the terminal.
+    with (
+        interrupts_for_the_program(),
+        progress_bars(quiet=quiet, hidden=sys.stdout.isatty()) as progress,
+    ):
+        run = pagelab.run_live(command, systems, cpus=cpus, progress=progress, **common)
+    for note in run.program.notes:
+        warn(note)
+    if not quiet:
+        millions = run.program.accesses / 1e6
+        print(f"{command[0]}: {millions:,.1f} M accesses in {run.program.elapsed_seconds:.1f} s", file=sys.stderr)
+    return run.program, run.results
 
 
 def show(results: Results, *, full: bool = False) -> None:

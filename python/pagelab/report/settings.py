@@ -40,7 +40,9 @@ def command(results: Results) -> str:
     """A command that makes the same run."""
     first = results.systems[0]
     parts = ["pagelab", "run"]
-    parts += [source.name for source in first.sources if source.role == "main"]
+    live = [source.name for source in first.sources if source.live]
+    parts += ["--live"] * bool(live)
+    parts += [source.name for source in first.sources if source.role == "main" and not source.live]
     for result in results.systems:
         text = result.system + (f"{{{','.join(result.settings)}}}" if result.settings else "")
         parts += ["-s", text]
@@ -49,7 +51,8 @@ def command(results: Results) -> str:
     for option, key in (("--max-accesses", "max_accesses"), ("--warm-up", "warm_up")):
         if document.get(key):
             parts += [option, str(document[key])]
-    return shlex.join(parts)
+    # What the program was called with is not known.
+    return shlex.join(parts) + "".join(f" -- {shlex.quote(name)} …" for name in live)
 
 
 def _flatten(value: Any, path: str = "") -> Iterator[tuple[str, str]]:

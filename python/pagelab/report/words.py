@@ -95,7 +95,7 @@ def _change(first: SystemResult, other: SystemResult) -> str:
 
 
 def _from_to(before: float, after: float) -> str:
-    if before == after:
+    if short(before) == short(after):
         return f"stay {short(before)}"
     return f"from {short(before)} to {short(after)}"
 

@@ -13,6 +13,7 @@ use crate::machine::agenda::{Agenda, Entry};
 use crate::machine::cpu::Cpu;
 use crate::machine::pcids::{Generations, ShootdownCounters};
 use crate::machine::simulation::{Placed, Simulation};
+use crate::observe::windows::Windows;
 use crate::programs::account::FaultCounts;
 use crate::programs::input::Input;
 use crate::programs::load::{Beside, Load};
@@ -153,8 +154,7 @@ impl Simulation {
             cpus,
             inputs,
             refused: Vec::new(),
-            marks: Vec::new(),
-            noted: Vec::new(),
+            windows: Windows::default(),
             page_faults: None,
             profile: None,
             shootdowns: ShootdownCounters::default(),

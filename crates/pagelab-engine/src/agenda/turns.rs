@@ -210,7 +210,7 @@ impl Simulation {
     /// How far accesses `at..end` of an input go until the next mark.
     #[inline]
     fn next_mark(&self, input: usize, at: usize, end: usize) -> usize {
-        match self.marks.last() {
+        match self.windows.next() {
             Some(mark) if self.is_marked(input) => {
                 end.min(at.saturating_add(usize::try_from(mark - self.replayed).unwrap_or(usize::MAX)))
             }
@@ -225,10 +225,10 @@ impl Simulation {
             return;
         }
         self.replayed += done as u64;
-        while self.marks.last() == Some(&self.replayed) {
+        while self.windows.next() == Some(self.replayed) {
             self.settle_account(cpu);
-            self.marks.pop();
-            self.noted.push(Statistics::collect(self));
+            let counted = Statistics::collect(self);
+            self.windows.note(counted);
             if let Some(profile) = self.profile.as_mut().filter(|profile| profile.begins == self.replayed) {
                 profile.begin();
             }

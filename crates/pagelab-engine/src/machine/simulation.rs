@@ -9,7 +9,7 @@ use crate::machine::cpu::Cpu;
 use crate::machine::pcids::{Generations, ShootdownCounters};
 use crate::observe::page_faults::PageFaults;
 use crate::observe::profile::Profile;
-use crate::observe::statistics::Statistics;
+use crate::observe::windows::Windows;
 use crate::programs::account::FaultCounts;
 use crate::programs::input::Input;
 use crate::programs::load::Load;
@@ -63,10 +63,8 @@ pub struct Simulation {
     pub cpus: Vec<Cpu>,
     pub inputs: Vec<Input>,
     pub refused: Vec<RefusedAccess>,
-    /// Accesses of the main sources at which what has been counted is noted: those to come, the last one first.
-    pub marks: Vec<u64>,
-    /// What had been counted at those that are behind.
-    pub noted: Vec<Statistics>,
+    /// Parts of the run that are counted apart, in accesses of the main sources.
+    pub windows: Windows,
     /// The programs' page faults one by one, if they are wanted.
     pub page_faults: Option<PageFaults>,
     /// Where paging costs, if that is wanted. There is no fast path then.

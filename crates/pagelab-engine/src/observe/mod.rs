@@ -5,3 +5,4 @@ mod collect;
 pub mod page_faults;
 pub mod profile;
 pub mod statistics;
+pub mod windows;

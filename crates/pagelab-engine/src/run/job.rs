@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use pagelab_trace::{suggestion::nearest, workload};
+use pagelab_trace::{Source, SourceInfo, suggestion::nearest, workload};
 use serde::{Deserialize, Serialize};
 
 use crate::base::error::EngineError;
@@ -19,8 +19,9 @@ use crate::machine::simulation::Simulation;
 use crate::observe::page_faults::{PageFaults, SeenFault};
 use crate::observe::profile::ProfileReport;
 use crate::observe::statistics::{Meaning, Statistics};
-use crate::run::sources::Placement;
+use crate::observe::windows::Windows;
 pub use crate::run::sources::SourceResult;
+use crate::run::sources::{Announced, Placement};
 use crate::run::system_text::{SystemText, labels};
 
 /// What to run.
@@ -55,7 +56,8 @@ pub struct Request {
     /// Accesses of the main sources, together, before counting begins.
     #[serde(default)]
     pub warm_up: Option<u64>,
-    /// Equal parts that what is counted is counted in as well.
+    /// Equal parts that what is counted is counted in as well; at least half as many, where a source cannot tell how many accesses
+    /// it has.
     #[serde(default)]
     pub windows: Option<u32>,
     /// Whether results hold where the pages of the main sources lay at their end.
@@ -145,32 +147,21 @@ impl Request {
 
 /// Runs every system of a request on all its sources together. Errors of one system end the whole run.
 pub fn run(request: &Request, progress: OnProgress) -> Result<Results, EngineError> {
-    if request.sources.is_empty() && request.arrivals.is_empty() {
-        return Err(EngineError::config(
-            "sources",
-            "name a trace or a workload at least; `pagelab list workloads` shows them",
-        ));
-    }
-    if request.systems.is_empty() {
-        return Err(EngineError::config("systems", "name a system at least; `pagelab list systems` shows them"));
-    }
-    if request.max_accesses == Some(0) {
-        return Err(EngineError::config("max_accesses", "0 leaves nothing to replay; allowed is 1 and more"));
-    }
-    if request.page_faults && request.systems.len() > 1 {
-        return Err(EngineError::config("faults", "a fault trace is of one system: name one alone"));
-    }
-    if request.page_faults && request.warm_up.is_some() {
-        return Err(EngineError::config("faults", "a fault trace is of a whole run: leave the warm-up away"));
-    }
-    // All configurations and sources are looked at before the first simulation starts.
-    let systems = request.systems.iter().map(|text| System::new(request, text)).collect::<Result<Vec<_>, _>>()?;
-    for system in &systems {
-        Placement::new(request, &system.config)?;
-    }
+    run_with(request, Vec::new(), progress)
+}
+
+/// [`run`] with a source more for each system, the first of its main ones, or with none. These sources are read at the same time.
+pub(crate) fn run_with(
+    request: &Request,
+    live: Vec<Box<dyn Source>>,
+    progress: OnProgress,
+) -> Result<Results, EngineError> {
+    let systems = prepare(request, live.first().map(|source| source.info()))?;
     let names: Vec<(&str, &[&str])> =
         systems.iter().map(|system| (system.config.system.name.as_str(), &system.settings[..])).collect();
     let labels = labels(&names);
+    let at_once = if live.is_empty() { 1 } else { systems.len() };
+    let live: Vec<_> = live.into_iter().map(|source| Mutex::new(Some(source))).collect();
     let next = AtomicUsize::new(0);
     let stop = AtomicBool::new(false);
     let done: Mutex<Vec<Option<Result<SystemResult, EngineError>>>> =
@@ -180,7 +171,8 @@ pub fn run(request: &Request, progress: OnProgress) -> Result<Results, EngineErr
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(system) = systems.get(index) else { return };
             let going = |p: &Progress| !stop.load(Ordering::Relaxed) && progress(p);
-            let result = run_system(request, system, &labels[index], &going);
+            let live = live.get(index).and_then(|source| source.lock().expect("no worker panicked").take());
+            let result = run_system(request, system, live, &labels[index], &going);
             if result.is_err() {
                 stop.store(true, Ordering::Relaxed);
             }
@@ -188,7 +180,7 @@ pub fn run(request: &Request, progress: OnProgress) -> Result<Results, EngineErr
         }
     };
     let host_threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = request.threads.unwrap_or(host_threads).clamp(1, systems.len());
+    let threads = request.threads.unwrap_or(host_threads).clamp(at_once, systems.len());
     std::thread::scope(|scope| {
         let others: Vec<_> = (1..threads).map(|_| scope.spawn(worker)).collect();
         worker();
@@ -216,8 +208,40 @@ pub fn run(request: &Request, progress: OnProgress) -> Result<Results, EngineErr
     Ok(Results { version: env!("CARGO_PKG_VERSION"), results, statistics })
 }
 
+/// Looks at all configurations and sources of a request, before the first simulation starts; `live` is a source more.
+pub(crate) fn prepare<'r>(request: &'r Request, live: Option<&SourceInfo>) -> Result<Vec<System<'r>>, EngineError> {
+    if request.sources.is_empty() && request.arrivals.is_empty() && live.is_none() {
+        return Err(EngineError::config(
+            "sources",
+            "name a trace or a workload at least; `pagelab list workloads` shows them",
+        ));
+    }
+    if request.systems.is_empty() {
+        return Err(EngineError::config("systems", "name a system at least; `pagelab list systems` shows them"));
+    }
+    if request.max_accesses == Some(0) {
+        return Err(EngineError::config("max_accesses", "0 leaves nothing to replay; allowed is 1 and more"));
+    }
+    if request.page_faults && request.systems.len() > 1 {
+        return Err(EngineError::config("faults", "a fault trace is of one system: name one alone"));
+    }
+    if request.page_faults && request.warm_up.is_some() {
+        return Err(EngineError::config("faults", "a fault trace is of a whole run: leave the warm-up away"));
+    }
+    if let Some(windows) = request.windows.filter(|windows| !(1..=MAX_WINDOWS).contains(windows)) {
+        let what = format!("{windows} parts are not possible; allowed are 1 to {MAX_WINDOWS}");
+        return Err(EngineError::config("windows", what));
+    }
+    let systems = request.systems.iter().map(|text| System::new(request, text)).collect::<Result<Vec<_>, _>>()?;
+    for system in &systems {
+        let announced = live.map(|info| Box::new(Announced(info.clone())) as Box<dyn Source>);
+        Placement::new(request, &system.config, announced)?;
+    }
+    Ok(systems)
+}
+
 /// A system of a request: its configuration, and what of that is its own.
-struct System<'r> {
+pub(crate) struct System<'r> {
     config: Config,
     settings: Vec<&'r str>,
 }
@@ -254,20 +278,20 @@ fn name_system(error: EngineError, request: &Request, text: &str) -> EngineError
 fn run_system(
     request: &Request,
     System { config, settings }: &System,
+    live: Option<Box<dyn Source>>,
     label: &str,
     progress: OnProgress,
 ) -> Result<SystemResult, EngineError> {
-    let Placement { mains, beside, results: mut sources } = Placement::new(request, config)?;
+    let Placement { mains, beside, results: mut sources } = Placement::new(request, config, live)?;
     let mut simulation = Simulation::with_load(config, mains, beside, request.max_accesses)?;
     let mains = &simulation.inputs[..simulation.load.mains];
     let total = mains.iter().map(|input| input.total()).sum::<Option<u64>>().filter(|_| !mains.is_empty());
     let warm_up = request.warm_up.unwrap_or(0);
-    let marks = marks(warm_up, request.windows, total)?;
     let tops = simulation.os.tops();
     for (index, source) in sources.iter_mut().enumerate() {
         source.layer = simulation.os.layers[tops[index % tops.len()]].name.clone();
     }
-    simulation.marks = marks;
+    simulation.windows = Windows::new(warm_up, request.windows, total);
     if request.contiguity_map {
         let tops = simulation.os.tops().to_vec();
         tops.into_iter().for_each(|top| simulation.os.layers[top].contiguity_map = Some(Vec::new()));
@@ -285,19 +309,17 @@ fn run_system(
         reported = Instant::now();
         report(done)
     })?;
-    let mut statistics = Statistics::collect(&simulation);
-    let mut noted = std::mem::take(&mut simulation.noted);
-    if warm_up > 0 && noted.is_empty() {
+    let end = Statistics::collect(&simulation);
+    if !simulation.windows.has_begun() {
         let what = format!(
             "the main sources ended after {} accesses, before a warm-up of {warm_up} was over: take fewer",
             simulation.dealt()
         );
         return Err(EngineError::config("warm_up", what));
     }
-    let windows = request.windows.map_or_else(Vec::new, |_| parts(warm_up > 0, &noted, &statistics));
-    if warm_up > 0 {
-        statistics = statistics.since(&noted.swap_remove(0));
-    }
+    let windows = request.windows.map_or_else(Vec::new, |_| simulation.windows.parts(&end));
+    let windows = windows.into_iter().map(|part| part.values).collect();
+    let statistics = simulation.windows.counted(&end);
     report(simulation.dealt());
     Ok(SystemResult {
         system: config.system.name.clone(),
@@ -322,32 +344,6 @@ fn run_system(
             .collect(),
         meanings: statistics.meanings,
     })
-}
-
-/// Where counting begins and where its parts do, the last one first.
-fn marks(warm_up: u64, windows: Option<u32>, total: Option<u64>) -> Result<Vec<u64>, EngineError> {
-    let windows = match (windows, total) {
-        (Some(windows @ 1..=MAX_WINDOWS), Some(_)) => u64::from(windows),
-        (None, _) => 1,
-        (Some(windows), Some(_)) => {
-            let what = format!("{windows} parts are not possible; allowed are 1 to {MAX_WINDOWS}");
-            return Err(EngineError::config("windows", what));
-        }
-        (Some(_), None) => {
-            let what = "a source cannot tell how many accesses it has, and what is counted cannot be cut into parts";
-            return Err(EngineError::config("windows", what));
-        }
-    };
-    let counted = total.unwrap_or(warm_up).saturating_sub(warm_up);
-    let begin = |part: u64| warm_up + (u128::from(counted) * u128::from(part) / u128::from(windows)) as u64;
-    Ok((0..windows).rev().map(begin).filter(|&mark| mark > 0).collect())
-}
-
-/// What has been counted between the marks and after the last of them; before the first, if that does not end a warm-up.
-fn parts(warm_up: bool, noted: &[Statistics], end: &Statistics) -> Vec<BTreeMap<String, u64>> {
-    let first = noted.first().unwrap_or(end).clone();
-    let between = noted.iter().zip(noted.iter().skip(1).chain([end])).map(|(begin, end)| end.clone().since(begin));
-    (!warm_up).then_some(first).into_iter().chain(between).map(|part| part.values).collect()
 }
 
 fn warnings(simulation: &Simulation, sources: &[SourceResult], statistics: &Statistics) -> Vec<String> {

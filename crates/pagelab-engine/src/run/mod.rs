@@ -2,7 +2,9 @@
 
 mod job;
 pub mod lines;
+mod live;
 pub mod sources;
 mod system_text;
 
 pub use job::*;
+pub use live::run_live;

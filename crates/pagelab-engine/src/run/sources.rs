@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use pagelab_trace::format::TraceReader;
 use pagelab_trace::quantity::{Bytes, parse_bytes};
-use pagelab_trace::{Source, workload};
+use pagelab_trace::{Batch, Source, SourceInfo, TraceError, workload};
 use serde::Serialize;
 
 use crate::base::error::EngineError;
@@ -32,6 +32,8 @@ pub struct SourceResult {
     pub cpus: Vec<usize>,
     /// Layer that its processes ran on.
     pub layer: String,
+    /// A program that was recorded meanwhile.
+    pub live: bool,
 }
 
 /// The sources of a request on the CPUs of a machine.
@@ -44,22 +46,29 @@ pub(crate) struct Placement {
 }
 
 impl Placement {
-    /// Opens each source of a request once, to see that it can be, and places it.
-    pub fn new(request: &Request, config: &Config) -> Result<Self, EngineError> {
+    /// Opens each source of a request once, to see that it can be, and places it; `live` is the first of the main ones.
+    pub fn new(request: &Request, config: &Config, live: Option<Box<dyn Source>>) -> Result<Self, EngineError> {
         let mut cpus = Cpus::new(config);
         let mut placement = Self::default();
         let seed = config.engine.seed;
+        if let Some(source) = live {
+            let result = SourceResult { live: true, ..cpus.place(source.info().clone(), true, "main", None) };
+            placement.mains.push(Placed { source, cpus: result.cpus.clone(), memory_limit: None });
+            placement.results.push(result);
+        }
         for text in &request.sources {
             let (text, memory_limit) = split_limit("sources", text)?;
             let (spec, wanted) = cpus.split("sources", &text)?;
-            let (source, result) = cpus.place("sources", "main", spec, wanted, seed)?;
+            let (source, complete) = open("sources", spec, seed)?;
+            let result = cpus.place(source.info().clone(), complete, "main", wanted);
             placement.mains.push(Placed { source, cpus: result.cpus.clone(), memory_limit });
             placement.results.push(result);
         }
         for text in &request.with {
             let (text, memory_limit) = split_limit("with", text)?;
             let (spec, wanted) = cpus.split("with", &text)?;
-            let (_, result) = cpus.place("with", "co-runner", spec, wanted, seed)?;
+            let (source, complete) = open("with", spec, seed)?;
+            let result = cpus.place(source.info().clone(), complete, "co-runner", wanted);
             let (open, on) = (opener("with", spec, seed), result.cpus.clone());
             placement.beside.co_runners.push(CoRunner { open, cpus: on, memory_limit });
             placement.results.push(result);
@@ -72,7 +81,8 @@ impl Placement {
                 return Err(EngineError::config("arrivals", what));
             }
             let (spec, wanted) = cpus.split("arrivals", place)?;
-            let (_, result) = cpus.place("arrivals", "arrivals", spec, wanted, seed)?;
+            let (source, complete) = open("arrivals", spec, seed)?;
+            let result = cpus.place(source.info().clone(), complete, "arrivals", wanted);
             let (open, on) = (opener("arrivals", spec, seed), result.cpus.clone());
             placement.beside.arrivals.push(ArrivalStream { open, cpus: on, memory_limit, pace });
             placement.results.push(result);
@@ -146,17 +156,14 @@ impl Cpus {
         Ok((spec, Some(chosen)))
     }
 
-    /// Opens a source and finds CPUs for it, unless it names them.
+    /// Finds CPUs for a source, unless it names them.
     fn place(
         &mut self,
-        key: &str,
+        info: SourceInfo,
+        complete: bool,
         role: &'static str,
-        spec: &str,
         wanted: Option<Vec<usize>>,
-        seed: u64,
-    ) -> Result<(Box<dyn Source>, SourceResult), EngineError> {
-        let (source, complete) = open(key, spec, seed)?;
-        let info = source.info().clone();
+    ) -> SourceResult {
         let cpus = wanted.unwrap_or_else(|| {
             let all = self.preference.len();
             let count = (info.threads.max(1) as usize).min(all);
@@ -164,7 +171,7 @@ impl Cpus {
             self.next += count;
             chosen
         });
-        let result = SourceResult {
+        SourceResult {
             name: info.name,
             role,
             content_hash: info.content_hash,
@@ -172,8 +179,22 @@ impl Cpus {
             complete,
             cpus,
             layer: String::new(),
-        };
-        Ok((source, result))
+            live: false,
+        }
+    }
+}
+
+/// What is known of a source that can be read only once.
+pub(crate) struct Announced(pub SourceInfo);
+
+impl Source for Announced {
+    fn info(&self) -> &SourceInfo {
+        &self.0
+    }
+
+    fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, TraceError> {
+        batch.clear();
+        Ok(false)
     }
 }
 

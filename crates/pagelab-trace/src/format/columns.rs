@@ -50,6 +50,12 @@ pub(super) fn kind_index(access: &Access) -> u8 {
     access.kind as u8 | u8::from(access.by_kernel) << 2
 }
 
+/// Kind and `by_kernel` at an index of [`KINDS`].
+#[inline]
+pub(super) fn kind_at(index: usize) -> (AccessKind, bool) {
+    kind_of(KINDS[index].into()).expect("each of them is a kind")
+}
+
 /// Kind and `by_kernel` of a value of the column `kind`, none if there is no such value.
 pub(super) fn kind_of(value: u32) -> Option<(AccessKind, bool)> {
     let value = u8::try_from(value).ok()?;

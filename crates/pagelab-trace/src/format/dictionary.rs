@@ -32,6 +32,13 @@ impl Site {
         Self { pc: access.pc, rest }
     }
 
+    /// The access of this site to an address.
+    #[inline]
+    pub(super) fn access(self, vaddr: u64) -> Access {
+        let (kind, by_kernel) = super::columns::kind_at(self.kind_index());
+        Access { vaddr, pc: self.pc, gap: self.gap(), size_bytes: self.size_bytes(), kind, by_kernel }
+    }
+
     pub(super) fn gap(self) -> u32 {
         self.rest as u32
     }
@@ -76,6 +83,11 @@ const FIRST_BITS: u32 = 12;
 impl<V: Value> Dictionary<V> {
     pub(super) fn new() -> Self {
         Self { slots: vec![EMPTY; 1 << FIRST_BITS], shift: 64 - FIRST_BITS, values: Vec::new() }
+    }
+
+    /// The values, each at its index.
+    pub(super) fn values(&self) -> &[V] {
+        &self.values
     }
 
     /// Takes the values out and begins anew.
@@ -165,6 +177,7 @@ mod tests {
             assert_ne!(Site::of(&access), site);
             assert_eq!((site.pc, site.gap(), site.size_bytes()), (other.pc, other.gap, other.size_bytes));
             assert_eq!(site.kind_index(), usize::from(super::super::columns::kind_index(&other)));
+            assert_eq!(site.access(3), other);
         }
     }
 }

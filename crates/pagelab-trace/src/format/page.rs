@@ -5,7 +5,7 @@ use super::{
     AccessCounts, PAGE_ROWS,
     dictionary::{Dictionary, Site},
 };
-use crate::{Access, Event, ThreadIx};
+use crate::{Access, Batch, Event, ThreadIx};
 
 /// Accesses that are copied at once, so that how many there are is no branch.
 pub(crate) const GROUP: usize = 4;
@@ -128,7 +128,7 @@ pub(super) struct Taken {
 }
 
 impl OpenPage {
-    pub(super) fn new(rows_per_part: usize) -> Self {
+    pub(crate) fn new(rows_per_part: usize) -> Self {
         Self {
             page: Page::new(),
             thread: ThreadIx(0),
@@ -220,7 +220,7 @@ impl OpenPage {
     }
 
     /// Appends accesses of the current thread, for which there must be room.
-    pub(super) fn append(&mut self, accesses: &[Access]) {
+    pub(crate) fn append(&mut self, accesses: &[Access]) {
         self.page.counts.add(&AccessCounts::of(accesses));
         for access in accesses {
             let index = self.index_of(Site::of(access));
@@ -256,6 +256,27 @@ impl OpenPage {
         self.rows_before += page.rows;
         let ended_after = (self.rows_before == self.rows_per_part).then(|| self.end_part());
         Taken { ended_before, page, ended_after }
+    }
+
+    /// Appends the accesses to a batch and empties the page. Not for pages with events.
+    pub(crate) fn drain_into(&mut self, batch: &mut Batch) {
+        debug_assert!(self.page.events.is_empty());
+        self.close_run();
+        let (sites, threads) = (self.sites.values(), self.threads.values());
+        let rows = self.page.addresses().iter().zip(self.page.sites());
+        let mut accesses = rows.map(|(&vaddr, &site)| sites[usize::from(site)].access(vaddr));
+        let mut at = 0;
+        for run in &self.page.runs {
+            batch.accesses.extend(accesses.by_ref().take(run.end - at));
+            batch.close_run(threads[usize::from(run.thread)]);
+            at = run.end;
+        }
+        self.rows_before += self.page.rows;
+        self.page.clear();
+        self.ended = None;
+        if self.rows_before == self.rows_per_part {
+            self.end_part();
+        }
     }
 
     /// Ends the part, all of whose pages were taken; none if it has none.

@@ -6,7 +6,7 @@
 //! [`TraceWriter`](crate::TraceWriter).
 //!
 //! ```text
-//!  program under Valgrind ──shared memory, one ring a process──▶ ring ▶ process ▶ collect ▶ output ──▶ TraceWriter
+//!  program under Valgrind ──shared memory, one ring a process──▶ ring ▶ process ▶ collect ▶ output ──▶ TraceWriter, or readers
 //! ```
 //!
 //! | file | what it does |
@@ -20,6 +20,7 @@
 //! | `process` | expands one process's stream |
 //! | `collect` | orders the processes |
 //! | `life_line` | ends processes whose recorder is gone |
+//! | `live` | readers of the recording while the program runs |
 //! | `output` | the way to the writer, `max_accesses` |
 //! | `scratch` | folder of the socket and the logs |
 //! | `session` | starts the program, passes signals on, ends it |
@@ -37,6 +38,7 @@
 mod collect;
 mod frame;
 mod life_line;
+mod live;
 mod output;
 mod process;
 mod program;
@@ -47,5 +49,6 @@ mod segment;
 mod session;
 mod tool;
 
+pub use live::{LiveSource, LiveWriter, live};
 pub use session::{MAX_THREADS_DEFAULT, Progress, RecordSummary, Recording};
 pub use tool::prepare_tool;

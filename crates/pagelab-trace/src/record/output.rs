@@ -1,10 +1,64 @@
-//! Where decoded accesses and events go: into the writer, cut at the wanted number.
+//! Where decoded accesses and events go: into a trace or to readers, cut at the wanted number.
 
+use super::live::LiveWriter;
 use crate::format::OpenPage;
 use crate::{Access, Event, EventKind, ProcessIx, ThreadIx, TraceError, TraceWriter};
 
+/// What a recording fills.
+pub(super) trait Sink {
+    /// Accesses appended so far: the position of an event that happens now.
+    fn position(&self) -> u64;
+
+    /// Appends accesses of one thread, in their order.
+    fn append(&mut self, thread: ThreadIx, accesses: &[Access]) -> Result<(), TraceError>;
+
+    /// The page that is being filled, for whoever appends what it knows of; to be left with room for an access.
+    fn page(&mut self) -> &mut OpenPage;
+
+    /// Adds an event that happens now.
+    fn event(&mut self, event: Event) -> Result<(), TraceError>;
+}
+
+impl Sink for TraceWriter {
+    fn position(&self) -> u64 {
+        self.position()
+    }
+
+    fn append(&mut self, thread: ThreadIx, accesses: &[Access]) -> Result<(), TraceError> {
+        self.append(thread, accesses)
+    }
+
+    fn page(&mut self) -> &mut OpenPage {
+        self.page()
+    }
+
+    fn event(&mut self, event: Event) -> Result<(), TraceError> {
+        self.event(event)
+    }
+}
+
+impl Sink for LiveWriter {
+    fn position(&self) -> u64 {
+        self.position()
+    }
+
+    fn append(&mut self, thread: ThreadIx, accesses: &[Access]) -> Result<(), TraceError> {
+        self.append(thread, accesses);
+        Ok(())
+    }
+
+    fn page(&mut self) -> &mut OpenPage {
+        self.page()
+    }
+
+    fn event(&mut self, event: Event) -> Result<(), TraceError> {
+        self.event(event);
+        Ok(())
+    }
+}
+
 pub(super) struct Output<'a> {
-    writer: &'a mut TraceWriter,
+    writer: &'a mut dyn Sink,
     thread: ThreadIx,
     limit: u64,
     /// Rows of the writer's page when it is full or the limit is reached.
@@ -13,7 +67,7 @@ pub(super) struct Output<'a> {
 
 impl<'a> Output<'a> {
     /// `writer` is new.
-    pub(super) fn new(writer: &'a mut TraceWriter, limit: Option<u64>) -> Self {
+    pub(super) fn new(writer: &'a mut dyn Sink, limit: Option<u64>) -> Self {
         let mut output = Self { writer, thread: ThreadIx(0), limit: limit.unwrap_or(u64::MAX), end: 0 };
         output.look_at_page();
         output

@@ -16,7 +16,8 @@ use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::collect::{CollectError, Collector};
-use super::output::Output;
+use super::live::LiveWriter;
+use super::output::{Output, Sink};
 use super::program;
 use super::scratch::Scratch;
 use super::tool::{self, Valgrind};
@@ -54,6 +55,8 @@ pub struct Recording<'a> {
     pub max_threads: u32,
     /// From [`prepare_tool`](super::prepare_tool).
     pub tool_dir: PathBuf,
+    /// Ends the recording once it is set, as if enough had been recorded.
+    pub stop: Option<&'a AtomicBool>,
     /// Called about ten times a second.
     pub progress: Option<Box<dyn FnMut(Progress) + 'a>>,
 }
@@ -76,7 +79,7 @@ pub struct RecordSummary {
 
 impl<'a> Recording<'a> {
     pub fn new(command: Vec<OsString>, tool_dir: PathBuf) -> Self {
-        Self { command, max_accesses: None, max_threads: MAX_THREADS_DEFAULT, tool_dir, progress: None }
+        Self { command, max_accesses: None, max_threads: MAX_THREADS_DEFAULT, tool_dir, stop: None, progress: None }
     }
 
     /// Records into a new trace at `output`. The program has this process's standard input, output and error.
@@ -114,7 +117,15 @@ impl<'a> Recording<'a> {
         }
     }
 
-    fn run_into(mut self, writer: &mut TraceWriter) -> Result<RecordSummary, TraceError> {
+    /// Records for readers, while they read. The program has this process's standard input, output and error.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run); the readers then come to an early end.
+    pub fn run_live(self, mut writer: LiveWriter) -> Result<RecordSummary, TraceError> {
+        self.run_into(&mut writer)
+    }
+
+    fn run_into(mut self, writer: &mut dyn Sink) -> Result<RecordSummary, TraceError> {
         let valgrind = Valgrind::locate()?;
         self.check()?;
         let scratch = Scratch::new()?;
@@ -128,7 +139,7 @@ impl<'a> Recording<'a> {
         let root_pid = program.child.id();
         let mut collector = Collector::new(listener, Output::new(writer, self.max_accesses));
         let collected = self.collect(&mut collector, &mut program, &signals, started);
-        let truncated = collector.is_full();
+        let truncated = collector.is_full() || self.is_stopped();
         let mut life_lines = collector.take_life_lines();
         if truncated || collected.is_err() {
             let pids = collector.connected_pids();
@@ -172,6 +183,10 @@ impl<'a> Recording<'a> {
         })
     }
 
+    fn is_stopped(&self) -> bool {
+        self.stop.is_some_and(|stop| stop.load(Ordering::SeqCst))
+    }
+
     fn check(&self) -> Result<(), TraceError> {
         program::check(&program::find(self.command.first().map_or(OsStr::new(""), |name| name))?)
     }
@@ -195,7 +210,7 @@ impl<'a> Recording<'a> {
                 told = Instant::now();
                 progress(Progress { accesses: collector.written(), elapsed: started.elapsed() });
             }
-            if collector.is_full() {
+            if collector.is_full() || self.is_stopped() {
                 return Ok(());
             }
             if !busy && !collector.is_connected() && program.has_ended() {

@@ -1,0 +1,132 @@
+//! Parts of a run that are counted apart.
+//!
+//! A part begins and ends at a mark: a number of accesses of the main sources. Where it is not known how many there will be, parts
+//! are short at first; whenever there are too many, two neighbours become one, and those to come are twice as long.
+
+use crate::observe::statistics::Statistics;
+
+/// Accesses of a part at first, where it is not known how many there will be.
+const FIRST: u64 = 1 << 16;
+
+/// Marks at equal distances, as far as the run goes.
+#[derive(Clone, Copy, Debug)]
+struct Growing {
+    /// Parts at most; even.
+    most: usize,
+    every: u64,
+    next: u64,
+}
+
+/// The marks of a run, and what had been counted at those behind.
+#[derive(Clone, Default)]
+pub struct Windows {
+    /// Where counting begins, if that is not the start.
+    warm_up: Option<u64>,
+    /// Marks to come, the last one first.
+    listed: Vec<u64>,
+    growing: Option<Growing>,
+    noted: Vec<Statistics>,
+}
+
+impl Windows {
+    /// Counting begins after `warm_up` accesses, and what is counted is cut into `parts`: equal ones if it is known how many accesses
+    /// there are `in_all`, else at least half as many of them.
+    pub fn new(warm_up: u64, parts: Option<u32>, in_all: Option<u64>) -> Self {
+        let counted = in_all.unwrap_or(warm_up).saturating_sub(warm_up);
+        let parts = u64::from(parts.unwrap_or(1));
+        let begin = |part: u64| warm_up + (u128::from(counted) * u128::from(part) / u128::from(parts)) as u64;
+        let growing = (in_all.is_none() && parts > 1).then(|| Growing {
+            most: (parts as usize).next_multiple_of(2),
+            every: FIRST,
+            next: warm_up + FIRST,
+        });
+        let listed = if growing.is_some() { 1 } else { parts };
+        let listed = (0..listed).rev().map(begin).filter(|&mark| mark > 0).collect();
+        Self { warm_up: (warm_up > 0).then_some(warm_up), listed, growing, noted: Vec::new() }
+    }
+
+    /// The next mark, if any is to come.
+    #[inline]
+    pub fn next(&self) -> Option<u64> {
+        self.listed.last().copied().or(self.growing.map(|of| of.next))
+    }
+
+    /// The next mark is reached.
+    pub fn note(&mut self, counted: Statistics) {
+        self.noted.push(counted);
+        if self.listed.pop().is_some() {
+            return;
+        }
+        let Some(of) = &mut self.growing else { return };
+        of.next += of.every;
+        let first = usize::from(self.warm_up.is_some());
+        if self.noted.len() - first == of.most {
+            // The end of every second part stays.
+            let mut at = 0;
+            self.noted.retain(|_| {
+                at += 1;
+                at <= first || (at - first).is_multiple_of(2)
+            });
+            of.next += of.every;
+            of.every *= 2;
+        }
+    }
+
+    /// Whether a warm-up is over, if there is one.
+    pub fn has_begun(&self) -> bool {
+        self.warm_up.is_none() || !self.noted.is_empty()
+    }
+
+    /// What has been counted since counting began; `end` is what had been in all.
+    pub fn counted(&self, end: &Statistics) -> Statistics {
+        match self.noted.first().filter(|_| self.warm_up.is_some()) {
+            Some(begin) => end.clone().since(begin),
+            None => end.clone(),
+        }
+    }
+
+    /// What has been counted in each part; `end` is what had been in all.
+    pub fn parts(&self, end: &Statistics) -> Vec<Statistics> {
+        let before = self.warm_up.is_none().then(|| self.noted.first().unwrap_or(end).clone());
+        let between = self.noted.iter().zip(self.noted.iter().skip(1).chain([end]));
+        before.into_iter().chain(between.map(|(begin, end)| end.clone().since(begin))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The marks of a run of so many accesses, and which of them are kept.
+    fn marks(warm_up: u64, parts: u32, in_all: Option<u64>, accesses: u64) -> (Vec<u64>, usize) {
+        let mut windows = Windows::new(warm_up, Some(parts), in_all);
+        let mut passed = Vec::new();
+        while let Some(mark) = windows.next().filter(|&mark| mark < accesses) {
+            passed.push(mark);
+            windows.note(Statistics::default());
+        }
+        (passed, windows.parts(&Statistics::default()).len())
+    }
+
+    #[test]
+    fn known_runs_are_cut_evenly() {
+        assert_eq!(marks(0, 4, Some(1000), 1000), (vec![250, 500, 750], 4));
+        assert_eq!(marks(200, 4, Some(1000), 1000), (vec![200, 400, 600, 800], 4));
+        assert_eq!(marks(0, 1, Some(1000), 1000), (vec![], 1));
+    }
+
+    #[test]
+    fn others_have_at_least_half_as_many_parts_as_were_asked_for() {
+        for warm_up in [0, 1000] {
+            for accesses in [FIRST * 9, FIRST * 16 + 1, FIRST * 100, FIRST * 1000] {
+                let (passed, parts) = marks(warm_up, 8, None, accesses);
+                assert!((4..=8).contains(&parts), "{parts} of {accesses}");
+                assert!(passed.is_sorted(), "{passed:?}");
+            }
+        }
+        let (passed, parts) = marks(0, 4, None, FIRST * 14);
+        let in_parts: Vec<u64> = passed.iter().map(|mark| mark / FIRST).collect();
+        // Four of one, of which two of two are made; two more of two, of which two of four are made; one more of four.
+        assert_eq!((in_parts, parts), (vec![1, 2, 3, 4, 6, 8, 12], 4));
+    }
+}

@@ -1,0 +1,56 @@
+//! Runs of a program that is recorded meanwhile: no trace, and results for as much of it as there was.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pagelab_trace::record::{RecordSummary, Recording, live};
+use pagelab_trace::{Source, SourceInfo};
+
+use crate::base::error::EngineError;
+use crate::run::job::{OnProgress, Request, Results, prepare, run_with};
+
+/// Records a program and replays it under every system of a request at the same time, as the first of its main sources. The program's
+/// threads are spread over `cpus` CPUs. It waits for the slowest system.
+///
+/// # Errors
+/// Of the simulation; the program is ended then. Of the recording, as [`Recording::run`].
+pub fn run_live(
+    request: &Request,
+    mut recording: Recording<'_>,
+    cpus: u32,
+    progress: OnProgress,
+) -> Result<(Results, RecordSummary), EngineError> {
+    let name = recording.command.first().map(|name| Path::new(name).file_name().unwrap_or(name));
+    let info = SourceInfo {
+        name: name.map_or_else(String::new, |name| name.to_string_lossy().into_owned()),
+        accesses: None,
+        threads: cpus,
+        mappings_inferred: false,
+        content_hash: None,
+    };
+    // Before the program starts.
+    prepare(request, Some(&info))?;
+    let (writer, readers) = live(&info, request.systems.len());
+    let readers = readers.into_iter().map(|reader| Box::new(reader) as Box<dyn Source>).collect();
+    let ended = AtomicBool::new(false);
+    let (simulated, recorded, simulation_ended_it) = std::thread::scope(|scope| {
+        let simulation = scope.spawn(|| {
+            let results = run_with(request, readers, progress);
+            ended.store(true, Ordering::SeqCst);
+            results
+        });
+        // Else a program that does nothing would not be ended.
+        recording.stop = Some(&ended);
+        let recorded = recording.run_live(writer);
+        let was_over = ended.load(Ordering::SeqCst);
+        let simulated = simulation.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        (simulated, recorded, was_over)
+    });
+    match (simulated, recorded) {
+        (Ok(results), Ok(summary)) => Ok((results, summary)),
+        // Without readers the recording ends or fails, too.
+        (Err(error), _) if simulation_ended_it => Err(error),
+        (_, Err(error)) => Err(error.into()),
+        (Err(error), Ok(_)) => Err(error),
+    }
+}

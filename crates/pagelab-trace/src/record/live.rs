@@ -1,0 +1,202 @@
+//! A recording that is read while the program runs, without a trace.
+//!
+//! Batches go to all readers, each through a queue of its own. A full queue makes the program wait; a reader that is gone is left
+//! out. When all are, whoever started the recording is to stop it ([`Recording::stop`](super::Recording::stop)).
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use crate::format::{MAX_PART_ROWS, OpenPage};
+use crate::{Access, Batch, Event, Source, SourceInfo, ThreadIx, TraceError};
+
+/// Accesses of a batch: 2 MiB.
+const BATCH_ACCESSES: usize = 1 << 16;
+/// Events of a batch.
+const BATCH_EVENTS: usize = 1 << 10;
+/// Batches that a reader may be behind.
+const QUEUED_BATCHES: usize = 8;
+
+/// The end of a live recording that is written to.
+pub struct LiveWriter {
+    page: OpenPage,
+    /// Accesses in the pages before.
+    sent: u64,
+    batch: Batch,
+    events: usize,
+    readers: Vec<SyncSender<Arc<Batch>>>,
+}
+
+/// The end of a live recording that is read.
+pub struct LiveSource {
+    info: SourceInfo,
+    batches: Receiver<Arc<Batch>>,
+}
+
+/// A live recording for so many readers, of a program that they know as `info`.
+pub fn live(info: &SourceInfo, readers: usize) -> (LiveWriter, Vec<LiveSource>) {
+    let queues = (0..readers).map(|_| sync_channel(QUEUED_BATCHES));
+    let (readers, sources): (Vec<_>, Vec<_>) =
+        queues.map(|(sender, batches)| (sender, LiveSource { info: info.clone(), batches })).unzip();
+    let page = OpenPage::new(MAX_PART_ROWS);
+    (LiveWriter { page, sent: 0, batch: Batch::default(), events: 0, readers }, sources)
+}
+
+impl LiveWriter {
+    pub(super) fn position(&self) -> u64 {
+        self.sent + self.page.rows() as u64
+    }
+
+    pub(super) fn page(&mut self) -> &mut OpenPage {
+        &mut self.page
+    }
+
+    pub(super) fn append(&mut self, thread: ThreadIx, mut accesses: &[Access]) {
+        self.page.switch_to(thread);
+        while !accesses.is_empty() {
+            let room = self.page.capacity() - self.page.rows();
+            let (now, later) = accesses.split_at(room.min(accesses.len()));
+            self.page.append(now);
+            if self.page.rows() == self.page.capacity() {
+                self.take_page();
+            }
+            accesses = later;
+        }
+    }
+
+    pub(super) fn event(&mut self, event: Event) {
+        self.take_page();
+        self.batch.push_event(event);
+        self.events += 1;
+        if self.events == BATCH_EVENTS {
+            self.send();
+        }
+    }
+
+    fn take_page(&mut self) {
+        self.sent += self.page.rows() as u64;
+        self.page.drain_into(&mut self.batch);
+        if self.batch.accesses.len() >= BATCH_ACCESSES {
+            self.send();
+        }
+    }
+
+    fn send(&mut self) {
+        if !self.batch.is_empty() {
+            self.events = 0;
+            let batch = Arc::new(std::mem::take(&mut self.batch));
+            self.readers.retain(|reader| reader.send(batch.clone()).is_ok());
+        }
+    }
+}
+
+impl Drop for LiveWriter {
+    /// Sends what is left; the readers come to their end.
+    fn drop(&mut self) {
+        self.take_page();
+        self.send();
+    }
+}
+
+impl Source for LiveSource {
+    fn info(&self) -> &SourceInfo {
+        &self.info
+    }
+
+    fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, TraceError> {
+        batch.clear();
+        let Ok(next) = self.batches.recv() else { return Ok(false) };
+        match Arc::try_unwrap(next) {
+            Ok(alone) => *batch = alone,
+            Err(shared) => {
+                batch.accesses.extend_from_slice(&shared.accesses);
+                batch.segments.extend_from_slice(&shared.segments);
+            }
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AccessKind, EventKind, ProcessIx, Segment};
+
+    fn info() -> SourceInfo {
+        SourceInfo { name: "live".to_owned(), accesses: None, threads: 1, mappings_inferred: false, content_hash: None }
+    }
+
+    fn access(n: u64) -> Access {
+        Access { pc: 0x1000 + n % 7, gap: (n % 5) as u32, ..Access::new(AccessKind::Load, n * 8, 8) }
+    }
+
+    fn read(mut source: LiveSource) -> (Vec<Access>, Vec<(usize, Segment)>) {
+        let (mut accesses, mut segments, mut batch) = (Vec::new(), Vec::new(), Batch::default());
+        while source.next_batch(&mut batch).unwrap() {
+            for segment in &batch.segments {
+                segments.push((accesses.len(), segment.clone()));
+            }
+            accesses.extend_from_slice(&batch.accesses);
+        }
+        (accesses, segments)
+    }
+
+    #[test]
+    fn all_readers_read_all_in_order() {
+        let (mut writer, sources) = live(&info(), 3);
+        let readers: Vec<_> = sources.into_iter().map(|source| std::thread::spawn(|| read(source))).collect();
+        let all: Vec<Access> = (0..500_000).map(access).collect();
+        for (n, part) in all.chunks(70_001).enumerate() {
+            writer.append(ThreadIx(n as u32 % 2), part);
+            let position = writer.position();
+            let kind = EventKind::Munmap { addr: n as u64, len: 4096 };
+            writer.event(Event { position, process: ProcessIx(0), thread: ThreadIx(0), kind });
+        }
+        drop(writer);
+        for reader in readers {
+            let (accesses, segments) = reader.join().unwrap();
+            assert_eq!(accesses, all);
+            let events = segments.iter().filter(|(_, segment)| matches!(segment, Segment::Event(_)));
+            assert_eq!(events.count(), all.len().div_ceil(70_001));
+        }
+    }
+
+    #[test]
+    fn a_batch_has_its_events_between_the_accesses() {
+        let (mut writer, mut sources) = live(&info(), 1);
+        let event = |position, at| Event {
+            position,
+            process: ProcessIx(0),
+            thread: ThreadIx(1),
+            kind: EventKind::Munmap { addr: at, len: 4096 },
+        };
+        writer.append(ThreadIx(0), &[access(1), access(2)]);
+        writer.append(ThreadIx(1), &[access(3)]);
+        writer.event(event(3, 1));
+        writer.event(event(3, 2));
+        writer.append(ThreadIx(1), &[access(4)]);
+        drop(writer);
+        let mut batch = Batch::default();
+        assert!(sources[0].next_batch(&mut batch).unwrap());
+        assert_eq!(batch.accesses, [1, 2, 3, 4].map(access));
+        let run = |thread, end| Segment::Run { thread: ThreadIx(thread), end };
+        let expected = [run(0, 2), run(1, 3), Segment::Event(event(3, 1)), Segment::Event(event(3, 2)), run(1, 4)];
+        assert_eq!(batch.segments, expected);
+        assert!(!sources[0].next_batch(&mut batch).unwrap());
+        assert!(batch.is_empty());
+    }
+
+    #[test]
+    fn a_reader_that_is_gone_is_in_nobodys_way() {
+        let (mut writer, mut sources) = live(&info(), 2);
+        let batch = vec![access(0); BATCH_ACCESSES];
+        sources.pop();
+        // More than its queue would hold.
+        let reader = sources.pop().map(|source| std::thread::spawn(|| read(source).0.len())).unwrap();
+        (0..3 * QUEUED_BATCHES).for_each(|_| writer.append(ThreadIx(0), &batch));
+        drop(writer);
+        assert_eq!(reader.join().unwrap(), 3 * QUEUED_BATCHES * BATCH_ACCESSES);
+        let (mut writer, sources) = live(&info(), 1);
+        drop(sources);
+        (0..3 * QUEUED_BATCHES).for_each(|_| writer.append(ThreadIx(0), &batch));
+    }
+}
