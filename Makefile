@@ -3,9 +3,12 @@
 # make test-linux the quick tests of the real kernel, unless nothing of it changed since they passed; builds it first
 # make test-full  the slow ones too, with ten times the random cases
 # make bench      how fast recording and replay are on this machine, beside a naive simulator and the machine itself
+# make docs       the documentation as a site, in target/docs/site
+# make wheel      a wheel for glibc 2.17 and newer, and a source distribution, in dist
+# make man        the manual page that wheels install, made anew of the command line
 # make reproductions  all published results measured again, in full: about two hours of CPU time; writes docs/reproductions and docs/claims.md
 # make mutants    change single lines for the worse and see which test notices: an hour, and CI does not run it
-# make lint       formatting, clippy, ruff, mypy
+# make lint       formatting, clippy, rustdoc, ruff, mypy
 # make clean      remove everything built here
 
 PYTHON ?= python3
@@ -15,7 +18,7 @@ export PYTHON
 
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates presets -name '*.rs' -o -name '*.toml')
 
-.PHONY: demo setup test test-linux test-full bench reproductions mutants lint clean
+.PHONY: demo setup test test-linux test-full bench docs wheel man reproductions mutants lint clean
 .DELETE_ON_ERROR:
 
 setup: $(VENV)/.engine
@@ -39,6 +42,18 @@ test-full: setup
 bench: setup
 	$(BIN)/python benches/throughput.py
 
+docs: setup
+	$(BIN)/python site/build.py
+
+# Zig brings an older glibc to link with, so that the wheel runs where this machine's is not.
+wheel: man
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt ziglang
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/maturin build --release --zig --compatibility manylinux2014 --out dist
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/maturin sdist --out dist
+
+man: setup
+	$(BIN)/python site/commands.py --write
+
 reproductions: setup
 	$(BIN)/python benches/reproductions.py
 
@@ -48,8 +63,9 @@ mutants:
 lint: $(VENV)/.packages
 	git ls-files '*.rs' | xargs rustfmt --check
 	cargo clippy --workspace --all-targets -- -D warnings
-	$(BIN)/ruff check python tests benches examples
-	$(BIN)/ruff format --check python tests benches examples
+	RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace
+	$(BIN)/ruff check python tests benches examples site
+	$(BIN)/ruff format --check python tests benches examples site
 	$(BIN)/mypy
 
 clean:
@@ -63,7 +79,7 @@ $(VENV)/.packages: pyproject.toml constraints.txt setup/require
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
 		altair jinja2 maturin matplotlib numpy pandas polars pyelftools rich tomli-w typer vl-convert-python \
-		hypothesis mypy pandas-stubs pytest ruff
+		hypothesis mypy myst-docutils pandas-stubs pytest ruff types-docutils zensical
 	touch $@
 
 # The engine, installed in place: changes of Python files need no build.

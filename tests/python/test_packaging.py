@@ -1,8 +1,17 @@
 """What goes into the package."""
 
+import os
+import re
+import shlex
 import subprocess
+import sys
+import tomllib
+from pathlib import Path
 
-from conftest import ROOT
+import pytest
+from conftest import COMMAND, ROOT
+
+MANUAL = ROOT / "setup" / "wheel" / "data" / "share" / "man" / "man1" / "pagelab.1"
 
 
 def test_make_says_what_takes_minutes_before_it_begins() -> None:
@@ -20,3 +29,84 @@ def test_the_recorders_sources_are_in_the_package() -> None:
     assert {path.name for path in packed.iterdir()} == sources
     for path in packed.iterdir():
         assert path.resolve() == ROOT / "capture/valgrind" / path.name
+
+
+def test_the_manual_page_is_that_of_the_command_line() -> None:
+    path = os.pathsep.join([str(ROOT / "site"), os.environ.get("PYTHONPATH", "")])
+    program = "import commands, sys; sys.stdout.write(commands.manual())"
+    made = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert "pagelab run" in made
+    assert MANUAL.read_text() == made, "run: make man"
+
+
+def test_source_distributions_have_what_the_package_is_made_of() -> None:
+    """maturin packs crates and Python files; what else they need is named."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["maturin"]
+    packed = {path for entry in settings["include"] for path in ROOT.glob(entry["path"]) if path.is_file()}
+    assert MANUAL in packed
+    assert MANUAL.is_relative_to(ROOT / settings["data"] / "data")
+    assert packed >= set((ROOT / "presets").rglob("*.toml"))
+    outside = re.compile(r'include_(?:str|bytes)!\((?:concat!\()?\s*"((?:\.\./){3,}[^"]*)"')
+    sources = (path.read_text() for path in (ROOT / "crates").glob("*/src/**/*.rs"))
+    assert {name for text in sources for name in outside.findall(text)} == {"../../../../presets/"}
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_commands_and_presets(shell: str, tmp_path: Path) -> None:
+    """What the shell's own script calls; in bash the script itself."""
+    command = tmp_path / "pagelab"
+    command.write_text(f'#!/bin/sh\nexec {shlex.join(COMMAND)} "$@"\n')
+    command.chmod(0o755)
+
+    def ask(*asked: str, **variables: str) -> str:
+        path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+        environment = os.environ | {"PATH": path} | variables
+        return subprocess.run(asked, env=environment, capture_output=True, text=True, check=True).stdout
+
+    script = ask("pagelab", _PAGELAB_COMPLETE=f"source_{shell}")
+    assert f"_PAGELAB_COMPLETE=complete_{shell}" in script
+    if shell == "bash":
+        line = "COMP_WORDS=(pagelab run -s nested-radix-sh); COMP_CWORD=3; _pagelab_completion pagelab"
+        answer = ask("bash", "-c", f'{script}\n{line}; printf "%s\\n" "${{COMPREPLY[@]}}"')
+    else:
+        words = {"_TYPER_COMPLETE_ARGS": "pagelab run -s nested-radix-sh", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+        answer = ask("pagelab", _PAGELAB_COMPLETE=f"complete_{shell}", **words)
+    assert re.findall(r"[\w-]*radix[\w-]*", answer) == ["nested-radix-shared-page-walk-cache", "nested-radix-shadow"]
+
+
+@pytest.mark.slow
+def test_a_source_distribution_makes_a_wheel_that_needs_no_checkout(tmp_path: Path) -> None:
+    """Builds a wheel from the source distribution alone, and records and replays with nothing but that wheel."""
+    maturin = Path(sys.executable).with_name("maturin")
+    subprocess.run([maturin, "sdist", "--out", tmp_path], cwd=ROOT, check=True)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    # The code need not be fast.
+    quick = {"CARGO_PROFILE_RELEASE_LTO": "off", "CARGO_PROFILE_RELEASE_OPT_LEVEL": "0"}
+    builds: list[str | Path] = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"]
+    environment = os.environ | quick | {"PATH": f"{maturin.parent}{os.pathsep}{os.environ['PATH']}"}
+    subprocess.run([*builds, "-w", tmp_path, archive], env=environment, cwd=tmp_path, check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    assert "-cp311-abi3-" in wheel.name
+
+    environment = {"PATH": os.defpath, "HOME": str(tmp_path)}
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "clean"], env=environment, check=True)
+    pip: list[str | Path] = [tmp_path / "clean" / "bin" / "python", "-m", "pip", "install", "--quiet"]
+    subprocess.run([*pip, "--constraint", ROOT / "constraints.txt", wheel], cwd=tmp_path, check=True)
+    command = tmp_path / "clean" / "bin" / "pagelab"
+    assert (tmp_path / "clean" / "share" / "man" / "man1" / "pagelab.1").is_file()
+
+    def run(*arguments: str) -> str:
+        done = subprocess.run(
+            [command, *arguments], env=environment, cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        return done.stdout + done.stderr
+
+    assert "1 process" in run("record", "-o", "true.trace", "--", "true")
+    assert (tmp_path / ".cache" / "pagelab").is_dir()
+    assert "references per walk" in run("run", "true.trace", "-s", "nested-radix")

@@ -13,10 +13,28 @@
 //! | [`translate`] | TLBs, walks, segments, shadow tables, shootdowns |
 //! | [`programs`] | sources on their way to the CPUs; what runs beside the main ones; what each cost |
 //! | [`machine`] | the state of a simulation: hardware, kernels, CPUs, inputs |
-//! | [`cpu`] | what a CPU does: the loop over accesses, running activities |
-//! | [`agenda`] | whose turn it is, and what happens between accesses |
+//! | `cpu` | what a CPU does: the loop over accesses, running activities |
+//! | `agenda` | whose turn it is, and what happens between accesses |
 //! | [`observe`] | statistics; comparing translations with the kernels' records |
 //! | [`run`] | a request from outside and its results |
+//!
+//! A run from Rust: the references that a walk makes without MMU caches, on bare metal and in a virtual machine.
+//!
+//! ```
+//! use pagelab_engine::run::{Request, run};
+//!
+//! let request = Request {
+//!     sources: vec!["gups:size=16MiB,updates=10K".into()],
+//!     systems: vec!["radix-no-mmu-cache".into(), "nested-radix-no-mmu-cache".into()],
+//!     ..Request::default()
+//! };
+//! let results = run(&request, &|_| true)?;
+//! for (result, expected) in results.results.iter().zip([4.0, 24.0]) {
+//!     let refs = result.stats["walk.refs"] as f64 / result.stats["walk.count"] as f64;
+//!     assert_eq!(refs, expected, "{}", result.system);
+//! }
+//! # Ok::<(), pagelab_engine::base::error::EngineError>(())
+//! ```
 #![deny(unsafe_code)]
 
 mod agenda;

@@ -19,6 +19,20 @@
 //! | [`spec`] | parameters, their limits, and the values that a spec gives them |
 //! | [`suggestion`] | what an unknown name was probably meant to be |
 //! | [`workload`] | synthetic programs whose accesses are computed from a spec |
+//!
+//! The accesses of a workload; those of a trace come from `TraceReader::open(path)?` in its place:
+//!
+//! ```
+//! use pagelab_trace::{Batch, workload};
+//!
+//! let mut source = workload::parse("seq:size=64KiB", 1)?;
+//! let (mut batch, mut accesses) = (Batch::default(), 0);
+//! while source.next_batch(&mut batch)? {
+//!     accesses += batch.accesses.len();
+//! }
+//! assert_eq!(accesses, 8192, "one for each 8 bytes");
+//! # Ok::<(), pagelab_trace::TraceError>(())
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod access;

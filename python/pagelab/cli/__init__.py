@@ -50,7 +50,6 @@ app = typer.Typer(
     name="pagelab",
     help="A laboratory for paging: record a program once, replay it under many virtual-memory systems.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 import pagelab
+from pagelab.cli.completion import names_of
 from pagelab.cli.terminal import print_table
 
 
@@ -18,6 +19,7 @@ def list_command(
             metavar="[KIND]",
             help="workloads, systems, machines, kernels, drives, page-tables, mmu-caches, fault-engines, placements, "
             "cores, devices, kernel-threads, fault-processes, fault-models.",
+            autocompletion=names_of("kinds"),
         ),
     ] = "kinds",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

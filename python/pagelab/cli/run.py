@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import pagelab
+from pagelab.cli.completion import names_of
 from pagelab.cli.record import end_as, interrupts_for_the_program
 from pagelab.cli.terminal import Quiet, output_width, print_table, progress_bars, warn
 from pagelab.counts import count
@@ -48,6 +49,7 @@ def command(
             "-s",
             metavar="SYSTEM[@KERNEL][{KEY=VALUE,…}]",
             help="A system preset or TOML file, perhaps with a kernel and settings of its own; repeat it to compare.",
+            autocompletion=names_of("systems"),
         ),
     ] = None,
     with_: Annotated[
@@ -65,8 +67,14 @@ def command(
             help="Let short-lived processes arrive during the run; repeatable.",
         ),
     ] = None,
-    machine: Annotated[str | None, typer.Option("--machine", "-m", help="A machine preset or TOML file.")] = None,
-    kernel: Annotated[str | None, typer.Option("--kernel", "-k", help="A kernel preset or TOML file.")] = None,
+    machine: Annotated[
+        str | None,
+        typer.Option("--machine", "-m", help="A machine preset or TOML file.", autocompletion=names_of("machines")),
+    ] = None,
+    kernel: Annotated[
+        str | None,
+        typer.Option("--kernel", "-k", help="A kernel preset or TOML file.", autocompletion=names_of("kernels")),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Override a configuration key of all systems; repeatable."),

@@ -1,4 +1,4 @@
-//! The state of a simulation: hardware, kernels, CPUs and inputs. What happens to it is in [`crate::cpu`] and [`crate::agenda`].
+//! The state of a simulation: hardware, kernels, CPUs and inputs. What happens to it is in `cpu` and `agenda`.
 
 pub mod activity;
 pub(crate) mod agenda;

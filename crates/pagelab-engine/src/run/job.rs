@@ -402,7 +402,7 @@ const KINDS: &[(&str, &str)] = &[
     ("kernel-threads", "threads of a kernel that work beside the programs (kernel.threads.NAME)"),
 ];
 
-/// Describes all of a kind of [`KINDS`], as JSON; the kinds themselves are `kinds`, with `others` that the caller can list.
+/// Describes all of a kind of `KINDS`, as JSON; the kinds themselves are `kinds`, with `others` that the caller can list.
 pub fn list_json(kind: &str, others: &[(&str, &str)]) -> Result<String, EngineError> {
     let of = |kind: PresetKind| {
         presets(kind)

@@ -5,7 +5,7 @@
 //! a fault begins after the end of the one before. Each is the first write of another page. The times of a core follow from
 //! spec, seed and the core's number alone.
 //!
-//! A new process is one file with a `pub(super) static PROCESS` and one line in [`PROCESSES`].
+//! A new process is one file with a `pub(super) static PROCESS` and one line in `PROCESSES`.
 
 mod bursts;
 mod even;

@@ -21,7 +21,7 @@
 //! | `popularity` | which of many items a request is for |
 //! | `rng`, `permutation` | random numbers; a random order computed without a table |
 //!
-//! A new workload is one file with a `pub(super) static WORKLOAD` and one line in [`WORKLOADS`].
+//! A new workload is one file with a `pub(super) static WORKLOAD` and one line in `WORKLOADS`.
 
 mod array;
 mod between;

@@ -25,7 +25,7 @@
 //!   others, too, is served no more. Private mappings that can be written are served for reads.
 //! - Guests have no drive of their own here, so the unit is for the machine's own layer.
 //!
-//! - A socket has a unit ([`unit`]), with registers, a queue of free pages, and a queue pair for each drive that is attached there. An
+//! - A socket has a unit ([`mod@unit`]), with registers, a queue of free pages, and a queue pair for each drive that is attached there. An
 //!   entry names socket and drive, so that unit serves the page, whichever CPU misses. Drives are attached to one socket after the
 //!   other, and cores in parts as equal as can be. A miss on another socket's page takes `remote_cycles` more, on its way there and back.
 //! - One kpted and one kpoold serve all units.

@@ -4,7 +4,7 @@
 //! with references to the kernel's data, which go through TLB and caches: saved registers on the CPU's stack, the lock and
 //! the nodes of the VMA index, page-table entries, the allocator's lists, page metadata, the CPU's batches for cgroup and
 //! LRU lists, and every so often the line behind each batch that all CPUs share. What a fault maps is decided after its
-//! walk ([`Work`]): a zeroed frame, the zero page, a copy of a write-protected page, that page itself if nobody else uses
+//! walk (`Work`): a zeroed frame, the zero page, a copy of a write-protected page, that page itself if nobody else uses
 //! it, or a page of the page cache and those around it.
 //!
 //! The first handler of a page takes the page's key and does the work; others that fault on the page meanwhile wait, then

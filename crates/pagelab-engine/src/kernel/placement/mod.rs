@@ -4,7 +4,7 @@
 //! charged and committed as all steps of a fault are. What the policy does not serve goes the ordinary way. The kernel tells it
 //! what happens to pages and spaces.
 //!
-//! A policy is one file here and one line in [`policies!`] below: that gives it its `kind` in configurations
+//! A policy is one file here and one line in `policies!` below: that gives it its `kind` in configurations
 //! (`system.layers.NAME.placement`), its row in `pagelab list placements`, its place in error texts and in the conformance tests.
 
 use crate::base::ids::{CpuId, SpaceId};

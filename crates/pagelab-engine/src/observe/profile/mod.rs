@@ -6,7 +6,7 @@
 //! Counted are the translations of the programs' accesses beyond the first-level TLB, and the faults that these met, from the walk
 //! that found nothing until the access is made again: whoever saw to them, a kernel or a fault engine. Faults that a host handles for
 //! a guest's handler are in the cycles of the guest's; those that it handles for the program's access itself count as its faults.
-//! Memory: at most [`pages::MOST_PAGES`] entries for pages (beyond, neighbours share one), one per instruction that has cost anything.
+//! Memory: at most `pages::MOST_PAGES` entries for pages (beyond, neighbours share one), one per instruction that has cost anything.
 
 mod code;
 mod pages;

@@ -2,7 +2,7 @@
 //! programs ask for memory at once.
 //!
 //! Models: the first fault in a group of 8 pages takes a block of 8 frames and gives out, zeroes and maps one; the faults that
-//! follow in the group take theirs from the block ([`Part`] finds it). A reservation ends, and gives back what was not given
+//! follow in the group take theirs from the block (`Part` finds it). A reservation ends, and gives back what was not given
 //! out, when all of its pages are, when a page of the group is unmapped, copied or reclaimed, with the address space, and when
 //! memory is needed. Its frames are charged to a cgroup as they are given out.
 //! Source: Margaritov, Ustiugov, Shahab, Grot, "PTEMagnet: fine-grained physical memory reservation for faster page walks in

@@ -1,0 +1,45 @@
+"""The command line as documentation: a page of the site and the manual page `pagelab(1)`.
+
+Typer writes all commands and options as Markdown; docutils makes a manual page of that.
+
+    python site/commands.py --write     write the manual page that goes into wheels
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from docutils import core, nodes
+
+import pagelab
+
+MANUAL = Path(__file__).resolve().parents[1] / "setup" / "wheel" / "data" / "share" / "man" / "man1" / "pagelab.1"
+"""maturin puts this folder into wheels, as `setup/wheel` is the `data` of pyproject.toml"""
+
+_SUMMARY = "a laboratory for paging: record a program, replay it under many virtual-memory systems"
+
+
+def markdown() -> str:
+    """All commands with their arguments and options, in Markdown."""
+    docs = [sys.executable, "-m", "typer", "pagelab.cli", "utils", "docs", "--name", "pagelab"]
+    return subprocess.run(docs, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def manual() -> str:
+    """The manual page pagelab(1), in roff."""
+    settings = {"output_encoding": "unicode", "report_level": 3}
+    tree = core.publish_doctree(markdown(), parser="myst", settings_overrides=settings)
+    facts = nodes.docinfo("", nodes.version("", pagelab.__version__), _field("manual_section", "1"))
+    at = tree.index(next(tree.findall(nodes.title))) + 1
+    tree.insert(at, [nodes.subtitle("", _SUMMARY), facts])
+    return str(core.publish_from_doctree(tree, writer="manpage", settings_overrides=settings))
+
+
+def _field(name: str, value: str) -> nodes.field:
+    return nodes.field("", nodes.field_name("", name), nodes.field_body("", nodes.paragraph("", value)))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["--write"]:
+        sys.exit(__doc__)
+    MANUAL.write_text(manual(), encoding="utf-8")
