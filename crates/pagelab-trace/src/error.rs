@@ -19,6 +19,11 @@ impl TraceError {
         Self::Io { path: path.into(), source }
     }
 
+    /// What a library says that encodes for the trace at `path`.
+    pub(crate) fn cannot_encode(path: impl Into<PathBuf>, why: impl std::fmt::Display) -> Self {
+        Self::io(path, std::io::Error::other(format!("cannot encode: {why}")))
+    }
+
     pub fn corrupt(path: impl Into<PathBuf>, what: impl Into<String>) -> Self {
         Self::Corrupt { path: path.into(), what: what.into() }
     }

@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use pagelab_cases::cases;
 use pagelab_trace::{
@@ -165,6 +165,42 @@ fn the_same_stream_has_the_same_hash_and_another_one_has_not() {
     };
     assert_eq!(hash("a", 5000), hash("b", 5000));
     assert_ne!(hash("c", 5000), hash("d", 4999));
+}
+
+/// Pages pass through threads. Files must not depend on which of them waits: for a writer that stops now and then, or for
+/// the disk.
+#[test]
+fn files_are_the_same_however_fast_they_are_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let accesses = program_like(700_000, 1);
+    let files = |name: &str, rows: usize, pause: Duration| {
+        let path = dir.path().join(name);
+        let mut writer = create(&path, 150_000);
+        for (number, some) in accesses.chunks(rows).enumerate() {
+            writer.append(ThreadIx(number as u32 * rows as u32 / 100_000), some).unwrap();
+            std::thread::sleep(pause);
+        }
+        writer.finish().unwrap();
+        let names = (0..5).map(|part| format!("accesses-{part:06}.parquet"));
+        names.map(|name| std::fs::read(path.join(name)).unwrap()).collect::<Vec<_>>()
+    };
+    let fast = files("fast", 100_000, Duration::ZERO);
+    assert!(fast == files("slow", 20_000, Duration::from_millis(2)));
+    assert!(fast == files("pieces", 1000, Duration::ZERO));
+}
+
+/// Parts are written by a thread that is two hand-overs away.
+#[test]
+fn a_folder_that_is_gone_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("gone.trace");
+    let mut writer = create(&path, 70_000);
+    std::fs::remove_dir_all(&path).unwrap();
+    let accesses = program_like(70_000, 1);
+    let error = (0..20).find_map(|_| writer.append(ThreadIx(0), &accesses).err()).expect("no folder to write to");
+    let error = error.to_string();
+    assert!(error.contains("accesses-000000.parquet") && error.contains("No such file"), "{error}");
+    assert!(writer.finish().unwrap_err().to_string().contains("cannot be continued"));
 }
 
 #[test]

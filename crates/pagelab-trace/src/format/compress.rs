@@ -43,45 +43,62 @@ const LAST_BLOCK: u32 = 1;
 /// A byte that is repeated.
 const RLE_BLOCK: u32 = 1 << 1;
 
-pub(super) struct PageCompressor {
-    any: Compressor<'static>,
-    planes: Compressor<'static>,
+/// Compresses indices and dictionaries.
+pub(super) struct IndexCompressor {
+    zstd: Compressor<'static>,
     compressed: Vec<u8>,
-    frame: Vec<u8>,
 }
 
-impl PageCompressor {
+impl IndexCompressor {
     pub(super) fn new() -> std::io::Result<Self> {
-        let mut planes = compressor(PLANE_WINDOW_LOG)?;
-        planes.set_parameter(CParameter::ContentSizeFlag(false))?;
-        Ok(Self { any: compressor(INDEX_WINDOW_LOG)?, planes, compressed: Vec::new(), frame: Vec::new() })
+        Ok(Self { zstd: compressor(INDEX_WINDOW_LOG)?, compressed: Vec::new() })
     }
 
     pub(super) fn compress(&mut self, body: &[u8]) -> std::io::Result<&[u8]> {
-        compress(&mut self.any, body, &mut self.compressed)?;
+        compress(&mut self.zstd, body, &mut self.compressed)?;
         Ok(&self.compressed)
     }
+}
 
-    /// Compresses `planes`, followed by planes of `rows` times one byte of `constant` each: the upper bytes of addresses are
-    /// often all the same. As blocks that say just that, they cost no search.
-    pub(super) fn compress_planes(&mut self, planes: &[u8], rows: usize, constant: &[u8]) -> std::io::Result<&[u8]> {
-        compress(&mut self.planes, planes, &mut self.compressed)?;
+/// Compresses planes of bytes of addresses.
+pub(super) struct PlaneCompressor {
+    zstd: Compressor<'static>,
+    compressed: Vec<u8>,
+}
+
+impl PlaneCompressor {
+    pub(super) fn new() -> std::io::Result<Self> {
+        let mut zstd = compressor(PLANE_WINDOW_LOG)?;
+        zstd.set_parameter(CParameter::ContentSizeFlag(false))?;
+        Ok(Self { zstd, compressed: Vec::new() })
+    }
+
+    /// Sets `frame` to `planes`, followed by planes of `rows` times one byte of `constant` each: the upper bytes of addresses
+    /// are often all the same. As blocks that say just that, they cost no search.
+    pub(super) fn compress(
+        &mut self,
+        planes: &[u8],
+        rows: usize,
+        constant: &[u8],
+        frame: &mut Vec<u8>,
+    ) -> std::io::Result<()> {
+        compress(&mut self.zstd, planes, &mut self.compressed)?;
         let blocks = &self.compressed[SHORT_HEADER_BYTES..];
         let content_bytes = (planes.len() + rows * constant.len()) as u32;
-        self.frame.clear();
-        self.frame.extend(MAGIC.to_le_bytes());
-        self.frame.extend([CONTENT_SIZE_OF_4_BYTES, WINDOW_DESCRIPTOR]);
-        self.frame.extend(content_bytes.to_le_bytes());
-        let mut last = self.frame.len() + last_block(blocks);
-        self.frame.extend(blocks);
+        frame.clear();
+        frame.extend(MAGIC.to_le_bytes());
+        frame.extend([CONTENT_SIZE_OF_4_BYTES, WINDOW_DESCRIPTOR]);
+        frame.extend(content_bytes.to_le_bytes());
+        let mut last = frame.len() + last_block(blocks);
+        frame.extend(blocks);
         for &byte in constant {
-            self.frame[last] &= !(LAST_BLOCK as u8);
-            last = self.frame.len();
+            frame[last] &= !(LAST_BLOCK as u8);
+            last = frame.len();
             let header = (rows as u32) << 3 | RLE_BLOCK | LAST_BLOCK;
-            self.frame.extend(&header.to_le_bytes()[..BLOCK_HEADER_BYTES]);
-            self.frame.push(byte);
+            frame.extend(&header.to_le_bytes()[..BLOCK_HEADER_BYTES]);
+            frame.push(byte);
         }
-        Ok(&self.frame)
+        Ok(())
     }
 }
 
@@ -111,7 +128,8 @@ mod tests {
 
     #[test]
     fn planes_come_back_whatever_zstd_made_of_them() {
-        let mut compressor = PageCompressor::new().unwrap();
+        let mut compressor = PlaneCompressor::new().unwrap();
+        let mut frame = Vec::new();
         let mut draw = Rng::new(1, "planes");
         for rows in [1, 7, 1000, PAGE_ROWS] {
             for varying in 0..=8 {
@@ -125,13 +143,13 @@ mod tests {
                     })
                     .collect();
                 let constant: Vec<u8> = (varying as u8..8).map(|plane| plane * 31).collect();
-                let frame = compressor.compress_planes(&planes, rows, &constant).unwrap();
+                compressor.compress(&planes, rows, &constant, &mut frame).unwrap();
                 let whole: Vec<u8> =
                     planes.into_iter().chain(constant.iter().flat_map(|byte| vec![*byte; rows])).collect();
-                let content_bytes = zstd::zstd_safe::get_frame_content_size(frame).unwrap();
+                let content_bytes = zstd::zstd_safe::get_frame_content_size(&frame).unwrap();
                 assert_eq!(content_bytes, Some(whole.len() as u64));
-                assert!(zstd::bulk::decompress(frame, whole.len()).unwrap() == whole, "{rows} rows, {varying} planes");
-                assert!(zstd::stream::decode_all(frame).unwrap() == whole);
+                assert!(zstd::bulk::decompress(&frame, whole.len()).unwrap() == whole, "{rows} rows, {varying} planes");
+                assert!(zstd::stream::decode_all(&frame[..]).unwrap() == whole);
             }
         }
     }

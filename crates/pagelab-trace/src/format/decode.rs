@@ -20,7 +20,7 @@ use crate::{Access, AccessKind, ThreadIx, TraceError};
 
 /// Transposes a matrix of 8×8 bytes whose rows are the words, least significant byte first.
 #[inline(always)]
-pub(super) fn transpose(words: [u64; 8]) -> [u64; 8] {
+fn transpose(words: [u64; 8]) -> [u64; 8] {
     // Exchanges the off-diagonal blocks of a pair of rows. Written out below, because the compiler does not unroll
     // loops over the pairs, which takes three times as long.
     #[inline(always)]

@@ -23,22 +23,22 @@ use parquet::{
 
 use super::{
     columns::{self, COUNT, GAP, KIND, KINDS, PC, SIZE, TID, VADDR},
-    compress::PageCompressor,
+    compress::IndexCompressor,
     dictionary::Site,
+    indices,
     meta::AccessCounts,
     page::{self, PartDictionaries},
 };
 
 /// Encodes the pages of one part after the other.
 pub(super) struct PartEncoder {
-    compressor: PageCompressor,
+    compressor: IndexCompressor,
     schema: SchemaDescriptor,
     addresses: Pages,
     /// Common to the columns of a [`Site`].
     sites: Pages,
     threads: Pages,
-    planes: Vec<u8>,
-    indices: Vec<u16>,
+    threads_of_rows: Vec<u16>,
     body: Vec<u8>,
     counts: AccessCounts,
     rows: u64,
@@ -47,13 +47,12 @@ pub(super) struct PartEncoder {
 impl PartEncoder {
     pub(super) fn new() -> std::io::Result<Self> {
         Ok(Self {
-            compressor: PageCompressor::new()?,
+            compressor: IndexCompressor::new()?,
             schema: SchemaDescriptor::new(columns::SCHEMA.clone()),
             addresses: Pages::default(),
             sites: Pages::default(),
             threads: Pages::default(),
-            planes: Vec::new(),
-            indices: Vec::new(),
+            threads_of_rows: Vec::new(),
             body: Vec::new(),
             counts: AccessCounts::default(),
             rows: 0,
@@ -69,23 +68,19 @@ impl PartEncoder {
         self.counts
     }
 
-    /// Appends a page, which is not empty.
+    /// Appends a page, which is not empty, its addresses compressed.
     pub(super) fn page(&mut self, page: &page::Page) -> Result<()> {
-        let addresses = page.addresses();
-        let rows = addresses.len();
-        let varying = varying_bytes(addresses);
-        self.planes.resize(rows * 8, 0);
-        split_addresses(addresses, &mut self.planes);
-        let constant = &addresses[0].to_le_bytes()[varying..];
-        let planes = self.compressor.compress_planes(&self.planes[..rows * varying], rows, constant)?;
-        self.addresses.push(planes, Encoding::BYTE_STREAM_SPLIT, rows, rows * 8)?;
-        put_indices(&mut self.body, page.sites());
-        self.sites.push(self.compressor.compress(&self.body)?, Encoding::RLE_DICTIONARY, rows, self.body.len())?;
-        self.indices.clear();
-        for run in &page.runs {
-            self.indices.resize(run.end, run.thread);
+        let rows = page.rows;
+        self.addresses.push(&page.compressed, Encoding::BYTE_STREAM_SPLIT, rows, rows * 8)?;
+        self.sites.push(self.compressor.compress(&page.sites)?, Encoding::RLE_DICTIONARY, rows, page.sites.len())?;
+        match page.runs.as_slice() {
+            [run] => indices::put_repeated(&mut self.body, run.thread, rows),
+            runs => {
+                self.threads_of_rows.clear();
+                runs.iter().for_each(|run| self.threads_of_rows.resize(run.end, run.thread));
+                indices::put(&mut self.body, &self.threads_of_rows);
+            }
         }
-        put_indices(&mut self.body, &self.indices);
         self.threads.push(self.compressor.compress(&self.body)?, Encoding::RLE_DICTIONARY, rows, self.body.len())?;
         self.counts.add(&page.counts);
         self.rows += rows as u64;
@@ -126,66 +121,6 @@ impl PartEncoder {
         self.rows = 0;
         Ok(())
     }
-}
-
-/// Number of lower bytes beyond which all addresses are the same.
-fn varying_bytes(addresses: &[u64]) -> usize {
-    let different = addresses.iter().fold(0, |all, address| all | (address ^ addresses[0]));
-    (u64::BITS - different.leading_zeros()).div_ceil(8) as usize
-}
-
-/// Writes byte `k` of each address to plane `k`.
-fn split_addresses(addresses: &[u64], planes: &mut [u8]) {
-    let mut planes = planes.chunks_exact_mut(addresses.len());
-    let mut planes: [_; 8] = std::array::from_fn(|_| planes.next().expect("8 planes").as_chunks_mut::<8>());
-    let (eights, rest) = addresses.as_chunks::<8>();
-    for (number, eight) in eights.iter().enumerate() {
-        for ((plane, _), word) in planes.iter_mut().zip(super::decode::transpose(*eight)) {
-            plane[number] = word.to_le_bytes();
-        }
-    }
-    for (number, address) in rest.iter().enumerate() {
-        for ((_, plane), byte) in planes.iter_mut().zip(address.to_le_bytes()) {
-            plane[number] = byte;
-        }
-    }
-}
-
-/// Sets `body` to a page of dictionary indices: the bit width, then one run of the RLE/bit-packing hybrid, repeated
-/// if all indices are equal, else packed at 8 or 16 bits (padded to whole groups of eight).
-fn put_indices(body: &mut Vec<u8>, indices: &[u16]) {
-    body.clear();
-    if indices.iter().all(|&i| i == indices[0]) {
-        body.push(16);
-        put_varint(body, (indices.len() as u64) << 1);
-        body.extend(indices[0].to_le_bytes());
-        return;
-    }
-    let groups = indices.len().div_ceil(8);
-    let wide = indices.iter().fold(0, |all, &i| all | i) > 255;
-    body.push(if wide { 16 } else { 8 });
-    put_varint(body, (groups as u64) << 1 | 1);
-    // Sized first and then filled: appending value by value checks for room each time.
-    let begin = body.len();
-    if wide {
-        body.resize(begin + groups * 16, 0);
-        for (pair, &index) in body[begin..].as_chunks_mut::<2>().0.iter_mut().zip(indices) {
-            *pair = index.to_le_bytes();
-        }
-    } else {
-        body.resize(begin + groups * 8, 0);
-        for (byte, &index) in body[begin..].iter_mut().zip(indices) {
-            *byte = index as u8;
-        }
-    }
-}
-
-fn put_varint(body: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        body.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    body.push(value as u8);
 }
 
 /// Pages of the part being written that hold the data of a column, or of several.
@@ -231,7 +166,7 @@ impl Pages {
     fn column(
         &self,
         mut memory: Vec<u8>,
-        compressor: &mut PageCompressor,
+        compressor: &mut IndexCompressor,
         rows: u64,
         column: ColumnDescPtr,
         dictionary: Option<&[u8]>,

@@ -1,4 +1,4 @@
-//! The thread that turns pages of accesses into parts on disk.
+//! From pages of accesses, whose addresses are compressed, to parts on disk.
 
 use std::{
     path::PathBuf,
@@ -10,18 +10,11 @@ use super::{
     encode::PartEncoder,
     event_part,
     meta::AccessCounts,
-    page::{Page, PartDictionaries},
+    page::{Message, Page, PartDictionaries},
     part::{self, ContentHash, Table},
     tally::EventTally,
 };
 use crate::{Event, TraceError};
-
-/// What the writer sends.
-pub(super) enum Message {
-    Page(Page),
-    /// The part ends with the pages so far, at least one.
-    EndOfPart(PartDictionaries),
-}
 
 /// What was written in the end.
 pub(super) struct Encoded {
@@ -66,9 +59,9 @@ impl Encoder {
         })
     }
 
-    /// Takes messages until the sender is gone, giving the empty pages back, then writes what is left.
+    /// Takes messages until the sender is gone, giving the empty pages back, then writes the events that are left.
     pub(super) fn run(mut self, messages: &Receiver<Message>, empty: &SyncSender<Page>) -> Result<Self, TraceError> {
-        while let Ok(message) = messages.recv() {
+        for message in messages {
             match message {
                 Message::Page(mut page) => {
                     self.page(&mut page)?;
@@ -91,14 +84,14 @@ impl Encoder {
                 self.flush_events()?;
             }
         }
-        if page.addresses().is_empty() {
+        if page.rows == 0 {
             return Ok(());
         }
-        self.part.page(page).map_err(|e| self.cannot_encode(&e))
+        self.part.page(page).map_err(|e| self.cannot_encode(e))
     }
 
-    fn cannot_encode(&self, error: &parquet::errors::ParquetError) -> TraceError {
-        TraceError::io(&self.folder, std::io::Error::other(format!("cannot encode: {error}")))
+    fn cannot_encode(&self, error: parquet::errors::ParquetError) -> TraceError {
+        TraceError::cannot_encode(&self.folder, error)
     }
 
     /// Writes the events, then the accesses that came with them.
@@ -115,7 +108,7 @@ impl Encoder {
             part::encode(memory, &columns::SCHEMA, self.counts.total(), rows, Some(counts), |group| {
                 self.part.finish_part(dictionaries, group)
             })
-            .map_err(|e| self.cannot_encode(&e))?;
+            .map_err(|e| self.cannot_encode(e))?;
         part::write_whole(&self.folder.join(Table::Accesses.file_name(self.access_parts)), &content)?;
         self.access_parts += 1;
         self.access_hash.add(&facts);
@@ -130,7 +123,7 @@ impl Encoder {
             return Ok(());
         }
         let (content, facts) =
-            event_part::encode(&self.pending_events, self.first_event_row).map_err(|e| self.cannot_encode(&e))?;
+            event_part::encode(&self.pending_events, self.first_event_row).map_err(|e| self.cannot_encode(e))?;
         part::write_whole(&self.folder.join(Table::Events.file_name(self.event_parts)), &content)?;
         self.event_parts += 1;
         self.first_event_row += self.pending_events.len() as u64;

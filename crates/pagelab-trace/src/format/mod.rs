@@ -35,6 +35,9 @@
 //! `kind`, `size`, `pc` and `gap` repeat together, so their dictionaries have one entry for each combination that
 //! occurs, and their data pages are the same bytes: looked up and compressed once, written four times, read and
 //! decompressed once. A part whose dictionaries are full (65,536 entries) ends early.
+//!
+//! **Threads.** The writer's caller fills a page and splits it into planes and indices (`page`). Two threads encode: one
+//! compresses addresses, the next one everything else, and writes the files (`pipeline`).
 
 mod columns;
 mod compress;
@@ -45,10 +48,13 @@ mod encoder;
 mod event_part;
 mod event_row;
 mod folder;
+mod indices;
 mod info;
 mod meta;
 mod page;
 mod part;
+mod pipeline;
+mod planes;
 mod reader;
 mod tally;
 mod writer;

@@ -4,6 +4,7 @@
 use super::{
     AccessCounts, PAGE_ROWS,
     dictionary::{Dictionary, Site},
+    indices, planes,
 };
 use crate::{Access, Batch, Event, ThreadIx};
 
@@ -25,36 +26,24 @@ pub(super) struct IndexRun {
 }
 
 /// A page of accesses and the events among them, on its way to the encoder.
+#[derive(Default)]
 pub(super) struct Page {
-    addresses: Box<[u64; ROOM]>,
-    sites: Box<[u16; ROOM]>,
-    rows: usize,
+    pub rows: usize,
+    /// Byte `k` of each address in plane `k`, for those that are not the same in all.
+    pub planes: Vec<u8>,
+    /// Of the first address: the bytes that have no plane, the upper ones.
+    pub constant: Vec<u8>,
+    /// The addresses once they are compressed.
+    pub compressed: Vec<u8>,
+    /// Indices into the dictionary of sites, as Parquet has them.
+    pub sites: Vec<u8>,
     pub runs: Vec<IndexRun>,
     pub events: Vec<Event>,
     pub counts: AccessCounts,
 }
 
 impl Page {
-    pub(super) fn new() -> Self {
-        Self {
-            addresses: zeros(),
-            sites: zeros(),
-            rows: 0,
-            runs: Vec::new(),
-            events: Vec::new(),
-            counts: AccessCounts::default(),
-        }
-    }
-
-    pub(super) fn addresses(&self) -> &[u64] {
-        &self.addresses[..self.rows]
-    }
-
-    /// Indices into the dictionary of sites.
-    pub(super) fn sites(&self) -> &[u16] {
-        &self.sites[..self.rows]
-    }
-
+    /// Empties the page and keeps its memory.
     pub(super) fn clear(&mut self) {
         self.rows = 0;
         self.runs.clear();
@@ -67,6 +56,13 @@ impl Page {
 pub(super) struct PartDictionaries {
     pub sites: Vec<Site>,
     pub threads: Vec<ThreadIx>,
+}
+
+/// What leaves the writer, in the order of the trace.
+pub(super) enum Message {
+    Page(Page),
+    /// The part ends with the pages so far, at least one.
+    EndOfPart(PartDictionaries),
 }
 
 /// The columns of the open page, in a form that a loop that appends to them keeps in registers.
@@ -106,8 +102,12 @@ impl Columns<'_> {
     }
 }
 
-/// The page that is being filled, and the dictionaries of its part.
+/// The page that is being filled, and the dictionaries of its part. Its columns stay where they are, in the caches of
+/// the host's core that fills them: what leaves has fewer bytes.
 pub(crate) struct OpenPage {
+    addresses: Box<[u64; ROOM]>,
+    /// Indices into the dictionary of sites.
+    indices: Box<[u16; ROOM]>,
     page: Page,
     thread: ThreadIx,
     sites: Dictionary<Site>,
@@ -130,7 +130,9 @@ pub(super) struct Taken {
 impl OpenPage {
     pub(crate) fn new(rows_per_part: usize) -> Self {
         Self {
-            page: Page::new(),
+            addresses: zeros(),
+            indices: zeros(),
+            page: Page::default(),
             thread: ThreadIx(0),
             sites: Dictionary::new(),
             threads: Dictionary::new(),
@@ -204,7 +206,7 @@ impl OpenPage {
     /// The page moves to a new part, since the dictionaries of the old one are full.
     fn begin_part(&mut self) {
         let old = self.end_part();
-        for index in &mut self.page.sites[..self.page.rows] {
+        for index in &mut self.indices[..self.page.rows] {
             *index = self.sites.index_of(old.sites[usize::from(*index)]).expect("fewer than there were");
         }
         for run in &mut self.page.runs {
@@ -225,8 +227,8 @@ impl OpenPage {
         for access in accesses {
             let index = self.index_of(Site::of(access));
             let at = self.page.rows;
-            self.page.sites[at] = index;
-            self.page.addresses[at] = access.vaddr;
+            self.indices[at] = index;
+            self.addresses[at] = access.vaddr;
             self.page.rows = at + 1;
         }
     }
@@ -234,7 +236,8 @@ impl OpenPage {
     /// Has `append` append accesses of the current thread.
     #[inline(always)]
     pub(crate) fn fill(&mut self, append: impl FnOnce(&mut Columns<'_>)) {
-        let Page { addresses, sites, rows, counts, .. } = &mut self.page;
+        let Page { rows, counts, .. } = &mut self.page;
+        let (addresses, sites) = (&mut *self.addresses, &mut *self.indices);
         let mut columns = Columns { addresses, sites, rows: *rows, counts: *counts };
         append(&mut columns);
         (*rows, *counts) = (columns.rows, columns.counts);
@@ -251,7 +254,11 @@ impl OpenPage {
     /// Takes the page out, and `next`, which is empty, in.
     pub(super) fn take(&mut self, next: Page) -> Taken {
         self.close_run();
-        let page = std::mem::replace(&mut self.page, next);
+        let mut page = std::mem::replace(&mut self.page, next);
+        if page.rows > 0 {
+            planes::split(&self.addresses[..page.rows], &mut page.planes, &mut page.constant);
+            indices::put(&mut page.sites, &self.indices[..page.rows]);
+        }
         let ended_before = self.ended.take();
         self.rows_before += page.rows;
         let ended_after = (self.rows_before == self.rows_per_part).then(|| self.end_part());
@@ -263,7 +270,7 @@ impl OpenPage {
         debug_assert!(self.page.events.is_empty());
         self.close_run();
         let (sites, threads) = (self.sites.values(), self.threads.values());
-        let rows = self.page.addresses().iter().zip(self.page.sites());
+        let rows = self.addresses[..self.page.rows].iter().zip(&self.indices[..self.page.rows]);
         let mut accesses = rows.map(|(&vaddr, &site)| sites[usize::from(site)].access(vaddr));
         let mut at = 0;
         for run in &self.page.runs {

@@ -3,19 +3,15 @@
 use std::{
     fs, mem,
     path::{Path, PathBuf},
-    sync::mpsc::{Receiver, SyncSender, sync_channel},
-    thread::JoinHandle,
 };
 
 use super::{
     AccessCounts, EventCounts, MAX_PART_ROWS, TraceMeta,
-    encoder::{Encoder, Message},
-    page::{OpenPage, Page, Taken},
+    encoder::Encoder,
+    page::{Message, OpenPage, Taken},
+    pipeline::Pipeline,
 };
 use crate::{Access, Event, ThreadIx, TraceError};
-
-/// Pages between the writer and its encoder: 640 KiB each.
-const QUEUED_PAGES: usize = 4;
 
 /// How a trace is written.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +38,7 @@ pub struct TraceSummary {
     pub content_hash: String,
 }
 
-/// Writes a trace; encoding and writing go on in a thread of their own, with at most about 4 MiB between them.
+/// Writes a trace; encoding and writing go on in two threads of their own. Some 4 MiB are under way, 9 at most.
 ///
 /// Dropped without [`finish`](Self::finish), it writes what it was given and leaves an incomplete trace, which opens.
 /// After an error the trace is incomplete, holds all parts finished before, and the writer refuses to go on.
@@ -53,13 +49,8 @@ pub struct TraceWriter {
     /// Accesses in the pages before.
     sent: u64,
     events: u64,
-    encoder: Option<Connection>,
-}
-
-struct Connection {
-    messages: SyncSender<Message>,
-    empty: Receiver<Page>,
-    thread: JoinHandle<Result<Encoder, TraceError>>,
+    /// None after an error.
+    pipeline: Option<Pipeline>,
 }
 
 impl TraceWriter {
@@ -97,21 +88,8 @@ impl TraceWriter {
         }
         (meta.complete, meta.accesses, meta.events, meta.content_hash) = (false, None, None, None);
         meta.write(&path)?;
-        let encoder = Encoder::new(path.clone())?;
-        let (messages, from_writer) = sync_channel(QUEUED_PAGES);
-        let (to_writer, empty) = sync_channel(QUEUED_PAGES + 2);
-        let thread = std::thread::Builder::new()
-            .name("trace-encoder".to_owned())
-            .spawn(move || encoder.run(&from_writer, &to_writer))
-            .map_err(|e| TraceError::io(&path, e))?;
-        Ok(Self {
-            path,
-            meta,
-            page: OpenPage::new(options.rows_per_part),
-            sent: 0,
-            events: 0,
-            encoder: Some(Connection { messages, empty, thread }),
-        })
+        let pipeline = Some(Pipeline::start(&path)?);
+        Ok(Self { path, meta, page: OpenPage::new(options.rows_per_part), sent: 0, events: 0, pipeline })
     }
 
     /// Accesses appended so far: the position of an event that happens now.
@@ -208,10 +186,9 @@ impl TraceWriter {
         if self.page.is_empty() {
             return Ok(());
         }
-        let connection = self.encoder.as_ref().ok_or_else(stopped)?;
-        let next = connection.empty.try_recv().unwrap_or_else(|_| Page::new());
+        let next = self.pipeline.as_ref().ok_or_else(stopped)?.empty_page();
         let Taken { ended_before, page, ended_after } = self.page.take(next);
-        self.sent += page.addresses().len() as u64;
+        self.sent += page.rows as u64;
         for message in
             [ended_before.map(Message::EndOfPart), Some(Message::Page(page)), ended_after.map(Message::EndOfPart)]
                 .into_iter()
@@ -231,31 +208,25 @@ impl TraceWriter {
     }
 
     fn send(&mut self, message: Message) -> Result<(), TraceError> {
-        let connection = self.encoder.as_ref().ok_or_else(stopped)?;
-        if connection.messages.send(message).is_err() {
-            // The encoder only leaves early with an error.
-            return match self.stop() {
-                Some(Err(error)) => Err(error),
-                _ => Err(stopped()),
-            };
+        if self.pipeline.as_ref().ok_or_else(stopped)?.send(message) {
+            return Ok(());
         }
-        Ok(())
+        match self.stop() {
+            Some(Err(error)) => Err(error),
+            _ => Err(stopped()),
+        }
     }
 
-    /// Ends the encoder and returns its result; none if it was ended before.
+    /// Ends the threads and returns their result; none if they were ended before.
     fn stop(&mut self) -> Option<Result<Encoder, TraceError>> {
-        let Connection { messages, empty, thread } = self.encoder.take()?;
-        drop(messages);
-        let result = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        drop(empty);
-        Some(result)
+        self.pipeline.take().map(Pipeline::stop)
     }
 }
 
 impl Drop for TraceWriter {
     fn drop(&mut self) {
         // Whoever drops the writer is not interested in its errors; the trace stays incomplete either way.
-        if self.encoder.is_some() {
+        if self.pipeline.is_some() {
             let _ = self.finish_pages();
             let _ = self.stop();
         }
