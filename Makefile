@@ -62,7 +62,7 @@ $(VENV)/.packages: pyproject.toml constraints.txt setup/require
 	@echo 'Setting up Python in $(VENV): packages are fetched and installed, which takes a minute or two.'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
-		maturin matplotlib numpy pandas polars rich tomli-w typer hypothesis mypy pandas-stubs pytest ruff
+		distributed fsspec maturin matplotlib numpy obstore pandas polars rich tomli-w typer hypothesis mypy pandas-stubs pytest ruff
 	touch $@
 
 # The engine, installed in place: changes of Python files need no build.

@@ -10,6 +10,7 @@ faults cost it:
     frame = results.to_polars()
 """
 
+from pagelab import sweep
 from pagelab._engine import (
     CheckError,
     ConfigError,
@@ -52,6 +53,7 @@ __all__ = [
     "record_faults",
     "run",
     "schema",
+    "sweep",
     "trace_head",
     "trace_info",
 ]

@@ -11,8 +11,8 @@ MISSING_FOLDERS = "Folders that are missing are made."
 """What all outputs do, as the help of their options says it."""
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Puts `text` into `path`, which holds its old content or all of the new one at every moment.
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Puts `content` into `path`, which holds its old content or all of the new one at every moment.
 
     Folders that are missing are made. A device or pipe is written to directly. Symbolic links are followed.
 
@@ -20,7 +20,7 @@ def write_atomically(path: Path, text: str) -> None:
         OSError: the file cannot be written; nothing is left behind.
     """
     try:
-        _write(path.resolve(), text)
+        _write(path.resolve(), content.encode() if isinstance(content, str) else content)
     except OSError as error:
         error.filename = error.filename or str(path)
         raise
@@ -58,16 +58,16 @@ def ensure_apart(*paths: Path | None) -> None:
             raise UsageError(f"{path} is named twice, and would be written over: name another output")
 
 
-def _write(target: Path, text: str) -> None:
+def _write(target: Path, content: bytes) -> None:
     if target.exists() and not target.is_file():
-        with target.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with target.open("wb") as file:
+            file.write(content)
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).chmod(_mode(target))

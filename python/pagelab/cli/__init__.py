@@ -23,6 +23,7 @@ from pagelab.cli import (
     record,
     reproduce,
     run,
+    sweep,
     trace,
 )
 
@@ -55,6 +56,7 @@ app = typer.Typer(
 app.command("demo")(demo.command)
 app.command("record", context_settings={"allow_interspersed_args": False})(record.command)
 app.command("run")(run.command)
+app.command("sweep")(sweep.command)
 app.command("show")(run.show_command)
 app.add_typer(trace.app, name="trace")
 app.command("model")(model.command)
