@@ -78,8 +78,8 @@ $(VENV)/.packages: pyproject.toml constraints.txt setup/require
 	@echo 'Setting up Python in $(VENV): packages are fetched and installed, which takes a minute or two.'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
-		altair jinja2 maturin matplotlib numpy pandas polars pyelftools rich tomli-w typer vl-convert-python \
-		hypothesis mypy myst-docutils pandas-stubs pytest ruff types-docutils zensical
+		altair distributed fsspec jinja2 maturin matplotlib numpy obstore pandas polars pyelftools rich tomli-w typer \
+		vl-convert-python hypothesis mypy myst-docutils pandas-stubs pytest ruff types-docutils zensical
 	touch $@
 
 # The engine, installed in place: changes of Python files need no build.

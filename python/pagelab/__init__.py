@@ -10,6 +10,7 @@ faults cost it:
     frame = results.to_polars()
 """
 
+from pagelab import sweep
 from pagelab._engine import (
     CheckError,
     ConfigError,
@@ -59,6 +60,7 @@ __all__ = [
     "run",
     "run_live",
     "schema",
+    "sweep",
     "trace_head",
     "trace_info",
 ]

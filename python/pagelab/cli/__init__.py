@@ -25,6 +25,7 @@ from pagelab.cli import (
     report,
     reproduce,
     run,
+    sweep,
     trace,
 )
 
@@ -56,6 +57,7 @@ app = typer.Typer(
 app.command("demo")(demo.command)
 app.command("record", context_settings={"allow_interspersed_args": False})(record.command)
 app.command("run")(run.command)
+app.command("sweep")(sweep.command)
 app.command("show")(run.show_command)
 app.command("report")(report.command)
 app.command("mrc")(mrc.command)

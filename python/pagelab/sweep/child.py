@@ -1,0 +1,112 @@
+"""The process of one run: reads a request on standard input, answers in lines of JSON on standard output."""
+
+import contextlib
+import json
+import os
+import platform
+import resource
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pagelab
+from pagelab import _engine
+from pagelab.sweep import sources
+from pagelab.sweep.plan import digest
+
+# The kernel's for who is to be ended first when memory runs out.
+_FIRST_TO_END = "1000"
+
+
+def main() -> None:
+    """Answers one request and ends; ends at once if whoever asked does."""
+    asked = json.loads(sys.stdin.buffer.readline())
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    # A machine that runs out of memory loses this process rather than the client's.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_END)
+    if asked["memory_bytes"]:
+        resource.setrlimit(resource.RLIMIT_DATA, (asked["memory_bytes"],) * 2)
+    try:
+        kind, text = "done", _answer(asked)
+    except _engine.PagelabError as error:
+        kind, text = "refused", str(error)
+    except (OSError, MemoryError) as error:
+        kind, text = "lost", str(error) or type(error).__name__
+    _say({"kind": kind, "text": text, "provenance": _provenance()})
+    sys.stdout.flush()
+    # The reader of standard input is in the way of an ordinary end.
+    os._exit(0)
+
+
+def _answer(asked: dict[str, Any]) -> str:
+    if "opens" in asked:
+        _engine.drain(asked["opens"], 1)
+        return ""
+    if "configures" in asked:
+        return json.dumps([_configuration(name, shape) for name, shape in asked["configures"]])
+    expected = asked["expected"]
+    if expected["version"] != pagelab.__version__:
+        raise _engine.UsageError(
+            f"pagelab is {pagelab.__version__} on the worker and {expected['version']} on the client: install the same"
+        )
+    request = _with_local_traces(asked["run"], expected["traces"])
+    results = pagelab.run(**request, progress=_report)
+    (result,) = results.systems
+    if digest(result.config) != expected["config"]:
+        raise _engine.UsageError(
+            "its configuration is another than that of the plan: a file or a preset differs on the worker, or has "
+            "changed meanwhile"
+        )
+    found = {source.content_hash for source in result.sources if source.content_hash}
+    if found != set(expected["traces"].values()):
+        raise _engine.UsageError("a trace has changed since the plan was made: run the sweep again")
+    return results.to_json()
+
+
+def _configuration(name: str, shape: str) -> dict[str, Any]:
+    try:
+        return pagelab.run(**json.loads(shape)).systems[0].config
+    except _engine.PagelabError as error:
+        raise _engine.UsageError(f"{name}: {error}") from None
+
+
+def _with_local_traces(request: dict[str, Any], traces: dict[str, str]) -> dict[str, Any]:
+    """The request with traces of object stores replaced by what was brought to this machine."""
+
+    def here(text: str, role: str) -> str:
+        spec, placing = sources.split(text, arrivals=role == "arrivals")
+        if not sources.is_trace(spec) or not sources.is_remote(spec):
+            return text
+        return f"{sources.local(spec, traces[spec])}{placing}"
+
+    return {**request, **{role: [here(text, role) for text in request[role]] for role in sources.ROLES}}
+
+
+def _report(_: str, done: int, total: int | None) -> None:
+    if total:
+        _say({"done": min(done / total, 1.0)})
+
+
+def _say(line: dict[str, Any]) -> None:
+    print(json.dumps(line), flush=True)
+
+
+def _provenance() -> dict[str, Any]:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "host": platform.node(),
+        "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 3),
+        "peak_memory_bytes": usage.ru_maxrss * 1024,
+    }
+
+
+def _end_with_parent() -> None:
+    # Nothing more comes; it ends when the parent does.
+    sys.stdin.buffer.read()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()
