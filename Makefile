@@ -2,7 +2,7 @@
 # make test       all tests that take no more than minutes (sets up what they need)
 # make test-linux the quick tests of the real kernel, unless nothing of it changed since they passed; builds it first
 # make test-full  the slow ones too, with ten times the random cases
-# make bench      how fast recording and replay are on this machine, beside a naive simulator and the machine itself
+# make bench      how fast recording, replay and imports are on this machine, beside a naive simulator and the machine itself
 # make reproductions  all published results measured again, in full: about two hours of CPU time; writes docs/reproductions and docs/claims.md
 # make mutants    change single lines for the worse and see which test notices: an hour, and CI does not run it
 # make lint       formatting, clippy, ruff, mypy
@@ -38,6 +38,7 @@ test-full: setup
 
 bench: setup
 	$(BIN)/python benches/throughput.py
+	$(BIN)/python benches/foreign_traces.py
 
 reproductions: setup
 	$(BIN)/python benches/reproductions.py

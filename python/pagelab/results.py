@@ -47,6 +47,8 @@ class SourceReport:
     """CPUs that its threads were spread over."""
     layer: str
     """Layer that its processes ran on."""
+    sampled: bool = False
+    """True if the accesses are samples of those that the program made."""
 
 
 @dataclass(frozen=True)
