@@ -1,34 +1,9 @@
-//! Imports the fuzzer's bytes as Lackey; what is imported must read back whole.
+//! Imports the fuzzer's bytes as Lackey.
 #![no_main]
 
-use std::{fs, ops::ControlFlow, path::PathBuf, sync::OnceLock};
+mod imported;
 
 use libfuzzer_sys::fuzz_target;
-use pagelab_trace::{
-    Batch, Source, TraceReader,
-    import::{Format, ImportOptions, import},
-};
+use pagelab_trace::import::Format;
 
-fn folder() -> &'static PathBuf {
-    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    FOLDER.get_or_init(|| tempfile::tempdir().unwrap().keep())
-}
-
-fuzz_target!(|data: &[u8]| {
-    let (input, output) = (folder().join("input"), folder().join("out.trace"));
-    fs::write(&input, data).unwrap();
-    let options = ImportOptions { max_accesses: Some(100_000), ..ImportOptions::default() };
-    let result = import(&input, &output, Format::Lackey, &options, &mut |_| ControlFlow::Continue(()));
-    let Ok(summary) = result else {
-        assert!(!output.exists(), "a failed import left something");
-        return;
-    };
-    let mut reader = TraceReader::open(&output).unwrap();
-    let (mut batch, mut accesses, mut instructions) = (Batch::default(), 0, 0);
-    while reader.next_batch(&mut batch).unwrap() {
-        accesses += batch.accesses.len() as u64;
-        instructions += batch.accesses.iter().map(|access| u64::from(access.gap)).sum::<u64>();
-    }
-    assert_eq!((accesses, instructions), (summary.accesses, summary.instructions));
-    fs::remove_dir_all(&output).unwrap();
-});
+fuzz_target!(|data: &[u8]| imported::check(data, Format::Lackey));

@@ -29,11 +29,12 @@ from pagelab.mrc import MissRatioCurves, miss_ratio_curves
 from pagelab.recorder import Program, Recording, record
 from pagelab.results import Results, SystemResult
 from pagelab.simulation import run
-from pagelab.traces import Import, import_trace, trace_head, trace_info
+from pagelab.traces import Export, Import, export_trace, import_trace, trace_head, trace_info
 
 __all__ = [
     "CheckError",
     "ConfigError",
+    "Export",
     "FaultRecording",
     "FaultStudy",
     "Import",
@@ -50,6 +51,7 @@ __all__ = [
     "UsageError",
     "__version__",
     "available",
+    "export_trace",
     "fault_trace_head",
     "fault_trace_info",
     "import_trace",

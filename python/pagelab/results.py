@@ -49,6 +49,8 @@ class SourceReport:
     """Layer that its processes ran on."""
     live: bool = False
     """True for a program that was recorded while it was replayed."""
+    sampled: bool = False
+    """True if the accesses are samples of those that the program made."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Looking at traces, and importing those of other tools: what `pagelab trace` does, as functions."""
+"""Looking at traces, importing those of other tools and exporting to them: what `pagelab trace` does, as functions."""
 
 import json
 import os
@@ -19,14 +19,37 @@ class Import:
     path: Path
     """The trace of ours that was written."""
     format: str
-    """The other tool's: `lackey` or `champsim`."""
+    """The other tool's, as [docs/foreign-traces.md] names it: `lackey`, `champsim`, …"""
     accesses: int
     mappings: int
     """Mappings that were inferred from the accesses, as such traces have no events."""
     cut_short: bool
-    """True if the file held more than `max_accesses`."""
+    """True if it stopped at `max_accesses` or `max_records`."""
     empty_accesses: int
     """Accesses of 0 bytes, which were left out."""
+    left_out: int
+    """Records that are no accesses of the program, which were left out: prefetches, responses, text of others."""
+    sampled: bool
+    """True if the accesses are samples of those that the program made."""
+    threads: int
+    processes: int
+
+
+@dataclass(frozen=True)
+class Export:
+    """A file for another tool."""
+
+    path: Path
+    thread: int
+    """The thread of the trace whose accesses it holds."""
+    instructions: int
+    accesses: int
+    instructions_added: int
+    """Instructions that were added, as one had more accesses than a record holds."""
+    accesses_dropped: int
+    """Accesses of address 0, which the format cannot express."""
+    by_kernel: int
+    """Accesses by the kernel for the program, which became the program's."""
 
 
 def import_trace(
@@ -35,16 +58,19 @@ def import_trace(
     *,
     format: str = "auto",
     max_accesses: Count | None = None,
+    max_records: Count | None = None,
     progress: Callable[[int, int | None], object] | None = None,
 ) -> Import:
     """Turns a trace of another tool into one of pagelab's.
 
     Args:
-        file: The other tool's trace; plain, gzip, xz or zstd.
+        file: The other tool's trace; plain, gzip, xz, bzip2, zstd or zip. Or a folder of DynamoRIO's threads.
         output: The new trace's folder, `NAME.trace`; must not exist. By default it has the file's name and is made in
             the current folder.
-        format: `lackey`, `champsim`, or `auto` to recognise it.
+        format: `drmemtrace`, `gem5`, `lackey`, `perf`, `ramulator`, `champsim`, `champsim-cloudsuite`, or `auto` to
+            recognise it.
         max_accesses: Stop after so many, such as `"100M"`.
+        max_records: Stop after so many records of the file: lines, instructions, entries or packets.
         progress: Called with (bytes read, bytes in all if known) about ten times a second.
 
     Raises:
@@ -53,7 +79,8 @@ def import_trace(
     """
     path = Path(output or f"{Path(file).name.split('.')[0]}.trace")
     limit = count("max_accesses", max_accesses, least=1)
-    summary = json.loads(_engine.import_json(Path(file), path, format, limit, progress))
+    records = count("max_records", max_records, least=1)
+    summary = json.loads(_engine.import_json(Path(file), path, format, limit, records, progress))
     return Import(
         path=path,
         format=summary["format"],
@@ -61,7 +88,47 @@ def import_trace(
         mappings=summary["mappings"],
         cut_short=summary["cut_short"],
         empty_accesses=summary["empty_accesses"],
+        left_out=summary["left_out"],
+        sampled=summary["sampled"],
+        threads=summary["threads"],
+        processes=summary["processes"],
     )
+
+
+def export_trace(
+    trace: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    format: str,
+    thread: int | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> list[Export]:
+    """Turns a trace into files for another tool, one per thread.
+
+    Args:
+        trace: A folder `NAME.trace`.
+        output: The file, compressed as its name ends (`.gz`, `.xz`, `.bz2`, `.zst`). Of several threads, each has its
+            number in the name: `NAME-0.champsim.xz`. Must not exist; folders that are missing are made.
+        format: `lackey`, `champsim` or `champsim-cloudsuite`.
+        thread: Only this thread, by its number in the trace.
+        progress: Called with (accesses done, accesses in all) about ten times a second.
+
+    Raises:
+        UsageError: an unknown format, no such thread, or a file exists.
+        TraceError: the trace cannot be read or is damaged; nothing is left behind.
+    """
+    _refuse_fault_trace(trace)
+    files = json.loads(_engine.export_json(Path(trace), Path(output), format, thread, progress))
+    return [
+        Export(
+            path=Path(file["path"]),
+            thread=file["thread"],
+            instructions=file["instructions"],
+            accesses=file["accesses"],
+            **file["lost"],
+        )
+        for file in files
+    ]
 
 
 def trace_info(trace: str | os.PathLike[str], *, footprint: bool = False) -> dict[str, Any]:

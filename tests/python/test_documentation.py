@@ -47,6 +47,16 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("stand-ins")
     shutil.copy(SAMPLES / "lackey.txt.gz", folder / "lackey.txt.gz")
     shutil.copy(SAMPLES / "champsim.bin.xz", folder / "champsim.xz")
+    for seed, name in (
+        ("import_champsim_cloudsuite/plain.bz2", "web.champsim.bz2"),
+        ("import_gem5/plain.trc.gz", "monitor.trc.gz"),
+        ("import_ramulator/loads.txt", "ramulator.txt"),
+        ("import_perf/mem.txt", "samples.txt"),
+    ):
+        shutil.copy(ROOT / "fuzz" / "seeds" / seed, folder / name)
+    threads = folder / "drmemtrace.sort.4711.dir"
+    threads.mkdir()
+    shutil.copy(ROOT / "fuzz" / "seeds" / "import_drmemtrace" / "chunks.trace.zip", threads / "sort.4711.trace.zip")
     shutil.copy(ROOT / "presets" / "kernels" / "linux-6.12.toml", folder / "this-host.toml")
     for name in ("a", "build", "count", "count-padded", "sort", "store", "xz"):
         _run(["trace", "import", str(SAMPLES / "lackey.txt"), "-o", f"{name}.trace"], folder)

@@ -49,7 +49,7 @@ def test_champsim_records(pagelab: Pagelab, tmp_path: Path) -> None:
 
 def test_what_is_no_trace_is_refused_and_leaves_nothing(pagelab: Pagelab, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("buy milk\n")
-    assert_fails(pagelab("trace", "import", "notes.txt"), 1, "notes.txt", "lackey", "ChampSim")
+    assert_fails(pagelab("trace", "import", "notes.txt"), 1, "notes.txt", "lackey", "champsim")
     (tmp_path / "half.txt").write_text(LACKEY + " L nonsense\n")
     assert_fails(pagelab("trace", "import", "half.txt"), 1, "half.txt", "7")
     assert_fails(pagelab("trace", "import", "notes.txt", "-f", "etch"), 2, "etch", "lackey", "champsim")

@@ -67,6 +67,7 @@ fn source(steps: &[Step]) -> Steps {
         accesses: None,
         threads: 1,
         mappings_inferred: false,
+        sampled: false,
         content_hash: None,
     };
     Steps { info, batches: batches.into_iter() }

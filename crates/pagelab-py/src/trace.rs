@@ -7,7 +7,7 @@ use std::{
 };
 
 use pagelab_trace::{
-    Batch, FirstTouches, TraceError, format,
+    Batch, FirstTouches, Source, TraceError, TraceReader, export, format,
     import::{self, Format, ImportOptions},
     quantity,
 };
@@ -41,18 +41,19 @@ fn trace_head_json(py: Python<'_>, path: &str, rows: usize) -> PyResult<String> 
 /// Imports a trace of another tool; the answer says what became of it. `progress(bytes, bytes_in_all)` is called about
 /// ten times a second.
 #[pyfunction]
-#[pyo3(signature = (input, output, format, max_accesses=None, progress=None))]
+#[pyo3(signature = (input, output, format, max_accesses=None, max_records=None, progress=None))]
 fn import_json(
     py: Python<'_>,
     input: PathBuf,
     output: PathBuf,
     format: &str,
     max_accesses: Option<u64>,
+    max_records: Option<u64>,
     progress: Option<Bound<'_, PyAny>>,
 ) -> PyResult<String> {
     let latest: Mutex<Option<(u64, Option<u64>)>> = Mutex::default();
     let work = |stop: &Stop| {
-        let options = ImportOptions { max_accesses, ..ImportOptions::default() };
+        let options = ImportOptions { max_accesses, max_records, ..ImportOptions::default() };
         let summary = import::import(input, output, Format::from_name(format)?, &options, &mut |p| {
             *latest.lock().unwrap_or_else(PoisonError::into_inner) = Some((p.read_bytes, p.total_bytes));
             if stop.requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -66,6 +67,42 @@ fn import_json(
             _ => Ok(()),
         }
     })
+}
+
+/// Exports a trace for another tool; the answer lists the files. `progress(accesses, accesses_in_all)` is called about ten times a second.
+#[pyfunction]
+#[pyo3(signature = (trace, output, format, thread=None, progress=None))]
+fn export_json(
+    py: Python<'_>,
+    trace: PathBuf,
+    output: PathBuf,
+    format: &str,
+    thread: Option<u32>,
+    progress: Option<Bound<'_, PyAny>>,
+) -> PyResult<String> {
+    let latest: Mutex<Option<(u64, u64)>> = Mutex::default();
+    let work = |stop: &Stop| {
+        let files = export::export(trace, output, export::Format::from_name(format)?, thread, &mut |done, all| {
+            *latest.lock().unwrap_or_else(PoisonError::into_inner) = Some((done, all));
+            if stop.requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        Ok::<_, TraceError>(json(&files))
+    };
+    supervise(py, work, |_| {
+        let report = latest.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match (&progress, report) {
+            (Some(progress), Some(report)) => progress.call1(report).map(drop),
+            _ => Ok(()),
+        }
+    })
+}
+
+/// Names of the formats that can be imported and of those that can be exported, each with what it is.
+#[pyfunction]
+fn foreign_formats() -> (Vec<(&'static str, &'static str)>, Vec<(&'static str, &'static str)>) {
+    let read = Format::KNOWN.iter().map(|(_, name, about)| (*name, *about));
+    let written = export::Format::KNOWN.iter().map(|(_, name, about)| (*name, *about));
+    (read.collect(), written.collect())
 }
 
 /// Writes a trace of one thread: `facts` is JSON, and `rows` are its accesses (`pagelab_trace::import::rows`).
@@ -120,6 +157,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(trace_info_json, module)?)?;
     module.add_function(wrap_pyfunction!(trace_head_json, module)?)?;
     module.add_function(wrap_pyfunction!(import_json, module)?)?;
+    module.add_function(wrap_pyfunction!(export_json, module)?)?;
+    module.add_function(wrap_pyfunction!(foreign_formats, module)?)?;
     module.add_function(wrap_pyfunction!(write_trace, module)?)?;
     module.add_function(wrap_pyfunction!(first_touches, module)?)?;
     module.add_function(wrap_pyfunction!(drain, module)?)?;

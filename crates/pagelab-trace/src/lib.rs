@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`access`] | one memory access |
 //! | [`event`] | one change of an address space, a process or a thread |
+//! | [`export`] | traces for other tools |
 //! | [`format`](mod@format) | traces on disk: writer, reader, information |
 //! | [`import`] | traces of other tools |
 //! | `open` | sources by what users call them |
@@ -38,6 +39,7 @@
 pub mod access;
 pub mod error;
 pub mod event;
+pub mod export;
 pub mod format;
 pub mod import;
 mod open;

@@ -65,6 +65,8 @@ pub struct SourceInfo {
     pub threads: u32,
     /// True if the mappings were inferred from the accesses because the trace had no events.
     pub mappings_inferred: bool,
+    /// True if the accesses are samples of those that the program made.
+    pub sampled: bool,
     /// Hash that identifies the trace's content, for results; none for synthetic workloads.
     pub content_hash: Option<String>,
 }

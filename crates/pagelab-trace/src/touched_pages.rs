@@ -120,6 +120,11 @@ impl TouchedPages {
         new
     }
 
+    /// Regions of 64 pages that were touched, but for those used last.
+    pub(crate) fn regions(&self) -> usize {
+        self.words.len()
+    }
+
     /// All pages, sorted by space and number.
     pub(crate) fn sorted(mut self) -> impl Iterator<Item = (u32, u64)> {
         self.words.extend(self.recent.into_iter().flatten());

@@ -204,7 +204,7 @@ fn a_folder_that_is_gone_is_an_error() {
 }
 
 #[test]
-fn initial_events_written_at_the_end_come_first() {
+fn events_written_at_the_end_come_where_they_belong() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("late.trace");
     let mut writer = create(&path, 1000);
@@ -215,13 +215,17 @@ fn initial_events_written_at_the_end_come_first() {
         thread: ThreadIx(0),
         kind: EventKind::ThreadStart { os_tid: 7 },
     };
-    writer.finish_with_initial_events(&[event(0), event(0)]).unwrap();
+    writer.finish_with_events(&[event(0), event(0), event(1200), event(2500)]).unwrap();
     let items = read(&path).unwrap();
     assert_eq!(items[..2], [Item::Event(event(0)), Item::Event(event(0))]);
-    assert_eq!(items.len(), 2502);
+    assert_eq!(items[1202], Item::Event(event(1200)));
+    assert_eq!(items[2503..], [Item::Event(event(2500))]);
 
-    let writer = create(&dir.path().join("not-initial.trace"), 1000);
-    assert!(writer.finish_with_initial_events(&[event(3)]).is_err());
+    for (name, events) in [("beyond", vec![event(3)]), ("unordered", vec![event(1), event(0)])] {
+        let mut writer = create(&dir.path().join(name), 1000);
+        writer.append(ThreadIx(0), &program_like(2, 1)).unwrap();
+        assert!(writer.finish_with_events(&events).is_err(), "{name}");
+    }
 }
 
 /// A part of events is written before the part of accesses that they came with. What comes once that is full is not among them.

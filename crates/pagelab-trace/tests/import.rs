@@ -108,15 +108,32 @@ fn refused(bytes: &[u8], format: Format, expected: &[&str]) {
 #[test]
 fn malformed_lines_are_named() {
     refused(b"I  12,3\n L 10,8\n L zz,8\n", Format::Auto, &["line 3", "expected `I  ADDR,SIZE`", "\" L zz,8\""]);
+    refused(b"LD 10\nST 0x20\nLD zz\n", Format::Ramulator, &["line 3", "expected `LD ADDR`", "\"LD zz\""]);
+    refused(b"LD 10\n1 2 3\n", Format::Ramulator, &["line 2", "another kind"]);
+    refused(b"R 0,1,2,3\n", Format::Auto, &["line 1", "a place in DRAM"]);
+    refused(b"t 1/2 3.000004: page-faults: 10\nsome text\n", Format::Auto, &["line 2", "perf script -F"]);
     refused(b"I  12,3\n L 0x10,8\n", Format::Lackey, &["line 2", "without 0x"]);
     refused(b"I  12,0\n L 10,8\n", Format::Lackey, &["line 1", "0 bytes"]);
     refused(b"I  12,3\n L 10,999999999\n", Format::Auto, &["line 2", "999999999", "at most 16384", "no x86"]);
     refused(b"I  12,3\n S 10,16385\n", Format::Auto, &["line 2", "16385", "at most 16384"]);
     refused(b"I  12,3\n L ffffffffffffffff,8\n", Format::Lackey, &["line 2", "beyond"]);
     refused(b"I  12,30000\n", Format::Lackey, &["line 1", "instruction of 30000 bytes"]);
-    refused(b"I  12,3\nhello from the program\n", Format::Lackey, &["line 2", "hello from"]);
-    let long = [b"I  12,3\n==".to_vec(), vec![b'x'; 9000], b"\n".to_vec()].concat();
-    refused(&long, Format::Lackey, &["line 3"]);
+}
+
+/// What the program writes between lackey's lines, or before one of them, costs nothing and is counted.
+#[test]
+fn lines_of_the_program_are_left_out_and_counted() {
+    let long = [b"==".to_vec(), vec![b'x'; 9000]].concat();
+    let text = [b"==1== Lackey\nhello\nI  12,3\n50 % L 10,8\nhello again\n", &long[..], b"\nI  15,2\n"].concat();
+    let dir = tempfile::tempdir().unwrap();
+    let (input, output) = (dir.path().join("input"), dir.path().join("out.trace"));
+    fs::write(&input, text).unwrap();
+    let summary = import(&input, &output, Format::Auto, &ImportOptions::default(), &mut quiet).unwrap();
+    // The line of 9002 bytes comes in two pieces, of which the first is Valgrind's.
+    assert_eq!((summary.instructions, summary.accesses, summary.left_out), (2, 3, 3));
+    let notes = TraceReader::open(&output).unwrap().meta().notes.clone();
+    let said = "3 lines that are not lackey's were left out, the first is line 2: \"hello\"".to_owned();
+    assert!(notes.contains(&said), "{notes:?}");
 }
 
 #[test]
@@ -151,8 +168,8 @@ fn inputs_that_are_no_trace_are_refused() {
     refused(b"", Format::Auto, &["empty"]);
     refused(b"", Format::Lackey, &["empty"]);
     refused(b"==1== only Valgrind's words\n", Format::Lackey, &["no instructions and no accesses"]);
-    refused(b"some text\n", Format::Auto, &["neither Valgrind lackey text nor ChampSim records"]);
-    refused(&[0xee; 1000], Format::Auto, &["neither Valgrind lackey text nor ChampSim records"]);
+    refused(b"some text\n", Format::Auto, &["no trace of a format that is known (drmemtrace, gem5, lackey"]);
+    refused(&[0xee; 1000], Format::Auto, &["no trace of a format that is known (drmemtrace, gem5, lackey"]);
     for suffix in ["gz", "xz", "zst"] {
         let whole = fs::read(sample(&format!("lackey.txt.{suffix}"))).unwrap();
         let name = if suffix == "zst" { "zstd" } else { suffix };
@@ -165,7 +182,12 @@ fn inputs_that_are_no_trace_are_refused() {
     }
     let dir = tempfile::tempdir().unwrap();
     let folder = import(dir.path(), dir.path().join("x.trace"), Format::Auto, &ImportOptions::default(), &mut quiet);
-    assert!(folder.unwrap_err().to_string().contains("a folder"));
+    assert!(folder.unwrap_err().to_string().contains("a folder without traces of threads"));
+    fs::create_dir(dir.path().join("raw")).unwrap();
+    let raw = import(dir.path(), dir.path().join("x.trace"), Format::Auto, &ImportOptions::default(), &mut quiet);
+    assert!(raw.unwrap_err().to_string().contains("`drrun -t drcachesim -indir`"));
+    let twice = fs::read(sample("lackey.txt.gz")).unwrap();
+    refused(&zstd::encode_all(&twice[..], 0).unwrap(), Format::Auto, &["gzip data within zstd data"]);
     let missing =
         import(dir.path().join("no"), dir.path().join("x"), Format::Auto, &ImportOptions::default(), &mut quiet);
     assert!(matches!(missing.unwrap_err(), TraceError::Io { path, .. } if path.ends_with("no")));
@@ -188,9 +210,9 @@ fn an_instruction_on_a_new_page_is_fetched() {
 fn names_are_known_or_listed() {
     assert_eq!(Format::from_name("champsim").unwrap(), Format::ChampSim);
     assert_eq!(Format::from_name("auto").unwrap(), Format::Auto);
-    assert!(Format::from_name("dinero").unwrap_err().to_string().contains("auto, lackey and champsim"));
+    assert!(Format::from_name("dinero").unwrap_err().to_string().contains("auto, drmemtrace, gem5, lackey"));
     assert_eq!(Compression::from_name("zstd").unwrap(), Compression::Zstd);
-    assert!(Compression::from_name("rar").unwrap_err().to_string().contains("gzip, xz and zstd"));
+    assert!(Compression::from_name("rar").unwrap_err().to_string().contains("gzip, xz, bzip2, zstd, zip"));
 }
 
 #[test]
@@ -215,6 +237,9 @@ fn options_are_followed() {
     let lackey = fs::read(sample("lackey.txt")).unwrap();
     let summary = import_bytes(&lackey, Format::Auto, &options).unwrap();
     assert_eq!((summary.accesses, summary.cut_short), (100, true));
+    let options = ImportOptions { max_records: Some(50), ..ImportOptions::default() };
+    let summary = import_bytes(&lackey, Format::Auto, &options).unwrap();
+    assert_eq!((summary.records, summary.cut_short), (50, true));
 
     for (merge_gap_bytes, mappings) in [(0, 3), (4096, 2), (1 << 20, 1)] {
         let options = ImportOptions { merge_gap_bytes, ..ImportOptions::default() };
@@ -234,22 +259,65 @@ fn options_are_followed() {
     }
 }
 
+/// The fuzz targets' seeds of each format.
+fn seeds() -> Vec<(Format, PathBuf)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds");
+    let mut seeds = Vec::new();
+    for (format, name, _) in Format::KNOWN {
+        let of_format = fs::read_dir(folder.join(format!("import_{}", name.replace('-', "_")))).unwrap();
+        seeds.extend(of_format.map(|seed| (*format, seed.unwrap().path())));
+    }
+    seeds.sort_by_key(|(_, path)| path.clone());
+    seeds
+}
+
+#[test]
+fn seeds_are_recognised_and_read_back_whole() {
+    for (format, path) in seeds() {
+        let dir = tempfile::tempdir().unwrap();
+        let output = dir.path().join("out.trace");
+        let summary = import(&path, &output, Format::Auto, &ImportOptions::default(), &mut quiet).unwrap();
+        assert_eq!(summary.format, format, "{}", path.display());
+        let of_accesses = read(&output).unwrap().into_iter().filter_map(|item| match item {
+            Item::Access(_, access) => Some(u64::from(access.gap)),
+            Item::Event(_) => None,
+        });
+        let gaps: Vec<u64> = of_accesses.collect();
+        assert_eq!(
+            (gaps.len() as u64, gaps.iter().sum()),
+            (summary.accesses, summary.instructions),
+            "{}",
+            path.display()
+        );
+    }
+}
+
 /// Whatever happens to the bytes, there is a result or an error and no panic.
 #[test]
 fn damaged_inputs_never_panic() {
     let mut draw = Draw(77);
-    for name in ["lackey.txt", "champsim.bin", "lackey.txt.gz", "champsim.bin.xz", "lackey.txt.zst"] {
-        let whole = fs::read(sample(name)).unwrap();
+    let samples = ["lackey.txt", "champsim.bin", "lackey.txt.gz", "champsim.bin.xz", "lackey.txt.zst"];
+    let inputs = samples.map(|name| (Format::Auto, sample(name))).into_iter().chain(seeds());
+    let options = ImportOptions { max_records: Some(10_000), max_accesses: Some(10_000), ..ImportOptions::default() };
+    for (format, path) in inputs {
+        let whole = fs::read(path).unwrap();
         for _ in 0..cases(25_u32) {
             let mut bytes = whole.clone();
             for _ in 0..=draw.below(3) {
                 let at = draw.below(bytes.len() as u64) as usize;
-                bytes[at] = draw.next() as u8;
+                // Another byte, an extreme one, one more, or one less.
+                match draw.below(4) {
+                    0 => bytes[at] = draw.next() as u8,
+                    1 => bytes[at] = [0, 0xff, 0x7f, 0x80][draw.below(4) as usize],
+                    2 => bytes.insert(at, draw.next() as u8),
+                    _ if bytes.len() > 1 => _ = bytes.remove(at),
+                    _ => {}
+                }
             }
             if draw.below(3) == 0 {
                 bytes.truncate(draw.below(bytes.len() as u64) as usize);
             }
-            let _ = import_bytes(&bytes, Format::Auto, &ImportOptions::default());
+            let _ = import_bytes(&bytes, format, &options);
         }
     }
 }

@@ -1,4 +1,4 @@
-"""`pagelab trace`: look at traces, import those of other tools."""
+"""`pagelab trace`: look at traces, import those of other tools, export to them."""
 
 import json
 from datetime import UTC, datetime
@@ -8,18 +8,19 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from pagelab import UsageError
+from pagelab import UsageError, _engine
 from pagelab.cli import fault_trace
 from pagelab.cli.terminal import Quiet, facts, print_table, progress_bars
 from pagelab.counts import count
 from pagelab.fault_models import fault_trace_head, fault_trace_info
 from pagelab.output import MISSING_FOLDERS
-from pagelab.traces import import_trace, trace_head, trace_info
+from pagelab.traces import export_trace, import_trace, trace_head, trace_info
 
-app = typer.Typer(help="Look at traces; import traces of other tools.", no_args_is_help=True)
+app = typer.Typer(help="Look at traces; import traces of other tools, and export to them.", no_args_is_help=True)
 
 TracePath = Annotated[Path, typer.Argument(metavar="TRACE", help="A folder NAME.trace, or a fault trace NAME.faults.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+_READ, _WRITTEN = (", ".join(name for name, _ in formats) for formats in _engine.foreign_formats())
 
 
 @app.command("info")
@@ -65,31 +66,83 @@ def _head_table(first: list[dict[str, Any]]) -> Table:
 
 @app.command("import")
 def import_command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The other tool's trace; plain, gzip, xz or zstd.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="The other tool's trace; plain, gzip, xz, bzip2, zstd or zip. Or the folder of DynamoRIO's threads.",
+        ),
+    ],
     output: Annotated[
         Path | None,
         typer.Option(
             "--output", "-o", metavar="NAME.trace", help=f"The trace; default the file's name. {MISSING_FOLDERS}"
         ),
     ] = None,
-    format: Annotated[str, typer.Option("--format", "-f", help="lackey, champsim, or auto to recognise it.")] = "auto",
+    format: Annotated[str, typer.Option("--format", "-f", help=f"{_READ}, or auto to recognise it.")] = "auto",
     max_accesses: Annotated[
         str | None, typer.Option("--max-accesses", metavar="N", help="Stop after so many accesses, such as 100M.")
+    ] = None,
+    max_records: Annotated[
+        str | None,
+        typer.Option(
+            "--max", metavar="N", help="Stop after so many records of the file: lines, instructions, packets."
+        ),
     ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Turn a trace of another tool into one of pagelab's."""
     limit = count("--max-accesses", max_accesses, least=1)
+    records = count("--max", max_records, least=1)
     with progress_bars("bytes", quiet=quiet) as bars:
         report = (lambda done, total: bars(file.name, done, total)) if bars else None
-        done = import_trace(file, output, format=format, max_accesses=limit, progress=report)
+        done = import_trace(file, output, format=format, max_accesses=limit, max_records=records, progress=report)
     cut = ", where it was stopped" if done.cut_short else ""
+    if done.threads > 1:
+        cut += f", {done.threads:,} threads"
+    if done.left_out:
+        cut += f", {done.left_out:,} records left out"
     if done.empty_accesses:
         cut += f", {done.empty_accesses:,} of 0 bytes left out"
     print(
-        f"{done.path}: {done.accesses:,} accesses from {done.format}{cut}; "
+        f"{done.path}: {done.accesses:,} {'samples' if done.sampled else 'accesses'} from {done.format}{cut}; "
         f"{done.mappings:,} mappings were inferred from them"
     )
+
+
+@app.command("export")
+def export_command(
+    trace: Annotated[Path, typer.Argument(metavar="TRACE", help="A folder NAME.trace.")],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="The file, compressed if it ends in .gz, .xz, .bz2 or .zst. Several threads get a file each, "
+            f"with their numbers in the names. {MISSING_FOLDERS}",
+        ),
+    ],
+    format: Annotated[str, typer.Option("--format", "-f", help=f"{_WRITTEN}.")],
+    thread: Annotated[
+        int | None, typer.Option("--thread", min=0, metavar="N", help="Only this thread, by its number in the trace.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Turn a trace into one for another tool."""
+    with progress_bars("accesses", quiet=quiet) as bars:
+        report = (lambda done, total: bars(trace.name, done, total)) if bars else None
+        files = export_trace(trace, output, format=format, thread=thread, progress=report)
+    for file in files:
+        lost = ""
+        if file.instructions_added:
+            lost += f"; {file.instructions_added:,} instructions were added, as records hold only so many accesses"
+        if file.accesses_dropped:
+            lost += f"; {file.accesses_dropped:,} accesses of address 0 were dropped"
+        if file.by_kernel:
+            lost += f"; {file.by_kernel:,} accesses by the kernel became the program's"
+        what = f"{file.instructions:,} instructions and {file.accesses:,} accesses"
+        print(f"{file.path}: {what} of thread {file.thread}{lost}")
 
 
 def _describe(about: dict[str, Any]) -> list[tuple[str, str]]:
@@ -117,6 +170,8 @@ def _describe(about: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     if pages := about.get("footprint"):
         lines.append(("footprint", f"{pages['pages']:,} pages of {pages['page_size_bytes']:,} bytes"))
+    if meta.get("sampled"):
+        lines.append(("samples", "the accesses are samples of those that the program made"))
     if meta["mappings_inferred"]:
         lines.append(("mappings", "inferred from the accesses: the origin had no events"))
     lines += [("note", note) for note in meta["notes"]]

@@ -352,6 +352,12 @@ fn warnings(simulation: &Simulation, sources: &[SourceResult], statistics: &Stat
         if !source.complete {
             warnings.push(format!("{}: the recording was cut off; what it holds was replayed", source.name));
         }
+        if source.sampled {
+            warnings.push(format!(
+                "{}: the accesses are samples, so no count of this run is one of the program",
+                source.name
+            ));
+        }
         if source.mappings_inferred {
             warnings.push(format!(
                 "{}: the trace had no events, so its mappings were inferred from its accesses",

@@ -26,6 +26,7 @@ pub fn run_live(
         accesses: None,
         threads: cpus,
         mappings_inferred: false,
+        sampled: false,
         content_hash: None,
     };
     // Before the program starts.

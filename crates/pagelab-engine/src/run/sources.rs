@@ -24,6 +24,9 @@ pub struct SourceResult {
     pub role: &'static str,
     pub content_hash: Option<String>,
     pub mappings_inferred: bool,
+    /// True if the accesses are samples of those that the program made.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub sampled: bool,
     /// False for a trace whose recording was cut off.
     pub complete: bool,
     /// CPUs that its threads were spread over.
@@ -174,6 +177,7 @@ impl Cpus {
             role,
             content_hash: info.content_hash,
             mappings_inferred: info.mappings_inferred,
+            sampled: info.sampled,
             complete,
             cpus,
             layer: String::new(),

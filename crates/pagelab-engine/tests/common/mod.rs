@@ -140,6 +140,7 @@ impl ScriptWriter {
             accesses: Some(self.position),
             threads: self.threads,
             mappings_inferred: false,
+            sampled: false,
             content_hash: None,
         };
         Box::new(Script { info, batches: self.batches.into_iter() })

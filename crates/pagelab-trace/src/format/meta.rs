@@ -42,6 +42,9 @@ pub struct TraceMeta {
     /// True if the mappings were inferred from the accesses because the origin had no events.
     #[serde(default)]
     pub mappings_inferred: bool,
+    /// True if the accesses are samples of those that the program made.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sampled: bool,
     /// Choices made on the way that a reader of results should know, one sentence each.
     #[serde(default)]
     pub notes: Vec<String>,
@@ -184,6 +187,7 @@ impl TraceMeta {
             host: None,
             tools: BTreeMap::from([("pagelab".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]),
             mappings_inferred: false,
+            sampled: false,
             notes: Vec::new(),
             accesses: None,
             events: None,

@@ -63,6 +63,7 @@ impl TraceReader {
             accesses: Some(folder.counts.total()),
             threads: counts.threads_at_once,
             mappings_inferred: folder.meta.mappings_inferred,
+            sampled: folder.meta.sampled,
             content_hash: Some(folder.content_hash.clone()),
         };
         Ok(Self { folder, counts, info, state: State::Opened })

@@ -150,15 +150,18 @@ impl TraceWriter {
         self.finish_with(&[])
     }
 
-    /// As [`finish`](Self::finish), for a trace whose events become known only at its end: `events` belong before all
-    /// accesses and are written now.
+    /// As [`finish`](Self::finish), for a trace whose events become known only at its end: `events` are all of its events,
+    /// in the order of their positions.
     ///
     /// # Errors
-    /// As [`finish`](Self::finish), and [`TraceError::Usage`] if there were events before or one of these is not at
-    /// position 0.
-    pub fn finish_with_initial_events(self, events: &[Event]) -> Result<TraceSummary, TraceError> {
-        if self.events > 0 || events.iter().any(|event| event.position != 0) {
-            return Err(TraceError::usage("initial events at position 0 can only be added to a trace without events"));
+    /// As [`finish`](Self::finish), and [`TraceError::Usage`] if there were events before, or these are out of order or
+    /// beyond the accesses.
+    pub fn finish_with_events(self, events: &[Event]) -> Result<TraceSummary, TraceError> {
+        let beyond = events.last().is_some_and(|event| event.position > self.position());
+        if self.events > 0 || beyond || !events.is_sorted_by_key(|event| event.position) {
+            let what =
+                "events can only be added at the end to a trace without any, in order, and not beyond its accesses";
+            return Err(TraceError::usage(what));
         }
         self.finish_with(events)
     }

@@ -1,95 +1,175 @@
-//! ChampSim's `input_instr` records.
+//! ChampSim's records: `input_instr`, and `cloudsuite_instr` of its CloudSuite traces.
 //!
-//! 64 bytes an instruction, little-endian: instruction pointer (8), is-branch and branch-taken (1 each, 0 or 1),
-//! 2 destination and 4 source registers (1 each), 2 store addresses and 4 load addresses (8 each), 0 where there is
-//! none. Loads come before stores. Registers and branches are dropped. Source: `inc/trace_instruction.h` of ChampSim.
+//! An instruction each, little-endian: instruction pointer (8), is-branch and branch-taken (1 each, 0 or 1), destination registers (1
+//! each: 2, of CloudSuite 4), 4 source registers (1 each), store addresses (8 each: 2, of CloudSuite 4), 4 load addresses (8 each), 0
+//! where there is none. That makes 64 bytes. CloudSuite's records have 96, with 6 unused bytes before the addresses, address-space ids
+//! (2) and 6 more unused bytes behind them. Loads come before stores. Registers, branches and address-space ids are dropped. Source:
+//! `inc/trace_instruction.h` of ChampSim.
 //!
 //! The records tell no sizes: data accesses get an assumed one, fetches 1 byte, so that no page is fetched from that
 //! the trace does not name.
 
-use std::ops::ControlFlow;
-
-use super::{Progress, input::Input, sink::Sink};
+use super::{
+    Head, ImportOptions,
+    files::only,
+    input::Input,
+    sink::{Problem, Sink},
+};
 use crate::{AccessKind, TraceError};
 
-const RECORD_BYTES: usize = 64;
-const STORES_AT: usize = 16;
-const LOADS_AT: usize = 32;
-/// Records between two looks at the progress.
-const RECORDS_PER_REPORT: u64 = 1 << 14;
+const FLAGS: [(&str, usize); 2] = [("is_branch", 8), ("branch_taken", 9)];
 
-/// True if the data begins with records whose flags are flags.
-pub(super) fn looks_like(head: &[u8]) -> bool {
-    let (records, _) = head.as_chunks::<RECORD_BYTES>();
+/// Where the addresses are in a record of so many bytes.
+struct Layout<const BYTES: usize> {
+    stores_at: usize,
+    stores: usize,
+    loads_at: usize,
+}
+
+const INPUT: Layout<64> = Layout { stores_at: 16, stores: 2, loads_at: 32 };
+const CLOUDSUITE: Layout<96> = Layout { stores_at: 24, stores: 4, loads_at: 56 };
+const LOADS: usize = 4;
+/// Instructions follow each other mostly within so many bytes.
+const NEAR_BYTES: u64 = 4096;
+
+/// True if the data begins with records of 64 bytes rather than of 96.
+pub(super) fn looks_like(head: Head<'_>) -> bool {
+    likelihood::<64>(head.bytes).is_some() && !looks_like_cloudsuite(head)
+}
+
+/// True if the data begins with records of 96 bytes rather than of 64.
+pub(super) fn looks_like_cloudsuite(head: Head<'_>) -> bool {
+    let fits = |bytes| head.whole && head.bytes.len().is_multiple_of(bytes);
+    match (likelihood::<64>(head.bytes), likelihood::<96>(head.bytes)) {
+        (_, None) => false,
+        (None, Some(_)) => true,
+        (Some(one), Some(other)) if one == other => fits(96) && !fits(64),
+        (Some(one), Some(other)) => other > one,
+    }
+}
+
+/// How many of a thousand instructions are near the one before, if the data is of records of so many bytes; none if it is not, as the
+/// flags are no flags. Records read at the wrong distance have addresses of data or nothing in the place of half their instructions,
+/// and zeros often enough in the place of flags.
+fn likelihood<const BYTES: usize>(head: &[u8]) -> Option<usize> {
+    let (records, _) = head.as_chunks::<BYTES>();
     // Text has no bytes 0 and 1, in which every record must consist at two places.
-    !records.is_empty() && records.iter().all(|record| record[8] <= 1 && record[9] <= 1)
+    if records.is_empty() || records.iter().any(|record| FLAGS.iter().any(|(_, at)| record[*at] > 1)) {
+        return None;
+    }
+    let ip = |record: &[u8; BYTES]| u64::from_le_bytes(record[..8].try_into().expect("8 bytes"));
+    let near = |pair: &&[[u8; BYTES]]| ip(&pair[0]) != 0 && ip(&pair[0]).abs_diff(ip(&pair[1])) < NEAR_BYTES;
+    Some(records.windows(2).filter(near).count() * 1000 / records.len())
 }
 
-/// Feeds the data to `sink`, data accesses with `size_bytes`.
-pub(super) fn read(
-    input: &mut Input,
+/// Feeds records of 64 bytes to `sink`.
+pub(super) fn read(inputs: &mut [Input], sink: &mut Sink, options: &ImportOptions) -> Result<(), TraceError> {
+    INPUT.read(only(inputs)?, sink, u64::from(options.assumed_size_bytes))
+}
+
+/// Feeds records of 96 bytes to `sink`.
+pub(super) fn read_cloudsuite(
+    inputs: &mut [Input],
     sink: &mut Sink,
-    size_bytes: u16,
-    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    options: &ImportOptions,
 ) -> Result<(), TraceError> {
-    let mut record = [0; RECORD_BYTES];
-    let mut number = 0u64;
-    while !sink.is_full() {
-        if number.is_multiple_of(RECORDS_PER_REPORT) {
-            sink.report(input, progress)?;
-        }
-        let offset = number * RECORD_BYTES as u64;
-        let taken = match input.record(&mut record)? {
-            0 => break,
-            RECORD_BYTES => take(&record, sink, size_bytes)?,
-            left => Err(format!("{left} bytes left, expected a whole record")),
-        };
-        if let Err(what) = taken {
-            let place = format!("offset {offset} (record {number}, of {RECORD_BYTES} bytes each)");
-            return Err(input.corrupt(format!("{place}: {what}")));
-        }
-        number += 1;
-    }
-    sink.report(input, progress)
+    CLOUDSUITE.read(only(inputs)?, sink, u64::from(options.assumed_size_bytes))
 }
 
-fn take(record: &[u8; RECORD_BYTES], sink: &mut Sink, size_bytes: u16) -> Result<Result<(), String>, TraceError> {
-    for (name, flag) in [("is_branch", record[8]), ("branch_taken", record[9])] {
-        if flag > 1 {
-            return Ok(Err(format!("{name} is {flag}, expected 0 or 1")));
+/// What readers of results should know.
+pub(super) fn notes(options: &ImportOptions) -> Vec<String> {
+    let size = options.assumed_size_bytes;
+    vec![format!("ChampSim does not tell the sizes of accesses: every one is taken for {size} bytes")]
+}
+
+impl<const BYTES: usize> Layout<BYTES> {
+    fn read(&self, input: &mut Input, sink: &mut Sink, size_bytes: u64) -> Result<(), TraceError> {
+        sink.enter(0, 1).map_err(|problem| problem.at(input, str::to_owned))?;
+        loop {
+            let begin = input.offset();
+            let ahead = input.ahead(BYTES)?;
+            let (records, left) = ahead.as_chunks::<BYTES>();
+            let (done, left) = (records.as_flattened().len(), left.len());
+            if done == 0 && left > 0 {
+                let what = format!("{left} bytes left, expected a whole record");
+                return Err(input.corrupt(format!("{}: {what}", Self::place(begin))));
+            }
+            if done == 0 {
+                return Ok(());
+            }
+            for (number, record) in records.iter().enumerate() {
+                if !sink.next_record()? {
+                    return Ok(());
+                }
+                if let Err(problem) = self.take(record, sink, size_bytes) {
+                    let place = Self::place(begin + (number * BYTES) as u64);
+                    return Err(problem.at(input, |what| format!("{place}: {what}")));
+                }
+            }
+            input.consume(done);
         }
     }
-    let word = |at: usize| u64::from_le_bytes(record[at..at + 8].try_into().expect("8 bytes"));
-    if let Err(what) = sink.instruction(word(0), 1)? {
-        return Ok(Err(what));
+
+    fn place(offset: u64) -> String {
+        format!("offset {offset} (record {}, of {BYTES} bytes each)", offset / BYTES as u64)
     }
-    let loads = (0..4).map(|i| (AccessKind::Load, word(LOADS_AT + 8 * i)));
-    let stores = (0..2).map(|i| (AccessKind::Store, word(STORES_AT + 8 * i)));
-    for (kind, vaddr) in loads.chain(stores) {
-        if vaddr != 0
-            && let Err(what) = sink.access(kind, vaddr, u64::from(size_bytes))?
+
+    #[inline]
+    fn take(&self, record: &[u8; BYTES], sink: &mut Sink, size_bytes: u64) -> Result<(), Problem> {
+        for (name, at) in FLAGS {
+            if record[at] > 1 {
+                return Err(format!("{name} is {}, expected 0 or 1", record[at]).into());
+            }
+        }
+        let word = |at: usize| u64::from_le_bytes(record[at..at + 8].try_into().expect("8 bytes"));
+        sink.instruction(word(0), 1)?;
+        for (kind, begin, count) in
+            [(AccessKind::Load, self.loads_at, LOADS), (AccessKind::Store, self.stores_at, self.stores)]
         {
-            return Ok(Err(what));
+            for index in 0..count {
+                let vaddr = word(begin + 8 * index);
+                if vaddr != 0 {
+                    sink.access(kind, vaddr, size_bytes)?;
+                }
+            }
         }
+        Ok(())
     }
-    Ok(Ok(()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn records_are_recognised_by_their_flags() {
-        let mut head = vec![0x40; 3 * RECORD_BYTES + 5];
-        assert!(!looks_like(&head));
-        for record in 0..3 {
-            head[record * RECORD_BYTES + 8] = 1;
-            head[record * RECORD_BYTES + 9] = 0;
+    /// A loop of instructions with a load and a store each, of which only the first slots are used.
+    fn records<const BYTES: usize>(layout: &Layout<BYTES>, count: usize, more: usize) -> Vec<u8> {
+        let mut head = vec![0; count * BYTES + more];
+        for (number, record) in head.chunks_exact_mut(BYTES).enumerate() {
+            record[..8].copy_from_slice(&(0x40_0000 + number as u64 % 50).to_le_bytes());
+            record[8] = 1;
+            for (at, address) in [(layout.loads_at, 0x7fff_0000_1000u64), (layout.stores_at, 0x60_1000)] {
+                record[at..at + 8].copy_from_slice(&address.to_le_bytes());
+            }
         }
-        assert!(looks_like(&head));
-        head[RECORD_BYTES + 9] = 2;
-        assert!(!looks_like(&head));
-        assert!(!looks_like(&[0; 63]));
+        head
+    }
+
+    #[test]
+    fn records_are_recognised() {
+        let of = |bytes: &[u8]| {
+            let head = || Head { bytes, whole: true };
+            (looks_like(head()), looks_like_cloudsuite(head()))
+        };
+        assert_eq!(of(&[0x40; 200]), (false, false));
+        for count in [1, 2, 3, 5, 100] {
+            assert_eq!(of(&records(&INPUT, count, 0)), (true, false), "{count}");
+            assert_eq!(of(&records(&CLOUDSUITE, count, 0)), (false, true), "{count}");
+        }
+        assert_eq!(of(&records(&INPUT, 30, 5)), (true, false));
+        assert_eq!(of(&records(&CLOUDSUITE, 30, 5)), (false, true));
+        let mut wrong = records(&INPUT, 3, 5);
+        (wrong[64 + 9], wrong[96 + 9]) = (2, 2);
+        assert_eq!(of(&wrong), (false, false));
+        assert_eq!(of(&[0; 63]), (false, false));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{self, BufRead, BufReader, Cursor, Read},
+    io::{self, Cursor, Read},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -10,67 +10,16 @@ use std::{
     },
 };
 
-use liblzma::stream::{CONCATENATED, Stream};
-use serde::Serialize;
-
+pub use super::compression::Compression;
+use super::compression::MAGIC_BYTES;
 use crate::TraceError;
 
-/// How an input is compressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Compression {
-    /// Recognised by the first bytes.
-    Auto,
-    None,
-    Gzip,
-    Xz,
-    Zstd,
-}
-
-impl Compression {
-    /// From `auto`, `none`, `gzip`, `xz` or `zstd`.
-    ///
-    /// # Errors
-    /// [`TraceError::Usage`] that lists the names.
-    pub fn from_name(name: &str) -> Result<Self, TraceError> {
-        match name {
-            "auto" => Ok(Self::Auto),
-            "none" => Ok(Self::None),
-            "gzip" => Ok(Self::Gzip),
-            "xz" => Ok(Self::Xz),
-            "zstd" => Ok(Self::Zstd),
-            _ => {
-                Err(TraceError::usage(format!("unknown compression {name:?}; known are auto, none, gzip, xz and zstd")))
-            }
-        }
-    }
-
-    /// By the magic numbers of RFC 1952, the .xz file format (section 2.1.1.1) and RFC 8878.
-    fn recognise(head: &[u8]) -> Self {
-        match head {
-            [0x1f, 0x8b, ..] => Self::Gzip,
-            [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Self::Xz,
-            [0x28, 0xb5, 0x2f, 0xfd, ..] => Self::Zstd,
-            _ => Self::None,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Auto | Self::None => "plain",
-            Self::Gzip => "gzip",
-            Self::Xz => "xz",
-            Self::Zstd => "zstd",
-        }
-    }
-}
-
 /// Bytes read at once, of the file and of the decompressed data.
-const BUFFER_BYTES: usize = 256 << 10;
+pub(super) const BUFFER_BYTES: usize = 256 << 10;
+/// The same of one file among many.
+pub(super) const SMALL_BUFFER_BYTES: usize = 64 << 10;
 /// Bytes by which the format is recognised.
 const HEAD_BYTES: usize = 64 << 10;
-/// An xz file that needs more memory than this is refused; `xz -9` needs 65 MiB.
-const XZ_MEMORY_BYTES: u64 = 512 << 20;
 
 /// A file to import.
 pub struct Input {
@@ -78,9 +27,14 @@ pub struct Input {
     compression: Compression,
     total_bytes: Option<u64>,
     read_bytes: Arc<AtomicU64>,
-    head: Vec<u8>,
-    /// All data, the head included.
-    data: BufReader<Box<dyn Read>>,
+    data: Box<dyn Read>,
+    /// A stretch of the data: `buffer[begin..end]` is read and not consumed.
+    buffer: Vec<u8>,
+    begin: usize,
+    end: usize,
+    ended: bool,
+    /// Bytes of the data consumed.
+    consumed: u64,
 }
 
 /// The begin of the data.
@@ -94,44 +48,46 @@ impl Input {
     /// Opens the file at `path`; what it begins with says how it is compressed, unless `compression` does.
     ///
     /// # Errors
-    /// [`TraceError::Io`]; [`TraceError::Corrupt`] for a folder.
+    /// [`TraceError::Io`]; [`TraceError::Corrupt`] for a folder, or if it cannot be decompressed.
     pub fn open(path: &Path, compression: Compression) -> Result<Self, TraceError> {
+        Self::open_one_of(path, compression, Arc::default(), BUFFER_BYTES)
+    }
+
+    /// As [`open`](Self::open), with a count of bytes that several files share.
+    pub(super) fn open_one_of(
+        path: &Path,
+        compression: Compression,
+        read_bytes: Arc<AtomicU64>,
+        buffer_bytes: usize,
+    ) -> Result<Self, TraceError> {
         let to_error = |e| TraceError::io(path, e);
         let file = File::open(path).map_err(to_error)?;
         let facts = file.metadata().map_err(to_error)?;
         if facts.is_dir() {
             return Err(TraceError::corrupt(path, "a folder; a foreign trace is a file"));
         }
-        let read_bytes = Arc::new(AtomicU64::new(0));
         let mut file = Counted { inner: file, count: Arc::clone(&read_bytes) };
-        let magic = take(&mut file, 6).map_err(to_error)?;
+        let mut magic = Vec::with_capacity(MAGIC_BYTES);
+        (&mut file).take(MAGIC_BYTES as u64).read_to_end(&mut magic).map_err(to_error)?;
         let compression = match compression {
             Compression::Auto => Compression::recognise(&magic),
             given => given,
-        };
-        let file = BufReader::with_capacity(BUFFER_BYTES, Cursor::new(magic).chain(file));
-        let data: Box<dyn Read> = match compression {
-            Compression::Auto | Compression::None => Box::new(file),
-            Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(file)),
-            Compression::Xz => {
-                // Concatenated streams, as `xz` and `cat` make them, are one input.
-                let stream = Stream::new_stream_decoder(XZ_MEMORY_BYTES, CONCATENATED);
-                Box::new(liblzma::bufread::XzDecoder::new_stream(file, stream.map_err(|e| to_error(e.into()))?))
-            }
-            Compression::Zstd => Box::new(zstd::stream::read::Decoder::with_buffer(file).map_err(to_error)?),
         };
         let mut input = Self {
             path: path.to_path_buf(),
             compression,
             total_bytes: facts.is_file().then_some(facts.len()),
             read_bytes,
-            head: Vec::new(),
-            data: BufReader::new(Box::new(io::empty())),
+            data: Box::new(io::empty()),
+            buffer: vec![0; buffer_bytes],
+            begin: 0,
+            end: 0,
+            ended: false,
+            consumed: 0,
         };
-        let mut data = data;
-        input.head = take(&mut data, HEAD_BYTES).map_err(|e| input.reading(e))?;
-        let all = Cursor::new(input.head.clone()).chain(data);
-        input.data = BufReader::with_capacity(BUFFER_BYTES, Box::new(all));
+        let whole = Cursor::new(magic).chain(file);
+        input.data = compression.decompress(whole, buffer_bytes).map_err(|e| input.reading(e))?;
+        input.ahead(HEAD_BYTES)?;
         Ok(input)
     }
 
@@ -140,9 +96,14 @@ impl Input {
         self.compression
     }
 
-    /// Bytes of the file read so far.
+    /// Bytes of the file read so far, and of those that share the count.
     pub(super) fn read_bytes(&self) -> u64 {
         self.read_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The count behind [`read_bytes`](Self::read_bytes).
+    pub(super) fn counter(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.read_bytes)
     }
 
     /// Bytes of the file; none for pipes.
@@ -150,9 +111,54 @@ impl Input {
         self.total_bytes
     }
 
-    /// The begin of the data, read or not.
+    /// What comes next. Before anything is consumed, this is the begin of the data.
     pub fn head(&self) -> Head<'_> {
-        Head { bytes: &self.head, whole: self.head.len() < HEAD_BYTES }
+        let bytes = &self.buffer[self.begin..self.end];
+        Head { bytes: &bytes[..bytes.len().min(HEAD_BYTES)], whole: self.ended && bytes.len() < HEAD_BYTES }
+    }
+
+    /// The offset of the next byte in the decompressed data.
+    pub(super) fn offset(&self) -> u64 {
+        self.consumed
+    }
+
+    /// The next bytes, `least` of them unless the data ends before.
+    ///
+    /// # Errors
+    /// [`TraceError::Io`]; [`TraceError::Corrupt`] if it cannot be decompressed.
+    #[inline]
+    pub(super) fn ahead(&mut self, least: usize) -> Result<&[u8], TraceError> {
+        if self.end - self.begin < least && !self.ended {
+            self.fill(least)?;
+        }
+        Ok(&self.buffer[self.begin..self.end])
+    }
+
+    fn fill(&mut self, least: usize) -> Result<(), TraceError> {
+        self.buffer.copy_within(self.begin..self.end, 0);
+        (self.begin, self.end) = (0, self.end - self.begin);
+        if self.buffer.len() < least {
+            self.buffer.resize(least, 0);
+        }
+        while self.end < least {
+            match self.data.read(&mut self.buffer[self.end..]) {
+                Ok(0) => {
+                    self.ended = true;
+                    break;
+                }
+                Ok(len) => self.end += len,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(self.reading(e)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes by so many of the next bytes.
+    pub(super) fn consume(&mut self, bytes: usize) {
+        self.begin += bytes;
+        self.consumed += bytes as u64;
+        debug_assert!(self.begin <= self.end, "only what is ahead can be consumed");
     }
 
     /// Appends the next line to `line`, its end included, but not more than `limit` bytes of it. Returns the number of
@@ -161,21 +167,13 @@ impl Input {
     /// # Errors
     /// [`TraceError::Io`]; [`TraceError::Corrupt`] if it cannot be decompressed.
     pub fn line(&mut self, line: &mut Vec<u8>, limit: u64) -> Result<usize, TraceError> {
-        (&mut self.data).take(limit).read_until(b'\n', line).map_err(|e| self.reading(e))
-    }
-
-    /// Fills `record` and returns the number of bytes, less than asked for only at the end of the data.
-    pub(super) fn record(&mut self, record: &mut [u8]) -> Result<usize, TraceError> {
-        let mut filled = 0;
-        while filled < record.len() {
-            match self.data.read(&mut record[filled..]) {
-                Ok(0) => break,
-                Ok(len) => filled += len,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(self.reading(e)),
-            }
-        }
-        Ok(filled)
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let ahead = self.ahead(limit)?;
+        let within = &ahead[..ahead.len().min(limit)];
+        let len = memchr::memchr(b'\n', within).map_or(within.len(), |end| end + 1);
+        line.extend_from_slice(&within[..len]);
+        self.consume(len);
+        Ok(len)
     }
 
     /// The error that the content is malformed: `what` says where and how.
@@ -189,20 +187,16 @@ impl Input {
             return TraceError::io(&self.path, error);
         }
         let (name, at) = (self.compression.name(), self.read_bytes());
-        self.corrupt(format!("damaged or cut-off {name} data within the first {at} bytes: {error}"))
+        self.corrupt(match self.compression {
+            Compression::Zip => format!("a zip archive that cannot be read: {error}"),
+            _ => format!("damaged or cut-off {name} data within the first {at} bytes: {error}"),
+        })
     }
 }
 
-/// The next `count` bytes, less at the end.
-fn take(reader: &mut impl Read, count: usize) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(count);
-    reader.take(count as u64).read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
-
 /// Counts what is read.
-struct Counted<R> {
-    inner: R,
+pub(super) struct Counted<R> {
+    pub(super) inner: R,
     count: Arc<AtomicU64>,
 }
 

@@ -7,31 +7,39 @@
 //!  S 1ffefffe48,8
 //!  M 0421d7f0,4
 //! ```
-//! The accesses of an instruction follow it. Valgrind's own lines (`==12345== …`, `--12345-- …`, `**12345** …`) and
-//! blank ones are skipped. So are accesses of 0 bytes, which lackey writes now and then; they are counted. Source: `lackey/lk_main.c` of Valgrind 3.19.
+//! The accesses of an instruction follow it. Valgrind's own lines (`==12345== …`, `--12345-- …`, `**12345** …`) and blank ones are
+//! skipped. So are accesses of 0 bytes, which lackey writes now and then; they are counted. Source: `lackey/lk_main.c` of Valgrind 3.19.
+//!
+//! Valgrind writes to the standard error output, and so may the program. Lines that do not begin as lackey's are taken for the program's,
+//! left out and counted. Where the program has written a part of a line, lackey's next line is behind it, and is found there.
 
-use std::ops::ControlFlow;
-
-use super::{Progress, input::Input, sink::Sink};
+use super::{
+    Head, ImportOptions,
+    files::only,
+    input::Input,
+    lines::{decimal, each_line, hexadecimal_at, shown},
+    sink::{Problem, Sink},
+};
 use crate::{AccessKind, TraceError, format::MAX_ACCESS_BYTES};
-
-/// A longer line is no line of lackey's; Valgrind's own lines may carry file names.
-const MAX_LINE_BYTES: u64 = 8192;
-/// Lines between two looks at the progress.
-const LINES_PER_REPORT: u64 = 1 << 14;
 
 /// The most that one access may have. x86 has none larger than XSAVE's and XRSTOR's area, 11,008 bytes with all
 /// components (Intel SDM vol. 1, 13.5); more is a damaged number.
 const MAX_LINE_ACCESS_BYTES: u64 = 16 << 10;
+/// Lines of the program among which the format is still recognised.
+const MAX_FIRST_STRANGERS: usize = 200;
 
-const EXPECTED: &str = "`I  ADDR,SIZE`, ` L ADDR,SIZE`, ` S ADDR,SIZE` or ` M ADDR,SIZE` \
+const EXPECTED: &str = "expected `I  ADDR,SIZE`, ` L ADDR,SIZE`, ` S ADDR,SIZE` or ` M ADDR,SIZE` \
                         (hexadecimal address without 0x, decimal size)";
 
 /// What a line says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Line {
-    /// Nothing about the program.
+    /// Valgrind's own words.
     Skip,
+    /// Not lackey's.
+    Stranger,
+    /// Lackey's, and malformed.
+    Wrong,
     Instruction {
         pc: u64,
         size_bytes: u64,
@@ -43,92 +51,99 @@ enum Line {
     },
 }
 
-/// The line's meaning; none if it is malformed.
-fn parse(line: &[u8]) -> Option<Line> {
+#[inline]
+fn parse(line: &[u8]) -> Line {
     let line = line.trim_ascii_end();
     let (op, rest) = match line {
-        [] | [b'=', b'=', ..] | [b'-', b'-', ..] | [b'*', b'*', ..] => return Some(Line::Skip),
-        [op, b' ', rest @ ..] | [b' ', op, b' ', rest @ ..] => (*op, rest.trim_ascii_start()),
-        _ => return None,
+        [] | [b'=', b'=', ..] | [b'-', b'-', ..] | [b'*', b'*', ..] => return Line::Skip,
+        [b'I', b' ', b' ', rest @ ..] => (b'I', rest),
+        [b' ', op @ (b'L' | b'S' | b'M'), b' ', rest @ ..] => (*op, rest),
+        _ => return behind_a_stranger(line),
     };
-    let comma = rest.iter().position(|&b| b == b',')?;
-    let (address, size_bytes) = (hexadecimal(&rest[..comma])?, decimal(&rest[comma + 1..])?);
-    let kind = match op {
-        b'I' => return Some(Line::Instruction { pc: address, size_bytes }),
-        b'L' => AccessKind::Load,
-        b'S' => AccessKind::Store,
-        b'M' => AccessKind::Modify,
-        _ => return None,
+    let Some((address, size_bytes)) = numbers(rest) else {
+        return Line::Wrong;
     };
-    Some(Line::Access { kind, vaddr: address, size_bytes })
+    let access = |kind| Line::Access { kind, vaddr: address, size_bytes };
+    match op {
+        b'L' => access(AccessKind::Load),
+        b'S' => access(AccessKind::Store),
+        b'M' => access(AccessKind::Modify),
+        _ => Line::Instruction { pc: address, size_bytes },
+    }
 }
 
-fn hexadecimal(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() || digits.len() > 16 {
+#[inline]
+fn numbers(text: &[u8]) -> Option<(u64, u64)> {
+    let (address, rest) = hexadecimal_at(text)?;
+    let size = rest.strip_prefix(b",")?;
+    if size.len() > 9 {
         return None;
     }
-    digits.iter().try_fold(0, |value, &b| Some(value << 4 | u64::from((b as char).to_digit(16)?)))
+    Some((address, decimal(size)?))
 }
 
-fn decimal(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() || digits.len() > 9 {
-        return None;
+/// A line of lackey's that ends a line of the program's.
+#[cold]
+fn behind_a_stranger(line: &[u8]) -> Line {
+    // The longest one has 3 bytes of kind, 16 digits, a comma and 9 digits.
+    for from in line.len().saturating_sub(29)..line.len() {
+        let rest = &line[from..];
+        if rest.starts_with(b"I  ") || matches!(rest, [b' ', b'L' | b'S' | b'M', b' ', ..]) {
+            match parse(rest) {
+                found @ (Line::Instruction { .. } | Line::Access { .. }) => return found,
+                Line::Skip | Line::Stranger | Line::Wrong => {}
+            }
+        }
     }
-    digits.iter().try_fold(0, |value, &b| Some(value * 10 + u64::from((b as char).to_digit(10)?)))
+    Line::Stranger
 }
 
-/// True if the first line of `head` that is not to be skipped is one of lackey's; `whole` if no data follows.
-pub(super) fn looks_like(head: &[u8], whole: bool) -> bool {
-    let mut lines = head.split_inclusive(|&b| b == b'\n');
-    lines
-        .find_map(|line| match parse(line) {
-            Some(Line::Skip) => None,
-            Some(_) => Some(whole || line.ends_with(b"\n")),
-            None => Some(false),
-        })
-        .unwrap_or(false)
+/// True if the first line of the data that is not to be skipped is one of lackey's, the program's aside.
+pub(super) fn looks_like(head: Head<'_>) -> bool {
+    let lines = head.bytes.split_inclusive(|&b| b == b'\n').filter(|line| head.whole || line.ends_with(b"\n"));
+    let begins_as_valgrind = head.bytes.starts_with(b"==");
+    let strangers = if begins_as_valgrind { MAX_FIRST_STRANGERS } else { 0 };
+    let mut said = lines.map(parse).filter(|line| *line != Line::Skip);
+    said.by_ref().take(strangers + 1).find(|line| *line != Line::Stranger).is_some_and(|line| line != Line::Wrong)
 }
 
 /// Feeds the data to `sink`.
-pub(super) fn read(
-    input: &mut Input,
-    sink: &mut Sink,
-    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-) -> Result<(), TraceError> {
-    let mut line = Vec::new();
-    let mut number = 0u64;
-    while !sink.is_full() {
-        if number.is_multiple_of(LINES_PER_REPORT) {
-            sink.report(input, progress)?;
+pub(super) fn read(inputs: &mut [Input], sink: &mut Sink, _: &ImportOptions) -> Result<(), TraceError> {
+    let input = only(inputs)?;
+    sink.enter(0, 1).map_err(|problem| problem.at(input, str::to_owned))?;
+    let mut first_stranger = None;
+    each_line(input, sink, |line, number, sink| match parse(line) {
+        Line::Skip => Ok(()),
+        Line::Stranger => {
+            sink.leave_out();
+            first_stranger.get_or_insert_with(|| (number, shown(line)));
+            Ok(())
         }
-        line.clear();
-        if input.line(&mut line, MAX_LINE_BYTES)? == 0 {
-            break;
+        Line::Wrong => Err(format!("expected {EXPECTED}").into()),
+        Line::Instruction { pc, size_bytes } => match u16::try_from(size_bytes) {
+            Ok(size_bytes) if size_bytes <= MAX_ACCESS_BYTES => sink.instruction(pc, size_bytes),
+            _ => Err(format!("an instruction of {size_bytes} bytes").into()),
+        },
+        Line::Access { size_bytes: 0, .. } => {
+            sink.skip_empty();
+            Ok(())
         }
-        number += 1;
-        let taken = match parse(&line) {
-            Some(Line::Skip) => Ok(()),
-            Some(Line::Instruction { pc, size_bytes }) => match u16::try_from(size_bytes) {
-                Ok(size_bytes) if size_bytes <= MAX_ACCESS_BYTES => sink.instruction(pc, size_bytes)?,
-                _ => Err(format!("an instruction of {size_bytes} bytes")),
-            },
-            Some(Line::Access { size_bytes: 0, .. }) => {
-                sink.skip_empty();
-                Ok(())
-            }
-            Some(Line::Access { size_bytes, .. }) if size_bytes > MAX_LINE_ACCESS_BYTES => Err(format!(
-                "an access of {size_bytes} bytes; at most {MAX_LINE_ACCESS_BYTES} are allowed, as no x86 instruction \
-                 accesses more"
-            )),
-            Some(Line::Access { kind, vaddr, size_bytes }) => sink.access(kind, vaddr, size_bytes)?,
-            None => Err(format!("expected {EXPECTED}")),
-        };
-        if let Err(what) = taken {
-            let shown = String::from_utf8_lossy(&line[..line.len().min(80)]).trim_end().to_owned();
-            return Err(input.corrupt(format!("line {number}: {what}, found {shown:?}")));
-        }
+        Line::Access { size_bytes, .. } if size_bytes > MAX_LINE_ACCESS_BYTES => Err(too_long(size_bytes)),
+        Line::Access { kind, vaddr, size_bytes } => sink.access(kind, vaddr, size_bytes),
+    })?;
+    if let Some((number, text)) = first_stranger {
+        let count = sink.totals().left_out;
+        sink.note(format!("{count} lines that are not lackey's were left out, the first is line {number}: {text:?}"));
     }
-    sink.report(input, progress)
+    Ok(())
+}
+
+#[cold]
+fn too_long(size_bytes: u64) -> Problem {
+    format!(
+        "an access of {size_bytes} bytes; at most {MAX_LINE_ACCESS_BYTES} are allowed, as no x86 instruction accesses more"
+    )
+    .into()
 }
 
 #[cfg(test)]
@@ -137,42 +152,48 @@ mod tests {
 
     #[test]
     fn lines_are_parsed_or_refused() {
-        let access = |kind, vaddr, size_bytes| Some(Line::Access { kind, vaddr, size_bytes });
-        assert_eq!(parse(b"I  04001090,3\n"), Some(Line::Instruction { pc: 0x0400_1090, size_bytes: 3 }));
+        let access = |kind, vaddr, size_bytes| Line::Access { kind, vaddr, size_bytes };
+        assert_eq!(parse(b"I  04001090,3\n"), Line::Instruction { pc: 0x0400_1090, size_bytes: 3 });
         assert_eq!(parse(b" L 1ffefffe50,8"), access(AccessKind::Load, 0x1f_feff_fe50, 8));
         assert_eq!(parse(b" S 0,1\r\n"), access(AccessKind::Store, 0, 1));
         assert_eq!(parse(b" M FFFFffffFFFFffff,832\n"), access(AccessKind::Modify, u64::MAX, 832));
         for skip in ["", "\n", "  \n", "==77== Lackey, an example", "--77-- x", "**77** y"] {
-            assert_eq!(parse(skip.as_bytes()), Some(Line::Skip), "{skip:?}");
+            assert_eq!(parse(skip.as_bytes()), Line::Skip, "{skip:?}");
         }
         for wrong in [
-            "I",
-            "I  ",
             "I  ,3",
             "I  12",
             "I  12,",
             "I  0x12,3",
             "I  12,3x",
             "I  12,-3",
-            " X 12,3",
-            "  L 12,3",
-            "12,3",
             " L 11112222333344445,8",
             " L 12,1234567890",
-            "L12,3",
             " L 12,3,4",
-            "=77",
         ] {
-            assert_eq!(parse(wrong.as_bytes()), None, "{wrong:?}");
+            assert_eq!(parse(wrong.as_bytes()), Line::Wrong, "{wrong:?}");
+        }
+        for stranger in ["I", "I  ", "I 12,3", " X 12,3", "12,3", "L12,3", "=77", "read 12,3", "I saw ,3"] {
+            assert_eq!(parse(stranger.as_bytes()), Line::Stranger, "{stranger:?}");
         }
     }
 
     #[test]
+    fn lines_behind_the_program_s_own_are_found() {
+        let load = Line::Access { kind: AccessKind::Load, vaddr: 0x1f_feff_fe50, size_bytes: 8 };
+        assert_eq!(parse(b"50 % done L 1ffefffe50,8\n"), load);
+        assert_eq!(parse(b"  L 1ffefffe50,8"), load);
+        assert_eq!(parse(b"I am here: I  04001090,3"), Line::Instruction { pc: 0x0400_1090, size_bytes: 3 });
+    }
+
+    #[test]
     fn text_is_recognised_by_its_first_own_line() {
-        assert!(looks_like(b"==1== Lackey\n\nI  12,3\nrubbish", false));
-        assert!(looks_like(b"I  12,3", true));
-        assert!(!looks_like(b"I  12,3", false), "the line may be cut");
-        assert!(!looks_like(b"==1== Lackey\n", true));
-        assert!(!looks_like(b"rubbish\nI  12,3\n", false));
+        let of = |bytes: &[u8], whole| looks_like(Head { bytes, whole });
+        assert!(of(b"==1== Lackey\n\nI  12,3\nrubbish", false));
+        assert!(of(b"==1== Lackey\nthe program\nI  12,3\n", false));
+        assert!(of(b"I  12,3", true));
+        assert!(!of(b"I  12,3", false), "the line may be cut");
+        assert!(!of(b"==1== Lackey\n", true));
+        assert!(!of(b"rubbish\nI  12,3\n", false));
     }
 }

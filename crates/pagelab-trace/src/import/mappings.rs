@@ -11,6 +11,8 @@ use crate::touched_pages::TouchedPages;
 /// An inferred mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
+    /// The process.
+    pub space: u32,
     pub first_page: u64,
     pub pages: u64,
     pub executed: bool,
@@ -19,17 +21,17 @@ pub(super) struct Extent {
 /// The mappings around `touched` (which includes `executed`), joined over gaps of up to `max_gap_pages`.
 pub(super) fn infer(touched: TouchedPages, executed: TouchedPages, max_gap_pages: u64) -> Vec<Extent> {
     let mut extents: Vec<Extent> = Vec::new();
-    for (_, page) in touched.sorted() {
+    for (space, page) in touched.sorted() {
         match extents.last_mut() {
-            Some(last) if page - (last.first_page + last.pages) <= max_gap_pages => {
+            Some(last) if last.space == space && page - (last.first_page + last.pages) <= max_gap_pages => {
                 last.pages = page + 1 - last.first_page;
             }
-            _ => extents.push(Extent { first_page: page, pages: 1, executed: false }),
+            _ => extents.push(Extent { space, first_page: page, pages: 1, executed: false }),
         }
     }
     let mut at = 0;
-    for (_, page) in executed.sorted() {
-        while at < extents.len() && extents[at].first_page + extents[at].pages <= page {
+    for page in executed.sorted() {
+        while at < extents.len() && (extents[at].space, extents[at].first_page + extents[at].pages - 1) < page {
             at += 1;
         }
         if let Some(extent) = extents.get_mut(at) {
@@ -53,7 +55,7 @@ mod tests {
             let [touched, executed] = sets;
             super::infer(touched, executed, gap)
         };
-        let extent = |first_page, pages, executed| Extent { first_page, pages, executed };
+        let extent = |first_page, pages, executed| Extent { space: 0, first_page, pages, executed };
         let touched = [100, 7, 5, 4, 103];
         assert_eq!(
             infer(&touched, &[], 0),
@@ -63,5 +65,17 @@ mod tests {
         assert_eq!(infer(&touched, &[103], 2), [extent(4, 4, false), extent(100, 4, true)]);
         assert_eq!(infer(&touched, &[5, 100], u64::MAX), [extent(4, 100, true)]);
         assert_eq!(infer(&[], &[], 5), []);
+    }
+
+    #[test]
+    fn processes_have_their_own() {
+        let mut sets = [TouchedPages::default(), TouchedPages::default()];
+        for (space, page) in [(0, 5), (1, 4), (1, 7)] {
+            sets[0].insert(space, page);
+        }
+        sets[1].insert(1, 4);
+        let [touched, executed] = sets;
+        let extent = |space, first_page, pages, executed| Extent { space, first_page, pages, executed };
+        assert_eq!(super::infer(touched, executed, 2), [extent(0, 5, 1, false), extent(1, 4, 4, true)]);
     }
 }

@@ -1,22 +1,31 @@
 //! Traces of other tools become pagelab traces.
 //!
-//! | format | what it is |
-//! |---|---|
-//! | [`lackey`] | text of `valgrind --tool=lackey --trace-mem=yes` |
-//! | [`champsim`] | `input_instr` records of ChampSim's tracers |
+//! [`Format::KNOWN`] lists the formats. Their data is plain or compressed ([`Compression`]), read once and never held whole. None of them
+//! knows mappings: these are inferred from the pages touched (see [`mappings`]), and the trace is marked so. Most know no threads.
 //!
-//! plain or compressed with gzip, xz or zstd. The input is read once and never held whole. Neither format knows
-//! mappings, processes or threads: the result is one thread of one process, whose mappings are inferred from the pages
-//! touched (see [`mappings`]) and marked so.
+//! A new format is one file and one line of `formats!`. The file says how the data is recognised (`looks_like`), which records it has and
+//! what they become (`read`), and what readers of results should know (`notes`). It upholds:
 //!
-//! A new format is one file with a function that feeds a `Sink` and a line in [`Format::KNOWN`].
+//! - records go to the [`Sink`](sink::Sink) in their order, each after `next_record` and with its thread entered before;
+//! - what is malformed is an error that says where: the number of the line or the offset in the decompressed data;
+//! - what has no meaning for a trace is left out and counted, never silently;
+//! - memory stays bounded, whatever the data claims.
 
-pub mod champsim;
+mod champsim;
+mod compression;
+mod drmemtrace;
+mod files;
+mod gem5;
 mod input;
-pub mod lackey;
+mod lackey;
+mod lines;
 pub mod mappings;
+mod perf;
+mod protobuf;
+mod ramulator;
 pub mod rows;
 mod sink;
+mod zip_members;
 
 use std::{
     fs,
@@ -24,33 +33,80 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 pub use input::{Compression, Head, Input};
 use sink::Sink;
 
 use crate::{
     TraceError, TraceMeta, TraceWriter,
-    format::{MAX_ACCESS_BYTES, MAX_PART_ROWS, TraceSummary, WriterOptions},
+    format::{MAX_ACCESS_BYTES, MAX_PART_ROWS, WriterOptions},
 };
 
-/// Format of a trace of another tool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Format {
-    /// Recognised by the content.
-    Auto,
-    Lackey,
-    ChampSim,
+/// The formats: variant, name, whether its accesses are samples, how it is recognised and read, what is to be known of it, and what it is.
+macro_rules! formats {
+    ($($variant:ident = $name:literal, $sampled:literal, $looks_like:path, $read:path, $notes:path, $about:literal;)*) => {
+        /// Format of a trace of another tool.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Format {
+            /// Recognised by the content.
+            Auto,
+            $(#[doc = $about] $variant,)*
+        }
+
+        impl Format {
+            /// The formats there are, with what their documentation calls them, in the order in which they are recognised.
+            pub const KNOWN: &[(Self, &str, &str)] = &[$((Self::$variant, $name, $about),)*];
+
+            fn looks_like(self, head: Head<'_>) -> bool {
+                match self {
+                    Self::Auto => false,
+                    $(Self::$variant => $looks_like(head),)*
+                }
+            }
+
+            fn read(self, files: &mut [Input], sink: &mut Sink, options: &ImportOptions) -> Result<(), TraceError> {
+                match self {
+                    Self::Auto => Ok(()),
+                    $(Self::$variant => $read(files, sink, options),)*
+                }
+            }
+
+            fn notes(self, options: &ImportOptions) -> Vec<String> {
+                match self {
+                    Self::Auto => Vec::new(),
+                    $(Self::$variant => $notes(options),)*
+                }
+            }
+
+            fn sampled(self) -> bool {
+                match self {
+                    Self::Auto => false,
+                    $(Self::$variant => $sampled,)*
+                }
+            }
+        }
+    };
+}
+
+formats! {
+    Drmemtrace = "drmemtrace", false, drmemtrace::looks_like, drmemtrace::read, no_notes,
+        "DynamoRIO's drmemtrace: the file of a thread, or the folder of all";
+    Gem5 = "gem5", false, gem5::looks_like, gem5::read, gem5::notes, "protobuf packet traces of gem5";
+    Lackey = "lackey", false, lackey::looks_like, lackey::read, no_notes, "text of `valgrind --tool=lackey --trace-mem=yes`";
+    Perf = "perf", true, perf::looks_like, perf::read, perf::notes, "samples with addresses, as `perf script` prints them";
+    Ramulator = "ramulator", false, ramulator::looks_like, ramulator::read, ramulator::notes,
+        "text of Ramulator: loads and stores, reads and writes, or instructions";
+    ChampSim = "champsim", false, champsim::looks_like, champsim::read, champsim::notes, "64-byte `input_instr` records of ChampSim";
+    CloudSuite = "champsim-cloudsuite", false, champsim::looks_like_cloudsuite, champsim::read_cloudsuite, champsim::notes,
+        "96-byte `cloudsuite_instr` records of ChampSim";
+}
+
+fn no_notes(_: &ImportOptions) -> Vec<String> {
+    Vec::new()
 }
 
 impl Format {
-    /// The formats there are, with what their documentation calls them.
-    pub const KNOWN: [(Self, &str, &str); 2] = [
-        (Self::Lackey, "lackey", "text of `valgrind --tool=lackey --trace-mem=yes`"),
-        (Self::ChampSim, "champsim", "64-byte `input_instr` records of ChampSim"),
-    ];
-
     /// From a name in [`KNOWN`](Self::KNOWN) or `auto`.
     ///
     /// # Errors
@@ -59,20 +115,29 @@ impl Format {
         if name == "auto" {
             return Ok(Self::Auto);
         }
-        Self::KNOWN.into_iter().find(|(_, known, _)| *known == name).map(|(format, _, _)| format).ok_or_else(|| {
-            TraceError::usage(format!("unknown trace format {name:?}; known are auto, lackey and champsim"))
+        Self::KNOWN.iter().find(|(_, known, _)| *known == name).map(|(format, _, _)| *format).ok_or_else(|| {
+            TraceError::usage(format!("unknown trace format {name:?}; known are auto, {}", Self::names()))
         })
     }
 
-    /// The format of an input that begins with `head`; `whole` if that is all there is.
-    fn recognise(head: &[u8], whole: bool) -> Option<Self> {
-        if lackey::looks_like(head, whole) {
-            Some(Self::Lackey)
-        } else if champsim::looks_like(head) {
-            Some(Self::ChampSim)
-        } else {
-            None
-        }
+    /// Its name in [`KNOWN`](Self::KNOWN), or `auto`.
+    pub fn name(self) -> &'static str {
+        Self::KNOWN.iter().find(|(format, _, _)| *format == self).map_or("auto", |(_, name, _)| name)
+    }
+
+    fn names() -> String {
+        Self::KNOWN.iter().map(|(_, name, _)| *name).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The format of an input; none if it is of none.
+    fn recognise(input: &Input) -> Option<Self> {
+        Self::KNOWN.iter().map(|(format, _, _)| *format).find(|format| format.looks_like(input.head()))
+    }
+}
+
+impl Serialize for Format {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
     }
 }
 
@@ -82,10 +147,12 @@ pub struct ImportOptions {
     pub compression: Compression,
     /// Untouched stretches up to this many bytes belong to the mapping around them. Default 1 MiB.
     pub merge_gap_bytes: u64,
-    /// Size given to accesses of formats that do not tell it (ChampSim), 1 to 4096. Default 8.
+    /// Size given to accesses of formats that do not tell it, 1 to 4096. Default 8.
     pub assumed_size_bytes: u16,
     /// Stop after this many accesses.
     pub max_accesses: Option<u64>,
+    /// Stop after this many records of the origin (lines, instructions, entries, packets).
+    pub max_records: Option<u64>,
     /// As [`WriterOptions::rows_per_part`].
     pub rows_per_part: usize,
 }
@@ -97,6 +164,7 @@ impl Default for ImportOptions {
             merge_gap_bytes: 1 << 20,
             assumed_size_bytes: 8,
             max_accesses: None,
+            max_records: None,
             rows_per_part: MAX_PART_ROWS,
         }
     }
@@ -105,9 +173,9 @@ impl Default for ImportOptions {
 /// How far an import is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes of the input file read so far, before decompression.
+    /// Bytes of the input files read so far, before decompression.
     pub read_bytes: u64,
-    /// Size of the input file; none for pipes.
+    /// Size of the input files; none for pipes.
     pub total_bytes: Option<u64>,
     /// Accesses written so far.
     pub accesses: u64,
@@ -121,6 +189,8 @@ pub struct ImportSummary {
     pub format: Format,
     /// Never [`Compression::Auto`].
     pub compression: Compression,
+    /// Records of the origin that were read: lines, instructions, entries or packets.
+    pub records: u64,
     pub accesses: u64,
     /// Fetches among the accesses: the first one of each code page, and one at the end for the instructions after the
     /// last access.
@@ -128,19 +198,26 @@ pub struct ImportSummary {
     pub instructions: u64,
     /// Accesses of 0 bytes, which were left out.
     pub empty_accesses: u64,
+    /// Records that say nothing about the program's own accesses, which were left out.
+    pub left_out: u64,
+    /// True if the accesses are samples.
+    pub sampled: bool,
+    /// Threads and processes that made the accesses.
+    pub threads: u64,
+    pub processes: u64,
     /// Mappings inferred.
     pub mappings: u64,
-    /// Bytes of the input file read.
+    /// Bytes of the input files read.
     pub read_bytes: u64,
     /// Bytes of the trace.
     pub size_bytes: u64,
     pub content_hash: String,
-    /// True if the import stopped at `max_accesses`.
+    /// True if the import stopped at `max_accesses` or `max_records`.
     pub cut_short: bool,
 }
 
-/// Imports the file `input` into a new trace at `output`. `progress` is called every few hundred kilobytes; if it
-/// breaks, the import stops with an error. After an error nothing is left at `output`.
+/// Imports `input`, a file or a folder of the files of threads, into a new trace at `output`. `progress` is called every few hundred
+/// kilobytes; if it breaks, the import stops with an error. After an error nothing is left at `output`.
 ///
 /// # Errors
 /// [`TraceError::Corrupt`] with the line number or the byte offset (of the decompressed data) of what is malformed, or
@@ -158,22 +235,17 @@ pub fn import(
         let what = format!("assumed size is {} bytes, allowed are 1 to {MAX_ACCESS_BYTES}", options.assumed_size_bytes);
         return Err(TraceError::usage(what));
     }
-    let source = Input::open(input, options.compression)?;
-    let head = source.head();
-    if head.bytes.is_empty() {
-        return Err(TraceError::corrupt(input, "an empty trace: it has no data"));
-    }
+    let mut files = files::open(input, options.compression)?;
     let format = match format {
-        Format::Auto => Format::recognise(head.bytes, head.whole).ok_or_else(|| {
-            let what = "neither Valgrind lackey text nor ChampSim records; name the format if it is one of them";
-            TraceError::corrupt(input, what)
-        })?,
+        Format::Auto => recognise(&files)?,
         given => given,
     };
-    let meta = meta(input, format, options);
+    let mut meta = TraceMeta::new(vec![input.display().to_string()]);
+    meta.mappings_inferred = true;
+    meta.sampled = format.sampled();
     let existed = output.exists();
     let writer = TraceWriter::with_options(output, meta, WriterOptions { rows_per_part: options.rows_per_part })?;
-    let result = fill(writer, source, format, options, progress);
+    let result = fill(writer, &mut files, format, options, progress);
     if result.is_err() {
         // Only what the writer made is removed: it refuses a folder that is not empty.
         let _ = fs::remove_dir_all(output);
@@ -184,33 +256,61 @@ pub fn import(
     result
 }
 
+/// The format that all files are of.
+fn recognise(files: &[Input]) -> Result<Format, TraceError> {
+    let mut of_all = None;
+    for file in files {
+        let format = Format::recognise(file).ok_or_else(|| file.corrupt(unknown(file)))?;
+        if *of_all.get_or_insert(format) != format {
+            return Err(file.corrupt(format!("of another format ({}) than the files before it", format.name())));
+        }
+    }
+    Ok(of_all.unwrap_or(Format::Auto))
+}
+
+fn unknown(file: &Input) -> String {
+    match Compression::recognise(file.head().bytes) {
+        Compression::None => format!("no trace of a format that is known ({}); name it if it is one", Format::names()),
+        inner => format!("{} data within {} data; decompress it once", inner.name(), file.compression().name()),
+    }
+}
+
 fn fill(
     writer: TraceWriter,
-    mut source: Input,
+    files: &mut [Input],
     format: Format,
     options: &ImportOptions,
     progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<ImportSummary, TraceError> {
-    let mut sink = Sink::new(writer, options.max_accesses);
-    match format {
-        Format::ChampSim => champsim::read(&mut source, &mut sink, options.assumed_size_bytes, progress)?,
-        Format::Lackey | Format::Auto => lackey::read(&mut source, &mut sink, progress)?,
-    }
+    let (counter, total_bytes) = (files[0].counter(), files.iter().map(Input::total_bytes).sum());
+    let mut sink = Sink::new(writer, options, counter, total_bytes, progress);
+    format.read(files, &mut sink, options)?;
+    sink.report()?;
     let cut_short = sink.is_full();
-    if sink.accesses() == 0 && sink.instructions() == 0 {
-        return Err(source.corrupt("an empty trace: it has no instructions and no accesses"));
+    let totals = sink.totals();
+    if sink.accesses() == 0 && totals.instructions == 0 {
+        return Err(files[0].corrupt("an empty trace: it has no instructions and no accesses"));
     }
-    let (instructions, empty_accesses) = (sink.instructions(), sink.empty());
-    let (compression, read_bytes) = (source.compression(), source.read_bytes());
-    let (summary, mappings): (TraceSummary, u64) = sink.finish(options.merge_gap_bytes)?;
+    let (compression, read_bytes) = (files[0].compression(), files[0].read_bytes());
+    let (threads, processes) = sink.threads();
+    let gap = options.merge_gap_bytes;
+    let mut notes = vec![format!("imported from {}: {}", format.name(), who(threads, processes))];
+    notes.extend(format.notes(options));
+    let mappings = format!("mappings are the touched pages and the gaps between them up to {gap} bytes");
+    let (summary, mappings) = sink.finish(gap, notes, mappings)?;
     Ok(ImportSummary {
         output: summary.path,
         format,
         compression,
+        records: totals.records,
         accesses: summary.accesses.total(),
         fetches: summary.accesses.fetches,
-        instructions,
-        empty_accesses,
+        instructions: summary.accesses.instructions,
+        empty_accesses: totals.empty,
+        left_out: totals.left_out,
+        sampled: format.sampled(),
+        threads,
+        processes,
         mappings,
         read_bytes,
         size_bytes: summary.size_bytes,
@@ -219,20 +319,10 @@ fn fill(
     })
 }
 
-fn meta(input: &Path, format: Format, options: &ImportOptions) -> TraceMeta {
-    let mut meta = TraceMeta::new(vec![input.display().to_string()]);
-    meta.mappings_inferred = true;
-    let gap = options.merge_gap_bytes;
-    let (name, notes) = match format {
-        Format::ChampSim => {
-            let size = options.assumed_size_bytes;
-            let note = format!("ChampSim does not tell the sizes of accesses: every one is taken for {size} bytes");
-            ("ChampSim records", Some(note))
-        }
-        Format::Lackey | Format::Auto => ("Valgrind lackey text", None),
-    };
-    meta.notes.push(format!("imported from {name}: one process, one thread"));
-    meta.notes.extend(notes);
-    meta.notes.push(format!("mappings are the touched pages and the gaps between them up to {gap} bytes"));
-    meta
+fn who(threads: u64, processes: u64) -> String {
+    match (processes, threads) {
+        (1, 1) => "one process, one thread".to_owned(),
+        (1, _) => format!("one process, {threads} threads"),
+        _ => format!("{processes} processes, {threads} threads"),
+    }
 }

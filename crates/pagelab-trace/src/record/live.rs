@@ -122,7 +122,14 @@ mod tests {
     use crate::{AccessKind, EventKind, ProcessIx, Segment};
 
     fn info() -> SourceInfo {
-        SourceInfo { name: "live".to_owned(), accesses: None, threads: 1, mappings_inferred: false, content_hash: None }
+        SourceInfo {
+            name: "live".to_owned(),
+            accesses: None,
+            threads: 1,
+            mappings_inferred: false,
+            sampled: false,
+            content_hash: None,
+        }
     }
 
     fn access(n: u64) -> Access {

@@ -151,6 +151,7 @@ impl Synthetic {
             accesses: plan.accesses,
             threads: plan.threads,
             mappings_inferred: false,
+            sampled: false,
             content_hash: None,
         };
         Self { info, program: plan.program, prologue: plan.layout.into_events(), position: 0, over: false }

@@ -1,0 +1,104 @@
+//! How foreign traces are compressed, and the readers that decompress them.
+
+use std::{
+    fs::File,
+    io::{self, BufReader, Chain, Cursor, Read},
+};
+
+use liblzma::stream::{CONCATENATED, Stream};
+use serde::Serialize;
+
+use super::zip_members::ZipMembers;
+use crate::TraceError;
+
+/// How an input is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Compression {
+    /// Recognised by the first bytes.
+    Auto,
+    None,
+    Gzip,
+    Xz,
+    Bzip2,
+    Zstd,
+    /// Members of an archive, one after the other.
+    Zip,
+}
+
+/// Bytes by which a compression is recognised.
+pub(super) const MAGIC_BYTES: usize = 6;
+/// An xz file that needs more memory than this is refused; `xz -9` needs 65 MiB.
+const XZ_MEMORY_BYTES: u64 = 512 << 20;
+/// As the base-2 logarithm, the largest window of a zstd file; `zstd --ultra -22` needs 27.
+const ZSTD_WINDOW_LOG: u32 = 27;
+
+/// A file whose first bytes were read to recognise it.
+pub(super) type Whole = Chain<Cursor<Vec<u8>>, super::input::Counted<File>>;
+
+impl Compression {
+    const NAMES: [(&str, Self); 7] = [
+        ("auto", Self::Auto),
+        ("none", Self::None),
+        ("gzip", Self::Gzip),
+        ("xz", Self::Xz),
+        ("bzip2", Self::Bzip2),
+        ("zstd", Self::Zstd),
+        ("zip", Self::Zip),
+    ];
+
+    /// From `auto`, `none`, `gzip`, `xz`, `bzip2`, `zstd` or `zip`.
+    ///
+    /// # Errors
+    /// [`TraceError::Usage`] that lists the names.
+    pub fn from_name(name: &str) -> Result<Self, TraceError> {
+        Self::NAMES.into_iter().find(|(known, _)| *known == name).map(|(_, compression)| compression).ok_or_else(|| {
+            let names: Vec<&str> = Self::NAMES.iter().map(|(name, _)| *name).collect();
+            TraceError::usage(format!("unknown compression {name:?}; known are {}", names.join(", ")))
+        })
+    }
+
+    /// By the magic numbers of RFC 1952, the .xz file format (section 2.1.1.1), bzip2, RFC 8878 and zip.
+    pub(super) fn recognise(head: &[u8]) -> Self {
+        match head {
+            [0x1f, 0x8b, ..] => Self::Gzip,
+            [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Self::Xz,
+            [b'B', b'Z', b'h', b'1'..=b'9', 0x31 | 0x17, ..] => Self::Bzip2,
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => Self::Zstd,
+            [b'P', b'K', 3, 4, ..] | [b'P', b'K', 5, 6, ..] => Self::Zip,
+            _ => Self::None,
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Auto | Self::None => "plain",
+            Self::Gzip => "gzip",
+            Self::Xz => "xz",
+            Self::Bzip2 => "bzip2",
+            Self::Zstd => "zstd",
+            Self::Zip => "zip",
+        }
+    }
+
+    /// The decompressed data of `file`, which is read `buffer_bytes` at a time.
+    pub(super) fn decompress(self, file: Whole, buffer_bytes: usize) -> io::Result<Box<dyn Read>> {
+        let buffered = |file| BufReader::with_capacity(buffer_bytes, file);
+        Ok(match self {
+            Self::Auto | Self::None => Box::new(file),
+            Self::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(buffered(file))),
+            Self::Xz => {
+                // Concatenated streams, as `xz` and `cat` make them, are one input.
+                let stream = Stream::new_stream_decoder(XZ_MEMORY_BYTES, CONCATENATED)?;
+                Box::new(liblzma::bufread::XzDecoder::new_stream(buffered(file), stream))
+            }
+            Self::Bzip2 => Box::new(bzip2::bufread::MultiBzDecoder::new(buffered(file))),
+            Self::Zstd => {
+                let mut decoder = zstd::stream::read::Decoder::with_buffer(buffered(file))?;
+                decoder.window_log_max(ZSTD_WINDOW_LOG)?;
+                Box::new(decoder)
+            }
+            Self::Zip => Box::new(ZipMembers::open(file.into_inner().1, buffer_bytes)?),
+        })
+    }
+}
