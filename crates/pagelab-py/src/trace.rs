@@ -7,7 +7,7 @@ use std::{
 };
 
 use pagelab_trace::{
-    Batch, FirstTouches, Source, TraceError, TraceReader, export, format,
+    Batch, FirstTouches, TraceError, export, format,
     import::{self, Format, ImportOptions},
     quantity,
 };
@@ -97,9 +97,12 @@ fn export_json(
     })
 }
 
+/// Names and descriptions.
+type Formats = Vec<(&'static str, &'static str)>;
+
 /// Names of the formats that can be imported and of those that can be exported, each with what it is.
 #[pyfunction]
-fn foreign_formats() -> (Vec<(&'static str, &'static str)>, Vec<(&'static str, &'static str)>) {
+fn foreign_formats() -> (Formats, Formats) {
     let read = Format::KNOWN.iter().map(|(_, name, about)| (*name, *about));
     let written = export::Format::KNOWN.iter().map(|(_, name, about)| (*name, *about));
     (read.collect(), written.collect())
