@@ -1,10 +1,10 @@
 //! pagelab traces become traces of other tools.
 //!
 //! The other tools' formats know instructions and accesses of one thread, so there is a file per thread. A trace knows only the
-//! instructions that access something: [`instruction`] says what becomes of the others. Mappings, processes, and who of the program and
+//! instructions that access something: `instruction` says what becomes of the others. Mappings, processes, and who of the program and
 //! the kernel makes an access are lost. What else is lost, the format's file says.
 //!
-//! A new format is one file with a [`Writer`] and one line of `formats!`.
+//! A new format is one file with a `Writer` and one line of `formats!`.
 
 mod champsim;
 mod instruction;

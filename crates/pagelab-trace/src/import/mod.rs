@@ -6,7 +6,7 @@
 //! A new format is one file and one line of `formats!`. The file says how the data is recognised (`looks_like`), which records it has and
 //! what they become (`read`), and what readers of results should know (`notes`). It upholds:
 //!
-//! - records go to the [`Sink`](sink::Sink) in their order, each after `next_record` and with its thread entered before;
+//! - records go to the `Sink` in their order, each after `next_record` and with its thread entered before;
 //! - what is malformed is an error that says where: the number of the line or the offset in the decompressed data;
 //! - what has no meaning for a trace is left out and counted, never silently;
 //! - memory stays bounded, whatever the data claims.
