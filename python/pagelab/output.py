@@ -22,7 +22,9 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     try:
         _write(path.resolve(), content if isinstance(content, bytes) else content.encode())
     except OSError as error:
-        error.filename = error.filename or str(path)
+        # Of the file under its temporary name nobody has heard.
+        if not error.filename or Path(os.fsdecode(error.filename)).name.startswith(f".{path.name}."):
+            error.filename = str(path)
         raise
 
 

@@ -121,6 +121,8 @@ class Results:
             document = json.loads(text)
         except ValueError as error:
             raise _engine.UsageError(f"these are no results of pagelab: not JSON ({error})") from None
+        if not isinstance(document, dict):
+            raise _engine.UsageError("these are no results of pagelab: the JSON document is no object")
         try:
             return cls(document)
         except (KeyError, TypeError, AttributeError) as error:

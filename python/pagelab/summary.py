@@ -25,7 +25,8 @@ _COLUMNS = (
 def summary(systems: Sequence[System]) -> Table:
     """What paging costs under each system; busy cycles also as multiples of the first system's.
 
-    Where sources run beside the main ones, cycles, walks and faults are those of the main sources.
+    What hosts do for the memory of a guest's program is in the cycles of its faults. Where sources run beside the main
+    ones, cycles, walks and faults are those of the main sources.
     """
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold", caption_justify="left")
     heads = headings([label for label, _ in systems])
@@ -47,9 +48,7 @@ def summary(systems: Sequence[System]) -> Table:
 def _cells(stats: Mapping[str, int], first: Mapping[str, int]) -> list[str]:
     busy, others = _busy(stats), _busy(first)
     walks = _count(stats, "walk.count")
-    faults = [_count(stats, f"fault.{kind}.count") for kind in ("minor", "major")]
-    # The stages' cycles are of everybody's faults, those of hosts too.
-    every = sum(stats.get(f"fault.{kind}.count", 0) for kind in ("minor", "major", "nested"))
+    faults = sum(_count(stats, f"fault.{kind}.count") or 0 for kind in ("minor", "major"))
     return [
         short(busy),
         "" if stats is first else as_ratio(busy / max(others, 1)),
@@ -58,8 +57,8 @@ def _cells(stats: Mapping[str, int], first: Mapping[str, int]) -> list[str]:
         "–" if walks is None else short(walks),
         _each(_count(stats, "walk.cycles"), walks),
         _each(_count(stats, "walk.refs"), walks, 2),
-        short(sum(count or 0 for count in faults)),
-        _each(stats.get("fault.cycles"), every),
+        short(faults),
+        _each(_count(stats, "cycles.fault"), faults),
     ]
 
 

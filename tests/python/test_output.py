@@ -48,3 +48,9 @@ def test_folders_that_are_missing_are_made(tmp_path: Path) -> None:
     target = tmp_path / "new" / "folder" / "results.json"
     write_atomically(target, "text")
     assert target.read_text() == "text"
+
+
+def test_a_write_that_fails_names_the_file_that_was_asked_for() -> None:
+    with pytest.raises(OSError, match="No such file") as caught:
+        write_atomically(Path("/proc/results.json"), "new")
+    assert caught.value.filename == "/proc/results.json"

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from conftest import Pagelab, assert_fails
+from rich.console import Console
 
 import pagelab as package
 from pagelab.report import code, memory, render, words
@@ -114,6 +115,36 @@ def test_regions_are_the_programs(results: Results) -> None:
     assert sum(row.part for row in rows) == pytest.approx(1)
 
 
+def test_cycles_per_fault_are_of_the_programs_faults(results: Results) -> None:
+    stats = results["nested-radix"].stats
+    mean = stats["cycles.fault"] / stats["fault.minor.count"]
+    assert stats["fault.nested.count"] > 1000
+    assert f"{mean:,.0f} cycles each" in " ".join(words.costs(results["nested-radix"]))
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(results.summary())
+    line = next(line for line in captured.get().splitlines() if line.startswith("nested-radix"))
+    assert line.split()[-1] == f"{mean:,.0f}"
+
+
+def test_a_run_without_paging_has_no_empty_parts() -> None:
+    run = package.run("seq:size=64KiB,accesses=20K", "radix", warm_up="10K", windows=4, profile=True)
+    text = render([run])
+    assert "No access waited for its translation" in text
+    assert "Step by step" not in text
+    assert "<h3>Regions</h3>" not in text
+    # Where the cycles go, alone.
+    assert len(_Page(text).specs) == 1
+
+
+def test_waiting_is_a_class_of_its_own() -> None:
+    run = package.run("pagerank:vertices=4K,threads=2@0-1", "radix", profile=True)
+    stats = run.systems[0].stats
+    assert stats["cycles.blocked"] > 0
+    rows = {row["class"]: row["cycles"] for row in _rows(_Page(render([run])).specs[0])}
+    assert rows["waiting"] == stats["cycles.blocked"] + stats["cycles.lock_wait"]
+
+
 def test_text_of_a_trace_is_no_markup() -> None:
     document = json.loads(package.run("seq:size=64KiB", "radix", profile=True).to_json())
     evil = "<script>alert(1)</script></script>"
@@ -154,6 +185,8 @@ def test_the_command_on_the_page_makes_the_same_run(pagelab: Pagelab, tmp_path: 
 
 
 def test_mistakes_are_named(pagelab: Pagelab, tmp_path: Path) -> None:
+    (tmp_path / "list.json").write_text("[]")
+    assert_fails(pagelab("report", "list.json"), 2, "list.json", "no object")
     assert_fails(pagelab("report", "none.json"), 1, "none.json", "No such file")
     (tmp_path / "text.json").write_text("no results")
     assert_fails(pagelab("report", "text.json"), 2, "text.json", "no results of pagelab")

@@ -26,7 +26,8 @@ CLASS_COLOURS = {
     "translation": "#d1495b",
     "page faults": "#f0a03c",
     "devices": "#7b5ea7",
-    "other": "#8c8c5a",
+    "waiting": "#cfd4da",
+    "other kernel work": "#8c8c5a",
 }
 PLACE_COLOURS = {
     "L1": "#7fb685",
@@ -164,7 +165,7 @@ def fault_stages(results: Sequence[SystemResult]) -> Spec:
         alt.Chart(_values(rows))
         .mark_bar(height=_BAR)
         .encode(
-            x=alt.X("cycles:Q", title="cycles per page fault, those of hosts being faults too"),
+            x=alt.X("cycles:Q", title="cycles per page fault of the program"),
             y=alt.Y("system:N", sort=None, title=None, axis=alt.Axis(labelLimit=260)),
             color=_colour("stage", STAGE_COLOURS, [str(row["stage"]) for row in rows]),
             order=alt.Order("order:Q"),
@@ -190,12 +191,19 @@ def over_time(results: Sequence[SystemResult]) -> list[tuple[str, Spec]]:
             for part in result.windows:
                 done += part["accesses"]
                 rows.append({"system": result.label, "accesses": done, "value": measure(part)})
+        if not any(row["value"] for row in rows):
+            continue
         chart = (
             alt.Chart(_values(rows))
             .mark_line(interpolate="step-before", strokeWidth=1.5)
             .encode(
                 x=alt.X("accesses:Q", title="accesses", axis=alt.Axis(format="~s")),
-                y=alt.Y("value:Q", title=None, axis=alt.Axis(format=".0%" if "Share" in title else "~g")),
+                y=alt.Y(
+                    "value:Q",
+                    title=None,
+                    scale=alt.Scale(domainMin=0),
+                    axis=alt.Axis(format=".0%" if "Share" in title else ",.3~r"),
+                ),
                 color=_systems(results),
                 tooltip=[
                     "system:N",

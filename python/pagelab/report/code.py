@@ -16,8 +16,9 @@ from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
-from pagelab.report.figures import percent, share, short
+from pagelab.report.figures import percent, share
 from pagelab.results import SystemResult
+from pagelab.table import short
 
 _MOST_ROWS = 20
 _TIMEOUT_SECONDS = 60

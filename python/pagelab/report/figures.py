@@ -11,10 +11,10 @@ CLASSES = {
     "translation": "translation",
     "fault": "page faults",
     "io": "devices",
-    "kernel": "other",
-    "lock_wait": "other",
-    "blocked": "other",
-    "stolen": "other",
+    "lock_wait": "waiting",
+    "blocked": "waiting",
+    "kernel": "other kernel work",
+    "stolen": "other kernel work",
 }
 """Classes of cycles in which a CPU is not idle, by what the page calls them"""
 
@@ -77,8 +77,8 @@ def cycles_by_class(stats: Mapping[str, int]) -> dict[str, int]:
 
 
 def faults(stats: Mapping[str, int]) -> int:
-    """Page faults that a kernel handled, those of hosts too."""
-    return sum(stats.get(f"fault.{kind}.count", 0) for kind in ("minor", "major", "nested"))
+    """Page faults of the programs that their own kernels handled."""
+    return sum(stats.get(f"fault.{kind}.count", 0) for kind in ("minor", "major"))
 
 
 def references(stats: Mapping[str, int]) -> dict[Level, dict[str, int]]:
@@ -107,14 +107,6 @@ def name_of(result: SystemResult) -> str:
     """What was replayed: the names of the main sources."""
     main = [source.name for source in result.sources if source.role == "main"]
     return " and ".join(main or [source.name for source in result.sources])
-
-
-def short(value: float) -> str:
-    """About three digits with a decimal prefix: 12.3M."""
-    for size, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
-            return f"{value / size:.3g}{prefix}"
-    return f"{value:.3g}"
 
 
 def percent(value: float) -> str:

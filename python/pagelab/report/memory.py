@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pagelab.report.figures import in_bytes, percent, share, short
+from pagelab.report.figures import in_bytes, percent, share
 from pagelab.results import SystemResult
+from pagelab.table import short
 
 _MOST_REGIONS = 16
 _MOST_PAGES = 12

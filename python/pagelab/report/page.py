@@ -1,6 +1,7 @@
 """Results as one page of HTML that needs nothing beside it."""
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -68,6 +69,8 @@ class Chapter:
     over_time: Sequence[Figure]
     distributions: Sequence[Figure]
     inside: Sequence[Inside]
+    has_steps: bool
+    """Whether any walk or fault can be shown step by step"""
     table: Markup
     systems: Sequence[SystemResult]
     differences: Sequence[tuple[str, Sequence[str]]]
@@ -77,13 +80,13 @@ class Chapter:
     seed: int
 
 
-def write(path: Path, runs: Sequence[Results]) -> None:
+def write(path: str | os.PathLike[str], runs: Sequence[Results]) -> None:
     """Puts the page for some runs into a file, whole or not at all.
 
     Raises:
         OSError: it cannot be written.
     """
-    write_atomically(path, render(runs))
+    write_atomically(Path(path), render(runs))
 
 
 def render(runs: Sequence[Results]) -> str:
@@ -120,6 +123,7 @@ def _bundle() -> str:
 def _chapter(run: Results) -> Chapter:
     first = run.systems[0]
     profiled = [result for result in run.systems if result.profile]
+    inside = [_inside(result) for result in profiled]
     return Chapter(
         title=name_of(first),
         machine=first.machine,
@@ -132,7 +136,8 @@ def _chapter(run: Results) -> Chapter:
         overview=_overview(run.systems),
         over_time=_over_time(run.systems),
         distributions=_distributions(profiled),
-        inside=[_inside(result) for result in profiled],
+        inside=inside,
+        has_steps=any(of.timelines for of in inside),
         table=Markup(html_comparison([(result.label, result.stats) for result in run.systems])),
         systems=run.systems,
         differences=settings.differences(run.systems),
@@ -147,7 +152,8 @@ def _overview(results: Sequence[SystemResult]) -> list[Figure]:
     figures = [
         Figure(
             "Where the cycles go",
-            "All cycles in which CPUs were not idle, by class, against those of the first system.",
+            "All cycles in which CPUs were not idle, by class, against those of the first system. Waiting is for other "
+            "threads, where the recorded order demands it, and for faults that other CPUs handle.",
             charts.cycles(results),
         )
     ]
@@ -164,7 +170,8 @@ def _overview(results: Sequence[SystemResult]) -> list[Figure]:
         figures.append(
             Figure(
                 "What a page fault costs",
-                "Cycles per page fault by stage of its handler, from exception to return.",
+                "Cycles per page fault of the program by stage of its handlers, from exception to return. What hosts "
+                "do for its memory is among them.",
                 charts.fault_stages(results),
             )
         )

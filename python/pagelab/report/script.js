@@ -30,6 +30,12 @@ function draw(figure) {
   drawn.add(figure);
   const spec = JSON.parse(figure.querySelector("script").textContent);
   const plot = figure.querySelector(".plot");
+  if (plot.clientWidth < 600) {
+    // Legends go into rows, and labels have less room.
+    const { color, x } = spec.encoding;
+    if (color?.legend) color.legend.columns = 3;
+    x.axis = { ...x.axis, tickCount: 4 };
+  }
   // Charts of several parts are not wide by themselves; their labels need the rest.
   if (spec.encoding?.row) spec.width = Math.max(240, plot.clientWidth - 130);
   vegaEmbed(plot, spec, { actions: false, renderer: "svg", config }).catch((error) => {

@@ -37,7 +37,7 @@ def whole(result: SystemResult) -> str:
 
 
 def command(results: Results) -> str:
-    """A command that makes the same run."""
+    """How a command begins that makes such a run. Results do not hold all that was asked for."""
     first = results.systems[0]
     parts = ["pagelab", "run"]
     live = [source.name for source in first.sources if source.live]

@@ -8,10 +8,10 @@ from pagelab.report.figures import (
     paging_cycles,
     percent,
     share,
-    short,
     stage_cycles,
 )
 from pagelab.results import SystemResult
+from pagelab.table import short
 
 # Below these shares a cost, and above these a difference, is worth a sentence.
 _SMALL = 0.01
@@ -34,7 +34,7 @@ def costs(first: SystemResult) -> list[str]:
         f"Address translation takes {percent(share(stats.get('cycles.translation', 0), busy))} of all cycles. "
         f"One access in {_one_in(accesses, walks)} needs a page walk, which takes "
         f"{share(stats.get('walk.cycles', 0), walks):.0f} cycles and makes "
-        f"{share(stats.get('walk.refs', 0), walks):.2g} references to memory or caches."
+        f"{share(stats.get('walk.refs', 0), walks):.2f} references to memory or caches."
         if walks
         else "No access needed a page walk: the TLBs held every page."
     ]
@@ -46,7 +46,7 @@ def costs(first: SystemResult) -> list[str]:
         )
         sentences.append(
             f"Page faults take {percent(share(stats.get('cycles.fault', 0), busy))} of all cycles: {short(count)} of "
-            f"{share(stats.get('fault.cycles', 0), count):,.0f} cycles each. Their dearest stages are {dearest}."
+            f"{share(stats.get('cycles.fault', 0), count):,.0f} cycles each. Their dearest stages are {dearest}."
         )
     else:
         sentences.append("There were no page faults.")
@@ -87,7 +87,7 @@ def _change(first: SystemResult, other: SystemResult) -> str:
     for words, name in (("walks", "walk.count"), ("cycles of translation", "cycles.translation")):
         parts.append(f"{words} {_from_to(first.stats.get(name, 0), other.stats.get(name, 0))}")
     parts.append(f"page faults {_from_to(faults(first.stats), faults(other.stats))}")
-    cycles = [share(of.stats.get("fault.cycles", 0), faults(of.stats)) for of in (first, other)]
+    cycles = [share(of.stats.get("cycles.fault", 0), faults(of.stats)) for of in (first, other)]
     if all(cycles):
         parts.append(f"cycles per fault {_from_to(*cycles)}")
     text = "; ".join(parts)
