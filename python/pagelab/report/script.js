@@ -33,7 +33,7 @@ function draw(figure) {
   if (plot.clientWidth < 600) {
     // Legends go into rows, and labels have less room.
     const { color, x } = spec.encoding;
-    if (color?.legend) color.legend.columns = 3;
+    if (color?.legend) color.legend.columns = 2;
     x.axis = { ...x.axis, tickCount: 4 };
   }
   // Charts of several parts are not wide by themselves; their labels need the rest.
