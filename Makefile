@@ -80,7 +80,7 @@ $(VENV)/.packages: pyproject.toml constraints.txt setup/require
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
 		altair distributed fsspec jinja2 maturin matplotlib numpy obstore pandas polars pyelftools rich tomli-w typer \
-		vl-convert-python hypothesis mypy myst-docutils pandas-stubs pytest ruff types-docutils zensical
+		vl-convert-python docutils hypothesis mypy myst-docutils pandas-stubs pytest ruff types-docutils zensical
 	touch $@
 
 # The engine, installed in place: changes of Python files need no build.

@@ -122,11 +122,11 @@ def command(
 ) -> None:
     """Replay traces and workloads under one or several systems and print the results side by side."""
     destination = Path(json) if json not in (None, "-") else None
+    if faults is not None and str(faults) in ("", ".", "-"):
+        raise pagelab.UsageError("--faults takes the name of a new file, such as NAME.faults")
     for path in (destination, faults, report):
         if path is not None:
             ensure_writable(path)
-    if faults is not None and str(faults) in ("", ".", "-"):
-        raise pagelab.UsageError("--faults takes the name of a new file, such as NAME.faults")
     ensure_apart(faults, destination, report)
     profile = profile or report is not None
     common: dict[str, Any] = {
