@@ -1,9 +1,6 @@
 //! From pages of accesses, whose addresses are compressed, to parts on disk.
 
-use std::{
-    path::PathBuf,
-    sync::mpsc::{Receiver, SyncSender},
-};
+use std::{io, path::PathBuf, sync::mpsc::SyncSender};
 
 use super::{
     EventCounts, MAX_ACCESS_BYTES, columns,
@@ -59,10 +56,14 @@ impl Encoder {
         })
     }
 
-    /// Takes messages until the sender is gone, giving the empty pages back, then writes the events that are left.
-    pub(super) fn run(mut self, messages: &Receiver<Message>, empty: &SyncSender<Page>) -> Result<Self, TraceError> {
+    /// Takes messages, whose addresses are compressed, to their end, giving the empty pages back, then writes the events that are left.
+    pub(super) fn run(
+        mut self,
+        messages: impl IntoIterator<Item = Result<Message, io::Error>>,
+        empty: &SyncSender<Page>,
+    ) -> Result<Self, TraceError> {
         for message in messages {
-            match message {
+            match message.map_err(|error| TraceError::cannot_encode(&self.folder, error))? {
                 Message::Page(mut page) => {
                     self.page(&mut page)?;
                     page.clear();

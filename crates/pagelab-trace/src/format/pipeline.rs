@@ -7,6 +7,9 @@
 //!
 //! There are two whatever is recorded, since all processes of a recording have one writer. Messages stay in their order,
 //! so what is written does not depend on who is faster. A thread that fails is gone for the one before it, up to the writer.
+//!
+//! A host with few CPUs has one thread that does both: the program, the recorder and it have enough for them, and two threads
+//! would only wake each other (`benches/HISTORY.md`).
 
 use std::{
     io,
@@ -28,30 +31,52 @@ const QUEUED: usize = 2;
 /// Pages under way: those that wait, and one in the hands of each thread and of the writer.
 const PAGES: usize = 2 * QUEUED + 3;
 
+/// CPUs from which on there is a thread for the addresses.
+const CPUS_FOR_TWO: usize = 4;
+
 /// The threads, and the way to them.
 pub(super) struct Pipeline {
     messages: SyncSender<Message>,
     empty: Receiver<Page>,
-    addresses: JoinHandle<Result<(), TraceError>>,
+    /// None if the other thread does its work.
+    addresses: Option<JoinHandle<Result<(), TraceError>>>,
     parts: JoinHandle<Result<Encoder, TraceError>>,
 }
 
 impl Pipeline {
     /// Starts the threads of the trace at `folder`.
     pub(super) fn start(folder: &Path) -> Result<Self, TraceError> {
+        let cpus = thread::available_parallelism().map_or(1, usize::from);
+        if cpus < CPUS_FOR_TWO { Self::of_one(folder) } else { Self::of_two(folder) }
+    }
+
+    fn of_one(folder: &Path) -> Result<Self, TraceError> {
+        let failed = |error| TraceError::io(folder, error);
+        let (mut compressor, encoder) = (PlaneCompressor::new().map_err(failed)?, Encoder::new(folder.to_path_buf())?);
+        let (messages, from_writer) = sync_channel::<Message>(2 * QUEUED);
+        let (to_writer, empty) = sync_channel(PAGES);
+        let run = move || {
+            let compressed = from_writer.into_iter().map(|message| compress_addresses(&mut compressor, message));
+            encoder.run(compressed, &to_writer)
+        };
+        let parts = thread::Builder::new().name("trace-encoder".to_owned()).spawn(run).map_err(failed)?;
+        Ok(Self { messages, empty, addresses: None, parts })
+    }
+
+    fn of_two(folder: &Path) -> Result<Self, TraceError> {
         let failed = |error| TraceError::io(folder, error);
         let named = |name: &str| thread::Builder::new().name(name.to_owned());
         let (mut compressor, encoder) = (PlaneCompressor::new().map_err(failed)?, Encoder::new(folder.to_path_buf())?);
         let (messages, from_writer) = sync_channel(QUEUED);
         let (to_parts, from_addresses) = sync_channel(QUEUED);
         let (to_writer, empty) = sync_channel(PAGES);
-        let parts = named("trace-parts").spawn(move || encoder.run(&from_addresses, &to_writer)).map_err(failed)?;
+        let run = move || encoder.run(from_addresses.into_iter().map(Ok), &to_writer);
+        let parts = named("trace-parts").spawn(run).map_err(failed)?;
         let path = folder.to_path_buf();
         let compress = move || {
-            compress_addresses(&mut compressor, &from_writer, &to_parts)
-                .map_err(|error| TraceError::cannot_encode(path, error))
+            pass_on(&mut compressor, &from_writer, &to_parts).map_err(|error| TraceError::cannot_encode(path, error))
         };
-        let addresses = named("trace-addresses").spawn(compress).map_err(failed)?;
+        let addresses = Some(named("trace-addresses").spawn(compress).map_err(failed)?);
         Ok(Self { messages, empty, addresses, parts })
     }
 
@@ -74,23 +99,28 @@ impl Pipeline {
         let Self { messages, empty: _, addresses, parts } = self;
         drop(messages);
         // A thread that ends because another one has failed has no error of its own.
-        let addresses = addresses.join().unwrap_or_else(|panic| resume_unwind(panic));
+        let addresses = addresses.map_or(Ok(()), |thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
         let parts = parts.join().unwrap_or_else(|panic| resume_unwind(panic));
         addresses.and(parts)
     }
 }
 
+/// Compresses the addresses of a message that is a page.
+fn compress_addresses(compressor: &mut PlaneCompressor, mut message: Message) -> io::Result<Message> {
+    if let Message::Page(Page { rows: rows @ 1.., planes, constant, compressed, .. }) = &mut message {
+        compressor.compress(planes, *rows, constant, compressed)?;
+    }
+    Ok(message)
+}
+
 /// Passes messages on, pages with their addresses compressed, until there are no more or nobody takes them.
-fn compress_addresses(
+fn pass_on(
     compressor: &mut PlaneCompressor,
     messages: &Receiver<Message>,
     next: &SyncSender<Message>,
 ) -> io::Result<()> {
-    for mut message in messages {
-        if let Message::Page(Page { rows: rows @ 1.., planes, constant, compressed, .. }) = &mut message {
-            compressor.compress(planes, *rows, constant, compressed)?;
-        }
-        if next.send(message).is_err() {
+    for message in messages {
+        if next.send(compress_addresses(compressor, message)?).is_err() {
             break;
         }
     }
@@ -100,6 +130,8 @@ fn compress_addresses(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::{OpenPage, PAGE_ROWS, page::Taken};
+    use crate::{Access, AccessKind};
 
     /// Whichever thread fails, the sender learns of it, and its error is the one that is told.
     #[test]
@@ -112,21 +144,46 @@ mod tests {
             let encoder = Encoder::new(folder.path().to_path_buf()).unwrap();
             let parts = thread::spawn(move || match of_parts {
                 true => from_addresses.recv().map_or(Ok(encoder), |_| Err(TraceError::usage("parts"))),
-                false => encoder.run(&from_addresses, &to_writer),
+                false => encoder.run(from_addresses.into_iter().map(Ok), &to_writer),
             });
             let addresses = thread::spawn(move || match of_addresses {
                 true => from_writer.recv().map_or(Ok(()), |_| Err(TraceError::usage("addresses"))),
                 false => {
                     let mut compressor = PlaneCompressor::new().unwrap();
-                    compress_addresses(&mut compressor, &from_writer, &to_parts).map_err(|_| unreachable!())
+                    pass_on(&mut compressor, &from_writer, &to_parts).map_err(|_| unreachable!())
                 }
             });
-            let pipeline = Pipeline { messages, empty, addresses, parts };
+            let pipeline = Pipeline { messages, empty, addresses: Some(addresses), parts };
             let sent = (0..100).take_while(|_| pipeline.send(Message::Page(Page::default()))).count();
             assert!(sent <= 2 * QUEUED + 2, "{sent} pages for threads that have ended");
             let error = pipeline.stop().err().expect("a thread has failed").to_string();
             assert_eq!(error, if of_addresses { "addresses" } else { "parts" });
         }
+    }
+
+    /// The same files, whether one thread does it all or not.
+    #[test]
+    fn one_thread_writes_what_two_write() {
+        let written = |start: fn(&Path) -> Result<Pipeline, TraceError>| {
+            let folder = tempfile::tempdir().unwrap();
+            let pipeline = start(folder.path()).unwrap();
+            let mut open = OpenPage::new(3 * PAGE_ROWS);
+            for n in 0..7 * PAGE_ROWS as u64 {
+                open.append(&[Access { pc: n % 90, ..Access::new(AccessKind::Load, n * n % 0x7f_ffff, 8) }]);
+                if open.rows() == open.capacity() {
+                    let Taken { ended_before, page, ended_after } = open.take(pipeline.empty_page());
+                    let messages = [
+                        ended_before.map(Message::EndOfPart),
+                        Some(Message::Page(page)),
+                        ended_after.map(Message::EndOfPart),
+                    ];
+                    messages.into_iter().flatten().for_each(|message| assert!(pipeline.send(message)));
+                }
+            }
+            open.finish_part().into_iter().for_each(|part| assert!(pipeline.send(Message::EndOfPart(part))));
+            pipeline.stop().unwrap().finish().hash
+        };
+        assert_eq!(written(Pipeline::of_one), written(Pipeline::of_two));
     }
 
     /// Nobody takes messages, so the writer has to wait after as many as there is room for.
@@ -135,7 +192,7 @@ mod tests {
         let (messages, from_writer) = sync_channel(QUEUED);
         let (to_parts, from_addresses) = sync_channel(QUEUED);
         let thread = thread::spawn(move || {
-            compress_addresses(&mut PlaneCompressor::new().unwrap(), &from_writer, &to_parts).unwrap();
+            pass_on(&mut PlaneCompressor::new().unwrap(), &from_writer, &to_parts).unwrap();
         });
         let accepted = (0..100).take_while(|_| {
             // The thread takes what it can within this time.
