@@ -120,3 +120,6 @@ def test_a_simulation_that_fails_ends_the_program(touch: Path, pagelab: Pagelab)
     # It waits for ever, so nothing it does would tell that nobody reads any more.
     small = ("--set", "machine.memory_bytes=64MiB")
     assert_fails(pagelab("run", "--live", *small, "-q", "--", touch, "40000", "1", "sleep"), 1, "memory")
+    # Nor does the other system hear of it from the program.
+    systems = ("-s", "radix", "-s", "radix{machine.memory_bytes=130MiB}")
+    assert_fails(pagelab("run", "--live", *systems, "-q", "--", touch, "40000", "1", "sleep"), 1, "memory")

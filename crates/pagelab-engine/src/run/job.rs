@@ -147,23 +147,24 @@ impl Request {
 
 /// Runs every system of a request on all its sources together. Errors of one system end the whole run.
 pub fn run(request: &Request, progress: OnProgress) -> Result<Results, EngineError> {
-    run_with(request, Vec::new(), progress)
+    run_systems(request, &prepare(request, None)?, Vec::new(), &AtomicBool::new(false), progress)
 }
 
-/// [`run`] with a source more for each system, the first of its main ones, or with none. These sources are read at the same time.
-pub(crate) fn run_with(
+/// Runs what [`prepare`] has looked at; with a source more for each system, the first of its main ones, or with none. These sources
+/// are read at the same time. `stop` interrupts the run, and is set when a system fails.
+pub(crate) fn run_systems(
     request: &Request,
+    systems: &[System],
     live: Vec<Box<dyn Source>>,
+    stop: &AtomicBool,
     progress: OnProgress,
 ) -> Result<Results, EngineError> {
-    let systems = prepare(request, live.first().map(|source| source.info()))?;
     let names: Vec<(&str, &[&str])> =
         systems.iter().map(|system| (system.config.system.name.as_str(), &system.settings[..])).collect();
     let labels = labels(&names);
     let at_once = if live.is_empty() { 1 } else { systems.len() };
     let live: Vec<_> = live.into_iter().map(|source| Mutex::new(Some(source))).collect();
     let next = AtomicUsize::new(0);
-    let stop = AtomicBool::new(false);
     let done: Mutex<Vec<Option<Result<SystemResult, EngineError>>>> =
         Mutex::new(systems.iter().map(|_| None).collect());
     let worker = || {

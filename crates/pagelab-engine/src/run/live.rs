@@ -7,7 +7,7 @@ use pagelab_trace::record::{RecordSummary, Recording, live};
 use pagelab_trace::{Source, SourceInfo};
 
 use crate::base::error::EngineError;
-use crate::run::job::{OnProgress, Request, Results, prepare, run_with};
+use crate::run::job::{OnProgress, Request, Results, prepare, run_systems};
 
 /// Records a program and replays it under every system of a request at the same time, as the first of its main sources. The program's
 /// threads are spread over `cpus` CPUs. It waits for the slowest system.
@@ -30,20 +30,20 @@ pub fn run_live(
         content_hash: None,
     };
     // Before the program starts.
-    prepare(request, Some(&info))?;
+    let systems = prepare(request, Some(&info))?;
     let (writer, readers) = live(&info, request.systems.len());
     let readers = readers.into_iter().map(|reader| Box::new(reader) as Box<dyn Source>).collect();
-    let ended = AtomicBool::new(false);
+    let stop = AtomicBool::new(false);
     let (simulated, recorded, simulation_ended_it) = std::thread::scope(|scope| {
         let simulation = scope.spawn(|| {
-            let results = run_with(request, readers, progress);
-            ended.store(true, Ordering::SeqCst);
+            let results = run_systems(request, &systems, readers, &stop, progress);
+            stop.store(true, Ordering::Relaxed);
             results
         });
-        // Else a program that does nothing would not be ended.
-        recording.stop = Some(&ended);
+        // Else a program that does nothing would not be ended, nor would the other systems that wait for it.
+        recording.stop = Some(&stop);
         let recorded = recording.run_live(writer);
-        let was_over = ended.load(Ordering::SeqCst);
+        let was_over = stop.load(Ordering::Relaxed);
         let simulated = simulation.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         (simulated, recorded, was_over)
     });

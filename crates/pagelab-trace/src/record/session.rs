@@ -184,7 +184,7 @@ impl<'a> Recording<'a> {
     }
 
     fn is_stopped(&self) -> bool {
-        self.stop.is_some_and(|stop| stop.load(Ordering::SeqCst))
+        self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
     }
 
     fn check(&self) -> Result<(), TraceError> {
