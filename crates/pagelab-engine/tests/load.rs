@@ -306,7 +306,7 @@ fn impossible_loads_are_refused_before_anything_runs() {
         ),
         (vec![], vec!["seq"], vec!["seq"], "per_second is missing"),
         (vec![], vec!["seq@77,per_second=5"], vec!["seq"], "arrivals: `@77` does not name CPUs"),
-        (vec![], vec!["/nowhere/a.bin,per_second=5"], vec!["seq"], "`/nowhere/a.bin` is neither"),
+        (vec![], vec!["/nowhere/a.bin,per_second=5"], vec!["seq"], "arrivals: `/nowhere/a.bin` is neither"),
     ] {
         let own = |texts: Vec<&str>| texts.into_iter().map(String::from).collect::<Vec<_>>();
         let request = Request {

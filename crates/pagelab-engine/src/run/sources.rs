@@ -34,6 +34,7 @@ pub struct SourceResult {
     /// Layer that its processes ran on.
     pub layer: String,
     /// A program that was recorded meanwhile.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub live: bool,
 }
 
@@ -60,17 +61,15 @@ impl Placement {
         for text in &request.sources {
             let (text, memory_limit) = split_limit("sources", text)?;
             let (spec, wanted) = cpus.split("sources", &text)?;
-            let Opened { source, complete } = pagelab_trace::open(spec, seed)?;
-            let result = cpus.place(source.info().clone(), complete, "main", wanted);
+            let (source, result) = cpus.open("sources", "main", spec, wanted, seed)?;
             placement.mains.push(Placed { source, cpus: result.cpus.clone(), memory_limit });
             placement.results.push(result);
         }
         for text in &request.with {
             let (text, memory_limit) = split_limit("with", text)?;
             let (spec, wanted) = cpus.split("with", &text)?;
-            let Opened { source, complete } = pagelab_trace::open(spec, seed)?;
-            let result = cpus.place(source.info().clone(), complete, "co-runner", wanted);
-            let (open, on) = (opener(spec, seed), result.cpus.clone());
+            let (_, result) = cpus.open("with", "co-runner", spec, wanted, seed)?;
+            let (open, on) = (opener("with", spec, seed), result.cpus.clone());
             placement.beside.co_runners.push(CoRunner { open, cpus: on, memory_limit });
             placement.results.push(result);
         }
@@ -82,9 +81,8 @@ impl Placement {
                 return Err(EngineError::config("arrivals", what));
             }
             let (spec, wanted) = cpus.split("arrivals", place)?;
-            let Opened { source, complete } = pagelab_trace::open(spec, seed)?;
-            let result = cpus.place(source.info().clone(), complete, "arrivals", wanted);
-            let (open, on) = (opener(spec, seed), result.cpus.clone());
+            let (_, result) = cpus.open("arrivals", "arrivals", spec, wanted, seed)?;
+            let (open, on) = (opener("arrivals", spec, seed), result.cpus.clone());
             placement.beside.arrivals.push(ArrivalStream { open, cpus: on, memory_limit, pace });
             placement.results.push(result);
         }
@@ -157,6 +155,20 @@ impl Cpus {
         Ok((spec, Some(chosen)))
     }
 
+    /// Opens a source and finds CPUs for it, unless it names them.
+    fn open(
+        &mut self,
+        key: &str,
+        role: &'static str,
+        spec: &str,
+        wanted: Option<Vec<usize>>,
+        seed: u64,
+    ) -> Result<(Box<dyn Source>, SourceResult), EngineError> {
+        let Opened { source, complete } = open(key, spec, seed)?;
+        let result = self.place(source.info().clone(), complete, role, wanted);
+        Ok((source, result))
+    }
+
     /// Finds CPUs for a source, unless it names them.
     fn place(
         &mut self,
@@ -200,8 +212,14 @@ impl Source for Announced {
     }
 }
 
+/// Opens a source that stands under a key of the request.
+fn open(key: &str, spec: &str, seed: u64) -> Result<Opened, EngineError> {
+    pagelab_trace::names_trace(spec).map_err(|error| EngineError::config(key, error.to_string()))?;
+    Ok(pagelab_trace::open(spec, seed)?)
+}
+
 /// What opens a source again and again.
-fn opener(spec: &str, seed: u64) -> Open {
+fn opener(key: &'static str, spec: &str, seed: u64) -> Open {
     let spec = spec.to_owned();
-    Arc::new(move || Ok(pagelab_trace::open(&spec, seed)?.source))
+    Arc::new(move || Ok(open(key, &spec, seed)?.source))
 }
