@@ -13,7 +13,7 @@ use crate::observe::profile::{
 use crate::translate::counters::{MadeRef, PLACE_NAMES};
 
 /// What the kernels have counted of the stages of faults, layer by layer.
-pub(super) fn stage_counts(layers: &[FaultCounters]) -> Vec<StageCounts> {
+fn stage_counts(layers: &[FaultCounters]) -> Vec<StageCounts> {
     let counts = |of: &FaultCounters, stage| StageCounts { cycles: of.cycles[stage], lines: of.lines[stage] };
     layers.iter().flat_map(|of| (0..Stage::ALL.len()).map(|stage| counts(of, stage))).collect()
 }
@@ -81,9 +81,11 @@ impl Simulation {
     fn count_miss(&mut self, cpu: CpuId, miss: &Miss, major: bool) {
         let place = self.place(cpu, miss.va, miss.pc, miss.intent);
         let (spent, took) = (self.cpus[cpu].clock.spent(Class::Fault) - miss.spent, place.at - miss.at);
-        let stages = stages_since(miss, &stage_counts(&self.os.faults), &|layer| &self.os.layers[layer].name);
+        let (now, layers) = (stage_counts(&self.os.faults), &self.os.layers);
         // If others handled faults meanwhile, theirs are among the counts.
-        let apart = Cycles(stages.iter().map(|of| of.cycles).sum()) == spent;
+        let apart =
+            now.iter().zip(&miss.stages).map(|(now, before)| now.cycles - before.cycles).sum::<Cycles>() == spent;
+        let stages = || stages_since(miss, &now, &|layer| &layers[layer].name);
         if let Some(profile) = &mut self.profile {
             profile.faulted(&place, took, major, apart.then_some(stages));
         }

@@ -163,12 +163,19 @@ impl Profile {
         }
     }
 
-    /// A fault has been handled; `stages` says what it did, if that can be told from what others did meanwhile.
-    pub fn faulted(&mut self, place: &Place, took: Cycles, major: bool, stages: Option<Vec<SampledStage>>) {
+    /// A fault has been handled; `stages` says what it did, if that can be told from what others did meanwhile. It is asked if the
+    /// fault is to be a sample.
+    pub fn faulted(
+        &mut self,
+        place: &Place,
+        took: Cycles,
+        major: bool,
+        stages: Option<impl FnOnce() -> Vec<SampledStage>>,
+    ) {
         self.count(place, &Cost { faults: 1, fault_cycles: took.0, ..Cost::default() });
         self.faults.count(took);
         if let Some(stages) = stages {
-            self.faults.choose(took, || FaultSample::new(place, took, major, stages));
+            self.faults.choose(took, || FaultSample::new(place, took, major, stages()));
         }
     }
 
