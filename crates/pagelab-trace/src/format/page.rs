@@ -221,16 +221,23 @@ impl OpenPage {
         PartDictionaries { sites: self.sites.take(), threads: self.threads.take() }
     }
 
-    /// Appends accesses of the current thread, for which there must be room.
-    pub(crate) fn append(&mut self, accesses: &[Access]) {
-        self.page.counts.add(&AccessCounts::of(accesses));
-        for access in accesses {
+    pub(crate) fn is_full(&self) -> bool {
+        self.page.rows == self.capacity()
+    }
+
+    /// Appends accesses of the current thread as long as there is room; returns those that are left.
+    pub(crate) fn append<'a>(&mut self, accesses: &'a [Access]) -> &'a [Access] {
+        let room = self.capacity() - self.page.rows;
+        let (now, later) = accesses.split_at(room.min(accesses.len()));
+        self.page.counts.add(&AccessCounts::of(now));
+        for access in now {
             let index = self.index_of(Site::of(access));
             let at = self.page.rows;
             self.indices[at] = index;
             self.addresses[at] = access.vaddr;
             self.page.rows = at + 1;
         }
+        later
     }
 
     /// Has `append` append accesses of the current thread.

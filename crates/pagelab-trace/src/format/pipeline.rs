@@ -170,7 +170,7 @@ mod tests {
             let mut open = OpenPage::new(3 * PAGE_ROWS);
             for n in 0..7 * PAGE_ROWS as u64 {
                 open.append(&[Access { pc: n % 90, ..Access::new(AccessKind::Load, n * n % 0x7f_ffff, 8) }]);
-                if open.rows() == open.capacity() {
+                if open.is_full() {
                     let Taken { ended_before, page, ended_after } = open.take(pipeline.empty_page());
                     let messages = [
                         ended_before.map(Message::EndOfPart),

@@ -110,13 +110,10 @@ impl TraceWriter {
     pub fn append(&mut self, thread: ThreadIx, mut accesses: &[Access]) -> Result<(), TraceError> {
         self.page.switch_to(thread);
         while !accesses.is_empty() {
-            let room = self.page.capacity() - self.page.rows();
-            let (now, later) = accesses.split_at(room.min(accesses.len()));
-            self.page.append(now);
-            if self.page.rows() == self.page.capacity() {
+            accesses = self.page.append(accesses);
+            if self.page.is_full() {
                 self.send_page()?;
             }
-            accesses = later;
         }
         Ok(())
     }

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
+use super::output::Sink;
 use crate::format::{MAX_PART_ROWS, OpenPage};
 use crate::{Access, Batch, Event, Source, SourceInfo, ThreadIx, TraceError};
 
@@ -41,37 +42,38 @@ pub fn live(info: &SourceInfo, readers: usize) -> (LiveWriter, Vec<LiveSource>) 
     (LiveWriter { page, sent: 0, batch: Batch::default(), events: 0, readers }, sources)
 }
 
-impl LiveWriter {
-    pub(super) fn position(&self) -> u64 {
+impl Sink for LiveWriter {
+    fn position(&self) -> u64 {
         self.sent + self.page.rows() as u64
     }
 
-    pub(super) fn page(&mut self) -> &mut OpenPage {
+    fn append(&mut self, thread: ThreadIx, mut accesses: &[Access]) -> Result<(), TraceError> {
+        self.page.switch_to(thread);
+        while !accesses.is_empty() {
+            accesses = self.page.append(accesses);
+            if self.page.is_full() {
+                self.take_page();
+            }
+        }
+        Ok(())
+    }
+
+    fn page(&mut self) -> &mut OpenPage {
         &mut self.page
     }
 
-    pub(super) fn append(&mut self, thread: ThreadIx, mut accesses: &[Access]) {
-        self.page.switch_to(thread);
-        while !accesses.is_empty() {
-            let room = self.page.capacity() - self.page.rows();
-            let (now, later) = accesses.split_at(room.min(accesses.len()));
-            self.page.append(now);
-            if self.page.rows() == self.page.capacity() {
-                self.take_page();
-            }
-            accesses = later;
-        }
-    }
-
-    pub(super) fn event(&mut self, event: Event) {
+    fn event(&mut self, event: Event) -> Result<(), TraceError> {
         self.take_page();
         self.batch.push_event(event);
         self.events += 1;
         if self.events == BATCH_EVENTS {
             self.send();
         }
+        Ok(())
     }
+}
 
+impl LiveWriter {
     fn take_page(&mut self) {
         self.sent += self.page.rows() as u64;
         self.page.drain_into(&mut self.batch);
@@ -153,10 +155,10 @@ mod tests {
         let readers: Vec<_> = sources.into_iter().map(|source| std::thread::spawn(|| read(source))).collect();
         let all: Vec<Access> = (0..500_000).map(access).collect();
         for (n, part) in all.chunks(70_001).enumerate() {
-            writer.append(ThreadIx(n as u32 % 2), part);
+            writer.append(ThreadIx(n as u32 % 2), part).unwrap();
             let position = writer.position();
             let kind = EventKind::Munmap { addr: n as u64, len: 4096 };
-            writer.event(Event { position, process: ProcessIx(0), thread: ThreadIx(0), kind });
+            writer.event(Event { position, process: ProcessIx(0), thread: ThreadIx(0), kind }).unwrap();
         }
         drop(writer);
         for reader in readers {
@@ -176,11 +178,11 @@ mod tests {
             thread: ThreadIx(1),
             kind: EventKind::Munmap { addr: at, len: 4096 },
         };
-        writer.append(ThreadIx(0), &[access(1), access(2)]);
-        writer.append(ThreadIx(1), &[access(3)]);
-        writer.event(event(3, 1));
-        writer.event(event(3, 2));
-        writer.append(ThreadIx(1), &[access(4)]);
+        writer.append(ThreadIx(0), &[access(1), access(2)]).unwrap();
+        writer.append(ThreadIx(1), &[access(3)]).unwrap();
+        writer.event(event(3, 1)).unwrap();
+        writer.event(event(3, 2)).unwrap();
+        writer.append(ThreadIx(1), &[access(4)]).unwrap();
         drop(writer);
         let mut batch = Batch::default();
         assert!(sources[0].next_batch(&mut batch).unwrap());
@@ -199,11 +201,11 @@ mod tests {
         sources.pop();
         // More than its queue would hold.
         let reader = sources.pop().map(|source| std::thread::spawn(|| read(source).0.len())).unwrap();
-        (0..3 * QUEUED_BATCHES).for_each(|_| writer.append(ThreadIx(0), &batch));
+        (0..3 * QUEUED_BATCHES).for_each(|_| writer.append(ThreadIx(0), &batch).unwrap());
         drop(writer);
         assert_eq!(reader.join().unwrap(), 3 * QUEUED_BATCHES * BATCH_ACCESSES);
         let (mut writer, sources) = live(&info(), 1);
         drop(sources);
-        (0..3 * QUEUED_BATCHES).for_each(|_| writer.append(ThreadIx(0), &batch));
+        (0..3 * QUEUED_BATCHES).for_each(|_| writer.append(ThreadIx(0), &batch).unwrap());
     }
 }

@@ -1,6 +1,5 @@
 //! Where decoded accesses and events go: into a trace or to readers, cut at the wanted number.
 
-use super::live::LiveWriter;
 use crate::format::OpenPage;
 use crate::{Access, Event, EventKind, ProcessIx, ThreadIx, TraceError, TraceWriter};
 
@@ -34,26 +33,6 @@ impl Sink for TraceWriter {
 
     fn event(&mut self, event: Event) -> Result<(), TraceError> {
         self.event(event)
-    }
-}
-
-impl Sink for LiveWriter {
-    fn position(&self) -> u64 {
-        self.position()
-    }
-
-    fn append(&mut self, thread: ThreadIx, accesses: &[Access]) -> Result<(), TraceError> {
-        self.append(thread, accesses);
-        Ok(())
-    }
-
-    fn page(&mut self) -> &mut OpenPage {
-        self.page()
-    }
-
-    fn event(&mut self, event: Event) -> Result<(), TraceError> {
-        self.event(event);
-        Ok(())
     }
 }
 
