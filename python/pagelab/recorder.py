@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pagelab import _engine
+from pagelab.cache import cache_folder
 from pagelab.counts import Count, count
 
 _SOURCES = Path(__file__).parent / "valgrind"
@@ -82,10 +83,4 @@ def words(command: Sequence[str | os.PathLike[str]], function: str) -> list[str]
 
 def prepare() -> Path:
     """The folder of the Valgrind tool, which is compiled if it is not there yet."""
-    return _engine.prepare_recorder(_SOURCES, _cache())
-
-
-def _cache() -> Path:
-    """Where the compiled tool is kept (XDG base directory specification)."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "pagelab"
+    return _engine.prepare_recorder(_SOURCES, cache_folder())

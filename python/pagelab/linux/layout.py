@@ -5,7 +5,6 @@ Source: linux/README.md.
 
 import contextlib
 import hashlib
-import os
 import shutil
 import time
 import tomllib
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pagelab._engine import UsageError
+from pagelab.cache import cache_folder
 from pagelab.linux import LinuxError
 
 _FOLDER = Path(__file__).resolve().parents[3] / "linux"
@@ -106,8 +106,7 @@ def layout() -> Layout:
 
 def default_work() -> Path:
     """Where kernels are kept if the user does not say."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "pagelab" / "linux"
+    return cache_folder() / "linux"
 
 
 def read_toml(path: Path) -> dict[str, Any]:

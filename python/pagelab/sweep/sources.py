@@ -3,7 +3,6 @@
 import contextlib
 import fcntl
 import json
-import os
 import re
 import shutil
 import tempfile
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pagelab import _engine
+from pagelab.cache import cache_folder
 from pagelab.traces import trace_info
 
 ROLES = ("sources", "with_", "arrivals")
@@ -70,9 +70,7 @@ def local(spec: str, content: str) -> Path:
     """
     if not is_remote(spec):
         return Path(spec)
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    caches = Path(base) if base.startswith("/") else Path.home() / ".cache"
-    cache = caches / "pagelab" / "traces" / content.replace(":", "-")
+    cache = cache_folder() / "traces" / content.replace(":", "-")
     # Results name a trace by its folder.
     target = cache / Path(spec).name
     cache.mkdir(parents=True, exist_ok=True)
