@@ -33,7 +33,7 @@ _CLASSES = {
     "io": "devices",
     "stolen": "interrupts",
 }
-_SERVED = {
+SERVED = {
     "l1": "L1",
     "l2": "L2",
     "l3": "L3",
@@ -43,8 +43,8 @@ _SERVED = {
 }
 # Where the caches of the own core did not hold a line.
 _BEYOND_L2 = ("l3", "remote", "dram")
-_STAGES = ("entry", "lookup", "walk", "allocation", "zeroing", "charge", "rmap", "lru", "install", "return")
-_IO_STAGES = ("submit", "completion", "wakeup")
+STAGES = ("entry", "lookup", "walk", "allocation", "zeroing", "charge", "rmap", "lru", "install", "return")
+IO_STAGES = ("submit", "completion", "wakeup")
 """Of kernels whose requests to devices cost something"""
 _FAULT_KINDS = {
     "zero_page.count": "reads of zero page",
@@ -170,7 +170,7 @@ def sections(systems: Sequence[Stats]) -> list[Section]:
     """The sections of the table; rows that depend on layers and levels follow the names that were counted."""
     names = list(dict.fromkeys(name for stats in systems for name in stats))
     engines = any(_ENGINE in name for name in names)
-    stages = _STAGES + tuple(stage for stage in _IO_STAGES if f"fault.stage.{stage}.cycles" in names)
+    stages = STAGES + tuple(stage for stage in IO_STAGES if f"fault.stage.{stage}.cycles" in names)
     return [
         Section(
             "Program",
@@ -229,7 +229,7 @@ def sections(systems: Sequence[Stats]) -> list[Section]:
                 Row("cycles per walk", _per("walk.cycles", "walk.count"), _decimal, ratio=True),
                 Row("references per walk", _per("walk.refs", "walk.count"), _decimal, ratio=True),
                 *_each(names, r"walk\.layer\.(.+)\.level(\d)\.refs", _level_row),
-                *(_share(f"  % from {words}", f"walk.refs.{name}", "walk.refs") for name, words in _SERVED.items()),
+                *(_share(f"  % from {words}", f"walk.refs.{name}", "walk.refs") for name, words in SERVED.items()),
                 *_far_by_layer(systems),
                 *(_aborted() if engines else ()),
             ],
@@ -374,9 +374,9 @@ def _stages_by_layer(systems: Sequence[Stats]) -> Iterator[Section]:
     """What faults cost in each layer of the systems that have several."""
     for layer in _stacked(systems, r"layer\.(.+)\.fault\.stage\.entry\.cycles"):
         faults = f"layer.{layer}.fault.count"
-        stages = [f"layer.{layer}.fault.stage.{stage}.cycles" for stage in _STAGES]
+        stages = [f"layer.{layer}.fault.stage.{stage}.cycles" for stage in STAGES]
         rows = [Row("all stages", _share_of(stages, faults), _decimal, ratio=True)]
-        rows += [Row(f"  {stage}", _per(of, faults), _decimal) for stage, of in zip(_STAGES, stages, strict=True)]
+        rows += [Row(f"  {stage}", _per(of, faults), _decimal) for stage, of in zip(STAGES, stages, strict=True)]
         yield Section(f"Cycles per fault, {layer}", rows)
 
 

@@ -6,7 +6,6 @@ from typing import Any, TypeAlias
 import altair as alt
 
 from pagelab.report.figures import (
-    PLACES,
     STAGES,
     busy_cycles,
     cycles_by_class,
@@ -17,6 +16,7 @@ from pagelab.report.figures import (
     stage_cycles,
 )
 from pagelab.results import SystemResult
+from pagelab.table import SERVED
 
 Spec: TypeAlias = dict[str, Any]
 
@@ -117,7 +117,7 @@ def walk_references(results: Sequence[SystemResult]) -> Spec:
     for result in results:
         walks = result.stats.get("walk.count", 0)
         for level, places in references(result.stats).items():
-            for order, (place, words) in enumerate(PLACES.items()):
+            for order, (place, words) in enumerate(SERVED.items()):
                 if places.get(place):
                     rows.append(
                         {
@@ -282,7 +282,7 @@ def steps(samples: Sequence[Mapping[str, Any]], kind: str) -> Spec:
 def _steps(sample: Mapping[str, Any], kind: str) -> list[dict[str, Any]]:
     if kind == "walks":
         return [
-            {"what": PLACES[ref["place"]], "of": f"{ref['layer']} level {ref['level']}", "cycles": ref["cycles"]}
+            {"what": SERVED[ref["place"]], "of": f"{ref['layer']} level {ref['level']}", "cycles": ref["cycles"]}
             for ref in sample["refs"]
         ]
     return [

@@ -16,7 +16,7 @@ from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
-from pagelab.report.figures import percent, share
+from pagelab.report.figures import paging_cost, percent, share
 from pagelab.results import SystemResult
 from pagelab.table import short
 
@@ -55,9 +55,9 @@ def rows(result: SystemResult) -> tuple[list[CodeRow], list[str]]:
         sum_ = sums.setdefault(_place(row, symbols), [0, 0, 0])
         for at, name in enumerate(("walks", "faults")):
             sum_[at] += row[name]
-        sum_[2] += _cycles(row)
+        sum_[2] += paging_cost(row)
     ordered = sorted(sums.items(), key=lambda item: (-item[1][2], item[0]))
-    whole = sum(sum_[2] for sum_ in sums.values()) + _cycles(table["others_cost"])
+    whole = sum(sum_[2] for sum_ in sums.values()) + paging_cost(table["others_cost"])
     shown = [
         CodeRow(what, line, file, short(walks), short(faults), percent(share(cycles, whole)), share(cycles, whole))
         for (what, line, file), (walks, faults, cycles) in ordered[:_MOST_ROWS]
@@ -70,10 +70,6 @@ def rows(result: SystemResult) -> tuple[list[CodeRow], list[str]]:
     if any(row["file"] for row in table["rows"]) and not shutil.which("addr2line"):
         notes.append("Symbols are missing because addr2line is: install binutils and make the report again.")
     return shown, notes
-
-
-def _cycles(cost: Mapping[str, Any]) -> int:
-    return int(cost["translation_cycles"] + cost["fault_cycles"])
 
 
 def _place(row: Mapping[str, Any], symbols: Mapping[tuple[str, int], Symbol]) -> tuple[str, str, str]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pagelab import table
 from pagelab.results import SystemResult
 
 CLASSES = {
@@ -18,31 +19,7 @@ CLASSES = {
 }
 """Classes of cycles in which a CPU is not idle, by what the page calls them"""
 
-PLACES = {
-    "l1": "L1",
-    "l2": "L2",
-    "l3": "L3",
-    "remote": "another core",
-    "dram": "memory",
-    "uncached": "no cache",
-}
-"""Where a reference found its line"""
-
-STAGES = (
-    "entry",
-    "lookup",
-    "walk",
-    "allocation",
-    "zeroing",
-    "charge",
-    "rmap",
-    "lru",
-    "install",
-    "return",
-    "submit",
-    "completion",
-    "wakeup",
-)
+STAGES = (*table.STAGES, *table.IO_STAGES)
 """Stages of a page fault, in order"""
 
 
@@ -98,6 +75,11 @@ def stage_cycles(stats: Mapping[str, int]) -> dict[str, int]:
     return {stage: count for stage, count in cycles.items() if count}
 
 
+def paging_cost(row: Mapping[str, int]) -> int:
+    """Cycles of translation and of faults of a row of a profile."""
+    return row["translation_cycles"] + row["fault_cycles"]
+
+
 def share(part: float, whole: float) -> float:
     """A quotient; 0 of nothing."""
     return part / whole if whole else 0.0
@@ -114,11 +96,3 @@ def percent(value: float) -> str:
     if 0 < value < 0.001:
         return "under 0.1 %"
     return f"{100 * value:.1f} %" if value < 0.0995 else f"{100 * value:.0f} %"
-
-
-def in_bytes(count: int) -> str:
-    """Bytes with a binary prefix: 12.5 MiB."""
-    for shift, prefix in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if count >= 1 << shift:
-            return f"{count / (1 << shift):.3g} {prefix}"
-    return f"{count} bytes"

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pagelab.report.figures import in_bytes, percent, share
+from pagelab.quantities import size_text
+from pagelab.report.figures import paging_cost, percent, share
 from pagelab.results import SystemResult
 from pagelab.table import short
 
@@ -52,17 +53,13 @@ def _rows(result: SystemResult, kind: str, most: int) -> tuple[list[MemoryRow], 
     processes = len({(row["source"], row["process"]) for row in rows}) > 1
     shown = [_row(result, row, whole, many, processes) for row in rows[:most]]
     left = len(rows) - len(shown) + table["others"]
-    rest = whole - sum(_cycles(row) for row in rows[:most])
+    rest = whole - sum(paging_cost(row) for row in rows[:most])
     note = f"{left:,} more {kind} take {percent(share(rest, whole))} of the cycles of paging." if left else ""
     return shown, note
 
 
 def _whole(table: Mapping[str, Any]) -> int:
-    return sum(_cycles(row) for row in table["rows"]) + _cycles(table["others_cost"])
-
-
-def _cycles(cost: Mapping[str, Any]) -> int:
-    return int(cost["translation_cycles"] + cost["fault_cycles"])
+    return sum(paging_cost(row) for row in table["rows"]) + paging_cost(table["others_cost"])
 
 
 def _row(result: SystemResult, row: Mapping[str, Any], whole: int, many: bool, processes: bool) -> MemoryRow:
@@ -70,12 +67,12 @@ def _row(result: SystemResult, row: Mapping[str, Any], whole: int, many: bool, p
     process = f"process {row['process']}, " if processes else ""
     walks = row.get("walks_by_part", [])
     most = max(walks, default=0)
-    part = share(_cycles(row), whole)
+    part = share(paging_cost(row), whole)
     return MemoryRow(
         what=f"{owner}{process}{area(row)}",
         where=f"{row['start']:#x}",
-        size=in_bytes(row["end"] - row["start"]),
-        touched=in_bytes(row["touched_bytes"]),
+        size=size_text(row["end"] - row["start"]),
+        touched=size_text(row["touched_bytes"]),
         walks=short(row["walks"]),
         faults=short(row["faults"]),
         cycles=percent(part),

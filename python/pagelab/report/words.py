@@ -1,9 +1,9 @@
 """What was found, in plain words."""
 
+from pagelab.quantities import size_text
 from pagelab.report.figures import (
     busy_cycles,
     faults,
-    in_bytes,
     name_of,
     paging_cycles,
     percent,
@@ -60,7 +60,7 @@ def costs(first: SystemResult) -> list[str]:
         if name.startswith(f"layer.{first.sources[0].layer}.") and name.endswith(suffix)
     )
     if footprint:
-        sentences.append(f"The program's kernel mapped {in_bytes(footprint)} in all.")
+        sentences.append(f"The program's kernel mapped {size_text(footprint)} in all.")
     return sentences
 
 
