@@ -4,12 +4,13 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Unpack
 
 from pagelab import _engine
-from pagelab.counts import Count, count
+from pagelab.counts import count
 from pagelab.recorder import Program, prepare, words
 from pagelab.results import Results
-from pagelab.simulation import Overrides, Progress, Source, System, request
+from pagelab.simulation import Progress, Settings, Source, System, request
 
 
 @dataclass(frozen=True)
@@ -26,17 +27,8 @@ def run_live(
     *,
     cpus: int = 1,
     max_threads: int | None = None,
-    with_: Source | Iterable[Source] = (),
-    machine: str | os.PathLike[str] | None = None,
-    kernel: str | os.PathLike[str] | None = None,
-    set: Overrides = (),
-    seed: Count | None = None,
-    max_accesses: Count | None = None,
-    warm_up: Count | None = None,
-    windows: Count | None = None,
-    profile: bool = False,
-    check: bool = False,
     progress: Progress | None = None,
+    **settings: Unpack[Settings],
 ) -> LiveRun:
     """Runs a program under Valgrind and replays it meanwhile under each of `systems`. No trace is written.
 
@@ -48,28 +40,16 @@ def run_live(
         command: The program and its arguments, each a text of its own.
         cpus: CPUs of the simulated machine that the program's threads are spread over.
         max_threads: Threads that each process may have at once; default 2,000. Valgrind ends one that starts more.
-        max_accesses: End the program after so many accesses, such as `"100M"`.
-        windows: Count in parts as well: so many at most and half as many at least, as nobody knows how long it runs.
-
-    The other arguments are those of `run`.
+        progress: Called with (system, accesses done, none) about ten times a second.
+        settings: `with_`, `machine`, `kernel`, `set`, `seed`, `warm_up`, `profile` and `check` as `run` takes them;
+            `max_accesses`, after which the program is ended; and `windows`, of which there are so many at most and half
+            as many at least, as nobody knows how long it runs.
 
     Raises:
         TypeError: `command` is one text in place of a list.
         UsageError: the program cannot be recorded, or Valgrind or gcc is missing; what `run` raises.
     """
-    asked = request(
-        systems=systems,
-        with_=with_,
-        machine=machine,
-        kernel=kernel,
-        set=set,
-        seed=seed,
-        max_accesses=max_accesses,
-        warm_up=warm_up,
-        windows=windows,
-        profile=profile,
-        check=check,
-    )
+    asked = request(systems, settings)
     spread = count("cpus", cpus, least=1) or 1
     results, program = _engine.run_live_json(
         json.dumps(asked), words(command, "run_live"), prepare(), spread, max_threads, progress

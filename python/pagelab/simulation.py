@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypedDict
 
 from pagelab import _engine
 from pagelab._engine import UsageError
@@ -63,7 +63,7 @@ def run(
             theirs handled, with its time and latency by the simulated clock. Of one system, without `warm_up`.
         windows: Count in so many equal parts as well, as `SystemResult.windows`.
         profile: Tell where in memory and code paging cost, as `SystemResult.profile`. Changes no other result; misses
-            of the TLBs take about twice as long to simulate.
+            of the TLBs take about four times as long to simulate.
         check: Compare every translation with a flat record of the mappings; slower.
         threads: Systems simulated at the same time; default as many as there are CPUs. Changes no result.
         progress: Called with (system, accesses done, accesses in all if known) about ten times a second. What it
@@ -77,22 +77,25 @@ def run(
         CheckError: `check` found a wrong translation.
     """
     asked = request(
-        sources=sources,
-        systems=systems,
-        with_=with_,
-        arrivals=arrivals,
-        machine=machine,
-        kernel=kernel,
-        set=set,
-        seed=seed,
-        max_accesses=max_accesses,
-        warm_up=warm_up,
-        windows=windows,
-        contiguity_map=contiguity_map,
-        profile=profile,
-        check=check,
-        threads=threads,
-    )
+        systems,
+        Settings(
+            with_=with_,
+            machine=machine,
+            kernel=kernel,
+            set=set,
+            seed=seed,
+            max_accesses=max_accesses,
+            warm_up=warm_up,
+            windows=windows,
+            profile=profile,
+            check=check,
+        ),
+    ) | {
+        "sources": [os.fspath(source) for source in _several(sources)],
+        "arrivals": [os.fspath(stream) for stream in _several(arrivals)],
+        "contiguity_map": contiguity_map,
+        "threads": count("threads", threads, least=1),
+    }
     if faults is not None:
         # Told before the run rather than after it.
         ensure_writable(Path(faults))
@@ -103,41 +106,37 @@ def run(
     )
 
 
-def request(
-    *,
-    systems: Source | Iterable[System],
-    sources: Source | Iterable[Source] = (),
-    with_: Source | Iterable[Source] = (),
-    arrivals: str | Iterable[str] = (),
-    machine: str | os.PathLike[str] | None = None,
-    kernel: str | os.PathLike[str] | None = None,
-    set: Overrides = (),
-    seed: Count | None = None,
-    max_accesses: Count | None = None,
-    warm_up: Count | None = None,
-    windows: Count | None = None,
-    contiguity_map: bool = False,
-    profile: bool = False,
-    check: bool = False,
-    threads: Count | None = None,
-) -> dict[str, Any]:
-    """What to run, as the engine takes it; the arguments are those of `run`."""
+class Settings(TypedDict, total=False):
+    """Arguments that all kinds of runs take; `run` says what they are."""
+
+    with_: Source | Iterable[Source]
+    machine: str | os.PathLike[str] | None
+    kernel: str | os.PathLike[str] | None
+    set: Overrides
+    seed: Count | None
+    max_accesses: Count | None
+    warm_up: Count | None
+    windows: Count | None
+    profile: bool
+    check: bool
+
+
+def request(systems: Source | Iterable[System], settings: Settings) -> dict[str, Any]:
+    """What to run, as the engine takes it; without sources."""
+    machine, kernel = settings.get("machine"), settings.get("kernel")
     return {
-        "sources": [os.fspath(source) for source in _several(sources)],
-        "with": [os.fspath(source) for source in _several(with_)],
-        "arrivals": [os.fspath(stream) for stream in _several(arrivals)],
+        "sources": [],
+        "with": [os.fspath(source) for source in _several(settings.get("with_", ()))],
         "systems": _systems(systems),
         "machine": None if machine is None else os.fspath(machine),
         "kernel": None if kernel is None else os.fspath(kernel),
-        "set": overrides(set),
-        "seed": count("seed", seed),
-        "max_accesses": count("max_accesses", max_accesses, least=1),
-        "warm_up": count("warm_up", warm_up),
-        "windows": count("windows", windows),
-        "contiguity_map": contiguity_map,
-        "profile": profile,
-        "check": check,
-        "threads": count("threads", threads, least=1),
+        "set": overrides(settings.get("set", ())),
+        "seed": count("seed", settings.get("seed")),
+        "max_accesses": count("max_accesses", settings.get("max_accesses"), least=1),
+        "warm_up": count("warm_up", settings.get("warm_up")),
+        "windows": count("windows", settings.get("windows")),
+        "profile": settings.get("profile", False),
+        "check": settings.get("check", False),
     }
 
 

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -15,6 +15,7 @@ from pagelab.counts import count
 from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_writable, write_atomically
 from pagelab.recorder import Program
 from pagelab.results import Results
+from pagelab.simulation import Settings
 
 Json = Annotated[
     str | None,
@@ -129,7 +130,7 @@ def command(
             ensure_writable(path)
     ensure_apart(faults, destination, report)
     profile = profile or report is not None
-    common: dict[str, Any] = {
+    common: Settings = {
         "with_": with_ or [],
         "machine": machine,
         "kernel": kernel,
@@ -181,7 +182,7 @@ def _refuse(where: str, options: Mapping[str, object]) -> None:
 
 
 def _live(
-    command: list[str], systems: list[str], cpus: int, common: Mapping[str, Any], *, quiet: bool
+    command: list[str], systems: list[str], cpus: int, common: Settings, *, quiet: bool
 ) -> tuple[Program, Results]:
     """Records a program and replays it meanwhile; says on standard error what came of the program."""
     if not command:
