@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(parse(fault.as_bytes()), sample(32471, 32472, load, 0x7fac_80bf_7b60, 0x7fac_80c2_1df9));
         let bare = "t 7 [001] 24544.670846:          1 page-faults:u:     7fac80bf7b60";
         assert_eq!(parse(bare.as_bytes()), sample(0, 7, load, 0x7fac_80bf_7b60, 0));
-        let named = "a b: c 1/2 5.000001:  1 page-faults:  55f965f97028 __TMC_END__+0x0 (/tmp/t) ffffffff817554ea elf_load+0x28a ([k])";
+        let named = "a b: c 1/2 5.000001:  1 page-faults:  55f965f97028 __TMC_END__+0x0 (/usr/bin/t) ffffffff817554ea elf_load+0x28a ([k])";
         assert_eq!(parse(named.as_bytes()), sample(1, 2, load, 0x55f9_65f9_7028, 0xffff_ffff_8175_54ea));
         for (op, kind) in [("LOAD", load), ("STORE", store), ("EXEC", AccessKind::Fetch)] {
             let source = format!("5080022 |OP {op}|LVL L1 hit|SNP None|TLB L1 or L2 hit|LCK No|BLK  N/A");
