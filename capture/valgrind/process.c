@@ -22,6 +22,7 @@
 #include "pub_tool_vki.h"
 #include "pub_tool_vkiscnums.h"
 
+#include "edges.h"
 #include "process.h"
 #include "stream.h"
 
@@ -176,14 +177,23 @@ static void on_first_instruction(ThreadId tid)
    pl_put32((UInt)VG_(gettid)());
    pl_end();
    current = tid;
+   pl_edges_thread_begins(tid);
    if (!begun) {
       begun = True;
       send_initial_mappings(tid);
    }
 }
 
+static void on_thread_made(ThreadId tid, ThreadId child)
+{
+   run_as(tid);
+   pl_edges_thread_made(tid, child);
+}
+
 static void on_thread_exit(ThreadId tid)
 {
+   run_as(tid);
+   pl_edges_thread_ends(tid);
    pl_begin(PL_THREAD_EXIT, 4);
    pl_put32(tid);
    pl_end();
@@ -241,6 +251,7 @@ static void after_fork_in_child(ThreadId tid)
       return;
    }
    pl_process_hello(1);
+   pl_edges_forked(tid);
    current = VG_INVALID_THREADID;
    pl_begin(PL_THREAD_START, 8);
    pl_put32(tid);
@@ -359,6 +370,7 @@ static void before_system_call(ThreadId tid, UInt number, UWord* args, UInt args
 {
    (void)args_n;
    run_as(tid);
+   pl_edges_before_call(tid, number, args);
    switch (number) {
    case __NR_fork: fork_shares = False; break;
    case __NR_vfork: fork_shares = True; break;
@@ -447,6 +459,7 @@ static void after_system_call(ThreadId tid, UInt number, UWord* args, UInt args_
 
    (void)args_n;
    run_as(tid);
+   pl_edges_after_call(tid, number, args, result);
    if (forked) {
       forked = False;
       pl_begin(PL_FORK, 8);
@@ -544,6 +557,7 @@ void pl_process_exit(Int code)
 
 void pl_process_init(void)
 {
+   VG_(track_pre_thread_ll_create)(on_thread_made);
    VG_(track_pre_thread_first_insn)(on_first_instruction);
    VG_(track_pre_thread_ll_exit)(on_thread_exit);
    VG_(track_start_client_code)(on_start_client_code);

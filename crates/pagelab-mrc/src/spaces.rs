@@ -92,7 +92,9 @@ impl Spaces {
             | EventKind::Relocate { .. }
             | EventKind::Fault { .. }
             | EventKind::ThreadStart { .. }
-            | EventKind::ThreadExit => {}
+            | EventKind::ThreadExit
+            | EventKind::Wake { .. }
+            | EventKind::Woken { .. } => {}
         }
         Ok(())
     }

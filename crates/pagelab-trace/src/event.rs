@@ -152,6 +152,16 @@ pub enum EventKind {
         os_tid: u32,
     },
     ThreadExit,
+    /// The thread is about to let others go on: it makes one, ends, or wakes those that wait for a futex. What it has done
+    /// comes before what those do after their [`EventKind::Woken`] of the same edge. Nobody need have waited.
+    Wake {
+        /// Its number, one of a kind in the source.
+        edge: u64,
+    },
+    /// The thread goes on, let by the [`EventKind::Wake`] of this edge.
+    Woken {
+        edge: u64,
+    },
 }
 
 /// An event at its place in the stream.

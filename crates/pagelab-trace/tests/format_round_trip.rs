@@ -58,6 +58,8 @@ fn any_event_kind() -> impl Strategy<Value = EventKind> {
         any::<i32>().prop_map(|code| EventKind::Exit { code }),
         any::<u32>().prop_map(|os_tid| EventKind::ThreadStart { os_tid }),
         Just(EventKind::ThreadExit),
+        any::<u64>().prop_map(|edge| EventKind::Wake { edge }),
+        any::<u64>().prop_map(|edge| EventKind::Woken { edge }),
     ]
 }
 

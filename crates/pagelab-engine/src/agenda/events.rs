@@ -39,6 +39,7 @@ impl Simulation {
         let space = self.space_of(input, event.process)?;
         match &event.kind {
             EventKind::ProcessStart { .. } | EventKind::ThreadStart { .. } | EventKind::ThreadExit => {}
+            EventKind::Wake { .. } | EventKind::Woken { .. } => unreachable!("edges are not dealt out as events"),
             EventKind::Fork { child } => {
                 let child_space = self.space_of(input, *child)?;
                 self.fork(cpu, space, child_space)?;
@@ -139,6 +140,8 @@ fn touched(kind: &EventKind) -> Option<Option<VaRange>> {
         EventKind::ProcessStart { .. }
         | EventKind::ThreadStart { .. }
         | EventKind::ThreadExit
+        | EventKind::Wake { .. }
+        | EventKind::Woken { .. }
         | EventKind::Vfork { .. }
         | EventKind::Msync { .. }
         | EventKind::Fault { .. }

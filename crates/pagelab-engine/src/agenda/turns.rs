@@ -173,6 +173,8 @@ impl Simulation {
                     self.carry_out(cpu, input, event_of(&batch, segment))?;
                 }
                 Item::Barrier { barrier } => self.reach(cpu, input, barrier)?,
+                Item::Wake { wake } => self.pass_wake(cpu, input, wake),
+                Item::Woken { wake } => self.pass_woken(cpu, input, wake),
             }
             if MANY {
                 self.wake_starved(cpu, input);
@@ -187,7 +189,7 @@ impl Simulation {
     /// Whether somebody is in the way of the event that a CPU has come to, as the last one of those that take part: it waits then.
     fn waits_before(&mut self, cpu: CpuId, input: usize, item: &Item) -> bool {
         let (batch, segment) = match item {
-            Item::Run { .. } => return false,
+            Item::Run { .. } | Item::Wake { .. } | Item::Woken { .. } => return false,
             Item::Event { batch, segment } => (Arc::clone(batch), *segment),
             Item::Barrier { barrier } => {
                 let at = &self.inputs[input].barriers[barrier];
@@ -376,6 +378,26 @@ impl Simulation {
             self.resume(member, input, Class::Blocked, time);
         }
         self.carry_out(at.owner, input, at.event())
+    }
+
+    /// A CPU has come to a wake: those that wait for it go on.
+    fn pass_wake(&mut self, cpu: CpuId, input: usize, wake: u64) {
+        self.cpus[cpu].pop_item();
+        let time = self.cpus[cpu].clock.now();
+        for waiting in self.inputs[input].pass_wake(wake) {
+            self.cpus[waiting].lane_of(input).state = LaneState::Ready;
+            self.resume(waiting, input, Class::Blocked, time);
+        }
+    }
+
+    /// A CPU has come to a woken: it goes on, or waits for the wake.
+    fn pass_woken(&mut self, cpu: CpuId, input: usize, wake: Option<u64>) {
+        if wake.is_some_and(|wake| self.inputs[input].waits_for(wake, cpu)) {
+            let of = &mut self.cpus[cpu];
+            of.lanes[of.lane].state = LaneState::AtEdge;
+        } else {
+            self.cpus[cpu].pop_item();
+        }
     }
 
     /// Lets a CPU that waits for others go on at `time` at the earliest, on account of an input.

@@ -196,7 +196,7 @@ impl Lane {
             match self.queue.get(self.at) {
                 Some(Item::Run { thread, .. }) if self.last == Some(*thread) => return NextItem::At(self.at),
                 None if !is_all => return NextItem::Unknown,
-                Some(Item::Run { .. } | Item::Event { .. } | Item::Barrier { .. }) | None => {}
+                Some(_) | None => {}
             }
         }
         for (at, item) in self.queue.iter().enumerate() {
@@ -255,6 +255,8 @@ pub enum LaneState {
     Ready,
     /// At a barrier that other CPUs have not reached.
     AtBarrier,
+    /// At a woken whose wake another CPU has yet to come to.
+    AtEdge,
     /// The window is full of other CPUs' work.
     Starved,
     Finished,

@@ -4,6 +4,11 @@
 //! by thread; nothing is copied, the queues share the batches. Threads on different CPUs may so run ahead of each
 //! other within a window; an event stands as a barrier in the queues of all CPUs that run its process, and is carried out
 //! when the last of them has reached it.
+//!
+//! An edge, a wake in one thread and a woken in another, holds up the CPU of the latter alone, until that of the former has
+//! come to the wake. Nobody waits for ever: of all that is dealt out and not done, the first in recorded order stands at the
+//! head of its queue, or is under way, and what it may wait for stands before it, so it is done. The window holds it: what is
+//! not dealt out comes after all that is.
 
 use crate::base::ids::{CpuId, SpaceId};
 use crate::kernel::home::Home;
@@ -26,6 +31,10 @@ pub enum Item {
     Event { batch: Arc<Batch>, segment: usize },
     /// An event of a process on several CPUs.
     Barrier { barrier: u64 },
+    /// Lets threads go on that come to a [`Item::Woken`] of this number.
+    Wake { wake: u64 },
+    /// Waits until the CPU of this wake has come to it; none if no wake of the edge was to come when it was dealt out.
+    Woken { wake: Option<u64> },
 }
 
 /// An event that several CPUs must reach.
@@ -77,6 +86,17 @@ struct Dealing {
     items: usize,
 }
 
+/// Wakes that are dealt out and that no CPU has come to.
+#[derive(Clone, Default)]
+struct Wakes {
+    /// How many there were. Sources number edges as they like; a number may come again.
+    next: u64,
+    /// The last one of each edge.
+    of_edges: BTreeMap<u64, u64>,
+    /// Their edges, and the CPUs that wait for them.
+    open: BTreeMap<u64, (u64, Vec<CpuId>)>,
+}
+
 /// A source being replayed.
 #[derive(Clone)]
 pub struct Input {
@@ -90,6 +110,7 @@ pub struct Input {
     /// Barriers that some CPU has yet to reach.
     pub barriers: BTreeMap<u64, Barrier>,
     next_barrier: u64,
+    wakes: Wakes,
     /// Accesses dealt out so far.
     pub dealt: u64,
     /// None once it has been read.
@@ -131,6 +152,7 @@ impl Input {
             cpus,
             barriers: BTreeMap::new(),
             next_barrier: 0,
+            wakes: Wakes::default(),
             dealt: 0,
             source: Some(Feed::new(source)),
             max_accesses: max_accesses.unwrap_or(u64::MAX),
@@ -232,6 +254,17 @@ impl Input {
                         break;
                     }
                 }
+                Segment::Event(Event { process, thread, kind: EventKind::Wake { edge }, .. }) => {
+                    let wake = self.wakes.next;
+                    self.wakes.next += 1;
+                    self.wakes.of_edges.insert(*edge, wake);
+                    self.wakes.open.insert(wake, (*edge, Vec::new()));
+                    push(self.place(*thread, *process), Item::Wake { wake });
+                }
+                Segment::Event(Event { process, thread, kind: EventKind::Woken { edge }, .. }) => {
+                    let wake = self.wakes.of_edges.get(edge).copied();
+                    push(self.place(*thread, *process), Item::Woken { wake });
+                }
                 Segment::Event(event) => {
                     items += 1;
                     self.deal_event(&batch, index, event, push);
@@ -248,6 +281,20 @@ impl Input {
         if let Some(of) = self.batches.iter_mut().find(|of| Arc::ptr_eq(&of.batch, batch)) {
             of.items -= 1;
         }
+    }
+
+    /// A CPU has come to a wake; returns those that wait for it.
+    pub fn pass_wake(&mut self, wake: u64) -> Vec<CpuId> {
+        let (edge, waiting) = self.wakes.open.remove(&wake).expect("each wake is passed once");
+        if self.wakes.of_edges.get(&edge) == Some(&wake) {
+            self.wakes.of_edges.remove(&edge);
+        }
+        waiting
+    }
+
+    /// Whether a CPU that has come to a woken has to wait for its wake; it is noted then.
+    pub fn waits_for(&mut self, wake: u64, cpu: CpuId) -> bool {
+        self.wakes.open.get_mut(&wake).map(|(_, waiting)| waiting.push(cpu)).is_some()
     }
 
     fn deal_event(&mut self, batch: &Arc<Batch>, segment: usize, event: &Event, push: &mut dyn FnMut(CpuId, Item)) {

@@ -26,6 +26,7 @@ use crate::{Event, EventKind, MapFlags, ProcessIx, Protection, ThreadIx};
 /// | `exit` | `argument` (code) |
 /// | `thread_start` | `argument` (the operating system's thread id) |
 /// | `thread_exit` | none |
+/// | `wake`, `woken` | `argument` (number of the edge) |
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct EventRow {
     /// Accesses of the whole trace that come before the event.
@@ -55,7 +56,7 @@ fn as_text<S: Serializer>(text: &Option<Arc<str>>, serializer: S) -> Result<S::O
 }
 
 /// All kinds, by which [`EventRow::kind`] is one of the format's own words.
-const KINDS: [&str; 17] = [
+const KINDS: [&str; 19] = [
     "process_start",
     "mmap",
     "munmap",
@@ -73,6 +74,8 @@ const KINDS: [&str; 17] = [
     "exit",
     "thread_start",
     "thread_exit",
+    "wake",
+    "woken",
 ];
 
 impl EventRow {
@@ -96,6 +99,8 @@ impl EventRow {
             EventKind::Exit { .. } => "exit",
             EventKind::ThreadStart { .. } => "thread_start",
             EventKind::ThreadExit => "thread_exit",
+            EventKind::Wake { .. } => "wake",
+            EventKind::Woken { .. } => "woken",
         }
     }
 
@@ -118,6 +123,7 @@ impl EventRow {
         let argument = self.argument.ok_or_else(|| missing("argument"));
         let out_of_range = move |value: i64| format!("{kind} with argument {value}");
         let unsigned = argument.clone().and_then(|v| u32::try_from(v).map_err(|_| out_of_range(v)));
+        let edge = argument.clone().map(i64::cast_unsigned);
         let signed = argument.and_then(|v| i32::try_from(v).map_err(|_| out_of_range(v)));
         let kind = match kind {
             "process_start" => EventKind::ProcessStart { parent: self.other_process.map(ProcessIx) },
@@ -161,6 +167,8 @@ impl EventRow {
             "exit" => EventKind::Exit { code: signed? },
             "thread_start" => EventKind::ThreadStart { os_tid: unsigned? },
             "thread_exit" => EventKind::ThreadExit,
+            "wake" => EventKind::Wake { edge: edge? },
+            "woken" => EventKind::Woken { edge: edge? },
             other => return Err(format!("unknown kind {other:?}")),
         };
         Ok(Event { position: self.position, process: ProcessIx(self.process), thread: ThreadIx(self.thread), kind })
@@ -211,6 +219,8 @@ impl From<&Event> for EventRow {
             EventKind::Exit { code } => row.argument = Some(i64::from(*code)),
             EventKind::ThreadStart { os_tid } => row.argument = Some(i64::from(*os_tid)),
             EventKind::ThreadExit => {}
+            // All 64 bits, so that any number comes back as it was.
+            EventKind::Wake { edge } | EventKind::Woken { edge } => row.argument = Some(edge.cast_signed()),
         }
         row
     }

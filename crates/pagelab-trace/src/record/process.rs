@@ -53,6 +53,9 @@ pub(super) struct Process {
     pub exec: Option<Exec>,
     /// Exit code; of a process that a signal ended [`EXIT_BY_SIGNAL`].
     pub exited: Option<u32>,
+    /// What numbers of wakes of this image are counted from in the trace, and the last one.
+    edges_from: u32,
+    last_edge: u32,
     /// The main thread had its start event (always true after `execve`).
     main_started: bool,
 }
@@ -98,6 +101,8 @@ impl Process {
             fetch_epoch: 1,
             exec: None,
             exited: None,
+            edges_from: 0,
+            last_edge: 0,
             main_started: false,
         }
     }
@@ -118,7 +123,7 @@ impl Process {
     pub(super) fn exec(&mut self, path: Arc<str>, output: &mut Output<'_>) -> Result<(), TraceError> {
         let keep = self.current;
         self.end_threads(Some(keep.ix), output)?;
-        *self = Self::new(self.ix, keep.ix);
+        *self = Self { edges_from: self.last_edge, last_edge: self.last_edge, ..Self::new(self.ix, keep.ix) };
         self.main_started = true;
         output.event(self.ix, keep.ix, EventKind::Exec { path })
     }
@@ -309,9 +314,18 @@ impl Process {
             Control::Msync { addr, len, flags } => EventKind::Msync { addr, len, flags },
             Control::Truncate { old_len, new_len, file } => EventKind::Truncate { file, old_len, new_len },
             Control::Brk { start, end } => EventKind::Brk { start, end },
+            Control::Wake { number } => EventKind::Wake { edge: self.edge(number) },
+            Control::Woken { number } => EventKind::Woken { edge: self.edge(number) },
         };
         output.event(self.ix, self.current.ix, kind)?;
         Ok(None)
+    }
+
+    /// The trace's number of a wake of this image.
+    fn edge(&mut self, number: u32) -> u64 {
+        let edge = self.edges_from.wrapping_add(number);
+        self.last_edge = self.last_edge.max(edge);
+        u64::from(self.ix.0) << 32 | u64::from(edge)
     }
 
     fn describe(&mut self, record: SegmentRecord) -> Result<(), DecodeError> {

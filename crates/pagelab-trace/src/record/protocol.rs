@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// First word of a stream, `pglb`.
 pub(super) const MAGIC: u32 = 0x626c_6770;
-pub(super) const VERSION: u32 = 3;
+pub(super) const VERSION: u32 = 4;
 /// Set in the first word of a control record, clear in a segment number.
 pub(super) const CONTROL_BIT: u32 = 0x8000_0000;
 /// Bytes of the number of a segment record.
@@ -93,6 +93,14 @@ pub(super) enum Control {
     Brk {
         start: u64,
         end: u64,
+    },
+    /// The thread lets others go on; `number` counts from 1 in each image.
+    Wake {
+        number: u32,
+    },
+    /// The thread goes on, since the wake of this number has let it.
+    Woken {
+        number: u32,
     },
     Fork {
         child_pid: u32,
@@ -220,6 +228,8 @@ pub(super) fn parse_control(tag: u32, payload: &[u8]) -> Option<Control> {
         20 => Control::ExecNative { reason: p.text()? },
         21 => Control::Msync { addr: p.u64()?, len: p.u64()?, flags: p.u32()? },
         22 => Control::Truncate { old_len: p.u64()?, new_len: p.u64()?, file: p.text()? },
+        23 => Control::Wake { number: p.u32()? },
+        24 => Control::Woken { number: p.u32()? },
         _ => return None,
     })
 }

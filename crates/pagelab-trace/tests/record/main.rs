@@ -1,6 +1,7 @@
 //! Records real programs. Needs valgrind with its headers, and gcc.
 
 mod children;
+mod edges;
 mod endings;
 
 use std::collections::BTreeMap;

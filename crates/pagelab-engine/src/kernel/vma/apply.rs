@@ -55,7 +55,9 @@ impl VmaSet {
             | EventKind::Relocate { .. }
             | EventKind::Fault { .. }
             | EventKind::ThreadStart { .. }
-            | EventKind::ThreadExit => Ok(Vec::new()),
+            | EventKind::ThreadExit
+            | EventKind::Wake { .. }
+            | EventKind::Woken { .. } => Ok(Vec::new()),
         }
     }
 

@@ -1,0 +1,118 @@
+//! What lets a thread go on that waits for another: edges from wakes to wokens.
+
+use std::collections::BTreeMap;
+
+use pagelab_trace::{Access, AccessKind, Event, EventKind, ThreadIx};
+
+use super::{Recorded, compiled, hexadecimal, program_output, record};
+
+const ROUNDS: usize = 20;
+
+/// An edge: its wake and its woken.
+type Edge<'a> = (&'a Event, &'a Event);
+
+/// All edges, which are checked: each woken follows the wake of its number, which another thread of its process has made.
+fn edges(recorded: &Recorded) -> Vec<Edge<'_>> {
+    let mut wakes = BTreeMap::new();
+    let mut edges = Vec::new();
+    for event in &recorded.events {
+        match event.kind {
+            EventKind::Wake { edge } => assert!(wakes.insert(edge, event).is_none(), "edge {edge} has two wakes"),
+            EventKind::Woken { edge } => {
+                let wake: &Event =
+                    wakes.get(&edge).unwrap_or_else(|| panic!("edge {edge} has no wake before {event:?}"));
+                assert!(wake.thread != event.thread && wake.process == event.process, "{wake:?} {event:?}");
+                edges.push((wake, event));
+            }
+            _ => {}
+        }
+    }
+    edges
+}
+
+fn starts(recorded: &Recorded) -> Vec<ThreadIx> {
+    let starts = recorded.events.iter().filter(|event| matches!(event.kind, EventKind::ThreadStart { .. }));
+    starts.map(|event| event.thread).collect()
+}
+
+/// The thread and the number of each store of the program itself to an address.
+fn stores(recorded: &Recorded, vaddr: u64) -> Vec<(ThreadIx, u64)> {
+    let is_store = |a: &Access| a.vaddr == vaddr && !a.by_kernel && a.kind != AccessKind::Load;
+    let numbered = recorded.accesses.iter().zip(0..).filter(|((_, access), _)| is_store(access));
+    numbered.map(|((thread, _), number)| (*thread, number)).collect()
+}
+
+#[test]
+fn waits_of_threads_for_each_other_are_edges() {
+    let (output, recorded) = record(&[compiled("meeting").to_str().unwrap(), &ROUNDS.to_string()]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = program_output(&output);
+    let said: Vec<&str> = said.split_whitespace().collect();
+    assert_eq!(said[1..], [(2 * ROUNDS).to_string(), "7".to_owned()]);
+    let shared = hexadecimal(said[0]);
+    let all = edges(&recorded);
+    let between = |from: ThreadIx, to: ThreadIx, after: u64, before: u64| {
+        let lies = |edge: &&Edge<'_>| {
+            (edge.0.thread, edge.1.thread) == (from, to) && edge.0.position >= after && edge.1.position <= before
+        };
+        all.iter().filter(lies).count()
+    };
+    let threads = starts(&recorded);
+    let [main, other, locked, alone] = threads[..] else { panic!("{threads:?}") };
+
+    // Who makes a thread goes before its first access.
+    for &made in &[other, locked, alone] {
+        let first = recorded.accesses.iter().position(|(thread, _)| *thread == made).unwrap() as u64;
+        assert_eq!(between(main, made, 0, first), 1, "{made:?} is made once, before its first access");
+    }
+    // A hand-over for which the other one waited lies between the store before it and the one after it. Whoever comes late does
+    // not wait: that depends on the machine.
+    let sums = stores(&recorded, shared + 8);
+    assert_eq!(sums.len(), 2 * ROUNDS);
+    let mut waited = 0;
+    for pair in sums.windows(2) {
+        let ((from, after), (to, before)) = (pair[0], pair[1]);
+        assert_ne!(from, to, "they take turns");
+        waited += usize::from(between(from, to, after, before) > 0);
+    }
+    assert!(waited >= 1, "{waited} of {} hand-overs are edges", 2 * ROUNDS - 1);
+    // The lock that the first thread held while it slept.
+    let (before, after) = (stores(&recorded, shared + 3 * 8)[0], stores(&recorded, shared + 4 * 8)[0]);
+    assert_eq!((before.0, after.0), (main, locked));
+    assert_eq!(between(main, locked, before.1, after.1), 1);
+    // Each thread that is joined: after its last access, and before main's next thread begins or the program ends.
+    for &joined in &[other, locked] {
+        let last = recorded.accesses.iter().rposition(|(thread, _)| *thread == joined).unwrap() as u64;
+        let joins =
+            all.iter().filter(|(wake, woken)| (wake.thread, woken.thread) == (joined, main) && wake.position > last);
+        assert!(joins.count() <= 1, "{joined:?} is joined once");
+    }
+    assert_eq!(
+        between(locked, main, after.1, u64::MAX),
+        1,
+        "the first thread waited for the end of the one with the lock"
+    );
+    // The detached one is waited for by the condition.
+    let stored = stores(&recorded, shared + 2 * 8)[0];
+    assert_eq!(stored.0, alone);
+    assert!(between(alone, main, stored.1, u64::MAX) >= 1);
+    assert!(recorded.complete && recorded.notes.is_empty(), "{:?}", recorded.notes);
+}
+
+#[test]
+fn a_program_of_one_thread_has_no_edges() {
+    let (_, recorded) = record(&[compiled("known").to_str().unwrap()]);
+    let is_edge = |event: &&Event| matches!(event.kind, EventKind::Wake { .. } | EventKind::Woken { .. });
+    assert_eq!(recorded.events.iter().find(is_edge), None);
+}
+
+#[test]
+fn all_threads_of_a_barrier_are_let_go_by_one_wake() {
+    const THREADS: usize = 6;
+    let (_, recorded) = record(&[compiled("threads").to_str().unwrap(), &THREADS.to_string()]);
+    let all = edges(&recorded);
+    let mut of_wakes: BTreeMap<*const Event, usize> = BTreeMap::new();
+    all.iter().for_each(|(wake, _)| *of_wakes.entry(*wake).or_default() += 1);
+    let most = of_wakes.values().max().copied();
+    assert!(most >= Some(2), "all but the last one to come have waited, if they were not too slow: {most:?}");
+}
