@@ -51,6 +51,8 @@ class SourceReport:
     """True for a program that was recorded while it was replayed."""
     sampled: bool = False
     """True if the accesses are samples of those that the program made."""
+    threads: int = 1
+    """Threads that run at once at most."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,8 @@ class SystemResult:
     stats: dict[str, int]
     windows: tuple[dict[str, int], ...]
     """The same of each of the parts that the run was cut into."""
+    orders: tuple[dict[str, int], ...]
+    """The same of each order of the threads, the recorded one first; empty if `interleavings` asked for no others."""
     contiguity_map: dict[str, list[tuple[int, int, int]]]
     """By layer, if asked for: runs of adjacent pages in adjacent frames of the main sources' anonymous memory, as
     the number of the first 4 KiB page, that of its frame, and pages."""
@@ -101,6 +105,7 @@ class Results:
                     config=entry["config"],
                     stats=entry["stats"],
                     windows=tuple(entry["windows"]),
+                    orders=tuple(entry.get("orders", ())),
                     contiguity_map={
                         layer: [(page, frame, pages) for page, frame, pages in runs]
                         for layer, runs in entry.get("contiguity_map", {}).items()
@@ -229,6 +234,19 @@ class Results:
         from pagelab.table import blocks
 
         return blocks(self._columns(), width)
+
+    def spread(self) -> "Table | None":
+        """How far headline figures lie apart between orders of the threads, as a `rich` table; none of one order."""
+        from pagelab.spread import spread_table
+
+        several = [(result.label, result.orders) for result in self.systems if result.orders]
+        return spread_table(several) if several else None
+
+    @property
+    def is_one_order(self) -> bool:
+        """Whether a main source has several threads, of whose legal orders one was replayed."""
+        threads = [source.threads for result in self.systems for source in result.sources if source.role == "main"]
+        return max(threads, default=1) > 1 and not any(result.orders for result in self.systems)
 
     def _repr_html_(self) -> str:
         """The table as notebooks show it."""

@@ -34,6 +34,7 @@ def run(
     contiguity_map: bool = False,
     faults: Source | None = None,
     profile: bool = False,
+    interleavings: Count | None = None,
     check: bool = False,
     threads: Count | None = None,
     progress: Progress | None = None,
@@ -64,6 +65,9 @@ def run(
         windows: Count in so many equal parts as well, as `SystemResult.windows`.
         profile: Tell where in memory and code paging cost, as `SystemResult.profile`. Changes no other result; misses
             of the TLBs take about four times as long to simulate.
+        interleavings: Replay so many legal orders of the main sources' threads, the recorded one first; the figures of
+            each are `SystemResult.orders`, and `Results.spread` shows how far they lie apart. Of sources of several
+            threads.
         check: Compare every translation with a flat record of the mappings; slower.
         threads: Systems simulated at the same time; default as many as there are CPUs. Changes no result.
         progress: Called with (system, accesses done, accesses in all if known) about ten times a second. What it
@@ -94,6 +98,7 @@ def run(
         "sources": [os.fspath(source) for source in _several(sources)],
         "arrivals": [os.fspath(stream) for stream in _several(arrivals)],
         "contiguity_map": contiguity_map,
+        "interleavings": count("interleavings", interleavings, least=1),
         "threads": count("threads", threads, least=1),
     }
     if faults is not None:

@@ -110,6 +110,14 @@ def command(
         Path | None,
         typer.Option(metavar="FILE.html", help=f"Write a report of the run, with a profile. {MISSING_FOLDERS}"),
     ] = None,
+    interleavings: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="K",
+            help="Replay K legal orders of the sources' threads, and show how far the figures lie apart.",
+        ),
+    ] = None,
     full: Full = False,
     live: Annotated[
         bool,
@@ -144,7 +152,10 @@ def command(
     }
     program = None
     if live:
-        _refuse("with --live", {"--arrivals": arrivals, "--faults": faults, "--threads": threads})
+        _refuse(
+            "with --live",
+            {"--arrivals": arrivals, "--faults": faults, "--threads": threads, "--interleavings": interleavings},
+        )
         program, results = _live(sources or [], system or ["radix"], cpus or 1, common, quiet=quiet)
     else:
         _refuse("without --live", {"--cpus": cpus})
@@ -154,6 +165,7 @@ def command(
                 system or ["radix"],
                 arrivals=arrivals or [],
                 faults=faults,
+                interleavings=interleavings,
                 threads=threads,
                 progress=progress,
                 **common,
@@ -208,6 +220,12 @@ def show(results: Results, *, full: bool = False) -> None:
     parts = [f"{words}{', '.join(names[role])}" for role, words in _ROLES.items() if names[role]]
     seeds = dict.fromkeys(str(result.seed) for result in results.systems)
     print(f"{', '.join(parts)} on {first.machine}, seed {' and '.join(seeds)}")
+    if results.is_one_order:
+        print("one of many orders of the threads; --interleavings K shows how far figures depend on it")
+    spread = results.spread()
+    if spread is not None:
+        print()
+        print_table(spread)
     if not full:
         print()
         print_table(results.summary())

@@ -132,7 +132,7 @@ def _chapter(run: Results) -> Chapter:
         comparisons=words.comparisons(run.systems),
         first=first.label,
         warnings=run.warnings,
-        trust=words.trust(run.systems),
+        trust=[*words.trust(run.systems), *words.orders(run)],
         overview=_overview(run.systems),
         over_time=_over_time(run.systems),
         distributions=_distributions(profiled),

@@ -51,6 +51,8 @@ def command(results: Results) -> str:
     for option, key in (("--max-accesses", "max_accesses"), ("--warm-up", "warm_up")):
         if document.get(key):
             parts += [option, str(document[key])]
+    if first.orders:
+        parts += ["--interleavings", str(len(first.orders))]
     # What the program was called with is not known.
     return shlex.join(parts) + "".join(f" -- {shlex.quote(name)} …" for name in live)
 

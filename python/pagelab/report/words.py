@@ -10,7 +10,8 @@ from pagelab.report.figures import (
     share,
     stage_cycles,
 )
-from pagelab.results import SystemResult
+from pagelab.results import Results, SystemResult
+from pagelab.spread import spreads
 from pagelab.table import short
 
 # Below these shares a cost, and above these a difference, is worth a sentence.
@@ -102,6 +103,27 @@ def _from_to(before: float, after: float) -> str:
 
 def _one_in(whole: int, part: int) -> str:
     return f"{whole / part:,.0f}" if whole >= 10 * part else f"{whole / part:.1f}"
+
+
+def orders(run: Results) -> list[str]:
+    """How far the figures depend on the order of the sources' threads."""
+    if run.is_one_order:
+        return [
+            "The program has several threads, and one of their many legal orders was replayed. "
+            "`pagelab run --interleavings K` shows how far figures depend on it."
+        ]
+    sentences = []
+    for result in run.systems:
+        if result.orders:
+            of = spreads(result.orders)["busy cycles"]
+            low, high = of.interval
+            sentences.append(
+                f"{result.label}: in {len(result.orders)} orders of the threads, busy cycles are {short(of.mean)} in "
+                f"the mean, from {short(of.least)} to {short(of.most)}; the mean of all orders is between "
+                f"{short(max(low, 0.0))} and {short(high)} with a confidence of 95 %. All else on this page is of the "
+                "recorded order."
+            )
+    return sentences
 
 
 def trust(results: list[SystemResult]) -> list[str]:

@@ -17,6 +17,7 @@ use crate::observe::windows::Windows;
 use crate::programs::account::FaultCounts;
 use crate::programs::input::Input;
 use crate::programs::load::{Beside, Load};
+use crate::programs::reorder::Reordered;
 use crate::programs::role::Role;
 use crate::translate::hardware::Hardware;
 use pagelab_trace::Source;
@@ -121,7 +122,7 @@ impl Simulation {
         };
         for (number, of) in sources.into_iter().enumerate() {
             let home = Home { measured: true, ..home(format!("source.{number}"), of.memory_limit)? };
-            begin(&mut inputs, of.source, Role::Main, &of.cpus, home);
+            begin(&mut inputs, in_order(config, of.source), Role::Main, &of.cpus, home);
         }
         for (number, of) in beside.co_runners.iter().enumerate() {
             let home = home(format!("co_runner.{number}"), of.memory_limit)?;
@@ -167,6 +168,15 @@ impl Simulation {
             window,
         })
     }
+}
+
+/// A main source in the order of its threads that is asked for.
+fn in_order(config: &Config, source: Box<dyn Source>) -> Box<dyn Source> {
+    let engine = &config.engine;
+    if engine.interleaving == 0 || source.info().threads <= 1 {
+        return source;
+    }
+    Box::new(Reordered::new(source, engine.interleaving, engine.seed, engine.input_window_accesses))
 }
 
 /// What is to happen from the start.

@@ -157,7 +157,29 @@ pub struct Hierarchy {
     upgrade_latency: u32,
     locked_extra: u32,
     bulk_parallelism: u32,
+    perturbation: Perturbation,
     shared_stats: SharedCacheStats,
+}
+
+/// Cycles that accesses to memory take more, at random, so that cores meet otherwise than they would: Alameldeen and Wood,
+/// "Variability in Architectural Simulations of Multi-threaded Workloads", HPCA 2003. With one core there is none.
+#[derive(Clone, Debug)]
+struct Perturbation {
+    rng: Rng,
+    /// One more than the most cycles; 1 for none.
+    below: u32,
+}
+
+impl Default for Perturbation {
+    fn default() -> Self {
+        Self { rng: Rng::new(0, "perturbation"), below: 1 }
+    }
+}
+
+impl Perturbation {
+    fn draw(&mut self) -> u32 {
+        if self.below == 1 { 0 } else { self.rng.below(self.below.into()) as u32 }
+    }
 }
 
 /// The caches of one core.
@@ -217,8 +239,14 @@ impl Hierarchy {
             upgrade_latency: config.upgrade_latency_cycles,
             locked_extra: config.locked_extra_cycles,
             bulk_parallelism: config.bulk_parallelism,
+            perturbation: Perturbation::default(),
             shared_stats: SharedCacheStats::default(),
         })
+    }
+
+    /// Lets accesses to memory take 0 to `most` cycles more from now on, drawn by `rng`; of more cores than one.
+    pub fn perturb(&mut self, rng: Rng, most: u32) {
+        self.perturbation = Perturbation { rng, below: most + 1 };
     }
 
     /// One read or write of `line` by `core`.

@@ -88,7 +88,10 @@ impl Hierarchy {
         requester: Requester,
     ) -> Outcome {
         let at_l2 = requester == Requester::Walk && self.walker_at_l2;
-        let (served, extra) = self.request::<S>(core, line, write, at_l2);
+        let (served, mut extra) = self.request::<S>(core, line, write, at_l2);
+        if S::COHERENT && served == Served::Dram {
+            extra += self.perturbation.draw();
+        }
         self.core::<S>(core).stats.served[requester as usize][served as usize] += 1;
         Outcome { served, cycles: self.latency[served as usize] + extra }
     }

@@ -5,4 +5,5 @@ pub mod arrivals;
 pub mod feed;
 pub mod input;
 pub mod load;
+pub mod reorder;
 pub mod role;

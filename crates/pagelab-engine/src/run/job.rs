@@ -69,6 +69,9 @@ pub struct Request {
     /// Whether results say where in the programs' memory and code paging cost.
     #[serde(default)]
     pub profile: bool,
+    /// Orders of the threads of the main sources that are replayed: the recorded one, and others that are legal.
+    #[serde(default)]
+    pub interleavings: Option<u32>,
     /// Overrides `engine.check`.
     #[serde(default)]
     pub check: bool,
@@ -106,6 +109,9 @@ pub struct SystemResult {
     pub stats: BTreeMap<String, u64>,
     /// The same of each part, in order.
     pub windows: Vec<BTreeMap<String, u64>>,
+    /// The same of each order, the recorded one first, if several were asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub orders: Vec<BTreeMap<String, u64>>,
     /// By layer: runs of adjacent pages in adjacent frames, as numbers of the first page and its frame, and length.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub contiguity_map: BTreeMap<String, Vec<Run>>,
@@ -131,6 +137,8 @@ pub struct Results {
 
 /// Parts that what is counted may be cut into.
 const MAX_WINDOWS: u32 = 1 << 12;
+/// Orders that may be replayed of one system.
+const MAX_ORDERS: u32 = 1000;
 
 /// How often progress is reported.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -147,7 +155,10 @@ impl Request {
 
 /// Runs every system of a request on all its sources together. Errors of one system end the whole run.
 pub fn run(request: &Request, progress: OnProgress) -> Result<Results, EngineError> {
-    run_systems(request, &prepare(request, None)?, Vec::new(), &AtomicBool::new(false), progress)
+    let systems = prepare(request, None)?;
+    let orders = 0..request.interleavings.unwrap_or(1);
+    let all = systems.iter().flat_map(|system| orders.clone().map(|order| system.in_order(order)));
+    run_systems(request, &all.collect::<Vec<_>>(), Vec::new(), &AtomicBool::new(false), progress)
 }
 
 /// Runs what [`prepare`] has looked at; with a source more for each system, the first of its main ones, or with none. These sources
@@ -159,9 +170,21 @@ pub(crate) fn run_systems(
     stop: &AtomicBool,
     progress: OnProgress,
 ) -> Result<Results, EngineError> {
-    let names: Vec<(&str, &[&str])> =
-        systems.iter().map(|system| (system.config.system.name.as_str(), &system.settings[..])).collect();
+    let names: Vec<(&str, &[&str])> = systems
+        .iter()
+        .filter(|system| system.order == 0)
+        .map(|system| (system.config.system.name.as_str(), &system.settings[..]))
+        .collect();
     let labels = labels(&names);
+    // The orders of a system stand together, the recorded one first.
+    let of_orders: Vec<String> = systems
+        .iter()
+        .scan(0, |number, system| {
+            *number += usize::from(system.order == 0);
+            let label = &labels[*number - 1];
+            Some(if system.order == 0 { label.clone() } else { format!("{label}, order {}", system.order) })
+        })
+        .collect();
     let at_once = if live.is_empty() { 1 } else { systems.len() };
     let live: Vec<_> = live.into_iter().map(|source| Mutex::new(Some(source))).collect();
     let next = AtomicUsize::new(0);
@@ -173,7 +196,7 @@ pub(crate) fn run_systems(
             let Some(system) = systems.get(index) else { return };
             let going = |p: &Progress| !stop.load(Ordering::Relaxed) && progress(p);
             let live = live.get(index).and_then(|source| source.lock().expect("no worker panicked").take());
-            let result = run_system(request, system, live, &labels[index], &going);
+            let result = run_system(request, system, live, &of_orders[index], &going);
             if result.is_err() {
                 stop.store(true, Ordering::Relaxed);
             }
@@ -192,11 +215,18 @@ pub(crate) fn run_systems(
         }
     });
     let done = done.into_inner().expect("no worker panicked");
-    let mut results = Vec::new();
+    let mut results: Vec<SystemResult> = Vec::new();
     let mut interrupted = None;
-    for result in done.into_iter().flatten() {
+    for (system, result) in systems.iter().zip(done).filter_map(|(system, result)| Some((system, result?))) {
         match result {
-            Ok(result) => results.push(result),
+            Ok(result) if system.order == 0 => results.push(result),
+            Ok(other) => {
+                let recorded = results.last_mut().expect("the recorded order is the first");
+                if recorded.orders.is_empty() {
+                    recorded.orders.push(recorded.stats.clone());
+                }
+                recorded.orders.push(other.stats);
+            }
             // A system that another one's error interrupted has nothing to say.
             Err(EngineError::Interrupted) => interrupted = Some(EngineError::Interrupted),
             Err(error) => return Err(error),
@@ -233,10 +263,23 @@ pub(crate) fn prepare<'r>(request: &'r Request, live: Option<&SourceInfo>) -> Re
         let what = format!("{windows} parts are not possible; allowed are 1 to {MAX_WINDOWS}");
         return Err(EngineError::config("windows", what));
     }
+    if let Some(orders) = request.interleavings.filter(|orders| !(1..=MAX_ORDERS).contains(orders)) {
+        let what = format!("{orders} orders are not possible; allowed are 1 to {MAX_ORDERS}");
+        return Err(EngineError::config("interleavings", what));
+    }
+    let several_orders = request.interleavings.is_some_and(|orders| orders > 1);
+    if several_orders && request.page_faults {
+        return Err(EngineError::config("faults", "a fault trace is of one order: leave the interleavings away"));
+    }
     let systems = request.systems.iter().map(|text| System::new(request, text)).collect::<Result<Vec<_>, _>>()?;
     for system in &systems {
         let announced = live.map(|info| Box::new(Announced(info.clone())) as Box<dyn Source>);
-        Placement::new(request, &system.config, announced)?;
+        let placed = Placement::new(request, &system.config, announced)?.results;
+        if several_orders && placed.iter().all(|source| source.role != "main" || source.threads <= 1) {
+            let what =
+                "no main source has several threads at once, so there is one order only: leave the interleavings away";
+            return Err(EngineError::config("interleavings", what));
+        }
     }
     Ok(systems)
 }
@@ -245,6 +288,8 @@ pub(crate) fn prepare<'r>(request: &'r Request, live: Option<&SourceInfo>) -> Re
 pub(crate) struct System<'r> {
     config: Config,
     settings: Vec<&'r str>,
+    /// Of the orders of threads that it is run with.
+    order: u32,
 }
 
 impl<'r> System<'r> {
@@ -261,7 +306,16 @@ impl<'r> System<'r> {
         if own_kernel.is_some() {
             config.system.name = format!("{}@{}", config.system.name, config.kernel.name);
         }
-        Ok(Self { config, settings })
+        Ok(Self { config, settings, order: 0 })
+    }
+
+    /// The same with another order of the sources' threads; with 0 as it is.
+    fn in_order(&self, order: u32) -> Self {
+        let mut other = Self { config: self.config.clone(), settings: self.settings.clone(), order };
+        if order > 0 {
+            other.config.engine.interleaving = order;
+        }
+        other
     }
 }
 
@@ -278,7 +332,7 @@ fn name_system(error: EngineError, request: &Request, text: &str) -> EngineError
 
 fn run_system(
     request: &Request,
-    System { config, settings }: &System,
+    System { config, settings, .. }: &System,
     live: Option<Box<dyn Source>>,
     label: &str,
     progress: OnProgress,
@@ -337,6 +391,7 @@ fn run_system(
         config: config.clone(),
         stats: statistics.values,
         windows,
+        orders: Vec::new(),
         contiguity_map: simulation
             .os
             .layers

@@ -29,6 +29,9 @@ pub struct SourceResult {
     pub sampled: bool,
     /// False for a trace whose recording was cut off.
     pub complete: bool,
+    /// Threads that run at once at most.
+    #[serde(skip_serializing_if = "is_single")]
+    pub threads: u32,
     /// CPUs that its threads were spread over.
     pub cpus: Vec<usize>,
     /// Layer that its processes ran on.
@@ -36,6 +39,11 @@ pub struct SourceResult {
     /// A program that was recorded meanwhile.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub live: bool,
+}
+
+/// Whether a source has one order of its threads only.
+fn is_single(threads: &u32) -> bool {
+    *threads <= 1
 }
 
 /// The sources of a request on the CPUs of a machine.
@@ -191,6 +199,7 @@ impl Cpus {
             mappings_inferred: info.mappings_inferred,
             sampled: info.sampled,
             complete,
+            threads: info.threads,
             cpus,
             layer: String::new(),
             live: false,

@@ -13,6 +13,9 @@ use crate::mmu_cache::MmuCaches;
 use crate::translate::counters::{SegmentCounters, ShadowCounters, SpeculationCounters, TlbCounters, WalkCounters};
 use crate::translate::tlb::Tlb;
 
+/// Of `engine.interleaving`, as in the paper that [`Hierarchy::perturb`] names.
+const PERTURBATION_NS: u32 = 4;
+
 /// TLBs of one core; its hardware threads share them.
 #[derive(Clone)]
 pub struct CoreUnits {
@@ -80,6 +83,12 @@ impl Hardware {
                 tlb: TlbCounters::default(),
             })
         };
+        let mut caches = Hierarchy::new(&machine.cache, cores, seed)
+            .map_err(|e| EngineError::config(format!("machine.cache.{}", e.key), e.what))?;
+        if config.engine.interleaving > 0 {
+            let rng = Rng::new(seed, &format!("perturbation {}", config.engine.interleaving));
+            caches.perturb(rng, PERTURBATION_NS * machine.frequency_mhz / 1000);
+        }
         Ok(Self {
             units: (0..cores).map(unit).collect::<Result<_, EngineError>>()?,
             mmu_caches: MmuCaches::new(
@@ -88,8 +97,7 @@ impl Hardware {
                 (machine.cores, cores),
                 seed,
             )?,
-            caches: Hierarchy::new(&machine.cache, cores, seed)
-                .map_err(|e| EngineError::config(format!("machine.cache.{}", e.key), e.what))?,
+            caches,
             walks: WalkCounters::new(config.system.layers.len()),
             kernel_refs: config.engine.kernel_refs.0,
             l1_latency: machine.cache.l1.latency_cycles.into(),

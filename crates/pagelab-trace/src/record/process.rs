@@ -247,10 +247,7 @@ impl Process {
             Control::Hello { .. } => {
                 return Err(DecodeError::Stream("a second greeting in one stream".to_owned()));
             }
-            Control::Segment(record) => {
-                self.describe(record)?;
-                return Ok(None);
-            }
+            Control::Segment(record) => return self.describe(record).map(|()| None),
             Control::Switch { tid } => {
                 self.switch_to(tid, numbers);
                 return Ok(None);
@@ -258,8 +255,7 @@ impl Process {
             Control::ThreadStart { tid, os_tid } => return self.start_thread(tid, os_tid, numbers, output),
             Control::ThreadExit { tid } => return self.end_thread(tid, output),
             Control::KernelAccess { writes, addr, len } => {
-                self.kernel_access(writes, addr, len, output)?;
-                return Ok(None);
+                return self.kernel_access(writes, addr, len, output).map(|()| None);
             }
             Control::Fault { pc, record } => {
                 self.fault(pc, &record, output)?;
