@@ -3,12 +3,13 @@
 //! Models: what another schedule would have made of the program, as far as the recording knows what the program left open. Between
 //! two events that are no edges, and within the window, the runs of all threads are cut into slices and put together anew.
 //! Each thread's own order stays, and a woken comes after its wake. Which thread is next is drawn by how much each has left; a
-//! slice is of 1 access to twice the mean of the recorded runs, so that there are about as many switches as were recorded.
+//! slice is of 1 access to twice the mean of the recorded runs, so that there are about as many slices as recorded runs.
 //! Source: A. R. Alameldeen, D. A. Wood, "Variability in Architectural Simulations of Multi-threaded Workloads", HPCA 2003, for
 //! replaying several times at all.
 //! Parameters: `engine.interleaving` (0: as recorded), `engine.seed`, `engine.input_window_accesses`.
-//! Deviations: what the threads do does not change with their order, as it could in the program. An order that no call of the
-//! kernel tells (atomic operations, free locks) is not known, and so not kept.
+//! Deviations: a thread may be drawn twice in a row, so there are fewer switches than recorded: a quarter with four threads that
+//! have as much left. What the threads do does not change with their order, as it could in the program. An order that no call
+//! of the kernel tells (atomic operations, free locks) is not known, and so not kept.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
