@@ -17,13 +17,14 @@ use pagelab_engine::base::rng::Rng;
 use pagelab_engine::config::{
     Assembly, Config, PageCache, PresetKind, SwapConfig, TranslationCacheConfig, assemble, presets,
 };
-use pagelab_engine::core_model::{self, CoreConfig, CoreModel, Moment};
+use pagelab_engine::core_model::{self, CoreConfig, CoreModel, Data, Met, Moment, Stall, Translating};
 use pagelab_engine::device::{self, BlockDevice, Clock, DeviceConfig};
 use pagelab_engine::engine::config::{self as fault_engines, EngineConfig};
 use pagelab_engine::kernel::placement::PlacementConfig;
 use pagelab_engine::kernel::threads::config::{self as threads, ThreadsConfig};
 use pagelab_engine::mmu_cache::{self, MmuCacheKind};
 use pagelab_engine::page_table::{self, PageTableConfig};
+use pagelab_trace::{Access, AccessKind, Maker};
 use programs::{TOO_LARGE, check_once, fits, program};
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config as Runner, TestCaseError, TestRunner};
@@ -365,6 +366,17 @@ fn every_core_model_has_samples_and_can_be_configured() {
     }
 }
 
+/// What a core says of an access: of the access itself, its translation and its data.
+fn stalls(core: &mut CoreModel, access: &Access, of: Translating, data: Data, mut at: Moment) -> [Stall; 3] {
+    let mut all = [Stall::default(); 3];
+    all[0] = core.meet(Met { access, again: false, tells: true }, at);
+    at.now += all[0].sum();
+    all[1] = core.translation_stall(of, at);
+    at.now += all[1].sum();
+    all[2] = core.data_stall(data, at);
+    all
+}
+
 #[test]
 fn every_core_model_stalls_for_no_more_than_it_was_told() {
     const L1_LATENCY: Cycles = Cycles(4);
@@ -377,27 +389,32 @@ fn every_core_model_stalls_for_no_more_than_it_was_told() {
         assert_eq!(core.base_cycles(0), Cycles::ZERO);
         assert!(repeat_stall <= L1_LATENCY);
         for n in 0..cases(2000_u64) {
-            let retired = at.instructions + rng.below(30);
-            let base = core.base_cycles(retired) - core.base_cycles(at.instructions);
-            let elsewhere = Cycles(if rng.below(50) == 0 { 5000 } else { 0 });
-            at = Moment { instructions: retired, now: at.now + base + elsewhere };
-            let (walk, latency) = (Cycles(rng.below(300)), L1_LATENCY + Cycles(rng.below(300)));
-            let mut stall = core.translation_stall(walk, at);
-            assert_eq!(stall, again.translation_stall(walk, at), "{config:?}: what it says follows from the calls");
-            at.now += stall;
-            let of_data = core.data_stall(latency, at);
-            assert_eq!(of_data, again.data_stall(latency, at));
+            if rng.below(50) == 0 {
+                let drained = core.drain(at);
+                assert_eq!(again.drain(at), drained);
+                copied.iter_mut().for_each(|copy: &mut CoreModel| assert_eq!(copy.drain(at), drained));
+                assert_eq!(core.drain(Moment { now: at.now + drained.sum(), ..at }), Stall::default(), "it is empty");
+                stalled += drained.sum();
+                at.now += drained.sum() + Cycles(5000);
+            }
+            let kind = [AccessKind::Load, AccessKind::Store, AccessKind::Modify][rng.below(3) as usize];
+            let gap = rng.below(30) as u32;
+            let access = Access { gap, maker: Maker::after(rng.below(20)), ..Access::new(kind, 0, 8) };
+            let of = Translating { look_up: Cycles(7), walk: Cycles(rng.below(300)), fetches: rng.below(20) == 0 };
+            let data = Data { latency: L1_LATENCY + Cycles(rng.below(300)), line: rng.below(100) };
+            let said = stalls(&mut core, &access, of, data, at);
+            assert_eq!(said, stalls(&mut again, &access, of, data, at), "{config:?}: it follows from the calls");
             if n == 1000 {
                 copied = Some(core.clone());
             } else if let Some(copy) = &mut copied {
-                let before = Moment { now: at.now - stall, ..at };
-                let copy = (copy.translation_stall(walk, before), copy.data_stall(latency, at));
-                assert_eq!(copy, (stall, of_data), "{config:?}: a copy says the same");
+                assert_eq!(stalls(copy, &access, of, data, at), said, "{config:?}: a copy says the same");
             }
-            at.now += of_data;
-            stall += of_data;
-            (told, stalled) = (told + walk + latency, stalled + stall);
+            let stall: Cycles = said.iter().map(|stall| stall.sum()).sum();
+            (told, stalled) = (told + of.look_up + of.walk + data.latency, stalled + stall);
             assert!(stalled <= told, "{config:?}: {stalled:?} stalled for {told:?}");
+            let instructions = at.instructions + u64::from(gap);
+            let base = core.base_cycles(instructions) - core.base_cycles(at.instructions);
+            at = Moment { instructions, now: at.now + stall + base };
             assert_eq!(core.repeat_stall(), repeat_stall, "{config:?}: a constant");
         }
         assert!(copied.is_some() && stalled > Cycles::ZERO);

@@ -7,7 +7,7 @@ use common::{ScriptWriter, checked, config, frames_from, mmap, run};
 use pagelab_engine::base::addr::PageSize;
 use pagelab_engine::machine::simulation::Simulation;
 use pagelab_engine::observe::statistics::Statistics;
-use pagelab_trace::{Access, AccessKind, EventKind, MapFlags, ProcessIx, Protection};
+use pagelab_trace::{Access, AccessKind, EventKind, Maker, MapFlags, ProcessIx, Protection};
 
 const PAGE: u64 = 4096;
 const LARGE: u64 = 2 << 20;
@@ -35,7 +35,7 @@ fn fault(number: u64, write: bool) -> EventKind {
 }
 
 fn by_kernel(script: &mut ScriptWriter, kind: AccessKind, physical: u64) {
-    script.access_of(0, Access { by_kernel: true, ..Access::new(kind, DIRECT_MAP + physical, 8) });
+    script.access_of(0, Access { maker: Maker::KERNEL, ..Access::new(kind, DIRECT_MAP + physical, 8) });
 }
 
 /// A machine of 4 MiB, all of which the kernel maps.

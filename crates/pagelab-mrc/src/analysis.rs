@@ -245,7 +245,7 @@ impl Work for Run<'_> {
         for access in self.accesses {
             pass.instructions += u64::from(access.gap);
             // The kernel's code is not the program's.
-            if access.pc != 0 && !access.by_kernel {
+            if access.pc != 0 && !access.maker.is_kernel() {
                 pass.code.touch(access.pc, access.pc)?;
             }
             if access.kind == AccessKind::Fetch {

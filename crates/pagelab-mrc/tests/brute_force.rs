@@ -2,7 +2,9 @@
 
 use pagelab_cases::cases;
 use pagelab_mrc::{Analysis, Curve, Options, Sampling, Stream, analyse};
-use pagelab_trace::{Access, AccessKind, Batch, Event, EventKind, ProcessIx, Source, SourceInfo, ThreadIx, TraceError};
+use pagelab_trace::{
+    Access, AccessKind, Batch, Event, EventKind, Maker, ProcessIx, Source, SourceInfo, ThreadIx, TraceError,
+};
 use proptest::prelude::*;
 
 /// One step of a program.
@@ -68,6 +70,7 @@ fn source(steps: &[Step]) -> Steps {
         threads: 1,
         mappings_inferred: false,
         sampled: false,
+        dependencies: false,
         content_hash: None,
     };
     Steps { info, batches: batches.into_iter() }
@@ -93,7 +96,7 @@ fn looked_up(stream: Stream, access: &Access) -> Vec<(u64, u64)> {
     if data && !fetch {
         all.push((access.vaddr, access.vaddr + u64::from(access.size_bytes) - 1));
     } else if !data {
-        all.extend((access.pc != 0 && !access.by_kernel).then_some((access.pc, access.pc)));
+        all.extend((access.pc != 0 && !access.maker.is_kernel()).then_some((access.pc, access.pc)));
         all.extend(fetch.then_some((access.vaddr, access.vaddr)));
     }
     all
@@ -151,7 +154,7 @@ fn access() -> impl Strategy<Value = Access> {
         gap,
         size_bytes,
         kind,
-        by_kernel: by == 0,
+        maker: Maker::kernel_if(by == 0),
     })
 }
 

@@ -34,6 +34,46 @@ impl AccessKind {
     }
 }
 
+/// Who makes an access, and which load of the same thread it waits for.
+///
+/// In one byte: a window of a core's reorder buffer holds fewer accesses than its reach.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct Maker(u8);
+
+impl Maker {
+    /// The program, with an address that depends on no load in reach, or on none that is known.
+    pub const PROGRAM: Self = Self(0);
+    /// The kernel, for the thread (system-call buffers, signal frames, exec).
+    pub const KERNEL: Self = Self(u8::MAX);
+    /// The farthest producer, in accesses of the thread, that can be told.
+    pub const REACH: u64 = 254;
+
+    /// The program, with an address that comes from what the thread loaded `distance` of its accesses before (1: by the access just
+    /// before). [`Self::PROGRAM`] for 0, and beyond the reach.
+    #[inline]
+    pub const fn after(distance: u64) -> Self {
+        if distance <= Self::REACH { Self(distance as u8) } else { Self::PROGRAM }
+    }
+
+    /// The kernel or the program.
+    #[inline]
+    pub const fn kernel_if(by_kernel: bool) -> Self {
+        if by_kernel { Self::KERNEL } else { Self::PROGRAM }
+    }
+
+    #[inline(always)]
+    pub const fn is_kernel(self) -> bool {
+        self.0 == Self::KERNEL.0
+    }
+
+    /// Accesses of the thread back to the load that the address comes from; none if it waits for none.
+    #[inline]
+    pub const fn producer(self) -> Option<u64> {
+        if self.0 == 0 || self.is_kernel() { None } else { Some(self.0 as u64) }
+    }
+}
+
 /// One memory access of one thread; 24 bytes, so that a batch stays in the host's caches.
 ///
 /// An access may cross a cache line or a page; the engine splits it. `size_bytes` is 1 to 4096 (system-call
@@ -51,8 +91,7 @@ pub struct Access {
     /// Bytes accessed.
     pub size_bytes: u16,
     pub kind: AccessKind,
-    /// True if the kernel made the access for the thread (system-call buffers, signal frames, exec).
-    pub by_kernel: bool,
+    pub maker: Maker,
 }
 
 const _: () = assert!(size_of::<Access>() == 24);
@@ -61,6 +100,12 @@ impl Access {
     /// A user access of `size_bytes` with `gap` 1 and no program counter.
     #[inline]
     pub fn new(kind: AccessKind, vaddr: u64, size_bytes: u16) -> Self {
-        Self { vaddr, pc: 0, gap: 1, size_bytes, kind, by_kernel: false }
+        Self { vaddr, pc: 0, gap: 1, size_bytes, kind, maker: Maker::PROGRAM }
+    }
+
+    /// The same, with an address that comes from what its thread loaded `distance` accesses before.
+    #[inline]
+    pub const fn after(self, distance: usize) -> Self {
+        Self { maker: Maker::after(distance as u64), ..self }
     }
 }

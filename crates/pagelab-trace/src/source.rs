@@ -67,6 +67,8 @@ pub struct SourceInfo {
     pub mappings_inferred: bool,
     /// True if the accesses are samples of those that the program made.
     pub sampled: bool,
+    /// True if accesses tell the load that their address comes from ([`Maker`](crate::Maker)).
+    pub dependencies: bool,
     /// Hash that identifies the trace's content, for results; none for synthetic workloads.
     pub content_hash: Option<String>,
 }

@@ -6,8 +6,8 @@ use std::{sync::Arc, time::Duration};
 
 use pagelab_cases::cases;
 use pagelab_trace::{
-    Access, AccessKind, Event, EventKind, MapFlags, ProcessIx, Protection, Source, ThreadIx, TraceMeta, TraceReader,
-    TraceWriter,
+    Access, AccessKind, Event, EventKind, Maker, MapFlags, ProcessIx, Protection, Source, ThreadIx, TraceMeta,
+    TraceReader, TraceWriter,
     format::{self, WriterOptions},
 };
 use proptest::{collection::vec, option, prelude::*};
@@ -23,7 +23,14 @@ fn any_access() -> impl Strategy<Value = Access> {
     let gap = prop_oneof![8 => 0u32..4, 1 => any::<u32>()];
     let vaddr = prop_oneof![4 => 0x7fff_0000u64..0x7fff_1000, 1 => any::<u64>()];
     (0u8..4, vaddr, pc, gap, 1u16..=4096, any::<bool>()).prop_map(|(kind, vaddr, pc, gap, size_bytes, by_kernel)| {
-        Access { vaddr, pc, gap, size_bytes, kind: AccessKind::from_code(kind).unwrap(), by_kernel }
+        Access {
+            vaddr,
+            pc,
+            gap,
+            size_bytes,
+            kind: AccessKind::from_code(kind).unwrap(),
+            maker: Maker::kernel_if(by_kernel),
+        }
     })
 }
 
@@ -111,7 +118,7 @@ proptest! {
         prop_assert_eq!(summary.accesses.stores, of(AccessKind::Store));
         prop_assert_eq!(summary.accesses.modifies, of(AccessKind::Modify));
         prop_assert_eq!(summary.accesses.fetches, of(AccessKind::Fetch));
-        prop_assert_eq!(summary.accesses.by_kernel, accesses.iter().filter(|a| a.by_kernel).count() as u64);
+        prop_assert_eq!(summary.accesses.by_kernel, accesses.iter().filter(|a| a.maker.is_kernel()).count() as u64);
         prop_assert_eq!(reader.info().accesses, Some(accesses.len() as u64));
         prop_assert_eq!(reader.info().content_hash.as_ref(), Some(&summary.content_hash));
         let info = format::info(&path).unwrap();

@@ -34,7 +34,7 @@ fn content(path: &Path) -> (Vec<Vec<u64>>, Vec<Vec<u64>>) {
     for item in read(path).unwrap() {
         match item {
             Item::Access(thread, a) => {
-                assert_eq!((thread.0, a.by_kernel), (0, false));
+                assert_eq!((thread.0, a.maker.is_kernel()), (0, false));
                 accesses.push(vec![a.kind as u64, a.vaddr, u64::from(a.size_bytes), a.pc, u64::from(a.gap)]);
             }
             Item::Event(event) => {

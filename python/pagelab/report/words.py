@@ -126,12 +126,20 @@ def orders(run: Results) -> list[str]:
     return sentences
 
 
+# By core model, what its cycles leave out.
+_CORES = {
+    "in-order": "an in-order core that waits for every access; a real core overlaps much of that",
+    "window": "a core whose window overlaps accesses, that predicts every branch and has memory without a limit of bandwidth",
+}
+
+
 def trust(results: list[SystemResult]) -> list[str]:
     """What to know before the figures are believed."""
+    models = {result.config["machine"]["core"]["model"] for result in results}
+    cores = "; ".join(text for model, text in _CORES.items() if model in models)
     sentences = [
-        "Counts of walks, references and faults are exact for the model. Cycles come from latencies and an in-order "
-        "core that waits for every access; a real core overlaps much of that. Compare systems by cycles; do not read "
-        "them as predicted run time."
+        f"Counts of walks, references and faults are exact for the model. Cycles come from latencies and {cores}. "
+        "Compare systems by cycles; do not read them as predicted run time."
     ]
     shares = [
         (result.label, share(result.stats.get("fault.preset.cycles", 0), result.stats.get("fault.cycles", 0)))

@@ -47,6 +47,7 @@ impl Simulation {
         let of_threads = self.os.locks.all_holders().all(|holder| self.cpus[holder.cpu].is_of_thread(holder.task));
         assert!(self.load.has_co_runners() || of_threads, "a lock is held after the end");
         self.hw.end_check()?;
+        self.cpus.iter_mut().for_each(|cpu| cpu.clock.drain());
         CpuId::all(self.cpus.len()).for_each(|cpu| self.settle_account(cpu));
         let end = self.elapsed();
         for cpu in &mut self.cpus {
@@ -420,6 +421,7 @@ impl Simulation {
             of.clock.spend(Class::Kernel, self.os.costs.context_switch_cycles.into());
         }
         of.thread = Some((input, thread));
+        of.clock.tells = self.inputs[input].info.dependencies;
         self.load_space(cpu, space);
         Ok(())
     }

@@ -10,7 +10,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Core, Moment};
+use super::{Core, Data, Moment, Stall};
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 
@@ -74,13 +74,14 @@ impl Core for InOrder {
     }
 
     #[inline]
-    fn data_stall(&mut self, latency: Cycles, _: Moment) -> Cycles {
-        latency - self.hidden
+    fn data_stall(&mut self, data: Data, _: Moment) -> Stall {
+        Stall { translation: Cycles::ZERO, data: data.latency - self.hidden }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Translating;
     use super::*;
 
     const START: Moment = Moment { instructions: 0, now: Cycles::ZERO };
@@ -97,11 +98,12 @@ mod tests {
     fn a_hidden_hit_shortens_every_access_by_as_much() {
         for (l1_hit_hidden, stalls) in [(true, [0, 0, 196]), (false, [4, 4, 200])] {
             let mut core = InOrder::new(&InOrderConfig { cycles_per_instruction: 1.0, l1_hit_hidden }, Cycles(4));
-            assert_eq!(
-                [core.repeat_stall(), core.data_stall(Cycles(4), START), core.data_stall(Cycles(200), START)],
-                stalls.map(Cycles)
-            );
-            assert_eq!(core.translation_stall(Cycles(9), START), Cycles(9), "a translation is waited for");
+            let mut data = |latency| core.data_stall(Data { latency: Cycles(latency), line: 0 }, START).data;
+            let found = [data(4), data(200)];
+            assert_eq!([core.repeat_stall(), found[0], found[1]], stalls.map(Cycles));
+            let translating = Translating { look_up: Cycles(2), walk: Cycles(7), fetches: false };
+            let stall = Stall { translation: Cycles(9), data: Cycles::ZERO };
+            assert_eq!(core.translation_stall(translating, START), stall, "a translation is waited for");
         }
     }
 }

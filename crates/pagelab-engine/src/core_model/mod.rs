@@ -9,6 +9,7 @@ mod registry;
 
 use std::fmt::Debug;
 
+use pagelab_trace::Access;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -22,6 +23,10 @@ cores! {
         InOrder(in_order::InOrder) = "in-order",
             "retires instructions at a fixed rate and waits for each access before it goes on";
     }
+    mod window {
+        Window(window::Window) = "window",
+            "overlaps walks and misses as far as dependencies, a reorder window and its buffers allow";
+    }
 }
 
 /// When a program waits, on its CPU.
@@ -30,6 +35,58 @@ pub struct Moment {
     /// Instructions that have retired, to the access before.
     pub instructions: u64,
     pub now: Cycles,
+}
+
+/// What an access is, and what is known of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Met<'a> {
+    pub access: &'a Access,
+    /// It has been met before, and is made again after a fault.
+    pub again: bool,
+    /// Whether its source tells which loads addresses come from.
+    pub tells: bool,
+}
+
+/// Data of an access, in one line.
+#[derive(Clone, Copy, Debug)]
+pub struct Data {
+    /// From where they are.
+    pub latency: Cycles,
+    /// The number of the line in physical memory.
+    pub line: u64,
+}
+
+/// A translation beyond the first-level TLB.
+#[derive(Clone, Copy, Debug)]
+pub struct Translating {
+    /// Of the second-level TLB.
+    pub look_up: Cycles,
+    /// Of the page walk after it; none if it is zero.
+    pub walk: Cycles,
+    /// Whether it is of an instruction, or of data.
+    pub fetches: bool,
+}
+
+/// How long a program stalls, by what it waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stall {
+    pub translation: Cycles,
+    pub data: Cycles,
+}
+
+impl Stall {
+    #[inline]
+    pub fn sum(self) -> Cycles {
+        self.translation + self.data
+    }
+}
+
+impl std::ops::AddAssign for Stall {
+    #[inline]
+    fn add_assign(&mut self, other: Self) {
+        self.translation += other.translation;
+        self.data += other.data;
+    }
 }
 
 /// A core model, of one CPU.
@@ -46,6 +103,8 @@ pub struct Moment {
 ///   access; it passes by itself while the CPU's time goes on otherwise, as the moment shows.
 /// - An access to the line of the access before it hits the first-level TLB and cache. It is counted and not looked at, so it
 ///   stalls for a constant ([`repeat_stall`](Self::repeat_stall)), whatever was asked before.
+/// - A model that overlaps accesses ([`FOLLOWS`](Self::FOLLOWS)) is told of each of them, repeated ones included, before anything of it is
+///   made. What is left in the end is waited for where it [drains](Self::drain): before the kernel does anything, and at the end.
 /// - Moments of a CPU never go back. What is said follows from parameters and calls alone, and a copy says the same.
 /// - This is asked for every access: nothing allocates.
 ///
@@ -69,11 +128,25 @@ pub trait Core: Sized + Clone + Debug {
     /// Cycles that the program stalls for an access to the line of the access before it.
     fn repeat_stall(&self) -> Cycles;
 
-    /// Cycles that the program stalls for data which come after `latency`.
-    fn data_stall(&mut self, latency: Cycles, at: Moment) -> Cycles;
+    /// Whether it is told of each access.
+    const FOLLOWS: bool = false;
 
-    /// Cycles that it stalls for a translation beyond the first-level TLB, be it found or end in a fault.
-    fn translation_stall(&mut self, latency: Cycles, _at: Moment) -> Cycles {
-        latency
+    /// The program comes to an access; of what follows until the next, all is for this one. How long it stalls before.
+    fn meet(&mut self, _met: Met, _at: Moment) -> Stall {
+        Stall::default()
+    }
+
+    /// How long the program stalls at an access to data.
+    fn data_stall(&mut self, data: Data, at: Moment) -> Stall;
+
+    /// How long it stalls for a translation, be it found or end in a fault.
+    #[inline]
+    fn translation_stall(&mut self, of: Translating, _at: Moment) -> Stall {
+        Stall { translation: of.look_up + of.walk, data: Cycles::ZERO }
+    }
+
+    /// How long it stalls until all that is under way is complete.
+    fn drain(&mut self, _at: Moment) -> Stall {
+        Stall::default()
     }
 }

@@ -10,6 +10,13 @@ macro_rules! cores {
             CoreConfig by Core { $($($Variant($Design) = $name, $text;)*)* }
         }
 
+        impl CoreConfig {
+            /// See [`Core::FOLLOWS`].
+            pub fn follows(&self) -> bool {
+                match self { $($(Self::$Variant(_) => <$Design as Core>::FOLLOWS,)*)* }
+            }
+        }
+
         /// A core of any registered model.
         #[derive(Clone, Debug)]
         pub enum CoreModel {
@@ -36,16 +43,33 @@ macro_rules! cores {
                 match self { $($(Self::$Variant(core) => core.repeat_stall(),)*)* }
             }
 
+            /// See [`Core::FOLLOWS`].
+            #[inline(always)]
+            pub fn follows(&self) -> bool {
+                match self { $($(Self::$Variant(_) => <$Design as Core>::FOLLOWS,)*)* }
+            }
+
+            /// See [`Core::meet`].
+            #[inline(always)]
+            pub fn meet(&mut self, met: Met, at: Moment) -> Stall {
+                match self { $($(Self::$Variant(core) => core.meet(met, at),)*)* }
+            }
+
             /// See [`Core::data_stall`].
             #[inline(always)]
-            pub fn data_stall(&mut self, latency: Cycles, at: Moment) -> Cycles {
-                match self { $($(Self::$Variant(core) => core.data_stall(latency, at),)*)* }
+            pub fn data_stall(&mut self, data: Data, at: Moment) -> Stall {
+                match self { $($(Self::$Variant(core) => core.data_stall(data, at),)*)* }
             }
 
             /// See [`Core::translation_stall`].
             #[inline(always)]
-            pub fn translation_stall(&mut self, latency: Cycles, at: Moment) -> Cycles {
-                match self { $($(Self::$Variant(core) => core.translation_stall(latency, at),)*)* }
+            pub fn translation_stall(&mut self, of: Translating, at: Moment) -> Stall {
+                match self { $($(Self::$Variant(core) => core.translation_stall(of, at),)*)* }
+            }
+
+            /// See [`Core::drain`].
+            pub fn drain(&mut self, at: Moment) -> Stall {
+                match self { $($(Self::$Variant(core) => core.drain(at),)*)* }
             }
         }
     };

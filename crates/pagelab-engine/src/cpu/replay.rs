@@ -56,11 +56,15 @@ impl Simulation {
             if of.filter.answers(access) {
                 let stop = Stop { clock: &of.clock, limit };
                 let hits = scan::<MANY>(&accesses[at..], &of.filter, &stop);
-                self.settle(cpu, &hits);
+                self.settle(cpu, &accesses[at..at + hits.accesses], &hits);
                 at += hits.accesses;
             } else {
                 if looks_ahead {
                     self.look_ahead(cpu, accesses, at);
+                }
+                let of = &mut self.cpus[cpu];
+                if of.clock.follows() {
+                    of.clock.meet(access, of.task.outcome.is_some() || of.task.split.lines > 0);
                 }
                 let flow = if self.cpus[cpu].is_plain(access) {
                     self.plain_access::<MANY>(cpu, access, limit)
@@ -110,13 +114,22 @@ impl Simulation {
 
     /// Counts accesses that the filter answered.
     #[inline]
-    fn settle(&mut self, cpu: CpuId, hits: &Hits) {
+    fn settle(&mut self, cpu: CpuId, accesses: &[Access], hits: &Hits) {
         let mark = hits.by_kernel.then(|| self.mark(cpu));
         let of = &mut self.cpus[cpu];
         of.counters.accesses += hits.accesses as u64;
         of.counters.filtered += hits.accesses as u64;
         of.counters.writes += hits.writes;
-        hits.pass(&mut of.clock);
+        if of.clock.follows() {
+            let (latency, line) = (Cycles::from(self.hw.caches.l1_latency()), of.filter.physical_line());
+            for access in accesses {
+                of.clock.meet(access, false);
+                of.clock.wait_for_data(latency, line);
+                of.clock.retire(access.gap.into());
+            }
+        } else {
+            hits.pass(&mut of.clock);
+        }
         if let Some(mark) = mark {
             let by_kernel = &mut of.counters.by_kernel;
             by_kernel.accesses += hits.accesses as u64;
@@ -163,7 +176,7 @@ impl Simulation {
     /// One access of any kind.
     #[inline(never)]
     fn access<const MANY: bool>(&mut self, cpu: CpuId, access: &Access, limit: Cycles) -> Result<Flow, EngineError> {
-        if !access.by_kernel {
+        if !access.maker.is_kernel() {
             return self.make_access::<MANY>(cpu, access, limit);
         }
         let mark = self.mark(cpu);
@@ -184,7 +197,7 @@ impl Simulation {
         if access.pc == 0 {
             // The trace does not know the instruction; accesses that follow without one pass the filter.
             self.cpus[cpu].filter.code_page = 0;
-        } else if !access.by_kernel && access.pc >> FRAME_SHIFT != self.cpus[cpu].filter.code_page {
+        } else if !access.maker.is_kernel() && access.pc >> FRAME_SHIFT != self.cpus[cpu].filter.code_page {
             match self.translate::<MANY>(cpu, VirtAddr(access.pc), access.pc, Intent::Fetch, limit)? {
                 // A program counter without a mapping is reported by its own access, if there is one.
                 Translated::Found(_) | Translated::Refused => {
@@ -210,7 +223,7 @@ impl Simulation {
         of.counters.accesses += 1;
         of.counters.writes += u64::from(access.kind.writes());
         of.counters.fetches += u64::from(fetch);
-        of.counters.by_kernel.accesses += u64::from(access.by_kernel);
+        of.counters.by_kernel.accesses += u64::from(access.maker.is_kernel());
         of.clock.retire(access.gap.into());
         Ok(Flow::Done)
     }
@@ -226,7 +239,7 @@ impl Simulation {
         let write = access.kind.writes();
         let first = access.vaddr >> LINE_SHIFT;
         let last = (access.vaddr + u64::from(access.size_bytes) - 1) >> LINE_SHIFT;
-        let split = last > first && !access.by_kernel;
+        let split = last > first && !access.maker.is_kernel();
         let mut line = first + self.cpus[cpu].task.split.lines;
         while line <= last {
             let va = VirtAddr(access.vaddr.max(line * LINE_BYTES));
@@ -248,7 +261,7 @@ impl Simulation {
                     }
                 }
             };
-            if !access.by_kernel {
+            if !access.maker.is_kernel() {
                 self.touch(cpu, va, translation, write, split);
             } else {
                 let served = self.hw.kernel_refs.then(|| self.touch(cpu, va, translation, write, split));
@@ -269,7 +282,7 @@ impl Simulation {
         if split {
             of.counters.count_split_miss(&mut of.task.split.missed, outcome.served);
         }
-        of.clock.wait_for_data(outcome.cycles.into());
+        of.clock.wait_for_data(outcome.cycles.into(), line.0);
         of.counters.pieces += 1;
         // Under SRRIP the first hit after a fill changes the line's prediction.
         let unproven = self.filter_hits_only && outcome.served != Served::L1;
@@ -303,7 +316,8 @@ impl Simulation {
         let wanted = Wanted { core: of.core, space: of.running(), va, intent, origin: Origin::Program };
         let mut cycles = Cycles::ZERO;
         let found = self.hw.translate_beyond_l1(&mut self.os.layers, of.asid, &wanted, missed, &mut cycles);
-        self.cpus[cpu].clock.wait_for_translation(cycles);
+        let translating = self.hw.translating(cycles, false);
+        self.cpus[cpu].clock.wait_for_translation(translating);
         if self.profile.is_some() {
             self.profile_translation(cpu, va, access.pc, intent, cycles, found.is_ok() && self.hw.walks.made > made);
         }
@@ -331,6 +345,8 @@ impl Simulation {
         if self.profile.is_some() {
             self.profile_miss(cpu, va, pc, intent);
         }
+        // An exception waits for all that came before.
+        self.cpus[cpu].clock.drain();
         let fault = self.hw.fault;
         self.raise(cpu, &fault);
         if self.run_stack::<MANY>(cpu, limit)? == Stack::Yields {
@@ -362,8 +378,8 @@ impl Simulation {
             self.hw.units[wanted.core].tlb.set_retries_apart(&counted);
         }
         let of = &mut self.cpus[cpu];
-        of.clock.wait_for_translation(cycles);
         if cycles > Cycles::ZERO {
+            of.clock.wait_for_translation(self.hw.translating(cycles, intent == Intent::Fetch));
             // A walk may have taken the last line's place in the cache, and a fill the last page's in the TLB.
             of.filter.forget_data();
             if self.profile.is_some() {
@@ -408,11 +424,11 @@ impl Hits {
 /// the loop has the processor's registers for itself.
 #[inline(never)]
 pub(super) fn scan<const MANY: bool>(accesses: &[Access], filter: &Filter, stop: &Stop) -> Hits {
-    let by_kernel = accesses.first().is_some_and(|access| access.by_kernel);
+    let by_kernel = accesses.first().is_some_and(|access| access.maker.is_kernel());
     let mut hits = Hits { accesses: 0, instructions: 0, writes: 0, by_kernel };
     let filter = *filter;
     for access in accesses {
-        if !filter.answers(access) || access.by_kernel != by_kernel {
+        if !filter.answers(access) || access.maker.is_kernel() != by_kernel {
             break;
         }
         hits.accesses += 1;

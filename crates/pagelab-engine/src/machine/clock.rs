@@ -2,7 +2,8 @@
 
 use crate::base::code_cost::CodeCost;
 use crate::base::cycles::Cycles;
-use crate::core_model::{CoreModel, Moment};
+use crate::core_model::{CoreModel, Data, Met, Moment, Stall, Translating};
+use pagelab_trace::Access;
 
 /// What a CPU's cycles are spent on. The classes partition its clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +50,8 @@ impl Class {
 #[derive(Clone, Debug)]
 pub struct CpuClock {
     core: CoreModel,
+    /// Whether the program's source tells which loads its addresses come from.
+    pub tells: bool,
     instructions: u64,
     /// Instructions of the kernel that the core has timed.
     timed: u64,
@@ -61,7 +64,7 @@ pub struct CpuClock {
 impl CpuClock {
     pub fn new(core: CoreModel) -> Self {
         let spent = [Cycles::ZERO; Class::ALL.len()];
-        Self { core, instructions: 0, timed: 0, spent, beyond_base: Cycles::ZERO }
+        Self { core, tells: false, instructions: 0, timed: 0, spent, beyond_base: Cycles::ZERO }
     }
 
     #[inline]
@@ -95,28 +98,63 @@ impl CpuClock {
     /// The program made `accesses` to the line of the access before them.
     #[inline]
     pub fn repeat(&mut self, accesses: u64) {
-        self.spend(Class::DataStall, accesses * self.core.repeat_stall());
+        self.add(Class::DataStall, accesses * self.core.repeat_stall());
     }
 
-    /// The program made an access to data that come after `latency`.
+    /// Whether the core is told of each access ([`Self::meet`]).
     #[inline]
-    pub fn wait_for_data(&mut self, latency: Cycles) {
-        let stall = self.core.data_stall(latency, self.moment());
-        self.spend(Class::DataStall, stall);
+    pub fn follows(&self) -> bool {
+        self.core.follows()
     }
 
-    /// The program's translation took `latency` beyond the first-level TLB.
+    /// The program comes to an access, `again` if it has been there before.
     #[inline]
-    pub fn wait_for_translation(&mut self, latency: Cycles) {
-        let stall = self.core.translation_stall(latency, self.moment());
-        self.spend(Class::Translation, stall);
+    pub fn meet(&mut self, access: &Access, again: bool) {
+        let stall = self.core.meet(Met { access, again, tells: self.tells }, self.moment());
+        self.stall(stall);
+    }
+
+    /// The program made an access to data that come after `latency`, in a line of physical memory.
+    #[inline]
+    pub fn wait_for_data(&mut self, latency: Cycles, line: u64) {
+        let stall = self.core.data_stall(Data { latency, line }, self.moment());
+        self.stall(stall);
+    }
+
+    /// The program's translation took so long beyond the first-level TLB.
+    #[inline]
+    pub fn wait_for_translation(&mut self, translating: Translating) {
+        let stall = self.core.translation_stall(translating, self.moment());
+        self.stall(stall);
+    }
+
+    /// Waits until the core has nothing under way.
+    #[inline]
+    pub fn drain(&mut self) {
+        if self.core.follows() {
+            let stall = self.core.drain(self.moment());
+            self.stall(stall);
+        }
     }
 
     #[inline]
-    pub fn spend(&mut self, class: Class, cycles: Cycles) {
+    fn stall(&mut self, stall: Stall) {
+        self.add(Class::DataStall, stall.data);
+        self.add(Class::Translation, stall.translation);
+    }
+
+    #[inline]
+    fn add(&mut self, class: Class, cycles: Cycles) {
         debug_assert_ne!(class, Class::Base);
         self.spent[class as usize] += cycles;
         self.beyond_base += cycles;
+    }
+
+    /// Something that is no core's to hide takes `cycles`.
+    #[inline]
+    pub fn spend(&mut self, class: Class, cycles: Cycles) {
+        self.drain();
+        self.add(class, cycles);
     }
 
     /// Cycles that the core takes for these instructions of kernel code; rounding is lost once, over all of them.
@@ -138,7 +176,8 @@ impl CpuClock {
 
     /// Waits until `time`, if that is ahead.
     pub fn wait_until(&mut self, class: Class, time: Cycles) {
-        self.spend(class, time.saturating_sub(self.now()));
+        self.drain();
+        self.add(class, time.saturating_sub(self.now()));
     }
 
     pub fn instructions(&self) -> u64 {
@@ -184,8 +223,8 @@ mod tests {
     #[test]
     fn stalls_are_of_their_classes_and_foreseen() {
         let mut clock = clock(r#"{"cycles_per_instruction":0.75,"l1_hit_hidden":false}"#);
-        clock.wait_for_translation(Cycles(7));
-        clock.wait_for_data(Cycles(200));
+        clock.wait_for_translation(Translating { look_up: Cycles(7), walk: Cycles::ZERO, fetches: false });
+        clock.wait_for_data(Cycles(200), 0);
         let foreseen = clock.now_after(1000, 3);
         clock.retire(1000);
         clock.repeat(3);

@@ -71,6 +71,11 @@ impl Filter {
         self.translation = translation;
     }
 
+    /// The physical line of the last data access.
+    pub fn physical_line(&self) -> u64 {
+        self.translation.address(VirtAddr(self.line << LINE_SHIFT)).line().0
+    }
+
     /// True if it answers this access: a hit of the last line that changes nothing.
     #[inline(always)]
     pub fn answers(&self, access: &Access) -> bool {
@@ -209,7 +214,7 @@ impl Cpu {
     pub fn is_plain(&self, access: &Access) -> bool {
         let last = (access.vaddr + u64::from(access.size_bytes) - 1) >> LINE_SHIFT;
         let differs = (last ^ access.vaddr >> LINE_SHIFT) | (access.pc >> FRAME_SHIFT ^ self.filter.code_page);
-        differs == 0 && access.kind != AccessKind::Fetch && !access.by_kernel && self.task.outcome.is_none()
+        differs == 0 && access.kind != AccessKind::Fetch && !access.maker.is_kernel() && self.task.outcome.is_none()
     }
 
     fn number_task(&mut self) -> Task {

@@ -414,6 +414,13 @@ fn warnings(simulation: &Simulation, sources: &[SourceResult], statistics: &Stat
                 source.name
             ));
         }
+        if !source.dependencies && simulation.cpus.iter().any(|cpu| cpu.clock.follows()) {
+            warnings.push(format!(
+                "{}: its accesses do not tell which loads they wait for; the core takes them as \
+                 `machine.core.unknown_dependencies` says",
+                source.name
+            ));
+        }
         if source.mappings_inferred {
             warnings.push(format!(
                 "{}: the trace had no events, so its mappings were inferred from its accesses",

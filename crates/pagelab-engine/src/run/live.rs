@@ -27,6 +27,7 @@ pub fn run_live(
         threads: cpus,
         mappings_inferred: false,
         sampled: false,
+        dependencies: false,
         content_hash: None,
     };
     // Before the program starts.

@@ -27,6 +27,9 @@ pub struct SourceResult {
     /// True if the accesses are samples of those that the program made.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub sampled: bool,
+    /// True if accesses tell which load their address comes from.
+    #[serde(skip)]
+    pub dependencies: bool,
     /// False for a trace whose recording was cut off.
     pub complete: bool,
     /// Threads that run at once at most.
@@ -198,6 +201,7 @@ impl Cpus {
             content_hash: info.content_hash,
             mappings_inferred: info.mappings_inferred,
             sampled: info.sampled,
+            dependencies: info.dependencies,
             complete,
             threads: info.threads,
             cpus,

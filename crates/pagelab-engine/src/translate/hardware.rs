@@ -9,6 +9,7 @@ use crate::base::page_fault::{Intent, PageFault};
 use crate::base::rng::Rng;
 use crate::cache::{Hierarchy, Outcome, Requester, Served};
 use crate::config::Config;
+use crate::core_model::Translating;
 use crate::mmu_cache::MmuCaches;
 use crate::translate::counters::{SegmentCounters, ShadowCounters, SpeculationCounters, TlbCounters, WalkCounters};
 use crate::translate::tlb::Tlb;
@@ -64,6 +65,13 @@ pub struct Hardware {
 }
 
 impl Hardware {
+    /// What a translation that took `cycles` is for the core.
+    #[inline]
+    pub fn translating(&self, cycles: Cycles, fetches: bool) -> Translating {
+        let look_up = cycles.min(self.l2_tlb_latency);
+        Translating { look_up, walk: cycles - look_up, fetches }
+    }
+
     /// Hardware of the first `cores` cores of the machine.
     pub fn new(config: &Config, cores: usize) -> Result<Self, EngineError> {
         let machine = &config.machine;

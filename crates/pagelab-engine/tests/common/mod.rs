@@ -141,6 +141,7 @@ impl ScriptWriter {
             threads: self.threads,
             mappings_inferred: false,
             sampled: false,
+            dependencies: true,
             content_hash: None,
         };
         Box::new(Script { info, batches: self.batches.into_iter() })

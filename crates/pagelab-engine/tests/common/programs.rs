@@ -9,7 +9,7 @@ use pagelab_engine::kernel::layer::Layer;
 use pagelab_engine::kernel::reclaim::Kind;
 use pagelab_engine::machine::simulation::{Placed, Simulation};
 use pagelab_engine::observe::statistics::Statistics;
-use pagelab_trace::{Access, AccessKind, EventKind, MapFlags, ProcessIx, Protection, Source};
+use pagelab_trace::{Access, AccessKind, EventKind, Maker, MapFlags, ProcessIx, Protection, Source};
 use proptest::prelude::*;
 
 use crate::common::{self, ScriptWriter, assert_clocks_conserved, assert_conserved, assert_frames_conserved, run};
@@ -178,7 +178,10 @@ impl Program {
             let (thread, process) = live[chosen % live.len()];
             let kind = match op.clone() {
                 Op::Access { kind, addr, bytes, pc, by_kernel } => {
-                    script.access_of(thread, Access { pc, by_kernel, ..Access::new(kind, addr, bytes) });
+                    script.access_of(
+                        thread,
+                        Access { pc, maker: Maker::kernel_if(by_kernel), ..Access::new(kind, addr, bytes) },
+                    );
                     None
                 }
                 Op::Map { area, prot, flags } => Some(EventKind::Mmap {

@@ -30,7 +30,7 @@ pub(super) struct Thread {
 impl Thread {
     /// Takes the next access; instructions that are whole go to `write`.
     pub(super) fn access(&mut self, access: &Access, lost: &mut Lost, mut write: impl FnMut(&Instruction, &mut Lost)) {
-        lost.by_kernel += u64::from(access.by_kernel);
+        lost.by_kernel += u64::from(access.maker.is_kernel());
         let fetches = access.kind == AccessKind::Fetch;
         if access.gap > 0 || fetches || self.current.is_none() {
             if access.gap == 0 {
@@ -79,6 +79,7 @@ impl Thread {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Maker;
 
     #[test]
     fn gaps_become_instructions() {
@@ -101,7 +102,7 @@ mod tests {
     #[test]
     fn an_access_without_an_instruction_gets_one() {
         let (mut thread, mut lost, mut written) = (Thread::default(), Lost::default(), Vec::new());
-        let first = Access { gap: 0, by_kernel: true, ..Access::new(AccessKind::Load, 0x10, 8) };
+        let first = Access { gap: 0, maker: Maker::KERNEL, ..Access::new(AccessKind::Load, 0x10, 8) };
         thread.access(&first, &mut lost, |i, _| written.push(i.pc));
         thread.end(&mut lost, |i, _| written.push(i.pc));
         assert_eq!((written, thread.counts()), (vec![0], (1, 1)));

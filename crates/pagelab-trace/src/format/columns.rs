@@ -7,7 +7,7 @@ use parquet::{
     schema::{parser::parse_message_type, types::TypePtr},
 };
 
-use crate::{Access, AccessKind};
+use crate::{Access, AccessKind, Maker};
 
 /// Positions of the columns in a part of accesses.
 pub(super) const KIND: usize = 0;
@@ -47,19 +47,19 @@ pub(super) const KINDS: [u8; 8] = [0, 1, 2, 3, BY_KERNEL, BY_KERNEL + 1, BY_KERN
 /// Index of the access's `kind` in [`KINDS`].
 #[inline(always)]
 pub(super) fn kind_index(access: &Access) -> u8 {
-    access.kind as u8 | u8::from(access.by_kernel) << 2
+    access.kind as u8 | u8::from(access.maker.is_kernel()) << 2
 }
 
-/// Kind and `by_kernel` at an index of [`KINDS`].
+/// Kind and maker at an index of [`KINDS`].
 #[inline]
-pub(super) fn kind_at(index: usize) -> (AccessKind, bool) {
+pub(super) fn kind_at(index: usize) -> (AccessKind, Maker) {
     kind_of(KINDS[index].into()).expect("each of them is a kind")
 }
 
-/// Kind and `by_kernel` of a value of the column `kind`, none if there is no such value.
-pub(super) fn kind_of(value: u32) -> Option<(AccessKind, bool)> {
+/// Kind and maker of a value of the column `kind`, none if there is no such value.
+pub(super) fn kind_of(value: u32) -> Option<(AccessKind, Maker)> {
     let value = u8::try_from(value).ok()?;
-    Some((AccessKind::from_code(value & !BY_KERNEL)?, value & BY_KERNEL != 0))
+    Some((AccessKind::from_code(value & !BY_KERNEL)?, Maker::kernel_if(value & BY_KERNEL != 0)))
 }
 
 /// The value of the column `kind` of an access.
@@ -74,12 +74,12 @@ mod tests {
 
     #[test]
     fn kinds_have_the_numbers_of_the_format() {
-        for (by_kernel, bit) in [(false, 0), (true, 16)] {
+        for (maker, bit) in [(Maker::PROGRAM, 0), (Maker::KERNEL, 16)] {
             for code in 0..4 {
                 let kind = AccessKind::from_code(code).unwrap();
-                let access = Access { by_kernel, ..Access::new(kind, 0, 1) };
+                let access = Access { maker, ..Access::new(kind, 0, 1) };
                 assert_eq!(kind_value(&access), code + bit);
-                assert_eq!(kind_of(u32::from(code + bit)), Some((kind, by_kernel)));
+                assert_eq!(kind_of(u32::from(code + bit)), Some((kind, maker)));
             }
         }
         for wrong in [4, 8, 15, 20, 32, 256, u32::MAX] {

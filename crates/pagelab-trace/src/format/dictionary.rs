@@ -35,8 +35,8 @@ impl Site {
     /// The access of this site to an address.
     #[inline]
     pub(super) fn access(self, vaddr: u64) -> Access {
-        let (kind, by_kernel) = super::columns::kind_at(self.kind_index());
-        Access { vaddr, pc: self.pc, gap: self.gap(), size_bytes: self.size_bytes(), kind, by_kernel }
+        let (kind, maker) = super::columns::kind_at(self.kind_index());
+        Access { vaddr, pc: self.pc, gap: self.gap(), size_bytes: self.size_bytes(), kind, maker }
     }
 
     pub(super) fn gap(self) -> u32 {
@@ -142,7 +142,7 @@ impl<V: Value> Dictionary<V> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::AccessKind;
+    use crate::{AccessKind, Maker};
 
     #[test]
     fn values_keep_their_index_until_the_dictionary_is_full() {
@@ -171,7 +171,7 @@ mod tests {
             Access { gap: u32::MAX, ..access },
             Access { size_bytes: 4096, ..access },
             Access { kind: AccessKind::Store, ..access },
-            Access { by_kernel: true, ..access },
+            Access { maker: Maker::KERNEL, ..access },
         ] {
             let site = Site::of(&other);
             assert_ne!(Site::of(&access), site);

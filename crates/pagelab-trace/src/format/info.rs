@@ -129,7 +129,7 @@ pub fn head(path: impl AsRef<Path>, count: usize) -> Result<Vec<Row>, TraceError
                             position,
                             thread: thread.0,
                             kind: KIND_NAMES[usize::from(kind_index(access) & 3)],
-                            by_kernel: access.by_kernel,
+                            by_kernel: access.maker.is_kernel(),
                             vaddr: access.vaddr,
                             size: access.size_bytes,
                             pc: access.pc,

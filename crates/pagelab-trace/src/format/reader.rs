@@ -64,6 +64,7 @@ impl TraceReader {
             threads: counts.threads_at_once,
             mappings_inferred: folder.meta.mappings_inferred,
             sampled: folder.meta.sampled,
+            dependencies: false,
             content_hash: Some(folder.content_hash.clone()),
         };
         Ok(Self { folder, counts, info, state: State::Opened })

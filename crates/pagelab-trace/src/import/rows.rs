@@ -8,7 +8,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Access, AccessKind, Event, EventKind, MapFlags, ProcessIx, Protection, ThreadIx, TraceError, TraceMeta,
+    Access, AccessKind, Event, EventKind, Maker, MapFlags, ProcessIx, Protection, ThreadIx, TraceError, TraceMeta,
     TraceWriter, format::TraceSummary,
 };
 
@@ -141,7 +141,7 @@ fn access(row: &[u8]) -> Option<Access> {
         gap,
         size_bytes,
         kind,
-        by_kernel: by_kernel == 1,
+        maker: Maker::kernel_if(by_kernel == 1),
     })
 }
 

@@ -15,7 +15,7 @@ use super::{
     mappings::{Extent, infer},
 };
 use crate::{
-    Access, AccessKind, Event, EventKind, MapFlags, ProcessIx, Protection, ThreadIx, TraceError, TraceWriter,
+    Access, AccessKind, Event, EventKind, Maker, MapFlags, ProcessIx, Protection, ThreadIx, TraceError, TraceWriter,
     format::{MAX_ACCESS_BYTES, TraceSummary},
     touched_pages::TouchedPages,
 };
@@ -310,7 +310,14 @@ impl<'a> Sink<'a> {
         }
         let gap = u32::try_from(thread.pending).unwrap_or(u32::MAX);
         thread.pending -= u64::from(gap);
-        self.buffer.push(Access { vaddr, pc: thread.instruction.0, gap, size_bytes, kind, by_kernel });
+        self.buffer.push(Access {
+            vaddr,
+            pc: thread.instruction.0,
+            gap,
+            size_bytes,
+            kind,
+            maker: Maker::kernel_if(by_kernel),
+        });
         if self.buffer.len() == BUFFER_ACCESSES { Ok(self.flush()?) } else { Ok(()) }
     }
 

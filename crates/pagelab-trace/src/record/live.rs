@@ -130,6 +130,7 @@ mod tests {
             threads: 1,
             mappings_inferred: false,
             sampled: false,
+            dependencies: false,
             content_hash: None,
         }
     }

@@ -7,7 +7,7 @@ use super::frame::Frame;
 use super::output::Output;
 use super::protocol::{self, ADDRESS_BYTES, CONTROL_BIT, Control, EXIT_BY_SIGNAL, SEGMENT_WORD_BYTES, SegmentRecord};
 use super::segment::{self, Segment, Slot, Validity};
-use crate::{Access, AccessKind, EventKind, MapFlags, ProcessIx, Protection, ThreadIx, TraceError};
+use crate::{Access, AccessKind, EventKind, Maker, MapFlags, ProcessIx, Protection, ThreadIx, TraceError};
 
 const PAGE_SHIFT: u32 = 12;
 const PAGE_BYTES: u64 = 1 << PAGE_SHIFT;
@@ -380,7 +380,7 @@ impl Process {
         while vaddr < end && !output.is_full() {
             let piece_end = ((vaddr | (PAGE_BYTES - 1)).saturating_add(1)).min(end);
             let size_bytes = (piece_end - vaddr) as u16;
-            output.append(&[Access { vaddr, pc: 0, gap: 0, size_bytes, kind, by_kernel: true }])?;
+            output.append(&[Access { vaddr, pc: 0, gap: 0, size_bytes, kind, maker: Maker::KERNEL }])?;
             vaddr = piece_end;
         }
         Ok(())

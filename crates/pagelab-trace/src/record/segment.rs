@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::frame::Frame;
 use super::protocol::{ADDRESS_BYTES, Piece, SEGMENT_WORD_BYTES, SegmentRecord, address};
 use crate::format::{AccessCounts, Columns, GROUP, OpenPage, Site};
-use crate::{Access, AccessKind};
+use crate::{Access, AccessKind, Maker};
 
 const PAGE_SHIFT: u32 = 12;
 /// Bytes of the fetch recorded for a code page.
@@ -37,7 +37,7 @@ impl Segment {
                 gap: access.gap,
                 size_bytes: access.size_bytes,
                 kind: AccessKind::from_code(access.kind)?,
-                by_kernel: false,
+                maker: Maker::PROGRAM,
             });
         }
         Some(Self { accesses: accesses.into(), tail: record.tail, conditional, pieces: record.pieces.into() })
@@ -77,7 +77,7 @@ impl Segment {
                 if fetched.insert(vaddr >> PAGE_SHIFT) {
                     let size_bytes = (end.min(page_end) - vaddr).min(FETCH_BYTES) as u16;
                     let kind = AccessKind::Fetch;
-                    into.push(Access { vaddr, pc: vaddr, gap: 0, size_bytes, kind, by_kernel: false });
+                    into.push(Access { vaddr, pc: vaddr, gap: 0, size_bytes, kind, maker: Maker::PROGRAM });
                 }
                 vaddr = page_end;
             }

@@ -179,16 +179,20 @@ impl Search {
     fn visit(&mut self, graph: &AnyGraph, vertex: u32, thread: usize, team: &Team, out: &mut Vec<Access>) {
         let claim = team.claim();
         let queue = &mut self.queues[thread].vertices;
-        out.extend(self.csr.row(vertex));
+        // The vertex was read from the queue just before.
+        let row = out.len();
+        let [begin, end] = self.csr.row(vertex);
+        out.extend([begin.after(1), end.after(2)]);
         for at in graph.row(vertex) {
             let neighbour = graph.neighbour(vertex, at);
             let parent = self.parents_addr + u64::from(neighbour) * self.csr.index;
-            out.extend([self.csr.neighbour(at), self.parent.load(parent)]);
+            out.push(self.csr.neighbour(at).after(out.len() - row));
+            out.push(self.parent.load(parent).after(1));
             if self.parents[neighbour as usize] == NONE {
                 self.parents[neighbour as usize] = vertex;
                 let slot = self.queue_addrs[thread] + queue.len() as u64 * self.csr.index;
                 queue.push(neighbour);
-                out.extend([self.claim.access(claim, parent), self.push.store(slot)]);
+                out.extend([self.claim.access(claim, parent).after(2), self.push.store(slot)]);
             }
         }
     }

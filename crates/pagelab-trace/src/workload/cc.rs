@@ -115,15 +115,17 @@ struct Parents {
 }
 
 impl Parents {
-    /// The parent of `vertex`; appends its load at `site`.
+    /// The parent of `vertex`, whose number was loaded `distance` accesses before (0: was not); appends its load at `site`.
     #[inline]
-    fn load(&self, site: Site, vertex: u32, out: &mut Vec<Access>) -> u32 {
-        out.push(site.load(self.at(vertex)));
+    fn load(&self, site: Site, vertex: u32, distance: usize, out: &mut Vec<Access>) -> u32 {
+        out.push(site.load(self.at(vertex)).after(distance));
         self.of[vertex as usize]
     }
 
-    fn set(&mut self, site: Site, kind: AccessKind, vertex: u32, parent: u32, out: &mut Vec<Access>) {
-        out.push(site.access(kind, self.at(vertex)));
+    /// As [`Self::load`].
+    fn set(&mut self, at: (Site, AccessKind), vertex: u32, distance: usize, parent: u32, out: &mut Vec<Access>) {
+        let (site, kind) = at;
+        out.push(site.access(kind, self.at(vertex)).after(distance));
         self.of[vertex as usize] = parent;
     }
 
@@ -183,7 +185,7 @@ impl Algorithm for Components {
             match self.phase {
                 Phase::Link(number) => self.link_some(graph, vertex, number, 1, claim, out),
                 Phase::LinkRest(largest) => {
-                    if self.parents.load(self.own, vertex, out) != largest {
+                    if self.parents.load(self.own, vertex, 0, out) != largest {
                         self.link_some(graph, vertex, NEIGHBOUR_ROUNDS, u64::MAX, claim, out);
                     }
                 }
@@ -231,49 +233,50 @@ impl Components {
         claim: AccessKind,
         out: &mut Vec<Access>,
     ) {
+        let row = out.len();
         out.extend(self.csr.row(vertex));
-        let row = graph.row(vertex);
-        for at in row.skip(first as usize).take(usize::try_from(count).unwrap_or(usize::MAX)) {
-            out.push(self.csr.neighbour(at));
+        for at in graph.row(vertex).skip(first as usize).take(usize::try_from(count).unwrap_or(usize::MAX)) {
+            out.push(self.csr.neighbour(at).after(out.len() - row));
             self.link(vertex, graph.neighbour(vertex, at), claim, out);
         }
     }
 
     /// Puts the trees of two vertices together: the one with the larger root under a vertex of the other.
     fn link(&mut self, vertex: u32, neighbour: u32, claim: AccessKind, out: &mut Vec<Access>) {
-        let mut a = self.parents.load(self.own, vertex, out);
-        let mut b = self.parents.load(self.other, neighbour, out);
+        let mut a = self.parents.load(self.own, vertex, 0, out);
+        let mut b = self.parents.load(self.other, neighbour, 2, out);
         while a != b {
             let (low, high) = (a.min(b), a.max(b));
-            let above = self.parents.load(self.above, high, out);
+            let above = self.parents.load(self.above, high, 1, out);
             if above == low {
                 return;
             }
             if above == high {
-                return self.parents.set(self.link, claim, high, low, out);
+                return self.parents.set((self.link, claim), high, 2, low, out);
             }
-            a = self.parents.load(self.grandparent, above, out);
-            b = self.parents.load(self.grandparent, low, out);
+            a = self.parents.load(self.grandparent, above, 1, out);
+            b = self.parents.load(self.grandparent, low, 3, out);
         }
     }
 
     /// Lets `vertex` have its tree's root as its parent.
     fn compress(&mut self, vertex: u32, out: &mut Vec<Access>) {
-        let mut parent = self.parents.load(self.own, vertex, out);
+        let mut parent = self.parents.load(self.own, vertex, 0, out);
+        let mut distance = 1;
         loop {
-            let grandparent = self.parents.load(self.grandparent, parent, out);
+            let grandparent = self.parents.load(self.grandparent, parent, distance, out);
             if grandparent == parent {
                 return;
             }
-            self.parents.set(self.compress, AccessKind::Store, vertex, grandparent, out);
-            parent = grandparent;
+            self.parents.set((self.compress, AccessKind::Store), vertex, 0, grandparent, out);
+            (parent, distance) = (grandparent, 2);
         }
     }
 
     /// The component that most of some random vertices are in; of equal ones the first.
     fn sample(&mut self, graph: &AnyGraph, out: &mut Vec<Access>) -> u32 {
         let mut seen: Vec<u32> = (0..SAMPLES)
-            .map(|_| self.parents.load(self.sample, self.sample_rng.below(graph.vertices()) as u32, out))
+            .map(|_| self.parents.load(self.sample, self.sample_rng.below(graph.vertices()) as u32, 0, out))
             .collect();
         seen.sort_unstable();
         let most = seen.chunk_by(|a, b| a == b).rev().max_by_key(|same| same.len());
@@ -282,14 +285,15 @@ impl Components {
 
     /// Hooks a root at `vertex` or a neighbour to the other one's parent, if that is smaller.
     fn hook(&mut self, graph: &AnyGraph, vertex: u32, claim: AccessKind, out: &mut Vec<Access>) {
+        let row = out.len();
         out.extend(self.csr.row(vertex));
         for at in graph.row(vertex) {
-            out.push(self.csr.neighbour(at));
-            let a = self.parents.load(self.own, vertex, out);
-            let b = self.parents.load(self.other, graph.neighbour(vertex, at), out);
+            out.push(self.csr.neighbour(at).after(out.len() - row));
+            let a = self.parents.load(self.own, vertex, 0, out);
+            let b = self.parents.load(self.other, graph.neighbour(vertex, at), 2, out);
             let (low, high) = (a.min(b), a.max(b));
-            if low != high && self.parents.load(self.above, high, out) == high {
-                self.parents.set(self.link, claim, high, low, out);
+            if low != high && self.parents.load(self.above, high, 1, out) == high {
+                self.parents.set((self.link, claim), high, 2, low, out);
                 self.hooked = true;
             }
         }

@@ -288,7 +288,7 @@ pub(super) fn rounds(values: &Values, rounds: &str, default: u64) -> Result<u64,
 impl<A: Algorithm + 'static> GraphProgram<A> {
     pub fn into_plan(self, layout: Layout, values: &Values) -> Plan {
         let accesses = values.optional(ACCESSES_OF_WORK.name);
-        Plan { layout, threads: self.team.threads as u32, program: Box::new(self), accesses }
+        Plan { layout, threads: self.team.threads as u32, program: Box::new(self), accesses, dependencies: true }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::spec::{ALIGN, Values};
-use crate::{Access, AccessKind, Event, EventKind, MapFlags, ProcessIx, Protection, ThreadIx, TraceError};
+use crate::{Access, AccessKind, Event, EventKind, Maker, MapFlags, ProcessIx, Protection, ThreadIx, TraceError};
 
 const PAGE_BYTES: u64 = 4096;
 /// The workload's only code page, where Linux maps position-independent programs without randomisation.
@@ -34,7 +34,7 @@ impl Site {
 
     #[inline(always)]
     pub fn access(self, kind: AccessKind, vaddr: u64) -> Access {
-        Access { vaddr, pc: self.pc, gap: self.gap, size_bytes: self.size_bytes, kind, by_kernel: false }
+        Access { vaddr, pc: self.pc, gap: self.gap, size_bytes: self.size_bytes, kind, maker: Maker::PROGRAM }
     }
 
     #[inline(always)]

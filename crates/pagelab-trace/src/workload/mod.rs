@@ -128,6 +128,7 @@ pub fn parse(spec: &str, seed: u64) -> Result<Box<dyn Source>, TraceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Batch;
 
     fn error(spec: &str) -> String {
         parse(spec, 0).err().unwrap_or_else(|| panic!("'{spec}' must be refused")).to_string()
@@ -181,6 +182,54 @@ mod tests {
         assert!(error("stride:passes=4e18").contains("passes=4e18: must be small enough"));
         assert!(error("seq:passes=2,accesses=5").contains("seq: give passes or accesses, not both"));
         assert!(error("seq:seed=-1").contains("seed=-1: '-1' is not a count"));
+    }
+
+    /// By thread, its accesses.
+    fn by_thread(spec: &str) -> std::collections::BTreeMap<u32, Vec<crate::Access>> {
+        let mut source = parse(spec, 1).unwrap();
+        let (mut batch, mut threads) = (Batch::default(), std::collections::BTreeMap::<_, Vec<_>>::new());
+        while source.next_batch(&mut batch).unwrap() {
+            let mut begin = 0;
+            for segment in &batch.segments {
+                if let crate::Segment::Run { thread, end } = segment {
+                    threads.entry(thread.0).or_default().extend_from_slice(&batch.accesses[begin..*end]);
+                    begin = *end;
+                }
+            }
+        }
+        threads
+    }
+
+    #[test]
+    fn what_an_access_waits_for_is_a_load_of_its_thread() {
+        for (spec, dependent) in [
+            ("chase:size=64K,threads=2,init=pages", 0.9),
+            ("bfs:vertices=2K,degree=8,threads=2", 0.5),
+            ("pagerank:vertices=2K,degree=8,iterations=2", 0.5),
+            ("cc:vertices=2K,degree=8", 0.3),
+            ("cc:vertices=2K,degree=8,algorithm=shiloach-vishkin", 0.3),
+            ("gups:size=1MiB,updates=1K", 0.0),
+        ] {
+            assert!(parse(spec, 1).unwrap().info().dependencies);
+            let (mut all, mut waiting) = (0, 0);
+            for accesses in by_thread(spec).values() {
+                for (n, access) in accesses.iter().enumerate() {
+                    if let Some(distance) = access.maker.producer() {
+                        let producer = accesses[n.checked_sub(distance as usize).expect("it is there")];
+                        assert_eq!(
+                            producer.kind,
+                            crate::AccessKind::Load,
+                            "{spec}: {n} waits for {distance} before it"
+                        );
+                        waiting += 1;
+                    }
+                }
+                all += accesses.len();
+            }
+            let share = f64::from(waiting) / all as f64;
+            assert!(share >= dependent && (dependent > 0.0) == (waiting > 0), "{spec}: {share}");
+        }
+        assert!(!parse("btree", 1).unwrap().info().dependencies, "it does not tell");
     }
 
     #[test]

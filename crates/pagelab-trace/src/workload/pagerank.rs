@@ -168,12 +168,14 @@ impl PageRank {
     }
 
     fn gather(&mut self, graph: &AnyGraph, vertex: u32, out: &mut Vec<Access>) {
+        let row = out.len();
         out.extend(self.csr.row(vertex));
         let mut sum = 0.0;
         for at in graph.row(vertex) {
             let neighbour = graph.neighbour(vertex, at);
             let contribution = self.contributions_addr + u64::from(neighbour) * SCORE;
-            out.extend([self.csr.neighbour(at), self.gather.load(contribution)]);
+            out.push(self.csr.neighbour(at).after(out.len() - row));
+            out.push(self.gather.load(contribution).after(1));
             sum += self.contributions[neighbour as usize];
         }
         let score = self.scores_addr + u64::from(vertex) * SCORE;

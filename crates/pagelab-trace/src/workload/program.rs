@@ -16,6 +16,8 @@ pub(super) struct Plan {
     /// Accesses of the whole program, if known.
     pub accesses: Option<u64>,
     pub threads: u32,
+    /// Whether the program's accesses tell which load their address comes from.
+    pub dependencies: bool,
 }
 
 /// The accesses of all threads of a program.
@@ -25,7 +27,7 @@ pub(super) trait Program: Send {
     fn next(&mut self, batch: &mut Batch) -> Result<(), TraceError>;
 }
 
-/// The endless accesses of one thread.
+/// The endless accesses of one thread. One whose address was loaded says by which of them ([`Access::after`]).
 pub(super) trait Stream: Send {
     /// Slots that [`Stream::fill`] needs at least.
     fn unit(&self) -> usize {
@@ -132,7 +134,7 @@ pub(super) fn plan<S: Stream + 'static>(layout: Layout, mut workers: Vec<Worker<
     let run = (BATCH_ACCESSES / workers.len().max(1)).max(MIN_RUN).max(unit);
     workers.iter_mut().for_each(|worker| worker.initialise.reverse());
     let threads = workers.len() as u32;
-    Plan { layout, program: Box::new(Threads { workers, run }), accesses: Some(accesses), threads }
+    Plan { layout, program: Box::new(Threads { workers, run }), accesses: Some(accesses), threads, dependencies: true }
 }
 
 /// A workload as a source: the mappings, the program, the exit.
@@ -152,6 +154,7 @@ impl Synthetic {
             threads: plan.threads,
             mappings_inferred: false,
             sampled: false,
+            dependencies: plan.dependencies,
             content_hash: None,
         };
         Self { info, program: plan.program, prologue: plan.layout.into_events(), position: 0, over: false }
@@ -386,7 +389,7 @@ pub(super) mod tests {
     fn the_gap_and_the_alignment_are_the_spec_s() {
         for spec in SMALL {
             let (accesses, events) = replay(&format!("{spec},gap=7,align=1GiB"), 0);
-            assert!(accesses.iter().all(|(_, a)| a.gap == 7 && !a.by_kernel), "{spec}");
+            assert!(accesses.iter().all(|(_, a)| a.gap == 7 && !a.maker.is_kernel()), "{spec}");
             assert!(arrays(&events).iter().all(|(addr, _)| addr % (1 << 30) == 0), "{spec}");
         }
         let (_, events) = replay("gups:size=64K,updates=1,align=4K", 0);

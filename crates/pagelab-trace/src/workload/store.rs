@@ -39,7 +39,7 @@ pub(super) fn plan<S: Store + 'static>(values: &Values, layout: Layout, requests
     let accesses = values.optional(ACCESSES_OF_OPERATIONS.name);
     let threads = values.threads() as u32;
     let program = StoreProgram { requests, store, threads, turn: 0, made: 0, left: accesses.unwrap_or(u64::MAX) };
-    Plan { layout, program: Box::new(program), accesses, threads }
+    Plan { layout, program: Box::new(program), accesses, threads, dependencies: false }
 }
 
 impl<S: Store> Program for StoreProgram<S> {

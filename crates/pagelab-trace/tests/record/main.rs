@@ -108,7 +108,7 @@ impl Recorded {
     fn data(&self, range: std::ops::Range<u64>) -> Vec<(u64, AccessKind)> {
         self.accesses
             .iter()
-            .filter(|(_, a)| range.contains(&a.vaddr) && !a.by_kernel && a.kind != AccessKind::Fetch)
+            .filter(|(_, a)| range.contains(&a.vaddr) && !a.maker.is_kernel() && a.kind != AccessKind::Fetch)
             .map(|(_, access)| (access.vaddr, access.kind))
             .collect()
     }
@@ -121,7 +121,7 @@ impl Recorded {
     /// Number in the whole trace of the first store of the program itself to `vaddr`. Loads may be older: the dynamic
     /// linker's mappings were where the program's are.
     fn first_store(&self, vaddr: u64) -> u64 {
-        let stores = |a: &Access| a.vaddr == vaddr && a.kind == AccessKind::Store && !a.by_kernel;
+        let stores = |a: &Access| a.vaddr == vaddr && a.kind == AccessKind::Store && !a.maker.is_kernel();
         let found = self.accesses.iter().position(|(_, access)| stores(access));
         found.unwrap_or_else(|| panic!("no store to {vaddr:#x}")) as u64
     }
@@ -257,7 +257,7 @@ fn the_first_mappings_and_the_kernels_accesses_are_there() {
             "access {i} lies outside all mappings: {access:x?}"
         );
     }
-    let kernel: Vec<&Access> = recorded.accesses.iter().map(|(_, a)| a).filter(|a| a.by_kernel).collect();
+    let kernel: Vec<&Access> = recorded.accesses.iter().map(|(_, a)| a).filter(|a| a.maker.is_kernel()).collect();
     // The output of printf was read by write(2); the initial stack was written by execve.
     assert!(kernel.iter().any(|a| a.kind == AccessKind::Load && a.size_bytes > 20));
     assert_eq!(kernel[0].kind, AccessKind::Store);
@@ -320,7 +320,7 @@ fn totals_equal_those_of_lackey() {
         let recorded = Recorded::read(&trace);
         std::fs::remove_dir_all(&trace).unwrap();
         let mut ours = [0; 3];
-        let own = recorded.accesses.iter().filter(|(_, a)| !a.by_kernel && a.kind != AccessKind::Fetch);
+        let own = recorded.accesses.iter().filter(|(_, a)| !a.maker.is_kernel() && a.kind != AccessKind::Fetch);
         own.for_each(|(_, a)| ours[a.kind as usize] += 1);
         let gaps: i64 = recorded.accesses.iter().map(|(_, a)| i64::from(a.gap)).sum();
         assert_eq!(gaps, instructions);

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use pagelab_trace::{
-    Access, AccessKind, Batch, Event, Segment, Source, ThreadIx, TraceError, TraceReader, TraceWriter,
+    Access, AccessKind, Batch, Event, Maker, Segment, Source, ThreadIx, TraceError, TraceReader, TraceWriter,
 };
 
 /// A trace as a flat list.
@@ -94,7 +94,7 @@ pub fn program_like(count: usize, seed: u64) -> Vec<Access> {
             let mut access = Access::new(kind, vaddr, size_bytes);
             access.pc = 0x40_0000 + draw.below(300) * 5;
             access.gap = draw.below(6) as u32;
-            access.by_kernel = draw.below(100) == 0;
+            access.maker = Maker::kernel_if(draw.below(100) == 0);
             access
         })
         .collect()

@@ -8,6 +8,7 @@ use crate::base::ids::CpuId;
 use crate::base::page_fault::Origin;
 use crate::base::translation::Translation;
 use crate::cache::{CoreCaches, Requester, Served};
+use crate::core_model::Translating;
 use crate::cpu::replay::{Stop, scan};
 use crate::machine::clock::CpuClock;
 use crate::machine::cpu::{AccessCounters, Filter};
@@ -97,7 +98,7 @@ impl<'a, M: Machine, W: Walker<'a, M>> Core<'a, M, W> {
     pub fn replay<const MANY: bool>(&mut self, accesses: &[Access], limit: Cycles) -> usize {
         let mut at = 0;
         while let Some(access) = accesses.get(at) {
-            if access.by_kernel {
+            if access.maker.is_kernel() {
                 break;
             }
             if self.filter.answers(access) {
@@ -158,8 +159,9 @@ impl<'a, M: Machine, W: Walker<'a, M>> Core<'a, M, W> {
                 Found::Nothing => self.translate(va, write)?,
             },
         };
-        let outcome = self.memory.caches.access(translation.address(va).line(), write, Requester::Data);
-        self.clock.wait_for_data(outcome.cycles.into());
+        let line = translation.address(va).line();
+        let outcome = self.memory.caches.access(line, write, Requester::Data);
+        self.clock.wait_for_data(outcome.cycles.into(), line.0);
         let unproven = self.filter_hits_only && outcome.served != Served::L1;
         let (loads, stores) = (0b0001, 0b0110 * u8::from(write));
         self.filter.learn(va, translation, if unproven { 0 } else { loads | stores });
@@ -181,12 +183,17 @@ impl<'a, M: Machine, W: Walker<'a, M>> Core<'a, M, W> {
         Some(())
     }
 
+    #[inline(always)]
+    fn wait_for_translation(&mut self, walk: Cycles) {
+        self.clock.wait_for_translation(Translating { look_up: self.second_latency, walk, fetches: false });
+    }
+
     /// Translates what the first-level TLB does not hold.
     #[inline(always)]
     fn translate(&mut self, va: VirtAddr, write: bool) -> Option<Translation> {
         let translation = match self.second.look_up(self.asid, va, write) {
             Found::Fit(held) => {
-                self.clock.wait_for_translation(self.second_latency);
+                self.wait_for_translation(Cycles::ZERO);
                 self.counted.second_level_hits += 1;
                 held
             }
@@ -196,7 +203,7 @@ impl<'a, M: Machine, W: Walker<'a, M>> Core<'a, M, W> {
                 let translation = self.walker.walk(&mut self.memory, va, write, &mut cycles)?;
                 self.counted.walks += 1;
                 self.counted.walk_cycles += cycles;
-                self.clock.wait_for_translation(self.second_latency + cycles);
+                self.wait_for_translation(cycles);
                 self.second.insert(self.asid, va, translation);
                 translation
             }

@@ -1,0 +1,388 @@
+//! A core with a window: misses overlap as far as dependencies, the window and its buffers allow.
+//!
+//! Models: instructions enter a reorder window in program order, at a fixed rate, and leave it in that order once they are complete.
+//! Each access issues when it is in the window and the load that its address comes from has its data. Its translation takes one of the
+//! page walkers if it is a walk, its line one of the fill buffers of the first-level cache if it is elsewhere; an access to a line under
+//! way waits for that line. So walks and misses overlap. A store leaves the window once it is translated, into a store queue that
+//! drains in order as the lines come. What the kernel does waits until the window is empty.
+//! Source: the first-order model of Karkhanis and Smith, "A First-Order Superscalar Processor Model" (ISCA 2004), made exact for each
+//! access instead of each miss event: as long as the window is not full, instructions go on at their rate; once it is, they wait for the
+//! oldest. MSHRs after Kroft, "Lockup-Free Instruction Fetch/Prefetch Cache Organization" (ISCA 1981).
+//! Parameters: `cycles_per_instruction` (where nothing stalls), `window`, `load_queue`, `store_queue` (entries; 0: stores are waited for as loads are),
+//! `fill_buffers`, `page_walkers`, `unknown_dependencies`. The defaults are those of Intel's Skylake (Optimization Reference Manual,
+//! 248966-046, Table 2-21: reorder buffer 224, load buffer 72, store buffer 56; section 2.5.5.3: L1 fill buffers 10 (as of Nehalem, 12 since), two page
+//! walks in parallel).
+//! Deviations: all instructions but loads are complete as they enter, branches are predicted, and nothing is executed on a wrong path. The
+//! lines that accesses find in the caches are those that they would find in program order. A load that reads what a waiting store writes waits
+//! for the line. An instruction's second access is an entry of the window of its own; the lines of an access that crosses one come one after the
+//! other. Instructions are fetched in order: their translation is waited for. A page fault empties the window, also where a fault engine
+//! handles it.
+
+use std::collections::VecDeque;
+
+use pagelab_trace::AccessKind;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::in_order::{InOrder, InOrderConfig};
+use super::{Core, Data, Met, Moment, Stall, Translating};
+use crate::base::cycles::Cycles;
+use crate::base::error::EngineError;
+
+/// Whether accesses wait for loads where the source does not tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum UnknownDependencies {
+    /// They do not: all that the window holds overlaps. The most that can be saved.
+    #[default]
+    Independent,
+    /// Each waits for the load before it, so no two misses of loads overlap.
+    Serial,
+}
+
+/// What the configuration may say of it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WindowConfig {
+    /// Cycles per instruction when neither memory nor translation stalls it; resolved to 1/256.
+    pub cycles_per_instruction: f64,
+    /// Instructions in the reorder window.
+    #[serde(default = "defaults::window")]
+    pub window: u32,
+    /// Loads in the window.
+    #[serde(default = "defaults::load_queue")]
+    pub load_queue: u32,
+    /// Stores in the window and after it, until they are written; 0 waits for each as for a load.
+    #[serde(default = "defaults::store_queue")]
+    pub store_queue: u32,
+    /// Lines that the first-level cache may have under way.
+    #[serde(default = "defaults::fill_buffers")]
+    pub fill_buffers: u32,
+    /// Page walks at a time.
+    #[serde(default = "defaults::page_walkers")]
+    pub page_walkers: u32,
+    /// Of sources that do not tell which load an address comes from: foreign traces, older recordings.
+    #[serde(default)]
+    pub unknown_dependencies: UnknownDependencies,
+}
+
+/// Skylake's; see the module's text.
+mod defaults {
+    pub fn window() -> u32 {
+        224
+    }
+
+    pub fn load_queue() -> u32 {
+        72
+    }
+
+    pub fn store_queue() -> u32 {
+        56
+    }
+
+    pub fn fill_buffers() -> u32 {
+        12
+    }
+
+    pub fn page_walkers() -> u32 {
+        2
+    }
+}
+
+/// The largest window, and twice the entries of any queue.
+const WINDOW_MAX: u32 = 4096;
+const BUFFERS_MAX: u32 = 64;
+/// Completion times that are kept for accesses that depend on them: as many as [`pagelab_trace::Maker::REACH`], and one.
+const REACH: usize = 256;
+
+/// An access in the window that instructions behind it may have to wait for.
+#[derive(Clone, Copy, Debug)]
+struct InWindow {
+    /// Its entry, counted from the start of the run.
+    entry: u64,
+    times: Times,
+}
+
+/// When an access had its translation, and when it is complete.
+#[derive(Clone, Copy, Debug, Default)]
+struct Times {
+    translated: Cycles,
+    complete: Cycles,
+}
+
+/// The access that is being made.
+#[derive(Clone, Copy, Debug, Default)]
+struct Current {
+    /// Its instructions, own included.
+    gap: u64,
+    loads: bool,
+    stores: bool,
+    /// When it could go on with what comes next: translation, then data.
+    ready: Cycles,
+    translated: Cycles,
+    /// Whether a translation has been made that no data have followed yet.
+    is_translated: bool,
+    /// Whether a line of it has been made.
+    is_begun: bool,
+}
+
+/// See the module's text. Its times are those of the CPU's clock, which shows when instructions enter the window.
+#[derive(Clone, Debug)]
+pub struct Window(Box<State>);
+
+#[derive(Clone, Debug)]
+struct State {
+    pace: InOrder,
+    config: WindowConfig,
+    l1_latency: Cycles,
+    /// Entries of the window taken since the start, and accesses met.
+    entered: u64,
+    met: u64,
+    in_window: VecDeque<InWindow>,
+    /// Of the last loads, as many as the load queue holds: when they leave the window. Of stores: when they are written.
+    loads: VecDeque<Times>,
+    stores: VecDeque<Times>,
+    /// By the number of the access, when its data are there.
+    done: [Cycles; REACH],
+    /// When each page walker is free.
+    walkers: Vec<Cycles>,
+    /// The line that each fill buffer had last, and when it is there.
+    fills: Vec<(u64, Cycles)>,
+    last_fill: Cycles,
+    /// When all that has entered so far has left.
+    left: Cycles,
+    /// When the data of the last load are there.
+    last_load: Cycles,
+    current: Current,
+}
+
+/// How much of a wait from `from` on, for what is there at `times`, is for what.
+fn wait(from: Cycles, times: Times) -> Stall {
+    let whole = times.complete.saturating_sub(from);
+    let translation = times.translated.saturating_sub(from).min(whole);
+    Stall { translation, data: whole - translation }
+}
+
+/// Takes an entry of a queue of `size` that what is made at `from` needs.
+fn take_entry(queue: &mut VecDeque<Times>, size: u32, from: Cycles) -> Stall {
+    if queue.len() < size as usize {
+        return Stall::default();
+    }
+    queue.pop_front().map_or_else(Stall::default, |oldest| wait(from, oldest))
+}
+
+impl State {
+    /// When so many instructions after the moment have entered the window.
+    #[inline]
+    fn after(&self, at: Moment, instructions: u64) -> Cycles {
+        at.now + (self.pace.base_cycles(at.instructions + instructions) - self.pace.base_cycles(at.instructions))
+    }
+
+    /// Lets entries go so that the window has room for all up to `entry`: how long that stalls, where the current access's instructions
+    /// enter after the moment.
+    #[inline]
+    fn make_room(&mut self, entry: u64, at: Moment) -> Stall {
+        let (size, gap) = (u64::from(self.config.window), self.current.gap);
+        let before = self.entered - gap.max(1);
+        let mut stall = Stall::default();
+        while let Some(oldest) = self.in_window.front().copied().filter(|oldest| oldest.entry + size <= entry) {
+            let ahead = (oldest.entry + size - 1).saturating_sub(before).min(gap);
+            stall += wait(self.after(at, ahead) + stall.sum(), oldest.times);
+            self.in_window.pop_front();
+        }
+        stall
+    }
+
+    /// When an access has its line that asks for it at `ready`.
+    #[inline]
+    fn line(&mut self, ready: Cycles, data: Data) -> Cycles {
+        if data.latency <= self.l1_latency {
+            // A hit, perhaps of a line that is still under way.
+            let hit = ready + data.latency;
+            let fill = self.fills.iter().filter(|_| self.last_fill > hit).find(|fill| fill.0 == data.line);
+            return fill.map_or(hit, |fill| hit.max(fill.1));
+        }
+        let free = self.fills.iter_mut().min_by_key(|fill| fill.1).expect("there is a buffer at least");
+        let there = ready.max(free.1) + data.latency;
+        *free = (data.line, there);
+        self.last_fill = self.last_fill.max(there);
+        there
+    }
+
+    /// Notes in the queues when the current access leaves the window, and when its line is there.
+    #[inline]
+    fn note(&mut self, times: Times, there: Cycles) {
+        let Current { loads, stores, is_begun, .. } = self.current;
+        self.left = self.left.max(times.complete);
+        self.done[(self.met % REACH as u64) as usize] = times.complete;
+        if loads {
+            self.last_load = times.complete;
+            if is_begun {
+                self.loads.pop_back();
+            }
+            self.loads.push_back(Times { complete: self.left, ..times });
+        }
+        if stores && self.config.store_queue > 0 {
+            if is_begun {
+                self.stores.pop_back();
+            }
+            // Written in order, one a cycle at most.
+            let last = self.stores.back().map_or(Cycles::ZERO, |store| store.complete + Cycles(1));
+            self.stores.push_back(Times { complete: there.max(self.left).max(last), ..times });
+        }
+    }
+}
+
+impl Core for Window {
+    type Parameters = WindowConfig;
+
+    const FOLLOWS: bool = true;
+
+    fn new(config: &WindowConfig, l1_latency: Cycles) -> Self {
+        let in_order =
+            InOrderConfig { cycles_per_instruction: config.cycles_per_instruction, l1_hit_hidden: false };
+        Self(Box::new(State {
+            pace: InOrder::new(&in_order, l1_latency),
+            config: *config,
+            l1_latency,
+            entered: 0,
+            met: 0,
+            in_window: VecDeque::with_capacity(config.window as usize + 1),
+            loads: VecDeque::with_capacity(config.load_queue as usize + 1),
+            stores: VecDeque::with_capacity(config.store_queue as usize + 1),
+            done: [Cycles::ZERO; REACH],
+            walkers: vec![Cycles::ZERO; config.page_walkers as usize],
+            fills: vec![(u64::MAX, Cycles::ZERO); config.fill_buffers as usize],
+            last_fill: Cycles::ZERO,
+            left: Cycles::ZERO,
+            last_load: Cycles::ZERO,
+            current: Current::default(),
+        }))
+    }
+
+    fn validate(config: &WindowConfig, key: &str) -> Result<(), EngineError> {
+        let cycles_per_instruction = config.cycles_per_instruction;
+        InOrder::validate(&InOrderConfig { cycles_per_instruction, l1_hit_hidden: false }, key)?;
+        for (name, value, least, most) in [
+            ("window", config.window, 1, WINDOW_MAX),
+            ("load_queue", config.load_queue, 1, WINDOW_MAX),
+            ("store_queue", config.store_queue, 0, WINDOW_MAX),
+            ("fill_buffers", config.fill_buffers, 1, BUFFERS_MAX),
+            ("page_walkers", config.page_walkers, 1, BUFFERS_MAX),
+        ] {
+            if !(least..=most).contains(&value) {
+                let what = format!("{value} is out of range; allowed are {least} to {most}");
+                return Err(EngineError::config(format!("{key}.{name}"), what));
+            }
+        }
+        Ok(())
+    }
+
+    fn samples() -> Vec<WindowConfig> {
+        let skylake = WindowConfig {
+            cycles_per_instruction: 0.25,
+            window: defaults::window(),
+            load_queue: defaults::load_queue(),
+            store_queue: defaults::store_queue(),
+            fill_buffers: defaults::fill_buffers(),
+            page_walkers: defaults::page_walkers(),
+            unknown_dependencies: UnknownDependencies::Independent,
+        };
+        let least = WindowConfig { window: 1, load_queue: 1, store_queue: 0, fill_buffers: 1, page_walkers: 1, ..skylake };
+        vec![skylake, least, WindowConfig { store_queue: 1, unknown_dependencies: UnknownDependencies::Serial, ..skylake }]
+    }
+
+    #[inline]
+    fn base_cycles(&self, instructions: u64) -> Cycles {
+        self.0.pace.base_cycles(instructions)
+    }
+
+    /// Repeated accesses are met like others.
+    #[inline]
+    fn repeat_stall(&self) -> Cycles {
+        Cycles::ZERO
+    }
+
+    #[inline]
+    fn meet(&mut self, met: Met, at: Moment) -> Stall {
+        let of = &mut *self.0;
+        let Met { access, again, tells } = met;
+        let gap = u64::from(access.gap);
+        let loads = matches!(access.kind, AccessKind::Load | AccessKind::Modify);
+        of.current = Current { gap, loads, stores: access.kind.writes(), ..Current::default() };
+        if again {
+            of.current.ready = of.after(at, gap);
+            return Stall::default();
+        }
+        of.met += 1;
+        of.entered += gap.max(1);
+        let mut stall = of.make_room(of.entered, at);
+        let from = of.after(at, gap.saturating_sub(1)) + stall.sum();
+        if loads {
+            stall += take_entry(&mut of.loads, of.config.load_queue, from);
+        }
+        if access.kind.writes() && of.config.store_queue > 0 {
+            stall += take_entry(&mut of.stores, of.config.store_queue, from + stall.sum());
+        }
+        let producer = match access.maker.producer() {
+            Some(distance) => of.done[((of.met - distance.min(of.met)) % REACH as u64) as usize],
+            None if !tells && of.config.unknown_dependencies == UnknownDependencies::Serial => of.last_load,
+            None => Cycles::ZERO,
+        };
+        of.current.ready = (of.after(at, gap) + stall.sum()).max(producer);
+        stall
+    }
+
+    #[inline]
+    fn data_stall(&mut self, data: Data, at: Moment) -> Stall {
+        let of = &mut *self.0;
+        let entered = of.after(at, of.current.gap);
+        let ready = of.current.ready.max(entered);
+        let there = of.line(ready, data);
+        let translated = of.current.translated;
+        let is_waited_for = of.current.loads || of.config.store_queue == 0;
+        let times = Times { translated, complete: if is_waited_for { there } else { ready } };
+        of.note(times, there);
+        (of.current.ready, of.current.is_translated, of.current.is_begun) = (there, false, true);
+        if times.complete > entered {
+            of.in_window.push_back(InWindow { entry: of.entered, times });
+        }
+        of.make_room(of.entered + 1, at)
+    }
+
+    fn translation_stall(&mut self, of_translation: Translating, at: Moment) -> Stall {
+        let of = &mut *self.0;
+        let Translating { look_up, walk, fetches } = of_translation;
+        let begin = if fetches { at.now } else { of.current.ready.max(of.after(at, of.current.gap)) };
+        let mut end = begin + look_up;
+        if walk > Cycles::ZERO {
+            let free = of.walkers.iter_mut().min().expect("there is a page walker at least");
+            end = end.max(*free) + walk;
+            *free = end;
+        }
+        if fetches {
+            // What has not been fetched cannot enter the window.
+            of.current.ready = of.current.ready.max(end);
+            return Stall { translation: end - at.now, data: Cycles::ZERO };
+        }
+        (of.current.ready, of.current.translated, of.current.is_translated) = (end, end, true);
+        Stall::default()
+    }
+
+    fn drain(&mut self, at: Moment) -> Stall {
+        let of = &mut *self.0;
+        let current = of.current;
+        // A translation that nothing has followed has met a fault: all before its instruction has entered.
+        let from = if current.is_translated { of.after(at, current.gap) } else { at.now };
+        let mut stall = Stall::default();
+        while let Some(oldest) = of.in_window.pop_front() {
+            stall += wait(from + stall.sum(), oldest.times);
+        }
+        if current.is_translated {
+            let translated = current.translated;
+            stall += wait(from + stall.sum(), Times { translated, complete: translated });
+            of.current.is_translated = false;
+        }
+        stall
+    }
+}

@@ -1,0 +1,217 @@
+//! The window core: closed forms of what bounds the overlap of accesses, and the in-order core as its limit.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::{assert_conserved, config, run_workload};
+use pagelab_engine::base::cycles::Cycles;
+use pagelab_engine::core_model::{CoreConfig, CoreModel, Data, Met, Moment, Translating};
+use pagelab_trace::{Access, AccessKind, Maker};
+
+const L1_LATENCY: u64 = 4;
+const LATENCY: u64 = 200;
+/// Instructions take next to no time, so that latencies are all there is.
+const FAST: f64 = 1.0 / 256.0;
+
+/// A core with `keys` beside much of everything.
+fn core(keys: &str) -> CoreModel {
+    let mut all: serde_json::Value = serde_json::json!({
+        "model": "window", "cycles_per_instruction": FAST, "window": 4096, "load_queue": 4096, "store_queue": 4096,
+        "fill_buffers": 64, "page_walkers": 64,
+    });
+    let keys: serde_json::Value = serde_json::from_str(keys).unwrap();
+    all.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+    let config: CoreConfig = serde_json::from_value(all).unwrap();
+    config.validate("core").unwrap();
+    CoreModel::new(&config, Cycles(L1_LATENCY))
+}
+
+/// What a core is told of an access; lines are all different unless set.
+#[derive(Clone, Copy)]
+struct Step {
+    access: Access,
+    walk: u64,
+    latency: u64,
+    line: Option<u64>,
+}
+
+fn load() -> Step {
+    Step { access: Access::new(AccessKind::Load, 0, 8), walk: 0, latency: LATENCY, line: None }
+}
+
+fn store() -> Step {
+    Step { access: Access::new(AccessKind::Store, 0, 8), ..load() }
+}
+
+/// Cycles that the steps take until all is complete; of these the stalls by translation, and by data.
+fn cycles(mut core: CoreModel, steps: impl IntoIterator<Item = Step>) -> [u64; 3] {
+    let mut at = Moment { instructions: 0, now: Cycles::ZERO };
+    let (mut translation, mut data) = (0, 0);
+    let mut spend = |at: &mut Moment, stall: pagelab_engine::core_model::Stall| {
+        at.now += stall.sum();
+        (translation, data) = (translation + stall.translation.0, data + stall.data.0);
+    };
+    for (step, number) in steps.into_iter().zip(1000..) {
+        let stall = core.meet(Met { access: &step.access, again: false, tells: true }, at);
+        spend(&mut at, stall);
+        if step.walk > 0 {
+            let of = Translating { look_up: Cycles::ZERO, walk: Cycles(step.walk), fetches: false };
+            let stall = core.translation_stall(of, at);
+            spend(&mut at, stall);
+        }
+        let line = step.line.unwrap_or(number);
+        let stall = core.data_stall(Data { latency: Cycles(step.latency), line }, at);
+        spend(&mut at, stall);
+        let instructions = at.instructions + u64::from(step.access.gap);
+        at.now += core.base_cycles(instructions) - core.base_cycles(at.instructions);
+        at.instructions = instructions;
+    }
+    let stall = core.drain(at);
+    spend(&mut at, stall);
+    [at.now.0, translation, data]
+}
+
+fn repeated(step: Step, count: usize) -> Vec<Step> {
+    vec![step; count]
+}
+
+fn after(distance: u64, step: Step) -> Step {
+    Step { access: Access { maker: Maker::after(distance), ..step.access }, ..step }
+}
+
+#[test]
+fn a_chain_of_dependent_misses_takes_its_length_times_the_latency() {
+    assert_eq!(cycles(core("{}"), repeated(after(1, load()), 100))[0], 100 * LATENCY);
+    // Two chains run side by side.
+    assert_eq!(cycles(core("{}"), repeated(after(2, load()), 100))[0], 50 * LATENCY);
+    // What depends on nothing overlaps whole.
+    assert_eq!(cycles(core("{}"), repeated(load(), 64))[0], LATENCY);
+    // A hit that depends on a miss passes the wait on.
+    let pairs = (0..100).map(|n| after(1, if n % 2 == 0 { load() } else { Step { latency: L1_LATENCY, ..load() } }));
+    assert_eq!(cycles(core("{}"), pairs)[0], 50 * (LATENCY + L1_LATENCY));
+}
+
+#[test]
+fn independent_misses_are_bound_by_fill_buffers() {
+    for buffers in [1, 2, 5, 10] {
+        let found = cycles(core(&format!(r#"{{"fill_buffers":{buffers}}}"#)), repeated(load(), 100))[0];
+        assert_eq!(found, 100_u64.div_ceil(buffers) * LATENCY, "{buffers}");
+    }
+    let stores = cycles(core(r#"{"fill_buffers":5}"#), repeated(store(), 100));
+    assert!(stores[0] < LATENCY, "stores leave the window and wait in their queue: {stores:?}");
+}
+
+#[test]
+fn walks_are_bound_by_page_walkers_and_stalls_are_of_translation() {
+    for walkers in [1, 2, 3] {
+        let step = Step { walk: 50, latency: L1_LATENCY, ..load() };
+        let found = cycles(core(&format!(r#"{{"page_walkers":{walkers}}}"#)), repeated(step, 90));
+        // The walks of the next round go on while the last one's data come.
+        let rounds = 90 / walkers;
+        let data = rounds * L1_LATENCY;
+        assert_eq!(found, [rounds * 50 + L1_LATENCY, rounds * 50 + L1_LATENCY - data, data], "{walkers}");
+    }
+    // A walk and the miss after it are one behind the other.
+    assert_eq!(cycles(core("{}"), [Step { walk: 50, ..load() }]), [50 + LATENCY, 50, LATENCY]);
+}
+
+#[test]
+fn the_window_bounds_how_many_misses_overlap() {
+    // Loads 16 instructions apart: four of them fit 64 entries, and five 65.
+    let loads = repeated(Step { access: Access { gap: 16, ..load().access }, ..load() }, 100);
+    for (window, together) in [(1, 1), (16, 1), (17, 2), (63, 4), (64, 4), (65, 5), (80, 5), (81, 6)] {
+        let found = cycles(core(&format!(r#"{{"window":{window}}}"#)), loads.clone())[0];
+        let rounds = 100_u64.div_ceil(together);
+        // Instructions take 6 cycles in all.
+        assert!((rounds * LATENCY..=rounds * LATENCY + 6).contains(&found), "{window}: {found}");
+    }
+}
+
+#[test]
+fn a_miss_alone_is_hidden_by_what_the_window_holds_behind_it() {
+    // 400 instructions of a cycle each behind a miss: the window holds 99 of them.
+    let tail = Step { access: Access { gap: 400, ..load().access }, latency: L1_LATENCY, ..load() };
+    let slow = r#"{"cycles_per_instruction":1,"window":100}"#;
+    let [all, translation, data] = cycles(core(slow), [load(), tail]);
+    assert_eq!((translation, data), (0, LATENCY - 99 + L1_LATENCY));
+    assert_eq!(all, 401 + data);
+}
+
+#[test]
+fn queues_bound_loads_and_stores() {
+    for entries in [1, 2, 10] {
+        let found = cycles(core(&format!(r#"{{"load_queue":{entries}}}"#)), repeated(load(), 100))[0];
+        assert_eq!(found, 100_u64.div_ceil(entries) * LATENCY, "{entries} loads");
+        // The last stores may be under way when the program has gone on.
+        let found = cycles(core(&format!(r#"{{"store_queue":{entries}}}"#)), repeated(store(), 100))[0];
+        let rounds = 100_u64.div_ceil(entries) - 1;
+        let least = rounds * LATENCY;
+        assert!((least..=least + rounds * entries).contains(&found), "{entries} stores: {found}, at least {least}");
+    }
+    assert_eq!(cycles(core(r#"{"store_queue":0}"#), repeated(store(), 64))[0], LATENCY, "waited for as loads are");
+}
+
+#[test]
+fn a_hit_of_a_line_under_way_waits_for_the_line() {
+    let hit = Step { latency: L1_LATENCY, line: Some(7), ..load() };
+    let there = [Step { line: Some(7), ..load() }, hit, after(1, load())];
+    assert_eq!(cycles(core("{}"), there)[0], 2 * LATENCY);
+    let elsewhere = [Step { line: Some(8), ..load() }, hit, after(1, load())];
+    assert_eq!(cycles(core("{}"), elsewhere)[0], L1_LATENCY + LATENCY);
+}
+
+/// Statistics of a run that have a clock in them or not.
+fn values(source: &str, system: &str, core: &str) -> BTreeMap<String, u64> {
+    let stats = run_workload(&config(system, &[&format!("machine.core={core}")]), source);
+    assert_conserved(&stats);
+    stats.values.iter().map(|(name, value)| (name.to_string(), *value)).collect()
+}
+
+#[test]
+fn a_window_of_one_instruction_is_the_in_order_core() {
+    let in_order = r#"{"model":"in-order","cycles_per_instruction":0.7,"l1_hit_hidden":false}"#;
+    let one =
+        r#"{"model":"window","cycles_per_instruction":0.7,"window":1,"load_queue":1,"store_queue":0,"page_walkers":1}"#;
+    for source in [
+        "random:size=8MiB,accesses=20K,write=0.3",
+        "chase:size=4MiB,accesses=20K",
+        "gups:size=8MiB,updates=10K,gap=3",
+        "seq:size=2MiB,accesses=20K,step=24",
+        "bfs:vertices=2K,degree=8,accesses=20K",
+        "gups:size=4MiB,updates=10K,threads=2",
+    ] {
+        for system in ["radix", "radix-2m", "nested-radix", "hashed-open", "mfoe"] {
+            let (window, in_order) = (values(source, system, one), values(source, system, in_order));
+            let differ: Vec<_> = in_order.iter().filter(|(name, value)| window.get(*name) != Some(value)).collect();
+            assert!(differ.is_empty(), "{source} {system}: {differ:?}");
+        }
+    }
+}
+
+#[test]
+fn what_depends_is_waited_for_and_what_does_not_overlaps() {
+    let skylake = r#"{"model":"window","cycles_per_instruction":0.25}"#;
+    let in_order = r#"{"model":"in-order","cycles_per_instruction":0.25,"l1_hit_hidden":false}"#;
+    let stalls = |source: &str, core: &str| {
+        let values = values(source, "radix", core);
+        values["cycles.data_stall"] + values["cycles.translation"]
+    };
+    let (random, chase) = ("random:size=256MiB,accesses=200K,init=pages", "chase:size=256MiB,accesses=200K,init=pages");
+    let share = |source| stalls(source, skylake) as f64 / stalls(source, in_order) as f64;
+    let (random, chase) = (share(random), share(chase));
+    assert!(random < 0.4 && chase > 0.9, "{random} {chase}");
+}
+
+#[test]
+fn sources_that_tell_nothing_get_what_the_configuration_says() {
+    let with = |dependencies: &str| {
+        let text = format!(
+            r#"machine.core={{"model":"window","cycles_per_instruction":0.25,"unknown_dependencies":"{dependencies}"}}"#
+        );
+        let stats = run_workload(&config("radix", &[&text]), "btree:records=100K,accesses=100K");
+        stats.values["cycles.data_stall"] + stats.values["cycles.translation"]
+    };
+    let (independent, serial) = (with("independent"), with("serial"));
+    assert!(serial > independent + independent / 10, "{serial} {independent}");
+}
