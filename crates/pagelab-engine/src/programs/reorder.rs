@@ -2,13 +2,12 @@
 //!
 //! Models: what another schedule would have made of the program, as far as the recording knows what the program left open. Between
 //! two events that are no edges, and within the window, the runs of all threads are cut into slices and put together anew.
-//! Each thread's own order stays, and a woken comes after its wake. Which thread is next is drawn by how much each has left; a
-//! slice is of 1 access to twice the mean of the recorded runs, so that there are about as many slices as recorded runs.
+//! Each thread's own order stays, and a woken comes after its wake. Which thread is next is drawn among the others by how much each has
+//! left; a slice is of 1 access to twice the mean of the recorded runs, so that there are about as many slices as recorded runs.
 //! Source: A. R. Alameldeen, D. A. Wood, "Variability in Architectural Simulations of Multi-threaded Workloads", HPCA 2003, for
 //! replaying several times at all.
 //! Parameters: `engine.interleaving` (0: as recorded), `engine.seed`, `engine.input_window_accesses`.
-//! Deviations: a thread may be drawn twice in a row, so there are fewer switches than recorded: a quarter with four threads that
-//! have as much left. What the threads do does not change with their order, as it could in the program. An order that no call
+//! Deviations: what the threads do does not change with their order, as it could in the program. An order that no call
 //! of the kernel tells (atomic operations, free locks) is not known, and so not kept.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -48,6 +47,8 @@ pub struct Reordered {
     /// Accesses of the stretch that is put together anew.
     accesses: Vec<Access>,
     threads: BTreeMap<ThreadIx, Left>,
+    /// The thread that had the last slice: another one has the next if one can, as each switch that was recorded is one.
+    last: Option<ThreadIx>,
     /// Wakes of the stretch that are given out.
     woke: BTreeSet<usize>,
     /// Accesses of the longest slice.
@@ -67,6 +68,7 @@ impl Reordered {
             taken: (0, 0),
             accesses: Vec::new(),
             threads: BTreeMap::new(),
+            last: None,
             woke: BTreeSet::new(),
             longest: 1,
             position: 0,
@@ -133,16 +135,20 @@ impl Reordered {
             None => false,
         };
         let weight = |left: &Left| left.accesses as u64 + 1;
-        let total: u64 = self.threads.values().filter(goes_on).map(weight).sum();
-        if total == 0 {
-            return None;
-        }
-        let mut at = self.rng.below(total);
-        self.threads.iter().filter(|(_, left)| goes_on(left)).find_map(|(thread, left)| {
-            let here = at < weight(left);
-            at = at.saturating_sub(weight(left));
-            here.then_some(*thread)
-        })
+        let able = || self.threads.iter().filter(|(_, left)| goes_on(left));
+        let others = || able().filter(|(thread, _)| self.last != Some(**thread));
+        let total: u64 = others().map(|(_, left)| weight(left)).sum();
+        self.last = if total == 0 {
+            able().next().map(|(thread, _)| *thread)
+        } else {
+            let mut at = self.rng.below(total);
+            others().find_map(|(thread, left)| {
+                let here = at < weight(left);
+                at = at.saturating_sub(weight(left));
+                here.then_some(*thread)
+            })
+        };
+        self.last
     }
 
     /// Gives out a slice of a thread.
@@ -229,6 +235,7 @@ mod tests {
             threads: 4,
             mappings_inferred: false,
             sampled: false,
+            dependencies: false,
             content_hash: None,
         };
         Box::new(Given(info, batches.into_iter()))
