@@ -92,7 +92,10 @@ impl Spaces {
             | EventKind::Relocate { .. }
             | EventKind::Fault { .. }
             | EventKind::ThreadStart { .. }
-            | EventKind::ThreadExit => {}
+            | EventKind::ThreadExit
+            | EventKind::Skip
+            | EventKind::Resume { .. }
+            | EventKind::Measure => {}
         }
         Ok(())
     }

@@ -58,6 +58,10 @@ fn any_event_kind() -> impl Strategy<Value = EventKind> {
         any::<i32>().prop_map(|code| EventKind::Exit { code }),
         any::<u32>().prop_map(|os_tid| EventKind::ThreadStart { os_tid }),
         Just(EventKind::ThreadExit),
+        Just(EventKind::Skip),
+        (0..=i64::MAX as u64, any::<u64>())
+            .prop_map(|(instructions, accesses)| EventKind::Resume { instructions, accesses }),
+        Just(EventKind::Measure),
     ]
 }
 

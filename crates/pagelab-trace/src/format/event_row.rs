@@ -25,7 +25,8 @@ use crate::{Event, EventKind, MapFlags, ProcessIx, Protection, ThreadIx};
 /// | `exec` | `file` (path) |
 /// | `exit` | `argument` (code) |
 /// | `thread_start` | `argument` (the operating system's thread id) |
-/// | `thread_exit` | none |
+/// | `thread_exit`, `skip`, `measure` | none |
+/// | `resume` | `argument` (instructions that were skipped), `len` (accesses that were left out) |
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct EventRow {
     /// Accesses of the whole trace that come before the event.
@@ -55,7 +56,7 @@ fn as_text<S: Serializer>(text: &Option<Arc<str>>, serializer: S) -> Result<S::O
 }
 
 /// All kinds, by which [`EventRow::kind`] is one of the format's own words.
-const KINDS: [&str; 17] = [
+const KINDS: [&str; 20] = [
     "process_start",
     "mmap",
     "munmap",
@@ -73,6 +74,9 @@ const KINDS: [&str; 17] = [
     "exit",
     "thread_start",
     "thread_exit",
+    "skip",
+    "resume",
+    "measure",
 ];
 
 impl EventRow {
@@ -96,6 +100,9 @@ impl EventRow {
             EventKind::Exit { .. } => "exit",
             EventKind::ThreadStart { .. } => "thread_start",
             EventKind::ThreadExit => "thread_exit",
+            EventKind::Skip => "skip",
+            EventKind::Resume { .. } => "resume",
+            EventKind::Measure => "measure",
         }
     }
 
@@ -118,6 +125,7 @@ impl EventRow {
         let argument = self.argument.ok_or_else(|| missing("argument"));
         let out_of_range = move |value: i64| format!("{kind} with argument {value}");
         let unsigned = argument.clone().and_then(|v| u32::try_from(v).map_err(|_| out_of_range(v)));
+        let count = argument.clone().and_then(|v| u64::try_from(v).map_err(|_| out_of_range(v)));
         let signed = argument.and_then(|v| i32::try_from(v).map_err(|_| out_of_range(v)));
         let kind = match kind {
             "process_start" => EventKind::ProcessStart { parent: self.other_process.map(ProcessIx) },
@@ -161,6 +169,9 @@ impl EventRow {
             "exit" => EventKind::Exit { code: signed? },
             "thread_start" => EventKind::ThreadStart { os_tid: unsigned? },
             "thread_exit" => EventKind::ThreadExit,
+            "skip" => EventKind::Skip,
+            "resume" => EventKind::Resume { instructions: count?, accesses: len? },
+            "measure" => EventKind::Measure,
             other => return Err(format!("unknown kind {other:?}")),
         };
         Ok(Event { position: self.position, process: ProcessIx(self.process), thread: ThreadIx(self.thread), kind })
@@ -210,7 +221,11 @@ impl From<&Event> for EventRow {
             EventKind::Exec { path } => row.file = Some(path.clone()),
             EventKind::Exit { code } => row.argument = Some(i64::from(*code)),
             EventKind::ThreadStart { os_tid } => row.argument = Some(i64::from(*os_tid)),
-            EventKind::ThreadExit => {}
+            EventKind::Resume { instructions, accesses } => {
+                row.argument = Some(i64::try_from(*instructions).unwrap_or(i64::MAX));
+                row.len = Some(*accesses);
+            }
+            EventKind::ThreadExit | EventKind::Skip | EventKind::Measure => {}
         }
         row
     }

@@ -22,6 +22,9 @@
 //! | `life_line` | ends processes whose recorder is gone |
 //! | `live` | readers of the recording while the program runs |
 //! | `output` | the way to the writer, `max_accesses` |
+//! | `stretches` | which stretches of the program are recorded |
+//! | `functions` | functions at whose calls they begin and end |
+//! | `pages` | what skipped stretches have touched |
 //! | `scratch` | folder of the socket and the logs |
 //! | `session` | starts the program, passes signals on, ends it |
 //!
@@ -37,9 +40,11 @@
 
 mod collect;
 mod frame;
+mod functions;
 mod life_line;
 mod live;
 mod output;
+mod pages;
 mod process;
 mod program;
 mod protocol;
@@ -47,8 +52,10 @@ mod ring;
 mod scratch;
 mod segment;
 mod session;
+mod stretches;
 mod tool;
 
 pub use live::{LiveSource, LiveWriter, live};
 pub use session::{MAX_THREADS_DEFAULT, Progress, RecordSummary, Recording};
+pub use stretches::{StretchRequest, StretchTotals, Stretches};
 pub use tool::prepare_tool;

@@ -82,7 +82,7 @@ fn executions_are_what_the_protocol_says() {
         let options = WriterOptions { rows_per_part };
         let meta = TraceMeta::new(Vec::new());
         let mut writer = TraceWriter::with_options(folder.path(), meta, options).unwrap();
-        let mut output = Output::new(&mut writer, limit);
+        let mut output = Output::new(&mut writer, limit, None);
         let (mut numbers, mut expected) = (ThreadNumbers::default(), Expected::default());
         let mut process = Process::new(ProcessIx(0), numbers.next());
         let mut bytes: Vec<u8> = records.iter().flat_map(described).collect();

@@ -55,7 +55,10 @@ impl VmaSet {
             | EventKind::Relocate { .. }
             | EventKind::Fault { .. }
             | EventKind::ThreadStart { .. }
-            | EventKind::ThreadExit => Ok(Vec::new()),
+            | EventKind::ThreadExit
+            | EventKind::Skip
+            | EventKind::Resume { .. }
+            | EventKind::Measure => Ok(Vec::new()),
         }
     }
 
