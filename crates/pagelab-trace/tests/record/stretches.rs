@@ -101,13 +101,15 @@ fn instructions_and_events_are_those_of_the_whole_program() {
         let StretchTotals { measured_instructions, warming_instructions, skipped_instructions, .. } = totals;
         let in_windows = measured_instructions + warming_instructions;
         let sum = in_windows + skipped_instructions;
-        assert!(sum.abs_diff(all) < all / 500, "{request}: {sum} instead of {all}");
+        // The loader has other variables of the environment to look at.
+        assert!(sum.abs_diff(all) < all / 100, "{request}: {sum} instead of {all}");
         assert!(in_windows.abs_diff(gaps) < 200, "{request}: {in_windows} in windows, gaps of {gaps}");
         let length = totals.measured_instructions / totals.windows;
+        // The program may end within the last one.
         match request {
             _ if request.contains("skip") => assert!(skipped_instructions.abs_diff(50_000) < 100, "{totals:?}"),
-            _ if request.contains("1K,") => assert!((1000..1100).contains(&length), "{totals:?}"),
-            _ => assert!((1900..2100).contains(&length), "{totals:?}"),
+            _ if request.contains("1K,") => assert!((900..1100).contains(&length), "{totals:?}"),
+            _ => assert!((1800..2100).contains(&length), "{totals:?}"),
         }
         let kinds = |of: &Recorded| -> Vec<_> {
             let of_stretches =
