@@ -155,9 +155,8 @@ def command(
         stretches = stretches_of(skip, windows, start_at, stop_at, start_on_signal=start_on_signal)
         program, results = _live(sources or [], system or ["radix"], cpus or 1, stretches, common, quiet=quiet)
     else:
-        of_programs = {"--skip": skip, "--windows": windows, "--start-at": start_at, "--stop-at": stop_at}
-        of_programs |= {"--start-on-signal": start_on_signal}
-        _refuse("without --live", {"--cpus": cpus, **of_programs})
+        in_stretches = {"--skip": skip, "--windows": windows, "--start-at": start_at, "--stop-at": stop_at}
+        _refuse("without --live", {"--cpus": cpus, **in_stretches, "--start-on-signal": start_on_signal})
         with progress_bars(quiet=quiet) as progress:
             results = pagelab.run(
                 sources or [],

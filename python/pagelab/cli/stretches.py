@@ -54,7 +54,7 @@ def stretches_of(
 
 def interval_lines(results: Results) -> list[str]:
     """The headline figures of recorded windows with 95 % intervals, a line per system; none for whole programs."""
-    lines = []
+    lines: list[str] = []
     for result in results.systems:
         if not is_sampled(result.stats):
             continue
