@@ -96,6 +96,12 @@ impl<'a> Output<'a> {
         }
     }
 
+    /// Whether another stretch is due.
+    #[inline]
+    pub(super) fn is_due(&self) -> bool {
+        self.schedule.as_ref().is_some_and(|schedule| schedule.is_due())
+    }
+
     /// Begins the stretch that is due.
     #[inline]
     pub(super) fn settle(&mut self) -> Result<(), TraceError> {

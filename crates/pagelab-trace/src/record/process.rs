@@ -189,6 +189,9 @@ impl Process {
         loop {
             output.settle()?;
             self.known_segments(frame, at, output)?;
+            if output.is_due() {
+                continue;
+            }
             let Some(word) = frame.word(*at) else { break };
             *at += SEGMENT_WORD_BYTES;
             if word & CONTROL_BIT == 0 {

@@ -213,7 +213,10 @@ fn stretches_hold_what_the_protocol_says_or_first_touches() {
         accesses.append(&mut batch.accesses);
     }
     let differs = accesses.iter().zip(&expected.all.accesses).position(|(found, wanted)| found != wanted);
-    assert_eq!((differs, accesses.len()), (None, expected.all.accesses.len()));
+    if let Some(at) = differs {
+        panic!("{at}: {:x?} instead of {:x?}", &accesses[at - 2..at + 3], &expected.all.accesses[at - 2..at + 3]);
+    }
+    assert_eq!(accesses.len(), expected.all.accesses.len());
     let in_all = totals.measured_instructions + totals.warming_instructions + totals.skipped_instructions;
     assert_eq!((in_all, totals.skipped_accesses), (expected.instructions, expected.left_out));
     assert_eq!(totals.windows, expected.instructions.div_ceil(5000));
