@@ -9,7 +9,7 @@ const RECENT: usize = 1 << 13;
 const NONE: u64 = u64::MAX;
 
 /// Pages that were read and pages that were written. A write stands for a read, too: it needs more of a page.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Pages {
     /// By page number divided by 64: bits of pages that were read, and of those that were written.
     regions: BTreeMap<u64, [u64; 2]>,
@@ -17,12 +17,6 @@ pub(super) struct Pages {
     recent: Box<[u64]>,
     /// The stretch that they are of; another one begins without any.
     stretch: u64,
-}
-
-impl Default for Pages {
-    fn default() -> Self {
-        Self { regions: BTreeMap::new(), recent: Box::default(), stretch: 0 }
-    }
 }
 
 impl Pages {
