@@ -1,12 +1,11 @@
 //! Programs of which stretches are skipped.
 
-use pagelab_trace::record::{StretchRequest, StretchTotals};
+use pagelab_trace::record::StretchTotals;
 
 use super::*;
 
 const PAGE: u64 = 4096;
 const PAGES: u64 = 64;
-const LONG: u64 = 8;
 
 struct Parts {
     array: u64,
