@@ -29,6 +29,7 @@ from pagelab.mrc import MissRatioCurves, miss_ratio_curves
 from pagelab.recorder import Program, Recording, record
 from pagelab.results import Results, SystemResult
 from pagelab.simulation import run
+from pagelab.stretches import Stretches
 from pagelab.traces import Export, Import, export_trace, import_trace, trace_head, trace_info
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "Program",
     "Recording",
     "Results",
+    "Stretches",
     "SystemResult",
     "TraceError",
     "UsageError",

@@ -23,6 +23,7 @@ def run_live_json(
     cpus: int,
     max_threads: int | None = None,
     progress: Callable[[str, int, int | None], object] | None = None,
+    stretches: str | None = None,
 ) -> tuple[str, str]: ...
 def list_json(kind: str) -> str: ...
 def machine_json(machine: str | None) -> str: ...
@@ -40,6 +41,7 @@ def record_json(
     max_accesses: int | None = None,
     max_threads: int | None = None,
     progress: Callable[[int], object] | None = None,
+    stretches: str | None = None,
 ) -> str: ...
 def import_json(
     input: Path,

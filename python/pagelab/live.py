@@ -8,9 +8,10 @@ from typing import Unpack
 
 from pagelab import _engine
 from pagelab.counts import count
-from pagelab.recorder import Program, prepare, words
+from pagelab.recorder import Program, facts, prepare, words
 from pagelab.results import Results
 from pagelab.simulation import Progress, Settings, Source, System, request
+from pagelab.stretches import Stretches
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ def run_live(
     *,
     cpus: int = 1,
     max_threads: int | None = None,
+    stretches: Stretches | None = None,
     progress: Progress | None = None,
     **settings: Unpack[Settings],
 ) -> LiveRun:
@@ -40,6 +42,8 @@ def run_live(
         command: The program and its arguments, each a text of its own.
         cpus: CPUs of the simulated machine that the program's threads are spread over.
         max_threads: Threads that each process may have at once; default 2,000. Valgrind ends one that starts more.
+        stretches: What to measure of a long program; everything unless given. Results are then of the recorded
+            windows, which are the parts in `SystemResult.windows`.
         progress: Called with (system, accesses done, none) about ten times a second.
         settings: `with_`, `machine`, `kernel`, `set`, `seed`, `warm_up`, `profile` and `check` as `run` takes them;
             `max_accesses`, after which the program is ended; and `windows`, of which there are so many at most and half
@@ -51,7 +55,8 @@ def run_live(
     """
     asked = request(systems, settings)
     spread = count("cpus", cpus, least=1) or 1
+    wanted = stretches.to_json() if stretches else None
     results, program = _engine.run_live_json(
-        json.dumps(asked), words(command, "run_live"), prepare(), spread, max_threads, progress
+        json.dumps(asked), words(command, "run_live"), prepare(), spread, max_threads, progress, wanted
     )
-    return LiveRun(Results.from_json(results), Program(**json.loads(program)))
+    return LiveRun(Results.from_json(results), Program(**facts(json.loads(program))))

@@ -2,13 +2,15 @@
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pagelab import _engine
 from pagelab.cache import cache_folder
 from pagelab.counts import Count, count
+from pagelab.stretches import Stretches, StretchTotals
 
 _SOURCES = Path(__file__).parent / "valgrind"
 
@@ -27,6 +29,8 @@ class Program:
     notes: list[str]
     """What is missing and why."""
     elapsed_seconds: float
+    stretches: StretchTotals | None
+    """What they came to; none if everything was recorded."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,7 @@ def record(
     *,
     max_accesses: Count | None = None,
     max_threads: int | None = None,
+    stretches: Stretches | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> Recording:
     """Runs a program under Valgrind and records it into a new trace at `output`.
@@ -54,17 +59,27 @@ def record(
         output: The trace's folder, `NAME.trace`; must not exist.
         max_accesses: End the program after so many accesses, such as `"100M"`.
         max_threads: Threads that each process may have at once; default 2,000. Valgrind ends one that starts more.
+        stretches: What to record of a long program; everything unless given. Of the rest, events and first touches of
+            pages are recorded.
         progress: Called with the accesses recorded so far, about ten times a second.
 
     Raises:
         TypeError: `command` is one text in place of a list.
-        UsageError: the program cannot be recorded, Valgrind or gcc is missing, or `output` exists.
+        UsageError: the program cannot be recorded, Valgrind or gcc is missing, `output` exists, or `stretches` make no
+            sense.
         TraceError: the trace cannot be written; what it holds by then opens, and is marked incomplete.
     """
     program = words(command, "record")
     limit = count("max_accesses", max_accesses, least=1)
-    answer = _engine.record_json(program, Path(output), prepare(), limit, max_threads, progress)
-    return Recording(**json.loads(answer))
+    wanted = stretches.to_json() if stretches else None
+    answer = _engine.record_json(program, Path(output), prepare(), limit, max_threads, progress, wanted)
+    return Recording(**facts(json.loads(answer)))
+
+
+def facts(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of `Program` or `Recording` from what the recorder answers."""
+    totals = answer["stretches"]
+    return {**answer, "stretches": StretchTotals(**totals) if totals else None}
 
 
 def words(command: Sequence[str | os.PathLike[str]], function: str) -> list[str]:

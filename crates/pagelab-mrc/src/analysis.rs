@@ -1,6 +1,6 @@
 //! One pass over a source: a curve for each size of pages, and one for lines.
 
-use pagelab_trace::{Access, AccessKind, Batch, Segment, Source, TraceError};
+use pagelab_trace::{Access, AccessKind, Batch, EventKind, Segment, Source, TraceError};
 use serde::{Deserialize, Serialize};
 
 use crate::curve::{Curve, Stream};
@@ -164,6 +164,12 @@ impl Pass {
         let mut begin = 0_usize;
         for segment in &batch.segments {
             match segment {
+                Segment::Event(event) if event.kind == EventKind::Skip => {
+                    return Err(TraceError::usage(
+                        "stretches of the program were skipped when it was recorded, so how soon its pages are used again is not \
+                         known: curves need a trace of all accesses",
+                    ));
+                }
                 Segment::Event(event) => spaces.event(event, |left| self.leave(left))?,
                 &Segment::Run { thread, end } => {
                     self.enter(spaces.of_thread(thread))?;

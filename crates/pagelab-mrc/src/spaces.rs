@@ -94,7 +94,10 @@ impl Spaces {
             | EventKind::ThreadStart { .. }
             | EventKind::ThreadExit
             | EventKind::Wake { .. }
-            | EventKind::Woken { .. } => {}
+            | EventKind::Woken { .. }
+            | EventKind::Skip
+            | EventKind::Resume { .. }
+            | EventKind::Measure => {}
         }
         Ok(())
     }

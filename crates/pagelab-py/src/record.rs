@@ -8,11 +8,12 @@ use std::{
 
 use pagelab_trace::{
     TraceError,
-    record::{RecordSummary, Recording, prepare_tool},
+    record::{RecordSummary, Recording, StretchRequest, Stretches, prepare_tool},
 };
 use pyo3::prelude::*;
 use serde_json::{Value, json};
 
+use crate::errors::IntoPython;
 use crate::supervise::supervise;
 
 /// Compiles the Valgrind tool from the sources in `source_dir` into `cache_dir`, unless that was done before, and
@@ -28,7 +29,8 @@ fn prepare_recorder(py: Python<'_>, source_dir: PathBuf, cache_dir: PathBuf) -> 
 /// of an interrupted program installs a handler for SIGINT that raises nothing. `progress(accesses)` is called about ten
 /// times a second.
 #[pyfunction]
-#[pyo3(signature = (command, output, tool_dir, max_accesses=None, max_threads=None, progress=None))]
+#[pyo3(signature = (command, output, tool_dir, max_accesses=None, max_threads=None, progress=None, stretches=None))]
+#[expect(clippy::too_many_arguments, reason = "Python names them")]
 fn record_json(
     py: Python<'_>,
     command: Vec<OsString>,
@@ -37,11 +39,14 @@ fn record_json(
     max_accesses: Option<u64>,
     max_threads: Option<u32>,
     progress: Option<Bound<'_, PyAny>>,
+    stretches: Option<&str>,
 ) -> PyResult<String> {
+    let stretches = parse_stretches(stretches).map_err(IntoPython::into_python)?;
     let recorded = AtomicU64::new(0);
     let work = |_: &_| {
         let mut recording = Recording::new(command, tool_dir);
         recording.max_accesses = max_accesses;
+        recording.stretches = stretches;
         recording.max_threads = max_threads.unwrap_or(recording.max_threads);
         recording.progress = Some(Box::new(|progress| recorded.store(progress.accesses, Ordering::Relaxed)));
         let (program, trace) = recording.run(&output)?;
@@ -56,6 +61,13 @@ fn record_json(
     })
 }
 
+/// The stretches to record, given as JSON (`pagelab_trace::record::StretchRequest`).
+pub fn parse_stretches(json: Option<&str>) -> Result<Option<Stretches>, TraceError> {
+    let Some(json) = json else { return Ok(None) };
+    let request: StretchRequest = serde_json::from_str(json).map_err(|error| TraceError::usage(error.to_string()))?;
+    request.parse()
+}
+
 /// What a recording came to.
 pub fn summary_json(program: &RecordSummary) -> Value {
     json!({
@@ -65,6 +77,7 @@ pub fn summary_json(program: &RecordSummary) -> Value {
         "exit_code": program.exit_code,
         "truncated_at": program.truncated_at,
         "notes": program.notes,
+        "stretches": program.stretches,
         "elapsed_seconds": program.elapsed.as_secs_f64(),
     })
 }

@@ -162,6 +162,15 @@ pub enum EventKind {
     Woken {
         edge: u64,
     },
+    /// From here on most accesses of all threads are left out. Those that follow are the first read and the first write of each page.
+    Skip,
+    /// A skipped stretch of so many instructions ends, of all threads together, of which `accesses` were left out.
+    Resume {
+        instructions: u64,
+        accesses: u64,
+    },
+    /// What follows is to be measured, up to the next [`EventKind::Skip`]; accesses since [`EventKind::Resume`] are for warming up.
+    Measure,
 }
 
 /// An event at its place in the stream.

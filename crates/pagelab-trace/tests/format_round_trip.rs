@@ -67,6 +67,10 @@ fn any_event_kind() -> impl Strategy<Value = EventKind> {
         Just(EventKind::ThreadExit),
         any::<u64>().prop_map(|edge| EventKind::Wake { edge }),
         any::<u64>().prop_map(|edge| EventKind::Woken { edge }),
+        Just(EventKind::Skip),
+        (0..=i64::MAX as u64, any::<u64>())
+            .prop_map(|(instructions, accesses)| EventKind::Resume { instructions, accesses }),
+        Just(EventKind::Measure),
     ]
 }
 

@@ -11,11 +11,13 @@ from typing import Annotated
 import typer
 
 from pagelab import _engine
+from pagelab.cli.stretches import Skip, StartAt, StartOnSignal, StopAt, Windows, stretches_of
 from pagelab.cli.terminal import Quiet, progress_bars, warn
 from pagelab.counts import count
 from pagelab.fault_recorder import record_faults
 from pagelab.output import MISSING_FOLDERS
 from pagelab.recorder import Recording, record
+from pagelab.stretches import Stretches
 
 
 def command(
@@ -40,6 +42,11 @@ def command(
         bool,
         typer.Option("--faults", help="Run natively under perf and record the times of page faults, into NAME.faults."),
     ] = False,
+    skip: Skip = None,
+    windows: Windows = None,
+    start_at: StartAt = None,
+    stop_at: StopAt = None,
+    start_on_signal: StartOnSignal = False,
     quiet: Quiet = False,
 ) -> None:
     """Run any x86-64 Linux program and record its memory accesses.
@@ -49,14 +56,20 @@ def command(
     if output and output.suffix == (".trace" if faults else ".faults"):
         kinds = ("a fault trace, NAME.faults", "with") if faults else ("a trace of accesses, NAME.trace", "without")
         raise _engine.UsageError(f"{output}: {kinds[1]} --faults a recording is {kinds[0]}")
+    stretches = stretches_of(skip, windows, start_at, stop_at, start_on_signal=start_on_signal)
     if faults:
+        if stretches is not None:
+            raise _engine.UsageError(
+                "--faults records a program natively and whole; leave --skip, --windows, --start-at, --stop-at and "
+                "--start-on-signal away"
+            )
         if max_accesses is not None:
             raise _engine.UsageError("--max-accesses: a recording of faults has no accesses; leave one of the two out")
         end_as(_record_faults(output or Path(f"{Path(program[0]).name}.faults"), program, quiet=quiet))
         return
     trace = output or Path(f"{Path(program[0]).name}.trace")
     limit = count("--max-accesses", max_accesses, least=1)
-    recording = record_to(trace, program, limit, max_threads, quiet=quiet)
+    recording = record_to(trace, program, limit, max_threads, stretches, quiet=quiet)
     if recording.truncated_at is None:
         end_as(recording.exit_code)
 
@@ -92,14 +105,22 @@ def _record_faults(trace: Path, program: list[str], *, quiet: bool) -> int:
 
 
 def record_to(
-    trace: Path, program: list[str], max_accesses: int | None, max_threads: int | None = None, *, quiet: bool = False
+    trace: Path,
+    program: list[str],
+    max_accesses: int | None,
+    max_threads: int | None = None,
+    stretches: Stretches | None = None,
+    *,
+    quiet: bool = False,
 ) -> Recording:
     """Records and says what came of it, on standard error."""
     # A progress bar would write into what a program shows on the terminal.
     shared = sys.stdout.isatty()
     with interrupts_for_the_program(), progress_bars(quiet=quiet, hidden=shared) as bars:
         report = (lambda accesses: bars(trace.name, accesses, max_accesses)) if bars else None
-        recording = record(program, trace, max_accesses=max_accesses, max_threads=max_threads, progress=report)
+        recording = record(
+            program, trace, max_accesses=max_accesses, max_threads=max_threads, stretches=stretches, progress=report
+        )
     for note in recording.notes:
         warn(note)
     parts = (
@@ -110,6 +131,8 @@ def record_to(
         f"{recording.elapsed_seconds:.1f} s",
     )
     print(f"{trace}: {', '.join(parts)}", file=sys.stderr)
+    if recording.stretches is not None:
+        print(f"{trace}: {recording.stretches.describe()}", file=sys.stderr)
     return recording
 
 

@@ -10,12 +10,14 @@ import typer
 import pagelab
 from pagelab.cli.completion import names_of
 from pagelab.cli.record import end_as, interrupts_for_the_program
+from pagelab.cli.stretches import Skip, StartAt, StartOnSignal, StopAt, Windows, interval_lines, stretches_of
 from pagelab.cli.terminal import Quiet, output_width, print_table, progress_bars, warn
 from pagelab.counts import count
 from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_writable, write_atomically
 from pagelab.recorder import Program
 from pagelab.results import Results
 from pagelab.simulation import Settings
+from pagelab.stretches import Stretches
 
 Json = Annotated[
     str | None,
@@ -126,6 +128,11 @@ def command(
     cpus: Annotated[
         int | None, typer.Option(min=1, help="With --live, CPUs that the program's threads are spread over; default 1.")
     ] = None,
+    skip: Skip = None,
+    windows: Windows = None,
+    start_at: StartAt = None,
+    stop_at: StopAt = None,
+    start_on_signal: StartOnSignal = False,
     json: Json = None,
     quiet: Quiet = False,
 ) -> None:
@@ -156,9 +163,11 @@ def command(
             "with --live",
             {"--arrivals": arrivals, "--faults": faults, "--threads": threads, "--interleavings": interleavings},
         )
-        program, results = _live(sources or [], system or ["radix"], cpus or 1, common, quiet=quiet)
+        stretches = stretches_of(skip, windows, start_at, stop_at, start_on_signal=start_on_signal)
+        program, results = _live(sources or [], system or ["radix"], cpus or 1, stretches, common, quiet=quiet)
     else:
-        _refuse("without --live", {"--cpus": cpus})
+        in_stretches = {"--skip": skip, "--windows": windows, "--start-at": start_at, "--stop-at": stop_at}
+        _refuse("without --live", {"--cpus": cpus, **in_stretches, "--start-on-signal": start_on_signal})
         with progress_bars(quiet=quiet) as progress:
             results = pagelab.run(
                 sources or [],
@@ -194,7 +203,13 @@ def _refuse(where: str, options: Mapping[str, object]) -> None:
 
 
 def _live(
-    command: list[str], systems: list[str], cpus: int, common: Settings, *, quiet: bool
+    command: list[str],
+    systems: list[str],
+    cpus: int,
+    stretches: Stretches | None,
+    common: Settings,
+    *,
+    quiet: bool,
 ) -> tuple[Program, Results]:
     """Records a program and replays it meanwhile; says on standard error what came of the program."""
     if not command:
@@ -204,12 +219,14 @@ def _live(
         interrupts_for_the_program(),
         progress_bars(quiet=quiet, hidden=sys.stdout.isatty()) as progress,
     ):
-        run = pagelab.run_live(command, systems, cpus=cpus, progress=progress, **common)
+        run = pagelab.run_live(command, systems, cpus=cpus, stretches=stretches, progress=progress, **common)
     for note in run.program.notes:
         warn(note)
     if not quiet:
         millions = run.program.accesses / 1e6
         print(f"{command[0]}: {millions:,.1f} M accesses in {run.program.elapsed_seconds:.1f} s", file=sys.stderr)
+        if run.program.stretches is not None:
+            print(f"{command[0]}: {run.program.stretches.describe()}", file=sys.stderr)
     return run.program, run.results
 
 
@@ -226,6 +243,8 @@ def show(results: Results, *, full: bool = False) -> None:
     if spread is not None:
         print()
         print_table(spread)
+    for line in interval_lines(results):
+        print(line)
     if not full:
         print()
         print_table(results.summary())

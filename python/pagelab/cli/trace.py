@@ -14,6 +14,7 @@ from pagelab.cli.terminal import Quiet, facts, print_table, progress_bars
 from pagelab.counts import count
 from pagelab.fault_models import fault_trace_head, fault_trace_info
 from pagelab.output import MISSING_FOLDERS
+from pagelab.stretches import StretchTotals
 from pagelab.traces import export_trace, import_trace, trace_head, trace_info
 
 app = typer.Typer(help="Look at traces; import traces of other tools, and export to them.", no_args_is_help=True)
@@ -170,6 +171,11 @@ def _describe(about: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     if pages := about.get("footprint"):
         lines.append(("footprint", f"{pages['pages']:,} pages of {pages['page_size_bytes']:,} bytes"))
+    if stretches := meta.get("stretches"):
+        lines.append(("recorded", StretchTotals(**stretches).describe()))
+        lines.append(("  skipped", f"{stretches['skipped_instructions']:,} instructions but for first touches"))
+    elif "skip" in events["by_kind"]:
+        lines.append(("recorded", "in stretches; how much was skipped in all is not known"))
     if meta.get("sampled"):
         lines.append(("samples", "the accesses are samples of those that the program made"))
     if meta["mappings_inferred"]:

@@ -16,6 +16,7 @@ use crate::kernel::vma::VaRange;
 use crate::machine::activity::Activity;
 use crate::machine::clock::Class;
 use crate::machine::simulation::Simulation;
+use crate::observe::statistics::Statistics;
 use pagelab_trace::{Event, EventKind, MapFlags};
 
 impl Simulation {
@@ -34,6 +35,9 @@ impl Simulation {
 
     /// Carries an event out at its place in its process's order, on the CPU of its thread.
     pub(crate) fn carry_out(&mut self, cpu: CpuId, input: usize, event: &Event) -> Result<(), EngineError> {
+        if let EventKind::Skip | EventKind::Resume { .. } | EventKind::Measure = event.kind {
+            return self.begin_stretch(cpu, &event.kind);
+        }
         self.os.layers.iter_mut().for_each(|layer| layer.acting_cpu = cpu.0);
         let (accounted, filled) = (self.os.mapping.pages_accounted, self.os.mapping.fill_cycles);
         let space = self.space_of(input, event.process)?;
@@ -93,6 +97,33 @@ impl Simulation {
         Ok(())
     }
 
+    /// A stretch of the program begins: it costs nothing, and is measured or not.
+    fn begin_stretch(&mut self, cpu: CpuId, kind: &EventKind) -> Result<(), EngineError> {
+        let refuse = |key: &str, what: &str| {
+            Err(EngineError::config(key, format!("stretches of the program were skipped, and {what}")))
+        };
+        if self.load.mains != 1 || self.load.beside {
+            return refuse("sources", "other sources beside it would run through its gaps: replay it alone");
+        }
+        if self.page_faults.is_some() {
+            return refuse("faults", "the times of its page faults are unknown: record the program without skipping");
+        }
+        if self.windows.warms_up() {
+            return refuse(
+                "warm_up",
+                "each recorded window is warmed up by itself: leave this away, and record with warm= in --windows",
+            );
+        }
+        if let EventKind::Resume { .. } = kind {
+            self.windows.resume(self.replayed);
+        } else {
+            self.settle_account(cpu);
+            let counted = Statistics::collect(self);
+            self.windows.stretch(*kind == EventKind::Measure, self.replayed, counted);
+        }
+        Ok(())
+    }
+
     /// Whether processes share a space, a vforked child and its parent.
     fn is_shared(&self, input: usize, space: SpaceId) -> bool {
         self.inputs[input].spaces().filter(|&of| of == space).count() > 1
@@ -146,7 +177,10 @@ fn touched(kind: &EventKind) -> Option<Option<VaRange>> {
         | EventKind::Msync { .. }
         | EventKind::Fault { .. }
         | EventKind::Truncate { .. }
-        | EventKind::Relocate { .. } => None,
+        | EventKind::Relocate { .. }
+        | EventKind::Skip
+        | EventKind::Resume { .. }
+        | EventKind::Measure => None,
         // Its length is that of whole pages of its size.
         EventKind::Mmap { flags, .. } if flags.contains(MapFlags::HUGETLB) => Some(None),
         EventKind::Mmap { addr, len, .. }

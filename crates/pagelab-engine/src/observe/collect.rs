@@ -14,6 +14,19 @@ use crate::machine::simulation::Simulation;
 use crate::observe::statistics::{Kind, Meaning, Statistics};
 use crate::translate::counters::{PLACE_NAMES, WALK_LEVELS, WALK_PLACES, WalkCounts};
 
+/// Statistics that skipped stretches leave exact, since their events and first touches are in the trace.
+const PROGRAM_COUNTS: [&str; 9] = [
+    "fault.cached.count",
+    "fault.copy.count",
+    "fault.major.count",
+    "fault.minor.count",
+    "fault.reuse.count",
+    "fault.zero_page.count",
+    "fork.pages",
+    "mapping.calls",
+    "mapping.pages_unmapped",
+];
+
 impl Statistics {
     fn put(&mut self, name: impl Into<String>, value: u64, unit: &'static str, kind: Kind, text: impl Into<String>) {
         let name = name.into();
@@ -28,6 +41,27 @@ impl Statistics {
             if !self.states.contains(name) {
                 *value -= before.values.get(name).copied().unwrap_or(0);
             }
+        }
+        self
+    }
+
+    /// What was counted in this part and in a later one; states are those of the later.
+    pub fn and_then(self, mut later: Self) -> Self {
+        for (name, value) in &mut later.values {
+            if !later.states.contains(name) {
+                *value += self.values.get(name).copied().unwrap_or(0);
+            }
+        }
+        later
+    }
+
+    /// The statistics of what was measured of a program, with those of its whole that are exact all the same.
+    pub fn of_a_part_of(mut self, whole: &Self) -> Self {
+        for name in PROGRAM_COUNTS.into_iter().filter(|&name| whole.values.contains_key(name)) {
+            let text =
+                format!("{}; of the whole program, skipped stretches included", whole.meanings[name].description);
+            let Meaning { unit, kind, .. } = whole.meanings[name];
+            self.put(format!("program.{name}"), whole.values[name], unit, kind, text);
         }
         self
     }

@@ -26,6 +26,21 @@ pub struct Windows {
     listed: Vec<u64>,
     growing: Option<Growing>,
     noted: Vec<Statistics>,
+    /// If stretches of the program are skipped.
+    stretches: Option<Stretches>,
+}
+
+/// Of a program of which stretches are skipped.
+#[derive(Clone, Default)]
+struct Stretches {
+    /// What had been counted where the stretch that is measured began; none while nothing is.
+    begin: Option<Statistics>,
+    /// What was counted in those that have ended.
+    ended: Vec<Statistics>,
+    /// Accesses replayed when the last skipped stretch ended.
+    resumed: Option<u64>,
+    /// Stretches that are measured from the end of a skipped one on.
+    cold: u64,
 }
 
 impl Windows {
@@ -42,7 +57,7 @@ impl Windows {
         });
         let listed = if growing.is_some() { 1 } else { parts };
         let listed = (0..listed).rev().map(begin).filter(|&mark| mark > 0).collect();
-        Self { warm_up: (warm_up > 0).then_some(warm_up), listed, growing, noted: Vec::new() }
+        Self { warm_up: (warm_up > 0).then_some(warm_up), listed, growing, noted: Vec::new(), stretches: None }
     }
 
     /// The next mark, if any is to come.
@@ -72,13 +87,50 @@ impl Windows {
         }
     }
 
-    /// Whether a warm-up is over, if there is one.
+    /// What follows is to be measured, or is skipped; so many accesses were replayed before. From the first call on, the stretches
+    /// that are measured are the parts.
+    pub fn stretch(&mut self, measured: bool, replayed: u64, counted: Statistics) {
+        let of = self.stretches.get_or_insert_default();
+        (self.listed, self.growing, self.noted) = (Vec::new(), None, Vec::new());
+        of.ended.extend(of.begin.take().map(|begin| counted.clone().since(&begin)));
+        of.cold += u64::from(measured && of.resumed == Some(replayed));
+        of.begin = measured.then_some(counted);
+    }
+
+    /// A skipped stretch ends.
+    pub fn resume(&mut self, replayed: u64) {
+        self.stretches.get_or_insert_default().resumed = Some(replayed);
+    }
+
+    /// Stretches that are measured from the end of a skipped one on, without anything to warm up.
+    pub fn cold_stretches(&self) -> u64 {
+        self.stretches.as_ref().map_or(0, |of| of.cold)
+    }
+
+    /// Whether stretches of the program are skipped.
+    pub fn has_stretches(&self) -> bool {
+        self.stretches.is_some()
+    }
+
+    /// Whether counting begins later than the run.
+    pub fn warms_up(&self) -> bool {
+        self.warm_up.is_some()
+    }
+
+    /// Whether counting has begun: a warm-up is over, if there is one, and not all of the program was skipped.
     pub fn has_begun(&self) -> bool {
+        if let Some(of) = &self.stretches {
+            return of.begin.is_some() || !of.ended.is_empty();
+        }
         self.warm_up.is_none() || !self.noted.is_empty()
     }
 
     /// What has been counted since counting began; `end` is what had been in all.
     pub fn counted(&self, end: &Statistics) -> Statistics {
+        if self.stretches.is_some() {
+            let parts = self.parts(end).into_iter();
+            return parts.reduce(Statistics::and_then).unwrap_or_default().of_a_part_of(end);
+        }
         match self.noted.first().filter(|_| self.warm_up.is_some()) {
             Some(begin) => end.clone().since(begin),
             None => end.clone(),
@@ -87,6 +139,10 @@ impl Windows {
 
     /// What has been counted in each part; `end` is what had been in all.
     pub fn parts(&self, end: &Statistics) -> Vec<Statistics> {
+        if let Some(of) = &self.stretches {
+            let last = of.begin.as_ref().map(|begin| end.clone().since(begin));
+            return of.ended.iter().cloned().chain(last).collect();
+        }
         let before = self.warm_up.is_none().then(|| self.noted.first().unwrap_or(end).clone());
         let between = self.noted.iter().zip(self.noted.iter().skip(1).chain([end]));
         before.into_iter().chain(between.map(|(begin, end)| end.clone().since(begin))).collect()
@@ -96,6 +152,7 @@ impl Windows {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observe::statistics::{Kind, Meaning};
 
     /// The marks of a run of so many accesses, and which of them are kept.
     fn marks(warm_up: u64, parts: u32, in_all: Option<u64>, accesses: u64) -> (Vec<u64>, usize) {
@@ -106,6 +163,36 @@ mod tests {
             windows.note(Statistics::default());
         }
         (passed, windows.parts(&Statistics::default()).len())
+    }
+
+    /// So many walks were counted by then, and pages are free.
+    fn counted(walks: u64, free: u64) -> Statistics {
+        let values = [("fault.minor.count", 10 * walks), ("free", free), ("walks", walks)];
+        let meaning = Meaning { unit: "count", description: "Faults".to_owned(), kind: Kind::Robust };
+        Statistics {
+            values: values.map(|(name, value)| (name.to_owned(), value)).into(),
+            meanings: [("fault.minor.count".to_owned(), meaning)].into(),
+            states: ["free".to_owned()].into(),
+        }
+    }
+
+    #[test]
+    fn stretches_that_are_measured_are_the_parts_and_are_summed() {
+        let mut windows = Windows::new(0, Some(4), Some(1000));
+        windows.stretch(false, 0, counted(0, 90));
+        assert!(windows.has_stretches() && !windows.has_begun() && windows.next().is_none());
+        windows.resume(10);
+        windows.stretch(true, 10, counted(100, 80));
+        windows.stretch(false, 20, counted(103, 70));
+        windows.resume(30);
+        windows.stretch(true, 40, counted(200, 60));
+        let end = counted(205, 50);
+        let of = |part: &Statistics| (part.values["walks"], part.values["free"]);
+        assert_eq!(windows.parts(&end).iter().map(of).collect::<Vec<_>>(), [(3, 70), (5, 50)]);
+        let sum = windows.counted(&end);
+        assert_eq!(of(&sum), (8, 50));
+        assert_eq!((sum.values["fault.minor.count"], sum.values["program.fault.minor.count"]), (80, 2050));
+        assert_eq!(windows.cold_stretches(), 1, "the second one was warmed up");
     }
 
     #[test]

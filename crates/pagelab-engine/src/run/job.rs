@@ -365,6 +365,10 @@ fn run_system(
         report(done)
     })?;
     let end = Statistics::collect(&simulation);
+    if !simulation.windows.has_begun() && simulation.windows.has_stretches() {
+        let what = "all of what was replayed lies in skipped stretches: nothing is left to be measured";
+        return Err(EngineError::config("sources", what));
+    }
     if !simulation.windows.has_begun() {
         let what = format!(
             "the main sources ended after {} accesses, before a warm-up of {warm_up} was over: take fewer",
@@ -372,7 +376,8 @@ fn run_system(
         );
         return Err(EngineError::config("warm_up", what));
     }
-    let windows = request.windows.map_or_else(Vec::new, |_| simulation.windows.parts(&end));
+    let in_parts = request.windows.is_some() || simulation.windows.has_stretches();
+    let windows = if in_parts { simulation.windows.parts(&end) } else { Vec::new() };
     let windows = windows.into_iter().map(|part| part.values).collect();
     let statistics = simulation.windows.counted(&end);
     report(simulation.dealt());
@@ -427,6 +432,17 @@ fn warnings(simulation: &Simulation, sources: &[SourceResult], statistics: &Stat
                 source.name
             ));
         }
+    }
+    if simulation.windows.has_stretches() && simulation.profile.is_some() {
+        warnings
+            .push("the profile is of all that was replayed, first touches of skipped stretches included".to_owned());
+    }
+    let cold = simulation.windows.cold_stretches();
+    if cold > 0 {
+        warnings.push(format!(
+            "{cold} recorded windows follow a skipped stretch at once: they begin with the TLBs and caches that its first touches \
+             left, so they miss more; warm= in --windows warms them up"
+        ));
     }
     let refused = statistics.values["accesses.refused"];
     if refused > 0 {

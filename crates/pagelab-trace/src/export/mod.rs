@@ -21,7 +21,7 @@ use std::{
 
 use serde::{Serialize, Serializer};
 
-use crate::{Batch, Segment, Source, TraceError, TraceReader};
+use crate::{Batch, EventKind, Segment, Source, TraceError, TraceReader};
 use instruction::{Instruction, Thread};
 use output::Output;
 
@@ -195,13 +195,21 @@ fn pass(
 ) -> Result<Vec<ExportedFile>, TraceError> {
     let mut lanes: BTreeMap<u32, Lane> = BTreeMap::new();
     let mut reader = TraceReader::open(trace)?;
-    let (mut batch, mut done) = (Batch::default(), 0);
+    let (mut batch, mut done, mut skipped) = (Batch::default(), 0, false);
     while reader.next_batch(&mut batch)? {
         let mut begin = 0;
         for segment in &batch.segments {
-            let Segment::Run { thread, end } = segment else { continue };
+            let (thread, end) = match segment {
+                Segment::Run { thread, end } => (thread, end),
+                Segment::Event(event) => {
+                    skipped =
+                        event.kind == EventKind::Skip || skipped && !matches!(event.kind, EventKind::Resume { .. });
+                    continue;
+                }
+            };
             let run = &batch.accesses[std::mem::replace(&mut begin, *end)..*end];
-            if !threads.contains(&thread.0) {
+            // First touches of skipped stretches are not what the program did there.
+            if skipped || !threads.contains(&thread.0) {
                 continue;
             }
             let lane = match lanes.entry(thread.0) {

@@ -25,8 +25,9 @@ use crate::{Event, EventKind, MapFlags, ProcessIx, Protection, ThreadIx};
 /// | `exec` | `file` (path) |
 /// | `exit` | `argument` (code) |
 /// | `thread_start` | `argument` (the operating system's thread id) |
-/// | `thread_exit` | none |
 /// | `wake`, `woken` | `argument` (number of the edge) |
+/// | `thread_exit`, `skip`, `measure` | none |
+/// | `resume` | `argument` (instructions that were skipped), `len` (accesses that were left out) |
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct EventRow {
     /// Accesses of the whole trace that come before the event.
@@ -56,7 +57,7 @@ fn as_text<S: Serializer>(text: &Option<Arc<str>>, serializer: S) -> Result<S::O
 }
 
 /// All kinds, by which [`EventRow::kind`] is one of the format's own words.
-const KINDS: [&str; 19] = [
+const KINDS: [&str; 22] = [
     "process_start",
     "mmap",
     "munmap",
@@ -76,6 +77,9 @@ const KINDS: [&str; 19] = [
     "thread_exit",
     "wake",
     "woken",
+    "skip",
+    "resume",
+    "measure",
 ];
 
 impl EventRow {
@@ -101,6 +105,9 @@ impl EventRow {
             EventKind::ThreadExit => "thread_exit",
             EventKind::Wake { .. } => "wake",
             EventKind::Woken { .. } => "woken",
+            EventKind::Skip => "skip",
+            EventKind::Resume { .. } => "resume",
+            EventKind::Measure => "measure",
         }
     }
 
@@ -124,6 +131,7 @@ impl EventRow {
         let out_of_range = move |value: i64| format!("{kind} with argument {value}");
         let unsigned = argument.clone().and_then(|v| u32::try_from(v).map_err(|_| out_of_range(v)));
         let edge = argument.clone().map(i64::cast_unsigned);
+        let count = argument.clone().and_then(|v| u64::try_from(v).map_err(|_| out_of_range(v)));
         let signed = argument.and_then(|v| i32::try_from(v).map_err(|_| out_of_range(v)));
         let kind = match kind {
             "process_start" => EventKind::ProcessStart { parent: self.other_process.map(ProcessIx) },
@@ -169,6 +177,9 @@ impl EventRow {
             "thread_exit" => EventKind::ThreadExit,
             "wake" => EventKind::Wake { edge: edge? },
             "woken" => EventKind::Woken { edge: edge? },
+            "skip" => EventKind::Skip,
+            "resume" => EventKind::Resume { instructions: count?, accesses: len? },
+            "measure" => EventKind::Measure,
             other => return Err(format!("unknown kind {other:?}")),
         };
         Ok(Event { position: self.position, process: ProcessIx(self.process), thread: ThreadIx(self.thread), kind })
@@ -218,9 +229,13 @@ impl From<&Event> for EventRow {
             EventKind::Exec { path } => row.file = Some(path.clone()),
             EventKind::Exit { code } => row.argument = Some(i64::from(*code)),
             EventKind::ThreadStart { os_tid } => row.argument = Some(i64::from(*os_tid)),
-            EventKind::ThreadExit => {}
             // All 64 bits, so that any number comes back as it was.
             EventKind::Wake { edge } | EventKind::Woken { edge } => row.argument = Some(edge.cast_signed()),
+            EventKind::Resume { instructions, accesses } => {
+                row.argument = Some(i64::try_from(*instructions).unwrap_or(i64::MAX));
+                row.len = Some(*accesses);
+            }
+            EventKind::ThreadExit | EventKind::Skip | EventKind::Measure => {}
         }
         row
     }

@@ -10,6 +10,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::columns;
+use crate::record::StretchTotals;
 use crate::{Access, AccessKind, TraceError};
 
 /// Version of the format that this crate writes and the only one it reads. It changes when an old reader would
@@ -45,6 +46,9 @@ pub struct TraceMeta {
     /// True if the accesses are samples of those that the program made.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sampled: bool,
+    /// What the recorded and the skipped stretches came to; none if everything was recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stretches: Option<StretchTotals>,
     /// Choices made on the way that a reader of results should know, one sentence each.
     #[serde(default)]
     pub notes: Vec<String>,
@@ -188,6 +192,7 @@ impl TraceMeta {
             tools: BTreeMap::from([("pagelab".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]),
             mappings_inferred: false,
             sampled: false,
+            stretches: None,
             notes: Vec::new(),
             accesses: None,
             events: None,

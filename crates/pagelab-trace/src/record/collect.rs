@@ -134,6 +134,13 @@ impl<'a> Collector<'a> {
         self.output.is_full()
     }
 
+    /// A signal asks for what follows to be recorded, or to be skipped.
+    pub(super) fn ask(&mut self, record: bool) {
+        if let Some(schedule) = self.output.schedule() {
+            schedule.ask(record);
+        }
+    }
+
     pub(super) fn processes(&self) -> u32 {
         self.processes
     }
@@ -328,7 +335,8 @@ impl<'a> Collector<'a> {
     }
 
     fn forked(&mut self, parent_pid: u32, child_pid: u32, shares: bool) -> Result<()> {
-        let Some(parent) = self.entries.get(&parent_pid) else { return Ok(()) };
+        let Some(parent) = self.entries.get_mut(&parent_pid) else { return Ok(()) };
+        parent.process.share_pages();
         let child = parent.process.fork(ProcessIx(self.processes), self.numbers.next());
         self.processes += 1;
         let child_ix = child.ix;

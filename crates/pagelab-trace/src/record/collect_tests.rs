@@ -114,7 +114,7 @@ fn collect(script: impl FnOnce(&PathBuf) -> Vec<Script>) -> (Vec<Item>, Vec<Stri
     listener.set_nonblocking(true).unwrap();
     let trace = folder.path().join("collected.trace");
     let mut writer = TraceWriter::create(&trace, TraceMeta::new(Vec::new())).unwrap();
-    let mut collector = Collector::new(listener, Output::new(&mut writer, None));
+    let mut collector = Collector::new(listener, Output::new(&mut writer, None, None));
     drop(script(&path));
     let collected = (|| {
         while collector.step(0)? || collector.is_connected() {}

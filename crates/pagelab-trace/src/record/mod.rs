@@ -22,12 +22,15 @@
 //! | `life_line` | ends processes whose recorder is gone |
 //! | `live` | readers of the recording while the program runs |
 //! | `output` | the way to the writer, `max_accesses` |
+//! | `stretches` | which stretches of the program are recorded |
+//! | `functions` | functions at whose calls they begin and end |
+//! | `pages` | what skipped stretches have touched |
 //! | `scratch` | folder of the socket and the logs |
 //! | `session` | starts the program, passes signals on, ends it |
 //!
 //! **What is recorded.** Data accesses of the program in program order for each thread, an x86 instruction that loads
 //! and stores the same place as one modify; each iteration of a `rep` instruction counts as an instruction. The
-//! kernel's accesses to system-call buffers, signal frames and the initial stack, page by page, marked `by_kernel`, with no
+//! kernel's accesses to system-call buffers, signal frames and the initial stack, page by page, marked as the kernel's, with no
 //! program counter. The first fetch of each code page of a process after it was mapped.
 //!
 //! **What differs from a run without Valgrind.** Threads take turns instead of running at once. The program sees a
@@ -37,9 +40,11 @@
 
 mod collect;
 mod frame;
+mod functions;
 mod life_line;
 mod live;
 mod output;
+mod pages;
 mod process;
 mod program;
 mod protocol;
@@ -47,8 +52,10 @@ mod ring;
 mod scratch;
 mod segment;
 mod session;
+mod stretches;
 mod tool;
 
 pub use live::{LiveSource, LiveWriter, live};
 pub use session::{MAX_THREADS_DEFAULT, Progress, RecordSummary, Recording};
+pub use stretches::{StretchRequest, StretchTotals, Stretches};
 pub use tool::prepare_tool;

@@ -1,5 +1,6 @@
 //! Where decoded accesses and events go: into a trace or to readers, cut at the wanted number.
 
+use super::stretches::{Mode, Schedule, StretchTotals};
 use crate::format::OpenPage;
 use crate::{Access, Event, EventKind, ProcessIx, ThreadIx, TraceError, TraceWriter};
 
@@ -42,12 +43,17 @@ pub(super) struct Output<'a> {
     limit: u64,
     /// Rows of the writer's page when it is full or the limit is reached.
     end: usize,
+    /// None if everything is recorded.
+    schedule: Option<Box<Schedule>>,
+    /// Whose records come.
+    now: Option<(ProcessIx, ThreadIx)>,
 }
 
 impl<'a> Output<'a> {
     /// `writer` is new.
-    pub(super) fn new(writer: &'a mut dyn Sink, limit: Option<u64>) -> Self {
-        let mut output = Self { writer, thread: ThreadIx(0), limit: limit.unwrap_or(u64::MAX), end: 0 };
+    pub(super) fn new(writer: &'a mut dyn Sink, limit: Option<u64>, schedule: Option<Schedule>) -> Self {
+        let (limit, schedule) = (limit.unwrap_or(u64::MAX), schedule.map(Box::new));
+        let mut output = Self { writer, thread: ThreadIx(0), limit, end: 0, schedule, now: None };
         output.look_at_page();
         output
     }
@@ -67,6 +73,53 @@ impl<'a> Output<'a> {
         self.writer.page().switch_to(thread);
     }
 
+    /// Records from here on are of this process and thread.
+    pub(super) fn come_to(&mut self, process: ProcessIx, thread: ThreadIx) {
+        self.now = Some((process, thread));
+        self.switch_to(thread);
+    }
+
+    /// What is recorded from here on.
+    #[inline]
+    pub(super) fn mode(&self) -> Mode {
+        self.schedule.as_ref().map_or(Mode::All, |schedule| schedule.mode())
+    }
+
+    pub(super) fn schedule(&mut self) -> Option<&mut Schedule> {
+        self.schedule.as_deref_mut()
+    }
+
+    /// So many instructions were executed, and so many of their accesses left out.
+    pub(super) fn executed(&mut self, instructions: u64, left_out: u64) {
+        if let Some(schedule) = &mut self.schedule {
+            schedule.executed(instructions, left_out);
+        }
+    }
+
+    /// Whether another stretch is due.
+    #[inline]
+    pub(super) fn is_due(&self) -> bool {
+        self.schedule.as_ref().is_some_and(|schedule| schedule.is_due())
+    }
+
+    /// Begins the stretch that is due.
+    #[inline]
+    pub(super) fn settle(&mut self) -> Result<(), TraceError> {
+        match &mut self.schedule {
+            Some(schedule) if schedule.is_due() => {
+                let Some((process, thread)) = self.now else { return Ok(()) };
+                let events = schedule.settle();
+                events.into_iter().try_for_each(|kind| self.write_event(process, thread, kind))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What the stretches came to, and what is missing.
+    pub(super) fn stretch_totals(&self) -> Option<(StretchTotals, Vec<String>)> {
+        self.schedule.as_ref().map(|schedule| (schedule.totals(), schedule.notes()))
+    }
+
     /// The page for accesses of the current thread, which may fill it up to fewer rows than are returned beside it.
     pub(super) fn page(&mut self) -> (&mut OpenPage, usize) {
         (self.writer.page(), self.end)
@@ -81,7 +134,14 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
+    /// The first event, a process's start, is followed by that of the first stretch.
     pub(super) fn event(&mut self, process: ProcessIx, thread: ThreadIx, kind: EventKind) -> Result<(), TraceError> {
+        self.write_event(process, thread, kind)?;
+        self.now = Some((process, thread));
+        if self.schedule.as_ref().is_some_and(|schedule| !schedule.is_announced()) { self.settle() } else { Ok(()) }
+    }
+
+    fn write_event(&mut self, process: ProcessIx, thread: ThreadIx, kind: EventKind) -> Result<(), TraceError> {
         if self.is_full() {
             return Ok(());
         }
@@ -106,7 +166,7 @@ mod tests {
     fn the_limit_is_exact_and_final() {
         let folder = tempfile::tempdir().unwrap();
         let mut writer = TraceWriter::create(folder.path(), TraceMeta::new(Vec::new())).unwrap();
-        let mut output = Output::new(&mut writer, Some(5));
+        let mut output = Output::new(&mut writer, Some(5), None);
         let access = Access::new(AccessKind::Load, 0, 1);
         output.switch_to(ThreadIx(1));
         assert_eq!(output.page().1, 5);

@@ -1,15 +1,18 @@
 //! One process: the segments that its tool has described, its threads, and how its frames become accesses.
 
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::frame::Frame;
+use super::functions::Mapped;
 use super::output::Output;
+use super::pages::{PAGE_SHIFT, Pages};
 use super::protocol::{self, ADDRESS_BYTES, CONTROL_BIT, Control, EXIT_BY_SIGNAL, SEGMENT_WORD_BYTES, SegmentRecord};
-use super::segment::{self, Segment, Slot, Validity};
+use super::segment::{self, Known, Segment, Slot, Validity};
+use super::stretches::Mode;
 use crate::{Access, AccessKind, EventKind, Maker, MapFlags, ProcessIx, Protection, ThreadIx, TraceError};
 
-const PAGE_SHIFT: u32 = 12;
 const PAGE_BYTES: u64 = 1 << PAGE_SHIFT;
 /// Address-space changes that empty pages: `MADV_DONTNEED`, `MADV_FREE`, `MADV_REMOVE`.
 const EMPTYING_ADVICE: [u32; 3] = [4, 8, 9];
@@ -49,6 +52,13 @@ pub(super) struct Process {
     fetched: BTreeSet<u64>,
     /// Grows when a fetched page is unmapped; starts above the slots' 0.
     fetch_epoch: u32,
+    /// What the skipped stretch under way has touched.
+    pages: Pages,
+    /// First touches on their way to the output.
+    touches: Vec<Access>,
+    heap_end: u64,
+    /// Addresses of functions that stretches begin or end at, with their numbers.
+    functions: Vec<(u64, usize)>,
     /// The `execve` under way.
     pub exec: Option<Exec>,
     /// Exit code; of a process that a signal ended [`EXIT_BY_SIGNAL`].
@@ -99,6 +109,10 @@ impl Process {
             current,
             fetched: BTreeSet::new(),
             fetch_epoch: 1,
+            pages: Pages::default(),
+            touches: Vec::new(),
+            heap_end: 0,
+            functions: Vec::new(),
             exec: None,
             exited: None,
             edges_from: 0,
@@ -111,7 +125,14 @@ impl Process {
     pub(super) fn fork(&self, ix: ProcessIx, main: ThreadIx) -> Self {
         let mut child = Self::new(ix, main);
         child.table = self.table.iter().map(Slot::fork).collect();
+        child.functions.clone_from(&self.functions);
+        child.heap_end = self.heap_end;
         child
+    }
+
+    /// It has forked: its next write of a page makes a copy.
+    pub(super) fn share_pages(&mut self) {
+        self.pages.forget_writes();
     }
 
     /// The thread whose records come.
@@ -169,9 +190,13 @@ impl Process {
         numbers: &mut ThreadNumbers,
         output: &mut Output<'_>,
     ) -> Result<Option<Turn>, DecodeError> {
-        output.switch_to(self.current.ix);
+        output.come_to(self.ix, self.current.ix);
         loop {
-            self.known_segments(frame, at, output);
+            output.settle()?;
+            self.known_segments(frame, at, output)?;
+            if output.is_due() {
+                continue;
+            }
             let Some(word) = frame.word(*at) else { break };
             *at += SEGMENT_WORD_BYTES;
             if word & CONTROL_BIT == 0 {
@@ -186,7 +211,7 @@ impl Process {
                 *at = frame.len();
                 break;
             }
-            output.switch_to(self.current.ix);
+            output.come_to(self.ix, self.current.ix);
         }
         if *at == frame.len() {
             Ok(None)
@@ -196,11 +221,35 @@ impl Process {
     }
 
     /// Executions of segments for as long as these are known.
-    fn known_segments(&mut self, frame: &Frame, at: &mut usize, output: &mut Output<'_>) {
+    fn known_segments(&mut self, frame: &Frame, at: &mut usize, output: &mut Output<'_>) -> Result<(), TraceError> {
+        let mode = output.mode();
+        if let Mode::Skipped { left, stretch } = mode {
+            self.pages.begin(stretch);
+            let (pages, touches) = (&mut self.pages, &mut self.touches);
+            let skimmed = segment::skim_known(&self.table, self.fetch_epoch, frame, at, pages, left, touches);
+            output.executed(skimmed.instructions, skimmed.left_out);
+            return self.append_touches(output);
+        }
         let (page, end) = output.page();
         let validity = Validity::new(self.fetch_epoch, page);
         let (table, pending) = (&self.table, &mut self.current.pending);
-        page.fill(|columns| segment::execute_known(table, validity, frame, at, pending, columns, end));
+        if let Mode::Recorded { left: most } = mode {
+            let (known, mut executed) = (Known { table, validity, end, most }, 0);
+            page.fill(|columns| segment::execute_known::<true>(&known, frame, at, pending, columns, &mut executed));
+            output.executed(executed, 0);
+        } else {
+            let known = Known { table, validity, end, most: u64::MAX };
+            page.fill(|columns| segment::execute_known::<false>(&known, frame, at, pending, columns, &mut 0));
+        }
+        Ok(())
+    }
+
+    fn append_touches(&mut self, output: &mut Output<'_>) -> Result<(), TraceError> {
+        if !self.touches.is_empty() {
+            output.append(&self.touches)?;
+            self.touches.clear();
+        }
+        Ok(())
     }
 
     /// One execution of segment `number`, its addresses at `at`.
@@ -215,26 +264,60 @@ impl Process {
         let Some((slot, segment)) = slot.and_then(|slot| slot.segment.clone().map(|segment| (slot, segment))) else {
             return Err(DecodeError::Stream(format!("segment {number} was executed but never described")));
         };
-        let mut accesses = Vec::new();
         if slot.fetch_epoch != self.fetch_epoch {
             slot.fetch_epoch = self.fetch_epoch;
-            segment.fetch_pages(&mut self.fetched, &mut accesses);
-            output.append(&accesses)?;
-            accesses.clear();
+            let mut fetches = Vec::new();
+            segment.fetch_pages(&mut self.fetched, &mut fetches);
+            output.append(&fetches)?;
         }
-        let end = *at + segment.accesses.len() * ADDRESS_BYTES;
+        let accesses = segment.accesses.len();
+        let end = *at + accesses * ADDRESS_BYTES;
         let Some(addresses) = frame.bytes().get(*at..end) else {
             return Err(DecodeError::Stream(format!("segment {number} is cut off by the end of its frame")));
         };
+        let skipped = matches!(output.mode(), Mode::Skipped { .. });
         let (page, full) = output.page();
-        if page.rows() + segment.accesses.len() < full && slot.learn(self.fetch_epoch, self.current.pending, page) {
+        if segment.entries.is_empty()
+            && (skipped || page.rows() + accesses < full && slot.learn(self.fetch_epoch, self.current.pending, page))
+        {
             *at -= SEGMENT_WORD_BYTES;
             return Ok(());
         }
-        segment.expand(segment.accesses.len(), addresses, &mut self.current.pending, &mut accesses);
-        self.current.pending += u64::from(segment.tail);
         *at = end;
-        Ok(output.append(&accesses)?)
+        let mut from = 0;
+        for entry in &segment.entries {
+            self.part(&segment, from..entry.access, addresses, output)?;
+            from = entry.access;
+            if let Some(schedule) = output.schedule()
+                && let Some(record) = schedule.functions().called(entry.function)
+            {
+                schedule.ask(record);
+                output.settle()?;
+            }
+        }
+        Ok(self.part(&segment, from..accesses, addresses, output)?)
+    }
+
+    /// Some accesses of a segment and the instructions up to the last of them; `addresses` are those of all.
+    fn part(
+        &mut self,
+        segment: &Segment,
+        part: Range<usize>,
+        addresses: &[u8],
+        output: &mut Output<'_>,
+    ) -> Result<(), TraceError> {
+        let instructions = segment.instructions_of(part.clone());
+        let mut left_out = 0;
+        if let Mode::Skipped { stretch, .. } = output.mode() {
+            self.pages.begin(stretch);
+            left_out = segment.skim(part, addresses, &mut self.pages, &mut self.touches);
+        } else {
+            let to_the_end = part.end == segment.accesses.len();
+            segment.expand(part, addresses, &mut self.current.pending, &mut self.touches);
+            self.current.pending += if to_the_end { u64::from(segment.tail) } else { 0 };
+        }
+        output.executed(instructions, left_out);
+        self.append_touches(output)
     }
 
     fn control(
@@ -285,33 +368,52 @@ impl Process {
                 return Ok(None);
             }
             Control::Mmap { addr, len, prot, flags, file_offset, file } => {
-                self.forget_fetches(addr, len);
+                self.forget_pages(addr, len);
                 let (prot, flags) = (Protection::from_bits(prot), MapFlags(flags));
+                if let (true, Some(file), Some(schedule)) = (prot.execute, &file, output.schedule()) {
+                    let mapped = Mapped { file, addr, len, file_offset };
+                    self.functions.extend(schedule.functions().in_mapping(mapped));
+                }
                 EventKind::Mmap { addr, len, prot, flags, file, file_offset }
             }
             Control::Munmap { addr, len } => {
-                self.forget_fetches(addr, len);
+                self.forget_pages(addr, len);
                 EventKind::Munmap { addr, len }
             }
             Control::Mremap { old_addr, old_len, new_addr, new_len } => {
-                self.forget_fetches(old_addr, old_len);
-                self.forget_fetches(new_addr, new_len);
+                self.forget_pages(old_addr, old_len);
+                self.forget_pages(new_addr, new_len);
                 EventKind::Mremap { old_addr, old_len, new_addr, new_len }
             }
             Control::Mprotect { addr, len, prot } => {
+                self.pages.forget(addr, len);
                 EventKind::Mprotect { addr, len, prot: Protection::from_bits(prot) }
             }
             Control::Madvise { addr, len, advice } => {
                 if EMPTYING_ADVICE.contains(&advice) {
                     self.forget_fetches(addr, len);
                 }
+                self.pages.forget(addr, len);
                 EventKind::Madvise { addr, len, advice }
             }
-            Control::Msync { addr, len, flags } => EventKind::Msync { addr, len, flags },
-            Control::Truncate { old_len, new_len, file } => EventKind::Truncate { file, old_len, new_len },
-            Control::Brk { start, end } => EventKind::Brk { start, end },
             Control::Wake { number } => EventKind::Wake { edge: self.edge(number) },
             Control::Woken { number } => EventKind::Woken { edge: self.edge(number) },
+            Control::Msync { addr, len, flags } => {
+                // Writing back makes pages clean, and their next write a fault.
+                self.pages.forget(addr, len);
+                EventKind::Msync { addr, len, flags }
+            }
+            Control::Truncate { old_len, new_len, file } => {
+                if let Some(schedule) = output.schedule() {
+                    schedule.forget_pages();
+                }
+                EventKind::Truncate { file, old_len, new_len }
+            }
+            Control::Brk { start, end } => {
+                let before = std::mem::replace(&mut self.heap_end, end);
+                self.pages.forget(end, before.saturating_sub(end));
+                EventKind::Brk { start, end }
+            }
         };
         output.event(self.ix, self.current.ix, kind)?;
         Ok(None)
@@ -330,7 +432,7 @@ impl Process {
         if number > self.table.len() + (1 << 20) {
             return Err(DecodeError::Stream(format!("segment number {number} after {}", self.table.len())));
         }
-        let Some(segment) = Segment::new(record) else {
+        let Some(segment) = Segment::new(record, &self.functions) else {
             return Err(DecodeError::Stream(format!("segment {number} has an access of unknown kind")));
         };
         if number >= self.table.len() {
@@ -380,10 +482,21 @@ impl Process {
         while vaddr < end && !output.is_full() {
             let piece_end = ((vaddr | (PAGE_BYTES - 1)).saturating_add(1)).min(end);
             let size_bytes = (piece_end - vaddr) as u16;
-            output.append(&[Access { vaddr, pc: 0, gap: 0, size_bytes, kind, maker: Maker::KERNEL }])?;
+            if self.is_recorded(vaddr, size_bytes, writes, output) {
+                output.append(&[Access { vaddr, pc: 0, gap: 0, size_bytes, kind, maker: Maker::KERNEL }])?;
+            }
             vaddr = piece_end;
         }
         Ok(())
+    }
+
+    /// Whether an access belongs into the recording: in a skipped stretch only if it is a first touch.
+    fn is_recorded(&mut self, vaddr: u64, size_bytes: u16, writes: bool, output: &mut Output<'_>) -> bool {
+        let Mode::Skipped { stretch, .. } = output.mode() else { return true };
+        self.pages.begin(stretch);
+        let first = self.pages.touch(vaddr, size_bytes, writes);
+        output.executed(0, u64::from(!first));
+        first
     }
 
     /// The accesses that a segment made before its instruction at `pc` faulted. The record may be left over from
@@ -399,9 +512,15 @@ impl Process {
         if before == segment.accesses.len() || addresses.len() < before * ADDRESS_BYTES {
             return Ok(());
         }
-        let mut accesses = Vec::new();
-        segment.expand(before, addresses, &mut self.current.pending, &mut accesses);
-        output.append(&accesses)
+        let segment = Arc::clone(segment);
+        self.part(&segment, 0..before, addresses, output)
+    }
+
+    /// What these pages held is no longer mapped there.
+    fn forget_pages(&mut self, addr: u64, len: u64) {
+        self.forget_fetches(addr, len);
+        self.pages.forget(addr, len);
+        self.functions.retain(|(entry, _)| entry.wrapping_sub(addr) >= len);
     }
 
     fn forget_fetches(&mut self, addr: u64, len: u64) {

@@ -2,14 +2,15 @@
 //! in what the thread did between its last access and the segment's first one.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::frame::Frame;
+use super::pages::{PAGE_SHIFT, Pages};
 use super::protocol::{ADDRESS_BYTES, Piece, SEGMENT_WORD_BYTES, SegmentRecord, address};
 use crate::format::{AccessCounts, Columns, GROUP, OpenPage, Site};
 use crate::{Access, AccessKind, Maker};
 
-const PAGE_SHIFT: u32 = 12;
 /// Bytes of the fetch recorded for a code page.
 const FETCH_BYTES: u64 = 16;
 
@@ -23,10 +24,24 @@ pub(super) struct Segment {
     /// Some accesses may not happen: bit per access, the last bit for all from the 64th on.
     conditional: u64,
     pub pieces: Box<[Piece]>,
+    /// All instructions.
+    pub instructions: u64,
+    /// Functions that it enters, in order.
+    pub entries: Box<[Entry]>,
+}
+
+/// The entry of a function that stretches begin or end at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// Accesses of the segment before it.
+    pub access: usize,
+    /// Number of the function.
+    pub function: usize,
 }
 
 impl Segment {
-    pub(super) fn new(record: SegmentRecord) -> Option<Self> {
+    /// `functions` are addresses of functions that matter, with their numbers.
+    pub(super) fn new(record: SegmentRecord, functions: &[(u64, usize)]) -> Option<Self> {
         let mut conditional = 0;
         let mut accesses = Vec::with_capacity(record.accesses.len());
         for (i, access) in record.accesses.iter().enumerate() {
@@ -40,7 +55,16 @@ impl Segment {
                 maker: Maker::PROGRAM,
             });
         }
-        Some(Self { accesses: accesses.into(), tail: record.tail, conditional, pieces: record.pieces.into() })
+        let entries = entries(&record.pieces, &accesses, functions).into();
+        let instructions = instructions(&accesses) + u64::from(record.tail);
+        let (accesses, pieces) = (accesses.into(), record.pieces.into());
+        Some(Self { accesses, tail: record.tail, conditional, pieces, instructions, entries })
+    }
+
+    /// Instructions up to the last of some accesses; with the last one those behind it, too.
+    pub(super) fn instructions_of(&self, part: Range<usize>) -> u64 {
+        let tail = if part.end == self.accesses.len() { self.tail } else { 0 };
+        instructions(&self.accesses[part]) + u64::from(tail)
     }
 
     fn may_skip(&self, access: usize) -> bool {
@@ -51,20 +75,46 @@ impl Segment {
         self.pieces.iter().any(|piece| pc.wrapping_sub(piece.start) < u64::from(piece.len))
     }
 
-    /// Appends the first `n` accesses, without those that did not happen. `pending` are the instructions since the
-    /// thread's last access.
-    pub(super) fn expand(&self, n: usize, addresses: &[u8], pending: &mut u64, into: &mut Vec<Access>) {
+    /// Some of its accesses with their addresses, none for those that did not happen; `addresses` are those of all.
+    #[inline(always)]
+    fn with_addresses<'s>(
+        &'s self,
+        part: Range<usize>,
+        addresses: &'s [u8],
+    ) -> impl Iterator<Item = (&'s Access, Option<u64>)> {
         let (addresses, _) = addresses.as_chunks::<ADDRESS_BYTES>();
-        for (i, (access, bytes)) in self.accesses.iter().zip(addresses).take(n).enumerate() {
-            *pending += u64::from(access.gap);
+        let first = part.start;
+        self.accesses[part.clone()].iter().zip(&addresses[first..]).enumerate().map(move |(i, (access, bytes))| {
             let mut word = [0; 8];
             word[..ADDRESS_BYTES].copy_from_slice(bytes);
             let vaddr = address(u64::from_le_bytes(word));
-            if vaddr == 0 && self.may_skip(i) {
-                continue;
-            }
+            (access, (vaddr != 0 || !self.may_skip(first + i)).then_some(vaddr))
+        })
+    }
+
+    /// Appends some accesses, without those that did not happen. `pending` are the instructions since the thread's last
+    /// access.
+    pub(super) fn expand(&self, part: Range<usize>, addresses: &[u8], pending: &mut u64, into: &mut Vec<Access>) {
+        for (access, vaddr) in self.with_addresses(part, addresses) {
+            *pending += u64::from(access.gap);
+            let Some(vaddr) = vaddr else { continue };
             into.push(Access { vaddr, gap: saturate(std::mem::take(pending)), ..*access });
         }
+    }
+
+    /// Appends those of some accesses that are first touches, without instructions; says how many were left out.
+    #[inline(always)]
+    pub(super) fn skim(&self, part: Range<usize>, addresses: &[u8], pages: &mut Pages, into: &mut Vec<Access>) -> u64 {
+        let mut left_out = 0;
+        for (access, vaddr) in self.with_addresses(part, addresses) {
+            let Some(vaddr) = vaddr else { continue };
+            if pages.touch(vaddr, access.size_bytes, access.kind.writes()) {
+                into.push(Access { vaddr, gap: 0, ..*access });
+            } else {
+                left_out += 1;
+            }
+        }
+        left_out
     }
 
     /// Appends a fetch for each code page that was not fetched yet.
@@ -83,6 +133,30 @@ impl Segment {
             }
         }
     }
+}
+
+fn instructions(accesses: &[Access]) -> u64 {
+    accesses.iter().map(|access| u64::from(access.gap)).sum()
+}
+
+/// Where a segment enters functions. Accesses are in the order of the pieces whose instructions make them.
+fn entries(pieces: &[Piece], accesses: &[Access], functions: &[(u64, usize)]) -> Vec<Entry> {
+    let (mut entries, mut at) = (Vec::new(), 0);
+    if functions.is_empty() {
+        return entries;
+    }
+    for piece in pieces {
+        let holds = |pc: u64| pc.wrapping_sub(piece.start) < u64::from(piece.len);
+        let of_piece = accesses[at..].iter().take_while(|access| holds(access.pc));
+        let mut inside: Vec<(u64, usize)> = functions.iter().copied().filter(|&(entry, _)| holds(entry)).collect();
+        inside.sort_unstable();
+        entries.extend(inside.into_iter().map(|(entry, function)| Entry {
+            access: at + of_piece.clone().take_while(|access| access.pc < entry).count(),
+            function,
+        }));
+        at += of_piece.count();
+    }
+    entries
 }
 
 /// A number of a process's segment table. A forked child shares the segments and counts its own fetches.
@@ -108,6 +182,8 @@ struct Expansion {
     /// All bits with accesses, else none.
     any: u64,
     tail: u64,
+    /// All instructions of the segment.
+    instructions: u64,
     /// Indices of the accesses' sites, a group at least.
     sites: Box<[[u16; GROUP]]>,
     counts: AccessCounts,
@@ -123,20 +199,31 @@ impl Validity {
     }
 }
 
+/// Segments, when what is known of them holds, and how many rows the page may have.
+pub(super) struct Known<'a> {
+    pub table: &'a [Slot],
+    pub validity: Validity,
+    pub end: usize,
+    /// Instructions to execute at least, if they are counted.
+    pub most: u64,
+}
+
 /// Appends executions of segments from `at` on, until the frame ends, something else comes, anything but the addresses is
-/// unknown, or the page would have `end` rows. `pending` are the instructions since the thread's last access.
-pub(super) fn execute_known(
-    table: &[Slot],
-    validity: Validity,
+/// unknown, or the page would have its rows. `pending` are the instructions since the thread's last access. If they are
+/// counted, it also ends once `most` were executed.
+pub(super) fn execute_known<const COUNTED: bool>(
+    known: &Known<'_>,
     frame: &Frame,
     at: &mut usize,
     pending: &mut u64,
     columns: &mut Columns<'_>,
-    end: usize,
+    executed: &mut u64,
 ) {
+    let &Known { table, validity, end, most } = known;
     let (mut begin, mut since) = (*at, *pending);
     while let Some(word) = frame.word(begin)
         && let Some(Slot { expansion: known, .. }) = table.get(word as usize)
+        && (!COUNTED || *executed < most)
     {
         let addresses = begin + SEGMENT_WORD_BYTES;
         let next = addresses + known.accesses * ADDRESS_BYTES;
@@ -153,8 +240,47 @@ pub(super) fn execute_known(
         }
         since = known.tail + (since & !known.any);
         begin = next;
+        if COUNTED {
+            *executed += known.instructions;
+        }
     }
     (*at, *pending) = (begin, since);
+}
+
+/// What [`skim_known`] came to: instructions that were executed, and accesses that were left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Skimmed {
+    pub instructions: u64,
+    pub left_out: u64,
+}
+
+/// Takes the first touches of `pages` out of executions of segments from `at` on, until the frame ends, something else comes, a
+/// function is entered, a code page may have to be fetched, or `most` instructions were executed.
+pub(super) fn skim_known(
+    table: &[Slot],
+    fetch_epoch: u32,
+    frame: &Frame,
+    at: &mut usize,
+    pages: &mut Pages,
+    most: u64,
+    into: &mut Vec<Access>,
+) -> Skimmed {
+    let (mut begin, mut sum) = (*at, Skimmed::default());
+    while sum.instructions < most
+        && let Some(word) = frame.word(begin)
+        && let Some(Slot { segment: Some(segment), fetch_epoch: fetched, .. }) = table.get(word as usize)
+        && *fetched == fetch_epoch
+        && segment.entries.is_empty()
+    {
+        let (addresses, accesses) = (begin + SEGMENT_WORD_BYTES, segment.accesses.len());
+        let end = addresses + accesses * ADDRESS_BYTES;
+        let Some(bytes) = frame.bytes().get(addresses..end) else { break };
+        sum.left_out += segment.skim(0..accesses, bytes, pages, into);
+        sum.instructions += segment.instructions;
+        begin = end;
+    }
+    *at = begin;
+    sum
 }
 
 impl Slot {
@@ -199,6 +325,7 @@ impl Slot {
                 gap: if accesses.is_empty() { 0 } else { first_gap + pending },
                 any: if accesses.is_empty() { 0 } else { u64::MAX },
                 tail: u64::from(segment.tail),
+                instructions: segment.instructions,
                 sites: sites.into(),
                 counts: AccessCounts::of(&accesses),
             };

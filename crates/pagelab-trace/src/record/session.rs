@@ -13,13 +13,14 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::SigId;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 
 use super::collect::{CollectError, Collector};
 use super::live::LiveWriter;
 use super::output::{Output, Sink};
 use super::program;
 use super::scratch::Scratch;
+use super::stretches::{Schedule, StretchTotals, Stretches};
 use super::tool::{self, Valgrind};
 use crate::format::{HostFacts, TraceSummary};
 use crate::{TraceError, TraceMeta, TraceWriter};
@@ -53,6 +54,8 @@ pub struct Recording<'a> {
     /// Threads that a process may have at once, [`MAX_THREADS_DEFAULT`] unless set. Valgrind ends a process that starts
     /// more. Each costs 7 KiB of each process; with some 6,000 to 9,000 Valgrind's own tables are full.
     pub max_threads: u32,
+    /// The stretches to record; all if none. `max_accesses` are of these and of first touches in skipped stretches.
+    pub stretches: Option<Stretches>,
     /// From [`prepare_tool`](super::prepare_tool).
     pub tool_dir: PathBuf,
     /// Ends the recording once it is set, as if enough had been recorded.
@@ -74,12 +77,22 @@ pub struct RecordSummary {
     pub truncated_at: Option<u64>,
     /// What is missing and why, one sentence each.
     pub notes: Vec<String>,
+    /// If not everything was to be recorded.
+    pub stretches: Option<StretchTotals>,
     pub elapsed: Duration,
 }
 
 impl<'a> Recording<'a> {
     pub fn new(command: Vec<OsString>, tool_dir: PathBuf) -> Self {
-        Self { command, max_accesses: None, max_threads: MAX_THREADS_DEFAULT, tool_dir, stop: None, progress: None }
+        Self {
+            command,
+            max_accesses: None,
+            max_threads: MAX_THREADS_DEFAULT,
+            stretches: None,
+            tool_dir,
+            stop: None,
+            progress: None,
+        }
     }
 
     /// Records into a new trace at `output`. The program has this process's standard input, output and error.
@@ -99,6 +112,7 @@ impl<'a> Recording<'a> {
         let mut writer = TraceWriter::create(output, meta)?;
         match self.run_into(&mut writer) {
             Ok(summary) => {
+                writer.meta_mut().stretches = summary.stretches;
                 let notes = &mut writer.meta_mut().notes;
                 notes.extend(summary.notes.iter().cloned());
                 if let Some(n) = summary.truncated_at {
@@ -133,11 +147,12 @@ impl<'a> Recording<'a> {
         let listener = UnixListener::bind(&socket)
             .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
             .map_err(|e| TraceError::io(&socket, e))?;
-        let signals = Signals::watch()?;
+        let signals = Signals::watch(self.stretches.as_ref().is_some_and(|stretches| stretches.on_signal))?;
         let (started, max_threads) = (Instant::now(), self.max_threads);
         let mut program = Program::start(&valgrind, &self, scratch.path(), &socket)?;
         let root_pid = program.child.id();
-        let mut collector = Collector::new(listener, Output::new(writer, self.max_accesses));
+        let schedule = self.stretches.as_ref().map(Schedule::new);
+        let mut collector = Collector::new(listener, Output::new(writer, self.max_accesses, schedule));
         let collected = self.collect(&mut collector, &mut program, &signals, started);
         let truncated = collector.is_full() || self.is_stopped();
         let mut life_lines = collector.take_life_lines();
@@ -150,7 +165,8 @@ impl<'a> Recording<'a> {
             life_lines.wait(GRACE);
             drop(life_lines);
             let (accesses, processes, threads) = outcome.map_err(|e| explain(e, scratch.path(), root_pid))?;
-            let (_, notes) = finished.map_err(|e| explain(e, scratch.path(), root_pid))?;
+            let (output, mut notes) = finished.map_err(|e| explain(e, scratch.path(), root_pid))?;
+            let stretches = stretches_of(&output, &mut notes);
             return Ok(RecordSummary {
                 accesses,
                 processes,
@@ -158,6 +174,7 @@ impl<'a> Recording<'a> {
                 exit_code,
                 truncated_at: Some(accesses),
                 notes,
+                stretches,
                 elapsed: started.elapsed(),
             });
         }
@@ -172,6 +189,7 @@ impl<'a> Recording<'a> {
             .finish_all(root_pid, Some(exit_code(status)))
             .map_err(|e| explain(e, scratch.path(), root_pid))?;
         notes.extend(log_notes(scratch.path(), max_threads));
+        let stretches = stretches_of(&output, &mut notes);
         Ok(RecordSummary {
             accesses: output.written(),
             processes,
@@ -179,6 +197,7 @@ impl<'a> Recording<'a> {
             exit_code: exit_code(status),
             truncated_at: None,
             notes,
+            stretches,
             elapsed: started.elapsed(),
         })
     }
@@ -204,6 +223,7 @@ impl<'a> Recording<'a> {
             let wait = if collector.is_connected() { WAIT_MILLISECONDS } else { SHORT_WAIT_MILLISECONDS };
             let busy = collector.step(wait)?;
             signals.pass_on(program);
+            signals.ask(collector);
             if told.elapsed() >= PROGRESS_INTERVAL
                 && let Some(progress) = &mut self.progress
             {
@@ -221,6 +241,13 @@ impl<'a> Recording<'a> {
             }
         }
     }
+}
+
+/// What the stretches came to; adds what is missing to the notes.
+fn stretches_of(output: &Output<'_>, notes: &mut Vec<String>) -> Option<StretchTotals> {
+    let (totals, missing) = output.stretch_totals()?;
+    notes.extend(missing);
+    Some(totals)
 }
 
 fn exit_code(status: ExitStatus) -> i32 {
@@ -310,20 +337,38 @@ impl Program {
 /// Signals that would end the recorder while it records: they are the program's.
 struct Signals {
     watched: Vec<(Signal, Arc<AtomicBool>, SigId)>,
+    /// Those that begin and end recorded stretches, if they are to.
+    stretches: Vec<(bool, Arc<AtomicBool>, SigId)>,
     /// A terminal sends Ctrl-C to the program as well.
     terminal: bool,
 }
 
 impl Signals {
-    fn watch() -> Result<Self, TraceError> {
-        let mut watched = Vec::new();
-        for (number, signal) in [(SIGINT, Signal::INT), (SIGTERM, Signal::TERM), (SIGHUP, Signal::HUP)] {
+    fn watch(of_stretches: bool) -> Result<Self, TraceError> {
+        let watch = |number| {
             let flag = Arc::new(AtomicBool::new(false));
             let id = signal_hook::flag::register(number, Arc::clone(&flag))
                 .map_err(|e| TraceError::usage(format!("cannot watch for signal {number}: {e}")))?;
+            Ok::<_, TraceError>((flag, id))
+        };
+        let (mut watched, mut stretches) = (Vec::new(), Vec::new());
+        for (number, signal) in [(SIGINT, Signal::INT), (SIGTERM, Signal::TERM), (SIGHUP, Signal::HUP)] {
+            let (flag, id) = watch(number)?;
             watched.push((signal, flag, id));
         }
-        Ok(Self { watched, terminal: std::io::stdin().is_terminal() })
+        for (number, record) in [(SIGUSR1, true), (SIGUSR2, false)].into_iter().filter(|_| of_stretches) {
+            let (flag, id) = watch(number)?;
+            stretches.push((record, flag, id));
+        }
+        Ok(Self { watched, stretches, terminal: std::io::stdin().is_terminal() })
+    }
+
+    fn ask(&self, collector: &mut Collector<'_>) {
+        for (record, flag, _) in &self.stretches {
+            if flag.swap(false, Ordering::Relaxed) {
+                collector.ask(*record);
+            }
+        }
     }
 
     fn pass_on(&self, program: &mut Program) {
@@ -338,9 +383,8 @@ impl Signals {
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        for (_, _, id) in &self.watched {
-            signal_hook::low_level::unregister(*id);
-        }
+        let ids = self.watched.iter().map(|(_, _, id)| id).chain(self.stretches.iter().map(|(_, _, id)| id));
+        ids.for_each(|id| _ = signal_hook::low_level::unregister(*id));
     }
 }
 

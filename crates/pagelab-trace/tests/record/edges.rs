@@ -37,7 +37,7 @@ fn starts(recorded: &Recorded) -> Vec<ThreadIx> {
 
 /// The thread and the number of each store of the program itself to an address.
 fn stores(recorded: &Recorded, vaddr: u64) -> Vec<(ThreadIx, u64)> {
-    let is_store = |a: &Access| a.vaddr == vaddr && !a.by_kernel && a.kind != AccessKind::Load;
+    let is_store = |a: &Access| a.vaddr == vaddr && !a.maker.is_kernel() && a.kind != AccessKind::Load;
     let numbered = recorded.accesses.iter().zip(0..).filter(|((_, access), _)| is_store(access));
     numbered.map(|((thread, _), number)| (*thread, number)).collect()
 }

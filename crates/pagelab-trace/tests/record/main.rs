@@ -3,6 +3,7 @@
 mod children;
 mod edges;
 mod endings;
+mod stretches;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use pagelab_trace::record::{Recording, prepare_tool};
+use pagelab_trace::record::{Recording, StretchRequest, prepare_tool};
 use pagelab_trace::{Access, AccessKind, Batch, Event, EventKind, Segment, Source, ThreadIx, TraceReader};
 
 const MANIFEST: &str = env!("CARGO_MANIFEST_DIR");
@@ -44,6 +45,9 @@ fn recorder_process() {
     recording.max_accesses = std::env::var("RECORD_MAX").ok().map(|n| n.parse().unwrap());
     if let Ok(n) = std::env::var("RECORD_THREADS") {
         recording.max_threads = n.parse().unwrap();
+    }
+    if let Ok(request) = std::env::var("RECORD_STRETCHES") {
+        recording.stretches = serde_json::from_str::<StretchRequest>(&request).unwrap().parse().unwrap();
     }
     match recording.run(Path::new(&output)) {
         Ok((summary, _)) => {

@@ -57,7 +57,10 @@ impl VmaSet {
             | EventKind::ThreadStart { .. }
             | EventKind::ThreadExit
             | EventKind::Wake { .. }
-            | EventKind::Woken { .. } => Ok(Vec::new()),
+            | EventKind::Woken { .. }
+            | EventKind::Skip
+            | EventKind::Resume { .. }
+            | EventKind::Measure => Ok(Vec::new()),
         }
     }
 

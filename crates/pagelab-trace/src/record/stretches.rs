@@ -1,0 +1,370 @@
+//! Which stretches of a program are recorded, and which are skipped.
+//!
+//! A stretch is of all processes and threads. It is given by instructions, counted over all of them, or by what happens: calls of
+//! functions, signals. The unit in which stretches begin and end is a segment of code, some dozen instructions.
+
+use serde::{Deserialize, Serialize};
+
+use super::functions::{FunctionCall, Functions};
+use crate::quantity::parse_count;
+use crate::rng::Rng;
+use crate::{EventKind, TraceError};
+
+/// What is to be recorded of a program, as users write it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StretchRequest {
+    /// Instructions that are skipped at first.
+    pub skip: Option<u64>,
+    /// `every=N,length=N[,warm=N][,offset=N|random][,seed=N]`, in instructions.
+    pub windows: Option<String>,
+    /// Functions whose calls begin a recorded stretch, and those whose calls end it.
+    pub start_at: Vec<String>,
+    pub stop_at: Vec<String>,
+    /// SIGUSR1 to the recorder begins a recorded stretch, SIGUSR2 ends it.
+    pub start_on_signal: bool,
+}
+
+/// A window in each period, after `skip` instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Periods {
+    every: u64,
+    length: u64,
+    warm: u64,
+    offset: Offset,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Offset {
+    Fixed(u64),
+    /// In each period another one.
+    Random {
+        seed: u64,
+    },
+}
+
+/// What is to be recorded of a program.
+#[derive(Clone, Debug)]
+pub struct Stretches {
+    skip: u64,
+    periods: Option<Periods>,
+    start_at: Vec<FunctionCall>,
+    stop_at: Vec<FunctionCall>,
+    pub(super) on_signal: bool,
+}
+
+impl StretchRequest {
+    /// None if all is to be recorded.
+    ///
+    /// # Errors
+    /// [`TraceError::Usage`] if it makes no sense; it says what would.
+    pub fn parse(&self) -> Result<Option<Stretches>, TraceError> {
+        let functions = |texts: &[String]| texts.iter().map(|text| FunctionCall::parse(text)).collect::<Result<_, _>>();
+        let stretches = Stretches {
+            skip: self.skip.unwrap_or(0),
+            periods: self.windows.as_deref().map(Periods::parse).transpose()?,
+            start_at: functions(&self.start_at)?,
+            stop_at: functions(&self.stop_at)?,
+            on_signal: self.start_on_signal,
+        };
+        if self.skip == Some(0) {
+            return Err(TraceError::usage("a skip of 0 instructions skips nothing; leave it away, or write 1 or more"));
+        }
+        let counted = self.skip.is_some() || self.windows.is_some();
+        let by_functions = !(self.start_at.is_empty() && self.stop_at.is_empty());
+        if counted && (by_functions || self.start_on_signal) {
+            return Err(TraceError::usage(
+                "stretches are given by instructions (skip, windows), or by functions and signals (start-at, stop-at, \
+                 start-on-signal), not by both; leave one of the two out",
+            ));
+        }
+        Ok((counted || by_functions || self.start_on_signal).then_some(stretches))
+    }
+}
+
+impl Periods {
+    fn parse(text: &str) -> Result<Self, TraceError> {
+        const KEYS: [&str; 5] = ["every", "length", "warm", "offset", "seed"];
+        let wrong = |what: String| {
+            TraceError::usage(format!(
+                "windows `{text}`: {what}; an example is every=1G,length=20M,warm=5M,offset=random"
+            ))
+        };
+        let mut values = [None; KEYS.len()];
+        for part in text.split(',') {
+            let (key, value) = part.split_once('=').unwrap_or((part, ""));
+            let (key, value) = (key.trim(), value.trim());
+            let Some(at) = KEYS.iter().position(|known| *known == key) else {
+                return Err(wrong(format!("`{key}` is not known here; known are {}", KEYS.join(", "))));
+            };
+            if values[at].replace(value).is_some() {
+                return Err(wrong(format!("{key} is given twice")));
+            }
+        }
+        let count = |at: usize, least: u64| {
+            let parse = |text| {
+                let number = parse_count(text).ok().filter(|&number| number >= least);
+                number
+                    .ok_or_else(|| wrong(format!("{}={text}: must be a count from {least} on, such as 20M", KEYS[at])))
+            };
+            values[at].map(parse).transpose()
+        };
+        let needed = |at: usize| count(at, 1)?.ok_or_else(|| wrong(format!("{} is missing", KEYS[at])));
+        let (every, length, warm) = (needed(0)?, needed(1)?, count(2, 1)?.unwrap_or(0));
+        let seed = count(4, 0)?;
+        let offset = match values[3] {
+            Some("random") => Offset::Random { seed: seed.unwrap_or(1) },
+            _ => Offset::Fixed(count(3, 0)?.unwrap_or(0)),
+        };
+        if seed.is_some() && matches!(offset, Offset::Fixed(_)) {
+            return Err(wrong("a seed is for offset=random".to_owned()));
+        }
+        if length > every {
+            return Err(wrong(format!("a window of {length} instructions is longer than its period of {every}")));
+        }
+        if warm > every - length {
+            return Err(wrong(format!("warm={warm} and length={length} are longer than the period of {every}")));
+        }
+        if let Offset::Fixed(offset) = offset
+            && offset > every - length
+        {
+            return Err(wrong(format!("offset={offset} and length={length} are longer than the period of {every}")));
+        }
+        Ok(Self { every, length, warm, offset })
+    }
+}
+
+/// What happens to accesses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Skipped,
+    Warming,
+    Measured,
+}
+
+/// What is recorded from here on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// Everything, to the end.
+    All,
+    /// Everything, for so many instructions.
+    Recorded { left: u64 },
+    /// First touches alone, for so many instructions, in the skipped stretch of this number.
+    Skipped { left: u64, stretch: u64 },
+}
+
+/// What the stretches of a recording came to, all processes and threads together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StretchTotals {
+    /// Recorded stretches that are to be measured.
+    pub windows: u64,
+    /// Instructions of these.
+    pub measured_instructions: u64,
+    /// Instructions recorded before them, for warming up.
+    pub warming_instructions: u64,
+    pub skipped_instructions: u64,
+    /// Accesses of skipped stretches that were left out.
+    pub skipped_accesses: u64,
+}
+
+/// Where a recording is in its stretches.
+#[derive(Debug)]
+pub(super) struct Schedule {
+    periods: Option<Periods>,
+    /// Period whose window comes or is under way, and where it begins.
+    period: u64,
+    period_begin: u64,
+    rng: Option<Rng>,
+    /// Where the window of the period begins.
+    window_begin: u64,
+    functions: Functions,
+    phase: Phase,
+    /// Instructions so far, and those at which the phase ends.
+    instructions: u64,
+    until: u64,
+    /// What functions and signals ask for.
+    asked: Option<bool>,
+    /// Number of the skipped stretch, and what was skipped in it.
+    stretch: u64,
+    skipped_instructions: u64,
+    skipped_accesses: u64,
+    totals: StretchTotals,
+    /// The first phase is in the trace.
+    announced: bool,
+}
+
+impl Schedule {
+    pub(super) fn new(stretches: &Stretches) -> Self {
+        let Stretches { skip, periods, start_at, stop_at, on_signal } = stretches;
+        let rng = periods.as_ref().and_then(|periods| match periods.offset {
+            Offset::Fixed(_) => None,
+            Offset::Random { seed } => Some(Rng::new(seed, "windows of a recording")),
+        });
+        let mut schedule = Self {
+            periods: *periods,
+            period: 0,
+            period_begin: *skip,
+            rng,
+            window_begin: 0,
+            functions: Functions::new(start_at, stop_at),
+            phase: Phase::Skipped,
+            instructions: 0,
+            until: u64::MAX,
+            asked: None,
+            stretch: 1,
+            skipped_instructions: 0,
+            skipped_accesses: 0,
+            totals: StretchTotals::default(),
+            announced: false,
+        };
+        if periods.is_some() {
+            schedule.place_window();
+            schedule.until = schedule.warm_begin();
+        } else if start_at.is_empty() && !on_signal {
+            schedule.until = *skip;
+        }
+        schedule
+    }
+
+    fn place_window(&mut self) {
+        let Some(Periods { every, length, offset, .. }) = self.periods else { return };
+        let offset = match (offset, &mut self.rng) {
+            (Offset::Fixed(offset), _) => offset,
+            (Offset::Random { .. }, Some(rng)) => rng.below(every - length + 1),
+            (Offset::Random { .. }, None) => unreachable!("random offsets have numbers"),
+        };
+        self.window_begin = self.period_begin.saturating_add(offset);
+    }
+
+    /// Where warming up for the window begins.
+    fn warm_begin(&self) -> u64 {
+        self.window_begin.saturating_sub(self.periods.map_or(0, |of| of.warm)).max(self.instructions)
+    }
+
+    #[inline]
+    pub(super) fn mode(&self) -> Mode {
+        let left = self.until - self.instructions.min(self.until);
+        match self.phase {
+            Phase::Skipped => Mode::Skipped { left, stretch: self.stretch },
+            Phase::Warming | Phase::Measured => Mode::Recorded { left },
+        }
+    }
+
+    /// So many instructions were executed, and recorded if that is the mode; of those skipped, so many accesses were left out.
+    pub(super) fn executed(&mut self, instructions: u64, left_out: u64) {
+        self.instructions += instructions;
+        match self.phase {
+            Phase::Skipped => {
+                self.skipped_instructions += instructions;
+                self.skipped_accesses += left_out;
+                self.totals.skipped_instructions += instructions;
+                self.totals.skipped_accesses += left_out;
+            }
+            Phase::Warming => self.totals.warming_instructions += instructions,
+            Phase::Measured => self.totals.measured_instructions += instructions,
+        }
+    }
+
+    pub(super) fn ask(&mut self, record: bool) {
+        self.asked = Some(record);
+    }
+
+    pub(super) fn functions(&mut self) -> &mut Functions {
+        &mut self.functions
+    }
+
+    /// Pages that were touched may have to be touched again, whoever has them mapped.
+    pub(super) fn forget_pages(&mut self) {
+        self.stretch += 1;
+    }
+
+    /// Whether the trace says which phase it begins with.
+    pub(super) fn is_announced(&self) -> bool {
+        self.announced
+    }
+
+    /// Whether the phase has ended.
+    #[inline]
+    pub(super) fn is_due(&self) -> bool {
+        self.instructions >= self.until || self.asked.is_some() || !self.announced
+    }
+
+    /// Goes over to the phase that is due; the events that say so.
+    pub(super) fn settle(&mut self) -> Vec<EventKind> {
+        let mut events = Vec::new();
+        if !std::mem::replace(&mut self.announced, true) && self.instructions < self.until {
+            events.push(EventKind::Skip);
+        }
+        if let Some(record) = self.asked.take() {
+            match (record, self.phase) {
+                (true, Phase::Skipped) => self.go_over(Phase::Measured, &mut events),
+                (false, Phase::Measured) => self.go_over(Phase::Skipped, &mut events),
+                _ => {}
+            }
+        }
+        while self.instructions >= self.until {
+            let (phase, until) = self.next();
+            self.until = until;
+            self.go_over(phase, &mut events);
+        }
+        events
+    }
+
+    /// The phase that follows, and where it ends.
+    fn next(&mut self) -> (Phase, u64) {
+        let Some(Periods { every, length, .. }) = self.periods else { return (Phase::Measured, u64::MAX) };
+        match self.phase {
+            Phase::Skipped if self.window_begin > self.instructions => (Phase::Warming, self.window_begin),
+            Phase::Skipped | Phase::Warming => (Phase::Measured, self.window_begin.saturating_add(length)),
+            Phase::Measured => {
+                self.period += 1;
+                self.period_begin = self.period_begin.saturating_add(every);
+                self.place_window();
+                (Phase::Skipped, self.warm_begin())
+            }
+        }
+    }
+
+    fn go_over(&mut self, phase: Phase, events: &mut Vec<EventKind>) {
+        match (self.phase, phase) {
+            (Phase::Skipped, Phase::Warming | Phase::Measured) => {
+                let (instructions, accesses) = (self.skipped_instructions, self.skipped_accesses);
+                // A trace that begins with a window has nothing to resume.
+                if self.instructions > 0 || !events.is_empty() {
+                    events.push(EventKind::Resume { instructions, accesses });
+                }
+                (self.skipped_instructions, self.skipped_accesses) = (0, 0);
+            }
+            (_, Phase::Skipped) => {
+                self.stretch += 1;
+                events.push(EventKind::Skip);
+            }
+            (Phase::Warming | Phase::Measured, _) => {}
+        }
+        if phase == Phase::Measured {
+            self.totals.windows += 1;
+            events.push(EventKind::Measure);
+        }
+        self.phase = phase;
+    }
+
+    pub(super) fn totals(&self) -> StretchTotals {
+        self.totals
+    }
+
+    /// What is missing and why, a sentence each.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let mut notes = self.functions.notes();
+        if self.totals.windows == 0 {
+            let instructions = self.instructions;
+            notes.push(format!(
+                "all of the program was skipped: it ended after {instructions} instructions, before the first stretch to record"
+            ));
+        }
+        notes
+    }
+}
+
+#[cfg(test)]
+#[path = "stretches_tests.rs"]
+mod tests;
