@@ -51,7 +51,9 @@ def run_live(
     """
     asked = request(systems, settings)
     spread = count("cpus", cpus, least=1) or 1
-    results, program = _engine.run_live_json(
-        json.dumps(asked), words(command, "run_live"), prepare(), spread, max_threads, progress
-    )
-    return LiveRun(Results.from_json(results), Program(**json.loads(program)))
+    program_words = words(command, "run_live")
+    results, program = _engine.run_live_json(json.dumps(asked), program_words, prepare(), spread, max_threads, progress)
+    # Results are UTF-8; an argument may be any bytes.
+    shown = [os.fsencode(word).decode("utf-8", "backslashreplace") for word in program_words]
+    whole = asked | {"command": shown, "cpus": spread, "max_threads": max_threads}
+    return LiveRun(Results.of_run(results, whole), Program(**json.loads(program)))
