@@ -55,8 +55,14 @@ def run_live(
     """
     asked = request(systems, settings)
     spread = count("cpus", cpus, least=1) or 1
+    program_words = words(command, "run_live")
     wanted = stretches.to_json() if stretches else None
     results, program = _engine.run_live_json(
-        json.dumps(asked), words(command, "run_live"), prepare(), spread, max_threads, progress, wanted
+        json.dumps(asked), program_words, prepare(), spread, max_threads, progress, wanted
     )
-    return LiveRun(Results.from_json(results), Program(**facts(json.loads(program))))
+    # Results are UTF-8; an argument may be any bytes.
+    shown = [os.fsencode(word).decode("utf-8", "backslashreplace") for word in program_words]
+    whole = asked | {"command": shown, "cpus": spread, "max_threads": max_threads}
+    if wanted:
+        whole["stretches"] = json.loads(wanted)
+    return LiveRun(Results.of_run(results, whole), Program(**facts(json.loads(program))))

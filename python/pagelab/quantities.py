@@ -1,4 +1,4 @@
-"""Sizes as people read them."""
+"""Sizes and numbers as people read them."""
 
 
 def size_text(size: float) -> str:
@@ -8,3 +8,8 @@ def size_text(size: float) -> str:
             return f"{size:.4g} {prefix}B"
         size /= 1024
     return f"{size:.4g} TiB"
+
+
+def counted(number: int, one: str, several: str) -> str:
+    """A number with what it counts: 1 access, 1,000 accesses."""
+    return f"{number:,} {one if number == 1 else several}"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pagelab import _engine
 from pagelab.output import write_atomically
+from pagelab.request import Request
 
 # Data frames and tables take longer to import than the command line takes to answer: only what makes them does.
 if TYPE_CHECKING:
@@ -89,6 +90,9 @@ class Results:
     def __init__(self, document: dict[str, Any]) -> None:
         self._document = document
         self.version: str = document["version"]
+        asked = document.get("request")
+        self.request: Request | None = None if asked is None else Request.from_document(asked)
+        """What was asked for; none in results of versions that did not keep it."""
         self.statistics = {name: Statistic(**about) for name, about in document["statistics"].items()}
         self.systems: list[SystemResult] = []
         for entry in document["results"]:
@@ -135,6 +139,14 @@ class Results:
             raise _engine.UsageError(
                 f"these are no results of pagelab {_engine.__version__}, as `pagelab run --json` writes them: {what}"
             ) from None
+
+    @classmethod
+    def of_run(cls, text: str, request: dict[str, Any]) -> "Results":
+        """What the engine answered to a request, with the request."""
+        document = json.loads(text)
+        # What changes no result is no part of it.
+        kept = {key: value for key, value in request.items() if key != "threads"}
+        return cls({"version": document.pop("version"), "request": kept} | document)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Results":

@@ -106,9 +106,8 @@ def run(
         ensure_writable(Path(faults))
         if os.path.lexists(faults):
             raise UsageError(f"{os.fspath(faults)}: exists; name another output")
-    return Results.from_json(
-        _engine.run_json(json.dumps(asked), progress, None if faults is None else os.fspath(faults))
-    )
+    answer = _engine.run_json(json.dumps(asked), progress, None if faults is None else os.fspath(faults))
+    return Results.of_run(answer, asked)
 
 
 class Settings(TypedDict, total=False):

@@ -55,7 +55,7 @@ def test_threads_of_dynamorio_take_turns_by_their_times(pagelab: Pagelab, tmp_pa
 
     done = pagelab("trace", "import", "drmemtrace.sort.500.1.dir", "-o", "d.trace")
     assert done.returncode == 0, done.stderr
-    assert "accesses from drmemtrace, 2 threads, 1 records left out" in done.stdout
+    assert "accesses from drmemtrace, 2 threads, 1 record left out" in done.stdout
     assert rows(tmp_path / "d.trace") == [
         (FETCH, 0x401000, 3, 0x401000, 0, 1),
         (LOAD, 0x7FFC0000, 8, 0x401000, 0, 0),
@@ -183,6 +183,11 @@ def test_texts_of_ramulator(pagelab: Pagelab, tmp_path: Path) -> None:
         (LOAD, 0x4000, 8, 0, 0, 1),
         (STORE, 0x5000, 8, 0, 0, 0),
     ]
+    (tmp_path / "one.txt").write_text("LD 0x1000\n")
+    done = pagelab("trace", "import", "one.txt")
+    assert "1 access from ramulator; 1 mapping was inferred from them" in done.stdout, done.stderr
+    done = pagelab("trace", "export", "one.trace", "-o", "again.txt", "-f", "lackey")
+    assert "1 instruction and 1 access of thread 0" in done.stdout, done.stderr
     (tmp_path / "dram.txt").write_text("R 0,1,2,3,4,5\n")
     assert_fails(pagelab("trace", "import", "dram.txt"), 1, "dram.txt", "line 1", "place in DRAM")
 
@@ -199,7 +204,7 @@ def test_samples_are_said_to_be_samples(pagelab: Pagelab, tmp_path: Path) -> Non
     )
     done = pagelab("trace", "import", "mem.txt")
     assert done.returncode == 0, done.stderr
-    assert "5 samples from perf, 2 threads, 1 records left out" in done.stdout
+    assert "5 samples from perf, 2 threads, 1 record left out" in done.stdout
     assert rows(tmp_path / "mem.trace") == [
         (FETCH, 0x401E10, 1, 0x401E10, 0, 1),
         (LOAD, 0x7F0D3C2B1A40, 8, 0x401E10, 0, 0),

@@ -35,7 +35,7 @@ def test_accesses_of_no_bytes_are_left_out_and_counted(pagelab: Pagelab, tmp_pat
     imported = pagelab("trace", "import", "empty.txt")
     assert imported.returncode == 0, imported.stderr
     assert "lackey, 1 of 0 bytes left out;" in imported.stdout
-    assert "1 accesses of 0 bytes were left out" in pagelab("trace", "info", "empty.trace").stdout
+    assert "1 access of 0 bytes was left out" in pagelab("trace", "info", "empty.trace").stdout
 
 
 def test_champsim_records(pagelab: Pagelab, tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from conftest import Pagelab, assert_fails
 from rich.console import Console
 
 import pagelab as package
-from pagelab.report import code, memory, render, words
+from pagelab.report import code, memory, render, words, write
+from pagelab.request import Request
 from pagelab.results import Results
 
 SOURCE = "gups:size=16MiB,updates=20K"
@@ -173,15 +174,84 @@ def test_run_writes_a_report_and_results_that_give_the_same(pagelab: Pagelab, tm
     assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
 
 
+def _shown(page: Path) -> str:
+    found = re.search(r"<h2>What was run</h2>.*?<pre>(.*?)</pre>", page.read_text(), re.DOTALL)
+    assert found
+    return html.unescape(found[1])
+
+
 def test_the_command_on_the_page_makes_the_same_run(pagelab: Pagelab, tmp_path: Path) -> None:
-    asked = ("-s", "radix", "-s", "radix{machine.tlb.l2_latency_cycles=14}", "--seed", "3", "--max-accesses", "5K")
-    assert pagelab("run", SOURCE, *asked, "--json", "r.json", "--report", "a.html", "-q").returncode == 0
-    shown = re.search(r"<pre>(pagelab run [^<]*)</pre>", (tmp_path / "a.html").read_text())
-    assert shown
-    command = shlex.split(html.unescape(shown[1]))
-    assert pagelab(*command[1:], "--json", "s.json", "-q").returncode == 0
-    before, after = (Results.load(tmp_path / name) for name in ("r.json", "s.json"))
-    assert [of.stats for of in before.systems] == [of.stats for of in after.systems]
+    asked = [f"{SOURCE}@0", "seq:size=1MiB@1-2,memory_limit=64MiB"]
+    asked += ["--with", "random:size=2MiB,accesses=2K@3", "--arrivals", "seq:size=64KiB@1,per_second=1000,count=2"]
+    asked += ["-s", "radix", "-s", "radix@linux-4.9{machine.tlb.l2_latency_cycles=14}", "-s", "nested-radix"]
+    asked += ["-m", "sandybridge-e5-2420", "-k", "linux-4.19", "--set", "machine.tlb.l2_latency_cycles=9"]
+    swap = {"size_bytes": "8GiB", "model": "fixed-latency", "read_cycles": 9, "write_cycles": 9, "queue_depth": 32}
+    asked += [
+        "--set",
+        f"kernel.swap={json.dumps(swap)}",
+        "--seed",
+        "3",
+        "--max-accesses",
+        "5K",
+        "--warm-up",
+        "100",
+        "--check",
+    ]
+    made = pagelab("run", *asked, "--json", "r.json", "--report", "a.html", "-q")
+    assert made.returncode == 0, made.stderr
+    command = shlex.split(_shown(tmp_path / "a.html"))
+    again = pagelab(*command[1:], "--json", "s.json", "-q")
+    assert again.returncode == 0, again.stderr
+    assert (tmp_path / "r.json").read_bytes() == (tmp_path / "s.json").read_bytes()
+
+
+def test_what_no_command_can_ask_for_is_shown_in_python(tmp_path: Path) -> None:
+    systems: list[package.simulation.System] = ["radix", ("radix", {"engine.seed": 7})]
+    before = package.run(SOURCE, systems, windows=7, contiguity_map=True, set={"kernel.pcids": 4}, threads=1)
+    write(tmp_path / "a.html", [before])
+    names: dict[str, Any] = {}
+    exec(_shown(tmp_path / "a.html"), names)
+    assert names["results"].to_json() == before.to_json()
+    assert package.run(SOURCE, windows=7).request != package.run(SOURCE).request
+
+
+def test_a_live_run_is_shown_with_its_program() -> None:
+    asked = {
+        "sources": [],
+        "systems": ["radix"],
+        "set": ["kernel.pcids=4"],
+        "command": ["ls", "-l", "a b"],
+        "cpus": 2,
+    }
+    again = Request.from_document(asked).again()
+    assert again == "pagelab run --live -s radix --set kernel.pcids=4 --cpus 2 -- ls -l 'a b'"
+    limited = Request.from_document(asked | {"max_threads": 3}).again()
+    assert "pagelab.run_live(['ls', '-l', 'a b'], ['radix'], set=['kernel.pcids=4'], cpus=2, max_threads=3)" in limited
+
+
+def test_results_that_do_not_hold_their_request_say_so(tmp_path: Path) -> None:
+    document = package.run(SOURCE, max_accesses="1K").to_document()
+    older = Results({key: value for key, value in document.items() if key != "request"})
+    assert older.request is None
+    write(tmp_path / "a.html", [older])
+    assert _shown(tmp_path / "a.html").startswith(f"pagelab run {SOURCE} -s radix -m kabylake-7700hq")
+    assert "did not keep what was asked for" in (tmp_path / "a.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        (3, "its request is no object"),
+        ({"systems": []}, "its request has no sources"),
+        ({"sources": [], "systems": "radix"}, "systems of its request"),
+        ({"sources": [], "systems": [], "seed": True}, "seed of its request"),
+        ({"sources": [], "systems": [], "color": 1}, "color"),
+    ],
+)
+def test_a_damaged_request_is_named(request_: Any, said: str) -> None:
+    document = {"version": "1", "statistics": {}, "results": [], "request": request_}
+    with pytest.raises(package.UsageError, match=said):
+        Results.from_json(json.dumps(document))
 
 
 def test_mistakes_are_named(pagelab: Pagelab, tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ fn refused(bytes: &[u8], format: Format, expected: &[&str]) {
 
 #[test]
 fn malformed_lines_are_named() {
-    refused(b"I  12,3\n L 10,8\n L zz,8\n", Format::Auto, &["line 3", "expected `I  ADDR,SIZE`", "\" L zz,8\""]);
+    refused(b"I  12,3\n L 10,8\n L zz,8\n", Format::Auto, &["line 3: expected `I  ADDR,SIZE`", "\" L zz,8\""]);
     refused(b"LD 10\nST 0x20\nLD zz\n", Format::Ramulator, &["line 3", "expected `LD ADDR`", "\"LD zz\""]);
     refused(b"LD 10\n1 2 3\n", Format::Ramulator, &["line 2", "another kind"]);
     refused(b"R 0,1,2,3\n", Format::Auto, &["line 1", "a place in DRAM"]);
@@ -118,6 +118,37 @@ fn malformed_lines_are_named() {
     refused(b"I  12,3\n S 10,16385\n", Format::Auto, &["line 2", "16385", "at most 16384"]);
     refused(b"I  12,3\n L ffffffffffffffff,8\n", Format::Lackey, &["line 2", "beyond"]);
     refused(b"I  12,30000\n", Format::Lackey, &["line 1", "instruction of 30000 bytes"]);
+}
+
+/// Prose, or another tool's text, is no trace with a few lines of the program in it.
+#[test]
+fn a_text_of_which_most_is_not_lackey_s_is_refused() {
+    let said = ["line 2: expected `I  ADDR,SIZE`", "found \"Dear reader,\"", "1 are lackey's and 2 are not"];
+    refused(b"I  12,3\nDear reader,\nall is well\n", Format::Auto, &said);
+    // As many are not more.
+    assert_eq!(import_bytes(b"I  12,3\nDear reader,\n", Format::Auto, &ImportOptions::default()).unwrap().left_out, 1);
+    let perf = b"t 1/2 3.000004: page-faults: 10\nt 1/2 3.000005: page-faults: 20\n";
+    refused(
+        perf,
+        Format::Lackey,
+        &["line 1", "0 are lackey's and 2 are not", "read as lackey, but it looks like perf"],
+    );
+    refused(perf, Format::Ramulator, &["line 1", "expected `LD ADDR`", "read as ramulator, but it looks like perf"]);
+    let wrong = import_bytes(b"some text\n", Format::Perf, &ImportOptions::default()).unwrap_err().to_string();
+    assert!(!wrong.contains("looks like"), "{wrong}");
+}
+
+#[test]
+fn one_is_told_as_one() {
+    let text = b"I  12,3\n L 10,0\nhello\n";
+    let dir = tempfile::tempdir().unwrap();
+    let (input, output) = (dir.path().join("input"), dir.path().join("out.trace"));
+    fs::write(&input, text).unwrap();
+    import(&input, &output, Format::Auto, &ImportOptions::default(), &mut quiet).unwrap();
+    let notes = TraceReader::open(&output).unwrap().meta().notes.clone();
+    for said in ["1 access of 0 bytes was left out", "1 line that is not lackey's was left out, line 3: \"hello\""] {
+        assert!(notes.iter().any(|note| note == said), "{notes:?}");
+    }
 }
 
 /// What the program writes between lackey's lines, or before one of them, costs nothing and is counted.
@@ -168,7 +199,8 @@ fn inputs_that_are_no_trace_are_refused() {
     refused(b"", Format::Auto, &["empty"]);
     refused(b"", Format::Lackey, &["empty"]);
     refused(b"==1== only Valgrind's words\n", Format::Lackey, &["no instructions and no accesses"]);
-    refused(b"some text\n", Format::Auto, &["no trace of a format that is known (drmemtrace, gem5, lackey"]);
+    let unknown = "no trace of a format that is known (drmemtrace, gem5, lackey";
+    refused(b"\nsome text\n", Format::Auto, &[unknown, "its first line is \"some text\""]);
     refused(&[0xee; 1000], Format::Auto, &["no trace of a format that is known (drmemtrace, gem5, lackey"]);
     for suffix in ["gz", "xz", "zst"] {
         let whole = fs::read(sample(&format!("lackey.txt.{suffix}"))).unwrap();

@@ -15,6 +15,7 @@ from pagelab.cli.terminal import Quiet, output_width, print_table, progress_bars
 from pagelab.counts import count
 from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_writable, write_atomically
 from pagelab.recorder import Program
+from pagelab.request import WINDOWS_OF_PROFILES
 from pagelab.results import Results
 from pagelab.simulation import Settings
 from pagelab.stretches import Stretches
@@ -27,9 +28,6 @@ Json = Annotated[
         help=f"Write all statistics to a file, or to standard output. {MISSING_FOLDERS}",
     ),
 ]
-
-WINDOWS = 100
-"""Parts of a run that are counted apart for a report"""
 
 Full = Annotated[bool, typer.Option("--full", help="Print all rows of the comparison, a column per system.")]
 
@@ -153,7 +151,7 @@ def command(
         "seed": seed,
         "max_accesses": count("--max-accesses", max_accesses, least=1),
         "warm_up": count("--warm-up", warm_up),
-        "windows": WINDOWS if profile else None,
+        "windows": WINDOWS_OF_PROFILES if profile else None,
         "profile": profile,
         "check": check,
     }

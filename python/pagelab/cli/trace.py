@@ -14,6 +14,7 @@ from pagelab.cli.terminal import Quiet, facts, print_table, progress_bars
 from pagelab.counts import count
 from pagelab.fault_models import fault_trace_head, fault_trace_info
 from pagelab.output import MISSING_FOLDERS
+from pagelab.quantities import counted
 from pagelab.stretches import StretchTotals
 from pagelab.traces import export_trace, import_trace, trace_head, trace_info
 
@@ -102,13 +103,12 @@ def import_command(
     if done.threads > 1:
         cut += f", {done.threads:,} threads"
     if done.left_out:
-        cut += f", {done.left_out:,} records left out"
+        cut += f", {counted(done.left_out, 'record', 'records')} left out"
     if done.empty_accesses:
         cut += f", {done.empty_accesses:,} of 0 bytes left out"
-    print(
-        f"{done.path}: {done.accesses:,} {'samples' if done.sampled else 'accesses'} from {done.format}{cut}; "
-        f"{done.mappings:,} mappings were inferred from them"
-    )
+    what = ("sample", "samples") if done.sampled else ("access", "accesses")
+    mappings = counted(done.mappings, "mapping was", "mappings were")
+    print(f"{done.path}: {counted(done.accesses, *what)} from {done.format}{cut}; {mappings} inferred from them")
 
 
 @app.command("export")
@@ -137,12 +137,14 @@ def export_command(
     for file in files:
         lost = ""
         if file.instructions_added:
-            lost += f"; {file.instructions_added:,} instructions were added, as records hold only so many accesses"
+            added = counted(file.instructions_added, "instruction was", "instructions were")
+            lost += f"; {added} added, as records hold only so many accesses"
         if file.accesses_dropped:
-            lost += f"; {file.accesses_dropped:,} accesses of address 0 were dropped"
+            lost += f"; {counted(file.accesses_dropped, 'access', 'accesses')} of address 0 dropped"
         if file.by_kernel:
-            lost += f"; {file.by_kernel:,} accesses by the kernel became the program's"
-        what = f"{file.instructions:,} instructions and {file.accesses:,} accesses"
+            lost += f"; {counted(file.by_kernel, 'access', 'accesses')} by the kernel became the program's"
+        instructions = counted(file.instructions, "instruction", "instructions")
+        what = f"{instructions} and {counted(file.accesses, 'access', 'accesses')}"
         print(f"{file.path}: {what} of thread {file.thread}{lost}")
 
 

@@ -77,6 +77,8 @@ class Chapter:
     estimates: Sequence[tuple[str, str]]
     configurations: Sequence[tuple[str, str]]
     command: str
+    whole_command: bool
+    """Whether it makes the same run; in results of older versions, settings are missing"""
     seed: int
 
 
@@ -144,6 +146,7 @@ def _chapter(run: Results) -> Chapter:
         estimates=settings.estimates(run.systems),
         configurations=[(result.label, settings.whole(result)) for result in run.systems],
         command=settings.command(run),
+        whole_command=run.request is not None,
         seed=first.seed,
     )
 

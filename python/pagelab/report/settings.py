@@ -37,7 +37,9 @@ def whole(result: SystemResult) -> str:
 
 
 def command(results: Results) -> str:
-    """How a command begins that makes such a run. Results do not hold all that was asked for."""
+    """How to make the run again; how such a command begins, where results do not hold what was asked for."""
+    if results.request is not None:
+        return results.request.again()
     first = results.systems[0]
     parts = ["pagelab", "run"]
     live = [source.name for source in first.sources if source.live]

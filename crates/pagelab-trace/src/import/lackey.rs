@@ -11,7 +11,8 @@
 //! skipped. So are accesses of 0 bytes, which lackey writes now and then; they are counted. Source: `lackey/lk_main.c` of Valgrind 3.19.
 //!
 //! Valgrind writes to the standard error output, and so may the program. Lines that do not begin as lackey's are taken for the program's,
-//! left out and counted. Where the program has written a part of a line, lackey's next line is behind it, and is found there.
+//! left out and counted. Where the program has written a part of a line, lackey's next line is behind it, and is found there. A text with
+//! more lines of others than of lackey's is refused: a program makes hundreds of lines of lackey's for each that it writes.
 
 use super::{
     Head, ImportOptions,
@@ -112,6 +113,7 @@ pub(super) fn read(inputs: &mut [Input], sink: &mut Sink, _: &ImportOptions) -> 
     let input = only(inputs)?;
     sink.enter(0, 1).map_err(|problem| problem.at(input, str::to_owned))?;
     let mut first_stranger = None;
+    let mut own_lines = 0u64;
     each_line(input, sink, |line, number, sink| match parse(line) {
         Line::Skip => Ok(()),
         Line::Stranger => {
@@ -119,22 +121,39 @@ pub(super) fn read(inputs: &mut [Input], sink: &mut Sink, _: &ImportOptions) -> 
             first_stranger.get_or_insert_with(|| (number, shown(line)));
             Ok(())
         }
-        Line::Wrong => Err(format!("expected {EXPECTED}").into()),
+        Line::Wrong => Err(EXPECTED.to_owned().into()),
         Line::Instruction { pc, size_bytes } => match u16::try_from(size_bytes) {
-            Ok(size_bytes) if size_bytes <= MAX_ACCESS_BYTES => sink.instruction(pc, size_bytes),
+            Ok(size_bytes) if size_bytes <= MAX_ACCESS_BYTES => {
+                own_lines += 1;
+                sink.instruction(pc, size_bytes)
+            }
             _ => Err(format!("an instruction of {size_bytes} bytes").into()),
         },
         Line::Access { size_bytes: 0, .. } => {
+            own_lines += 1;
             sink.skip_empty();
             Ok(())
         }
         Line::Access { size_bytes, .. } if size_bytes > MAX_LINE_ACCESS_BYTES => Err(too_long(size_bytes)),
-        Line::Access { kind, vaddr, size_bytes } => sink.access(kind, vaddr, size_bytes),
+        Line::Access { kind, vaddr, size_bytes } => {
+            own_lines += 1;
+            sink.access(kind, vaddr, size_bytes)
+        }
     })?;
-    if let Some((number, text)) = first_stranger {
-        let count = sink.totals().left_out;
-        sink.note(format!("{count} lines that are not lackey's were left out, the first is line {number}: {text:?}"));
+    let Some((number, text)) = first_stranger else { return Ok(()) };
+    let strangers = sink.totals().left_out;
+    if strangers > own_lines {
+        return Err(input.corrupt(format!(
+            "line {number}: {EXPECTED}, found {text:?}; of the lines {own_lines} are lackey's and {strangers} are not, \
+             and with more of others than of lackey's a text is refused"
+        )));
     }
+    sink.note(match strangers {
+        1 => format!("1 line that is not lackey's was left out, line {number}: {text:?}"),
+        several => {
+            format!("{several} lines that are not lackey's were left out, the first is line {number}: {text:?}")
+        }
+    });
     Ok(())
 }
 

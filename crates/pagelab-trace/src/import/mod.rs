@@ -8,7 +8,7 @@
 //!
 //! - records go to the `Sink` in their order, each after `next_record` and with its thread entered before;
 //! - what is malformed is an error that says where: the number of the line or the offset in the decompressed data;
-//! - what has no meaning for a trace is left out and counted, never silently;
+//! - what has no meaning for a trace is left out and counted, never silently, and never most of a text;
 //! - memory stays bounded, whatever the data claims.
 
 mod champsim;
@@ -236,9 +236,9 @@ pub fn import(
         return Err(TraceError::usage(what));
     }
     let mut files = files::open(input, options.compression)?;
-    let format = match format {
-        Format::Auto => recognise(&files)?,
-        given => given,
+    let (format, rather) = match format {
+        Format::Auto => (recognise(&files)?, None),
+        given => (given, Format::recognise(&files[0]).filter(|found| *found != given)),
     };
     let mut meta = TraceMeta::new(vec![input.display().to_string()]);
     meta.mappings_inferred = true;
@@ -253,7 +253,12 @@ pub fn import(
             let _ = fs::create_dir(output);
         }
     }
-    result
+    result.map_err(|error| match (error, rather) {
+        (TraceError::Corrupt { path, what }, Some(rather)) => {
+            TraceError::corrupt(path, format!("{what}; read as {}, but it looks like {}", format.name(), rather.name()))
+        }
+        (error, _) => error,
+    })
 }
 
 /// The format that all files are of.
@@ -270,7 +275,13 @@ fn recognise(files: &[Input]) -> Result<Format, TraceError> {
 
 fn unknown(file: &Input) -> String {
     match Compression::recognise(file.head().bytes) {
-        Compression::None => format!("no trace of a format that is known ({}); name it if it is one", Format::names()),
+        Compression::None => {
+            let line = file.head().bytes.split(|&byte| byte == b'\n').find(|line| !line.trim_ascii().is_empty());
+            let begins =
+                line.map(lines::shown).filter(|text| !text.contains(|c: char| c.is_control() || c == '\u{fffd}'));
+            let begins = begins.map_or(String::new(), |text| format!(", its first line is {text:?}"));
+            format!("no trace of a format that is known ({}){begins}; name the format if it is one", Format::names())
+        }
         inner => format!("{} data within {} data; decompress it once", inner.name(), file.compression().name()),
     }
 }

@@ -372,7 +372,10 @@ impl<'a> Sink<'a> {
             Problem::Trace(error) => error,
         })?;
         if self.totals.empty > 0 {
-            self.note(format!("{} accesses of 0 bytes were left out", self.totals.empty));
+            self.note(match self.totals.empty {
+                1 => "1 access of 0 bytes was left out".to_owned(),
+                several => format!("{several} accesses of 0 bytes were left out"),
+            });
         }
         let notes = &mut self.writer.meta_mut().notes;
         notes.extend(before);
