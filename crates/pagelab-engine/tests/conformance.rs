@@ -17,7 +17,7 @@ use pagelab_engine::base::rng::Rng;
 use pagelab_engine::config::{
     Assembly, Config, PageCache, PresetKind, SwapConfig, TranslationCacheConfig, assemble, presets,
 };
-use pagelab_engine::core_model::{self, CoreConfig, CoreModel, Data, Met, Moment, Stall, Translating};
+use pagelab_engine::core_model::{self, CoreConfig, CoreModel, Data, Met, Moment, Stall, Timing, Translating};
 use pagelab_engine::device::{self, BlockDevice, Clock, DeviceConfig};
 use pagelab_engine::engine::config::{self as fault_engines, EngineConfig};
 use pagelab_engine::kernel::placement::PlacementConfig;

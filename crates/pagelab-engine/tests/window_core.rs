@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use common::{assert_conserved, config, run_workload};
 use pagelab_engine::base::cycles::Cycles;
-use pagelab_engine::core_model::{CoreConfig, CoreModel, Data, Met, Moment, Translating};
+use pagelab_engine::core_model::{CoreConfig, CoreModel, Data, Met, Moment, Timing, Translating};
 use pagelab_trace::{Access, AccessKind, Maker};
 
 const L1_LATENCY: u64 = 4;

@@ -17,6 +17,7 @@ use serde::de::DeserializeOwned;
 use crate::base::choice::model_choice;
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
+pub use in_order::InOrder;
 
 cores! {
     mod in_order {
@@ -148,5 +149,61 @@ pub trait Core: Sized + Clone + Debug {
     /// How long it stalls until all that is under way is complete.
     fn drain(&mut self, _at: Moment) -> Stall {
         Stall::default()
+    }
+}
+
+/// What a clock asks its core: a model that is known, or any.
+pub trait Timing {
+    fn base_cycles(&self, instructions: u64) -> Cycles;
+    fn repeat_stall(&self) -> Cycles;
+    fn follows(&self) -> bool;
+    fn meet(&mut self, met: Met, at: Moment) -> Stall;
+    fn data_stall(&mut self, data: Data, at: Moment) -> Stall;
+    fn translation_stall(&mut self, of: Translating, at: Moment) -> Stall;
+    fn drain(&mut self, at: Moment) -> Stall;
+}
+
+impl<C: Core> Timing for C {
+    #[inline(always)]
+    fn base_cycles(&self, instructions: u64) -> Cycles {
+        Core::base_cycles(self, instructions)
+    }
+
+    #[inline(always)]
+    fn repeat_stall(&self) -> Cycles {
+        Core::repeat_stall(self)
+    }
+
+    #[inline(always)]
+    fn follows(&self) -> bool {
+        C::FOLLOWS
+    }
+
+    #[inline(always)]
+    fn meet(&mut self, met: Met, at: Moment) -> Stall {
+        Core::meet(self, met, at)
+    }
+
+    #[inline(always)]
+    fn data_stall(&mut self, data: Data, at: Moment) -> Stall {
+        Core::data_stall(self, data, at)
+    }
+
+    #[inline(always)]
+    fn translation_stall(&mut self, of: Translating, at: Moment) -> Stall {
+        Core::translation_stall(self, of, at)
+    }
+
+    #[inline(always)]
+    fn drain(&mut self, at: Moment) -> Stall {
+        Core::drain(self, at)
+    }
+}
+
+impl CoreModel {
+    /// The model that has no state and waits for each access, if it is that.
+    #[inline]
+    pub fn in_order(&self) -> Option<&InOrder> {
+        if let Self::InOrder(core) = self { Some(core) } else { None }
     }
 }

@@ -30,46 +30,42 @@ macro_rules! cores {
                     $($(CoreConfig::$Variant(parameters) => Self::$Variant(Core::new(parameters, l1_latency)),)*)*
                 }
             }
+        }
 
-            /// See [`Core::base_cycles`].
+        impl Timing for CoreModel {
             #[inline(always)]
-            pub fn base_cycles(&self, instructions: u64) -> Cycles {
-                match self { $($(Self::$Variant(core) => core.base_cycles(instructions),)*)* }
+            fn base_cycles(&self, instructions: u64) -> Cycles {
+                match self { $($(Self::$Variant(core) => Core::base_cycles(core, instructions),)*)* }
             }
 
-            /// See [`Core::repeat_stall`].
             #[inline(always)]
-            pub fn repeat_stall(&self) -> Cycles {
-                match self { $($(Self::$Variant(core) => core.repeat_stall(),)*)* }
+            fn repeat_stall(&self) -> Cycles {
+                match self { $($(Self::$Variant(core) => Core::repeat_stall(core),)*)* }
             }
 
-            /// See [`Core::FOLLOWS`].
             #[inline(always)]
-            pub fn follows(&self) -> bool {
+            fn follows(&self) -> bool {
                 match self { $($(Self::$Variant(_) => <$Design as Core>::FOLLOWS,)*)* }
             }
 
-            /// See [`Core::meet`].
             #[inline(always)]
-            pub fn meet(&mut self, met: Met, at: Moment) -> Stall {
-                match self { $($(Self::$Variant(core) => core.meet(met, at),)*)* }
+            fn meet(&mut self, met: Met, at: Moment) -> Stall {
+                match self { $($(Self::$Variant(core) => Core::meet(core, met, at),)*)* }
             }
 
-            /// See [`Core::data_stall`].
             #[inline(always)]
-            pub fn data_stall(&mut self, data: Data, at: Moment) -> Stall {
-                match self { $($(Self::$Variant(core) => core.data_stall(data, at),)*)* }
+            fn data_stall(&mut self, data: Data, at: Moment) -> Stall {
+                match self { $($(Self::$Variant(core) => Core::data_stall(core, data, at),)*)* }
             }
 
-            /// See [`Core::translation_stall`].
             #[inline(always)]
-            pub fn translation_stall(&mut self, of: Translating, at: Moment) -> Stall {
-                match self { $($(Self::$Variant(core) => core.translation_stall(of, at),)*)* }
+            fn translation_stall(&mut self, of: Translating, at: Moment) -> Stall {
+                match self { $($(Self::$Variant(core) => Core::translation_stall(core, of, at),)*)* }
             }
 
-            /// See [`Core::drain`].
-            pub fn drain(&mut self, at: Moment) -> Stall {
-                match self { $($(Self::$Variant(core) => core.drain(at),)*)* }
+            #[inline(always)]
+            fn drain(&mut self, at: Moment) -> Stall {
+                match self { $($(Self::$Variant(core) => Core::drain(core, at),)*)* }
             }
         }
     };

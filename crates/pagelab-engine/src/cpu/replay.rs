@@ -7,6 +7,7 @@ use crate::base::ids::CpuId;
 use crate::base::page_fault::{Intent, Origin};
 use crate::base::translation::Translation;
 use crate::cache::{Requester, Served};
+use crate::core_model::{CoreModel, Timing};
 use crate::kernel::fault::Outcome;
 use crate::machine::clock::CpuClock;
 use crate::machine::cpu::Filter;
@@ -55,7 +56,7 @@ impl Simulation {
             let of = &self.cpus[cpu];
             if of.filter.answers(access) {
                 let stop = Stop { clock: &of.clock, limit };
-                let hits = scan::<MANY>(&accesses[at..], &of.filter, &stop);
+                let hits = scan::<MANY, _>(&accesses[at..], &of.filter, &stop);
                 self.settle(cpu, &accesses[at..at + hits.accesses], &hits);
                 at += hits.accesses;
             } else {
@@ -406,15 +407,15 @@ pub(super) struct Hits {
 }
 
 /// When a CPU with others beside it must stop.
-pub(super) struct Stop<'a> {
-    pub clock: &'a CpuClock,
+pub(super) struct Stop<'a, C = CoreModel> {
+    pub clock: &'a CpuClock<C>,
     pub limit: Cycles,
 }
 
 impl Hits {
     /// Lets a CPU's clock go on.
     #[inline(always)]
-    pub fn pass(&self, clock: &mut CpuClock) {
+    pub fn pass<C: Timing>(&self, clock: &mut CpuClock<C>) {
         clock.retire(self.instructions);
         clock.repeat(self.accesses as u64);
     }
@@ -423,7 +424,7 @@ impl Hits {
 /// The accesses from the first on that the filter answers: hits of the last line that change nothing. Not inlined, so that
 /// the loop has the processor's registers for itself.
 #[inline(never)]
-pub(super) fn scan<const MANY: bool>(accesses: &[Access], filter: &Filter, stop: &Stop) -> Hits {
+pub(super) fn scan<const MANY: bool, C: Timing>(accesses: &[Access], filter: &Filter, stop: &Stop<C>) -> Hits {
     let by_kernel = accesses.first().is_some_and(|access| access.maker.is_kernel());
     let mut hits = Hits { accesses: 0, instructions: 0, writes: 0, by_kernel };
     let filter = *filter;

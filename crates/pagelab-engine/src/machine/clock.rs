@@ -2,7 +2,7 @@
 
 use crate::base::code_cost::CodeCost;
 use crate::base::cycles::Cycles;
-use crate::core_model::{CoreModel, Data, Met, Moment, Stall, Translating};
+use crate::core_model::{CoreModel, Data, InOrder, Met, Moment, Stall, Timing, Translating};
 use pagelab_trace::Access;
 
 /// What a CPU's cycles are spent on. The classes partition its clock.
@@ -48,8 +48,8 @@ impl Class {
 
 /// See the module's text.
 #[derive(Clone, Debug)]
-pub struct CpuClock {
-    core: CoreModel,
+pub struct CpuClock<C = CoreModel> {
+    core: C,
     /// Whether the program's source tells which loads its addresses come from.
     pub tells: bool,
     instructions: u64,
@@ -62,7 +62,24 @@ pub struct CpuClock {
 }
 
 impl CpuClock {
-    pub fn new(core: CoreModel) -> Self {
+    /// The same with a core that is known to wait for each access, if it is one: for [`Self::take_over`] later.
+    #[inline]
+    pub fn in_order(&self) -> Option<CpuClock<InOrder>> {
+        let core = self.core.in_order()?.clone();
+        let &Self { tells, instructions, timed, spent, beyond_base, .. } = self;
+        Some(CpuClock { core, tells, instructions, timed, spent, beyond_base })
+    }
+
+    /// Takes over what the clock that [`Self::in_order`] made shows by now.
+    #[inline]
+    pub fn take_over(&mut self, other: &CpuClock<InOrder>) {
+        (self.instructions, self.timed) = (other.instructions, other.timed);
+        (self.spent, self.beyond_base) = (other.spent, other.beyond_base);
+    }
+}
+
+impl<C: Timing> CpuClock<C> {
+    pub fn new(core: C) -> Self {
         let spent = [Cycles::ZERO; Class::ALL.len()];
         Self { core, tells: false, instructions: 0, timed: 0, spent, beyond_base: Cycles::ZERO }
     }

@@ -8,7 +8,7 @@ use crate::base::ids::CpuId;
 use crate::base::page_fault::Origin;
 use crate::base::translation::Translation;
 use crate::cache::{CoreCaches, Requester, Served};
-use crate::core_model::Translating;
+use crate::core_model::{InOrder, Translating};
 use crate::cpu::replay::{Stop, scan};
 use crate::machine::clock::CpuClock;
 use crate::machine::cpu::{AccessCounters, Filter};
@@ -34,7 +34,7 @@ struct Counted {
 pub(super) struct Core<'a, M: Machine, W> {
     asid: Asid,
     filter: Filter,
-    clock: CpuClock,
+    clock: CpuClock<InOrder>,
     counted: Counted,
     first: Level<'a, M::First<'a>>,
     instructions: &'a mut Tlb,
@@ -77,7 +77,7 @@ impl<'a, M: Machine, W: Walker<'a, M>> Core<'a, M, W> {
         Some(Self {
             asid: of.asid,
             filter: of.filter,
-            clock: of.clock.clone(),
+            clock: of.clock.in_order()?,
             counted: Counted::default(),
             cpu: CpuParts { filter: &mut of.filter, clock: &mut of.clock, counters: &mut of.counters },
             first: M::first(&mut unit.l1d)?,
@@ -102,7 +102,7 @@ impl<'a, M: Machine, W: Walker<'a, M>> Core<'a, M, W> {
                 break;
             }
             if self.filter.answers(access) {
-                let hits = scan::<MANY>(&accesses[at..], &self.filter, &Stop { clock: &self.clock, limit });
+                let hits = scan::<MANY, _>(&accesses[at..], &self.filter, &Stop { clock: &self.clock, limit });
                 hits.pass(&mut self.clock);
                 self.counted.filtered += hits.accesses as u64;
                 self.counted.writes += hits.writes;
@@ -129,7 +129,7 @@ impl<'a, M: Machine, W: Walker<'a, M>> Core<'a, M, W> {
     fn note(&mut self, accesses: u64) {
         let Counted { filtered, writes, second_level_hits, walks, walk_cycles } = self.counted;
         *self.cpu.filter = self.filter;
-        self.cpu.clock.clone_from(&self.clock);
+        self.cpu.clock.take_over(&self.clock);
         let counters = &mut self.cpu.counters;
         counters.accesses += accesses;
         counters.filtered += filtered;
