@@ -129,7 +129,7 @@ def orders(run: Results) -> list[str]:
 # By core model, what its cycles leave out.
 _CORES = {
     "in-order": "an in-order core that waits for every access; a real core overlaps much of that",
-    "window": "a core whose window overlaps accesses; it predicts every branch, and its memory has no limit of bandwidth",
+    "window": "a core whose window overlaps accesses; it predicts every branch, and memory has no limit of bandwidth",
 }
 
 

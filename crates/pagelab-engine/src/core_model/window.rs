@@ -239,8 +239,7 @@ impl Core for Window {
     const FOLLOWS: bool = true;
 
     fn new(config: &WindowConfig, l1_latency: Cycles) -> Self {
-        let in_order =
-            InOrderConfig { cycles_per_instruction: config.cycles_per_instruction, l1_hit_hidden: false };
+        let in_order = InOrderConfig { cycles_per_instruction: config.cycles_per_instruction, l1_hit_hidden: false };
         Self(Box::new(State {
             pace: InOrder::new(&in_order, l1_latency),
             config: *config,
@@ -288,8 +287,13 @@ impl Core for Window {
             page_walkers: defaults::page_walkers(),
             unknown_dependencies: UnknownDependencies::Independent,
         };
-        let least = WindowConfig { window: 1, load_queue: 1, store_queue: 0, fill_buffers: 1, page_walkers: 1, ..skylake };
-        vec![skylake, least, WindowConfig { store_queue: 1, unknown_dependencies: UnknownDependencies::Serial, ..skylake }]
+        let least =
+            WindowConfig { window: 1, load_queue: 1, store_queue: 0, fill_buffers: 1, page_walkers: 1, ..skylake };
+        vec![
+            skylake,
+            least,
+            WindowConfig { store_queue: 1, unknown_dependencies: UnknownDependencies::Serial, ..skylake },
+        ]
     }
 
     #[inline]
