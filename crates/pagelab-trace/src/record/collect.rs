@@ -37,15 +37,33 @@ enum State {
     Running { pid: u32 },
 }
 
-impl State {
-    fn is_read(self) -> bool {
-        matches!(self, Self::New | Self::Running { .. })
-    }
-}
-
 struct Stream {
     ring: Ring,
     state: State,
+    /// What a held stream has brought. Its parent may be unable to go on before the child has executed another program
+    /// (`CLONE_VFORK`), so the child must not wait for room in its ring meanwhile.
+    backlog: Vec<Frame>,
+    /// The held process has closed its end.
+    closed: bool,
+}
+
+/// A held stream is read up to so much. Between fork and `execve` a child makes some dozens of small frames.
+const BACKLOG_BYTES: usize = 64 << 20;
+
+impl Stream {
+    fn new(ring: Ring) -> Self {
+        Self { ring, state: State::New, backlog: Vec::new(), closed: false }
+    }
+
+    fn is_read(&self) -> bool {
+        match self.state {
+            State::New | State::Running { .. } => true,
+            State::Greeted { .. } => false,
+            State::Held { .. } => {
+                !self.closed && self.backlog.iter().map(|frame| frame.len()).sum::<usize>() < BACKLOG_BYTES
+            }
+        }
+    }
 }
 
 /// A process and the stream it writes, if that is open.
@@ -177,8 +195,7 @@ impl<'a> Collector<'a> {
 
     /// Waits up to `milliseconds` for something to read and takes it in; false if there was nothing.
     pub(super) fn step(&mut self, milliseconds: u32) -> Result<bool> {
-        let mut ids: Vec<u64> =
-            self.streams.iter().filter(|(_, stream)| stream.state.is_read()).map(|(id, _)| *id).collect();
+        let mut ids: Vec<u64> = self.streams.iter().filter(|(_, stream)| stream.is_read()).map(|(id, _)| *id).collect();
         ids.sort_unstable();
         let mut polled = vec![PollFd::new(&self.listener, PollFlags::IN)];
         polled.extend(ids.iter().map(|id| PollFd::new(&self.streams[id].ring, PollFlags::IN)));
@@ -199,8 +216,13 @@ impl<'a> Collector<'a> {
             }
             self.take_frame(id)?;
         }
-        while let Some(image) = self.images.pop_front() {
-            self.new_image(image)?;
+        for image in std::mem::take(&mut self.images) {
+            // Before it comes what its process did until its execve.
+            if self.held(image.pid).is_some() {
+                self.images.push_back(image);
+            } else {
+                self.new_image(image)?;
+            }
         }
         Ok(true)
     }
@@ -212,7 +234,7 @@ impl<'a> Collector<'a> {
                     socket
                         .set_nonblocking(true)
                         .map_err(|e| CollectError::Stream(format!("setting up a connection: {e}")))?;
-                    self.streams.insert(self.next_stream, Stream { ring: Ring::new(socket), state: State::New });
+                    self.streams.insert(self.next_stream, Stream::new(Ring::new(socket)));
                     self.next_stream += 1;
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
@@ -229,6 +251,10 @@ impl<'a> Collector<'a> {
         let mut frame = self.spare.pop().unwrap_or_default();
         match stream.ring.next_frame(&mut frame).map_err(CollectError::Stream)? {
             Filled::Nothing => return Ok(false),
+            Filled::Closed if matches!(state, State::Held { .. }) => {
+                stream.closed = true;
+                return Ok(false);
+            }
             Filled::Closed => {
                 self.close(id)?;
                 return Ok(false);
@@ -237,7 +263,11 @@ impl<'a> Collector<'a> {
         }
         match state {
             State::New => self.greet(id, frame.bytes())?,
-            State::Greeted { .. } | State::Held { .. } => unreachable!("a waiting stream is not read"),
+            State::Greeted { .. } => unreachable!("a waiting stream is not read"),
+            State::Held { .. } => {
+                stream.backlog.push(frame);
+                return Ok(true);
+            }
             State::Running { pid } => self.decode(pid, &frame)?,
         }
         self.spare.push(frame);
@@ -247,7 +277,7 @@ impl<'a> Collector<'a> {
     /// Reads a stream until the process has closed it, which it must have done or be about to do.
     fn drain(&mut self, id: u64) -> Result<()> {
         while let Some(stream) = self.streams.get(&id) {
-            if self.output.is_full() || !stream.state.is_read() {
+            if self.output.is_full() || !stream.is_read() {
                 return Ok(());
             }
             match poll(&mut [PollFd::new(&stream.ring, PollFlags::IN)], None) {
@@ -348,11 +378,24 @@ impl<'a> Collector<'a> {
 
     /// Lets a forked child run once its parent's fork is recorded and it has connected itself.
     fn bind_child(&mut self, pid: u32) -> Result<()> {
-        let waiting =
-            self.streams.iter().find(|(_, s)| matches!(s.state, State::Held { pid: held, .. } if held == pid));
-        let Some((&id, _)) = waiting else { return Ok(()) };
+        let Some(id) = self.held(pid) else { return Ok(()) };
         let Some(process) = self.unborn.remove(&pid) else { return Ok(()) };
-        self.enter(pid, process, id)
+        self.enter(pid, process, id)?;
+        let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
+        let (backlog, closed) = (std::mem::take(&mut stream.backlog), stream.closed);
+        for frame in backlog {
+            if !self.output.is_full() {
+                self.decode(pid, &frame)?;
+            }
+            self.spare.push(frame);
+        }
+        if closed { self.close(id) } else { Ok(()) }
+    }
+
+    /// The stream of a forked child that waits for its parent's record of the fork.
+    fn held(&self, pid: u32) -> Option<u64> {
+        let is_held = |stream: &Stream| matches!(stream.state, State::Held { pid: held, .. } if held == pid);
+        self.streams.iter().find(|(_, stream)| is_held(stream)).map(|(&id, _)| id)
     }
 
     /// The process with this id is dead and its parent knows: everything it did comes before what the parent does

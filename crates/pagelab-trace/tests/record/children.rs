@@ -44,6 +44,16 @@ fn exit_codes(recorded: &Recorded) -> Vec<i32> {
     recorded.events.iter().filter_map(code).collect()
 }
 
+#[test]
+fn a_child_whose_parent_waits_for_its_execve_is_recorded() {
+    let (output, recorded) = record(&[compiled("spawn").to_str().unwrap(), "/bin/true"]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let executed = |event: &&pagelab_trace::Event| matches!(event.kind, EventKind::Exec { .. });
+    assert_eq!(recorded.events.iter().filter(executed).count(), 2, "{:?}", recorded.notes);
+    assert_eq!(exit_codes(&recorded), [0, 0, 0]);
+    assert!(recorded.complete && recorded.notes.is_empty());
+}
+
 #[track_caller]
 fn noted(recorded: &Recorded, program: &Path, why: &str) {
     let expected =
