@@ -21,6 +21,9 @@
 #include "process.h"
 #include "stream.h"
 
+/* The encoder counts programs with this reason, and notes others one by one. */
+#define PL_NOT_FOLLOWED "is not followed"
+
 #define SET_ID_BITS 06000
 /* Interpreters of interpreters that are followed; Linux allows four. */
 #define INTERPRETER_DEPTH 4
@@ -108,7 +111,7 @@ Bool __wrap_vgPlain_should_we_trace_this_child(const HChar* path, const HChar** 
       pl_stream_keep_life_line();
       return False;
    }
-   reason = reason_to_run_natively(path, INTERPRETER_DEPTH);
+   reason = pl_process_is_followed() ? reason_to_run_natively(path, INTERPRETER_DEPTH) : PL_NOT_FOLLOWED;
    if (reason != NULL) {
       pl_process_runs_natively(reason);
       return False;

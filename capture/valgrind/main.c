@@ -26,12 +26,24 @@ static Bool on_option(const HChar* argument)
    if VG_STR_CLO(argument, "--socket", pl_socket_path) {
       return True;
    }
+   if VG_BINT_CLO(argument, "--follow", pl_follow_one_in, 1, PL_FOLLOW_MAX) {
+      return True;
+   }
+   if VG_BINT_CLO(argument, "--follow-from", pl_follow_from, 0, PL_FOLLOW_MAX - 1) {
+      return True;
+   }
+   if VG_BINT_CLO(argument, "--recorder", pl_recorder_pid, 1, 0x7fffffff) {
+      return True;
+   }
    return False;
 }
 
 static void print_usage(void)
 {
    VG_(printf)("    --socket=PATH             local socket on which pagelab's encoder listens [required]\n");
+   VG_(printf)("    --follow=N                of the first program's children, follow one in N [1]\n");
+   VG_(printf)("    --follow-from=K           begin with the child of this number, from 0 on [0]\n");
+   VG_(printf)("    --recorder=PID            parent of the first program\n");
 }
 
 static void print_debug_usage(void)

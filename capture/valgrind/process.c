@@ -37,6 +37,16 @@ extern Addr VG_(brk_limit);
 #define PR_SET_PDEATHSIG 1
 
 const HChar* pl_socket_path = NULL;
+Int pl_follow_one_in = 1;
+Int pl_follow_from = 0;
+Int pl_recorder_pid = 0;
+
+/* This process image is that of the recording's first program. */
+static Bool is_first = False;
+/* Children that the first program has made; of a child, and of those that it forks, its number. */
+static UInt children_n = 0;
+/* This process descends from the first program by forks alone. */
+static Bool is_forked_from_first = False;
 
 /* Thread whose records are being written. */
 static ThreadId current = VG_INVALID_THREADID;
@@ -76,6 +86,8 @@ static void run_as(ThreadId tid)
 
 void pl_process_hello(UInt how)
 {
+   if (how == 0)
+      is_first = VG_(getppid)() == pl_recorder_pid;
    if (!pl_stream_connect(pl_socket_path)) {
       VG_(umsg)("pagelab: cannot reach the encoder at %s; the program is ended\n", pl_socket_path);
       pl_system_call(__NR_kill, (ULong)VG_(getpid)(), VKI_SIGKILL, 0, 0, 0, 0);
@@ -230,6 +242,8 @@ static void on_signal(ThreadId tid, Int signal, Bool alternate_stack)
 static void before_fork(ThreadId tid)
 {
    (void)tid;
+   if (is_first)
+      children_n++;
    pl_stream_flush();
    fork_parent_pid = VG_(getpid)();
 }
@@ -244,6 +258,8 @@ static void after_fork_in_child(ThreadId tid)
 {
    Bool recording = pl_stream_alive();
 
+   is_forked_from_first |= is_first;
+   is_first = False;
    pl_stream_forget();
    if (!recording) {
       /* The encoder is ending the program and takes no more life lines: this child lives as long as its parent. */
@@ -412,6 +428,11 @@ static void before_system_call(ThreadId tid, UInt number, UWord* args, UInt args
    default:
       break;
    }
+}
+
+Bool pl_process_is_followed(void)
+{
+   return !is_forked_from_first || (children_n - 1) % (UInt)pl_follow_one_in == (UInt)pl_follow_from;
 }
 
 void pl_process_runs_natively(const HChar* reason)

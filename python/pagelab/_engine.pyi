@@ -24,6 +24,7 @@ def run_live_json(
     max_threads: int | None = None,
     progress: Callable[[str, int, int | None], object] | None = None,
     stretches: str | None = None,
+    follow: str | None = None,
 ) -> tuple[str, str]: ...
 def list_json(kind: str) -> str: ...
 def machine_json(machine: str | None) -> str: ...
@@ -42,6 +43,7 @@ def record_json(
     max_threads: int | None = None,
     progress: Callable[[int], object] | None = None,
     stretches: str | None = None,
+    follow: str | None = None,
 ) -> str: ...
 def import_json(
     input: Path,

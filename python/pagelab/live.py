@@ -29,6 +29,7 @@ def run_live(
     cpus: int = 1,
     max_threads: int | None = None,
     stretches: Stretches | None = None,
+    follow: str | None = None,
     progress: Progress | None = None,
     **settings: Unpack[Settings],
 ) -> LiveRun:
@@ -44,6 +45,7 @@ def run_live(
         max_threads: Threads that each process may have at once; default 2,000. Valgrind ends one that starts more.
         stretches: What to measure of a long program; everything unless given. Results are then of the recorded
             windows, which are the parts in `SystemResult.windows`.
+        follow: Which of the program's children are recorded, as `record` takes it.
         progress: Called with (system, accesses done, none) about ten times a second.
         settings: `with_`, `machine`, `kernel`, `set`, `seed`, `warm_up`, `profile` and `check` as `run` takes them;
             `max_accesses`, after which the program is ended; and `windows`, of which there are so many at most and half
@@ -58,11 +60,11 @@ def run_live(
     program_words = words(command, "run_live")
     wanted = stretches.to_json() if stretches else None
     results, program = _engine.run_live_json(
-        json.dumps(asked), program_words, prepare(), spread, max_threads, progress, wanted
+        json.dumps(asked), program_words, prepare(), spread, max_threads, progress, wanted, follow
     )
     # Results are UTF-8; an argument may be any bytes.
     shown = [os.fsencode(word).decode("utf-8", "backslashreplace") for word in program_words]
-    whole = asked | {"command": shown, "cpus": spread, "max_threads": max_threads}
+    whole = asked | {"command": shown, "cpus": spread, "max_threads": max_threads, "follow": follow}
     if wanted:
         whole["stretches"] = json.loads(wanted)
     return LiveRun(Results.of_run(results, whole), Program(**facts(json.loads(program))))

@@ -48,6 +48,7 @@ def record(
     max_accesses: Count | None = None,
     max_threads: int | None = None,
     stretches: Stretches | None = None,
+    follow: str | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> Recording:
     """Runs a program under Valgrind and records it into a new trace at `output`.
@@ -61,18 +62,20 @@ def record(
         max_threads: Threads that each process may have at once; default 2,000. Valgrind ends one that starts more.
         stretches: What to record of a long program; everything unless given. Of the rest, events and first touches of
             pages are recorded.
+        follow: `"K/N"`, such as `"1/20"`: of each N children of the program that execute another, in the order in which
+            it makes them, record the one of number K, with all its children. The others run natively.
         progress: Called with the accesses recorded so far, about ten times a second.
 
     Raises:
         TypeError: `command` is one text in place of a list.
-        UsageError: the program cannot be recorded, Valgrind or gcc is missing, `output` exists, or `stretches` make no
-            sense.
+        UsageError: the program cannot be recorded, Valgrind or gcc is missing, `output` exists, or `stretches` or
+            `follow` make no sense.
         TraceError: the trace cannot be written; what it holds by then opens, and is marked incomplete.
     """
     program = words(command, "record")
     limit = count("max_accesses", max_accesses, least=1)
     wanted = stretches.to_json() if stretches else None
-    answer = _engine.record_json(program, Path(output), prepare(), limit, max_threads, progress, wanted)
+    answer = _engine.record_json(program, Path(output), prepare(), limit, max_threads, progress, wanted, follow)
     return Recording(**facts(json.loads(answer)))
 
 

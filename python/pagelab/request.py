@@ -37,6 +37,8 @@ class Request:
     """Of a live run, if it was given."""
     interleavings: int | None
     """Legal orders of threads that were replayed."""
+    follow: str | None
+    """Of a live run, which children of the program were followed, as `K/N`."""
     stretches: dict[str, Any] | None
     """Of a live run, which of its stretches were recorded: the fields of `pagelab.Stretches`."""
 
@@ -80,6 +82,7 @@ class Request:
             ("--warm-up", self.warm_up),
             ("--cpus", self.cpus),
             ("--interleavings", self.interleavings),
+            ("--follow", self.follow),
             *self._stretches(),
         ):
             parts += [] if value is None else [option, str(value)]

@@ -225,6 +225,13 @@ def test_a_live_run_is_shown_with_its_program() -> None:
     }
     again = Request.from_document(asked).again()
     assert again == "pagelab run --live -s radix --set kernel.pcids=4 --cpus 2 -- ls -l 'a b'"
+    stretches = {"skip": 5, "windows": None, "start_at": ["f", "g#2"], "stop_at": [], "start_on_signal": True}
+    part = Request.from_document(asked | {"follow": "1/20", "stretches": stretches})
+    options = "--cpus 2 --follow 1/20 --skip 5 --start-at f --start-at 'g#2' --start-on-signal"
+    assert part.again() == f"pagelab run --live -s radix --set kernel.pcids=4 {options} -- ls -l 'a b'"
+    chosen = "stretches=pagelab.Stretches(**{'skip': 5, 'start_at': ['f', 'g#2'], 'start_on_signal': True})"
+    in_python = Request.from_document(asked | {"stretches": stretches, "max_threads": 3}).again()
+    assert chosen in in_python
     limited = Request.from_document(asked | {"max_threads": 3}).again()
     assert "pagelab.run_live(['ls', '-l', 'a b'], ['radix'], set=['kernel.pcids=4'], cpus=2, max_threads=3)" in limited
 

@@ -8,7 +8,7 @@ use std::{
 
 use pagelab_trace::{
     TraceError,
-    record::{RecordSummary, Recording, StretchRequest, Stretches, prepare_tool},
+    record::{Follow, RecordSummary, Recording, StretchRequest, Stretches, prepare_tool},
 };
 use pyo3::prelude::*;
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ fn prepare_recorder(py: Python<'_>, source_dir: PathBuf, cache_dir: PathBuf) -> 
 /// of an interrupted program installs a handler for SIGINT that raises nothing. `progress(accesses)` is called about ten
 /// times a second.
 #[pyfunction]
-#[pyo3(signature = (command, output, tool_dir, max_accesses=None, max_threads=None, progress=None, stretches=None))]
+#[pyo3(signature = (command, output, tool_dir, max_accesses=None, max_threads=None, progress=None, stretches=None, follow=None))]
 #[expect(clippy::too_many_arguments, reason = "Python names them")]
 fn record_json(
     py: Python<'_>,
@@ -40,13 +40,16 @@ fn record_json(
     max_threads: Option<u32>,
     progress: Option<Bound<'_, PyAny>>,
     stretches: Option<&str>,
+    follow: Option<&str>,
 ) -> PyResult<String> {
+    let follow = parse_follow(follow).map_err(IntoPython::into_python)?;
     let stretches = parse_stretches(stretches).map_err(IntoPython::into_python)?;
     let recorded = AtomicU64::new(0);
     let work = |_: &_| {
         let mut recording = Recording::new(command, tool_dir);
         recording.max_accesses = max_accesses;
         recording.stretches = stretches;
+        recording.follow = follow;
         recording.max_threads = max_threads.unwrap_or(recording.max_threads);
         recording.progress = Some(Box::new(|progress| recorded.store(progress.accesses, Ordering::Relaxed)));
         let (program, trace) = recording.run(&output)?;
@@ -66,6 +69,11 @@ pub fn parse_stretches(json: Option<&str>) -> Result<Option<Stretches>, TraceErr
     let Some(json) = json else { return Ok(None) };
     let request: StretchRequest = serde_json::from_str(json).map_err(|error| TraceError::usage(error.to_string()))?;
     request.parse()
+}
+
+/// Which children to follow, as `K/N`.
+pub fn parse_follow(text: Option<&str>) -> Result<Option<Follow>, TraceError> {
+    text.map(str::parse).transpose()
 }
 
 /// What a recording came to.

@@ -55,7 +55,7 @@ fn run_json(
 ///
 /// Signals are passed on to the program; a caller that wants the results so far installs a handler for SIGINT that raises nothing.
 #[pyfunction]
-#[pyo3(signature = (request, command, tool_dir, cpus, max_threads=None, progress=None, stretches=None))]
+#[pyo3(signature = (request, command, tool_dir, cpus, max_threads=None, progress=None, stretches=None, follow=None))]
 #[expect(clippy::too_many_arguments, reason = "Python names them")]
 fn run_live_json(
     py: Python<'_>,
@@ -66,7 +66,9 @@ fn run_live_json(
     max_threads: Option<u32>,
     progress: Option<Bound<'_, PyAny>>,
     stretches: Option<&str>,
+    follow: Option<&str>,
 ) -> PyResult<(String, String)> {
+    let follow = record::parse_follow(follow).map_err(IntoPython::into_python)?;
     let stretches = record::parse_stretches(stretches).map_err(IntoPython::into_python)?;
     let request = Request::parse(request).map_err(IntoPython::into_python)?;
     let latest = Latest::default();
@@ -76,6 +78,7 @@ fn run_live_json(
             let mut recording = Recording::new(command, tool_dir);
             recording.max_accesses = request.max_accesses;
             recording.stretches = stretches;
+            recording.follow = follow;
             recording.max_threads = max_threads.unwrap_or(recording.max_threads);
             let (results, summary) = run::run_live(&request, recording, cpus, &|p: &Progress| latest.note(p, stop))?;
             let recorded = record::summary_json(&summary);

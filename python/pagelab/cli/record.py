@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from pagelab import _engine
-from pagelab.cli.stretches import Skip, StartAt, StartOnSignal, StopAt, Windows, stretches_of
+from pagelab.cli.stretches import Follow, Skip, StartAt, StartOnSignal, StopAt, Windows, stretches_of
 from pagelab.cli.terminal import Quiet, progress_bars, warn
 from pagelab.counts import count
 from pagelab.fault_recorder import record_faults
@@ -47,6 +47,7 @@ def command(
     start_at: StartAt = None,
     stop_at: StopAt = None,
     start_on_signal: StartOnSignal = False,
+    follow: Follow = None,
     quiet: Quiet = False,
 ) -> None:
     """Run any x86-64 Linux program and record its memory accesses.
@@ -58,6 +59,8 @@ def command(
         raise _engine.UsageError(f"{output}: {kinds[1]} --faults a recording is {kinds[0]}")
     stretches = stretches_of(skip, windows, start_at, stop_at, start_on_signal=start_on_signal)
     if faults:
+        if follow is not None:
+            raise _engine.UsageError("--follow: a recording of faults follows all children; leave one of the two out")
         if stretches is not None:
             raise _engine.UsageError(
                 "--faults records a program natively and whole; leave --skip, --windows, --start-at, --stop-at and "
@@ -69,7 +72,7 @@ def command(
         return
     trace = output or Path(f"{Path(program[0]).name}.trace")
     limit = count("--max-accesses", max_accesses, least=1)
-    recording = record_to(trace, program, limit, max_threads, stretches, quiet=quiet)
+    recording = record_to(trace, program, limit, max_threads, stretches, follow, quiet=quiet)
     if recording.truncated_at is None:
         end_as(recording.exit_code)
 
@@ -110,6 +113,7 @@ def record_to(
     max_accesses: int | None,
     max_threads: int | None = None,
     stretches: Stretches | None = None,
+    follow: str | None = None,
     *,
     quiet: bool = False,
 ) -> Recording:
@@ -119,7 +123,13 @@ def record_to(
     with interrupts_for_the_program(), progress_bars(quiet=quiet, hidden=shared) as bars:
         report = (lambda accesses: bars(trace.name, accesses, max_accesses)) if bars else None
         recording = record(
-            program, trace, max_accesses=max_accesses, max_threads=max_threads, stretches=stretches, progress=report
+            program,
+            trace,
+            max_accesses=max_accesses,
+            max_threads=max_threads,
+            stretches=stretches,
+            follow=follow,
+            progress=report,
         )
     for note in recording.notes:
         warn(note)

@@ -10,7 +10,16 @@ import typer
 import pagelab
 from pagelab.cli.completion import names_of
 from pagelab.cli.record import end_as, interrupts_for_the_program
-from pagelab.cli.stretches import Skip, StartAt, StartOnSignal, StopAt, Windows, interval_lines, stretches_of
+from pagelab.cli.stretches import (
+    Follow,
+    Skip,
+    StartAt,
+    StartOnSignal,
+    StopAt,
+    Windows,
+    interval_lines,
+    stretches_of,
+)
 from pagelab.cli.terminal import Quiet, output_width, print_table, progress_bars, warn
 from pagelab.counts import count
 from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_writable, write_atomically
@@ -131,6 +140,7 @@ def command(
     start_at: StartAt = None,
     stop_at: StopAt = None,
     start_on_signal: StartOnSignal = False,
+    follow: Follow = None,
     json: Json = None,
     quiet: Quiet = False,
 ) -> None:
@@ -162,9 +172,17 @@ def command(
             {"--arrivals": arrivals, "--faults": faults, "--threads": threads, "--interleavings": interleavings},
         )
         stretches = stretches_of(skip, windows, start_at, stop_at, start_on_signal=start_on_signal)
-        program, results = _live(sources or [], system or ["radix"], cpus or 1, stretches, common, quiet=quiet)
+        program, results = _live(
+            sources or [], system or ["radix"], cpus or 1, (stretches, follow), common, quiet=quiet
+        )
     else:
-        in_stretches = {"--skip": skip, "--windows": windows, "--start-at": start_at, "--stop-at": stop_at}
+        in_stretches = {
+            "--follow": follow,
+            "--skip": skip,
+            "--windows": windows,
+            "--start-at": start_at,
+            "--stop-at": stop_at,
+        }
         _refuse("without --live", {"--cpus": cpus, **in_stretches, "--start-on-signal": start_on_signal})
         with progress_bars(quiet=quiet) as progress:
             results = pagelab.run(
@@ -204,12 +222,16 @@ def _live(
     command: list[str],
     systems: list[str],
     cpus: int,
-    stretches: Stretches | None,
+    recorded: tuple[Stretches | None, str | None],
     common: Settings,
     *,
     quiet: bool,
 ) -> tuple[Program, Results]:
-    """Records a program and replays it meanwhile; says on standard error what came of the program."""
+    """Records a program and replays it meanwhile; says on standard error what came of the program.
+
+    `recorded` is which stretches, and which children.
+    """
+    stretches, follow = recorded
     if not command:
         raise pagelab.UsageError("--live takes a program: pagelab run --live -s radix -- CMD…")
     # A progress bar would write into what a program shows on the terminal.
@@ -217,7 +239,9 @@ def _live(
         interrupts_for_the_program(),
         progress_bars(quiet=quiet, hidden=sys.stdout.isatty()) as progress,
     ):
-        run = pagelab.run_live(command, systems, cpus=cpus, stretches=stretches, progress=progress, **common)
+        run = pagelab.run_live(
+            command, systems, cpus=cpus, stretches=stretches, follow=follow, progress=progress, **common
+        )
     for note in run.program.notes:
         warn(note)
     if not quiet:

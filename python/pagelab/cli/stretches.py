@@ -32,6 +32,14 @@ StopAt = Annotated[
     list[str] | None,
     typer.Option("--stop-at", metavar="FUNCTION[#N]", help="Stop where it is called; repeatable."),
 ]
+Follow = Annotated[
+    str | None,
+    typer.Option(
+        "--follow",
+        metavar="K/N",
+        help="Of each N children that execute a program, record the one of number K; such as 1/20.",
+    ),
+]
 StartOnSignal = Annotated[
     bool,
     typer.Option("--start-on-signal", help="Start when this process gets SIGUSR1, stop when it gets SIGUSR2."),

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::follow::NOT_FOLLOWED;
 use super::frame::Frame;
 use super::life_line::LifeLines;
 use super::output::Output;
@@ -99,6 +100,10 @@ pub(super) struct Collector<'a> {
     /// Of streams that are closed.
     life_lines: LifeLines,
     notes: Vec<String>,
+    /// Of the first program's children that executed another, those that were recorded, and those that ran natively as they were not
+    /// to be followed.
+    followed: u32,
+    not_followed: u32,
 }
 
 /// Why collecting stopped early.
@@ -141,6 +146,8 @@ impl<'a> Collector<'a> {
             spare: Vec::new(),
             life_lines: LifeLines::default(),
             notes: Vec::new(),
+            followed: 0,
+            not_followed: 0,
         }
     }
 
@@ -345,6 +352,7 @@ impl<'a> Collector<'a> {
         self.set_state(stream, State::Running { pid });
         if let Some(entry) = self.entries.get_mut(&pid).filter(|e| !e.finished && e.process.exec.is_some()) {
             entry.stream = Some(stream);
+            self.followed += u32::from(entry.process.forked_from_first);
             entry.process.exec(path, &mut self.output)?;
             return Ok(());
         }
@@ -443,13 +451,17 @@ impl<'a> Collector<'a> {
         let Some(entry) = self.entries.get_mut(&pid).filter(|entry| !entry.finished) else { return Ok(()) };
         entry.finished = true;
         if let Some(exec) = &entry.process.exec {
-            self.notes.push(match &exec.native {
-                Some(reason) => format!(
-                    "process {pid} executed {}, which {reason}: it ran natively, and nothing of it is recorded",
-                    exec.path
-                ),
-                None => format!("process {pid} executed {}, which did not start under Valgrind", exec.path),
-            });
+            if exec.native.as_deref() == Some(NOT_FOLLOWED) {
+                self.not_followed += 1;
+            } else {
+                self.notes.push(match &exec.native {
+                    Some(reason) => format!(
+                        "process {pid} executed {}, which {reason}: it ran natively, and nothing of it is recorded",
+                        exec.path
+                    ),
+                    None => format!("process {pid} executed {}, which did not start under Valgrind", exec.path),
+                });
+            }
         }
         // Only SIGKILL ends a process without its tool's knowing.
         let unknown = if entry.process.exited.is_some() { SIGNAL_CODE_BASE } else { SIGNAL_CODE_BASE + SIGKILL };
@@ -467,6 +479,14 @@ impl<'a> Collector<'a> {
             self.finish(pid, root_code.filter(|_| pid == root_pid))?;
         }
         let held = self.streams.values().filter(|stream| matches!(stream.state, State::Held { .. })).count();
+        if self.not_followed > 0 {
+            let all = self.followed + self.not_followed;
+            self.notes.push(format!(
+                "of {all} children of the first program that executed another, {} were followed; the others ran natively, and \
+                 nothing of them is recorded",
+                self.followed
+            ));
+        }
         if held > 0 {
             self.notes.push(format!("{held} child processes are missing because their parents were killed in fork"));
         }

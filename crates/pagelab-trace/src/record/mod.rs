@@ -15,6 +15,7 @@
 //! | `program` | refuses programs that cannot be recorded |
 //! | `protocol` | records of the stream |
 //! | `ring` | connection to one process |
+//! | `follow` | which children are followed |
 //! | `frame` | bytes of the stream that came at once |
 //! | `segment` | what is known of an execution before: all but the addresses |
 //! | `process` | expands one process's stream |
@@ -39,6 +40,7 @@
 //! would lay it, below 64 GiB.
 
 mod collect;
+mod follow;
 mod frame;
 mod functions;
 mod life_line;
@@ -55,6 +57,7 @@ mod session;
 mod stretches;
 mod tool;
 
+pub use follow::Follow;
 pub use live::{LiveSource, LiveWriter, live};
 pub use session::{MAX_THREADS_DEFAULT, Progress, RecordSummary, Recording};
 pub use stretches::{StretchRequest, StretchTotals, Stretches};

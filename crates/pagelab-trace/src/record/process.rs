@@ -66,6 +66,8 @@ pub(super) struct Process {
     /// What numbers of wakes of this image are counted from in the trace, and the last one.
     edges_from: u32,
     last_edge: u32,
+    /// It descends from the recording's first process by forks alone.
+    pub forked_from_first: bool,
     /// The main thread had its start event (always true after `execve`).
     main_started: bool,
 }
@@ -117,6 +119,7 @@ impl Process {
             exited: None,
             edges_from: 0,
             last_edge: 0,
+            forked_from_first: false,
             main_started: false,
         }
     }
@@ -127,6 +130,7 @@ impl Process {
         child.table = self.table.iter().map(Slot::fork).collect();
         child.functions.clone_from(&self.functions);
         child.heap_end = self.heap_end;
+        child.forked_from_first = self.ix == ProcessIx(0) || self.forked_from_first;
         child
     }
 

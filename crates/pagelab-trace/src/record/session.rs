@@ -16,6 +16,7 @@ use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 
 use super::collect::{CollectError, Collector};
+use super::follow::Follow;
 use super::live::LiveWriter;
 use super::output::{Output, Sink};
 use super::program;
@@ -58,6 +59,8 @@ pub struct Recording<'a> {
     pub stretches: Option<Stretches>,
     /// From [`prepare_tool`](super::prepare_tool).
     pub tool_dir: PathBuf,
+    /// Which children of the program are followed into what they execute; all unless set.
+    pub follow: Option<Follow>,
     /// Ends the recording once it is set, as if enough had been recorded.
     pub stop: Option<&'a AtomicBool>,
     /// Called about ten times a second.
@@ -90,6 +93,7 @@ impl<'a> Recording<'a> {
             max_threads: MAX_THREADS_DEFAULT,
             stretches: None,
             tool_dir,
+            follow: None,
             stop: None,
             progress: None,
         }
@@ -289,6 +293,7 @@ impl Program {
             .arg(option("--log-file=", scratch.join("log.%p").as_os_str()))
             .arg(option("--socket=", socket.as_os_str()))
             .arg(format!("--max-threads={}", recording.max_threads))
+            .args(recording.follow.iter().flat_map(|follow| follow.options()))
             .args(&recording.command)
             .env("VALGRIND_LIB", &recording.tool_dir)
             .spawn()

@@ -138,3 +138,36 @@ fn too_many_threads_are_named_as_the_reason() {
     let named = |note: &String| note.contains("more than 20 threads at once; --max-threads allows more");
     assert!(notes.iter().any(named), "{notes:?}");
 }
+
+/// Codes with which a shell's children end that are followed by so many, in the order of their ends, and the note.
+fn followed(follow: &str, script: &str) -> (Vec<i32>, Vec<String>) {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("t.trace");
+    let output = recorder(&trace, &["sh", "-c", script]).env("RECORD_FOLLOW", follow).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let recorded = Recorded::read(&trace);
+    assert!(recorded.complete);
+    let executed: Vec<_> = recorded.events.iter().filter(|e| matches!(e.kind, EventKind::Exec { .. })).collect();
+    let code = |event: &pagelab_trace::Event| match event.kind {
+        EventKind::Exit { code } => executed.iter().any(|exec| exec.process == event.process).then_some(code),
+        _ => None,
+    };
+    (recorded.events.iter().filter_map(code).collect(), recorded.notes)
+}
+
+#[test]
+fn one_child_in_several_is_followed_and_the_others_run_natively() {
+    // A child of a child that is followed is, too: those of code 20 have one of code 0.
+    let script = "for n in 1 2 3 4 5 6 7; do sh -c \"exit $n\"; done; sh -c '/bin/true; exit 20'; sh -c '/bin/true; exit 20'; exit 0";
+    let note = |followed: u32| {
+        vec![format!(
+            "of 9 children of the first program that executed another, {followed} were followed; the others ran natively, and \
+             nothing of them is recorded"
+        )]
+    };
+    assert_eq!(followed("1/1", script), (vec![1, 2, 3, 4, 5, 6, 7, 0, 20, 0, 20], vec![]));
+    assert_eq!(followed("1/3", script), (vec![1, 4, 7], note(3)));
+    assert_eq!(followed("2/3", script), (vec![2, 5, 0, 20], note(3)));
+    assert_eq!(followed("8/100", script), (vec![0, 20], note(1)));
+    assert_eq!(followed("100/100", script), (vec![], note(0)));
+}

@@ -49,6 +49,7 @@ fn recorder_process() {
     if let Ok(request) = std::env::var("RECORD_STRETCHES") {
         recording.stretches = serde_json::from_str::<StretchRequest>(&request).unwrap().parse().unwrap();
     }
+    recording.follow = std::env::var("RECORD_FOLLOW").ok().map(|text| text.parse().unwrap());
     match recording.run(Path::new(&output)) {
         Ok((summary, _)) => {
             eprintln!("{summary:?}");

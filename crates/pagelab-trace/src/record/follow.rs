@@ -1,0 +1,63 @@
+//! Following some of a program's children, for builds of thousands of processes.
+
+use std::str::FromStr;
+
+use crate::TraceError;
+
+/// Why the tool says that a program runs natively which a child executes that is not followed.
+pub(super) const NOT_FOLLOWED: &str = "is not followed";
+
+/// The most children that one may stand for.
+const OF_MAX: u32 = 1_000_000;
+
+/// A systematic sample of the children of a recording's program, by the order in which it makes them: of each `of` the one of number
+/// `number`. What the others execute runs natively, with all their children, and nothing of it is recorded. Children of children that
+/// are followed are followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Follow {
+    /// From 1 on.
+    number: u32,
+    of: u32,
+}
+
+impl Follow {
+    /// What tells it the tool, which this process starts.
+    pub(super) fn options(&self) -> [String; 3] {
+        let Self { number, of } = self;
+        let recorder = std::process::id();
+        [format!("--follow={of}"), format!("--follow-from={}", number - 1), format!("--recorder={recorder}")]
+    }
+}
+
+impl FromStr for Follow {
+    type Err = TraceError;
+
+    /// Reads `K/N`: of each N children the one of number K.
+    fn from_str(text: &str) -> Result<Self, TraceError> {
+        let numbers = text.split_once('/').and_then(|(number, of)| {
+            let (number, of) = (number.trim().parse().ok()?, of.trim().parse().ok()?);
+            ((1..=OF_MAX).contains(&of) && (1..=of).contains(&number)).then_some(Self { number, of })
+        });
+        numbers.ok_or_else(|| {
+            TraceError::usage(format!(
+                "follow {text}: must be K/N, of each N children the one of number K, with N from 1 to {OF_MAX} and K from 1 \
+                 to N; such as 1/20"
+            ))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_of_several_is_read_and_all_else_refused() {
+        assert_eq!("3/20".parse::<Follow>().unwrap(), Follow { number: 3, of: 20 });
+        assert_eq!(&"3/20".parse::<Follow>().unwrap().options()[..2], ["--follow=20", "--follow-from=2"]);
+        for wrong in ["", "5", "0/5", "6/5", "1/0", "1/1000001", "-1/5", "a/b", "1/2/3"] {
+            let error = wrong.parse::<Follow>().unwrap_err().to_string();
+            assert!(error.contains(&format!("follow {wrong}: must be K/N")), "{error}");
+        }
+    }
+}
