@@ -13,10 +13,9 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
+from pagelab.headline import busy_cycles, faults
+from pagelab.students_t import students_t
 from pagelab.table import short
-
-_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-"""Of Student's t, two-sided 95 %, by degrees of freedom from 1 on"""
 
 
 @dataclass(frozen=True)
@@ -35,33 +34,17 @@ class Spread:
         count = len(values)
         mean = math.fsum(values) / count
         deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
-        half = _student(count - 1) * deviation / math.sqrt(count)
+        half = students_t(count - 1) * deviation / math.sqrt(count)
         return cls(mean, min(values), max(values), (mean - half, mean + half))
-
-
-def _student(freedom: int) -> float:
-    """The quantile for so many degrees of freedom; beyond the table by Cornish and Fisher's expansion."""
-    if freedom <= len(_T):
-        return _T[freedom - 1]
-    z = 1.959964
-    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
-
-
-def _busy(stats: Mapping[str, int]) -> int:
-    return stats.get("cycles", 0) - stats.get("cycles.idle", 0)
-
-
-def _faults(stats: Mapping[str, int]) -> int:
-    return sum(stats.get(f"fault.{kind}.count", 0) for kind in ("minor", "major"))
 
 
 FIGURES: dict[str, Callable[[Mapping[str, int]], int]] = {
     "elapsed cycles": lambda stats: stats.get("elapsed_cycles", 0),
-    "busy cycles": _busy,
+    "busy cycles": busy_cycles,
     "translation": lambda stats: stats.get("cycles.translation", 0),
     "page faults, cycles": lambda stats: stats.get("cycles.fault", 0),
     "page walks": lambda stats: stats.get("walk.count", 0),
-    "page faults": _faults,
+    "page faults": faults,
 }
 """Headline figures by what tables call them"""
 

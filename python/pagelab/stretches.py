@@ -13,14 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pagelab.counts import Count, count
-
-# 97.5 % quantiles of Student's distribution with 1 to 30 degrees of freedom.
-_STUDENT = (
-    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
-    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
-    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
-)
-_NORMAL = 1.959964
+from pagelab.students_t import students_t
 
 
 @dataclass(frozen=True)
@@ -131,12 +124,4 @@ def _half_width(pairs: Sequence[tuple[int, int]], ratio: float) -> float | None:
         return None
     mean = sum(whole for _, whole in pairs) / number
     squares = sum((part - ratio * whole) ** 2 for part, whole in pairs)
-    return _student(number - 1) * math.sqrt(squares / (number - 1) / number) / mean
-
-
-def _student(degrees: int) -> float:
-    if degrees <= len(_STUDENT):
-        return _STUDENT[degrees - 1]
-    # Cornish and Fisher's expansion.
-    z = _NORMAL
-    return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
+    return students_t(number - 1) * math.sqrt(squares / (number - 1) / number) / mean

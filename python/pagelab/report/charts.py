@@ -5,11 +5,10 @@ from typing import Any, TypeAlias
 
 import altair as alt
 
+from pagelab.headline import busy_cycles, faults
 from pagelab.report.figures import (
     STAGES,
-    busy_cycles,
     cycles_by_class,
-    faults,
     paging_cycles,
     references,
     share,

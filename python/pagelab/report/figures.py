@@ -35,11 +35,6 @@ class Level:
         return f"{self.layer} {self.level}"
 
 
-def busy_cycles(stats: Mapping[str, int]) -> int:
-    """Cycles of all CPUs in which they were not idle."""
-    return stats.get("cycles", 0) - stats.get("cycles.idle", 0)
-
-
 def paging_cycles(stats: Mapping[str, int]) -> int:
     """Cycles of waiting for translation and of page faults."""
     return stats.get("cycles.translation", 0) + stats.get("cycles.fault", 0)
@@ -51,11 +46,6 @@ def cycles_by_class(stats: Mapping[str, int]) -> dict[str, int]:
     for name, words in CLASSES.items():
         sums[words] += stats.get(f"cycles.{name}", 0)
     return sums
-
-
-def faults(stats: Mapping[str, int]) -> int:
-    """Page faults of the programs that their own kernels handled."""
-    return sum(stats.get(f"fault.{kind}.count", 0) for kind in ("minor", "major"))
 
 
 def references(stats: Mapping[str, int]) -> dict[Level, dict[str, int]]:

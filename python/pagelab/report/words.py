@@ -1,9 +1,8 @@
 """What was found, in plain words."""
 
+from pagelab.headline import busy_cycles, faults
 from pagelab.quantities import size_text
 from pagelab.report.figures import (
-    busy_cycles,
-    faults,
     name_of,
     paging_cycles,
     percent,

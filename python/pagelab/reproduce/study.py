@@ -17,11 +17,10 @@ import pagelab
 from pagelab import _engine
 from pagelab.reproduce import estimates
 from pagelab.reproduce.interval import Interval
+from pagelab.students_t import students_t
 
 # Parts of a window whose spread tells how sure a mean over it is.
 PARTS = 8
-# Student's t for 95 % of the means of so many samples.
-_STUDENTS_T = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365}
 # A window is no shorter, whatever the scale.
 LEAST_ACCESSES = 1 << 18
 
@@ -185,7 +184,7 @@ def mean(values: Sequence[float]) -> Interval:
 
 
 def _around(value: float, samples: Sequence[float]) -> Interval:
-    margin = _STUDENTS_T[len(samples)] * (standard_error(samples) or 0.0)
+    margin = students_t(len(samples) - 1) * (standard_error(samples) or 0.0)
     return Interval(value - margin, value, value + margin)
 
 
