@@ -10,7 +10,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Core, Data, Moment, Stall};
+use super::{Core, Data, Moment, Stall, Timing};
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 
@@ -62,7 +62,9 @@ impl Core for InOrder {
             InOrderConfig { cycles_per_instruction: 1.0, l1_hit_hidden: false },
         ]
     }
+}
 
+impl Timing for InOrder {
     #[inline]
     fn base_cycles(&self, instructions: u64) -> Cycles {
         Cycles((instructions * self.rate) >> RATE_SHIFT)

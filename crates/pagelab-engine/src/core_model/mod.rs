@@ -90,7 +90,7 @@ impl std::ops::AddAssign for Stall {
     }
 }
 
-/// A core model, of one CPU.
+/// What a model of a core, of one CPU, is asked.
 ///
 /// The engine makes a program's accesses in their order. Each is translated, and then made; the model is told the latency of
 /// both, and says how long the program stalls. A CPU's time is the sum of [`base_cycles`](Self::base_cycles), of what it said, and
@@ -104,25 +104,13 @@ impl std::ops::AddAssign for Stall {
 ///   access; it passes by itself while the CPU's time goes on otherwise, as the moment shows.
 /// - An access to the line of the access before it hits the first-level TLB and cache. It is counted and not looked at, so it
 ///   stalls for a constant ([`repeat_stall`](Self::repeat_stall)), whatever was asked before.
-/// - A model that overlaps accesses ([`FOLLOWS`](Self::FOLLOWS)) is told of each of them, repeated ones included, before anything of it is
+/// - A model that overlaps accesses ([`follows`](Self::follows)) is told of each of them, repeated ones included, before anything of it is
 ///   made. What is left in the end is waited for where it [drains](Self::drain): before the kernel does anything, and at the end.
 /// - Moments of a CPU never go back. What is said follows from parameters and calls alone, and a copy says the same.
 /// - This is asked for every access: nothing allocates.
 ///
 /// `tests/conformance.rs` runs every registered model.
-pub trait Core: Sized + Clone + Debug {
-    /// What the configuration may say beside `model`. It refuses unknown fields.
-    type Parameters: Clone + Debug + PartialEq + Serialize + DeserializeOwned + JsonSchema;
-
-    /// At the start of a run, where a hit of the first-level cache takes `l1_latency`.
-    fn new(parameters: &Self::Parameters, l1_latency: Cycles) -> Self;
-
-    /// Refuses impossible parameters; `key` is the part of the configuration that they are in.
-    fn validate(parameters: &Self::Parameters, key: &str) -> Result<(), EngineError>;
-
-    /// Parameters that the conformance tests run it with.
-    fn samples() -> Vec<Self::Parameters>;
-
+pub trait Timing {
     /// Cycles that so many instructions take where nothing stalls them.
     fn base_cycles(&self, instructions: u64) -> Cycles;
 
@@ -130,9 +118,13 @@ pub trait Core: Sized + Clone + Debug {
     fn repeat_stall(&self) -> Cycles;
 
     /// Whether it is told of each access.
-    const FOLLOWS: bool = false;
+    #[inline]
+    fn follows(&self) -> bool {
+        false
+    }
 
     /// The program comes to an access; of what follows until the next, all is for this one. How long it stalls before.
+    #[inline]
     fn meet(&mut self, _met: Met, _at: Moment) -> Stall {
         Stall::default()
     }
@@ -152,52 +144,19 @@ pub trait Core: Sized + Clone + Debug {
     }
 }
 
-/// What a clock asks its core: a model that is known, or any.
-pub trait Timing {
-    fn base_cycles(&self, instructions: u64) -> Cycles;
-    fn repeat_stall(&self) -> Cycles;
-    fn follows(&self) -> bool;
-    fn meet(&mut self, met: Met, at: Moment) -> Stall;
-    fn data_stall(&mut self, data: Data, at: Moment) -> Stall;
-    fn translation_stall(&mut self, of: Translating, at: Moment) -> Stall;
-    fn drain(&mut self, at: Moment) -> Stall;
-}
+/// A core model that a configuration can name.
+pub trait Core: Timing + Sized + Clone + Debug {
+    /// What the configuration may say beside `model`. It refuses unknown fields.
+    type Parameters: Clone + Debug + PartialEq + Serialize + DeserializeOwned + JsonSchema;
 
-impl<C: Core> Timing for C {
-    #[inline(always)]
-    fn base_cycles(&self, instructions: u64) -> Cycles {
-        Core::base_cycles(self, instructions)
-    }
+    /// At the start of a run, where a hit of the first-level cache takes `l1_latency`.
+    fn new(parameters: &Self::Parameters, l1_latency: Cycles) -> Self;
 
-    #[inline(always)]
-    fn repeat_stall(&self) -> Cycles {
-        Core::repeat_stall(self)
-    }
+    /// Refuses impossible parameters; `key` is the part of the configuration that they are in.
+    fn validate(parameters: &Self::Parameters, key: &str) -> Result<(), EngineError>;
 
-    #[inline(always)]
-    fn follows(&self) -> bool {
-        C::FOLLOWS
-    }
-
-    #[inline(always)]
-    fn meet(&mut self, met: Met, at: Moment) -> Stall {
-        Core::meet(self, met, at)
-    }
-
-    #[inline(always)]
-    fn data_stall(&mut self, data: Data, at: Moment) -> Stall {
-        Core::data_stall(self, data, at)
-    }
-
-    #[inline(always)]
-    fn translation_stall(&mut self, of: Translating, at: Moment) -> Stall {
-        Core::translation_stall(self, of, at)
-    }
-
-    #[inline(always)]
-    fn drain(&mut self, at: Moment) -> Stall {
-        Core::drain(self, at)
-    }
+    /// Parameters that the conformance tests run it with.
+    fn samples() -> Vec<Self::Parameters>;
 }
 
 impl CoreModel {

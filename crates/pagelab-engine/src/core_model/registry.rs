@@ -10,13 +10,6 @@ macro_rules! cores {
             CoreConfig by Core { $($($Variant($Design) = $name, $text;)*)* }
         }
 
-        impl CoreConfig {
-            /// See [`Core::FOLLOWS`].
-            pub fn follows(&self) -> bool {
-                match self { $($(Self::$Variant(_) => <$Design as Core>::FOLLOWS,)*)* }
-            }
-        }
-
         /// A core of any registered model.
         #[derive(Clone, Debug)]
         pub enum CoreModel {
@@ -35,37 +28,37 @@ macro_rules! cores {
         impl Timing for CoreModel {
             #[inline(always)]
             fn base_cycles(&self, instructions: u64) -> Cycles {
-                match self { $($(Self::$Variant(core) => Core::base_cycles(core, instructions),)*)* }
+                match self { $($(Self::$Variant(core) => core.base_cycles(instructions),)*)* }
             }
 
             #[inline(always)]
             fn repeat_stall(&self) -> Cycles {
-                match self { $($(Self::$Variant(core) => Core::repeat_stall(core),)*)* }
+                match self { $($(Self::$Variant(core) => core.repeat_stall(),)*)* }
             }
 
             #[inline(always)]
             fn follows(&self) -> bool {
-                match self { $($(Self::$Variant(_) => <$Design as Core>::FOLLOWS,)*)* }
+                match self { $($(Self::$Variant(core) => core.follows(),)*)* }
             }
 
             #[inline(always)]
             fn meet(&mut self, met: Met, at: Moment) -> Stall {
-                match self { $($(Self::$Variant(core) => Core::meet(core, met, at),)*)* }
+                match self { $($(Self::$Variant(core) => core.meet(met, at),)*)* }
             }
 
             #[inline(always)]
             fn data_stall(&mut self, data: Data, at: Moment) -> Stall {
-                match self { $($(Self::$Variant(core) => Core::data_stall(core, data, at),)*)* }
+                match self { $($(Self::$Variant(core) => core.data_stall(data, at),)*)* }
             }
 
             #[inline(always)]
             fn translation_stall(&mut self, of: Translating, at: Moment) -> Stall {
-                match self { $($(Self::$Variant(core) => Core::translation_stall(core, of, at),)*)* }
+                match self { $($(Self::$Variant(core) => core.translation_stall(of, at),)*)* }
             }
 
             #[inline(always)]
             fn drain(&mut self, at: Moment) -> Stall {
-                match self { $($(Self::$Variant(core) => Core::drain(core, at),)*)* }
+                match self { $($(Self::$Variant(core) => core.drain(at),)*)* }
             }
         }
     };

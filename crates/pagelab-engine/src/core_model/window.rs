@@ -9,9 +9,9 @@
 //! access instead of each miss event: as long as the window is not full, instructions go on at their rate; once it is, they wait for the
 //! oldest. MSHRs after Kroft, "Lockup-Free Instruction Fetch/Prefetch Cache Organization" (ISCA 1981).
 //! Parameters: `cycles_per_instruction` (where nothing stalls), `window`, `load_queue`, `store_queue` (entries; 0: stores are waited for as loads are),
-//! `fill_buffers`, `page_walkers`, `unknown_dependencies`. The defaults are those of Intel's Skylake (Optimization Reference Manual,
-//! 248966-046, Table 2-21: reorder buffer 224, load buffer 72, store buffer 56; section 2.5.5.3: L1 fill buffers 10 (as of Nehalem, 12 since), two page
-//! walks in parallel).
+//! `fill_buffers`, `page_walkers`, `unknown_dependencies`. The defaults are an Intel Skylake's: 224 entries of the reorder buffer, 72 loads,
+//! 56 stores (WikiChip, "Skylake (client)"; Intel, Optimization Reference Manual 248966, chapter 2). 12 fill buffers and two page
+//! walks at a time are estimates: Intel publishes 10 fill buffers for older cores, and later ones walk two pages at once.
 //! Deviations: all instructions but loads are complete as they enter, branches are predicted, and nothing is executed on a wrong path. The
 //! lines that accesses find in the caches are those that they would find in program order. A load that reads what a waiting store writes waits
 //! for the line. An instruction's second access is an entry of the window of its own; the lines of an access that crosses one come one after the
@@ -25,7 +25,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::in_order::{InOrder, InOrderConfig};
-use super::{Core, Data, Met, Moment, Stall, Translating};
+use super::{Core, Data, Met, Moment, Stall, Timing, Translating};
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 
@@ -66,7 +66,7 @@ pub struct WindowConfig {
     pub unknown_dependencies: UnknownDependencies,
 }
 
-/// Skylake's; see the module's text.
+/// Skylake's, in part estimated; see the module's text.
 mod defaults {
     pub fn window() -> u32 {
         224
@@ -236,8 +236,6 @@ impl State {
 impl Core for Window {
     type Parameters = WindowConfig;
 
-    const FOLLOWS: bool = true;
-
     fn new(config: &WindowConfig, l1_latency: Cycles) -> Self {
         let in_order = InOrderConfig { cycles_per_instruction: config.cycles_per_instruction, l1_hit_hidden: false };
         Self(Box::new(State {
@@ -295,7 +293,9 @@ impl Core for Window {
             WindowConfig { store_queue: 1, unknown_dependencies: UnknownDependencies::Serial, ..skylake },
         ]
     }
+}
 
+impl Timing for Window {
     #[inline]
     fn base_cycles(&self, instructions: u64) -> Cycles {
         self.0.pace.base_cycles(instructions)
@@ -305,6 +305,11 @@ impl Core for Window {
     #[inline]
     fn repeat_stall(&self) -> Cycles {
         Cycles::ZERO
+    }
+
+    #[inline]
+    fn follows(&self) -> bool {
+        true
     }
 
     #[inline]

@@ -14,6 +14,7 @@ use crate::base::host::avx2;
 use crate::base::host::{Portable, Vectors, Work};
 use crate::base::ids::{CpuId, LayerId};
 use crate::config::{Config, LayerConfig};
+use crate::core_model::CoreModel;
 use crate::kernel::layer::Layer;
 use crate::machine::simulation::{FastPath, Simulation};
 use crate::translate::hardware::Hardware;
@@ -36,9 +37,7 @@ pub(crate) fn choose(config: &Config, hw: &mut Hardware, layers: &[Layer]) -> Op
     if !config.engine.fast_path.0 || !config.engine.kernel_refs.0 || !are_plain || hw.units.is_empty() {
         return None;
     }
-    if config.machine.core.follows() {
-        return None;
-    }
+    CoreModel::new(&config.machine.core, Cycles::ZERO).in_order()?;
     if LayerId::all(layers.len()).any(|layer| hw.mmu_caches.of(0, layer).is_asked_by_entry()) {
         return None;
     }
