@@ -10,7 +10,6 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::columns;
-use crate::record::StretchTotals;
 use crate::{Access, AccessKind, TraceError};
 
 /// Version of the format that this crate writes and the only one it reads. It changes when an old reader would
@@ -61,6 +60,20 @@ pub struct TraceMeta {
     /// `xxh3-128:` and the hash over the hashes of all parts; complete traces only.
     #[serde(default)]
     pub content_hash: Option<String>,
+}
+
+/// What the stretches of a recording came to, all processes and threads together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StretchTotals {
+    /// Recorded stretches that are to be measured.
+    pub windows: u64,
+    /// Instructions of these.
+    pub measured_instructions: u64,
+    /// Instructions recorded before them, for warming up.
+    pub warming_instructions: u64,
+    pub skipped_instructions: u64,
+    /// Accesses of skipped stretches that were left out.
+    pub skipped_accesses: u64,
 }
 
 /// The machine a trace was recorded on.

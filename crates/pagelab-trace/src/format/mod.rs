@@ -62,7 +62,7 @@ mod writer;
 pub(crate) use dictionary::Site;
 pub use event_row::EventRow;
 pub use info::{Footprint, Row, TraceInfo, footprint, head, info};
-pub use meta::{AccessCounts, EventCounts, FORMAT_VERSION, HostFacts, TraceMeta};
+pub use meta::{AccessCounts, EventCounts, FORMAT_VERSION, HostFacts, StretchTotals, TraceMeta};
 pub(crate) use page::{Columns, GROUP, OpenPage};
 pub use reader::TraceReader;
 pub use writer::{TraceSummary, TraceWriter, WriterOptions};

@@ -60,5 +60,5 @@ mod tool;
 pub use follow::Follow;
 pub use live::{LiveSource, LiveWriter, live};
 pub use session::{MAX_THREADS_DEFAULT, Progress, RecordSummary, Recording};
-pub use stretches::{StretchRequest, StretchTotals, Stretches};
+pub use stretches::{StretchRequest, Stretches};
 pub use tool::prepare_tool;

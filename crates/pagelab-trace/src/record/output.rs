@@ -1,7 +1,7 @@
 //! Where decoded accesses and events go: into a trace or to readers, cut at the wanted number.
 
-use super::stretches::{Mode, Schedule, StretchTotals};
-use crate::format::OpenPage;
+use super::stretches::{Mode, Schedule};
+use crate::format::{OpenPage, StretchTotals};
 use crate::{Access, Event, EventKind, ProcessIx, ThreadIx, TraceError, TraceWriter};
 
 /// What a recording fills.

@@ -10,7 +10,7 @@ use super::output::Output;
 use super::pages::{PAGE_SHIFT, Pages};
 use super::protocol::{self, ADDRESS_BYTES, CONTROL_BIT, Control, EXIT_BY_SIGNAL, SEGMENT_WORD_BYTES, SegmentRecord};
 use super::segment::{self, Known, Segment, Slot, Validity};
-use super::stretches::Mode;
+use super::stretches::{Mode, Schedule};
 use crate::{Access, AccessKind, EventKind, Maker, MapFlags, ProcessIx, Protection, ThreadIx, TraceError};
 
 const PAGE_BYTES: u64 = 1 << PAGE_SHIFT;
@@ -344,10 +344,7 @@ impl Process {
             Control::KernelAccess { writes, addr, len } => {
                 return self.kernel_access(writes, addr, len, output).map(|()| None);
             }
-            Control::Fault { pc, record } => {
-                self.fault(pc, &record, output)?;
-                return Ok(None);
-            }
+            Control::Fault { pc, record } => return Ok(self.fault(pc, &record, output).map(|()| None)?),
             Control::Fork { child_pid, shares } => return Ok(Some(Turn::Forked { child_pid, shares })),
             Control::Waited { pid, status } => return Ok(Some(Turn::Waited { pid, status })),
             Control::ExecBegin { path } => {
@@ -355,30 +352,21 @@ impl Process {
                 return Ok(None);
             }
             Control::ExecNative { reason } => {
-                if let Some(exec) = &mut self.exec {
-                    exec.native = Some(reason);
-                }
+                self.exec.iter_mut().for_each(|exec| exec.native = Some(Arc::clone(&reason)));
                 return Ok(None);
             }
             Control::ExecFailed => {
                 self.exec = None;
                 return Ok(None);
             }
-            Control::Exit { code } => {
-                self.exited = Some(code);
-                if code != EXIT_BY_SIGNAL {
-                    self.exit(code as i32, output)?;
-                }
-                return Ok(None);
-            }
+            Control::Exit { code } => return Ok(self.end(code, output).map(|()| None)?),
             Control::Mmap { addr, len, prot, flags, file_offset, file } => {
+                let prot = Protection::from_bits(prot);
                 self.forget_pages(addr, len);
-                let (prot, flags) = (Protection::from_bits(prot), MapFlags(flags));
-                if let (true, Some(file), Some(schedule)) = (prot.execute, &file, output.schedule()) {
-                    let mapped = Mapped { file, addr, len, file_offset };
-                    self.functions.extend(schedule.functions().in_mapping(mapped));
+                if let (true, Some(file)) = (prot.execute, &file) {
+                    self.look_for_functions(Mapped { file, addr, len, file_offset }, output);
                 }
-                EventKind::Mmap { addr, len, prot, flags, file, file_offset }
+                EventKind::Mmap { addr, len, prot, flags: MapFlags(flags), file, file_offset }
             }
             Control::Munmap { addr, len } => {
                 self.forget_pages(addr, len);
@@ -394,10 +382,7 @@ impl Process {
                 EventKind::Mprotect { addr, len, prot: Protection::from_bits(prot) }
             }
             Control::Madvise { addr, len, advice } => {
-                if EMPTYING_ADVICE.contains(&advice) {
-                    self.forget_fetches(addr, len);
-                }
-                self.pages.forget(addr, len);
+                self.take_advice(addr, len, advice);
                 EventKind::Madvise { addr, len, advice }
             }
             Control::Wake { number } => EventKind::Wake { edge: self.edge(number) },
@@ -408,19 +393,41 @@ impl Process {
                 EventKind::Msync { addr, len, flags }
             }
             Control::Truncate { old_len, new_len, file } => {
-                if let Some(schedule) = output.schedule() {
-                    schedule.forget_pages();
-                }
+                output.schedule().into_iter().for_each(Schedule::forget_pages);
                 EventKind::Truncate { file, old_len, new_len }
             }
             Control::Brk { start, end } => {
-                let before = std::mem::replace(&mut self.heap_end, end);
-                self.pages.forget(end, before.saturating_sub(end));
+                self.move_heap_end(end);
                 EventKind::Brk { start, end }
             }
         };
         output.event(self.ix, self.current.ix, kind)?;
         Ok(None)
+    }
+
+    /// Code was mapped, in which there may be functions that stretches begin or end at.
+    fn look_for_functions(&mut self, mapped: Mapped<'_>, output: &mut Output<'_>) {
+        if let Some(schedule) = output.schedule() {
+            self.functions.extend(schedule.functions().in_mapping(mapped));
+        }
+    }
+
+    /// The process says with which code it ends.
+    fn end(&mut self, code: u32, output: &mut Output<'_>) -> Result<(), TraceError> {
+        self.exited = Some(code);
+        if code == EXIT_BY_SIGNAL { Ok(()) } else { self.exit(code as i32, output) }
+    }
+
+    fn move_heap_end(&mut self, end: u64) {
+        let before = std::mem::replace(&mut self.heap_end, end);
+        self.pages.forget(end, before.saturating_sub(end));
+    }
+
+    fn take_advice(&mut self, addr: u64, len: u64, advice: u32) {
+        if EMPTYING_ADVICE.contains(&advice) {
+            self.forget_fetches(addr, len);
+        }
+        self.pages.forget(addr, len);
     }
 
     /// The trace's number of a wake of this image.

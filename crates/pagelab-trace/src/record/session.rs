@@ -21,9 +21,9 @@ use super::live::LiveWriter;
 use super::output::{Output, Sink};
 use super::program;
 use super::scratch::Scratch;
-use super::stretches::{Schedule, StretchTotals, Stretches};
+use super::stretches::{Schedule, Stretches};
 use super::tool::{self, Valgrind};
-use crate::format::{HostFacts, TraceSummary};
+use crate::format::{HostFacts, StretchTotals, TraceSummary};
 use crate::{TraceError, TraceMeta, TraceWriter};
 
 /// Longest wait for the program before progress is told and signals are looked at.

@@ -3,9 +3,10 @@
 //! A stretch is of all processes and threads. It is given by instructions, counted over all of them, or by what happens: calls of
 //! functions, signals. The unit in which stretches begin and end is a segment of code, some dozen instructions.
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::functions::{FunctionCall, Functions};
+use crate::format::StretchTotals;
 use crate::quantity::parse_count;
 use crate::rng::Rng;
 use crate::{EventKind, TraceError};
@@ -151,20 +152,6 @@ pub(super) enum Mode {
     Recorded { left: u64 },
     /// First touches alone, for so many instructions, in the skipped stretch of this number.
     Skipped { left: u64, stretch: u64 },
-}
-
-/// What the stretches of a recording came to, all processes and threads together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StretchTotals {
-    /// Recorded stretches that are to be measured.
-    pub windows: u64,
-    /// Instructions of these.
-    pub measured_instructions: u64,
-    /// Instructions recorded before them, for warming up.
-    pub warming_instructions: u64,
-    pub skipped_instructions: u64,
-    /// Accesses of skipped stretches that were left out.
-    pub skipped_accesses: u64,
 }
 
 /// Where a recording is in its stretches.

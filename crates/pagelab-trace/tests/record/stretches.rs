@@ -1,6 +1,6 @@
 //! Programs of which stretches are skipped.
 
-use pagelab_trace::record::StretchTotals;
+use pagelab_trace::format::StretchTotals;
 
 use super::*;
 
