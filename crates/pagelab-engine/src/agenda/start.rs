@@ -122,7 +122,7 @@ impl Simulation {
         };
         for (number, of) in sources.into_iter().enumerate() {
             let home = Home { measured: true, ..home(format!("source.{number}"), of.memory_limit)? };
-            begin(&mut inputs, in_order(config, of.source), Role::Main, &of.cpus, home);
+            begin(&mut inputs, reordered(config, of.source), Role::Main, &of.cpus, home);
         }
         for (number, of) in beside.co_runners.iter().enumerate() {
             let home = home(format!("co_runner.{number}"), of.memory_limit)?;
@@ -171,7 +171,7 @@ impl Simulation {
 }
 
 /// A main source in the order of its threads that is asked for.
-fn in_order(config: &Config, source: Box<dyn Source>) -> Box<dyn Source> {
+fn reordered(config: &Config, source: Box<dyn Source>) -> Box<dyn Source> {
     let engine = &config.engine;
     if engine.interleaving == 0 || source.info().threads <= 1 {
         return source;

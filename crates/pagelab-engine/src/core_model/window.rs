@@ -89,7 +89,7 @@ mod defaults {
     }
 }
 
-/// The largest window, and twice the entries of any queue.
+/// The largest window and queue.
 const WINDOW_MAX: u32 = 4096;
 const BUFFERS_MAX: u32 = 64;
 /// Completion times that are kept for accesses that depend on them: as many as [`pagelab_trace::Maker::REACH`], and one.

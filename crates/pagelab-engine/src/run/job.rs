@@ -157,7 +157,7 @@ impl Request {
 pub fn run(request: &Request, progress: OnProgress) -> Result<Results, EngineError> {
     let systems = prepare(request, None)?;
     let orders = 0..request.interleavings.unwrap_or(1);
-    let all = systems.iter().flat_map(|system| orders.clone().map(|order| system.in_order(order)));
+    let all = systems.iter().flat_map(|system| orders.clone().map(|order| system.with_order(order)));
     run_systems(request, &all.collect::<Vec<_>>(), Vec::new(), &AtomicBool::new(false), progress)
 }
 
@@ -310,7 +310,7 @@ impl<'r> System<'r> {
     }
 
     /// The same with another order of the sources' threads; with 0 as it is.
-    fn in_order(&self, order: u32) -> Self {
+    fn with_order(&self, order: u32) -> Self {
         let mut other = Self { config: self.config.clone(), settings: self.settings.clone(), order };
         if order > 0 {
             other.config.engine.interleaving = order;
