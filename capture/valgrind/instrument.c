@@ -18,6 +18,7 @@
 #include "pub_tool_xarray.h"
 
 #include "instrument.h"
+#include "origins.h"
 #include "stream.h"
 
 /* A segment is a stretch of a superblock that is executed whole or, a fault apart, not at all: it ends where the
@@ -45,6 +46,7 @@ typedef struct {
    UChar kind;
    Bool conditional; /* address 0 stands for an access that did not happen */
    UInt instruction; /* number in the superblock */
+   Origin origin;    /* of its address and, of a store, its data */
 } Access;
 
 /* A stretch of consecutive guest bytes of a segment. */
@@ -57,8 +59,10 @@ typedef struct {
    IRSB* out;
    IRTemp pos;  /* value of pl_pos when the superblock began */
    UInt offset; /* bytes that the superblock's closed segments take */
+   UInt made;   /* accesses of the superblock's closed segments */
    /* The instruction being instrumented. */
    Addr pc;
+   UInt length;
    UInt instruction;
    /* The open segment. */
    Bool open;
@@ -196,11 +200,43 @@ static void open_segment(void)
    store(place(builder.offset), IRExpr_Const(IRConst_U32(builder.number)));
 }
 
-static void send_descriptor(void)
+/* An origin as the encoder takes it: accesses back from number `at` of the superblock, or registers at the segment's entry. */
+static void put_origin(Origin origin, UInt at)
+{
+   origin = pl_origin_at_entry(origin);
+   pl_put16(origin.load == NO_LOAD || at - (UInt)origin.load > 0xffff ? 0 : (UShort)(at - (UInt)origin.load));
+   pl_put64(origin.registers);
+}
+
+#define ORIGIN_BYTES 10
+
+/* Registers whose values come from elsewhere than the encoder knows, and the branch that ends the segment, if there is one. */
+static void put_outcome(const Origin* guard)
+{
+   UInt end = builder.made + builder.accesses_n, changed = 0, i;
+
+   for (i = 0; i < REGISTERS; i++)
+      changed += pl_register_has_changed(i) ? 1 : 0;
+   pl_put8((UChar)changed);
+   for (i = 0; i < REGISTERS; i++) {
+      if (pl_register_has_changed(i)) {
+         pl_put8((UChar)i);
+         put_origin(pl_origin_of_register(i), end);
+      }
+   }
+   pl_put8(guard != NULL);
+   if (guard != NULL) {
+      pl_put64(builder.pc + builder.length);
+      put_origin(*guard, end);
+   }
+}
+
+static void send_descriptor(const Origin* guard)
 {
    UInt i;
 
-   pl_begin(PL_SEGMENT, 16 + builder.pieces_n * 12 + builder.accesses_n * 16);
+   pl_begin(PL_SEGMENT, 16 + builder.pieces_n * 12 + builder.accesses_n * (16 + ORIGIN_BYTES)
+                           + REGISTERS * (1 + ORIGIN_BYTES) + 10 + ORIGIN_BYTES);
    pl_put32(builder.number);
    pl_put32(builder.gap);
    pl_put16((UShort)builder.pieces_n);
@@ -216,12 +252,14 @@ static void send_descriptor(void)
       pl_put16(access->size);
       pl_put8(access->kind);
       pl_put8(access->conditional);
+      put_origin(access->origin, builder.made + i);
    }
+   put_outcome(guard);
    pl_end();
 }
 
-/* Ends the open segment: from here on its record stands. */
-static void close_segment(void)
+/* Ends the open segment, with a conditional branch if it has a `guard`: from here on its record stands. */
+static void close_segment(const Origin* guard)
 {
    if (!builder.open)
       return;
@@ -229,7 +267,9 @@ static void close_segment(void)
    builder.offset += record_bytes();
    tl_assert(builder.offset < PL_SLACK_BYTES);
    store(u64((Addr)&pl_pos), place(builder.offset));
-   send_descriptor();
+   send_descriptor(guard);
+   builder.made += builder.accesses_n;
+   pl_origins_end_segment();
 }
 
 static void begin_instruction(Addr pc, UInt length)
@@ -237,9 +277,10 @@ static void begin_instruction(Addr pc, UInt length)
    Piece* last;
 
    if (builder.open && builder.pieces_n == PIECES_MAX)
-      close_segment();
+      close_segment(NULL);
    open_segment();
    builder.pc = pc;
+   builder.length = length;
    builder.instruction++;
    builder.gap++;
    last = builder.pieces_n > 0 ? &builder.pieces[builder.pieces_n - 1] : NULL;
@@ -270,19 +311,20 @@ static Bool merge_into_modify(IRExpr* address, SizeT size)
    return False;
 }
 
-static void record_access(Kind kind, IRExpr* address, SizeT size, IRExpr* guard)
+/* Returns the access's number in the superblock as the origin of what it loads. `data` is what it stores, or NULL. */
+static Origin record_access(Kind kind, IRExpr* address, SizeT size, IRExpr* guard, IRExpr* data)
 {
    Access* access;
 
    if (guard != NULL && guard->tag == Iex_Const) {
       if (!guard->Iex.Const.con->Ico.U1)
-         return;
+         return pl_no_origin;
       guard = NULL;
    }
    if (kind != LOAD && guard == NULL && merge_into_modify(address, size))
-      return;
+      return pl_no_origin;
    if (builder.open && builder.accesses_n == ACCESSES_MAX)
-      close_segment();
+      close_segment(NULL);
    open_segment();
    if (guard != NULL)
       store(place(builder.offset + record_bytes()), assign(Ity_I64, IRExpr_ITE(guard, address, u64(0))));
@@ -296,18 +338,74 @@ static void record_access(Kind kind, IRExpr* address, SizeT size, IRExpr* guard)
    access->kind = (UChar)kind;
    access->conditional = guard != NULL;
    access->instruction = builder.instruction;
+   access->origin = pl_origin_of(address);
+   if (data != NULL)
+      access->origin = pl_youngest(access->origin, pl_origin_of(data));
    builder.gap = 0;
+   return pl_loaded(builder.made + builder.accesses_n - 1);
 }
 
 /* The part of an access that reads or writes as seen from a helper's declared effect. */
-static void record_effect(IREffect effect, IRExpr* address, SizeT size, IRExpr* guard)
+static Origin record_effect(IREffect effect, IRExpr* address, SizeT size, IRExpr* guard)
 {
    switch (effect) {
-   case Ifx_Read: record_access(LOAD, address, size, guard); break;
-   case Ifx_Write: record_access(STORE, address, size, guard); break;
-   case Ifx_Modify: record_access(MODIFY, address, size, guard); break;
-   default: break;
+   case Ifx_Read: return record_access(LOAD, address, size, guard, NULL);
+   case Ifx_Write: record_access(STORE, address, size, guard, NULL); return pl_no_origin;
+   case Ifx_Modify: return record_access(MODIFY, address, size, guard, NULL);
+   default: return pl_no_origin;
    }
+}
+
+/* Whether the instruction is Jcc, LOOPcc or JrCXZ: Intel's manual, volume 2, opcodes 70-7F, 0F 80-8F and E0-E3. Exits that the
+   translation of other instructions has (REP and the like) are no branches of the program. */
+static Bool is_conditional_branch(Addr pc, UInt length)
+{
+   const UChar* code = (const UChar*)pc;
+   UInt i = 0;
+
+   while (i + 2 < length && (code[i] == 0x2e || code[i] == 0x3e || code[i] == 0x67 || code[i] == 0xf2))
+      i++;
+   if (i + 2 > length)
+      return False;
+   return (code[i] & 0xf0) == 0x70 || (code[i] & 0xfc) == 0xe0 || (code[i] == 0x0f && (code[i + 1] & 0xf0) == 0x80);
+}
+
+static void instrument_exit(const IRExpr* guard)
+{
+   Origin origin = pl_origin_of(guard);
+
+   close_segment(is_conditional_branch(builder.pc, builder.length) ? &origin : NULL);
+}
+
+/* A guarded load yields the other value if it is not made. */
+static void instrument_guarded_load(const IRLoadG* load_g)
+{
+   IRType memory_type = Ity_INVALID, widened = Ity_INVALID;
+   Origin origin;
+
+   typeOfIRLoadGOp(load_g->cvt, &widened, &memory_type);
+   origin = record_access(LOAD, load_g->addr, sizeofIRType(memory_type), load_g->guard, NULL);
+   pl_set_temporary(load_g->dst, pl_youngest(origin, pl_origin_of(load_g->alt)));
+}
+
+/* x86 writes the destination whether the comparison holds or not. */
+static void instrument_compare_and_swap(const IRCAS* cas)
+{
+   SizeT size = sizeofIRType(typeOfIRExpr(builder.out->tyenv, cas->dataLo));
+   Origin origin = record_access(MODIFY, cas->addr, cas->dataHi != NULL ? 2 * size : size, NULL, NULL);
+
+   pl_set_temporary(cas->oldLo, origin);
+   if (cas->oldHi != IRTemp_INVALID)
+      pl_set_temporary(cas->oldHi, origin);
+}
+
+static void instrument_helper(const IRDirty* dirty)
+{
+   Origin origin = pl_no_origin;
+
+   if (dirty->mFx != Ifx_None)
+      origin = record_effect(dirty->mFx, dirty->mAddr, (SizeT)dirty->mSize, dirty->guard);
+   pl_helper_was_called(dirty, origin);
 }
 
 static void instrument_statement(IRStmt* statement)
@@ -320,54 +418,43 @@ static void instrument_statement(IRStmt* statement)
       break;
    case Ist_WrTmp: {
       IRExpr* value = statement->Ist.WrTmp.data;
-      if (value->tag == Iex_Load)
-         record_access(LOAD, value->Iex.Load.addr, sizeofIRType(value->Iex.Load.ty), NULL);
+      Origin origin = value->tag == Iex_Load ? record_access(LOAD, value->Iex.Load.addr,
+                                                             sizeofIRType(value->Iex.Load.ty), NULL, NULL)
+                                             : pl_origin_of(value);
+      pl_set_temporary(statement->Ist.WrTmp.tmp, origin);
       break;
    }
+   case Ist_Put:
+      pl_set_register(statement->Ist.Put.offset, sizeofIRType(typeOfIRExpr(types, statement->Ist.Put.data)),
+                      pl_origin_of(statement->Ist.Put.data));
+      break;
    case Ist_Store:
       record_access(STORE, statement->Ist.Store.addr,
-                    sizeofIRType(typeOfIRExpr(types, statement->Ist.Store.data)), NULL);
+                    sizeofIRType(typeOfIRExpr(types, statement->Ist.Store.data)), NULL, statement->Ist.Store.data);
       break;
    case Ist_StoreG: {
       IRStoreG* store_g = statement->Ist.StoreG.details;
-      record_access(STORE, store_g->addr, sizeofIRType(typeOfIRExpr(types, store_g->data)), store_g->guard);
+      record_access(STORE, store_g->addr, sizeofIRType(typeOfIRExpr(types, store_g->data)), store_g->guard,
+                    store_g->data);
       break;
    }
-   case Ist_LoadG: {
-      IRLoadG* load_g = statement->Ist.LoadG.details;
-      IRType memory_type = Ity_INVALID, widened = Ity_INVALID;
-      typeOfIRLoadGOp(load_g->cvt, &widened, &memory_type);
-      record_access(LOAD, load_g->addr, sizeofIRType(memory_type), load_g->guard);
-      break;
-   }
-   case Ist_CAS: {
-      /* x86 writes the destination whether the comparison holds or not. */
-      IRCAS* cas = statement->Ist.CAS.details;
-      SizeT size = sizeofIRType(typeOfIRExpr(types, cas->dataLo));
-      if (cas->dataHi != NULL)
-         size *= 2;
-      record_access(MODIFY, cas->addr, size, NULL);
-      break;
-   }
+   case Ist_LoadG: instrument_guarded_load(statement->Ist.LoadG.details); break;
+   case Ist_CAS: instrument_compare_and_swap(statement->Ist.CAS.details); break;
    case Ist_LLSC:
-      if (statement->Ist.LLSC.storedata == NULL)
-         record_access(LOAD, statement->Ist.LLSC.addr,
-                       sizeofIRType(typeOfIRTemp(types, statement->Ist.LLSC.result)), NULL);
-      else
+      if (statement->Ist.LLSC.storedata == NULL) {
+         SizeT size = sizeofIRType(typeOfIRTemp(types, statement->Ist.LLSC.result));
+         pl_set_temporary(statement->Ist.LLSC.result,
+                          record_access(LOAD, statement->Ist.LLSC.addr, size, NULL, NULL));
+      } else {
          record_access(STORE, statement->Ist.LLSC.addr,
-                       sizeofIRType(typeOfIRExpr(types, statement->Ist.LLSC.storedata)), NULL);
+                       sizeofIRType(typeOfIRExpr(types, statement->Ist.LLSC.storedata)), NULL,
+                       statement->Ist.LLSC.storedata);
+         pl_set_temporary(statement->Ist.LLSC.result, pl_no_origin);
+      }
       break;
-   case Ist_Dirty: {
-      IRDirty* dirty = statement->Ist.Dirty.details;
-      if (dirty->mFx != Ifx_None)
-         record_effect(dirty->mFx, dirty->mAddr, (SizeT)dirty->mSize, dirty->guard);
-      break;
-   }
-   case Ist_Exit:
-      close_segment();
-      break;
-   default:
-      break;
+   case Ist_Dirty: instrument_helper(statement->Ist.Dirty.details); break;
+   case Ist_Exit: instrument_exit(statement->Ist.Exit.guard); break;
+   default: break;
    }
 }
 
@@ -383,8 +470,10 @@ IRSB* pl_instrument(VgCallbackClosure* closure, IRSB* in, const VexGuestLayout* 
       VG_(tool_panic)("guest and host words differ in size");
    builder.out = deepCopyIRSBExceptStmts(in);
    builder.offset = 0;
+   builder.made = 0;
    builder.open = False;
    builder.instruction = 0;
+   pl_origins_begin((UInt)in->tyenv->types_used);
    builder.numbers = VG_(newXA)(VG_(malloc), "pagelab.numbers", VG_(free), sizeof(UInt));
 
    /* What comes before the first instruction is Valgrind's own and stays as it is. */
@@ -399,7 +488,9 @@ IRSB* pl_instrument(VgCallbackClosure* closure, IRSB* in, const VexGuestLayout* 
       instrument_statement(statement);
       addStmtToIRSB(builder.out, statement);
    }
-   close_segment();
+   if (in->jumpkind == Ijk_Sys_syscall)
+      pl_kernel_was_called();
+   close_segment(NULL);
 
    remember_superblock(closure->nraddr, builder.numbers);
    VG_(deleteXA)(builder.numbers);

@@ -44,6 +44,7 @@ def record_json(
     progress: Callable[[int], object] | None = None,
     stretches: str | None = None,
     follow: str | None = None,
+    dependencies: bool = True,
 ) -> str: ...
 def import_json(
     input: Path,

@@ -26,6 +26,7 @@ _CLASSES = {
     "base": "instructions",
     "data_stall": "data",
     "translation": "translation",
+    "branch": "mispredicted branches",
     "fault": "page faults",
     "kernel": "other kernel work",
     "lock_wait": "other CPUs' faults",

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use common::{assert_conserved, config, run_workload};
 use pagelab_engine::base::cycles::Cycles;
-use pagelab_engine::core_model::{CoreConfig, CoreModel, Data, Met, Moment, Timing, Translating};
-use pagelab_trace::{Access, AccessKind, Maker};
+use pagelab_engine::core_model::{CoreConfig, CoreModel, Data, Met, Moment, Stall, Timing, Translating};
+use pagelab_trace::{Access, AccessKind, Branches, Maker};
 
 const L1_LATENCY: u64 = 4;
 const LATENCY: u64 = 200;
@@ -34,10 +34,11 @@ struct Step {
     walk: u64,
     latency: u64,
     line: Option<u64>,
+    branches: Branches,
 }
 
 fn load() -> Step {
-    Step { access: Access::new(AccessKind::Load, 0, 8), walk: 0, latency: LATENCY, line: None }
+    Step { access: Access::new(AccessKind::Load, 0, 8), walk: 0, latency: LATENCY, line: None, branches: Branches::NONE }
 }
 
 fn store() -> Step {
@@ -45,15 +46,22 @@ fn store() -> Step {
 }
 
 /// Cycles that the steps take until all is complete; of these the stalls by translation, and by data.
-fn cycles(mut core: CoreModel, steps: impl IntoIterator<Item = Step>) -> [u64; 3] {
+fn cycles(core: CoreModel, steps: impl IntoIterator<Item = Step>) -> [u64; 3] {
+    let [all, translation, data, branch] = cycles_with_branches(core, steps);
+    assert_eq!(branch, 0);
+    [all, translation, data]
+}
+
+/// The same, and last the stalls by mispredicted branches.
+fn cycles_with_branches(mut core: CoreModel, steps: impl IntoIterator<Item = Step>) -> [u64; 4] {
     let mut at = Moment { instructions: 0, now: Cycles::ZERO };
-    let (mut translation, mut data) = (0, 0);
-    let mut spend = |at: &mut Moment, stall: pagelab_engine::core_model::Stall| {
+    let mut sums = Stall::default();
+    let mut spend = |at: &mut Moment, stall: Stall| {
         at.now += stall.sum();
-        (translation, data) = (translation + stall.translation.0, data + stall.data.0);
+        sums += stall;
     };
     for (step, number) in steps.into_iter().zip(1000..) {
-        let stall = core.meet(Met { access: &step.access, again: false, tells: true }, at);
+        let stall = core.meet(Met { access: &step.access, again: false, tells: true, branches: step.branches }, at);
         spend(&mut at, stall);
         if step.walk > 0 {
             let of = Translating { look_up: Cycles::ZERO, walk: Cycles(step.walk), fetches: false };
@@ -69,7 +77,7 @@ fn cycles(mut core: CoreModel, steps: impl IntoIterator<Item = Step>) -> [u64; 3
     }
     let stall = core.drain(at);
     spend(&mut at, stall);
-    [at.now.0, translation, data]
+    [at.now.0, sums.translation.0, sums.data.0, sums.branch.0]
 }
 
 fn repeated(step: Step, count: usize) -> Vec<Step> {
@@ -214,4 +222,45 @@ fn sources_that_tell_nothing_get_what_the_configuration_says() {
     };
     let (independent, serial) = (with("independent"), with("serial"));
     assert!(serial > independent + independent / 10, "{serial} {independent}");
+}
+
+/// A branch before a step, and how many accesses back the load is that it waits for.
+fn behind(taken: bool, distance: u64, step: Step) -> Step {
+    let mut branches = Branches::NONE;
+    branches.push(taken);
+    branches.wait_for(distance);
+    Step { branches, ..step }
+}
+
+#[test]
+fn a_mispredicted_branch_waits_for_its_load_and_the_penalty() {
+    let with = |taken| [load(), behind(taken, 1, load()), load()];
+    // The counters begin with taken.
+    let tage = || core(r#"{"branch_predictor":"tage","mispredict_penalty":20}"#);
+    assert_eq!(cycles_with_branches(tage(), with(true)), [LATENCY, 0, LATENCY, 0]);
+    // What is behind the branch does not overlap what is before it.
+    assert_eq!(cycles_with_branches(tage(), with(false)), [2 * LATENCY + 20, 0, 2 * LATENCY, 20]);
+    // One that waits for nothing costs the penalty, which the load before it hides nothing of.
+    let early = [load(), behind(false, 0, load())];
+    assert_eq!(cycles_with_branches(tage(), early), [LATENCY + 20, 0, LATENCY, 20]);
+    // Without a predictor it costs nothing.
+    assert_eq!(cycles(core("{}"), with(false))[0], LATENCY);
+    // The wait for the load's translation is one for translation.
+    let walks = [Step { walk: 50, ..load() }, behind(false, 1, load())];
+    assert_eq!(cycles_with_branches(tage(), walks), [2 * LATENCY + 70, 50, 2 * LATENCY, 20]);
+}
+
+#[test]
+fn every_misprediction_of_a_row_costs_its_penalty_and_is_counted() {
+    let mut core = core(r#"{"branch_predictor":"tage","mispredict_penalty":20}"#);
+    let (mut branches, at) = (Branches::NONE, Moment { instructions: 0, now: Cycles::ZERO });
+    // Of three the first and the last are not taken; that they have names of their own keeps the counters apart.
+    [false, true, false].into_iter().for_each(|taken| branches.push(taken));
+    let stall = core.meet(Met { access: &load().access, again: false, tells: true, branches }, at);
+    assert_eq!(stall.branch, Cycles(40));
+    let counts = core.branches().unwrap();
+    assert_eq!((counts.met, counts.mispredicted), (3, 2));
+    // An access that is made again after a fault has met its branches before.
+    let stall = core.meet(Met { access: &load().access, again: true, tells: true, branches }, at);
+    assert_eq!((stall, core.branches().unwrap()), (Stall::default(), counts));
 }

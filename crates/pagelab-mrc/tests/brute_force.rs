@@ -71,6 +71,7 @@ fn source(steps: &[Step]) -> Steps {
         mappings_inferred: false,
         sampled: false,
         dependencies: false,
+        branches: false,
         content_hash: None,
     };
     Steps { info, batches: batches.into_iter() }

@@ -29,7 +29,7 @@ fn prepare_recorder(py: Python<'_>, source_dir: PathBuf, cache_dir: PathBuf) -> 
 /// of an interrupted program installs a handler for SIGINT that raises nothing. `progress(accesses)` is called about ten
 /// times a second.
 #[pyfunction]
-#[pyo3(signature = (command, output, tool_dir, max_accesses=None, max_threads=None, progress=None, stretches=None, follow=None))]
+#[pyo3(signature = (command, output, tool_dir, max_accesses=None, max_threads=None, progress=None, stretches=None, follow=None, dependencies=true))]
 #[expect(clippy::too_many_arguments, reason = "Python names them")]
 fn record_json(
     py: Python<'_>,
@@ -41,6 +41,7 @@ fn record_json(
     progress: Option<Bound<'_, PyAny>>,
     stretches: Option<&str>,
     follow: Option<&str>,
+    dependencies: bool,
 ) -> PyResult<String> {
     let follow = parse_follow(follow).map_err(IntoPython::into_python)?;
     let stretches = parse_stretches(stretches).map_err(IntoPython::into_python)?;
@@ -50,6 +51,7 @@ fn record_json(
         recording.max_accesses = max_accesses;
         recording.stretches = stretches;
         recording.follow = follow;
+        recording.dependencies = dependencies;
         recording.max_threads = max_threads.unwrap_or(recording.max_threads);
         recording.progress = Some(Box::new(|progress| recorded.store(progress.accesses, Ordering::Relaxed)));
         let (program, trace) = recording.run(&output)?;

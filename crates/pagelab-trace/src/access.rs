@@ -74,6 +74,68 @@ impl Maker {
     }
 }
 
+/// The conditional branches that a thread executed between its last access and this one: their outcomes, and the youngest load
+/// that one of them waited for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Branches {
+    /// A bit per branch, the last one lowest, below a leading 1; 0 without branches.
+    outcomes: u8,
+    /// Accesses of the thread back from this one; 0: none in reach.
+    producer: u8,
+}
+
+impl Branches {
+    /// None was executed.
+    pub const NONE: Self = Self { outcomes: 0, producer: 0 };
+    /// Of more branches in a row only the last ones are known.
+    pub const MOST: u32 = 7;
+
+    /// From a trace's two bytes; whatever they are, they mean something.
+    #[inline]
+    pub const fn from_bytes(outcomes: u8, producer: u8) -> Self {
+        Self { outcomes, producer }
+    }
+
+    /// The outcomes as a trace has them: a bit per branch (1: taken), the last one lowest, below a leading 1; 0 without branches.
+    #[inline]
+    pub const fn outcome_byte(self) -> u8 {
+        self.outcomes
+    }
+
+    /// Accesses of the thread back, from the access that these stand before, to the youngest load that one of the branches waited
+    /// for; none if it is known of none in reach.
+    #[inline]
+    pub const fn producer(self) -> Option<u64> {
+        if self.producer == 0 { None } else { Some(self.producer as u64) }
+    }
+
+    /// Adds a branch after those there are.
+    #[inline]
+    pub const fn push(&mut self, taken: bool) {
+        let full = self.outcomes & 0x80;
+        let before = if self.outcomes == 0 { 1 } else { self.outcomes };
+        self.outcomes = before << 1 | taken as u8 | full;
+    }
+
+    /// Those branches wait for what the thread loaded so many of its accesses before; for none that is known beyond the reach.
+    #[inline]
+    pub const fn wait_for(&mut self, distance: u64) {
+        self.producer = if distance <= Maker::REACH { distance as u8 } else { 0 };
+    }
+
+    /// How many there are.
+    #[inline]
+    pub const fn count(self) -> u32 {
+        if self.outcomes == 0 { 0 } else { 7 - self.outcomes.leading_zeros() }
+    }
+
+    /// Whether each was taken, in their order.
+    #[inline]
+    pub fn outcomes(self) -> impl Iterator<Item = bool> {
+        (0..self.count()).rev().map(move |bit| self.outcomes >> bit & 1 != 0)
+    }
+}
+
 /// One memory access of one thread; 24 bytes, so that a batch stays in the host's caches.
 ///
 /// An access may cross a cache line or a page; the engine splits it. `size_bytes` is 1 to 4096 (system-call
@@ -107,5 +169,27 @@ impl Access {
     #[inline]
     pub const fn after(self, distance: usize) -> Self {
         Self { maker: Maker::after(distance as u64), ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn branches_keep_the_last_outcomes_in_order() {
+        let mut branches = Branches::NONE;
+        assert_eq!((branches.count(), branches.outcomes().count()), (0, 0));
+        let all = [true, false, false, true, true, false, true, false, false, true];
+        for (n, taken) in all.into_iter().enumerate() {
+            branches.push(taken);
+            let kept = (n + 1).min(Branches::MOST as usize);
+            assert_eq!(branches.count() as usize, kept);
+            assert_eq!(branches.outcomes().collect::<Vec<_>>(), all[n + 1 - kept..=n]);
+        }
+        for (distance, known) in [(0, None), (1, Some(1)), (Maker::REACH, Some(254)), (255, None), (u64::MAX, None)] {
+            branches.wait_for(distance);
+            assert_eq!(branches.producer(), known);
+        }
     }
 }

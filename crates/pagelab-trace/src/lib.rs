@@ -52,7 +52,7 @@ pub mod suggestion;
 mod touched_pages;
 pub mod workload;
 
-pub use access::{Access, AccessKind, Maker};
+pub use access::{Access, AccessKind, Branches, Maker};
 pub use error::TraceError;
 pub use event::{Event, EventKind, MapFlags, ProcessIx, Protection, ThreadIx};
 pub use format::{TraceMeta, TraceReader, TraceWriter};

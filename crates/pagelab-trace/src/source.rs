@@ -1,6 +1,6 @@
 //! Batches of accesses and events, and the trait that yields them.
 
-use crate::{Access, Event, ThreadIx, error::TraceError};
+use crate::{Access, Branches, Event, ThreadIx, error::TraceError};
 
 /// A stretch of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub enum Segment {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
     pub accesses: Vec<Access>,
+    /// The branches before each access; empty if they are not known.
+    pub branches: Vec<Branches>,
     pub segments: Vec<Segment>,
 }
 
@@ -22,6 +24,7 @@ impl Batch {
     /// Empties the batch and keeps its memory.
     pub fn clear(&mut self) {
         self.accesses.clear();
+        self.branches.clear();
         self.segments.clear();
     }
 
@@ -69,6 +72,8 @@ pub struct SourceInfo {
     pub sampled: bool,
     /// True if accesses tell the load that their address comes from ([`Maker`](crate::Maker)).
     pub dependencies: bool,
+    /// True if batches tell the branches between accesses.
+    pub branches: bool,
     /// Hash that identifies the trace's content, for results; none for synthetic workloads.
     pub content_hash: Option<String>,
 }
@@ -79,6 +84,9 @@ pub struct SourceInfo {
 /// different threads between two events may be interleaved anew by whoever replays them.
 pub trait Source: Send {
     fn info(&self) -> &SourceInfo;
+
+    /// Says, before the first batch, that nobody will look at dependencies and branches: they may be left out, which saves time.
+    fn leave_dependencies_out(&mut self) {}
 
     /// Replaces `batch` by the next piece; false (and an empty batch) at the end. A batch holds at least one
     /// segment and at most a few hundred thousand accesses.

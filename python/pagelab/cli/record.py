@@ -48,6 +48,13 @@ def command(
     stop_at: StopAt = None,
     start_on_signal: StartOnSignal = False,
     follow: Follow = None,
+    dependencies: Annotated[
+        bool,
+        typer.Option(
+            "--dependencies/--no-dependencies",
+            help="Record which load each address comes from, and branches, for cores with a window.",
+        ),
+    ] = True,
     quiet: Quiet = False,
 ) -> None:
     """Run any x86-64 Linux program and record its memory accesses.
@@ -72,7 +79,7 @@ def command(
         return
     trace = output or Path(f"{Path(program[0]).name}.trace")
     limit = count("--max-accesses", max_accesses, least=1)
-    recording = record_to(trace, program, limit, max_threads, stretches, follow, quiet=quiet)
+    recording = record_to(trace, program, limit, max_threads, stretches, follow, dependencies=dependencies, quiet=quiet)
     if recording.truncated_at is None:
         end_as(recording.exit_code)
 
@@ -115,6 +122,7 @@ def record_to(
     stretches: Stretches | None = None,
     follow: str | None = None,
     *,
+    dependencies: bool = True,
     quiet: bool = False,
 ) -> Recording:
     """Records and says what came of it, on standard error."""
@@ -129,6 +137,7 @@ def record_to(
             max_threads=max_threads,
             stretches=stretches,
             follow=follow,
+            dependencies=dependencies,
             progress=report,
         )
     for note in recording.notes:

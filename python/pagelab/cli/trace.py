@@ -59,8 +59,9 @@ def head(
 
 def _head_table(first: list[dict[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for column in ("position", "thread", "kind", "address", "bytes", "pc", "gap", ""):
-        table.add_column(column, justify="left" if column in ("kind", "") else "right", no_wrap=True)
+    for column in ("position", "thread", "kind", "address", "bytes", "pc", "gap", "waits for", "branches", ""):
+        left = column in ("kind", "branches", "")
+        table.add_column(column, justify="left" if left else "right", no_wrap=True)
     for row in first:
         table.add_row(*_cells(row))
     return table
@@ -180,6 +181,8 @@ def _describe(about: dict[str, Any]) -> list[tuple[str, str]]:
         lines.append(("recorded", "in stretches; how much was skipped in all is not known"))
     if meta.get("sampled"):
         lines.append(("samples", "the accesses are samples of those that the program made"))
+    told = "which loads addresses come from, and branches" if meta.get("dependencies") else "not recorded"
+    lines.append(("dependencies", told))
     if meta["mappings_inferred"]:
         lines.append(("mappings", "inferred from the accesses: the origin had no events"))
     lines += [("note", note) for note in meta["notes"]]
@@ -193,9 +196,11 @@ def _per_access(size: float | None) -> str:
 def _cells(row: dict[str, Any]) -> list[str]:
     if row["row"] == "access":
         by = "by the kernel" if row["by_kernel"] else ""
-        place = [f"{row['vaddr']:#x}", str(row["size"]), f"{row['pc']:#x}", str(row["gap"]), by]
+        waits = "" if row["waits_for"] is None else str(row["waits_for"])
+        place = [f"{row['vaddr']:#x}", str(row["size"]), f"{row['pc']:#x}", str(row["gap"]), waits, row["branches"], by]
     else:
-        place = [_hex(row["addr"]), "" if row["len"] is None else str(row["len"]), "", "", _event_details(row)]
+        length = "" if row["len"] is None else str(row["len"])
+        place = [_hex(row["addr"]), length, "", "", "", "", _event_details(row)]
     return [str(row["position"]), str(row["thread"]), row["kind"], *place]
 
 

@@ -10,6 +10,7 @@ CLASSES = {
     "base": "instructions",
     "data_stall": "data",
     "translation": "translation",
+    "branch": "mispredicted branches",
     "fault": "page faults",
     "io": "devices",
     "lock_wait": "waiting",

@@ -23,7 +23,8 @@ impl Simulation {
         let busy = |&cpu: &CpuId| self.cpus[cpu].lanes.iter().filter(|lane| lane.state != LaneState::Finished).count();
         let cpu = of.cpus.iter().copied().min_by_key(busy).expect("a stream has CPUs");
         let role = Role::Arrival { at };
-        let input = Input::new((of.open)()?, role, of.home, vec![cpu], self.max_accesses, self.window);
+        let follows = self.cpus.iter().any(|cpu| cpu.clock.follows());
+        let input = Input::new((of.open)()?, follows, role, of.home, vec![cpu], self.max_accesses, self.window);
         let index = match self.load.vacant.pop() {
             Some(index) => {
                 self.inputs[index] = input;
@@ -137,7 +138,8 @@ impl Simulation {
         let (home, cpus) = (old.home, old.cpus.clone());
         let source = (self.load.co_runners[number])()?;
         let role = Role::CoRunner(number);
-        self.inputs[input] = Input::new(source, role, home, cpus.clone(), self.max_accesses, self.window);
+        let follows = self.cpus.iter().any(|cpu| cpu.clock.follows());
+        self.inputs[input] = Input::new(source, follows, role, home, cpus.clone(), self.max_accesses, self.window);
         for cpu in cpus {
             self.cpus[cpu].lane_of(input).state = LaneState::Ready;
             self.rouse(cpu, input, now);

@@ -115,10 +115,11 @@ impl Simulation {
             let (placed, served) = (is_for(&of.placement_for), is_for(&of.fault_engine_for));
             os.home(layer, &name, limit).map(|home| Home { placed, served, ..home })
         };
+        let follows = cpus.iter().any(|cpu| cpu.clock.follows());
         let mut begin = |inputs: &mut Vec<Input>, source: Box<dyn Source>, role, on: &[usize], home| {
             let on = places.places(on);
             on.iter().for_each(|&cpu| cpus[cpu].add_lane(inputs.len()));
-            inputs.push(Input::new(source, role, home, on, max_accesses, window));
+            inputs.push(Input::new(source, follows, role, home, on, max_accesses, window));
         };
         for (number, of) in sources.into_iter().enumerate() {
             let home = Home { measured: true, ..home(format!("source.{number}"), of.memory_limit)? };

@@ -156,7 +156,8 @@ impl Simulation {
                     let limit =
                         if self.cpus[cpu].lanes.len() > 1 { limit.min(self.cpus[cpu].slice_end) } else { limit };
                     let mark = self.next_mark(input, at, end);
-                    let done = self.replay::<MANY>(cpu, &batch.accesses[at..mark], limit)?;
+                    let branches = batch.branches.get(at..mark).unwrap_or_default();
+                    let done = self.replay::<MANY>(cpu, &batch.accesses[at..mark], branches, limit)?;
                     self.hw.end_check()?;
                     let of = &mut self.cpus[cpu];
                     if at + done == end {

@@ -77,7 +77,7 @@ impl Timing for InOrder {
 
     #[inline]
     fn data_stall(&mut self, data: Data, _: Moment) -> Stall {
-        Stall { translation: Cycles::ZERO, data: data.latency - self.hidden }
+        Stall { data: data.latency - self.hidden, ..Stall::default() }
     }
 }
 
@@ -104,7 +104,7 @@ mod tests {
             let found = [data(4), data(200)];
             assert_eq!([core.repeat_stall(), found[0], found[1]], stalls.map(Cycles));
             let translating = Translating { look_up: Cycles(2), walk: Cycles(7), fetches: false };
-            let stall = Stall { translation: Cycles(9), data: Cycles::ZERO };
+            let stall = Stall { translation: Cycles(9), ..Stall::default() };
             assert_eq!(core.translation_stall(translating, START), stall, "a translation is waited for");
         }
     }

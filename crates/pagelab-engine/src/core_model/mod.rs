@@ -6,10 +6,11 @@
 
 #[macro_use]
 mod registry;
+mod tage;
 
 use std::fmt::Debug;
 
-use pagelab_trace::Access;
+use pagelab_trace::{Access, Branches};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -46,6 +47,15 @@ pub struct Met<'a> {
     pub again: bool,
     /// Whether its source tells which loads addresses come from.
     pub tells: bool,
+    /// Of the program, since the access before.
+    pub branches: Branches,
+}
+
+/// Conditional branches of programs that a predictor has met.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BranchCounts {
+    pub met: u64,
+    pub mispredicted: u64,
 }
 
 /// Data of an access, in one line.
@@ -73,12 +83,14 @@ pub struct Translating {
 pub struct Stall {
     pub translation: Cycles,
     pub data: Cycles,
+    /// Behind a mispredicted branch, once that is known.
+    pub branch: Cycles,
 }
 
 impl Stall {
     #[inline]
     pub fn sum(self) -> Cycles {
-        self.translation + self.data
+        self.translation + self.data + self.branch
     }
 }
 
@@ -87,6 +99,7 @@ impl std::ops::AddAssign for Stall {
     fn add_assign(&mut self, other: Self) {
         self.translation += other.translation;
         self.data += other.data;
+        self.branch += other.branch;
     }
 }
 
@@ -135,7 +148,12 @@ pub trait Timing {
     /// How long it stalls for a translation, be it found or end in a fault.
     #[inline]
     fn translation_stall(&mut self, of: Translating, _at: Moment) -> Stall {
-        Stall { translation: of.look_up + of.walk, data: Cycles::ZERO }
+        Stall { translation: of.look_up + of.walk, ..Stall::default() }
+    }
+
+    /// What it has predicted; none if it takes all branches for predicted.
+    fn branches(&self) -> Option<BranchCounts> {
+        None
     }
 
     /// How long it stalls until all that is under way is complete.

@@ -56,6 +56,10 @@ macro_rules! cores {
                 match self { $($(Self::$Variant(core) => core.translation_stall(of, at),)*)* }
             }
 
+            fn branches(&self) -> Option<BranchCounts> {
+                match self { $($(Self::$Variant(core) => core.branches(),)*)* }
+            }
+
             #[inline(always)]
             fn drain(&mut self, at: Moment) -> Stall {
                 match self { $($(Self::$Variant(core) => core.drain(at),)*)* }

@@ -8,11 +8,13 @@
 //! Source: the first-order model of Karkhanis and Smith, "A First-Order Superscalar Processor Model" (ISCA 2004), made exact for each
 //! access instead of each miss event: as long as the window is not full, instructions go on at their rate; once it is, they wait for the
 //! oldest. MSHRs after Kroft, "Lockup-Free Instruction Fetch/Prefetch Cache Organization" (ISCA 1981).
+//! Behind a mispredicted branch nothing enters before the load that its condition comes from is there and `mispredict_penalty` is over.
 //! Parameters: `cycles_per_instruction` (where nothing stalls), `window`, `load_queue`, `store_queue` (entries; 0: stores are waited for as loads are),
-//! `fill_buffers`, `page_walkers`, `unknown_dependencies`. The defaults are an Intel Skylake's: 224 entries of the reorder buffer, 72 loads,
+//! `fill_buffers`, `page_walkers`, `unknown_dependencies`, `branch_predictor`, `mispredict_penalty`. The defaults are an Intel Skylake's: 224 entries of the reorder buffer, 72 loads,
 //! 56 stores (WikiChip, "Skylake (client)"; Intel, Optimization Reference Manual 248966, chapter 2). 12 fill buffers and two page
-//! walks at a time are estimates: Intel publishes 10 fill buffers for older cores, and later ones walk two pages at once.
-//! Deviations: all instructions but loads are complete as they enter, branches are predicted, and nothing is executed on a wrong path. The
+//! walks at a time are estimates: Intel publishes 10 fill buffers for older cores, and later ones walk two pages at once. So are 16 cycles
+//! for a misprediction (Fog, "The microarchitecture of Intel, AMD and VIA CPUs": 15 to 20).
+//! Deviations: all instructions but loads are complete as they enter, indirect branches are predicted, and nothing is executed on a wrong path. The
 //! lines that accesses find in the caches are those that they would find in program order. A load that reads what a waiting store writes waits
 //! for the line. An instruction's second access is an entry of the window of its own; the lines of an access that crosses one come one after the
 //! other. Instructions are fetched in order: their translation is waited for. A page fault empties the window, also where a fault engine
@@ -20,12 +22,13 @@
 
 use std::collections::VecDeque;
 
-use pagelab_trace::AccessKind;
+use pagelab_trace::{AccessKind, Branches};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::in_order::{InOrder, InOrderConfig};
-use super::{Core, Data, Met, Moment, Stall, Timing, Translating};
+use super::tage::Tage;
+use super::{BranchCounts, Core, Data, Met, Moment, Stall, Timing, Translating};
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 
@@ -38,6 +41,17 @@ pub enum UnknownDependencies {
     Independent,
     /// Each waits for the load before it, so no two misses of loads overlap.
     Serial,
+}
+
+/// How conditional branches are predicted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum BranchPredictor {
+    /// Always right.
+    #[default]
+    Perfect,
+    /// TAGE with five components (Seznec and Michaud, JILP 2006).
+    Tage,
 }
 
 /// What the configuration may say of it.
@@ -61,6 +75,12 @@ pub struct WindowConfig {
     /// Page walks at a time.
     #[serde(default = "defaults::page_walkers")]
     pub page_walkers: u32,
+    /// How conditional branches are predicted, where the source tells them.
+    #[serde(default)]
+    pub branch_predictor: BranchPredictor,
+    /// Cycles from where a mispredicted branch is known until instructions behind it enter the window.
+    #[serde(default = "defaults::mispredict_penalty")]
+    pub mispredict_penalty: u32,
     /// Of sources that do not tell which load an address comes from: foreign traces, older recordings.
     #[serde(default)]
     pub unknown_dependencies: UnknownDependencies,
@@ -87,8 +107,13 @@ mod defaults {
     pub fn page_walkers() -> u32 {
         2
     }
+
+    pub fn mispredict_penalty() -> u32 {
+        16
+    }
 }
 
+const PENALTY_MAX: u32 = 1000;
 /// The largest window and queue.
 const WINDOW_MAX: u32 = 4096;
 const BUFFERS_MAX: u32 = 64;
@@ -143,12 +168,16 @@ struct State {
     loads: VecDeque<Times>,
     stores: VecDeque<Times>,
     /// By the number of the access, when its data are there.
-    done: [Cycles; REACH],
+    done: [Times; REACH],
     /// When each page walker is free.
     walkers: Vec<Cycles>,
     /// The line that each fill buffer had last, and when it is there.
     fills: Vec<(u64, Cycles)>,
     last_fill: Cycles,
+    /// None if branches are always predicted; and the instruction of the access before.
+    predictor: Option<Box<Tage>>,
+    branches: BranchCounts,
+    last_pc: u64,
     /// When all that has entered so far has left.
     left: Cycles,
     /// When the data of the last load are there.
@@ -160,7 +189,7 @@ struct State {
 fn wait(from: Cycles, times: Times) -> Stall {
     let whole = times.complete.saturating_sub(from);
     let translation = times.translated.saturating_sub(from).min(whole);
-    Stall { translation, data: whole - translation }
+    Stall { translation, data: whole - translation, branch: Cycles::ZERO }
 }
 
 /// Takes an entry of a queue of `size` that what is made at `from` needs.
@@ -193,6 +222,31 @@ impl State {
         stall
     }
 
+    /// When the access so far before the one that is met was complete.
+    #[inline]
+    fn times_of(&self, distance: u64) -> Times {
+        self.done[(self.met.saturating_sub(distance) % REACH as u64) as usize]
+    }
+
+    /// How long instructions from the moment on wait for branches before them.
+    fn mispredict(&mut self, branches: Branches, at: Moment) -> Stall {
+        let (Some(predictor), true) = (&mut self.predictor, branches != Branches::NONE) else { return Stall::default() };
+        let (mut name, mut missed) = (self.last_pc << 8 | 1, 0);
+        for taken in branches.outcomes() {
+            missed += u64::from(predictor.meet(name, taken));
+            name = name & !0xff | (name << 1 | u64::from(taken)) & 0xff;
+        }
+        self.branches.met += u64::from(branches.count());
+        self.branches.mispredicted += missed;
+        if missed == 0 {
+            return Stall::default();
+        }
+        let condition = branches.producer().map(|distance| self.times_of(distance));
+        let mut stall = condition.map_or_else(Stall::default, |times| wait(at.now, times));
+        stall.branch += Cycles(missed * u64::from(self.config.mispredict_penalty));
+        stall
+    }
+
     /// When an access has its line that asks for it at `ready`.
     #[inline]
     fn line(&mut self, ready: Cycles, data: Data) -> Cycles {
@@ -214,7 +268,7 @@ impl State {
     fn note(&mut self, times: Times, there: Cycles) {
         let Current { loads, stores, is_begun, .. } = self.current;
         self.left = self.left.max(times.complete);
-        self.done[(self.met % REACH as u64) as usize] = times.complete;
+        self.done[(self.met % REACH as u64) as usize] = times;
         if loads {
             self.last_load = times.complete;
             if is_begun {
@@ -247,10 +301,13 @@ impl Core for Window {
             in_window: VecDeque::with_capacity(config.window as usize + 1),
             loads: VecDeque::with_capacity(config.load_queue as usize + 1),
             stores: VecDeque::with_capacity(config.store_queue as usize + 1),
-            done: [Cycles::ZERO; REACH],
+            done: [Times::default(); REACH],
             walkers: vec![Cycles::ZERO; config.page_walkers as usize],
             fills: vec![(u64::MAX, Cycles::ZERO); config.fill_buffers as usize],
             last_fill: Cycles::ZERO,
+            predictor: (config.branch_predictor == BranchPredictor::Tage).then(Box::default),
+            branches: BranchCounts::default(),
+            last_pc: 0,
             left: Cycles::ZERO,
             last_load: Cycles::ZERO,
             current: Current::default(),
@@ -266,6 +323,7 @@ impl Core for Window {
             ("store_queue", config.store_queue, 0, WINDOW_MAX),
             ("fill_buffers", config.fill_buffers, 1, BUFFERS_MAX),
             ("page_walkers", config.page_walkers, 1, BUFFERS_MAX),
+            ("mispredict_penalty", config.mispredict_penalty, 0, PENALTY_MAX),
         ] {
             if !(least..=most).contains(&value) {
                 let what = format!("{value} is out of range; allowed are {least} to {most}");
@@ -283,6 +341,8 @@ impl Core for Window {
             store_queue: defaults::store_queue(),
             fill_buffers: defaults::fill_buffers(),
             page_walkers: defaults::page_walkers(),
+            branch_predictor: BranchPredictor::Perfect,
+            mispredict_penalty: defaults::mispredict_penalty(),
             unknown_dependencies: UnknownDependencies::Independent,
         };
         let least =
@@ -290,7 +350,12 @@ impl Core for Window {
         vec![
             skylake,
             least,
-            WindowConfig { store_queue: 1, unknown_dependencies: UnknownDependencies::Serial, ..skylake },
+            WindowConfig {
+                store_queue: 1,
+                unknown_dependencies: UnknownDependencies::Serial,
+                branch_predictor: BranchPredictor::Tage,
+                ..skylake
+            },
         ]
     }
 }
@@ -315,7 +380,7 @@ impl Timing for Window {
     #[inline]
     fn meet(&mut self, met: Met, at: Moment) -> Stall {
         let of = &mut *self.0;
-        let Met { access, again, tells } = met;
+        let Met { access, again, tells, branches } = met;
         let gap = u64::from(access.gap);
         let loads = matches!(access.kind, AccessKind::Load | AccessKind::Modify);
         of.current = Current { gap, loads, stores: access.kind.writes(), ..Current::default() };
@@ -325,6 +390,9 @@ impl Timing for Window {
         }
         of.met += 1;
         of.entered += gap.max(1);
+        let behind = of.mispredict(branches, at);
+        of.last_pc = access.pc;
+        let at = Moment { now: at.now + behind.sum(), ..at };
         let mut stall = of.make_room(of.entered, at);
         let from = of.after(at, gap.saturating_sub(1)) + stall.sum();
         if loads {
@@ -334,11 +402,12 @@ impl Timing for Window {
             stall += take_entry(&mut of.stores, of.config.store_queue, from + stall.sum());
         }
         let producer = match access.maker.producer() {
-            Some(distance) => of.done[((of.met - distance.min(of.met)) % REACH as u64) as usize],
+            Some(distance) => of.times_of(distance).complete,
             None if !tells && of.config.unknown_dependencies == UnknownDependencies::Serial => of.last_load,
             None => Cycles::ZERO,
         };
         of.current.ready = (of.after(at, gap) + stall.sum()).max(producer);
+        stall += behind;
         stall
     }
 
@@ -372,10 +441,14 @@ impl Timing for Window {
         if fetches {
             // What has not been fetched cannot enter the window.
             of.current.ready = of.current.ready.max(end);
-            return Stall { translation: end - at.now, data: Cycles::ZERO };
+            return Stall { translation: end - at.now, ..Stall::default() };
         }
         (of.current.ready, of.current.translated, of.current.is_translated) = (end, end, true);
         Stall::default()
+    }
+
+    fn branches(&self) -> Option<BranchCounts> {
+        self.0.predictor.as_ref().map(|_| self.0.branches)
     }
 
     fn drain(&mut self, at: Moment) -> Stall {

@@ -15,7 +15,7 @@ use crate::machine::simulation::{RefusedAccess, Simulation, Stack};
 use crate::machine::task::Split;
 use crate::translate::counters::place_index;
 use crate::translate::walker::{Faulted, Wanted};
-use pagelab_trace::{Access, AccessKind};
+use pagelab_trace::{Access, AccessKind, Branches};
 
 /// Whether an access went through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,10 +35,12 @@ enum Translated {
 impl Simulation {
     /// Makes the accesses of a run, one after the other; returns how many were made. With `MANY` it stops when the clock
     /// passes `limit`; in any case when a fault handler blocks.
+    /// `branches` are those before each access; empty if they are not known.
     pub(crate) fn replay<const MANY: bool>(
         &mut self,
         cpu: CpuId,
         accesses: &[Access],
+        branches: &[Branches],
         limit: Cycles,
     ) -> Result<usize, EngineError> {
         let mut at = 0;
@@ -57,7 +59,7 @@ impl Simulation {
             if of.filter.answers(access) {
                 let stop = Stop { clock: &of.clock, limit };
                 let hits = scan::<MANY, _>(&accesses[at..], &of.filter, &stop);
-                self.settle(cpu, &accesses[at..at + hits.accesses], &hits);
+                self.settle(cpu, &accesses[at..at + hits.accesses], branches.get(at..).unwrap_or_default(), &hits);
                 at += hits.accesses;
             } else {
                 if looks_ahead {
@@ -65,7 +67,8 @@ impl Simulation {
                 }
                 let of = &mut self.cpus[cpu];
                 if of.clock.follows() {
-                    of.clock.meet(access, of.task.outcome.is_some() || of.task.split.lines > 0);
+                    let branches = branches.get(at).copied().unwrap_or_default();
+                    of.clock.meet(access, branches, of.task.outcome.is_some() || of.task.split.lines > 0);
                 }
                 let flow = if self.cpus[cpu].is_plain(access) {
                     self.plain_access::<MANY>(cpu, access, limit)
@@ -115,7 +118,7 @@ impl Simulation {
 
     /// Counts accesses that the filter answered.
     #[inline]
-    fn settle(&mut self, cpu: CpuId, accesses: &[Access], hits: &Hits) {
+    fn settle(&mut self, cpu: CpuId, accesses: &[Access], branches: &[Branches], hits: &Hits) {
         let mark = hits.by_kernel.then(|| self.mark(cpu));
         let of = &mut self.cpus[cpu];
         of.counters.accesses += hits.accesses as u64;
@@ -123,8 +126,8 @@ impl Simulation {
         of.counters.writes += hits.writes;
         if of.clock.follows() {
             let (latency, line) = (Cycles::from(self.hw.caches.l1_latency()), of.filter.physical_line());
-            for access in accesses {
-                of.clock.meet(access, false);
+            for (at, access) in accesses.iter().enumerate() {
+                of.clock.meet(access, branches.get(at).copied().unwrap_or_default(), false);
                 of.clock.wait_for_data(latency, line);
                 of.clock.retire(access.gap.into());
             }

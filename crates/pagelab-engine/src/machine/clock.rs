@@ -2,8 +2,8 @@
 
 use crate::base::code_cost::CodeCost;
 use crate::base::cycles::Cycles;
-use crate::core_model::{CoreModel, Data, InOrder, Met, Moment, Stall, Timing, Translating};
-use pagelab_trace::Access;
+use crate::core_model::{BranchCounts, CoreModel, Data, InOrder, Met, Moment, Stall, Timing, Translating};
+use pagelab_trace::{Access, Branches};
 
 /// What a CPU's cycles are spent on. The classes partition its clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub enum Class {
     DataStall,
     /// The program waiting for address translation: second-level TLBs and page walks.
     Translation,
+    /// The program's instructions behind a mispredicted branch, once that is known.
+    Branch,
     /// Page-fault handlers, their own data and translation included.
     Fault,
     /// Other kernel work: mapping calls, TLB shootdowns, context switches.
@@ -32,10 +34,11 @@ pub enum Class {
 }
 
 impl Class {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Base,
         Self::DataStall,
         Self::Translation,
+        Self::Branch,
         Self::Fault,
         Self::Kernel,
         Self::LockWait,
@@ -124,10 +127,15 @@ impl<C: Timing> CpuClock<C> {
         self.core.follows()
     }
 
-    /// The program comes to an access, `again` if it has been there before.
+    /// What the core has predicted, if it does predict.
+    pub fn branches(&self) -> Option<BranchCounts> {
+        self.core.branches()
+    }
+
+    /// The program comes to an access after these branches, `again` if it has been there before.
     #[inline]
-    pub fn meet(&mut self, access: &Access, again: bool) {
-        let stall = self.core.meet(Met { access, again, tells: self.tells }, self.moment());
+    pub fn meet(&mut self, access: &Access, branches: Branches, again: bool) {
+        let stall = self.core.meet(Met { access, again, tells: self.tells, branches }, self.moment());
         self.stall(stall);
     }
 
@@ -158,6 +166,7 @@ impl<C: Timing> CpuClock<C> {
     fn stall(&mut self, stall: Stall) {
         self.add(Class::DataStall, stall.data);
         self.add(Class::Translation, stall.translation);
+        self.add(Class::Branch, stall.branch);
     }
 
     #[inline]

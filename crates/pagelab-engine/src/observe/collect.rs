@@ -7,6 +7,7 @@ mod tlb;
 mod translation_cache;
 
 use crate::base::cycles::Cycles;
+use crate::core_model::BranchCounts;
 use crate::cache::{CoreCacheStats, Requester, Served};
 use crate::machine::clock::Class;
 use crate::machine::cpu::{AccessCounters, ByKernel};
@@ -111,6 +112,13 @@ impl Statistics {
         );
         let instructions = simulation.cpus.iter().map(|cpu| cpu.clock.instructions()).sum();
         self.count("instructions", instructions, "Instructions of the programs");
+        if let Some(branches) = simulation.cpus.iter().filter_map(|cpu| cpu.clock.branches()).reduce(|sum, of| {
+            BranchCounts { met: sum.met + of.met, mispredicted: sum.mispredicted + of.mispredicted }
+        }) {
+            self.count("branches", branches.met, "Conditional branches that sources tell of");
+            let text = "Conditional branches that the core's predictor mispredicted";
+            self.put("branches.mispredicted", branches.mispredicted, "count", Kind::Robust, text);
+        }
         self.count("context_switches", of(|c| c.context_switches), "Times that a CPU went over to another thread");
         self.by_kernel(simulation);
     }
@@ -157,7 +165,7 @@ impl Statistics {
         self.cycles("elapsed_cycles", simulation.elapsed(), "Cycles from the start to the end of the last CPU");
         let cpus = simulation.program_cpus().count() as u64;
         self.state("cpus", cpus, "count", "CPUs (hardware threads) in use by programs");
-        for (class, name, text) in CLASSES {
+        for (class, name, text) in classes(simulation) {
             self.cycles(format!("cycles.{name}"), spent(*class), format!("Cycles of {text}"));
         }
     }
@@ -380,11 +388,18 @@ impl Statistics {
     }
 }
 
+/// The classes of cycles that a simulation has: none of branches where no core predicts any.
+fn classes(simulation: &Simulation) -> impl Iterator<Item = &'static (Class, &'static str, &'static str)> {
+    let predicts = simulation.cpus.iter().any(|cpu| cpu.clock.branches().is_some());
+    CLASSES.iter().filter(move |(class, ..)| predicts || *class != Class::Branch)
+}
+
 /// Classes of cycles, by name.
 const CLASSES: &[(Class, &str, &str)] = &[
     (Class::Base, "base", "retiring the programs' instructions"),
     (Class::DataStall, "data_stall", "programs waiting for their data"),
     (Class::Translation, "translation", "programs waiting for second-level TLBs and page walks"),
+    (Class::Branch, "branch", "programs waiting for instructions behind mispredicted branches"),
     (Class::Fault, "fault", "page-fault handlers, with their own data and translation"),
     (Class::Kernel, "kernel", "other kernel work: TLB shootdowns, context switches"),
     (Class::LockWait, "lock_wait", "waiting for another CPU's handler of the same page"),

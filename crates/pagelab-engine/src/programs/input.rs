@@ -136,14 +136,19 @@ pub enum Dealt {
 }
 
 impl Input {
+    /// `follows` says whether some core looks at dependencies and branches.
     pub fn new(
-        source: Box<dyn Source>,
+        mut source: Box<dyn Source>,
+        follows: bool,
         role: Role,
         home: Home,
         cpus: Vec<CpuId>,
         max_accesses: Option<u64>,
         window: u64,
     ) -> Self {
+        if !follows {
+            source.leave_dependencies_out();
+        }
         Self {
             info: source.info().clone(),
             role,

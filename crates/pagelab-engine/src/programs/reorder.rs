@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use pagelab_trace::{Access, Batch, Event, EventKind, Segment, Source, SourceInfo, ThreadIx, TraceError};
+use pagelab_trace::{Access, Batch, Branches, Event, EventKind, Segment, Source, SourceInfo, ThreadIx, TraceError};
 
 use crate::base::rng::Rng;
 
@@ -46,6 +46,8 @@ pub struct Reordered {
     taken: (usize, usize),
     /// Accesses of the stretch that is put together anew.
     accesses: Vec<Access>,
+    /// Those before each of them, if they are known.
+    branches: Vec<Branches>,
     threads: BTreeMap<ThreadIx, Left>,
     /// The thread that had the last slice: another one has the next if one can, as each switch that was recorded is one.
     last: Option<ThreadIx>,
@@ -67,6 +69,7 @@ impl Reordered {
             read: Batch::default(),
             taken: (0, 0),
             accesses: Vec::new(),
+            branches: Vec::new(),
             threads: BTreeMap::new(),
             last: None,
             woke: BTreeSet::new(),
@@ -89,6 +92,7 @@ impl Reordered {
     /// Takes up a stretch: all up to the next event that is no edge, or as much as the window holds.
     fn take_up(&mut self) -> Result<(), TraceError> {
         self.accesses.clear();
+        self.branches.clear();
         self.threads.clear();
         self.woke.clear();
         let (mut wakes, mut wakes_n, mut runs, mut last) = (BTreeMap::new(), 0, 0_u64, None);
@@ -98,6 +102,7 @@ impl Reordered {
                 Some(&Segment::Run { thread, end }) => {
                     let begin = self.accesses.len();
                     self.accesses.extend_from_slice(&self.read.accesses[self.taken.1..end]);
+                    self.branches.extend_from_slice(self.read.branches.get(self.taken.1..end).unwrap_or_default());
                     self.taken.1 = end;
                     runs += u64::from(last.replace(thread) != Some(thread));
                     (thread, Piece::Run { begin, end: self.accesses.len() })
@@ -159,7 +164,9 @@ impl Reordered {
             match piece {
                 Piece::Run { begin, end } => {
                     let count = slice.min(*end - *begin);
-                    batch.accesses.extend_from_slice(&self.accesses[*begin..*begin + count]);
+                    let of = *begin..*begin + count;
+                    batch.accesses.extend_from_slice(&self.accesses[of.clone()]);
+                    batch.branches.extend_from_slice(self.branches.get(of).unwrap_or_default());
                     batch.close_run(thread);
                     self.position += count as u64;
                     slice -= count;
@@ -184,6 +191,10 @@ impl Reordered {
 impl Source for Reordered {
     fn info(&self) -> &SourceInfo {
         self.source.info()
+    }
+
+    fn leave_dependencies_out(&mut self) {
+        self.source.leave_dependencies_out();
     }
 
     fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, TraceError> {
@@ -236,6 +247,7 @@ mod tests {
             mappings_inferred: false,
             sampled: false,
             dependencies: false,
+            branches: false,
             content_hash: None,
         };
         Box::new(Given(info, batches.into_iter()))

@@ -11,8 +11,10 @@ use std::time::{Duration, Instant};
 use pagelab_trace::{Source, SourceInfo, suggestion::nearest, workload};
 use serde::{Deserialize, Serialize};
 
+use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::config::{Assembly, Config, PresetKind, assemble, presets};
+use crate::core_model::{CoreModel, Timing};
 use crate::kernel::frames::contiguity::Run;
 use crate::kernel::placement::PlacementConfig;
 use crate::machine::simulation::Simulation;
@@ -293,6 +295,11 @@ pub(crate) struct System<'r> {
 }
 
 impl<'r> System<'r> {
+    /// Whether its cores look at what accesses wait for.
+    pub(crate) fn follows(&self) -> bool {
+        CoreModel::new(&self.config.machine.core, Cycles::ZERO).follows()
+    }
+
     fn new(request: &Request, text: &'r str) -> Result<Self, EngineError> {
         let SystemText { system, kernel: own_kernel, set: settings } = SystemText::parse(text)?;
         let mut set = request.set.clone();
@@ -425,6 +432,9 @@ fn warnings(simulation: &Simulation, sources: &[SourceResult], statistics: &Stat
                  `machine.core.unknown_dependencies` says",
                 source.name
             ));
+        }
+        if !source.branches && simulation.cpus.iter().any(|cpu| cpu.clock.branches().is_some()) {
+            warnings.push(format!("{}: it does not tell branches; they are taken for predicted", source.name));
         }
         if source.mappings_inferred {
             warnings.push(format!(

@@ -7,7 +7,7 @@ use pagelab_trace::record::{RecordSummary, Recording, live};
 use pagelab_trace::{Source, SourceInfo};
 
 use crate::base::error::EngineError;
-use crate::run::job::{OnProgress, Request, Results, prepare, run_systems};
+use crate::run::job::{OnProgress, Request, Results, System, prepare, run_systems};
 
 /// Records a program and replays it under every system of a request at the same time, as the first of its main sources. The program's
 /// threads are spread over `cpus` CPUs. It waits for the slowest system.
@@ -21,17 +21,21 @@ pub fn run_live(
     progress: OnProgress,
 ) -> Result<(Results, RecordSummary), EngineError> {
     let name = recording.command.first().map(|name| Path::new(name).file_name().unwrap_or(name));
-    let info = SourceInfo {
+    let mut info = SourceInfo {
         name: name.map_or_else(String::new, |name| name.to_string_lossy().into_owned()),
         accesses: None,
         threads: cpus,
         mappings_inferred: false,
         sampled: false,
         dependencies: false,
+        branches: false,
         content_hash: None,
     };
     // Before the program starts.
     let systems = prepare(request, Some(&info))?;
+    // Following them takes time.
+    let follows = systems.iter().any(System::follows);
+    (info.dependencies, info.branches) = (follows, follows);
     let (writer, readers) = live(&info, request.systems.len());
     let readers = readers.into_iter().map(|reader| Box::new(reader) as Box<dyn Source>).collect();
     let stop = AtomicBool::new(false);

@@ -30,6 +30,9 @@ pub struct SourceResult {
     /// True if accesses tell which load their address comes from.
     #[serde(skip)]
     pub dependencies: bool,
+    /// True if it tells conditional branches.
+    #[serde(skip)]
+    pub branches: bool,
     /// False for a trace whose recording was cut off.
     pub complete: bool,
     /// Threads that run at once at most.
@@ -202,6 +205,7 @@ impl Cpus {
             mappings_inferred: info.mappings_inferred,
             sampled: info.sampled,
             dependencies: info.dependencies,
+            branches: info.branches,
             complete,
             threads: info.threads,
             cpus,

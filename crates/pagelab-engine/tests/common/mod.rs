@@ -124,7 +124,7 @@ impl ScriptWriter {
                         (run, left) = left.split_at(left.len() - behind);
                         for piece in run.chunks(run.len().div_ceil(PIECES)) {
                             let segments = vec![Segment::Run { thread, end: piece.len() }];
-                            self.batches.push(Batch { accesses: piece.to_vec(), segments });
+                            self.batches.push(Batch { accesses: piece.to_vec(), branches: Vec::new(), segments });
                         }
                     }
                 }
@@ -142,6 +142,7 @@ impl ScriptWriter {
             mappings_inferred: false,
             sampled: false,
             dependencies: true,
+            branches: false,
             content_hash: None,
         };
         Box::new(Script { info, batches: self.batches.into_iter() })

@@ -7,7 +7,7 @@ use parquet::{
     schema::{parser::parse_message_type, types::TypePtr},
 };
 
-use crate::{Access, AccessKind, Maker};
+use crate::{Access, AccessKind, Branches, Maker};
 
 /// Positions of the columns in a part of accesses.
 pub(super) const KIND: usize = 0;
@@ -16,20 +16,45 @@ pub(super) const VADDR: usize = 2;
 pub(super) const PC: usize = 3;
 pub(super) const TID: usize = 4;
 pub(super) const GAP: usize = 5;
-pub(super) const COUNT: usize = 6;
-pub(super) const NAMES: [&str; COUNT] = ["kind", "size", "vaddr", "pc", "tid", "gap"];
+/// Only of traces that tell dependencies.
+pub(super) const WAITS: usize = 6;
+pub(super) const NAMES: [&str; 7] = ["kind", "size", "vaddr", "pc", "tid", "gap", "waits"];
 
-pub(super) static SCHEMA: LazyLock<TypePtr> = LazyLock::new(|| {
-    let text = "message accesses {
-        REQUIRED INT32 kind (INTEGER(8, false));
-        REQUIRED INT32 size (INTEGER(16, false));
-        REQUIRED INT64 vaddr (INTEGER(64, false));
-        REQUIRED INT64 pc (INTEGER(64, false));
-        REQUIRED INT32 tid (INTEGER(32, false));
-        REQUIRED INT32 gap (INTEGER(32, false));
-    }";
-    Arc::new(parse_message_type(text).expect("a valid schema"))
-});
+/// The columns, that of dependencies among them or not.
+pub(super) fn schema(dependencies: bool) -> &'static TypePtr {
+    static SCHEMAS: LazyLock<[TypePtr; 2]> = LazyLock::new(|| {
+        ["", "REQUIRED INT32 waits (INTEGER(32, false));"].map(|waits| {
+            let text = format!(
+                "message accesses {{
+                    REQUIRED INT32 kind (INTEGER(8, false));
+                    REQUIRED INT32 size (INTEGER(16, false));
+                    REQUIRED INT64 vaddr (INTEGER(64, false));
+                    REQUIRED INT64 pc (INTEGER(64, false));
+                    REQUIRED INT32 tid (INTEGER(32, false));
+                    REQUIRED INT32 gap (INTEGER(32, false));
+                    {waits}
+                }}"
+            );
+            Arc::new(parse_message_type(&text).expect("a valid schema"))
+        })
+    });
+    &SCHEMAS[usize::from(dependencies)]
+}
+
+/// What an access and the branches before it wait for, in one word: the producer of the address in the lowest byte, that of the
+/// branches above it, then their outcomes.
+#[inline(always)]
+pub(crate) fn waits_of(maker: Maker, branches: Branches) -> u32 {
+    let producers = [maker.producer(), branches.producer()].map(|distance| distance.unwrap_or(0) as u8);
+    u32::from_le_bytes([producers[0], producers[1], branches.outcome_byte(), 0])
+}
+
+/// The branches in such a word.
+#[inline(always)]
+pub(super) fn branches_of(waits: u32) -> Branches {
+    let [_, producer, outcomes, _] = waits.to_le_bytes();
+    Branches::from_bytes(outcomes, producer)
+}
 
 /// Level 1, but for what `compress` sets: level 3 saves 5–15 % of the bytes and takes 1.2–1.5 times as long.
 pub(super) const ZSTD_LEVEL: i32 = 1;
@@ -71,6 +96,15 @@ pub(super) fn kind_value(access: &Access) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn waits_have_their_bytes() {
+        let mut branches = Branches::NONE;
+        assert_eq!(waits_of(Maker::KERNEL, branches), 0);
+        branches.push(true);
+        branches.wait_for(7);
+        assert_eq!(waits_of(Maker::after(254), branches), 0x0307fe);
+    }
 
     #[test]
     fn kinds_have_the_numbers_of_the_format() {

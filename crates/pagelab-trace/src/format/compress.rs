@@ -60,7 +60,7 @@ impl IndexCompressor {
     }
 }
 
-/// Compresses planes of bytes of addresses.
+/// Compresses planes of bytes of addresses, or of what accesses wait for.
 pub(super) struct PlaneCompressor {
     zstd: Compressor<'static>,
     compressed: Vec<u8>,

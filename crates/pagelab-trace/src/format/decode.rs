@@ -12,11 +12,12 @@ use zstd::bulk::Decompressor;
 
 use super::{
     MAX_ACCESS_BYTES, MAX_PART_ROWS,
-    columns::{self, GAP, KIND, NAMES, PC, SIZE, TID, VADDR},
+    columns::{self, GAP, KIND, NAMES, PC, SIZE, TID, VADDR, WAITS},
     dictionary::MAX_VALUES,
+    last_waits::LastWaits,
     part::Part,
 };
-use crate::{Access, AccessKind, ThreadIx, TraceError};
+use crate::{Access, AccessKind, Branches, Maker, ThreadIx, TraceError};
 
 /// Transposes a matrix of 8×8 bytes whose rows are the words, least significant byte first.
 #[inline(always)]
@@ -60,7 +61,7 @@ pub(super) struct Memory {
     /// Accesses by index, all but the address; those beyond the dictionary are of other parts.
     sites: Box<[Access; MAX_VALUES]>,
     /// Of the columns.
-    bodies: [Vec<u8>; 3],
+    bodies: [Vec<u8>; 4],
 }
 
 impl Memory {
@@ -81,6 +82,9 @@ pub(super) struct PartDecoder {
     /// Indices common to all columns of `sites`.
     site_indices: Column,
     thread_indices: Column,
+    /// None if nobody looks at them.
+    waits: Option<Column>,
+    last_waits: LastWaits,
     zstd: Decompressor<'static>,
     sites: Box<[Access; MAX_VALUES]>,
     threads: Vec<u32>,
@@ -88,14 +92,15 @@ pub(super) struct PartDecoder {
 }
 
 impl PartDecoder {
-    /// Reads the part and the dictionaries of its columns.
-    pub(super) fn new(part: &Part, memory: Memory) -> Result<Self, TraceError> {
-        let (content, group) = part.read(&columns::SCHEMA)?;
+    /// Reads the part and the dictionaries of its columns. `has_waits` says whether there is a column of dependencies, `wants_waits`
+    /// whether it is decoded.
+    pub(super) fn new(part: &Part, memory: Memory, has_waits: bool, wants_waits: bool) -> Result<Self, TraceError> {
+        let (content, group) = part.read(columns::schema(has_waits))?;
         let rows = part.facts.rows as usize;
         if rows > MAX_PART_ROWS {
             return Err(part.corrupt(format!("{rows} rows, more than {MAX_PART_ROWS}")));
         }
-        let Memory { mut zstd, mut sites, bodies: [of_addresses, of_sites, of_threads] } = memory;
+        let Memory { mut zstd, mut sites, bodies: [of_addresses, of_sites, of_threads, of_waits] } = memory;
         let shared = Arc::new(content.clone());
         let open = |index: usize, body: Vec<u8>| {
             Column::open(index, &shared, group.column(index), rows, body).map_err(|what| in_column(part, index, what))
@@ -124,28 +129,36 @@ impl PartDecoder {
         Ok(Self {
             part: part.clone(),
             addresses: open(VADDR, of_addresses)?,
+            waits: (has_waits && wants_waits).then(|| open(WAITS, of_waits)).transpose()?,
             site_indices: pcs,
             thread_indices: threads,
             zstd,
             sites,
+            last_waits: LastWaits::new(),
             threads: thread_numbers,
             rows_left: rows as u64,
         })
     }
 
     pub(super) fn into_memory(self) -> Memory {
-        let bodies = [self.addresses.body, self.site_indices.body, self.thread_indices.body];
+        let of_waits = self.waits.map_or_else(Vec::new, |waits| waits.body);
+        let bodies = [self.addresses.body, self.site_indices.body, self.thread_indices.body, of_waits];
         Memory { zstd: self.zstd, sites: self.sites, bodies }
     }
 
-    /// Replaces `accesses` by the next page's, and appends its runs, counted from the page's begin, to `runs`, which is
-    /// empty. False at the end of the part.
-    pub(super) fn next_page(&mut self, accesses: &mut Vec<Access>, runs: &mut Vec<Run>) -> Result<bool, TraceError> {
+    /// Replaces `accesses` by the next page's and `branches` by those before them, if they are known, and appends the page's runs,
+    /// counted from its begin, to `runs`, which is empty. False at the end of the part.
+    pub(super) fn next_page(
+        &mut self,
+        accesses: &mut Vec<Access>,
+        branches: &mut Vec<Branches>,
+        runs: &mut Vec<Run>,
+    ) -> Result<bool, TraceError> {
         if self.rows_left == 0 {
             return Ok(false);
         }
         let mut rows = None;
-        for column in [&mut self.addresses, &mut self.site_indices, &mut self.thread_indices] {
+        for column in [&mut self.addresses, &mut self.site_indices, &mut self.thread_indices].into_iter().chain(&mut self.waits) {
             let of = column.next_page(&mut self.zstd).map_err(|what| in_column(&self.part, column.index, what))?;
             if *rows.get_or_insert(of) != of {
                 let what = format!("a page of {of} rows where the other columns have {}", rows.unwrap_or(0));
@@ -164,6 +177,16 @@ impl PartDecoder {
             Indices::Repeated(index) => join(planes, |_| &sites[usize::from(index)], accesses),
             Indices::Bytes(bytes) => join(planes, |row| &sites[usize::from(bytes[row])], accesses),
             Indices::Pairs(pairs) => join(planes, |row| &sites[usize::from(u16::from_le_bytes(pairs[row]))], accesses),
+        }
+        branches.clear();
+        if let Some(waits) = &self.waits {
+            branches.resize(rows, Branches::NONE);
+            let (planes, last) = (&waits.body, &mut self.last_waits);
+            match self.site_indices.indices() {
+                Indices::Repeated(index) => tell(planes, |_| index, last, accesses, branches),
+                Indices::Bytes(bytes) => tell(planes, |row| bytes[row].into(), last, accesses, branches),
+                Indices::Pairs(pairs) => tell(planes, |row| u16::from_le_bytes(pairs[row]), last, accesses, branches),
+            }
         }
         let threads = &self.threads;
         match self.thread_indices.indices() {
@@ -263,6 +286,11 @@ impl Column {
         Ok(Self { index, width, pages, dictionary_len: 0, body, layout: Layout::Split })
     }
 
+    /// Whether its values are byte streams, or indices into a dictionary.
+    fn is_split(&self) -> bool {
+        matches!(self.index, VADDR | WAITS)
+    }
+
     fn read_page(&mut self) -> Result<Option<Page>, String> {
         self.pages.get_next_page().map_err(|e| e.to_string())
     }
@@ -306,14 +334,14 @@ impl Column {
             return Err(format!("a page of {rows} rows"));
         }
         self.layout = match encoding {
-            Encoding::BYTE_STREAM_SPLIT if self.index == VADDR => {
+            Encoding::BYTE_STREAM_SPLIT if self.is_split() => {
                 self.decompress(zstd, &buf, rows * self.width)?;
                 if self.body.len() != rows * self.width {
                     return Err(format!("a page of {rows} rows in {} bytes", self.body.len()));
                 }
                 Layout::Split
             }
-            Encoding::RLE_DICTIONARY if self.index != VADDR => {
+            Encoding::RLE_DICTIONARY if !self.is_split() => {
                 self.decompress(zstd, &buf, MAX_INDEX_HEADER_BYTES + rows.next_multiple_of(8) * 2)?;
                 index_layout(&self.body, rows, self.dictionary_len)?
             }
@@ -350,6 +378,27 @@ fn join<'a>(planes: &[u8], site: impl Fn(usize) -> &'a Access, accesses: &mut [A
     for (row, access) in (whole..).zip(rest) {
         let vaddr = u64::from_le_bytes(planes.map(|plane| plane[row]));
         *access = Access { vaddr, ..*site(row) };
+    }
+}
+
+/// Tells accesses, and the branches before them, what they wait for, from the byte streams of what is stored of their words.
+#[inline(always)]
+fn tell(
+    planes: &[u8],
+    site: impl Fn(usize) -> u16,
+    last: &mut LastWaits,
+    accesses: &mut [Access],
+    branches: &mut [Branches],
+) {
+    let rows = accesses.len();
+    let planes: [&[u8]; 4] = std::array::from_fn(|k| &planes[k * rows..][..rows]);
+    last.begin();
+    for (row, (access, branches)) in accesses.iter_mut().zip(branches).enumerate() {
+        let word = last.restore(site(row), u32::from_le_bytes(planes.map(|plane| plane[row])));
+        if !access.maker.is_kernel() {
+            access.maker = Maker::after((word & 0xff).into());
+        }
+        *branches = columns::branches_of(word);
     }
 }
 

@@ -22,7 +22,7 @@ use parquet::{
 };
 
 use super::{
-    columns::{self, COUNT, GAP, KIND, KINDS, PC, SIZE, TID, VADDR},
+    columns::{self, GAP, KIND, KINDS, PC, SIZE, TID, VADDR, WAITS},
     compress::IndexCompressor,
     dictionary::Site,
     indices,
@@ -35,6 +35,8 @@ pub(super) struct PartEncoder {
     compressor: IndexCompressor,
     schema: SchemaDescriptor,
     addresses: Pages,
+    /// None if the trace does not tell dependencies.
+    waits: Option<Pages>,
     /// Common to the columns of a [`Site`].
     sites: Pages,
     threads: Pages,
@@ -45,11 +47,12 @@ pub(super) struct PartEncoder {
 }
 
 impl PartEncoder {
-    pub(super) fn new() -> std::io::Result<Self> {
+    pub(super) fn new(dependencies: bool) -> std::io::Result<Self> {
         Ok(Self {
             compressor: IndexCompressor::new()?,
-            schema: SchemaDescriptor::new(columns::SCHEMA.clone()),
+            schema: SchemaDescriptor::new(columns::schema(dependencies).clone()),
             addresses: Pages::default(),
+            waits: dependencies.then(Pages::default),
             sites: Pages::default(),
             threads: Pages::default(),
             threads_of_rows: Vec::new(),
@@ -68,10 +71,13 @@ impl PartEncoder {
         self.counts
     }
 
-    /// Appends a page, which is not empty, its addresses compressed.
+    /// Appends a page, which is not empty, its planes compressed.
     pub(super) fn page(&mut self, page: &page::Page) -> Result<()> {
         let rows = page.rows;
-        self.addresses.push(&page.compressed, Encoding::BYTE_STREAM_SPLIT, rows, rows * 8)?;
+        self.addresses.push(&page.addresses.compressed, Encoding::BYTE_STREAM_SPLIT, rows, rows * 8)?;
+        if let (Some(pages), Some(waits)) = (&mut self.waits, &page.waits) {
+            pages.push(&waits.compressed, Encoding::BYTE_STREAM_SPLIT, rows, rows * 4)?;
+        }
         self.sites.push(self.compressor.compress(&page.sites)?, Encoding::RLE_DICTIONARY, rows, page.sites.len())?;
         match page.runs.as_slice() {
             [run] => indices::put_repeated(&mut self.body, run.thread, rows),
@@ -95,10 +101,10 @@ impl PartEncoder {
     ) -> Result<()> {
         let PartDictionaries { sites, threads } = dictionaries;
         let words = |value: fn(&Site) -> u32| sites.iter().flat_map(|site| value(site).to_le_bytes()).collect();
-        for pages in [&mut self.addresses, &mut self.sites, &mut self.threads] {
+        for pages in [&mut self.addresses, &mut self.sites, &mut self.threads].into_iter().chain(&mut self.waits) {
             pages.bytes.flush()?;
         }
-        for column in 0..COUNT {
+        for column in 0..self.schema.num_columns() {
             let (pages, dictionary): (_, Option<Vec<u8>>) = match column {
                 VADDR => (&self.addresses, None),
                 TID => (&self.threads, Some(threads.iter().flat_map(|thread| thread.0.to_le_bytes()).collect())),
@@ -106,7 +112,8 @@ impl PartEncoder {
                 SIZE => (&self.sites, Some(words(|site| u32::from(site.size_bytes())))),
                 GAP => (&self.sites, Some(words(|site| site.gap()))),
                 KIND => (&self.sites, Some(words(|site| u32::from(KINDS[site.kind_index()])))),
-                _ => unreachable!("{column} of {COUNT} columns"),
+                WAITS => (self.waits.as_ref().expect("it is a column of traces that tell"), None),
+                _ => unreachable!("{column} of {} columns", self.schema.num_columns()),
             };
             let of = self.schema.column(column);
             let memory = std::mem::take(&mut self.body);
@@ -114,7 +121,7 @@ impl PartEncoder {
             group.append_column(&bytes, close)?;
             self.body = Vec::from(bytes);
         }
-        for pages in [&mut self.addresses, &mut self.sites, &mut self.threads] {
+        for pages in [&mut self.addresses, &mut self.sites, &mut self.threads].into_iter().chain(&mut self.waits) {
             pages.clear()?;
         }
         self.counts = AccessCounts::default();

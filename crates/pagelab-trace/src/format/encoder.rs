@@ -24,6 +24,8 @@ pub(super) struct Encoded {
 /// Writes the parts of a trace.
 pub(super) struct Encoder {
     folder: PathBuf,
+    /// Whether there is a column of them.
+    dependencies: bool,
     part: PartEncoder,
     /// Memory for the next part's file: the allocator would give it back to the system and ask for it again.
     file: Vec<u8>,
@@ -39,10 +41,11 @@ pub(super) struct Encoder {
 }
 
 impl Encoder {
-    pub(super) fn new(folder: PathBuf) -> Result<Self, TraceError> {
+    pub(super) fn new(folder: PathBuf, dependencies: bool) -> Result<Self, TraceError> {
         Ok(Self {
-            part: PartEncoder::new().map_err(|e| TraceError::io(&folder, e))?,
+            part: PartEncoder::new(dependencies).map_err(|e| TraceError::io(&folder, e))?,
             folder,
+            dependencies,
             file: Vec::new(),
             pending_events: Vec::new(),
             event_parts: 0,
@@ -106,7 +109,7 @@ impl Encoder {
         let (rows, counts) = (self.part.rows(), self.part.counts());
         let memory = std::mem::take(&mut self.file);
         let (content, facts) =
-            part::encode(memory, &columns::SCHEMA, self.counts.total(), rows, Some(counts), |group| {
+            part::encode(memory, columns::schema(self.dependencies), self.counts.total(), rows, Some(counts), |group| {
                 self.part.finish_part(dictionaries, group)
             })
             .map_err(|e| self.cannot_encode(e))?;

@@ -34,7 +34,7 @@ impl Folder {
             return Err(TraceError::corrupt(path, what));
         }
         let meta = TraceMeta::read(path)?;
-        let (accesses, access_hash) = parts(path, Table::Accesses, &columns::SCHEMA)?;
+        let (accesses, access_hash) = parts(path, Table::Accesses, columns::schema(meta.dependencies))?;
         let (events, event_hash) = parts(path, Table::Events, &event_part::SCHEMA)?;
         let mut counts = AccessCounts::default();
         for part in &accesses {

@@ -81,7 +81,7 @@ pub fn footprint(path: impl AsRef<Path>) -> Result<Footprint, TraceError> {
         let what = format!("trace.json: page_size_bytes is {page_size_bytes}, expected a power of two");
         return Err(TraceError::corrupt(folder.path, what));
     }
-    let mut merger = Merger::new(&folder);
+    let mut merger = Merger::new(&folder, false);
     let mut batch = Batch::default();
     let mut new_pages = NewPages::new(page_size_bytes.trailing_zeros());
     let mut pages = 0;
@@ -98,7 +98,20 @@ pub fn footprint(path: impl AsRef<Path>) -> Result<Footprint, TraceError> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "row", rename_all = "snake_case")]
 pub enum Row {
-    Access { position: u64, thread: u32, kind: &'static str, by_kernel: bool, vaddr: u64, size: u16, pc: u64, gap: u32 },
+    Access {
+        position: u64,
+        thread: u32,
+        kind: &'static str,
+        by_kernel: bool,
+        vaddr: u64,
+        size: u16,
+        pc: u64,
+        gap: u32,
+        /// Accesses of the thread back to the load that the address comes from; none if it is known of none.
+        waits_for: Option<u64>,
+        /// A letter per conditional branch since the last access, `T` if it was taken, `n` if not.
+        branches: String,
+    },
     Event(EventRow),
 }
 
@@ -109,7 +122,7 @@ pub enum Row {
 pub fn head(path: impl AsRef<Path>, count: usize) -> Result<Vec<Row>, TraceError> {
     const KIND_NAMES: [&str; KINDS.len() / 2] = ["load", "store", "modify", "fetch"];
     let folder = Folder::open(path.as_ref())?;
-    let mut merger = Merger::new(&folder);
+    let mut merger = Merger::new(&folder, true);
     let mut batch = Batch::default();
     let mut rows = Vec::new();
     let mut position = 0;
@@ -124,7 +137,9 @@ pub fn head(path: impl AsRef<Path>, count: usize) -> Result<Vec<Row>, TraceError
                 Segment::Event(event) => rows.push(Row::Event(EventRow::from(event))),
                 Segment::Run { thread, end } => {
                     let wanted = count.saturating_sub(rows.len()).min(*end - begin);
-                    for access in &batch.accesses[begin..begin + wanted] {
+                    for at in begin..begin + wanted {
+                        let access = &batch.accesses[at];
+                        let branches = batch.branches.get(at).copied().unwrap_or_default();
                         rows.push(Row::Access {
                             position,
                             thread: thread.0,
@@ -134,6 +149,8 @@ pub fn head(path: impl AsRef<Path>, count: usize) -> Result<Vec<Row>, TraceError
                             size: access.size_bytes,
                             pc: access.pc,
                             gap: access.gap,
+                            waits_for: access.maker.producer(),
+                            branches: branches.outcomes().map(|taken| if taken { 'T' } else { 'n' }).collect(),
                         });
                         position += 1;
                     }

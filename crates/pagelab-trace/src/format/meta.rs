@@ -45,6 +45,9 @@ pub struct TraceMeta {
     /// True if the accesses are samples of those that the program made.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sampled: bool,
+    /// True if its accesses tell what they wait for, and the branches before them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dependencies: bool,
     /// What the recorded and the skipped stretches came to; none if everything was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stretches: Option<StretchTotals>,
@@ -205,6 +208,7 @@ impl TraceMeta {
             tools: BTreeMap::from([("pagelab".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]),
             mappings_inferred: false,
             sampled: false,
+            dependencies: false,
             stretches: None,
             notes: Vec::new(),
             accesses: None,

@@ -16,6 +16,12 @@
 //! | `pc` | u64 | address of the instruction, 0 if unknown |
 //! | `tid` | u32 | dense thread number, [`ThreadIx`](crate::ThreadIx) |
 //! | `gap` | u32 | instructions the thread retired since its last access, this access's own included |
+//! | `waits` | u32 | only if `trace.json` says `"dependencies": true`: see below |
+//!
+//! `waits` has in its lowest byte the thread's accesses back to the youngest load that the address (of a store, its data, too) comes
+//! from, 0 if none is known within 254; in the next byte those back to the youngest load that one of the conditional branches since the
+//! last access waits for; in the third their outcomes ([`Branches`](crate::Branches)). The highest byte is 0. Stored is the exclusive or of
+//! this word and that of the page's last row before with the same `kind`, `size`, `pc` and `gap`, so what repeats is 0.
 //!
 //! Columns of events: see [`EventRow`].
 //!
@@ -28,7 +34,7 @@
 //! `trace.json` of a complete trace holds the hash over these hashes. The reader checks both.
 //!
 //! **Encoding.** Plain Parquet 1.0 data pages of up to [`PAGE_ROWS`] rows at the same rows in every column, compressed by
-//! zstd. Addresses are split into byte streams; the upper ones, mostly constant, are blocks of one repeated byte. Every other
+//! zstd. Addresses and `waits` are split into byte streams; the upper ones, mostly constant, are blocks of one repeated byte. Every other
 //! column is dictionary indices in one run a page: repeated, or packed at a width of whole bytes, because zstd finds
 //! repetitions of bytes and not of bits.
 //!
@@ -50,6 +56,7 @@ mod event_row;
 mod folder;
 mod indices;
 mod info;
+mod last_waits;
 mod meta;
 mod page;
 mod part;
@@ -59,6 +66,7 @@ mod reader;
 mod tally;
 mod writer;
 
+pub(crate) use columns::waits_of;
 pub(crate) use dictionary::Site;
 pub use event_row::EventRow;
 pub use info::{Footprint, Row, TraceInfo, footprint, head, info};

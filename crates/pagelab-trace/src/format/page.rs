@@ -4,9 +4,11 @@
 use super::{
     AccessCounts, PAGE_ROWS,
     dictionary::{Dictionary, Site},
-    indices, planes,
+    columns, indices,
+    last_waits::LastWaits,
+    planes::Planes,
 };
-use crate::{Access, Batch, Event, ThreadIx};
+use crate::{Access, Batch, Branches, Event, ThreadIx};
 
 /// Accesses that are copied at once, so that how many there are is no branch.
 pub(crate) const GROUP: usize = 4;
@@ -29,12 +31,9 @@ pub(super) struct IndexRun {
 #[derive(Default)]
 pub(super) struct Page {
     pub rows: usize,
-    /// Byte `k` of each address in plane `k`, for those that are not the same in all.
-    pub planes: Vec<u8>,
-    /// Of the first address: the bytes that have no plane, the upper ones.
-    pub constant: Vec<u8>,
-    /// The addresses once they are compressed.
-    pub compressed: Vec<u8>,
+    pub addresses: Planes,
+    /// Nothing if the trace does not tell dependencies.
+    pub waits: Option<Planes>,
     /// Indices into the dictionary of sites, as Parquet has them.
     pub sites: Vec<u8>,
     pub runs: Vec<IndexRun>,
@@ -59,6 +58,7 @@ pub(super) struct PartDictionaries {
 }
 
 /// What leaves the writer, in the order of the trace.
+#[expect(clippy::large_enum_variant, reason = "one per 65,536 rows, most of them pages")]
 pub(super) enum Message {
     Page(Page),
     /// The part ends with the pages so far, at least one.
@@ -69,6 +69,7 @@ pub(super) enum Message {
 pub(crate) struct Columns<'a> {
     addresses: &'a mut [u64; ROOM],
     sites: &'a mut [u16; ROOM],
+    waits: &'a mut [u32; ROOM],
     rows: usize,
     counts: AccessCounts,
 }
@@ -79,26 +80,28 @@ impl Columns<'_> {
         self.rows
     }
 
-    /// Appends `len` accesses of which all but the addresses is known: their sites, in whole groups, one at least, and
-    /// what they amount to. `group` gives the addresses of a group; those beyond the last access do not matter. None if
-    /// it gives none, or if there is no room.
+    /// Appends `len` accesses of which all but the addresses is known: their sites and what they wait for, in whole groups, one at
+    /// least, and what they amount to. `group` gives the addresses of a group; those beyond the last access do not matter. Returns
+    /// the words of what they wait for, to be completed; none if it gives none, or if there is no room.
     #[inline(always)]
     pub(crate) fn append(
         &mut self,
         len: usize,
-        sites: &[[u16; GROUP]],
+        known: &[([u16; GROUP], [u32; GROUP])],
         counts: &AccessCounts,
         group: impl Fn(usize) -> Option<[u64; GROUP]>,
-    ) -> Option<()> {
+    ) -> Option<&mut [u32]> {
         // Rows are written before anybody knows whether there are any: a branch would often be mispredicted.
-        for (number, sites) in sites.iter().enumerate() {
+        for (number, (sites, waits)) in known.iter().enumerate() {
             let at = self.rows + number * GROUP;
             *self.addresses.get_mut(at..)?.first_chunk_mut()? = group(number)?;
             *self.sites.get_mut(at..)?.first_chunk_mut()? = *sites;
+            *self.waits.get_mut(at..)?.first_chunk_mut()? = *waits;
         }
+        let begin = self.rows;
         self.rows += len;
         self.counts.add(counts);
-        Some(())
+        self.waits.get_mut(begin..)
     }
 }
 
@@ -108,6 +111,11 @@ pub(crate) struct OpenPage {
     addresses: Box<[u64; ROOM]>,
     /// Indices into the dictionary of sites.
     indices: Box<[u16; ROOM]>,
+    /// What accesses wait for ([`columns::waits_of`]).
+    waits: Box<[u32; ROOM]>,
+    /// Whether anybody will read that.
+    dependencies: bool,
+    last_waits: LastWaits,
     page: Page,
     thread: ThreadIx,
     sites: Dictionary<Site>,
@@ -128,10 +136,13 @@ pub(super) struct Taken {
 }
 
 impl OpenPage {
-    pub(crate) fn new(rows_per_part: usize) -> Self {
+    pub(crate) fn new(rows_per_part: usize, dependencies: bool) -> Self {
         Self {
             addresses: zeros(),
             indices: zeros(),
+            waits: zeros(),
+            dependencies,
+            last_waits: LastWaits::new(),
             page: Page::default(),
             thread: ThreadIx(0),
             sites: Dictionary::new(),
@@ -141,6 +152,12 @@ impl OpenPage {
             rows_before: 0,
             ended: None,
         }
+    }
+
+    /// Whether anybody will read what accesses wait for.
+    #[inline(always)]
+    pub(crate) fn tells_dependencies(&self) -> bool {
+        self.dependencies
     }
 
     /// Number of the part. Indices of sites hold while it stays the same.
@@ -225,27 +242,29 @@ impl OpenPage {
         self.page.rows == self.capacity()
     }
 
-    /// Appends accesses of the current thread as long as there is room; returns those that are left.
-    pub(crate) fn append<'a>(&mut self, accesses: &'a [Access]) -> &'a [Access] {
+    /// Appends accesses of the current thread as long as there is room, with the branches before each; returns how many. Without
+    /// `branches` there are none.
+    pub(crate) fn append(&mut self, accesses: &[Access], branches: &[Branches]) -> usize {
         let room = self.capacity() - self.page.rows;
-        let (now, later) = accesses.split_at(room.min(accesses.len()));
+        let now = &accesses[..room.min(accesses.len())];
         self.page.counts.add(&AccessCounts::of(now));
-        for access in now {
+        for (n, access) in now.iter().enumerate() {
             let index = self.index_of(Site::of(access));
             let at = self.page.rows;
             self.indices[at] = index;
             self.addresses[at] = access.vaddr;
+            self.waits[at] = columns::waits_of(access.maker, branches.get(n).copied().unwrap_or_default());
             self.page.rows = at + 1;
         }
-        later
+        now.len()
     }
 
     /// Has `append` append accesses of the current thread.
     #[inline(always)]
     pub(crate) fn fill(&mut self, append: impl FnOnce(&mut Columns<'_>)) {
         let Page { rows, counts, .. } = &mut self.page;
-        let (addresses, sites) = (&mut *self.addresses, &mut *self.indices);
-        let mut columns = Columns { addresses, sites, rows: *rows, counts: *counts };
+        let (addresses, sites, waits) = (&mut *self.addresses, &mut *self.indices, &mut *self.waits);
+        let mut columns = Columns { addresses, sites, waits, rows: *rows, counts: *counts };
         append(&mut columns);
         (*rows, *counts) = (columns.rows, columns.counts);
     }
@@ -263,8 +282,13 @@ impl OpenPage {
         self.close_run();
         let mut page = std::mem::replace(&mut self.page, next);
         if page.rows > 0 {
-            planes::split(&self.addresses[..page.rows], &mut page.planes, &mut page.constant);
+            page.addresses.split(&self.addresses[..page.rows]);
             indices::put(&mut page.sites, &self.indices[..page.rows]);
+            if self.dependencies {
+                let waits = &mut self.waits[..page.rows];
+                self.last_waits.leave_repeated_out(&self.indices[..page.rows], waits);
+                page.waits.get_or_insert_default().split_words(waits);
+            }
         }
         let ended_before = self.ended.take();
         self.rows_before += page.rows;
@@ -277,8 +301,13 @@ impl OpenPage {
         debug_assert!(self.page.events.is_empty());
         self.close_run();
         let (sites, threads) = (self.sites.values(), self.threads.values());
+        let waits = &self.waits[..if self.dependencies { self.page.rows } else { 0 }];
+        batch.branches.extend(waits.iter().map(|&waits| columns::branches_of(waits)));
         let rows = self.addresses[..self.page.rows].iter().zip(&self.indices[..self.page.rows]);
-        let mut accesses = rows.map(|(&vaddr, &site)| sites[usize::from(site)].access(vaddr));
+        let mut accesses = rows.zip(&self.waits[..]).map(|((&vaddr, &site), &waits)| {
+            let access = sites[usize::from(site)].access(vaddr);
+            if access.maker.is_kernel() { access } else { access.after(usize::from(waits as u8)) }
+        });
         let mut at = 0;
         for run in &self.page.runs {
             batch.accesses.extend(accesses.by_ref().take(run.end - at));

@@ -23,6 +23,7 @@ use super::{
     compress::PlaneCompressor,
     encoder::Encoder,
     page::{Message, Page},
+    planes::Planes,
 };
 use crate::TraceError;
 
@@ -45,28 +46,30 @@ pub(super) struct Pipeline {
 
 impl Pipeline {
     /// Starts the threads of the trace at `folder`.
-    pub(super) fn start(folder: &Path) -> Result<Self, TraceError> {
+    pub(super) fn start(folder: &Path, dependencies: bool) -> Result<Self, TraceError> {
         let cpus = thread::available_parallelism().map_or(1, usize::from);
-        if cpus < CPUS_FOR_TWO { Self::of_one(folder) } else { Self::of_two(folder) }
+        if cpus < CPUS_FOR_TWO { Self::of_one(folder, dependencies) } else { Self::of_two(folder, dependencies) }
     }
 
-    fn of_one(folder: &Path) -> Result<Self, TraceError> {
+    fn of_one(folder: &Path, dependencies: bool) -> Result<Self, TraceError> {
         let failed = |error| TraceError::io(folder, error);
-        let (mut compressor, encoder) = (PlaneCompressor::new().map_err(failed)?, Encoder::new(folder.to_path_buf())?);
+        let mut compressor = PlaneCompressor::new().map_err(failed)?;
+        let encoder = Encoder::new(folder.to_path_buf(), dependencies)?;
         let (messages, from_writer) = sync_channel::<Message>(2 * QUEUED);
         let (to_writer, empty) = sync_channel(PAGES);
         let run = move || {
-            let compressed = from_writer.into_iter().map(|message| compress_addresses(&mut compressor, message));
+            let compressed = from_writer.into_iter().map(|message| compress_planes(&mut compressor, message));
             encoder.run(compressed, &to_writer)
         };
         let parts = thread::Builder::new().name("trace-encoder".to_owned()).spawn(run).map_err(failed)?;
         Ok(Self { messages, empty, addresses: None, parts })
     }
 
-    fn of_two(folder: &Path) -> Result<Self, TraceError> {
+    fn of_two(folder: &Path, dependencies: bool) -> Result<Self, TraceError> {
         let failed = |error| TraceError::io(folder, error);
         let named = |name: &str| thread::Builder::new().name(name.to_owned());
-        let (mut compressor, encoder) = (PlaneCompressor::new().map_err(failed)?, Encoder::new(folder.to_path_buf())?);
+        let mut compressor = PlaneCompressor::new().map_err(failed)?;
+        let encoder = Encoder::new(folder.to_path_buf(), dependencies)?;
         let (messages, from_writer) = sync_channel(QUEUED);
         let (to_parts, from_addresses) = sync_channel(QUEUED);
         let (to_writer, empty) = sync_channel(PAGES);
@@ -105,10 +108,12 @@ impl Pipeline {
     }
 }
 
-/// Compresses the addresses of a message that is a page.
-fn compress_addresses(compressor: &mut PlaneCompressor, mut message: Message) -> io::Result<Message> {
-    if let Message::Page(Page { rows: rows @ 1.., planes, constant, compressed, .. }) = &mut message {
-        compressor.compress(planes, *rows, constant, compressed)?;
+/// Compresses the addresses of a message that is a page, and what its accesses wait for.
+fn compress_planes(compressor: &mut PlaneCompressor, mut message: Message) -> io::Result<Message> {
+    if let Message::Page(Page { rows: rows @ 1.., addresses, waits, .. }) = &mut message {
+        for Planes { varying, constant, compressed } in [Some(addresses), waits.as_mut()].into_iter().flatten() {
+            compressor.compress(varying, *rows, constant, compressed)?;
+        }
     }
     Ok(message)
 }
@@ -120,7 +125,7 @@ fn pass_on(
     next: &SyncSender<Message>,
 ) -> io::Result<()> {
     for message in messages {
-        if next.send(compress_addresses(compressor, message)?).is_err() {
+        if next.send(compress_planes(compressor, message)?).is_err() {
             break;
         }
     }
@@ -141,7 +146,7 @@ mod tests {
             let (messages, from_writer) = sync_channel(QUEUED);
             let (to_parts, from_addresses) = sync_channel(QUEUED);
             let (to_writer, empty) = sync_channel(PAGES);
-            let encoder = Encoder::new(folder.path().to_path_buf()).unwrap();
+            let encoder = Encoder::new(folder.path().to_path_buf(), false).unwrap();
             let parts = thread::spawn(move || match of_parts {
                 true => from_addresses.recv().map_or(Ok(encoder), |_| Err(TraceError::usage("parts"))),
                 false => encoder.run(from_addresses.into_iter().map(Ok), &to_writer),
@@ -164,12 +169,13 @@ mod tests {
     /// The same files, whether one thread does it all or not.
     #[test]
     fn one_thread_writes_what_two_write() {
-        let written = |start: fn(&Path) -> Result<Pipeline, TraceError>| {
+        let written = |start: fn(&Path, bool) -> Result<Pipeline, TraceError>| {
             let folder = tempfile::tempdir().unwrap();
-            let pipeline = start(folder.path()).unwrap();
-            let mut open = OpenPage::new(3 * PAGE_ROWS);
+            let pipeline = start(folder.path(), true).unwrap();
+            let mut open = OpenPage::new(3 * PAGE_ROWS, true);
             for n in 0..7 * PAGE_ROWS as u64 {
-                open.append(&[Access { pc: n % 90, ..Access::new(AccessKind::Load, n * n % 0x7f_ffff, 8) }]);
+                let access = Access { pc: n % 90, ..Access::new(AccessKind::Load, n * n % 0x7f_ffff, 8) };
+                open.append(&[access.after(n as usize % 300)], &[]);
                 if open.is_full() {
                     let Taken { ended_before, page, ended_after } = open.take(pipeline.empty_page());
                     let messages = [

@@ -1,22 +1,44 @@
-//! Addresses of a page as Parquet's byte streams: plane `k` holds byte `k` of each.
+//! Addresses of a page, and what its accesses wait for, as Parquet's byte streams: plane `k` holds byte `k` of each.
 
 /// Addresses that are split at once. Between the steps they stay in the host's first-level cache.
 const BLOCK: usize = 1 << 9;
 
-/// Sets `planes` to those in which `addresses`, at least one, differ, and those below, and `constant` to the bytes above.
-pub(super) fn split(addresses: &[u64], planes: &mut Vec<u8>, constant: &mut Vec<u8>) {
-    let varying = varying_bytes(addresses);
-    // Without zeroing what there is.
-    planes.resize(addresses.len() * varying, 0);
-    fill(addresses, varying, planes);
-    constant.clear();
-    constant.extend(&addresses[0].to_le_bytes()[varying..]);
+/// The bytes of a page's values of one column, plane after plane.
+#[derive(Default)]
+pub(super) struct Planes {
+    /// The lower planes, up to the last one in which there is a difference.
+    pub varying: Vec<u8>,
+    /// The bytes above, the same in all values.
+    pub constant: Vec<u8>,
+    /// All of them once they are compressed.
+    pub compressed: Vec<u8>,
 }
 
-/// Number of lower bytes beyond which all addresses are the same.
-fn varying_bytes(addresses: &[u64]) -> usize {
-    let different = addresses.iter().fold(0, |all, address| all | (address ^ addresses[0]));
-    (u64::BITS - different.leading_zeros()).div_ceil(8) as usize
+impl Planes {
+    /// Makes them those of `addresses`, at least one.
+    pub fn split(&mut self, addresses: &[u64]) {
+        let different = addresses.iter().fold(0, |all, address| all | (address ^ addresses[0]));
+        let count = (u64::BITS - different.leading_zeros()).div_ceil(8) as usize;
+        // Without zeroing what there is.
+        self.varying.resize(addresses.len() * count, 0);
+        fill(addresses, count, &mut self.varying);
+        self.constant.clear();
+        self.constant.extend(&addresses[0].to_le_bytes()[count..]);
+    }
+
+    /// Makes them those of `words`, at least one.
+    pub fn split_words(&mut self, words: &[u32]) {
+        let different = words.iter().fold(0, |all, word| all | (word ^ words[0]));
+        let count = (u32::BITS - different.leading_zeros()).div_ceil(8) as usize;
+        self.varying.resize(words.len() * count, 0);
+        for (plane, bytes) in self.varying.chunks_exact_mut(words.len()).enumerate() {
+            for (byte, word) in bytes.iter_mut().zip(words) {
+                *byte = (word >> (8 * plane)) as u8;
+            }
+        }
+        self.constant.clear();
+        self.constant.extend(&words[0].to_le_bytes()[count..]);
+    }
 }
 
 /// Writes byte `k` of each address to plane `k`, for the first `count` planes. Words are halved again and again, which the
@@ -62,12 +84,19 @@ mod tests {
                 let upper = 0x8877_6655_4433_2211 & !lower;
                 let mut addresses: Vec<u64> = (0..rows).map(|_| upper | draw.next_u64() & lower).collect();
                 addresses.push(addresses[0] ^ lower);
-                let (mut planes, mut constant) = (vec![1; 9], vec![1; 9]);
-                split(&addresses, &mut planes, &mut constant);
-                assert_eq!(constant, addresses[0].to_le_bytes()[count..]);
-                assert_eq!(planes.len(), addresses.len() * count);
-                for (plane, bytes) in planes.chunks(addresses.len()).enumerate() {
+                let mut planes = Planes { varying: vec![1; 9], constant: vec![1; 9], compressed: Vec::new() };
+                planes.split(&addresses);
+                assert_eq!(planes.constant, addresses[0].to_le_bytes()[count..]);
+                assert_eq!(planes.varying.len(), addresses.len() * count);
+                for (plane, bytes) in planes.varying.chunks(addresses.len()).enumerate() {
                     assert!(bytes.iter().zip(&addresses).all(|(byte, address)| *byte == address.to_le_bytes()[plane]));
+                }
+                let words: Vec<u32> = addresses.iter().map(|address| *address as u32).collect();
+                planes.split_words(&words);
+                assert_eq!(planes.constant, words[0].to_le_bytes()[count.min(4)..]);
+                assert_eq!(planes.varying.len(), words.len() * count.min(4));
+                for (plane, bytes) in planes.varying.chunks(words.len()).enumerate() {
+                    assert!(bytes.iter().zip(&words).all(|(byte, word)| *byte == word.to_le_bytes()[plane]));
                 }
             }
         }

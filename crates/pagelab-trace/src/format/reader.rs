@@ -24,6 +24,8 @@ pub struct TraceReader {
     folder: Folder,
     counts: EventCounts,
     info: SourceInfo,
+    /// Whether anybody looks at dependencies and branches.
+    tells: bool,
     state: State,
 }
 
@@ -64,10 +66,11 @@ impl TraceReader {
             threads: counts.threads_at_once,
             mappings_inferred: folder.meta.mappings_inferred,
             sampled: folder.meta.sampled,
-            dependencies: false,
+            dependencies: folder.meta.dependencies,
+            branches: folder.meta.dependencies,
             content_hash: Some(folder.content_hash.clone()),
         };
-        Ok(Self { folder, counts, info, state: State::Opened })
+        Ok(Self { folder, counts, info, tells: true, state: State::Opened })
     }
 
     /// What `trace.json` says; `complete` tells whether the recording ended regularly.
@@ -88,7 +91,7 @@ impl TraceReader {
     fn start(&self) -> Result<Connection, TraceError> {
         let (to_reader, batches) = sync_channel(BATCHES_AHEAD);
         let (used, from_reader) = sync_channel::<Batch>(BATCHES_AHEAD + 2);
-        let mut merger = Merger::new(&self.folder);
+        let mut merger = Merger::new(&self.folder, self.tells);
         let decode = move || {
             loop {
                 let mut batch = from_reader.try_recv().unwrap_or_default();
@@ -127,6 +130,11 @@ impl TraceReader {
 impl Source for TraceReader {
     fn info(&self) -> &SourceInfo {
         &self.info
+    }
+
+    fn leave_dependencies_out(&mut self) {
+        self.tells = false;
+        (self.info.dependencies, self.info.branches) = (false, false);
     }
 
     fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, TraceError> {
@@ -173,11 +181,16 @@ pub(super) struct Merger {
     position: u64,
     end: u64,
     runs: Vec<Run>,
+    /// Whether the trace has dependencies, and whether they are wanted.
+    has_waits: bool,
+    wants_waits: bool,
 }
 
 impl Merger {
-    pub(super) fn new(folder: &Folder) -> Self {
+    pub(super) fn new(folder: &Folder, wants_waits: bool) -> Self {
         Self {
+            has_waits: folder.meta.dependencies,
+            wants_waits,
             accesses: folder.accesses.iter().cloned().collect(),
             events: Events {
                 parts: folder.events.iter().cloned().collect(),
@@ -206,12 +219,12 @@ impl Merger {
                     Some(part) => {
                         let memory = self.memory.take().map_or_else(Memory::new, Ok);
                         let memory = memory.map_err(|e| TraceError::io(&part.path, e))?;
-                        self.decoder.insert(PartDecoder::new(&part, memory)?)
+                        self.decoder.insert(PartDecoder::new(&part, memory, self.has_waits, self.wants_waits)?)
                     }
                     None => break,
                 },
             };
-            if decoder.next_page(&mut batch.accesses, &mut self.runs)? {
+            if decoder.next_page(&mut batch.accesses, &mut batch.branches, &mut self.runs)? {
                 read = true;
                 break;
             }
@@ -219,6 +232,7 @@ impl Merger {
         }
         if !read {
             batch.accesses.clear();
+            batch.branches.clear();
         }
         let page_end = self.position + batch.accesses.len() as u64;
         let mut begin = 0;

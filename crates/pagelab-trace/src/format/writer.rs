@@ -11,7 +11,7 @@ use super::{
     page::{Message, OpenPage, Taken},
     pipeline::Pipeline,
 };
-use crate::{Access, Event, ThreadIx, TraceError};
+use crate::{Access, Branches, Event, ThreadIx, TraceError};
 
 /// How a trace is written.
 #[derive(Clone, Copy, Debug)]
@@ -88,8 +88,9 @@ impl TraceWriter {
         }
         (meta.complete, meta.accesses, meta.events, meta.content_hash) = (false, None, None, None);
         meta.write(&path)?;
-        let pipeline = Some(Pipeline::start(&path)?);
-        Ok(Self { path, meta, page: OpenPage::new(options.rows_per_part), sent: 0, events: 0, pipeline })
+        let pipeline = Some(Pipeline::start(&path, meta.dependencies)?);
+        let page = OpenPage::new(options.rows_per_part, meta.dependencies);
+        Ok(Self { path, meta, page, sent: 0, events: 0, pipeline })
     }
 
     /// Accesses appended so far: the position of an event that happens now.
@@ -107,10 +108,24 @@ impl TraceWriter {
     /// # Errors
     /// What the encoder met with, possibly a part ago: [`TraceError::Io`] (such as a full disk), or
     /// [`TraceError::Usage`] for an access of 0 or more than 4096 bytes.
-    pub fn append(&mut self, thread: ThreadIx, mut accesses: &[Access]) -> Result<(), TraceError> {
+    pub fn append(&mut self, thread: ThreadIx, accesses: &[Access]) -> Result<(), TraceError> {
+        self.append_with_branches(thread, accesses, &[])
+    }
+
+    /// As [`append`](Self::append), with the branches before each access.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn append_with_branches(
+        &mut self,
+        thread: ThreadIx,
+        accesses: &[Access],
+        branches: &[Branches],
+    ) -> Result<(), TraceError> {
         self.page.switch_to(thread);
-        while !accesses.is_empty() {
-            accesses = self.page.append(accesses);
+        let mut done = 0;
+        while done < accesses.len() {
+            done += self.page.append(&accesses[done..], branches.get(done..).unwrap_or_default());
             if self.page.is_full() {
                 self.send_page()?;
             }

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use super::output::Sink;
 use crate::format::{MAX_PART_ROWS, OpenPage};
-use crate::{Access, Batch, Event, Source, SourceInfo, ThreadIx, TraceError};
+use crate::{Access, Batch, Branches, Event, Source, SourceInfo, ThreadIx, TraceError};
 
 /// Accesses of a batch: 2 MiB.
 const BATCH_ACCESSES: usize = 1 << 16;
@@ -38,7 +38,7 @@ pub fn live(info: &SourceInfo, readers: usize) -> (LiveWriter, Vec<LiveSource>) 
     let queues = (0..readers).map(|_| sync_channel(QUEUED_BATCHES));
     let (readers, sources): (Vec<_>, Vec<_>) =
         queues.map(|(sender, batches)| (sender, LiveSource { info: info.clone(), batches })).unzip();
-    let page = OpenPage::new(MAX_PART_ROWS);
+    let page = OpenPage::new(MAX_PART_ROWS, info.dependencies);
     (LiveWriter { page, sent: 0, batch: Batch::default(), events: 0, readers }, sources)
 }
 
@@ -47,10 +47,11 @@ impl Sink for LiveWriter {
         self.sent + self.page.rows() as u64
     }
 
-    fn append(&mut self, thread: ThreadIx, mut accesses: &[Access]) -> Result<(), TraceError> {
+    fn append(&mut self, thread: ThreadIx, accesses: &[Access], branches: &[Branches]) -> Result<(), TraceError> {
         self.page.switch_to(thread);
-        while !accesses.is_empty() {
-            accesses = self.page.append(accesses);
+        let mut done = 0;
+        while done < accesses.len() {
+            done += self.page.append(&accesses[done..], branches.get(done..).unwrap_or_default());
             if self.page.is_full() {
                 self.take_page();
             }
@@ -111,6 +112,7 @@ impl Source for LiveSource {
             Ok(alone) => *batch = alone,
             Err(shared) => {
                 batch.accesses.extend_from_slice(&shared.accesses);
+                batch.branches.extend_from_slice(&shared.branches);
                 batch.segments.extend_from_slice(&shared.segments);
             }
         }
@@ -131,6 +133,7 @@ mod tests {
             mappings_inferred: false,
             sampled: false,
             dependencies: false,
+            branches: false,
             content_hash: None,
         }
     }
@@ -156,7 +159,7 @@ mod tests {
         let readers: Vec<_> = sources.into_iter().map(|source| std::thread::spawn(|| read(source))).collect();
         let all: Vec<Access> = (0..500_000).map(access).collect();
         for (n, part) in all.chunks(70_001).enumerate() {
-            writer.append(ThreadIx(n as u32 % 2), part).unwrap();
+            writer.append(ThreadIx(n as u32 % 2), part, &[]).unwrap();
             let position = writer.position();
             let kind = EventKind::Munmap { addr: n as u64, len: 4096 };
             writer.event(Event { position, process: ProcessIx(0), thread: ThreadIx(0), kind }).unwrap();
@@ -179,11 +182,11 @@ mod tests {
             thread: ThreadIx(1),
             kind: EventKind::Munmap { addr: at, len: 4096 },
         };
-        writer.append(ThreadIx(0), &[access(1), access(2)]).unwrap();
-        writer.append(ThreadIx(1), &[access(3)]).unwrap();
+        writer.append(ThreadIx(0), &[access(1), access(2)], &[]).unwrap();
+        writer.append(ThreadIx(1), &[access(3)], &[]).unwrap();
         writer.event(event(3, 1)).unwrap();
         writer.event(event(3, 2)).unwrap();
-        writer.append(ThreadIx(1), &[access(4)]).unwrap();
+        writer.append(ThreadIx(1), &[access(4)], &[]).unwrap();
         drop(writer);
         let mut batch = Batch::default();
         assert!(sources[0].next_batch(&mut batch).unwrap());
@@ -202,11 +205,11 @@ mod tests {
         sources.pop();
         // More than its queue would hold.
         let reader = sources.pop().map(|source| std::thread::spawn(|| read(source).0.len())).unwrap();
-        (0..3 * QUEUED_BATCHES).for_each(|_| writer.append(ThreadIx(0), &batch).unwrap());
+        (0..3 * QUEUED_BATCHES).for_each(|_| writer.append(ThreadIx(0), &batch, &[]).unwrap());
         drop(writer);
         assert_eq!(reader.join().unwrap(), 3 * QUEUED_BATCHES * BATCH_ACCESSES);
         let (mut writer, sources) = live(&info(), 1);
         drop(sources);
-        (0..3 * QUEUED_BATCHES).for_each(|_| writer.append(ThreadIx(0), &batch).unwrap());
+        (0..3 * QUEUED_BATCHES).for_each(|_| writer.append(ThreadIx(0), &batch, &[]).unwrap());
     }
 }

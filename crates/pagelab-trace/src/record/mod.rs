@@ -40,6 +40,7 @@
 //! would lay it, below 64 GiB.
 
 mod collect;
+mod flow;
 mod follow;
 mod frame;
 mod functions;

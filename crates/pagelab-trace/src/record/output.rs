@@ -2,7 +2,7 @@
 
 use super::stretches::{Mode, Schedule};
 use crate::format::{OpenPage, StretchTotals};
-use crate::{Access, Event, EventKind, ProcessIx, ThreadIx, TraceError, TraceWriter};
+use crate::{Access, Branches, Event, EventKind, ProcessIx, ThreadIx, TraceError, TraceWriter};
 
 /// What a recording fills.
 pub(super) trait Sink {
@@ -10,7 +10,8 @@ pub(super) trait Sink {
     fn position(&self) -> u64;
 
     /// Appends accesses of one thread, in their order.
-    fn append(&mut self, thread: ThreadIx, accesses: &[Access]) -> Result<(), TraceError>;
+    /// Without `branches` there were none.
+    fn append(&mut self, thread: ThreadIx, accesses: &[Access], branches: &[Branches]) -> Result<(), TraceError>;
 
     /// The page that is being filled, for whoever appends what it knows of; to be left with room for an access.
     fn page(&mut self) -> &mut OpenPage;
@@ -24,8 +25,8 @@ impl Sink for TraceWriter {
         self.position()
     }
 
-    fn append(&mut self, thread: ThreadIx, accesses: &[Access]) -> Result<(), TraceError> {
-        self.append(thread, accesses)
+    fn append(&mut self, thread: ThreadIx, accesses: &[Access], branches: &[Branches]) -> Result<(), TraceError> {
+        self.append_with_branches(thread, accesses, branches)
     }
 
     fn page(&mut self) -> &mut OpenPage {
@@ -125,11 +126,11 @@ impl<'a> Output<'a> {
         (self.writer.page(), self.end)
     }
 
-    /// Appends accesses of the current thread.
-    pub(super) fn append(&mut self, accesses: &[Access]) -> Result<(), TraceError> {
+    /// Appends accesses of the current thread, with the branches before each; without `branches` there were none.
+    pub(super) fn append(&mut self, accesses: &[Access], branches: &[Branches]) -> Result<(), TraceError> {
         let room = self.limit - self.written();
         let wanted = usize::try_from(room).unwrap_or(usize::MAX).min(accesses.len());
-        self.writer.append(self.thread, &accesses[..wanted])?;
+        self.writer.append(self.thread, &accesses[..wanted], branches)?;
         self.look_at_page();
         Ok(())
     }
@@ -170,15 +171,15 @@ mod tests {
         let access = Access::new(AccessKind::Load, 0, 1);
         output.switch_to(ThreadIx(1));
         assert_eq!(output.page().1, 5);
-        output.append(&[access; 3]).unwrap();
+        output.append(&[access; 3], &[]).unwrap();
         output.event(ProcessIx(0), ThreadIx(1), EventKind::ThreadExit).unwrap();
         assert!(!output.is_full());
         output.switch_to(ThreadIx(2));
-        output.append(&[access; 3]).unwrap();
+        output.append(&[access; 3], &[]).unwrap();
         output.event(ProcessIx(0), ThreadIx(2), EventKind::ThreadExit).unwrap();
         assert!(output.is_full());
         output.switch_to(ThreadIx(3));
-        output.append(&[access; 3]).unwrap();
+        output.append(&[access; 3], &[]).unwrap();
         assert_eq!(output.written(), 5);
         writer.finish().unwrap();
         let mut batch = Batch::default();

@@ -4,14 +4,15 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::flow::{Flow, Steps};
 use super::frame::Frame;
 use super::functions::Mapped;
 use super::output::Output;
 use super::pages::{PAGE_SHIFT, Pages};
 use super::protocol::{self, ADDRESS_BYTES, CONTROL_BIT, Control, EXIT_BY_SIGNAL, SEGMENT_WORD_BYTES, SegmentRecord};
-use super::segment::{self, Known, Segment, Slot, Validity};
+use super::segment::{self, Expanding, Known, Segment, Slot, Validity};
 use super::stretches::{Mode, Schedule};
-use crate::{Access, AccessKind, EventKind, Maker, MapFlags, ProcessIx, Protection, ThreadIx, TraceError};
+use crate::{Access, AccessKind, Branches, EventKind, Maker, MapFlags, ProcessIx, Protection, ThreadIx, TraceError};
 
 const PAGE_BYTES: u64 = 1 << PAGE_SHIFT;
 /// Address-space changes that empty pages: `MADV_DONTNEED`, `MADV_FREE`, `MADV_REMOVE`.
@@ -22,7 +23,14 @@ struct Thread {
     ix: ThreadIx,
     /// Instructions retired since the thread's last access.
     pending: u64,
+    flow: Flow,
     ended: bool,
+}
+
+impl Thread {
+    fn new(ix: ThreadIx) -> Self {
+        Self { ix, pending: 0, flow: Flow::default(), ended: false }
+    }
 }
 
 /// An `execve` that has begun.
@@ -54,8 +62,10 @@ pub(super) struct Process {
     fetch_epoch: u32,
     /// What the skipped stretch under way has touched.
     pages: Pages,
-    /// First touches on their way to the output.
-    touches: Vec<Access>,
+    /// Accesses on their way to the output, and the branches before them.
+    accesses: Vec<Access>,
+    branches: Vec<Branches>,
+    steps: Steps,
     heap_end: u64,
     /// Addresses of functions that stretches begin or end at, with their numbers.
     functions: Vec<(u64, usize)>,
@@ -102,17 +112,18 @@ impl From<TraceError> for DecodeError {
 
 impl Process {
     pub(super) fn new(ix: ProcessIx, main: ThreadIx) -> Self {
-        let current = Thread { ix: main, pending: 0, ended: false };
         Self {
             ix,
             table: Vec::new(),
             threads: HashMap::new(),
             current_tid: 0,
-            current,
+            current: Thread::new(main),
             fetched: BTreeSet::new(),
             fetch_epoch: 1,
             pages: Pages::default(),
-            touches: Vec::new(),
+            accesses: Vec::new(),
+            branches: Vec::new(),
+            steps: Steps::default(),
             heap_end: 0,
             functions: Vec::new(),
             exec: None,
@@ -181,7 +192,7 @@ impl Process {
             return;
         }
         self.store_current();
-        let new = || Thread { ix: numbers.next(), pending: 0, ended: false };
+        let new = || Thread::new(numbers.next());
         self.current = *self.threads.entry(tid).or_insert_with(new);
         self.current_tid = tid;
     }
@@ -229,29 +240,34 @@ impl Process {
         let mode = output.mode();
         if let Mode::Skipped { left, stretch } = mode {
             self.pages.begin(stretch);
-            let (pages, touches) = (&mut self.pages, &mut self.touches);
+            self.current.flow.forget();
+            let (pages, touches) = (&mut self.pages, &mut self.accesses);
             let skimmed = segment::skim_known(&self.table, self.fetch_epoch, frame, at, pages, left, touches);
             output.executed(skimmed.instructions, skimmed.left_out);
-            return self.append_touches(output);
+            return self.append(output);
         }
         let (page, end) = output.page();
-        let validity = Validity::new(self.fetch_epoch, page);
-        let (table, pending) = (&self.table, &mut self.current.pending);
-        if let Mode::Recorded { left: most } = mode {
-            let (known, mut executed) = (Known { table, validity, end, most }, 0);
-            page.fill(|columns| segment::execute_known::<true>(&known, frame, at, pending, columns, &mut executed));
-            output.executed(executed, 0);
-        } else {
-            let known = Known { table, validity, end, most: u64::MAX };
-            page.fill(|columns| segment::execute_known::<false>(&known, frame, at, pending, columns, &mut 0));
-        }
+        let (validity, tells) = (Validity::new(self.fetch_epoch, page), page.tells_dependencies());
+        let Thread { pending, flow, .. } = &mut self.current;
+        let (table, run) = (&self.table, (pending, flow));
+        let (most, counted) = if let Mode::Recorded { left } = mode { (left, true) } else { (u64::MAX, false) };
+        let (known, mut executed) = (Known { table, validity, end, most }, 0);
+        let execute = match (counted, tells) {
+            (true, true) => segment::execute_known::<true, true>,
+            (true, false) => segment::execute_known::<true, false>,
+            (false, true) => segment::execute_known::<false, true>,
+            (false, false) => segment::execute_known::<false, false>,
+        };
+        page.fill(|columns| execute(&known, frame, at, run, columns, &mut executed));
+        output.executed(executed, 0);
         Ok(())
     }
 
-    fn append_touches(&mut self, output: &mut Output<'_>) -> Result<(), TraceError> {
-        if !self.touches.is_empty() {
-            output.append(&self.touches)?;
-            self.touches.clear();
+    fn append(&mut self, output: &mut Output<'_>) -> Result<(), TraceError> {
+        if !self.accesses.is_empty() {
+            output.append(&self.accesses, &self.branches)?;
+            self.accesses.clear();
+            self.branches.clear();
         }
         Ok(())
     }
@@ -272,7 +288,8 @@ impl Process {
             slot.fetch_epoch = self.fetch_epoch;
             let mut fetches = Vec::new();
             segment.fetch_pages(&mut self.fetched, &mut fetches);
-            output.append(&fetches)?;
+            self.current.flow.skip(fetches.len());
+            output.append(&fetches, &[])?;
         }
         let accesses = segment.accesses.len();
         let end = *at + accesses * ADDRESS_BYTES;
@@ -314,14 +331,15 @@ impl Process {
         let mut left_out = 0;
         if let Mode::Skipped { stretch, .. } = output.mode() {
             self.pages.begin(stretch);
-            left_out = segment.skim(part, addresses, &mut self.pages, &mut self.touches);
+            self.current.flow.forget();
+            left_out = segment.skim(part, addresses, &mut self.pages, &mut self.accesses);
         } else {
-            let to_the_end = part.end == segment.accesses.len();
-            segment.expand(part, addresses, &mut self.current.pending, &mut self.touches);
-            self.current.pending += if to_the_end { u64::from(segment.tail) } else { 0 };
+            let Thread { pending, flow, .. } = &mut self.current;
+            let Self { steps, accesses, branches, .. } = self;
+            segment.expand(part, addresses, &mut Expanding { pending, flow, steps, accesses, branches });
         }
         output.executed(instructions, left_out);
-        self.append_touches(output)
+        self.append(output)
     }
 
     fn control(
@@ -463,7 +481,7 @@ impl Process {
         let is_main = self.threads.is_empty();
         let ix = if is_main { self.current.ix } else { numbers.next() };
         self.store_current();
-        self.current = Thread { ix, pending: 0, ended: false };
+        self.current = Thread::new(ix);
         self.current_tid = tid;
         self.threads.insert(tid, self.current);
         if !(is_main && std::mem::replace(&mut self.main_started, true)) {
@@ -494,7 +512,8 @@ impl Process {
             let piece_end = ((vaddr | (PAGE_BYTES - 1)).saturating_add(1)).min(end);
             let size_bytes = (piece_end - vaddr) as u16;
             if self.is_recorded(vaddr, size_bytes, writes, output) {
-                output.append(&[Access { vaddr, pc: 0, gap: 0, size_bytes, kind, maker: Maker::KERNEL }])?;
+                output.append(&[Access { vaddr, pc: 0, gap: 0, size_bytes, kind, maker: Maker::KERNEL }], &[])?;
+                self.current.flow.skip(1);
             }
             vaddr = piece_end;
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// First word of a stream, `pglb`.
 pub(super) const MAGIC: u32 = 0x626c_6770;
-pub(super) const VERSION: u32 = 4;
+pub(super) const VERSION: u32 = 5;
 /// Set in the first word of a control record, clear in a segment number.
 pub(super) const CONTROL_BIT: u32 = 0x8000_0000;
 /// Bytes of the number of a segment record.
@@ -137,6 +137,30 @@ pub(super) struct SegmentRecord {
     pub tail: u32,
     pub pieces: Vec<Piece>,
     pub accesses: Vec<AccessRecord>,
+    /// Registers whose values come from elsewhere than at its entry, and where from.
+    pub registers: Vec<(u8, OriginRecord)>,
+    pub branch: Option<BranchRecord>,
+}
+
+/// Registers that are followed: what the tool numbers.
+pub(super) const REGISTERS: usize = 34;
+
+/// What a value comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct OriginRecord {
+    /// Accesses of the superblock back to the load that it comes from: from an access itself, else from the segment's end.
+    pub back: u16,
+    /// If that is 0: registers at the segment's entry, a bit each.
+    pub registers: u64,
+}
+
+/// A conditional branch at the end of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BranchRecord {
+    /// The instruction behind it.
+    pub fall_through: u64,
+    /// Of its condition.
+    pub origin: OriginRecord,
 }
 
 /// Consecutive code bytes.
@@ -154,6 +178,8 @@ pub(super) struct AccessRecord {
     pub kind: u8,
     /// Address 0 says that the access did not happen.
     pub conditional: bool,
+    /// Of its address, and of what it stores.
+    pub origin: OriginRecord,
 }
 
 /// Takes numbers from the front of a payload; `None` once it is too short.
@@ -245,10 +271,27 @@ fn parse_segment(p: &mut Payload<'_>) -> Option<SegmentRecord> {
                 size_bytes: p.u16()?,
                 kind: p.u8()?,
                 conditional: p.u8()? != 0,
+                origin: parse_origin(p)?,
             })
         })
         .collect::<Option<_>>()?;
-    Some(SegmentRecord { number, tail, pieces, accesses })
+    let changed = p.u8()?;
+    let registers = (0..changed)
+        .map(|_| {
+            let register = p.u8().filter(|register| usize::from(*register) < REGISTERS)?;
+            Some((register, parse_origin(p)?))
+        })
+        .collect::<Option<_>>()?;
+    let branch = match p.u8()? {
+        0 => None,
+        _ => Some(BranchRecord { fall_through: p.u64()?, origin: parse_origin(p)? }),
+    };
+    Some(SegmentRecord { number, tail, pieces, accesses, registers, branch })
+}
+
+fn parse_origin(p: &mut Payload<'_>) -> Option<OriginRecord> {
+    let origin = OriginRecord { back: p.u16()?, registers: p.u64()? };
+    (origin.registers >> REGISTERS == 0).then_some(origin)
 }
 
 /// The address in the lower 6 bytes of `word`, made canonical.

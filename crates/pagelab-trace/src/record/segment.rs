@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::flow::{Flow, Steps, Waits};
 use super::frame::Frame;
 use super::pages::{PAGE_SHIFT, Pages};
 use super::protocol::{ADDRESS_BYTES, Piece, SEGMENT_WORD_BYTES, SegmentRecord, address};
 use crate::format::{AccessCounts, Columns, GROUP, OpenPage, Site};
-use crate::{Access, AccessKind, Maker};
+use crate::{Access, AccessKind, Branches, Maker};
 
 /// Bytes of the fetch recorded for a code page.
 const FETCH_BYTES: u64 = 16;
@@ -28,6 +29,8 @@ pub(super) struct Segment {
     pub instructions: u64,
     /// Functions that it enters, in order.
     pub entries: Box<[Entry]>,
+    /// What its accesses wait for.
+    waits: Waits,
 }
 
 /// The entry of a function that stretches begin or end at.
@@ -55,10 +58,11 @@ impl Segment {
                 maker: Maker::PROGRAM,
             });
         }
+        let waits = Waits::new(&record);
         let entries = entries(&record.pieces, &accesses, functions).into();
         let instructions = instructions(&accesses) + u64::from(record.tail);
         let (accesses, pieces) = (accesses.into(), record.pieces.into());
-        Some(Self { accesses, tail: record.tail, conditional, pieces, instructions, entries })
+        Some(Self { accesses, tail: record.tail, conditional, pieces, instructions, entries, waits })
     }
 
     /// Instructions up to the last of some accesses; with the last one those behind it, too.
@@ -92,13 +96,22 @@ impl Segment {
         })
     }
 
-    /// Appends some accesses, without those that did not happen. `pending` are the instructions since the thread's last
-    /// access.
-    pub(super) fn expand(&self, part: Range<usize>, addresses: &[u8], pending: &mut u64, into: &mut Vec<Access>) {
-        for (access, vaddr) in self.with_addresses(part, addresses) {
-            *pending += u64::from(access.gap);
-            let Some(vaddr) = vaddr else { continue };
-            into.push(Access { vaddr, gap: saturate(std::mem::take(pending)), ..*access });
+    /// Appends some accesses, without those that did not happen, and the branches before them.
+    pub(super) fn expand(&self, part: Range<usize>, addresses: &[u8], run: &mut Expanding<'_>) {
+        let (Expanding { pending, flow, steps, accesses, branches }, waits) = (run, &self.waits);
+        if part.start == 0 {
+            steps.begin(flow, waits);
+        }
+        for (access, vaddr) in self.with_addresses(part.clone(), addresses) {
+            **pending += u64::from(access.gap);
+            let Some((producer, before)) = steps.access(flow, waits, vaddr.is_some()) else { continue };
+            let (vaddr, gap) = (vaddr.unwrap_or(0), saturate(std::mem::take(*pending)));
+            accesses.push(Access { vaddr, gap, ..*access }.after(producer.into()));
+            branches.push(before);
+        }
+        if part.end == self.accesses.len() {
+            **pending += u64::from(self.tail);
+            steps.finish(flow, waits);
         }
     }
 
@@ -133,6 +146,16 @@ impl Segment {
             }
         }
     }
+}
+
+/// What a segment is expanded with, and into.
+pub(super) struct Expanding<'a> {
+    /// Instructions since the thread's last access.
+    pub pending: &'a mut u64,
+    pub flow: &'a mut Flow,
+    pub steps: &'a mut Steps,
+    pub accesses: &'a mut Vec<Access>,
+    pub branches: &'a mut Vec<Branches>,
 }
 
 fn instructions(accesses: &[Access]) -> u64 {
@@ -184,8 +207,9 @@ struct Expansion {
     tail: u64,
     /// All instructions of the segment.
     instructions: u64,
-    /// Indices of the accesses' sites, a group at least.
-    sites: Box<[[u16; GROUP]]>,
+    /// Indices of the accesses' sites and what they always wait for, a group at least.
+    columns: Box<[([u16; GROUP], [u32; GROUP])]>,
+    waits: Waits,
     counts: AccessCounts,
 }
 
@@ -210,12 +234,12 @@ pub(super) struct Known<'a> {
 
 /// Appends executions of segments from `at` on, until the frame ends, something else comes, anything but the addresses is
 /// unknown, or the page would have its rows. `pending` are the instructions since the thread's last access. If they are
-/// counted, it also ends once `most` were executed.
-pub(super) fn execute_known<const COUNTED: bool>(
+/// counted, it also ends once `most` were executed. Where the page does not tell dependencies, they are not followed.
+pub(super) fn execute_known<const COUNTED: bool, const TELLS: bool>(
     known: &Known<'_>,
     frame: &Frame,
     at: &mut usize,
-    pending: &mut u64,
+    (pending, flow): (&mut u64, &mut Flow),
     columns: &mut Columns<'_>,
     executed: &mut u64,
 ) {
@@ -235,8 +259,9 @@ pub(super) fn execute_known<const COUNTED: bool>(
             break;
         }
         let group = |number| frame.group(addresses + number * (GROUP * ADDRESS_BYTES));
-        if columns.append(known.accesses, &known.sites, &known.counts, group).is_none() {
-            break;
+        let Some(words) = columns.append(known.accesses, &known.columns, &known.counts, group) else { break };
+        if TELLS {
+            flow.execute(&known.waits, words);
         }
         since = known.tail + (since & !known.any);
         begin = next;
@@ -304,7 +329,7 @@ impl Slot {
         if let Some(first) = &mut first {
             first.gap = saturate(first_gap + pending);
             if known.validity == Validity::new(fetch_epoch, page) {
-                known.sites[0][0] = page.index_of(Site::of(first));
+                known.columns[0].0[0] = page.index_of(Site::of(first));
                 known.counts.instructions -= u64::from(saturate(known.gap));
                 known.counts.instructions += u64::from(first.gap);
                 known.gap = first_gap + pending;
@@ -314,9 +339,11 @@ impl Slot {
         // Again if one of the sites began a part: there all have other indices.
         while known.validity != Validity::new(fetch_epoch, page) {
             let validity = Validity::new(fetch_epoch, page);
-            let mut sites = vec![[0; GROUP]; accesses.len().div_ceil(GROUP).max(1)];
-            for (index, access) in sites.as_flattened_mut().iter_mut().zip(&accesses) {
-                *index = page.index_of(Site::of(access));
+            let mut columns = vec![([0; GROUP], [0; GROUP]); accesses.len().div_ceil(GROUP).max(1)];
+            for (number, (access, word)) in accesses.iter().zip(segment.waits.words()).enumerate() {
+                let (sites, words) = &mut columns[number / GROUP];
+                sites[number % GROUP] = page.index_of(Site::of(access));
+                words[number % GROUP] = word;
             }
             *known = Expansion {
                 validity,
@@ -326,7 +353,8 @@ impl Slot {
                 any: if accesses.is_empty() { 0 } else { u64::MAX },
                 tail: u64::from(segment.tail),
                 instructions: segment.instructions,
-                sites: sites.into(),
+                columns: columns.into(),
+                waits: segment.waits.clone(),
                 counts: AccessCounts::of(&accesses),
             };
         }

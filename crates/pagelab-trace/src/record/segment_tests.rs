@@ -2,7 +2,7 @@
 
 use super::super::output::Output;
 use super::super::process::{Process, ThreadNumbers};
-use super::super::protocol::{AccessRecord, CONTROL_BIT};
+use super::super::protocol::{AccessRecord, CONTROL_BIT, OriginRecord};
 use super::super::stretches::{Schedule, StretchRequest};
 use super::*;
 use crate::format::WriterOptions;
@@ -20,9 +20,11 @@ fn any_segment(number: u32, draw: &mut Rng) -> SegmentRecord {
         size_bytes: 1 << draw.below(4),
         kind: draw.below(3) as u8,
         conditional: conditional && draw.below(2) == 0,
+        origin: OriginRecord::default(),
     });
     let accesses = accesses.collect();
-    SegmentRecord { number, tail: draw.below(3) as u32, pieces: vec![Piece { start: pc, len: 60 }], accesses }
+    let pieces = vec![Piece { start: pc, len: 60 }];
+    SegmentRecord { number, tail: draw.below(3) as u32, pieces, accesses, registers: Vec::new(), branch: None }
 }
 
 fn unmapped(page: u64) -> Vec<u8> {
@@ -39,7 +41,9 @@ fn described(record: &SegmentRecord) -> Vec<u8> {
         payload.extend(access.gap.to_le_bytes());
         payload.extend(access.size_bytes.to_le_bytes());
         payload.extend([access.kind, u8::from(access.conditional)]);
+        payload.extend([0; 10]);
     }
+    payload.extend([0, 0]);
     [&(CONTROL_BIT | 2).to_le_bytes()[..], &(payload.len() as u32).to_le_bytes(), &payload].concat()
 }
 

@@ -59,6 +59,8 @@ pub struct Recording<'a> {
     pub stretches: Option<Stretches>,
     /// From [`prepare_tool`](super::prepare_tool).
     pub tool_dir: PathBuf,
+    /// Whether accesses tell what they wait for, and branches are recorded; of a recording that is read live, its readers say so.
+    pub dependencies: bool,
     /// Which children of the program are followed into what they execute; all unless set.
     pub follow: Option<Follow>,
     /// Ends the recording once it is set, as if enough had been recorded.
@@ -93,6 +95,7 @@ impl<'a> Recording<'a> {
             max_threads: MAX_THREADS_DEFAULT,
             stretches: None,
             tool_dir,
+            dependencies: true,
             follow: None,
             stop: None,
             progress: None,
@@ -111,6 +114,7 @@ impl<'a> Recording<'a> {
         let command: Vec<String> = self.command.iter().map(|part| part.to_string_lossy().into_owned()).collect();
         let mut meta = TraceMeta::new(command);
         meta.host = Some(HostFacts::of_this_machine());
+        meta.dependencies = self.dependencies;
         meta.tools.insert("valgrind".to_owned(), valgrind.version.trim_start_matches("valgrind-").to_owned());
         let fresh = !output.exists();
         let mut writer = TraceWriter::create(output, meta)?;

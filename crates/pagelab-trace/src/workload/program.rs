@@ -155,6 +155,7 @@ impl Synthetic {
             mappings_inferred: false,
             sampled: false,
             dependencies: plan.dependencies,
+            branches: false,
             content_hash: None,
         };
         Self { info, program: plan.program, prologue: plan.layout.into_events(), position: 0, over: false }

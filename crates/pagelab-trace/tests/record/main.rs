@@ -1,6 +1,7 @@
 //! Records real programs. Needs valgrind with its headers, and gcc.
 
 mod children;
+mod dependencies;
 mod edges;
 mod endings;
 mod stretches;
@@ -12,7 +13,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use pagelab_trace::record::{Recording, StretchRequest, prepare_tool};
-use pagelab_trace::{Access, AccessKind, Batch, Event, EventKind, Segment, Source, ThreadIx, TraceReader};
+use pagelab_trace::{Access, AccessKind, Batch, Branches, Event, EventKind, Segment, Source, ThreadIx, TraceReader};
 
 const MANIFEST: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -83,6 +84,7 @@ fn program_output(output: &Output) -> String {
 #[derive(Default)]
 struct Recorded {
     accesses: Vec<(ThreadIx, Access)>,
+    branches: Vec<Branches>,
     events: Vec<Event>,
     complete: bool,
     notes: Vec<String>,
@@ -95,6 +97,7 @@ impl Recorded {
             Self { complete: reader.meta().complete, notes: reader.meta().notes.clone(), ..Self::default() };
         let mut batch = Batch::default();
         while reader.next_batch(&mut batch).unwrap() {
+            recorded.branches.extend_from_slice(&batch.branches);
             let mut begin = 0;
             for segment in &batch.segments {
                 match segment {

@@ -1,6 +1,6 @@
 //! Who caused what, where there is more than one source.
 
-use super::CLASSES;
+use super::classes;
 use crate::base::cycles::Cycles;
 use crate::kernel::os::Os;
 use crate::machine::simulation::Simulation;
@@ -21,20 +21,20 @@ impl Statistics {
                 "Cycles from the start to the end of the last main source",
             );
             let each: Vec<Account> = mains.map(|input| simulation.account_of(input)).collect();
-            self.account("main", "the main sources", &sum(each.iter()), os);
+            self.account("main", "the main sources", &sum(each.iter()), simulation);
             for (number, account) in each.iter().enumerate().filter(|_| each.len() > 1) {
                 let text = format!("the main source {number}, {}", simulation.inputs[number].info.name);
-                self.account(&format!("source.{number}"), &text, account, os);
+                self.account(&format!("source.{number}"), &text, account, simulation);
             }
         }
         if load.has_co_runners() {
             let text = "Times that a co-runner came to its end and began anew";
             self.put("co_runner.completed", load.co_runs, "count", Kind::Timing, text);
             let each = co_runners(simulation);
-            self.account("co_runner", "the co-runners", &sum(each.iter().map(|(_, account)| account)), os);
+            self.account("co_runner", "the co-runners", &sum(each.iter().map(|(_, account)| account)), simulation);
             for (number, (name, account)) in each.iter().enumerate() {
                 let text = format!("the co-runner {number}, {name}");
-                self.account(&format!("co_runner.{number}"), &text, account, os);
+                self.account(&format!("co_runner.{number}"), &text, account, simulation);
             }
         }
         if load.has_arrivals() {
@@ -54,7 +54,7 @@ impl Statistics {
                 self.states.insert(name.clone());
                 self.cycles(name, cycles, text);
             }
-            self.account("arrivals", "the arrivals", &load.arrival_account, os);
+            self.account("arrivals", "the arrivals", &load.arrival_account, simulation);
         }
         if simulation.has_accounts() {
             self.kernels("kthread", "kernel threads", &simulation.own_account(), os);
@@ -62,14 +62,14 @@ impl Statistics {
     }
 
     /// What was counted for some sources; `text` names them.
-    fn account(&mut self, prefix: &str, text: &str, account: &Account, os: &Os) {
+    fn account(&mut self, prefix: &str, text: &str, account: &Account, simulation: &Simulation) {
         let sum = account.cycles.iter().sum();
         self.cycles(format!("{prefix}.cycles"), sum, format!("Cycles of CPUs while they ran {text}"));
-        for &(class, name, spent_on) in CLASSES {
+        for &(class, name, spent_on) in classes(simulation) {
             let cycles = account.cycles[class as usize];
             self.cycles(format!("{prefix}.cycles.{name}"), cycles, format!("Cycles of {text}: {spent_on}"));
         }
-        let (walks, faults) = (&account.walks.program, &account.faults);
+        let (walks, faults, os) = (&account.walks.program, &account.faults, &simulation.os);
         self.cycles(format!("{prefix}.walk.cycles"), walks.cycles, format!("Cycles of page walks of {text}"));
         for (name, count, what) in [
             ("walk.count", walks.count, "Completed page walks"),

@@ -1,0 +1,52 @@
+//! What an access waits for is mostly what it waited for when the same code was executed last: such words become 0.
+
+use super::dictionary::MAX_VALUES;
+
+/// The last word of each site in a page.
+pub(super) struct LastWaits(Box<[u32; MAX_VALUES]>);
+
+impl LastWaits {
+    pub(super) fn new() -> Self {
+        Self(vec![0; MAX_VALUES].into_boxed_slice().try_into().expect("as many as there are"))
+    }
+
+    /// Replaces the words of a page by their exclusive or with the last of the same site.
+    pub(super) fn leave_repeated_out(&mut self, sites: &[u16], words: &mut [u32]) {
+        self.0.fill(0);
+        for (&site, word) in sites.iter().zip(words) {
+            let last = std::mem::replace(&mut self.0[usize::from(site)], *word);
+            *word ^= last;
+        }
+    }
+
+    /// The next word of a page, from what is stored of it; [`Self::begin`] comes before the first.
+    #[inline(always)]
+    pub(super) fn restore(&mut self, site: u16, stored: u32) -> u32 {
+        let last = &mut self.0[usize::from(site)];
+        *last ^= stored;
+        *last
+    }
+
+    /// A page begins.
+    pub(super) fn begin(&mut self) {
+        self.0.fill(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_comes_back() {
+        let (sites, words) = ([7, 7, 9, 7, 9, u16::MAX, 7], [5, 5, 1, 6, 1, 3, 5]);
+        let (mut last, mut stored) = (LastWaits::new(), words);
+        for _ in 0..2 {
+            stored = words;
+            last.leave_repeated_out(&sites, &mut stored);
+            assert_eq!(stored, [5, 0, 1, 3, 0, 3, 3]);
+        }
+        last.begin();
+        assert_eq!(std::array::from_fn(|n| last.restore(sites[n], stored[n])), words);
+    }
+}

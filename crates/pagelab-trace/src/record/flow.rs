@@ -1,0 +1,295 @@
+//! What a thread's accesses and branches wait for: the loads that its registers come from, followed from segment to segment.
+//!
+//! The tool says of each segment what its addresses, branches and registers come from: an access of the same superblock, or
+//! registers as they are at the segment's entry. So for each register it is enough to keep the row of the youngest load that its value
+//! depends on. Values are not followed through memory.
+
+use super::protocol::{OriginRecord, REGISTERS, SegmentRecord};
+use crate::format::waits_of;
+use crate::{Branches, Maker};
+
+/// Rows of a thread begin beyond the reach of row 0, which stands for no load.
+const FIRST_ROW: u64 = 2 * (Maker::REACH + 1);
+
+/// As many as there are values of a register's number that matter, so that none is out of range.
+const SLOTS: usize = 64;
+/// Never comes from a load.
+const NOTHING: u8 = SLOTS as u8 - 1;
+/// Stands for the branches since the last access.
+const BRANCH: u8 = SLOTS as u8 - 2;
+// Half as many again for exchanges.
+const _: () = assert!(REGISTERS + REGISTERS / 2 <= BRANCH as usize);
+
+/// The sorts of links.
+const ADDRESSES: usize = 0;
+const OF_BRANCH: usize = 1;
+const MOVES: usize = 2;
+const LOADS: usize = 3;
+
+/// A thread's registers and branches.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flow {
+    /// Its accesses so far, from [`FIRST_ROW`] on.
+    row: u64,
+    /// By register, the row of the youngest load that the value comes from.
+    from: [u64; SLOTS],
+    /// Since the last access.
+    branches: Branches,
+    /// Where the program goes on if it does not take the branch that it has just come to; 0 if that was no branch.
+    fall_through: u64,
+}
+
+impl Default for Flow {
+    fn default() -> Self {
+        let branches = Branches::NONE;
+        Self { row: FIRST_ROW, from: [0; SLOTS], branches, fall_through: 0 }
+    }
+}
+
+/// What a segment's accesses wait for, and how it changes a [`Flow`].
+#[derive(Clone, Debug, Default)]
+pub(super) struct Waits {
+    /// Its first instruction; 0 if it goes on in the middle of one.
+    begins: u64,
+    /// Where the conditional branch at its end falls through to; 0 if there is none.
+    falls_through_to: u64,
+    accesses: u16,
+    /// Where `links` goes on to the next sort.
+    ends: [u16; 3],
+    /// Of addresses: the access's number, and a register at the entry that the address comes from. Of the branch: such registers, too.
+    /// Of moves: a register at the end, and one at the entry that it comes from. Then of loads: how many accesses before the end of the
+    /// segment, and the register that comes from what was loaded there, or the branch.
+    links: Box<[Link]>,
+    /// By access, those back to the load of the same superblock that it waits for; 0: none in reach.
+    producers: Box<[u8]>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    number: u16,
+    register: u8,
+    /// What comes from several registers has one link after the other.
+    is_last: bool,
+}
+
+/// Links of one thing and all the registers that it comes from.
+fn links(number: u16, registers: u64) -> impl Iterator<Item = Link> {
+    let last = u64::BITS - 1 - registers.max(1).leading_zeros();
+    bits(registers).map(move |register| Link { number, register, is_last: u32::from(register) == last })
+}
+
+/// Moves to registers from what others hold before all of them, so ordered that one after the other does the same. Where that cannot
+/// be, as in an exchange, slots beyond the registers keep what is overwritten.
+fn one_after_the_other(mut moves: Vec<(u8, u64)>) -> Vec<(u8, u64)> {
+    let (mut ordered, mut spare) = (Vec::new(), REGISTERS as u8);
+    while let Some(&(first, _)) = moves.first() {
+        let is_read = |to: u8| moves.iter().any(|&(other, from)| other != to && from >> to & 1 != 0);
+        if let Some(at) = moves.iter().position(|&(to, _)| !is_read(to)) {
+            ordered.push(moves.remove(at));
+            continue;
+        }
+        ordered.push((spare, 1 << first));
+        for (_, from) in moves.iter_mut().filter(|(other, from)| *other != first && from >> first & 1 != 0) {
+            *from = *from & !(1 << first) | 1 << spare;
+        }
+        spare += 1;
+    }
+    ordered
+}
+
+impl Waits {
+    pub(super) fn new(record: &SegmentRecord) -> Self {
+        let without = |origin: OriginRecord| if origin.back > 0 { 0 } else { origin.registers };
+        let branch = record.branch.map_or(OriginRecord::default(), |branch| branch.origin);
+        let addresses = record.accesses.iter().zip(0..);
+        let mut all: Vec<Link> = addresses.flat_map(|(access, number)| links(number, without(access.origin))).collect();
+        let mut ends = [all.len() as u16; 3];
+        all.extend(links(0, without(branch)));
+        ends[1] = all.len() as u16;
+        let moves = record.registers.iter().filter(|(_, origin)| origin.back == 0);
+        for (to, from) in one_after_the_other(moves.map(|&(register, origin)| (register, origin.registers)).collect()) {
+            // What comes from nothing comes from the register that never changes.
+            all.extend(links(to.into(), if from == 0 { 1 << NOTHING } else { from }));
+        }
+        ends[2] = all.len() as u16;
+        let loaded = record.registers.iter().copied().chain([(BRANCH, branch)]).filter(|(_, origin)| origin.back > 0);
+        all.extend(loaded.map(|(register, origin)| Link { number: origin.back, register, is_last: true }));
+        Self {
+            begins: record.pieces.first().map_or(0, |piece| piece.start),
+            falls_through_to: record.branch.map_or(0, |branch| branch.fall_through),
+            accesses: record.accesses.len() as u16,
+            ends,
+            links: all.into(),
+            producers: record.accesses.iter().map(|access| reach(access.origin.back.into())).collect(),
+        }
+    }
+
+    /// The words of [`waits_of`] as far as they are always the same.
+    pub(super) fn words(&self) -> impl Iterator<Item = u32> + '_ {
+        self.producers.iter().map(|&producer| producer.into())
+    }
+
+    /// Links of one sort, by its number.
+    #[inline(always)]
+    fn sort(&self, sort: usize) -> &[Link] {
+        let begin = if sort == 0 { 0 } else { usize::from(self.ends[sort - 1]) };
+        let end = self.ends.get(sort).map_or(self.links.len(), |&end| end.into());
+        self.links.get(begin..end).unwrap_or_default()
+    }
+}
+
+/// The numbers of a mask's bits.
+fn bits(mut mask: u64) -> impl Iterator<Item = u8> {
+    std::iter::from_fn(move || {
+        let bit = mask.trailing_zeros();
+        mask &= mask.wrapping_sub(1);
+        (bit < u64::BITS).then_some(bit as u8)
+    })
+}
+
+/// A distance as a byte; 0 beyond the reach.
+#[inline(always)]
+fn reach(distance: u64) -> u8 {
+    if distance <= Maker::REACH { distance as u8 } else { 0 }
+}
+
+/// The shorter of two distances, where 0 is none.
+#[inline(always)]
+fn nearer(one: u8, other: u8) -> u8 {
+    one.wrapping_sub(1).min(other.wrapping_sub(1)).wrapping_add(1)
+}
+
+impl Flow {
+    /// The thread made accesses that nothing is known of: the kernel's, fetches.
+    pub(super) fn skip(&mut self, accesses: usize) {
+        self.row += accesses as u64;
+    }
+
+    /// What its registers come from is no longer known.
+    pub(super) fn forget(&mut self) {
+        *self = Self { row: self.row, ..Self::default() };
+    }
+
+    /// Completes the words of a segment's accesses, of which `words` begins with as many as there are.
+    #[inline(always)]
+    pub(super) fn execute(&mut self, waits: &Waits, words: &mut [u32]) {
+        self.begin(waits);
+        let mut row = 0;
+        for link in waits.sort(ADDRESSES) {
+            row = self.from(link.register).max(row);
+            if link.is_last {
+                if let Some(word) = words.get_mut(usize::from(link.number)) {
+                    // Stored whole: what follows a store of a part waits for it.
+                    *word = reach(self.row + u64::from(link.number) - row).into();
+                }
+                row = 0;
+            }
+        }
+        if waits.accesses > 0
+            && let Some(first) = words.first_mut()
+        {
+            *first |= waits_of(Maker::PROGRAM, self.take_branches());
+        }
+        self.row += u64::from(waits.accesses);
+        let end = self.row;
+        self.finish(waits, |back| end.saturating_sub(back));
+    }
+
+    /// The row of the youngest load that a register comes from.
+    #[inline(always)]
+    fn from(&self, register: u8) -> u64 {
+        self.from[usize::from(register) % SLOTS]
+    }
+
+    /// It comes to a segment.
+    #[inline(always)]
+    fn begin(&mut self, waits: &Waits) {
+        if self.fall_through != 0 {
+            self.branches.push(waits.begins != self.fall_through);
+        }
+    }
+
+    /// The branches before the access that comes.
+    #[inline(always)]
+    fn take_branches(&mut self) -> Branches {
+        let mut branches = std::mem::take(&mut self.branches);
+        branches.wait_for(self.row - std::mem::take(&mut self.from[usize::from(BRANCH)]));
+        branches
+    }
+
+    /// It has come to a segment's end, where `row_of` says which row an access so far back has.
+    #[inline(always)]
+    fn finish(&mut self, waits: &Waits, row_of: impl Fn(u64) -> u64) {
+        let mut branch = self.from[usize::from(BRANCH)];
+        for link in waits.sort(OF_BRANCH) {
+            branch = self.from(link.register).max(branch);
+        }
+        self.fall_through = waits.falls_through_to;
+        let mut row = 0;
+        for link in waits.sort(MOVES) {
+            row = self.from(link.register).max(row);
+            if link.is_last {
+                self.from[usize::from(link.number) % SLOTS] = std::mem::take(&mut row);
+            }
+        }
+        for link in waits.sort(LOADS) {
+            self.from[usize::from(link.register) % SLOTS] = row_of(link.number.into());
+        }
+        // The branch waits for the youngest of all, a register for the last.
+        self.from[usize::from(BRANCH)] = self.from[usize::from(BRANCH)].max(branch);
+    }
+}
+
+/// A segment that is executed access by access, since some of them may not happen.
+#[derive(Debug, Default)]
+pub(super) struct Steps {
+    /// The thread's row when it began.
+    begin: u64,
+    /// By access of the segment, its row; of one that did not happen that of the next.
+    rows: Vec<u64>,
+}
+
+impl Steps {
+    /// The thread comes to a segment.
+    pub(super) fn begin(&mut self, flow: &mut Flow, waits: &Waits) {
+        flow.begin(waits);
+        self.begin = flow.row;
+        self.rows.clear();
+    }
+
+    /// The next access: what it waits for, and the branches before it; nothing if it did not happen.
+    pub(super) fn access(&mut self, flow: &mut Flow, waits: &Waits, happens: bool) -> Option<(u8, Branches)> {
+        let number = self.rows.len();
+        self.rows.push(flow.row);
+        if !happens {
+            return None;
+        }
+        let in_superblock = match u64::from(waits.producers[number]) {
+            0 => 0,
+            back => reach(flow.row - self.row(number as u64, back)),
+        };
+        let links = waits.sort(ADDRESSES).iter().filter(|link| usize::from(link.number) == number);
+        let distances = links.map(|link| reach(flow.row - flow.from(link.register)));
+        let producer = distances.fold(in_superblock, nearer);
+        let branches = flow.take_branches();
+        flow.row += 1;
+        Some((producer, branches))
+    }
+
+    /// The thread has come to the segment's end.
+    pub(super) fn finish(&self, flow: &mut Flow, waits: &Waits) {
+        flow.finish(waits, |back| self.row(self.rows.len() as u64, back));
+    }
+
+    /// The row of the access so far back from one of the segment.
+    fn row(&self, number: u64, back: u64) -> u64 {
+        match number.checked_sub(back) {
+            Some(number) => self.rows.get(number as usize).copied().unwrap_or(0),
+            None => self.begin.saturating_sub(back - number),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "flow_tests.rs"]
+mod tests;

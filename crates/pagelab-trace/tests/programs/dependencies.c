@@ -1,0 +1,52 @@
+/* Accesses whose addresses, data and branches come from known loads, all of them to memory at a fixed place. */
+
+#include <stdint.h>
+#include <sys/mman.h>
+
+#define PLACE 0x200000000
+
+int main(void)
+{
+   char* memory = mmap((void*)PLACE, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+   int i;
+
+   if (memory == MAP_FAILED)
+      return 1;
+   for (i = 0; i < 8; i++)
+      *(uint64_t*)(memory + i * 4096) = PLACE + (i + 1) * 4096;
+   *(uint64_t*)(memory + 0x10000) = 0x10;
+   __asm__ volatile("movabs $0x200000000, %%rdi\n"
+                    "movl $4, %%ecx\n"
+                    "1: movq (%%rdi), %%rdi\n" /* a chain of four loads */
+                    "decl %%ecx\n"
+                    "jnz 1b\n"
+                    "movabs $0x200010000, %%rsi\n"
+                    "movq (%%rsi), %%rax\n" /* 4: 0x10 */
+                    "leaq 8(%%rsi,%%rax,2), %%rbx\n"
+                    "movl (%%rbx), %%edx\n"           /* 5: address from 4 */
+                    "movq %%rdx, 0x100(%%rsi)\n"      /* 6: data from 5 */
+                    "movq %%rax, %%xmm3\n"
+                    "movq %%xmm3, %%r9\n"
+                    "movq (%%rsi,%%r9), %%r10\n"      /* 7: from 4 by a vector register */
+                    "xchgq %%rax, %%r10\n"
+                    "movq (%%rsi,%%r10), %%r11\n"     /* 8: from 4, exchanged */
+                    "cmpl $0, 0x200(%%rsi)\n"         /* 9 */
+                    "je 2f\n"                         /* taken, waits for 9 */
+                    "nop\n"
+                    "2: movq 0x208(%%rsi), %%r12\n"   /* 10 */
+                    "testq %%r12, %%r12\n"
+                    "jne 3f\n"                        /* not taken, waits for 10 */
+                    "movl $0, %%r13d\n"
+                    "3: movq %%r13, 0x300(%%rsi)\n"   /* 11 */
+                    "incq 0x308(%%rsi)\n"             /* 12: modifies */
+                    "xorl %%r14d, %%r14d\n"           /* Valgrind knows that this is 0 */
+                    "movq 0x400(%%rsi,%%r14), %%r15\n" /* 13 */
+                    "cmpq %%rax, %%rax\n"
+                    "cmoveq %%r15, %%rbx\n"
+                    "movb (%%rsi,%%r15), %%bl\n"      /* 14: from 13 */
+                    "movzbl %%bl, %%ebx\n"
+                    "movq (%%rsi,%%rbx), %%rcx\n"     /* 15: a part of rbx from 14 */
+                    ::: "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "xmm3",
+                    "cc", "memory");
+   return 0;
+}
