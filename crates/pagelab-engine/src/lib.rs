@@ -36,6 +36,7 @@
 //! # Ok::<(), pagelab_engine::base::error::EngineError>(())
 //! ```
 #![deny(unsafe_code)]
+#![warn(missing_docs)]
 
 mod agenda;
 pub mod base;

@@ -24,7 +24,7 @@ use pagelab_engine::kernel::placement::PlacementConfig;
 use pagelab_engine::kernel::threads::config::{self as threads, ThreadsConfig};
 use pagelab_engine::mmu_cache::{self, MmuCacheKind};
 use pagelab_engine::page_table::{self, PageTableConfig};
-use pagelab_trace::{Access, AccessKind, Maker};
+use pagelab_trace::{Access, AccessKind, Branches, Maker};
 use programs::{TOO_LARGE, check_once, fits, program};
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config as Runner, TestCaseError, TestRunner};
@@ -369,7 +369,7 @@ fn every_core_model_has_samples_and_can_be_configured() {
 /// What a core says of an access: of the access itself, its translation and its data.
 fn stalls(core: &mut CoreModel, access: &Access, of: Translating, data: Data, mut at: Moment) -> [Stall; 3] {
     let mut all = [Stall::default(); 3];
-    all[0] = core.meet(Met { access, again: false, tells: true }, at);
+    all[0] = core.meet(Met { access, again: false, tells: true, branches: Branches::NONE }, at);
     at.now += all[0].sum();
     all[1] = core.translation_stall(of, at);
     at.now += all[1].sum();

@@ -38,7 +38,13 @@ struct Step {
 }
 
 fn load() -> Step {
-    Step { access: Access::new(AccessKind::Load, 0, 8), walk: 0, latency: LATENCY, line: None, branches: Branches::NONE }
+    Step {
+        access: Access::new(AccessKind::Load, 0, 8),
+        walk: 0,
+        latency: LATENCY,
+        line: None,
+        branches: Branches::NONE,
+    }
 }
 
 fn store() -> Step {

@@ -52,6 +52,7 @@ pub const FRAME_BYTES: u64 = 4096;
 pub const FRAME_SHIFT: u32 = 12;
 
 impl MachineAddr {
+    /// The cache line that the address is in.
     #[inline(always)]
     pub fn line(self) -> LineAddr {
         LineAddr(self.0 >> LINE_SHIFT)
@@ -59,6 +60,7 @@ impl MachineAddr {
 }
 
 impl PhysAddr {
+    /// The frame that the address is in.
     #[inline(always)]
     pub fn pfn(self) -> Pfn {
         Pfn(self.0 >> FRAME_SHIFT)
@@ -66,6 +68,7 @@ impl PhysAddr {
 }
 
 impl Pfn {
+    /// Address of the frame's first byte.
     #[inline(always)]
     pub fn addr(self) -> PhysAddr {
         PhysAddr(self.0 << FRAME_SHIFT)
@@ -75,15 +78,19 @@ impl Pfn {
 /// Size of a page: the leaf level of an x86-64 radix page table that maps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 pub enum PageSize {
+    /// 4 KiB: mapped by an entry of level 1.
     #[serde(rename = "4K")]
     Size4K,
+    /// 2 MiB: mapped by an entry of level 2.
     #[serde(rename = "2M")]
     Size2M,
+    /// 1 GiB: mapped by an entry of level 3.
     #[serde(rename = "1G")]
     Size1G,
 }
 
 impl PageSize {
+    /// All sizes, the smallest first.
     pub const ALL: [Self; 3] = [Self::Size4K, Self::Size2M, Self::Size1G];
 
     /// The size of the pages that entries of a level of an x86-64 tree stand for, and the largest above those.
@@ -97,6 +104,7 @@ impl PageSize {
         FRAME_SHIFT + 9 * self as u32
     }
 
+    /// The size in bytes.
     #[inline(always)]
     pub fn bytes(self) -> u64 {
         1 << self.shift()
@@ -113,6 +121,7 @@ impl PageSize {
         self.shift() - FRAME_SHIFT
     }
 
+    /// As configurations and results write it: `4K`, `2M` or `1G`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Size4K => "4K",

@@ -36,12 +36,28 @@ pub enum AssocPolicy {
 /// A geometry that cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AssocError {
+    /// No set, or no way.
     #[error("{sets} sets of {ways} ways: both must be at least 1")]
-    Empty { sets: u32, ways: u32 },
+    Empty {
+        /// Sets that were asked for.
+        sets: u32,
+        /// Ways per set that were asked for.
+        ways: u32,
+    },
+    /// More entries than an array may have.
     #[error("{sets} sets of {ways} ways: at most {MAX_ENTRIES} entries are possible")]
-    TooLarge { sets: u32, ways: u32 },
+    TooLarge {
+        /// Sets that were asked for.
+        sets: u32,
+        /// Ways per set that were asked for.
+        ways: u32,
+    },
+    /// More ways than a tree of direction bits is built for.
     #[error("tree-PLRU over {ways} ways: at most {MAX_PLRU_WAYS} are possible; use LRU or random replacement")]
-    PlruTooWide { ways: u32 },
+    PlruTooWide {
+        /// Ways per set that were asked for.
+        ways: u32,
+    },
 }
 
 /// The array of a configuration; `key` names it in errors.
@@ -105,10 +121,12 @@ impl AssocArray {
         })
     }
 
+    /// Sets of the array; 1 if it is fully associative.
     pub fn sets(&self) -> u32 {
         self.index.sets as u32
     }
 
+    /// Ways per set.
     pub fn ways(&self) -> u32 {
         self.ways as u32
     }

@@ -59,6 +59,7 @@ impl From<CodeCycles> for CodeCyclesText {
 /// What kernel code costs beyond its references.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CodeCost {
+    /// Instructions that are counted, however their cycles are given.
     pub instructions: u64,
     /// Those of them whose cycles are the core's.
     pub timed_by_core: u64,
@@ -67,8 +68,10 @@ pub struct CodeCost {
 }
 
 impl CodeCost {
+    /// Nothing is executed.
     pub const NONE: Self = Self { instructions: 0, timed_by_core: 0, cycles: Cycles::ZERO };
 
+    /// Of so many instructions that take stated cycles together, or those that the core takes for each.
     pub fn new(instructions: u32, cycles: CodeCycles) -> Self {
         let instructions = u64::from(instructions);
         match cycles {

@@ -9,15 +9,18 @@ use std::ops::{Add, AddAssign, Mul, Sub, SubAssign};
 pub struct Cycles(pub u64);
 
 impl Cycles {
+    /// No time; also the moment at which a run begins.
     pub const ZERO: Self = Self(0);
     /// Later than anything happens.
     pub const MAX: Self = Self(u64::MAX);
 
+    /// The sum, at most [`Cycles::MAX`].
     #[inline(always)]
     pub fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
+    /// The difference, at least 0.
     #[inline(always)]
     pub fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))

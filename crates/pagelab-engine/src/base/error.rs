@@ -7,21 +7,34 @@ use pagelab_trace::TraceError;
 pub enum EngineError {
     /// A configuration value that cannot be: `key` is its full path, `what` says what is wrong and what is allowed.
     #[error("{key}: {what}")]
-    Config { key: String, what: String },
+    Config {
+        /// Full path of the key, such as `machine.cache.l1.ways`.
+        key: String,
+        /// What is wrong, and what is allowed.
+        what: String,
+    },
+    /// A source of accesses cannot be read, or is none.
     #[error(transparent)]
     Trace(#[from] TraceError),
     /// A layer has no frame left. `what` names the layer, its memory and who asked.
     #[error("out of memory: {what}")]
-    OutOfMemory { what: String },
+    OutOfMemory {
+        /// The layer, its memory and who asked for more.
+        what: String,
+    },
     /// `--check` found a translation that no mapping explains.
     #[error("check failed: {what}")]
-    Check { what: String },
+    Check {
+        /// The translation, and what the kernels' records say instead.
+        what: String,
+    },
     /// The caller's progress callback asked to stop.
     #[error("interrupted")]
     Interrupted,
 }
 
 impl EngineError {
+    /// The error of a configuration's key, given by its full path.
     pub fn config(key: impl Into<String>, what: impl Into<String>) -> Self {
         Self::Config { key: key.into(), what: what.into() }
     }
@@ -38,11 +51,14 @@ pub fn between(key: &str, value: u32, least: u32, most: u32) -> Result<(), Engin
 /// Why a design of a layer is impossible, by its parameters or where it stands: the key, within the layer, and what is allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Misfit {
+    /// The key, within the layer.
     pub key: String,
+    /// What is wrong, and what is allowed.
     pub what: String,
 }
 
 impl Misfit {
+    /// The error of a key within the layer.
     pub fn new(key: &str, what: impl Into<String>) -> Self {
         Self { key: key.to_owned(), what: what.into() }
     }

@@ -78,7 +78,9 @@ id! {
 /// An address space: the layer whose kernel keeps it, and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SpaceId {
+    /// The layer whose kernel keeps it.
     pub layer: LayerId,
+    /// Its number among that layer's spaces, used again after the space has ended.
     pub index: u32,
 }
 

@@ -15,16 +15,21 @@ pub const NVME_COMPLETION_BYTES: u64 = 16;
 /// A request to a device: to read or write blocks that follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceRequest {
+    /// The first of the blocks.
     pub first: Lba,
+    /// How many blocks of 4 KiB follow each other.
     pub blocks: u32,
+    /// Whether they are written; else they are read.
     pub write: bool,
 }
 
 impl DeviceRequest {
+    /// Reads `blocks` blocks from `first` on.
     pub fn read(first: Lba, blocks: u32) -> Self {
         Self { first, blocks, write: false }
     }
 
+    /// Writes `blocks` blocks from `first` on.
     pub fn write(first: Lba, blocks: u32) -> Self {
         Self { first, blocks, write: true }
     }
@@ -33,14 +38,18 @@ impl DeviceRequest {
 /// A block of one of the drives that a device consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
+    /// Number of the drive within the device, from 0.
     pub drive: u32,
+    /// The block, as the drive numbers them.
     pub lba: Lba,
 }
 
 /// How the blocks of a device lie on its drives: in chunks that follow each other, one drive after the other (RAID 0).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Striping {
+    /// Drives that the device consists of; at least 1.
     pub drives: u32,
+    /// Blocks of 4 KiB per chunk.
     pub chunk_blocks: u64,
 }
 
@@ -86,6 +95,7 @@ impl Striping {
 /// A device's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
+    /// The moment at which the answer is there.
     pub at: Cycles,
     /// It has not done what was asked.
     pub failed: bool,
@@ -94,11 +104,14 @@ pub struct Answer {
 /// What a step asks of the devices of its layer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
+    /// Requests to the device that the swap area is on.
     pub swap: Vec<DeviceRequest>,
+    /// Requests to the device that files are on.
     pub storage: Vec<DeviceRequest>,
 }
 
 impl Requests {
+    /// Whether nothing is asked of either device.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.swap.is_empty() && self.storage.is_empty()

@@ -22,15 +22,18 @@ impl Default for Latencies {
 }
 
 impl Latencies {
+    /// Adds one latency to all statistics.
     pub fn note(&mut self, latency: Cycles) {
         self.histogram.record(latency.0).expect("it grows as it has to");
         self.sum += latency;
     }
 
+    /// How many latencies were noted.
     pub fn count(&self) -> u64 {
         self.histogram.len()
     }
 
+    /// Sum of all latencies.
     pub fn sum(&self) -> Cycles {
         self.sum
     }

@@ -10,20 +10,25 @@ use crate::base::ids::{CpuId, LayerId};
 /// What a reference does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefKind {
+    /// Reads a word.
     Read,
+    /// Writes a word.
     Write,
     /// Locked read-modify-write.
     Locked,
     /// Reads this many bytes (whole frames).
     Load {
+        /// Bytes from the reference's address on.
         bytes: u64,
     },
     /// Reads this many bytes (whole lines) in time that the step has anyway.
     Touch {
+        /// Bytes from the reference's address on.
         bytes: u64,
     },
     /// Writes this many bytes (whole frames) without reading them first.
     Zero {
+        /// Bytes from the reference's address on.
         bytes: u64,
     },
 }
@@ -40,8 +45,11 @@ pub enum RefSpace {
 /// One reference of a step, at a physical address of the activity's layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ref {
+    /// Where the reference is made, in physical memory of the layer.
     pub addr: PhysAddr,
+    /// Whether it is translated by the kernel's direct map first.
     pub space: RefSpace,
+    /// What the reference does.
     pub kind: RefKind,
     /// Dependency step: references of one step that follow each other overlap and cost their maximum.
     pub step: u8,
@@ -50,6 +58,7 @@ pub struct Ref {
 /// A planned step: what it costs. Reused from step to step, so planning allocates nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Step {
+    /// References in the order in which they are made.
     pub refs: Vec<Ref>,
     /// What a preset gives beyond the references.
     pub preset: CodeCost,
@@ -69,6 +78,7 @@ pub struct Step {
 }
 
 impl Step {
+    /// Makes it a step without cost, and keeps the memory of its lists.
     pub fn clear(&mut self) {
         self.refs.clear();
         (self.preset, self.cycles) = (CodeCost::NONE, Cycles::ZERO);
@@ -94,19 +104,52 @@ impl Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum BlockKey {
     /// The handler of another fault on this page (4 KiB number).
-    Page { space: SpaceId, page: u64 },
+    Page {
+        /// The space that the page is in.
+        space: SpaceId,
+        /// Number of the page: its virtual address divided by 4 KiB.
+        page: u64,
+    },
     /// Faults that rely on the mappings of a space.
-    Mappings { space: SpaceId },
+    Mappings {
+        /// The space whose mappings these are.
+        space: SpaceId,
+    },
     /// What a placement policy keeps for a part of a space.
-    Placement { space: SpaceId, place: u64 },
+    Placement {
+        /// The space that has the part.
+        space: SpaceId,
+        /// Number of the part, as the policy counts them.
+        place: u64,
+    },
     /// The lock of a page-table page.
-    PageTable { layer: LayerId, frame: Pfn },
+    PageTable {
+        /// The layer whose page table it is.
+        layer: LayerId,
+        /// Frame of the page-table page.
+        frame: Pfn,
+    },
     /// What the kernel of a layer keeps for its fault engine for pages of a size of a CPU.
-    Engine { layer: LayerId, table: (CpuId, PageSize) },
+    Engine {
+        /// The layer that has the engine.
+        layer: LayerId,
+        /// The CPU, or the engine's unit by its number, and the size of the pages.
+        table: (CpuId, PageSize),
+    },
     /// A block that is written to the layer's storage.
-    Writeback { layer: LayerId, lba: Lba },
+    Writeback {
+        /// The layer whose storage it is.
+        layer: LayerId,
+        /// The block, as the layer's storage device numbers them.
+        lba: Lba,
+    },
     /// A device's answer to a request, by the request's number. Where the core stalls until it comes, nobody else runs there.
-    Answer { request: u64, stalls: bool },
+    Answer {
+        /// Number of the request.
+        request: u64,
+        /// Whether the core runs nobody else meanwhile.
+        stalls: bool,
+    },
 }
 
 impl BlockKey {
@@ -124,8 +167,10 @@ impl BlockKey {
 /// What comes after a committed step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
+    /// Plan the next step.
     Continue,
     /// Wait until the key is released, then plan the same step again.
     Block(BlockKey),
+    /// The activity has ended.
     Done,
 }

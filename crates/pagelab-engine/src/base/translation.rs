@@ -7,7 +7,9 @@ use crate::page_table::Mapping;
 
 /// Addresses that a translation may lead to.
 pub trait Target: Copy {
+    /// The address with these 64 bits.
     fn from_bits(bits: u64) -> Self;
+    /// The address as 64 bits.
     fn bits(self) -> u64;
 }
 
@@ -46,6 +48,7 @@ const STORES: u64 = WRITABLE | DIRTY;
 const SIZE_SHIFT: u32 = 2;
 
 impl<A: Target> Translation<A> {
+    /// Of a page of `size` that begins at `page`; `dirty` if its entry's dirty bit is set already.
     #[inline(always)]
     pub fn new(page: A, size: PageSize, writable: bool, dirty: bool) -> Self {
         let flags = (u64::from(writable) * WRITABLE) | (u64::from(dirty) * DIRTY);
@@ -70,11 +73,13 @@ impl<A: Target> Translation<A> {
         A::from_bits(self.0 & !(FRAME_BYTES - 1))
     }
 
+    /// Size of the page.
     #[inline(always)]
     pub fn size(self) -> PageSize {
         PageSize::ALL[self.size_index()]
     }
 
+    /// Index of the page's size in [`PageSize::ALL`].
     #[inline(always)]
     pub fn size_index(self) -> usize {
         (self.0 >> SIZE_SHIFT & 3) as usize

@@ -112,8 +112,10 @@ pub enum Inclusion {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum WalkerEntry {
+    /// The L1 data cache.
     #[default]
     L1,
+    /// The private L2, which there must be then.
     L2,
 }
 
@@ -137,7 +139,9 @@ fn default_bulk_parallelism() -> u32 {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {what}")]
 pub struct CacheConfigError {
+    /// The key, relative to the cache configuration.
     pub key: String,
+    /// What is wrong, and what is allowed.
     pub what: String,
 }
 

@@ -115,6 +115,7 @@ pub enum Requester {
 }
 
 impl Requester {
+    /// All of them, in the order of their counters.
     pub const ALL: [Self; 3] = [Self::Data, Self::Walk, Self::Kernel];
 }
 
@@ -122,21 +123,27 @@ impl Requester {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Served {
+    /// The core's own L1.
     L1 = 0,
+    /// The core's own L2.
     L2 = 1,
+    /// The L3, which all cores share.
     L3 = 2,
     /// Another core's private cache.
     Remote = 3,
+    /// Memory: no cache had it.
     Dram = 4,
 }
 
 impl Served {
+    /// All of them, in the order of their counters.
     pub const ALL: [Self; 5] = [Self::L1, Self::L2, Self::L3, Self::Remote, Self::Dram];
 }
 
 /// What became of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
+    /// Where the line was found.
     pub served: Served,
     /// Load-to-use latency with everything that comes on top.
     pub cycles: u32,
@@ -301,6 +308,7 @@ impl Hierarchy {
         }
     }
 
+    /// Physical cores, each with private caches.
     pub fn cores(&self) -> usize {
         self.private.len()
     }

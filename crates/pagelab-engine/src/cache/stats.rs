@@ -42,11 +42,14 @@ pub struct SharedCacheStats {
 /// A copy of all counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CacheStats {
+    /// One per core.
     pub cores: Vec<CoreCacheStats>,
+    /// What no core did alone.
     pub shared: SharedCacheStats,
 }
 
 impl CoreCacheStats {
+    /// Requests of `requester` that were served by `by`, bulk writes apart.
     pub fn served(&self, requester: Requester, by: Served) -> u64 {
         self.served[requester as usize][by as usize]
     }

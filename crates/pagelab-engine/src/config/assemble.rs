@@ -17,8 +17,12 @@ const NOTHING: [&str; 3] = ["off", "none", "null"];
 /// `.toml` may be left out.
 #[derive(Clone, Debug, Default)]
 pub struct Assembly<'a> {
+    /// Machine preset; none for the first of `pagelab list machines`.
     pub machine: Option<&'a str>,
+    /// System preset; none for the first of `pagelab list systems`.
     pub system: Option<&'a str>,
+    /// Kernel preset, whose keys those of the system's table `kernel` replace; none for the first of `pagelab list
+    /// kernels`.
     pub kernel: Option<&'a str>,
     /// `key=value` overrides, applied in order.
     pub set: &'a [String],

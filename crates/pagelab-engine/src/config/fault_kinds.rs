@@ -9,16 +9,24 @@ use crate::base::error::EngineError;
 /// Kinds of faults that differ from the first touch of anonymous memory by a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
+    /// A load maps the zero page.
     ZeroPage,
+    /// A store puts a page of its own in the place of the zero page.
     ZeroPageReplaced,
+    /// A store copies a page that others use too.
     Copy,
+    /// A store finds a write-protected page that it may write.
     Reuse,
+    /// A load maps a page of the page cache and those around it.
     FileAround,
+    /// A store to a shared mapping maps a page of the page cache.
     FileShared,
+    /// A store to a private mapping copies a page of the page cache that was not mapped.
     FileCopy,
 }
 
 impl FaultKind {
+    /// All kinds, in the order of [`FaultKinds`].
     pub const ALL: [Self; 7] = [
         Self::ZeroPage,
         Self::ZeroPageReplaced,
@@ -75,18 +83,25 @@ pub struct FaultKinds {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct KindCosts {
+    /// Frame allocation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocation: Option<StageCost>,
+    /// Zeroing of the frame or copying of a page (the bulk accesses come on top, through the caches).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zeroing: Option<StageCost>,
+    /// Charge to the memory cgroup.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub charge: Option<StageCost>,
+    /// Reverse map.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rmap: Option<StageCost>,
+    /// Queueing for the LRU lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lru: Option<StageCost>,
+    /// Page-table lock, PTE and counters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub install: Option<StageCost>,
+    /// Unlock and return from the exception.
     #[serde(rename = "return", skip_serializing_if = "Option::is_none")]
     pub exit: Option<StageCost>,
 }
@@ -118,6 +133,7 @@ impl KindCosts {
 }
 
 impl FaultKinds {
+    /// Whether all kinds cost what a first touch does.
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }

@@ -17,8 +17,11 @@ use crate::kernel::threads::config::ThreadsConfig;
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KernelConfig {
+    /// Name of the preset.
     pub name: String,
+    /// What the preset is of, in a sentence, for lists.
     pub description: String,
+    /// Costs of the stages of a first touch of anonymous memory by a store.
     pub fault: StageCosts,
     /// What differs where a fault is no first touch.
     #[serde(default, skip_serializing_if = "FaultKinds::is_none")]
@@ -176,7 +179,9 @@ pub enum PageCache {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LruList {
+    /// Pages that count as in use: reclaim takes them only after they have moved to the other list.
     Active,
+    /// Pages that reclaim looks at, and takes unless they have been used again.
     Inactive,
 }
 

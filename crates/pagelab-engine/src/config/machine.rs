@@ -16,7 +16,9 @@ use crate::mmu_cache::MmuCacheGeometry;
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MachineConfig {
+    /// Name of the preset.
     pub name: String,
+    /// What the preset is of, in a sentence, for lists.
     pub description: String,
     /// Physical cores.
     pub cores: u32,
@@ -26,9 +28,14 @@ pub struct MachineConfig {
     pub frequency_mhz: u32,
     /// Physical memory.
     pub memory_bytes: Bytes,
+    /// The core model and its parameters: what a program waits for, and what instructions cost.
     pub core: CoreConfig,
+    /// The TLBs of one core, shared by its hardware threads. Entries carry an address-space tag.
     pub tlb: TlbConfig,
+    /// Geometry of the MMU caches that a layer may choose to use; every layer has its own of the kind it chooses, but
+    /// for those that layers share.
     pub mmu_cache: MmuCacheGeometry,
+    /// The data caches: private L1 and L2 a core, an L3 that all cores share, memory behind them.
     pub cache: CacheConfig,
     /// Where each number comes from: dotted key (or a prefix of keys) → origin.
     #[serde(default)]
@@ -67,19 +74,26 @@ pub struct TlbConfig {
 pub struct TlbArrayConfig {
     /// Page sizes that it holds.
     pub pages: Vec<PageSize>,
+    /// Entries of the array, a multiple of `ways`.
     pub entries: u32,
     /// Equal to `entries` for a fully associative array.
     pub ways: u32,
+    /// Which way of a full set is replaced.
     #[serde(default)]
     pub policy: AssocPolicy,
 }
 
+/// The TLB of guest-physical pages that walks of a guest's page table ask (nested TLB). Each core has one.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NestedTlbConfig {
+    /// Entries of the array, a multiple of `ways`.
     pub entries: u32,
+    /// Equal to `entries` for a fully associative array.
     pub ways: u32,
+    /// Cycles of a look-up, hit or not.
     pub latency_cycles: u32,
+    /// Which way of a full set is replaced.
     #[serde(default)]
     pub policy: AssocPolicy,
 }

@@ -3,14 +3,18 @@
 /// What a preset describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PresetKind {
+    /// Cores, TLBs, MMU caches, data caches and memory.
     Machine,
+    /// Layers with their page tables and placement policies.
     System,
+    /// What the paths of a kernel cost, and what it does when memory runs short.
     Kernel,
     /// A device for swap and files.
     Drive,
 }
 
 impl PresetKind {
+    /// As keys of a configuration have it: `machine`, `system`, `kernel` or `drive`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Machine => "machine",
@@ -24,8 +28,11 @@ impl PresetKind {
 /// A built-in preset.
 #[derive(Clone, Copy, Debug)]
 pub struct Preset {
+    /// What it describes.
     pub kind: PresetKind,
+    /// The name that the command line takes, also that of its file without `.toml`.
     pub name: &'static str,
+    /// Contents of its file.
     pub toml: &'static str,
 }
 

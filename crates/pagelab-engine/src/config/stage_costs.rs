@@ -111,6 +111,7 @@ impl StageCosts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StageCost {
+    /// Instructions of a fault that maps one page.
     pub instructions: u32,
     /// Cycles, those of the instructions included; or `core`, as unless given: those that the machine's core takes for the
     /// instructions.
@@ -129,6 +130,7 @@ pub struct StageCost {
 }
 
 impl StageCost {
+    /// Nothing is executed, and no line is touched.
     pub const NONE: Self = Self {
         instructions: 0,
         cycles: CodeCycles::Core,
@@ -168,8 +170,10 @@ pub struct StageLines {
 }
 
 impl StageLines {
+    /// No line is touched.
     pub const NONE: Self = Self { cpu: 0, space: 0, kernel: 0, again: 0 };
 
+    /// Whether no line is touched.
     pub fn is_none(&self) -> bool {
         *self == Self::NONE
     }

@@ -13,7 +13,9 @@ use crate::device::DeviceConfig;
 /// A swap area and the device that it is on; the device's keys stand beside `size_bytes`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SwapConfig {
+    /// Size of the swap area, in bytes; a page takes 4 KiB of it.
     pub size_bytes: Bytes,
+    /// The device that the area is on.
     #[serde(flatten)]
     pub device: DeviceConfig,
 }

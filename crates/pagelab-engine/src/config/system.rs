@@ -21,7 +21,9 @@ use crate::page_table::PageTableConfig;
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SystemConfig {
+    /// Name of the preset.
     pub name: String,
+    /// What the preset is of, in a sentence, for lists.
     pub description: String,
     /// The layers, in any order; each but one names its host. Processes run on the layers that host nobody, the
     /// first source on the first of them, and so on in turn.
@@ -35,6 +37,7 @@ pub struct SystemConfig {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LayerConfig {
+    /// The name by which keys (`system.layers.NAME`), other layers (`host`) and statistics (`layer.NAME`) refer to it.
     pub name: String,
     /// Name of the layer that hosts this one; none for the machine's own.
     #[serde(default)]
@@ -42,7 +45,9 @@ pub struct LayerConfig {
     /// How the hardware gets from this layer's addresses to its host's.
     #[serde(default)]
     pub host_mode: HostMode,
+    /// Page-table design of the layer's address spaces, with its parameters.
     pub page_table: PageTableConfig,
+    /// MMU cache that walks of its page tables ask; its geometry is the machine's (`machine.mmu_cache`).
     pub mmu_cache: MmuCacheKind,
     /// Largest page that this layer's kernel maps anonymous memory with.
     pub page_size: PageSize,

@@ -41,6 +41,7 @@ pub enum TranslationCacheConfig {
 /// What a translation cache costs and saves of a walk, beyond references.
 #[derive(Clone, Copy, Debug)]
 pub struct TranslationCacheCosts {
+    /// Of each look-up, hit or not.
     pub look_up: CodeCost,
     /// Saved per level that is skipped.
     pub level: CodeCost,
@@ -64,19 +65,23 @@ pub struct TranslationCacheArrays {
     /// What a look-up costs beyond its references: offsets taken, masked and compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cycles: Option<CodeCycles>,
+    /// Instructions of a look-up.
     pub instructions: u32,
     /// What a level that a hit skips saves of the stage `walk` beyond its reference: an offset and the checks of an entry
     /// (`pud_alloc`, `pud_trans_huge`). All levels and the root together save no more than the stage costs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub level_cycles: Option<CodeCycles>,
+    /// Instructions of the stage `walk` that a hit saves per level that it skips.
     pub level_instructions: u32,
     /// What a hit saves beyond the reference to `mm->pgd`, since it does not look for the root: the mapping's `vm_mm`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub root_cycles: Option<CodeCycles>,
+    /// Instructions of the stage `walk` that a hit saves since it does not look for the root.
     pub root_instructions: u32,
     /// What it costs to fill a level, beyond its references.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fill_cycles: Option<CodeCycles>,
+    /// Instructions of filling one level.
     pub fill_instructions: u32,
     /// For tests only: leaves these invalidations out, to show that it needs them.
     pub omit_invalidation: Option<InvalidationCause>,
@@ -122,6 +127,7 @@ impl Default for TranslationCacheSlots {
 }
 
 impl TranslationCacheSlots {
+    /// The instructions given, or those traced of its kind.
     pub fn costs(&self) -> SlotCosts {
         self.costs.unwrap_or_else(|| self.kind.traced())
     }
@@ -174,8 +180,9 @@ pub struct SlotCosts {
     pub miss: i32,
     /// What a hit also spares for each level beyond the fourth.
     pub level: u32,
-    /// Of filling after a walk, and more for each slot that is written.
+    /// Of filling after a walk.
     pub fill: u32,
+    /// Instructions per slot that is written, on top of `fill`.
     pub fill_slot: u32,
 }
 
@@ -186,15 +193,18 @@ pub struct MmuAssist {
     /// What it costs beyond its reference to read the entry's address and see whether it still holds. Both are estimates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cycles: Option<CodeCycles>,
+    /// Instructions of reading the entry's address and checking it.
     pub instructions: u32,
     /// What a level that a hit skips saves of the stage `walk` beyond its reference: an offset and the checks of an entry
     /// (`pud_alloc`, `pud_trans_huge`). All levels and the root together save no more than the stage costs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub level_cycles: Option<CodeCycles>,
+    /// Instructions of the stage `walk` that a hit saves per level that it skips.
     pub level_instructions: u32,
     /// What a hit saves beyond the reference to `mm->pgd`, since it does not look for the root: the mapping's `vm_mm`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub root_cycles: Option<CodeCycles>,
+    /// Instructions of the stage `walk` that a hit saves since it does not look for the root.
     pub root_instructions: u32,
     /// For tests only: leaves these invalidations out, to show that it needs them.
     pub omit_invalidation: Option<InvalidationCause>,
@@ -245,8 +255,10 @@ pub enum InvalidationCause {
 }
 
 impl InvalidationCause {
+    /// All causes.
     pub const ALL: [Self; 6] = [Self::Unmap, Self::Move, Self::Split, Self::Merge, Self::Collapse, Self::Exit];
 
+    /// As in the configuration and in statistics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Unmap => "unmap",
@@ -282,6 +294,7 @@ impl TranslationCacheConfig {
         first.into_iter().flat_map(|form| std::iter::successors(Some(form), Self::following)).collect()
     }
 
+    /// The parameters of a form with arrays; none for the others.
     pub fn arrays(&self) -> Option<&TranslationCacheArrays> {
         match self {
             Self::FullPrefix(arrays) | Self::AsPublished(arrays) | Self::PudIndex(arrays) => Some(arrays),
@@ -289,6 +302,7 @@ impl TranslationCacheConfig {
         }
     }
 
+    /// The parameters of the form with slots; none for the others.
     pub fn slots(&self) -> Option<&TranslationCacheSlots> {
         match self {
             Self::Generations(slots) => Some(slots),
@@ -352,6 +366,7 @@ impl TranslationCacheConfig {
         }
     }
 
+    /// The cause after which it invalidates nothing, in tests only; none otherwise.
     pub fn omitted(&self) -> Option<InvalidationCause> {
         match self {
             Self::MmuAssisted(assist) => assist.omit_invalidation,

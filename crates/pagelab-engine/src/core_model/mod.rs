@@ -36,12 +36,14 @@ cores! {
 pub struct Moment {
     /// Instructions that have retired, to the access before.
     pub instructions: u64,
+    /// What the CPU's clock shows.
     pub now: Cycles,
 }
 
 /// What an access is, and what is known of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Met<'a> {
+    /// What is read or written, and by which instruction of its thread.
     pub access: &'a Access,
     /// It has been met before, and is made again after a fault.
     pub again: bool,
@@ -54,7 +56,9 @@ pub struct Met<'a> {
 /// Conditional branches of programs that a predictor has met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BranchCounts {
+    /// All that the program executed and its source tells.
     pub met: u64,
+    /// Of these, those whose outcome was not the predicted one.
     pub mispredicted: u64,
 }
 
@@ -81,13 +85,16 @@ pub struct Translating {
 /// How long a program stalls, by what it waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stall {
+    /// Cycles for the translation of the address.
     pub translation: Cycles,
+    /// Cycles for the data.
     pub data: Cycles,
     /// Behind a mispredicted branch, once that is known.
     pub branch: Cycles,
 }
 
 impl Stall {
+    /// Both together, in cycles.
     #[inline]
     pub fn sum(self) -> Cycles {
         self.translation + self.data + self.branch

@@ -230,7 +230,9 @@ impl State {
 
     /// How long instructions from the moment on wait for branches before them.
     fn mispredict(&mut self, branches: Branches, at: Moment) -> Stall {
-        let (Some(predictor), true) = (&mut self.predictor, branches != Branches::NONE) else { return Stall::default() };
+        let (Some(predictor), true) = (&mut self.predictor, branches != Branches::NONE) else {
+            return Stall::default();
+        };
         let (mut name, mut missed) = (self.last_pc << 8 | 1, 0);
         for taken in branches.outcomes() {
             missed += u64::from(predictor.meet(name, taken));

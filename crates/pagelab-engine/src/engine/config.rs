@@ -47,12 +47,14 @@ pub struct RingCosts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RingCost {
+    /// Instructions of this part.
     pub instructions: u32,
     /// A number, or `core`, as unless given.
     #[serde(default)]
     pub cycles: CodeCycles,
-    /// Lines beside those of the ring and of the page's metadata: of the CPU, and written; and what is read of others'.
+    /// Lines of the CPU, and written, beside those of the ring and of the page's metadata.
     pub cpu: u32,
+    /// Lines of the address space, and read.
     pub space: u32,
     /// Of the CPU, which stages before have written.
     pub again: u32,

@@ -19,7 +19,9 @@ use std::sync::Arc;
 /// A page that an engine has mapped and that the kernel has not accounted for yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
+    /// Where the page begins.
     pub va: VirtAddr,
+    /// Size of the page, as that of the engine's table it was taken from.
     pub size: PageSize,
     /// Its first frame.
     pub frame: Pfn,
@@ -46,8 +48,9 @@ pub type Table = (CpuId, PageSize);
 /// What of the machine an engine serves.
 #[derive(Clone, Copy, Debug)]
 pub struct Served {
-    /// Hardware threads, and cores.
+    /// Hardware threads.
     pub cpus: u32,
+    /// Physical cores.
     pub cores: u32,
     /// Drives of the device that files are read from.
     pub drives: u32,
@@ -59,6 +62,7 @@ pub struct Served {
 /// [`PhysMem`]; frames that it keeps for pages to come are nobody's charge, and it counts them in [`Self::held_frames`]; after
 /// [`Self::space_ended`] nothing of the space is left in it, the frames taken for its pages being the page table's.
 pub trait KernelSide: Sized {
+    /// What the configuration says of it.
     type Parameters: EngineParameters;
 
     /// That of a layer that boots; none if there is no memory for it.
@@ -158,7 +162,9 @@ pub trait KernelSide: Sized {
 /// What is to be done about the entries of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job {
+    /// Number of the space in its layer.
     pub space: u32,
+    /// The part of the space whose pages are meant.
     pub range: VaRange,
     /// To arm them; else to take that back.
     pub arm: bool,
@@ -173,6 +179,7 @@ macro_rules! make_state {
         }
 
         impl EngineState {
+            /// The state of the engine that `config` names; see [`KernelSide::boot`].
             pub fn boot(config: &EngineConfig, served: Served, memory: &mut Memory) -> Option<Self> {
                 match config {
                     $(EngineConfig::$Engine(parameters) => {
@@ -181,98 +188,122 @@ macro_rules! make_state {
                 }
             }
 
+            /// See [`KernelSide::serves`].
             pub fn serves(&self, space: u32, vma: &Vma) -> bool {
                 match self { $(Self::$Engine(of) => of.serves(space, vma),)+ }
             }
 
+            /// See [`KernelSide::word`].
             pub fn word(&self, space: u32, vma: &Vma, stored: Option<Place>) -> Option<EntryWord> {
                 match self { $(Self::$Engine(of) => of.word(space, vma, stored),)+ }
             }
 
+            /// See [`KernelSide::fills_at_once`].
             pub fn fills_at_once(&self) -> Option<Cycles> {
                 match self { $(Self::$Engine(of) => of.fills_at_once(),)+ }
             }
 
+            /// See [`KernelSide::share`].
             pub fn share(&mut self, file: &Arc<str>) -> Result<(), Misfit> {
                 match self { $(Self::$Engine(of) => of.share(file),)+ }
             }
 
+            /// See [`KernelSide::maps_files`].
             pub fn maps_files(&self) -> bool {
                 match self { $(Self::$Engine(of) => of.maps_files(),)+ }
             }
 
+            /// See [`KernelSide::has_mapped`].
             pub fn has_mapped(&self, space: u32, va: VirtAddr) -> bool {
                 match self { $(Self::$Engine(of) => of.has_mapped(space, va),)+ }
             }
 
+            /// See [`KernelSide::lacks_frames`].
             pub fn lacks_frames(&self) -> bool {
                 match self { $(Self::$Engine(of) => of.lacks_frames(),)+ }
             }
 
+            /// See [`KernelSide::plan_supply`].
             pub fn plan_supply(&self, in_fault: bool, step: &mut Step) {
                 match self { $(Self::$Engine(of) => of.plan_supply(in_fault, step),)+ }
             }
 
+            /// See [`KernelSide::supply`].
             pub fn supply(&mut self, memory: &mut Memory, in_fault: bool) -> Supplied {
                 match self { $(Self::$Engine(of) => of.supply(memory, in_fault),)+ }
             }
 
+            /// See [`KernelSide::want`].
             pub fn want(&mut self, job: Job) {
                 match self { $(Self::$Engine(of) => of.want(job),)+ }
             }
 
+            /// See [`KernelSide::page_sizes`].
             pub fn page_sizes(&self) -> &'static [PageSize] {
                 match self { $(Self::$Engine(of) => of.page_sizes(),)+ }
             }
 
+            /// See [`KernelSide::used_for`].
             pub fn used_for(&self, space: u32, contents: &PhysMem) -> Vec<Taken> {
                 match self { $(Self::$Engine(of) => of.used_for(space, contents),)+ }
             }
 
+            /// See [`KernelSide::clear_used`].
             pub fn clear_used(&mut self, space: u32, page: Taken, table: &mut PageTable, contents: &mut PhysMem) {
                 match self { $(Self::$Engine(of) => of.clear_used(space, page, table, contents),)+ }
             }
 
+            /// See [`KernelSide::is_used_at`].
             pub fn is_used_at(&self, table: Table, space: u32, contents: &PhysMem) -> bool {
                 match self { $(Self::$Engine(of) => of.is_used_at(table, space, contents),)+ }
             }
 
+            /// See [`KernelSide::serves_faults`].
             pub fn serves_faults(&self) -> bool {
                 match self { $(Self::$Engine(of) => of.serves_faults(),)+ }
             }
 
+            /// See [`KernelSide::in_fault`].
             pub fn in_fault(&self) -> Option<RingCosts> {
                 match self { $(Self::$Engine(of) => of.in_fault(),)+ }
             }
 
+            /// See [`KernelSide::plan_take`].
             pub fn plan_take(&self, table: Table, contents: &PhysMem, step: &mut Step) {
                 match self { $(Self::$Engine(of) => of.plan_take(table, contents, step),)+ }
             }
 
+            /// See [`KernelSide::take`].
             pub fn take(&mut self, table: Table, space: u32, va: VirtAddr, contents: &mut PhysMem) -> Option<Pfn> {
                 match self { $(Self::$Engine(of) => of.take(table, space, va, contents),)+ }
             }
 
+            /// See [`KernelSide::space_ended`].
             pub fn space_ended(&mut self, space: u32) {
                 match self { $(Self::$Engine(of) => of.space_ended(space),)+ }
             }
 
+            /// See [`KernelSide::idle`].
             pub fn idle(&self) -> Option<String> {
                 match self { $(Self::$Engine(of) => of.idle(),)+ }
             }
 
+            /// See [`KernelSide::held_frames`].
             pub fn held_frames(&self) -> u64 {
                 match self { $(Self::$Engine(of) => of.held_frames(),)+ }
             }
 
+            /// See [`KernelSide::table_frames`].
             pub fn table_frames(&self) -> u64 {
                 match self { $(Self::$Engine(of) => of.table_frames(),)+ }
             }
 
+            /// See [`KernelSide::note`].
             pub fn note(&mut self, mapped: bool, latency: Cycles) {
                 match self { $(Self::$Engine(of) => of.note(mapped, latency),)+ }
             }
 
+            /// See [`KernelSide::measures`].
             pub fn measures(&self) -> Vec<Measure> {
                 match self { $(Self::$Engine(of) => of.measures(),)+ }
             }

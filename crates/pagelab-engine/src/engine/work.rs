@@ -26,6 +26,7 @@ pub trait Work: Sized {
     /// Of the engine of the faulting page's layer, if it has one: none if it has nothing to do with the page.
     fn begin(fault: &PageFault, cpu: CpuId, os: &Os) -> Option<Self>;
 
+    /// The page fault that a walk ended in.
     fn fault(&self) -> &PageFault;
 
     /// See [`crate::machine::activity::Activity::plan`].
@@ -64,18 +65,22 @@ macro_rules! make_work {
                 Some(Self { began: now, of })
             }
 
+            /// See [`Work::fault`].
             pub fn fault(&self) -> &PageFault {
                 match &self.of { $(Any::$Engine(of) => of.fault(),)+ }
             }
 
+            /// See [`Work::plan`].
             pub fn plan(&self, os: &Os, step: &mut Step) {
                 match &self.of { $(Any::$Engine(of) => of.plan(os, step),)+ }
             }
 
+            /// See [`Work::commit`].
             pub fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
                 match &mut self.of { $(Any::$Engine(of) => of.commit(os, cpu),)+ }
             }
 
+            /// See [`Work::charge`].
             pub fn charge(&self, os: &mut Os, cycles: Cycles) {
                 match &self.of { $(Any::$Engine(of) => of.charge(os, cycles),)+ }
             }
@@ -89,6 +94,7 @@ macro_rules! make_work {
 engines!(make_work);
 
 impl EngineWork {
+    /// The layer whose page is missing, and whose engine works on it.
     pub fn layer(&self) -> LayerId {
         self.fault().space.layer
     }

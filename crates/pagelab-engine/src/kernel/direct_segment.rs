@@ -17,6 +17,7 @@ const LEFT_BYTES: u64 = 1 << 20;
 /// Base, limit and where they lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectSegment {
+    /// The virtual addresses from base to limit.
     pub range: VaRange,
     /// The frame of the first page.
     pub first: Pfn,

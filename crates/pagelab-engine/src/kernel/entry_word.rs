@@ -48,19 +48,24 @@ impl Slot {
 pub struct Armed {
     /// The address space, by its number.
     pub owner: u32,
+    /// Whether the page may be written once it is mapped.
     pub writable: bool,
+    /// Whether instructions may be fetched from it.
     pub executable: bool,
 }
 
 /// The page is in a block of storage, and the layer's fault engine may read it from there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// Below 8 each.
+    /// Number of the socket that the drive is attached to; below 8.
     pub socket: u32,
+    /// Number of the drive on its socket; below 8.
     pub device: u32,
     /// On that device; below [`MOST_BLOCKS`].
     pub lba: Lba,
+    /// Whether the page may be written once it is mapped.
     pub writable: bool,
+    /// Whether instructions may be fetched from it.
     pub executable: bool,
 }
 

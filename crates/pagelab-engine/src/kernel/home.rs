@@ -6,6 +6,7 @@ use crate::kernel::reclaim::GroupId;
 /// Where the processes of an input live.
 #[derive(Clone, Copy, Debug)]
 pub struct Home {
+    /// The layer whose kernel keeps them.
     pub layer: LayerId,
     /// The memory cgroup that their pages are charged to.
     pub group: GroupId,

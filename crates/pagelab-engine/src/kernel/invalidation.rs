@@ -9,22 +9,27 @@ const FLUSH_CEILING_PAGES: u64 = 33;
 /// What mapping calls did.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MappingCounters {
+    /// Calls about mappings and mapped files, those that were skipped included.
     pub calls: u64,
     /// Pages that recorded kernels had mapped.
     pub pages_recorded: u64,
-    /// Faults whose handlers are recorded, and those among them for which there was a translation all the same.
+    /// Faults whose handlers are recorded.
     pub faults_recorded: u64,
+    /// Faults whose handlers are recorded and for which there was a translation all the same.
     pub faults_recorded_amiss: u64,
     /// Calls that no kernel would have carried out (overlapping mremap, unaligned addresses); they were skipped.
     pub impossible: u64,
+    /// Pages whose translations calls took away.
     pub pages_unmapped: u64,
     /// Pages that forked children share with their parents.
     pub pages_shared: u64,
     /// Pages that a fault engine had mapped and calls accounted for.
     pub pages_accounted: u64,
-    /// Pages of files that left the page cache with the end of their file, that msync wrote, and that got other blocks.
+    /// Pages of files that left the page cache with the end of their file.
     pub pages_cut: u64,
+    /// Pages of files that msync wrote.
     pub pages_synced: u64,
+    /// Pages of files that got other blocks.
     pub pages_relocated: u64,
     /// Times that there was no room to move blocks to.
     pub relocations_refused: u64,
@@ -37,6 +42,7 @@ pub struct MappingCounters {
 /// Translations that must leave the TLBs.
 #[derive(Clone, Debug, Default)]
 pub struct Invalidation {
+    /// Their ranges, all of one address space.
     pub ranges: Vec<VaRange>,
     /// Pages in the ranges that were mapped.
     pub pages: u64,

@@ -11,7 +11,9 @@ use crate::kernel::vma::VaRange;
 /// A task, by its CPU and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
+    /// The CPU that the task runs on.
     pub cpu: CpuId,
+    /// Number of the task among those of its CPU.
     pub task: u32,
 }
 
@@ -58,6 +60,7 @@ impl Locks {
         held.map(|&(_, holder)| holder).chain(readers.map(|reader| reader.holder))
     }
 
+    /// Gives back a key that the task which acts on a CPU holds; those that wait for it are woken.
     pub fn release(&mut self, key: BlockKey, cpu: CpuId) {
         let by = self.acting(cpu);
         let at = self.held.iter().position(|&held| held == (key, by));
@@ -115,6 +118,7 @@ impl Locks {
         self.held.iter().map(|&(_, holder)| holder).chain(readers)
     }
 
+    /// Whether any task holds a key or relies on mappings.
     pub fn any_held(&self) -> bool {
         !self.held.is_empty() || !self.readers.is_empty()
     }

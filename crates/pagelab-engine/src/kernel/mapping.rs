@@ -25,6 +25,7 @@ use pagelab_trace::{EventKind, MapFlags, Protection};
 /// What follows from a mapping call.
 #[derive(Clone, Debug, Default)]
 pub struct Consequences {
+    /// Translations that must leave the TLBs.
     pub gone: Invalidation,
     /// Ranges to be populated, and why.
     pub populate: Vec<(VaRange, Ahead)>,

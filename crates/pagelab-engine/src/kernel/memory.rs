@@ -25,8 +25,11 @@ pub fn object_line(objects: Pfn, key: u64) -> PhysAddr {
 /// The memory of a layer, to look at.
 #[derive(Clone, Copy)]
 pub struct MemoryView<'a> {
+    /// What is in the frames.
     pub contents: &'a PhysMem,
+    /// The frame allocator.
     pub frames: &'a Frames,
+    /// What makes room, if anything does.
     pub reclaim: Option<&'a Reclaim>,
     /// The CPU whose lists of free pages are used.
     pub cpu: u32,
@@ -65,15 +68,22 @@ impl MemoryView<'_> {
 
 /// The memory of a layer, to be changed on behalf of a CPU and a memory cgroup.
 pub struct Memory<'a> {
+    /// What is in the frames.
     pub contents: &'a mut PhysMem,
+    /// The frame allocator.
     pub frames: &'a mut Frames,
+    /// What makes room, if anything does.
     pub reclaim: Option<&'a mut Reclaim>,
+    /// The CPU whose lists of free pages are used.
     pub cpu: u32,
+    /// The group that pages are charged to.
     pub group: GroupId,
+    /// Frames of physical memory.
     pub frame_count: u64,
 }
 
 impl Memory<'_> {
+    /// The same memory, to look at.
     pub fn view(&self) -> MemoryView<'_> {
         MemoryView {
             contents: self.contents,

@@ -28,12 +28,17 @@ use pagelab_trace::{EventKind, MapFlags, Protection};
 /// All layers and what their kernels share with the simulation.
 #[derive(Clone)]
 pub struct Os {
+    /// By [`LayerId`]: in the order of `system.layers`.
     pub layers: Vec<Layer>,
+    /// The locks that tasks hold now, of all layers.
     pub locks: Locks,
+    /// What the configuration says of kernels: what their paths cost, and what they do.
     pub costs: KernelConfig,
+    /// What was counted of page faults, by layer.
     pub faults: Vec<FaultCounters>,
     /// Cycles of the programs' faults for which a device was read, from the exception to the return, if the layer has devices.
     pub major_latencies: Latencies,
+    /// What mapping calls of all programs did.
     pub mapping: MappingCounters,
     /// Shared anonymous memory mapped so far: what comes next is a new object.
     pub shared_bytes: u64,

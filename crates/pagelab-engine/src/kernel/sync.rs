@@ -76,6 +76,7 @@ impl Sync {
         Ok(waits.then_some(Self { space, left, state: State::Look }))
     }
 
+    /// The space whose pages are written.
     pub fn space(&self) -> SpaceId {
         self.space
     }
@@ -183,6 +184,7 @@ impl Sync {
         Next::Continue
     }
 
+    /// Counts cycles of such a call, those of its device apart.
     pub fn charge(os: &mut Os, cycles: Cycles) {
         os.mapping.sync_cycles += cycles;
     }

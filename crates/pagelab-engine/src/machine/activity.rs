@@ -24,15 +24,22 @@ use crate::machine::clock::Class;
 /// Any activity.
 #[derive(Clone, Debug)]
 pub enum Activity {
+    /// A kernel handles a page fault.
     Fault(Fault),
+    /// A kernel maps pages ahead of accesses, for a call or of itself.
     Populate(Populate),
+    /// An msync that waits for storage.
     Sync(Sync),
     /// Work of a kernel thread, by its number, for its layer.
     Kernel {
+        /// Number of the thread, as [`KernelThreads`] counts.
         thread: usize,
+        /// The layer whose kernel it is of.
         layer: LayerId,
     },
+    /// Deleting what ended processes left in page tables.
     ExitScan(ExitScan),
+    /// A fault engine maps a page.
     Engine(EngineWork),
 }
 

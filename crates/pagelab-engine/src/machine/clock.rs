@@ -34,6 +34,7 @@ pub enum Class {
 }
 
 impl Class {
+    /// All classes, in the order of their counters.
     pub const ALL: [Self; 11] = [
         Self::Base,
         Self::DataStall,
@@ -82,11 +83,13 @@ impl CpuClock {
 }
 
 impl<C: Timing> CpuClock<C> {
+    /// A clock that shows 0.
     pub fn new(core: C) -> Self {
         let spent = [Cycles::ZERO; Class::ALL.len()];
         Self { core, tells: false, instructions: 0, timed: 0, spent, beyond_base: Cycles::ZERO }
     }
 
+    /// The time that the clock shows: cycles of all classes together.
     #[inline]
     pub fn now(&self) -> Cycles {
         self.base() + self.beyond_base
@@ -206,10 +209,12 @@ impl<C: Timing> CpuClock<C> {
         self.add(class, time.saturating_sub(self.now()));
     }
 
+    /// Instructions of the program that have retired; those of the kernel are not among them.
     pub fn instructions(&self) -> u64 {
         self.instructions
     }
 
+    /// Cycles of a class since the beginning.
     pub fn spent(&self, class: Class) -> Cycles {
         if class == Class::Base { self.base() } else { self.spent[class as usize] }
     }

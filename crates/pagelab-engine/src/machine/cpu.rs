@@ -19,6 +19,7 @@ use pagelab_trace::{Access, AccessKind, ThreadIx};
 /// Whether a CPU can go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuState {
+    /// It has something to do now.
     Ready,
     /// Its task waits for a lock whose holder is at work on another CPU, and it waits with it.
     Spins(BlockKey),
@@ -26,6 +27,7 @@ pub enum CpuState {
     Blocked(BlockKey),
     /// All its lanes wait for other CPUs.
     Waiting,
+    /// All its lanes have ended, and no kernel thread runs here.
     Finished,
 }
 
@@ -45,6 +47,7 @@ pub struct Filter {
 }
 
 impl Filter {
+    /// Answers no access.
     pub const EMPTY: Self =
         Self { line: u64::MAX, kinds: 0, code_page: u64::MAX, page: u64::MAX, translation: Translation::from_word(0) };
 
@@ -89,10 +92,13 @@ impl Filter {
 /// What a CPU counted of the program's accesses.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AccessCounters {
+    /// Accesses that were replayed, of all kinds; refused ones too.
     pub accesses: u64,
     /// Stores and modifies.
     pub writes: u64,
+    /// Instruction fetches among them.
     pub fetches: u64,
+    /// Those that a kernel made among them.
     pub by_kernel: ByKernel,
     /// Accesses that a [`Filter`] answered: hits in the first-level TLB and cache.
     pub filtered: u64,
@@ -103,13 +109,16 @@ pub struct AccessCounters {
     /// Line misses in L1, L2 and L3 of accesses across a line boundary that had missed there with an earlier line: an access
     /// counts one miss a level, as hardware events and other simulators count.
     pub split_misses: [u64; 3],
+    /// Times that it went over to another thread.
     pub context_switches: u64,
 }
 
 /// What a CPU counted of the accesses that a kernel made, as the trace says: among all others.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ByKernel {
+    /// Accesses of all kinds.
     pub accesses: u64,
+    /// Instructions that retired to these accesses.
     pub instructions: u64,
     /// Cycles of [`Class::Base`], [`Class::DataStall`] and [`Class::Translation`].
     pub cycles: [Cycles; 3],
@@ -140,12 +149,15 @@ impl AccessCounters {
 pub struct Cpu {
     /// Index of its core among those in use.
     pub core: usize,
+    /// The time that it has come to, and what it was spent on.
     pub clock: CpuClock,
+    /// Whether it can go on.
     pub state: CpuState,
     /// What it runs.
     pub task: Task,
     /// Where that belongs.
     pub seat: Seat,
+    /// The queues of the inputs that use it, one each.
     pub lanes: Vec<Lane>,
     /// The lane that it runs, or ran before a kernel thread.
     pub lane: usize,
@@ -161,13 +173,17 @@ pub struct Cpu {
     pub slice_end: Cycles,
     /// Running thread: its input and number.
     pub thread: Option<(usize, ThreadIx)>,
+    /// The space of the running thread; none if the CPU has loaded no program's.
     pub space: Option<SpaceId>,
     /// Tag of the space, if there is one.
     pub asid: Asid,
+    /// Whether it makes use of that space, for shootdowns.
     pub presence: Presence,
     /// Spaces that it may hold translations of.
     pub pcids: Pcids,
+    /// What the last data access proved of the next.
     pub filter: Filter,
+    /// What it has counted of accesses.
     pub counters: AccessCounters,
     /// Input that its cycles are spent for.
     pub owner: Option<usize>,
@@ -176,6 +192,7 @@ pub struct Cpu {
 }
 
 impl Cpu {
+    /// A CPU of a core, with nothing to run; `apart` if it is for kernel threads alone, and with so many PCIDs.
     pub fn new(core: usize, apart: bool, model: CoreModel, pcids: u32) -> Self {
         Self {
             core,

@@ -6,6 +6,7 @@ use crate::mmu_cache::Asid;
 /// What shootdowns and switches between address spaces did.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ShootdownCounters {
+    /// Shootdowns, local ones included.
     pub count: u64,
     /// CPUs interrupted.
     pub interrupts: u64,
@@ -39,6 +40,7 @@ impl Generations {
 /// Whether a CPU makes use of the space that it has loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
+    /// A program runs in it.
     Running,
     /// Idle, with the space loaded.
     Lazy,
@@ -67,6 +69,7 @@ pub(crate) enum Held {
 }
 
 impl Pcids {
+    /// No space has a PCID yet; of so many, 0 meaning that the hardware has none.
     pub fn new(pcids: u32) -> Self {
         Self { held: vec![None; pcids.max(1) as usize], next: 0 }
     }

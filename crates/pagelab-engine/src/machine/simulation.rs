@@ -19,6 +19,7 @@ use pagelab_trace::{Access, Source};
 
 /// A source and where it runs.
 pub struct Placed {
+    /// Where the accesses and events come from.
     pub source: Box<dyn Source>,
     /// CPUs (hardware threads, numbered core by core) that its threads are spread over.
     pub cpus: Vec<usize>,
@@ -29,8 +30,11 @@ pub struct Placed {
 /// An access that no mapping covers, or that one forbids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefusedAccess {
+    /// Virtual address of its first byte.
     pub vaddr: u64,
+    /// Address of the instruction, as the trace gives it.
     pub pc: u64,
+    /// Whether it writes; else it reads or fetches.
     pub write: bool,
 }
 
@@ -57,11 +61,17 @@ pub(crate) struct FastPath {
 /// See the module's text. A copy goes on by itself: it ends with the same results, whatever becomes of the other.
 #[derive(Clone)]
 pub struct Simulation {
+    /// TLBs, MMU caches, data caches, and what they count.
     pub hw: Hardware,
+    /// The layers with their kernels.
     pub os: Os,
+    /// The kernel threads of all layers.
     pub kthreads: KernelThreads,
+    /// CPUs in use, each a hardware thread of the machine.
     pub cpus: Vec<Cpu>,
+    /// Main sources first, then co-runners and arrivals. Places of arrivals that have ended are used again.
     pub inputs: Vec<Input>,
+    /// The first accesses that were refused, as examples for a warning.
     pub refused: Vec<RefusedAccess>,
     /// Parts of the run that are counted apart, in accesses of the main sources.
     pub windows: Windows,
@@ -69,8 +79,10 @@ pub struct Simulation {
     pub page_faults: Option<PageFaults>,
     /// Where paging costs, if that is wanted. There is no fast path then.
     pub profile: Option<Box<Profile>>,
+    /// What shootdowns and switches between address spaces did.
     pub shootdowns: ShootdownCounters,
     pub(crate) generations: Generations,
+    /// The sources by role, and what was counted for those that have ended.
     pub load: Load,
     /// Accesses of the main sources that have been replayed; of the arrivals if there is none.
     pub(crate) replayed: u64,

@@ -18,11 +18,13 @@ use std::collections::VecDeque;
 /// An activity under way on a task's stack.
 #[derive(Clone)]
 pub struct StackEntry {
+    /// What is under way.
     pub activity: Activity,
     /// When it began.
     pub began: Cycles,
     /// Layer that it is an activity of.
     pub layer: LayerId,
+    /// The step that is planned, or to be planned next.
     pub step: Step,
     /// Whether `step` is planned.
     pub planned: bool,
@@ -79,21 +81,25 @@ pub struct Activities {
 }
 
 impl Activities {
+    /// Whether nothing is under way.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.depth == 0
     }
 
+    /// The activity that the program waits for, below all others.
     #[inline]
     pub fn first(&self) -> Option<&StackEntry> {
         self.entries[..self.depth].first()
     }
 
+    /// The activity that is at work.
     #[inline]
     pub fn last(&self) -> Option<&StackEntry> {
         self.entries[..self.depth].last()
     }
 
+    /// The same, to change it.
     #[inline]
     pub fn last_mut(&mut self) -> Option<&mut StackEntry> {
         self.entries[..self.depth].last_mut()
@@ -133,6 +139,7 @@ pub struct Split {
 pub struct Task {
     /// What tells it from the other tasks of its CPU.
     pub number: u32,
+    /// What it has under way.
     pub stack: Activities,
     /// How the last program-level fault ended, until the access looks at it.
     pub outcome: Option<Outcome>,
@@ -149,6 +156,7 @@ pub struct Task {
 }
 
 impl Task {
+    /// A task at rest, told from others of its CPU by a number.
     pub fn new(number: u32) -> Self {
         Self { number, ..Self::default() }
     }
@@ -167,6 +175,7 @@ impl Task {
 /// The queue of one input on one CPU.
 #[derive(Clone)]
 pub struct Lane {
+    /// Index of the input.
     pub input: usize,
     /// In recorded order.
     pub queue: VecDeque<Item>,
@@ -174,6 +183,7 @@ pub struct Lane {
     pub at: usize,
     /// The thread that it ran last.
     pub last: Option<ThreadIx>,
+    /// Whether the queue can go on.
     pub state: LaneState,
     /// What runs it, unless the CPU has it in its hands.
     pub task: Task,
@@ -182,6 +192,7 @@ pub struct Lane {
 }
 
 impl Lane {
+    /// An empty queue of an input.
     pub fn new(input: usize, task: Task) -> Self {
         let (queue, overtaken) = (VecDeque::new(), Vec::new());
         Self { input, queue, at: 0, last: None, state: LaneState::Ready, task, overtaken }
@@ -233,7 +244,9 @@ impl Lane {
 /// A thread of a lane that others have overtaken: its run is in the queue, and not the one that the lane has come to.
 #[derive(Clone)]
 pub struct Overtaken {
+    /// The thread, within its input.
     pub thread: ThreadIx,
+    /// What it has under way or waits for.
     pub task: Task,
 }
 
@@ -250,8 +263,10 @@ pub enum NextItem {
     Unknown,
 }
 
+/// Whether a lane can go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaneState {
+    /// It has something to do, or may get some when its input is read on.
     Ready,
     /// At a barrier that other CPUs have not reached.
     AtBarrier,
@@ -259,6 +274,7 @@ pub enum LaneState {
     AtEdge,
     /// The window is full of other CPUs' work.
     Starved,
+    /// The input has ended, and the queue is empty.
     Finished,
 }
 
@@ -279,5 +295,10 @@ pub enum Seat {
     /// To a kernel thread, likewise.
     Kernel(usize),
     /// To a thread of a lane that has been overtaken. No CPU has this seat: who goes over to it has the lane's.
-    Overtaken { lane: usize, thread: ThreadIx },
+    Overtaken {
+        /// Place of the lane among the CPU's.
+        lane: usize,
+        /// The thread, within the lane's input.
+        thread: ThreadIx,
+    },
 }

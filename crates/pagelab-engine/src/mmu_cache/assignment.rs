@@ -59,6 +59,7 @@ impl MmuCaches {
         self.caches.get_disjoint_mut(numbers).ok()
     }
 
+    /// The cache that walks of a layer's tables ask on a core; several may have the same one.
     #[inline(always)]
     pub fn of(&mut self, core: usize, layer: LayerId) -> &mut MmuCache {
         let number = self.used[core * self.layers + layer.index()];

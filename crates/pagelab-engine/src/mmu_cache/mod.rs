@@ -31,7 +31,11 @@ mmu_caches! {
     mod none {
         None(none::Nothing) = "none", "every walk reads every level";
     }
-    mod paging_structure [paging_structure: paging_structure::PagingStructureConfig] {
+    mod paging_structure [
+        /// Of `paging-structure` and `coalesced`: one array a level, tagged by virtual-address prefix (Intel SDM vol. 3A,
+        /// 4.10.3).
+        paging_structure: paging_structure::PagingStructureConfig
+    ] {
         PagingStructure(paging_structure::PagingStructureCache) = "paging-structure",
             "an array per level, tagged by virtual-address prefix, longest match (Intel)";
     }
@@ -39,13 +43,21 @@ mmu_caches! {
         Coalesced(coalesced::CoalescedCache) = "coalesced",
             "paging-structure caches whose entries stand for several that point to adjacent leaf tables";
     }
-    mod page_walk_cache [page_walk_cache: page_walk_cache::PageWalkCacheConfig] {
+    mod page_walk_cache [
+        /// Of `page-walk-cache` and `shared-page-walk-cache`: one array of entries of all levels but the leaf's, tagged by
+        /// physical address (AMD; Barr, Cox, Rixner, "Translation caching", ISCA 2010).
+        page_walk_cache: page_walk_cache::PageWalkCacheConfig
+    ] {
         PageWalkCache(page_walk_cache::PageWalkCache) = "page-walk-cache",
             "one array of upper-level entries, tagged by their physical address (AMD)";
         SharedPageWalkCache(page_walk_cache::SharedPageWalkCache) = "shared-page-walk-cache",
             "one page-walk cache for all layers that choose it, tagged by machine address (AMD, nested)";
     }
-    mod unified [unified: unified::UnifiedTranslationCacheConfig] {
+    mod unified [
+        /// Of `unified`: one array of entries of all levels but the leaf's, tagged by virtual-address prefix (Barr, Cox,
+        /// Rixner, "Translation caching", ISCA 2010).
+        unified: unified::UnifiedTranslationCacheConfig
+    ] {
         Unified(unified::UnifiedTranslationCache) = "unified",
             "one array of entries of all upper levels, tagged by virtual-address prefix, longest match";
     }
@@ -176,16 +188,19 @@ impl MmuCacheKind {
 
 /// See [`Design`] for what each of these does.
 impl MmuCache {
+    /// See [`Design::look_up`].
     #[inline]
     pub fn look_up(&mut self, asid: Asid, va: VirtAddr, list: &WalkList) -> Spared {
         each_cache!(self, cache => cache.look_up(asid, va, list))
     }
 
+    /// See [`Design::holds`].
     #[cold]
     pub fn holds(&mut self, entry: MachineAddr, cycles: &mut Cycles) -> bool {
         each_cache!(self, cache => cache.holds(entry, cycles))
     }
 
+    /// As [`Design::fill`]; not passed on to a design if everything that it could take up was spared.
     #[inline(always)]
     pub fn fill(&mut self, asid: Asid, va: VirtAddr, list: &WalkList, read: usize, skip: u32, mem: &PhysMem) {
         let read = cacheable(list).min(read);
@@ -196,11 +211,13 @@ impl MmuCache {
         each_cache!(self, cache => cache.fill(asid, va, list, read, skip, mem));
     }
 
+    /// See [`Design::pass`].
     #[inline(always)]
     pub fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> Passed {
         each_cache!(self, cache => cache.pass(asid, va, way, mem))
     }
 
+    /// Whether it is to be asked for each entry by its machine address, and cannot be passed.
     pub fn is_asked_by_entry(&self) -> bool {
         fn asked<D: Design>(_: &D) -> bool {
             D::ASKED_BY_ENTRY
@@ -213,6 +230,7 @@ impl MmuCache {
         each_cache!(self, cache => cache.common_arrays())
     }
 
+    /// See [`Design::flush`].
     pub fn flush(&mut self, asid: Asid) {
         each_cache!(self, cache => cache.flush(asid));
     }

@@ -44,6 +44,7 @@ macro_rules! mmu_caches {
         }
 
         impl MmuCacheKind {
+            /// All designs, in the order of their registration.
             pub const ALL: &[Self] = &[$($(Self::$Variant),*),*];
 
             /// The design's name.
@@ -68,6 +69,7 @@ macro_rules! mmu_caches {
         }
 
         impl MmuCache {
+            /// An empty cache of the kind. Errors: its part of the geometry is impossible.
             pub fn new(
                 kind: MmuCacheKind,
                 geometry: &MmuCacheGeometry,

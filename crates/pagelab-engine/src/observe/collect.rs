@@ -7,8 +7,8 @@ mod tlb;
 mod translation_cache;
 
 use crate::base::cycles::Cycles;
-use crate::core_model::BranchCounts;
 use crate::cache::{CoreCacheStats, Requester, Served};
+use crate::core_model::BranchCounts;
 use crate::machine::clock::Class;
 use crate::machine::cpu::{AccessCounters, ByKernel};
 use crate::machine::simulation::Simulation;
@@ -112,9 +112,12 @@ impl Statistics {
         );
         let instructions = simulation.cpus.iter().map(|cpu| cpu.clock.instructions()).sum();
         self.count("instructions", instructions, "Instructions of the programs");
-        if let Some(branches) = simulation.cpus.iter().filter_map(|cpu| cpu.clock.branches()).reduce(|sum, of| {
-            BranchCounts { met: sum.met + of.met, mispredicted: sum.mispredicted + of.mispredicted }
-        }) {
+        if let Some(branches) = simulation
+            .cpus
+            .iter()
+            .filter_map(|cpu| cpu.clock.branches())
+            .reduce(|sum, of| BranchCounts { met: sum.met + of.met, mispredicted: sum.mispredicted + of.mispredicted })
+        {
             self.count("branches", branches.met, "Conditional branches that sources tell of");
             let text = "Conditional branches that the core's predictor mispredicted";
             self.put("branches.mispredicted", branches.mispredicted, "count", Kind::Robust, text);

@@ -19,8 +19,11 @@ pub struct SeenFault {
     pub took: Cycles,
     /// Among the CPUs in use.
     pub cpu: CpuId,
+    /// The space of the program.
     pub space: SpaceId,
+    /// The address that was accessed.
     pub va: VirtAddr,
+    /// What the access was.
     pub intent: Intent,
     /// There was a translation, which forbids the access.
     pub present: bool,

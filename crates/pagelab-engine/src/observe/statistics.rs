@@ -10,22 +10,29 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
+    /// It follows from the order of accesses alone.
     Robust,
+    /// It depends on cycles, and on who came first.
     Timing,
 }
 
 /// What a statistic means.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Meaning {
+    /// What it counts or is measured in.
     pub unit: &'static str,
+    /// What the number is, in a sentence.
     pub description: String,
+    /// Whether it depends on timing.
     pub kind: Kind,
 }
 
 /// Statistics by name.
 #[derive(Clone, Debug, Default)]
 pub struct Statistics {
+    /// Values by dotted name.
     pub values: BTreeMap<String, u64>,
+    /// Meanings, by the same names.
     pub meanings: BTreeMap<String, Meaning>,
     /// Those that say how things are, where the others count what has happened.
     pub(crate) states: BTreeSet<String>,

@@ -285,6 +285,7 @@ impl Context<'_> {
 pub struct Boot<'a> {
     /// Name of the layer.
     pub layer: &'a str,
+    /// Frames of 4 KiB of the layer's physical memory.
     pub frames: u64,
     /// Frames that are set aside for something else: the first ones.
     pub taken: u64,
@@ -304,6 +305,7 @@ pub struct SetAside {
 }
 
 impl SetAside {
+    /// What was taken before stays taken, and the tables get none of it.
     pub fn nothing(boot: &Boot) -> Self {
         Self { end: boot.taken, of_spaces: 0, what: None }
     }
@@ -312,14 +314,17 @@ impl SetAside {
 /// The sizes of pages that a design maps.
 #[derive(Clone, Copy, Debug)]
 pub struct PageSizes {
+    /// The sizes, the smallest first.
     pub sizes: &'static [PageSize],
     /// Why no others.
     pub why: &'static str,
 }
 
 impl PageSizes {
+    /// All sizes of x86-64.
     pub const ALL: Self = Self { sizes: &PageSize::ALL, why: "" };
 
+    /// Pages of 4 KiB alone.
     pub const fn only_4k(why: &'static str) -> Self {
         Self { sizes: &[PageSize::Size4K], why }
     }
@@ -342,7 +347,10 @@ pub enum UpperEntries {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoTable {
     /// The layer has no free block of this order.
-    Block { order: u32 },
+    Block {
+        /// log2 of the frames that were asked for.
+        order: u32,
+    },
     /// All tags are in use.
     Tags,
 }
@@ -359,7 +367,12 @@ pub enum Exhausted {
     /// A place for a page.
     Places(VirtAddr),
     /// A block of contiguous frames, of which so many are free one by one.
-    Block { order: u32, free_frames: u64 },
+    Block {
+        /// log2 of the frames that were asked for.
+        order: u32,
+        /// Free frames of 4 KiB in the layer.
+        free_frames: u64,
+    },
 }
 
 /// What tables did besides writing the entries that they were asked for.
@@ -392,10 +405,15 @@ pub struct ScanStep {
 /// A statistic of a layer's page tables.
 #[derive(Clone, Debug)]
 pub struct Statistic {
+    /// Its name behind `layer.NAME.page_table.`.
     pub name: &'static str,
+    /// The number.
     pub value: u64,
+    /// What the number counts or is measured in.
     pub unit: &'static str,
+    /// Whether it says how things are, what has happened or how long it took.
     pub measure: Measure,
+    /// What the number means, for lists of statistics.
     pub text: &'static str,
 }
 

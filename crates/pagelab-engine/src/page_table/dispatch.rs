@@ -80,51 +80,62 @@ impl PageTableConfig {
 
 /// See [`Design`] for what each of these does.
 impl PageTable {
+    /// See [`Design::walk`].
     #[inline]
     pub fn walk(&self, mem: &PhysMem, va: VirtAddr, list: &mut WalkList) {
         each_table!(self, table => table.walk(mem, va, list))
     }
 
+    /// See [`Design::hint_way`].
     #[inline]
     pub fn hint_way(&self, va: VirtAddr) {
         each_table!(self, table => table.hint_way(va))
     }
 
+    /// See [`Design::hint`].
     #[inline]
     pub fn hint(&self, mem: &PhysMem, va: VirtAddr) {
         each_table!(self, table => table.hint(mem, va))
     }
 
+    /// See [`Design::peek`].
     #[inline]
     pub fn peek(&self, mem: &PhysMem, va: VirtAddr) -> Option<(PhysAddr, Pfn)> {
         each_table!(self, table => table.peek(mem, va))
     }
 
+    /// See [`Design::ways`].
     #[inline(always)]
     pub fn ways<'a>(&'a self, mem: &'a PhysMem) -> Option<Ways<'a>> {
         each_table!(self, table => table.ways(mem))
     }
 
+    /// See [`Design::entry`].
     pub fn entry(&self, mem: &PhysMem, va: VirtAddr) -> PhysAddr {
         each_table!(self, table => table.entry(mem, va))
     }
 
+    /// See [`Design::mark`].
     pub fn mark(&self, mem: &PhysMem, va: VirtAddr, level: u8) -> Option<(PhysAddr, bool)> {
         each_table!(self, table => table.mark(mem, va, level))
     }
 
+    /// See [`Design::set_mark`].
     pub fn set_mark(&mut self, mem: &mut PhysMem, va: VirtAddr, level: u8, on: bool) -> PhysAddr {
         each_table!(self, table => table.set_mark(mem, va, level, on))
     }
 
+    /// See [`Design::missing_tables`].
     pub fn missing_tables(&self, mem: &PhysMem, va: VirtAddr, size: PageSize) -> usize {
         each_table!(self, table => table.missing_tables(mem, va, size))
     }
 
+    /// See [`Design::next_table_orders`].
     pub fn next_table_orders(&self, mem: &PhysMem, va: VirtAddr) -> ArrayVec<u32, 2> {
         each_table!(self, table => table.next_table_orders(mem, va))
     }
 
+    /// See [`Design::link_table`].
     pub fn link_table(
         &mut self,
         mem: &mut PhysMem,
@@ -135,46 +146,57 @@ impl PageTable {
         each_table!(self, table => table.link_table(mem, va, size, block))
     }
 
+    /// See [`Design::map`].
     pub fn map(&mut self, mem: &mut PhysMem, va: VirtAddr, mapping: Mapping) -> Result<PhysAddr, NoRoom> {
         each_table!(self, table => table.map(mem, va, mapping))
     }
 
+    /// See [`Design::set_flags`].
     pub fn set_flags(&mut self, mem: &mut PhysMem, va: VirtAddr, flags: PteFlags) -> PhysAddr {
         each_table!(self, table => table.set_flags(mem, va, flags))
     }
 
+    /// See [`Design::replace`].
     pub fn replace(&mut self, mem: &mut PhysMem, va: VirtAddr, mapping: Mapping) -> PhysAddr {
         each_table!(self, table => table.replace(mem, va, mapping))
     }
 
+    /// See [`Design::unmap`].
     pub fn unmap(&mut self, mem: &mut PhysMem, va: VirtAddr) -> PhysAddr {
         each_table!(self, table => table.unmap(mem, va))
     }
 
+    /// See [`Design::mapped`].
     pub fn mapped(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, most: usize, out: &mut Vec<Removed>) {
         each_table!(self, table => table.mapped(mem, start, end, most, out))
     }
 
+    /// See [`Design::set_word`].
     pub fn set_word(&mut self, mem: &mut PhysMem, va: VirtAddr, size: PageSize, word: u64) -> PhysAddr {
         each_table!(self, table => table.set_word(mem, va, size, word))
     }
 
+    /// See [`Design::words`].
     pub fn words(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, most: usize, out: &mut Vec<Word>) {
         each_table!(self, table => table.words(mem, start, end, most, out))
     }
 
+    /// See [`Design::prune`].
     pub fn prune(&mut self, mem: &mut PhysMem, start: VirtAddr, end: VirtAddr, release: &mut dyn FnMut(Pfn)) {
         each_table!(self, table => table.prune(mem, start, end, release))
     }
 
+    /// See [`Design::unlink_leaf_table`].
     pub fn unlink_leaf_table(&mut self, mem: &mut PhysMem, va: VirtAddr) -> Option<Pfn> {
         each_table!(self, table => table.unlink_leaf_table(mem, va))
     }
 
+    /// See [`Design::split`].
     pub fn split(&mut self, mem: &mut PhysMem, va: VirtAddr, frame: Pfn) {
         each_table!(self, table => table.split(mem, va, frame))
     }
 
+    /// Whether insertions move the entries of other pages ([`Design::MOVES_ENTRIES`]).
     pub fn moves_entries(&self) -> bool {
         fn moves<D: Design>(_: &D) -> bool {
             D::MOVES_ENTRIES
@@ -190,6 +212,7 @@ impl PageTable {
         each_table!(self, table => keeps(table))
     }
 
+    /// Whether an exit leaves its entries to a later scan ([`Design::CLEARS_LAZILY`]).
     pub fn clears_lazily(&self) -> bool {
         fn lazily<D: Design>(_: &D) -> bool {
             D::CLEARS_LAZILY
@@ -197,10 +220,12 @@ impl PageTable {
         each_table!(self, table => lazily(table))
     }
 
+    /// See [`Design::untouched_frames`].
     pub fn untouched_frames(&self) -> u64 {
         each_table!(self, table => table.untouched_frames())
     }
 
+    /// See [`Design::va_bits`].
     pub fn va_bits(&self) -> u32 {
         each_table!(self, table => table.va_bits())
     }
@@ -275,10 +300,13 @@ impl LayerTables {
         each_layer!(self, of, wrap => of.create(mem, frames, guest).map(wrap))
     }
 
+    /// Levels of the direct map's tree ([`Design::direct_map_levels`]).
     pub fn direct_map_levels(&self) -> u8 {
         each_layer!(self, of => of.direct_map_levels())
     }
 
+    /// As [`Design::settle`]; a table of another design than the layer's, such as the direct map's, has nothing to hand
+    /// over.
     pub fn settle(&mut self, table: &mut PageTable, work: &mut TableWork) {
         each_pair!(self, of, table => table.settle(&mut of.shared, work), else {});
     }
@@ -294,26 +322,32 @@ impl LayerTables {
         each_pair!(self, of, table => table.destroy(&mut of.shared, mem, release), else unreachable!("{kernels}"));
     }
 
+    /// See [`Shared::statistics`].
     pub fn statistics(&self, mem: &PhysMem) -> Vec<Statistic> {
         each_layer!(self, of => of.statistics(mem))
     }
 
+    /// See [`Shared::is_scan_due`].
     pub fn is_scan_due(&self) -> bool {
         each_layer!(self, of => of.is_scan_due())
     }
 
+    /// See [`Shared::begin_scan`].
     pub fn begin_scan(&mut self) -> Option<Scan> {
         each_layer!(self, of => of.begin_scan())
     }
 
+    /// See [`Shared::plan_scan`].
     pub fn plan_scan(&self, mem: &PhysMem, scan: &Scan) -> ScanStep {
         each_layer!(self, of => of.plan_scan(mem, scan))
     }
 
+    /// See [`Shared::commit_scan`].
     pub fn commit_scan(&mut self, mem: &mut PhysMem, scan: &mut Scan) -> bool {
         each_layer!(self, of => of.commit_scan(mem, scan))
     }
 
+    /// See [`Shared::charge_scan`].
     pub fn charge_scan(&mut self, cycles: Cycles) {
         each_layer!(self, of => of.charge_scan(cycles));
     }

@@ -63,10 +63,15 @@ mod dispatch;
 /// What a leaf entry says about its page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PteFlags {
+    /// Stores are allowed (bit R/W of x86-64).
     pub writable: bool,
+    /// Programs may use it, not the kernel alone (bit U/S).
     pub user: bool,
+    /// Instructions may be fetched from it (bit NX is clear).
     pub executable: bool,
+    /// A walk for an access has used it (bit A).
     pub accessed: bool,
+    /// A store has been made through it (bit D).
     pub dirty: bool,
 }
 
@@ -75,18 +80,23 @@ pub struct PteFlags {
 pub struct Mapping {
     /// First frame of the page.
     pub pfn: Pfn,
+    /// Size of the page, and so the level of its entry.
     pub size: PageSize,
+    /// What its entry allows and has seen.
     pub flags: PteFlags,
 }
 
 /// What a walk finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leaf {
+    /// The page is mapped.
     Present(Mapping),
     /// No translation: the walk ended at an entry of this level, 1 in designs without larger pages. What the entry of a page
     /// holds in place of a translation; 0 for nothing.
     NotPresent {
+        /// Level of the entry that the walk ended at.
         level: u8,
+        /// What that entry holds in place of a translation; 0 for nothing.
         word: u64,
     },
 }
@@ -94,7 +104,9 @@ pub enum Leaf {
 /// A page whose translation an operation removed or changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Removed {
+    /// Where the page begins.
     pub va: VirtAddr,
+    /// Its translation, as it was.
     pub mapping: Mapping,
 }
 
@@ -103,6 +115,7 @@ pub struct Removed {
 pub struct Word {
     /// Where the page begins.
     pub va: VirtAddr,
+    /// Size of the page that the entry would map.
     pub size: PageSize,
     /// Never 0.
     pub word: u64,
@@ -121,7 +134,9 @@ pub type TableFrames<'a> = &'a mut dyn FnMut(u32) -> Option<Pfn>;
 /// Contiguous frames for a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableBlock {
+    /// The first of the frames.
     pub first: Pfn,
+    /// log2 of the number of frames.
     pub order: u32,
 }
 

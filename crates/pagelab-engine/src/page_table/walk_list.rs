@@ -27,6 +27,7 @@ pub struct WalkList {
     few: ArrayVec<WalkRef, FEW>,
     /// All references, if there are more than `few` has places for.
     many: Vec<WalkRef>,
+    /// What the walk found at its last reference.
     pub leaf: Leaf,
 }
 
@@ -37,11 +38,13 @@ impl Default for WalkList {
 }
 
 impl WalkList {
+    /// A list without references, of a walk that found nothing.
     #[inline]
     pub fn new() -> Self {
         Self { few: ArrayVec::new(), many: Vec::new(), leaf: Leaf::nothing(0) }
     }
 
+    /// Takes the references out; the leaf stays until the next walk sets it.
     #[inline]
     pub fn clear(&mut self) {
         self.few.clear();
@@ -55,6 +58,7 @@ impl WalkList {
         self.few.try_extend_from_slice(&refs).expect("they are few");
     }
 
+    /// Adds the walk's next reference.
     #[inline]
     pub fn push(&mut self, reference: WalkRef) {
         if let Err(full) = self.few.try_push(reference) {
@@ -70,6 +74,7 @@ impl WalkList {
         self.many.push(reference);
     }
 
+    /// All references, from the root on.
     #[inline]
     pub fn refs(&self) -> &[WalkRef] {
         if self.many.is_empty() { &self.few } else { &self.many }

@@ -15,21 +15,25 @@ use crate::translate::counters::WalksByKind;
 pub struct Account {
     /// By class.
     pub cycles: [Cycles; Class::ALL.len()],
+    /// Walks that were made for it.
     pub walks: WalksByKind,
+    /// Page faults of its programs.
     pub faults: FaultCounts,
 }
 
 /// Counters of page faults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultCounts {
-    /// Pages that fault handlers mapped for programs, as in `fault.minor.count` and `fault.major.count`.
+    /// Pages that fault handlers mapped for programs without reading a device, as in `fault.minor.count`.
     pub minor: u64,
+    /// Pages that they mapped once a device had been read, as in `fault.major.count`.
     pub major: u64,
     /// Cycles of the stages, by layer.
     pub stages: Vec<[Cycles; Stage::ALL.len()]>,
 }
 
 impl Account {
+    /// Adds what was counted for another source, or at another time.
     pub fn add(&mut self, other: &Self) {
         for (cycles, more) in self.cycles.iter_mut().zip(other.cycles) {
             *cycles += more;

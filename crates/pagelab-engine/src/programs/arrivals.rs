@@ -18,7 +18,9 @@ const FRACTION_BITS: u32 = 32;
 /// How arrivals follow each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spacing {
+    /// Always after the same time.
     Uniform,
+    /// After independent, exponentially distributed times.
     #[default]
     Poisson,
 }
@@ -26,8 +28,11 @@ pub enum Spacing {
 /// The pace of a stream of arrivals.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
+    /// Mean rate, in arrivals per second of simulated time.
     pub per_second: f64,
+    /// Arrivals at most; none: until the main sources have ended.
     pub count: Option<u64>,
+    /// How the times between arrivals vary.
     pub spacing: Spacing,
 }
 
@@ -90,6 +95,8 @@ pub struct Times {
 }
 
 impl Times {
+    /// The times on a machine of this clock rate; `rng` is the stream's own, and is drawn from under
+    /// [`Spacing::Poisson`] only.
     pub fn new(pace: &Pace, frequency_mhz: u32, rng: Rng) -> Self {
         let mean_cycles = f64::from(frequency_mhz) * 1e6 / pace.per_second;
         let mean = (mean_cycles * (1_u64 << FRACTION_BITS) as f64).round() as u128;

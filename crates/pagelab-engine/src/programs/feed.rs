@@ -38,6 +38,7 @@ pub struct Feed {
 }
 
 impl Feed {
+    /// A reader of a source that nobody has read from.
     pub fn new(source: Box<dyn Source>) -> Self {
         let shared = Shared { source, kept: VecDeque::new(), first: 0, next: vec![Some(0)] };
         Self { shared: Arc::new(Mutex::new(shared)), reader: 0 }

@@ -26,30 +26,57 @@ use crate::programs::role::Role;
 #[derive(Clone)]
 pub enum Item {
     /// Accesses `at..end` of the batch, by one thread.
-    Run { batch: Arc<Batch>, at: usize, end: usize, thread: ThreadIx },
+    Run {
+        /// The batch that holds them.
+        batch: Arc<Batch>,
+        /// Place in the batch of the next access.
+        at: usize,
+        /// Place behind the last access.
+        end: usize,
+        /// The thread that makes them.
+        thread: ThreadIx,
+    },
     /// An event of a process that runs on this CPU only: the segment of the batch.
-    Event { batch: Arc<Batch>, segment: usize },
+    Event {
+        /// The batch that holds the event.
+        batch: Arc<Batch>,
+        /// Its place among the batch's segments.
+        segment: usize,
+    },
     /// An event of a process on several CPUs.
-    Barrier { barrier: u64 },
+    Barrier {
+        /// Number of the barrier, a key of [`Input::barriers`].
+        barrier: u64,
+    },
     /// Lets threads go on that come to a [`Item::Woken`] of this number.
-    Wake { wake: u64 },
+    Wake {
+        /// Number of the wake among those of the input.
+        wake: u64,
+    },
     /// Waits until the CPU of this wake has come to it; none if no wake of the edge was to come when it was dealt out.
-    Woken { wake: Option<u64> },
+    Woken {
+        /// Number of the wake.
+        wake: Option<u64>,
+    },
 }
 
 /// An event that several CPUs must reach.
 #[derive(Clone)]
 pub struct Barrier {
+    /// The batch that holds the event.
     pub batch: Arc<Batch>,
+    /// Its place among the batch's segments.
     pub segment: usize,
     /// CPU of the event's thread, which carries it out.
     pub owner: CpuId,
     /// CPUs that take part.
     pub members: Vec<CpuId>,
+    /// How many of the members have reached it.
     pub arrived: usize,
 }
 
 impl Barrier {
+    /// The event that is carried out once all members are there.
     pub fn event(&self) -> &Event {
         event_of(&self.batch, self.segment)
     }
@@ -100,10 +127,13 @@ struct Wakes {
 /// A source being replayed.
 #[derive(Clone)]
 pub struct Input {
+    /// What the source says of itself.
     pub info: SourceInfo,
+    /// What it is to the run.
     pub role: Role,
     /// What was counted for it.
     pub account: Account,
+    /// Where its processes live.
     pub home: Home,
     /// CPUs that it may use.
     pub cpus: Vec<CpuId>,
@@ -136,7 +166,8 @@ pub enum Dealt {
 }
 
 impl Input {
-    /// `follows` says whether some core looks at dependencies and branches.
+    /// A source that nobody has read from, to be read up to `max_accesses`. CPUs may run ahead of each other by
+    /// `window` accesses. `follows` says whether some core looks at dependencies and branches.
     pub fn new(
         mut source: Box<dyn Source>,
         follows: bool,
@@ -174,14 +205,17 @@ impl Input {
         self.info.accesses.map(|n| n.min(self.max_accesses))
     }
 
+    /// The process of a thread; the first for threads that have not been seen.
     pub fn process_of(&self, thread: ThreadIx) -> ProcessIx {
         self.threads.get(thread.0 as usize).copied().flatten().map_or(ProcessIx(0), |t| t.process)
     }
 
+    /// The address space of a process; none before it has begun and after it has ended.
     pub fn space_of(&self, process: ProcessIx) -> Option<SpaceId> {
         self.processes.get(process.0 as usize)?.space
     }
 
+    /// Gives a process its address space, or takes it away.
     pub fn set_space(&mut self, process: ProcessIx, space: Option<SpaceId>) {
         self.process_mut(process).space = space;
     }

@@ -26,7 +26,9 @@ pub type Open = Arc<dyn Fn() -> Result<Box<dyn Source>, EngineError> + Send + Sy
 
 /// A source that begins anew whenever it ends.
 pub struct CoRunner {
+    /// Opens it for its next round.
     pub open: Open,
+    /// CPUs (hardware threads, numbered core by core) that its threads are spread over.
     pub cpus: Vec<usize>,
     /// Of a memory cgroup of its own.
     pub memory_limit: Option<Bytes>,
@@ -34,17 +36,22 @@ pub struct CoRunner {
 
 /// Short-lived processes, each a source of its own.
 pub struct ArrivalStream {
+    /// Opens it for the next process.
     pub open: Open,
+    /// CPUs (hardware threads, numbered core by core); each process runs on one of them.
     pub cpus: Vec<usize>,
     /// Of a memory cgroup that all its processes share.
     pub memory_limit: Option<Bytes>,
+    /// How often processes arrive, and how many.
     pub pace: Pace,
 }
 
 /// What runs beside the main sources.
 #[derive(Default)]
 pub struct Beside {
+    /// Sources that begin anew until the run ends.
     pub co_runners: Vec<CoRunner>,
+    /// Streams of short-lived processes.
     pub arrivals: Vec<ArrivalStream>,
 }
 
@@ -55,6 +62,7 @@ impl Beside {
         co_runners.chain(self.arrivals.iter().flat_map(|of| &of.cpus)).copied()
     }
 
+    /// Whether the main sources run alone.
     pub fn is_empty(&self) -> bool {
         self.co_runners.is_empty() && self.arrivals.is_empty()
     }
@@ -79,8 +87,9 @@ pub struct Load {
     /// When the last main source ended.
     pub main_end: Cycles,
     pub(crate) co_runners: Vec<Open>,
-    /// Times that co-runners came to their end, and what was counted for each until then.
+    /// Times that co-runners came to their end.
     pub co_runs: u64,
+    /// By co-runner, what was counted in the rounds that have ended.
     pub co_runner_accounts: Vec<Account>,
     pub(crate) streams: Vec<Stream>,
     /// Whether anything runs beside the main sources.
@@ -89,6 +98,7 @@ pub struct Load {
     pub(crate) live: usize,
     /// From arrival to exit, of those that have.
     pub sojourns: Vec<Cycles>,
+    /// What was counted for all arrivals that have ended.
     pub arrival_account: Account,
     /// Inputs that have just ended.
     pub(crate) ended: Vec<usize>,

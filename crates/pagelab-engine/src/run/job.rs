@@ -42,8 +42,10 @@ pub struct Request {
     /// System presets or TOML files, each optionally followed by `@KERNEL` in place of `kernel` and by overrides that hold
     /// for it alone, `{key=value,…}`; each is run.
     pub systems: Vec<String>,
+    /// Machine preset or TOML file; none for the default preset.
     #[serde(default)]
     pub machine: Option<String>,
+    /// Kernel preset or TOML file, of systems that name none by `@KERNEL`; none for the default preset.
     #[serde(default)]
     pub kernel: Option<String>,
     /// `key=value` overrides of all systems.
@@ -87,6 +89,7 @@ pub struct Request {
 pub struct Progress {
     /// Label of the system.
     pub system: String,
+    /// Accesses that have been replayed.
     pub accesses_done: u64,
     /// None if a source cannot tell.
     pub accesses_total: Option<u64>,
@@ -101,13 +104,19 @@ pub struct SystemResult {
     pub label: String,
     /// The overrides that hold for it alone.
     pub settings: Vec<String>,
+    /// Name of the machine.
     pub machine: String,
+    /// Main sources, then co-runners and arrivals, each as it was run.
     pub sources: Vec<SourceResult>,
+    /// The seed that all random choices came from.
     pub seed: u64,
+    /// Accesses of each source that were replayed at most; none for all.
     pub max_accesses: Option<u64>,
+    /// Accesses of the main sources before counting began; none for none.
     pub warm_up: Option<u64>,
     /// The effective configuration.
     pub config: Config,
+    /// Statistics by name ([`Results::statistics`] says what they mean).
     pub stats: BTreeMap<String, u64>,
     /// The same of each part, in order.
     pub windows: Vec<BTreeMap<String, u64>>,
@@ -120,6 +129,7 @@ pub struct SystemResult {
     /// If it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<ProfileReport>,
+    /// What the user ought to know about the run, such as accesses that were refused; each a sentence.
     pub warnings: Vec<String>,
     /// If they were asked for.
     #[serde(skip)]
@@ -131,7 +141,9 @@ pub struct SystemResult {
 /// All results of a request, in the order of its systems.
 #[derive(Clone, Debug, Serialize)]
 pub struct Results {
+    /// Version of pagelab that made them.
     pub version: &'static str,
+    /// One per system, in the order of the request.
     pub results: Vec<SystemResult>,
     /// Meaning of every statistic that occurs.
     pub statistics: BTreeMap<String, Meaning>,

@@ -14,9 +14,13 @@ const AFRESH: u64 = 1 << 63;
 /// What references with a label came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Found {
+    /// Found in the core's L1.
     pub l1: u64,
+    /// Found in its L2.
     pub l2: u64,
+    /// Found in the L3.
     pub l3: u64,
+    /// Found in no cache.
     pub dram: u64,
     /// Cycles beyond the L1's latency, if none overlap.
     pub waited: u64,

@@ -19,10 +19,13 @@ use crate::run::Request;
 /// One source, as it was run.
 #[derive(Clone, Debug, Serialize)]
 pub struct SourceResult {
+    /// Name of the trace or the workload.
     pub name: String,
     /// `main`, `co-runner` or `arrivals`.
     pub role: &'static str,
+    /// Hash that identifies the trace's content; none for synthetic workloads.
     pub content_hash: Option<String>,
+    /// True if the mappings were inferred from the accesses because the trace had no events.
     pub mappings_inferred: bool,
     /// True if the accesses are samples of those that the program made.
     #[serde(skip_serializing_if = "std::ops::Not::not")]

@@ -40,7 +40,9 @@ impl MadeRef {
 /// Counters of completed walks of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WalkCounts {
+    /// Walks.
     pub count: u64,
+    /// Cycles of these walks, from the misses in the TLBs on.
     pub cycles: Cycles,
     /// By layer, level and place.
     pub refs: Vec<[[u64; WALK_PLACES]; WALK_LEVELS]>,
@@ -49,8 +51,11 @@ pub struct WalkCounts {
 /// Counters of the walks that were made for somebody. A walk that ends in a page fault is counted as aborted only.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WalksByKind {
+    /// Walks for programs' accesses.
     pub program: WalkCounts,
+    /// Walks for kernels' references through their direct maps.
     pub kernel: WalkCounts,
+    /// Walks of either that ended in a page fault.
     pub aborted: WalkCounts,
 }
 
@@ -123,6 +128,7 @@ impl WalkCounters {
     /// The account of walks for no source.
     pub(crate) const NOBODY: usize = 0;
 
+    /// Counters of walks in a system of so many layers, all 0.
     pub fn new(layers: usize) -> Self {
         Self {
             accounts: vec![WalksByKind::new(layers)],
@@ -220,9 +226,13 @@ pub fn place_index(served: Option<Served>) -> usize {
 /// Look-ups that did not hit. Hits of the first level are the accesses less these.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TlbCounters {
+    /// Those of the first level.
     pub l1: LevelCounters,
+    /// Those of the second level, which are asked after the first.
     pub l2: LevelCounters,
+    /// Look-ups of guest-physical pages in the nested TLB, hits too.
     pub nested_look_ups: u64,
+    /// Those of them that found nothing.
     pub nested_misses: u64,
 }
 
@@ -298,6 +308,7 @@ pub struct ShadowCounters {
 /// What speculation did for the programs' completed walks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SpeculationCounters {
+    /// Pages that the table held and the walk confirmed.
     pub right: u64,
     /// Another frame was found, or a page fault.
     pub wrong: u64,

@@ -20,11 +20,15 @@ const PERTURBATION_NS: u32 = 4;
 /// TLBs of one core; its hardware threads share them.
 #[derive(Clone)]
 pub struct CoreUnits {
+    /// First-level TLB of loads and stores.
     pub l1d: Tlb,
+    /// First-level TLB of instruction fetches.
     pub l1i: Tlb,
+    /// Second-level TLB, for both; without arrays if the machine has none.
     pub l2: Tlb,
     /// Guest-physical to machine frames, for walks.
     pub nested: Option<AssocArray>,
+    /// What they have counted.
     pub tlb: TlbCounters,
 }
 
@@ -39,22 +43,33 @@ impl CoreUnits {
 /// See the module's text.
 #[derive(Clone)]
 pub struct Hardware {
+    /// By index of the core among those in use.
     pub units: Vec<CoreUnits>,
+    /// The MMU caches of all cores and layers.
     pub mmu_caches: MmuCaches,
+    /// The data caches of all cores.
     pub caches: Hierarchy,
+    /// Counters of all walks.
     pub walks: WalkCounters,
     /// Whether walks and the kernel go through the caches (`engine.kernel_refs`).
     pub kernel_refs: bool,
+    /// Cycles of a hit in the L1 data cache.
     pub l1_latency: Cycles,
+    /// Cycles that a miss in the first-level TLB waits for the second, hit or not; 0 without one.
     pub l2_tlb_latency: Cycles,
+    /// Cycles of a look-up in the nested TLB; 0 without one.
     pub nested_tlb_latency: Cycles,
+    /// Cycles of an exit of a shadowed guest, beside the references of the host's work (`kernel.vm_exit_cycles`).
     pub vm_exit_cycles: Cycles,
+    /// Exits of shadowed guests.
     pub shadow: ShadowCounters,
     /// Whether any layer has memory for direct segments.
     pub segments: bool,
+    /// What direct segments translated.
     pub segment: SegmentCounters,
     /// The layer with a table that its guests speculate with.
     pub speculative: Option<LayerId>,
+    /// What speculation did.
     pub speculation: SpeculationCounters,
     /// Compare every translation with the kernels' own records.
     pub check: bool,
@@ -174,5 +189,6 @@ impl Hardware {
 pub struct SystemRef {
     /// Where the line was; none if the caches were left alone.
     pub served: Option<Served>,
+    /// Cycles of the reference itself: its address had been translated.
     pub cycles: Cycles,
 }

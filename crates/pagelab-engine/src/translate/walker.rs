@@ -23,10 +23,15 @@ use crate::translate::scheme::segment::through_segments;
 /// What a core translates.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
+    /// Index of the core among those in use.
     pub core: usize,
+    /// The address space.
     pub space: SpaceId,
+    /// The address in it.
     pub va: VirtAddr,
+    /// What the access is.
     pub intent: Intent,
+    /// On whose behalf.
     pub origin: Origin,
 }
 

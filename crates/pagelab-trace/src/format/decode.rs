@@ -158,7 +158,9 @@ impl PartDecoder {
             return Ok(false);
         }
         let mut rows = None;
-        for column in [&mut self.addresses, &mut self.site_indices, &mut self.thread_indices].into_iter().chain(&mut self.waits) {
+        for column in
+            [&mut self.addresses, &mut self.site_indices, &mut self.thread_indices].into_iter().chain(&mut self.waits)
+        {
             let of = column.next_page(&mut self.zstd).map_err(|what| in_column(&self.part, column.index, what))?;
             if *rows.get_or_insert(of) != of {
                 let what = format!("a page of {of} rows where the other columns have {}", rows.unwrap_or(0));

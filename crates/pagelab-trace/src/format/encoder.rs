@@ -108,11 +108,15 @@ impl Encoder {
         dictionaries.threads.iter().for_each(|thread| self.tally.thread(*thread));
         let (rows, counts) = (self.part.rows(), self.part.counts());
         let memory = std::mem::take(&mut self.file);
-        let (content, facts) =
-            part::encode(memory, columns::schema(self.dependencies), self.counts.total(), rows, Some(counts), |group| {
-                self.part.finish_part(dictionaries, group)
-            })
-            .map_err(|e| self.cannot_encode(e))?;
+        let (content, facts) = part::encode(
+            memory,
+            columns::schema(self.dependencies),
+            self.counts.total(),
+            rows,
+            Some(counts),
+            |group| self.part.finish_part(dictionaries, group),
+        )
+        .map_err(|e| self.cannot_encode(e))?;
         part::write_whole(&self.folder.join(Table::Accesses.file_name(self.access_parts)), &content)?;
         self.access_parts += 1;
         self.access_hash.add(&facts);

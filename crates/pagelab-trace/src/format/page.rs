@@ -2,9 +2,9 @@
 //! of sites, which a recorder looks up once for all executions of the same code.
 
 use super::{
-    AccessCounts, PAGE_ROWS,
+    AccessCounts, PAGE_ROWS, columns,
     dictionary::{Dictionary, Site},
-    columns, indices,
+    indices,
     last_waits::LastWaits,
     planes::Planes,
 };

@@ -13,10 +13,12 @@ pub fn find(layer: &Layer) -> Option<&Mfoe> {
     Some(of)
 }
 
+/// The layer's engine, which is known to be this one: it panics otherwise.
 pub fn mfoe(layer: &Layer) -> &Mfoe {
     find(layer).expect(ANOTHER)
 }
 
+/// The same, to change it.
 pub fn mfoe_mut(layer: &mut Layer) -> &mut Mfoe {
     with_memory(layer).0
 }

@@ -56,6 +56,7 @@ pub enum Unused {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Parameters {
+    /// Who takes frames from the pre-allocation tables.
     pub form: Form,
     /// Frames that are kept ready per CPU.
     pub entries: u32,

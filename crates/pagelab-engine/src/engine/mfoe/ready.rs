@@ -20,18 +20,23 @@ pub struct Counters {
     pub hits: u64,
     /// Pages whose entry was armed and for which no frame was ready.
     pub empty: u64,
-    /// Entries that were armed, and that were taken back for a process beyond its share of memory.
+    /// Entries that were armed.
     pub armed: u64,
+    /// Entries that were taken back for a process beyond its share of memory.
     pub disarmed: u64,
     /// Passes of the background threads over a table.
     pub passes: u64,
-    /// Entries that they accounted for, and those that calls did.
+    /// Entries that they accounted for.
     pub accounted: u64,
+    /// Entries that mapping calls accounted for.
     pub accounted_by_calls: u64,
-    /// Frames that they made ready: in entries that had been used, and in others.
+    /// Frames that they made ready in entries that had been used.
     pub replaced: u64,
+    /// Frames that passes made ready in entries that had not been used.
     pub first_filled: u64,
+    /// Cycles of passes for frames in entries that had been used.
     pub replace_cycles: Cycles,
+    /// Cycles of passes for frames in other entries.
     pub first_fill_cycles: Cycles,
     /// Other cycles of theirs: locks, and entries that need nothing.
     pub pass_cycles: Cycles,
@@ -56,8 +61,11 @@ struct Stock {
 /// See the module's text.
 #[derive(Clone, Debug)]
 pub struct Ready {
+    /// Size of the pages that the frames are for.
     pub size: PageSize,
+    /// The tables of all CPUs, in the layer's memory.
     pub tables: Tables,
+    /// What was counted of pages of this size.
     pub counters: Counters,
     /// Frames that each table holds at most, and at least where sizes adapt; else 0.
     pub entries: u32,

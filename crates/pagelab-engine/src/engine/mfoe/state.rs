@@ -30,10 +30,15 @@ const WITH_HUGE: &[PageSize] = &[PageSize::Size4K, HUGE];
 /// Cycles of the walker's steps.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Steps {
+    /// Reading the header of the CPU's table.
     pub header: Cycles,
+    /// Reading the table's entry.
     pub entry: Cycles,
+    /// Locking the page's entry, without waiting for others.
     pub lock: Cycles,
+    /// Writing the table's entry and its header.
     pub take: Cycles,
+    /// Writing the page's entry.
     pub map: Cycles,
 }
 
@@ -44,10 +49,13 @@ pub struct Counters {
     pub raced: u64,
     /// Pages whose entry was armed no more by then.
     pub gone: u64,
+    /// Stretches of memory whose entries the arming thread has armed, or armed no more.
     pub jobs: u64,
+    /// Cycles of the thread that arms entries.
     pub arm_cycles: Cycles,
     /// Processes that got too much memory.
     pub stopped: u64,
+    /// Cycles of the walker's steps, of the hardware form.
     pub steps: Steps,
 }
 
@@ -108,7 +116,9 @@ impl ShortLatencies {
 /// See the module's text.
 #[derive(Clone, Debug)]
 pub struct Mfoe {
+    /// What the configuration says of it.
     pub parameters: Parameters,
+    /// What was counted, pages of all sizes together.
     pub counters: Counters,
     /// By size: for pages of 4 KiB, and, if those are its, for pages of 2 MiB.
     ready: Vec<Ready>,
@@ -129,6 +139,7 @@ impl Mfoe {
         &self.ready[size as usize]
     }
 
+    /// The ready frames for pages of a size that it maps.
     pub fn of_mut(&mut self, size: PageSize) -> &mut Ready {
         &mut self.ready[size as usize]
     }

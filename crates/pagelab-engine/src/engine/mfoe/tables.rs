@@ -25,7 +25,14 @@ pub enum Entry {
     /// A zeroed frame is ready.
     Ready(Pfn),
     /// The frame has been mapped at an address of its owner's.
-    Used { owner: u32, va: VirtAddr, frame: Pfn },
+    Used {
+        /// Number of the space that the page is in.
+        owner: u32,
+        /// Where the page begins.
+        va: VirtAddr,
+        /// Its first frame.
+        frame: Pfn,
+    },
 }
 
 /// See the module's text.
@@ -53,6 +60,7 @@ impl Tables {
         Some(tables)
     }
 
+    /// The CPUs that have a table: all of the machine.
     pub fn cpus(&self) -> impl Iterator<Item = CpuId> + use<> {
         CpuId::all(self.bases.len())
     }
@@ -62,6 +70,7 @@ impl Tables {
         self.frames
     }
 
+    /// Where the header of a CPU's table is: slot 0.
     pub fn header(&self, cpu: CpuId) -> PhysAddr {
         self.bases[cpu.index()].addr()
     }

@@ -29,14 +29,17 @@ impl FreePages {
         Some(Self { first, frames, entries, tail: 0, count: 0, fetched: 0, prefetch })
     }
 
+    /// Frames of 4 KiB that the ring itself takes.
     pub fn frames(&self) -> u64 {
         self.frames
     }
 
+    /// Free pages in the queue.
     pub fn count(&self) -> u32 {
         self.count
     }
 
+    /// Whether every entry of the ring has a free page.
     pub fn is_full(&self) -> bool {
         self.count == self.entries
     }

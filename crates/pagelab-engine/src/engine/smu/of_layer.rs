@@ -13,10 +13,12 @@ pub fn find(layer: &Layer) -> Option<&Smu> {
     Some(of)
 }
 
+/// The layer's engine, which is known to be this one: it panics otherwise.
 pub fn smu(layer: &Layer) -> &Smu {
     find(layer).expect(ANOTHER)
 }
 
+/// The same, to change it.
 pub fn smu_mut(layer: &mut Layer) -> &mut Smu {
     with_memory(layer).0
 }

@@ -12,8 +12,9 @@ const MOST_ENTRIES: u32 = 65_536;
 /// Free pages that the queue may hold: 1 GiB, with a ring of 4 MiB, the largest block of Linux's allocator.
 const MOST_PAGES: u32 = 1 << 18;
 
-/// Sockets that an entry can name, and devices of each: 3 bits each (the talk's slides).
+/// Sockets that an entry can name: 3 bits (the talk's slides).
 pub const MOST_SOCKETS: u32 = 8;
+/// Devices of a socket that an entry can name: 3 bits (the talk's slides).
 pub const MOST_DEVICES: u32 = 8;
 
 /// The queues may have this part of the memory: what is in them, nobody else has.

@@ -20,6 +20,7 @@ const FAILED: u64 = 0x06;
 pub struct Completion {
     /// The command's number.
     pub id: u16,
+    /// Whether the drive reports an error: the page was not read.
     pub failed: bool,
 }
 
@@ -52,7 +53,9 @@ struct Device {
 /// What the drive has written: a block, into a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
+    /// The block, as the drive numbers them.
     pub lba: Lba,
+    /// The frame that its contents were written to.
     pub frame: Pfn,
 }
 
@@ -66,6 +69,7 @@ impl QueuePair {
         Some(Self { submissions, completions, entries, frames, tail: 0, read_to: 0, device, head: 0, phase: true })
     }
 
+    /// Frames of 4 KiB that both queues take.
     pub fn frames(&self) -> u64 {
         self.frames
     }

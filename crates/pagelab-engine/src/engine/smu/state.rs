@@ -23,18 +23,25 @@ use crate::kernel::vma::{Vma, VmaKind};
 use crate::page_table::PageTable;
 
 const SIZES: &[PageSize] = &[PageSize::Size4K];
-/// The level of the entries that map pages, and the levels above that lead to marks.
+/// The level of the entries that map pages.
 pub const LEAF: u8 = 1;
+/// Levels of the entries above those of pages: a mark there says that a mark is below.
 pub const UPPER: [u8; 2] = [2, 3];
 
 /// Cycles of the unit's steps.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Steps {
+    /// The page-miss handler and the look-up in the PMSHR, with the way there from another socket.
     pub lookup: Cycles,
+    /// Taking a free page.
     pub free_page: Cycles,
+    /// Writing the command, and its doorbell.
     pub submit: Cycles,
+    /// Snooping the completion, and its doorbell.
     pub complete: Cycles,
+    /// Writing the page's entry.
     pub map: Cycles,
+    /// Marking the entries above.
     pub marks: Cycles,
 }
 
@@ -47,31 +54,44 @@ pub struct Counters {
     pub joined: u64,
     /// Misses that waited until an entry of the PMSHR was free.
     pub full: u64,
-    /// Misses without a free page, requests that failed, and entries that said otherwise by the time the unit looked.
+    /// Misses without a free page.
     pub empty: u64,
+    /// Misses whose request the drive answered with an error.
     pub failed: u64,
+    /// Misses whose entry said otherwise by the time the unit looked.
     pub gone: u64,
     /// Misses of CPUs of other sockets than the unit's.
     pub remote: u64,
-    /// Free pages that faults made ready, and kpoold.
+    /// Free pages that page faults put into the queue.
     pub supplied_by_faults: u64,
+    /// Free pages that kpoold put into the queue.
     pub supplied_by_kpoold: u64,
+    /// Times that memory was too short for another free page.
     pub no_frame: u64,
-    /// Passes of the threads, entries that kpted looked at, and pages that it accounted for; those that calls and faults did.
+    /// Passes of kpoold.
     pub kpoold_passes: u64,
+    /// Passes of kpted.
     pub kpted_passes: u64,
+    /// Entries that kpted looked at, of all levels.
     pub kpted_entries: u64,
+    /// Pages that kpted accounted for.
     pub accounted: u64,
+    /// Pages that calls and faults accounted for, before kpted came.
     pub accounted_by_calls: u64,
+    /// Cycles of kpoold.
     pub kpoold_cycles: Cycles,
+    /// Cycles of kpted.
     pub kpted_cycles: Cycles,
+    /// Cycles of the unit's steps.
     pub steps: Steps,
 }
 
 /// See the module's text.
 #[derive(Clone, Debug)]
 pub struct Smu {
+    /// What the configuration says of it.
     pub parameters: Parameters,
+    /// What was counted, of all units together.
     pub counters: Box<Counters>,
     /// By socket.
     pub units: Vec<Unit>,

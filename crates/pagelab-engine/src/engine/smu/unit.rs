@@ -18,6 +18,7 @@ use crate::kernel::memory::Memory;
 /// See the module's text.
 #[derive(Clone, Debug)]
 pub struct Unit {
+    /// The queue of free pages that misses take their frames from.
     pub free: FreePages,
     /// By the number of the drive on the socket.
     pub pairs: Vec<QueuePair>,
@@ -57,6 +58,7 @@ impl Unit {
         self.idle.pop()
     }
 
+    /// Gives an entry of the PMSHR back.
     pub fn end_miss(&mut self, id: u16) {
         self.idle.push(id);
     }
@@ -93,10 +95,12 @@ impl Unit {
         None
     }
 
+    /// Free pages in the queue, and those that misses have taken and not mapped.
     pub fn held_frames(&self) -> u64 {
         u64::from(self.free.count() + self.in_hand)
     }
 
+    /// Frames of 4 KiB that the rings of the unit take.
     pub fn table_frames(&self) -> u64 {
         self.free.frames() + self.pairs.iter().map(QueuePair::frames).sum::<u64>()
     }

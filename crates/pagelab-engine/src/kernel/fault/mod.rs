@@ -255,6 +255,7 @@ impl Fault {
         }
     }
 
+    /// The space whose page is missing.
     pub fn space(&self) -> SpaceId {
         self.space
     }
@@ -264,6 +265,7 @@ impl Fault {
         self.major || self.work == Work::SwapIn
     }
 
+    /// How it has ended, once it is done.
     pub fn outcome(&self) -> Outcome {
         self.outcome
     }
@@ -278,6 +280,7 @@ impl Fault {
         self.present_to
     }
 
+    /// The stage that the next step is of; costs and cycles are counted there.
     pub fn stage(&self) -> Stage {
         if let Some(stage) = self.phase.stage() {
             return stage;

@@ -40,6 +40,7 @@ impl Stage {
     /// Those of `__handle_mm_fault`: all but the exception, the look-up of the VMA, and the way back.
     pub const OF_HANDLING: RangeInclusive<usize> = Self::Walk as usize..=Self::Install as usize;
 
+    /// All stages, in the order of their counters.
     pub const ALL: [Self; 13] = [
         Self::Entry,
         Self::Lookup,
@@ -59,6 +60,7 @@ impl Stage {
     /// Those of all kernels: the others are of kernels with `block_io`.
     pub const OF_ALL: &[Self] = Self::ALL.first_chunk::<10>().expect("there are more");
 
+    /// As keys of the configuration (`kernel.fault`) and statistics have it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Entry => "entry",

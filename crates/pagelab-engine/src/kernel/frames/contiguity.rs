@@ -23,6 +23,7 @@ pub struct Contiguity {
 }
 
 impl Contiguity {
+    /// Adds the counts of other memory.
     pub fn add(&mut self, other: Self) {
         self.groups += other.groups;
         self.lines += other.lines;

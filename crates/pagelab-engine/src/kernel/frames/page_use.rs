@@ -58,6 +58,7 @@ pub enum Left {
 }
 
 impl PageUse {
+    /// Nothing is used yet; `zero` is the frame of the zero page.
     pub fn new(zero: Pfn) -> Self {
         Self {
             zero,
@@ -75,6 +76,7 @@ impl PageUse {
         }
     }
 
+    /// The frame that reads of untouched memory map, in kernels with a zero page.
     pub fn zero_page(&self) -> Pfn {
         self.zero
     }
@@ -192,6 +194,7 @@ impl PageUse {
         }
     }
 
+    /// Whether the frame is known to hold a page of a file that storage has not got in this state; a PTE may know more.
     pub fn is_dirty(&self, frame: Pfn) -> bool {
         !self.dirty.is_empty() && self.dirty.contains(&frame)
     }
@@ -214,6 +217,7 @@ impl PageUse {
         assert!(old.is_none(), "{page:?} is written twice at a time");
     }
 
+    /// The device has written a page.
     pub fn end_write(&mut self, page: FilePage) {
         self.writeback.remove(&page);
     }

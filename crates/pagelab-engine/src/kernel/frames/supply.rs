@@ -31,6 +31,7 @@ impl Default for FrameAllocatorConfig {
 pub struct WantedFrames<'a> {
     /// The layer's name, for errors.
     pub layer: &'a str,
+    /// Parameters of the allocator.
     pub allocator: &'a FrameAllocatorConfig,
     /// What the memory went through before the run.
     pub age: Option<&'a AgeingConfig>,
@@ -40,9 +41,11 @@ pub struct WantedFrames<'a> {
 
 /// See the module's text.
 pub struct Frames {
+    /// The allocator of the layer's frames.
     pub allocator: Box<dyn FrameAllocator>,
     /// What the last request took.
     pub effects: AllocEffects,
+    /// Sums over all requests of the run.
     pub counters: FrameCounters,
 }
 
@@ -82,6 +85,7 @@ impl Frames {
         Ok((Self { allocator, effects: AllocEffects::default(), counters: FrameCounters::default() }, aged))
     }
 
+    /// A block of 2^`order` frames for a CPU; none if there is no memory, on the per-CPU lists either.
     pub fn alloc(&mut self, order: u32, purpose: FramePurpose, cpu: u32) -> Option<Pfn> {
         self.serve(FrameRequest { cpu, ..FrameRequest::new(order, purpose) })
     }
@@ -114,6 +118,7 @@ impl Frames {
         taken
     }
 
+    /// Gives a block of 2^`order` frames back, on behalf of a CPU.
     pub fn free(&mut self, pfn: Pfn, order: u32, cpu: u32) {
         self.effects.clear();
         self.allocator.free(pfn, order, cpu, &mut self.effects);

@@ -18,9 +18,12 @@ pub enum Tag {
     Original(Lba),
     /// A page as of a store, by its number among all.
     Stored {
+        /// The page of a file.
         page: FilePage,
+        /// Number of the last store to it, counted over all pages.
         store: u64,
     },
+    /// A page that no block holds, or that a cut has emptied.
     Zeros,
     /// What was there is elsewhere.
     Moved,

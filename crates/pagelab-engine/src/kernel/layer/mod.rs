@@ -67,8 +67,9 @@ pub struct CpuData {
     frame: Pfn,
     /// Pages that it has gathered for the LRU lists.
     pub lru: Vec<Pfn>,
-    /// Pages that it may still use of its last charge to a memory cgroup, and to which.
+    /// Pages that it may still use of its last charge to a memory cgroup.
     pub charged: u32,
+    /// The group that was charged.
     pub charged_to: GroupId,
 }
 
@@ -94,10 +95,13 @@ pub enum CpuLine {
 /// What one address space maps and how.
 #[derive(Clone)]
 pub struct AddressSpace {
+    /// Its tag in TLBs and MMU caches.
     pub asid: Asid,
+    /// The page table that hardware walks.
     pub table: PageTable,
     /// What faults keep of their walks, in kernels that do.
     pub caches: SpaceCaches,
+    /// What is mapped, as the kernel records it.
     pub vmas: VmaSet,
     /// Whom its pages are charged to.
     pub group: GroupId,
@@ -149,12 +153,16 @@ impl AddressSpace {
 /// A kernel and what it keeps.
 #[derive(Clone)]
 pub struct Layer {
+    /// As in the configuration.
     pub name: String,
     /// The space that hosts this layer's physical memory; none for the machine's own.
     pub host: Option<SpaceId>,
+    /// Contents of its physical memory, as far as they matter: page tables and what kernels keep.
     pub mem: PhysMem,
     pub(crate) frames: Frames,
+    /// Largest page that anonymous memory is mapped with.
     pub page_size: PageSize,
+    /// Which mappings get pages above 4 KiB.
     pub large_pages: LargePages,
     /// Orders of the folios that anonymous memory may get beside single pages and large ones, or of the blocks of eager paging,
     /// ascending.
@@ -163,6 +171,7 @@ pub struct Layer {
     pub blocks_ahead: bool,
     /// The same of pages of files.
     pub file_folio_orders: Vec<u32>,
+    /// By number: the direct map first, then processes and guests. The place of one that has ended goes to a later one.
     pub spaces: Vec<AddressSpace>,
     /// What the page tables of its address spaces have in common, but for the direct map's.
     pub tables: LayerTables,
@@ -176,6 +185,7 @@ pub struct Layer {
     frame_count: u64,
     /// The frame that stands for what all CPUs share: the allocator's lock and lists, the LRU lists, the cgroup's counter.
     zone: Pfn,
+    /// One per CPU of the simulation.
     pub cpus: Vec<CpuData>,
     /// The CPU whose lists of free pages are used.
     pub acting_cpu: u32,
@@ -187,6 +197,7 @@ pub struct Layer {
     pub pages: PageUse,
     /// Whether its page tables are shadowed by its host ([`crate::translate::scheme::shadow`]).
     pub shadowed: bool,
+    /// Shadow tables of its spaces, and what has changed since they were filled; empty in layers that are not shadowed.
     pub shadows: Shadows,
     /// What its requests to devices touch, if they cost it anything.
     pub requests: Option<RequestMemory>,
@@ -268,6 +279,7 @@ impl Layer {
         PhysAddr(self.cpus[cpu].frame.addr().0 + line as u64 * LINE_BYTES)
     }
 
+    /// Gives a block of 2^`order` frames back, on behalf of the acting CPU.
     pub fn free_frames(&mut self, pfn: Pfn, order: u32) {
         self.frames.free(pfn, order, self.acting_cpu);
     }
@@ -328,6 +340,7 @@ impl Layer {
         &self.frames.effects
     }
 
+    /// What its frame allocator did in the whole run.
     pub fn frame_counters(&self) -> &FrameCounters {
         &self.frames.counters
     }

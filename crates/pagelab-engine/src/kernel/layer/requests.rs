@@ -28,6 +28,7 @@ pub struct RequestMemory {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requested {
     first: u64,
+    /// Requests of all that are made together.
     pub many: u32,
 }
 
@@ -57,6 +58,7 @@ impl RequestMemory {
         PhysAddr(self.lines.addr().0 + u64::from(line) * LINE_BYTES)
     }
 
+    /// Frames of 4 KiB that all of it takes.
     pub fn frames(&self) -> u64 {
         self.frames
     }

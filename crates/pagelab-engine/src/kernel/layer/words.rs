@@ -17,8 +17,11 @@ use crate::page_table::{Leaf, WalkList, Word};
 /// The word of a page, and where the page is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WordOf {
+    /// Where the page begins.
     pub va: VirtAddr,
+    /// Size of the page that the entry would map.
     pub size: PageSize,
+    /// What its entry holds.
     pub word: EntryWord,
 }
 

@@ -150,6 +150,7 @@ pub struct CaPagingConfig {
     pub max_offsets: u32,
     /// What a look-up of an offset or a search for free memory costs beyond its references. Both are estimates.
     pub cycles: CodeCycles,
+    /// Instructions of a look-up of an offset or a search for free memory.
     pub instructions: u32,
 }
 
@@ -166,7 +167,10 @@ pub enum Aim {
     /// Look the offset up and take its frame.
     Target,
     /// Choose a place and take the frame there. The frame at the offset that `failed`, if there was one, is taken.
-    Place { failed: Option<Offset> },
+    Place {
+        /// The offset whose frame was taken; none if there was no offset.
+        failed: Option<Offset>,
+    },
 }
 
 /// What a layer places memory by.

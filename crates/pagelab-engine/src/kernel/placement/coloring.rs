@@ -36,6 +36,7 @@ pub struct ColoringConfig {
     pub release_above_percent: u32,
     /// What a look at the lists costs beyond its references. Both are estimates.
     pub cycles: CodeCycles,
+    /// Instructions of a look at the lists.
     pub instructions: u32,
 }
 
@@ -53,9 +54,17 @@ pub enum Search {
     /// Take a block for the lists.
     Block,
     /// Cut it up; under the zone's lock `descriptors` were read for it.
-    Cut { block: Pfn, descriptors: Vec<Pfn> },
+    Cut {
+        /// The first frame of the block.
+        block: Pfn,
+        /// Frames whose metadata the allocator read for the block.
+        descriptors: Vec<Pfn>,
+    },
     /// Give these frames back.
-    GiveBack { frames: Vec<Pfn> },
+    GiveBack {
+        /// Frames of the lists, each freed by itself.
+        frames: Vec<Pfn>,
+    },
 }
 
 /// The lists of a layer.

@@ -27,9 +27,11 @@ use crate::kernel::vma::{VaRange, Vma};
 /// The page that a fault wants a frame for: of private anonymous memory.
 #[derive(Clone, Debug)]
 pub struct WantedPage {
+    /// The space of the faulting program.
     pub space: SpaceId,
-    /// The address that faulted, and where the page begins that is to be mapped.
+    /// The address that faulted.
     pub va: VirtAddr,
+    /// Where the page begins that is to be mapped.
     pub page: VirtAddr,
     /// Frames of it as a power of two.
     pub order: u32,
@@ -41,9 +43,11 @@ pub struct WantedPage {
     pub cpu: CpuId,
     /// What the kernel preset gives for an allocation, beyond its references.
     pub allocation: CodeCost,
-    /// Lines of kernel objects: the CPU's lists of free pages, the allocator's lock, the counters of the space.
+    /// Line of the CPU's lists of free pages.
     pub free_lists: PhysAddr,
+    /// Line of the allocator's lock, which all CPUs share.
     pub zone: PhysAddr,
+    /// Line of the counters of the space.
     pub counters: PhysAddr,
     /// The frame of the other objects of the space.
     pub objects: Pfn,
@@ -65,7 +69,12 @@ pub enum Progress<S> {
     Wait(BlockKey, S),
     /// The frame is the page's. If the allocator's lists were refilled for it, the fault still has to pay for reading the
     /// metadata of these pages under the zone's lock.
-    Taken { frame: Pfn, refilled: Option<Vec<Pfn>> },
+    Taken {
+        /// The first frame of the page.
+        frame: Pfn,
+        /// Frames whose metadata was read for a refill; none without a refill.
+        refilled: Option<Vec<Pfn>>,
+    },
     /// The policy does not serve the page: the ordinary way.
     Ordinary,
     /// Ask the policy anew.
@@ -107,6 +116,7 @@ pub trait Policy: Sized {
     /// Whether the kernel may map folios of its own choice beside it.
     const BESIDE_FOLIOS: bool = false;
 
+    /// The policy of a layer with these parameters, with nothing kept yet.
     fn new(config: &Self::Config) -> Self;
 
     /// Refuses what is impossible of the parameters, or where they stand.
@@ -216,6 +226,7 @@ macro_rules! policies {
         /// `page_size`.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+        #[expect(missing_docs, reason = "the parameters' own texts describe them, and one here would replace those in the schema")]
         pub enum PlacementConfig {
             $($policy(<$module::$policy as Policy>::Config),)*
         }
@@ -261,16 +272,17 @@ macro_rules! policies {
         /// A step of any policy.
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub enum PlacementStep {
-            $($policy(<$module::$policy as Policy>::Step),)*
+            $(#[doc = concat!("A step of `", stringify!($policy), "`.")] $policy(<$module::$policy as Policy>::Step),)*
         }
 
         /// Any policy.
         #[derive(Clone, Debug)]
         pub enum Placement {
-            $($policy($module::$policy),)*
+            $(#[doc = concat!("The state of `", stringify!($policy), "` in a layer.")] $policy($module::$policy),)*
         }
 
         impl Placement {
+            /// The policy that `config` names, with nothing kept yet.
             pub fn new(config: &PlacementConfig) -> Self {
                 match config {
                     $(PlacementConfig::$policy(config) => Self::$policy($module::$policy::new(config)),)*
@@ -371,58 +383,72 @@ impl<S> Progress<S> {
 
 /// Each does what [`Policy`] says of it.
 impl Placement {
+    /// See [`Policy::wants_room_first`].
     pub fn wants_room_first(&self) -> bool {
         each!(self, policy => policy.wants_room_first())
     }
 
+    /// See [`Policy::is_crowded`].
     pub fn is_crowded(&self, memory: &MemoryView) -> bool {
         each!(self, policy => policy.is_crowded(memory))
     }
 
+    /// See [`Policy::unmapped`].
     pub fn unmapped(&mut self, space: u32, va: VirtAddr, memory: &mut Memory) {
         each!(self, policy => policy.unmapped(space, va, memory));
     }
 
+    /// See [`Policy::unmapping`].
     pub fn unmapping(&mut self, space: u32, range: VaRange, memory: &mut Memory) {
         each!(self, policy => policy.unmapping(space, range, memory));
     }
 
+    /// See [`Policy::mapping_gone`].
     pub fn mapping_gone(&mut self, space: u32, range: VaRange) {
         each!(self, policy => policy.mapping_gone(space, range));
     }
 
+    /// See [`Policy::mapping_moved`].
     pub fn mapping_moved(&mut self, space: u32, from: VaRange, to: VirtAddr) {
         each!(self, policy => policy.mapping_moved(space, from, to));
     }
 
+    /// See [`Policy::space_ended`].
     pub fn space_ended(&mut self, space: u32, memory: &mut Memory) {
         each!(self, policy => policy.space_ended(space, memory));
     }
 
+    /// See [`Policy::plan_copied`].
     pub fn plan_copied(&self, space: u32, va: VirtAddr, memory: &MemoryView, step: &mut Step) {
         each!(self, policy => policy.plan_copied(space, va, memory, step));
     }
 
+    /// See [`Policy::copied`].
     pub fn copied(&mut self, space: u32, va: VirtAddr, memory: &mut Memory) {
         each!(self, policy => policy.copied(space, va, memory));
     }
 
+    /// See [`Policy::maps_ahead`].
     pub fn maps_ahead(&self, vma: &Vma) -> bool {
         each!(self, policy => policy.maps_ahead(vma))
     }
 
+    /// See [`Policy::may_map_ahead`].
     pub fn may_map_ahead(&self, page_order: u32, memory: &MemoryView) -> bool {
         each!(self, policy => policy.may_map_ahead(page_order, memory))
     }
 
+    /// See [`Policy::table_frames`].
     pub fn table_frames(&self) -> u64 {
         each!(self, policy => policy.table_frames())
     }
 
+    /// See [`Policy::held_frames`].
     pub fn held_frames(&self) -> u64 {
         each!(self, policy => policy.held_frames())
     }
 
+    /// See [`Policy::measures`].
     pub fn measures(&self) -> Vec<Measure> {
         each!(self, policy => policy.measures())
     }

@@ -17,6 +17,7 @@ use crate::base::addr::Pfn;
 pub struct GroupId(pub u16);
 
 impl GroupId {
+    /// The group of all programs that are in no other.
     pub const REST: Self = Self(0);
 }
 
@@ -37,8 +38,9 @@ pub struct Group {
     pub(super) lru: Lru,
     /// Frames that it may use.
     pub limit_frames: u64,
-    /// Frames that it uses, and the most that it has.
+    /// Frames that it uses.
     pub used_frames: u64,
+    /// The most frames that it has used at a time.
     pub peak_frames: u64,
     /// Scans at its limit.
     pub limit_scans: u64,
@@ -53,6 +55,7 @@ pub(super) struct Turn {
 }
 
 impl Group {
+    /// A group without pages, for the source of this name, with a limit in frames.
     pub fn new(name: &str, limit_frames: u64) -> Self {
         Self { name: name.to_owned(), limit_frames, ..Self::default() }
     }
@@ -65,6 +68,7 @@ impl Reclaim {
         GroupId(self.groups.len() as u16 - 1)
     }
 
+    /// All groups, [`GroupId::REST`] first.
     pub fn groups(&self) -> &[Group] {
         &self.groups
     }

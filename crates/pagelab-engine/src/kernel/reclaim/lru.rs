@@ -23,7 +23,9 @@ const ORDERS: [u32; 3] = [0, 9, 18];
 /// What a page holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
+    /// Memory of no file, which can go to the swap area alone.
     Anonymous,
+    /// Contents of a file, which can go back to storage.
     File,
 }
 

@@ -37,13 +37,19 @@ use crate::device::Clock;
 /// What reclaim counts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReclaimCounters {
+    /// Pages that reclaim looked at.
     pub scanned: u64,
+    /// Pages among them that had been accessed and stayed.
     pub activated: u64,
+    /// Pages moved from the active list to the inactive.
     pub deactivated: u64,
+    /// Pages written to the swap device, of 4 KiB.
     pub swapped_out: u64,
+    /// Pages read back from it, of 4 KiB.
     pub swapped_in: u64,
-    /// Pages of files that left memory, and those among them that were written.
+    /// Pages of files that left memory.
     pub files_dropped: u64,
+    /// Pages of files that left memory and were written to storage.
     pub files_written: u64,
     /// Pages dropped whose contents MADV_FREE had given up.
     pub freed_lazily: u64,
@@ -80,14 +86,19 @@ pub struct Reclaim {
     groups: Vec<Group>,
     /// Frames that are charged to the others.
     members: FxHashMap<Pfn, GroupId>,
+    /// Which entries of page tables map each frame.
     pub rmap: Rmap,
     new_active: bool,
     /// Whether accesses to mappings under MADV_RANDOM count.
     advised_recency: bool,
     swappiness: u32,
+    /// Free frames at which faults and kswapd make room.
     pub marks: Marks,
+    /// The swap area, if the kernel has one: without it anonymous pages stay in memory.
     pub swap: Option<Swap>,
+    /// Where files are kept; none if they are in memory and stay there.
     pub storage: Option<Storage>,
+    /// What was counted, of all groups together.
     pub counters: ReclaimCounters,
 }
 

@@ -24,6 +24,7 @@ pub struct Scan {
     pub io: Requests,
     /// Pages of files that are to be written, with their frames, and their places.
     pub files: Vec<(FilePage, Pfn)>,
+    /// Where address spaces mapped the pages of files that are to be written: by number of the space.
     pub written: Vec<(u32, VirtAddr)>,
     /// Where the first page goes that it left alone since it is being written.
     pub in_the_way: Option<Lba>,

@@ -30,21 +30,27 @@ struct Extent {
 /// Pages of a file, from one on, in blocks that follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
+    /// Number of the first page in its file.
     pub page: u64,
+    /// The block of the first page.
     pub first: Lba,
+    /// How many pages follow each other, of 4 KiB as the blocks.
     pub pages: u64,
 }
 
 /// The device has too few blocks for a file: it holds so many bytes, and would need as many as this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full {
+    /// Bytes that the device holds.
     pub capacity: u64,
+    /// Bytes that it would have to hold.
     pub needed: u64,
 }
 
 /// See the module's text.
 #[derive(Clone)]
 pub struct Storage {
+    /// The drives that blocks are read from and written to.
     pub device: BlockDevice,
     /// How its blocks lie on its drives.
     pub striping: Striping,
@@ -61,6 +67,7 @@ pub struct Storage {
 }
 
 impl Storage {
+    /// A device with all of its blocks to give; one without a stated capacity has as many as are needed.
     pub fn new(config: &DeviceConfig, clock: Clock) -> Self {
         let blocks = config.capacity().map_or(u64::MAX, |bytes| bytes.0 / FRAME_BYTES);
         Self {

@@ -20,6 +20,7 @@ use crate::kernel::entry_word::Slot;
 /// Where a page that was swapped out is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Swapped {
+    /// On the swap device only: it must be read.
     OnDevice,
     /// In memory too: another user has read it back.
     InMemory(Pfn),
@@ -37,10 +38,12 @@ pub struct Swap {
     /// Frames that hold what is in a slot, and the same by frame.
     cached: FxHashMap<Slot, Pfn>,
     slot_of: FxHashMap<Pfn, Slot>,
+    /// The device that the area is on.
     pub device: BlockDevice,
 }
 
 impl Swap {
+    /// An area without a page.
     pub fn new(config: &SwapConfig, clock: Clock) -> Self {
         Self {
             references: Vec::new(),

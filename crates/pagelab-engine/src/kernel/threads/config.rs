@@ -30,12 +30,15 @@ pub trait ThreadParameters: Clone + Debug + PartialEq + Serialize + DeserializeO
 /// Whether kernels have a thread: `off`, or its parameters, for which `on` stands if none must be given.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum ThreadConfig<P> {
+    /// Kernels have no such thread.
     #[default]
     Off,
+    /// The kernel of each layer that has work for it has one, with these parameters.
     On(P),
 }
 
 impl<P> ThreadConfig<P> {
+    /// Whether kernels have the thread.
     pub fn is_on(&self) -> bool {
         matches!(self, Self::On(_))
     }

@@ -20,10 +20,12 @@ pub struct ExitScan {
 }
 
 impl ExitScan {
+    /// A scan that has been begun, of a layer's page tables.
     pub fn new(layer: LayerId, scan: Scan) -> Self {
         Self { layer, scan }
     }
 
+    /// The layer whose tables are scanned.
     pub fn layer(&self) -> LayerId {
         self.layer
     }

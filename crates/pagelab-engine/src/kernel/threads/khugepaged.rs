@@ -104,6 +104,7 @@ pub struct Khugepaged {
 }
 
 impl Khugepaged {
+    /// That of a layer, asleep, before its first pass.
     pub fn new(layer: LayerId, config: Parameters) -> Self {
         let (cursor, counts) = (START, Counts::default());
         Self { layer, config, cursor, counts, at: None, scanned: 0, wrapped: false, state: State::Scan }

@@ -56,6 +56,7 @@ pub struct Kswapd {
 }
 
 impl Kswapd {
+    /// That of a layer, asleep.
     pub fn new(layer: LayerId) -> Self {
         Self { layer, state: State::Scan, fruitless: 0 }
     }

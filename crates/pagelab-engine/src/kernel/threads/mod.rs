@@ -68,6 +68,7 @@ pub trait Thread: Sized {
     /// That of a layer, asleep; none if the layer has nothing for it to do.
     fn of_layer(layer: LayerId, of: &Layer, parameters: &Self::Parameters) -> Option<Self>;
 
+    /// The layer whose kernel it is of.
     fn layer(&self) -> LayerId;
 
     /// After how many cycles it wakes up by itself; none: it waits to be woken.
@@ -94,6 +95,7 @@ pub trait Thread: Sized {
         0
     }
 
+    /// The statistics of its kind, summed over the layers; none unless given.
     fn counters() -> &'static [Counter<Self>] {
         &[]
     }
@@ -107,6 +109,7 @@ pub trait EngineThread: Sized {
     /// Those of a layer, asleep; none if it has another engine.
     fn of_layer(layer: LayerId, of: &Layer) -> Vec<Self>;
 
+    /// The layer whose kernel it is of.
     fn layer(&self) -> LayerId;
 
     /// How long after the end of its work it begins anew, as delayed work does that queues itself; at boot it begins at once. None: it

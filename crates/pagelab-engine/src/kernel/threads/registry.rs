@@ -18,7 +18,10 @@ macro_rules! make_threads {
         #[derive(Clone, Debug)]
         pub enum KernelThread {
             $(#[doc = $text] $Thread(super::$module::$Thread),)+
-            $($OfEngine(crate::engine::$engine::$file::$OfEngine),)+
+            $(
+                #[doc = concat!("Serves the fault engine `", stringify!($engine), "`.")]
+                $OfEngine(crate::engine::$engine::$file::$OfEngine),
+            )+
         }
 
         $(impl From<super::$module::$Thread> for KernelThread {
@@ -59,6 +62,7 @@ macro_rules! make_threads {
                 all
             }
 
+            /// The layer whose kernel it is of.
             pub fn layer(&self) -> LayerId {
                 match self {
                     $(Self::$Thread(of) => of.layer(),)+
@@ -66,6 +70,7 @@ macro_rules! make_threads {
                 }
             }
 
+            /// See [`Thread::sleep_cycles`]; none for threads of engines, which have a delay.
             pub fn sleep_cycles(&self) -> Option<Cycles> {
                 match self {
                     $(Self::$Thread(of) => of.sleep_cycles(),)+
@@ -81,6 +86,7 @@ macro_rules! make_threads {
                 }
             }
 
+            /// Whether it is woken for this.
             pub fn wakes_for(&self, need: Need) -> bool {
                 match self {
                     $(Self::$Thread(of) => of.wakes_for(need),)+
@@ -88,6 +94,7 @@ macro_rules! make_threads {
                 }
             }
 
+            /// It has woken up.
             pub fn begin(&mut self) {
                 match self {
                     $(Self::$Thread(of) => of.begin(),)+
@@ -95,6 +102,7 @@ macro_rules! make_threads {
                 }
             }
 
+            /// See [`crate::machine::activity::Activity::plan`].
             pub fn plan(&self, os: &Os, step: &mut Step) {
                 match self {
                     $(Self::$Thread(of) => of.plan(os, step),)+
@@ -102,6 +110,7 @@ macro_rules! make_threads {
                 }
             }
 
+            /// See [`crate::machine::activity::Activity::commit`].
             pub fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
                 match self {
                     $(Self::$Thread(of) => of.commit(os, cpu),)+
@@ -109,6 +118,7 @@ macro_rules! make_threads {
                 }
             }
 
+            /// See [`Thread::held_frames`]; 0 for threads of engines, which count such frames themselves.
             pub fn held_frames(&self) -> u64 {
                 match self {
                     $(Self::$Thread(of) => of.held_frames(),)+

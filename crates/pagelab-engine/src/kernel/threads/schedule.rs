@@ -33,8 +33,9 @@ pub struct KernelThreads {
     slots: Vec<Slot>,
     /// Those that have been woken, until their CPUs know.
     woken: Vec<usize>,
-    /// Cycles of their activities, and how often one ran.
+    /// Cycles of their activities.
     pub cycles: Cycles,
+    /// Times that a thread has woken up and run.
     pub runs: u64,
 }
 
@@ -65,18 +66,22 @@ impl KernelThreads {
         KernelThread::counters(self.iter())
     }
 
+    /// Threads of all layers.
     pub fn len(&self) -> usize {
         self.slots.len()
     }
 
+    /// Whether no layer has a thread.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
+    /// The threads in the order of their numbers.
     pub fn iter(&self) -> impl Iterator<Item = &KernelThread> + Clone {
         self.slots.iter().map(|slot| &slot.thread)
     }
 
+    /// The thread of this number.
     pub fn get(&self, number: usize) -> &KernelThread {
         &self.slots[number].thread
     }
@@ -107,6 +112,7 @@ impl KernelThreads {
         self.slots[number].awake = true;
     }
 
+    /// Whether the thread is to run and has not begun.
     pub fn is_awake(&self, number: usize) -> bool {
         self.slots[number].awake
     }

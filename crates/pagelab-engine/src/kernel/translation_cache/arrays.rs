@@ -29,6 +29,7 @@ enum Rule {
 /// The pointer to an entry of a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hit {
+    /// Level of the entry that the pointer leads to.
     pub level: u8,
     /// Where the pointer is, if not in a line of the tags.
     pub pointer: Option<PhysAddr>,

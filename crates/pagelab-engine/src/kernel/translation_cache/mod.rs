@@ -47,11 +47,13 @@ const LEVELS: usize = 6;
 /// What the caches of a layer did.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TranslationCacheCounters {
+    /// Look-ups, one per walk of a fault that has a cache to ask.
     pub look_ups: u64,
     /// By level.
     pub hits: [u64; LEVELS],
     /// Hits among them that led to an entry of another address, by level.
     pub false_hits: [u64; LEVELS],
+    /// Pointers that were written, one per level and walk.
     pub fills: u64,
     /// By [`InvalidationCause`].
     pub invalidations: [u64; 6],
@@ -66,9 +68,12 @@ pub struct TranslationCacheCounters {
 /// The translation caches of a layer.
 #[derive(Clone)]
 pub struct TranslationCaches {
+    /// The form, and its parameters.
     pub config: TranslationCacheConfig,
     pub(crate) layout: Option<Layout>,
+    /// The memory that its objects are in.
     pub slab: Slab,
+    /// What was counted, of all objects together.
     pub counters: TranslationCacheCounters,
     /// Those that a CPU has for all address spaces.
     pub(crate) of_cpus: BTreeMap<u64, Object>,
@@ -79,7 +84,9 @@ pub struct TranslationCaches {
 /// How an object is laid out, in forms that have some.
 #[derive(Clone, Copy, Debug)]
 pub enum Layout {
+    /// Arrays of tags and pointers.
     Arrays(Arrays),
+    /// Slots of a tag and a pointer each.
     Slots(Slots),
 }
 
@@ -176,6 +183,7 @@ pub(crate) struct Object {
 /// Where a fault's walk begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
+    /// At the root, since no cache knew a way.
     Root,
     /// At an entry that a cache, or hardware, knew.
     Entry(u8),
@@ -184,6 +192,7 @@ pub enum Start {
 }
 
 impl TranslationCaches {
+    /// Those of a layer whose spaces have such tables; none if they are no trees.
     pub fn new(config: TranslationCacheConfig, table: &PageTableConfig) -> Option<Self> {
         let levels = table.levels()?;
         let layout = Layout::new(&config, levels);

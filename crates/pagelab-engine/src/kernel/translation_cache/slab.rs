@@ -13,6 +13,7 @@ pub struct Slab {
     /// First frame of each block → objects in use.
     blocks: BTreeMap<Pfn, u64>,
     in_use: u64,
+    /// The most objects that were in use at a time.
     pub peak_in_use: u64,
 }
 
@@ -23,6 +24,7 @@ impl Slab {
         Self { object_bytes, free: BTreeSet::new(), blocks: BTreeMap::new(), in_use: 0, peak_in_use: 0 }
     }
 
+    /// Bytes that an object takes: a power of two.
     pub fn object_bytes(&self) -> u64 {
         self.object_bytes
     }
@@ -37,6 +39,7 @@ impl Slab {
         self.object_bytes.div_ceil(FRAME_BYTES).ilog2()
     }
 
+    /// Frames of 4 KiB of the blocks that it has.
     pub fn frames(&self) -> u64 {
         (self.blocks.len() as u64) << self.order()
     }

@@ -21,6 +21,7 @@ pub struct Slots {
 }
 
 impl Slots {
+    /// The layout of this kind of slots.
     pub fn new(config: &TranslationCacheSlots) -> Self {
         Self { slots: config.slots.into(), tables: config.kind == SlotKind::CpuTable }
     }

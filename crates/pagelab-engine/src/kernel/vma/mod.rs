@@ -40,7 +40,9 @@ pub use set::{StackLimits, VmaSet};
 /// A range of whole 4 KiB pages, its end excluded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct VaRange {
+    /// The first byte of the first page.
     pub start: VirtAddr,
+    /// The first byte behind the last page.
     pub end: VirtAddr,
 }
 
@@ -59,23 +61,28 @@ impl VaRange {
         Ok(Self { start: VirtAddr(addr), end: VirtAddr(end) })
     }
 
+    /// Bytes of the range.
     pub fn len_bytes(self) -> u64 {
         self.end.0 - self.start.0
     }
 
+    /// Pages of 4 KiB in the range.
     pub fn pages(self) -> u64 {
         self.len_bytes() >> FRAME_SHIFT
     }
 
+    /// Whether the range has no page.
     pub fn is_empty(self) -> bool {
         self.start == self.end
     }
 
+    /// Whether the address is in the range.
     #[inline]
     pub fn contains(self, addr: VirtAddr) -> bool {
         self.start <= addr && addr < self.end
     }
 
+    /// Whether two ranges, neither of them empty, have a page in common.
     pub fn overlaps(self, other: Self) -> bool {
         self.start < other.end && other.start < self.end
     }
@@ -92,6 +99,7 @@ impl VaRange {
 pub enum VmaKind {
     /// Memory of its own (with `MAP_SHARED`: shared with forked children).
     Anonymous,
+    /// A file from `file_offset` on; stores go to it if the mapping is shared, else to copies.
     File,
     /// Grown and shrunk by `brk(2)`.
     Heap,
@@ -104,25 +112,33 @@ pub enum VmaKind {
 /// What `madvise(2)` said about huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum HugeAdvice {
+    /// Nothing was said: the system's setting decides.
     #[default]
     None,
+    /// `MADV_HUGEPAGE`: large pages are welcome.
     Huge,
+    /// `MADV_NOHUGEPAGE`: none are.
     NoHuge,
 }
 
 /// What `madvise(2)` said about the order of accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum OrderAdvice {
+    /// `MADV_NORMAL`, also where nothing was said.
     #[default]
     Normal,
+    /// `MADV_RANDOM`: reading ahead is no use.
     Random,
+    /// `MADV_SEQUENTIAL`: pages are read once, in order.
     Sequential,
 }
 
 /// The advice that stays with a VMA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct VmaAdvice {
+    /// About huge pages.
     pub huge: HugeAdvice,
+    /// About the order of accesses.
     pub order: OrderAdvice,
     /// Forked children do not get the mapping.
     pub dont_fork: bool,
@@ -135,32 +151,40 @@ pub struct VmaAdvice {
 /// One virtual memory area: `start..end` in whole pages, never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vma {
+    /// The first byte of the first page.
     pub start: VirtAddr,
+    /// The first byte behind the last page.
     pub end: VirtAddr,
+    /// The accesses that are allowed.
     pub prot: Protection,
     /// Of the bits passed to `mmap(2)` those that describe the mapping, not the call.
     pub flags: MapFlags,
+    /// What the area holds.
     pub kind: VmaKind,
     /// `None` if the trace does not know the name, or there is no file.
     pub file: Option<Arc<str>>,
     /// Byte offset of `start` in the file or the shared memory; 0 for private memory without a file.
     pub file_offset: u64,
+    /// What `madvise(2)` said about the area.
     pub advice: VmaAdvice,
     /// Memory was set aside for copies of all its pages, and stays so when it is no longer writable (`VM_ACCOUNT`).
     pub accounted: bool,
 }
 
 impl Vma {
+    /// From `start` to `end`.
     #[inline]
     pub fn range(&self) -> VaRange {
         VaRange { start: self.start, end: self.end }
     }
 
+    /// Whether the address is in the area.
     #[inline]
     pub fn contains(&self, addr: VirtAddr) -> bool {
         self.range().contains(addr)
     }
 
+    /// Pages of 4 KiB, mapped or not.
     pub fn pages(&self) -> u64 {
         self.range().pages()
     }
@@ -176,10 +200,12 @@ impl Vma {
         first..first + self.pages()
     }
 
+    /// Whether forked children, and others that map the file, see stores (`MAP_SHARED`).
     pub fn is_shared(&self) -> bool {
         self.flags.contains(MapFlags::SHARED)
     }
 
+    /// Whether accesses below it may extend it (`MAP_GROWSDOWN`), as a stack.
     pub fn grows_down(&self) -> bool {
         self.flags.contains(MapFlags::GROWSDOWN)
     }
@@ -263,45 +289,120 @@ pub enum PageAdvice {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Newly mapped, without translations; `populate` asks for them to be made at once.
-    Mapped { range: VaRange, populate: bool },
+    Mapped {
+        /// The pages that are mapped.
+        range: VaRange,
+        /// Whether their translations are to be made at once.
+        populate: bool,
+    },
     /// Newly mapped by a kernel that is recorded: the pages are to be there at once.
-    Recorded { range: VaRange },
+    Recorded {
+        /// The pages that are mapped.
+        range: VaRange,
+    },
     /// The piece is gone and its translations with it.
-    Unmapped { vma: Vma },
+    Unmapped {
+        /// The piece as it was.
+        vma: Vma,
+    },
     /// Translations stay but get another protection.
-    Protected { range: VaRange, from: Protection, to: Protection },
+    Protected {
+        /// The pages whose protection changes.
+        range: VaRange,
+        /// The protection before.
+        from: Protection,
+        /// The protection from now on.
+        to: Protection,
+    },
     /// Translations of `from` now belong at `to`, same length, which has none.
-    Moved { from: VaRange, to: VirtAddr },
+    Moved {
+        /// Where the pages were.
+        from: VaRange,
+        /// Where the first of them is from now on.
+        to: VirtAddr,
+    },
     /// Still mapped, but the translations and private contents are gone (`MADV_DONTNEED`).
-    Discarded { range: VaRange },
+    Discarded {
+        /// The pages that are empty now.
+        range: VaRange,
+    },
     /// Still mapped, translations are up to the kernel.
-    Advised { range: VaRange, advice: PageAdvice },
+    Advised {
+        /// The pages that the advice is about.
+        range: VaRange,
+        /// What the program said about them.
+        advice: PageAdvice,
+    },
 }
 
 /// An event that no kernel would have carried out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VmaError {
+    /// An address that no page begins at.
     #[error("address {addr:#x} is not a multiple of the page size of 4096 bytes")]
-    Unaligned { addr: u64 },
+    Unaligned {
+        /// The address of the call.
+        addr: u64,
+    },
+    /// A range that ends where no address is.
     #[error("{len} bytes from {addr:#x} pass the end of the address space")]
-    PastTheEnd { addr: u64, len: u64 },
+    PastTheEnd {
+        /// The address of the call.
+        addr: u64,
+        /// Bytes that it asks for.
+        len: u64,
+    },
+    /// An offset in a file that no page begins at.
     #[error("offset {offset:#x} in a file is not a multiple of the page size of 4096 bytes")]
-    UnalignedOffset { offset: u64 },
+    UnalignedOffset {
+        /// The offset of the call, in bytes.
+        offset: u64,
+    },
+    /// A range that ends where no file can reach.
     #[error("{len} bytes from offset {offset:#x} pass the end of any file")]
-    PastTheEndOfFiles { offset: u64, len: u64 },
+    PastTheEndOfFiles {
+        /// The offset of the call, in bytes.
+        offset: u64,
+        /// Bytes that it asks for.
+        len: u64,
+    },
     #[error(
         "the mapping at {addr:#x} is that of a recorded kernel (flag {:#x}), which must be MAP_SHARED and of a file",
         MapFlags::RECORDED
     )]
-    RecordedWithoutFile { addr: u64 },
+    /// A mapping that a recorded kernel is said to have made, but of no file that it shares.
+    RecordedWithoutFile {
+        /// The address of the call.
+        addr: u64,
+    },
+    /// A mapping without a page.
     #[error("a mapping of 0 bytes at {addr:#x}: at least one byte is needed")]
-    Empty { addr: u64 },
+    Empty {
+        /// The address of the call.
+        addr: u64,
+    },
+    /// An mremap of nothing.
     #[error("address {addr:#x} cannot be remapped: nothing is mapped there")]
-    NotMapped { addr: u64 },
+    NotMapped {
+        /// The address of the call.
+        addr: u64,
+    },
+    /// An mremap to a place that the old one overlaps.
     #[error("mappings cannot move from {old:#x} to {new:#x}: the two ranges overlap")]
-    Overlap { old: u64, new: u64 },
+    Overlap {
+        /// Where the mappings are.
+        old: u64,
+        /// Where they are to be.
+        new: u64,
+    },
+    /// A brk below the heap's start.
     #[error("the heap cannot end at {end:#x}, before its start {start:#x}")]
-    HeapEndsBeforeStart { start: u64, end: u64 },
+    HeapEndsBeforeStart {
+        /// Where the heap begins.
+        start: u64,
+        /// Where the call wants it to end.
+        end: u64,
+    },
 }
 
 #[cfg(test)]

@@ -51,6 +51,7 @@ pub struct VmaSet {
 }
 
 impl VmaSet {
+    /// An address space without mappings, whose stack grows up to these limits.
     pub fn new(limits: StackLimits) -> Self {
         Self { limits, ..Self::default() }
     }
@@ -60,10 +61,12 @@ impl VmaSet {
         self.vmas.iter()
     }
 
+    /// How many VMAs there are.
     pub fn len(&self) -> usize {
         self.vmas.len()
     }
 
+    /// Whether nothing is mapped.
     pub fn is_empty(&self) -> bool {
         self.vmas.is_empty()
     }

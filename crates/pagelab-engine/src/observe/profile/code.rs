@@ -9,6 +9,7 @@ use super::Cost;
 /// An instruction: where it is in its file if it came from one, else its address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Instruction {
+    /// The file that the instruction was mapped from; none if there is none, or the trace does not know it.
     pub file: Option<Arc<str>>,
     /// Bytes from the start of the file, or the virtual address; 0 without a file if the trace does not know it.
     pub offset: u64,

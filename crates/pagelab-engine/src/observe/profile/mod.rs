@@ -38,12 +38,14 @@ pub struct Cost {
     pub walks: u64,
     /// Cycles of waiting for translation beyond the first-level TLB: second-level TLBs and all walks.
     pub translation_cycles: u64,
+    /// Page faults that accesses met, whether a kernel or a fault engine saw to them.
     pub faults: u64,
     /// Until the access is made again, waiting included.
     pub fault_cycles: u64,
 }
 
 impl Cost {
+    /// Adds what paging cost elsewhere.
     pub fn add(&mut self, other: &Self) {
         self.walks += other.walks;
         self.translation_cycles += other.translation_cycles;
@@ -51,6 +53,7 @@ impl Cost {
         self.fault_cycles += other.fault_cycles;
     }
 
+    /// Cycles of translation and of faults together.
     pub fn cycles(&self) -> u64 {
         self.translation_cycles + self.fault_cycles
     }
@@ -61,6 +64,7 @@ impl Cost {
 pub struct ProcessId {
     /// Index among the sources.
     pub source: u32,
+    /// Index among the source's processes.
     pub process: u32,
 }
 
@@ -69,6 +73,7 @@ pub struct ProcessId {
 pub struct Area {
     /// `anonymous`, `file`, `heap`, `stack`, `special`, or `unmapped` if nothing is mapped there.
     pub kind: &'static str,
+    /// The file that is mapped; none without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<Arc<str>>,
 }
@@ -91,10 +96,15 @@ impl Area {
 /// Whose access it was, and to what.
 #[derive(Clone, Debug)]
 pub struct Place {
+    /// The process that made the access.
     pub process: ProcessId,
+    /// The address of the access.
     pub va: VirtAddr,
+    /// What the address belonged to at that time.
     pub area: Area,
+    /// The instruction that made the access.
     pub instruction: Instruction,
+    /// What the access is.
     pub intent: Intent,
     /// When, by the clock of its CPU.
     pub at: Cycles,
@@ -102,6 +112,7 @@ pub struct Place {
 
 /// A walk that came to its end.
 pub struct WalkMade<F> {
+    /// Cycles of the walk, from the misses in the TLBs on.
     pub cycles: Cycles,
     /// Asked for its references if it is to be a sample.
     pub refs: F,
@@ -110,9 +121,13 @@ pub struct WalkMade<F> {
 /// A program's access that met a fault, and what had been counted then.
 #[derive(Clone, Debug)]
 pub struct Miss {
+    /// The address that was accessed.
     pub va: VirtAddr,
+    /// Address of the instruction, as the trace gives it.
     pub pc: u64,
+    /// What the access is.
     pub intent: Intent,
+    /// When it was first made, by the clock of its CPU.
     pub at: Cycles,
     /// What its CPU had spent on faults.
     pub spent: Cycles,
@@ -133,6 +148,8 @@ pub struct Profile {
 }
 
 impl Profile {
+    /// Nothing has been counted. `seed` chooses the samples, and counting begins after `begins` accesses of the main
+    /// sources.
     pub fn new(seed: u64, begins: u64) -> Self {
         Self {
             begins,

@@ -19,9 +19,11 @@ const PARTS: usize = 64;
 /// An instruction, and what it cost.
 #[derive(Clone, Debug, Serialize)]
 pub struct CodeRow {
+    /// The file that the instruction was mapped from; none if there is none, or the trace does not know it.
     pub file: Option<Arc<str>>,
     /// Bytes from the file's start, or the address if there is no file; 0 if the trace does not know it.
     pub offset: u64,
+    /// What paging cost its accesses.
     #[serde(flatten)]
     pub cost: Cost,
 }
@@ -29,14 +31,20 @@ pub struct CodeRow {
 /// A page or a region, and what it cost. Addresses in bytes, the end excluded.
 #[derive(Clone, Debug, Serialize)]
 pub struct MemoryRow {
+    /// Index among the sources.
     pub source: u32,
+    /// Index among the source's processes.
     pub process: u32,
+    /// The first byte.
     pub start: u64,
+    /// The byte behind the last.
     pub end: u64,
+    /// What the memory belongs to.
     #[serde(flatten)]
     pub area: Area,
     /// Bytes of it that were translated or faulted in, in whole pages.
     pub touched_bytes: u64,
+    /// What paging cost accesses to it.
     #[serde(flatten)]
     pub cost: Cost,
     /// Of regions: walks in equal parts of the region.
@@ -47,8 +55,11 @@ pub struct MemoryRow {
 /// The dearest, and how many others there are with their sum.
 #[derive(Clone, Debug, Serialize)]
 pub struct Rows<T> {
+    /// The dearest first.
     pub rows: Vec<T>,
+    /// How many are not among the rows.
     pub others: usize,
+    /// What those cost together.
     pub others_cost: Cost,
 }
 
@@ -57,7 +68,9 @@ pub struct Rows<T> {
 pub struct SamplesReport<T> {
     /// Cycles, to two digits, and how many took so many.
     pub latencies: Vec<(u64, u64)>,
+    /// Some of them, each as likely to be here as any other.
     pub samples: Vec<T>,
+    /// The one that took the most cycles; none if there was none.
     pub slowest: Option<T>,
 }
 
@@ -66,10 +79,15 @@ pub struct SamplesReport<T> {
 pub struct ProfileReport {
     /// Bytes that are told apart.
     pub granularity_bytes: u64,
+    /// By instruction.
     pub code: Rows<CodeRow>,
+    /// By page, or by larger parts of memory if there are many (`granularity_bytes`).
     pub pages: Rows<MemoryRow>,
+    /// By neighbouring pages of one area.
     pub regions: Rows<MemoryRow>,
+    /// Walks that ended with a translation.
     pub walks: SamplesReport<WalkSample>,
+    /// Page faults that accesses met, whether a kernel or a fault engine saw to them.
     pub faults: SamplesReport<FaultSample>,
 }
 

@@ -97,19 +97,25 @@ impl Access {
 /// A reference of a walk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SampledRef {
+    /// Name of the layer whose page table was read.
     pub layer: String,
+    /// Level of the entry, 1 for that of a 4 KiB page.
     pub level: u8,
     /// `l1`, `l2`, `l3`, `dram`, `remote` or `uncached`.
     pub place: &'static str,
+    /// Cycles of the reference; references of one dependency step overlap.
     pub cycles: u64,
 }
 
 /// A walk that came to its end. Entries that an MMU cache spared are not among its references.
 #[derive(Clone, Debug, Serialize)]
 pub struct WalkSample {
+    /// The access that asked for the translation.
     #[serde(flatten)]
     pub access: Access,
+    /// Cycles of the walk, from the misses in the TLBs on.
     pub cycles: u64,
+    /// What the walk read, in order.
     pub refs: Vec<SampledRef>,
 }
 
@@ -122,8 +128,11 @@ impl WalkSample {
 /// What a layer's kernel did for a fault in one stage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SampledStage {
+    /// Name of the layer.
     pub layer: String,
+    /// Name of the stage, as in `kernel.fault`.
     pub stage: &'static str,
+    /// Cycles of the stage.
     pub cycles: u64,
     /// Lines that it referred to, by place: L1, L2, L3, other cores' caches, memory.
     pub lines: [u64; 5],
@@ -132,17 +141,23 @@ pub struct SampledStage {
 /// What has been counted of a stage at some time.
 #[derive(Clone, Copy, Debug)]
 pub struct StageCounts {
+    /// Cycles of the stage so far.
     pub cycles: Cycles,
+    /// Lines that it has referred to so far, by place: L1, L2, L3, other cores' caches, memory.
     pub lines: [u64; 5],
 }
 
 /// A page fault.
 #[derive(Clone, Debug, Serialize)]
 pub struct FaultSample {
+    /// The access that was made again after it.
     #[serde(flatten)]
     pub access: Access,
+    /// Cycles from the walk that found nothing until the access was made again.
     pub cycles: u64,
+    /// Whether a device was read for it.
     pub major: bool,
+    /// What kernels did for it in each stage that took cycles or lines, layer by layer.
     pub stages: Vec<SampledStage>,
 }
 

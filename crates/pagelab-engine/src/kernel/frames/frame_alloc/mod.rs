@@ -30,7 +30,9 @@ pub use page_allocator::{
 /// What a block is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FramePurpose {
+    /// Tables of a page table.
     PageTable,
+    /// Pages of programs, but for those of the page cache.
     UserData,
     /// Anything else that the kernel keeps: rings, descriptors, stacks.
     KernelObject,
@@ -56,13 +58,18 @@ impl FramePurpose {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum MigrateType {
+    /// Stays where it is: page tables and the kernel's own objects.
     Unmovable,
+    /// Can be copied elsewhere: pages that programs reach through page tables, and the page cache.
     Movable,
+    /// Can be dropped: objects with a shrinker.
     Reclaimable,
 }
 
 impl MigrateType {
+    /// All types, in the order of the allocator's lists.
     pub const ALL: [Self; Self::COUNT] = [Self::Unmovable, Self::Movable, Self::Reclaimable];
+    /// How many types there are.
     pub const COUNT: usize = 3;
 }
 
@@ -94,7 +101,9 @@ pub enum Shortage {
 /// The page whose fault asks for memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FaultingPage {
+    /// The process that faulted.
     pub process: ProcessIx,
+    /// The address that faulted.
     pub vaddr: VirtAddr,
 }
 
@@ -110,7 +119,9 @@ pub struct Near {
 /// One request for a block of 2^`order` frames, aligned to its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FrameRequest {
+    /// log2 of the frames of the block.
     pub order: u32,
+    /// What the block is for; it decides the mobility.
     pub purpose: FramePurpose,
     /// The CPU that asks: a hint for per-CPU lists and nearest nodes, never a restriction.
     pub cpu: u32,
@@ -118,6 +129,7 @@ pub struct FrameRequest {
     pub near: Option<Near>,
     /// Known for user data only.
     pub faulting: Option<FaultingPage>,
+    /// How deep the request may go into the reserves.
     pub urgency: Urgency,
 }
 
@@ -151,6 +163,7 @@ pub struct AllocEffects {
 }
 
 impl AllocEffects {
+    /// Forgets what was done and keeps the memory of its lists.
     pub fn clear(&mut self) {
         let (mut descriptors, mut zone_locks) =
             (std::mem::take(&mut self.descriptors), std::mem::take(&mut self.zone_locks));
@@ -232,22 +245,62 @@ pub trait FrameAllocator: Send {
 /// Memory that cannot be set up as asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameAllocError {
+    /// A memory without frames.
     #[error("physical memory of 0 frames: at least one 4 KiB frame is needed")]
     NoFrames,
     #[error(
         "physical memory of {count} frames from {first:?}: it must fit 2^32 frames (16 TiB) when its start is \
              rounded down to a block of the largest order"
     )]
-    TooLarge { first: Pfn, count: u64 },
+    /// More frames than an allocator can number.
+    TooLarge {
+        /// The first frame of the memory.
+        first: Pfn,
+        /// Frames that were asked for.
+        count: u64,
+    },
+    /// Blocks larger than there can be.
     #[error("max_order {max_order}: at most {MAX_MAX_ORDER} (blocks of 1 GiB) is possible")]
-    MaxOrder { max_order: u32 },
+    MaxOrder {
+        /// The order that was asked for.
+        max_order: u32,
+    },
+    /// A part of the range is no memory of the allocator.
     #[error("frames {start:?}..{end:?} cannot be reserved: the memory is {first:?}..{last:?} (end excluded)")]
-    ReserveOutside { start: Pfn, end: Pfn, first: Pfn, last: Pfn },
+    ReserveOutside {
+        /// First frame of the range.
+        start: Pfn,
+        /// The frame behind the range.
+        end: Pfn,
+        /// First frame of the memory.
+        first: Pfn,
+        /// The frame behind the memory.
+        last: Pfn,
+    },
+    /// A part of the range is reserved already.
     #[error("frames {start:?}..{end:?} cannot be reserved: {taken:?} is reserved already")]
-    ReservedTwice { start: Pfn, end: Pfn, taken: Pfn },
+    ReservedTwice {
+        /// First frame of the range.
+        start: Pfn,
+        /// The frame behind the range.
+        end: Pfn,
+        /// The first frame of the range that is reserved already.
+        taken: Pfn,
+    },
+    /// The zone has given out memory, so the range may be in use.
     #[error("frames {start:?}..{end:?} cannot be reserved after the first allocation: reserve them at boot")]
-    ReserveAfterBoot { start: Pfn, end: Pfn },
+    ReserveAfterBoot {
+        /// First frame of the range.
+        start: Pfn,
+        /// The frame behind the range.
+        end: Pfn,
+    },
     /// `key` is relative to the allocator's own parameters.
     #[error("{key}: {what}")]
-    Config { key: String, what: String },
+    Config {
+        /// The key, relative to the allocator's own parameters.
+        key: String,
+        /// What is wrong, and what is allowed.
+        what: String,
+    },
 }

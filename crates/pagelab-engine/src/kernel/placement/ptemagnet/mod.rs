@@ -55,6 +55,7 @@ pub struct PtemagnetConfig {
     pub release_above_percent: u32,
     /// What a look-up costs beyond its references. Both are estimates, for an index computed and four levels descended.
     pub cycles: CodeCycles,
+    /// Instructions of a look-up.
     pub instructions: u32,
     /// In place of these two, and of an allocation for a group: what a real kernel executes.
     pub as_traced: Option<TracedReservations>,
@@ -87,6 +88,7 @@ pub struct TracedReservations {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TracedPath {
+    /// Instructions of the path.
     pub instructions: u32,
     /// Lines of the CPU, and written: its stack, its own variables.
     pub cpu: u32,
@@ -113,13 +115,24 @@ pub enum Reserve {
     /// Search the table and take the leaf's lock.
     Look,
     /// Zero a node that is missing and link it.
-    Node { node: Pfn },
+    Node {
+        /// The frame for the node.
+        node: Pfn,
+    },
     /// Take a block for the group.
     Block,
     /// Take the page. Of a `new` block the metadata is set up; under the zone's lock `descriptors` were read for it.
-    Take { new: bool, descriptors: Vec<Pfn> },
+    Take {
+        /// Whether the block has just been taken from the allocator.
+        new: bool,
+        /// Frames whose metadata the allocator read for the block; none for one that was reserved before.
+        descriptors: Vec<Pfn>,
+    },
     /// Give these groups' reservations back.
-    GiveBack { groups: Vec<(u32, u64)> },
+    GiveBack {
+        /// Number of the space, and of the group in it.
+        groups: Vec<(u32, u64)>,
+    },
 }
 
 /// Why a reservation ends.

@@ -36,6 +36,7 @@ pub struct AgeingConfig {
     pub huge_free_fraction: f64,
     /// Of the memory that ageing takes, what cannot be moved; 0 to 1.
     pub unmovable_fraction: f64,
+    /// Seed of the random choice of blocks; each zone has a stream of its own.
     pub seed: u64,
 }
 
@@ -48,14 +49,17 @@ impl AgedBlock {
         Self(pfn.0 << 6 | u64::from(order) << 1 | u64::from(movable))
     }
 
+    /// The first frame of the block.
     pub fn pfn(self) -> Pfn {
         Pfn(self.0 >> 6)
     }
 
+    /// log2 of the frames of the block.
     pub fn order(self) -> u32 {
         (self.0 >> 1) as u32 & 0x1f
     }
 
+    /// Whether its contents can be moved.
     pub fn is_movable(self) -> bool {
         self.0 & 1 == 1
     }
@@ -66,6 +70,7 @@ impl AgedBlock {
 pub struct Aged {
     /// Frames that are not reserved.
     pub managed_frames: u64,
+    /// Frames that are free afterwards.
     pub free_frames: u64,
     /// Of the free ones, those in blocks of order 9 and above.
     pub huge_free_frames: u64,
@@ -78,14 +83,17 @@ pub struct Aged {
 }
 
 impl Aged {
+    /// Free frames of all that are not reserved, 0 to 1.
     pub fn free_fraction(&self) -> f64 {
         ratio(self.free_frames, self.managed_frames)
     }
 
+    /// Of the free frames, those in blocks of order 9 and above, 0 to 1.
     pub fn huge_free_fraction(&self) -> f64 {
         ratio(self.huge_free_frames, self.free_frames)
     }
 
+    /// Of the frames that were taken, those that cannot be moved, 0 to 1.
     pub fn unmovable_fraction(&self) -> f64 {
         ratio(self.unmovable_frames, self.taken_frames)
     }

@@ -27,7 +27,9 @@ pub struct PageAllocatorConfig {
     /// Physical memory below this address is the zone DMA32, memory from it on NORMAL: 4 GiB on x86-64
     /// (`MAX_DMA32_PFN`); 0 for no zone DMA32.
     pub dma32_end_bytes: Bytes,
+    /// The per-CPU page lists of each zone.
     pub pcp: PcpConfig,
+    /// The reserves of the zones.
     pub watermarks: WatermarkConfig,
 }
 
@@ -48,6 +50,7 @@ impl Default for PageAllocatorConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NodeConfig {
+    /// Memory of the node; all nodes together have that of the layer.
     pub memory_bytes: Bytes,
     /// Distance to each node, its own (10) included, as firmware's SLIT gives it; empty for 20 to every other.
     #[serde(default)]

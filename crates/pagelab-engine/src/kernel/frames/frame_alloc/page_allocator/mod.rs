@@ -66,13 +66,21 @@ pub struct PageAllocator {
 /// A zone as reclaim and reports see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ZoneStatus {
+    /// Number of the node that the zone is of.
     pub node: u32,
+    /// Which part of the node's memory it is.
     pub kind: ZoneKind,
+    /// The frames that it spans, reserved ones included.
     pub frames: Range<Pfn>,
+    /// Frames taken out for good at boot.
     pub reserved_frames: u64,
+    /// Frames in free blocks, those on per-CPU lists apart.
     pub free_frames: u64,
+    /// Frames on per-CPU lists: free for one CPU only.
     pub per_cpu_frames: u64,
+    /// Frames in blocks that are in use.
     pub used_frames: u64,
+    /// Free frames below which something happens.
     pub watermarks: Watermarks,
     /// Frames that requests served here because NORMAL was short must leave beyond the watermark.
     pub lowmem_reserve: u64,
@@ -159,6 +167,7 @@ impl PageAllocator {
         Ok(())
     }
 
+    /// Numbers of all zones, in the order of their memory.
     pub fn zones(&self) -> impl Iterator<Item = ZoneIx> + use<> {
         (0..self.zones.len() as u16).map(ZoneIx)
     }
@@ -183,6 +192,7 @@ impl PageAllocator {
         &self.zonelists[self.cpu_nodes[cpu as usize] as usize]
     }
 
+    /// The watermarks of a zone, in frames.
     pub fn watermarks(&self, zone: ZoneIx) -> Watermarks {
         self.zones[usize::from(zone.0)].watermarks
     }
@@ -192,6 +202,7 @@ impl PageAllocator {
         self.zones[usize::from(zone.0)].area.free_frames()
     }
 
+    /// The state that a zone is in now.
     pub fn zone_status(&self, zone: ZoneIx) -> ZoneStatus {
         let zone = &self.zones[usize::from(zone.0)];
         ZoneStatus {

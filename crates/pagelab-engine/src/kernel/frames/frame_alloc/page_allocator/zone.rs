@@ -17,6 +17,7 @@ pub struct ZoneIx(pub u16);
 pub enum ZoneKind {
     /// Below 4 GiB: for devices with 32 address bits.
     Dma32,
+    /// All other memory, from the end of DMA32 on.
     Normal,
 }
 
