@@ -14,7 +14,7 @@ import pagelab
 from tables import cell, code, table
 
 _PRESETS = Path(__file__).resolve().parents[1] / "presets"
-_NUMBERED = ("machines", "kernels", "drives")
+_NUMBERED = ("machines", "kernels", "drives", "windows")
 """Presets whose every number has an origin"""
 _WITH_PARAMETERS = ("workloads", "fault-processes", "fault-models")
 _ACCOUNT = re.compile(r"^(?:main|source\.\d+|co_runner(?:\.\d+)?|arrivals(?:\.\d+)?|kthread)\.")
@@ -41,7 +41,7 @@ def _presets() -> str:
     kinds = _kinds()
     text = [
         "# Presets\n\nWhat can be named on a command line. "
-        "Of machines, kernels and drives, each number has its origin. "
+        "Of machines, kernels, drives and windows, each number has its origin. "
         "Copy a file, change it, and name its path ([configuration](../configuration.md)).\n\n"
     ]
     for kind in ("systems", *_NUMBERED):

@@ -17,8 +17,8 @@ def list_command(
         str,
         typer.Argument(
             metavar="[KIND]",
-            help="workloads, systems, machines, kernels, drives, page-tables, mmu-caches, fault-engines, placements, "
-            "cores, devices, kernel-threads, fault-processes, fault-models.",
+            help="workloads, systems, machines, kernels, drives, windows, page-tables, mmu-caches, fault-engines, "
+            "placements, cores, devices, kernel-threads, fault-processes, fault-models.",
             autocompletion=names_of("kinds"),
         ),
     ] = "kinds",

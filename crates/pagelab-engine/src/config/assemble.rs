@@ -44,6 +44,7 @@ pub fn assemble(assembly: &Assembly) -> Result<Config, EngineError> {
     tree.insert("engine".into(), engine);
     let mut tree = Value::Object(tree);
     fill_in_drives(&mut tree["kernel"])?;
+    fill_in_core(&mut tree["machine"])?;
     for set in assembly.set {
         let (key, value) =
             set.split_once('=').ok_or_else(|| EngineError::config(set, "an override is written key=value"))?;
@@ -55,6 +56,7 @@ pub fn assemble(assembly: &Assembly) -> Result<Config, EngineError> {
         }
         *place(&mut tree, key)? = parse_value(value.trim());
         fill_in_drives(&mut tree["kernel"])?;
+        fill_in_core(&mut tree["machine"])?;
     }
     let config: Config = serde_path_to_error::deserialize(&tree).map_err(|refused| {
         let schema = serde_json::to_value(schemars::schema_for!(Config)).expect("a schema is JSON");
@@ -99,6 +101,22 @@ fn fill_in_drives(kernel: &mut Value) -> Result<(), EngineError> {
             keys.entry(key).or_insert_with(|| value.clone());
         }
     }
+    Ok(())
+}
+
+/// Puts the keys of the core that a machine names (`core = NAME`) in place of the name.
+fn fill_in_core(machine: &mut Value) -> Result<(), EngineError> {
+    let Some(name) = machine["core"].as_str() else { return Ok(()) };
+    let at_its_key = |error| match error {
+        EngineError::Config { what, .. } => EngineError::config("machine.core", what),
+        other => other,
+    };
+    let preset = load(PresetKind::Window, Some(name)).map_err(at_its_key)?;
+    if !preset["core"].is_object() {
+        let what = format!("`{name}` has no table `core` with the keys of a core");
+        return Err(EngineError::config("machine.core", what));
+    }
+    machine["core"] = preset["core"].clone();
     Ok(())
 }
 
@@ -152,7 +170,7 @@ fn unknown(kind: PresetKind, name: &str) -> EngineError {
     let measured = match kind {
         PresetKind::Kernel => "; `pagelab calibrate` measures this machine's and writes this-host.toml",
         PresetKind::Drive => "; `pagelab calibrate --fio` fits one to measurements of yours",
-        PresetKind::Machine | PresetKind::System => "",
+        PresetKind::Machine | PresetKind::System | PresetKind::Window => "",
     };
     let kind = kind.name();
     let what = format!(

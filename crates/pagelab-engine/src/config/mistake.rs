@@ -320,12 +320,15 @@ mod tests {
     #[test]
     fn everything_that_the_definition_accepts_fits_the_schema() {
         let schema = serde_json::to_value(schemars::schema_for!(Config)).unwrap();
-        for kind in [PresetKind::Machine, PresetKind::System, PresetKind::Kernel, PresetKind::Drive] {
+        for kind in [PresetKind::Machine, PresetKind::System, PresetKind::Kernel, PresetKind::Drive, PresetKind::Window]
+        {
             for preset in presets(kind) {
                 let name = Some(preset.name);
                 let storage = [format!("kernel.storage={}", preset.name)];
+                let core = [format!("machine.core={}", preset.name)];
                 let mut assembly = Assembly::default();
                 match kind {
+                    PresetKind::Window => assembly.set = &core,
                     PresetKind::Drive => assembly.set = &storage,
                     PresetKind::Machine => assembly.machine = name,
                     PresetKind::System => assembly.system = name,

@@ -11,16 +11,19 @@ pub enum PresetKind {
     Kernel,
     /// A device for swap and files.
     Drive,
+    /// A core that overlaps accesses.
+    Window,
 }
 
 impl PresetKind {
-    /// As keys of a configuration have it: `machine`, `system`, `kernel` or `drive`.
+    /// As keys of a configuration have it: `machine`, `system`, `kernel`, `drive` or `window`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Machine => "machine",
             Self::System => "system",
             Self::Kernel => "kernel",
             Self::Drive => "drive",
+            Self::Window => "window",
         }
     }
 }
@@ -63,6 +66,7 @@ presets! {
     Kernel "kernels": "linux-6.12", "linux-4.19", "linux-4.9", "linux-4.19-stc", "linux-4.19-stc-as-published",
         "linux-6.12-traced";
     Drive "drives": "z-ssd-sz985", "cxl-memory", "tlc-flash", "disk";
+    Window "windows": "skylake", "haswell", "sandy-bridge", "zen-4";
 }
 
 /// All presets of a kind, in the order of the table above: the first is the default.
