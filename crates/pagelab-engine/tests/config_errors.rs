@@ -89,6 +89,66 @@ fn unknown_keys_and_values_of_the_wrong_type() {
     ]);
 }
 
+#[test]
+fn prefetchers_that_cannot_be() {
+    const L1: &str = "machine.prefetch.l1";
+    const NEXT_PAGE: &str = "machine.prefetch.tlb.next_page";
+    assert_refused(&[
+        ("radix", &["machine.prefetch.l1.nextline=on"], "machine.prefetch.l1.nextline", &["did you mean `next_line`?"]),
+        ("radix", &["machine.prefetch.l1.stream=maybe"], "machine.prefetch.l1.stream", &["allowed are on, off"]),
+        (
+            "radix",
+            &["machine.prefetch.l2.ip_stride=on"],
+            "machine.prefetch.l2.ip_stride",
+            &["l2", "do not tell", "allowed is l1"],
+        ),
+        (
+            "radix",
+            &["machine.cache.l3=null", "machine.prefetch.l3.next_line=on"],
+            "machine.prefetch.l3",
+            &["no l3", "machine.cache.l3"],
+        ),
+        ("radix", &["machine.prefetch.l1.buffers=0"], "machine.prefetch.l1.buffers", &["0", "1 to 256"]),
+        (
+            "radix",
+            &[&format!("{L1}.next_line={{\"degree\":33}}")],
+            "machine.prefetch.l1.next_line.degree",
+            &["1 to 32"],
+        ),
+        (
+            "radix",
+            &[&format!("{L1}.ip_stride={{\"entries\":10,\"ways\":4}}")],
+            "machine.prefetch.l1.ip_stride.ways",
+            &["10 entries", "4"],
+        ),
+        (
+            "radix",
+            &[&format!("{L1}.ip_stride={{\"distance\":0}}")],
+            "machine.prefetch.l1.ip_stride.distance",
+            &["1 to 64"],
+        ),
+        ("radix", &[&format!("{L1}.stream={{\"train\":1}}")], "machine.prefetch.l1.stream.train", &["2 to 255"]),
+        (
+            "radix",
+            &[&format!("{L1}.next_line={{\"trigger\":\"never\"}}")],
+            "machine.prefetch.l1.next_line.trigger",
+            &["never", "miss", "tagged", "always"],
+        ),
+        (
+            "radix",
+            &[&format!("{NEXT_PAGE}={{\"entries\":0}}")],
+            "machine.prefetch.tlb.next_page.entries",
+            &["1 to 65536"],
+        ),
+        (
+            "nested-radix-shadow",
+            &[&format!("{NEXT_PAGE}=on")],
+            NEXT_PAGE,
+            &["`guest`", "shadow", "allowed there is off"],
+        ),
+    ]);
+}
+
 /// Each error names the key as it is written, and says what may stand there; nothing of the types behind it.
 #[test]
 fn values_of_the_wrong_form_say_which_is_right() {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::addr::PageSize;
 use crate::base::assoc::AssocPolicy;
 use crate::cache::CacheConfig;
+use crate::config::prefetch::PrefetchConfig;
 use crate::core_model::CoreConfig;
 use crate::mmu_cache::MmuCacheGeometry;
 
@@ -30,6 +31,9 @@ pub struct MachineConfig {
     pub tlb: TlbConfig,
     pub mmu_cache: MmuCacheGeometry,
     pub cache: CacheConfig,
+    /// Prefetchers; none unless they are named.
+    #[serde(default, skip_serializing_if = "PrefetchConfig::is_off")]
+    pub prefetch: PrefetchConfig,
     /// Where each number comes from: dotted key (or a prefix of keys) → origin.
     #[serde(default)]
     pub origin: BTreeMap<String, String>,

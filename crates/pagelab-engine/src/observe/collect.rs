@@ -2,6 +2,7 @@
 
 mod kernel;
 mod memory;
+mod prefetch;
 mod sources;
 mod tlb;
 mod translation_cache;
@@ -88,6 +89,7 @@ impl Statistics {
         stats.tlbs(simulation);
         stats.walks(simulation);
         stats.caches(simulation);
+        stats.prefetches(simulation);
         stats.faults(simulation);
         stats.translation_caches(simulation);
         stats.layers(simulation);
