@@ -149,6 +149,44 @@ fn prefetchers_that_cannot_be() {
     ]);
 }
 
+#[test]
+fn memories_that_cannot_be() {
+    const NODES: &str = "machine.memory.nodes";
+    let half = |key: &str| format!("{NODES}=[{{\"size_bytes\":\"128MiB\",\"remote_latency_cycles\":160{key}}}]");
+    let two = |more: &str| {
+        let node = format!("{{\"size_bytes\":\"128MiB\",\"remote_latency_cycles\":160{more}}}");
+        format!("{NODES}=[{node},{node}]")
+    };
+    assert_refused(&[
+        ("radix", &["machine.memory.bytes_per_cycle=0"], "machine.memory.bytes_per_cycle", &["0", "1/64 to 4096"]),
+        ("radix", &["machine.memory.placement=any"], "machine.memory.placement", &["first-touch", "interleaved"]),
+        ("radix", &[&half("")], NODES, &["128MiB in total", "machine.memory_bytes", "256MiB"]),
+        ("radix", &[&two(""), "machine.cores=1"], NODES, &["2 nodes", "1 cores"]),
+        (
+            "radix",
+            &[&two(",\"latency_cycles\":30")],
+            "machine.memory.nodes.0.latency_cycles",
+            &["30 must be more", "last cache"],
+        ),
+        ("radix", &[&two(",\"bytes_per_cycle\":1e9")], "machine.memory.nodes.0.bytes_per_cycle", &["1/64 to 4096"]),
+        (
+            "radix",
+            &[&two(""), "system.layers.native.frame_allocator={\"kind\":\"buddy\"}"],
+            "system.layers.native.frame_allocator",
+            &["`linux`", "interleaved"],
+        ),
+        (
+            "radix",
+            &[
+                &two(""),
+                "system.layers.native.frame_allocator={\"kind\":\"linux\",\"nodes\":[{\"memory_bytes\":\"256MiB\"}]}",
+            ],
+            "system.layers.native.frame_allocator.nodes",
+            &["machine.memory.nodes", "interleaved"],
+        ),
+    ]);
+}
+
 /// Each error names the key as it is written, and says what may stand there; nothing of the types behind it.
 #[test]
 fn values_of_the_wrong_form_say_which_is_right() {

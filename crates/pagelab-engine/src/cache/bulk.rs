@@ -26,8 +26,13 @@ impl Hierarchy {
     /// lines' latencies overlap by `bulk_parallelism`.
     pub fn load_lines(&mut self, core: usize, first: LineAddr, lines: u64, requester: Requester) -> Cycles {
         let all = (first.0..first.0 + lines).map(LineAddr);
-        let sum = all.map(|line| Cycles::from(self.access(core, line, false, requester).cycles)).sum::<Cycles>();
-        sum.div_ceil(self.bulk_parallelism.into())
+        let parallelism = self.bulk_parallelism.into();
+        let sum = all.map(|line| {
+            let cycles = Cycles::from(self.access(core, line, false, requester).cycles);
+            self.pass(cycles.div_ceil(parallelism));
+            cycles
+        });
+        sum.sum::<Cycles>().div_ceil(parallelism)
     }
 
     #[inline(always)]

@@ -78,7 +78,11 @@
 //! requests of programs once those have been made. The line is *under way* until a request made with the prefetch would have its
 //! data; whoever asks before has them then.
 //!
-//! Not modelled: bank and miss-buffer conflicts, bandwidth, instruction caches, directories that forget.
+//! # Memory
+//! With `machine.memory` a line from DRAM takes the latency of its node in place of `dram_latency_cycles`, and waits until the node's
+//! channel is free (`memory.rs`). Where lines are found does not depend on it.
+//!
+//! Not modelled: bank and miss-buffer conflicts, instruction caches, directories that forget.
 
 mod array;
 mod bulk;
@@ -87,6 +91,7 @@ mod config;
 mod core_caches;
 mod exact;
 mod index;
+mod memory;
 pub mod prefetch;
 mod replacement;
 mod request;
@@ -104,6 +109,7 @@ pub use config::{
     WalkerEntry,
 };
 pub(crate) use core_caches::{AnyCaches, CoreCaches, KnownCaches};
+pub use memory::{MemoryConfig, MemoryCounts, MemoryNodeConfig, MemoryPlacement};
 pub use stats::{CacheStats, CoreCacheStats, SharedCacheStats};
 pub use traffic::Traffic;
 
@@ -169,7 +175,7 @@ pub struct Hierarchy {
     bulk_parallelism: u32,
     perturbation: Perturbation,
     shared_stats: SharedCacheStats,
-    /// With prefetchers.
+    /// With prefetchers, or memory that has more than a latency.
     traffic: Option<Box<Traffic>>,
 }
 

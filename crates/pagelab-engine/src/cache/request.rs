@@ -258,6 +258,7 @@ impl Hierarchy {
     pub(super) fn write_to_l3<S: Shape>(&mut self, line: LineAddr) {
         let Some(l3) = &mut self.l3 else {
             self.shared_stats.dram_writes += 1;
+            self.note_write::<S>(line);
             return;
         };
         let at = l3.place::<S::L3>(line);
@@ -290,6 +291,7 @@ impl Hierarchy {
         if modified {
             self.shared_stats.l3_writebacks += 1;
             self.shared_stats.dram_writes += 1;
+            self.note_write::<S>(evicted.line);
         }
     }
 

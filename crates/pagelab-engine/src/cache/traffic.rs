@@ -1,10 +1,12 @@
-//! What is on its way between memory and caches, and the requests of hierarchies that have such: with prefetchers.
+//! What is on its way between memory and caches, and the requests of hierarchies that have such: with prefetchers, or with memory
+//! that has more than a latency.
 //!
 //! A line is in the caches as soon as it is asked for. When its data are there is another matter: a request that finds it before
 //! waits for the rest. So requests have times. A core model says when an access issues ([`Traffic::there`]); all else is made at
 //! the time that the hierarchy was told last ([`Hierarchy::set_time`]).
 
 use super::array::Evicted;
+use super::memory::{Memory, MemoryConfig, MemoryCounts, Want};
 use super::prefetch::unit::Unit;
 use super::prefetch::{CacheLevel, Demand, Demanded, LevelPrefetchConfig, PrefetchCounts, Proposals};
 use super::shape::{AnyCores, Anything, Code, Shape};
@@ -43,12 +45,16 @@ pub struct Traffic {
     units: Vec<Unit>,
     filling: Filling,
     asked: Asked,
+    /// If it has more than a latency.
+    memory: Option<Memory>,
+    /// Lines that the request under way has memory written.
+    written: Vec<LineAddr>,
     /// Room for what is proposed.
     proposals: Proposals,
 }
 
 impl Traffic {
-    fn new(levels: [&LevelPrefetchConfig; 3], cores: usize) -> Self {
+    fn new(levels: [&LevelPrefetchConfig; 3], memory: Option<Memory>, cores: usize) -> Self {
         let private = (0..cores).flat_map(|_| [Unit::new(levels[0]), Unit::new(levels[1])]);
         let (line, by) = (LineAddr(0), Requester::Data);
         Self {
@@ -56,6 +62,8 @@ impl Traffic {
             units: private.chain([Unit::new(levels[2])]).collect(),
             filling: Filling::Prefetch,
             asked: Asked { core: 0, line, by, served: Served::L1, first_use: None, at: Cycles::ZERO },
+            memory,
+            written: Vec::new(),
             proposals: Proposals::default(),
         }
     }
@@ -67,14 +75,29 @@ impl Traffic {
 
     /// When the data of the last request are there, of one that was made at `from` and would take `latency`.
     pub fn there(&mut self, from: Cycles, latency: Cycles) -> Cycles {
-        let Asked { core, line, by, first_use, .. } = self.asked;
-        let hit = from + latency;
+        let Asked { core, line, by, served, first_use, .. } = self.asked;
+        let hit =
+            from + if served == Served::Dram { self.of_memory(core, line, Want::Read, from, latency) } else { latency };
+        self.write(core, from);
         let there = self.arrival(core, line, from, hit);
         if let Some(level) = first_use {
             self.unit(level, core).count_use(there - hit, Some(by));
         }
         self.asked.at = from;
         there
+    }
+
+    /// How long a line of memory takes that is asked for at a time, in place of `latency`.
+    fn of_memory(&mut self, core: usize, line: LineAddr, want: Want, at: Cycles, latency: Cycles) -> Cycles {
+        let memory = self.memory.as_mut();
+        memory.map_or(latency, |memory| Cycles(latency.0.saturating_add_signed(memory.transfer(core, line, want, at))))
+    }
+
+    /// Has memory write what the request under way has driven out.
+    fn write(&mut self, core: usize, at: Cycles) {
+        while let Some(line) = self.written.pop() {
+            self.of_memory(core, line, Want::Write, at, Cycles::ZERO);
+        }
     }
 
     /// When a line is there that would be at `hit`, if it were not under way.
@@ -96,9 +119,12 @@ impl Traffic {
 }
 
 impl Hierarchy {
-    /// Gives requests times, and the levels from L1 to L3 prefetchers, if any is on.
-    pub fn set_prefetchers(&mut self, levels: [&LevelPrefetchConfig; 3]) {
-        self.traffic = Some(Box::new(Traffic::new(levels, self.private.len())));
+    /// Gives requests times, the levels from L1 to L3 prefetchers if any is on, and the memory its nodes: `of_core` is that of each
+    /// core.
+    pub fn set_traffic(&mut self, levels: [&LevelPrefetchConfig; 3], memory: &MemoryConfig, of_core: Vec<usize>) {
+        let plain = self.latency[Served::Dram as usize].into();
+        let memory = (!memory.is_plain()).then(|| Memory::new(memory, of_core, plain));
+        self.traffic = Some(Box::new(Traffic::new(levels, memory, self.private.len())));
         self.private.iter_mut().for_each(|private| private.l1.watch());
         self.code = match self.private.len() {
             1 => Code::of::<AnyCores<false>, Portable>(),
@@ -137,6 +163,22 @@ impl Hierarchy {
     #[inline(always)]
     pub fn time(&self) -> Cycles {
         self.traffic.as_ref().map_or(Cycles::ZERO, |traffic| traffic.now)
+    }
+
+    /// What the nodes of memory did, if it has more than a latency.
+    pub fn memory_counts(&self) -> Option<Vec<MemoryCounts>> {
+        Some(self.traffic.as_ref()?.memory.as_ref()?.counts())
+    }
+
+    /// Memory is to write a line.
+    #[inline(always)]
+    pub(super) fn note_write<S: Shape>(&mut self, line: LineAddr) {
+        if S::HAS_TRAFFIC
+            && let Some(traffic) = &mut self.traffic
+            && traffic.memory.is_some()
+        {
+            traffic.written.push(line);
+        }
     }
 
     /// References of walks that a core has made, by where lines were found.
@@ -205,8 +247,12 @@ impl Hierarchy {
             found[served as usize] += 1;
             if let Some(traffic) = &mut self.traffic {
                 traffic.note_request(core, line, Requester::Kernel, served);
-                // Whole lines are written over, and nobody waits for what they held.
-                traffic.there(traffic.now, Cycles::ZERO);
+                // Whole lines are written over: nobody waits for what they held, and memory is not asked for it.
+                if served == Served::Dram {
+                    traffic.write(core, traffic.now);
+                } else {
+                    traffic.there(traffic.now, Cycles::ZERO);
+                }
             }
         }
     }
@@ -265,7 +311,10 @@ impl Hierarchy {
         };
         let latency = Cycles::from(self.latency[served as usize]);
         let Some(traffic) = &mut self.traffic else { return };
-        let hit = at + latency;
+        let is_from_memory = served == Served::Dram;
+        let taken = if is_from_memory { traffic.of_memory(core, line, Want::Prefetch, at, latency) } else { latency };
+        traffic.write(core, at);
+        let hit = at + taken;
         let there = traffic.arrival(core, line, at, hit);
         // A nearer level's prefetch is a use of a farther level's.
         let farther = match served {
@@ -278,7 +327,7 @@ impl Hierarchy {
         {
             unit.count_use(there - hit, None);
         }
-        traffic.unit(level, core).begin(line, at, there, served == Served::Dram);
+        traffic.unit(level, core).begin(line, at, there, is_from_memory);
     }
 
     /// A line has come to a level, in the place of another one or not.
@@ -336,6 +385,10 @@ mod tests {
         config
     }
 
+    fn set(caches: &mut Hierarchy, levels: [&LevelPrefetchConfig; 3]) {
+        caches.set_traffic(levels, &MemoryConfig::default(), vec![0; caches.cores()]);
+    }
+
     /// A random request, as the engine makes them, and what it took. One instruction of each core goes through memory.
     fn request(caches: &mut Hierarchy, rng: &mut Rng, now: Cycles, last: &mut [u64]) -> Cycles {
         let core = rng.below(last.len() as u64) as usize;
@@ -377,7 +430,7 @@ mod tests {
         let mut rng = Rng::new(3, "traffic");
         let mut now = Cycles::ZERO;
         let (mut took, mut last) = (Vec::new(), vec![0; cores]);
-        for n in 0..pagelab_cases::cases(8000_u64) {
+        for n in 0..pagelab_cases::cases(3000_u64) {
             took.push(request(&mut caches, &mut rng, now, &mut last));
             now += took[took.len() - 1] + Cycles(rng.below(50));
             if n % 100 == 0 {
@@ -415,7 +468,7 @@ mod tests {
                     let mut caches = Hierarchy::new(&config, cores, 1).unwrap();
                     let mut levels = [&LevelPrefetchConfig::OFF; 3];
                     levels[level as usize] = &sample;
-                    caches.set_prefetchers(levels);
+                    set(&mut caches, levels);
                     let (_, _, counts) = run(caches, cores);
                     let of = counts.unwrap()[level as usize];
                     assert!(of.issued > 0, "{sample:?}: {of:?}");
@@ -433,7 +486,7 @@ mod tests {
             let all = [(CacheLevel::L1, 2), (CacheLevel::L2, 0), (CacheLevel::L3, 1)]
                 .map(|(level, n)| LevelPrefetchConfig::samples(level).remove(n));
             let mut caches = Hierarchy::new(&config, cores, 1).unwrap();
-            caches.set_prefetchers([&all[0], &all[1], &all[2]]);
+            set(&mut caches, [&all[0], &all[1], &all[2]]);
             let (took, _, counts) = run(caches.clone(), cores);
             let counts = counts.unwrap();
             for of in &counts {
@@ -449,7 +502,7 @@ mod tests {
         for (config, cores) in variants() {
             let plain = Hierarchy::new(&config, cores, 1).unwrap();
             let mut timed = plain.clone();
-            timed.set_prefetchers([&LevelPrefetchConfig::OFF; 3]);
+            set(&mut timed, [&LevelPrefetchConfig::OFF; 3]);
             let (expected, found) = (run(plain, cores), run(timed, cores));
             assert_eq!((found.0, found.1, found.2), (expected.0, expected.1, None), "{cores} cores");
         }
@@ -462,7 +515,7 @@ mod tests {
         (config.l1.size_bytes, config.l1.ways) = (Bytes(128), 2);
         let on = LevelPrefetchConfig::samples(CacheLevel::L1).remove(0);
         let mut caches = Hierarchy::new(&config, 1, 1).unwrap();
-        caches.set_prefetchers([&on, &LevelPrefetchConfig::OFF, &LevelPrefetchConfig::OFF]);
+        set(&mut caches, [&on, &LevelPrefetchConfig::OFF, &LevelPrefetchConfig::OFF]);
         caches.access(0, LineAddr(1000), false, Requester::Walk);
         caches.access(0, LineAddr(0), false, Requester::Data);
         assert_eq!(caches.traffic().unwrap().there(Cycles(500), Cycles(100)), Cycles(600));

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::addr::PageSize;
 use crate::base::assoc::AssocPolicy;
-use crate::cache::CacheConfig;
+use crate::cache::{CacheConfig, MemoryConfig};
 use crate::config::prefetch::PrefetchConfig;
 use crate::core_model::CoreConfig;
 use crate::mmu_cache::MmuCacheGeometry;
@@ -31,6 +31,9 @@ pub struct MachineConfig {
     pub tlb: TlbConfig,
     pub mmu_cache: MmuCacheGeometry,
     pub cache: CacheConfig,
+    /// Bandwidth and NUMA nodes; a latency alone if left out.
+    #[serde(default, skip_serializing_if = "MemoryConfig::is_plain")]
+    pub memory: MemoryConfig,
     /// Prefetchers; none unless they are named.
     #[serde(default, skip_serializing_if = "PrefetchConfig::is_off")]
     pub prefetch: PrefetchConfig,

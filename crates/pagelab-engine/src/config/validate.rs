@@ -37,6 +37,10 @@ impl Config {
             |e: crate::cache::CacheConfigError| EngineError::config(format!("machine.cache.{}", e.key), e.what);
         machine.cache.validate().map_err(in_cache)?;
         machine.cache.check_memory(machine.memory_bytes).map_err(in_cache)?;
+        let nearest = machine.cache.last_latency_cycles();
+        let in_memory =
+            |e: crate::cache::CacheConfigError| EngineError::config(format!("machine.memory.{}", e.key), e.what);
+        machine.memory.validate(machine.memory_bytes, machine.cores, nearest).map_err(in_memory)?;
         machine.prefetch.validate("machine.prefetch", &machine.cache)?;
         if machine.tlb.l1d.is_empty() || machine.tlb.l1i.is_empty() {
             return Err(EngineError::config("machine.tlb", "l1d and l1i need an array each at least"));

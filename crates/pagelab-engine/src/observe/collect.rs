@@ -90,6 +90,7 @@ impl Statistics {
         stats.walks(simulation);
         stats.caches(simulation);
         stats.prefetches(simulation);
+        stats.nodes_of_memory(simulation);
         stats.faults(simulation);
         stats.translation_caches(simulation);
         stats.layers(simulation);

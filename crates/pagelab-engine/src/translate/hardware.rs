@@ -77,9 +77,9 @@ impl Hardware {
         Translating { look_up, walk: cycles - look_up, fetches }
     }
 
-    /// Hardware of the first `cores` cores of the machine.
-    pub fn new(config: &Config, cores: usize) -> Result<Self, EngineError> {
-        let machine = &config.machine;
+    /// Hardware of those cores of the machine that have these numbers.
+    pub fn new(config: &Config, core_numbers: &[usize]) -> Result<Self, EngineError> {
+        let (machine, cores) = (&config.machine, core_numbers.len());
         let seed = config.engine.seed;
         let unit = |core: usize| {
             let rng = |part: &str| Rng::new(seed, &format!("core {core} {part}"));
@@ -99,8 +99,9 @@ impl Hardware {
         };
         let mut caches = Hierarchy::new(&machine.cache, cores, seed)
             .map_err(|e| EngineError::config(format!("machine.cache.{}", e.key), e.what))?;
-        if !machine.prefetch.is_off() {
-            caches.set_prefetchers(machine.prefetch.levels());
+        if !machine.prefetch.is_off() || !machine.memory.is_plain() {
+            let of_core = core_numbers.iter().map(|&core| machine.memory.node_of_core(core, machine.cores as usize));
+            caches.set_traffic(machine.prefetch.levels(), &machine.memory, of_core.collect());
         }
         if config.engine.interleaving > 0 {
             let rng = Rng::new(seed, &format!("perturbation {}", config.engine.interleaving));

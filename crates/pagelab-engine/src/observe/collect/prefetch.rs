@@ -1,4 +1,4 @@
-//! Statistics of what was fetched before it was asked for.
+//! Statistics of what was fetched before it was asked for, and of memory's nodes.
 
 use crate::cache::Served;
 use crate::cache::prefetch::{CacheLevel, PrefetchCounts};
@@ -50,6 +50,24 @@ impl Statistics {
             "Cycles that programs waited for late translations; among cycles.translation",
         );
         self.state("prefetch.tlb.unused", of.unused, "count", "Prefetched translations that nobody has asked for");
+    }
+
+    pub(super) fn nodes_of_memory(&mut self, simulation: &Simulation) {
+        for (number, of) in simulation.hw.caches.memory_counts().iter().flatten().enumerate() {
+            let name = |what: &str| format!("memory.node.{number}.{what}");
+            for (what, value, text) in [
+                ("reads", of.reads, "Lines of this node of memory that programs, walks and kernels read"),
+                ("remote", of.remote, "Those among them that cores of other nodes read"),
+                ("prefetches", of.prefetches, "Lines of this node that prefetchers read"),
+                ("writes", of.writes, "Lines that were written back to this node"),
+                ("queued", of.queued, "Reads of this node that waited until its channel was free"),
+            ] {
+                self.put(name(what), value, "count", Kind::Timing, text);
+            }
+            let text =
+                "Cycles that reads of this node waited until its channel was free; within the latencies that they had";
+            self.cycles(name("queue_cycles"), of.queue_cycles, text);
+        }
     }
 
     fn prefetches_of_level(&mut self, level: &str, of: &PrefetchCounts) {
