@@ -237,6 +237,7 @@ def test_lists_and_the_schema(pagelab: Pagelab) -> None:
         ("mmu-caches", "paging-structure"),
         ("placements", "ptemagnet"),
         ("cores", "in-order"),
+        ("prefetchers", "next_page"),
         ("devices", "fixed-latency"),
         ("kernel-threads", "khugepaged"),
     ]:

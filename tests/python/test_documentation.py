@@ -120,7 +120,18 @@ def test_guides_for_contributors_fit_their_width() -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    ["workloads", "systems", "machines", "kernels", "page-tables", "mmu-caches", "placements", "cores", "devices"],
+    [
+        "workloads",
+        "systems",
+        "machines",
+        "kernels",
+        "page-tables",
+        "mmu-caches",
+        "placements",
+        "cores",
+        "prefetchers",
+        "devices",
+    ],
 )
 def test_lists_say_per_where_a_rate_is_meant(kind: str) -> None:
     listed = subprocess.run([*COMMAND, "list", kind], capture_output=True, text=True, check=True).stdout

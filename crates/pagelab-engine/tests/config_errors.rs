@@ -89,6 +89,104 @@ fn unknown_keys_and_values_of_the_wrong_type() {
     ]);
 }
 
+#[test]
+fn prefetchers_that_cannot_be() {
+    const L1: &str = "machine.prefetch.l1";
+    const NEXT_PAGE: &str = "machine.prefetch.tlb.next_page";
+    assert_refused(&[
+        ("radix", &["machine.prefetch.l1.nextline=on"], "machine.prefetch.l1.nextline", &["did you mean `next_line`?"]),
+        ("radix", &["machine.prefetch.l1.stream=maybe"], "machine.prefetch.l1.stream", &["allowed are on, off"]),
+        (
+            "radix",
+            &["machine.prefetch.l2.ip_stride=on"],
+            "machine.prefetch.l2.ip_stride",
+            &["l2", "do not tell", "allowed is l1"],
+        ),
+        (
+            "radix",
+            &["machine.cache.l3=null", "machine.prefetch.l3.next_line=on"],
+            "machine.prefetch.l3",
+            &["no l3", "machine.cache.l3"],
+        ),
+        ("radix", &["machine.prefetch.l1.buffers=0"], "machine.prefetch.l1.buffers", &["0", "1 to 256"]),
+        (
+            "radix",
+            &[&format!("{L1}.next_line={{\"degree\":33}}")],
+            "machine.prefetch.l1.next_line.degree",
+            &["1 to 32"],
+        ),
+        (
+            "radix",
+            &[&format!("{L1}.ip_stride={{\"entries\":10,\"ways\":4}}")],
+            "machine.prefetch.l1.ip_stride.ways",
+            &["10 entries", "4"],
+        ),
+        (
+            "radix",
+            &[&format!("{L1}.ip_stride={{\"distance\":0}}")],
+            "machine.prefetch.l1.ip_stride.distance",
+            &["1 to 64"],
+        ),
+        ("radix", &[&format!("{L1}.stream={{\"train\":1}}")], "machine.prefetch.l1.stream.train", &["2 to 255"]),
+        (
+            "radix",
+            &[&format!("{L1}.next_line={{\"trigger\":\"never\"}}")],
+            "machine.prefetch.l1.next_line.trigger",
+            &["never", "miss", "tagged", "always"],
+        ),
+        (
+            "radix",
+            &[&format!("{NEXT_PAGE}={{\"entries\":0}}")],
+            "machine.prefetch.tlb.next_page.entries",
+            &["1 to 65536"],
+        ),
+        (
+            "nested-radix-shadow",
+            &[&format!("{NEXT_PAGE}=on")],
+            NEXT_PAGE,
+            &["`guest`", "shadow", "allowed there is off"],
+        ),
+    ]);
+}
+
+#[test]
+fn memories_that_cannot_be() {
+    const NODES: &str = "machine.memory.nodes";
+    let half = |key: &str| format!("{NODES}=[{{\"size_bytes\":\"128MiB\",\"remote_latency_cycles\":160{key}}}]");
+    let two = |more: &str| {
+        let node = format!("{{\"size_bytes\":\"128MiB\",\"remote_latency_cycles\":160{more}}}");
+        format!("{NODES}=[{node},{node}]")
+    };
+    assert_refused(&[
+        ("radix", &["machine.memory.bytes_per_cycle=0"], "machine.memory.bytes_per_cycle", &["0", "1/64 to 4096"]),
+        ("radix", &["machine.memory.placement=any"], "machine.memory.placement", &["first-touch", "interleaved"]),
+        ("radix", &[&half("")], NODES, &["128MiB in total", "machine.memory_bytes", "256MiB"]),
+        ("radix", &[&two(""), "machine.cores=1"], NODES, &["2 nodes", "1 cores"]),
+        (
+            "radix",
+            &[&two(",\"latency_cycles\":30")],
+            "machine.memory.nodes.0.latency_cycles",
+            &["30 must be more", "last cache"],
+        ),
+        ("radix", &[&two(",\"bytes_per_cycle\":1e9")], "machine.memory.nodes.0.bytes_per_cycle", &["1/64 to 4096"]),
+        (
+            "radix",
+            &[&two(""), "system.layers.native.frame_allocator={\"kind\":\"buddy\"}"],
+            "system.layers.native.frame_allocator",
+            &["`linux`", "interleaved"],
+        ),
+        (
+            "radix",
+            &[
+                &two(""),
+                "system.layers.native.frame_allocator={\"kind\":\"linux\",\"nodes\":[{\"memory_bytes\":\"256MiB\"}]}",
+            ],
+            "system.layers.native.frame_allocator.nodes",
+            &["machine.memory.nodes", "interleaved"],
+        ),
+    ]);
+}
+
 /// Each error names the key as it is written, and says what may stand there; nothing of the types behind it.
 #[test]
 fn values_of_the_wrong_form_say_which_is_right() {

@@ -14,6 +14,7 @@ use pagelab_engine::base::addr::PageSize;
 use pagelab_engine::base::cycles::Cycles;
 use pagelab_engine::base::io::{DeviceRequest, Lba};
 use pagelab_engine::base::rng::Rng;
+use pagelab_engine::cache::prefetch::{CacheLevel, LevelPrefetchConfig};
 use pagelab_engine::config::{
     Assembly, Config, PageCache, PresetKind, SwapConfig, TranslationCacheConfig, assemble, presets,
 };
@@ -401,16 +402,17 @@ fn every_core_model_stalls_for_no_more_than_it_was_told() {
             let gap = rng.below(30) as u32;
             let access = Access { gap, maker: Maker::after(rng.below(20)), ..Access::new(kind, 0, 8) };
             let of = Translating { look_up: Cycles(7), walk: Cycles(rng.below(300)), fetches: rng.below(20) == 0 };
-            let data = Data { latency: L1_LATENCY + Cycles(rng.below(300)), line: rng.below(100) };
-            let said = stalls(&mut core, &access, of, data, at);
-            assert_eq!(said, stalls(&mut again, &access, of, data, at), "{config:?}: it follows from the calls");
+            let (latency, line) = (L1_LATENCY + Cycles(rng.below(300)), rng.below(100));
+            let data = || Data { latency, line, traffic: None };
+            let said = stalls(&mut core, &access, of, data(), at);
+            assert_eq!(said, stalls(&mut again, &access, of, data(), at), "{config:?}: it follows from the calls");
             if n == 1000 {
                 copied = Some(core.clone());
             } else if let Some(copy) = &mut copied {
-                assert_eq!(stalls(copy, &access, of, data, at), said, "{config:?}: a copy says the same");
+                assert_eq!(stalls(copy, &access, of, data(), at), said, "{config:?}: a copy says the same");
             }
             let stall: Cycles = said.iter().map(|stall| stall.sum()).sum();
-            (told, stalled) = (told + of.look_up + of.walk + data.latency, stalled + stall);
+            (told, stalled) = (told + of.look_up + of.walk + latency, stalled + stall);
             assert!(stalled <= told, "{config:?}: {stalled:?} stalled for {told:?}");
             let instructions = at.instructions + u64::from(gap);
             let base = core.base_cycles(instructions) - core.base_cycles(at.instructions);
@@ -428,6 +430,25 @@ fn every_core_model_runs_programs() {
             let mut config = system(name);
             config.machine.core = core.clone();
             check(&config, 8);
+        }
+    }
+}
+
+#[test]
+fn every_prefetcher_runs_programs() {
+    for level in CacheLevel::ALL {
+        for sample in LevelPrefetchConfig::samples(level) {
+            let mut config = system("nested-radix-2m");
+            let of = &mut config.machine.prefetch;
+            *[&mut of.l1, &mut of.l2, &mut of.l3][level as usize] = sample;
+            check(&config, 2);
+        }
+    }
+    for name in ["radix", "nested-radix-2m", "radix-thp"] {
+        for core in CoreConfig::samples() {
+            let mut config = with(name, &["machine.prefetch.tlb.next_page=on", "machine.prefetch.l2.stream=on"]);
+            config.machine.core = core;
+            check(&config, 4);
         }
     }
 }

@@ -75,7 +75,7 @@ fn cycles_with_branches(mut core: CoreModel, steps: impl IntoIterator<Item = Ste
             spend(&mut at, stall);
         }
         let line = step.line.unwrap_or(number);
-        let stall = core.data_stall(Data { latency: Cycles(step.latency), line }, at);
+        let stall = core.data_stall(Data { latency: Cycles(step.latency), line, traffic: None }, at);
         spend(&mut at, stall);
         let instructions = at.instructions + u64::from(step.access.gap);
         at.now += core.base_cycles(instructions) - core.base_cycles(at.instructions);

@@ -44,6 +44,7 @@ impl Hardware {
         for tlb in [&mut unit.l1d, &mut unit.l1i, &mut unit.l2] {
             tlb.flush(asid);
         }
+        unit.next_page.iter_mut().for_each(|next| next.flush(asid));
         if !self.mmu_caches.are_common() {
             self.mmu_caches.of(core, layer).flush(asid);
         }
@@ -57,6 +58,9 @@ impl Hardware {
         let unit = &mut self.units[core];
         for tlb in [&mut unit.l1d, &mut unit.l1i, &mut unit.l2] {
             what.ranges.iter().for_each(|range| tlb.invalidate(asid, range.start, range.end));
+        }
+        if let Some(next) = &mut unit.next_page {
+            what.ranges.iter().for_each(|range| next.invalidate(asid, range.start, range.end));
         }
         self.mmu_caches.of(core, layer).flush(asid);
     }

@@ -3,7 +3,7 @@
 use crate::base::error::EngineError;
 use crate::base::ids::{CpuId, LayerId};
 use crate::cache::ReplacementPolicy;
-use crate::config::Config;
+use crate::config::{Config, MachineConfig};
 use crate::core_model::CoreModel;
 use crate::cpu::fast_path;
 use crate::kernel::home::Home;
@@ -56,17 +56,28 @@ impl Cpus {
         Self { numbers: taken, threads_per_core, of_threads, apart }
     }
 
-    /// Index of each CPU's core among those in use, and how many these are.
-    fn cores(&self) -> (Vec<usize>, usize) {
+    /// Index of each CPU's core among those in use, and the numbers of these on the machine.
+    fn cores(&self) -> (Vec<usize>, Vec<usize>) {
         let mut cores: Vec<usize> = self.numbers.iter().map(|cpu| cpu / self.threads_per_core).collect();
         let of_cpus = cores.clone();
         cores.dedup();
-        (of_cpus.iter().map(|of| cores.partition_point(|core| core < of)).collect(), cores.len())
+        (of_cpus.iter().map(|of| cores.partition_point(|core| core < of)).collect(), cores)
     }
 
     /// The number of each CPU's core on the machine.
     fn machine_cores(&self) -> Vec<u32> {
         self.numbers.iter().map(|cpu| (cpu / self.threads_per_core) as u32).collect()
+    }
+
+    /// Tells the kernels where their CPUs are.
+    fn tell(&self, os: &mut Os, machine: &MachineConfig) {
+        os.cores = self.machine_cores();
+        if machine.memory.sizes_for_kernel().is_empty() {
+            return;
+        }
+        let node = |&core: &u32| machine.memory.node_of_core(core as usize, machine.cores as usize) as u32;
+        let nodes: Vec<u32> = os.cores.iter().map(node).collect();
+        os.layers.iter_mut().filter(|layer| layer.host.is_none()).for_each(|layer| layer.set_cpu_nodes(&nodes));
     }
 
     /// The places of CPUs among them.
@@ -99,7 +110,7 @@ impl Simulation {
         let threads = machine.threads_per_core as usize;
         let places = Cpus::new(used, kthreads.len(), threads, machine.cores as usize * threads);
         let (core_of, cores) = places.cores();
-        os.cores = places.machine_cores();
+        places.tell(&mut os, machine);
         let model = CoreModel::new(&machine.core, machine.cache.l1.latency_cycles.into());
         let cpus = core_of.into_iter().zip(&places.apart);
         let cpus = cpus.map(|(core, &apart)| Cpu::new(core, apart, model.clone(), config.kernel.pcids));
@@ -138,7 +149,7 @@ impl Simulation {
         many |= devices && inputs.iter().any(Input::threads_share);
         many |= cpus.len() > 1 || cpus.iter().any(|cpu| cpu.lanes.len() > 1);
         places.of_threads.iter().enumerate().for_each(|(thread, &cpu)| cpus[cpu].add_thread(thread));
-        let mut hw = Hardware::new(config, cores)?;
+        let mut hw = Hardware::new(config, &cores)?;
         Ok(Self {
             fast_path: fast_path::choose(config, &mut hw, &os.layers),
             hw,
@@ -197,7 +208,7 @@ mod tests {
         let place = |used: &[usize], threads, total| {
             let cpus = Cpus::new(used.to_vec(), 3, threads, total);
             let numbers: Vec<usize> = cpus.of_threads.iter().map(|&place| cpus.numbers[place]).collect();
-            (numbers, cpus.apart.iter().filter(|&&apart| apart).count(), cpus.cores().1)
+            (numbers, cpus.apart.iter().filter(|&&apart| apart).count(), cpus.cores().1.len())
         };
         assert_eq!(place(&[0], 1, 8), (vec![1, 2, 3], 3, 4));
         // Two cores with two hardware threads each: CPU 2 is on the free one.

@@ -146,6 +146,12 @@ impl AssocArray {
         find(keys, key).map(|way| values[way])
     }
 
+    /// Whether `key` is in the set of `set_hash`, which is no use of it.
+    pub fn holds(&self, set_hash: u64, key: u64) -> bool {
+        let first = self.index.of(set_hash) * 2 * self.ways;
+        self.slots[first..][..self.ways].contains(&key)
+    }
+
     /// Keys and values of a set.
     #[inline(always)]
     fn set(&mut self, set: usize) -> (&mut [u64], &mut [u64]) {

@@ -17,4 +17,5 @@ pub mod memory;
 pub mod page_fault;
 pub mod rng;
 pub mod step;
+pub mod switched;
 pub mod translation;

@@ -73,6 +73,8 @@ pub(super) struct Array {
     presence: Vec<u64>,
     /// Whether the most common kind of L1 it is.
     masked_eight: bool,
+    /// Whether [`Self::access`] leaves all to the code that follows a miss.
+    is_watched: bool,
 }
 
 impl Array {
@@ -93,6 +95,7 @@ impl Array {
             policy: Policy::new(level.policy, sets, ways, rng),
             presence: if keeps_presence { vec![0; sets * stride] } else { Vec::new() },
             masked_eight: false,
+            is_watched: false,
         };
         array.masked_eight = array.is::<Masked<8>>();
         array
@@ -204,12 +207,17 @@ impl Array {
         way
     }
 
+    /// Leaves accesses to whoever asks after [`Self::access`] has found nothing.
+    pub fn watch(&mut self) {
+        (self.masked_eight, self.is_watched) = (false, true);
+    }
+
     /// Look-up and promotion in one, for a load or store that needs nothing else; a write makes the line modified.
     /// False, with nothing changed, if the line is absent or if a write finds it shared.
     #[inline(always)]
     pub fn access(&mut self, line: LineAddr, write: bool) -> bool {
         if !self.masked_eight {
-            return self.access_any(line, write);
+            return !self.is_watched && self.access_any(line, write);
         }
         let at = self.place::<Masked<8>>(line);
         let set = self.plain_set::<Masked<8>>(at);
@@ -236,8 +244,9 @@ impl Array {
         true
     }
 
+    /// The same for any array, watched or not.
     #[inline(never)]
-    fn access_any(&mut self, line: LineAddr, write: bool) -> bool {
+    pub fn access_any(&mut self, line: LineAddr, write: bool) -> bool {
         let at = self.place::<AnyWays>(line);
         let Some(way) = self.find::<AnyWays>(at) else { return false };
         if write {

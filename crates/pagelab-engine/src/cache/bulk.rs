@@ -1,5 +1,6 @@
 //! Whole lines at once: bulk writes of a core and writes of a device.
 
+use super::prefetch::CacheLevel;
 use super::shape::{Anything, Shape};
 use super::ways::AnyWays;
 use super::{Hierarchy, Requester, Served};
@@ -25,8 +26,13 @@ impl Hierarchy {
     /// lines' latencies overlap by `bulk_parallelism`.
     pub fn load_lines(&mut self, core: usize, first: LineAddr, lines: u64, requester: Requester) -> Cycles {
         let all = (first.0..first.0 + lines).map(LineAddr);
-        let sum = all.map(|line| Cycles::from(self.access(core, line, false, requester).cycles)).sum::<Cycles>();
-        sum.div_ceil(self.bulk_parallelism.into())
+        let parallelism = self.bulk_parallelism.into();
+        let sum = all.map(|line| {
+            let cycles = Cycles::from(self.access(core, line, false, requester).cycles);
+            self.pass(cycles.div_ceil(parallelism));
+            cycles
+        });
+        sum.sum::<Cycles>().div_ceil(parallelism)
     }
 
     #[inline(always)]
@@ -45,11 +51,13 @@ impl Hierarchy {
     pub fn dma_write(&mut self, first: LineAddr, lines: u64) {
         for line in (first.0..first.0 + lines).map(LineAddr) {
             let in_l3 = self.l3.as_mut().and_then(|l3| l3.remove_line::<AnyWays>(line)).is_some();
+            self.note_loss::<Anything>(&[CacheLevel::L3], 0, line);
             let mut held = in_l3;
             // What an inclusive L3 does not hold, nobody holds.
             if in_l3 || !self.inclusive {
-                for private in &mut self.private {
-                    held |= private.remove::<Anything>(line).is_some();
+                for core in 0..self.private.len() {
+                    held |= self.private[core].remove::<Anything>(line).is_some();
+                    self.note_loss::<Anything>(&[CacheLevel::L1, CacheLevel::L2], core, line);
                 }
             }
             self.shared_stats.dma_invalidations += u64::from(held);

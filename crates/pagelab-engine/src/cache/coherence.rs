@@ -6,6 +6,7 @@
 //! asked.
 
 use super::array::State;
+use super::prefetch::CacheLevel;
 use super::shape::Shape;
 use super::ways::AnyWays;
 use super::{Hierarchy, Private};
@@ -23,7 +24,7 @@ pub(super) enum Others {
 impl Private {
     /// The most that either copy of the line allows.
     #[inline(always)]
-    fn state<S: Shape>(&self, line: LineAddr) -> Option<State> {
+    pub(super) fn state<S: Shape>(&self, line: LineAddr) -> Option<State> {
         let l2 = self.l2.as_ref().and_then(|l2| l2.state_of::<S::L2>(line));
         self.l1.state_of::<S::L1>(line).max(l2)
     }
@@ -52,7 +53,8 @@ impl Hierarchy {
         let mut found = Others::None;
         let mut asked = self.may_hold(core, line, write);
         while asked != 0 {
-            let other = &mut self.private[asked.trailing_zeros() as usize];
+            let number = asked.trailing_zeros() as usize;
+            let other = &mut self.private[number];
             asked &= asked - 1;
             let Some(state) = (if write { other.remove::<S>(line) } else { other.state::<S>(line) }) else {
                 continue;
@@ -61,6 +63,7 @@ impl Hierarchy {
             found = found.max(if owned { Others::Owned } else { Others::Shared });
             if write {
                 other.stats.invalidations += 1;
+                self.note_loss::<S>(&[CacheLevel::L1, CacheLevel::L2], number, line);
             } else if owned {
                 other.make_shared(line);
                 other.stats.downgrades += 1;

@@ -221,6 +221,11 @@ impl CacheConfig {
         [Some(private("l1", &self.l1)), self.l2.as_ref().map(|c| private("l2", c)), l3].into_iter().flatten()
     }
 
+    /// Cycles of the last cache before memory.
+    pub fn last_latency_cycles(&self) -> u32 {
+        self.levels().last().expect("there is always an L1").latency
+    }
+
     /// Checks everything that does not depend on the rest of the machine.
     ///
     /// # Errors

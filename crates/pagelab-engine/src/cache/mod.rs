@@ -71,7 +71,18 @@
 //! **Device writes** ([`Hierarchy::dma_write`]) remove the lines from every cache; nothing is written back. Device
 //! reads see what the caches hold and change nothing, so there is no operation for them.
 //!
-//! Not modelled: prefetchers, bank and miss-buffer conflicts, bandwidth, instruction caches, directories that forget.
+//! # Prefetch
+//! A prefetcher of a level ([`prefetch`]) has a line fetched into that level: a read by the core, of L1 or L2 as a request that enters
+//! there, of L3 as steps 4 to 6 alone. It changes what such a request changes, policies and other cores' copies included, and is
+//! not counted as one. Nothing is done if the level has the line or, of L2 and L3, one nearer to a core. Prefetchers are told of the
+//! requests of programs once those have been made. The line is *under way* until a request made with the prefetch would have its
+//! data; whoever asks before has them then.
+//!
+//! # Memory
+//! With `machine.memory` a line from DRAM takes the latency of its node in place of `dram_latency_cycles`, and waits until the node's
+//! channel is free (`memory.rs`). Where lines are found does not depend on it.
+//!
+//! Not modelled: bank and miss-buffer conflicts, instruction caches, directories that forget.
 
 mod array;
 mod bulk;
@@ -80,6 +91,8 @@ mod config;
 mod core_caches;
 mod exact;
 mod index;
+mod memory;
+pub mod prefetch;
 mod replacement;
 mod request;
 mod shape;
@@ -88,6 +101,7 @@ mod stats;
 mod test_support;
 #[cfg(test)]
 mod tests;
+mod traffic;
 mod ways;
 
 pub use config::{
@@ -95,7 +109,9 @@ pub use config::{
     WalkerEntry,
 };
 pub(crate) use core_caches::{AnyCaches, CoreCaches, KnownCaches};
+pub use memory::{MemoryConfig, MemoryCounts, MemoryNodeConfig, MemoryPlacement};
 pub use stats::{CacheStats, CoreCacheStats, SharedCacheStats};
+pub use traffic::Traffic;
 
 use crate::base::addr::LineAddr;
 use crate::base::rng::Rng;
@@ -166,6 +182,8 @@ pub struct Hierarchy {
     bulk_parallelism: u32,
     perturbation: Perturbation,
     shared_stats: SharedCacheStats,
+    /// With prefetchers, or memory that has more than a latency.
+    traffic: Option<Box<Traffic>>,
 }
 
 /// Cycles that accesses to memory take more, at random, so that cores meet otherwise than they would: Alameldeen and Wood,
@@ -248,6 +266,7 @@ impl Hierarchy {
             bulk_parallelism: config.bulk_parallelism,
             perturbation: Perturbation::default(),
             shared_stats: SharedCacheStats::default(),
+            traffic: None,
         })
     }
 

@@ -6,6 +6,7 @@
 use super::array::{Array, Evicted, Place, State};
 use super::coherence::Others;
 use super::exact::Exact;
+use super::prefetch::CacheLevel;
 use super::shape::{Anything, Code, ManyCores, OneCore, Shape};
 use super::ways::{AnyWays, Masked, Plain};
 use super::{Hierarchy, Outcome, Private, Requester, Served};
@@ -36,7 +37,7 @@ impl Code {
             return match () {
                 () if eight_eight => Code::of::<ManyCores<Masked<8>, Masked<8>>, Portable>(),
                 () if eight_four => Code::of::<ManyCores<Masked<8>, Masked<4>>, Portable>(),
-                () => Code::of::<Anything, Portable>(),
+                () => Code::of::<ManyCores<AnyWays, AnyWays>, Portable>(),
             };
         }
         let Some(l3) = l3 else { return Code::of::<OneCore<AnyWays, AnyWays, AnyWays>, Portable>() };
@@ -132,7 +133,7 @@ impl Hierarchy {
                 if !at_l2 {
                     // Modified data in the L2 is newer than memory's, but the L1's copy is not newer than the L2's.
                     let clean = if S::COHERENT { state.min(State::EXCLUSIVE) } else { State::EXCLUSIVE };
-                    self.fill_l1::<S>(core, at_l1, if write { State::MODIFIED } else { clean });
+                    self.fill_l1::<S>(core, line, at_l1, if write { State::MODIFIED } else { clean });
                 }
                 return (Served::L2, extra);
             }
@@ -143,10 +144,11 @@ impl Hierarchy {
         // Step 7.
         if let (Some(l2), Some(at)) = (&mut self.core::<S>(core).l2, in_l2) {
             let evicted = l2.fill::<S::L2>(at, if at_l2 && write { State::MODIFIED } else { state }, 0);
+            self.note_fill::<S>(CacheLevel::L2, core, line, evicted.as_ref());
             self.write_back_from_l2::<S>(core, evicted);
         }
         if !at_l2 {
-            self.fill_l1::<S>(core, at_l1, if write { State::MODIFIED } else { state });
+            self.fill_l1::<S>(core, line, at_l1, if write { State::MODIFIED } else { state });
         }
         (served, 0)
     }
@@ -154,7 +156,7 @@ impl Hierarchy {
     /// Steps 4 to 6: finds the line outside of the core's own caches, fills the L3 if need be; returns the state that
     /// the core gets it in, its write apart.
     #[inline(always)]
-    fn fetch<S: Shape>(&mut self, core: usize, line: LineAddr, write: bool) -> (Served, State) {
+    pub(super) fn fetch<S: Shape>(&mut self, core: usize, line: LineAddr, write: bool) -> (Served, State) {
         let mut state = State::EXCLUSIVE;
         if S::COHERENT {
             let others = self.snoop::<S>(core, line, write);
@@ -172,13 +174,16 @@ impl Hierarchy {
             return (Served::L3, state);
         }
         let evicted = l3.fill::<S::L3>(at, State::EXCLUSIVE, 1 << core);
+        self.note_fill::<S>(CacheLevel::L3, core, line, evicted.as_ref());
         self.drop_from_l3::<S>(evicted);
         (Served::Dram, state)
     }
 
     #[inline(always)]
-    fn fill_l1<S: Shape>(&mut self, core: usize, at: Place, state: State) {
-        if let Some(evicted) = self.core::<S>(core).l1.fill::<S::L1>(at, state, 0)
+    fn fill_l1<S: Shape>(&mut self, core: usize, line: LineAddr, at: Place, state: State) {
+        let evicted = self.core::<S>(core).l1.fill::<S::L1>(at, state, 0);
+        self.note_fill::<S>(CacheLevel::L1, core, line, evicted.as_ref());
+        if let Some(evicted) = evicted
             && evicted.state == State::MODIFIED
         {
             self.write_back_from_l1::<S>(core, evicted.line);
@@ -207,13 +212,15 @@ impl Hierarchy {
         }
         if write {
             private.l1.remove(at, way);
+            self.note_loss::<Anything>(&[CacheLevel::L1], core, line);
         }
         if state == State::MODIFIED {
             self.write_back_from_l1::<Anything>(core, line);
-        } else if let Some(l2) = &mut private.l2 {
+        } else if let Some(l2) = &mut self.private[core].l2 {
             let at = l2.place::<AnyWays>(line);
             if l2.find::<AnyWays>(at).is_none() {
                 let evicted = l2.fill::<AnyWays>(at, state, 0);
+                self.note_fill::<Anything>(CacheLevel::L2, core, line, evicted.as_ref());
                 self.write_back_from_l2::<Anything>(core, evicted);
             }
         }
@@ -230,6 +237,7 @@ impl Hierarchy {
             l2.promote_modified::<S::L2>(at, way);
         } else {
             let evicted = l2.fill::<S::L2>(at, State::MODIFIED, 0);
+            self.note_fill::<S>(CacheLevel::L2, core, line, evicted.as_ref());
             self.write_back_from_l2::<S>(core, evicted);
         }
     }
@@ -250,6 +258,7 @@ impl Hierarchy {
     pub(super) fn write_to_l3<S: Shape>(&mut self, line: LineAddr) {
         let Some(l3) = &mut self.l3 else {
             self.shared_stats.dram_writes += 1;
+            self.note_write::<S>(line);
             return;
         };
         let at = l3.place::<S::L3>(line);
@@ -258,6 +267,7 @@ impl Hierarchy {
         } else {
             assert!(!self.inclusive, "a line that left a private cache is missing from the inclusive L3");
             let evicted = l3.fill::<S::L3>(at, State::MODIFIED, 0);
+            self.note_fill::<S>(CacheLevel::L3, 0, line, evicted.as_ref());
             self.drop_from_l3::<S>(evicted);
         }
     }
@@ -281,6 +291,7 @@ impl Hierarchy {
         if modified {
             self.shared_stats.l3_writebacks += 1;
             self.shared_stats.dram_writes += 1;
+            self.note_write::<S>(evicted.line);
         }
     }
 
@@ -291,6 +302,11 @@ impl Hierarchy {
         let private = self.core::<S>(core);
         let in_l1 = private.l1.find::<S::L1>(private.l1.place::<S::L1>(line)).is_some();
         let in_l2 = private.l2.as_ref().is_some_and(|l2| l2.find::<S::L2>(l2.place::<S::L2>(line)).is_some());
-        (in_l1 || in_l2) && private.back_invalidate(line)
+        if !(in_l1 || in_l2) {
+            return false;
+        }
+        let modified = private.back_invalidate(line);
+        self.note_loss::<S>(&[CacheLevel::L1, CacheLevel::L2], core, line);
+        modified
     }
 }

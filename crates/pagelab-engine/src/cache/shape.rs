@@ -11,6 +11,8 @@ use crate::base::host::{Vectors, Work};
 pub(super) trait Shape: Sized {
     /// There are other cores.
     const COHERENT: bool;
+    /// There may be [`Traffic`](super::traffic::Traffic).
+    const HAS_TRAFFIC: bool = false;
     type L1: Ways;
     type L2: Ways;
     type L3: Ways;
@@ -46,8 +48,27 @@ impl<L1: Ways, L2: Ways> Shape for ManyCores<L1, L2> {
     type L3 = AnyWays;
 }
 
+/// One core or many with any caches, with traffic or without.
+pub(super) struct AnyCores<const COHERENT: bool>;
+
 /// Any number of cores with any caches.
-pub(super) type Anything = ManyCores<AnyWays, AnyWays>;
+pub(super) type Anything = AnyCores<true>;
+
+impl<const COHERENT: bool> Shape for AnyCores<COHERENT> {
+    const COHERENT: bool = COHERENT;
+    const HAS_TRAFFIC: bool = true;
+    type L1 = AnyWays;
+    type L2 = AnyWays;
+    type L3 = AnyWays;
+
+    fn serve_miss(caches: &mut Hierarchy, core: usize, line: LineAddr, write: bool, requester: Requester) -> Outcome {
+        caches.serve_timed::<Self>(core, line, write, requester)
+    }
+
+    fn write_lines(caches: &mut Hierarchy, core: usize, first: LineAddr, lines: u64, found: &mut [u64; 5]) {
+        caches.write_lines_timed::<Self>(core, first, lines, found);
+    }
+}
 
 /// The code of a shape, chosen once when a hierarchy is built.
 #[derive(Clone, Copy, Debug)]

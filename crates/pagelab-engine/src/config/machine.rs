@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::addr::PageSize;
 use crate::base::assoc::AssocPolicy;
-use crate::cache::CacheConfig;
+use crate::cache::{CacheConfig, MemoryConfig};
+use crate::config::prefetch::PrefetchConfig;
 use crate::core_model::CoreConfig;
 use crate::mmu_cache::MmuCacheGeometry;
 
@@ -37,6 +38,12 @@ pub struct MachineConfig {
     pub mmu_cache: MmuCacheGeometry,
     /// The data caches: private L1 and L2 a core, an L3 that all cores share, memory behind them.
     pub cache: CacheConfig,
+    /// Bandwidth and NUMA nodes; a latency alone if left out.
+    #[serde(default, skip_serializing_if = "MemoryConfig::is_plain")]
+    pub memory: MemoryConfig,
+    /// Prefetchers; none unless they are named.
+    #[serde(default, skip_serializing_if = "PrefetchConfig::is_off")]
+    pub prefetch: PrefetchConfig,
     /// Where each number comes from: dotted key (or a prefix of keys) → origin.
     #[serde(default)]
     pub origin: BTreeMap<String, String>,

@@ -37,6 +37,11 @@ impl Config {
             |e: crate::cache::CacheConfigError| EngineError::config(format!("machine.cache.{}", e.key), e.what);
         machine.cache.validate().map_err(in_cache)?;
         machine.cache.check_memory(machine.memory_bytes).map_err(in_cache)?;
+        let nearest = machine.cache.last_latency_cycles();
+        let in_memory =
+            |e: crate::cache::CacheConfigError| EngineError::config(format!("machine.memory.{}", e.key), e.what);
+        machine.memory.validate(machine.memory_bytes, machine.cores, nearest).map_err(in_memory)?;
+        machine.prefetch.validate("machine.prefetch", &machine.cache)?;
         if machine.tlb.l1d.is_empty() || machine.tlb.l1i.is_empty() {
             return Err(EngineError::config("machine.tlb", "l1d and l1i need an array each at least"));
         }
@@ -98,6 +103,9 @@ impl Config {
 
     fn validate_system(&self) -> Result<(), EngineError> {
         let layers = &self.system.layers;
+        if self.machine.prefetch.tlb.next_page.is_on() {
+            validate_next_page(layers)?;
+        }
         if layers.is_empty() || layers.len() > MAX_LAYERS {
             let what = format!("{} layers are not possible; allowed are 1 to {MAX_LAYERS}", layers.len());
             return Err(EngineError::config("system.layers", what));
@@ -190,6 +198,24 @@ pub(crate) fn check_limit(key: &str, limit: Bytes, kernel: &KernelConfig) -> Res
             "a limit needs a swap device to make room with: set kernel.swap, for example `--set 'kernel.swap={example}'`"
         );
         return Err(EngineError::config(key, what));
+    }
+    Ok(())
+}
+
+/// Next-page prefetch is for translations of page tables that the walker reads.
+fn validate_next_page(layers: &[LayerConfig]) -> Result<(), EngineError> {
+    for layer in layers {
+        let found = match layer {
+            of if of.host_mode == HostMode::Shadow => "shadow page tables",
+            of if of.direct_segment_bytes.is_some() => "a direct segment",
+            of if of.speculative_table.is_some() => "a speculative table",
+            LayerConfig { .. } => continue,
+        };
+        let what = format!(
+            "the walker of `{}` has {found}; allowed there is off, and on with page tables that the walker reads",
+            layer.name
+        );
+        return Err(EngineError::config("machine.prefetch.tlb.next_page", what));
     }
     Ok(())
 }

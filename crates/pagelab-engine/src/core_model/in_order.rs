@@ -76,8 +76,8 @@ impl Timing for InOrder {
     }
 
     #[inline]
-    fn data_stall(&mut self, data: Data, _: Moment) -> Stall {
-        Stall { data: data.latency - self.hidden, ..Stall::default() }
+    fn data_stall(&mut self, mut data: Data, at: Moment) -> Stall {
+        Stall { data: data.there(at.now) - at.now - self.hidden, ..Stall::default() }
     }
 }
 
@@ -100,7 +100,8 @@ mod tests {
     fn a_hidden_hit_shortens_every_access_by_as_much() {
         for (l1_hit_hidden, stalls) in [(true, [0, 0, 196]), (false, [4, 4, 200])] {
             let mut core = InOrder::new(&InOrderConfig { cycles_per_instruction: 1.0, l1_hit_hidden }, Cycles(4));
-            let mut data = |latency| core.data_stall(Data { latency: Cycles(latency), line: 0 }, START).data;
+            let mut data =
+                |latency| core.data_stall(Data { latency: Cycles(latency), line: 0, traffic: None }, START).data;
             let found = [data(4), data(200)];
             assert_eq!([core.repeat_stall(), found[0], found[1]], stalls.map(Cycles));
             let translating = Translating { look_up: Cycles(2), walk: Cycles(7), fetches: false };

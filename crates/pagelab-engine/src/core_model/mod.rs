@@ -18,6 +18,7 @@ use serde::de::DeserializeOwned;
 use crate::base::choice::model_choice;
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
+use crate::cache::Traffic;
 pub use in_order::InOrder;
 
 cores! {
@@ -63,12 +64,25 @@ pub struct BranchCounts {
 }
 
 /// Data of an access, in one line.
-#[derive(Clone, Copy, Debug)]
-pub struct Data {
+#[derive(Debug)]
+pub struct Data<'a> {
     /// From where they are.
     pub latency: Cycles,
     /// The number of the line in physical memory.
     pub line: u64,
+    /// What may have them come later, of a machine that has such.
+    pub traffic: Option<&'a mut Traffic>,
+}
+
+impl Data<'_> {
+    /// When they are there, of an access that issues at `from`; asked once.
+    #[inline]
+    pub fn there(&mut self, from: Cycles) -> Cycles {
+        match &mut self.traffic {
+            None => from + self.latency,
+            Some(traffic) => traffic.there(from, self.latency),
+        }
+    }
 }
 
 /// A translation beyond the first-level TLB.
@@ -149,7 +163,7 @@ pub trait Timing {
         Stall::default()
     }
 
-    /// How long the program stalls at an access to data.
+    /// How long the program stalls at an access to data. The model asks the data once when they are there ([`Data::there`]).
     fn data_stall(&mut self, data: Data, at: Moment) -> Stall;
 
     /// How long it stalls for a translation, be it found or end in a fault.

@@ -251,15 +251,15 @@ impl State {
 
     /// When an access has its line that asks for it at `ready`.
     #[inline]
-    fn line(&mut self, ready: Cycles, data: Data) -> Cycles {
+    fn line(&mut self, ready: Cycles, mut data: Data) -> Cycles {
         if data.latency <= self.l1_latency {
             // A hit, perhaps of a line that is still under way.
-            let hit = ready + data.latency;
+            let hit = data.there(ready);
             let fill = self.fills.iter().filter(|_| self.last_fill > hit).find(|fill| fill.0 == data.line);
             return fill.map_or(hit, |fill| hit.max(fill.1));
         }
         let free = self.fills.iter_mut().min_by_key(|fill| fill.1).expect("there is a buffer at least");
-        let there = ready.max(free.1) + data.latency;
+        let there = data.there(ready.max(free.1));
         *free = (data.line, there);
         self.last_fill = self.last_fill.max(there);
         there

@@ -9,6 +9,7 @@ use crate::base::translation::Translation;
 use crate::cache::Requester;
 use crate::kernel::fault::stage::FaultCounters;
 use crate::kernel::layer::Layer;
+use crate::machine::clock::CpuClock;
 use crate::machine::task::StackEntry;
 use crate::translate::hardware::Hardware;
 use crate::translate::walker::{Faulted, Wanted};
@@ -51,6 +52,7 @@ pub(super) struct Maker<'a> {
     pub hw: &'a mut Hardware,
     pub layers: &'a mut [Layer],
     pub core: usize,
+    pub clock: &'a CpuClock,
     pub window: &'a mut Window,
 }
 
@@ -78,8 +80,10 @@ impl Maker<'_> {
         let (mut charged, mut bytes_done, mut overlap) = (entry.charged, entry.bytes_done, entry.overlap);
         let (mut total, mut total_before, mut faulted) = (Cycles::ZERO, Cycles::ZERO, false);
         let found_before = self.hw.caches.kernel_lines(self.core);
+        let begun = if self.hw.caches.is_timed() { self.clock.now() } else { Cycles::ZERO };
         while let Some(reference) = entry.step.refs.get(charged) {
             let mut cycles = Cycles::ZERO;
+            self.hw.caches.set_time(begun + total);
             if self.make_one(entry.layer, reference, &mut bytes_done, &mut cycles).is_err() {
                 (total, faulted) = (total + cycles, true);
                 break;

@@ -6,6 +6,7 @@ use crate::base::error::EngineError;
 use crate::base::ids::CpuId;
 use crate::base::page_fault::{Intent, Origin};
 use crate::base::translation::Translation;
+use crate::cache::prefetch::Demanded;
 use crate::cache::{Requester, Served};
 use crate::core_model::{CoreModel, Timing};
 use crate::kernel::fault::Outcome;
@@ -166,7 +167,7 @@ impl Simulation {
         }
         match found {
             Some(translation) => {
-                self.touch(cpu, va, translation, write, false);
+                self.touch(cpu, Demanded { pc: access.pc, va, translation }, write, false);
             }
             None => self.refuse(cpu, access),
         }
@@ -265,10 +266,11 @@ impl Simulation {
                     }
                 }
             };
+            let demanded = Demanded { pc: access.pc, va, translation };
             if !access.maker.is_kernel() {
-                self.touch(cpu, va, translation, write, split);
+                self.touch(cpu, demanded, write, split);
             } else {
-                let served = self.hw.kernel_refs.then(|| self.touch(cpu, va, translation, write, split));
+                let served = self.hw.kernel_refs.then(|| self.touch(cpu, demanded, write, split));
                 self.cpus[cpu].counters.by_kernel.refs[place_index(served)] += 1;
             }
             line += 1;
@@ -277,22 +279,48 @@ impl Simulation {
         Ok(Flow::Done)
     }
 
-    /// Loads or stores the line of `va`; `split` if it is one of several of an access. Returns where the line was.
+    /// Loads or stores a line; `split` if it is one of several of an access. Returns where the line was.
     #[inline(always)]
-    fn touch(&mut self, cpu: CpuId, va: VirtAddr, translation: Translation, write: bool, split: bool) -> Served {
+    fn touch(&mut self, cpu: CpuId, demanded: Demanded, write: bool, split: bool) -> Served {
+        let Demanded { va, translation, .. } = demanded;
         let of = &mut self.cpus[cpu];
         let line = translation.address(va).line();
         let outcome = self.hw.caches.access(of.core, line, write, Requester::Data);
         if split {
             of.counters.count_split_miss(&mut of.task.split.missed, outcome.served);
         }
-        of.clock.wait_for_data(outcome.cycles.into(), line.0);
+        let timed = self.hw.caches.is_timed();
+        if timed {
+            self.wait_for_traffic(cpu, outcome.cycles, &demanded);
+        } else {
+            of.clock.wait_for_data(outcome.cycles.into(), line.0);
+        }
+        let of = &mut self.cpus[cpu];
         of.counters.pieces += 1;
-        // Under SRRIP the first hit after a fill changes the line's prediction.
-        let unproven = self.filter_hits_only && outcome.served != Served::L1;
+        // Under SRRIP the first hit after a fill changes the line's prediction. Prefetchers look at each access.
+        let unproven = self.filter_hits_only && outcome.served != Served::L1 || timed;
         let (loads, stores) = (0b0001, 0b0110 * u8::from(write));
         of.filter.learn(va, translation, if unproven { 0 } else { loads | stores });
         outcome.served
+    }
+
+    /// Waits for data where there are prefetchers, which see the access then.
+    #[inline(never)]
+    fn wait_for_traffic(&mut self, cpu: CpuId, latency: u32, demanded: &Demanded) {
+        let (of, caches) = (&mut self.cpus[cpu], &mut self.hw.caches);
+        let line = demanded.translation.address(demanded.va).line();
+        if let Some(traffic) = caches.traffic() {
+            of.clock.wait_for_traffic(latency.into(), line.0, traffic);
+        }
+        caches.prefetch_for(demanded);
+    }
+
+    /// Tells the caches when a CPU makes what comes next.
+    #[inline(always)]
+    fn set_time(&mut self, cpu: CpuId) {
+        if self.hw.caches.is_timed() {
+            self.hw.caches.set_time(self.cpus[cpu].clock.now());
+        }
     }
 
     /// Notes that no mapping allows an access, or a part of it.
@@ -315,6 +343,7 @@ impl Simulation {
         missed: bool,
         limit: Cycles,
     ) -> Result<Translated, EngineError> {
+        self.set_time(cpu);
         let (of, made) = (&self.cpus[cpu], self.hw.walks.made);
         let (va, intent) = (VirtAddr(access.vaddr), if access.kind.writes() { Intent::Store } else { Intent::Load });
         let wanted = Wanted { core: of.core, space: of.running(), va, intent, origin: Origin::Program };
@@ -368,6 +397,7 @@ impl Simulation {
         intent: Intent,
         limit: Cycles,
     ) -> Result<Translated, EngineError> {
+        self.set_time(cpu);
         let of = &mut self.cpus[cpu];
         let fault = of.task.outcome.take();
         if fault == Some(Outcome::Refused) {

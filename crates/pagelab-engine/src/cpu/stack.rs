@@ -46,7 +46,7 @@ impl Simulation {
             }
             if entry.has_refs_left() {
                 let is_over = |spent: Cycles| MANY && clock.now() + spent > limit;
-                let mut maker = Maker { hw, layers: &mut os.layers, core: *core, window: &mut window };
+                let mut maker = Maker { hw, layers: &mut os.layers, core: *core, clock, window: &mut window };
                 let made = maker.make(entry, &mut os.faults, is_over);
                 charge(entry, clock, os, kthreads, made.cycles);
                 if made.faulted {

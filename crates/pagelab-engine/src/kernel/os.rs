@@ -10,7 +10,9 @@ use crate::config::{Config, KernelConfig, LayerConfig, PageCache, ReclaimFlush, 
 use crate::device::Clock;
 use crate::engine::kernel_side::{EngineState, Served};
 use crate::kernel::fault::stage::{FaultCounters, Stage};
+use crate::kernel::frames::frame_alloc::NodeConfig;
 use crate::kernel::frames::page_use::FilePage;
+use crate::kernel::frames::supply::FrameAllocatorConfig;
 use crate::kernel::home::Home;
 use crate::kernel::invalidation::{Invalidation, MappingCounters};
 use crate::kernel::layer::engine::Wanted;
@@ -131,6 +133,7 @@ impl Os {
                 let what = format!("{memory} bytes are more than the machine's {}", config.machine.memory_bytes);
                 return Err(EngineError::config(memory_key(of), what));
             }
+            let of = &with_nodes(of, config)?;
             return Layer::boot(of, None, memory, &guest_sizes(configs, of, memory), served, check, &mut self.asids);
         };
         let host_index = configs.iter().position(|c| &c.name == host_name).expect("the boot order checked it");
@@ -355,4 +358,29 @@ fn boot_order(configs: &[LayerConfig]) -> Result<Vec<usize>, EngineError> {
         }
     }
     Ok(order)
+}
+
+/// The layer on the machine, with the nodes of the machine's memory.
+fn with_nodes(of: &LayerConfig, config: &Config) -> Result<LayerConfig, EngineError> {
+    let (mut of, sizes) = (of.clone(), config.machine.memory.sizes_for_kernel());
+    if sizes.is_empty() {
+        return Ok(of);
+    }
+    let key = format!("system.layers.{}.frame_allocator", of.name);
+    match &mut of.frame_allocator {
+        FrameAllocatorConfig::Linux(linux) if linux.nodes.is_empty() => {
+            let node = |memory_bytes| NodeConfig { memory_bytes, distances: Vec::new() };
+            linux.nodes = sizes.into_iter().map(node).collect();
+            Ok(of)
+        }
+        FrameAllocatorConfig::Linux(_) => {
+            let what = "its nodes are those of machine.memory.nodes; leave nodes out here, or make that interleaved";
+            Err(EngineError::config(format!("{key}.nodes"), what))
+        }
+        FrameAllocatorConfig::Buddy => {
+            let what =
+                "only the allocator of kind `linux` knows nodes; choose it, or machine.memory.placement = interleaved";
+            Err(EngineError::config(key, what))
+        }
+    }
 }

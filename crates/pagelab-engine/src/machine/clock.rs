@@ -2,6 +2,7 @@
 
 use crate::base::code_cost::CodeCost;
 use crate::base::cycles::Cycles;
+use crate::cache::Traffic;
 use crate::core_model::{BranchCounts, CoreModel, Data, InOrder, Met, Moment, Stall, Timing, Translating};
 use pagelab_trace::{Access, Branches};
 
@@ -145,7 +146,13 @@ impl<C: Timing> CpuClock<C> {
     /// The program made an access to data that come after `latency`, in a line of physical memory.
     #[inline]
     pub fn wait_for_data(&mut self, latency: Cycles, line: u64) {
-        let stall = self.core.data_stall(Data { latency, line }, self.moment());
+        let stall = self.core.data_stall(Data { latency, line, traffic: None }, self.moment());
+        self.stall(stall);
+    }
+
+    /// The same where the caches have traffic; the access is the last that they were asked for.
+    pub fn wait_for_traffic(&mut self, latency: Cycles, line: u64, traffic: &mut Traffic) {
+        let stall = self.core.data_stall(Data { latency, line, traffic: Some(traffic) }, self.moment());
         self.stall(stall);
     }
 

@@ -2,6 +2,7 @@
 
 mod kernel;
 mod memory;
+mod prefetch;
 mod sources;
 mod tlb;
 mod translation_cache;
@@ -89,6 +90,8 @@ impl Statistics {
         stats.tlbs(simulation);
         stats.walks(simulation);
         stats.caches(simulation);
+        stats.prefetches(simulation);
+        stats.nodes_of_memory(simulation);
         stats.faults(simulation);
         stats.translation_caches(simulation);
         stats.layers(simulation);

@@ -506,6 +506,7 @@ const KINDS: &[(&str, &str)] = &[
     ("fault-engines", "hardware that maps pages before the kernel is asked (system.layers.NAME.fault_engine)"),
     ("placements", "ways of choosing frames (system.layers.NAME.placement)"),
     ("cores", "core models: what instructions cost and what latencies stall (machine.core.model)"),
+    ("prefetchers", "prefetchers of the data caches (machine.prefetch.l1.NAME, likewise l2 and l3) and of the TLBs"),
     ("devices", "designs of devices for swap and files (kernel.swap.model, kernel.storage.model)"),
     ("kernel-threads", "threads of a kernel that work beside the programs (kernel.threads.NAME)"),
 ];
@@ -535,6 +536,7 @@ pub fn list_json(kind: &str, others: &[(&str, &str)]) -> Result<String, EngineEr
         "page-tables" => rows(crate::page_table::DESIGNS),
         "mmu-caches" => rows(crate::mmu_cache::DESIGNS),
         "cores" => rows(crate::core_model::DESIGNS),
+        "prefetchers" => rows(&[crate::cache::prefetch::DESIGNS, crate::config::TLB_PREFETCHERS].concat()),
         "devices" => rows(crate::device::DESIGNS),
         "kernel-threads" => rows(crate::kernel::threads::config::THREADS),
         "fault-engines" => rows(crate::engine::config::DESIGNS),

@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::core_model::Translating;
 use crate::mmu_cache::MmuCaches;
 use crate::translate::counters::{SegmentCounters, ShadowCounters, SpeculationCounters, TlbCounters, WalkCounters};
+use crate::translate::next_page::NextPage;
 use crate::translate::tlb::Tlb;
 
 /// Of `engine.interleaving`, as in the paper that [`Hierarchy::perturb`] names.
@@ -28,6 +29,8 @@ pub struct CoreUnits {
     pub l2: Tlb,
     /// Guest-physical to machine frames, for walks.
     pub nested: Option<AssocArray>,
+    /// Translations that nobody has asked for yet.
+    pub next_page: Option<NextPage>,
     /// What they have counted.
     pub tlb: TlbCounters,
 }
@@ -51,6 +54,8 @@ pub struct Hardware {
     pub caches: Hierarchy,
     /// Counters of all walks.
     pub walks: WalkCounters,
+    /// Whether the walk under way is for what nobody has asked for.
+    pub(super) is_ahead: bool,
     /// Whether walks and the kernel go through the caches (`engine.kernel_refs`).
     pub kernel_refs: bool,
     /// Cycles of a hit in the L1 data cache.
@@ -87,9 +92,9 @@ impl Hardware {
         Translating { look_up, walk: cycles - look_up, fetches }
     }
 
-    /// Hardware of the first `cores` cores of the machine.
-    pub fn new(config: &Config, cores: usize) -> Result<Self, EngineError> {
-        let machine = &config.machine;
+    /// Hardware of those cores of the machine that have these numbers.
+    pub fn new(config: &Config, core_numbers: &[usize]) -> Result<Self, EngineError> {
+        let (machine, cores) = (&config.machine, core_numbers.len());
         let seed = config.engine.seed;
         let unit = |core: usize| {
             let rng = |part: &str| Rng::new(seed, &format!("core {core} {part}"));
@@ -103,11 +108,16 @@ impl Hardware {
                 l1i: Tlb::new("machine.tlb.l1i", &machine.tlb.l1i, &rng("l1i tlb"))?,
                 l2: Tlb::new("machine.tlb.l2", &machine.tlb.l2, &rng("l2 tlb"))?,
                 nested: nested.transpose()?,
+                next_page: machine.prefetch.tlb.next_page.on().map(NextPage::new),
                 tlb: TlbCounters::default(),
             })
         };
         let mut caches = Hierarchy::new(&machine.cache, cores, seed)
             .map_err(|e| EngineError::config(format!("machine.cache.{}", e.key), e.what))?;
+        if !machine.prefetch.is_off() || !machine.memory.is_plain() {
+            let of_core = core_numbers.iter().map(|&core| machine.memory.node_of_core(core, machine.cores as usize));
+            caches.set_traffic(machine.prefetch.levels(), &machine.memory, of_core.collect());
+        }
         if config.engine.interleaving > 0 {
             let rng = Rng::new(seed, &format!("perturbation {}", config.engine.interleaving));
             caches.perturb(rng, PERTURBATION_NS * machine.frequency_mhz / 1000);
@@ -122,6 +132,7 @@ impl Hardware {
             )?,
             caches,
             walks: WalkCounters::new(config.system.layers.len()),
+            is_ahead: false,
             kernel_refs: config.engine.kernel_refs.0,
             l1_latency: machine.cache.l1.latency_cycles.into(),
             l2_tlb_latency: machine.tlb.l2_latency_cycles.into(),
@@ -162,6 +173,7 @@ impl Hardware {
         } else {
             self.caches.access(core, addr.line(), write, by)
         };
+        self.caches.pass(cycles.into());
         SystemRef { served: Some(served), cycles: cycles.into() }
     }
 

@@ -91,6 +91,15 @@ impl Tlb {
         None
     }
 
+    /// Whether a translation of `va` is held, for programs; no use of it.
+    pub fn holds(&self, asid: Asid, va: VirtAddr) -> bool {
+        PageSize::ALL.into_iter().any(|size| {
+            let vpn = vpn(va, size);
+            let array = self.array_of[size as usize].map(|array| &self.arrays[usize::from(array)]);
+            array.is_some_and(|array| array.holds(vpn, key(asid, vpn, size)))
+        })
+    }
+
     /// Takes up a translation of `va`, in the largest size not above its own that this level holds. Does nothing at a level
     /// without arrays, or with arrays for larger pages only. `missed` says that a look-up of `va` has just found nothing.
     #[inline(always)]

@@ -75,6 +75,7 @@ impl Hardware {
             return Ok(found);
         }
         *cycles += self.l2_tlb_latency;
+        self.caches.pass(self.l2_tlb_latency);
         let unit = &mut self.units[core];
         unit.tlb.l1.count(kind(intent, origin), missed);
         let held = unit.l2.look_up(asid, va, origin);
@@ -82,11 +83,18 @@ impl Hardware {
             Some(hit) if intent != Intent::Store || hit.stores() => hit,
             _ => {
                 unit.tlb.l2.count(kind(intent, origin), held.is_none());
-                let translation = self.walk_all(layers, wanted, cycles)?;
-                if held.is_some() && origin == Origin::Program {
-                    self.walks.dirty_walks += 1;
-                }
+                let translation = match self.take_prefetched(asid, wanted, cycles) {
+                    Some(found) => found,
+                    None => {
+                        let found = self.walk_all(layers, wanted, cycles)?;
+                        if held.is_some() && origin == Origin::Program {
+                            self.walks.dirty_walks += 1;
+                        }
+                        found
+                    }
+                };
                 self.units[core].l2.insert(asid, va, translation, origin, held.is_none());
+                self.prefetch_next_page(layers, asid, wanted, translation);
                 translation
             }
         };
@@ -159,9 +167,12 @@ impl Hardware {
         let (mut step, mut step_cycles) = (u8::MAX, Cycles::ZERO);
         let mut leaf_entry = MachineAddr::default();
         let refs = list.refs();
+        let begun = self.caches.time();
         for n in Made::new(refs.len(), spared.skip) {
             let r = &refs[n];
             let mut spent = Cycles::ZERO;
+            let before = if r.step == step { Cycles::ZERO } else { step_cycles };
+            self.caches.set_time(begun + total + before);
             leaf_entry = match self.on_machine(layers, core, host, r.addr, &mut spent) {
                 Ok(entry) => entry,
                 Err(Faulted) => {
@@ -186,12 +197,16 @@ impl Hardware {
             }
         }
         *cycles += total + step_cycles;
+        self.caches.set_time(begun + total + step_cycles);
         let mem = &layers[space.layer].mem;
         self.mmu_caches.of(core, space.layer).fill(asid, va, &list, refs.len(), spared.skip, mem);
         let store = intent == Intent::Store;
         match list.leaf {
             Leaf::Present(mapping) if mapping.flags.writable || !store => {
                 let marked = mapping.flags.accessed && (mapping.flags.dirty || !store);
+                if self.is_ahead && !marked {
+                    return Err(Faulted);
+                }
                 let mapping = if marked {
                     mapping
                 } else {
@@ -292,6 +307,7 @@ impl Hardware {
             }
             unit.tlb.nested_look_ups += 1;
             *cycles += self.nested_tlb_latency;
+            self.caches.pass(self.nested_tlb_latency);
             if let Some(word) = nested.lookup(frame, key) {
                 let hit = Translation::from_word(word);
                 if !store || hit.stores() {

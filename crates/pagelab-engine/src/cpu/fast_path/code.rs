@@ -29,12 +29,14 @@ enum Walks {
 }
 
 /// The code for a simulation, if its accesses may take the fast path: walks are of one layer, or of guests on their host, and
-/// translations come from page tables alone; and the core waits for each access, so that it need not be told of hits.
+/// translations come from page tables alone; the core waits for each access, so that it need not be told of hits; and no
+/// prefetcher must see each access.
 pub(crate) fn choose(config: &Config, hw: &mut Hardware, layers: &[Layer]) -> Option<FastPath> {
     let of = &config.system.layers;
     let is_plain = |of: &LayerConfig| of.direct_segment_bytes.is_none() && of.speculative_table.is_none();
     let are_plain = of.iter().all(is_plain) && layers.iter().all(|layer| !layer.shadowed);
-    if !config.engine.fast_path.0 || !config.engine.kernel_refs.0 || !are_plain || hw.units.is_empty() {
+    let is_timed = hw.caches.is_timed();
+    if !config.engine.fast_path.0 || !config.engine.kernel_refs.0 || !are_plain || hw.units.is_empty() || is_timed {
         return None;
     }
     CoreModel::new(&config.machine.core, Cycles::ZERO).in_order()?;

@@ -20,6 +20,11 @@ use crate::kernel::speculative_table::SpeculativeTable;
 use crate::page_table::{Boot, LayerTables, Mapping, PteFlags, TableWork};
 
 impl Layer {
+    /// Tells the frame allocator which nodes the first CPUs are of.
+    pub fn set_cpu_nodes(&mut self, nodes: &[u32]) {
+        self.frames.allocator.set_cpu_nodes(nodes);
+    }
+
     /// Boots a kernel on `memory_bytes` of physical memory for so many CPUs: sets the page metadata and what its tables take, also for
     /// guests of the sizes in `guests`, aside and builds the direct map.
     pub fn boot(

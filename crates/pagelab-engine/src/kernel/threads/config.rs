@@ -2,16 +2,15 @@
 //!
 //! It lies below the kernels. Of a thread's file it knows the module `parameters` alone, which imports nothing of them either.
 
-use std::borrow::Cow;
 use std::fmt::Debug;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{DeserializeOwned, Error};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::{Map, Value};
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
-use crate::base::choice::Part;
 use crate::base::error::EngineError;
+/// Whether kernels have a thread: `off`, or its parameters.
+pub use crate::base::switched::Switched as ThreadConfig;
 
 /// Parameters of a kernel thread, which refuse unknown fields; a thread that needs none has a type without fields.
 pub trait ThreadParameters: Clone + Debug + PartialEq + Serialize + DeserializeOwned + JsonSchema {
@@ -25,68 +24,6 @@ pub trait ThreadParameters: Clone + Debug + PartialEq + Serialize + DeserializeO
 
     /// Those that the conformance tests run it with.
     fn samples() -> Vec<Self>;
-}
-
-/// Whether kernels have a thread: `off`, or its parameters, for which `on` stands if none must be given.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub enum ThreadConfig<P> {
-    /// Kernels have no such thread.
-    #[default]
-    Off,
-    /// The kernel of each layer that has work for it has one, with these parameters.
-    On(P),
-}
-
-impl<P> ThreadConfig<P> {
-    /// Whether kernels have the thread.
-    pub fn is_on(&self) -> bool {
-        matches!(self, Self::On(_))
-    }
-}
-
-impl<P: Serialize> Serialize for ThreadConfig<P> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let Self::On(parameters) = self else { return false.serialize(to) };
-        match serde_json::to_value(parameters).map_err(serde::ser::Error::custom)? {
-            Value::Object(none) if none.is_empty() => true.serialize(to),
-            some => some.serialize(to),
-        }
-    }
-}
-
-impl<'de, P: ThreadParameters> Deserialize<'de> for ThreadConfig<P> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let value = Value::deserialize(from)?;
-        let parameters = match &value {
-            Value::Null | Value::Bool(false) => return Ok(Self::Off),
-            Value::String(text) if text == "off" => return Ok(Self::Off),
-            Value::Bool(true) => Value::Object(Map::new()),
-            Value::String(text) if text == "on" => Value::Object(Map::new()),
-            Value::Object(_) => value,
-            Value::String(_) | Value::Number(_) | Value::Array(_) => {
-                let what = format!("{value} is not possible; write `on`, `off` or parameters in braces");
-                return Err(D::Error::custom(what));
-            }
-        };
-        let part = Part::deserialize(parameters).map_err(D::Error::custom)?;
-        part.rest().map(Self::On).map_err(D::Error::custom)
-    }
-}
-
-impl<P: JsonSchema> JsonSchema for ThreadConfig<P> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        format!("ThreadConfig_{}", P::schema_name()).into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        // Inline, as every thread calls its parameters the same.
-        let parameters = P::json_schema(generator);
-        json_schema!({ "anyOf": [{ "type": "boolean" }, { "enum": ["on", "off"] }, parameters] })
-    }
 }
 
 /// Makes the part of the configuration that has a key for each thread.

@@ -224,6 +224,9 @@ pub trait FrameAllocator: Send {
         0
     }
 
+    /// The nodes of the first CPUs, if it knows nodes.
+    fn set_cpu_nodes(&mut self, _nodes: &[u32]) {}
+
     /// Frees what is on the per-CPU lists (Linux `drain_all_pages`): before memory counts as exhausted, and to see
     /// whether all of it is free.
     fn drain_per_cpu(&mut self, _effects: &mut AllocEffects) {}

@@ -349,6 +349,10 @@ impl FrameAllocator for PageAllocator {
         self.zones.iter().map(|z| z.per_cpu_frames).sum()
     }
 
+    fn set_cpu_nodes(&mut self, nodes: &[u32]) {
+        self.cpu_nodes[..nodes.len()].copy_from_slice(nodes);
+    }
+
     fn drain_per_cpu(&mut self, effects: &mut AllocEffects) {
         for zone in &mut self.zones {
             for cpu in 0..zone.pcps.len() {
