@@ -18,6 +18,7 @@ from pagelab.cli import (
     contiguity,
     demo,
     linux,
+    measure,
     model,
     mrc,
     native_major_faults,
@@ -62,6 +63,7 @@ app.command("show")(run.show_command)
 app.command("report")(report.command)
 app.command("mrc")(mrc.command)
 app.add_typer(trace.app, name="trace")
+app.command("measure", context_settings={"allow_interspersed_args": False})(measure.command)
 app.command("model")(model.command)
 app.command("calibrate")(calibrate.command)
 app.command("contiguity")(contiguity.command)
