@@ -17,6 +17,7 @@ import pytest
 import typer
 from conftest import COMMAND, ROOT
 from fault_text import perf_script
+from test_model import measurement
 
 from pagelab import _engine, cli
 
@@ -62,6 +63,8 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("a", "build", "count", "count-padded", "sort", "store", "xz"):
         _run(["trace", "import", str(SAMPLES / "lackey.txt"), "-o", f"{name}.trace"], folder)
     _run(["run", "seq:size=64KiB", "--json", "results.json"], folder)
+    for name in ("chase", "sort"):
+        (folder / f"{name}.json").write_text(measurement(counted=False).to_json())
     (folder / "faults.txt").write_text(perf_script())
     facts = {"latency": {"origin": "constant", "ns": 1000, "how": "a test"}}
     _engine.import_faults_json(folder / "faults.txt", folder / "build.faults", json.dumps(facts))

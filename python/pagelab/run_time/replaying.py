@@ -38,6 +38,8 @@ class Replay:
     """Of the program's own instructions, in order."""
     window_cycles: int
     """The same by the core that overlaps accesses."""
+    mhz: float
+    """The simulated machine's clock."""
     machine: str
     system: str
     accesses: int
@@ -74,6 +76,7 @@ def _replay(own: SystemResult, other: SystemResult) -> Replay:
         tlb_hits=first - misses,
         core_cycles=core,
         window_cycles=overlapped,
+        mhz=own.config["machine"]["frequency_mhz"],
         machine=own.machine,
         system=own.label,
         accesses=stats.get("accesses", 0),
