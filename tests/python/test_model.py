@@ -163,10 +163,14 @@ def measurement(counted: bool) -> Measurement:
         counts = {"cycles_user": int(user * 5e9), "cycles_kernel": 7, "load_walk_cycles": walk, "store_walk_cycles": 1}
         counts |= {"load_misses": 50, "store_misses": 2, "load_hits": 70, "store_hits": 3}
         run = Run(user, 0.5, 4.0, 1000, 0, 0, counts if counted else {})
-        replay = Replay(walk, 30, 40, 5000, 4000, 3000.0, "m", "s", 1) if layout != "host" and not counted else None
+        replay = (
+            Replay(walk, 30, 40, 5000, 4000, 3000.0, "kabylake-7700hq", "radix", 1)
+            if layout != "host" and not counted
+            else None
+        )
         listed.append(Measured(layout, memory, [run, run], replay))
     kind = "counters" if counted else "replay"
-    return Measurement(["p"], machine, listed, None, kind, False, None if counted else "m", [])
+    return Measurement(["p"], machine, listed, None, kind, False, None if counted else "kabylake-7700hq", [])
 
 
 def test_points_of_a_measurement(tmp_path: Path) -> None:
@@ -177,7 +181,7 @@ def test_points_of_a_measurement(tmp_path: Path) -> None:
     assert replayed.points[0] == Point("4k", 3 * 3000e6, 40, 30, 900, 4000.0)
     assert [point.layout for point in replayed.points] == ["4k", "thp"]
     assert replayed.notes[0] == "host is left out: nothing is known of its walk cycles"
-    assert (replayed.mhz, replayed.system_seconds, replayed.machine) == (3000.0, 0.5, "m")
+    assert (replayed.mhz, replayed.system_seconds, replayed.machine) == (3000.0, 0.5, "kabylake-7700hq")
     assert points.read([file], "cpu").points[0].runtime_cycles == 3.5 * 3000e6
     assert points.read([file], "cpu").system_seconds is None
     counted = tmp_path / "c.json"

@@ -22,6 +22,7 @@ from pagelab.cli import (
     model,
     mrc,
     native_major_faults,
+    predict,
     record,
     report,
     reproduce,
@@ -65,6 +66,7 @@ app.command("mrc")(mrc.command)
 app.add_typer(trace.app, name="trace")
 app.command("measure", context_settings={"allow_interspersed_args": False})(measure.command)
 app.add_typer(model.app, name="model")
+app.command("predict")(predict.command)
 app.command("calibrate")(calibrate.command)
 app.command("contiguity")(contiguity.command)
 app.command("major-faults", context_settings={"allow_interspersed_args": False})(native_major_faults.command)

@@ -15,7 +15,7 @@ from pagelab.recorder import record
 from pagelab.results import SystemResult
 from pagelab.run_time.layouts import Layout
 from pagelab.run_time.running import Files, Program
-from pagelab.simulation import Progress, System, overrides, run
+from pagelab.simulation import Progress, Source, System, overrides, run
 
 NESTED_MADVISE: System = ("nested-radix-thp", {"system.layers.guest.large_pages": "madvise"})
 WINDOW = {"model": "window", "cycles_per_instruction": 0.25}
@@ -46,7 +46,7 @@ class Replay:
 
 
 def replays(
-    trace: Path, systems: Sequence[System], machine: str | os.PathLike[str] | None, progress: Progress | None = None
+    trace: Source, systems: Sequence[System], machine: str | os.PathLike[str] | None, progress: Progress | None = None
 ) -> list[Replay]:
     """A trace under systems, on the machine's own core and on one that overlaps accesses, if its own does not."""
     plain = run(trace, systems, machine=machine, progress=progress).systems
