@@ -5,13 +5,15 @@ Times are not asserted: other programs may run beside the tests.
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Pagelab, assert_fails
+from conftest import COMMAND, Pagelab, assert_fails
 
 from pagelab import UsageError
 from pagelab.run_time import counters, host, layouts
@@ -90,6 +92,9 @@ def test_a_recording_of_each_layout_tells_walk_cycles(pagelab: Pagelab, tmp_path
     assert {of.name for of in (tmp_path / "kept").iterdir()} == {"4k.trace", "heap=50.trace", "thp.trace"}
     assert load(tmp_path / "out.json").walk_cycles_from == "replay"
 
+    again = pagelab("measure", "-q", *asked, "--", chase, "16", "100000")
+    assert_fails(again, 2, "kept/4k.trace: exists")
+
     # A trace that was made without layouts shows those of which a system of its own makes the pages.
     replayed = ("-l", "4k", "-l", "thp", "-l", "heap=50%", "-n", "1", "--trace", "kept/4k.trace", "--nested")
     done = pagelab("measure", "-q", *replayed, "-o", "traced.json", "--", chase, "16", "100000")
@@ -116,6 +121,37 @@ def test_what_cannot_be_measured_is_said(pagelab: Pagelab, tmp_path: Path, chase
     assert_fails(pagelab("measure", "-q", "--", text), 2, "text is no program of Linux")
     assert_fails(pagelab("measure", "-q", "-m", "x", "--", chase, "1", "1"), 2, "add --replay or --trace")
     assert not (tmp_path / "out.json").exists()
+
+
+def test_what_would_fail_at_the_end_fails_at_once(pagelab: Pagelab, tmp_path: Path) -> None:
+    """The program leaves a file when it runs, which it must not."""
+    program = ("sh", "-c", "touch ran; sleep 1")
+    for options, status, why in (
+        (("--replay", "-m", "none"), 2, "none"),
+        (("--trace", "none.trace"), 1, "none.trace"),
+        (("--replay", "--trace", "none.trace"), 2, "leave one of them out"),
+        (("-o", "/dev/null/x"), 1, "/dev/null"),
+    ):
+        assert_fails(pagelab("measure", "-q", *options, "--", *program), status, why)
+        assert not (tmp_path / "ran").exists()
+
+
+def test_the_program_ends_with_the_command(tmp_path: Path) -> None:
+    """A signal that ends the command ends what it runs, and what that runs."""
+    program = f"sleep 97 & echo $! > {tmp_path}/pid; wait"
+    command = [*COMMAND, "measure", "-q", "-l", "4k", "--", "sh", "-c", program]
+    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    pid = tmp_path / "pid"
+    while not pid.exists() or not pid.read_text().strip():
+        assert running.poll() is None
+        time.sleep(0.05)
+    running.send_signal(signal.SIGTERM)
+    _, said = running.communicate(timeout=30)
+    assert running.returncode == 128 + signal.SIGTERM
+    assert said == "pagelab: error: terminated\n"
+    status = Path(f"/proc/{pid.read_text().strip()}/status")
+    # Gone, or not yet waited for by whoever does that for orphans.
+    assert not status.exists() or "State:\tZ" in status.read_text()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 Source: perf-stat(1). Intel: events of the Software Developer's Manual, vol. 3B, by perf's names. AMD: PMCx045 of the
     Processor Programming References of families 17h and 19h (L1 DTLB misses; unit masks F0h: those that missed the L2).
 Deviations: AMD's processors count no cycles of walks. Where they are missing, they come from replay.
+    perf's own start, some milliseconds, is in the CPU time of counted runs.
 """
 
 import shutil

@@ -17,11 +17,13 @@ from typing import Any
 
 from pagelab import _engine, native
 from pagelab._engine import UsageError
+from pagelab.recorder import prepare
 from pagelab.run_time import counters, host
 from pagelab.run_time.layouts import Layout, parse
-from pagelab.run_time.replaying import Replay, Replaying, replay_layout, replays
+from pagelab.run_time.replaying import Replay, Replaying, replay_layout, replays, trace_of
 from pagelab.run_time.running import Files, Memory, Program, Run
 from pagelab.students_t import students_t
+from pagelab.traces import trace_info
 
 KIND = "measurement"
 LAYOUTS = ("4k", "thp")
@@ -123,11 +125,7 @@ def measure(command: Sequence[str], plan: Plan, report: Report = lambda _: None)
     layouts = _layouts(plan)
     machine = host.machine()
     _check(command, layouts, machine)
-    if plan.trace and plan.record:
-        raise UsageError("a recording is given (--trace) or made (--replay): leave one of them out")
-    if plan.files.stdin:
-        # Told before the first run.
-        plan.files.stdin.open("rb").close()
+    _check_plan(plan, layouts)
     found = counters.find(machine.vendor)
     program = Program(command, plan.files, native.layout_library(), host.pool_bytes())
     memories, span = _look(program, layouts, plan, report)
@@ -169,6 +167,24 @@ def _check(command: Sequence[str], layouts: Sequence[Layout], machine: host.Mach
             f"layout {loaded[0]} is impossible: transparent huge pages are off; as root, write madvise to "
             "/sys/kernel/mm/transparent_hugepage/enabled"
         )
+
+
+def _check_plan(plan: Plan, layouts: Sequence[Layout]) -> None:
+    """Finds before the first run what would fail after the last."""
+    if plan.trace and plan.record:
+        raise UsageError("a recording is given (--trace) or made (--replay): leave one of them out")
+    if plan.files.stdin:
+        plan.files.stdin.open("rb").close()
+    if plan.record:
+        prepare()
+        for layout in layouts:
+            kept = plan.keep_traces and trace_of(layout, plan.keep_traces)
+            if kept and kept.exists():
+                raise UsageError(f"{kept}: exists; name another folder")
+    if plan.trace:
+        trace_info(plan.trace)
+    if plan.trace or plan.record:
+        plan.replaying.check()
 
 
 def _look(program: Program, layouts: Sequence[Layout], plan: Plan, report: Report) -> tuple[dict[str, Memory], int]:

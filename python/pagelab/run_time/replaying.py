@@ -83,6 +83,11 @@ def _replay(own: SystemResult, other: SystemResult) -> Replay:
     )
 
 
+def trace_of(layout: Layout, folder: Path) -> Path:
+    """Where the recording of a layout is."""
+    return folder / f"{layout.name.replace('%', '')}.trace"
+
+
 def replay_layout(
     program: Program,
     layout: Layout,
@@ -96,7 +101,7 @@ def replay_layout(
         UsageError: it cannot be recorded.
         TraceError: the recording cannot be written.
     """
-    trace = folder / f"{layout.name.replace('%', '')}.trace"
+    trace = trace_of(layout, folder)
     # The recorder takes this process's environment, input and output for the program's.
     with _environment(program.environment(layout, span_bytes)), _redirected(program.files):
         record(program.command, trace)
@@ -115,6 +120,14 @@ class Replaying:
     def advised(self) -> System:
         """Gives huge pages where the program or a layout asks for them."""
         return NESTED_MADVISE if self.nested else "radix-thp-madvise"
+
+    def check(self) -> None:
+        """Raises what a replay would raise of the machine.
+
+        Raises:
+            ConfigError: there is no such machine.
+        """
+        run("seq:size=4KiB,passes=1", [self.advised], machine=self.machine)
 
     @property
     def small(self) -> str:
