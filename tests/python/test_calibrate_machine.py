@@ -40,7 +40,8 @@ def series(name: str, cycles: Iterable[tuple[int, float]]) -> str:
 def benchmarks(slow: float = 1.0) -> str:
     """A processor with latencies of 4, 14, 50 and 400 cycles, a second-level TLB of 7, and 16 misses at once."""
     sizes = [4096 << number for number in range(17)]
-    caches = ((32 << 10, 4), (1 << 20, 14), (32 << 20, 50))
+    # Memory as large as the first cache is not all in it.
+    caches = ((16 << 10, 4), (32 << 10, 6), (1 << 20, 14), (32 << 20, 50))
     latency = {size: next((cycles for limit, cycles in caches if size <= limit), 407) for size in sizes}
     pages = [8 << number for number in range(12)]
     lines = "".join(f"cpuid {leaf:x}.{part} {a} {b} {c} {d}\n" for (leaf, part), (a, b, c, d) in ZEN_4.items())

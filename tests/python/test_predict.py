@@ -9,6 +9,7 @@ import pytest
 from conftest import Pagelab, assert_fails
 from test_model import HUGE, SMALL, line, of
 
+import pagelab
 from pagelab import UsageError
 from pagelab.run_time import fitting, predicting
 from pagelab.run_time.replaying import Replay, Replaying, replays
@@ -36,6 +37,20 @@ def test_inputs_are_those_of_4k_in_the_ratio_of_the_replays() -> None:
     assert (scaled.walk_cycles, scaled.tlb_misses, scaled.tlb_hits, scaled.window_cycles) == (100, 30, 10, 750)
     # Where the replay of 4k has none, the ratio says nothing.
     assert predicting.scaled(base, replay("radix", 0), replay("other", 70)).walk_cycles == 70
+
+
+def test_replays_tell_misses_hits_and_cycles() -> None:
+    (found,) = replays(CHASE, ["radix"], "kabylake-7700hq")
+    window = {"machine.core": {"model": "window", "cycles_per_instruction": 0.25}}
+    own, other = pagelab.run(CHASE, ["radix", ("radix", window)], machine="kabylake-7700hq").systems
+    kinds = ("dtlb", "itlb")
+    assert found.tlb_misses == sum(own.stats[f"{kind}.l2.misses"] for kind in kinds) > 0
+    assert found.tlb_hits + found.tlb_misses == sum(own.stats[f"{kind}.l1.misses"] for kind in kinds)
+    assert found.tlb_hits > 0
+    assert found.walk_cycles == own.stats["walk.cycles"]
+    assert found.mhz == 2800
+    for cycles, stats in ((found.core_cycles, own.stats), (found.window_cycles, other.stats)):
+        assert cycles == stats["cycles"] - stats["cycles.fault"] - stats["cycles.kernel"]
 
 
 def test_a_prediction_is_the_models_of_the_replays(models: Path) -> None:

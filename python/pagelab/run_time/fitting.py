@@ -130,12 +130,12 @@ def errors(model: Model, points: Sequence[Point]) -> dict[str, float]:
     """Relative errors of a model for layouts that it is fitted without, where it can be."""
     found = {}
     for point in points:
-        if point.layout in model.anchors or not point.runtime_cycles:
+        if not point.runtime_cycles:
             continue
         try:
             fitted = Fitted(model.name, model.fit([other for other in points if other is not point]))
         except UsageError:
-            # Too few are left for this one to be a test.
+            # The model is made of this layout, or of more than are left.
             continue
         found[point.layout] = fitted.at(point) / point.runtime_cycles - 1
     return found

@@ -71,8 +71,6 @@ class Model:
 
     name: str
     form: str
-    anchors: tuple[str, ...]
-    """Layouts that it is made of; none if it is fitted to all."""
     fit: Callable[[Sequence[Point]], Sequence[Term]]
     """Raises UsageError where the points do not make one."""
 
@@ -178,12 +176,12 @@ def _mosmodel(points: Sequence[Point]) -> list[Term]:
 
 
 MODELS: Sequence[Model] = (
-    Model("yaniv", "R = A·C + B through 4K and 2M", (SMALL, HUGE), _yaniv),
-    Model("basu", "R = C4K/M4K·M + R4K − C4K", (SMALL,), _basu),
-    Model("pham", "R = 7·H + C + R4K − C4K − 7·H4K", (SMALL,), _pham),
-    Model("gandhi", "R = C4K/M4K·M + R2M − C2M", (SMALL, HUGE), _gandhi),
-    Model("alam", "R = C + R2M − C2M", (HUGE,), _alam),
-    Model("least-squares", "R = A·C + B nearest to all points", (), _least_squares),
-    Model("mosmodel", "polynomial of degree 3 of H, M and C, by LassoLarsCV", (), _mosmodel),
-    Model("window", "R = R4K/W4K·W, W of a core that overlaps accesses", (SMALL,), _window),
+    Model("yaniv", "R = A·C + B through 4K and 2M", _yaniv),
+    Model("basu", "R = C4K/M4K·M + R4K − C4K", _basu),
+    Model("pham", "R = 7·H + C + R4K − C4K − 7·H4K", _pham),
+    Model("gandhi", "R = C4K/M4K·M + R2M − C2M", _gandhi),
+    Model("alam", "R = C + R2M − C2M", _alam),
+    Model("least-squares", "R = A·C + B nearest to all points", _least_squares),
+    Model("mosmodel", "polynomial of degree 3 of H, M and C, by LassoLarsCV", _mosmodel),
+    Model("window", "R = R4K/W4K·W, W of a core that overlaps accesses", _window),
 )
