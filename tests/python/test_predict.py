@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Pagelab, assert_fails
+from conftest import ROOT, Pagelab, assert_fails
 from test_model import HUGE, SMALL, line, of
 
 import pagelab
@@ -84,6 +84,13 @@ def test_systems_unlike_all_layouts_are_warned_of(models: Path) -> None:
     falling = fitting.fit(of(line("4k", 900, slope=-1.1), line("thp", 30, slope=-1.1)))
     far = predicting.predict(CHASE, ["radix-no-mmu-cache"], falling, "kabylake-7700hq")
     assert any("yaniv predicts less than no time" in warning for warning in far.warnings)
+
+
+def test_what_the_simulator_warns_of_is_passed_on(models: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "lackey.trace"
+    pagelab.import_trace(ROOT / "crates" / "pagelab-trace" / "tests" / "import_samples" / "lackey.txt", trace)
+    found = predicting.predict(trace, ["radix"], fitting.load(models), "kabylake-7700hq")
+    assert any("do not tell which loads they wait for" in warning for warning in found.warnings)
 
 
 def test_held_out_layouts_are_predicted(models: Path) -> None:

@@ -41,7 +41,9 @@ def command(
     ] = False,
     trace: Annotated[
         Path | None,
-        typer.Option(metavar="NAME.trace", help="Replay this recording of it in place; tells of 4k and thp alone."),
+        typer.Option(
+            metavar="NAME.trace", help="Replay this recording in place of new ones; tells of 4k and thp alone."
+        ),
     ] = None,
     traces: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Where --replay keeps its recordings. Without it, nowhere.")

@@ -290,6 +290,7 @@ def _warnings(machine: host.Machine, measured: Sequence[Measured], layouts: Sequ
                 f"{of.layout}: {of.memory.huge_share:.0%} of the memory became huge: the rest is in mappings below "
                 "2 MiB, in stacks, of programs without the library, or no huge page was free"
             )
+    warnings += dict.fromkeys(warning for of in measured if of.replay for warning in of.replay.warnings)
     shortest = min(of.figure(lambda run: run.wall_seconds).median for of in measured)
     if shortest < _SHORT_SECONDS:
         warnings.append(f"a run takes {shortest:.2g} s, of which starting is a part: more work tells more")

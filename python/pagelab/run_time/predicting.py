@@ -170,7 +170,7 @@ def _beyond(inputs: Point, points: Sequence[Point]) -> bool:
 
 
 def _warnings(models: Models, predicted: Sequence[Predicted], small: Replay, machine: str | None) -> list[str]:
-    warnings = []
+    warnings = list(small.warnings)
     if machine is None and models.points.machine is None:
         warnings.append(
             f"the replays are of {small.machine}, since neither --machine nor the models name another; "

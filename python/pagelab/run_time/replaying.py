@@ -43,6 +43,8 @@ class Replay:
     machine: str
     system: str
     accesses: int
+    warnings: Sequence[str] = ()
+    """What the simulator says of these replays."""
 
 
 def replays(
@@ -80,6 +82,7 @@ def _replay(own: SystemResult, other: SystemResult) -> Replay:
         machine=own.machine,
         system=own.label,
         accesses=stats.get("accesses", 0),
+        warnings=list(dict.fromkeys((*own.warnings, *other.warnings))),
     )
 
 
