@@ -5,6 +5,7 @@ Times are not asserted: other programs may run beside the tests.
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -240,6 +241,15 @@ def test_memory_is_that_of_the_moment_with_most() -> None:
     assert (memory.anonymous_bytes, memory.huge_bytes) == (3000 << 10, 2000 << 10)
     assert (memory.processes, memory.without_library) == (3, 0)
     assert memory.huge_share == pytest.approx(2 / 3)
+
+
+def test_a_heap_is_no_larger_than_what_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = host.pool_bytes()
+    assert whole > 64 << 20
+    assert whole % layouts.HUGE_BYTES == 0
+    allowed = {resource.RLIMIT_AS: resource.RLIM_INFINITY, resource.RLIMIT_DATA: 101 << 20}
+    monkeypatch.setattr(resource, "getrlimit", lambda limit: (allowed[limit], resource.RLIM_INFINITY))
+    assert host.pool_bytes() == 50 << 20
 
 
 def test_intervals_are_students() -> None:

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import resource
 import shutil
 import stat
 from collections.abc import Mapping
@@ -74,7 +75,9 @@ def pool_bytes() -> int:
     memory = _amounts(Path("/proc/meminfo").read_text(encoding="ascii"))
     strict = Path("/proc/sys/vm/overcommit_memory").read_text(encoding="ascii").strip() == "2"
     whole = memory["CommitLimit"] // 4 if strict else 3 * memory["MemTotal"] // 4
-    return whole >> 21 << 21
+    # A heap that may not grow would be no heap at all.
+    limits = [resource.getrlimit(limit)[0] for limit in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
+    return min([whole, *(limit // 2 for limit in limits if limit != resource.RLIM_INFINITY)]) >> 21 << 21
 
 
 def _amounts(text: str) -> Mapping[str, int]:
