@@ -9,10 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from elftools.common.exceptions import ELFError
-from elftools.elf.elffile import ELFFile
-from elftools.elf.segments import InterpSegment
-
 from pagelab._engine import UsageError
 
 _THP = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -120,6 +116,11 @@ def _interpreter(path: Path) -> str | None:
 
 
 def _binary_refusal(path: Path) -> str | None:
+    # Only what measures needs it: the command line is to answer soon.
+    from elftools.common.exceptions import ELFError
+    from elftools.elf.elffile import ELFFile
+    from elftools.elf.segments import InterpSegment
+
     try:
         with path.open("rb") as file:
             elf = ELFFile(file)
