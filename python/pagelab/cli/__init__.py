@@ -18,9 +18,11 @@ from pagelab.cli import (
     contiguity,
     demo,
     linux,
+    measure,
     model,
     mrc,
     native_major_faults,
+    predict,
     record,
     report,
     reproduce,
@@ -62,7 +64,9 @@ app.command("show")(run.show_command)
 app.command("report")(report.command)
 app.command("mrc")(mrc.command)
 app.add_typer(trace.app, name="trace")
-app.command("model")(model.command)
+app.command("measure", context_settings={"allow_interspersed_args": False})(measure.command)
+app.add_typer(model.app, name="model")
+app.command("predict")(predict.command)
 app.command("calibrate")(calibrate.command)
 app.command("contiguity")(contiguity.command)
 app.command("major-faults", context_settings={"allow_interspersed_args": False})(native_major_faults.command)
