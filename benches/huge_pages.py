@@ -128,9 +128,7 @@ def replay(folder: Path, name: str, machine: str) -> None:
                 machine=machine,
                 set={"machine.core": keys},
             )
-            found[core] = {
-                layout: dict(system.stats) for layout, system in zip(_SYSTEMS, results.systems, strict=True)
-            }
+            found[core] = {layout: dict(system.stats) for layout, system in zip(_SYSTEMS, results.systems, strict=True)}
         return found
 
     _keep(folder / f"{name}.replayed.json", stats)
@@ -150,7 +148,9 @@ def row(folder: Path, name: str, mhz: float) -> list[str]:
     info = pagelab.trace_info(folder / f"{name}.trace")
     stretches = info["meta"]["stretches"]
     instructions = sum(stretches[f"{part}_instructions"] for part in ("measured", "warming", "skipped"))
-    seconds = {layout: [run["user_seconds"] + run["system_seconds"] for run in runs] for layout, runs in layouts.items()}
+    seconds = {
+        layout: [run["user_seconds"] + run["system_seconds"] for run in runs] for layout, runs in layouts.items()
+    }
     medians = {layout: statistics.median(of) for layout, of in seconds.items()}
     cycles = medians["4k"] * mhz * 1e6 / instructions
     cells = [name, f"{instructions / 1e9:.2f}", f"{cycles:.2f}"]
