@@ -20,6 +20,7 @@ mod input;
 mod lackey;
 mod lines;
 pub mod mappings;
+mod numbers;
 mod perf;
 mod protobuf;
 mod ramulator;
