@@ -229,6 +229,14 @@ def _inside(result: SystemResult) -> Inside:
     return Inside(result.label, regions, regions_note, pages, pages_note, rows, notes, lines, _timelines(result))
 
 
+_REFERENCES = (
+    "Page faults, reference by reference",
+    "The same faults in the order of what their handlers did. Each piece is a reference, coloured by the farthest "
+    "place that its lines were at, as long as it made the fault longer, or a step's instructions. The strip below says "
+    "of which stage they are. A page that is cleared or copied is one reference.",
+)
+
+
 def _timelines(result: SystemResult) -> list[Figure]:
     figures = []
     about = {
@@ -248,6 +256,9 @@ def _timelines(result: SystemResult) -> list[Figure]:
         if found["slowest"]:
             samples = [*found["samples"], found["slowest"]]
             figures.append(Figure(title, caption, charts.steps(samples, kind)))
+            # Results of versions before that knew steps have none.
+            if kind == "faults" and all("steps" in sample for sample in samples):
+                figures.append(Figure(*_REFERENCES, charts.fault_steps(samples)))
     return figures
 
 
