@@ -163,6 +163,7 @@ mod tests {
 
     #[test]
     fn numbers_are_read_whole_or_not() {
+        assert_eq!(hexadecimal_at(b"11112222333344445,3"), None, "a digit more than 64 bits have");
         assert_eq!(hexadecimal(b"FFFFffffFFFFffff"), Some(u64::MAX));
         assert_eq!(hexadecimal(b"0123456789abcdef"), Some(0x0123_4567_89ab_cdef));
         assert_eq!(decimal(b"18446744073709551615"), Some(u64::MAX));
