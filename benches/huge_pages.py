@@ -1,6 +1,7 @@
 """What huge pages change for real programs: measured natively, and predicted by replays of recordings.
 
-Twelve programs, their inputs made here. Four steps, each of which leaves what is done alone, so that it can be interrupted:
+Twelve programs, their inputs made here. Four steps, each of which leaves what is done alone, so that it can be
+interrupted:
 
     record   each program under Valgrind, in windows (the whole of it in first touches)
     replay   each recording with pages of 4 KiB and with huge pages, by the in-order core and by the window core
@@ -27,6 +28,7 @@ import pagelab
 _PROGRAMS = Path(__file__).resolve().parents[1] / "examples" / "programs"
 _BUILT = ("betweenness", "integer_sort", "lookups", "radix_sort")
 _WINDOWS = "every=150M,length=5M,warm=5M"
+_PAGELAB = (sys.executable, "-m", "pagelab")
 _SYSTEMS = {"4k": "radix", "thp": "radix-thp"}
 _COUNT = "{for(i=1;i<=NF;i++)c[$i]++}END{n=0;for(w in c)n++;print n}"
 _DICT = """
@@ -109,8 +111,8 @@ def record(folder: Path, name: str, command: Sequence[str]) -> None:
         return
     unfinished = folder / f"{name}.unfinished.trace"
     shutil.rmtree(unfinished, ignore_errors=True)
-    words = [sys.executable, "-m", "pagelab", "record", "-q", "--windows", _WINDOWS, "-o", unfinished, "--", *command]
-    subprocess.run(words, check=True, stdout=subprocess.DEVNULL, env=_environment())
+    words = ["record", "-q", "--windows", _WINDOWS, "-o", str(unfinished), "--", *command]
+    subprocess.run([*_PAGELAB, *words], check=True, stdout=subprocess.DEVNULL, env=_environment())
     unfinished.rename(trace)
 
 
@@ -138,8 +140,8 @@ def native(folder: Path, name: str, command: Sequence[str], repeat: int) -> None
     result = folder / f"{name}.measured.json"
     if result.exists():
         return
-    words = [sys.executable, "-m", "pagelab", "measure", "-l", "4k", "-l", "thp", "-n", str(repeat), "-o", result]
-    subprocess.run([*words, "--", *command], check=True, stdout=subprocess.DEVNULL, env=_environment())
+    words = ["measure", "-l", "4k", "-l", "thp", "-n", str(repeat), "-o", str(result), "--", *command]
+    subprocess.run([*_PAGELAB, *words], check=True, stdout=subprocess.DEVNULL, env=_environment())
 
 
 def row(folder: Path, name: str, mhz: float) -> list[str]:

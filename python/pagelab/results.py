@@ -80,7 +80,8 @@ class SystemResult:
     the number of the first 4 KiB page, that of its frame, and pages."""
     profile: dict[str, Any] | None
     """If asked for, where paging cost: `code`, `pages` and `regions` with the dearest `rows` and the others' sum;
-    `walks` and `faults` with `latencies` (cycles, count), `samples` and the `slowest`. Cycles and bytes."""
+    `walks` and `faults` with `latencies` (cycles, count), `samples` and the `slowest`. Samples of walks have `refs`,
+    those of faults `stages` and `steps`. Cycles and bytes."""
     warnings: tuple[str, ...]
 
 

@@ -91,6 +91,9 @@ class Figure:
     half_width: float | None
     """Of its 95 % interval; none with a single window."""
 
+    def __str__(self) -> str:
+        return f"{self.value:.4g}" if self.half_width is None else f"{self.value:.4g} ± {self.half_width:.2g}"
+
 
 _FIGURES = (
     ("cycles per instruction", "cycles", "instructions", 1),
@@ -115,6 +118,17 @@ def figures(windows: Sequence[Mapping[str, int]]) -> list[Figure]:
             half = _half_width(pairs, value)
             found.append(Figure(name, scale * value, None if half is None else scale * half))
     return found
+
+
+def scope(windows: int) -> str:
+    """What figures of so many recorded windows are of, in a sentence."""
+    what = "1 recorded window" if windows == 1 else f"{windows:,} recorded windows, with 95 % intervals over them"
+    return f"Figures are of {what}; faults of the whole program are apart."
+
+
+def program_faults(stats: Mapping[str, int]) -> int:
+    """Page faults of the whole program, its skipped stretches included."""
+    return sum(stats.get(f"program.fault.{kind}.count", 0) for kind in ("minor", "major"))
 
 
 def _half_width(pairs: Sequence[tuple[int, int]], ratio: float) -> float | None:

@@ -17,7 +17,7 @@ from conftest import Pagelab, assert_fails
 from rich.console import Console
 
 import pagelab as package
-from pagelab.report import code, memory, render, words, write
+from pagelab.report import charts, code, memory, render, words, write
 from pagelab.request import Request
 from pagelab.results import Results
 
@@ -75,8 +75,9 @@ def test_it_needs_nothing_beside_it(results: Results) -> None:
     assert page.fetched == []
     assert set(page.links) <= set(page.ids)
     assert len(page.ids) == len(set(page.ids))
-    # Cycles, references, stages, three over time, two distributions, and the steps of walks and faults of each system.
-    assert len(page.specs) == 3 + 3 + 2 + 2 * len(SYSTEMS)
+    # Cycles, references, stages, three over time, two distributions; and of each system the steps of walks, the stages
+    # of faults and their references.
+    assert len(page.specs) == 3 + 3 + 2 + 3 * len(SYSTEMS)
 
 
 def test_the_same_results_give_the_same_bytes(results: Results) -> None:
@@ -101,6 +102,35 @@ def test_charts_hold_all_cycles(results: Results) -> None:
     for result in results.systems:
         rows = [row for row in _rows(spec) if row["system"] == result.label]
         assert sum(row["cycles"] for row in rows) == result.stats["cycles"]
+
+
+def test_references_of_faults_are_as_long_as_the_faults(results: Results) -> None:
+    for result in results.systems:
+        assert result.profile
+        found = result.profile["faults"]
+        samples = [*found["samples"], found["slowest"]]
+        spec = charts.fault_steps(samples)
+        pieces, stages = (spec["datasets"][layer["data"]["name"]] for layer in spec["layer"])
+        bars = list(dict.fromkeys(row["sample"] for row in pieces))
+        assert len(bars) == len(samples)
+        for bar, sample in zip(bars, samples, strict=True):
+            own = [row for row in pieces if row["sample"] == bar]
+            assert [row["begin"] for row in own[1:]] == [row["end"] for row in own[:-1]]
+            assert own[-1]["end"] == sample["cycles"]
+            assert sum(1 for row in own if row["place"] not in ("instructions", "rest")) > 3
+            told = [(row["of"], row["end"]) for row in stages if row["sample"] == bar]
+            assert {of for of, _ in told} == {f"{stage['layer']}: {stage['stage']}" for stage in sample["stages"]}
+            assert told[-1][1] == sum(stage["cycles"] for stage in sample["stages"])
+
+
+def test_results_without_steps_of_faults_make_a_page(results: Results) -> None:
+    document = json.loads(results.to_json())
+    for result in document["results"]:
+        found = result["profile"]["faults"]
+        for sample in (*found["samples"], found["slowest"]):
+            del sample["steps"]
+    assert "reference by reference" in render([results])
+    assert "reference by reference" not in render([Results(document)])
 
 
 def _rows(spec: Any) -> list[dict[str, Any]]:
@@ -326,6 +356,6 @@ def test_a_browser_draws_it_without_complaint(results: Results, tmp_path: Path) 
     drawn = _Page(done.stdout)
     body = re.sub(r"<script.*?</script>", "", done.stdout, flags=re.DOTALL)
     # Those of closed parts are drawn when these are opened.
-    charts = len(drawn.specs) - 2 * (len(SYSTEMS) - 1)
+    charts = len(drawn.specs) - 3 * (len(SYSTEMS) - 1)
     assert body.count("<svg") - body.count('class="spark"') == charts
     assert "could not be drawn" not in body

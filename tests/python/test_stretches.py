@@ -12,6 +12,7 @@ from conftest import ROOT, Pagelab, assert_fails
 
 import pagelab as package
 from pagelab import Stretches
+from pagelab.report import render
 from pagelab.stretches import figures
 
 pytestmark = pytest.mark.skipif(not shutil.which("valgrind") or not shutil.which("gcc"), reason="needs valgrind, gcc")
@@ -74,6 +75,19 @@ def test_faults_are_those_of_the_whole_program_and_rates_lie_in_their_intervals(
     expected = 1000 * whole["radix"].stats["walk.count"] / whole["radix"].stats["instructions"]
     assert walks.half_width is not None
     assert abs(walks.value - expected) < walks.half_width < expected
+
+
+def test_the_page_shows_the_intervals(programs: Path) -> None:
+    run = package.run(programs / "sampled.trace", ["radix", "radix-2m"])
+    page = render([run])
+    assert f"{len(run.systems[0].windows)} recorded windows, with 95 % intervals over them" in page
+    for name in ("cycles per instruction", "walks per 1,000 instructions"):
+        found = [next(of for of in figures(result.windows) if of.name == name) for result in run.systems]
+        cells = "".join(f"<td>{of.value:.4g} ± {of.half_width:.2g}</td>" for of in found)
+        assert f'<td class="text">{name}</td>{cells}' in page
+    faults = run["radix"].stats["program.fault.minor.count"]
+    assert f"<td>{faults:,}</td>" in page
+    assert "recorded windows" not in render([package.run(programs / "whole.trace")])
 
 
 def test_a_live_run_measures_what_a_recording_of_the_same_windows_does(programs: Path) -> None:

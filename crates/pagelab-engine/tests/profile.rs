@@ -1,6 +1,6 @@
 //! Where paging costs: a profile says the same as the statistics, and changes none of them.
 
-use pagelab_engine::observe::profile::{Cost, ProfileReport, Rows};
+use pagelab_engine::observe::profile::{Cost, FaultSample, ProfileReport, Rows, SampledStage};
 use pagelab_engine::run::{Request, Results, run};
 use serde_json::{Value, json};
 
@@ -117,8 +117,26 @@ fn samples_add_up() {
         for fault in profile.faults.samples.iter().chain(&profile.faults.slowest) {
             assert_eq!(fault.stages.iter().map(|stage| stage.cycles).sum::<u64>(), fault.cycles, "{fault:?}");
             assert!(!fault.major);
+            steps_are_the_stages(fault);
         }
     }
+}
+
+/// What the stages of a fault count is what its steps were.
+fn steps_are_the_stages(fault: &FaultSample) {
+    let of_stage = |stage: &SampledStage| {
+        let (mut cycles, mut lines) = (0, [0; 5]);
+        for step in fault.steps.iter().filter(|step| (&step.layer, step.stage) == (&stage.layer, stage.stage)) {
+            cycles += step.cycles;
+            lines.iter_mut().zip(step.lines).for_each(|(sum, of)| *sum += of);
+        }
+        SampledStage { cycles, lines, ..stage.clone() }
+    };
+    assert_eq!(fault.stages.iter().map(of_stage).collect::<Vec<_>>(), fault.stages, "{fault:?}");
+    let cycles = fault.steps.iter().map(|step| step.cycles).sum::<u64>();
+    assert_eq!(cycles, fault.stages.iter().map(|stage| stage.cycles).sum::<u64>(), "no step is of another stage");
+    // A zeroed page is one step, a reference another: none of them is a stage with all that it did.
+    assert!(fault.steps.len() > 2 * fault.stages.len(), "{fault:?}");
 }
 
 #[test]
@@ -142,5 +160,6 @@ fn samples_of_several_cpus_are_their_own() {
     for fault in profile.faults.samples.iter().chain(&profile.faults.slowest) {
         let stages = fault.stages.iter().map(|stage| stage.cycles).sum::<u64>();
         assert!(stages <= fault.cycles, "{fault:?}");
+        steps_are_the_stages(fault);
     }
 }

@@ -10,10 +10,15 @@ pub const MAX_CORES: u32 = 1 << 16;
 pub struct Fault {
     /// Since the beginning of the trace.
     pub time_ns: u64,
+    /// The core that raised it, from 0.
     pub core: u16,
+    /// The virtual address that was accessed.
     pub address: u64,
+    /// What the access was, and what of the page was there.
     pub kind: FaultKind,
+    /// Number of the process, as the system gave it.
     pub process: u32,
+    /// Number of the thread, as the system gave it.
     pub thread: u32,
     /// How long it took, where that was measured for this very fault.
     pub latency_ns: Option<NonZeroU32>,
@@ -22,8 +27,11 @@ pub struct Fault {
 /// What a faulting instruction wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultAccess {
+    /// It loaded.
     Read,
+    /// It stored.
     Write,
+    /// It was fetched itself.
     Instruction,
 }
 

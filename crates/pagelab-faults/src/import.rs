@@ -17,11 +17,17 @@ pub struct Facts {
     pub recorded_here: bool,
     /// Cores of the machine.
     pub cores: Option<u32>,
+    /// How long the program ran, in nanoseconds; none leaves it to the text.
     pub duration_ns: Option<u64>,
+    /// How that is known, one line.
     pub duration_origin: Option<String>,
+    /// CPU time of the program in nanoseconds, where it was measured.
     pub cpu_time_ns: Option<u64>,
+    /// What the latencies rest on; none leaves it to the text.
     pub latency: Option<LatencyOrigin>,
+    /// Nanoseconds that each fault took longer because it was recorded; 0 if that is unknown or nothing.
     pub recording_cost_ns: u32,
+    /// What a reader of results should know, one sentence each.
     pub notes: Vec<String>,
 }
 

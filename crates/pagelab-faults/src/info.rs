@@ -25,6 +25,7 @@ pub struct FaultTraceInfo {
     pub duration_origin: String,
     /// CPU time of the program, where it was measured.
     pub cpu_time_ns: Option<u64>,
+    /// What the latencies of its faults rest on.
     pub latency: LatencyOrigin,
     /// How much longer each fault took because it was recorded; 0 if that is unknown or nothing.
     pub recording_cost_ns: u32,
@@ -34,7 +35,9 @@ pub struct FaultTraceInfo {
     pub notes: Vec<String>,
     /// These are counted when the trace is written.
     pub faults: u64,
+    /// Threads that faulted.
     pub threads: u64,
+    /// Processes that faulted.
     pub processes: u64,
 }
 
@@ -45,9 +48,17 @@ pub enum LatencyOrigin {
     /// The recorder does not tell.
     Unknown,
     /// Measured for each fault, or drawn for it.
-    PerFault { how: String },
+    PerFault {
+        /// In words.
+        how: String,
+    },
     /// One number for all faults, sampled as `how` says.
-    Constant { ns: u32, how: String },
+    Constant {
+        /// Nanoseconds of each fault.
+        ns: u32,
+        /// In words.
+        how: String,
+    },
 }
 
 impl FaultTraceInfo {

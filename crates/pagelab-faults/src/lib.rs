@@ -16,6 +16,7 @@
 //! | [`timeline`] | the faults core by core, as a model takes them |
 //! | [`mfoe`] | the event model of the minor-fault offload engine |
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 pub mod catalogue;
 pub mod fault;

@@ -10,7 +10,9 @@ use crate::{Fault, FaultAccess, FaultTraceReader};
 pub struct Counts {
     /// Writes, reads and fetches of pages that are not mapped.
     pub writes: u64,
+    /// Reads of pages that are not mapped.
     pub reads: u64,
+    /// Fetches of pages that are not mapped.
     pub fetches: u64,
     /// Accesses of pages that are mapped and forbid them, such as copies on write.
     pub forbidden: u64,
@@ -18,6 +20,7 @@ pub struct Counts {
     pub unknown: u64,
     /// Of all these, those that kernel code raised.
     pub by_kernel: u64,
+    /// All faults, core by core.
     pub by_core: Vec<u64>,
 }
 

@@ -15,6 +15,7 @@ pub const MAX_DURATION_NS: u64 = 100 * 86_400 * 1_000_000_000;
 
 /// All faults of a trace, a text or a process.
 pub struct Recording {
+    /// What is known of it.
     pub info: FaultTraceInfo,
     cores: Vec<Vec<Raw>>,
 }
@@ -106,6 +107,7 @@ pub enum Which {
     FirstWrites,
     /// All faults of pages that are not mapped, and those whose kind is unknown.
     NotPresent,
+    /// All faults.
     All,
 }
 
@@ -122,17 +124,22 @@ impl Which {
 /// How a recording becomes a timeline. None leaves it to the recording.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Selection {
+    /// Which faults are looked at.
     pub which: Which,
     /// Latency of every fault.
     pub latency_ns: Option<u32>,
+    /// Nanoseconds that recording took of every fault.
     pub recording_cost_ns: Option<u32>,
+    /// How long the program ran, in nanoseconds.
     pub duration_ns: Option<u64>,
+    /// How many cores the program keeps busy on average.
     pub parallelism: Option<f64>,
 }
 
 /// A fault on a core of a timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoreFault {
+    /// Nanoseconds since the program started.
     pub time_ns: u64,
     /// At most the time to the core's next fault.
     pub latency_ns: u32,
@@ -141,12 +148,15 @@ pub struct CoreFault {
 /// The faults of each core, sorted by time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Timeline {
+    /// The faults of each core.
     pub cores: Vec<Vec<CoreFault>>,
     /// Of the program, without what recording it cost.
     pub duration_ns: f64,
     /// How many cores the program keeps busy on average: what its faults' time is divided by.
     pub parallelism: f64,
+    /// What the latencies rest on.
     pub latency: LatencyOrigin,
+    /// Nanoseconds that were taken off each fault.
     pub recording_cost_ns: u32,
     /// Faults that are not looked at.
     pub left_out: u64,

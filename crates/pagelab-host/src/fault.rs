@@ -22,6 +22,7 @@ pub enum Kind {
 /// What precedes the accesses that are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Before {
+    /// The memory is mapped and left alone.
     Nothing,
     /// Every page is read.
     Read,
@@ -32,9 +33,13 @@ pub enum Before {
 /// A benchmark whose every access faults: its cost is that of the accesses less that of the same accesses made again.
 #[derive(Clone, Copy, Debug)]
 pub struct FaultBenchmark {
+    /// What results call it.
     pub name: &'static str,
+    /// What the memory is.
     pub kind: Kind,
+    /// What precedes the accesses that are measured.
     pub before: Before,
+    /// Whether the accesses that are measured are stores; else they are loads.
     pub writes: bool,
     /// Pages of the memory.
     pub pages: usize,

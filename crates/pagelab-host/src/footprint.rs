@@ -42,10 +42,13 @@ const WORD_BYTES: usize = size_of::<u64>();
 pub struct Displacing {
     /// Pages to touch for each working set, at most those of the file.
     pub faults: usize,
+    /// Seed of which pages are touched, and in which order.
     pub seed: u64,
+    /// The CPU to stay on.
     pub cpu: usize,
     /// What the thread is called; Linux keeps 15 bytes.
     pub thread: String,
+    /// Bytes of a line of the caches.
     pub line_bytes: usize,
     /// Bytes of the working sets that faults come into.
     pub working_sets: Vec<usize>,
@@ -56,6 +59,7 @@ pub struct Displacing {
 /// What happened.
 #[derive(Clone, Debug, Serialize)]
 pub struct Displaced {
+    /// One for each that was asked for.
     pub working_sets: Vec<WorkingSet>,
     /// Cycles per line of each of the sets asked for.
     pub latencies: Vec<f64>,
@@ -70,6 +74,7 @@ pub struct Displaced {
 /// One reading after each fault.
 #[derive(Clone, Debug, Serialize)]
 pub struct WorkingSet {
+    /// Lines that a reading loads.
     pub lines: usize,
     /// Median cycles of a reading while it is warm.
     pub warm_cycles: f64,

@@ -13,6 +13,7 @@
 //! This crate reads clocks, so the engine must not depend on it.
 
 #![deny(unsafe_code)]
+#![warn(missing_docs)]
 
 mod fault;
 mod footprint;
@@ -44,6 +45,7 @@ compile_error!("pagelab-host measures by the time-stamp counter of x86-64 proces
 /// What was measured on this machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
+    /// The machine.
     pub host: HostFacts,
     /// Rate of the time-stamp counter.
     pub cycles_per_nanosecond: f64,
@@ -60,8 +62,11 @@ pub struct Report {
 /// Cycles of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Cost {
+    /// The median of the samples, in cycles of the time-stamp counter.
     pub median_cycles: f64,
+    /// Their lower quartile.
     pub lower_quartile_cycles: f64,
+    /// Their upper quartile.
     pub upper_quartile_cycles: f64,
     /// Samples that the median is of; each is the mean of many operations.
     pub repeats: usize,
@@ -93,9 +98,11 @@ pub fn measure(going: &(dyn Fn() -> bool + Sync)) -> Report {
 /// One cost that was measured on this machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct FaultCost {
+    /// The machine.
     pub host: HostFacts,
     /// Rate of the time-stamp counter.
     pub cycles_per_nanosecond: f64,
+    /// What the benchmark's fault costs.
     pub cost: Cost,
 }
 

@@ -31,6 +31,7 @@ const DROPS: usize = 5;
 pub struct Touching {
     /// Pages to touch, at most those of the file.
     pub faults: usize,
+    /// Seed of which pages are touched, and in which order.
     pub seed: u64,
     /// The CPU to stay on, if any.
     pub cpu: Option<usize>,
@@ -43,11 +44,13 @@ pub struct Touching {
 /// What happened.
 #[derive(Clone, Debug, Serialize)]
 pub struct Touches {
+    /// The machine.
     pub host: HostFacts,
     /// Rate of the time-stamp counter.
     pub cycles_per_nanosecond: f64,
     /// By CLOCK_MONOTONIC_RAW.
     pub begin_ns: Vec<u64>,
+    /// When each touch was over, by the same clock.
     pub end_ns: Vec<u64>,
     /// Pages of the file, in the order of the touches.
     pub pages: Vec<u64>,

@@ -24,11 +24,15 @@ const BYTES: u16 = 1;
 /// A benchmark as traces: all have the same beginning, and differ in how often the accesses that are measured are made.
 #[derive(Clone, Debug, Serialize)]
 pub struct Traces {
+    /// The benchmark's name.
     pub name: &'static str,
     /// Faults that `once` has more than `before`.
     pub faults: usize,
+    /// What precedes the accesses that are measured, alone.
     pub before: PathBuf,
+    /// The same, and the accesses that are measured.
     pub once: PathBuf,
+    /// The same, and the accesses made once more.
     pub twice: PathBuf,
 }
 

@@ -38,10 +38,13 @@ const STEPS: u64 = 4;
 /// What one walk takes in a pattern, with so much other data touched before it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WalkCost {
+    /// The order of the walks' addresses.
     pub pattern: &'static str,
+    /// Bytes of other data that are touched before each walk.
     pub between_bytes: usize,
     /// How `struct vm_fault` was zeroed: by `stores`, or by a `string` instruction.
     pub zeroing: &'static str,
+    /// Without a translation cache.
     pub plain: Cost,
     /// With a translation cache of 16 entries a level that is tagged by whole prefixes.
     pub full_prefix: Cost,
@@ -49,14 +52,18 @@ pub struct WalkCost {
     pub published: Cost,
     /// What the first spares of the plain walk, and the second: run by run.
     pub full_prefix_saves: Share,
+    /// What the published one spares of the plain walk, run by run.
     pub published_saves: Share,
 }
 
 /// A share of several runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Share {
+    /// The median of the runs, in per cent.
     pub median_percent: f64,
+    /// Their lower quartile.
     pub lower_quartile_percent: f64,
+    /// Their upper quartile.
     pub upper_quartile_percent: f64,
 }
 

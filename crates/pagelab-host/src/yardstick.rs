@@ -26,6 +26,7 @@ pub struct Yardsticks {
     pub misses: Misses,
     /// What generating the accesses takes; the other times are without it.
     pub generator_nanoseconds: f64,
+    /// What the naive simulator takes for the accesses that are timed.
     pub naive_nanoseconds: f64,
     /// What loading and storing memory of this machine takes, its page faults included. None if the workload has too much memory.
     pub host_nanoseconds: Option<f64>,
@@ -34,7 +35,9 @@ pub struct Yardsticks {
 /// What the naive simulator counts; first the first level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Misses {
+    /// Of the TLBs, level by level.
     pub tlb: [u64; 2],
+    /// Of the caches, level by level.
     pub cache: [u64; 3],
 }
 

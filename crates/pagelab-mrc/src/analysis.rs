@@ -17,6 +17,7 @@ pub struct Options {
     pub page_bytes: Vec<u64>,
     /// Size of a line, a power of two; none leaves caches out.
     pub line_bytes: Option<u64>,
+    /// Which pages are looked at.
     pub sampling: Sampling,
     /// Seed of samples.
     pub seed: u64,
@@ -31,10 +32,13 @@ pub struct Options {
 /// The curves of a source.
 #[derive(Clone, Debug, Serialize)]
 pub struct Analysis {
+    /// Accesses that were looked at, fetches included.
     pub accesses: u64,
     /// Those to data; the others are fetches.
     pub data_accesses: u64,
+    /// Instructions that they were made by or among.
     pub instructions: u64,
+    /// One for each size of pages or lines, and each stream.
     pub curves: Vec<Curve>,
 }
 

@@ -45,6 +45,7 @@ pub enum Stream {
 /// Misses of fully associative caches with LRU replacement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Curve {
+    /// What it is of.
     pub stream: Stream,
     /// Size of a page or line.
     pub granule_bytes: u64,
@@ -65,6 +66,7 @@ pub struct Curve {
     pub misses: Vec<u64>,
     /// Between these they are: the same numbers, unless a sample was looked at.
     pub least_misses: Vec<u64>,
+    /// The upper bounds at each of the sizes.
     pub most_misses: Vec<u64>,
     /// Misses of caches of so many ways, by Smith's estimate; empty unless it was asked for.
     pub misses_with_ways: Vec<u64>,

@@ -19,6 +19,7 @@
 //! | `spaces` | which space an access is in, and what leaves it |
 //! | `analysis` | the pass over a source |
 #![deny(unsafe_code)]
+#![warn(missing_docs)]
 
 mod analysis;
 mod curve;

@@ -62,6 +62,7 @@ impl Maker {
         if by_kernel { Self::KERNEL } else { Self::PROGRAM }
     }
 
+    /// Whether the kernel makes the access.
     #[inline(always)]
     pub const fn is_kernel(self) -> bool {
         self.0 == Self::KERNEL.0
@@ -152,7 +153,9 @@ pub struct Access {
     pub gap: u32,
     /// Bytes accessed.
     pub size_bytes: u16,
+    /// What it does.
     pub kind: AccessKind,
+    /// Who makes it, and what it waits for.
     pub maker: Maker,
 }
 

@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
+/// See the module's text.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
+    /// The file at `path` cannot be read or written; `source` says why.
     #[error("{path}: {source}")]
     Io { path: PathBuf, source: std::io::Error },
     /// Not a trace, or a damaged one. `what` names the place and the cause.
@@ -15,6 +17,7 @@ pub enum TraceError {
 }
 
 impl TraceError {
+    /// The file at `path` cannot be read or written.
     pub fn io(path: impl Into<PathBuf>, source: std::io::Error) -> Self {
         Self::Io { path: path.into(), source }
     }
@@ -24,10 +27,12 @@ impl TraceError {
         Self::io(path, std::io::Error::other(format!("cannot encode: {why}")))
     }
 
+    /// The file at `path` is damaged, or not what it should be.
     pub fn corrupt(path: impl Into<PathBuf>, what: impl Into<String>) -> Self {
         Self::Corrupt { path: path.into(), what: what.into() }
     }
 
+    /// A spec or an option that makes no sense.
     pub fn usage(what: impl Into<String>) -> Self {
         Self::Usage { what: what.into() }
     }

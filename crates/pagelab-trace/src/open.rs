@@ -6,6 +6,7 @@ use crate::{Source, TraceError, TraceReader, workload};
 
 /// A source, and what is known of where it comes from.
 pub struct Opened {
+    /// What it yields.
     pub source: Box<dyn Source>,
     /// False for a trace whose recording was cut off.
     pub complete: bool,

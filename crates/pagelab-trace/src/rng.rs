@@ -25,6 +25,7 @@ impl Rng {
         Self { state: mix(Self::new(seed, purpose).state.wrapping_add(thread)) }
     }
 
+    /// The next draw, each of the 2^64 numbers being as likely as any other.
     #[inline(always)]
     pub fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(INCREMENT);

@@ -14,9 +14,11 @@ pub enum Segment {
 /// A piece of a source: accesses cut into runs of one thread, with events between them, in a legal order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
+    /// All accesses, in order.
     pub accesses: Vec<Access>,
     /// The branches before each access; empty if they are not known.
     pub branches: Vec<Branches>,
+    /// Whose they are, and what happened between them.
     pub segments: Vec<Segment>,
 }
 
@@ -48,10 +50,12 @@ impl Batch {
         self.segments.push(Segment::Run { thread, end });
     }
 
+    /// Appends an event.
     pub fn push_event(&mut self, event: Event) {
         self.segments.push(Segment::Event(event));
     }
 
+    /// True if it has neither accesses nor events.
     pub fn is_empty(&self) -> bool {
         self.accesses.is_empty() && self.segments.is_empty()
     }

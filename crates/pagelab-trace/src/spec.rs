@@ -14,15 +14,20 @@ use crate::{
 
 /// A parameter that a spec may set.
 pub struct Parameter {
+    /// As a spec calls it.
     pub name: &'static str,
+    /// What values it takes.
     pub kind: Kind,
+    /// What it is where a spec does not name it.
     pub default: Preset,
+    /// What it says, with its unit.
     pub meaning: &'static str,
 }
 
 /// What a list says of a parameter.
 #[derive(Clone, Debug, Serialize)]
 pub struct ParameterDoc {
+    /// As a spec calls it.
     pub name: &'static str,
     /// `bytes`, `count`, `fraction`, `number` or `choice`.
     pub unit: &'static str,
@@ -30,6 +35,7 @@ pub struct ParameterDoc {
     pub default: &'static str,
     /// The values that are accepted.
     pub allowed: String,
+    /// What it says, with its unit.
     pub meaning: &'static str,
 }
 
@@ -86,6 +92,7 @@ pub(crate) const ALIGN: Parameter = Parameter {
     default: Preset::Value("2MiB"),
     meaning: "alignment of each array's first byte",
 };
+/// Every workload's seed.
 pub const SEED: Parameter = Parameter {
     name: "seed",
     kind: Kind::Count { min: 0, max: u64::MAX },
@@ -94,6 +101,7 @@ pub const SEED: Parameter = Parameter {
 };
 
 impl Parameter {
+    /// What a list says of it.
     pub fn document(&self) -> ParameterDoc {
         let (Preset::Value(default) | Preset::Derived(default)) = self.default;
         let unit = match self.kind {
@@ -221,6 +229,7 @@ impl Values {
         }
     }
 
+    /// The size or count `name`, which has a default.
     pub fn number(&self, name: &str) -> u64 {
         self.optional(name).unwrap_or_else(|| panic!("{name} has no default"))
     }
@@ -234,10 +243,12 @@ impl Values {
         }
     }
 
+    /// The real number `name`, which has a default.
     pub fn real(&self, name: &str) -> f64 {
         self.optional_real(name).unwrap_or_else(|| panic!("{name} has no default"))
     }
 
+    /// The choice `name`.
     pub fn word(&self, name: &str) -> &'static str {
         match self.entry(name).1 {
             Some(Value::Word(word)) => word,
@@ -245,6 +256,7 @@ impl Values {
         }
     }
 
+    /// Whether the choice `name` is `yes`.
     pub fn is_yes(&self, name: &str) -> bool {
         self.word(name) == "yes"
     }
@@ -254,6 +266,7 @@ impl Values {
         !self.entry(name).0.is_empty()
     }
 
+    /// The seed that the spec names, or that of the run.
     pub fn seed(&self) -> u64 {
         self.optional(SEED.name).unwrap_or(self.run_seed)
     }

@@ -7,7 +7,7 @@ import typer
 
 from pagelab.counts import count
 from pagelab.results import Results
-from pagelab.stretches import Stretches, figures, is_sampled
+from pagelab.stretches import Stretches, figures, is_sampled, program_faults, scope
 
 Skip = Annotated[
     str | None, typer.Option("--skip", metavar="N", help="Skip the program's first N instructions, such as 2G.")
@@ -67,13 +67,8 @@ def interval_lines(results: Results) -> list[str]:
         if not is_sampled(result.stats):
             continue
         if not lines:
-            number = len(result.windows)
-            what = "1 recorded window" if number == 1 else f"{number:,} recorded windows, with 95 % intervals over them"
-            lines.append(f"Figures are of {what}; faults of the whole program are apart.")
-        texts = [
-            f"{of.value:.4g} {'' if of.half_width is None else f'± {of.half_width:.2g} '}{of.name}"
-            for of in figures(result.windows)
-        ]
-        faults = sum(result.stats.get(f"program.fault.{kind}.count", 0) for kind in ("minor", "major"))
+            lines.append(scope(len(result.windows)))
+        texts = [f"{of} {of.name}" for of in figures(result.windows)]
+        faults = program_faults(result.stats)
         lines.append(f"{result.label}: {', '.join(texts)}; {faults:,} faults of the whole program")
     return lines

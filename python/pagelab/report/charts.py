@@ -248,9 +248,7 @@ def steps(samples: Sequence[Mapping[str, Any]], kind: str) -> Spec:
     rows = []
     for number, sample in enumerate(samples, 1):
         at = 0
-        label = f"{number}. {sample['intent']} {sample['address']:#x}"
-        if number == len(samples):
-            label = f"slowest {label.split('. ', 1)[1]}"
+        label = _label(sample, number, len(samples))
         for step in _steps(sample, kind):
             rows.append({"sample": label, "begin": at, "end": at + step["cycles"], **step})
             at += step["cycles"]
@@ -278,6 +276,73 @@ def steps(samples: Sequence[Mapping[str, Any]], kind: str) -> Spec:
     return _finish(chart, f"Sampled {kind}, step by step")
 
 
+_SERVED_LINES = ("L1", "L2", "L3", "another core", "memory")
+"""Where lines of a step are, in the engine's order, from the nearest on"""
+_NO_LINES = "instructions"
+"""What a step without lines is taken for"""
+
+
+def fault_steps(samples: Sequence[Mapping[str, Any]]) -> Spec:
+    """A bar per sample, the last one the slowest, divided into its references; below each, a strip of their stages."""
+    rows: list[dict[str, Any]] = []
+    stages: list[dict[str, Any]] = []
+    for number, sample in enumerate(samples, 1):
+        at, label = 0, _label(sample, number, len(samples))
+        for step in sample["steps"]:
+            begin, at = at, at + step["cycles"]
+            of = f"{step['layer']}: {step['stage']}"
+            where = _farthest(step["lines"])
+            if step["cycles"]:
+                lines = _lines(step["lines"])
+                rows.append({"sample": label, "begin": begin, "end": at, "place": where, "of": of + lines})
+            if stages and (stages[-1]["sample"], stages[-1]["of"]) == (label, of):
+                stages[-1]["end"] = at
+            else:
+                stages.append({"sample": label, "begin": begin, "end": at, "stage": step["stage"], "of": of})
+        if sample["cycles"] > at:
+            rows.append({"sample": label, "begin": at, "end": sample["cycles"], "place": "rest", "of": "–"})
+    for row in (*rows, *stages):
+        row["cycles"] = row["end"] - row["begin"]
+    stages = [row for row in stages if row["cycles"]]
+    places = {**PLACE_COLOURS, _NO_LINES: "#9ecae9", "rest": "#cfd4da"}
+    bars = _pieces(rows, "place", places, height=12, offset=-4)
+    # A fault engine's work has no stages.
+    strips = [_pieces(stages, "stage", STAGE_COLOURS, height=5, offset=7)] if stages else []
+    chart = alt.layer(bars, *strips).resolve_scale(color="independent").properties(**_wide(len(samples) * 30))
+    return _finish(chart, "Sampled faults, reference by reference")
+
+
+def _pieces(
+    rows: Sequence[Mapping[str, Any]], field: str, colours: Mapping[str, str], *, height: int, offset: int
+) -> alt.Chart:
+    """Pieces of bars that are so high, in pixels, and so far below the middle of their rows."""
+    return (
+        alt.Chart(_values(rows))
+        .mark_bar(height=height, yOffset=offset, stroke="white", strokeWidth=0.4)
+        .encode(
+            x=alt.X("begin:Q", title="cycles", axis=alt.Axis(format="~s")),
+            x2="end:Q",
+            y=alt.Y("sample:N", sort=None, title=None, axis=alt.Axis(labelLimit=260)),
+            color=_colour(field, colours, [str(row[field]) for row in rows]),
+            tooltip=[
+                alt.Tooltip("of:N", title="step"),
+                alt.Tooltip(f"{field}:N", title=field),
+                alt.Tooltip("cycles:Q", format=",d"),
+            ],
+        )
+    )
+
+
+def _label(sample: Mapping[str, Any], number: int, last: int) -> str:
+    what = f"{sample['intent']} {sample['address']:#x}"
+    return f"slowest {what}" if number == last else f"{number}. {what}"
+
+
+def _farthest(lines: Sequence[int]) -> str:
+    """The farthest place that lines were at."""
+    return next((place for place, count in reversed(list(zip(_SERVED_LINES, lines, strict=True))) if count), _NO_LINES)
+
+
 def _steps(sample: Mapping[str, Any], kind: str) -> list[dict[str, Any]]:
     if kind == "walks":
         return [
@@ -295,6 +360,5 @@ def _steps(sample: Mapping[str, Any], kind: str) -> list[dict[str, Any]]:
 
 
 def _lines(lines: Sequence[int]) -> str:
-    words = ("L1", "L2", "L3", "another core", "memory")
-    found = [f"{count} from {place}" for count, place in zip(lines, words, strict=True) if count]
+    found = [f"{count} from {place}" for count, place in zip(lines, _SERVED_LINES, strict=True) if count]
     return f" ({', '.join(found)})" if found else ""

@@ -18,6 +18,7 @@ from pagelab.output import write_atomically
 from pagelab.report import charts, code, memory, settings, words
 from pagelab.report.figures import name_of
 from pagelab.results import Results, SystemResult
+from pagelab.stretches import figures, is_sampled, program_faults, scope
 from pagelab.table import html_comparison
 
 _VEGA_LITE = "6.4"
@@ -54,6 +55,16 @@ class Inside:
 
 
 @dataclass(frozen=True)
+class Sampled:
+    """Headline figures of recorded windows, by system."""
+
+    scope: str
+    systems: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[str]]]
+    """What a figure is, and its value and interval under each system"""
+
+
+@dataclass(frozen=True)
 class Chapter:
     """All about one run."""
 
@@ -63,6 +74,8 @@ class Chapter:
     costs: Sequence[str]
     comparisons: Sequence[tuple[str, str, str]]
     first: str
+    sampled: Sampled | None
+    """None if the whole program was recorded"""
     warnings: Sequence[str]
     trust: Sequence[str]
     overview: Sequence[Figure]
@@ -133,6 +146,7 @@ def _chapter(run: Results) -> Chapter:
         costs=words.costs(first),
         comparisons=words.comparisons(run.systems),
         first=first.label,
+        sampled=_sampled(run.systems),
         warnings=run.warnings,
         trust=[*words.trust(run.systems), *words.orders(run)],
         overview=_overview(run.systems),
@@ -149,6 +163,17 @@ def _chapter(run: Results) -> Chapter:
         whole_command=run.request is not None,
         seed=first.seed,
     )
+
+
+def _sampled(results: Sequence[SystemResult]) -> Sampled | None:
+    sampled = [result for result in results if is_sampled(result.stats)]
+    if not sampled:
+        return None
+    columns = [{of.name: str(of) for of in figures(result.windows)} for result in sampled]
+    names = dict.fromkeys(name for column in columns for name in column)
+    rows = [(name, [column.get(name, "–") for column in columns]) for name in names]
+    rows.append(("faults of the whole program", [f"{program_faults(result.stats):,}" for result in sampled]))
+    return Sampled(scope(len(sampled[0].windows)), [result.label for result in sampled], rows)
 
 
 def _overview(results: Sequence[SystemResult]) -> list[Figure]:
@@ -204,6 +229,14 @@ def _inside(result: SystemResult) -> Inside:
     return Inside(result.label, regions, regions_note, pages, pages_note, rows, notes, lines, _timelines(result))
 
 
+_REFERENCES = (
+    "Page faults, reference by reference",
+    "The same faults in the order of what their handlers did. Each piece is a reference, coloured by the farthest "
+    "place that its lines were at, as long as it made the fault longer, or a step's instructions. The strip below says "
+    "of which stage they are. A page that is cleared or copied is one reference.",
+)
+
+
 def _timelines(result: SystemResult) -> list[Figure]:
     figures = []
     about = {
@@ -223,6 +256,9 @@ def _timelines(result: SystemResult) -> list[Figure]:
         if found["slowest"]:
             samples = [*found["samples"], found["slowest"]]
             figures.append(Figure(title, caption, charts.steps(samples, kind)))
+            # Results of versions before that knew steps have none.
+            if kind == "faults" and all("steps" in sample for sample in samples):
+                figures.append(Figure(*_REFERENCES, charts.fault_steps(samples)))
     return figures
 
 

@@ -8,7 +8,7 @@ use crate::kernel::fault::stage::{FaultCounters, Stage};
 use crate::machine::clock::Class;
 use crate::machine::simulation::Simulation;
 use crate::observe::profile::{
-    Area, Instruction, Miss, Place, ProcessId, SampledRef, SampledStage, StageCounts, WalkMade,
+    Area, Instruction, Miss, Place, ProcessId, SampledRef, SampledStage, SampledStep, StageCounts, StepMade, WalkMade,
 };
 use crate::translate::counters::{MadeRef, PLACE_NAMES};
 
@@ -65,8 +65,8 @@ impl Simulation {
     pub(super) fn profile_miss(&mut self, cpu: CpuId, va: VirtAddr, pc: u64, intent: Intent) {
         let of = &mut self.cpus[cpu];
         let stages = stage_counts(&self.os.faults);
-        of.task.miss =
-            Some(Box::new(Miss { va, pc, intent, at: of.clock.now(), spent: of.clock.spent(Class::Fault), stages }));
+        let (at, spent) = (of.clock.now(), of.clock.spent(Class::Fault));
+        of.task.miss = Some(Box::new(Miss { va, pc, intent, at, spent, stages, steps: Vec::new() }));
     }
 
     /// It has been seen to.
@@ -85,7 +85,16 @@ impl Simulation {
         // If others handled faults meanwhile, theirs are among the counts.
         let apart =
             now.iter().zip(&miss.stages).map(|(now, before)| now.cycles - before.cycles).sum::<Cycles>() == spent;
-        let stages = || stages_since(miss, &now, &|layer| &layers[layer].name);
+        let step = |made: &StepMade| SampledStep {
+            layer: layers[made.layer].name.clone(),
+            stage: made.stage.name(),
+            cycles: made.cycles.0,
+            lines: made.lines,
+        };
+        let stages = || {
+            let stages = stages_since(miss, &now, &|layer| &layers[layer].name);
+            (stages, miss.steps.iter().map(step).collect())
+        };
         if let Some(profile) = &mut self.profile {
             profile.faulted(&place, took, major, apart.then_some(stages));
         }

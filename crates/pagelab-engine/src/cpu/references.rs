@@ -11,6 +11,7 @@ use crate::kernel::fault::stage::FaultCounters;
 use crate::kernel::layer::Layer;
 use crate::machine::clock::CpuClock;
 use crate::machine::task::StackEntry;
+use crate::observe::profile::Miss;
 use crate::translate::hardware::Hardware;
 use crate::translate::walker::{Faulted, Wanted};
 
@@ -115,6 +116,29 @@ impl Maker<'_> {
             counts.iter_mut().zip(found).for_each(|(count, (after, before))| *count += after - before);
         }
         Made { cycles: total, faulted }
+    }
+
+    /// As [`Self::make`], one by one, and notes each: how much longer the step took for it, and where its lines were.
+    #[cold]
+    pub fn make_noted(
+        &mut self,
+        entry: &mut StackEntry,
+        counters: &mut [FaultCounters],
+        is_over: impl Fn(Cycles) -> bool,
+        miss: &mut Miss,
+    ) -> Made {
+        let mut all = Made { cycles: Cycles::ZERO, faulted: false };
+        loop {
+            let before = self.hw.caches.kernel_lines(self.core);
+            let made = self.make(entry, counters, |_| true);
+            let after = self.hw.caches.kernel_lines(self.core);
+            let lines = std::array::from_fn(|place| after[place] - before[place]);
+            miss.note(entry.layer, entry.stage, made.cycles, lines);
+            all = Made { cycles: all.cycles + made.cycles, faulted: made.faulted };
+            if made.faulted || !entry.has_refs_left() || is_over(all.cycles) {
+                return all;
+            }
+        }
     }
 
     /// Makes one reference, from the byte on that a bulk one has come to.

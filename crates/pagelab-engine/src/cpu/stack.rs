@@ -24,7 +24,7 @@ impl Simulation {
         loop {
             let Self { hw, os, kthreads, cpus, woke, .. } = self;
             let Cpu { core, clock, task, .. } = &mut cpus[cpu];
-            let Task { number, stack, .. } = task;
+            let Task { number, stack, miss, .. } = task;
             let Some(entry) = stack.last_mut() else { return Ok(Stack::Empty) };
             if !entry.planned {
                 entry.stage = entry.activity.plan(os, kthreads, &mut entry.step);
@@ -32,7 +32,10 @@ impl Simulation {
             }
             if !entry.begun {
                 entry.begun = true;
-                charge_step(entry, clock, os, kthreads);
+                let cycles = charge_step(entry, clock, os, kthreads);
+                if let Some(miss) = miss {
+                    miss.note(entry.layer, entry.stage, cycles, [0; 5]);
+                }
                 if !entry.step.io.is_empty() {
                     let layer = entry.layer;
                     if self.ask_devices::<MANY>(cpu, layer, limit)? || MANY && self.turn_is_over(cpu, limit) {
@@ -47,7 +50,10 @@ impl Simulation {
             if entry.has_refs_left() {
                 let is_over = |spent: Cycles| MANY && clock.now() + spent > limit;
                 let mut maker = Maker { hw, layers: &mut os.layers, core: *core, clock, window: &mut window };
-                let made = maker.make(entry, &mut os.faults, is_over);
+                let made = match miss {
+                    None => maker.make(entry, &mut os.faults, is_over),
+                    Some(miss) => maker.make_noted(entry, &mut os.faults, is_over, miss),
+                };
                 charge(entry, clock, os, kthreads, made.cycles);
                 if made.faulted {
                     let fault = hw.fault;
@@ -213,9 +219,9 @@ impl Simulation {
     }
 }
 
-/// Charges what the step under way costs beyond its references.
+/// Charges what the step under way costs beyond its references, and returns it.
 #[inline(always)]
-fn charge_step(entry: &StackEntry, clock: &mut CpuClock, os: &mut Os, kthreads: &mut KernelThreads) {
+fn charge_step(entry: &StackEntry, clock: &mut CpuClock, os: &mut Os, kthreads: &mut KernelThreads) -> Cycles {
     let Step { preset, cycles, before_pte, fills, .. } = entry.step;
     let timed = clock.time(preset.timed_by_core);
     let cycles = cycles + preset.cycles + timed;
@@ -229,6 +235,7 @@ fn charge_step(entry: &StackEntry, clock: &mut CpuClock, os: &mut Os, kthreads: 
         }
     }
     charge(entry, clock, os, kthreads, cycles);
+    cycles
 }
 
 /// Charges cycles of an activity to its stage and to its CPU.

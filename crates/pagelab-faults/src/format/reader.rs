@@ -71,6 +71,7 @@ impl FaultTraceReader {
         Ok(Self { path, file, info: facts.info, next_group: 0, columns: Columns::default(), last_ns: 0 })
     }
 
+    /// What the file says of itself.
     pub fn info(&self) -> &FaultTraceInfo {
         &self.info
     }

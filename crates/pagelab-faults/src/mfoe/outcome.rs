@@ -22,7 +22,9 @@ pub enum Bound {
 /// A core's faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CoreOutcome {
+    /// Faults that were looked at.
     pub faults: u64,
+    /// Those of them for which the ring had a page.
     pub hits: u64,
     /// Time that its faults took.
     pub before_ps: u64,
@@ -44,20 +46,29 @@ pub struct Misses {
 /// What the engine does for a program: estimates of the model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
+    /// Faults that were looked at, of all cores.
     pub faults: u64,
+    /// Those of them for which a ring had a page.
     pub hits: u64,
+    /// `hits` by `faults`, 0 to 1.
     pub hit_rate: f64,
     /// Per second of the program without the engine.
     pub faults_per_second: f64,
     /// Share of the program's time on its cores that faults took, and that they take with the engine.
     pub overhead_before: f64,
+    /// The same with the engine.
     pub overhead_after: f64,
+    /// How long the program runs without the engine.
     pub seconds_before: f64,
+    /// How long it runs with the engine.
     pub seconds_after: f64,
     /// `seconds_before` by `seconds_after`.
     pub speed_up: f64,
+    /// What most misses are due to.
     pub bound: Bound,
+    /// Misses by what the core's thread was doing.
     pub misses: Misses,
+    /// Passes that the background threads began.
     pub passes: u64,
     /// Passes that did not end within their period.
     pub late_passes: u64,
@@ -67,6 +78,7 @@ pub struct Outcome {
     pub filled_pages: u64,
     /// Time that the background threads worked, all together.
     pub background_seconds: f64,
+    /// The same, core by core.
     pub cores: Vec<CoreOutcome>,
 }
 

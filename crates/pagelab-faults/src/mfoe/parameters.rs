@@ -17,15 +17,25 @@ const MAX_HARDWARE_PS: f64 = 1e9;
 /// The engine and its threads.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Config {
+    /// Pages that a core's ring holds.
     pub ring_entries: u32,
+    /// Picoseconds from the begin of a pass to the next.
     pub period_ps: u64,
+    /// Picoseconds of a fault that the ring serves.
     pub hit_ps: u64,
+    /// Picoseconds that a fault takes longer if the ring is empty.
     pub miss_penalty_ps: u64,
+    /// Pages that a thread puts into rings per second of a pass.
     pub refill_pages_per_second: u64,
+    /// The same of the first fill.
     pub fill_pages_per_second: u64,
+    /// Threads that refill; with k of them, each has every k-th core.
     pub background_threads: u32,
+    /// In which order a pass visits the cores.
     pub visit: Visit,
+    /// When the pass after a pass begins.
     pub late_pass: LatePass,
+    /// Where the rings stand when the program starts.
     pub initial_fill: InitialFill,
 }
 
@@ -175,6 +185,7 @@ static ORIGINS: [Documented; 16] = [
 /// What [`list`] says of a parameter.
 #[derive(Clone, Debug, Serialize)]
 pub struct ModelParameterDoc {
+    /// Its name, limits and default.
     #[serde(flatten)]
     pub parameter: ParameterDoc,
     /// Where the default comes from.

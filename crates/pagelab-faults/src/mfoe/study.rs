@@ -18,6 +18,7 @@ const MAX_RUNS: usize = 10_000;
 pub struct Request {
     /// A fault trace, a text, or the spec of a process.
     pub source: String,
+    /// Seed of a process.
     pub seed: u64,
     /// `key=value` of [`parameters`].
     pub settings: Vec<String>,
@@ -28,11 +29,17 @@ pub struct Request {
 /// What came of it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Study {
+    /// Name of the model.
     pub model: &'static str,
+    /// As it was requested.
     pub source: String,
+    /// As it was requested.
     pub seed: u64,
+    /// As they were requested.
     pub settings: Vec<String>,
+    /// What is known of the source.
     pub info: FaultTraceInfo,
+    /// One for each combination of the sweep's values.
     pub runs: Vec<Run>,
 }
 
@@ -41,19 +48,28 @@ pub struct Study {
 pub struct Run {
     /// What the sweep sets.
     pub sweep: Vec<(String, String)>,
+    /// The engine's effective configuration.
     pub config: Config,
+    /// What the run rests on.
     pub timeline: TimelineFacts,
+    /// What the engine does for the program.
     pub outcome: Outcome,
 }
 
 /// What a [`Timeline`] rests on.
 #[derive(Clone, Debug, Serialize)]
 pub struct TimelineFacts {
+    /// How long the program runs, without what recording it cost.
     pub duration_seconds: f64,
+    /// How many cores the program keeps busy on average.
     pub parallelism: f64,
+    /// What the latencies rest on.
     pub latency: LatencyOrigin,
+    /// Nanoseconds that were taken off each fault.
     pub recording_cost_ns: u32,
+    /// Faults that are not looked at.
     pub left_out: u64,
+    /// As [`Timeline::cut`].
     pub cut: u64,
 }
 

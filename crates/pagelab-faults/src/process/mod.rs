@@ -62,9 +62,13 @@ struct PerCore {
 /// What [`list`] says of a process.
 #[derive(Clone, Debug, Serialize)]
 pub struct ProcessDoc {
+    /// As a spec calls it.
     pub name: &'static str,
+    /// What it is, one line.
     pub summary: &'static str,
+    /// Where its numbers come from.
     pub origin: &'static str,
+    /// What a spec may set.
     pub parameters: Vec<ParameterDoc>,
 }
 

@@ -25,7 +25,9 @@ use crate::{Fault, FaultKind, FaultTraceInfo, fault::MAX_CORES};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TextFormat {
+    /// `perf script`.
     PerfScript,
+    /// The kernel's ftrace, as its trace file or `trace-cmd report` shows it.
     Ftrace,
 }
 

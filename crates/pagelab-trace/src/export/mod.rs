@@ -93,11 +93,15 @@ pub struct Lost {
 /// A file that was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ExportedFile {
+    /// Where it is.
     pub path: PathBuf,
     /// Number of the thread in the trace.
     pub thread: u32,
+    /// Instructions in it.
     pub instructions: u64,
+    /// Accesses to data in it.
     pub accesses: u64,
+    /// What its format could not hold.
     pub lost: Lost,
 }
 

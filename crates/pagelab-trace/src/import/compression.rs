@@ -17,10 +17,15 @@ use crate::TraceError;
 pub enum Compression {
     /// Recognised by the first bytes.
     Auto,
+    /// Plain data.
     None,
+    /// gzip, several members too.
     Gzip,
+    /// xz.
     Xz,
+    /// bzip2, several streams too.
     Bzip2,
+    /// Zstandard, several frames too.
     Zstd,
     /// Members of an archive, one after the other.
     Zip,

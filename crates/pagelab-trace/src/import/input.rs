@@ -39,6 +39,7 @@ pub struct Input {
 
 /// The begin of the data.
 pub struct Head<'a> {
+    /// At most 64 KiB of it.
     pub bytes: &'a [u8],
     /// There is nothing after it.
     pub whole: bool,

@@ -18,7 +18,8 @@ use super::{
     Head, ImportOptions,
     files::only,
     input::Input,
-    lines::{decimal, each_line, hexadecimal_at, shown},
+    lines::{each_line, shown},
+    numbers::{decimal, decimal_at, hexadecimal_at},
     sink::{Problem, Sink},
 };
 use crate::{AccessKind, TraceError, format::MAX_ACCESS_BYTES};
@@ -26,6 +27,8 @@ use crate::{AccessKind, TraceError, format::MAX_ACCESS_BYTES};
 /// The most that one access may have. x86 has none larger than XSAVE's and XRSTOR's area, 11,008 bytes with all
 /// components (Intel SDM vol. 1, 13.5); more is a damaged number.
 const MAX_LINE_ACCESS_BYTES: u64 = 16 << 10;
+/// Digits of a size; more are a damaged number.
+const MAX_SIZE_DIGITS: usize = 9;
 /// Lines of the program among which the format is still recognised.
 const MAX_FIRST_STRANGERS: usize = 200;
 
@@ -52,6 +55,19 @@ enum Line {
     },
 }
 
+impl Line {
+    #[inline]
+    fn of(op: u8, address: u64, size_bytes: u64) -> Self {
+        let access = |kind| Self::Access { kind, vaddr: address, size_bytes };
+        match op {
+            b'L' => access(AccessKind::Load),
+            b'S' => access(AccessKind::Store),
+            b'M' => access(AccessKind::Modify),
+            _ => Self::Instruction { pc: address, size_bytes },
+        }
+    }
+}
+
 #[inline]
 fn parse(line: &[u8]) -> Line {
     let line = line.trim_ascii_end();
@@ -64,23 +80,35 @@ fn parse(line: &[u8]) -> Line {
     let Some((address, size_bytes)) = numbers(rest) else {
         return Line::Wrong;
     };
-    let access = |kind| Line::Access { kind, vaddr: address, size_bytes };
-    match op {
-        b'L' => access(AccessKind::Load),
-        b'S' => access(AccessKind::Store),
-        b'M' => access(AccessKind::Modify),
-        _ => Line::Instruction { pc: address, size_bytes },
-    }
+    Line::of(op, address, size_bytes)
 }
 
 #[inline]
 fn numbers(text: &[u8]) -> Option<(u64, u64)> {
     let (address, rest) = hexadecimal_at(text)?;
     let size = rest.strip_prefix(b",")?;
-    if size.len() > 9 {
+    if size.len() > MAX_SIZE_DIGITS {
         return None;
     }
     Some((address, decimal(size)?))
+}
+
+/// A line of lackey's at the begin of a text, with its end, and its length.
+#[inline]
+fn usual(text: &[u8]) -> Option<(Line, usize)> {
+    let ([first, second, third], numbers) = text.split_first_chunk()?;
+    // No branch where lines differ: it would often be mispredicted.
+    let fetch = (*first == b'I') & (*second == b' ');
+    let op = if fetch { b'I' } else { *second };
+    let data = (*first == b' ') & matches!(op, b'L' | b'S' | b'M');
+    if !((fetch | data) & (*third == b' ')) {
+        return None;
+    }
+    let (address, rest) = hexadecimal_at(numbers)?;
+    let size = rest.strip_prefix(b",")?;
+    let (size_bytes, rest) = decimal_at(size)?;
+    let (digits, rest) = (size.len() - rest.len(), rest.strip_prefix(b"\n")?);
+    (digits <= MAX_SIZE_DIGITS).then(|| (Line::of(op, address, size_bytes), text.len() - rest.len()))
 }
 
 /// A line of lackey's that ends a line of the program's.
@@ -114,7 +142,7 @@ pub(super) fn read(inputs: &mut [Input], sink: &mut Sink, _: &ImportOptions) -> 
     sink.enter(0, 1).map_err(|problem| problem.at(input, str::to_owned))?;
     let mut first_stranger = None;
     let mut own_lines = 0u64;
-    each_line(input, sink, |line, number, sink| match parse(line) {
+    each_line(input, sink, usual, parse, |meaning, line, number, sink| match meaning {
         Line::Skip => Ok(()),
         Line::Stranger => {
             sink.leave_out();
@@ -167,7 +195,23 @@ fn too_long(size_bytes: u64) -> Problem {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::lines::tests::usual_means_the_same, *};
+
+    #[test]
+    fn usual_lines_mean_what_they_mean_alone() {
+        let known = ["I  04001090,3", " L 1ffefffe50,8", " S 0,1", " M FFFFffffFFFFffff,832", "I  1,123456789"];
+        let others = [
+            "I  12,1234567890",
+            " L 11112222333344445,8",
+            " S 0,1\r",
+            "==77== Lackey",
+            "done L 12,8",
+            " I 12,3",
+            "I 12,3",
+            " =  1,2",
+        ];
+        usual_means_the_same(usual, parse, &known, &others);
+    }
 
     #[test]
     fn lines_are_parsed_or_refused() {

@@ -1,4 +1,4 @@
-//! Lines of a text, and the numbers in them.
+//! Lines of a text.
 
 use super::{input::Input, sink::Problem, sink::Sink};
 use crate::TraceError;
@@ -8,11 +8,18 @@ const MAX_LINE_BYTES: usize = 8192;
 /// Bytes of a line that an error shows.
 const SHOWN_BYTES: usize = 80;
 
-/// Feeds every line without its end to `take`, until `sink` has enough. A problem is told with the line's number and text.
-pub(super) fn each_line(
+/// Feeds the meaning of every line to `take`, with the line, its end not included, and its number, until `sink` has enough. A problem is
+/// told with the line's number and text.
+///
+/// `parse` is given a whole line. `usual` is asked before: it knows lines in the form that the format's tool writes them in, at the
+/// beginning of a text, and how long they are with their end. It saves looking for the end of the line, and reads numbers faster, as the
+/// text goes on behind them. What both know means the same.
+pub(super) fn each_line<L>(
     input: &mut Input,
     sink: &mut Sink,
-    mut take: impl FnMut(&[u8], u64, &mut Sink) -> Result<(), Problem>,
+    usual: impl Fn(&[u8]) -> Option<(L, usize)>,
+    parse: impl Fn(&[u8]) -> L,
+    mut take: impl FnMut(L, &[u8], u64, &mut Sink) -> Result<(), Problem>,
 ) -> Result<(), TraceError> {
     let mut number = 0;
     loop {
@@ -21,17 +28,22 @@ pub(super) fn each_line(
         // Only a last line, or one that is cut, has no end within what is ahead.
         while done < ahead.len() {
             let left = &ahead[done..];
-            let len = match memchr::memchr(b'\n', &left[..left.len().min(MAX_LINE_BYTES)]) {
-                Some(len) => len + 1,
-                None if done == 0 || left.len() >= MAX_LINE_BYTES => left.len().min(MAX_LINE_BYTES),
-                None => break,
+            let known = usual(left);
+            let len = match &known {
+                Some((_, len)) => *len,
+                None => match memchr::memchr(b'\n', &left[..left.len().min(MAX_LINE_BYTES)]) {
+                    Some(len) => len + 1,
+                    None if done == 0 || left.len() >= MAX_LINE_BYTES => left.len().min(MAX_LINE_BYTES),
+                    None => break,
+                },
             };
             if !sink.next_record()? {
                 return Ok(());
             }
             number += 1;
-            let line = &left[..len];
-            if let Err(problem) = take(line.strip_suffix(b"\n").unwrap_or(line), number, sink) {
+            let line = left[..len].strip_suffix(b"\n").unwrap_or(&left[..len]);
+            let meaning = known.map_or_else(|| parse(line), |(meaning, _)| meaning);
+            if let Err(problem) = take(meaning, line, number, sink) {
                 let shown = shown(line);
                 return Err(problem.at(input, |what| format!("line {number}: {what}, found {shown:?}")));
             }
@@ -49,110 +61,60 @@ pub(super) fn shown(line: &[u8]) -> String {
     String::from_utf8_lossy(&line[..line.len().min(SHOWN_BYTES)]).trim_end().to_owned()
 }
 
-/// Digits by their letters; others have bits above the fourth.
-const DIGITS: [u8; 256] = {
-    let mut table = [0xff; 256];
-    let mut value = 0;
-    while value < 16 {
-        let letters = if value < 10 { [b'0' + value; 2] } else { [b'a' + value - 10, b'A' + value - 10] };
-        table[letters[0] as usize] = value;
-        table[letters[1] as usize] = value;
-        value += 1;
-    }
-    table
-};
-
-/// A number of 1 to 16 hexadecimal digits, without prefix, and what follows its last digit.
-#[inline]
-pub(super) fn hexadecimal_at(text: &[u8]) -> Option<(u64, &[u8])> {
-    let (mut value, mut len) = (0, 0);
-    for &byte in text {
-        let digit = DIGITS[usize::from(byte)];
-        if digit > 15 {
-            break;
-        }
-        value = value << 4 | u64::from(digit);
-        len += 1;
-    }
-    (1..=16).contains(&len).then(|| (value, &text[len..]))
-}
-
-/// A number of decimal digits that fits 64 bits, and what follows its last digit.
-#[inline]
-pub(super) fn decimal_at(text: &[u8]) -> Option<(u64, &[u8])> {
-    let (mut value, mut len) = (0u64, 0);
-    // Two times eight digits fit.
-    while len < 16
-        && let Some(eight) = text[len..].first_chunk().and_then(eight_digits)
-    {
-        value = value * 100_000_000 + eight;
-        len += 8;
-    }
-    for &byte in &text[len..] {
-        let digit = DIGITS[usize::from(byte)];
-        if digit > 9 {
-            break;
-        }
-        // Up to 19 digits fit.
-        value = if len < 19 { value * 10 + u64::from(digit) } else { next_digit(value, digit, len)? };
-        len += 1;
-    }
-    (len > 0).then(|| (value, &text[len..]))
-}
-
-/// Eight decimal digits at once: pairs, then fours, then all of them are put together within the word.
-#[inline]
-fn eight_digits(text: &[u8; 8]) -> Option<u64> {
-    let word = u64::from_le_bytes(*text);
-    let high = word & 0xf0f0_f0f0_f0f0_f0f0 | (word.wrapping_add(0x0606_0606_0606_0606) & 0xf0f0_f0f0_f0f0_f0f0) >> 4;
-    if high != 0x3333_3333_3333_3333 {
-        return None;
-    }
-    let pairs = (word & 0x0f0f_0f0f_0f0f_0f0f).wrapping_mul(10 << 8 | 1) >> 8;
-    let fours = (pairs & 0x00ff_00ff_00ff_00ff).wrapping_mul(100 << 16 | 1) >> 16;
-    Some((fours & 0x0000_ffff_0000_ffff).wrapping_mul(10_000 << 32 | 1) >> 32)
-}
-
-#[cold]
-fn next_digit(value: u64, digit: u8, len: usize) -> Option<u64> {
-    if len > 19 { None } else { value.checked_mul(10)?.checked_add(u64::from(digit)) }
-}
-
-/// A number of 1 to 16 hexadecimal digits, without prefix, and nothing else.
-#[inline]
-pub(super) fn hexadecimal(text: &[u8]) -> Option<u64> {
-    hexadecimal_at(text).filter(|(_, rest)| rest.is_empty()).map(|(value, _)| value)
-}
-
-/// A number of decimal digits that fits 64 bits, and nothing else.
-#[inline]
-pub(super) fn decimal(text: &[u8]) -> Option<u64> {
-    decimal_at(text).filter(|(_, rest)| rest.is_empty()).map(|(value, _)| value)
-}
-
+/// What the formats' own tests share.
 #[cfg(test)]
-mod tests {
-    use super::*;
+pub(super) mod tests {
+    use std::fmt::Debug;
 
-    #[test]
-    fn numbers_are_read_whole_or_not() {
-        assert_eq!(hexadecimal(b"FFFFffffFFFFffff"), Some(u64::MAX));
-        assert_eq!(hexadecimal(b"0123456789abcdef"), Some(0x0123_4567_89ab_cdef));
-        assert_eq!(decimal(b"18446744073709551615"), Some(u64::MAX));
-        for digits in 1..=19 {
-            let number = 9_876_543_210_123_456_789 / 10u64.pow(19 - digits);
-            assert_eq!(decimal_at(format!("{number} 5").as_bytes()), Some((number, &b" 5"[..])));
-            for other in [b'/', b':', 0xb5, b'a'] {
-                let mut text = number.to_string().into_bytes();
-                text.push(other);
-                assert_eq!(decimal_at(&text), Some((number, &[other][..])));
+    use pagelab_cases::cases;
+
+    use crate::rng::Rng;
+
+    /// `usual` knows each of the `known` lines, and whatever it knows is what `parse` makes of the line alone: of these, of the `others`, and
+    /// of all of them with random changes, before every kind of text.
+    pub(in crate::import) fn usual_means_the_same<L: Debug + PartialEq>(
+        usual: impl Fn(&[u8]) -> Option<(L, usize)>,
+        parse: impl Fn(&[u8]) -> L,
+        known: &[&str],
+        others: &[&str],
+    ) {
+        let is_same = |line: &[u8], tail: &[u8]| {
+            let text = [line, b"\n", tail].concat();
+            let found = usual(&text);
+            if let Some((meaning, len)) = &found {
+                let shown = String::from_utf8_lossy(line);
+                assert_eq!((meaning, *len), (&parse(line), line.len() + 1), "{shown:?}");
+            }
+            assert_eq!(usual(line), None, "a line without its end");
+            found.is_some()
+        };
+        for line in known {
+            for tail in [&b""[..], b"\n", b"0", b" 12345678 12345678 12345678"] {
+                assert!(is_same(line.as_bytes(), tail), "{line:?} before {tail:?}");
             }
         }
-        for wrong in [&b""[..], b"0x1", b"g", b"11112222333344445"] {
-            assert_eq!(hexadecimal(wrong), None, "{wrong:?}");
+        // What the formats' lines are made of.
+        let letters = b"0123456789abcdefXxILSMDTRW ,.:/[]#\t\r";
+        let lines = [known, others].concat();
+        let mut draws = Rng::new(1, "changes of lines");
+        let mut found = 0;
+        for _ in 0..cases(50_000u32) {
+            let mut line = lines[draws.below(lines.len() as u64) as usize].as_bytes().to_vec();
+            for _ in 0..=draws.below(2) {
+                let letter = match draws.below(4) {
+                    0 => draws.next_u64() as u8,
+                    _ => letters[draws.below(letters.len() as u64) as usize],
+                };
+                let at = draws.below(line.len() as u64 + 1) as usize;
+                match draws.below(3) {
+                    0 if at < line.len() => drop(line.remove(at)),
+                    1 if at < line.len() => line[at] = letter,
+                    _ => line.insert(at, letter),
+                }
+            }
+            line.retain(|&letter| letter != b'\n');
+            found += u32::from(is_same(&line, b"7 0x7 R\n"));
         }
-        for wrong in [&b""[..], b"-1", b"1a", b"18446744073709551616", b"000000000000000000001"] {
-            assert_eq!(decimal(wrong), None, "{wrong:?}");
-        }
+        assert!(found > cases(2_000u32), "only {found} of the changed lines are usual ones");
     }
 }

@@ -20,6 +20,7 @@ mod input;
 mod lackey;
 mod lines;
 pub mod mappings;
+mod numbers;
 mod perf;
 mod protobuf;
 mod ramulator;
@@ -144,6 +145,7 @@ impl Serialize for Format {
 /// How a foreign trace is read.
 #[derive(Clone, Copy, Debug)]
 pub struct ImportOptions {
+    /// How the files are compressed.
     pub compression: Compression,
     /// Untouched stretches up to this many bytes belong to the mapping around them. Default 1 MiB.
     pub merge_gap_bytes: u64,
@@ -184,6 +186,7 @@ pub struct Progress {
 /// What an import did.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ImportSummary {
+    /// The trace's folder.
     pub output: PathBuf,
     /// Never [`Format::Auto`].
     pub format: Format,
@@ -191,10 +194,12 @@ pub struct ImportSummary {
     pub compression: Compression,
     /// Records of the origin that were read: lines, instructions, entries or packets.
     pub records: u64,
+    /// Accesses of the trace, fetches included.
     pub accesses: u64,
     /// Fetches among the accesses: the first one of each code page, and one at the end for the instructions after the
     /// last access.
     pub fetches: u64,
+    /// Instructions of the trace: the sum of its gaps.
     pub instructions: u64,
     /// Accesses of 0 bytes, which were left out.
     pub empty_accesses: u64,
@@ -204,6 +209,7 @@ pub struct ImportSummary {
     pub sampled: bool,
     /// Threads and processes that made the accesses.
     pub threads: u64,
+    /// Processes that made the accesses.
     pub processes: u64,
     /// Mappings inferred.
     pub mappings: u64,
@@ -211,6 +217,7 @@ pub struct ImportSummary {
     pub read_bytes: u64,
     /// Bytes of the trace.
     pub size_bytes: u64,
+    /// Hash of the accesses and events, as `trace info` shows it.
     pub content_hash: String,
     /// True if the import stopped at `max_accesses` or `max_records`.
     pub cut_short: bool,

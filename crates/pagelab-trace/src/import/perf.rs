@@ -17,7 +17,8 @@ use super::{
     Head, ImportOptions,
     files::only,
     input::Input,
-    lines::{decimal, each_line, hexadecimal},
+    lines::each_line,
+    numbers::{decimal, decimal_at, hexadecimal, hexadecimal_at},
     sink::{Problem, Sink},
 };
 use crate::{AccessKind, TraceError};
@@ -68,6 +69,55 @@ fn parse(line: &[u8]) -> Option<Line> {
     Some(Line::Sample(Sample { process, thread, kind: kind(event, payload), address, pc }))
 }
 
+/// A sample of an address, and of that of the instruction if it is told, in the words of `perf script` without names, at the begin of a
+/// text, with its end, and its length. The command is one word.
+#[inline]
+fn usual(text: &[u8]) -> Option<(Option<Line>, usize)> {
+    let line = after_blanks(text);
+    if line.first()? == &b'#' {
+        return None;
+    }
+    let (_, rest) = word(line)?;
+    let (process, rest) = decimal_at(after_blanks(rest))?;
+    let (thread, rest) = decimal_at(rest.strip_prefix(b"/")?)?;
+    let mut rest = after_blanks(rest.strip_prefix(b" ")?);
+    if let [b'[', processor @ ..] = rest {
+        rest = after_blanks(decimal_at(processor)?.1.strip_prefix(b"] ")?);
+    }
+    let (_, rest) = decimal_at(rest)?;
+    let (_, rest) = decimal_at(rest.strip_prefix(b".")?)?;
+    let mut rest = after_blanks(rest.strip_prefix(b": ")?);
+    if let Some((_, [b' ', behind @ ..])) = decimal_at(rest) {
+        rest = after_blanks(behind);
+    }
+    let (event, rest) = word(rest)?;
+    let event = event.strip_suffix(b":")?;
+    let (address, rest) = hexadecimal_at(after_blanks(rest))?;
+    let (pc, rest) = match rest {
+        [b' ', ..] => {
+            let rest = after_blanks(rest);
+            let (pc, behind) = hexadecimal_at(rest)?;
+            (if rest.len() - behind.len() < MIN_PC_DIGITS { 0 } else { pc }, behind)
+        }
+        _ => (0, rest),
+    };
+    let rest = rest.strip_prefix(b"\n")?;
+    let sample = Sample { process, thread, kind: kind(event, b""), address, pc };
+    Some((Some(Line::Sample(sample)), text.len() - rest.len()))
+}
+
+#[inline]
+fn after_blanks(text: &[u8]) -> &[u8] {
+    &text[text.iter().take_while(|&&letter| letter == b' ').count()..]
+}
+
+/// A word that a blank ends, no other white space, and what follows it.
+#[inline]
+fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let len = text.iter().position(|&letter| letter <= b' ')?;
+    (len > 0 && text[len] == b' ').then(|| text.split_at(len))
+}
+
 /// What is before and behind the time.
 fn at_time(line: &[u8]) -> Option<(&[u8], &[u8])> {
     memchr::memchr_iter(b':', line).find_map(|colon| {
@@ -94,32 +144,40 @@ fn event(text: &[u8]) -> Option<(&[u8], &[u8])> {
 /// The addresses of the data and of the instruction, 0 if it is not told. One address with a symbol behind it is the instruction's
 /// alone, and then there is none of the data.
 fn addresses(payload: &[u8]) -> Option<(u64, u64)> {
-    let mut words = payload.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).peekable();
-    let address = hexadecimal(words.next()?)?;
-    let alone = words.peek().is_none();
-    let (mut pc, mut numbers) = (0, 0);
-    while let Some(word) = words.next() {
-        let Some(number) = hexadecimal(word) else {
-            continue;
-        };
-        numbers += 1;
+    let payload = payload.trim_ascii_start();
+    let (first, behind) = payload.split_at(payload.iter().position(u8::is_ascii_whitespace).unwrap_or(payload.len()));
+    let address = hexadecimal(first)?;
+    let is_word = |word: &&[u8]| !word.is_empty();
+    // From the end: the words of a data source are many.
+    let mut next = &b""[..];
+    for word in behind.rsplit(u8::is_ascii_whitespace).filter(is_word) {
         // The number before the words of a data source is the source's own.
-        if word.len() >= MIN_PC_DIGITS && !words.peek().is_some_and(|next| next.starts_with(b"|OP")) {
-            pc = number;
+        if word.len() >= MIN_PC_DIGITS
+            && !next.starts_with(b"|OP")
+            && let Some(pc) = hexadecimal(word)
+        {
+            return Some((address, pc));
         }
+        next = word;
     }
-    (alone || numbers > 0).then_some((address, pc))
+    // Without an instruction's address: nothing follows, or a weight.
+    let mut others = behind.split(u8::is_ascii_whitespace).filter(is_word).peekable();
+    (others.peek().is_none() || others.any(|word| hexadecimal(word).is_some())).then_some((address, 0))
+}
+
+/// `text` from `part` on. Texts are short, so a search for the first letter alone is faster than one that is prepared.
+fn part_of<'a>(text: &'a [u8], part: &[u8]) -> Option<&'a [u8]> {
+    memchr::memchr_iter(part[0], text).map(|at| &text[at..]).find(|rest| rest.starts_with(part))
 }
 
 fn kind(event: &[u8], payload: &[u8]) -> AccessKind {
-    let has = |text: &[u8], part: &[u8]| memchr::memmem::find(text, part).is_some();
     let sources =
         [(&b"|OP LOAD|"[..], AccessKind::Load), (b"|OP STORE|", AccessKind::Store), (b"|OP EXEC|", AccessKind::Fetch)];
-    let told = memchr::memmem::find(payload, b"|OP ").map(|at| &payload[at..]);
+    let told = part_of(payload, b"|OP ");
     let told = told.and_then(|source| sources.into_iter().find(|(words, _)| source.starts_with(words)));
     match told {
         Some((_, kind)) => kind,
-        None if has(event, b"store") => AccessKind::Store,
+        None if part_of(event, b"store").is_some() => AccessKind::Store,
         None => AccessKind::Load,
     }
 }
@@ -136,8 +194,8 @@ pub(super) fn read(inputs: &mut [Input], sink: &mut Sink, options: &ImportOption
     let size_bytes = u64::from(options.assumed_size_bytes);
     let mut current = None;
     let mut all_processes = true;
-    each_line(input, sink, |line, _, sink| {
-        let sample = match parse(line) {
+    each_line(input, sink, usual, parse, |meaning, _, _, sink| {
+        let sample = match meaning {
             Some(Line::Skip) => return Ok(()),
             Some(Line::Sample(sample)) => sample,
             None => return Err(Problem::from(EXPECTED.to_owned())),
@@ -182,10 +240,27 @@ pub(super) fn notes(options: &ImportOptions) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::lines::tests::usual_means_the_same, *};
 
     fn sample(process: u64, thread: u64, kind: AccessKind, address: u64, pc: u64) -> Option<Line> {
         Some(Line::Sample(Sample { process, thread, kind, address, pc }))
+    }
+
+    #[test]
+    fn usual_lines_mean_what_they_mean_alone() {
+        let known = [
+            "  t 32471/32472 24544.670846: page-faults:     7fac80bf7b60     7fac80c21df9",
+            "t 7/7 [001] 24544.670846:          1 page-faults:u:     7fac80bf7b60",
+            "  sort 812/814 7.000001: cpu/mem-stores,ldlat=30/P:     7ffc00000000           400000",
+            "a 1/2 5.1: e: 10 7",
+        ];
+        let others = [
+            "# a 1/2 5.1: e: 10 7",
+            "a b 1/2 5.1: 3 e: 10 7777777 f+0x1",
+            "t 7 5.000001: 9 e: 7f0d3c2b1a40 5080022 |OP STORE|LVL L1 hit|LCK No| 7 7f0d3c0a5e10 f+0x1 (/x)",
+            "a 1/2 5.1: 3.4: e: 10 7",
+        ];
+        usual_means_the_same(usual, parse, &known, &others);
     }
 
     #[test]
@@ -208,6 +283,10 @@ mod tests {
         }
         let stores = "t 1/2 5.000001: cpu/mem-stores/P: 7f0d3c2b1a40 7f0d3c0a5e10";
         assert_eq!(parse(stores.as_bytes()), sample(1, 2, store, 0x7f0d_3c2b_1a40, 0x7f0d_3c0a_5e10));
+        // A weight is no instruction, and a symbol may be a number.
+        assert_eq!(parse(b"t 1/2 5.1: e: 10 7"), sample(1, 2, load, 0x10, 0));
+        assert_eq!(parse(b"t 1/2 5.1: e: 10 123456 facade (/x)"), sample(1, 2, load, 0x10, 0xfa_cade));
+        assert_eq!(parse(b"t 1/2 5.1: e: 10 5080022 |OP NA| 7"), sample(1, 2, load, 0x10, 0));
         for skip in ["", "  ", "# captured on"] {
             assert_eq!(parse(skip.as_bytes()), Some(Line::Skip), "{skip:?}");
         }

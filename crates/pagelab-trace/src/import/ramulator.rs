@@ -17,7 +17,8 @@ use super::{
     Head, ImportOptions,
     files::only,
     input::Input,
-    lines::{decimal_at, each_line, hexadecimal_at},
+    lines::each_line,
+    numbers::{decimal_at, hexadecimal_at},
     sink::{Problem, Sink},
 };
 use crate::{AccessKind, TraceError};
@@ -81,6 +82,40 @@ fn parse(line: &[u8]) -> Option<Line> {
     }
 }
 
+/// A load or store, or instructions, at the begin of a text, with its end, and its length.
+#[inline]
+fn usual(text: &[u8]) -> Option<(Option<Line>, usize)> {
+    let access = |kind, text| {
+        let (vaddr, rest) = number_at_once(text)?;
+        Some((Line::Access { shape: Shape::LoadStore, kind, vaddr }, rest))
+    };
+    let (line, rest) = match text {
+        [b'L', b'D', b' ', rest @ ..] => access(AccessKind::Load, rest)?,
+        [b'S', b'T', b' ', rest @ ..] => access(AccessKind::Store, rest)?,
+        [b'0'..=b'9', ..] => {
+            let (before, rest) = decimal_at(text)?;
+            let (load, rest) = number_at_once(rest.strip_prefix(b" ")?)?;
+            let (store, rest) = match rest {
+                [b' ', rest @ ..] => number_at_once(rest).map(|(store, rest)| (Some(store), rest))?,
+                _ => (None, rest),
+            };
+            (Line::Instructions { before, load, store }, rest)
+        }
+        _ => return None,
+    };
+    let rest = rest.strip_prefix(b"\n")?;
+    Some((Some(line), text.len() - rest.len()))
+}
+
+/// A number, and what is behind it.
+#[inline]
+fn number_at_once(text: &[u8]) -> Option<(u64, &[u8])> {
+    match text {
+        [b'0', b'x' | b'X', digits @ ..] => hexadecimal_at(digits),
+        digits => decimal_at(digits),
+    }
+}
+
 /// A line that begins with a number.
 #[inline]
 fn numbers(line: &[u8]) -> Option<Line> {
@@ -106,11 +141,7 @@ fn numbers(line: &[u8]) -> Option<Line> {
 /// A number behind blanks, and what is behind it: nothing, or something from a blank on.
 #[inline]
 fn number_at(text: &[u8]) -> Option<(u64, &[u8])> {
-    let found = match text.trim_ascii_start() {
-        [b'0', b'x' | b'X', digits @ ..] => hexadecimal_at(digits),
-        digits => decimal_at(digits),
-    };
-    found.filter(|(_, rest)| rest.first().is_none_or(u8::is_ascii_whitespace))
+    number_at_once(text.trim_ascii_start()).filter(|(_, rest)| rest.first().is_none_or(u8::is_ascii_whitespace))
 }
 
 /// True if the first lines are of one of the kinds.
@@ -127,8 +158,8 @@ pub(super) fn read(inputs: &mut [Input], sink: &mut Sink, options: &ImportOption
     sink.enter(0, 1).map_err(|problem| problem.at(input, str::to_owned))?;
     let size_bytes = u64::from(options.assumed_size_bytes);
     let mut of_file = None;
-    each_line(input, sink, |line, _, sink| {
-        let line = parse(line).ok_or_else(|| Problem::from(EXPECTED.to_owned()))?;
+    each_line(input, sink, usual, parse, |meaning, _, _, sink| {
+        let line = meaning.ok_or_else(|| Problem::from(EXPECTED.to_owned()))?;
         if let Some(shape) = line.shape()
             && *of_file.get_or_insert(shape) != shape
         {
@@ -161,7 +192,22 @@ pub(super) fn notes(options: &ImportOptions) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::lines::tests::usual_means_the_same, *};
+
+    #[test]
+    fn usual_lines_mean_what_they_mean_alone() {
+        let known = [
+            "LD 0x7ffe3D40",
+            "ST 140731903",
+            "3 20734016",
+            "0 16 0x20",
+            "12 20734016 20850816",
+            "0 18446744073709551615",
+        ];
+        let others =
+            ["W 0X10", "0x12345680 R", "R 0,1,2", "ST\t4096", "1 2 3 4", "0x1 2", "0 18446744073709551616", "# 1 2"];
+        usual_means_the_same(usual, parse, &known, &others);
+    }
 
     #[test]
     fn lines_are_parsed_or_refused() {

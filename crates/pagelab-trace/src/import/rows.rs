@@ -31,7 +31,9 @@ pub struct Facts {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Positioned {
+    /// Accesses before it.
     pub position: u64,
+    /// What happens.
     pub event: Change,
 }
 
@@ -39,17 +41,26 @@ pub struct Positioned {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Change {
+    /// A mapping appears.
     Mmap {
+        /// First address, in bytes.
         addr: u64,
+        /// Length in bytes.
         len: u64,
         /// PROT_* and MAP_* bits of mmap(2).
         prot: u32,
+        /// MAP_* bits of mmap(2).
         flags: u32,
+        /// Path of the file; none of anonymous memory.
         file: Option<String>,
+        /// Where in the file it begins, in bytes.
         file_offset: u64,
     },
+    /// An access has met a fault.
     Fault {
+        /// The address, in bytes.
         addr: u64,
+        /// Whether it is a store.
         write: bool,
     },
 }

@@ -88,11 +88,13 @@ struct Workload {
 /// What [`list`] says of a workload.
 #[derive(Clone, Debug, Serialize)]
 pub struct WorkloadDoc {
+    /// As a spec calls it.
     pub name: &'static str,
     /// One line.
     pub summary: &'static str,
     /// Where the workload comes from: a benchmark, a paper's section.
     pub origin: &'static str,
+    /// What a spec may set.
     pub parameters: Vec<ParameterDoc>,
 }
 

@@ -116,3 +116,45 @@ fn all_threads_of_a_barrier_are_let_go_by_one_wake() {
     let most = of_wakes.values().max().copied();
     assert!(most >= Some(2), "all but the last one to come have waited, if they were not too slow: {most:?}");
 }
+
+/// A wait is matched with the wake that ended it, and not with one before that is like it (`tests/programs/futexes.c`).
+#[test]
+fn each_wait_is_ended_by_its_own_wake() {
+    let (output, recorded) = record(&[compiled("futexes").to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let marks = hexadecimal(program_output(&output).trim());
+    let mark = |number: u64| stores(&recorded, marks + 8 * number)[0].1;
+    let (all, threads) = (edges(&recorded), starts(&recorded));
+    let [main, ref waiters @ ..] = threads[..] else { panic!("{threads:?}") };
+    assert_eq!(waiters.len(), 8);
+    // Main's wakes that let each thread go on, behind that which made it.
+    let wakes: Vec<Vec<u64>> = waiters
+        .iter()
+        .map(|waiter| {
+            let of = all.iter().filter(|(wake, woken)| (wake.thread, woken.thread) == (main, *waiter));
+            of.skip(1).map(|(wake, _)| wake.position).collect()
+        })
+        .collect();
+    let [
+        ref at_alias,
+        ref by_itself,
+        ref by_other_bits,
+        ref behind_0,
+        ref before_1,
+        ref behind_1,
+        ref before_2,
+        ref behind_2,
+    ] = wakes[..]
+    else {
+        panic!("{wakes:?}")
+    };
+    for none in [at_alias, by_itself, by_other_bits] {
+        assert!(none.is_empty(), "{wakes:?}");
+    }
+    for (wake, number, is_behind) in
+        [(behind_0, 0, true), (before_1, 1, false), (behind_1, 1, true), (before_2, 2, false), (behind_2, 2, true)]
+    {
+        let [wake] = wake[..] else { panic!("{wakes:?}") };
+        assert_eq!(wake > mark(number), is_behind, "{wakes:?}, mark {number} at {}", mark(number));
+    }
+}

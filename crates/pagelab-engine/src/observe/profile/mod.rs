@@ -19,13 +19,15 @@ use serde::Serialize;
 
 use crate::base::addr::VirtAddr;
 use crate::base::cycles::Cycles;
+use crate::base::ids::LayerId;
 use crate::base::page_fault::Intent;
 use crate::base::rng::Rng;
+use crate::kernel::fault::stage::Stage;
 use crate::kernel::vma::{Vma, VmaKind};
 
 pub use code::Instruction;
 pub use report::{CodeRow, MemoryRow, ProfileReport, Rows, SamplesReport};
-pub use samples::{FaultSample, SampledRef, SampledStage, StageCounts, WalkSample};
+pub use samples::{FaultSample, SampledRef, SampledStage, SampledStep, StageCounts, WalkSample};
 
 use code::Code;
 use pages::Pages;
@@ -133,6 +135,29 @@ pub struct Miss {
     pub spent: Cycles,
     /// Of each layer's stages, layer by layer.
     pub stages: Vec<StageCounts>,
+    /// What its handlers have done since, in order.
+    pub steps: Vec<StepMade>,
+}
+
+/// A reference of a handler, or what a step of it did beside its references.
+#[derive(Clone, Copy, Debug)]
+pub struct StepMade {
+    /// Whose kernel did it.
+    pub layer: LayerId,
+    /// Of the fault, that it is a part of.
+    pub stage: Stage,
+    /// By how much it made the fault longer: references of one step overlap.
+    pub cycles: Cycles,
+    /// Lines that it referred to, by place, as in [`StageCounts::lines`].
+    pub lines: [u64; 5],
+}
+
+impl Miss {
+    /// Notes what a handler of a layer has done; `stage` is none if it was another activity of the miss's task.
+    pub fn note(&mut self, layer: LayerId, stage: Option<Stage>, cycles: Cycles, lines: [u64; 5]) {
+        let made = stage.map(|stage| StepMade { layer, stage, cycles, lines });
+        self.steps.extend(made.filter(|made| made.cycles > Cycles::ZERO || made.lines != [0; 5]));
+    }
 }
 
 /// See the module's text.
@@ -180,14 +205,14 @@ impl Profile {
         }
     }
 
-    /// A fault has been handled; `stages` says what it did, if that can be told from what others did meanwhile. It is asked if the
+    /// A fault has been handled; `stages` says what it did, stage by stage and step by step, if that can be told from what others did meanwhile. It is asked if the
     /// fault is to be a sample.
     pub fn faulted(
         &mut self,
         place: &Place,
         took: Cycles,
         major: bool,
-        stages: Option<impl FnOnce() -> Vec<SampledStage>>,
+        stages: Option<impl FnOnce() -> (Vec<SampledStage>, Vec<SampledStep>)>,
     ) {
         self.count(place, &Cost { faults: 1, fault_cycles: took.0, ..Cost::default() });
         self.faults.count(took);

@@ -138,6 +138,19 @@ pub struct SampledStage {
     pub lines: [u64; 5],
 }
 
+/// A reference of a fault's handler, or what a step of it did beside its references: instructions, above all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SampledStep {
+    /// Name of the layer whose kernel did it.
+    pub layer: String,
+    /// Of the fault, that it is a part of.
+    pub stage: &'static str,
+    /// By how much it made the fault longer: references that do not wait for each other overlap.
+    pub cycles: u64,
+    /// Lines that it referred to, by place as in [`SampledStage::lines`]: one, several of a bulk one, or none.
+    pub lines: [u64; 5],
+}
+
 /// What has been counted of a stage at some time.
 #[derive(Clone, Copy, Debug)]
 pub struct StageCounts {
@@ -159,11 +172,18 @@ pub struct FaultSample {
     pub major: bool,
     /// What kernels did for it in each stage that took cycles or lines, layer by layer.
     pub stages: Vec<SampledStage>,
+    /// In the order in which they were made; those of a stage have its cycles and its lines in all.
+    pub steps: Vec<SampledStep>,
 }
 
 impl FaultSample {
-    pub(super) fn new(place: &Place, took: Cycles, major: bool, stages: Vec<SampledStage>) -> Self {
-        Self { access: Access::of(place), cycles: took.0, major, stages }
+    pub(super) fn new(
+        place: &Place,
+        took: Cycles,
+        major: bool,
+        (stages, steps): (Vec<SampledStage>, Vec<SampledStep>),
+    ) -> Self {
+        Self { access: Access::of(place), cycles: took.0, major, stages, steps }
     }
 }
 
