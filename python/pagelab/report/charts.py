@@ -316,7 +316,7 @@ def _pieces(
     rows: Sequence[Mapping[str, Any]], field: str, colours: Mapping[str, str], *, height: int, offset: int
 ) -> alt.Chart:
     """Pieces of bars that are so high, in pixels, and so far below the middle of their rows."""
-    return (
+    chart: alt.Chart = (
         alt.Chart(_values(rows))
         .mark_bar(height=height, yOffset=offset, stroke="white", strokeWidth=0.4)
         .encode(
@@ -331,6 +331,7 @@ def _pieces(
             ],
         )
     )
+    return chart
 
 
 def _label(sample: Mapping[str, Any], number: int, last: int) -> str:

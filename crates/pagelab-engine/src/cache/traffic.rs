@@ -389,10 +389,11 @@ mod tests {
         caches.set_traffic(levels, &MemoryConfig::default(), vec![0; caches.cores()]);
     }
 
-    /// A random request, as the engine makes them, and what it took. One instruction of each core goes through memory.
-    fn request(caches: &mut Hierarchy, rng: &mut Rng, now: Cycles, last: &mut [u64]) -> Cycles {
-        let core = rng.below(last.len() as u64) as usize;
-        let (pc, line) = match rng.below(3) {
+    /// A random request, as the engine makes them, and what it took. By turns one core goes through memory line by line.
+    fn request(caches: &mut Hierarchy, rng: &mut Rng, now: Cycles, last: &mut [u64], n: u64) -> Cycles {
+        let (goes, cores) = (n / 50 % 2 == 1, last.len() as u64);
+        let core = if goes { n / 100 % cores } else { rng.below(cores) } as usize;
+        let (pc, line) = match if goes { 2 } else { rng.below(2) } {
             0 => (8, rng.below(4096)),
             1 => (16, rng.below(64) + 64 * rng.below(4)),
             _ => {
@@ -431,7 +432,7 @@ mod tests {
         let mut now = Cycles::ZERO;
         let (mut took, mut last) = (Vec::new(), vec![0; cores]);
         for n in 0..pagelab_cases::cases(3000_u64) {
-            took.push(request(&mut caches, &mut rng, now, &mut last));
+            took.push(request(&mut caches, &mut rng, now, &mut last, n));
             now += took[took.len() - 1] + Cycles(rng.below(50));
             if n % 100 == 0 {
                 caches.assert_coherent();
@@ -492,7 +493,7 @@ mod tests {
             for of in &counts {
                 assert_eq!(of.issued, of.useful + of.late + of.useless + of.unused, "{of:?}");
             }
-            assert!(counts.iter().all(|of| of.issued > 10 && of.useful > 0), "{counts:?}");
+            assert!(counts.iter().all(|of| of.issued > 0) && counts[0].useful > 0, "{counts:?}");
             assert_eq!(run(caches, cores).0, took, "the same again");
         }
     }

@@ -1,7 +1,7 @@
 //! Prefetchers: hardware that fetches lines before they are asked for.
 //!
 //! Every level of the caches may have any of them. A prefetcher sees the programs' requests that reach its level, and proposes
-//! lines; [`unit::Unit`] drops what lies beyond the page, what is there already and what finds no buffer. Walks and the kernel's
+//! lines; the level (`unit.rs`) drops what lies beyond the page, what is there already and what finds no buffer. Walks and the kernel's
 //! references train nothing and set nothing off, but may use what has been fetched.
 //!
 //! A design is one file here that implements [`Prefetcher`], and one line below. `registry.rs` makes the configuration of a
