@@ -87,13 +87,13 @@ fn decimal_on(mut value: u64, mut len: usize, text: &[u8]) -> Option<(u64, &[u8]
 fn hexadecimal_digits(letters: [u8; 8]) -> (u64, usize) {
     let word = u64::from_le_bytes(letters);
     // Bytes of at most 0x7f, so that no sum reaches into the next one. Capitals become small.
-    let (plain, small) = (word & !HIGHS, (word | 0x20 * ONES) & !HIGHS);
+    let (plain, small) = (word & !HIGHS, (word | (0x20 * ONES)) & !HIGHS);
     let decimal = (plain + 0x50 * ONES) & !(plain + 0x46 * ONES);
     let letter = (small + 0x1f * ONES) & !(small + 0x19 * ONES);
     let others = !((decimal | letter) & !word) & HIGHS;
     let len = others.trailing_zeros() / 8;
     // A letter has the bit of 0x40, and those of 1 to 6 below.
-    let values = (word & 0x0f * ONES) + 9 * (word >> 6 & ONES);
+    let values = (word & (0x0f * ONES)) + 9 * (word >> 6 & ONES);
     let digits = values.unbounded_shl(64 - 8 * len);
     let twos = (digits << 4 | digits >> 8) & 0x00ff_00ff_00ff_00ff;
     let fours = (twos << 8 | twos >> 16) & 0x0000_ffff_0000_ffff;
@@ -107,7 +107,7 @@ const POWERS_OF_TEN: [u64; 9] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 
 #[inline(always)]
 fn decimal_digits(letters: [u8; 8]) -> (u64, usize) {
     // A digit becomes its value; a sum reaches into the next byte only from a byte that is none.
-    let values = u64::from_le_bytes(letters) ^ u64::from(b'0') * ONES;
+    let values = u64::from_le_bytes(letters) ^ (u64::from(b'0') * ONES);
     let others = (values.wrapping_add(0x76 * ONES) | values) & HIGHS;
     let len = others.trailing_zeros() / 8;
     let digits = values.unbounded_shl(64 - 8 * len);
