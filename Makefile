@@ -79,7 +79,7 @@ $(VENV)/.packages: pyproject.toml constraints.txt setup/require
 	@echo 'Setting up Python in $(VENV): packages are fetched and installed, which takes a minute or two.'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
-		altair distributed fsspec jinja2 maturin matplotlib numpy obstore pandas polars pyelftools rich tomli-w typer \
+		altair distributed fsspec jinja2 maturin matplotlib numpy obstore pandas polars pyelftools rich scikit-learn tomli-w typer \
 		vl-convert-python docutils hypothesis mypy myst-docutils pandas-stubs pytest ruff types-docutils zensical
 	touch $@
 

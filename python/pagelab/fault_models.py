@@ -10,7 +10,6 @@ from pagelab import _engine
 from pagelab.counts import Count, count
 from pagelab.simulation import Overrides, Source, overrides
 
-MODELS = ("mfoe",)
 BOUNDS = {
     "nothing": "nothing: no fault misses",
     "start": "the start: most misses come before the rings are full for the first time",

@@ -1,7 +1,7 @@
 """The commands and programs of README and docs work as written.
 
-`run`, `mrc`, `list`, `schema`, `show`, `trace` and `model` really run, on small stand-ins for the traces that they
-name, and for few accesses. Of commands that record, measure this machine or take minutes, only the command line is
+`run`, `mrc`, `list`, `schema`, `show`, `trace`, `model` and `predict` really run, on small stand-ins for traces that
+they name, and for few accesses. Of commands that record, measure this machine or take minutes, only the command line is
 checked.
 """
 
@@ -17,6 +17,7 @@ import pytest
 import typer
 from conftest import COMMAND, ROOT
 from fault_text import perf_script
+from test_model import measurement
 
 from pagelab import _engine, cli
 
@@ -36,7 +37,9 @@ COMMANDS = list(
     )
 )
 EXECUTED = [
-    command for command in COMMANDS if command.split()[1] in ("run", "mrc", "list", "schema", "show", "trace", "model")
+    command
+    for command in COMMANDS
+    if command.split()[1] in ("run", "mrc", "list", "schema", "show", "trace", "model", "predict")
 ]
 PARSED = [command for command in COMMANDS if command not in EXECUTED]
 
@@ -58,9 +61,13 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Path:
     threads.mkdir()
     shutil.copy(ROOT / "fuzz" / "seeds" / "import_drmemtrace" / "chunks.trace.zip", threads / "sort.4711.trace.zip")
     shutil.copy(ROOT / "presets" / "kernels" / "linux-6.12.toml", folder / "this-host.toml")
-    for name in ("a", "build", "count", "count-padded", "sort", "store", "xz"):
+    shutil.copy(ROOT / "presets" / "machines" / "xeon-e-2136.toml", folder / "this-machine.toml")
+    for name in ("a", "build", "chase", "count", "count-padded", "sort", "store", "xz"):
         _run(["trace", "import", str(SAMPLES / "lackey.txt"), "-o", f"{name}.trace"], folder)
     _run(["run", "seq:size=64KiB", "--json", "results.json"], folder)
+    for name in ("chase", "sort"):
+        (folder / f"{name}.json").write_text(measurement(counted=False).to_json())
+        _run(["model", "fit", f"{name}.json", "-o", f"{name}-models.json"], folder)
     (folder / "faults.txt").write_text(perf_script())
     facts = {"latency": {"origin": "constant", "ns": 1000, "how": "a test"}}
     _engine.import_faults_json(folder / "faults.txt", folder / "build.faults", json.dumps(facts))

@@ -85,7 +85,7 @@ def test_fault_traces_are_shown(pagelab: Pagelab, tmp_path: Path) -> None:
 
 def test_mistakes_say_what_would_be_right(pagelab: Pagelab, tmp_path: Path) -> None:
     process = "poisson:seconds=0.1"
-    assert_fails(pagelab("model", "mfeo", process), 2, "unknown model 'mfeo'; known is mfoe")
+    assert_fails(pagelab("model", "mfeo", process), 2, "No such command 'mfeo'. Did you mean 'mfoe'?")
     assert_fails(pagelab("model", "mfoe", "poison"), 2, "did you mean poisson?")
     assert_fails(pagelab("model", "mfoe", "./none.faults"), 2, "none.faults: there is no such file")
     assert_fails(pagelab("model", "mfoe", process, "--set", "ring_entries=65536"), 2, "must be 1 to")

@@ -19,9 +19,11 @@ from pagelab.cli import (
     contiguity,
     demo,
     linux,
+    measure,
     model,
     mrc,
     native_major_faults,
+    predict,
     record,
     report,
     reproduce,
@@ -64,7 +66,9 @@ app.command("report")(report.command)
 app.command("advise", cls=advise.Command)(advise.command)
 app.command("mrc")(mrc.command)
 app.add_typer(trace.app, name="trace")
-app.command("model")(model.command)
+app.command("measure", context_settings={"allow_interspersed_args": False})(measure.command)
+app.add_typer(model.app, name="model")
+app.command("predict")(predict.command)
 app.command("calibrate")(calibrate.command)
 app.command("contiguity")(contiguity.command)
 app.command("major-faults", context_settings={"allow_interspersed_args": False})(native_major_faults.command)

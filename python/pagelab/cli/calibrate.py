@@ -7,11 +7,14 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from pagelab import UsageError, _engine, calibrate, catalogue, fio
+from pagelab import UsageError, _engine, calibrate, fio
+from pagelab.cli import hardware as cli_hardware
 from pagelab.cli import major_faults
+from pagelab.cli.preset_file import check
 from pagelab.cli.terminal import print_table, warn
+from pagelab.hardware import preset as hardware_preset
 from pagelab.major_faults.measurement import Plan
-from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_writable, write_atomically
+from pagelab.output import MISSING_FOLDERS, ensure_apart, write_atomically
 
 
 def command(
@@ -51,6 +54,14 @@ def command(
             "With --output, write settings of kernel.block_io.",
         ),
     ] = False,
+    hardware: Annotated[
+        bool,
+        typer.Option(
+            "--hardware",
+            help="Measure the processor: write a machine preset, this-machine.toml, for `-m`. What cannot be measured "
+            "stays as in --machine.",
+        ),
+    ] = False,
     on: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", help="Where --major-faults puts its file. Without it, among temporary files."),
@@ -74,14 +85,24 @@ def command(
         ),
     ] = True,
 ) -> None:
-    """Measure what page faults cost on this machine and write a kernel preset: `-k this-host` uses it."""
+    """Measure what page faults cost on this machine and write a kernel preset: `-k this-host` uses it.
+
+    With --hardware, measure the processor and write a machine preset: `-m this-machine` uses it.
+    """
     if major:
-        if drive is not None or machine is not None or translation_cache is not None:
-            raise UsageError("--major-faults measures one thing alone: leave out --fio, --machine, --translation-cache")
+        if drive is not None or machine is not None or translation_cache is not None or hardware:
+            raise UsageError(
+                "--major-faults measures one thing alone: leave out --fio, --machine, --translation-cache, --hardware"
+            )
         file = None if output == Path(f"{calibrate.NAME}.toml") else output
         if file:
-            _check(file, "kernels")
+            check(file, "kernels")
         major_faults.run(on, Plan(_bytes(size), faults, runs, cpu, memory, footprint), file)
+        return
+    if hardware:
+        if drive is not None or translation_cache is not None:
+            raise UsageError("--hardware measures one thing alone: leave out --fio and --translation-cache")
+        cli_hardware.run(_named(output, hardware_preset.NAME), machine)
         return
     if on is not None:
         raise UsageError("--on says where --major-faults puts its file: give both")
@@ -95,7 +116,7 @@ def command(
     if translation_cache not in (None, *calibrate.TRANSLATION_CACHES):
         known = " or ".join(calibrate.TRANSLATION_CACHES)
         raise UsageError(f"--translation-cache {translation_cache}: nothing of that form is measured; give {known}")
-    _check(output)
+    check(output)
     print("measuring page faults, forks and switches on this machine", file=sys.stderr)
     host = calibrate.measure()
     for benchmark, why in host.missing.items():
@@ -125,26 +146,17 @@ def _bytes(size: str) -> int:
         raise UsageError(f"--size: {error}") from None
 
 
+def _named(output: Path, name: str) -> Path:
+    """The output, or the name that it has unless another is asked for."""
+    return Path(f"{name}.toml") if output == Path(f"{calibrate.NAME}.toml") else output
+
+
 def _fit_drive(measured: Path, output: Path) -> None:
-    if output == Path(f"{calibrate.NAME}.toml"):
-        output = Path("this-drive.toml")
-    _check(output, "drives")
+    output = _named(output, "this-drive")
+    check(output, "drives")
     ensure_apart(measured, output)
     write_atomically(output, f"{calibrate.FIRST_LINE}\n\n{fio.fit(measured, output.stem)}")
     print(f"{output}: use it with --set kernel.storage={output}", file=sys.stderr)
-
-
-def _check(output: Path, kind: str = "kernels") -> None:
-    """Refuses a file that a preset should not go to."""
-    ensure_writable(output)
-    if output.exists() and not output.is_file():
-        return
-    if output.suffix != ".toml":
-        raise UsageError(f"{output}: the file of a preset is found by its ending: give {output}.toml")
-    if output.stem in {preset["name"] for preset in catalogue.available(kind)}:
-        raise UsageError(f"{output}: there is a preset {output.stem}, which would be taken: choose another name")
-    if output.is_file() and not output.read_bytes().startswith(calibrate.FIRST_LINE.encode()):
-        raise UsageError(f"{output}: exists and was not written by `pagelab calibrate`; name another output")
 
 
 def _table(host: calibrate.Host, calibration: calibrate.Calibration) -> Table:

@@ -1,4 +1,4 @@
-"""`pagelab model`: models that run on the times of page faults."""
+"""`pagelab model`: models that run on the times of page faults, and models of run time."""
 
 import json as json_format
 from pathlib import Path
@@ -8,14 +8,18 @@ import typer
 from rich.table import Table
 
 from pagelab import UsageError
+from pagelab.cli import model_fit
 from pagelab.cli.run import Json
 from pagelab.cli.terminal import print_table, warn
-from pagelab.fault_models import BOUNDS, MODELS, Estimate, FaultStudy, mfoe
+from pagelab.fault_models import BOUNDS, Estimate, FaultStudy, mfoe
 from pagelab.output import ensure_apart, ensure_writable, write_atomically
 
+app = typer.Typer(help="Models of page faults in time, and of run time.", no_args_is_help=True)
+app.command("fit")(model_fit.command)
 
-def command(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="mfoe: the minor-fault offload engine.")],
+
+@app.command("mfoe")
+def mfoe_command(
     faults: Annotated[
         str,
         typer.Argument(
@@ -35,9 +39,7 @@ def command(
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of a fault process; default 1.")] = None,
     json: Json = None,
 ) -> None:
-    """Estimate what hardware or a kernel that serves page faults in another way would do for a program."""
-    if model not in MODELS:
-        raise UsageError(f"unknown model {model!r}; known is {' and '.join(MODELS)}")
+    """Estimate what the minor-fault offload engine would do for a program."""
     destination = Path(json) if json not in (None, "-") else None
     if destination:
         ensure_writable(destination)

@@ -1,0 +1,150 @@
+"""`pagelab measure`: runs a program natively under page-size layouts."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from pagelab import UsageError
+from pagelab.cli.completion import names_of
+from pagelab.cli.terminal import Quiet, print_table, progress_bars, warn
+from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_writable, write_atomically
+from pagelab.quantities import size_text
+from pagelab.run_time.measuring import LAYOUTS, Figure, Measured, Measurement, Plan, measure
+from pagelab.run_time.replaying import Replaying
+from pagelab.run_time.running import Files
+
+
+def command(
+    program: Annotated[list[str], typer.Argument(metavar="CMD…", help="The program and its arguments, after `--`.")],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE.json", help=f"All runs, for `pagelab model fit`. {MISSING_FOLDERS}"
+        ),
+    ] = None,
+    layout: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--layout",
+            "-l",
+            metavar="LAYOUT",
+            help="4k, thp, host (the program as it is), or what is huge: heap=25%, mmap=50%, heap=0-64MiB, or several "
+            "with commas between; repeatable. Default 4k and thp.",
+        ),
+    ] = None,
+    repeat: Annotated[int, typer.Option("--repeat", "-n", min=1, help="Timed runs of each layout, alternating.")] = 5,
+    replay: Annotated[
+        bool, typer.Option("--replay", help="Record the program under each layout and replay that, for walk cycles.")
+    ] = False,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="NAME.trace", help="Replay this recording in place of new ones; tells of 4k and thp alone."
+        ),
+    ] = None,
+    traces: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Where --replay keeps its recordings. Without it, nowhere.")
+    ] = None,
+    machine: Annotated[
+        str | None,
+        typer.Option(
+            "--machine",
+            "-m",
+            help="The machine of the replays, a preset or TOML file.",
+            autocompletion=names_of("machines"),
+        ),
+    ] = None,
+    nested: Annotated[
+        bool, typer.Option("--nested", help="Replay as in a virtual machine, whose walks are nested.")
+    ] = False,
+    stdin: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The program's input, from its begin for each run.")
+    ] = None,
+    stdout: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where the last run's output goes. Without it, nowhere.")
+    ] = None,
+    any_status: Annotated[
+        bool, typer.Option("--any-status", help="Measure a program that does not end with status 0, too.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run a program natively under page-size layouts: how long it takes and how often it faults."""
+    for path in (output, stdout):
+        if path:
+            ensure_writable(path)
+    ensure_apart(output, stdout, stdin)
+    replays = replay or trace is not None
+    if not replays and (machine or nested or traces):
+        raise UsageError("--machine, --nested and --traces say how recordings are replayed: add --replay or --trace")
+    if traces:
+        if trace:
+            raise UsageError("--traces keeps what --replay records: leave out --trace")
+        traces.mkdir(parents=True, exist_ok=True)
+    with progress_bars(quiet=quiet) as progress:
+        plan = Plan(
+            layouts=layout or LAYOUTS,
+            repeat=repeat,
+            files=Files(stdin, stdout),
+            any_status=any_status,
+            record=replay,
+            trace=trace,
+            keep_traces=traces,
+            replaying=Replaying(machine, nested, progress),
+        )
+        measured = measure(program, plan, (lambda _: None) if quiet else _say)
+    if output:
+        write_atomically(output, measured.to_json())
+    _show(measured)
+
+
+def _say(what: str) -> None:
+    print(what, file=sys.stderr)
+
+
+def _show(measured: Measurement) -> None:
+    machine = measured.machine
+    print(" ".join(measured.command))
+    print(f"{machine.kernel}, {machine.cpu_model}, {machine.cpus} CPUs, huge pages: {machine.huge_pages}")
+    if measured.counters_missing:
+        print(f"counters: {measured.counters_missing}")
+    if measured.walk_cycles_from == "replay":
+        print("walk cycles: of replays, not of this processor")
+    print()
+    print_table(_table(measured))
+    for warning in measured.warnings:
+        warn(warning)
+
+
+def _table(measured: Measurement) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("layout")
+    titles = ["huge", "of", "CPU s", "95 %", "user", "system", "wall", "faults"]
+    counted = "cycles_user" in measured.layouts[0].runs[0].counters
+    titles += ["cycles"] * counted + ["walk cycles", "TLB misses"] * any(of.replay for of in measured.layouts)
+    for title in titles:
+        table.add_column(title, justify="right")
+    first = measured.layouts[0].figure(lambda run: run.cpu_seconds).median
+    for of in measured.layouts:
+        cpu = of.figure(lambda run: run.cpu_seconds)
+        cells = [f"{of.memory.huge_share:.0%}", size_text(of.memory.anonymous_bytes)]
+        cells += [f"{cpu.median:.3f} ×{cpu.median / first:.2f}", _interval(cpu)]
+        cells += [f"{of.figure(lambda run: run.user_seconds).median:.3f}"]
+        cells += [f"{of.figure(lambda run: run.system_seconds).median:.3f}"]
+        cells += [f"{of.figure(lambda run: run.wall_seconds).median:.3f}"]
+        cells += [f"{of.figure(lambda run: run.minor_faults + run.major_faults).median:,.0f}"]
+        cells += [f"{of.figure(lambda run: run.counters.get('cycles_user', 0)).median:,.0f}"] * counted
+        table.add_row(of.layout, *cells, *_replayed(of))
+    return table
+
+
+def _replayed(of: Measured) -> tuple[str, ...]:
+    return (f"{of.replay.walk_cycles:,}", f"{of.replay.tlb_misses:,}") if of.replay else ()
+
+
+def _interval(figure: Figure) -> str:
+    if figure.half_interval is None:
+        return "–"
+    return f"±{figure.half_interval:.3f}"

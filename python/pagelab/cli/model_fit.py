@@ -1,0 +1,75 @@
+"""`pagelab model fit`: fits models of run time to measured points."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from pagelab.cli.terminal import print_table, warn
+from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_writable, write_atomically
+
+if TYPE_CHECKING:
+    from pagelab.run_time import fitting
+
+_UNTESTED = "only layouts that no model is made of can tell: measure a mixed one, such as -l heap=50%"
+
+
+def command(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE…",
+            help="Results of `pagelab measure` of one program, or CSV with the columns layout, runtime_cycles, "
+            "tlb_hits, tlb_misses, walk_cycles.",
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE.json", help=f"The models, for `pagelab predict`. {MISSING_FOLDERS}"
+        ),
+    ] = None,
+    time: Annotated[
+        str, typer.Option(metavar="user|cpu", help="Run time is the program's own, or with the kernel's part.")
+    ] = "user",
+) -> None:
+    """Fit models of run time to a program's layouts and tell how far each is off."""
+    # It takes numpy, which takes longer to import than the command line to answer.
+    from pagelab.run_time import fitting, points
+
+    if output:
+        ensure_writable(output)
+        ensure_apart(*files, output)
+    models = fitting.fit(points.read(files, time))
+    if output:
+        write_atomically(output, models.to_json())
+    print_table(error_table(models.models))
+    for name, why in models.refused.items():
+        print(f"not {name}: {why}")
+    if models.best:
+        print(f"\nbest: {models.best.fitted.name}, {models.best.fitted}")
+    for note in models.points.notes:
+        warn(note)
+    if not models.best:
+        warn(f"no model was tested: {_UNTESTED}")
+
+
+def error_table(models: "Sequence[fitting.Assessed]") -> Table:
+    """Each model with the errors of the layouts that it was fitted without."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("model")
+    for title in ("layouts left out", "largest error", "geometric mean"):
+        table.add_column(title, justify="right")
+    table.add_column("form")
+    for model in models:
+        table.add_row(
+            model.fitted.name, str(len(model.errors)), percent(model.largest), percent(model.geometric_mean), model.form
+        )
+    return table
+
+
+def percent(share: float | None) -> str:
+    """A share as people read it; a dash where there is none."""
+    return "–" if share is None else f"{100 * share:.2f} %"

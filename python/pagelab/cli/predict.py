@@ -1,0 +1,111 @@
+"""`pagelab predict`: run time under systems that no machine has."""
+
+import json as json_format
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from pagelab.cli.completion import names_of
+from pagelab.cli.model_fit import percent
+from pagelab.cli.run import Json
+from pagelab.cli.terminal import Quiet, print_table, progress_bars, warn
+from pagelab.output import ensure_apart, ensure_writable, write_atomically
+
+if TYPE_CHECKING:
+    from pagelab.run_time.predicting import Prediction, Validation
+
+
+def command(
+    trace: Annotated[str, typer.Argument(metavar="TRACE", help="A recording of the program that was measured.")],
+    model: Annotated[Path, typer.Option("--model", metavar="FILE.json", help="The models of `pagelab model fit`.")],
+    system: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--system",
+            "-s",
+            metavar="SYSTEM[@KERNEL][{KEY=VALUE,…}]",
+            help="A system preset or TOML file; repeatable. Default radix-thp.",
+            autocompletion=names_of("systems"),
+        ),
+    ] = None,
+    machine: Annotated[
+        str | None,
+        typer.Option(
+            "--machine",
+            "-m",
+            help="The machine of the replays; default that of the models' own.",
+            autocompletion=names_of("machines"),
+        ),
+    ] = None,
+    validate: Annotated[
+        bool,
+        typer.Option("--validate", help="Predict layouts that were held out of the fit, and tell each model's errors."),
+    ] = False,
+    json: Json = None,
+    quiet: Quiet = False,
+) -> None:
+    """Predict a program's run time under other systems, by models of its measured run time."""
+    # It takes numpy, which takes longer to import than the command line to answer.
+    from pagelab.run_time import fitting, predicting
+
+    destination = Path(json) if json not in (None, "-") else None
+    if destination:
+        ensure_writable(destination)
+        ensure_apart(model, destination)
+    models = fitting.load(model)
+    with progress_bars(quiet=quiet) as progress:
+        prediction = predicting.predict(trace, system or ["radix-thp"], models, machine, progress)
+        validation = predicting.validate(trace, models, machine, progress) if validate else None
+    document = prediction.to_dict()
+    if validation:
+        document["errors"] = {"by_layout": validation.by_layout, "thp_by_trace": validation.by_trace}
+    text = json_format.dumps(document, indent=1) + "\n"
+    if destination:
+        write_atomically(destination, text)
+    if json == "-":
+        print(text, end="")
+    else:
+        _show(prediction)
+        if validation:
+            print("\nerrors for layouts that a model was not fitted to\n")
+            print_table(_errors(validation))
+    for warning in prediction.warnings:
+        warn(warning)
+
+
+def _show(prediction: "Prediction") -> None:
+    print(f"replayed on {prediction.machine}; 4k as measured takes {_time(prediction, prediction.base.runtime_cycles)}")
+    if prediction.system_seconds is not None:
+        print(f"the kernel's part, {prediction.system_seconds:.3f} s with 4k, is not predicted")
+    print()
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("system")
+    table.add_column("model")
+    for title in ("run time", "by 4k", "95 %"):
+        table.add_column(title, justify="right")
+    for of in prediction.systems:
+        for number, estimate in enumerate(of.estimates):
+            name = f"{estimate.model} (best)" if estimate.model == prediction.best else estimate.model
+            ratio = f"×{estimate.cycles / prediction.base.runtime_cycles:.3f}"
+            half = "–" if estimate.half_interval is None else f"±{100 * estimate.half_interval:.1f} %"
+            table.add_row("" if number else of.system, name, _time(prediction, estimate.cycles), ratio, half)
+    print_table(table)
+
+
+def _time(prediction: "Prediction", cycles: float) -> str:
+    """Seconds where the clock is known, else cycles."""
+    return f"{cycles / prediction.mhz / 1e6:.3f} s" if prediction.mhz else f"{cycles:,.0f} cycles"
+
+
+def _errors(validation: "Validation") -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    layouts = list(dict.fromkeys(layout for errors in validation.by_layout.values() for layout in errors))
+    table.add_column("model")
+    for title in (*layouts, "thp, by the trace"):
+        table.add_column(title, justify="right")
+    for model, errors in validation.by_layout.items():
+        cells = [percent(errors.get(layout)) for layout in layouts]
+        table.add_row(model, *cells, percent(validation.by_trace.get(model)))
+    return table

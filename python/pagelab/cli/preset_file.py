@@ -1,0 +1,19 @@
+"""Files that presets are written to."""
+
+from pathlib import Path
+
+from pagelab import UsageError, calibrate, catalogue
+from pagelab.output import ensure_writable
+
+
+def check(output: Path, kind: str = "kernels") -> None:
+    """Refuses a file that a preset should not go to."""
+    ensure_writable(output)
+    if output.exists() and not output.is_file():
+        return
+    if output.suffix != ".toml":
+        raise UsageError(f"{output}: the file of a preset is found by its ending: give {output}.toml")
+    if output.stem in {preset["name"] for preset in catalogue.available(kind)}:
+        raise UsageError(f"{output}: there is a preset {output.stem}, which would be taken: choose another name")
+    if output.is_file() and not output.read_bytes().startswith(calibrate.FIRST_LINE.encode()):
+        raise UsageError(f"{output}: exists and was not written by `pagelab calibrate`; name another output")

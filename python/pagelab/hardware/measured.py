@@ -1,0 +1,129 @@
+"""Latencies, TLB reach and parallelism of this machine's processor (`native/processor.c`).
+
+Models: a load whose address comes from the load before takes the latency of where its line is. The size of the memory
+    decides where that is. A clock is one dependent addition, timed beside each repetition.
+Source: L. McVoy, C. Staelin, "lmbench: Portable Tools for Performance Analysis", USENIX 1996 (lat_mem_rd).
+Deviations: the lower quartile of the repetitions stands for a figure, since what else runs only adds to it.
+"""
+
+import statistics
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pagelab import native
+from pagelab._engine import UsageError
+from pagelab.hardware.described import Leaves
+
+REPEATS = 9
+_MEBIBYTES = 256
+_LARGE_PAGES = 128
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A quantity over several repetitions."""
+
+    lower_quartile: float
+    median: float
+    upper_quartile: float
+    repeats: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Figure":
+        lower, median, upper = statistics.quantiles(values, n=4, method="inclusive")
+        return cls(lower, median, upper, len(values))
+
+    @property
+    def value(self) -> float:
+        return self.lower_quartile
+
+    @property
+    def noisy(self) -> bool:
+        """Whether the middle half of the repetitions spreads by more than a quarter of the figure."""
+        return self.upper_quartile - self.lower_quartile > self.lower_quartile / 4
+
+    def __str__(self) -> str:
+        return (
+            f"{self.lower_quartile:.4g} (median {self.median:.4g}, upper quartile {self.upper_quartile:.4g}, "
+            f"{self.repeats} repeats)"
+        )
+
+
+@dataclass(frozen=True)
+class Processor:
+    """What the benchmarks found; cycles are of the processor's own clock at that time."""
+
+    leaves: Leaves
+    clock_ns: Figure
+    chase_cycles: Mapping[int, Figure]
+    """A dependent load, by bytes of memory."""
+    small_page_cycles: Mapping[int, Figure]
+    """A dependent load to another page of 4 KiB each time, by pages."""
+    large_page_cycles: Mapping[int, Figure]
+    """The same with pages of 2 MiB."""
+    parallel_cycles: Mapping[int, Figure]
+    """Cycles per load of so many chases at once."""
+    read_ns_per_byte: Figure
+    huge_share: float
+    """Of the chases' memory, how much the kernel gave huge pages."""
+
+
+def measure(repeats: int = REPEATS, mebibytes: int = _MEBIBYTES, large_pages: int = _LARGE_PAGES) -> Processor:
+    """Runs the benchmarks; half a minute on an idle machine.
+
+    Raises:
+        UsageError: there is no C compiler, or not enough memory.
+    """
+    command = [str(native.processor_benchmarks()), str(repeats), str(mebibytes), str(large_pages)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        raise UsageError(f"the processor cannot be measured: {done.stderr.strip() or f'status {done.returncode}'}")
+    return parse(done.stdout)
+
+
+def parse(text: str) -> Processor:
+    """What the benchmarks printed."""
+    leaves: dict[tuple[int, int], tuple[int, int, int, int]] = {}
+    cycles: dict[str, dict[int, Figure]] = {name: {} for name in ("chase", "pages4K", "pages2M", "parallel")}
+    clocks: list[float] = []
+    share, read = 0.0, Figure(0, 0, 0, 0)
+    for line in text.splitlines():
+        name, argument, *words = line.split()
+        if name == "cpuid":
+            leaf, part = argument.split(".")
+            a, b, c, d = map(int, words)
+            leaves[int(leaf, 16), int(part)] = a, b, c, d
+        elif name == "huge":
+            share = int(words[0]) / int(argument)
+        else:
+            pairs = [(float(time), float(clock)) for time, clock in (word.split(":") for word in words)]
+            clocks += [clock for _, clock in pairs]
+            if name == "read":
+                read = Figure.of([time for time, _ in pairs])
+            else:
+                cycles[name][int(argument)] = Figure.of([time / clock for time, clock in pairs])
+    return Processor(
+        leaves,
+        Figure.of(clocks),
+        cycles["chase"],
+        cycles["pages4K"],
+        cycles["pages2M"],
+        cycles["parallel"],
+        read,
+        min(share, 1.0),
+    )
+
+
+def near(figures: Mapping[int, Figure], wanted: float) -> Figure:
+    """The figure whose argument is nearest to what is wanted, as a ratio."""
+    return figures[min(figures, key=lambda argument: max(argument / wanted, wanted / argument))]
+
+
+def reach(figures: Mapping[int, Figure], below_cycles: float) -> int:
+    """The largest argument before the first two in a row that take more cycles than given."""
+    arguments = sorted(figures)
+    for number in range(len(arguments)):
+        if all(figures[at].value > below_cycles for at in arguments[number : number + 2]):
+            return arguments[number - 1] if number else 0
+    return arguments[-1]

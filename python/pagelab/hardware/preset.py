@@ -1,0 +1,331 @@
+"""A machine preset of this machine: what it says of itself, what was measured, and what stays another preset's.
+
+Parameters: the preset that is started from. What is neither told nor measured keeps its value, as an estimate.
+Deviations: sizes of MMU caches, replacement policies and latencies between cores are neither told nor measured.
+"""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from pagelab import _engine
+from pagelab.hardware import described
+from pagelab.hardware.measured import Figure, Processor, near, reach
+from pagelab.run_time import host
+from pagelab.simulation import run
+
+NAME = "this-machine"
+FIRST_LINE = "# Written by `pagelab calibrate`"
+_LEAST_BEYOND = 4
+"""Memory by the size of the last cache, from which on loads come from memory"""
+_LAST_LEVEL = 3
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is told of this machine without measuring."""
+
+    machine: host.Machine
+    cores: int
+    threads_per_core: int
+    memory_bytes: int
+    caches: Sequence[described.Cache]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A figure of the preset that was measured, for people."""
+
+    what: str
+    cycles: Figure
+    key: str | None
+    """Where it is in the preset; none if the preset has no such key."""
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """A machine preset, and what it was made of."""
+
+    preset: dict[str, Any]
+    base: str
+    rows: Sequence[Row]
+    warnings: Sequence[str]
+    comments: Sequence[str]
+
+    def to_toml(self) -> str:
+        """The preset as a file; comments say what else was measured."""
+        lines = [f"{FIRST_LINE} --hardware, version {_engine.__version__}: {self.preset['description']}."]
+        lines += [f"# {comment}" for comment in self.comments]
+        lines += [f"# {row.what}: {row.cycles} cycles" for row in self.rows]
+        return "\n".join([*lines, "", tomli_w.dumps(self.preset)])
+
+
+def facts() -> Facts:
+    """What Linux tells."""
+    siblings = Path("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list")
+    threads = len(_listed(siblings.read_text())) if siblings.exists() else 1
+    memory = re.search(r"MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text(encoding="ascii"))
+    return Facts(
+        machine=host.machine(),
+        cores=max((os.cpu_count() or 1) // threads, 1),
+        threads_per_core=threads,
+        # The kernel's own part is missing from the total: whole GiB.
+        memory_bytes=-(-(int(memory[1]) << 10) >> 30) << 30 if memory else 1 << 30,
+        caches=described.caches(),
+    )
+
+
+def _listed(text: str) -> list[int]:
+    """CPUs of a list such as 0-1,4."""
+    parts = (part.split("-") for part in text.strip().split(","))
+    return [cpu for part in parts for cpu in range(int(part[0]), int(part[-1]) + 1)]
+
+
+def make(of: Facts, measured: Processor, base: str | None = None, name: str = NAME) -> Hardware:
+    """The preset of a machine.
+
+    Args:
+        base: The machine whose values stay where nothing is known; the default machine if none.
+
+    Raises:
+        ConfigError: there is no such machine.
+    """
+    config = run("seq:size=4KiB,passes=1", machine=base).systems[0].config["machine"]
+    draft = _Draft(of, measured, _without_nulls(config))
+    draft.describe(name)
+    draft.set_tlbs()
+    draft.set_caches()
+    draft.set_core()
+    return draft.finish()
+
+
+def _without_nulls(value: Any) -> Any:
+    """TOML has no null: what is not there is left out."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(part) for key, part in value.items() if part is not None}
+    return [_without_nulls(part) for part in value] if isinstance(value, list) else value
+
+
+class _Draft:
+    """A preset in the making."""
+
+    def __init__(self, of: Facts, measured: Processor, config: dict[str, Any]) -> None:
+        self.of, self.measured, self.base = of, measured, config["name"]
+        self.preset = {key: value for key, value in config.items() if key not in ("origin", "core")}
+        kept = f"estimated: as in {self.base}, neither told nor measured here"
+        self.origin: dict[str, str] = dict.fromkeys(("tlb", "mmu_cache", "cache"), kept)
+        self.rows: list[Row] = []
+        self.warnings: list[str] = []
+        self.tlbs = described.tlbs(measured.leaves)
+        self.core = described.core(measured.leaves)
+
+    def describe(self, name: str) -> None:
+        machine = self.of.machine
+        virtual = ", in a virtual machine" if machine.virtualised else ""
+        core = self.core.name if self.core else "unknown core"
+        mhz = round(1000 / self.measured.clock_ns.value)
+        self.preset |= {
+            "name": name,
+            "description": f"{machine.cpu_model} ({core}){virtual}, {machine.kernel}",
+            "cores": self.of.cores,
+            "threads_per_core": self.of.threads_per_core,
+            "frequency_mhz": mhz,
+            "memory_bytes": f"{self.of.memory_bytes >> 30}GiB",
+        }
+        self.origin |= {
+            "cores": "Linux: CPUs by threads per core",
+            "threads_per_core": "Linux: /sys/devices/system/cpu",
+            "frequency_mhz": f"measured: a dependent addition takes {self.measured.clock_ns} ns",
+            "memory_bytes": "Linux: /proc/meminfo, in whole GiB",
+        }
+        if machine.virtualised:
+            self.warnings.append(
+                "this machine is a virtual one: what cpuid tells may not be the processor's, misses of its TLB walk "
+                "nested tables, and its caches may be shared with others"
+            )
+        if self.measured.huge_share < 1:
+            self.warnings.append(
+                f"{self.measured.huge_share:.0%} of the memory was in huge pages: latencies hold misses of the TLB"
+            )
+
+    def set_tlbs(self) -> None:
+        """Geometry as told; the latency of the second level from loads that miss the first alone."""
+        table = self.preset["tlb"]
+        for key, level, kinds in (
+            ("l1d", 1, ("data", "both")),
+            ("l1i", 1, ("instruction",)),
+            ("l2", 2, ("both", "data")),
+        ):
+            arrays = [tlb for tlb in self.tlbs if tlb.level == level and tlb.kind in kinds]
+            if arrays:
+                told = [{"pages": list(tlb.pages), "entries": tlb.entries, "ways": tlb.ways} for tlb in arrays]
+                missing = {page for array in table[key] for page in array["pages"]} - {
+                    p for t in arrays for p in t.pages
+                }
+                # Pages of which nothing is told keep the other preset's array.
+                kept = [array for array in table[key] if set(array["pages"]) <= missing]
+                table[key] = told + kept
+                for number in range(len(told)):
+                    self.origin[f"tlb.{key}.{number}"] = "cpuid, as this machine tells it; LRU is an estimate"
+        first = next(
+            (tlb.entries for tlb in self.tlbs if tlb.level == 1 and tlb.kind != "instruction" and "4K" in tlb.pages),
+            None,
+        )
+        if first is None:
+            self.warnings.append(f"cpuid tells nothing of the TLBs: they are as in {self.base}")
+            return
+        hits = self.measured.small_page_cycles
+        inside, beyond = near(hits, first / 3), near(hits, 2 * first)
+        self._latency(
+            "tlb.l2_latency_cycles",
+            "L2 TLB, beyond an L1 hit",
+            _less(beyond, inside.value),
+            "loads to twice as many pages as the L1 TLB holds, less those to a third",
+        )
+
+    def set_caches(self) -> None:
+        """Geometry as Linux tells; latencies from chases in memory that fits one level and not the one before."""
+        caches = {cache.level: cache for cache in self.of.caches}
+        table, chase = self.preset["cache"], self.measured.chase_cycles
+        for level, cache in caches.items():
+            if level <= _LAST_LEVEL:
+                part = table.setdefault(f"l{level}", {})
+                part |= {"size_bytes": f"{cache.size_bytes >> 10}KiB", "ways": cache.ways}
+                for key in ("size_bytes", "ways"):
+                    self.origin[f"cache.l{level}.{key}"] = "Linux: /sys/devices/system/cpu/cpu0/cache"
+        inclusive = described.last_level_inclusive(self.measured.leaves)
+        if inclusive is not None and _LAST_LEVEL in caches:
+            table["l3"]["inclusion"] = "inclusive" if inclusive else "non-inclusive"
+        for level in sorted(level for level in caches if level <= _LAST_LEVEL):
+            size = caches[level].size_bytes
+            smaller = caches[level - 1].size_bytes if level - 1 in caches else None
+            wanted = size // 4 if smaller is None else min(4 * smaller, (size * smaller) ** 0.5)
+            self._latency(
+                f"cache.l{level}.latency_cycles",
+                f"L{level} hit",
+                near(chase, wanted),
+                f"a chase in about {round(wanted) >> 10} KiB",
+            )
+        most = max(chase)
+        last = caches[max(caches)].size_bytes if caches else 0
+        if most < _LEAST_BEYOND * last:
+            self.warnings.append(
+                f"the last cache has {last >> 20} MiB, and the chase only {most >> 20}: memory's latency has hits in it"
+            )
+        memory = chase[most]
+        large = next(
+            (tlb.entries for tlb in self.tlbs if tlb.level == 1 and "2M" in tlb.pages and tlb.kind != "instruction"), 0
+        )
+        if most >> 21 > large and large:
+            told = f"a chase in {most >> 20} MiB, less the L2 TLB, since the L1 TLB does not hold its pages"
+            extra = self.preset["tlb"]["l2_latency_cycles"]
+            memory = _less(memory, extra)
+        else:
+            told = f"a chase in {most >> 20} MiB"
+        self._latency("cache.dram_latency_cycles", "memory", memory, told)
+        line_cycles = 64 * self.measured.read_ns_per_byte.value / self.measured.clock_ns.value
+        at_once = max(round(memory.value / line_cycles), 1)
+        table["bulk_parallelism"] = at_once
+        self.origin["cache.bulk_parallelism"] = (
+            f"measured: memory that is read in order takes {line_cycles:.1f} cycles per line, prefetchers included; "
+            "memory's latency by that"
+        )
+
+    def set_core(self) -> None:
+        """Parallelism from chases side by side; sizes of queues from what is published of the core."""
+        parallel = self.measured.parallel_cycles
+        best = min(parallel, key=lambda chases: parallel[chases].value)
+        buffers = max(round(parallel[1].value / parallel[best].value), 1)
+        core: dict[str, Any] = {"model": "window", "cycles_per_instruction": 0.5, "fill_buffers": buffers}
+        self.origin["core.fill_buffers"] = (
+            f"measured: {best} chases at once take {parallel[best].value:.1f} cycles per load, and one takes "
+            f"{parallel[1].value:.1f}"
+        )
+        self.rows.append(Row(f"memory, {best} chases at once, per load", parallel[best], None))
+        if self.core:
+            published = self.core
+            core["cycles_per_instruction"] = round(2 / published.width, 3)
+            sizes = {"window": published.window, "load_queue": published.load_queue}
+            sizes |= {"store_queue": published.store_queue, "page_walkers": published.page_walkers}
+            core |= sizes
+            self.origin |= {f"core.{key}": f"published: {published.name}: {published.source}" for key in sizes}
+            why = f"half the peak rate of the {published.width}-wide core ({published.name})"
+        else:
+            self.warnings.append(
+                "nothing is published here of this core: the window and its queues are the defaults, Skylake's"
+            )
+            why = "half the peak rate of a 4-wide core"
+        self.origin["core.cycles_per_instruction"] = f"estimated: {why}, for code that does not wait for memory"
+        self.preset["core"] = core
+
+    def _latency(self, key: str, what: str, figure: Figure, how: str) -> None:
+        """Takes a figure into the preset, in whole cycles, unless it is less than one."""
+        if figure.value < 1:
+            self.warnings.append(f"{what} could not be measured: it stays as in {self.base}")
+            return
+        table, _, last = key.rpartition(".")
+        part = self.preset
+        for name in table.split("."):
+            part = part[name]
+        part[last] = round(figure.value)
+        self.origin[key] = f"measured: {how}: {figure} cycles"
+        self.rows.append(Row(what, figure, key))
+        if figure.noisy:
+            self.warnings.append(f"{what}: repetitions spread by more than a quarter; measure again on an idle machine")
+
+    def finish(self) -> Hardware:
+        comments = _reaches(self.measured, self.tlbs)
+        order = ["name", "description", "cores", "threads_per_core", "frequency_mhz", "memory_bytes"]
+        order += ["core", "tlb", "mmu_cache", "cache"]
+        preset = {key: self.preset[key] for key in order}
+        used = _origins_in_use(preset, self.origin)
+        return Hardware({**preset, "origin": used}, self.base, self.rows, self.warnings, comments)
+
+
+def _less(figure: Figure, cycles: float) -> Figure:
+    """A figure less so many cycles."""
+    return Figure(
+        figure.lower_quartile - cycles, figure.median - cycles, figure.upper_quartile - cycles, figure.repeats
+    )
+
+
+def _reaches(measured: Processor, tlbs: Sequence[described.Tlb]) -> list[str]:
+    """What the chases over pages tell beside the preset: how far TLBs reach, and what a miss of all costs."""
+    lines = []
+    for page, cycles in (("4K", measured.small_page_cycles), ("2M", measured.large_page_cycles)):
+        inside = cycles[min(cycles)].value
+        told = [tlb.entries for tlb in tlbs if page in tlb.pages and tlb.kind != "instruction"]
+        lines.append(
+            f"pages of {page}: loads to up to {reach(cycles, inside + 3)} of them hit the L1 TLB; cpuid tells of "
+            f"{' and '.join(map(str, told)) or 'nothing'}"
+        )
+    most = max(measured.small_page_cycles)
+    # As many lines in large pages are in the same caches, and need no walk.
+    same = near(measured.chase_cycles, 64 * most)
+    cost = measured.small_page_cycles[most].value - same.value
+    lines.append(
+        f"a load to one of {most} pages of 4K takes {cost:.0f} cycles more than one to as many lines in pages of 2M"
+    )
+    return lines
+
+
+def _origins_in_use(preset: Mapping[str, Any], origin: Mapping[str, str]) -> dict[str, str]:
+    """The origins that are the nearest ones of some value."""
+    used = set()
+    for key in _keys(preset):
+        parts = key.split(".")
+        prefixes = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+        used.add(next((prefix for prefix in prefixes if prefix in origin), None))
+    return {key: text for key, text in origin.items() if key in used}
+
+
+def _keys(value: Any, key: str = "") -> list[str]:
+    pairs = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else None
+    if pairs is None:
+        return [key]
+    return [below for name, part in pairs for below in _keys(part, f"{key}.{name}" if key else str(name))]

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/* Measures the processor that it runs on, and prints lines `NAME ARGUMENT VALUE VALUE…`: one value per repetition.
+ *
+ * Times are in nanoseconds of this thread's CPU time. `clock` is the time of a dependent addition, which takes one cycle on all x86-64 cores, and
+ * is taken beside each repetition of the others, so that changes of the clock fall on both. `chase` times a load whose
+ * address depends on the load before (a random cycle of lines, as lmbench's lat_mem_rd), in memory of 2 MiB pages;
+ * `pages` touches one line per page, on a line of its own in each, with pages of 4 KiB and of 2 MiB; `parallel` makes k
+ * such chases at once; `read` sums memory up. `cpuid` prints the leaves that describe caches and TLBs. */
+#define _GNU_SOURCE
+#include <cpuid.h>
+#include <sched.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#define LINE 64UL
+#define HUGE_BYTES (2UL << 20)
+#define MOST_CHASES 32
+
+static uint64_t state = 0x9e3779b97f4a7c15u;
+
+/* xorshift64*: Vigna, "An experimental exploration of Marsaglia's xorshift generators", 2016. */
+static uint64_t draw(uint64_t below) {
+    state ^= state >> 12;
+    state ^= state << 25;
+    state ^= state >> 27;
+    return (uint64_t)(((unsigned __int128)(state * 0x2545f4914f6cdd1du) * below) >> 64);
+}
+
+/* Of this thread's own time: other programs may run in between. */
+static double now_ns(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return 1e9 * (double)time.tv_sec + (double)time.tv_nsec;
+}
+
+/* Memory of one page size, touched. */
+static char *memory(size_t bytes, int huge) {
+    size_t whole = (bytes + HUGE_BYTES - 1) & ~(HUGE_BYTES - 1);
+    char *room = mmap(NULL, whole + HUGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (room == MAP_FAILED) {
+        fprintf(stderr, "there is not enough memory: %zu MiB are needed\n", (whole + HUGE_BYTES) >> 20);
+        exit(1);
+    }
+    char *start = (char *)(((uintptr_t)room + HUGE_BYTES - 1) & ~(HUGE_BYTES - 1));
+    madvise(start, whole, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+    memset(start, 1, whole);
+    return start;
+}
+
+/* KiB of this process in huge pages. */
+static unsigned long huge_kib(void) {
+    FILE *file = fopen("/proc/self/smaps_rollup", "re");
+    unsigned long value = 0;
+    char line[256];
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "AnonHugePages: %lu", &value) == 1) break;
+    if (file) fclose(file);
+    return value;
+}
+
+/* Links `count` places, `at(number)` bytes from the start, into one random cycle (Sattolo's algorithm). */
+static void link_cycle(char *start, size_t count, size_t (*at)(size_t)) {
+    uint32_t *order = malloc(count * sizeof *order);
+    for (size_t i = 0; i < count; i++) order[i] = (uint32_t)i;
+    for (size_t i = count - 1; i; i--) {
+        size_t other = draw(i);
+        uint32_t kept = order[i];
+        order[i] = order[other];
+        order[other] = kept;
+    }
+    for (size_t i = 0; i < count; i++) *(char **)(start + at(order[i])) = start + at(order[(i + 1) % count]);
+    free(order);
+}
+
+static size_t line_at(size_t number) { return number * LINE; }
+
+/* The line differs from page to page, or all would be in few sets of the caches. */
+static size_t small_page_at(size_t number) { return number * 4096 + number * 5 % 64 * LINE; }
+static size_t large_page_at(size_t number) { return number * HUGE_BYTES + number * 677 % 32768 * LINE; }
+
+/* The address where a chase ends goes there, so that the compiler keeps it. */
+static void *volatile kept;
+
+static double chase_ns(char *start, size_t steps) {
+    char *at = start;
+    double begin = now_ns();
+    for (size_t i = 0; i < steps; i++) at = *(char **)at;
+    double time = now_ns() - begin;
+    kept = at;
+    return time / (double)steps;
+}
+
+static double clock_ns(void) {
+    uint64_t value = 0;
+    size_t steps = 2000000;
+    double begin = now_ns();
+    for (size_t i = 0; i < steps; i++)
+        __asm__ volatile("add $1, %0\n\tadd $1, %0\n\tadd $1, %0\n\tadd $1, %0\n\t"
+                         "add $1, %0\n\tadd $1, %0\n\tadd $1, %0\n\tadd $1, %0"
+                         : "+r"(value));
+    return (now_ns() - begin) / (double)(8 * steps);
+}
+
+/* k independent chases through one cycle, from places far apart. */
+static double parallel_ns(char *const *starts, size_t chases, size_t steps) {
+    char *at[MOST_CHASES];
+    memcpy(at, starts, chases * sizeof *at);
+    double begin = now_ns();
+    for (size_t i = 0; i < steps; i++)
+        for (size_t k = 0; k < chases; k++) at[k] = *(char **)at[k];
+    double time = now_ns() - begin;
+    for (size_t k = 0; k < chases; k++) kept = at[k];
+    return time / (double)(steps * chases);
+}
+
+static double read_ns_per_byte(const char *start, size_t bytes) {
+    const uint64_t *words = (const uint64_t *)start;
+    uint64_t a = 0, b = 0, c = 0, d = 0;
+    double begin = now_ns();
+    for (size_t i = 0; i < bytes / 8; i += 4) {
+        a += words[i];
+        b += words[i + 1];
+        c += words[i + 2];
+        d += words[i + 3];
+    }
+    double time = now_ns() - begin;
+    kept = (void *)(uintptr_t)(a + b + c + d);
+    return time / (double)bytes;
+}
+
+static void cpuid(unsigned leaf, unsigned part) {
+    unsigned a, b, c, d;
+    if (__get_cpuid_count(leaf, part, &a, &b, &c, &d)) printf("cpuid %x.%u %u %u %u %u\n", leaf, part, a, b, c, d);
+}
+
+static void repeat_chase(const char *name, size_t argument, char *start, size_t count, int repeats) {
+    size_t steps = 300000;
+    chase_ns(start, count < 2 * steps ? count : 2 * steps);
+    printf("%s %zu", name, argument);
+    /* The clock is taken beside it: cycles are the quotient. */
+    for (int i = 0; i < repeats; i++) printf(" %.4f:%.5f", chase_ns(start, steps), clock_ns());
+    printf("\n");
+    fflush(stdout);
+}
+
+static void chases(int repeats, size_t most) {
+    char *start = memory(most, 1);
+    printf("huge %zu %lu\n", most >> 10, huge_kib());
+    for (size_t bytes = 4096; bytes <= most; bytes *= 2) {
+        for (size_t part = 2; part < 4; part++) {
+            size_t size = bytes / 2 * part;
+            if (size > most) break;
+            link_cycle(start, size / LINE, line_at);
+            repeat_chase("chase", size, start, size / LINE, repeats);
+        }
+    }
+    munmap(start, most);
+}
+
+static void pages(int repeats, size_t most_small, size_t most_large) {
+    char *small = memory(most_small * 4096, 0);
+    for (size_t count = 8; count <= most_small; count *= 2)
+        for (size_t part = 2; part < 4 && count / 2 * part <= most_small; part++) {
+            link_cycle(small, count / 2 * part, small_page_at);
+            repeat_chase("pages4K", count / 2 * part, small, count / 2 * part, repeats);
+        }
+    munmap(small, most_small * 4096);
+    char *large = memory(most_large * HUGE_BYTES, 1);
+    for (size_t count = 8; count <= most_large; count *= 2) {
+        link_cycle(large, count, large_page_at);
+        repeat_chase("pages2M", count, large, count, repeats);
+    }
+    munmap(large, most_large * HUGE_BYTES);
+}
+
+static void parallel(int repeats, size_t bytes) {
+    size_t count = bytes / LINE;
+    char *start = memory(bytes, 1), *starts[MOST_CHASES], *at = start;
+    link_cycle(start, count, line_at);
+    for (int k = 0; k < MOST_CHASES; k++) {
+        starts[k] = at;
+        for (size_t i = 0; i < count / MOST_CHASES; i++) at = *(char **)at;
+    }
+    for (size_t chases = 1; chases <= MOST_CHASES; chases += chases < 16 ? 1 : 4) {
+        printf("parallel %zu", chases);
+        for (int i = 0; i < repeats; i++) printf(" %.4f:%.5f", parallel_ns(starts, chases, 200000 / chases), clock_ns());
+        printf("\n");
+        fflush(stdout);
+    }
+    printf("read %zu", bytes);
+    for (int i = 0; i < repeats; i++) printf(" %.6f:%.5f", read_ns_per_byte(start, bytes), clock_ns());
+    printf("\n");
+    munmap(start, bytes);
+}
+
+int main(int count, char **words) {
+    static const unsigned leaves[][2] = {{0, 0},    {1, 0},          {2, 0},          {4, 0},          {4, 1},
+                                         {4, 2},    {4, 3},          {0x18, 0},       {0x18, 1},       {0x18, 2},
+                                         {0x18, 3}, {0x18, 4},       {0x18, 5},       {0x18, 6},       {0x18, 7},
+                                         {0x18, 8}, {0x80000005, 0}, {0x80000006, 0}, {0x80000008, 0}, {0x80000019, 0},
+                                         {0x8000001d, 0}, {0x8000001d, 1}, {0x8000001d, 2}, {0x8000001d, 3}};
+    if (count != 4) {
+        fprintf(stderr, "usage: processor REPEATS MEBIBYTES LARGE_PAGES\n");
+        return 2;
+    }
+    int repeats = atoi(words[1]);
+    size_t most = (size_t)atol(words[2]) << 20, large_pages = (size_t)atol(words[3]);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    sched_setaffinity(0, sizeof one, &one);
+    for (size_t i = 0; i < sizeof leaves / sizeof *leaves; i++) cpuid(leaves[i][0], leaves[i][1]);
+    chases(repeats, most);
+    pages(repeats, most / 4096 / 4, large_pages);
+    parallel(repeats, most);
+    return 0;
+}

@@ -1,0 +1,1 @@
+"""Run times of programs: measured under page-size layouts, modelled, and predicted."""

@@ -1,0 +1,112 @@
+"""Page-size layouts: which parts of a program's memory are in huge pages.
+
+Models: `native/layout.c`, loaded into the program, advises the heap and each anonymous private mapping by madvise(2).
+Source: O. Agbarya, I. Yaniv, J. Gandhi, D. Tsafrir, "Predicting Execution Times With Partial Simulations in Virtual
+    Memory Research: Why and How", MICRO 2020: layouts made by an allocator of one large heap (Mosalloc).
+Parameters: `4k`, `thp`, `host`, or parts such as `heap=25%,mmap=50%` and `heap=0-64MiB`.
+Deviations: advice, not reservations of hugetlbfs, so the kernel may lack a free huge page. What became huge is
+    measured. A share is spread evenly over pieces of 2 MiB, where Mosalloc makes windows. Windows are the heap's alone.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pagelab import _engine
+from pagelab._engine import UsageError
+
+HUGE_BYTES = 2 << 20
+_ALL = (1 << 64) - 1
+_FORMS = "4k, thp, host, or parts such as heap=25%, heap=0-64MiB, mmap=50%"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which parts are huge, in thousandths of the parts' pieces of 2 MiB."""
+
+    name: str
+    heap_permille: int = 0
+    heap_from_bytes: int = 0
+    heap_to_bytes: int = _ALL
+    mmap_permille: int = 0
+    touched: bool = True
+    """False for `host`: the program runs as it is."""
+
+    @property
+    def small(self) -> bool:
+        """Whether nothing is to be huge."""
+        return self.touched and not self.heap_permille and not self.mmap_permille
+
+    @property
+    def whole(self) -> bool:
+        """Whether heap and mappings are to be huge throughout."""
+        return self.heap_permille == self.mmap_permille == 1000 and self.heap_to_bytes == _ALL
+
+    def environment(self, library: Path, pool_bytes: int, span_bytes: int) -> dict[str, str]:
+        """What the program's environment says beside the user's.
+
+        Args:
+            pool_bytes: By how much the heap grows at a time; more than the program needs, so that it grows once.
+            span_bytes: Bytes of the heap and of each mapping in which shares are made; 0 for all.
+        """
+        if not self.touched:
+            return {}
+        tunables = {
+            "mmap_max": 0,
+            "arena_max": 1,
+            # Nothing of the heap goes back to the kernel, or its pages would come again without advice.
+            "trim_threshold": (1 << 63) - 1,
+            "top_pad": pool_bytes,
+        }
+        numbers = (self.heap_permille, self.heap_from_bytes, self.heap_to_bytes, self.mmap_permille, span_bytes)
+        return {
+            "GLIBC_TUNABLES": ":".join(f"glibc.malloc.{name}={value}" for name, value in tunables.items()),
+            "LD_PRELOAD": str(library),
+            "PAGELAB_LAYOUT": " ".join(map(str, numbers)),
+        }
+
+
+def parse(text: str) -> Layout:
+    """A layout from how people write it.
+
+    Raises:
+        UsageError: it is none.
+    """
+    name = text.strip().replace(" ", "")
+    match name.lower():
+        case "4k":
+            return Layout("4k")
+        case "thp":
+            return Layout("thp", heap_permille=1000, mmap_permille=1000)
+        case "host":
+            return Layout("host", touched=False)
+    values: dict[str, Any] = {}
+    for part in name.split(","):
+        of, equals, value = part.partition("=")
+        if not equals or of not in ("heap", "mmap"):
+            raise UsageError(f"--layout {text}: {part!r} is no part of a layout; give {_FORMS}")
+        if f"{of}_permille" in values:
+            raise UsageError(f"--layout {text}: {of} is there twice")
+        values |= _part(text, of, value)
+    return Layout(name, **values)
+
+
+def _part(text: str, of: str, value: str) -> Mapping[str, int]:
+    if share := re.fullmatch(r"(\d+(?:\.\d)?)%", value):
+        permille = round(10 * float(share[1]))
+        if permille > 1000:
+            raise UsageError(f"--layout {text}: {value} is more than all of the {of}; give 0% to 100%")
+        return {f"{of}_permille": permille}
+    begin, dash, end = value.partition("-")
+    if not dash or of != "heap":
+        wanted = "a share such as 25% or a window such as 0-64MiB" if of == "heap" else "a share such as 25%"
+        raise UsageError(f"--layout {text}: {of}={value}: give {wanted}")
+    try:
+        first, last = (_engine.parse_bytes(word) for word in (begin, end))
+    except UsageError as error:
+        raise UsageError(f"--layout {text}: {error}") from None
+    if first % HUGE_BYTES or last % HUGE_BYTES or first >= last:
+        raise UsageError(f"--layout {text}: a window is from less to more, in whole pages of 2 MiB: heap=64MiB-128MiB")
+    return {"heap_permille": 1000, "heap_from_bytes": first, "heap_to_bytes": last}

@@ -1,0 +1,330 @@
+"""Measuring a program under page-size layouts on this machine.
+
+Models: nothing; the program runs natively. Runs of the layouts alternate, so that what changes over time on the machine
+    falls on all of them alike.
+Source: rusage of the program and the children that it waited for (getrusage(2)); `perf stat` where there are counters.
+Deviations: a first run of each layout is looked at and not timed. It also brings files into the page cache. Without
+    counters of walk cycles, these come from replays.
+"""
+
+import json
+import statistics
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pagelab import _engine, native
+from pagelab._engine import UsageError
+from pagelab.recorder import prepare
+from pagelab.run_time import counters, host
+from pagelab.run_time.layouts import Layout, parse
+from pagelab.run_time.replaying import Replay, Replaying, replay_layout, replays, trace_of
+from pagelab.run_time.running import Files, Memory, Program, Run
+from pagelab.students_t import students_t
+from pagelab.traces import trace_info
+
+KIND = "measurement"
+LAYOUTS = ("4k", "thp")
+_TOO_SHORT_SECONDS = 0.01
+_SHORT_SECONDS = 0.5
+_NOISY = 0.05
+"""Half an interval by the mean, above which a layout's times are called noisy"""
+_SPAN_FACTOR = 2
+_LEAST_SPAN = 64 << 20
+_MOSTLY_HUGE = 0.9
+
+Report = Callable[[str], object]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A quantity of several runs."""
+
+    median: float
+    mean: float
+    half_interval: float | None
+    """The mean lies so far around this one's with a confidence of 95 %; none of a single run."""
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Figure":
+        mean = statistics.fmean(values)
+        half = None
+        if len(values) > 1:
+            half = students_t(len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
+        return cls(statistics.median(values), mean, half)
+
+    @property
+    def relative(self) -> float | None:
+        """Half the interval by the mean."""
+        return None if self.half_interval is None or not self.mean else self.half_interval / self.mean
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A layout's runs."""
+
+    layout: str
+    memory: Memory
+    runs: Sequence[Run]
+    replay: Replay | None
+
+    def figure(self, value: Callable[[Run], float]) -> Figure:
+        return Figure.of([value(run) for run in self.runs])
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A program under several layouts."""
+
+    command: Sequence[str]
+    machine: host.Machine
+    layouts: Sequence[Measured]
+    counters_missing: str | None
+    """Why perf counted nothing, or no cycles of walks."""
+    walk_cycles_from: str | None
+    """`counters`, `replay`, or none."""
+    nested: bool
+    """Whether replays were of a virtual machine's nested tables."""
+    replay_machine: str | None
+    """The machine of the replays, as it was asked for."""
+    warnings: Sequence[str]
+
+    def to_json(self) -> str:
+        """All of it, as `load` reads it."""
+        return json.dumps({"kind": KIND, "pagelab": _engine.__version__, **asdict(self)}, indent=1) + "\n"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a program is measured."""
+
+    layouts: Sequence[str] = LAYOUTS
+    repeat: int = 5
+    files: Files = field(default_factory=Files)
+    any_status: bool = False
+    """Whether a program may end with another status than 0."""
+    record: bool = False
+    """Whether each layout is recorded and replayed."""
+    trace: Path | None = None
+    """A recording made without layouts, which is replayed in their place."""
+    keep_traces: Path | None = None
+    replaying: Replaying = field(default_factory=Replaying)
+
+
+def measure(command: Sequence[str], plan: Plan, report: Report = lambda _: None) -> Measurement:
+    """Runs a program under layouts, alternating, and takes its time, faults and events.
+
+    Args:
+        report: Called with what is under way.
+
+    Raises:
+        UsageError: layouts cannot be given to the program, it fails, or ends too soon to be measured.
+    """
+    layouts = _layouts(plan)
+    machine = host.machine()
+    _check(command, layouts, machine)
+    _check_plan(plan, layouts)
+    found = counters.find(machine.vendor)
+    program = Program(command, plan.files, native.layout_library(), host.pool_bytes())
+    memories, span = _look(program, layouts, plan, report)
+    runs = _repeat(program, layouts, span, plan, found, report)
+    shown = _replays(program, layouts, span, plan, report)
+    measured = [
+        Measured(layout.name, memories[layout.name], runs[layout.name], shown.get(layout.name)) for layout in layouts
+    ]
+    counted = all("load_walk_cycles" in run.counters for of in measured for run in of.runs)
+    return Measurement(
+        command=list(command),
+        machine=machine,
+        layouts=measured,
+        counters_missing=found.missing,
+        walk_cycles_from="counters" if counted else "replay" if shown else None,
+        nested=plan.replaying.nested,
+        replay_machine=None if plan.replaying.machine is None else str(plan.replaying.machine),
+        warnings=_warnings(machine, measured, layouts, plan),
+    )
+
+
+def _layouts(plan: Plan) -> list[Layout]:
+    layouts = [parse(text) for text in plan.layouts]
+    names = [layout.name for layout in layouts]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise UsageError(f"--layout {min(twice)} is there twice")
+    return layouts
+
+
+def _check(command: Sequence[str], layouts: Sequence[Layout], machine: host.Machine) -> None:
+    if not command:
+        raise UsageError("there is no program; name one after --")
+    why = host.refusal(command[0])
+    loaded = [layout.name for layout in layouts if layout.touched and not layout.small]
+    if why and loaded:
+        raise UsageError(f"layout {loaded[0]} is impossible: {why}; --layout 4k and --layout host need no library")
+    if machine.huge_pages == "never" and loaded:
+        raise UsageError(
+            f"layout {loaded[0]} is impossible: transparent huge pages are off; as root, write madvise to "
+            "/sys/kernel/mm/transparent_hugepage/enabled"
+        )
+
+
+def _check_plan(plan: Plan, layouts: Sequence[Layout]) -> None:
+    """Finds before the first run what would fail after the last."""
+    if plan.trace and plan.record:
+        raise UsageError("a recording is given (--trace) or made (--replay): leave one of them out")
+    if plan.files.stdin:
+        plan.files.stdin.open("rb").close()
+    if plan.record:
+        prepare()
+        for layout in layouts:
+            kept = plan.keep_traces and trace_of(layout, plan.keep_traces)
+            if kept and kept.exists():
+                raise UsageError(f"{kept}: exists; name another folder")
+    if plan.trace:
+        trace_info(plan.trace)
+    if plan.trace or plan.record:
+        plan.replaying.check()
+
+
+def _look(program: Program, layouts: Sequence[Layout], plan: Plan, report: Report) -> tuple[dict[str, Memory], int]:
+    """Each layout's memory, and bytes of a heap within which shares are made: some of its first layout's memory."""
+    memories: dict[str, Memory] = {}
+    plain = Layout("4k")
+    report("a first run, to see how much memory the program has")
+    first, memory = program.look(plain, 0)
+    _check_ending(first, plain, plan)
+    if first.cpu_seconds < _TOO_SHORT_SECONDS:
+        raise UsageError(
+            f"{program.command[0]} ends after {1e3 * first.cpu_seconds:.1f} ms of CPU time, most of which it takes to "
+            "start; give it more work: a second at least"
+        )
+    span = max(_SPAN_FACTOR * memory.resident_bytes, _LEAST_SPAN)
+    for layout in layouts:
+        if layout.small:
+            memories[layout.name] = memory
+            continue
+        report(f"{layout.name}: a run that is looked at")
+        run, memories[layout.name] = program.look(layout, span)
+        _check_ending(run, layout, plan)
+        if run.exit_code != first.exit_code:
+            raise UsageError(
+                f"the program ends with status {first.exit_code} under 4k, and {run.exit_code} under {layout.name}"
+            )
+    return memories, span
+
+
+def _check_ending(run: Run, layout: Layout, plan: Plan) -> None:
+    if run.exit_code and not plan.any_status:
+        raise UsageError(
+            f"the program ended with status {run.exit_code} under {layout.name}; what it says is above. "
+            "--any-status measures it nevertheless"
+        )
+
+
+def _repeat(
+    program: Program,
+    layouts: Sequence[Layout],
+    span: int,
+    plan: Plan,
+    found: counters.Counters,
+    report: Report,
+) -> dict[str, list[Run]]:
+    runs: dict[str, list[Run]] = {layout.name: [] for layout in layouts}
+    for number in range(plan.repeat):
+        # Forth and back: a drift of the machine's speed falls on no layout more than on others.
+        for layout in layouts if number % 2 == 0 else reversed(layouts):
+            report(f"run {number + 1} of {plan.repeat}, {layout.name}")
+            run = _counted(program, layout, span, found) if found.events else program.run(layout, span)
+            _check_ending(run, layout, plan)
+            runs[layout.name].append(run)
+    return runs
+
+
+def _counted(program: Program, layout: Layout, span: int, found: counters.Counters) -> Run:
+    with tempfile.NamedTemporaryFile(prefix="pagelab-perf-", mode="r") as output:
+        run = program.run(layout, span, found.command(Path(output.name)))
+        return replace(run, counters=found.read(output.read()))
+
+
+def _replays(program: Program, layouts: Sequence[Layout], span: int, plan: Plan, report: Report) -> dict[str, Replay]:
+    how = plan.replaying
+    if plan.trace:
+        systems = {
+            layout.name: how.small if layout.small else how.huge for layout in layouts if layout.small or layout.whole
+        }
+        found = replays(plan.trace, list(systems.values()), how.machine, how.progress) if systems else []
+        return dict(zip(systems, found, strict=True))
+    if not plan.record:
+        return {}
+    with tempfile.TemporaryDirectory(prefix="pagelab-measure-") as folder:
+        shown = {}
+        for layout in (layout for layout in layouts if layout.touched):
+            report(f"{layout.name}: recording and replaying, which takes far longer than a run")
+            shown[layout.name] = replay_layout(program, layout, span, plan.keep_traces or Path(folder), how)
+        return shown
+
+
+def _warnings(machine: host.Machine, measured: Sequence[Measured], layouts: Sequence[Layout], plan: Plan) -> list[str]:
+    warnings = []
+    if machine.virtualised:
+        nested = "" if plan.replaying.nested or not (plan.record or plan.trace) else "; --nested replays such walks"
+        warnings.append(
+            "this machine is a virtual one: its walks are nested, its host decides on huge pages below the guest's, "
+            f"and other guests may take time{nested}"
+        )
+    if machine.load > machine.cpus / 2:
+        warnings.append(
+            f"{machine.load:.1f} programs ran here in the last minute, on {machine.cpus} CPUs: times are noisy"
+        )
+    for of, layout in zip(measured, layouts, strict=True):
+        cpu = of.figure(lambda run: run.cpu_seconds)
+        if cpu.relative is not None and cpu.relative > _NOISY:
+            warnings.append(
+                f"{of.layout}: CPU time is known to ±{cpu.relative:.0%} only; more runs (--repeat) tell more"
+            )
+        if of.memory.without_library and layout.touched and not layout.small:
+            warnings.append(f"{of.layout}: {of.memory.without_library} processes did not load the library of layouts")
+        if layout.whole and of.memory.huge_share < _MOSTLY_HUGE:
+            warnings.append(
+                f"{of.layout}: {of.memory.huge_share:.0%} of the memory became huge: the rest is in mappings below "
+                "2 MiB, in stacks, of programs without the library, or no huge page was free"
+            )
+    warnings += dict.fromkeys(warning for of in measured if of.replay for warning in of.replay.warnings)
+    shortest = min(of.figure(lambda run: run.wall_seconds).median for of in measured)
+    if shortest < _SHORT_SECONDS:
+        warnings.append(f"a run takes {shortest:.2g} s, of which starting is a part: more work tells more")
+    return warnings
+
+
+def load(path: Path) -> Measurement:
+    """Reads what `pagelab measure` wrote.
+
+    Raises:
+        UsageError: it is no such file.
+        OSError: it cannot be read.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UsageError(f"{path}: no result of `pagelab measure`: not JSON ({error})") from None
+    if not isinstance(document, dict) or document.get("kind") != KIND:
+        raise UsageError(f"{path}: no result of `pagelab measure`")
+    try:
+        return _of_document(document)
+    except (KeyError, TypeError) as error:
+        raise UsageError(f"{path}: no result of `pagelab measure` of this version: {error}") from None
+
+
+def _of_document(document: Mapping[str, Any]) -> Measurement:
+    fields = {key: value for key, value in document.items() if key not in ("kind", "pagelab")}
+    layouts = [
+        Measured(
+            of["layout"],
+            Memory(**of["memory"]),
+            [Run(**run) for run in of["runs"]],
+            None if of["replay"] is None else Replay(**of["replay"]),
+        )
+        for of in fields.pop("layouts")
+    ]
+    return Measurement(machine=host.Machine(**fields.pop("machine")), layouts=layouts, **fields)

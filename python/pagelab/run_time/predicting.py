@@ -1,0 +1,223 @@
+"""Predicting a program's run time under systems that no machine has.
+
+Models: a trace of the program is replayed under the layout `4k`'s system and under others. Misses, hits and walk cycles
+    of the others are the measured ones of `4k`, in the ratio of the replays. Models of run time make cycles of these.
+Source: I. Yaniv, D. Tsafrir, "Hash, Don't Cache (the Page Table)", SIGMETRICS 2016, 5.1.
+Parameters: none.
+Deviations: the ratio takes off what the simulated machine has otherwise than the measured one. Where the replay of `4k`
+    has none of something, the other's own count stands for it. The kernel's time is not predicted.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pagelab import _engine
+from pagelab._engine import UsageError
+from pagelab.run_time.fitting import Assessed, Models, errors
+from pagelab.run_time.models import INPUTS, MODELS, Fitted, Term
+from pagelab.run_time.points import HUGE, SMALL, Point
+from pagelab.run_time.replaying import Replay, Replaying, replays
+from pagelab.simulation import Progress, Source, System
+
+_WINDOW = "window"
+_MARGIN = 0.05
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A model's run time for a system."""
+
+    model: str
+    cycles: float
+    half_interval: float | None
+    """Share of the cycles within which the truth is in 95 of 100 cases, by the errors for layouts left out; none of
+    models that fewer than two layouts tested."""
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """A system, and what models say of it."""
+
+    system: str
+    inputs: Point
+    """What the models were given."""
+    estimates: Sequence[Estimate]
+    beyond: bool
+    """Whether its walk cycles lie outside those of the layouts that the models were fitted to."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Predictions of one program."""
+
+    base: Point
+    """The layout `4k`, as measured."""
+    mhz: float | None
+    system_seconds: float | None
+    machine: str
+    systems: Sequence[Predicted]
+    best: str | None
+    warnings: Sequence[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        return {
+            "pagelab": _engine.__version__,
+            "machine": self.machine,
+            "measured": {"layout": self.base.layout, "cycles": self.base.runtime_cycles, "mhz": self.mhz},
+            "system_seconds": self.system_seconds,
+            "best": self.best,
+            "systems": [_entry(of, self.base) for of in self.systems],
+            "warnings": list(self.warnings),
+        }
+
+
+def _entry(of: Predicted, base: Point) -> dict[str, Any]:
+    estimates = [
+        {
+            "model": estimate.model,
+            "cycles": estimate.cycles,
+            "ratio": estimate.cycles / base.runtime_cycles,
+            "half_interval": estimate.half_interval,
+        }
+        for estimate in of.estimates
+    ]
+    inputs = {name: getattr(of.inputs, name) for name in INPUTS}
+    return {"system": of.system, "inputs": inputs, "beyond_the_layouts": of.beyond, "estimates": estimates}
+
+
+def predict(
+    trace: Source,
+    systems: Sequence[System],
+    models: Models,
+    machine: str | None = None,
+    progress: Progress | None = None,
+) -> Prediction:
+    """Predicts the run time of the program that `models` are of, which `trace` is a recording of.
+
+    Args:
+        machine: The machine of the replays; that of the models' own replays if none.
+
+    Raises:
+        UsageError: the models lack the layout 4k.
+        ConfigError: there is no such system or machine.
+        TraceError: the trace cannot be read.
+    """
+    base, how = _base(models), Replaying(nested=models.points.nested)
+    first, *others = replays(trace, [how.small, *systems], machine or models.points.machine, progress)
+    base = _with_window(base, first)
+    assessed = _with_window_model(models, base)
+    predicted = [_predicted(system, base, first, assessed, models) for system in others]
+    best = models.best
+    return Prediction(
+        base=base,
+        mhz=models.points.mhz,
+        system_seconds=models.points.system_seconds,
+        machine=first.machine,
+        systems=predicted,
+        best=best.fitted.name if best else None,
+        warnings=_warnings(models, predicted, first, machine),
+    )
+
+
+def _base(models: Models) -> Point:
+    found = models.points.at(SMALL)
+    if found is None:
+        raise UsageError(
+            f"the models lack the layout {SMALL}, which replays are compared with: measure it, and fit them anew"
+        )
+    return found
+
+
+def _with_window(base: Point, replayed: Replay) -> Point:
+    """The measured point with window cycles, which points of CSV and of counters do not have."""
+    return base if base.window_cycles else replace(base, window_cycles=float(replayed.window_cycles))
+
+
+def _with_window_model(models: Models, base: Point) -> list[Assessed]:
+    """The models, and that of a core that overlaps accesses in any case, untested if the layouts were not replayed."""
+    assessed = list(models.models)
+    if base.window_cycles and all(model.fitted.name != _WINDOW for model in assessed):
+        form = next(model.form for model in MODELS if model.name == _WINDOW)
+        scale = Term(base.runtime_cycles / base.window_cycles, {"window_cycles": 1})
+        assessed.append(Assessed(Fitted(_WINDOW, [scale]), form, {}))
+    return assessed
+
+
+def scaled(base: Point, small: Replay, other: Replay) -> Point:
+    """The inputs of a system: those of `4k`, in the ratio of the replays."""
+
+    def value(name: str) -> float:
+        measured, before, after = (float(getattr(of, name) or 0) for of in (base, small, other))
+        return measured * after / before if before else after
+
+    numbers = {name: value(name) for name in INPUTS}
+    return Point(layout=other.system, runtime_cycles=0.0, **numbers)
+
+
+def _predicted(other: Replay, base: Point, small: Replay, assessed: Sequence[Assessed], models: Models) -> Predicted:
+    inputs = scaled(base, small, other)
+    estimates = [Estimate(model.fitted.name, model.fitted.at(inputs), model.half_interval) for model in assessed]
+    return Predicted(other.system, inputs, estimates, _beyond(inputs, models.points.points))
+
+
+def _beyond(inputs: Point, points: Sequence[Point]) -> bool:
+    """Whether walk cycles lie outside those of the points by more than a share of their range."""
+    walks = [point.walk_cycles for point in points]
+    margin = _MARGIN * (max(walks) - min(walks))
+    return not min(walks) - margin <= inputs.walk_cycles <= max(walks) + margin
+
+
+def _warnings(models: Models, predicted: Sequence[Predicted], small: Replay, machine: str | None) -> list[str]:
+    warnings = list(small.warnings)
+    if machine is None and models.points.machine is None:
+        warnings.append(
+            f"the replays are of {small.machine}, since neither --machine nor the models name another; "
+            "pagelab calibrate --hardware makes a preset of the one that was measured"
+        )
+    for of in predicted:
+        if of.beyond:
+            warnings.append(f"{of.system}: its walk cycles are outside those that the models were fitted to")
+        warnings += [
+            f"{of.system}: {estimate.model} predicts less than no time, so it does not hold there"
+            for estimate in of.estimates
+            if estimate.cycles <= 0
+        ]
+    return warnings
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Errors of models for layouts that they were fitted without: predicted by measured less 1."""
+
+    by_layout: Mapping[str, Mapping[str, float]]
+    """By model and layout, from the layout's own walk cycles."""
+    by_trace: Mapping[str, float]
+    """By model, of `thp`, whose walk cycles a replay of the trace predicted, too."""
+
+
+def validate(trace: Source, models: Models, machine: str | None = None, progress: Progress | None = None) -> Validation:
+    """Predicts layouts that were held out of the fit, and `thp` from a replay of the trace as well.
+
+    Raises:
+        UsageError: the models lack the layout 4k.
+    """
+    base, how, points = _base(models), Replaying(nested=models.points.nested), models.points.points
+    by_layout = {model.name: errors(model, points) for model in MODELS}
+    huge = models.points.at(HUGE)
+    if huge is None:
+        return Validation(by_layout, {})
+    small, replayed = replays(trace, [how.small, how.huge], machine or models.points.machine, progress)
+    base = _with_window(base, small)
+    inputs = scaled(base, small, replayed)
+    rest = [base if point.layout == SMALL else point for point in points if point is not huge]
+    by_trace = {}
+    for model in MODELS:
+        try:
+            fitted = Fitted(model.name, model.fit(rest))
+        except UsageError:
+            # It is made of the layout that is to be predicted, or of more than are left.
+            continue
+        by_trace[model.name] = fitted.at(inputs) / huge.runtime_cycles - 1
+    return Validation(by_layout, by_trace)

@@ -1,0 +1,172 @@
+"""Walk cycles, TLB misses and hits of a program from replays of recordings of it.
+
+Models: the program is recorded under each layout (the library advises it there, too), and replayed on a machine under
+    a system that gives huge pages where they are asked for. A trace made without layouts shows `4k` and `thp` alone.
+Deviations: the program runs once more for each layout, under Valgrind. What is replayed is that run.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pagelab.recorder import record
+from pagelab.results import SystemResult
+from pagelab.run_time.layouts import Layout
+from pagelab.run_time.running import Files, Program
+from pagelab.simulation import Progress, Source, System, overrides, run
+
+NESTED_MADVISE: System = ("nested-radix-thp", {"system.layers.guest.large_pages": "madvise"})
+WINDOW = {"model": "window", "cycles_per_instruction": 0.25}
+"""The core that overlaps accesses, on machines whose own core does not: four instructions a cycle, Skylake's sizes"""
+_CORE = ("base", "data_stall", "translation")
+"""Cycles of a program's own instructions; faults and system calls are the kernel's"""
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What a layout's accesses come to on the simulated machine."""
+
+    walk_cycles: int
+    """Of all walks that ended with a translation."""
+    tlb_misses: int
+    """Of the last-level TLB, of data and instructions."""
+    tlb_hits: int
+    """Of the same: misses of the first level that it served."""
+    core_cycles: int
+    """Of the program's own instructions, in order."""
+    window_cycles: int
+    """The same by the core that overlaps accesses."""
+    mhz: float
+    """The simulated machine's clock."""
+    machine: str
+    system: str
+    accesses: int
+    warnings: Sequence[str] = ()
+    """What the simulator says of these replays."""
+
+
+def replays(
+    trace: Source, systems: Sequence[System], machine: str | os.PathLike[str] | None, progress: Progress | None = None
+) -> list[Replay]:
+    """A trace under systems, on the machine's own core and on one that overlaps accesses, if its own does not."""
+    plain = run(trace, systems, machine=machine, progress=progress).systems
+    if plain[0].config["machine"]["core"]["model"] == "window":
+        overlapped = plain
+    else:
+        overlapped = run(
+            trace, [_with_window(system) for system in systems], machine=machine, progress=progress
+        ).systems
+    return [_replay(own, other) for own, other in zip(plain, overlapped, strict=True)]
+
+
+def _with_window(system: System) -> System:
+    """The same system on a core that overlaps accesses."""
+    name, settings = system if isinstance(system, tuple) else (system, ())
+    return name, [*overrides(settings), *overrides({"machine.core": WINDOW})]
+
+
+def _replay(own: SystemResult, other: SystemResult) -> Replay:
+    stats = own.stats
+    misses = sum(stats.get(f"{kind}.l2.misses", 0) for kind in ("dtlb", "itlb"))
+    first = sum(stats.get(f"{kind}.l1.misses", 0) for kind in ("dtlb", "itlb"))
+    core, overlapped = (sum(of.stats.get(f"cycles.{part}", 0) for part in _CORE) for of in (own, other))
+    return Replay(
+        walk_cycles=stats.get("walk.cycles", 0),
+        tlb_misses=misses,
+        tlb_hits=first - misses,
+        core_cycles=core,
+        window_cycles=overlapped,
+        mhz=own.config["machine"]["frequency_mhz"],
+        machine=own.machine,
+        system=own.label,
+        accesses=stats.get("accesses", 0),
+        warnings=list(dict.fromkeys((*own.warnings, *other.warnings))),
+    )
+
+
+def trace_of(layout: Layout, folder: Path) -> Path:
+    """Where the recording of a layout is."""
+    return folder / f"{layout.name.replace('%', '')}.trace"
+
+
+def replay_layout(
+    program: Program,
+    layout: Layout,
+    span_bytes: int,
+    folder: Path,
+    how: "Replaying",
+) -> Replay:
+    """Records a program under a layout into `folder` and replays that.
+
+    Raises:
+        UsageError: it cannot be recorded.
+        TraceError: the recording cannot be written.
+    """
+    trace = trace_of(layout, folder)
+    # The recorder takes this process's environment, input and output for the program's.
+    with _environment(program.environment(layout, span_bytes)), _redirected(program.files):
+        record(program.command, trace)
+    return replays(trace, [how.advised], how.machine, how.progress)[0]
+
+
+@dataclass(frozen=True)
+class Replaying:
+    """On which machine recordings are replayed, and under which kind of system."""
+
+    machine: str | os.PathLike[str] | None = None
+    nested: bool = False
+    progress: Progress | None = None
+
+    @property
+    def advised(self) -> System:
+        """Gives huge pages where the program or a layout asks for them."""
+        return NESTED_MADVISE if self.nested else "radix-thp-madvise"
+
+    def check(self) -> None:
+        """Raises what a replay would raise of the machine.
+
+        Raises:
+            ConfigError: there is no such machine.
+        """
+        run("seq:size=4KiB,passes=1", [self.advised], machine=self.machine)
+
+    @property
+    def small(self) -> str:
+        """The system of `4k`, where nothing asked."""
+        return "nested-radix" if self.nested else "radix"
+
+    @property
+    def huge(self) -> str:
+        """The system of `thp`, for traces that were made without layouts."""
+        return "nested-radix-thp" if self.nested else "radix-thp"
+
+
+@contextmanager
+def _environment(more: Mapping[str, str]) -> Iterator[None]:
+    old = {key: os.environ.get(key) for key in more}
+    os.environ.update(more)
+    try:
+        yield
+    finally:
+        for key, value in old.items():
+            if value is None:
+                del os.environ[key]
+            else:
+                os.environ[key] = value
+
+
+@contextmanager
+def _redirected(files: Files) -> Iterator[None]:
+    """Standard input from the program's file or nowhere, and output to nowhere."""
+    kept = {number: os.dup(number) for number in (0, 1)}
+    try:
+        with (files.stdin or Path(os.devnull)).open("rb") as stdin, Path(os.devnull).open("wb") as stdout:
+            os.dup2(stdin.fileno(), 0)
+            os.dup2(stdout.fileno(), 1)
+        yield
+    finally:
+        for number, copy in kept.items():
+            os.dup2(copy, number)
+            os.close(copy)

@@ -1,0 +1,226 @@
+"""Running a program natively under a layout."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from pagelab._engine import UsageError
+from pagelab.run_time.layouts import Layout
+
+_PR_SET_THP_DISABLE = 41
+"""include/uapi/linux/prctl.h; children and programs that they execute inherit it"""
+_SAMPLE_SECONDS = 0.02
+_SIGNALLED = 128
+"""Added to a signal's number, the status of what it ended, as a shell has it"""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run of a program took, its children's parts included."""
+
+    user_seconds: float
+    system_seconds: float
+    wall_seconds: float
+    minor_faults: int
+    major_faults: int
+    exit_code: int
+    counters: Mapping[str, int]
+    """Hardware events by name; none where perf counts nothing."""
+
+    @property
+    def cpu_seconds(self) -> float:
+        return self.user_seconds + self.system_seconds
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Anonymous memory of a program and its children, when it was most."""
+
+    anonymous_bytes: int
+    huge_bytes: int
+    resident_bytes: int
+    """The most that any one of them had."""
+    processes: int
+    without_library: int
+    """Of these, how many had not loaded the library of layouts."""
+
+    @property
+    def huge_share(self) -> float:
+        return self.huge_bytes / self.anonymous_bytes if self.anonymous_bytes else 0.0
+
+
+@dataclass(frozen=True)
+class Files:
+    """Where a program's input comes from and its output goes."""
+
+    stdin: Path | None = None
+    stdout: Path | None = None
+
+
+class Program:
+    """A program that is run again and again."""
+
+    def __init__(self, command: Sequence[str], files: Files, library: Path, pool_bytes: int) -> None:
+        self.command, self.files = list(command), files
+        self._library, self._pool = library, pool_bytes
+
+    def environment(self, layout: Layout, span_bytes: int) -> dict[str, str]:
+        """What layouts add to the program's environment."""
+        return layout.environment(self._library, self._pool, span_bytes)
+
+    def run(self, layout: Layout, span_bytes: int, before: Sequence[str] = ()) -> Run:
+        """Runs it once and takes its time.
+
+        Args:
+            before: A command that the program is run by, such as perf's.
+        """
+        words = self.environment(layout, span_bytes)
+        if not before:
+            return self._timed(layout, self.command, words)
+        # The library is for the program, not for what runs it.
+        return self._timed(layout, [*before, "env", *(f"{key}={value}" for key, value in words.items()), *self.command])
+
+    def look(self, layout: Layout, span_bytes: int) -> tuple[Run, Memory]:
+        """Runs it once, and looks at its memory meanwhile and at the end; its errors are shown."""
+        with tempfile.NamedTemporaryFile(prefix="pagelab-layout-", mode="r", encoding="ascii") as report:
+            words = self.environment(layout, span_bytes) | {"PAGELAB_LAYOUT_REPORT": report.name}
+            sampler = _Sampler()
+            run = self._timed(layout, self.command, words, sampler=sampler, show_errors=True)
+            return run, sampler.memory(report.read())
+
+    def _timed(
+        self,
+        layout: Layout,
+        command: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        *,
+        sampler: "_Sampler | None" = None,
+        show_errors: bool = False,
+    ) -> Run:
+        with self._input() as stdin, self._output() as stdout:
+            begin = time.monotonic()
+            try:
+                child = subprocess.Popen(
+                    command,
+                    env=os.environ | (environment or {}),
+                    stdin=stdin,
+                    stdout=stdout,
+                    stderr=None if show_errors else subprocess.DEVNULL,
+                    # A group of its own, so that all of it can be ended.
+                    process_group=0,
+                    preexec_fn=_page_sizes(layout),
+                )
+            except OSError as error:
+                raise UsageError(f"{command[0]}: {error.strerror}") from None
+            try:
+                if sampler:
+                    sampler.start(child.pid)
+                _, status, usage = os.wait4(child.pid, 0)
+            except BaseException:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+                raise
+            finally:
+                if sampler:
+                    sampler.stop()
+            wall = time.monotonic() - begin
+        code = os.waitstatus_to_exitcode(status)
+        child.returncode = code
+        return Run(
+            user_seconds=usage.ru_utime,
+            system_seconds=usage.ru_stime,
+            wall_seconds=wall,
+            minor_faults=usage.ru_minflt,
+            major_faults=usage.ru_majflt,
+            exit_code=code if code >= 0 else _SIGNALLED - code,
+            counters={},
+        )
+
+    def _input(self) -> IO[bytes]:
+        return (self.files.stdin or Path(os.devnull)).open("rb")
+
+    def _output(self) -> IO[bytes]:
+        return (self.files.stdout or Path(os.devnull)).open("wb")
+
+
+def _page_sizes(layout: Layout) -> Any:
+    """What a child does before it executes the program: `4k` forbids huge pages, whatever the host's setting is."""
+    if not layout.touched:
+        return None
+    libc = ctypes.CDLL(None, use_errno=True)
+    disable = ctypes.c_ulong(layout.small)
+    return lambda: libc.prctl(_PR_SET_THP_DISABLE, disable, *[ctypes.c_ulong(0)] * 3)
+
+
+class _Sampler:
+    """Looks at a process and all that descend from it, some 50 times a second."""
+
+    def __init__(self) -> None:
+        self._most = (0, 0)
+        self._resident = 0
+        self._seen: set[int] = set()
+        self._end = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self, pid: int) -> None:
+        self._thread = threading.Thread(target=self._watch, args=(pid,), daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._end.set()
+        if self._thread:
+            self._thread.join()
+
+    def _watch(self, pid: int) -> None:
+        while not self._end.wait(_SAMPLE_SECONDS):
+            amounts = [_rollup(process) for process in _family(pid, self._seen)]
+            self._most = max(self._most, (sum(a for a, _, _ in amounts), sum(h for _, h, _ in amounts)))
+            self._resident = max([self._resident, *(r for _, _, r in amounts)])
+
+    def memory(self, report: str) -> Memory:
+        """What was seen, and what the processes said at their ends (`layout.c`)."""
+        lines = [line.split() for line in report.splitlines()]
+        loaded = {int(words[1]) for words in lines if words[0] == "begins"}
+        ends = [(int(words[2]) << 10, int(words[3]) << 10) for words in lines if words[0] == "ends"]
+        anonymous, huge = max([self._most, *ends])
+        pids = self._seen | {int(words[1]) for words in lines}
+        # A process that a fork made runs what its parent loaded, and says nothing as it begins.
+        said = loaded | {int(words[1]) for words in lines}
+        without = len(self._seen - said) if loaded else len(pids)
+        return Memory(anonymous, huge, max([self._resident, *(a for a, _ in ends)]), max(len(pids), 1), without)
+
+
+def _family(pid: int, seen: set[int]) -> list[int]:
+    """A process and all that descend from it, as far as they still are; they are added to `seen`."""
+    found, left = [], [pid]
+    while left:
+        process = left.pop()
+        found.append(process)
+        try:
+            lists = [path.read_text() for path in Path(f"/proc/{process}/task").glob("*/children")]
+        except OSError:
+            continue
+        left += [int(word) for text in lists for word in text.split()]
+    seen |= set(found)
+    return found
+
+
+def _rollup(pid: int) -> tuple[int, int, int]:
+    """Bytes of a process: anonymous, of these in huge pages, resident; 0 once it is gone."""
+    amounts = {"Anonymous:": 0, "AnonHugePages:": 0, "Rss:": 0}
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
+    except OSError:
+        return 0, 0, 0
+    for words in map(str.split, text.splitlines()):
+        if words[0] in amounts:
+            amounts[words[0]] = int(words[1]) << 10
+    return amounts["Anonymous:"], amounts["AnonHugePages:"], amounts["Rss:"]

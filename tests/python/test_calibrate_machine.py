@@ -1,0 +1,197 @@
+"""Machine presets of the user's own processor: what cpuid says, what chases say, and files that runs take."""
+
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from conftest import Pagelab, assert_fails
+from test_presets import at, is_number, leaves, origin_of
+
+import pagelab
+from pagelab import native
+from pagelab.hardware import described, measured, preset
+from pagelab.hardware.described import Cache, Tlb
+from pagelab.hardware.measured import Figure
+from pagelab.run_time import host
+
+# An EPYC of family 19h, model 11h, as a virtual machine sees it.
+ZEN_4 = {
+    (0x0, 0): (28, 1752462657, 1145913699, 1769238117),
+    (0x1, 0): (10555153, 133120, 4294586883, 395049983),
+    (0x80000005, 0): (4282974016, 4282974016, 537395520, 537395520),
+    (0x80000006, 0): (1543512576, 1811956224, 67133760, 167809344),
+    (0x8000001D, 3): (16739, 62914623, 32767, 1),
+}
+GENUINE_INTEL = (0x20, 0x756E6547, 0x6C65746E, 0x49656E69)
+CLOCK_NS = 0.25
+
+
+def series(name: str, cycles: Iterable[tuple[int, float]]) -> str:
+    """Lines of the benchmarks: three repetitions, of which the first is the quickest."""
+    return "".join(
+        f"{name} {argument} "
+        + " ".join(f"{factor * value * CLOCK_NS}:{CLOCK_NS}" for factor in (1.0, 1.0, 1.02))
+        + "\n"
+        for argument, value in cycles
+    )
+
+
+def benchmarks(slow: float = 1.0) -> str:
+    """A processor with latencies of 4, 14, 50 and 400 cycles, a second-level TLB of 7, and 16 misses at once."""
+    sizes = [4096 << number for number in range(17)]
+    # Memory as large as the first cache is not all in it.
+    caches = ((16 << 10, 4), (32 << 10, 6), (1 << 20, 14), (32 << 20, 50))
+    latency = {size: next((cycles for limit, cycles in caches if size <= limit), 407) for size in sizes}
+    pages = [8 << number for number in range(12)]
+    lines = "".join(f"cpuid {leaf:x}.{part} {a} {b} {c} {d}\n" for (leaf, part), (a, b, c, d) in ZEN_4.items())
+    lines += "huge 262144 262144\n"
+    lines += series("chase", ((size, slow * cycles) for size, cycles in latency.items()))
+    small = ((count, 4 if count <= 72 else 11 if count <= 3072 else 61) for count in pages)
+    lines += series("pages4K", small) + series("pages2M", ((count, 4 if count <= 72 else 11) for count in pages[:5]))
+    lines += series("parallel", ((chases, 400 / min(chases, 16)) for chases in (1, 2, 4, 8, 16, 32)))
+    return lines + f"read 268435456 {' '.join(3 * [f'{0.3125 * CLOCK_NS}:{CLOCK_NS}'])}\n"
+
+
+def facts(virtualised: bool = True) -> preset.Facts:
+    machine = host.Machine("Linux 6.12.1", "Imaginary", "AuthenticAMD", 2600.0, 8, virtualised, "madvise", 0.0)
+    return preset.Facts(machine, 4, 2, 24 << 30, (Cache(1, 32 << 10, 8), Cache(2, 1 << 20, 8), Cache(3, 32 << 20, 16)))
+
+
+def test_latencies_and_parallelism_are_those_of_the_processor() -> None:
+    made = preset.make(facts(), measured.parse(benchmarks()), name="mine")
+    cache, core = made.preset["cache"], made.preset["core"]
+    assert [cache[level]["latency_cycles"] for level in ("l1", "l2", "l3")] == [4, 14, 50]
+    # Memory's chase misses the first-level TLB, whose entries reach 144 MiB.
+    assert cache["dram_latency_cycles"] == 400
+    assert cache["l3"] == {
+        "size_bytes": "32768KiB",
+        "ways": 16,
+        "latency_cycles": 50,
+        "policy": "lru",
+        "inclusion": "non-inclusive",
+    }
+    assert made.preset["tlb"]["l2_latency_cycles"] == 7
+    assert core["fill_buffers"] == 16
+    assert (core["window"], core["load_queue"], core["store_queue"], core["page_walkers"]) == (320, 88, 64, 6)
+    # 64 bytes at 0.3125 cycles each.
+    assert cache["bulk_parallelism"] == 20
+    assert made.preset["frequency_mhz"] == 4000
+    assert (made.preset["cores"], made.preset["threads_per_core"]) == (4, 2)
+    assert made.preset["mmu_cache"]["page_walk_cache"]["entries"] == 24
+    assert made.preset["origin"]["mmu_cache"].startswith("estimated: as in kabylake-7700hq")
+    assert "up to 64 of them hit the L1 TLB" in made.comments[0]
+    assert "takes 47 cycles more" in made.comments[2]
+    assert len(made.warnings) == 1
+    assert "virtual" in made.warnings[0]
+    assert not preset.make(facts(virtualised=False), measured.parse(benchmarks())).warnings
+
+
+def test_every_number_has_an_origin() -> None:
+    made = tomllib.loads(preset.make(facts(), measured.parse(benchmarks())).to_toml())
+    origins = made.pop("origin")
+    keys = list(leaves(made))
+    assert not [key for key in keys if is_number(at(made, key)) and not origin_of(key, origins)]
+    assert not origins.keys() - {origin_of(key, origins) for key in keys}
+
+
+def test_a_preset_is_a_machine_of_runs(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(preset.make(facts(), measured.parse(benchmarks()), name="mine").to_toml())
+    result = pagelab.run("chase:size=1MiB,accesses=1K", machine=file).systems[0]
+    assert result.machine == "mine"
+    assert result.config["machine"]["core"]["fill_buffers"] == 16
+
+
+def test_what_is_below_a_cycle_is_not_taken() -> None:
+    made = preset.make(facts(), measured.parse(benchmarks(slow=0.01)))
+    assert made.preset["cache"]["l1"]["latency_cycles"] == 4
+    assert "L1 hit could not be measured: it stays as in kabylake-7700hq" in made.warnings
+    assert "cache.l1.latency_cycles" not in made.preset["origin"]
+
+
+def test_amds_leaves_tell_arrays_for_all_pages() -> None:
+    assert described.vendor(ZEN_4) == "AuthenticAMD"
+    assert described.family_and_model(ZEN_4) == (25, 17)
+    assert described.tlbs(ZEN_4) == [
+        Tlb(1, "data", ("4K", "2M", "1G"), 72, 72),
+        Tlb(1, "instruction", ("4K", "2M", "1G"), 64, 64),
+        Tlb(2, "both", ("4K", "2M"), 3072, 6),
+    ]
+
+
+def test_intels_leaves_tell_an_array_each() -> None:
+    skylake = {
+        (0, 0): GENUINE_INTEL,
+        (1, 0): (0x506E3, 0, 0, 0),
+        (0x18, 0): (3, 0, 0, 0),
+        (0x18, 1): (0, 4 << 16 | 1, 16, 1 << 5 | 1),
+        (0x18, 2): (0, 12 << 16 | 3, 128, 2 << 5 | 3),
+        (0x18, 3): (0, 8 << 16 | 2, 1, 1 << 8 | 1 << 5 | 2),
+        # Of stores alone.
+        (0x18, 4): (0, 4 << 16 | 1, 4, 1 << 5 | 5),
+    }
+    assert described.tlbs(skylake) == [
+        Tlb(1, "data", ("4K",), 64, 4),
+        Tlb(2, "both", ("4K", "2M"), 1536, 12),
+        Tlb(1, "instruction", ("2M",), 8, 8),
+    ]
+    core = described.core(skylake)
+    assert core
+    assert (core.name, core.window) == ("Skylake", 224)
+    # Bytes of leaf 2; the lowest one of EAX is no descriptor, and a register with its highest bit has none.
+    older = {(0, 0): GENUINE_INTEL, (1, 0): (0x206A7, 0, 0, 0), (2, 0): (0x00CA03B6, 0x80000063, 0x76, 0)}
+    assert described.tlbs(older) == [
+        Tlb(1, "data", ("4K",), 64, 4),
+        Tlb(2, "both", ("4K",), 512, 4),
+        Tlb(1, "instruction", ("2M",), 8, 8),
+    ]
+    assert described.core({(0, 0): GENUINE_INTEL, (1, 0): (0x306F2, 0, 0, 0)}) == described._HASWELL
+    assert described.core({(0, 0): GENUINE_INTEL, (1, 0): (0xF00F0, 0, 0, 0)}) is None
+
+
+def test_reach_ends_where_two_in_a_row_are_slower() -> None:
+    figures = {at: Figure(value, value, value, 3) for at, value in ((8, 4), (16, 9), (32, 4), (64, 9), (128, 9))}
+    assert measured.reach(figures, 7) == 32
+    assert measured.reach(figures, 10) == 128
+    assert measured.reach(figures, 3) == 0
+
+
+def test_this_machine_has_caches() -> None:
+    found = measured.measure(repeats=5, mebibytes=16, large_pages=8)
+    assert found.chase_cycles[8 << 10].value < found.chase_cycles[16 << 20].value
+    assert found.parallel_cycles[8].value < found.parallel_cycles[1].value
+    assert described.family_and_model(found.leaves)[0] >= 6
+    assert 0.1 < found.clock_ns.value < 2
+    assert described.caches()[0].level == 1
+
+
+def test_the_command_writes_a_machine(pagelab: Pagelab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The benchmarks' program is replaced by one that prints what is known."""
+    cache = str(tmp_path / "cache")
+    monkeypatch.setenv("XDG_CACHE_HOME", cache)
+    program = native.processor_benchmarks()
+    (tmp_path / "known.txt").write_text(benchmarks())
+    program.write_text(f"#!/bin/sh\ncat {tmp_path}/known.txt\n")
+    done = pagelab("calibrate", "--hardware", "-m", "xeon-e-2136", XDG_CACHE_HOME=cache)
+    assert done.returncode == 0, done.stderr
+    made = tomllib.loads((tmp_path / "this-machine.toml").read_text())
+    assert made["name"] == "this-machine"
+    assert made["cache"]["l1"]["latency_cycles"] == 4
+    assert "as in xeon-e-2136" in made["origin"]["mmu_cache"]
+    assert "4,000 MHz" in done.stdout
+    ran = pagelab("run", "seq:size=64KiB", "-m", "this-machine")
+    assert "on this-machine" in ran.stdout
+
+    program.write_text("#!/bin/sh\necho there is not enough memory >&2\nexit 1\n")
+    refused = pagelab("calibrate", "--hardware", "-o", "other.toml", XDG_CACHE_HOME=cache)
+    assert refused.returncode == 2
+    assert "the processor cannot be measured: there is not enough memory" in refused.stderr
+    assert not (tmp_path / "other.toml").exists()
+
+
+def test_options_that_do_not_go_together(pagelab: Pagelab) -> None:
+    assert_fails(pagelab("calibrate", "--hardware", "--fio", "x.json"), 2, "--hardware measures one thing alone")
+    assert_fails(pagelab("calibrate", "--hardware", "--major-faults"), 2, "--major-faults measures one thing alone")
+    assert_fails(pagelab("calibrate", "--hardware", "-o", "gem5-timing.toml"), 2, "there is a preset gem5-timing")
+    assert_fails(pagelab("calibrate", "--hardware", "-o", "mine"), 2, "give mine.toml")

@@ -1,0 +1,270 @@
+"""Programs measured under page-size layouts: what became huge, faults, counters, and what cannot be measured.
+
+Times are not asserted: other programs may run beside the tests.
+"""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import COMMAND, Pagelab, assert_fails
+
+from pagelab import UsageError
+from pagelab.run_time import counters, host, layouts
+from pagelab.run_time.measuring import Figure, load
+from pagelab.run_time.running import _Sampler
+
+SOURCE = Path(__file__).parent / "chase.c"
+PAGES_OF_64_MIB = 64 << 8
+HUGE = pytest.mark.skipif(host.machine().huge_pages == "never", reason="transparent huge pages are off on this machine")
+
+
+@pytest.fixture(scope="module")
+def chase(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    program = tmp_path_factory.mktemp("chase") / "chase"
+    subprocess.run(["cc", "-O2", "-o", program, SOURCE], check=True)
+    return program
+
+
+def by_layout(file: Path) -> dict[str, Any]:
+    document = json.loads(file.read_text())
+    return {of["layout"]: of for of in document["layouts"]}
+
+
+def huge_share(of: dict[str, Any]) -> float:
+    return float(of["memory"]["huge_bytes"] / of["memory"]["anonymous_bytes"])
+
+
+def faults(of: dict[str, Any]) -> list[int]:
+    return [run["minor_faults"] for run in of["runs"]]
+
+
+@HUGE
+def test_layouts_make_of_the_heap_what_they_say(pagelab: Pagelab, tmp_path: Path, chase: Path) -> None:
+    wanted = {"4k": 0.0, "thp": 1.0, "heap=25%": 0.25, "heap=0-32MiB": 0.5, "mmap=100%": 0.0}
+    asked = [word for layout in wanted for word in ("-l", layout)]
+    done = pagelab("measure", *asked, "-n", "2", "-o", "out.json", "--", chase, "64", "400000")
+    assert done.returncode == 0, done.stderr
+    found = by_layout(tmp_path / "out.json")
+    assert list(found) == list(wanted)
+    for layout, share in wanted.items():
+        assert huge_share(found[layout]) == pytest.approx(share, abs=0.04), layout
+        assert 64 << 20 <= found[layout]["memory"]["anonymous_bytes"] < 70 << 20
+        small = (1 - share) * PAGES_OF_64_MIB
+        for count in faults(found[layout]):
+            assert small * 0.96 < count < small * 1.04 + 1000, layout
+    assert len(done.stdout.splitlines()[-5:][0].split()) > 5
+    assert load(tmp_path / "out.json").to_json() == (tmp_path / "out.json").read_text()
+
+
+@HUGE
+def test_mappings_and_children_have_layouts_too(pagelab: Pagelab, tmp_path: Path) -> None:
+    """A shell's child maps memory itself, from an address that it does not choose."""
+    # Python gives the mapping back before it ends: there must be time to look at it.
+    script = "import mmap, time\nm = mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n"
+    (tmp_path / "maps.py").write_text(script + "for at in range(0, 64 << 20, 4096): m[at] = 1\ntime.sleep(0.3)\n")
+    for layout, least, most in (("mmap=50%", 26, 40), ("mmap=100%", 60, 72), ("heap=100%", 0, 14)):
+        run = ("measure", "-l", layout, "-n", "1", "-o", "out.json", "--")
+        done = pagelab(*run, "sh", "-c", f"{Path(sys.executable).resolve()} maps.py; true")
+        assert done.returncode == 0, done.stderr
+        memory = by_layout(tmp_path / "out.json")[layout]["memory"]
+        assert least << 20 <= memory["huge_bytes"] <= most << 20, layout
+        assert memory["processes"] >= 2
+        assert memory["without_library"] == 0
+
+
+@HUGE
+def test_a_recording_of_each_layout_tells_walk_cycles(pagelab: Pagelab, tmp_path: Path, chase: Path) -> None:
+    asked = ("-l", "4k", "-l", "heap=50%", "-l", "thp", "-l", "host", "-n", "1", "--replay", "--traces", "kept")
+    done = pagelab("measure", "-q", *asked, "-o", "out.json", "--", chase, "16", "100000")
+    assert done.returncode == 0, done.stderr
+    found = by_layout(tmp_path / "out.json")
+    small, half, huge = (found[layout]["replay"] for layout in ("4k", "heap=50%", "thp"))
+    assert found["host"]["replay"] is None
+    assert huge["walk_cycles"] < 0.1 * half["walk_cycles"] < 0.1 * small["walk_cycles"]
+    assert small["tlb_misses"] > 50_000
+    assert {of.name for of in (tmp_path / "kept").iterdir()} == {"4k.trace", "heap=50.trace", "thp.trace"}
+    assert load(tmp_path / "out.json").walk_cycles_from == "replay"
+
+    again = pagelab("measure", "-q", *asked, "--", chase, "16", "100000")
+    assert_fails(again, 2, "kept/4k.trace: exists")
+
+    # A trace that was made without layouts shows those of which a system of its own makes the pages.
+    replayed = ("-l", "4k", "-l", "thp", "-l", "heap=50%", "-n", "1", "--trace", "kept/4k.trace", "--nested")
+    done = pagelab("measure", "-q", *replayed, "-o", "traced.json", "--", chase, "16", "100000")
+    assert done.returncode == 0, done.stderr
+    traced = by_layout(tmp_path / "traced.json")
+    assert traced["4k"]["replay"]["system"] == "nested-radix"
+    assert traced["thp"]["replay"]["walk_cycles"] < traced["4k"]["replay"]["walk_cycles"]
+    assert traced["heap=50%"]["replay"] is None
+
+
+def test_what_cannot_be_measured_is_said(pagelab: Pagelab, tmp_path: Path, chase: Path) -> None:
+    static = tmp_path / "static"
+    subprocess.run(["cc", "-O2", "-static", "-o", static, SOURCE], check=True)
+    assert_fails(pagelab("measure", "-q", "--", static, "8", "1"), 2, "static is linked statically", "--layout 4k")
+    done = pagelab("measure", "-l", "4k", "-l", "host", "-n", "1", "--", static, "64", "100000")
+    assert done.returncode == 0, done.stderr
+    assert_fails(pagelab("measure", "-q", "--", "./none"), 2, "there is no program './none'")
+    assert_fails(pagelab("measure", "-q", "--", "true"), 2, "true ends after", "give it more work")
+    failing = pagelab("measure", "-q", "--", chase, "64", "1", "3")
+    assert_fails(failing, 2, "ended with status 3 under 4k", "--any-status")
+    text = tmp_path / "text"
+    text.write_text("no program")
+    text.chmod(0o755)
+    assert_fails(pagelab("measure", "-q", "--", text), 2, "text is no program of Linux")
+    assert_fails(pagelab("measure", "-q", "-m", "x", "--", chase, "1", "1"), 2, "add --replay or --trace")
+    assert not (tmp_path / "out.json").exists()
+
+
+def test_what_would_fail_at_the_end_fails_at_once(pagelab: Pagelab, tmp_path: Path) -> None:
+    """The program leaves a file when it runs, which it must not."""
+    program = ("sh", "-c", "touch ran; sleep 1")
+    for options, status, why in (
+        (("--replay", "-m", "none"), 2, "none"),
+        (("--trace", "none.trace"), 1, "none.trace"),
+        (("--replay", "--trace", "none.trace"), 2, "leave one of them out"),
+        (("-o", "/dev/null/x"), 1, "/dev/null"),
+    ):
+        assert_fails(pagelab("measure", "-q", *options, "--", *program), status, why)
+        assert not (tmp_path / "ran").exists()
+
+
+def test_the_program_ends_with_the_command(tmp_path: Path) -> None:
+    """A signal that ends the command ends what it runs, and what that runs."""
+    program = f"sleep 97 & echo $! > {tmp_path}/pid; wait"
+    command = [*COMMAND, "measure", "-q", "-l", "4k", "--", "sh", "-c", program]
+    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    pid = tmp_path / "pid"
+    while not pid.exists() or not pid.read_text().strip():
+        assert running.poll() is None
+        time.sleep(0.05)
+    running.send_signal(signal.SIGTERM)
+    _, said = running.communicate(timeout=30)
+    assert running.returncode == 128 + signal.SIGTERM
+    assert said == "pagelab: error: terminated\n"
+    status = Path(f"/proc/{pid.read_text().strip()}/status")
+    # Gone, or not yet waited for by whoever does that for orphans.
+    assert not status.exists() or "State:\tZ" in status.read_text()
+
+
+@pytest.mark.parametrize(
+    ("layout", "why"),
+    [
+        ("2m", "'2m' is no part of a layout; give 4k, thp, host"),
+        ("heap=25", "heap=25: give a share such as 25% or a window"),
+        ("heap=101%", "101% is more than all of the heap"),
+        ("heap=1MiB-4MiB", "in whole pages of 2 MiB"),
+        ("heap=4MiB-4MiB", "from less to more"),
+        ("heap=0-4MX", "heap=0-4MX: "),
+        ("mmap=0-4MiB", "mmap=0-4MiB: give a share such as 25%"),
+        ("heap=5%,heap=6%", "heap is there twice"),
+    ],
+)
+def test_wrong_layouts_are_refused(layout: str, why: str) -> None:
+    with pytest.raises(UsageError) as error:
+        layouts.parse(layout)
+    assert why in str(error.value)
+
+
+def test_a_programs_output_and_input_are_files(pagelab: Pagelab, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("".join(f"{7 * number % 300_007}\n" for number in range(300_000)))
+    asked = ("-l", "4k", "-n", "2", "--stdin", "in.txt", "--stdout", "sorted.txt")
+    done = pagelab("measure", *asked, "--", "sort", "-n")
+    assert done.returncode == 0, done.stderr
+    lines = (tmp_path / "sorted.txt").read_text().splitlines()
+    assert len(lines) == 300_000
+    assert lines[:2] == ["0", "1"]
+    assert_fails(pagelab("measure", "--stdin", "none", "--", "sort"), 1, "none")
+
+
+PERF = """#!/bin/sh
+# Stands in for perf: counts what the test wants, of what is run behind `--`.
+while [ "$1" != -- ]; do
+    [ "$1" = -o ] && out=$2
+    if [ "$1" = -e ]; then
+        case $2 in *walk_duration*) ;; *) printf '%s\\t\\t%s\\t1\\t100.00\\n' 1200 "$2" >> "$out";; esac
+    fi
+    shift
+done
+shift
+exec "$@"
+"""
+
+
+def test_counters_are_those_of_perf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    perf = tmp_path / "perf"
+    perf.write_text(PERF)
+    perf.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    intel = counters.find("GenuineIntel")
+    assert intel.missing is None
+    assert intel.events["load_walk_cycles"] == "dtlb_load_misses.walk_active:u"
+    amd = counters.find("AuthenticAMD")
+    assert amd.missing == "this processor's counters (AuthenticAMD) tell no cycles of walks"
+    text = "# a comment\n\n77\t\tcycles:u\t1\t100.00\n<not counted>\t\tcycles:k\t0\t0.00\n"
+    assert intel.read(text) == {"cycles_user": 77}
+    events = {"load_walk_cycles": 5, "store_walk_cycles": 7, "l1_misses": 30, "misses": 10}
+    assert counters.translation(events) == {"walk_cycles": 12, "tlb_misses": 10, "tlb_hits": 20}
+
+
+def test_counted_runs_say_so(pagelab: Pagelab, tmp_path: Path, chase: Path) -> None:
+    (tmp_path / "perf").write_text(PERF)
+    (tmp_path / "perf").chmod(0o755)
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    done = pagelab("measure", "-l", "4k", "-n", "1", "-o", "out.json", "--", chase, "64", "1000", PATH=path)
+    assert done.returncode == 0, done.stderr
+    (run,) = by_layout(tmp_path / "out.json")["4k"]["runs"]
+    assert run["counters"]["cycles_user"] == 1200
+    assert faults(by_layout(tmp_path / "out.json")["4k"])[0] > PAGES_OF_64_MIB
+
+
+def test_where_perf_counts_nothing_the_result_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert counters.find("GenuineIntel").missing == "perf is not installed"
+    perf = tmp_path / "perf"
+    perf.write_text('#!/bin/sh\nprintf \'<not supported>\\t\\t%s\\t0\\t0\\n\' "$7" > "$5"\n')
+    perf.chmod(0o755)
+    assert counters.find("GenuineIntel").missing == "there are no hardware counters, as in most virtual machines"
+
+
+def test_memory_is_that_of_the_moment_with_most() -> None:
+    report = "begins 10\nends 10 1000 600\nbegins 11\nends 11 3000 2000\nends 12 5 0\n"
+    memory = _Sampler().memory(report)
+    assert (memory.anonymous_bytes, memory.huge_bytes) == (3000 << 10, 2000 << 10)
+    assert (memory.processes, memory.without_library) == (3, 0)
+    assert memory.huge_share == pytest.approx(2 / 3)
+
+
+def test_a_heap_is_no_larger_than_what_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = host.pool_bytes()
+    assert whole > 64 << 20
+    assert whole % layouts.HUGE_BYTES == 0
+    allowed = {resource.RLIMIT_AS: resource.RLIM_INFINITY, resource.RLIMIT_DATA: 101 << 20}
+    monkeypatch.setattr(resource, "getrlimit", lambda limit: (allowed[limit], resource.RLIM_INFINITY))
+    assert host.pool_bytes() == 50 << 20
+
+
+def test_intervals_are_students() -> None:
+    figure = Figure.of([10.0, 12.0, 17.0])
+    assert figure.median == 12
+    assert figure.mean == 13
+    # 4.303 √(13/3)
+    assert figure.half_interval == pytest.approx(8.957, abs=0.001)
+    assert Figure.of([3.0]).half_interval is None
+
+
+def test_only_results_of_measure_are_read(tmp_path: Path) -> None:
+    for text, why in (("no JSON", "not JSON"), ("[]", "no result of"), ('{"kind": "measurement"}', "of this version")):
+        file = tmp_path / "file.json"
+        file.write_text(text)
+        with pytest.raises(UsageError) as error:
+            load(file)
+        assert why in str(error.value)

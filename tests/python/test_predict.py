@@ -1,0 +1,144 @@
+"""Run times of systems that no machine has: scaling by replays, intervals, and layouts held out."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT, Pagelab, assert_fails
+from test_model import HUGE, SMALL, line, of
+
+import pagelab
+from pagelab import UsageError
+from pagelab.run_time import fitting, predicting
+from pagelab.run_time.replaying import Replay, Replaying, replays
+
+CHASE = "chase:size=16MiB,accesses=60K"
+"""Any source that can be replayed stands for a trace."""
+
+
+def replay(system: str, walk_cycles: int, misses: int = 100, hits: int = 50, window: int = 1000) -> Replay:
+    return Replay(walk_cycles, misses, hits, 2000, window, 3000.0, "m", system, 1)
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    file = tmp_path / "models.json"
+    listed = (line("4k", 900), line("thp", 30), line("heap=30%", 630), line("heap=60%", 400))
+    listed = (*listed[:3], replace(listed[3], runtime_cycles=1.02 * listed[3].runtime_cycles))
+    file.write_text(fitting.fit(of(*listed)).to_json())
+    return file
+
+
+def test_inputs_are_those_of_4k_in_the_ratio_of_the_replays() -> None:
+    base = replace(SMALL, window_cycles=500.0)
+    scaled = predicting.scaled(base, replay("radix", 800), replay("other", 200, misses=300, hits=25, window=1500))
+    assert (scaled.walk_cycles, scaled.tlb_misses, scaled.tlb_hits, scaled.window_cycles) == (100, 30, 10, 750)
+    # Where the replay of 4k has none, the ratio says nothing.
+    assert predicting.scaled(base, replay("radix", 0), replay("other", 70)).walk_cycles == 70
+
+
+def test_replays_tell_misses_hits_and_cycles() -> None:
+    (found,) = replays(CHASE, ["radix"], "kabylake-7700hq")
+    window = {"machine.core": {"model": "window", "cycles_per_instruction": 0.25}}
+    own, other = pagelab.run(CHASE, ["radix", ("radix", window)], machine="kabylake-7700hq").systems
+    kinds = ("dtlb", "itlb")
+    assert found.tlb_misses == sum(own.stats[f"{kind}.l2.misses"] for kind in kinds) > 0
+    assert found.tlb_hits + found.tlb_misses == sum(own.stats[f"{kind}.l1.misses"] for kind in kinds)
+    assert found.tlb_hits > 0
+    assert found.walk_cycles == own.stats["walk.cycles"]
+    assert found.mhz == 2800
+    for cycles, stats in ((found.core_cycles, own.stats), (found.window_cycles, other.stats)):
+        assert cycles == stats["cycles"] - stats["cycles.fault"] - stats["cycles.kernel"]
+
+
+def test_a_prediction_is_the_models_of_the_replays(models: Path) -> None:
+    loaded = fitting.load(models)
+    found = predicting.predict(CHASE, ["radix-thp", "radix"], loaded, "kabylake-7700hq")
+    small, huge = replays(CHASE, ["radix", "radix-thp"], "kabylake-7700hq")
+    assert huge.walk_cycles < 0.01 * small.walk_cycles
+    thp, same = found.systems
+    yaniv = {estimate.model: estimate for estimate in thp.estimates}["yaniv"]
+    assert yaniv.cycles == pytest.approx(1000 + 0.5 * 900 * huge.walk_cycles / small.walk_cycles)
+    assessed = next(model for model in loaded.models if model.fitted.name == "yaniv")
+    assert yaniv.half_interval == assessed.half_interval == pytest.approx(4.303 * (1 - 1 / 1.02) / 2**0.5)
+    # Nothing changes under the system that is compared with, whatever the model.
+    for estimate in same.estimates:
+        if estimate.model in ("yaniv", "basu", "pham", "window"):
+            assert estimate.cycles == pytest.approx(found.base.runtime_cycles), estimate.model
+    # Its points were not replayed, so the core that overlaps accesses is there, untested.
+    window = {estimate.model: estimate for estimate in thp.estimates}["window"]
+    assert window.half_interval is None
+    ratio = huge.window_cycles / small.window_cycles
+    assert window.cycles == pytest.approx(ratio * found.base.runtime_cycles)
+
+
+def test_systems_unlike_all_layouts_are_warned_of(models: Path) -> None:
+    loaded = fitting.load(models)
+    found = predicting.predict(CHASE, ["radix-no-mmu-cache", "radix"], loaded)
+    assert [of.beyond for of in found.systems] == [True, False]
+    assert any("radix-no-mmu-cache: its walk cycles are outside" in warning for warning in found.warnings)
+    assert any("kabylake-7700hq, since neither --machine" in warning for warning in found.warnings)
+    # A line that falls: far out it predicts less than nothing.
+    falling = fitting.fit(of(line("4k", 900, slope=-1.1), line("thp", 30, slope=-1.1)))
+    far = predicting.predict(CHASE, ["radix-no-mmu-cache"], falling, "kabylake-7700hq")
+    assert any("yaniv predicts less than no time" in warning for warning in far.warnings)
+
+
+def test_what_the_simulator_warns_of_is_passed_on(models: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "lackey.trace"
+    pagelab.import_trace(ROOT / "crates" / "pagelab-trace" / "tests" / "import_samples" / "lackey.txt", trace)
+    found = predicting.predict(trace, ["radix"], fitting.load(models), "kabylake-7700hq")
+    assert any("do not tell which loads they wait for" in warning for warning in found.warnings)
+
+
+def test_held_out_layouts_are_predicted(models: Path) -> None:
+    loaded = fitting.load(models)
+    found = predicting.validate(CHASE, loaded, "kabylake-7700hq")
+    for model in loaded.models:
+        assert found.by_layout[model.fitted.name] == pytest.approx(dict(model.errors))
+    # Models that thp makes cannot predict it.
+    assert not {"yaniv", "gandhi", "alam"} & found.by_trace.keys()
+    small, huge = replays(CHASE, ["radix", "radix-thp"], "kabylake-7700hq")
+    walks = 900 * huge.walk_cycles / small.walk_cycles
+    assert found.by_trace["pham"] == pytest.approx(
+        (1000 + 0.5 * 900 - 900 + walks + 7 * 100 * (huge.tlb_hits / small.tlb_hits - 1)) / 1015 - 1
+    )
+
+
+def test_nested_models_are_compared_with_nested_tables() -> None:
+    points = replace(of(line("4k", 900), line("thp", 30)), nested=True, machine="kabylake-7700hq")
+    found = predicting.predict(CHASE, ["nested-radix"], fitting.fit(points))
+    (same,) = found.systems
+    assert same.inputs.walk_cycles == 900
+    assert Replaying(nested=True).huge == "nested-radix-thp"
+
+
+def test_models_without_4k_predict_nothing() -> None:
+    models = fitting.fit(of(replace(SMALL, layout="heap=10%"), HUGE))
+    with pytest.raises(UsageError, match="the models lack the layout 4k"):
+        predicting.predict(CHASE, ["radix"], models)
+
+
+def test_the_command(pagelab: Pagelab, tmp_path: Path, models: Path) -> None:
+    arguments = ("predict", CHASE, "--model", models, "-s", "radix-thp", "-s", "hashed-clustered", "--validate")
+    done = pagelab(*arguments, "--json", "out.json")
+    assert done.returncode == 0, done.stderr
+    assert "the kernel's part, 0.500 s with 4k, is not predicted" in done.stdout
+    assert "thp, by the trace" in done.stdout
+    document: dict[str, Any] = json.loads((tmp_path / "out.json").read_text())
+    assert [of["system"] for of in document["systems"]] == ["radix-thp", "hashed-clustered"]
+    yaniv = next(of for of in document["systems"][0]["estimates"] if of["model"] == "yaniv")
+    assert yaniv["ratio"] == pytest.approx(1000 / 1450, rel=0.01)
+    assert document["errors"]["by_layout"]["yaniv"]["heap=30%"] == pytest.approx(0)
+    again = pagelab(*arguments, "--json", "-")
+    assert again.stdout == (tmp_path / "out.json").read_text()
+
+    assert_fails(pagelab("predict", "-q", CHASE, "--model", "none.json"), 1, "none.json")
+    (tmp_path / "other.json").write_text("{}")
+    assert_fails(pagelab("predict", "-q", CHASE, "--model", "other.json"), 2, "other.json: no model file")
+    assert_fails(pagelab("predict", "-q", CHASE, "--model", models, "-s", "radx"), 2, "radx")
+    same = pagelab("predict", "-q", CHASE, "--model", models, "--json", models)
+    assert_fails(same, 2, "named twice")
+    assert_fails(pagelab("predict", "-q", "none.trace", "--model", models), 1, "none.trace")
