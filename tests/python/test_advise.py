@@ -164,7 +164,9 @@ def test_bars_hold_both_cores_and_a_fifth_of_their_cycles() -> None:
     bar = Bar.of_gains([0.5, 0.1])
     assert bar.low == pytest.approx(8 / 98)
     assert bar.high == pytest.approx(60 / 110)
-    assert Bar.of_gains([-0.1, -0.5]) == Bar(pytest.approx(-0.6), pytest.approx(-0.08))
+    lost = Bar.of_gains([-0.1, -0.5])
+    assert lost.low == pytest.approx(-0.6)
+    assert lost.high == pytest.approx(-0.08)
     assert Bar.of_gains([0.99]).high < 1
     assert Bar.of_gains([0.0]) == Bar(0.0, 0.0)
     assert Bar.around([0.3, 0.2]) == Bar(0.2, 0.3)
@@ -207,6 +209,21 @@ def test_the_command_records_writes_and_ends_as_the_program(program: Path, tmp_p
 
 
 @needs_recorder
+def test_what_is_foretold_is_measured_if_asked(program: Path, tmp_path: Path, pagelab: Pagelab) -> None:
+    done = pagelab("advise", "--check", "-n", "2", "--json", "a.json", "--", program, "advised", "0")
+    assert done.returncode == 0, done.stderr
+    measured = json.loads((tmp_path / "a.json").read_text())["measured"]
+    assert len(measured["saved"]) == 2
+    assert measured["huge_share"] > 0.9
+    assert measured["small_seconds"] > 0.01
+    page = " ".join(done.stdout.split())
+    assert "Measured on this machine, 2 runs without and with huge pages by turns: " in page
+    assert "the program's own are not among the former" in page
+    assert "Foretold are " in page
+    assert [line for line in done.stderr.splitlines() if "a run takes" in line]
+
+
+@needs_recorder
 def test_samples_do_not_tell_of_memory(program: Path, tmp_path: Path, pagelab: Pagelab) -> None:
     done = pagelab(
         "advise", "-q", "--windows", "every=100K,length=20K,warm=20K", "--json", "a.json", "--", program, "chase", "0"
@@ -223,6 +240,8 @@ def test_samples_do_not_tell_of_memory(program: Path, tmp_path: Path, pagelab: P
         (["ls", "/usr"], ["pagelab advise -- ls /usr"]),
         (["gups:size=1MiB", "--keep", "a.trace"], ["--keep", "-- CMD"]),
         (["gups:size=1MiB", "--windows", "every=10K,length=1K"], ["-- CMD"]),
+        (["gups:size=1MiB", "--check"], ["--check", "-- CMD"]),
+        (["--repeat", "3", "--", "true"], ["add --check"]),
         (["nothing.trace"], ["nothing.trace"]),
         (["gups:size=1MiB", "-m", "vax"], ["vax"]),
         (["gups:size=1MiB", "-o", "a", "--json", "a"], ["named twice"]),

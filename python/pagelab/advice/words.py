@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pagelab.advice.check import Checked
 from pagelab.advice.gains import CHANGES, ESTIMATED, LEAST_SHARE, REMEDIES, Advice, Bar, Gain, Helped
 from pagelab.quantities import counted, size_text
 from pagelab.report import code
@@ -24,13 +25,15 @@ _THP = "/sys/kernel/mm/transparent_hugepage"
 _IN_SHARED_MEMORY = ("/dev/shm/", "/memfd:", "/SYSV")
 
 
-def page(advice: Advice) -> str:
-    """The whole page, with a newline at its end."""
+def page(advice: Advice, checked: Checked | None = None) -> str:
+    """The whole page, with a newline at its end; with what was measured, if it was."""
     parts = [_title(advice), _costs(advice)]
     if advice.worth_it:
         parts += ["What pays", *_payers(advice), "What helps", *_remedies(advice)]
     else:
         parts.append(_nothing(advice))
+    if checked:
+        parts.append(_measured(advice, checked))
     parts += [text for text in (_lost(advice), _uncertain(advice)) if text]
     parts += [*_elsewhere(advice), _trust(advice)]
     return "\n\n".join(parts) + "\n"
@@ -212,6 +215,17 @@ def _ways_to_huge_pages(mappings: Iterable[Helped]) -> list[str]:
     return ways
 
 
+def _measured(advice: Advice, checked: Checked) -> str:
+    foretold = next(gain.saved for gain in advice.remedies if gain.key == "huge")
+    against = "; the program's own are not among the former" if advice.asks else ""
+    return _wrapped(
+        f"Measured on this machine, {counted(len(checked.saved), 'run', 'runs')} without and with huge pages by turns: "
+        f"{_change(Bar.around([checked.median]))} of the CPU time, from {_seconds(checked.small_seconds)} to "
+        f"{_seconds(checked.huge_seconds)}; in single pairs {_change(Bar.around(checked.saved))}. "
+        f"{percent(checked.huge_share)} of the anonymous memory became huge{against}. Foretold are {_change(foretold)}."
+    )
+
+
 def _others(advice: Advice, *, lost: bool) -> list[str]:
     helped = advice.worth_it
     return [
@@ -243,8 +257,9 @@ def _elsewhere(advice: Advice) -> list[str]:
 
 def _trust(advice: Advice) -> str:
     sentences = [
-        "Each change is a range: that on an in-order core, which waits for each access, that on a core that overlaps "
-        f"them, and what both were if {percent(ESTIMATED)} fewer or more cycles were at stake: latencies are estimates."
+        "Each change is a range: what paging takes more or less on an in-order core, which waits for all of it, what "
+        "the whole program does on a core that overlaps accesses, and both if "
+        f"{percent(ESTIMATED)} fewer or more cycles were at stake: latencies are estimates."
     ]
     if is_sampled(advice.base.stats):
         sentences.append("Figures are of the recorded windows; faults between them are not in it.")

@@ -2,9 +2,11 @@
 
 import json
 import shlex
+import sys
 import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,6 +26,7 @@ from pagelab.traces import trace_info
 if TYPE_CHECKING:
     from pagelab.advice import Trials
 
+_REPEAT = 5
 _IS_PROGRAM = "pagelab.advise.is_program"
 
 
@@ -59,6 +62,15 @@ def command(
             help=f"Write the advice and a report of the replays as a page. {MISSING_FOLDERS}",
         ),
     ] = None,
+    checked: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="Run the program natively, too, without and with huge pages, and say what these save."
+        ),
+    ] = False,
+    repeat: Annotated[
+        int | None, typer.Option("--repeat", "-n", min=1, help="With --check, runs of each; default 5, alternating.")
+    ] = None,
     keep: Annotated[
         Path | None,
         typer.Option(metavar="NAME.trace", help="Keep the recording there. Without it, nowhere."),
@@ -76,7 +88,7 @@ def command(
 ) -> None:
     """Say what paging costs a program, which memory and code pay it, and what huge pages and other remedies change."""
     # Its libraries take longer to import than the command line takes to answer.
-    from pagelab.advice import advice_of, words
+    from pagelab.advice import advice_of, check, words
 
     destination = Path(json_) if json_ not in (None, "-") else None
     for path in (output, destination):
@@ -86,7 +98,9 @@ def command(
     stretches = stretches_of(skip, windows, start_at, stop_at, start_on_signal=start_on_signal)
     limit = count("--max-accesses", max_accesses, least=1)
     chosen = _Chosen(machine, kernel, nested, limit, quiet)
-    status = 0
+    if repeat is not None and not checked:
+        raise UsageError("--repeat says how often --check runs the program: add --check")
+    status, measured = 0, None
     if context.meta[_IS_PROGRAM]:
         with ExitStack() as stack:
             trace = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pagelab-"))) / "program.trace"
@@ -95,20 +109,23 @@ def command(
                 status = recording.exit_code
             trials = _replay(str(trace), chosen)
             name = shlex.join([Path(program[0]).name, *program[1:]])
+        if checked:
+            say = (lambda _: None) if quiet else partial(print, file=sys.stderr)
+            measured = check(program, repeat or _REPEAT, say)
     else:
-        source = _source(program, recorded=stretches is not None or keep is not None)
+        source = _source(program, of_programs=stretches is not None or keep is not None or checked)
         trials = _replay(source, chosen)
         name = _name(source)
     advice = advice_of(name, trials)
-    text = words.page(advice)
-    document = json.dumps(advice.to_document(), indent=1, ensure_ascii=False) + "\n"
+    text = words.page(advice, measured)
+    document = json.dumps(advice.to_document(measured), indent=1, ensure_ascii=False) + "\n"
     if destination:
         write_atomically(destination, document)
     if output:
         from pagelab.report import write
 
         write(output, [trials.window], advice=text)
-    for warning in trials.window.warnings:
+    for warning in [*trials.window.warnings, *(measured.warnings if measured else ())]:
         warn(warning)
     print(document if json_ == "-" else text, end="")
     end_as(status)
@@ -125,11 +142,13 @@ class _Chosen:
     quiet: bool
 
 
-def _source(words: list[str], *, recorded: bool) -> str:
+def _source(words: list[str], *, of_programs: bool) -> str:
     if len(words) > 1:
         raise UsageError(f"{shlex.join(words)}: a program comes behind `--`: pagelab advise -- {shlex.join(words)}")
-    if recorded:
-        raise UsageError("--keep and the stretches of a recording are for programs: pagelab advise OPTIONS -- CMD")
+    if of_programs:
+        raise UsageError(
+            "--keep, --check and the stretches of a recording are for programs: pagelab advise OPTIONS -- CMD"
+        )
     return words[0]
 
 
