@@ -48,7 +48,7 @@ int main(int argc, char **argv) {
         chase(second, 32 << 20, 20000);
     } else if (!strcmp(argv[1], "sparse")) {
         volatile char *at = map(64, 0);
-        for (long round = 0; round < 10000; round++)
+        for (long round = 0; round < 200; round++)
             for (long i = 0; i < 32; i++)
                 at[i << 21]++;
     } else {
