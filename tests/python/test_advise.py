@@ -12,7 +12,7 @@ from conftest import Pagelab, assert_fails
 
 import pagelab as package
 from pagelab.advice import Advice, Choice, advice_of, choose, replay, words
-from pagelab.advice.gains import Bar
+from pagelab.advice.gains import Bar, Gain
 
 needs_recorder = pytest.mark.skipif(not shutil.which("valgrind") or not shutil.which("gcc"), reason="needs valgrind")
 
@@ -170,6 +170,17 @@ def test_bars_hold_both_cores_and_a_fifth_of_their_cycles() -> None:
     assert Bar.of_gains([0.99]).high < 1
     assert Bar.of_gains([0.0]) == Bar(0.0, 0.0)
     assert Bar.around([0.3, 0.2]) == Bar(0.2, 0.3)
+
+
+def test_a_gain_is_worth_a_word_above_a_hundredth_and_a_millisecond() -> None:
+    def gain(low: float, high: float, seconds: float) -> Gain:
+        return Gain("huge", Bar(low, high), seconds, 0, 1.0)
+
+    assert gain(0.011, 0.3, 0.0011).is_worth_it
+    assert not gain(0.009, 0.3, 1.0).is_worth_it
+    assert not gain(0.2, 0.3, 0.0009).is_worth_it
+    assert gain(-0.3, -0.011, -1.0).is_lost
+    assert not gain(-0.3, -0.009, -1.0).is_lost
 
 
 def test_the_machine_is_named_measured_or_of_the_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

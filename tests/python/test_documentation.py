@@ -1,8 +1,8 @@
 """The commands and programs of README and docs work as written.
 
-`run`, `mrc`, `advise` of traces, `list`, `schema`, `show`, `trace`, `model` and `predict` really run, on small stand-ins
-for the traces that they name, and for few accesses. Of commands that record, measure this machine or take minutes, only
-the command line is checked.
+`run`, `mrc`, `advise` of traces, `list`, `schema`, `show`, `trace`, `model` and `predict` really run, on small
+stand-ins for the traces that they name, and for few accesses. Of commands that record, measure this machine or take
+minutes, only the command line is checked.
 """
 
 import json
