@@ -13,6 +13,7 @@ import typer
 
 from pagelab import _engine
 from pagelab.cli import (
+    advise,
     calibrate,
     catalogue,
     contiguity,
@@ -62,6 +63,7 @@ app.command("run")(run.command)
 app.command("sweep")(sweep.command)
 app.command("show")(run.show_command)
 app.command("report")(report.command)
+app.command("advise", cls=advise.Command)(advise.command)
 app.command("mrc")(mrc.command)
 app.add_typer(trace.app, name="trace")
 app.command("measure", context_settings={"allow_interspersed_args": False})(measure.command)

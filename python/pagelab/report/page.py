@@ -95,16 +95,21 @@ class Chapter:
     seed: int
 
 
-def write(path: str | os.PathLike[str], runs: Sequence[Results]) -> None:
+def write(path: str | os.PathLike[str], runs: Sequence[Results], *, advice: str = "") -> None:
     """Puts the page for some runs into a file, whole or not at all.
+
+    Args:
+        path: The file.
+        runs: What it is about.
+        advice: Lines that stand before everything else.
 
     Raises:
         OSError: it cannot be written.
     """
-    write_atomically(Path(path), render(runs))
+    write_atomically(Path(path), render(runs, advice=advice))
 
 
-def render(runs: Sequence[Results]) -> str:
+def render(runs: Sequence[Results], *, advice: str = "") -> str:
     """The page for some runs, each with all its systems, as HTML.
 
     The same runs give the same bytes as long as the files that symbols are looked up in stay the same.
@@ -116,6 +121,7 @@ def render(runs: Sequence[Results]) -> str:
     return environment.get_template("template.html").render(
         title=" and ".join(dict.fromkeys(chapter.title for chapter in chapters)),
         chapters=chapters,
+        advice=advice,
         version=_engine.__version__,
         style=Markup(_text("style.css")),
         script=Markup(_text("script.js")),

@@ -1,0 +1,47 @@
+"""A prediction beside what the program does: runs without huge pages and with them on this machine, by turns."""
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pagelab.run_time.measuring import Plan, measure
+
+_LAYOUTS = ("4k", "thp")
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What huge pages save natively."""
+
+    saved: tuple[float, ...]
+    """Shares of the CPU time, one of each pair of runs."""
+    small_seconds: float
+    """Median CPU time without huge pages."""
+    huge_seconds: float
+    """With the heap and all anonymous memory in huge pages."""
+    huge_share: float
+    """How much of the anonymous memory became huge."""
+    warnings: tuple[str, ...]
+
+    @property
+    def median(self) -> float:
+        """The share that the median pair saves."""
+        return statistics.median(self.saved)
+
+
+def check(program: Sequence[str], repeat: int, report: Callable[[str], object] = lambda _: None) -> Checked:
+    """Runs a program natively, `repeat` times in either way. It gets no input, and its output goes nowhere.
+
+    Raises:
+        UsageError: it fails, or is too short to be timed.
+    """
+    measured = measure(program, Plan(layouts=_LAYOUTS, repeat=repeat, any_status=True), report)
+    small, huge = measured.layouts
+    pairs = zip(small.runs, huge.runs, strict=True)
+    return Checked(
+        saved=tuple(1 - with_.cpu_seconds / without.cpu_seconds for without, with_ in pairs),
+        small_seconds=small.figure(lambda run: run.cpu_seconds).median,
+        huge_seconds=huge.figure(lambda run: run.cpu_seconds).median,
+        huge_share=huge.memory.huge_share,
+        warnings=tuple(measured.warnings),
+    )

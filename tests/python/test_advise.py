@@ -1,0 +1,265 @@
+"""Advice: programs whose answer is clear are told it, and those that nothing helps are told that."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Pagelab, assert_fails
+
+import pagelab as package
+from pagelab.advice import Advice, Choice, advice_of, choose, replay, words
+from pagelab.advice.gains import Bar, Gain
+
+needs_recorder = pytest.mark.skipif(not shutil.which("valgrind") or not shutil.which("gcc"), reason="needs valgrind")
+
+# Two mappings, of which the first gets nine accesses of ten; then one page over and over; or a page in each 2 MiB.
+_PROGRAM = r"""
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static volatile char *map(size_t mebibytes, int advise) {
+    size_t huge = 2 << 20, bytes = mebibytes << 20;
+    char *at = mmap(0, bytes + 16 * huge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    at = (char *)(((uintptr_t)at + huge - 1) & -huge);
+    if (advise)
+        madvise(at, bytes, MADV_HUGEPAGE);
+    return at;
+}
+
+static void chase(volatile char *at, size_t bytes, long accesses) {
+    uint64_t state = 1;
+    for (long i = 0; i < accesses; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        at[(state >> 20) % bytes]++;
+    }
+}
+
+int main(int argc, char **argv) {
+    if (!strcmp(argv[1], "chase") || !strcmp(argv[1], "advised")) {
+        int advise = argv[1][0] == 'a';
+        volatile char *first = map(32, advise), *second = map(32, advise);
+        chase(first, 32 << 20, 180000);
+        chase(second, 32 << 20, 20000);
+    } else if (!strcmp(argv[1], "sparse")) {
+        volatile char *at = map(64, 0);
+        for (long round = 0; round < 200; round++)
+            for (long i = 0; i < 32; i++)
+                at[i << 21]++;
+    } else {
+        chase(map(2, 0), 4096, 2000000);
+    }
+    return atoi(argv[2]);
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("program")
+    (folder / "program.c").write_text(_PROGRAM)
+    subprocess.run(["gcc", "-O1", "-g", "-o", folder / "program", folder / "program.c"], check=True)
+    return folder / "program"
+
+
+def _of(program: Path, what: str, folder: Path, *, nested: bool = False) -> Advice:
+    package.record([program, what, "0"], folder / f"{what}.trace")
+    choice = Choice("kabylake-7700hq", "", "linux-6.12", nested)
+    return advice_of(what, replay(folder / f"{what}.trace", choice))
+
+
+def _gains(advice: Advice) -> dict[str, Any]:
+    return {gain.key: gain for gain in advice.remedies + advice.changes}
+
+
+@needs_recorder
+def test_huge_pages_are_advised_for_the_mapping_that_pays(program: Path, tmp_path: Path) -> None:
+    advice = _of(program, "chase", tmp_path)
+    huge = _gains(advice)["huge"]
+    assert huge.is_worth_it
+    assert 0.1 < huge.saved.low < huge.saved.high < 0.99
+    first, second = advice.mappings[:2]
+    assert first.row["walks"] > 5 * second.row["walks"]
+    assert first.of_gain > second.of_gain > 0
+    assert sum(mapping.of_gain for mapping in advice.mappings) == pytest.approx(1)
+    page = words.page(advice)
+    assert "huge pages (2 MiB) for all anonymous memory: −" in page
+    assert f"anonymous memory at {first.row['start']:#x}, brings" in page
+    assert "glibc.malloc.hugetlb=1" in page
+    assert "MADV_HUGEPAGE" in page
+    chase = next(line for line in _PROGRAM.splitlines() if "% bytes" in line)
+    assert f"program.c:{_PROGRAM.splitlines().index(chase) + 1}" in page
+    assert re.search(r"^chase +program\.c:", page, re.MULTILINE)
+
+
+@needs_recorder
+def test_a_program_that_follows_the_advice_is_told_nothing_more(program: Path, tmp_path: Path) -> None:
+    advice = _of(program, "advised", tmp_path)
+    assert advice.asks
+    assert not advice.worth_it
+    page = words.page(advice)
+    assert "Nothing is to be had" in page
+    assert "of its own accord" in page
+    assert "What helps" not in page
+    assert not {"folios", "populate"} & set(_gains(advice))
+
+
+@needs_recorder
+def test_nothing_is_advised_where_paging_costs_nothing(program: Path, tmp_path: Path) -> None:
+    advice = _of(program, "still", tmp_path)
+    assert not advice.worth_it
+    assert not advice.asks
+    page = words.page(advice)
+    assert "Nothing is to be had" in page
+    assert "What pays" not in page
+    assert "hugetlb" not in page
+
+
+@needs_recorder
+def test_memory_that_huge_pages_waste_is_told(program: Path, tmp_path: Path) -> None:
+    advice = _of(program, "sparse", tmp_path)
+    huge = _gains(advice)["huge"]
+    # A page of 2 MiB in the place of each of 32 of 4 KiB; the heap and the stack add little.
+    assert 31 * (2 << 20) < huge.added_bytes < 36 * (2 << 20)
+    assert huge.memory_ratio > 10
+    assert not huge.is_worth_it
+    assert re.search(r"slower: .*huge pages .* MiB of memory \(×", words.page(advice).replace("\n", " "))
+
+
+def test_a_virtual_machine_costs_more_and_its_host_may_help() -> None:
+    source = "gups:size=64MiB,updates=100K"
+    native, nested = (
+        advice_of(source, replay(source, Choice("kabylake-7700hq", "", None, nested))) for nested in (False, True)
+    )
+    assert _gains(native)["elsewhere"].is_lost
+    assert _gains(nested)["elsewhere"].is_worth_it
+    assert "host" not in _gains(native)
+    assert _gains(nested)["host"].saved.low > 0
+    assert nested.seconds > native.seconds
+    assert "In a virtual machine, the program" in words.page(native)
+    page = words.page(nested)
+    assert "Outside a virtual machine, the program" in page
+    assert "for all programs, in the guest: " in page
+
+
+def test_a_larger_tlb_helps_where_it_reaches() -> None:
+    # 16 MiB are 4,096 pages: more than the 1,536 of the preset's TLB, and fewer than four times as many.
+    reached, beyond = (
+        advice_of("", replay(f"gups:size={size},updates=300K", Choice("kabylake-7700hq", "", None, nested=False)))
+        for size in ("16MiB", "512MiB")
+    )
+    base, larger = (reached.trials.pair(key)[0]["walk.count"] for key in ("base", "tlb"))
+    assert larger < base / 5
+    base, larger = (beyond.trials.pair(key)[0]["walk.count"] for key in ("base", "tlb"))
+    assert larger > base * 0.8
+
+
+def test_bars_hold_both_cores_and_a_fifth_of_their_cycles() -> None:
+    # Of 100 cycles, 10 or 50 are saved; 8 of 98, and 60 of 110.
+    bar = Bar.of_gains([0.5, 0.1])
+    assert bar.low == pytest.approx(8 / 98)
+    assert bar.high == pytest.approx(60 / 110)
+    lost = Bar.of_gains([-0.1, -0.5])
+    assert lost.low == pytest.approx(-0.6)
+    assert lost.high == pytest.approx(-0.08)
+    assert Bar.of_gains([0.99]).high < 1
+    assert Bar.of_gains([0.0]) == Bar(0.0, 0.0)
+    assert Bar.around([0.3, 0.2]) == Bar(0.2, 0.3)
+
+
+def test_a_gain_is_worth_a_word_above_a_hundredth_and_a_millisecond() -> None:
+    def gain(low: float, high: float, seconds: float) -> Gain:
+        return Gain("huge", Bar(low, high), seconds, 0, 1.0)
+
+    assert gain(0.011, 0.3, 0.0011).is_worth_it
+    assert not gain(0.009, 0.3, 1.0).is_worth_it
+    assert not gain(0.2, 0.3, 0.0009).is_worth_it
+    assert gain(-0.3, -0.011, -1.0).is_lost
+    assert not gain(-0.3, -0.009, -1.0).is_lost
+
+
+def test_the_machine_is_named_measured_or_of_the_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    known = "Intel(R) Xeon(R) Silver 4114 CPU @ 2.20GHz"
+    named = choose("gem5-timing", None, nested=False, cpu_model=known)
+    assert (named.machine, named.why_machine) == ("gem5-timing", "")
+    preset = choose(None, None, nested=False, cpu_model=known)
+    assert preset.machine == "xeon-silver-4114"
+    assert known in preset.why_machine
+    unknown = choose(None, None, nested=False, cpu_model="AMD EPYC 9999")
+    assert unknown.machine == package.available("machines")[0]["name"]
+    assert "no preset is of the AMD EPYC 9999" in unknown.why_machine
+    (tmp_path / "this-machine.toml").touch()
+    (tmp_path / "this-host.toml").touch()
+    measured = choose(None, None, nested=False, cpu_model=known)
+    assert (measured.machine, measured.kernel) == ("this-machine", "this-host")
+
+
+@needs_recorder
+def test_the_command_records_writes_and_ends_as_the_program(program: Path, tmp_path: Path, pagelab: Pagelab) -> None:
+    done = pagelab(
+        "advise", "-q", "--json", "a.json", "-o", "a.html", "--keep", "kept.trace", "--", program, "chase", "3"
+    )
+    assert done.returncode == 3
+    assert done.stdout.startswith("program chase 3 on ")
+    document = json.loads((tmp_path / "a.json").read_text())
+    assert document["program"] == "program chase 3"
+    assert next(remedy["name"] for remedy in document["remedies"] if remedy["worth_it"]) == "huge"
+    page = (tmp_path / "a.html").read_text()
+    assert "glibc.malloc.hugetlb=1" in page
+    assert page.index("<h1>Advice</h1>") < page.index("Where in memory and code")
+    # The recording that was kept gets the same advice, whatever it is asked by.
+    again = pagelab("advise", "-q", "--json", "-", "kept.trace")
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout) == document
+
+
+@needs_recorder
+def test_what_is_foretold_is_measured_if_asked(program: Path, tmp_path: Path, pagelab: Pagelab) -> None:
+    done = pagelab("advise", "--check", "-n", "2", "--json", "a.json", "--", program, "advised", "0")
+    assert done.returncode == 0, done.stderr
+    measured = json.loads((tmp_path / "a.json").read_text())["measured"]
+    assert len(measured["saved"]) == 2
+    assert measured["huge_share"] > 0.9
+    assert measured["small_seconds"] > 0.01
+    page = " ".join(done.stdout.split())
+    assert "Measured on this machine, 2 runs without and with huge pages by turns: " in page
+    assert "the program's own are not among the former" in page
+    assert "Foretold are " in page
+    assert [line for line in done.stderr.splitlines() if "a run takes" in line]
+
+
+@needs_recorder
+def test_samples_do_not_tell_of_memory(program: Path, tmp_path: Path, pagelab: Pagelab) -> None:
+    done = pagelab(
+        "advise", "-q", "--windows", "every=100K,length=20K,warm=20K", "--json", "a.json", "--", program, "chase", "0"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "recorded windows" in done.stdout
+    document = json.loads((tmp_path / "a.json").read_text())
+    assert {remedy["added_bytes"] for remedy in document["remedies"]} == {None}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["ls", "/usr"], ["pagelab advise -- ls /usr"]),
+        (["gups:size=1MiB", "--keep", "a.trace"], ["--keep", "-- CMD"]),
+        (["gups:size=1MiB", "--windows", "every=10K,length=1K"], ["-- CMD"]),
+        (["gups:size=1MiB", "--check"], ["--check", "-- CMD"]),
+        (["--repeat", "3", "--", "true"], ["add --check"]),
+        (["nothing.trace"], ["nothing.trace"]),
+        (["gups:size=1MiB", "-m", "vax"], ["vax"]),
+        (["gups:size=1MiB", "-o", "a", "--json", "a"], ["named twice"]),
+        (["-q", "--", "no-such-program"], ["no-such-program"]),
+    ],
+)
+def test_mistakes_are_named(arguments: list[str], parts: list[str], pagelab: Pagelab, tmp_path: Path) -> None:
+    done = pagelab("advise", *arguments)
+    assert_fails(done, done.returncode or -1, *parts)
+    assert not list(tmp_path.iterdir())
