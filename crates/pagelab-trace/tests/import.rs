@@ -199,6 +199,9 @@ fn inputs_that_are_no_trace_are_refused() {
     refused(b"", Format::Auto, &["empty"]);
     refused(b"", Format::Lackey, &["empty"]);
     refused(b"==1== only Valgrind's words\n", Format::Lackey, &["no instructions and no accesses"]);
+    // An instruction whose address is 0 is no fetch.
+    refused(&[0; 64], Format::ChampSim, &["an instruction and no accesses"]);
+    refused(&[0; 96], Format::CloudSuite, &["an instruction and no accesses"]);
     let unknown = "no trace of a format that is known (drmemtrace, gem5, lackey";
     refused(b"\nsome text\n", Format::Auto, &[unknown, "its first line is \"some text\""]);
     refused(&[0xee; 1000], Format::Auto, &["no trace of a format that is known (drmemtrace, gem5, lackey"]);

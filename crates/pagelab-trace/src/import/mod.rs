@@ -306,8 +306,13 @@ fn fill(
     sink.report()?;
     let cut_short = sink.is_full();
     let totals = sink.totals();
-    if sink.accesses() == 0 && totals.instructions == 0 {
-        return Err(files[0].corrupt("an empty trace: it has no instructions and no accesses"));
+    if sink.accesses() == 0 {
+        let what = match totals.instructions {
+            0 => "an empty trace: it has no instructions and no accesses".to_owned(),
+            1 => "nothing to replay: an instruction and no accesses".to_owned(),
+            n => format!("nothing to replay: {n} instructions and no accesses"),
+        };
+        return Err(files[0].corrupt(what));
     }
     let (compression, read_bytes) = (files[0].compression(), files[0].read_bytes());
     let (threads, processes) = sink.threads();
