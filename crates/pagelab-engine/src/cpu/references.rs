@@ -118,9 +118,24 @@ impl Maker<'_> {
         Made { cycles: total, faulted }
     }
 
+    /// As [`Self::make`], for an access that is profiled or, mostly, not.
+    #[inline(always)]
+    pub fn make_for(
+        &mut self,
+        miss: &mut Option<Box<Miss>>,
+        entry: &mut StackEntry,
+        counters: &mut [FaultCounters],
+        is_over: impl Fn(Cycles) -> bool,
+    ) -> Made {
+        match miss {
+            None => self.make(entry, counters, is_over),
+            Some(miss) => self.make_noted(entry, counters, is_over, miss),
+        }
+    }
+
     /// As [`Self::make`], one by one, and notes each: how much longer the step took for it, and where its lines were.
     #[cold]
-    pub fn make_noted(
+    fn make_noted(
         &mut self,
         entry: &mut StackEntry,
         counters: &mut [FaultCounters],

@@ -15,6 +15,7 @@ use crate::machine::clock::{Class, CpuClock};
 use crate::machine::cpu::{Cpu, CpuState};
 use crate::machine::simulation::{Simulation, Stack};
 use crate::machine::task::{StackEntry, Task};
+use crate::observe::profile::Miss;
 
 impl Simulation {
     /// Runs the uppermost activity until the stack is empty, the CPU blocks, or its clock passes `limit`.
@@ -32,10 +33,7 @@ impl Simulation {
             }
             if !entry.begun {
                 entry.begun = true;
-                let cycles = charge_step(entry, clock, os, kthreads);
-                if let Some(miss) = miss {
-                    miss.note(entry.layer, entry.stage, cycles, [0; 5]);
-                }
+                charge_step(entry, clock, os, kthreads, miss);
                 if !entry.step.io.is_empty() {
                     let layer = entry.layer;
                     if self.ask_devices::<MANY>(cpu, layer, limit)? || MANY && self.turn_is_over(cpu, limit) {
@@ -50,10 +48,7 @@ impl Simulation {
             if entry.has_refs_left() {
                 let is_over = |spent: Cycles| MANY && clock.now() + spent > limit;
                 let mut maker = Maker { hw, layers: &mut os.layers, core: *core, clock, window: &mut window };
-                let made = match miss {
-                    None => maker.make(entry, &mut os.faults, is_over),
-                    Some(miss) => maker.make_noted(entry, &mut os.faults, is_over, miss),
-                };
+                let made = maker.make_for(miss, entry, &mut os.faults, is_over);
                 charge(entry, clock, os, kthreads, made.cycles);
                 if made.faulted {
                     let fault = hw.fault;
@@ -219,9 +214,15 @@ impl Simulation {
     }
 }
 
-/// Charges what the step under way costs beyond its references, and returns it.
+/// Charges what the step under way costs beyond its references, and notes it for the access that is profiled, if one is.
 #[inline(always)]
-fn charge_step(entry: &StackEntry, clock: &mut CpuClock, os: &mut Os, kthreads: &mut KernelThreads) -> Cycles {
+fn charge_step(
+    entry: &StackEntry,
+    clock: &mut CpuClock,
+    os: &mut Os,
+    kthreads: &mut KernelThreads,
+    miss: &mut Option<Box<Miss>>,
+) {
     let Step { preset, cycles, before_pte, fills, .. } = entry.step;
     let timed = clock.time(preset.timed_by_core);
     let cycles = cycles + preset.cycles + timed;
@@ -235,7 +236,9 @@ fn charge_step(entry: &StackEntry, clock: &mut CpuClock, os: &mut Os, kthreads: 
         }
     }
     charge(entry, clock, os, kthreads, cycles);
-    cycles
+    if let Some(miss) = miss {
+        miss.note(entry.layer, entry.stage, cycles, [0; 5]);
+    }
 }
 
 /// Charges cycles of an activity to its stage and to its CPU.
