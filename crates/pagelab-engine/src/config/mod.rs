@@ -11,6 +11,7 @@ mod kernel;
 mod machine;
 mod mistake;
 mod preset;
+mod sample;
 mod stage_costs;
 mod swap;
 mod system;
@@ -23,6 +24,7 @@ pub use fault_kinds::{FaultKind, FaultKinds, KindCosts};
 pub use kernel::{FaultLock, IdleTlb, KernelConfig, LruList, PageCache, ReclaimFlush, VmaIndex};
 pub use machine::{MachineConfig, NestedTlbConfig, TlbArrayConfig, TlbConfig};
 pub use preset::{Preset, PresetKind, presets};
+pub use sample::SampleConfig;
 pub use stage_costs::{StageCost, StageCosts, StageLines};
 pub use swap::SwapConfig;
 pub use system::{HostMode, LargePages, LayerConfig, SpeculativeTableConfig, SystemConfig};
@@ -107,6 +109,9 @@ pub struct EngineConfig {
     /// each access to memory takes 0 to 4 ns more then, at random.
     #[serde(skip_serializing_if = "is_as_recorded")]
     pub interleaving: u32,
+    /// Which windows of the main source are replayed and measured; of the rest, what page faults need (`--sample`).
+    #[serde(skip_serializing_if = "SampleConfig::is_off")]
+    pub sample: SampleConfig,
     /// Compare every translation with a flat record of what the kernel mapped (`--check`).
     pub check: Switch,
 }
@@ -126,6 +131,7 @@ impl Default for EngineConfig {
             fast_path: Switch(true),
             input_window_accesses: 1 << 20,
             interleaving: 0,
+            sample: SampleConfig::Off,
             check: Switch(false),
         }
     }
