@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from pagelab.counts import count
-from pagelab.results import Results
-from pagelab.stretches import Stretches, figures, is_sampled
+from pagelab.results import Results, SystemResult
+from pagelab.stretches import Figure, Stretches, is_sampled
 
 Skip = Annotated[
     str | None, typer.Option("--skip", metavar="N", help="Skip the program's first N instructions, such as 2G.")
@@ -61,19 +61,39 @@ def stretches_of(
 
 
 def interval_lines(results: Results) -> list[str]:
-    """The headline figures of recorded windows with 95 % intervals, a line per system; none for whole programs."""
-    lines: list[str] = []
-    for result in results.systems:
-        if not is_sampled(result.stats):
-            continue
-        if not lines:
-            number = len(result.windows)
-            what = "1 recorded window" if number == 1 else f"{number:,} recorded windows, with 95 % intervals over them"
-            lines.append(f"Figures are of {what}; faults of the whole program are apart.")
-        texts = [
-            f"{of.value:.4g} {'' if of.half_width is None else f'± {of.half_width:.2g} '}{of.name}"
-            for of in figures(result.windows)
-        ]
-        faults = sum(result.stats.get(f"program.fault.{kind}.count", 0) for kind in ("minor", "major"))
-        lines.append(f"{result.label}: {', '.join(texts)}; {faults:,} faults of the whole program")
+    """The headline figures of windows with 95 % intervals, a line per system; none for whole programs."""
+    sampled = [result for result in results.systems if is_sampled(result.stats)]
+    if not sampled:
+        return []
+    return [_heading(sampled[0]), *(line for result in sampled for line in _lines(result))]
+
+
+def _heading(result: SystemResult) -> str:
+    number = len(result.windows)
+    recorded = f"{number:,} recorded window{'s' * (number != 1)}"
+    what = recorded if result.sample is None else result.sample.describe(number)
+    intervals = ", with 95 % intervals over them" if number > 1 else ""
+    return f"Figures are of {what}{intervals}; faults of the whole program are apart."
+
+
+def _lines(result: SystemResult) -> list[str]:
+    found = result.figures()
+    texts = [f"{of.value:.4g} {'' if of.half_width is None else f'± {of.half_width:.2g} '}{of.name}" for of in found]
+    faults = sum(result.stats.get(f"program.fault.{kind}.count", 0) for kind in ("minor", "major"))
+    lines = [f"{result.label}: {', '.join(texts)}; {faults:,} faults of the whole program"]
+    longer = [text for of in found if (text := _warmed_longer(of)) is not None]
+    if result.sample is not None and longer:
+        number, times = len(result.sample.longer), result.sample.longer_warm // result.sample.warm
+        lines.append(
+            f"{result.label}: the {number} windows that are warmed up {times} times as long differ from the others by "
+            f"{', '.join(longer)}"
+        )
     return lines
+
+
+def _warmed_longer(of: Figure) -> str | None:
+    """What a longer warm-up changes of a figure, as a share of it."""
+    if of.longer is None or of.value == 0:
+        return None
+    difference, half_width = (100 * part / of.value for part in (of.longer.difference, of.longer.half_width))
+    return f"{difference:+.2g} ± {half_width:.2g} % in {of.name}"
