@@ -2,7 +2,8 @@
 # make test       all tests that take no more than minutes (sets up what they need)
 # make test-linux the quick tests of the real kernel, unless nothing of it changed since they passed; builds it first
 # make test-full  the slow ones too, with ten times the random cases
-# make bench      how fast recording, replay and imports are on this machine, beside a naive simulator and the machine itself
+# make bench      how fast recording, replay and imports are on this machine, beside a naive simulator and the machine itself;
+#                 how much sampled replay saves, and how far it is off
 # make docs       the documentation as a site, in target/docs/site
 # make wheel      a wheel for glibc 2.17 and newer, and a source distribution, in dist
 # make man        the manual page that wheels install, made anew of the command line
@@ -42,6 +43,7 @@ test-full: setup
 bench: setup
 	$(BIN)/python benches/throughput.py
 	$(BIN)/python benches/foreign_traces.py
+	$(BIN)/python benches/sampling.py
 
 docs: setup
 	$(BIN)/python site/build.py

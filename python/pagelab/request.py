@@ -37,6 +37,8 @@ class Request:
     """Of a live run, if it was given."""
     interleavings: int | None
     """Legal orders of threads that were replayed."""
+    sample: str | None
+    """Which windows of the source were replayed, if not all of it."""
     follow: str | None
     """Of a live run, which children of the program were followed, as `K/N`."""
     stretches: dict[str, Any] | None
@@ -64,7 +66,7 @@ class Request:
 
     def again(self) -> str:
         """A command that makes the same run, or a program in Python where no command can."""
-        as_profiled = WINDOWS_OF_PROFILES if self.profile else None
+        as_profiled = WINDOWS_OF_PROFILES if self.profile and self.sample is None else None
         if self.contiguity_map or self.windows != as_profiled or self.max_threads is not None:
             return self._python()
         return self._shell()
@@ -82,6 +84,7 @@ class Request:
             ("--warm-up", self.warm_up),
             ("--cpus", self.cpus),
             ("--interleavings", self.interleavings),
+            ("--sample", self.sample),
             ("--follow", self.follow),
             *self._stretches(),
         ):

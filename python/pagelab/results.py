@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pagelab import _engine
 from pagelab.output import write_atomically
 from pagelab.request import Request
+from pagelab.stretches import Figure, Sample, figures, is_sampled
 
 # Data frames and tables take longer to import than the command line takes to answer: only what makes them does.
 if TYPE_CHECKING:
@@ -83,6 +84,15 @@ class SystemResult:
     `walks` and `faults` with `latencies` (cycles, count), `samples` and the `slowest`. Samples of walks have `refs`,
     those of faults `stages` and `steps`. Cycles and bytes."""
     warnings: tuple[str, ...]
+    sample: Sample | None = None
+    """How the source was sampled, if it was."""
+
+    def figures(self) -> list[Figure]:
+        """Headline figures over the windows of a sampled run, each with its 95 % interval and what a longer warm-up
+        changes; empty for a run of a whole program."""
+        if not is_sampled(self.stats):
+            return []
+        return figures(self.windows, self.sample.longer if self.sample else ())
 
 
 class Results:
@@ -117,6 +127,7 @@ class Results:
                     },
                     profile=entry.get("profile"),
                     warnings=tuple(entry["warnings"]),
+                    sample=Sample.of(entry["sample"]) if "sample" in entry else None,
                 )
             )
 

@@ -35,6 +35,7 @@ def run(
     faults: Source | None = None,
     profile: bool = False,
     interleavings: Count | None = None,
+    sample: str | bool | None = None,
     check: bool = False,
     threads: Count | None = None,
     progress: Progress | None = None,
@@ -68,6 +69,8 @@ def run(
         interleavings: Replay so many legal orders of the main sources' threads, the recorded one first; the figures of
             each are `SystemResult.orders`, and `Results.spread` shows how far they lie apart. Of sources of several
             threads.
+        sample: Replay and measure windows of the source alone, as `every=10M,length=100K,warm=500K` in instructions;
+            True for windows by its length. Faults are counted over all of it; `SystemResult.figures()` gives intervals.
         check: Compare every translation with a flat record of the mappings; slower.
         threads: Systems simulated at the same time; default as many as there are CPUs. Changes no result.
         progress: Called with (system, accesses done, accesses in all if known) about ten times a second. What it
@@ -99,6 +102,7 @@ def run(
         "arrivals": [os.fspath(stream) for stream in _several(arrivals)],
         "contiguity_map": contiguity_map,
         "interleavings": count("interleavings", interleavings, least=1),
+        "sample": "auto" if sample is True else sample or None,
         "threads": count("threads", threads, least=1),
     }
     if faults is not None:

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 /// A process of a source, numbered from 0 in order of appearance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProcessIx(pub u32);
 
 /// A thread of a source, numbered from 0 in order of appearance over all its processes.

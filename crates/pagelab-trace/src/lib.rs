@@ -16,6 +16,7 @@
 //! | [`quantity`] | sizes and counts as people write them |
 //! | [`record`] | recording real programs under Valgrind |
 //! | [`rng`] | random numbers, the engine's too |
+//! | [`sample`] | windows of a source, and of the rest what page faults need |
 //! | [`source`] | batches and the trait that yields them |
 //! | [`spec`] | parameters, their limits, and the values that a spec gives them |
 //! | [`suggestion`] | what an unknown name was probably meant to be |
@@ -46,6 +47,7 @@ mod open;
 pub mod quantity;
 pub mod record;
 pub mod rng;
+pub mod sample;
 pub mod source;
 pub mod spec;
 pub mod suggestion;

@@ -127,6 +127,13 @@ def command(
             help="Replay K legal orders of the sources' threads, and show how far the figures lie apart.",
         ),
     ] = None,
+    sample: Annotated[
+        str | None,
+        typer.Option(
+            metavar="auto|every=N,length=N[,warm=N][,offset=N]",
+            help="Replay and measure only a window of so many instructions in each period; faults are of all.",
+        ),
+    ] = None,
     full: Full = False,
     live: Annotated[
         bool,
@@ -161,12 +168,15 @@ def command(
         "seed": seed,
         "max_accesses": count("--max-accesses", max_accesses, least=1),
         "warm_up": count("--warm-up", warm_up),
-        "windows": WINDOWS_OF_PROFILES if profile else None,
+        # The windows of a sample are parts of their own.
+        "windows": WINDOWS_OF_PROFILES if profile and sample is None else None,
         "profile": profile,
         "check": check,
     }
     program = None
     if live:
+        if sample is not None:
+            raise pagelab.UsageError("--sample is not possible with --live; --windows skips while it records")
         _refuse(
             "with --live",
             {"--arrivals": arrivals, "--faults": faults, "--threads": threads, "--interleavings": interleavings},
@@ -191,6 +201,7 @@ def command(
                 arrivals=arrivals or [],
                 faults=faults,
                 interleavings=interleavings,
+                sample=sample,
                 threads=threads,
                 progress=progress,
                 **common,

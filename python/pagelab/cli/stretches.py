@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from pagelab.counts import count
-from pagelab.results import Results
-from pagelab.stretches import Stretches, figures, is_sampled, program_faults, scope
+from pagelab.results import Results, SystemResult
+from pagelab.stretches import Figure, Stretches, is_sampled, program_faults, scope
 
 Skip = Annotated[
     str | None, typer.Option("--skip", metavar="N", help="Skip the program's first N instructions, such as 2G.")
@@ -61,14 +61,36 @@ def stretches_of(
 
 
 def interval_lines(results: Results) -> list[str]:
-    """The headline figures of recorded windows with 95 % intervals, a line per system; none for whole programs."""
-    lines: list[str] = []
-    for result in results.systems:
-        if not is_sampled(result.stats):
-            continue
-        if not lines:
-            lines.append(scope(len(result.windows)))
-        texts = [f"{of} {of.name}" for of in figures(result.windows)]
-        faults = program_faults(result.stats)
-        lines.append(f"{result.label}: {', '.join(texts)}; {faults:,} faults of the whole program")
+    """The headline figures of windows with 95 % intervals, a line per system; none for whole programs."""
+    sampled = [result for result in results.systems if is_sampled(result.stats)]
+    if not sampled:
+        return []
+    return [_heading(sampled[0]), *(line for result in sampled for line in _lines(result))]
+
+
+def _heading(result: SystemResult) -> str:
+    number = len(result.windows)
+    return scope(number, None if result.sample is None else result.sample.describe(number))
+
+
+def _lines(result: SystemResult) -> list[str]:
+    found = result.figures()
+    texts = [f"{of} {of.name}" for of in found]
+    faults = program_faults(result.stats)
+    lines = [f"{result.label}: {', '.join(texts)}; {faults:,} faults of the whole program"]
+    longer = [text for of in found if (text := _warmed_longer(of)) is not None]
+    if result.sample is not None and longer:
+        number, times = len(result.sample.longer), result.sample.longer_warm // result.sample.warm
+        lines.append(
+            f"{result.label}: the {number} windows that are warmed up {times} times as long differ from the others by "
+            f"{', '.join(longer)}"
+        )
     return lines
+
+
+def _warmed_longer(of: Figure) -> str | None:
+    """What a longer warm-up changes of a figure, as a share of it."""
+    if of.longer is None or of.value == 0:
+        return None
+    difference, half_width = (100 * part / of.value for part in (of.longer.difference, of.longer.half_width))
+    return f"{difference:+.2g} ± {half_width:.2g} % in {of.name}"

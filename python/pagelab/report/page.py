@@ -18,7 +18,7 @@ from pagelab.output import write_atomically
 from pagelab.report import charts, code, memory, settings, words
 from pagelab.report.figures import name_of
 from pagelab.results import Results, SystemResult
-from pagelab.stretches import figures, is_sampled, program_faults, scope
+from pagelab.stretches import is_sampled, program_faults, scope
 from pagelab.table import html_comparison
 
 _VEGA_LITE = "6.4"
@@ -175,11 +175,13 @@ def _sampled(results: Sequence[SystemResult]) -> Sampled | None:
     sampled = [result for result in results if is_sampled(result.stats)]
     if not sampled:
         return None
-    columns = [{of.name: str(of) for of in figures(result.windows)} for result in sampled]
+    columns = [{of.name: str(of) for of in result.figures()} for result in sampled]
     names = dict.fromkeys(name for column in columns for name in column)
     rows = [(name, [column.get(name, "–") for column in columns]) for name in names]
     rows.append(("faults of the whole program", [f"{program_faults(result.stats):,}" for result in sampled]))
-    return Sampled(scope(len(sampled[0].windows)), [result.label for result in sampled], rows)
+    number, sample = len(sampled[0].windows), sampled[0].sample
+    of_a_sample = None if sample is None else sample.describe(number)
+    return Sampled(scope(number, of_a_sample), [result.label for result in sampled], rows)
 
 
 def _overview(results: Sequence[SystemResult]) -> list[Figure]:

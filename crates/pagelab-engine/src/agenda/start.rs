@@ -21,6 +21,7 @@ use crate::programs::reorder::Reordered;
 use crate::programs::role::Role;
 use crate::translate::hardware::Hardware;
 use pagelab_trace::Source;
+use pagelab_trace::sample::Sampled;
 
 /// The CPUs that are simulated: those that sources use, and those that kernel threads have beside them.
 struct Cpus {
@@ -134,7 +135,8 @@ impl Simulation {
         };
         for (number, of) in sources.into_iter().enumerate() {
             let home = Home { measured: true, ..home(format!("source.{number}"), of.memory_limit)? };
-            begin(&mut inputs, reordered(config, of.source), Role::Main, &of.cpus, home);
+            let source = reordered(config, sampled(config, of.source, max_accesses)?);
+            begin(&mut inputs, source, Role::Main, &of.cpus, home);
         }
         for (number, of) in beside.co_runners.iter().enumerate() {
             let home = home(format!("co_runner.{number}"), of.memory_limit)?;
@@ -180,6 +182,19 @@ impl Simulation {
             window,
         })
     }
+}
+
+/// The windows of a main source that are asked for.
+fn sampled(
+    config: &Config,
+    source: Box<dyn Source>,
+    max_accesses: Option<u64>,
+) -> Result<Box<dyn Source>, EngineError> {
+    let engine = &config.engine;
+    Ok(match engine.sample.of(source.info(), max_accesses)? {
+        Some(sampling) => Box::new(Sampled::new(source, &sampling, engine.seed, max_accesses)),
+        None => source,
+    })
 }
 
 /// A main source in the order of its threads that is asked for.

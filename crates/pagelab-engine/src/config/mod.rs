@@ -12,6 +12,7 @@ mod machine;
 mod mistake;
 mod prefetch;
 mod preset;
+mod sample;
 mod stage_costs;
 mod swap;
 mod system;
@@ -25,6 +26,7 @@ pub use kernel::{FaultLock, IdleTlb, KernelConfig, LruList, PageCache, ReclaimFl
 pub use machine::{MachineConfig, NestedTlbConfig, TlbArrayConfig, TlbConfig};
 pub use prefetch::{NextPageConfig, PrefetchConfig, TLB_PREFETCHERS, TlbPrefetchConfig};
 pub use preset::{Preset, PresetKind, presets};
+pub use sample::SampleConfig;
 pub use stage_costs::{StageCost, StageCosts, StageLines};
 pub use swap::SwapConfig;
 pub use system::{HostMode, LargePages, LayerConfig, SpeculativeTableConfig, SystemConfig};
@@ -109,6 +111,9 @@ pub struct EngineConfig {
     /// each access to memory takes 0 to 4 ns more then, at random.
     #[serde(skip_serializing_if = "is_as_recorded")]
     pub interleaving: u32,
+    /// Which windows of the main source are replayed and measured; of the rest, what page faults need (`--sample`).
+    #[serde(skip_serializing_if = "SampleConfig::is_off")]
+    pub sample: SampleConfig,
     /// Compare every translation with a flat record of what the kernel mapped (`--check`).
     pub check: Switch,
 }
@@ -128,6 +133,7 @@ impl Default for EngineConfig {
             fast_path: Switch(true),
             input_window_accesses: 1 << 20,
             interleaving: 0,
+            sample: SampleConfig::Off,
             check: Switch(false),
         }
     }

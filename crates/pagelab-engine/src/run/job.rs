@@ -22,6 +22,7 @@ use crate::observe::page_faults::{PageFaults, SeenFault};
 use crate::observe::profile::ProfileReport;
 use crate::observe::statistics::{Meaning, Statistics};
 use crate::observe::windows::Windows;
+use crate::run::sample::{self, SampleReport};
 pub use crate::run::sources::SourceResult;
 use crate::run::sources::{Announced, Placement};
 use crate::run::system_text::{SystemText, labels};
@@ -76,6 +77,9 @@ pub struct Request {
     /// Orders of the threads of the main sources that are replayed: the recorded one, and others that are legal.
     #[serde(default)]
     pub interleavings: Option<u32>,
+    /// Overrides `engine.sample`.
+    #[serde(default)]
+    pub sample: Option<String>,
     /// Overrides `engine.check`.
     #[serde(default)]
     pub check: bool,
@@ -129,6 +133,9 @@ pub struct SystemResult {
     /// If it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<ProfileReport>,
+    /// If the source was sampled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sample: Option<SampleReport>,
     /// What the user ought to know about the run, such as accesses that were refused; each a sentence.
     pub warnings: Vec<String>,
     /// If they were asked for.
@@ -289,6 +296,7 @@ pub(crate) fn prepare<'r>(request: &'r Request, live: Option<&SourceInfo>) -> Re
     for system in &systems {
         let announced = live.map(|info| Box::new(Announced(info.clone())) as Box<dyn Source>);
         let placed = Placement::new(request, &system.config, announced)?.results;
+        sample::check(request, &system.config, &placed)?;
         if several_orders && placed.iter().all(|source| source.role != "main" || source.threads <= 1) {
             let what =
                 "no main source has several threads at once, so there is one order only: leave the interleavings away";
@@ -316,6 +324,7 @@ impl<'r> System<'r> {
         let SystemText { system, kernel: own_kernel, set: settings } = SystemText::parse(text)?;
         let mut set = request.set.clone();
         set.extend(request.seed.map(|seed| format!("engine.seed={seed}")));
+        set.extend(request.sample.as_ref().map(|sample| format!("engine.sample={sample}")));
         set.extend(request.check.then(|| "engine.check=on".to_owned()));
         set.extend(settings.iter().map(|&setting| setting.to_owned()));
         let kernel = own_kernel.or(request.kernel.as_deref());
@@ -357,6 +366,7 @@ fn run_system(
     progress: OnProgress,
 ) -> Result<SystemResult, EngineError> {
     let Placement { mains, beside, results: mut sources } = Placement::new(request, config, live)?;
+    let config = &sample::resolve(config, &mains, request.max_accesses)?;
     let mut simulation = Simulation::with_load(config, mains, beside, request.max_accesses)?;
     let mains = &simulation.inputs[..simulation.load.mains];
     let total = mains.iter().map(|input| input.total()).sum::<Option<u64>>().filter(|_| !mains.is_empty());
@@ -397,7 +407,8 @@ fn run_system(
     }
     let in_parts = request.windows.is_some() || simulation.windows.has_stretches();
     let windows = if in_parts { simulation.windows.parts(&end) } else { Vec::new() };
-    let windows = windows.into_iter().map(|part| part.values).collect();
+    let windows: Vec<_> = windows.into_iter().map(|part| part.values).collect();
+    let sample = SampleReport::new(&config.engine, windows.len());
     let statistics = simulation.windows.counted(&end);
     report(simulation.dealt());
     Ok(SystemResult {
@@ -405,7 +416,8 @@ fn run_system(
         label: label.to_owned(),
         settings: settings.iter().map(|&setting| setting.to_owned()).collect(),
         machine: config.machine.name.clone(),
-        warnings: warnings(&simulation, &sources, &statistics),
+        warnings: warnings(&simulation, &sources, &statistics, sample.as_ref(), windows.len()),
+        sample,
         sources,
         profile: simulation.profile.take().map(|profile| profile.report()),
         page_faults: simulation.page_faults.take().map_or_else(Vec::new, PageFaults::in_order),
@@ -426,8 +438,15 @@ fn run_system(
     })
 }
 
-fn warnings(simulation: &Simulation, sources: &[SourceResult], statistics: &Statistics) -> Vec<String> {
-    let mut warnings = Vec::new();
+/// A sample speaks of cold windows itself.
+fn warnings(
+    simulation: &Simulation,
+    sources: &[SourceResult],
+    statistics: &Statistics,
+    sample: Option<&SampleReport>,
+    windows: usize,
+) -> Vec<String> {
+    let mut warnings = sample.map_or_else(Vec::new, |sample| sample.warnings(windows));
     for source in sources {
         if !source.complete {
             warnings.push(format!("{}: the recording was cut off; what it holds was replayed", source.name));
@@ -460,7 +479,7 @@ fn warnings(simulation: &Simulation, sources: &[SourceResult], statistics: &Stat
             .push("the profile is of all that was replayed, first touches of skipped stretches included".to_owned());
     }
     let cold = simulation.windows.cold_stretches();
-    if cold > 0 {
+    if cold > 0 && sample.is_none() {
         warnings.push(format!(
             "{cold} recorded windows follow a skipped stretch at once: they begin with the TLBs and caches that its first touches \
              left, so they miss more; warm= in --windows warms them up"

@@ -3,8 +3,10 @@
 mod job;
 pub mod lines;
 mod live;
+mod sample;
 pub mod sources;
 mod system_text;
 
 pub use job::*;
 pub use live::run_live;
+pub use sample::SampleReport;

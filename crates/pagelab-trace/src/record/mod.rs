@@ -47,7 +47,7 @@ mod functions;
 mod life_line;
 mod live;
 mod output;
-mod pages;
+pub(crate) mod pages;
 mod process;
 mod program;
 mod protocol;
@@ -55,7 +55,7 @@ mod ring;
 mod scratch;
 mod segment;
 mod session;
-mod stretches;
+pub(crate) mod stretches;
 mod tool;
 
 pub use follow::Follow;

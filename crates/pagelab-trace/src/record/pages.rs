@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-pub(super) const PAGE_SHIFT: u32 = 12;
+pub(crate) const PAGE_SHIFT: u32 = 12;
 /// Pages at hand: they reach 32 MiB.
 const RECENT: usize = 1 << 13;
 /// No page with its mark: numbers of pages have 52 bits.
@@ -10,7 +10,7 @@ const NONE: u64 = u64::MAX;
 
 /// Pages that were read and pages that were written. A write stands for a read, too: it needs more of a page.
 #[derive(Debug, Default)]
-pub(super) struct Pages {
+pub(crate) struct Pages {
     /// By page number divided by 64: bits of pages that were read, and of those that were written.
     regions: BTreeMap<u64, [u64; 2]>,
     /// The page last touched of those with the same lower bits, times two, plus one if it was written.
@@ -21,7 +21,7 @@ pub(super) struct Pages {
 
 impl Pages {
     /// Prepares for `stretch`, numbered from 1 on.
-    pub(super) fn begin(&mut self, stretch: u64) {
+    pub(crate) fn begin(&mut self, stretch: u64) {
         if self.stretch != stretch {
             self.stretch = stretch;
             self.regions.clear();
@@ -35,7 +35,7 @@ impl Pages {
 
     /// Notes an access; true if it is the first read or the first write of one of its pages.
     #[inline(always)]
-    pub(super) fn touch(&mut self, vaddr: u64, size_bytes: u16, writes: bool) -> bool {
+    pub(crate) fn touch(&mut self, vaddr: u64, size_bytes: u16, writes: bool) -> bool {
         let first = vaddr >> PAGE_SHIFT;
         let last = vaddr.saturating_add(u64::from(size_bytes).saturating_sub(1)) >> PAGE_SHIFT;
         let new = self.touch_page(first, writes);
@@ -60,7 +60,7 @@ impl Pages {
     }
 
     /// The next access to a page of this range is a first one.
-    pub(super) fn forget(&mut self, addr: u64, len: u64) {
+    pub(crate) fn forget(&mut self, addr: u64, len: u64) {
         if self.regions.is_empty() || len == 0 {
             return;
         }
@@ -83,7 +83,7 @@ impl Pages {
     }
 
     /// The next write of each page is a first one: after a fork it makes a copy.
-    pub(super) fn forget_writes(&mut self) {
+    pub(crate) fn forget_writes(&mut self) {
         if self.regions.is_empty() {
             return;
         }

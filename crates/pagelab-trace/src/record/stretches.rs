@@ -28,15 +28,32 @@ pub struct StretchRequest {
 
 /// A window in each period, after `skip` instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Periods {
-    every: u64,
-    length: u64,
-    warm: u64,
-    offset: Offset,
+pub(crate) struct Periods {
+    pub every: u64,
+    pub length: u64,
+    pub warm: u64,
+    pub offset: Offset,
+    /// Windows that are warmed up for longer than the others.
+    pub longer: Option<Longer>,
 }
 
+/// One period in `each` warms up for `warm` instructions, if there are as many since the window before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Offset {
+pub(crate) struct Longer {
+    pub each: u64,
+    pub warm: u64,
+}
+
+impl Longer {
+    /// Whether it is this period, numbered from 0 on.
+    pub fn is(self, period: u64) -> bool {
+        period % self.each == self.each / 2
+    }
+}
+
+/// Where in its period a window begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Offset {
     Fixed(u64),
     /// In each period another one.
     Random {
@@ -83,39 +100,67 @@ impl StretchRequest {
     }
 }
 
-impl Periods {
-    fn parse(text: &str) -> Result<Self, TraceError> {
-        const KEYS: [&str; 5] = ["every", "length", "warm", "offset", "seed"];
-        let wrong = |what: String| {
-            TraceError::usage(format!(
-                "windows `{text}`: {what}; an example is every=1G,length=20M,warm=5M,offset=random"
-            ))
-        };
-        let mut values = [None; KEYS.len()];
+/// How windows are written.
+pub(crate) struct Grammar {
+    /// What they are called.
+    pub name: &'static str,
+    /// Which of the keys may be given.
+    pub keys: &'static [&'static str],
+    pub example: &'static str,
+}
+
+const WINDOWS: Grammar = Grammar {
+    name: "windows",
+    keys: &["every", "length", "warm", "offset", "seed"],
+    example: "every=1G,length=20M,warm=5M,offset=random",
+};
+
+impl Grammar {
+    fn wrong(&self, text: &str, what: &str) -> TraceError {
+        TraceError::usage(format!("{} `{text}`: {what}; an example is {}", self.name, self.example))
+    }
+
+    /// The values of the keys, in the order of these.
+    fn values<'t>(&self, text: &'t str) -> Result<Vec<Option<&'t str>>, TraceError> {
+        let mut values = vec![None; self.keys.len()];
         for part in text.split(',') {
             let (key, value) = part.split_once('=').unwrap_or((part, ""));
             let (key, value) = (key.trim(), value.trim());
-            let Some(at) = KEYS.iter().position(|known| *known == key) else {
-                return Err(wrong(format!("`{key}` is not known here; known are {}", KEYS.join(", "))));
+            let Some(at) = self.keys.iter().position(|known| *known == key) else {
+                let what = format!("`{key}` is not known here; known are {}", self.keys.join(", "));
+                return Err(self.wrong(text, &what));
             };
             if values[at].replace(value).is_some() {
-                return Err(wrong(format!("{key} is given twice")));
+                return Err(self.wrong(text, &format!("{key} is given twice")));
             }
         }
-        let count = |at: usize, least: u64| {
+        Ok(values)
+    }
+}
+
+impl Periods {
+    fn parse(text: &str) -> Result<Self, TraceError> {
+        Self::parse_as(&WINDOWS, text)
+    }
+
+    /// Windows without a fixed offset begin with their periods, unless `offset=random` can be said and is.
+    pub(crate) fn parse_as(grammar: &Grammar, text: &str) -> Result<Self, TraceError> {
+        let wrong = |what: String| grammar.wrong(text, &what);
+        let values = grammar.values(text)?;
+        let count = |key: &str, least: u64| {
             let parse = |text| {
                 let number = parse_count(text).ok().filter(|&number| number >= least);
-                number
-                    .ok_or_else(|| wrong(format!("{}={text}: must be a count from {least} on, such as 20M", KEYS[at])))
+                number.ok_or_else(|| wrong(format!("{key}={text}: must be a count from {least} on, such as 20M")))
             };
-            values[at].map(parse).transpose()
+            let at = grammar.keys.iter().position(|known| *known == key);
+            at.and_then(|at| values[at]).map(parse).transpose()
         };
-        let needed = |at: usize| count(at, 1)?.ok_or_else(|| wrong(format!("{} is missing", KEYS[at])));
-        let (every, length, warm) = (needed(0)?, needed(1)?, count(2, 1)?.unwrap_or(0));
-        let seed = count(4, 0)?;
+        let needed = |key: &str| count(key, 1)?.ok_or_else(|| wrong(format!("{key} is missing")));
+        let (every, length, warm) = (needed("every")?, needed("length")?, count("warm", 1)?.unwrap_or(0));
+        let seed = count("seed", 0)?;
         let offset = match values[3] {
-            Some("random") => Offset::Random { seed: seed.unwrap_or(1) },
-            _ => Offset::Fixed(count(3, 0)?.unwrap_or(0)),
+            Some("random") if grammar.keys.contains(&"seed") => Offset::Random { seed: seed.unwrap_or(1) },
+            _ => Offset::Fixed(count("offset", 0)?.unwrap_or(0)),
         };
         if seed.is_some() && matches!(offset, Offset::Fixed(_)) {
             return Err(wrong("a seed is for offset=random".to_owned()));
@@ -131,7 +176,12 @@ impl Periods {
         {
             return Err(wrong(format!("offset={offset} and length={length} are longer than the period of {every}")));
         }
-        Ok(Self { every, length, warm, offset })
+        Ok(Self { every, length, warm, offset, longer: None })
+    }
+
+    /// Instructions that warm up for the window of a period, at most.
+    fn warm_of(&self, period: u64) -> u64 {
+        self.longer.filter(|longer| longer.is(period)).map_or(self.warm, |longer| longer.warm)
     }
 }
 
@@ -145,7 +195,7 @@ enum Phase {
 
 /// What is recorded from here on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mode {
+pub(crate) enum Mode {
     /// Everything, to the end.
     All,
     /// Everything, for so many instructions.
@@ -156,7 +206,7 @@ pub(super) enum Mode {
 
 /// Where a recording is in its stretches.
 #[derive(Debug)]
-pub(super) struct Schedule {
+pub(crate) struct Schedule {
     periods: Option<Periods>,
     /// Period whose window comes or is under way, and where it begins.
     period: u64,
@@ -181,6 +231,12 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
+    /// Of windows in periods from the beginning on.
+    pub(crate) fn of_periods(periods: Periods) -> Self {
+        let (start_at, stop_at) = (Vec::new(), Vec::new());
+        Self::new(&Stretches { skip: 0, periods: Some(periods), start_at, stop_at, on_signal: false })
+    }
+
     pub(super) fn new(stretches: &Stretches) -> Self {
         let Stretches { skip, periods, start_at, stop_at, on_signal } = stretches;
         let rng = periods.as_ref().and_then(|periods| match periods.offset {
@@ -225,11 +281,11 @@ impl Schedule {
 
     /// Where warming up for the window begins.
     fn warm_begin(&self) -> u64 {
-        self.window_begin.saturating_sub(self.periods.map_or(0, |of| of.warm)).max(self.instructions)
+        self.window_begin.saturating_sub(self.periods.map_or(0, |of| of.warm_of(self.period))).max(self.instructions)
     }
 
     #[inline]
-    pub(super) fn mode(&self) -> Mode {
+    pub(crate) fn mode(&self) -> Mode {
         let left = self.until - self.instructions.min(self.until);
         match self.phase {
             Phase::Skipped => Mode::Skipped { left, stretch: self.stretch },
@@ -238,7 +294,7 @@ impl Schedule {
     }
 
     /// So many instructions were executed, and recorded if that is the mode; of those skipped, so many accesses were left out.
-    pub(super) fn executed(&mut self, instructions: u64, left_out: u64) {
+    pub(crate) fn executed(&mut self, instructions: u64, left_out: u64) {
         self.instructions += instructions;
         match self.phase {
             Phase::Skipped => {
@@ -261,23 +317,23 @@ impl Schedule {
     }
 
     /// Pages that were touched may have to be touched again, whoever has them mapped.
-    pub(super) fn forget_pages(&mut self) {
+    pub(crate) fn forget_pages(&mut self) {
         self.stretch += 1;
     }
 
     /// Whether the trace says which phase it begins with.
-    pub(super) fn is_announced(&self) -> bool {
+    pub(crate) fn is_announced(&self) -> bool {
         self.announced
     }
 
     /// Whether the phase has ended.
     #[inline]
-    pub(super) fn is_due(&self) -> bool {
+    pub(crate) fn is_due(&self) -> bool {
         self.instructions >= self.until || self.asked.is_some() || !self.announced
     }
 
     /// Goes over to the phase that is due; the events that say so.
-    pub(super) fn settle(&mut self) -> Vec<EventKind> {
+    pub(crate) fn settle(&mut self) -> Vec<EventKind> {
         let mut events = Vec::new();
         if !std::mem::replace(&mut self.announced, true) && self.instructions < self.until {
             events.push(EventKind::Skip);

@@ -1,0 +1,144 @@
+"""How far sampled replay is off and how much time it saves: `python benches/sampling.py [FOLDER] [--sample WINDOWS]`.
+
+Each workload is replayed whole once, and sampled with 20 seeds, which place the windows. Of each headline figure the
+table says how many of the samples are within 5 % of the whole run, how many intervals hold it, and the largest error.
+CPU seconds are those of this process, whole and sampled runs by turns, the median of three. Recordings are made in
+FOLDER if they are not there.
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pagelab
+from pagelab.stretches import Figure, figures
+
+LIMIT = 50_000_000
+"""Accesses of a workload."""
+SEEDS = range(1, 21)
+CLOSE = 0.05
+TURNS = 3
+
+# The sources' own seeds stay, so that a run's seed places the windows alone.
+SYNTHETIC = (
+    "bfs:vertices=2M,seed=1",
+    "gups:size=1GiB,updates=25M,seed=1",
+    "chase:size=256MiB,seed=1",
+    "zipf:size=1GiB,accesses=50M,seed=1",
+)
+_HASHES = """
+import random
+random.seed(1)
+texts = {random.random(): str(n) for n in range(300000)}
+print(sum(len(texts[key]) for key in sorted(texts)))
+"""
+
+
+def _programs(folder: Path) -> dict[str, list[str]]:
+    """Programs that are recorded, by name, with what they read."""
+    data, words, code = folder / "data.bin", folder / "words.txt", folder / "code.c"
+    if not words.exists():
+        data.write_bytes(Path(sys.executable).resolve().read_bytes()[:3_000_000])
+        words.write_text("".join(f"{n * 2654435761 % 2**32:010d}\n" for n in range(400_000)))
+        source = Path(__file__).parent.parent / "examples" / "programs" / "lookups.c"
+        code.write_text(source.read_text())
+    return {
+        "xz": ["xz", "-9", "-k", "-f", str(data)],
+        "sort": ["sort", "--parallel=1", "-S", "200M", "-o", str(folder / "sorted.txt"), str(words)],
+        "python": ["python3", "-c", _HASHES],
+        "gcc": ["gcc", "-O2", "-c", "-o", str(folder / "code.o"), str(code)],
+    }
+
+
+def recordings(folder: Path) -> list[str]:
+    """Traces of real programs."""
+    traces = []
+    for name, command in _programs(folder).items():
+        trace = folder / f"{name}.trace"
+        if not trace.exists():
+            pagelab.record(command, trace, max_accesses=LIMIT)
+        traces.append(str(trace))
+    return traces
+
+
+@dataclass(frozen=True)
+class Row:
+    """A figure of a workload over all samples of it."""
+
+    name: str
+    whole: float
+    close: int
+    """Samples within 5 %."""
+    held: int
+    """Intervals that hold the whole run's figure."""
+    mean_error: float
+    """A share of the figure, with its sign."""
+    largest_error: float
+
+
+def row(name: str, whole: float, samples: Sequence[Figure]) -> Row:
+    """What the samples' figures are worth."""
+    errors = [of.value / whole - 1 for of in samples]
+    held = sum(abs(of.value - whole) <= (of.half_width or 0) for of in samples)
+    close = sum(abs(error) <= CLOSE for error in errors)
+    return Row(name, whole, close, held, statistics.mean(errors), max(errors, key=abs))
+
+
+def seconds(source: str, sample: str | bool | None) -> float:
+    """CPU time of a run."""
+    begin = time.process_time()
+    pagelab.run(source, max_accesses=LIMIT, sample=sample, threads=1)
+    return time.process_time() - begin
+
+
+def measure(source: str, sample: str | bool) -> None:
+    """Prints what sampling is worth for a workload."""
+    whole = pagelab.run(source, max_accesses=LIMIT)["radix"]
+    found = [pagelab.run(source, max_accesses=LIMIT, sample=sample, seed=seed)["radix"] for seed in SEEDS]
+    turns = [(seconds(source, None), seconds(source, sample)) for _ in range(TURNS)]
+    times = [statistics.median(turn[side] for turn in turns) for side in (0, 1)]
+    exact = all(
+        of.stats[f"program.fault.{kind}.count"] == whole.stats[f"fault.{kind}.count"]
+        for of in found
+        for kind in ("minor", "major")
+    )
+    first = found[0].sample
+    assert first is not None
+    print(
+        f"\n{Path(source).name}: {whole.stats['accesses'] / 1e6:.0f} M accesses, {len(found[0].windows)} windows, "
+        f"every={first.every:,} length={first.length:,} warm={first.warm:,}; "
+        f"{times[0]:.2f} s whole, {times[1]:.2f} s sampled, {times[0] / times[1]:.1f} times; "
+        f"faults {'exact' if exact else 'NOT EXACT'}"
+    )
+    print(f"{'':42}{'whole':>10}{'±5 %':>6}{'held':>6}{'mean error':>12}{'largest':>10}")
+    by_seed = [{of.name: of for of in result.figures()} for result in found]
+    for of in figures([whole.stats]):
+        each = row(of.name, of.value, [by_name[of.name] for by_name in by_seed])
+        print(
+            f"{each.name:42}{each.whole:10.4g}{each.close:6}{each.held:6}"
+            f"{100 * each.mean_error:+11.1f}%{100 * each.largest_error:+9.1f}%"
+        )
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """Measures the workloads that are named, or all."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", nargs="?", type=Path, help="where recordings are kept")
+    parser.add_argument("--sample", help="windows; by the workloads' lengths unless given")
+    parser.add_argument("--only", nargs="+", help="workloads or traces")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = asked.folder or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        for source in asked.only or [*recordings(folder), *SYNTHETIC]:
+            measure(source, asked.sample or True)
+
+
+if __name__ == "__main__":
+    main()

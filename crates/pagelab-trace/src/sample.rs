@@ -1,0 +1,408 @@
+//! Windows of a source: systematic sampling, so that a replay takes a fraction of the time.
+//!
+//! Of each period of instructions a window is passed on, and before it what warms up for it. Of the rest come events and first
+//! touches alone, by the rules by which a recording skips ([`record`](crate::record)); the events between say which is which.
+//! So faults and mappings are those of the whole program, and what is measured is the windows.
+//! Source: Wunderlich, Wenisch, Falsafi, Hoe, "SMARTS: Accelerating Microarchitecture Simulation via Rigorous Statistical
+//! Sampling", ISCA 2003: systematic sampling with a random start.
+//! Deviations: SMARTS keeps caches warm between windows; here they keep what the window before left, and windows are warmed up by what
+//! comes right before them. One in [`LONGER_EACH`] is warmed up [`LONGER_TIMES`] as long, so that results can tell how much that
+//! matters.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use crate::record::pages::Pages;
+use crate::record::stretches::{Grammar, Longer, Mode, Offset, Periods, Schedule};
+use crate::rng::Rng;
+use crate::{
+    Access, AccessKind, Batch, Branches, Event, EventKind, Maker, ProcessIx, Segment, Source, SourceInfo, ThreadIx,
+    TraceError,
+};
+
+/// Of so many windows one is warmed up for longer.
+pub const LONGER_EACH: u64 = 8;
+/// How many times as long.
+pub const LONGER_TIMES: u64 = 4;
+/// Windows of a source that [`Sampling::scaled`] makes, at least, if each of its accesses is an instruction; and below which it refuses.
+const WINDOWS_WANTED: u64 = 100;
+const WINDOWS_NEEDED: u64 = 30;
+/// Of a period of [`Sampling::scaled`], which part is measured, and which warms up.
+const LENGTH_SHARE: u64 = 50;
+const WARM_SHARE: u64 = 20;
+/// The shortest period of [`Sampling::scaled`], in instructions.
+const SHORTEST: u64 = 50_000;
+/// Accesses from which on a batch is passed on.
+const BATCH: usize = 1 << 14;
+
+const GRAMMAR: Grammar = Grammar {
+    name: "sample",
+    keys: &["every", "length", "warm", "offset"],
+    example: "every=10M,length=100K,warm=500K",
+};
+
+/// Which windows of a source are passed on, in instructions of all its threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sampling {
+    /// Of a period.
+    pub every: u64,
+    /// Of its window.
+    pub length: u64,
+    /// Before each window, to warm up.
+    pub warm: u64,
+    /// From the begin of a period to its window; none for one that is drawn, the same for all periods.
+    pub offset: Option<u64>,
+}
+
+impl FromStr for Sampling {
+    type Err = TraceError;
+
+    /// Reads `every=N,length=N[,warm=N][,offset=N]`.
+    fn from_str(text: &str) -> Result<Self, TraceError> {
+        let Periods { every, length, warm, offset, .. } = Periods::parse_as(&GRAMMAR, text)?;
+        let given = text.split(',').any(|part| part.trim_start().starts_with("offset"));
+        let offset = match offset {
+            Offset::Fixed(offset) => given.then_some(offset),
+            Offset::Random { .. } => None,
+        };
+        Ok(Self { every, length, warm, offset })
+    }
+}
+
+impl fmt::Display for Sampling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { every, length, warm, offset } = self;
+        write!(f, "every={every},length={length}")?;
+        if *warm > 0 {
+            write!(f, ",warm={warm}")?;
+        }
+        offset.map_or(Ok(()), |offset| write!(f, ",offset={offset}"))
+    }
+}
+
+impl Sampling {
+    /// Windows for a source of so many accesses.
+    ///
+    /// # Errors
+    /// [`TraceError::Usage`] if it has too few for windows that say something, or nobody knows how many it has.
+    pub fn scaled(accesses: Option<u64>) -> Result<Self, TraceError> {
+        let Some(accesses) = accesses else {
+            let what = "sample: it is not known how many accesses this source has; limit them, or write how often a window is wanted, such as";
+            return Err(TraceError::usage(format!("{what} {}", GRAMMAR.example)));
+        };
+        // An access is of an instruction or more, so there are as many windows at least.
+        let every = (accesses / WINDOWS_WANTED).max(SHORTEST);
+        if accesses / every < WINDOWS_NEEDED {
+            return Err(TraceError::usage(format!(
+                "sample: {accesses} accesses are too few for {WINDOWS_NEEDED} windows in periods of {SHORTEST} instructions; \
+                 replay all of them, or write windows such as every=10K,length=1K"
+            )));
+        }
+        Ok(Self { every, length: every / LENGTH_SHARE, warm: every / WARM_SHARE, offset: None })
+    }
+
+    /// Where windows begin in their periods, by the seed if nothing else says so.
+    pub fn start(&self, seed: u64) -> u64 {
+        self.offset.unwrap_or_else(|| Rng::new(seed, "windows of a sample").below(self.every - self.length + 1))
+    }
+
+    /// Whether windows are warmed up for longer in some periods.
+    pub fn has_longer(&self) -> bool {
+        self.warm > 0
+    }
+
+    /// Whether the window of a period, numbered from 0 on, is warmed up for longer.
+    pub fn is_longer(&self, period: u64) -> bool {
+        self.longer().is_some_and(|longer| longer.is(period))
+    }
+
+    fn longer(&self) -> Option<Longer> {
+        self.has_longer().then_some(Longer { each: LONGER_EACH, warm: self.warm.saturating_mul(LONGER_TIMES) })
+    }
+
+    /// Of a number of accesses, about how many are passed on.
+    fn share_of(&self, accesses: u64) -> u64 {
+        let more = if self.has_longer() { (LONGER_TIMES - 1) * self.warm / LONGER_EACH } else { 0 };
+        let passed = (self.length + self.warm).saturating_add(more).min(self.every);
+        (u128::from(accesses) * u128::from(passed) / u128::from(self.every)) as u64
+    }
+}
+
+/// What a process has touched in the skipped stretch.
+#[derive(Default)]
+struct Touched {
+    /// Apart, as a recorded fetch comes once for each code page that is mapped, and is always passed on.
+    fetched: Pages,
+    data: Pages,
+    heap_end: u64,
+}
+
+impl Touched {
+    fn touch(&mut self, access: &Access) -> bool {
+        let pages = if access.kind == AccessKind::Fetch { &mut self.fetched } else { &mut self.data };
+        pages.touch(access.vaddr, access.size_bytes, access.kind.writes())
+    }
+
+    fn begin(&mut self, stretch: u64) {
+        self.fetched.begin(stretch);
+        self.data.begin(stretch);
+    }
+
+    fn forget(&mut self, addr: u64, len: u64) {
+        self.fetched.forget(addr, len);
+        self.data.forget(addr, len);
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+struct Thread {
+    process: ProcessIx,
+    /// The recorded stretch of its last access, and its accesses in that, up to the reach of dependencies.
+    stretch: u64,
+    accesses: u64,
+}
+
+/// See the module's text.
+pub struct Sampled {
+    source: Box<dyn Source>,
+    info: SourceInfo,
+    schedule: Schedule,
+    processes: BTreeMap<ProcessIx, Touched>,
+    threads: BTreeMap<ThreadIx, Thread>,
+    read: Batch,
+    /// Accesses of the source that may still be read.
+    left: u64,
+    /// Accesses passed on.
+    position: u64,
+    /// Stretches that were passed on, the current one counted.
+    passed: u64,
+    ended: bool,
+}
+
+impl Sampled {
+    /// Of the first `limit` accesses of a source.
+    pub fn new(source: Box<dyn Source>, sampling: &Sampling, seed: u64, limit: Option<u64>) -> Self {
+        let Sampling { every, length, warm, .. } = *sampling;
+        let offset = Offset::Fixed(sampling.start(seed));
+        let periods = Periods { every, length, warm, offset, longer: sampling.longer() };
+        let left = limit.unwrap_or(u64::MAX);
+        let accesses = source.info().accesses.map(|accesses| sampling.share_of(accesses.min(left)));
+        let info = SourceInfo { accesses, ..source.info().clone() };
+        Self {
+            source,
+            info,
+            schedule: Schedule::of_periods(periods),
+            processes: BTreeMap::new(),
+            threads: BTreeMap::new(),
+            read: Batch::default(),
+            left,
+            position: 0,
+            passed: 0,
+            ended: false,
+        }
+    }
+
+    /// Says that another stretch begins, if one does.
+    fn settle(&mut self, (process, thread): (ProcessIx, ThreadIx), batch: &mut Batch) {
+        if !self.schedule.is_due() {
+            return;
+        }
+        for kind in self.schedule.settle() {
+            self.passed += u64::from(kind == EventKind::Skip);
+            batch.push_event(Event { position: self.position, process, thread, kind });
+        }
+    }
+
+    /// Passes a run on, of a thread's accesses that were read.
+    fn run(&mut self, thread: ThreadIx, mut begin: usize, end: usize, batch: &mut Batch) {
+        let process = self.threads.entry(thread).or_default().process;
+        while begin < end {
+            self.settle((process, thread), batch);
+            let before = batch.accesses.len();
+            begin = match self.schedule.mode() {
+                Mode::Skipped { left, stretch } => self.skim(process, begin..end, (left, stretch), batch),
+                Mode::Recorded { left } => self.copy(thread, begin..end, left, batch),
+                Mode::All => self.copy(thread, begin..end, u64::MAX, batch),
+            };
+            self.position += (batch.accesses.len() - before) as u64;
+            batch.close_run(thread);
+        }
+        self.settle((process, thread), batch);
+    }
+
+    /// Passes first touches on, of `left` instructions; returns where it has come to.
+    fn skim(
+        &mut self,
+        process: ProcessIx,
+        part: std::ops::Range<usize>,
+        (left, stretch): (u64, u64),
+        batch: &mut Batch,
+    ) -> usize {
+        let touched = self.processes.entry(process).or_default();
+        touched.begin(stretch);
+        let (mut instructions, mut left_out, mut at) = (0, 0, part.start);
+        for access in &self.read.accesses[part] {
+            if instructions >= left {
+                break;
+            }
+            at += 1;
+            instructions += u64::from(access.gap);
+            if touched.touch(access) {
+                let maker = Maker::kernel_if(access.maker.is_kernel());
+                batch.accesses.push(Access { gap: 0, maker, ..*access });
+                if !self.read.branches.is_empty() {
+                    batch.branches.push(Branches::NONE);
+                }
+            } else {
+                left_out += 1;
+            }
+        }
+        self.schedule.executed(instructions, left_out);
+        at
+    }
+
+    /// Passes all on, of `left` instructions; returns where it has come to.
+    fn copy(&mut self, thread: ThreadIx, part: std::ops::Range<usize>, left: u64, batch: &mut Batch) -> usize {
+        let mut instructions = 0;
+        let all = &self.read.accesses[part.clone()];
+        let count = all
+            .iter()
+            .take_while(|access| {
+                let goes_on = instructions < left;
+                instructions += if goes_on { u64::from(access.gap) } else { 0 };
+                goes_on
+            })
+            .count();
+        let first = batch.accesses.len();
+        let end = part.start + count;
+        batch.accesses.extend_from_slice(&all[..count]);
+        batch.branches.extend_from_slice(self.read.branches.get(part.start..end).unwrap_or_default());
+        self.break_dependencies(thread, first, batch);
+        self.schedule.executed(instructions, 0);
+        end
+    }
+
+    /// What accesses of a thread from `first` on wait for is gone if it was left out.
+    fn break_dependencies(&mut self, thread: ThreadIx, first: usize, batch: &mut Batch) {
+        let of = self.threads.entry(thread).or_default();
+        if of.stretch != self.passed {
+            (of.stretch, of.accesses) = (self.passed, 0);
+        }
+        let Batch { accesses, branches, .. } = batch;
+        for (number, access) in accesses[first..].iter_mut().enumerate() {
+            let before = of.accesses + number as u64;
+            if before >= Maker::REACH {
+                break;
+            }
+            if access.maker.producer().is_some_and(|distance| distance > before) {
+                access.maker = Maker::PROGRAM;
+            }
+            if let Some(of_access) = branches.get_mut(first + number)
+                && of_access.producer().is_some_and(|distance| distance > before)
+            {
+                of_access.wait_for(0);
+            }
+        }
+        of.accesses = (of.accesses + (accesses.len() - first) as u64).min(Maker::REACH);
+    }
+
+    /// Which pages may be new again after an event.
+    fn note(&mut self, event: &Event) -> Result<(), TraceError> {
+        self.threads.entry(event.thread).or_default().process = event.process;
+        let touched = self.processes.entry(event.process).or_default();
+        match event.kind {
+            EventKind::Mmap { addr, len, .. }
+            | EventKind::Munmap { addr, len }
+            | EventKind::Mprotect { addr, len, .. }
+            | EventKind::Madvise { addr, len, .. }
+            | EventKind::Msync { addr, len, .. } => touched.forget(addr, len),
+            EventKind::Mremap { old_addr, old_len, new_addr, new_len } => {
+                touched.forget(old_addr, old_len);
+                touched.forget(new_addr, new_len);
+            }
+            EventKind::Brk { end, .. } => {
+                let before = std::mem::replace(&mut touched.heap_end, end);
+                touched.forget(end, before.saturating_sub(end));
+            }
+            // Its handler's accesses follow, and then the one that it is of.
+            EventKind::Fault { addr, .. } => touched.forget(addr, 1),
+            EventKind::Fork { child } => {
+                touched.data.forget_writes();
+                let heap_end = touched.heap_end;
+                self.processes.insert(child, Touched { heap_end, ..Touched::default() });
+            }
+            EventKind::Exec { .. } | EventKind::Exit { .. } => _ = self.processes.remove(&event.process),
+            // Whoever has the file mapped.
+            EventKind::Truncate { .. } | EventKind::Relocate { .. } => self.schedule.forget_pages(),
+            EventKind::ThreadExit => _ = self.threads.remove(&event.thread),
+            EventKind::ProcessStart { .. }
+            | EventKind::Vfork { .. }
+            | EventKind::ThreadStart { .. }
+            | EventKind::Wake { .. }
+            | EventKind::Woken { .. } => {}
+            EventKind::Skip | EventKind::Resume { .. } | EventKind::Measure => {
+                return Err(TraceError::usage(format!(
+                    "{}: stretches of it were skipped when it was recorded, and its windows are what is measured: replay it without \
+                     sample",
+                    self.info.name
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes what was read on.
+    fn pass(&mut self, batch: &mut Batch) -> Result<(), TraceError> {
+        let (segments, mut begin) = (std::mem::take(&mut self.read.segments), 0_usize);
+        for segment in &segments {
+            match segment {
+                Segment::Run { thread, end } => {
+                    let most = begin.saturating_add(usize::try_from(self.left).unwrap_or(usize::MAX));
+                    self.run(*thread, begin, (*end).min(most), batch);
+                    self.left -= ((*end).min(most) - begin) as u64;
+                    begin = *end;
+                }
+                Segment::Event(event) => {
+                    self.note(event)?;
+                    batch.push_event(Event { position: self.position, ..event.clone() });
+                    // The first event, a process's start, is followed by that of the first stretch.
+                    if !self.schedule.is_announced() {
+                        self.settle((event.process, event.thread), batch);
+                    }
+                }
+            }
+            if self.left == 0 {
+                self.ended = true;
+                break;
+            }
+        }
+        self.read.segments = segments;
+        Ok(())
+    }
+}
+
+impl Source for Sampled {
+    fn info(&self) -> &SourceInfo {
+        &self.info
+    }
+
+    fn leave_dependencies_out(&mut self) {
+        self.source.leave_dependencies_out();
+    }
+
+    fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, TraceError> {
+        batch.clear();
+        while !self.ended && batch.accesses.len() < BATCH {
+            let mut read = std::mem::take(&mut self.read);
+            self.ended = !self.source.next_batch(&mut read)?;
+            self.read = read;
+            self.pass(batch)?;
+        }
+        Ok(!batch.is_empty())
+    }
+}
+
+#[cfg(test)]
+#[path = "sample_tests.rs"]
+mod tests;
