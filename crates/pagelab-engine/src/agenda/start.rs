@@ -113,9 +113,8 @@ impl Simulation {
         let (core_of, cores) = places.cores();
         places.tell(&mut os, machine);
         let model = CoreModel::new(&machine.core, machine.cache.l1.latency_cycles.into());
-        let cpus = core_of.into_iter().zip(&places.apart);
-        let cpus = cpus.map(|(core, &apart)| Cpu::new(core, apart, model.clone(), config.kernel.pcids));
-        let mut cpus: Vec<Cpu> = cpus.collect();
+        let cpu = |(core, &apart)| Cpu::new(core, apart, model.clone(), config.kernel.pcids);
+        let mut cpus: Vec<Cpu> = core_of.into_iter().zip(&places.apart).map(cpu).collect();
         let (tops, mains, window) = (os.tops().to_vec(), sources.len(), config.engine.input_window_accesses);
         let mut many = !beside.is_empty() || !kthreads.is_empty();
         let mut inputs = Vec::new();
