@@ -90,7 +90,7 @@ def test_commands_run(command: str, folder: Path) -> None:
         arguments[1:1] = ["--max-accesses", "20K"]
     if "--warm-up" in arguments:
         arguments[arguments.index("--warm-up") + 1] = "100"
-    if "--sample" in arguments:
+    if arguments[0] == "run" and "--sample" in arguments:
         arguments[arguments.index("--sample") + 1] = "every=100,length=10,warm=10"
     _run(arguments, folder)
 
