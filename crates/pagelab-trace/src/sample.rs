@@ -394,9 +394,7 @@ impl Source for Sampled {
     fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, TraceError> {
         batch.clear();
         while !self.ended && batch.accesses.len() < BATCH {
-            let mut read = std::mem::take(&mut self.read);
-            self.ended = !self.source.next_batch(&mut read)?;
-            self.read = read;
+            self.ended = !self.source.next_batch(&mut self.read)?;
             self.pass(batch)?;
         }
         Ok(!batch.is_empty())

@@ -62,6 +62,7 @@ pub(super) struct Memory {
     sites: Box<[Access; MAX_VALUES]>,
     /// Of the columns.
     bodies: [Vec<u8>; 4],
+    last_waits: LastWaits,
 }
 
 impl Memory {
@@ -71,6 +72,7 @@ impl Memory {
             zstd: Decompressor::new()?,
             sites: sites.try_into().expect("as many as there are"),
             bodies: Default::default(),
+            last_waits: LastWaits::new(),
         })
     }
 }
@@ -100,7 +102,7 @@ impl PartDecoder {
         if rows > MAX_PART_ROWS {
             return Err(part.corrupt(format!("{rows} rows, more than {MAX_PART_ROWS}")));
         }
-        let Memory { mut zstd, mut sites, bodies: [of_addresses, of_sites, of_threads, of_waits] } = memory;
+        let Memory { mut zstd, mut sites, bodies: [of_addresses, of_sites, of_threads, of_waits], last_waits } = memory;
         let shared = Arc::new(content.clone());
         let open = |index: usize, body: Vec<u8>| {
             Column::open(index, &shared, group.column(index), rows, body).map_err(|what| in_column(part, index, what))
@@ -134,7 +136,7 @@ impl PartDecoder {
             thread_indices: threads,
             zstd,
             sites,
-            last_waits: LastWaits::new(),
+            last_waits,
             threads: thread_numbers,
             rows_left: rows as u64,
         })
@@ -143,7 +145,7 @@ impl PartDecoder {
     pub(super) fn into_memory(self) -> Memory {
         let of_waits = self.waits.map_or_else(Vec::new, |waits| waits.body);
         let bodies = [self.addresses.body, self.site_indices.body, self.thread_indices.body, of_waits];
-        Memory { zstd: self.zstd, sites: self.sites, bodies }
+        Memory { zstd: self.zstd, sites: self.sites, bodies, last_waits: self.last_waits }
     }
 
     /// Replaces `accesses` by the next page's and `branches` by those before them, if they are known, and appends the page's runs,

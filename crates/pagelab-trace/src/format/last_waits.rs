@@ -12,7 +12,7 @@ impl LastWaits {
 
     /// Replaces the words of a page by their exclusive or with the last of the same site.
     pub(super) fn leave_repeated_out(&mut self, sites: &[u16], words: &mut [u32]) {
-        self.0.fill(0);
+        self.begin();
         for (&site, word) in sites.iter().zip(words) {
             let last = std::mem::replace(&mut self.0[usize::from(site)], *word);
             *word ^= last;

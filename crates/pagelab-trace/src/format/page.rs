@@ -253,7 +253,9 @@ impl OpenPage {
             let at = self.page.rows;
             self.indices[at] = index;
             self.addresses[at] = access.vaddr;
-            self.waits[at] = columns::waits_of(access.maker, branches.get(n).copied().unwrap_or_default());
+            if self.dependencies {
+                self.waits[at] = columns::waits_of(access.maker, branches.get(n).copied().unwrap_or_default());
+            }
             self.page.rows = at + 1;
         }
         now.len()
@@ -306,7 +308,8 @@ impl OpenPage {
         let rows = self.addresses[..self.page.rows].iter().zip(&self.indices[..self.page.rows]);
         let mut accesses = rows.zip(&self.waits[..]).map(|((&vaddr, &site), &waits)| {
             let access = sites[usize::from(site)].access(vaddr);
-            if access.maker.is_kernel() { access } else { access.after(usize::from(waits as u8)) }
+            let tells = self.dependencies && !access.maker.is_kernel();
+            if tells { access.after(usize::from(waits as u8)) } else { access }
         });
         let mut at = 0;
         for run in &self.page.runs {
