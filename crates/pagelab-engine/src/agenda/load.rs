@@ -15,6 +15,7 @@ use std::collections::BTreeSet;
 impl Simulation {
     /// A process of a stream arrives.
     pub(crate) fn arrive(&mut self, at: Cycles, stream: usize) -> Result<(), EngineError> {
+        let follows = self.follows();
         let of = &mut self.load.streams[stream];
         of.next = of.times.next();
         if let Some(next) = of.next {
@@ -23,7 +24,6 @@ impl Simulation {
         let busy = |&cpu: &CpuId| self.cpus[cpu].lanes.iter().filter(|lane| lane.state != LaneState::Finished).count();
         let cpu = of.cpus.iter().copied().min_by_key(busy).expect("a stream has CPUs");
         let role = Role::Arrival { at };
-        let follows = self.cpus.iter().any(|cpu| cpu.clock.follows());
         let input = Input::new((of.open)()?, follows, role, of.home, vec![cpu], self.max_accesses, self.window);
         let index = match self.load.vacant.pop() {
             Some(index) => {
@@ -138,7 +138,7 @@ impl Simulation {
         let (home, cpus) = (old.home, old.cpus.clone());
         let source = (self.load.co_runners[number])()?;
         let role = Role::CoRunner(number);
-        let follows = self.cpus.iter().any(|cpu| cpu.clock.follows());
+        let follows = self.follows();
         self.inputs[input] = Input::new(source, follows, role, home, cpus.clone(), self.max_accesses, self.window);
         for cpu in cpus {
             self.cpus[cpu].lane_of(input).state = LaneState::Ready;

@@ -8,6 +8,8 @@
 //! no other branch has, but one that is reached on several ways has several names. New entries are always believed, and the first table
 //! with room is taken, where the paper draws. Indirect branches and returns are always predicted.
 
+use super::BranchCounts;
+
 /// Of the histories, in outcomes.
 const LENGTHS: [u32; 4] = [5, 15, 44, 127];
 const BASE_BITS: u32 = 13;
@@ -32,7 +34,7 @@ pub struct Tage {
     tables: [Vec<Entry>; LENGTHS.len()],
     /// The last outcomes, the youngest lowest.
     history: u128,
-    branches: u64,
+    counts: BranchCounts,
 }
 
 /// Where a branch is looked for.
@@ -53,7 +55,7 @@ impl Default for Tage {
             base: vec![0; 1 << BASE_BITS],
             tables: std::array::from_fn(|_| vec![Entry::default(); 1 << TABLE_BITS]),
             history: 0,
-            branches: 0,
+            counts: BranchCounts::default(),
         }
     }
 }
@@ -61,7 +63,7 @@ impl Default for Tage {
 impl Tage {
     /// Predicts a branch and learns its outcome; whether it was mispredicted. `name` tells it from others.
     pub fn meet(&mut self, name: u64, taken: bool) -> bool {
-        self.branches += 1;
+        self.counts.met += 1;
         let places: [Place; LENGTHS.len()] = std::array::from_fn(|table| self.place(table, name));
         let base = (mix(name) & ((1 << BASE_BITS) - 1)) as usize;
         let mut provider = None;
@@ -86,13 +88,19 @@ impl Tage {
             None => self.base[base] = towards(self.base[base], taken, -2, 1),
         }
         if predicted != taken {
+            self.counts.mispredicted += 1;
             self.allocate(provider.map_or(0, |table| table + 1), &places, taken);
         }
         self.history = self.history << 1 | u128::from(taken);
-        if self.branches.is_multiple_of(AGEING) {
+        if self.counts.met.is_multiple_of(AGEING) {
             self.tables.iter_mut().flatten().for_each(|entry| entry.useful >>= 1);
         }
         predicted != taken
+    }
+
+    /// What it has met so far.
+    pub fn counts(&self) -> BranchCounts {
+        self.counts
     }
 
     fn place(&self, table: usize, name: u64) -> Place {

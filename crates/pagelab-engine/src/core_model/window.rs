@@ -174,9 +174,9 @@ struct State {
     /// The line that each fill buffer had last, and when it is there.
     fills: Vec<(u64, Cycles)>,
     last_fill: Cycles,
-    /// None if branches are always predicted; and the instruction of the access before.
+    /// None if branches are always predicted.
     predictor: Option<Box<Tage>>,
-    branches: BranchCounts,
+    /// The instruction of the access before.
     last_pc: u64,
     /// When all that has entered so far has left.
     left: Cycles,
@@ -238,8 +238,6 @@ impl State {
             missed += u64::from(predictor.meet(name, taken));
             name = name & !0xff | (name << 1 | u64::from(taken)) & 0xff;
         }
-        self.branches.met += u64::from(branches.count());
-        self.branches.mispredicted += missed;
         if missed == 0 {
             return Stall::default();
         }
@@ -308,7 +306,6 @@ impl Core for Window {
             fills: vec![(u64::MAX, Cycles::ZERO); config.fill_buffers as usize],
             last_fill: Cycles::ZERO,
             predictor: (config.branch_predictor == BranchPredictor::Tage).then(Box::default),
-            branches: BranchCounts::default(),
             last_pc: 0,
             left: Cycles::ZERO,
             last_load: Cycles::ZERO,
@@ -450,7 +447,7 @@ impl Timing for Window {
     }
 
     fn branches(&self) -> Option<BranchCounts> {
-        self.0.predictor.as_ref().map(|_| self.0.branches)
+        self.0.predictor.as_ref().map(|predictor| predictor.counts())
     }
 
     fn drain(&mut self, at: Moment) -> Stall {

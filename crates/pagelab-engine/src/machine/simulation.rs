@@ -113,6 +113,16 @@ pub struct Simulation {
 }
 
 impl Simulation {
+    /// Whether some core looks at dependencies and branches.
+    pub fn follows(&self) -> bool {
+        self.cpus.iter().any(|cpu| cpu.clock.follows())
+    }
+
+    /// Whether some core predicts branches.
+    pub fn predicts(&self) -> bool {
+        self.cpus.iter().any(|cpu| cpu.clock.branches().is_some())
+    }
+
     /// Notes where paging costs, from so many accesses of the main sources on.
     pub fn start_profile(&mut self, seed: u64, begins: u64) {
         self.profile = Some(Box::new(Profile::new(seed, begins)));

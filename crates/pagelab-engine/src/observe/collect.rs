@@ -396,7 +396,7 @@ impl Statistics {
 
 /// The classes of cycles that a simulation has: none of branches where no core predicts any.
 fn classes(simulation: &Simulation) -> impl Iterator<Item = &'static (Class, &'static str, &'static str)> {
-    let predicts = simulation.cpus.iter().any(|cpu| cpu.clock.branches().is_some());
+    let predicts = simulation.predicts();
     CLASSES.iter().filter(move |(class, ..)| predicts || *class != Class::Branch)
 }
 

@@ -457,14 +457,14 @@ fn warnings(
                 source.name
             ));
         }
-        if !source.dependencies && simulation.cpus.iter().any(|cpu| cpu.clock.follows()) {
+        if !source.dependencies && simulation.follows() {
             warnings.push(format!(
                 "{}: its accesses do not tell which loads they wait for; the core takes them as \
                  `machine.core.unknown_dependencies` says",
                 source.name
             ));
         }
-        if !source.branches && simulation.cpus.iter().any(|cpu| cpu.clock.branches().is_some()) {
+        if !source.branches && simulation.predicts() {
             warnings.push(format!("{}: it does not tell branches; they are taken for predicted", source.name));
         }
         if source.mappings_inferred {
