@@ -13,6 +13,7 @@ from typing import Any
 
 from pagelab import _engine
 from pagelab._engine import UsageError
+from pagelab.run_time.document import read
 from pagelab.run_time.models import MODELS, Fitted, Model, Term
 from pagelab.run_time.points import Point, Points
 from pagelab.students_t import students_t
@@ -148,16 +149,7 @@ def load(path: Path) -> Models:
         UsageError: it is none.
         OSError: it cannot be read.
     """
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UsageError(f"{path}: no model file of `pagelab model fit`: not JSON ({error})") from None
-    if not isinstance(document, dict) or document.get("kind") != KIND:
-        raise UsageError(f"{path}: no model file of `pagelab model fit`")
-    try:
-        return _of_document(document)
-    except (KeyError, TypeError) as error:
-        raise UsageError(f"{path}: no model file of `pagelab model fit` of this version: {error}") from None
+    return read(path, KIND, "model file of `pagelab model fit`", _of_document)
 
 
 def _of_document(document: Mapping[str, Any]) -> Models:

@@ -19,6 +19,7 @@ from pagelab import _engine, native
 from pagelab._engine import UsageError
 from pagelab.recorder import prepare
 from pagelab.run_time import counters, host
+from pagelab.run_time.document import read
 from pagelab.run_time.layouts import Layout, parse
 from pagelab.run_time.replaying import Replay, Replaying, replay_layout, replays, trace_of
 from pagelab.run_time.running import Files, Memory, Program, Run
@@ -304,16 +305,7 @@ def load(path: Path) -> Measurement:
         UsageError: it is no such file.
         OSError: it cannot be read.
     """
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UsageError(f"{path}: no result of `pagelab measure`: not JSON ({error})") from None
-    if not isinstance(document, dict) or document.get("kind") != KIND:
-        raise UsageError(f"{path}: no result of `pagelab measure`")
-    try:
-        return _of_document(document)
-    except (KeyError, TypeError) as error:
-        raise UsageError(f"{path}: no result of `pagelab measure` of this version: {error}") from None
+    return read(path, KIND, "result of `pagelab measure`", _of_document)
 
 
 def _of_document(document: Mapping[str, Any]) -> Measurement:
