@@ -229,6 +229,13 @@ pub enum EventKind {
     Measure,
 }
 
+impl EventKind {
+    /// Whether a stretch begins with it, of all processes and threads, whichever it names: one that is skipped, warms up or is measured.
+    pub const fn begins_stretch(&self) -> bool {
+        matches!(self, Self::Skip | Self::Resume { .. } | Self::Measure)
+    }
+}
+
 /// An event at its place in the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {

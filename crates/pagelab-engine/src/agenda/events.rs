@@ -35,7 +35,7 @@ impl Simulation {
 
     /// Carries an event out at its place in its process's order, on the CPU of its thread.
     pub(crate) fn carry_out(&mut self, cpu: CpuId, input: usize, event: &Event) -> Result<(), EngineError> {
-        if let EventKind::Skip | EventKind::Resume { .. } | EventKind::Measure = event.kind {
+        if event.kind.begins_stretch() {
             return self.begin_stretch(cpu, &event.kind);
         }
         self.os.layers.iter_mut().for_each(|layer| layer.acting_cpu = cpu.0);
@@ -118,7 +118,7 @@ impl Simulation {
             self.windows.resume(self.replayed);
         } else {
             self.settle_account(cpu);
-            let counted = Statistics::collect(self);
+            let counted = Statistics::counts(self);
             self.windows.stretch(*kind == EventKind::Measure, self.replayed, counted);
         }
         Ok(())

@@ -15,7 +15,7 @@ use crate::machine::simulation::{REFUSED_EXAMPLES, RefusedAccess, Simulation, St
 use crate::machine::task::{LaneState, NextItem, Seat, Task};
 use crate::observe::statistics::Statistics;
 use crate::programs::input::{Dealt, Item, event_of};
-use pagelab_trace::{ProcessIx, ThreadIx};
+use pagelab_trace::{EventKind, ProcessIx, ThreadIx};
 use std::sync::Arc;
 
 impl Simulation {
@@ -373,11 +373,18 @@ impl Simulation {
         let time = self.cpus[cpu].clock.now();
         for &member in &at.members {
             let of = &mut self.cpus[member];
+            let (class, time) = match at.event().kind {
+                // What was measured ends for each CPU when it comes to the end.
+                EventKind::Skip => (Class::Idle, of.clock.now()),
+                // The program itself would not have waited.
+                EventKind::Resume { .. } | EventKind::Measure => (Class::Idle, time),
+                _ => (Class::Blocked, time),
+            };
             let lane = of.lanes.iter_mut().find(|lane| lane.input == input).expect("the input runs there");
             lane.state = LaneState::Ready;
             debug_assert_eq!(lane.at, 0, "nobody overtakes at an event");
             lane.queue.pop_front();
-            self.resume(member, input, Class::Blocked, time);
+            self.resume(member, input, class, time);
         }
         self.carry_out(at.owner, input, at.event())
     }

@@ -7,6 +7,8 @@ mod sources;
 mod tlb;
 mod translation_cache;
 
+use std::collections::btree_map::Entry;
+
 use crate::base::cycles::Cycles;
 use crate::cache::{CoreCacheStats, Requester, Served};
 use crate::core_model::BranchCounts;
@@ -32,9 +34,13 @@ const PROGRAM_COUNTS: [&str; 9] = [
 impl Statistics {
     fn put(&mut self, name: impl Into<String>, value: u64, unit: &'static str, kind: Kind, text: impl Into<String>) {
         let name = name.into();
-        let old = self.values.insert(name.clone(), value);
-        assert!(old.is_none(), "the statistic `{name}` is defined twice");
-        self.meanings.insert(name, Meaning { unit, description: text.into(), kind });
+        if !self.brief {
+            self.meanings.insert(name.clone(), Meaning { unit, description: text.into(), kind });
+        }
+        match self.values.entry(name) {
+            Entry::Vacant(place) => _ = place.insert(value),
+            Entry::Occupied(place) => panic!("the statistic `{}` is defined twice", place.key()),
+        }
     }
 
     /// What has been counted since `before` was collected; states are those of now.
@@ -44,6 +50,12 @@ impl Statistics {
                 *value -= before.values.get(name).copied().unwrap_or(0);
             }
         }
+        self
+    }
+
+    /// Its counts alone.
+    pub fn without_states(mut self) -> Self {
+        self.values.retain(|name, _| !self.states.contains(name));
         self
     }
 
@@ -59,6 +71,11 @@ impl Statistics {
 
     /// The statistics of what was measured of a program, with those of its whole that are exact all the same.
     pub fn of_a_part_of(mut self, whole: &Self) -> Self {
+        self.meanings.clone_from(&whole.meanings);
+        self.states.clone_from(&whole.states);
+        for state in &whole.states {
+            self.values.entry(state.clone()).or_insert(whole.values[state]);
+        }
         for name in PROGRAM_COUNTS.into_iter().filter(|&name| whole.values.contains_key(name)) {
             let text =
                 format!("{}; of the whole program, skipped stretches included", whole.meanings[name].description);
@@ -69,6 +86,9 @@ impl Statistics {
     }
 
     fn state(&mut self, name: impl Into<String>, value: u64, unit: &'static str, text: impl Into<String>) {
+        if self.brief {
+            return;
+        }
         let name = name.into();
         self.states.insert(name.clone());
         self.put(name, value, unit, Kind::Robust, text);
@@ -84,7 +104,16 @@ impl Statistics {
 
     /// All statistics of a simulation that has ended.
     pub fn collect(simulation: &Simulation) -> Self {
-        let mut stats = Self::default();
+        Self::default().with(simulation)
+    }
+
+    /// What has been counted in a simulation so far, without states, and without what the counts mean.
+    pub fn counts(simulation: &Simulation) -> Self {
+        Self { brief: true, ..Self::default() }.with(simulation)
+    }
+
+    fn with(self, simulation: &Simulation) -> Self {
+        let mut stats = self;
         stats.program(simulation);
         stats.clocks(simulation);
         stats.tlbs(simulation);

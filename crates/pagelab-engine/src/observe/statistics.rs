@@ -36,4 +36,6 @@ pub struct Statistics {
     pub meanings: BTreeMap<String, Meaning>,
     /// Those that say how things are, where the others count what has happened.
     pub(crate) states: BTreeSet<String>,
+    /// Counts alone, without what they mean: what is looked at often, and made up for by a look that is not.
+    pub(crate) brief: bool,
 }

@@ -137,10 +137,10 @@ impl Windows {
         }
     }
 
-    /// What has been counted in each part; `end` is what had been in all.
+    /// What has been counted in each part; `end` is what had been in all. Parts between skipped stretches have counts alone.
     pub fn parts(&self, end: &Statistics) -> Vec<Statistics> {
         if let Some(of) = &self.stretches {
-            let last = of.begin.as_ref().map(|begin| end.clone().since(begin));
+            let last = of.begin.as_ref().map(|begin| end.clone().since(begin).without_states());
             return of.ended.iter().cloned().chain(last).collect();
         }
         let before = self.warm_up.is_none().then(|| self.noted.first().unwrap_or(end).clone());
@@ -173,24 +173,27 @@ mod tests {
             values: values.map(|(name, value)| (name.to_owned(), value)).into(),
             meanings: [("fault.minor.count".to_owned(), meaning)].into(),
             states: ["free".to_owned()].into(),
+            brief: false,
         }
     }
 
     #[test]
     fn stretches_that_are_measured_are_the_parts_and_are_summed() {
         let mut windows = Windows::new(0, Some(4), Some(1000));
-        windows.stretch(false, 0, counted(0, 90));
+        windows.stretch(false, 0, counted(0, 90).without_states());
         assert!(windows.has_stretches() && !windows.has_begun() && windows.next().is_none());
         windows.resume(10);
-        windows.stretch(true, 10, counted(100, 80));
-        windows.stretch(false, 20, counted(103, 70));
+        windows.stretch(true, 10, counted(100, 80).without_states());
+        windows.stretch(false, 20, counted(103, 70).without_states());
         windows.resume(30);
-        windows.stretch(true, 40, counted(200, 60));
+        windows.stretch(true, 40, counted(200, 60).without_states());
         let end = counted(205, 50);
-        let of = |part: &Statistics| (part.values["walks"], part.values["free"]);
-        assert_eq!(windows.parts(&end).iter().map(of).collect::<Vec<_>>(), [(3, 70), (5, 50)]);
+        let of = |part: &Statistics| (part.values["walks"], part.values.get("free").copied());
+        let parts = windows.parts(&end);
+        assert_eq!((parts.len(), of(&parts[1])), (2, (5, None)), "states are those of the end");
+        assert_eq!(parts[0].values["walks"], 3);
         let sum = windows.counted(&end);
-        assert_eq!(of(&sum), (8, 50));
+        assert_eq!(of(&sum), (8, Some(50)));
         assert_eq!((sum.values["fault.minor.count"], sum.values["program.fault.minor.count"]), (80, 2050));
         assert_eq!(windows.cold_stretches(), 1, "the second one was warmed up");
     }

@@ -3,7 +3,7 @@
 //! An [`Input`] reads its source batch by batch and deals the runs out to a queue for each CPU that it uses (a lane),
 //! by thread; nothing is copied, the queues share the batches. Threads on different CPUs may so run ahead of each
 //! other within a window; an event stands as a barrier in the queues of all CPUs that run its process, and is carried out
-//! when the last of them has reached it.
+//! when the last of them has reached it. Where a stretch begins that is skipped, warms up or is measured, it does so for all CPUs.
 //!
 //! An edge, a wake in one thread and a woken in another, holds up the CPU of the latter alone, until that of the former has
 //! come to the wake. Nobody waits for ever: of all that is dealt out and not done, the first in recorded order stands at the
@@ -336,15 +336,30 @@ impl Input {
         self.wakes.open.get_mut(&wake).map(|(_, waiting)| waiting.push(cpu)).is_some()
     }
 
+    /// CPUs of a process that comes to an event.
+    fn cpus_of(&mut self, process: ProcessIx, owner: CpuId) -> Vec<CpuId> {
+        let process = self.process_mut(process);
+        let mut cpus = process.cpus.clone();
+        cpus.push(owner);
+        // A child begins when its parent's CPU has come to the fork, which stands before in that CPU's queue.
+        cpus.extend(process.forked_on.take());
+        cpus.sort_unstable();
+        cpus.dedup();
+        cpus
+    }
+
+    /// CPUs on which threads run or ran.
+    fn cpus_with_threads(&self) -> Vec<CpuId> {
+        let mut cpus: Vec<CpuId> = self.cpus.iter().take(self.threads_seen).copied().collect();
+        cpus.sort_unstable();
+        cpus.dedup();
+        cpus
+    }
+
     fn deal_event(&mut self, batch: &Arc<Batch>, segment: usize, event: &Event, push: &mut dyn FnMut(CpuId, Item)) {
         let owner = self.place(event.thread, event.process);
-        let process = self.process_mut(event.process);
-        let mut members = process.cpus.clone();
-        members.push(owner);
-        // A child begins when its parent's CPU has come to the fork, which stands before in that CPU's queue.
-        members.extend(process.forked_on.take());
-        members.sort_unstable();
-        members.dedup();
+        let members =
+            if event.kind.begins_stretch() { self.cpus_with_threads() } else { self.cpus_of(event.process, owner) };
         if members.len() == 1 {
             push(owner, Item::Event { batch: batch.clone(), segment });
         } else {

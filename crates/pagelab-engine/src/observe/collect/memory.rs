@@ -16,7 +16,7 @@ impl Statistics {
                 format!("Thousandths of the free memory that are not in blocks of {} KiB or more", 4_u64 << order);
             self.state(name, of.unusable_free_permille(order), "permille", text);
         }
-        if !runs_programs {
+        if !runs_programs || self.brief {
             return;
         }
         let contiguity = of.measured_contiguity();
