@@ -2,8 +2,9 @@
 
 Each workload is replayed whole once, and sampled with 20 seeds, which place the windows. Of each headline figure the
 table says how many of the samples are within 5 % of the whole run, how many intervals hold it, and the largest error.
-CPU seconds are those of this process, whole and sampled runs by turns, the median of three. Recordings are made in
-FOLDER if they are not there.
+CPU seconds are those of this process, by turns and the median of three: of whole runs, of sampled ones, and of runs of
+a saved sample; for the core that waits for each access and for one with a window. Recordings are made in FOLDER if they
+are not there.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from pathlib import Path
 import pagelab
 from pagelab.stretches import Figure, figures
 
-LIMIT = 50_000_000
+LIMIT = 100_000_000
 """Accesses of a workload."""
 SEEDS = range(1, 21)
 CLOSE = 0.05
@@ -27,9 +28,9 @@ TURNS = 3
 # The sources' own seeds stay, so that a run's seed places the windows alone.
 SYNTHETIC = (
     "bfs:vertices=2M,seed=1",
-    "gups:size=1GiB,updates=25M,seed=1",
+    "gups:size=1GiB,updates=50M,seed=1",
     "chase:size=256MiB,seed=1",
-    "zipf:size=1GiB,accesses=50M,seed=1",
+    "zipf:size=1GiB,accesses=100M,seed=1",
 )
 _HASHES = """
 import random
@@ -89,19 +90,42 @@ def row(name: str, whole: float, samples: Sequence[Figure]) -> Row:
     return Row(name, whole, close, held, statistics.mean(errors), max(errors, key=abs))
 
 
-def seconds(source: str, sample: str | bool | None) -> float:
+CORES = {"in-order": (), "window": ("machine.core=skylake",)}
+
+
+def seconds(source: str, sample: str | bool | None, settings: Sequence[str]) -> float:
     """CPU time of a run."""
     begin = time.process_time()
-    pagelab.run(source, max_accesses=LIMIT, sample=sample, threads=1)
+    pagelab.run(source, max_accesses=LIMIT, sample=sample, set=settings, threads=1)
     return time.process_time() - begin
+
+
+def print_times(source: str, sample: str | bool) -> None:
+    """Prints how long whole, sampled and saved runs take."""
+    with tempfile.TemporaryDirectory() as folder:
+        saved = Path(folder) / "sample.trace"
+        begin = time.process_time()
+        done = pagelab.save_sample(
+            source, saved, sample=None if isinstance(sample, bool) else sample, max_accesses=LIMIT
+        )
+        print(
+            f"sample: {100 * done.accesses / done.read:.1f} % of {done.read / 1e6:.0f} M accesses, "
+            f"{time.process_time() - begin:.2f} s to save"
+        )
+        for core, settings in CORES.items():
+            ways = ((source, None), (source, sample), (str(saved), None))
+            turns = [[seconds(of, windows, settings) for of, windows in ways] for _ in range(TURNS)]
+            whole, sampled, replayed = (statistics.median(turn[way] for turn in turns) for way in range(3))
+            print(
+                f"{core} core: {whole:.2f} s whole, {sampled:.2f} s sampled ({whole / sampled:.1f} times), "
+                f"{replayed:.2f} s saved ({whole / replayed:.1f} times)"
+            )
 
 
 def measure(source: str, sample: str | bool) -> None:
     """Prints what sampling is worth for a workload."""
     whole = pagelab.run(source, max_accesses=LIMIT)["radix"]
     found = [pagelab.run(source, max_accesses=LIMIT, sample=sample, seed=seed)["radix"] for seed in SEEDS]
-    turns = [(seconds(source, None), seconds(source, sample)) for _ in range(TURNS)]
-    times = [statistics.median(turn[side] for turn in turns) for side in (0, 1)]
     exact = all(
         of.stats[f"program.fault.{kind}.count"] == whole.stats[f"fault.{kind}.count"]
         for of in found
@@ -112,9 +136,9 @@ def measure(source: str, sample: str | bool) -> None:
     print(
         f"\n{Path(source).name}: {whole.stats['accesses'] / 1e6:.0f} M accesses, {len(found[0].windows)} windows, "
         f"every={first.every:,} length={first.length:,} warm={first.warm:,}; "
-        f"{times[0]:.2f} s whole, {times[1]:.2f} s sampled, {times[0] / times[1]:.1f} times; "
         f"faults {'exact' if exact else 'NOT EXACT'}"
     )
+    print_times(source, sample)
     print(f"{'':42}{'whole':>10}{'±5 %':>6}{'held':>6}{'mean error':>12}{'largest':>10}")
     by_seed = [{of.name: of for of in result.figures()} for result in found]
     for of in figures([whole.stats]):

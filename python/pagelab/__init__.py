@@ -30,7 +30,16 @@ from pagelab.recorder import Program, Recording, record
 from pagelab.results import Results, SystemResult
 from pagelab.simulation import run
 from pagelab.stretches import Stretches
-from pagelab.traces import Export, Import, export_trace, import_trace, trace_head, trace_info
+from pagelab.traces import (
+    Export,
+    Import,
+    SavedSample,
+    export_trace,
+    import_trace,
+    save_sample,
+    trace_head,
+    trace_info,
+)
 
 __all__ = [
     "CheckError",
@@ -47,6 +56,7 @@ __all__ = [
     "Program",
     "Recording",
     "Results",
+    "SavedSample",
     "Stretches",
     "SystemResult",
     "TraceError",
@@ -63,6 +73,7 @@ __all__ = [
     "record_faults",
     "run",
     "run_live",
+    "save_sample",
     "schema",
     "sweep",
     "trace_head",

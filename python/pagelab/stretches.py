@@ -136,13 +136,16 @@ class Figure:
         return f"{self.value:.4g}" if self.half_width is None else f"{self.value:.4g} ± {self.half_width:.2g}"
 
 
+_BUSY = "busy cycles"
+"""Of CPUs that do something: how long others are idle or wait for them, windows do not tell."""
+
 _FIGURES = (
-    ("cycles per instruction", "cycles", "instructions", 1),
+    ("cycles per instruction", _BUSY, "instructions", 1),
     ("walks per 1,000 instructions", "walk.count", "instructions", 1000),
     ("walk cycles per instruction", "walk.cycles", "instructions", 1),
     ("L2 TLB misses per 1,000 instructions", "dtlb.l2.misses", "instructions", 1000),
     ("memory references per 1,000 instructions", "l3.misses", "instructions", 1000),
-    ("% of cycles in translation", "cycles.translation", "cycles", 100),
+    ("% of cycles in translation", "cycles.translation", _BUSY, 100),
 )
 
 
@@ -153,6 +156,7 @@ def is_sampled(stats: Mapping[str, int]) -> bool:
 
 def figures(windows: Sequence[Mapping[str, int]], longer: Collection[int] = ()) -> list[Figure]:
     """The headline figures over windows, each with its 95 % interval; `longer` are those warmed up for longer."""
+    windows = [{**window, _BUSY: _busy(window)} for window in windows]
     found = []
     for name, part, whole, scale in _FIGURES:
         numbers = [number for number, window in enumerate(windows) if part in window and whole in window]
@@ -167,6 +171,10 @@ def figures(windows: Sequence[Mapping[str, int]], longer: Collection[int] = ()) 
             Figure(name, scale * ratio.value, None if half is None else scale * half, _difference(some, rest, scale))
         )
     return found
+
+
+def _busy(window: Mapping[str, int]) -> int:
+    return window.get("cycles", 0) - window.get("cycles.idle", 0) - window.get("cycles.blocked", 0)
 
 
 def scope(windows: int, sample: str | None = None) -> str:

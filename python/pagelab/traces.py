@@ -10,6 +10,7 @@ from typing import Any, cast
 from pagelab import _engine
 from pagelab._engine import UsageError
 from pagelab.counts import Count, count
+from pagelab.stretches import StretchTotals
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,56 @@ class Export:
     """Accesses of address 0, which the format cannot express."""
     by_kernel: int
     """Accesses by the kernel for the program, which became the program's."""
+
+
+@dataclass(frozen=True)
+class SavedSample:
+    """A sample that was written as a trace of its own."""
+
+    path: Path
+    accesses: int
+    """Of the sample."""
+    read: int
+    """Accesses of the source."""
+    size_bytes: int
+    stretches: StretchTotals
+    """What its windows, and the rest, came to."""
+
+
+def save_sample(
+    source: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    sample: str | None = None,
+    seed: int = 1,
+    max_accesses: Count | None = None,
+    progress: Callable[[int, int | None], object] | None = None,
+) -> SavedSample:
+    """Writes a sample of a source as a trace of its own, which replays in a fraction of the time.
+
+    Args:
+        source: A trace, or a workload spec.
+        output: The new trace's folder, `NAME.trace`; must not exist.
+        sample: `every=N,length=N[,warm=N][,offset=N]`, in instructions; by the length of the source if not given.
+        seed: Draws where windows begin in their periods; and what a workload generates.
+        max_accesses: Of the source's first accesses alone, such as `"100M"`.
+        progress: Called with (accesses read, accesses in all if known) about ten times a second.
+
+    Raises:
+        UsageError: a source that is too short for windows, or was sampled before; a wrong `sample`; `output` exists.
+        TraceError: the trace cannot be read or is damaged; nothing is left behind.
+    """
+    _refuse_fault_trace(source)
+    limit = count("max_accesses", max_accesses, least=1)
+    windows = None if sample == "auto" else sample
+    done = json.loads(_engine.save_sample_json(os.fspath(source), Path(output), windows, seed, limit, progress))
+    return SavedSample(
+        path=Path(done["path"]),
+        accesses=done["accesses"],
+        read=done["read"],
+        size_bytes=done["size_bytes"],
+        stretches=StretchTotals(**done["stretches"]),
+    )
 
 
 def import_trace(

@@ -72,6 +72,8 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "faults.txt").write_text(perf_script())
     facts = {"latency": {"origin": "constant", "ns": 1000, "how": "a test"}}
     _engine.import_faults_json(folder / "faults.txt", folder / "build.faults", json.dumps(facts))
+    windows = ["--sample", "every=100,length=10,warm=10"]
+    _run(["trace", "sample", "sort.trace", "-o", "sort-sample.trace", *windows], folder)
     return folder
 
 
@@ -92,6 +94,10 @@ def test_commands_run(command: str, folder: Path) -> None:
         arguments[arguments.index("--warm-up") + 1] = "100"
     if arguments[0] == "run" and "--sample" in arguments:
         arguments[arguments.index("--sample") + 1] = "every=100,length=10,warm=10"
+    if arguments[:2] == ["trace", "sample"]:
+        # The stand-ins are too short for windows by their lengths.
+        arguments += ["--sample", "every=100,length=10,warm=10"]
+        (folder / arguments[arguments.index("-o") + 1]).unlink()
     _run(arguments, folder)
 
 

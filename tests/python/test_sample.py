@@ -46,6 +46,36 @@ def test_windows_that_leave_nothing_out_count_what_the_whole_run_does() -> None:
         assert result.stats[name] == whole[name], name
 
 
+def test_a_saved_sample_is_a_trace_that_says_what_it_is(pagelab: Pagelab, tmp_path: Path) -> None:
+    run = pagelab("trace", "sample", _GUPS, "-o", "gups.trace", "--sample", _WINDOWS, "--seed", "3", "-q")
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith("gups.trace: ")
+    saved = package.run(tmp_path / "gups.trace")["radix"]
+    sampled = package.run(_GUPS, sample=_WINDOWS, seed=3)["radix"]
+    assert saved.stats == sampled.stats
+    assert (saved.windows, saved.sample) == (sampled.windows, sampled.sample)
+    assert [str(of) for of in saved.figures()] == [str(of) for of in sampled.figures()]
+    assert saved.sample is not None
+    info = pagelab("trace", "info", "gups.trace")
+    assert "instructions but for first and last touches" in info.stdout
+    assert f"every=20000,length=2000,warm=10000,offset={saved.sample.offset}" in " ".join(info.stdout.split())
+    shown = pagelab("run", "gups.trace")
+    assert "Figures are of " in shown.stdout
+    assert "2,000-instruction windows, one in each 20,000 after 10,000 that warm up" in shown.stdout
+    assert_fails(pagelab("trace", "sample", _GUPS, "-o", "gups.trace", "--sample", _WINDOWS), 2, "not empty")
+    again = pagelab("trace", "sample", "gups.trace", "-o", "b.trace", "--sample", _WINDOWS)
+    assert_fails(again, 2, "stretches of it were skipped")
+    assert not (tmp_path / "b.trace").exists()
+    assert_fails(pagelab("trace", "sample", "seq:size=64KiB", "-o", "b.trace"), 2, "too few for 30 windows")
+    assert_fails(pagelab("trace", "sample", _GUPS, "-o", "b.trace", "--sample", "every=5"), 2, "length is missing")
+    done = package.save_sample(_GUPS, tmp_path / "c.trace", sample=_WINDOWS, max_accesses="100K")
+    assert (done.read, done.stretches.windows) == (100_000, len(package.run(done.path)["radix"].windows))
+    assert "A longer every= helps" in run.stdout
+    seq = pagelab("trace", "sample", "seq:size=64KiB,accesses=2M", "-o", "d.trace", "--sample", "every=20K,length=200")
+    assert seq.stdout.startswith("d.trace: ")
+    assert "helps" not in seq.stdout
+
+
 def test_results_keep_how_the_source_was_sampled() -> None:
     results = package.run(_GUPS, sample=_WINDOWS, threads=1)
     text = results.to_json()
@@ -65,7 +95,7 @@ def test_windows_by_the_length_are_enough() -> None:
     result = package.run("gups:size=16MiB,updates=1M", sample=True)["radix"]
     assert len(result.windows) >= 30
     assert result.sample is not None
-    assert result.config["engine"]["sample"] == f"every={result.sample.every},length={result.sample.length},warm=2500"
+    assert result.config["engine"]["sample"] == f"every={result.sample.every},length={result.sample.length},warm=500"
     assert not result.warnings
 
 

@@ -3,10 +3,11 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 use common::{ScriptWriter, config, run};
 use pagelab_engine::run::{Request, run as run_request};
-use pagelab_trace::{AccessKind, EventKind, ProcessIx};
+use pagelab_trace::{AccessKind, EventKind, ProcessIx, sample};
 use proptest::prelude::*;
 
 const PAGE: u64 = 4096;
@@ -122,6 +123,71 @@ fn the_seed_places_the_windows_and_an_offset_does() {
     assert_eq!(offset("every=20K,length=2K,offset=77", 2), 77);
 }
 
+/// Two processes by turns, 1000 accesses each, on two CPUs: 200 on new pages, then as many on old ones as there are pages to come.
+fn two_by_turns() -> ScriptWriter {
+    let mut script = ScriptWriter::new();
+    script.mmap(0, BASE, PAGES * PAGE);
+    script.event(0, EventKind::Fork { child: ProcessIx(1) });
+    let child = script.thread(1);
+    for turn in 0..8 {
+        for n in 0..1000 {
+            let page = if n < 100 { turn * 100 + n } else { turn * 100 };
+            script.access([0, child][turn as usize % 2], AccessKind::Store, BASE + page % PAGES * PAGE + n % 8 * 64);
+        }
+    }
+    script
+}
+
+#[test]
+fn a_window_has_what_lies_in_it_of_all_processes() {
+    let instructions: Vec<u64> = (0..8).map(|turn| turn * 1000).collect();
+    for begin in instructions {
+        let sample = format!("engine.sample=every=100K,length=1000,offset={begin}");
+        let (simulation, end) = run(&config("radix", &[&sample]), two_by_turns().finish(), &[0, 1]);
+        let counted = simulation.windows.counted(&end);
+        let faults = counted.values["fault.minor.count"];
+        assert!((99..=101).contains(&faults), "{faults} in the window at {begin}");
+        assert_eq!(counted.values["cycles.idle"], 0, "nobody waits for the other's window");
+    }
+}
+
+#[test]
+fn a_saved_sample_gives_what_the_sample_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("saved.trace");
+    let text = "every=20K,length=2K,warm=2K";
+    let saved = sample::save(GUPS, &path, Some(text.parse().unwrap()), 1, None, &mut |_, _| ControlFlow::Continue(()));
+    let saved = saved.unwrap();
+    assert_eq!((saved.read, saved.stretches.windows), (400_000, 60));
+    let path = path.to_str().unwrap();
+    let of_saved = run_request(&Request { sample: None, ..request(&[path], "off") }, &|_| true).unwrap();
+    let of_sample = run_request(&request(&[GUPS], text), &|_| true).unwrap();
+    let (saved, sampled) = (&of_saved.results[0], &of_sample.results[0]);
+    assert_eq!((&saved.stats, &saved.windows), (&sampled.stats, &sampled.windows));
+    let [saved, sampled] = [saved, sampled].map(|of| of.sample.as_ref().unwrap());
+    assert_eq!((saved.offset, &saved.longer), (sampled.offset, &sampled.longer));
+    let twice = refusal(&request(&[path], text));
+    assert!(twice.contains("stretches of it were skipped"), "{twice}");
+}
+
+#[test]
+fn a_sample_that_cannot_be_saved_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("saved.trace");
+    let text = "every=20K,length=2K";
+    let save = |source: &str, go_on| {
+        let flow = if go_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
+        sample::save(source, &path, Some(text.parse().unwrap()), 1, None, &mut |_, _| flow).map(|saved| saved.accesses)
+    };
+    assert!(save(GUPS, false).unwrap_err().to_string().contains("interrupted"));
+    assert!(!path.exists());
+    assert!(save("nonsense:size=1", true).is_err());
+    assert!(!path.exists());
+    let accesses = save(GUPS, true).unwrap();
+    assert!(save(GUPS, true).unwrap_err().to_string().contains("not empty"));
+    assert!(accesses > 0 && path.join("trace.json").exists());
+}
+
 #[test]
 fn what_cannot_be_is_refused_with_the_reason() {
     let sample = "every=20K,length=2K";
@@ -163,4 +229,6 @@ fn a_short_limit_is_one_of_the_source_and_not_of_what_is_passed_on() {
     let (whole, sampled) = (of(None), of(Some("every=20K,length=2K,warm=1K")));
     assert_eq!(sampled["program.fault.minor.count"], whole["fault.minor.count"]);
     assert!(sampled["accesses"] * 5 < whole["accesses"]);
+    let lines = of(Some("every=2K,length=200,warm=200"));
+    assert_eq!(lines["program.fault.minor.count"], whole["fault.minor.count"], "touches do not count");
 }

@@ -70,6 +70,7 @@ fn source(steps: &[Step]) -> Steps {
         threads: 1,
         mappings_inferred: false,
         sampled: false,
+        sampling: None,
         dependencies: false,
         branches: false,
         content_hash: None,

@@ -9,7 +9,7 @@ use std::{
 use pagelab_trace::{
     Batch, FirstTouches, TraceError, export, format,
     import::{self, Format, ImportOptions},
-    quantity,
+    quantity, sample,
 };
 use pyo3::{exceptions::PyValueError, prelude::*};
 use serde::Serialize;
@@ -97,6 +97,37 @@ fn export_json(
     })
 }
 
+/// Writes a sample of a trace, or of a workload with a seed, as a trace; the answer says what became of it. `progress(accesses,
+/// accesses_in_all)` is called about ten times a second.
+#[pyfunction]
+#[pyo3(signature = (source, output, sample, seed, max_accesses=None, progress=None))]
+fn save_sample_json(
+    py: Python<'_>,
+    source: &str,
+    output: PathBuf,
+    sample: Option<&str>,
+    seed: u64,
+    max_accesses: Option<u64>,
+    progress: Option<Bound<'_, PyAny>>,
+) -> PyResult<String> {
+    let latest: Mutex<Option<(u64, Option<u64>)>> = Mutex::default();
+    let work = |stop: &Stop| {
+        let sampling = sample.map(str::parse).transpose()?;
+        let saved = sample::save(source, &output, sampling, seed, max_accesses, &mut |done, all| {
+            *latest.lock().unwrap_or_else(PoisonError::into_inner) = Some((done, all));
+            if stop.requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        Ok::<_, TraceError>(json(&saved))
+    };
+    supervise(py, work, |_| {
+        let report = latest.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match (&progress, report) {
+            (Some(progress), Some(report)) => progress.call1(report).map(drop),
+            _ => Ok(()),
+        }
+    })
+}
+
 /// Names and descriptions.
 type Formats = Vec<(&'static str, &'static str)>;
 
@@ -161,6 +192,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(trace_head_json, module)?)?;
     module.add_function(wrap_pyfunction!(import_json, module)?)?;
     module.add_function(wrap_pyfunction!(export_json, module)?)?;
+    module.add_function(wrap_pyfunction!(save_sample_json, module)?)?;
     module.add_function(wrap_pyfunction!(foreign_formats, module)?)?;
     module.add_function(wrap_pyfunction!(write_trace, module)?)?;
     module.add_function(wrap_pyfunction!(first_touches, module)?)?;

@@ -48,6 +48,7 @@ pub mod quantity;
 pub mod record;
 pub mod rng;
 pub mod sample;
+mod sampling;
 pub mod source;
 pub mod spec;
 pub mod suggestion;

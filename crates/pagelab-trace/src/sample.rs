@@ -1,21 +1,29 @@
 //! Windows of a source: systematic sampling, so that a replay takes a fraction of the time.
 //!
 //! Of each period of instructions a window is passed on, and before it what warms up for it. Of the rest come events and first
-//! touches alone, by the rules by which a recording skips ([`record`](crate::record)); the events between say which is which.
-//! So faults and mappings are those of the whole program, and what is measured is the windows.
+//! touches, by the rules by which a recording skips ([`record`](crate::record)), and at its end last touches, which leave caches and
+//! TLBs about as all accesses would; the events between say which is which. So faults and mappings are those of the whole program,
+//! and what is measured is the windows.
 //! Source: Wunderlich, Wenisch, Falsafi, Hoe, "SMARTS: Accelerating Microarchitecture Simulation via Rigorous Statistical
 //! Sampling", ISCA 2003: systematic sampling with a random start.
-//! Deviations: SMARTS keeps caches warm between windows; here they keep what the window before left, and windows are warmed up by what
-//! comes right before them. One in [`LONGER_EACH`] is warmed up [`LONGER_TIMES`] as long, so that results can tell how much that
-//! matters.
+//! Deviations: SMARTS warms caches and TLBs by all accesses between windows; here last touches stand for them. Branch predictors and
+//! prefetchers are warmed up by what comes right before a window. One window in [`LONGER_EACH`] is warmed up [`LONGER_TIMES`] as long,
+//! so that results can tell how much that matters.
+
+mod last_touches;
+mod save;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
+use self::last_touches::LastTouches;
+pub use self::save::{SavedSample, save};
+use crate::format::StretchTotals;
 use crate::record::pages::Pages;
 use crate::record::stretches::{Grammar, Longer, Mode, Offset, Periods, Schedule};
 use crate::rng::Rng;
+pub use crate::sampling::Sampling;
 use crate::{
     Access, AccessKind, Batch, Branches, Event, EventKind, Maker, ProcessIx, Segment, Source, SourceInfo, ThreadIx,
     TraceError,
@@ -30,7 +38,7 @@ const WINDOWS_WANTED: u64 = 100;
 const WINDOWS_NEEDED: u64 = 30;
 /// Of a period of [`Sampling::scaled`], which part is measured, and which warms up.
 const LENGTH_SHARE: u64 = 50;
-const WARM_SHARE: u64 = 20;
+const WARM_SHARE: u64 = 100;
 /// The shortest period of [`Sampling::scaled`], in instructions.
 const SHORTEST: u64 = 50_000;
 /// Accesses from which on a batch is passed on.
@@ -41,19 +49,6 @@ const GRAMMAR: Grammar = Grammar {
     keys: &["every", "length", "warm", "offset"],
     example: "every=10M,length=100K,warm=500K",
 };
-
-/// Which windows of a source are passed on, in instructions of all its threads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sampling {
-    /// Of a period.
-    pub every: u64,
-    /// Of its window.
-    pub length: u64,
-    /// Before each window, to warm up.
-    pub warm: u64,
-    /// From the begin of a period to its window; none for one that is drawn, the same for all periods.
-    pub offset: Option<u64>,
-}
 
 impl FromStr for Sampling {
     type Err = TraceError;
@@ -105,6 +100,11 @@ impl Sampling {
     /// Where windows begin in their periods, by the seed if nothing else says so.
     pub fn start(&self, seed: u64) -> u64 {
         self.offset.unwrap_or_else(|| Rng::new(seed, "windows of a sample").below(self.every - self.length + 1))
+    }
+
+    /// The same windows, with where they begin.
+    pub fn placed(&self, seed: u64) -> Self {
+        Self { offset: Some(self.start(seed)), ..*self }
     }
 
     /// Whether windows are warmed up for longer in some periods.
@@ -170,8 +170,10 @@ pub struct Sampled {
     schedule: Schedule,
     processes: BTreeMap<ProcessIx, Touched>,
     threads: BTreeMap<ThreadIx, Thread>,
+    last_touches: LastTouches,
     read: Batch,
-    /// Accesses of the source that may still be read.
+    /// Accesses of the source that may be read, and those of them that are left.
+    limit: u64,
     left: u64,
     /// Accesses passed on.
     position: u64,
@@ -183,24 +185,37 @@ pub struct Sampled {
 impl Sampled {
     /// Of the first `limit` accesses of a source.
     pub fn new(source: Box<dyn Source>, sampling: &Sampling, seed: u64, limit: Option<u64>) -> Self {
-        let Sampling { every, length, warm, .. } = *sampling;
-        let offset = Offset::Fixed(sampling.start(seed));
+        let placed = sampling.placed(seed);
+        let Sampling { every, length, warm, .. } = placed;
+        let offset = Offset::Fixed(placed.start(seed));
         let periods = Periods { every, length, warm, offset, longer: sampling.longer() };
-        let left = limit.unwrap_or(u64::MAX);
-        let accesses = source.info().accesses.map(|accesses| sampling.share_of(accesses.min(left)));
-        let info = SourceInfo { accesses, ..source.info().clone() };
+        let limit = limit.unwrap_or(u64::MAX);
+        let accesses = source.info().accesses.map(|accesses| sampling.share_of(accesses.min(limit)));
+        let info = SourceInfo { accesses, sampling: Some(placed), ..source.info().clone() };
         Self {
             source,
             info,
             schedule: Schedule::of_periods(periods),
             processes: BTreeMap::new(),
             threads: BTreeMap::new(),
+            last_touches: LastTouches::default(),
             read: Batch::default(),
-            left,
+            limit,
+            left: limit,
             position: 0,
             passed: 0,
             ended: false,
         }
+    }
+
+    /// Accesses of the source that were read so far.
+    pub fn accesses_read(&self) -> u64 {
+        self.limit - self.left
+    }
+
+    /// What the stretches have come to so far.
+    pub fn totals(&self) -> StretchTotals {
+        self.schedule.totals()
     }
 
     /// Says that another stretch begins, if one does.
@@ -209,6 +224,9 @@ impl Sampled {
             return;
         }
         for kind in self.schedule.settle() {
+            if let EventKind::Resume { .. } = kind {
+                self.position += self.last_touches.make(batch, !self.read.branches.is_empty());
+            }
             self.passed += u64::from(kind == EventKind::Skip);
             batch.push_event(Event { position: self.position, process, thread, kind });
         }
@@ -221,7 +239,7 @@ impl Sampled {
             self.settle((process, thread), batch);
             let before = batch.accesses.len();
             begin = match self.schedule.mode() {
-                Mode::Skipped { left, stretch } => self.skim(process, begin..end, (left, stretch), batch),
+                Mode::Skipped { left, stretch } => self.skim(thread, begin..end, (left, stretch), batch),
                 Mode::Recorded { left } => self.copy(thread, begin..end, left, batch),
                 Mode::All => self.copy(thread, begin..end, u64::MAX, batch),
             };
@@ -234,13 +252,15 @@ impl Sampled {
     /// Passes first touches on, of `left` instructions; returns where it has come to.
     fn skim(
         &mut self,
-        process: ProcessIx,
+        thread: ThreadIx,
         part: std::ops::Range<usize>,
         (left, stretch): (u64, u64),
         batch: &mut Batch,
     ) -> usize {
+        let process = self.threads.entry(thread).or_default().process;
         let touched = self.processes.entry(process).or_default();
         touched.begin(stretch);
+        let mut last_touches = self.last_touches.begin(stretch, thread, process);
         let (mut instructions, mut left_out, mut at) = (0, 0, part.start);
         for access in &self.read.accesses[part] {
             if instructions >= left {
@@ -248,6 +268,7 @@ impl Sampled {
             }
             at += 1;
             instructions += u64::from(access.gap);
+            last_touches.touch(access);
             if touched.touch(access) {
                 let maker = Maker::kernel_if(access.maker.is_kernel());
                 batch.accesses.push(Access { gap: 0, maker, ..*access });
@@ -307,35 +328,53 @@ impl Sampled {
         of.accesses = (of.accesses + (accesses.len() - first) as u64).min(Maker::REACH);
     }
 
+    fn touched(&mut self, process: ProcessIx) -> &mut Touched {
+        self.processes.entry(process).or_default()
+    }
+
+    /// Pages of a process are no more, or not as they were.
+    fn forget(&mut self, process: ProcessIx, addr: u64, len: u64) {
+        self.touched(process).forget(addr, len);
+        self.last_touches.forget(process, addr, len);
+    }
+
     /// Which pages may be new again after an event.
     fn note(&mut self, event: &Event) -> Result<(), TraceError> {
         self.threads.entry(event.thread).or_default().process = event.process;
-        let touched = self.processes.entry(event.process).or_default();
+        let process = event.process;
         match event.kind {
             EventKind::Mmap { addr, len, .. }
             | EventKind::Munmap { addr, len }
             | EventKind::Mprotect { addr, len, .. }
             | EventKind::Madvise { addr, len, .. }
-            | EventKind::Msync { addr, len, .. } => touched.forget(addr, len),
+            | EventKind::Msync { addr, len, .. } => self.forget(process, addr, len),
             EventKind::Mremap { old_addr, old_len, new_addr, new_len } => {
-                touched.forget(old_addr, old_len);
-                touched.forget(new_addr, new_len);
+                self.forget(process, old_addr, old_len);
+                self.forget(process, new_addr, new_len);
             }
             EventKind::Brk { end, .. } => {
-                let before = std::mem::replace(&mut touched.heap_end, end);
-                touched.forget(end, before.saturating_sub(end));
+                let before = std::mem::replace(&mut self.touched(process).heap_end, end);
+                self.forget(process, end, before.saturating_sub(end));
             }
             // Its handler's accesses follow, and then the one that it is of.
-            EventKind::Fault { addr, .. } => touched.forget(addr, 1),
+            EventKind::Fault { addr, .. } => self.forget(process, addr, 1),
             EventKind::Fork { child } => {
+                let touched = self.touched(process);
                 touched.data.forget_writes();
                 let heap_end = touched.heap_end;
+                self.last_touches.forget_writes(process);
                 self.processes.insert(child, Touched { heap_end, ..Touched::default() });
             }
-            EventKind::Exec { .. } | EventKind::Exit { .. } => _ = self.processes.remove(&event.process),
+            EventKind::Exec { .. } | EventKind::Exit { .. } => {
+                self.last_touches.forget_process(process);
+                self.processes.remove(&process);
+            }
             // Whoever has the file mapped.
             EventKind::Truncate { .. } | EventKind::Relocate { .. } => self.schedule.forget_pages(),
-            EventKind::ThreadExit => _ = self.threads.remove(&event.thread),
+            EventKind::ThreadExit => {
+                self.last_touches.forget_thread(event.thread);
+                self.threads.remove(&event.thread);
+            }
             EventKind::ProcessStart { .. }
             | EventKind::Vfork { .. }
             | EventKind::ThreadStart { .. }

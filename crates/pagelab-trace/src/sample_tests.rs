@@ -23,6 +23,7 @@ fn given(batches: Vec<Batch>) -> Box<dyn Source> {
         threads: 2,
         mappings_inferred: false,
         sampled: false,
+        sampling: None,
         dependencies: true,
         branches: true,
         content_hash: None,
@@ -113,8 +114,8 @@ fn windows_and_their_warm_ups_are_passed_on_whole_and_first_touches_of_the_rest(
         let (from, window) = (if period == 0 { 0 } else { period * 300 - 150 }, period * 300 + 100);
         let skipped = window - 20 - from;
         expected.extend([
-            // Of one page all but the first read are left out.
-            (vec![from], Some(EventKind::Resume { instructions: skipped, accesses: skipped - 1 })),
+            // Of one page all but the first read are left out; at the end each thread touches its line.
+            (vec![from, 0, 0], Some(EventKind::Resume { instructions: skipped, accesses: skipped - 1 })),
             ((window - 20..window).collect(), Some(EventKind::Measure)),
             ((window..window + 50).collect(), Some(EventKind::Skip)),
         ]);
@@ -199,6 +200,45 @@ fn pages_are_new_again_after_what_may_make_them_so() {
     assert_eq!(change(EventKind::Truncate { file: "f".into(), old_len: 9, new_len: 1 }), all);
     assert_eq!(change(EventKind::Mremap { old_addr: 9 << 20, old_len: len, new_addr: addr, new_len: len }), all);
     assert_eq!(change(EventKind::Wake { edge: 1 }), Vec::<u64>::new());
+}
+
+#[test]
+fn a_stretch_ends_with_touches_that_its_events_have_left() {
+    let of = |kind: Option<EventKind>| {
+        let mut batch = Batch::default();
+        batch.push_event(event(0, EventKind::ProcessStart { parent: None }));
+        let accesses = [(AccessKind::Store, 3 * PAGE), (AccessKind::Load, 5 * PAGE), (AccessKind::Load, 3 * PAGE + 64)];
+        let push = |batch: &mut Batch, accesses: &[(AccessKind, u64)]| {
+            batch.accesses.extend(accesses.iter().map(|&(kind, vaddr)| Access::new(kind, vaddr, 8)));
+            batch.branches.resize(batch.accesses.len(), Branches::NONE);
+            batch.close_run(ThreadIx(0));
+        };
+        push(&mut batch, &accesses);
+        kind.into_iter().for_each(|kind| batch.push_event(event(0, kind)));
+        push(&mut batch, &[(AccessKind::Load, 6 * PAGE), (AccessKind::Load, 9 * PAGE)]);
+        let batch = sampled(vec![batch], "every=1000,length=10,offset=4");
+        let resumed = batch.segments.iter().find_map(|segment| match segment {
+            Segment::Event(Event { kind: EventKind::Resume { .. }, position, .. }) => Some(*position as usize),
+            _ => None,
+        });
+        let end = resumed.unwrap();
+        assert_eq!((batch.accesses.len(), batch.accesses[end].vaddr), (end + 1, 9 * PAGE));
+        // First touches have their own sizes.
+        let touches = batch.accesses[..end].iter().filter(|access| access.size_bytes == 1);
+        touches.map(|access| (access.kind, access.vaddr)).collect::<Vec<_>>()
+    };
+    let (load, store) = (AccessKind::Load, AccessKind::Store);
+    let all = [(store, 3 * PAGE), (load, 5 * PAGE), (load, 3 * PAGE + 64), (load, 6 * PAGE)];
+    assert_eq!(of(None), all);
+    assert_eq!(of(Some(EventKind::Munmap { addr: 5 * PAGE, len: PAGE })), [all[0], all[2], all[3]]);
+    let forked = of(Some(EventKind::Fork { child: ProcessIx(1) }));
+    assert_eq!(forked, [(load, 3 * PAGE), all[1], all[2], all[3]], "a write would make a copy");
+    for gone in [EventKind::Exec { path: "/bin/true".into() }, EventKind::Exit { code: 0 }] {
+        assert_eq!(of(Some(gone)), [all[3]]);
+    }
+    assert_eq!(of(Some(EventKind::ThreadExit)), [all[3]]);
+    assert_eq!(of(Some(EventKind::Truncate { file: "f".into(), old_len: 9, new_len: 1 })), [all[3]]);
+    assert_eq!(of(Some(EventKind::Fault { addr: 3 * PAGE, write: false })), [all[1], all[3]]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Batches of accesses and events, and the trait that yields them.
 
-use crate::{Access, Branches, Event, ThreadIx, error::TraceError};
+use crate::{Access, Branches, Event, ThreadIx, error::TraceError, sampling::Sampling};
 
 /// A stretch of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,6 +74,8 @@ pub struct SourceInfo {
     pub mappings_inferred: bool,
     /// True if the accesses are samples of those that the program made.
     pub sampled: bool,
+    /// The windows that it passes on of what it is a sample of; none if it is none.
+    pub sampling: Option<Sampling>,
     /// True if accesses tell the load that their address comes from ([`Maker`](crate::Maker)).
     pub dependencies: bool,
     /// True if batches tell the branches between accesses.

@@ -1,4 +1,4 @@
-"""`pagelab trace`: look at traces, import those of other tools, export to them."""
+"""`pagelab trace`: look at traces, sample them, import those of other tools, export to them."""
 
 import json
 from datetime import UTC, datetime
@@ -16,9 +16,11 @@ from pagelab.fault_models import fault_trace_head, fault_trace_info
 from pagelab.output import MISSING_FOLDERS
 from pagelab.quantities import counted
 from pagelab.stretches import StretchTotals
-from pagelab.traces import export_trace, import_trace, trace_head, trace_info
+from pagelab.traces import export_trace, import_trace, save_sample, trace_head, trace_info
 
-app = typer.Typer(help="Look at traces; import traces of other tools, and export to them.", no_args_is_help=True)
+app = typer.Typer(
+    help="Look at traces and sample them; import traces of other tools, and export to them.", no_args_is_help=True
+)
 
 TracePath = Annotated[Path, typer.Argument(metavar="TRACE", help="A folder NAME.trace, or a fault trace NAME.faults.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -149,6 +151,38 @@ def export_command(
         print(f"{file.path}: {what} of thread {file.thread}{lost}")
 
 
+@app.command("sample")
+def sample_command(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A folder NAME.trace, or a workload spec.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="NAME.trace", help=f"The sample. {MISSING_FOLDERS}")
+    ],
+    sample: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|every=N,length=N[,warm=N][,offset=N]", help="A window of so many instructions in each period."
+        ),
+    ] = "auto",
+    seed: Annotated[
+        int, typer.Option(min=0, help="Draws where windows begin in their periods, and what a workload generates.")
+    ] = 1,
+    max_accesses: Annotated[
+        str | None,
+        typer.Option("--max-accesses", metavar="N", help="Of the first so many accesses alone, such as 100M."),
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write a sample of a trace as a trace of its own, which replays in a fraction of the time."""
+    limit = count("--max-accesses", max_accesses, least=1)
+    with progress_bars("accesses", quiet=quiet) as bars:
+        report = (lambda done, total: bars(source, done, total)) if bars else None
+        done = save_sample(source, output, sample=sample, seed=seed, max_accesses=limit, progress=report)
+    part = f"{100 * done.accesses / done.read:.2g} % of {counted(done.read, 'access', 'accesses')}"
+    print(f"{done.path}: {counted(done.accesses, 'access', 'accesses')}, {part}; {done.stretches.describe()}")
+    if 2 * done.accesses > done.read:
+        print("It saves little: windows so near each other leave few accesses to skip. A longer every= helps.")
+
+
 def _describe(about: dict[str, Any]) -> list[tuple[str, str]]:
     meta, counts, events = about["meta"], about["access_counts"], about["event_counts"]
     lines = [
@@ -176,7 +210,7 @@ def _describe(about: dict[str, Any]) -> list[tuple[str, str]]:
         lines.append(("footprint", f"{pages['pages']:,} pages of {pages['page_size_bytes']:,} bytes"))
     if stretches := meta.get("stretches"):
         lines.append(("recorded", StretchTotals(**stretches).describe()))
-        lines.append(("  skipped", f"{stretches['skipped_instructions']:,} instructions but for first touches"))
+        lines.append(("  skipped", f"{stretches['skipped_instructions']:,} instructions but for {_kept(meta)}"))
     elif "skip" in events["by_kind"]:
         lines.append(("recorded", "in stretches; how much was skipped in all is not known"))
     if meta.get("sampled"):
@@ -187,6 +221,10 @@ def _describe(about: dict[str, Any]) -> list[tuple[str, str]]:
         lines.append(("mappings", "inferred from the accesses: the origin had no events"))
     lines += [("note", note) for note in meta["notes"]]
     return lines
+
+
+def _kept(meta: dict[str, Any]) -> str:
+    return "first and last touches" if meta.get("sample") else "first touches"
 
 
 def _per_access(size: float | None) -> str:

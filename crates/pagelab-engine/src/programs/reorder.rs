@@ -246,6 +246,7 @@ mod tests {
             threads: 4,
             mappings_inferred: false,
             sampled: false,
+            sampling: None,
             dependencies: false,
             branches: false,
             content_hash: None,

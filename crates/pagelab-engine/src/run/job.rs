@@ -408,7 +408,8 @@ fn run_system(
     let in_parts = request.windows.is_some() || simulation.windows.has_stretches();
     let windows = if in_parts { simulation.windows.parts(&end) } else { Vec::new() };
     let windows: Vec<_> = windows.into_iter().map(|part| part.values).collect();
-    let sample = SampleReport::new(&config.engine, windows.len());
+    let main = simulation.inputs.first();
+    let sample = main.and_then(|main| SampleReport::new(&main.info, config.engine.seed, windows.len()));
     let statistics = simulation.windows.counted(&end);
     report(simulation.dealt());
     Ok(SystemResult {

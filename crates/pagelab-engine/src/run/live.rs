@@ -27,6 +27,7 @@ pub fn run_live(
         threads: cpus,
         mappings_inferred: false,
         sampled: false,
+        sampling: None,
         dependencies: false,
         branches: false,
         content_hash: None,

@@ -1,10 +1,11 @@
 //! Sampled replay: what it cannot go with, and what results say of it.
 
+use pagelab_trace::SourceInfo;
 use pagelab_trace::sample::{LONGER_EACH, LONGER_TIMES};
 use serde::Serialize;
 
 use crate::base::error::EngineError;
-use crate::config::{Config, EngineConfig, SampleConfig};
+use crate::config::{Config, SampleConfig};
 use crate::machine::simulation::Placed;
 use crate::run::{Request, SourceResult};
 
@@ -26,17 +27,14 @@ pub struct SampleReport {
 }
 
 impl SampleReport {
-    /// Of so many windows; none if nothing was sampled.
-    pub(crate) fn new(engine: &EngineConfig, windows: usize) -> Option<Self> {
-        let sampling = match engine.sample {
-            SampleConfig::Windows(sampling) => sampling,
-            SampleConfig::Off | SampleConfig::Auto => return None,
-        };
+    /// Of so many windows of a sampled source; none of another one.
+    pub(crate) fn new(source: &SourceInfo, seed: u64, windows: usize) -> Option<Self> {
+        let sampling = source.sampling?;
         Some(Self {
             every: sampling.every,
             length: sampling.length,
             warm: sampling.warm,
-            offset: sampling.start(engine.seed),
+            offset: sampling.start(seed),
             longer_warm: sampling.warm.saturating_mul(LONGER_TIMES),
             longer: (0..windows).filter(|&window| sampling.is_longer(window as u64)).collect(),
         })

@@ -141,6 +141,7 @@ impl ScriptWriter {
             threads: self.threads,
             mappings_inferred: false,
             sampled: false,
+            sampling: None,
             dependencies: true,
             branches: false,
             content_hash: None,

@@ -10,7 +10,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::columns;
-use crate::{Access, AccessKind, TraceError};
+use crate::{Access, AccessKind, TraceError, sampling::Sampling};
 
 /// Version of the format that this crate writes and the only one it reads. It changes when an old reader would
 /// misread a new trace; keys and columns whose absence has a meaning are added without a change.
@@ -51,6 +51,9 @@ pub struct TraceMeta {
     /// What the recorded and the skipped stretches came to; none if everything was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stretches: Option<StretchTotals>,
+    /// The windows that it is a sample of; none if it is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample: Option<Sampling>,
     /// Choices made on the way that a reader of results should know, one sentence each.
     #[serde(default)]
     pub notes: Vec<String>,
@@ -210,6 +213,7 @@ impl TraceMeta {
             sampled: false,
             dependencies: false,
             stretches: None,
+            sample: None,
             notes: Vec::new(),
             accesses: None,
             events: None,

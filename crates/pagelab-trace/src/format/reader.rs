@@ -66,6 +66,7 @@ impl TraceReader {
             threads: counts.threads_at_once,
             mappings_inferred: folder.meta.mappings_inferred,
             sampled: folder.meta.sampled,
+            sampling: folder.meta.sample,
             dependencies: folder.meta.dependencies,
             branches: folder.meta.dependencies,
             content_hash: Some(folder.content_hash.clone()),

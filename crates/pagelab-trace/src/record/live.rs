@@ -132,6 +132,7 @@ mod tests {
             threads: 1,
             mappings_inferred: false,
             sampled: false,
+            sampling: None,
             dependencies: false,
             branches: false,
             content_hash: None,

@@ -391,7 +391,7 @@ impl Schedule {
         self.phase = phase;
     }
 
-    pub(super) fn totals(&self) -> StretchTotals {
+    pub(crate) fn totals(&self) -> StretchTotals {
         self.totals
     }
 

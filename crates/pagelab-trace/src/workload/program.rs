@@ -154,6 +154,7 @@ impl Synthetic {
             threads: plan.threads,
             mappings_inferred: false,
             sampled: false,
+            sampling: None,
             dependencies: plan.dependencies,
             branches: false,
             content_hash: None,

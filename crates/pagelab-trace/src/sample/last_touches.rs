@@ -1,0 +1,267 @@
+//! What a skipped stretch touched last: the lines of each thread, in the order of their last touches.
+//!
+//! Caches and TLBs that evict what was used least recently hold, after the stretch, what these touches alone would bring. So a replay
+//! of them warms up structures of any size, and costs an access per line instead of all.
+//! Source: Barr, Pan, Zhang, Asanović, "Accelerating Multiprocessor Simulation with a Memory Timestamp Record", ISPASS 2005.
+//! Deviations: a replay makes the touches, where the paper rebuilds the caches' arrays; of a line only its thread's last touch counts, with
+//! whether the thread wrote to it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::{Access, AccessKind, Batch, Branches, ProcessIx, ThreadIx};
+
+const LINE_SHIFT: u32 = 6;
+const PAGE_SHIFT: u32 = 12;
+const LINES_PER_PAGE: usize = 1 << (PAGE_SHIFT - LINE_SHIFT);
+/// Pages of a thread at hand: they reach 32 MiB.
+const RECENT: usize = 1 << 13;
+/// No page: the numbers of pages have 52 bits, and are kept times two.
+const NONE: u64 = u64::MAX;
+
+/// How much is kept.
+#[derive(Clone, Copy)]
+struct Limits {
+    /// Lines that are touched again, those touched last; of pages that were touched before, one line each is.
+    lines: usize,
+    /// Pages of a thread that are known, at most; the older half gives way.
+    pages: usize,
+}
+
+/// Lines of 32 MiB, and pages of 2 GiB.
+const LIMITS: Limits = Limits { lines: 1 << 19, pages: 1 << 19 };
+
+/// A page that was touched; its data and its code are apart.
+#[derive(Clone)]
+struct Page {
+    /// Its number times two, plus one if instructions were fetched from it.
+    key: u64,
+    /// When each line was touched last; 0 if it was not.
+    when: [u32; LINES_PER_PAGE],
+    /// Lines that were written.
+    written: u64,
+}
+
+/// What a thread has touched.
+struct OfThread {
+    process: ProcessIx,
+    pages: Vec<Page>,
+    /// Where a page is, by its key.
+    index: HashMap<u64, u32>,
+    /// The page touched last of those with the same lower bits, with its place.
+    recent: Box<[(u64, u32)]>,
+    /// The code page of its last access; 0 if it is not known.
+    code_page: u64,
+    /// Pages at most.
+    most: usize,
+}
+
+impl OfThread {
+    fn new(process: ProcessIx, most: usize) -> Self {
+        let recent = vec![(NONE, 0); RECENT].into_boxed_slice();
+        Self { process, pages: Vec::new(), index: HashMap::new(), recent, code_page: 0, most }
+    }
+
+    #[inline]
+    fn touch(&mut self, key: u64, line: u64, when: u32, writes: bool) {
+        let (known, at) = self.recent[(key >> 1) as usize % RECENT];
+        let at = if known == key { at } else { self.look_up(key) };
+        let page = &mut self.pages[at as usize];
+        page.when[line as usize % LINES_PER_PAGE] = when;
+        page.written |= u64::from(writes) << line;
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_up(&mut self, key: u64) -> u32 {
+        if self.pages.len() >= self.most {
+            self.forget_older_half();
+        }
+        let pages = &mut self.pages;
+        let at = *self.index.entry(key).or_insert_with(|| {
+            pages.push(Page { key, when: [0; LINES_PER_PAGE], written: 0 });
+            pages.len() as u32 - 1
+        });
+        self.recent[(key >> 1) as usize % RECENT] = (key, at);
+        at
+    }
+
+    /// Instructions come from another code page from now on. Of code the page alone matters, as there are no instruction caches.
+    fn go_over(&mut self, code_page: u64, when: u32) {
+        let left = std::mem::replace(&mut self.code_page, code_page);
+        for (page, when) in [(left, when), (code_page, when.saturating_add(1))] {
+            if page != 0 {
+                self.touch(page << 1 | 1, 0, when, false);
+            }
+        }
+    }
+
+    fn forget_older_half(&mut self) {
+        let newest = |page: &Page| page.when.iter().copied().max().unwrap_or(0);
+        let mut all: Vec<u32> = self.pages.iter().map(newest).collect();
+        let (_, &mut median, _) = all.select_nth_unstable(self.pages.len() / 2 - 1);
+        self.pages.retain(|page| newest(page) > median);
+        self.index_again();
+    }
+
+    /// The pages of these numbers, the last one included, are as if they had not been touched.
+    fn forget(&mut self, first: u64, last: u64) {
+        let clear = |page: &mut Page| (page.when, page.written) = ([0; LINES_PER_PAGE], 0);
+        if last - first < self.pages.len() as u64 {
+            for key in first << 1..=last << 1 | 1 {
+                if let Some(&at) = self.index.get(&key) {
+                    clear(&mut self.pages[at as usize]);
+                }
+            }
+        } else {
+            self.pages.iter_mut().filter(|page| (first..=last).contains(&(page.key >> 1))).for_each(clear);
+        }
+    }
+
+    fn index_again(&mut self) {
+        self.index = self.pages.iter().enumerate().map(|(at, page)| (page.key, at as u32)).collect();
+        self.recent.fill((NONE, 0));
+    }
+}
+
+/// A line's last touch by a thread, sorted by time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Touch {
+    when: u32,
+    thread: ThreadIx,
+    /// Number of the line times two, plus one for a fetch.
+    line: u64,
+    writes: bool,
+    /// No other line of the page was touched later.
+    ends_page: bool,
+}
+
+impl Touch {
+    fn access(&self) -> Access {
+        let kind = match (self.line & 1 == 1, self.writes) {
+            (true, _) => AccessKind::Fetch,
+            (false, true) => AccessKind::Store,
+            (false, false) => AccessKind::Load,
+        };
+        Access { gap: 0, ..Access::new(kind, self.line >> 1 << LINE_SHIFT, 1) }
+    }
+}
+
+/// The last touches of a skipped stretch.
+pub(super) struct LastTouches {
+    limits: Limits,
+    threads: BTreeMap<ThreadIx, OfThread>,
+    /// The stretch that they are of; another one begins without any.
+    stretch: u64,
+    /// Accesses so far. Of a stretch of more than 4 G, the order of the last ones is lost.
+    clock: u32,
+}
+
+impl Default for LastTouches {
+    fn default() -> Self {
+        Self { limits: LIMITS, threads: BTreeMap::new(), stretch: 0, clock: 0 }
+    }
+}
+
+impl LastTouches {
+    /// Prepares for accesses of a thread in `stretch`.
+    pub(super) fn begin(&mut self, stretch: u64, thread: ThreadIx, process: ProcessIx) -> Touching<'_> {
+        if self.stretch != stretch {
+            (self.stretch, self.clock) = (stretch, 0);
+            self.threads.clear();
+        }
+        let of = self.threads.entry(thread).or_insert_with(|| OfThread::new(process, self.limits.pages));
+        Touching { of, clock: &mut self.clock }
+    }
+
+    /// Pages of this range of a process are no more, or not as they were.
+    pub(super) fn forget(&mut self, process: ProcessIx, addr: u64, len: u64) {
+        if len == 0 {
+            return;
+        }
+        let (first, last) = (addr >> PAGE_SHIFT, addr.saturating_add(len - 1) >> PAGE_SHIFT);
+        self.threads.values_mut().filter(|of| of.process == process).for_each(|of| of.forget(first, last));
+    }
+
+    /// Nothing of a process may be written before it is written again: after a fork that makes a copy.
+    pub(super) fn forget_writes(&mut self, process: ProcessIx) {
+        let pages = self.threads.values_mut().filter(|of| of.process == process).flat_map(|of| &mut of.pages);
+        pages.for_each(|page| page.written = 0);
+    }
+
+    /// Nothing of a process is there any more.
+    pub(super) fn forget_process(&mut self, process: ProcessIx) {
+        self.threads.retain(|_, of| of.process != process);
+    }
+
+    /// Nothing of a thread is there any more.
+    pub(super) fn forget_thread(&mut self, thread: ThreadIx) {
+        self.threads.remove(&thread);
+    }
+
+    /// Appends the touches to a batch, with branches if it has those of other accesses; returns how many. Then there are none.
+    pub(super) fn make(&mut self, batch: &mut Batch, with_branches: bool) -> u64 {
+        let touches = self.sorted();
+        for run in touches.chunk_by(|one, other| one.thread == other.thread) {
+            batch.accesses.extend(run.iter().map(Touch::access));
+            if with_branches {
+                batch.branches.resize(batch.accesses.len(), Branches::NONE);
+            }
+            batch.close_run(run[0].thread);
+        }
+        touches.len() as u64
+    }
+
+    fn sorted(&mut self) -> Vec<Touch> {
+        let mut touches = Vec::new();
+        for (&thread, of) in &self.threads {
+            for page in &of.pages {
+                let newest = page.when.iter().copied().max().unwrap_or(0);
+                for (at, &when) in page.when.iter().enumerate().filter(|(_, when)| **when > 0) {
+                    let line = (page.key >> 1) << (PAGE_SHIFT - LINE_SHIFT) | at as u64;
+                    let (line, writes) = (line << 1 | page.key & 1, page.written >> at & 1 == 1);
+                    touches.push(Touch { when, thread, line, writes, ends_page: when == newest });
+                }
+            }
+        }
+        self.threads.clear();
+        touches.sort_unstable();
+        let older = touches.len().saturating_sub(self.limits.lines);
+        let mut at = 0;
+        touches.retain(|touch| {
+            at += 1;
+            at > older || touch.ends_page
+        });
+        touches
+    }
+}
+
+/// A thread whose accesses are noted.
+pub(super) struct Touching<'a> {
+    of: &'a mut OfThread,
+    clock: &'a mut u32,
+}
+
+impl Touching<'_> {
+    /// Notes an access.
+    #[inline]
+    pub(super) fn touch(&mut self, access: &Access) {
+        let before = *self.clock;
+        *self.clock = before.saturating_add(1);
+        let code_page = access.pc >> PAGE_SHIFT;
+        if code_page != self.of.code_page && !access.maker.is_kernel() {
+            self.of.go_over(code_page, before);
+        }
+        let fetched = u64::from(access.kind == AccessKind::Fetch);
+        let first = access.vaddr >> LINE_SHIFT;
+        let last = access.vaddr.saturating_add(u64::from(access.size_bytes) - 1) >> LINE_SHIFT;
+        let writes = access.kind.writes();
+        for line in first..=last {
+            let page = line >> (PAGE_SHIFT - LINE_SHIFT);
+            self.of.touch(page << 1 | fetched, line % LINES_PER_PAGE as u64, *self.clock, writes);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "last_touches_tests.rs"]
+mod tests;
