@@ -43,7 +43,7 @@ test-full: setup
 bench: setup
 	$(BIN)/python benches/throughput.py
 	$(BIN)/python benches/foreign_traces.py
-	$(BIN)/python benches/sampling.py
+	$(BIN)/python benches/sampling.py --seeds 0
 
 docs: setup
 	$(BIN)/python site/build.py

@@ -1,10 +1,10 @@
 """How far sampled replay is off and how much time it saves: `python benches/sampling.py [FOLDER] [--sample WINDOWS]`.
 
-Each workload is replayed whole once, and sampled with 20 seeds, which place the windows. Of each headline figure the
-table says how many of the samples are within 5 % of the whole run, how many intervals hold it, and the largest error.
+Each workload is replayed whole once, and sampled with several seeds, which place the windows. Of each headline figure
+the table says how many samples are within 5 % of the whole run, how many intervals hold it, and the largest error.
 CPU seconds are those of this process, by turns and the median of three: of whole runs, of sampled ones, and of runs of
-a saved sample; for the core that waits for each access and for one with a window. Recordings are made in FOLDER if they
-are not there.
+a saved sample; for the core that waits for each access and for one with a window. Recordings are made in FOLDER if
+they are not there.
 """
 
 import argparse
@@ -21,7 +21,6 @@ from pagelab.stretches import Figure, figures
 
 LIMIT = 100_000_000
 """Accesses of a workload."""
-SEEDS = range(1, 21)
 CLOSE = 0.05
 TURNS = 3
 
@@ -122,10 +121,19 @@ def print_times(source: str, sample: str | bool) -> None:
             )
 
 
-def measure(source: str, sample: str | bool) -> None:
+def measure(source: str, sample: str | bool, seeds: int) -> None:
     """Prints what sampling is worth for a workload."""
+    print(f"\n{Path(source).name}")
+    print_times(source, sample)
+    if seeds:
+        print_errors(source, sample, seeds)
+    sys.stdout.flush()
+
+
+def print_errors(source: str, sample: str | bool, seeds: int) -> None:
+    """Prints how far samples of so many seeds are off."""
     whole = pagelab.run(source, max_accesses=LIMIT)["radix"]
-    found = [pagelab.run(source, max_accesses=LIMIT, sample=sample, seed=seed)["radix"] for seed in SEEDS]
+    found = [pagelab.run(source, max_accesses=LIMIT, sample=sample, seed=seed)["radix"] for seed in range(1, seeds + 1)]
     exact = all(
         of.stats[f"program.fault.{kind}.count"] == whole.stats[f"fault.{kind}.count"]
         for of in found
@@ -134,11 +142,9 @@ def measure(source: str, sample: str | bool) -> None:
     first = found[0].sample
     assert first is not None
     print(
-        f"\n{Path(source).name}: {whole.stats['accesses'] / 1e6:.0f} M accesses, {len(found[0].windows)} windows, "
-        f"every={first.every:,} length={first.length:,} warm={first.warm:,}; "
-        f"faults {'exact' if exact else 'NOT EXACT'}"
+        f"{whole.stats['accesses'] / 1e6:.0f} M accesses, {len(found[0].windows)} windows, "
+        f"every={first.every:,} length={first.length:,} warm={first.warm:,}; faults {'exact' if exact else 'NOT EXACT'}"
     )
-    print_times(source, sample)
     print(f"{'':42}{'whole':>10}{'±5 %':>6}{'held':>6}{'mean error':>12}{'largest':>10}")
     by_seed = [{of.name: of for of in result.figures()} for result in found]
     for of in figures([whole.stats]):
@@ -147,7 +153,6 @@ def measure(source: str, sample: str | bool) -> None:
             f"{each.name:42}{each.whole:10.4g}{each.close:6}{each.held:6}"
             f"{100 * each.mean_error:+11.1f}%{100 * each.largest_error:+9.1f}%"
         )
-    sys.stdout.flush()
 
 
 def main() -> None:
@@ -156,12 +161,13 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=Path, help="where recordings are kept")
     parser.add_argument("--sample", help="windows; by the workloads' lengths unless given")
     parser.add_argument("--only", nargs="+", help="workloads or traces")
+    parser.add_argument("--seeds", type=int, default=20, help="samples of a workload; 0 for how long they take alone")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = asked.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         for source in asked.only or [*recordings(folder), *SYNTHETIC]:
-            measure(source, asked.sample or True)
+            measure(source, asked.sample or True, asked.seeds)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,8 @@ fn requests() -> Vec<Value> {
         json!({"sources": ["gups:size=16MiB,updates=40K@0,memory_limit=4MiB"], "systems": ["radix"],
             "set": [SWAP]}),
         json!({"sources": ["pagerank:vertices=8K,threads=2@0-1"], "systems": ["radix", "mfoe"]}),
+        json!({"sources": ["gups:size=16MiB,updates=200K"], "systems": ["radix", "nested-radix"],
+            "sample": "every=20K,length=2K,warm=2K"}),
     ]
 }
 

@@ -126,13 +126,11 @@ impl Simulation {
             let (placed, served) = (is_for(&of.placement_for), is_for(&of.fault_engine_for));
             os.home(layer, &name, limit).map(|home| Home { placed, served, ..home })
         };
-        // Of a sampled source the limit is one of what is read, and what is passed on may be more than that.
-        let limit = max_accesses.filter(|_| config.engine.sample.is_off());
         let follows = cpus.iter().any(|cpu| cpu.clock.follows());
         let mut begin = |inputs: &mut Vec<Input>, source: Box<dyn Source>, role, on: &[usize], home| {
             let on = places.places(on);
             on.iter().for_each(|&cpu| cpus[cpu].add_lane(inputs.len()));
-            inputs.push(Input::new(source, follows, role, home, on, limit, window));
+            inputs.push(Input::new(source, follows, role, home, on, replayed(config, max_accesses), window));
         };
         for (number, of) in sources.into_iter().enumerate() {
             let home = Home { measured: true, ..home(format!("source.{number}"), of.memory_limit)? };
@@ -196,6 +194,11 @@ fn sampled(
         Some(sampling) => Box::new(Sampled::new(source, &sampling, engine.seed, max_accesses)),
         None => source,
     })
+}
+
+/// Of a sampled source the limit is one of what is read, and what is passed on may be more than that.
+fn replayed(config: &Config, max_accesses: Option<u64>) -> Option<u64> {
+    max_accesses.filter(|_| config.engine.sample.is_off())
 }
 
 /// A main source in the order of its threads that is asked for.

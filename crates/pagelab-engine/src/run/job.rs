@@ -475,10 +475,6 @@ fn warnings(
             ));
         }
     }
-    if simulation.windows.has_stretches() && simulation.profile.is_some() {
-        warnings
-            .push("the profile is of all that was replayed, first touches of skipped stretches included".to_owned());
-    }
     let cold = simulation.windows.cold_stretches();
     if cold > 0 && sample.is_none() {
         warnings.push(format!(
