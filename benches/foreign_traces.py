@@ -93,6 +93,16 @@ def _perf(_: Array, places: Array, pcs: Array) -> bytes:
     return "".join(f"  sort 812/814 7.{at % 10**6:06}: {event} {p:16x} {pc:16x}\n" for at, (p, pc) in rows).encode()
 
 
+def _perf_memory(_: Array, places: Array, pcs: Array) -> bytes:
+    rows = enumerate(zip(places.tolist(), pcs.tolist(), strict=True))
+    event = "cpu/mem-loads,ldlat=30/P:"
+    source = "5080022 |OP LOAD|LVL L1 hit|SNP None|TLB L1 or L2 hit|LCK No|BLK  N/A"
+    return "".join(
+        f"  sort 812/814 [003] 7.{at % 10**6:06}: 1 {event} {p:16x} {source} {at % 300} {pc:16x} f+0x1 (/lib/x.so)\n"
+        for at, (p, pc) in rows
+    ).encode()
+
+
 INPUT: list[tuple[str, str] | tuple[str, str, int]] = [
     ("pc", "<u8"),
     ("flags", "u1", 2),
@@ -118,6 +128,7 @@ FORMATS: dict[str, tuple[bytes, Callable[[Array, Array, Array], bytes]]] = {
     "ramulator": (b"", _loads),
     "ramulator, SimpleO3": (b"", _instructions),
     "perf": (b"", _perf),
+    "perf, mem": (b"", _perf_memory),
 }
 
 
@@ -125,7 +136,7 @@ def main() -> None:
     records = int(sys.argv[1]) if len(sys.argv) > 1 else 2_000_000
     print(f"{'format':20} {'records':>11} {'accesses':>11} {'M per user second':>18} {'M per second':>13}")
     for name, (head, make) in FORMATS.items():
-        count = records // 4 if name == "perf" else records
+        count = records // 4 if name.startswith("perf") else records
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "trace"
             with path.open("wb") as file:

@@ -133,7 +133,13 @@ class Figure:
     """Of a sample, what a longer warm-up changes; none with less than two such windows."""
 
     def __str__(self) -> str:
-        return f"{self.value:.4g}" if self.half_width is None else f"{self.value:.4g} ± {self.half_width:.2g}"
+        if self.half_width is None:
+            return f"{self.value:.4g}"
+        if self.half_width == 0:
+            return f"{self.value:.4g} ± 0"
+        # Both to the same place, which is the second digit of what is unknown.
+        places = max(1 - math.floor(math.log10(self.half_width)), 0)
+        return f"{self.value:.{places}f} ± {self.half_width:.{places}f}"
 
 
 _BUSY = "busy cycles"

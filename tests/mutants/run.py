@@ -28,7 +28,11 @@ TIMEOUT_SECONDS = 600
 
 @dataclass(frozen=True)
 class Mutant:
-    """A line to be changed, and the suites that are to notice: `lib` or names of files in the crate's `tests`."""
+    """A line to be changed, and the suites that are to notice: `lib` or names of files in the crate's `tests`.
+
+    The suites are those of the crate that the file belongs to. A file of none, such as one in C, needs `crate`, whose
+    tests build it.
+    """
 
     name: str
     stands_for: str
@@ -36,10 +40,14 @@ class Mutant:
     find: str
     replace: str
     suites: list[str]
+    crate: str = ""
 
     def package(self) -> str:
-        """The crate that the file belongs to."""
-        return Path(self.file).parts[1]
+        """The crate whose suites are run. Errors: none is named, and the file belongs to none."""
+        folder, name, *_ = Path(self.file).parts
+        if not self.crate and folder != "crates":
+            raise ListError(f"{self.name}: {self.file} is of no crate, so `crate` has to name the one that tests it")
+        return self.crate or name
 
     def apply(self, tree: Path) -> str:
         """The file's text with the change made. Errors: the text to find is not there exactly once."""
@@ -97,7 +105,7 @@ def copy_tree(source: Path, target: Path) -> None:
             old.parent.mkdir(parents=True, exist_ok=True)
             old.write_bytes(new)
             shutil.copymode(source / name, old)
-    for folder in ["crates", "presets"]:
+    for folder in ["capture", "crates", "presets"]:
         for path in (target / folder).rglob("*"):
             if path.is_file() and str(path.relative_to(target)) not in names:
                 path.unlink()
@@ -181,6 +189,7 @@ def main() -> int:
             raise ListError(f"no mutant is named {', '.join(sorted(unknown))}")
         for mutant in mutants:
             mutant.apply(ROOT)
+            mutant.package()
         tree = SCRATCH / "tree"
         copy_tree(ROOT, tree)
         chosen = [mutant for mutant in mutants if not arguments.names or mutant.name in arguments.names]

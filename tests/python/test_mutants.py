@@ -33,6 +33,15 @@ def test_a_change_is_made_where_its_text_is_found(tmp_path: Path) -> None:
     assert MUTANT.package() == "pagelab-engine"
 
 
+def test_a_file_of_no_crate_says_whose_tests_build_it() -> None:
+    of_the_tool = dataclasses.replace(MUTANT, file="capture/valgrind/edges.c")
+    assert dataclasses.replace(of_the_tool, crate="pagelab-trace").package() == "pagelab-trace"
+    with pytest.raises(
+        ListError, match=r"off-by-one: capture/valgrind/edges\.c is of no crate, so `crate` has to name"
+    ):
+        of_the_tool.package()
+
+
 @pytest.mark.parametrize(("text", "times"), [("while n < 11 {\n", 0), ("n < 10 && n < 10\n", 2)])
 def test_a_text_that_is_not_there_once_is_refused(tmp_path: Path, text: str, times: int) -> None:
     with pytest.raises(ListError, match=f"off-by-one: .*a.rs: .* {times} times, not once: 'n < 10'"):

@@ -76,8 +76,8 @@ def test_it_needs_nothing_beside_it(results: Results) -> None:
     assert set(page.links) <= set(page.ids)
     assert len(page.ids) == len(set(page.ids))
     # Cycles, references, stages, three over time, two distributions; and of each system the steps of walks, the stages
-    # of faults and their references.
-    assert len(page.specs) == 3 + 3 + 2 + 3 * len(SYSTEMS)
+    # of faults, their references and those of the slowest.
+    assert len(page.specs) == 3 + 3 + 2 + 4 * len(SYSTEMS)
 
 
 def test_the_same_results_give_the_same_bytes(results: Results) -> None:
@@ -108,19 +108,35 @@ def test_references_of_faults_are_as_long_as_the_faults(results: Results) -> Non
     for result in results.systems:
         assert result.profile
         found = result.profile["faults"]
-        samples = [*found["samples"], found["slowest"]]
-        spec = charts.fault_steps(samples)
-        pieces, stages = (spec["datasets"][layer["data"]["name"]] for layer in spec["layer"])
-        bars = list(dict.fromkeys(row["sample"] for row in pieces))
-        assert len(bars) == len(samples)
-        for bar, sample in zip(bars, samples, strict=True):
-            own = [row for row in pieces if row["sample"] == bar]
-            assert [row["begin"] for row in own[1:]] == [row["end"] for row in own[:-1]]
-            assert own[-1]["end"] == sample["cycles"]
-            assert sum(1 for row in own if row["place"] not in ("instructions", "rest")) > 3
-            told = [(row["of"], row["end"]) for row in stages if row["sample"] == bar]
-            assert {of for of, _ in told} == {f"{stage['layer']}: {stage['stage']}" for stage in sample["stages"]}
-            assert told[-1][1] == sum(stage["cycles"] for stage in sample["stages"])
+        assert found["samples"]
+        _check_fault_steps(charts.fault_steps(found["samples"]), found["samples"])
+        alone = charts.fault_steps([found["slowest"]], slowest=True)
+        _check_fault_steps(alone, [found["slowest"]])
+        assert {row["sample"].split()[0] for row in _rows(alone["layer"][0], alone["datasets"])} == {"slowest"}
+
+
+def _check_fault_steps(spec: Any, samples: list[Any]) -> None:
+    """That the pieces of a chart's bars, and the strips below them, are the samples from begin to end."""
+    pieces, stages = (_rows(layer, spec["datasets"]) for layer in spec["layer"])
+    bars = list(dict.fromkeys(row["sample"] for row in pieces))
+    assert len(bars) == len(samples)
+    for bar, sample in zip(bars, samples, strict=True):
+        own = [row for row in pieces if row["sample"] == bar]
+        assert [row["begin"] for row in own[1:]] == [row["end"] for row in own[:-1]]
+        assert own[-1]["end"] == sample["cycles"]
+        assert sum(1 for row in own if row["place"] not in ("instructions", "rest")) > 3
+        told = [(row["of"], row["end"]) for row in stages if row["sample"] == bar]
+        assert {of for of, _ in told} == {f"{stage['layer']}: {stage['stage']}" for stage in sample["stages"]}
+        assert told[-1][1] == sum(stage["cycles"] for stage in sample["stages"])
+
+
+def test_a_line_over_time_begins_where_the_run_does(results: Results) -> None:
+    for _, spec in charts.over_time(results.systems):
+        for result in results.systems:
+            own = [row for row in _rows(spec) if row["system"] == result.label]
+            assert [row["accesses"] for row in own[:2]] == [0, result.windows[0]["accesses"]]
+            assert own[0]["value"] == own[1]["value"]
+            assert len(own) == len(result.windows) + 1
 
 
 def test_results_without_steps_of_faults_make_a_page(results: Results) -> None:
@@ -133,9 +149,9 @@ def test_results_without_steps_of_faults_make_a_page(results: Results) -> None:
     assert "reference by reference" not in render([Results(document)])
 
 
-def _rows(spec: Any) -> list[dict[str, Any]]:
-    """What a chart draws."""
-    rows: list[dict[str, Any]] = spec["datasets"][spec["data"]["name"]]
+def _rows(spec: Any, datasets: Any = None) -> list[dict[str, Any]]:
+    """What a chart draws, or a layer of one that has these data sets."""
+    rows: list[dict[str, Any]] = (datasets or spec["datasets"])[spec["data"]["name"]]
     return rows
 
 
@@ -176,12 +192,19 @@ def test_waiting_is_a_class_of_its_own() -> None:
     assert rows["waiting"] == stats["cycles.blocked"] + stats["cycles.lock_wait"]
 
 
+def test_commands_in_sentences_are_code() -> None:
+    page = render([package.run("pagerank:vertices=4K,threads=2@0-1", "radix")])
+    assert "<code>pagelab run --interleavings K</code>" in page
+    assert not [found for found in re.findall(r"<p[ >].*?</p>", page, re.DOTALL) if "`" in found]
+
+
 def test_text_of_a_trace_is_no_markup() -> None:
     document = json.loads(package.run("seq:size=64KiB", "radix", profile=True).to_json())
     evil = "<script>alert(1)</script></script>"
     document["results"][0]["sources"][0]["name"] = evil
     document["results"][0]["profile"]["regions"]["rows"][0]["file"] = evil
     document["results"][0]["label"] = evil
+    document["results"][0]["warnings"] = [f"`{evil}`"]
     page = render([Results(document)])
     assert "<script>alert" not in page
     assert all(evil == row["system"] for spec in _Page(page).specs[:1] for row in _rows(spec))
@@ -334,7 +357,8 @@ def _offset(file: Path, address: int) -> int:
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
-def test_a_browser_draws_it_without_complaint(results: Results, tmp_path: Path) -> None:
+@pytest.mark.parametrize("width", [1280, 500])
+def test_a_browser_draws_it_without_complaint(results: Results, tmp_path: Path, width: int) -> None:
     page = tmp_path / "page.html"
     page.write_text(render([results]))
     options = [
@@ -342,6 +366,7 @@ def test_a_browser_draws_it_without_complaint(results: Results, tmp_path: Path) 
         "--no-sandbox",
         "--disable-gpu",
         "--virtual-time-budget=8000",
+        f"--window-size={width},2000",
         "--enable-logging=stderr",
     ]
     done = subprocess.run(
@@ -356,6 +381,6 @@ def test_a_browser_draws_it_without_complaint(results: Results, tmp_path: Path) 
     drawn = _Page(done.stdout)
     body = re.sub(r"<script.*?</script>", "", done.stdout, flags=re.DOTALL)
     # Those of closed parts are drawn when these are opened.
-    charts = len(drawn.specs) - 3 * (len(SYSTEMS) - 1)
+    charts = len(drawn.specs) - 4 * (len(SYSTEMS) - 1)
     assert body.count("<svg") - body.count('class="spark"') == charts
     assert "could not be drawn" not in body

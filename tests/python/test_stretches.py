@@ -13,7 +13,7 @@ from conftest import ROOT, Pagelab, assert_fails
 import pagelab as package
 from pagelab import Stretches
 from pagelab.report import render
-from pagelab.stretches import figures
+from pagelab.stretches import Figure, figures
 
 pytestmark = pytest.mark.skipif(not shutil.which("valgrind") or not shutil.which("gcc"), reason="needs valgrind, gcc")
 
@@ -77,13 +77,28 @@ def test_faults_are_those_of_the_whole_program_and_rates_lie_in_their_intervals(
     assert abs(walks.value - expected) < walks.half_width < expected
 
 
+@pytest.mark.parametrize(
+    ("value", "half_width", "said"),
+    [
+        (4.0392, 1.3141, "4.0 ± 1.3"),
+        (0.0009909, 0.000941, "0.00099 ± 0.00094"),
+        (1234.5, 0.25, "1234.50 ± 0.25"),
+        (1234.5, 356.7, "1234 ± 357"),
+        (2.0, 0.0, "2 ± 0"),
+        (1 / 3, None, "0.3333"),
+    ],
+)
+def test_a_figure_is_as_precise_as_its_interval(value: float, half_width: float | None, said: str) -> None:
+    assert str(Figure("walks", value, half_width)) == said
+
+
 def test_the_page_shows_the_intervals(programs: Path) -> None:
     run = package.run(programs / "sampled.trace", ["radix", "radix-2m"])
     page = render([run])
     assert f"{len(run.systems[0].windows)} recorded windows, with 95 % intervals over them" in page
     for name in ("cycles per instruction", "walks per 1,000 instructions"):
         found = [next(of for of in figures(result.windows) if of.name == name) for result in run.systems]
-        cells = "".join(f"<td>{of.value:.4g} ± {of.half_width:.2g}</td>" for of in found)
+        cells = "".join(f"<td>{of}</td>" for of in found)
         assert f'<td class="text">{name}</td>{cells}' in page
     faults = run["radix"].stats["program.fault.minor.count"]
     assert f"<td>{faults:,}</td>" in page

@@ -7,13 +7,26 @@ use std::path::PathBuf;
 pub enum TraceError {
     /// The file at `path` cannot be read or written; `source` says why.
     #[error("{path}: {source}")]
-    Io { path: PathBuf, source: std::io::Error },
+    Io {
+        /// Of a trace, its folder or a file in it.
+        path: PathBuf,
+        /// Also what a library says that encodes or decodes, as [`std::io::ErrorKind::Other`].
+        source: std::io::Error,
+    },
     /// Not a trace, or a damaged one. `what` names the place and the cause.
     #[error("{path}: {what}")]
-    Corrupt { path: PathBuf, what: String },
+    Corrupt {
+        /// Of a trace, its folder or a file in it; otherwise the imported file.
+        path: PathBuf,
+        /// One sentence without a full stop, as it stands behind the path.
+        what: String,
+    },
     /// A workload spec or an option that makes no sense. `what` names it and what is allowed.
     #[error("{what}")]
-    Usage { what: String },
+    Usage {
+        /// The whole message.
+        what: String,
+    },
 }
 
 impl TraceError {

@@ -35,6 +35,7 @@
 //! assert_eq!(accesses, 8192, "one for each 8 bytes");
 //! # Ok::<(), pagelab_trace::TraceError>(())
 //! ```
+#![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
 pub mod access;

@@ -6,7 +6,12 @@ use crate::{Access, Branches, Event, ThreadIx, error::TraceError, sampling::Samp
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Segment {
     /// Accesses of one thread, from the end of the previous run (0 at first) up to `end` in `Batch::accesses`.
-    Run { thread: ThreadIx, end: usize },
+    Run {
+        /// Whose they are.
+        thread: ThreadIx,
+        /// Index behind the last one.
+        end: usize,
+    },
     /// Something that happened between two runs.
     Event(Event),
 }
@@ -89,6 +94,7 @@ pub struct SourceInfo {
 /// The order of accesses of one thread, and of events against the accesses of their process, is binding; runs of
 /// different threads between two events may be interleaved anew by whoever replays them.
 pub trait Source: Send {
+    /// What is known of it before its first batch.
     fn info(&self) -> &SourceInfo;
 
     /// Says, before the first batch, that nobody will look at dependencies and branches: they may be left out, which saves time.
@@ -96,5 +102,8 @@ pub trait Source: Send {
 
     /// Replaces `batch` by the next piece; false (and an empty batch) at the end. A batch holds at least one
     /// segment and at most a few hundred thousand accesses.
+    ///
+    /// # Errors
+    /// [`TraceError::Io`] and [`TraceError::Corrupt`] of a trace that cannot be read or is damaged. Workloads have none.
     fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, TraceError>;
 }

@@ -42,17 +42,38 @@ pub struct ParameterDoc {
 /// What values a parameter takes; limits are inclusive.
 pub enum Kind {
     /// A size such as `2GiB`.
-    Bytes { min: u64, max: u64 },
+    Bytes {
+        /// The least, in bytes.
+        min: u64,
+        /// The most, in bytes.
+        max: u64,
+    },
     /// A count such as `25M`.
-    Count { min: u64, max: u64 },
+    Count {
+        /// The least.
+        min: u64,
+        /// The most.
+        max: u64,
+    },
     /// A power of two as a size in bytes.
-    PowerOfTwo { min: u64, max: u64 },
+    PowerOfTwo {
+        /// The least, in bytes.
+        min: u64,
+        /// The most, in bytes.
+        max: u64,
+    },
     /// A real number from 0 to 1.
     Fraction,
     /// A real number from 0 to `max`.
-    Real { max: f64 },
+    Real {
+        /// The most.
+        max: f64,
+    },
     /// A real number above 0, to `max`.
-    Positive { max: f64 },
+    Positive {
+        /// The most.
+        max: f64,
+    },
     /// One of some words.
     Choice(&'static [&'static str]),
 }

@@ -55,6 +55,8 @@ STAGE_COLOURS = dict(zip(STAGES, _STAGE_COLOURS, strict=True))
 _SYSTEM_COLOURS = ("#4c78a8", "#f0a03c", "#54a24b", "#d1495b", "#7b5ea7", "#8c6d31", "#e7969c", "#9aa5b1")
 _BAR = 22
 """Height of a bar, in pixels"""
+_GROUND = "var(--ground)"
+"""The page's own, which separates pieces in its light and its dark scheme"""
 
 
 def _values(rows: Sequence[Mapping[str, Any]]) -> alt.InlineData:
@@ -66,16 +68,33 @@ def _finish(chart: alt.Chart | alt.LayerChart | alt.FacetChart, description: str
     return spec
 
 
-def _colour(field: str, colours: Mapping[str, str], used: Sequence[str]) -> alt.Color:
+def _colour(field: str, colours: Mapping[str, str], used: Sequence[str], legend: alt.Legend | None = None) -> alt.Color:
     domain = [name for name in colours if name in used]
     scale = alt.Scale(domain=domain, range=[colours[name] for name in domain])
-    return alt.Color(f"{field}:N", scale=scale, legend=alt.Legend(title=None, orient="top", symbolType="square"))
+    return alt.Color(f"{field}:N", scale=scale, legend=legend or _squares())
+
+
+def _squares(**more: Any) -> alt.Legend:
+    return alt.Legend(**{"title": None, "orient": "top", "symbolType": "square", "symbolStrokeWidth": 0, **more})
 
 
 def _systems(results: Sequence[SystemResult]) -> alt.Color:
     labels = [result.label for result in results]
     colours = [_SYSTEM_COLOURS[at % len(_SYSTEM_COLOURS)] for at in range(len(labels))]
     return alt.Color("system:N", scale=alt.Scale(domain=labels, range=colours), legend=_legend())
+
+
+def _width(at: int, lines: int) -> float:
+    """Of a line, in pixels. Each is thinner than those below it, so that lines that coincide are all seen."""
+    return 1.5 + 2 * (lines - 1 - at) / max(lines - 1, 1)
+
+
+_WIDTH = alt.StrokeWidth("width:Q", scale=None, legend=None)
+
+
+def _counts(**more: Any) -> alt.Axis:
+    """An axis of counts with few ticks, so that their labels have room, and a zero without a unit."""
+    return alt.Axis(**{"format": "~s", "labelExpr": "datum.value ? datum.label : '0'", "tickCount": 8, **more})
 
 
 def _legend() -> alt.Legend:
@@ -99,7 +118,9 @@ def cycles(results: Sequence[SystemResult]) -> Spec:
         alt.Chart(_values(rows))
         .mark_bar(height=_BAR)
         .encode(
-            x=alt.X("share:Q", title="busy cycles; the first system takes 1", axis=alt.Axis(format=".2~f")),
+            x=alt.X(
+                "share:Q", title="busy cycles; the first system takes 1", axis=alt.Axis(format=".2~f", tickCount=8)
+            ),
             y=alt.Y("system:N", sort=None, title=None, axis=alt.Axis(labelLimit=260)),
             color=_colour("class", CLASS_COLOURS, [str(row["class"]) for row in rows]),
             order=alt.Order("order:Q"),
@@ -164,7 +185,7 @@ def fault_stages(results: Sequence[SystemResult]) -> Spec:
         alt.Chart(_values(rows))
         .mark_bar(height=_BAR)
         .encode(
-            x=alt.X("cycles:Q", title="cycles per page fault of the program"),
+            x=alt.X("cycles:Q", title="cycles per page fault of the program", axis=_counts(format=",d")),
             y=alt.Y("system:N", sort=None, title=None, axis=alt.Axis(labelLimit=260)),
             color=_colour("stage", STAGE_COLOURS, [str(row["stage"]) for row in rows]),
             order=alt.Order("order:Q"),
@@ -185,18 +206,22 @@ def over_time(results: Sequence[SystemResult]) -> list[tuple[str, Spec]]:
     charts = []
     for title, measure in measures:
         rows = []
-        for result in results:
-            done = 0
+        for at, result in enumerate(results):
+            done, line = 0, {"system": result.label, "width": _width(at, len(results))}
             for part in result.windows:
+                value = measure(part)
+                if not done:
+                    # The line of a part ends where the part does, so the first one needs its beginning.
+                    rows.append({**line, "accesses": 0, "value": value})
                 done += part["accesses"]
-                rows.append({"system": result.label, "accesses": done, "value": measure(part)})
+                rows.append({**line, "accesses": done, "value": value})
         if not any(row["value"] for row in rows):
             continue
         chart = (
             alt.Chart(_values(rows))
-            .mark_line(interpolate="step-before", strokeWidth=1.5)
+            .mark_line(interpolate="step-before")
             .encode(
-                x=alt.X("accesses:Q", title="accesses", axis=alt.Axis(format="~s")),
+                x=alt.X("accesses:Q", title="accesses", axis=_counts()),
                 y=alt.Y(
                     "value:Q",
                     title=None,
@@ -204,6 +229,7 @@ def over_time(results: Sequence[SystemResult]) -> list[tuple[str, Spec]]:
                     axis=alt.Axis(format=".0%" if "Share" in title else ",.3~r"),
                 ),
                 color=_systems(results),
+                strokeWidth=_WIDTH,
                 tooltip=[
                     "system:N",
                     alt.Tooltip("accesses:Q", format=",d"),
@@ -219,19 +245,21 @@ def over_time(results: Sequence[SystemResult]) -> list[tuple[str, Spec]]:
 def latencies(results: Sequence[SystemResult], kind: str) -> Spec:
     """The share of `walks` or `faults` that took so many cycles at most."""
     rows = []
-    for result in results:
+    for at, result in enumerate(results):
+        line = {"system": result.label, "width": _width(at, len(results))}
         counts = (result.profile or {})[kind]["latencies"]
         whole, below = sum(count for _, count in counts), 0
         for cycles_, count in counts:
             below += count
-            rows.append({"system": result.label, "cycles": max(cycles_, 1), "share": share(below, whole)})
+            rows.append({**line, "cycles": max(cycles_, 1), "share": share(below, whole)})
     chart = (
         alt.Chart(_values(rows))
-        .mark_line(interpolate="step-after", strokeWidth=1.5)
+        .mark_line(interpolate="step-after")
         .encode(
             x=alt.X("cycles:Q", title=f"cycles of one of the {kind}", scale=alt.Scale(type="log"), axis=_log_axis()),
             y=alt.Y("share:Q", title="share that took no more", axis=alt.Axis(format=".0%")),
             color=_systems(results),
+            strokeWidth=_WIDTH,
             tooltip=["system:N", alt.Tooltip("cycles:Q", format=",d"), alt.Tooltip("share:Q", format=".2%")],
         )
         .properties(**_wide(180))
@@ -248,7 +276,7 @@ def steps(samples: Sequence[Mapping[str, Any]], kind: str) -> Spec:
     rows = []
     for number, sample in enumerate(samples, 1):
         at = 0
-        label = _label(sample, number, len(samples))
+        label = _label(sample, number, slowest=number == len(samples))
         for step in _steps(sample, kind):
             rows.append({"sample": label, "begin": at, "end": at + step["cycles"], **step})
             at += step["cycles"]
@@ -259,9 +287,9 @@ def steps(samples: Sequence[Mapping[str, Any]], kind: str) -> Spec:
     field = "place" if kind == "walks" else "stage"
     chart = (
         alt.Chart(_values(rows))
-        .mark_bar(height=16, stroke="white", strokeWidth=0.7)
+        .mark_bar(height=16, stroke=_GROUND, strokeWidth=0.7)
         .encode(
-            x=alt.X("begin:Q", title="cycles", axis=alt.Axis(format="~s")),
+            x=alt.X("begin:Q", title="cycles", axis=_counts()),
             x2="end:Q",
             y=alt.Y("sample:N", sort=None, title=None, axis=alt.Axis(labelLimit=260)),
             color=_colour("what", colours, [str(row["what"]) for row in rows]),
@@ -282,12 +310,17 @@ _NO_LINES = "instructions"
 """What a step without lines is taken for"""
 
 
-def fault_steps(samples: Sequence[Mapping[str, Any]]) -> Spec:
-    """A bar per sample, the last one the slowest, divided into its references; below each, a strip of their stages."""
+def fault_steps(samples: Sequence[Mapping[str, Any]], *, slowest: bool = False) -> Spec:
+    """A bar per sample, divided into its references; below each, a strip of their stages.
+
+    Args:
+        samples: The faults.
+        slowest: Whether they are the slowest one alone.
+    """
     rows: list[dict[str, Any]] = []
     stages: list[dict[str, Any]] = []
     for number, sample in enumerate(samples, 1):
-        at, label = 0, _label(sample, number, len(samples))
+        at, label = 0, _label(sample, number, slowest=slowest)
         for step in sample["steps"]:
             begin, at = at, at + step["cycles"]
             of = f"{step['layer']}: {step['stage']}"
@@ -304,26 +337,34 @@ def fault_steps(samples: Sequence[Mapping[str, Any]]) -> Spec:
     for row in (*rows, *stages):
         row["cycles"] = row["end"] - row["begin"]
     stages = [row for row in stages if row["cycles"]]
-    places = {**PLACE_COLOURS, _NO_LINES: "#9ecae9", "rest": "#cfd4da"}
-    bars = _pieces(rows, "place", places, height=12, offset=-4)
+    # Places and stages share hues, so their legends stand apart and say what they are of.
+    places = {**PLACE_COLOURS, _NO_LINES: "#c6ccd4", "rest": "#e6e9ed"}
+    bars = _pieces(rows, "place", places, height=12, offset=-4, legend=_squares(title="references (bars)"))
     # A fault engine's work has no stages.
-    strips = [_pieces(stages, "stage", STAGE_COLOURS, height=5, offset=7)] if stages else []
+    below = _squares(title="stages (strips)", orient="bottom")
+    strips = [_pieces(stages, "stage", STAGE_COLOURS, height=5, offset=7, legend=below)] if stages else []
     chart = alt.layer(bars, *strips).resolve_scale(color="independent").properties(**_wide(len(samples) * 30))
     return _finish(chart, "Sampled faults, reference by reference")
 
 
 def _pieces(
-    rows: Sequence[Mapping[str, Any]], field: str, colours: Mapping[str, str], *, height: int, offset: int
+    rows: Sequence[Mapping[str, Any]],
+    field: str,
+    colours: Mapping[str, str],
+    *,
+    height: int,
+    offset: int,
+    legend: alt.Legend,
 ) -> alt.Chart:
     """Pieces of bars that are so high, in pixels, and so far below the middle of their rows."""
     chart: alt.Chart = (
         alt.Chart(_values(rows))
-        .mark_bar(height=height, yOffset=offset, stroke="white", strokeWidth=0.4)
+        .mark_bar(height=height, yOffset=offset, stroke=_GROUND, strokeWidth=0.4)
         .encode(
-            x=alt.X("begin:Q", title="cycles", axis=alt.Axis(format="~s")),
+            x=alt.X("begin:Q", title="cycles", axis=_counts()),
             x2="end:Q",
             y=alt.Y("sample:N", sort=None, title=None, axis=alt.Axis(labelLimit=260)),
-            color=_colour(field, colours, [str(row[field]) for row in rows]),
+            color=_colour(field, colours, [str(row[field]) for row in rows], legend),
             tooltip=[
                 alt.Tooltip("of:N", title="step"),
                 alt.Tooltip(f"{field}:N", title=field),
@@ -334,9 +375,9 @@ def _pieces(
     return chart
 
 
-def _label(sample: Mapping[str, Any], number: int, last: int) -> str:
+def _label(sample: Mapping[str, Any], number: int, *, slowest: bool) -> str:
     what = f"{sample['intent']} {sample['address']:#x}"
-    return f"slowest {what}" if number == last else f"{number}. {what}"
+    return f"slowest {what}" if slowest else f"{number}. {what}"
 
 
 def _farthest(lines: Sequence[int]) -> str:

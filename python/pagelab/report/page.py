@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -11,7 +12,7 @@ from typing import Any
 
 import jinja2
 import vl_convert
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from pagelab import _engine
 from pagelab.output import write_atomically
@@ -118,6 +119,7 @@ def render(runs: Sequence[Results], *, advice: str = "") -> str:
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_text), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
+    environment.filters["code_marked"] = _code_marked
     return environment.get_template("template.html").render(
         title=" and ".join(dict.fromkeys(chapter.title for chapter in chapters)),
         chapters=chapters,
@@ -127,6 +129,11 @@ def render(runs: Sequence[Results], *, advice: str = "") -> str:
         script=Markup(_text("script.js")),
         bundle=Markup(_bundle()),
     )
+
+
+def _code_marked(text: str) -> Markup:
+    """A text in which what stands between backticks is code."""
+    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _text(name: str) -> str:
@@ -239,10 +246,13 @@ def _inside(result: SystemResult) -> Inside:
 
 _REFERENCES = (
     "Page faults, reference by reference",
-    "The same faults in the order of what their handlers did. Each piece is a reference, coloured by the farthest "
-    "place that its lines were at, as long as it made the fault longer, or a step's instructions. The strip below says "
-    "of which stage they are. A page that is cleared or copied is one reference.",
+    "The faults chosen at random, in the order of what their handlers did. Each piece is a reference, coloured by the "
+    "farthest place that its lines were at, as long as it made the fault longer, or a step's instructions. The strip "
+    "below says of which stage they are. A page that is cleared or copied is one reference.",
 )
+
+
+_SLOWEST = ("The slowest page fault, reference by reference", "Drawn likewise, on an axis of its own.")
 
 
 def _timelines(result: SystemResult) -> list[Figure]:
@@ -266,7 +276,9 @@ def _timelines(result: SystemResult) -> list[Figure]:
             figures.append(Figure(title, caption, charts.steps(samples, kind)))
             # Results of versions before that knew steps have none.
             if kind == "faults" and all("steps" in sample for sample in samples):
-                figures.append(Figure(*_REFERENCES, charts.fault_steps(samples)))
+                if found["samples"]:
+                    figures.append(Figure(*_REFERENCES, charts.fault_steps(found["samples"])))
+                figures.append(Figure(*_SLOWEST, charts.fault_steps([found["slowest"]], slowest=True)))
     return figures
 
 

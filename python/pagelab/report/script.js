@@ -30,15 +30,29 @@ function draw(figure) {
   drawn.add(figure);
   const spec = JSON.parse(figure.querySelector("script").textContent);
   const plot = figure.querySelector(".plot");
-  if (plot.clientWidth < 600) {
-    // Legends go into rows, and labels have less room.
-    const { color, x } = spec.encoding;
-    if (color?.legend) color.legend.columns = 2;
-    x.axis = { ...x.axis, tickCount: 4 };
+  for (const { encoding } of spec.layer ?? [spec]) {
+    const { color, x, y } = encoding;
+    // Legends go into rows, beside the labels of bars.
+    if (color?.legend?.symbolType) color.legend.columns = Math.max(2, Math.floor((plot.clientWidth - 160) / 70));
+    if (plot.clientWidth < 600) {
+      if (color?.legend) Object.assign(color.legend, { columns: 2, labelFontSize: 10 });
+      x.axis = { ...x.axis, tickCount: 4 };
+      y.axis = { ...y.axis, labelFontSize: 10 };
+    }
   }
-  // Charts of several parts are not wide by themselves; their labels need the rest.
-  if (spec.encoding?.row) spec.width = Math.max(240, plot.clientWidth - 130);
-  vegaEmbed(plot, spec, { actions: false, renderer: "svg", config }).catch((error) => {
+  const embed = () => vegaEmbed(plot, spec, { actions: false, renderer: "svg", config });
+  let done;
+  if (spec.encoding?.row) {
+    // Charts of several parts are not wide by themselves. What their labels need is known when they are drawn.
+    spec.width = Math.max(200, plot.clientWidth - 130);
+    done = embed().then(() => {
+      spec.width += plot.clientWidth - plot.querySelector("svg").clientWidth;
+      return embed();
+    });
+  } else {
+    done = embed();
+  }
+  done.catch((error) => {
     plot.textContent = `This chart could not be drawn: ${error.message}`;
     console.error(error);
   });

@@ -36,19 +36,28 @@ pub struct EventRow {
     pub process: u32,
     /// Dense thread number.
     pub thread: u32,
+    /// The format's word, one of the table's.
     pub kind: &'static str,
+    /// First byte of the range, or the address of the fault.
     pub addr: Option<u64>,
+    /// Bytes of the range or of the file; of `resume` a number of accesses.
     pub len: Option<u64>,
+    /// First byte of what `mremap` moves away.
     pub old_addr: Option<u64>,
+    /// Bytes that the range or the file had before.
     pub old_len: Option<u64>,
     /// `PROT_*` bits.
     pub prot: Option<u32>,
     /// `MAP_*` bits, or `MS_*` bits.
     pub flags: Option<u32>,
+    /// Path of the file that is mapped, changed or executed.
     #[serde(serialize_with = "as_text")]
     pub file: Option<Arc<str>>,
+    /// Byte of the file that the range begins with.
     pub file_offset: Option<u64>,
+    /// Dense number of the parent or the child.
     pub other_process: Option<u32>,
+    /// What the kind has besides; see the table.
     pub argument: Option<i64>,
 }
 

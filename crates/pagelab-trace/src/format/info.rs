@@ -15,22 +15,29 @@ use crate::{Batch, Segment, TraceError, touched_pages::NewPages};
 /// What `trace info` shows of a trace, complete or not, even an empty one.
 #[derive(Clone, Debug, Serialize)]
 pub struct TraceInfo {
+    /// Its folder, as the caller named it.
     pub path: String,
+    /// What `trace.json` says.
     pub meta: TraceMeta,
+    /// False if its recording did not come to its regular end.
     pub complete: bool,
     /// Accesses present.
     pub accesses: u64,
+    /// These by kind, and their instructions.
     pub access_counts: AccessCounts,
     /// Events present, except those beyond the last access of an incomplete trace.
     pub events: u64,
+    /// These by kind, and the processes and threads that they name.
     pub event_counts: EventCounts,
+    /// Files `accesses-*.parquet`.
     pub access_parts: usize,
+    /// Files `events-*.parquet`.
     pub event_parts: usize,
     /// Bytes of all parts.
     pub size_bytes: u64,
     /// `size_bytes` divided by accesses; none if there are none.
     pub bytes_per_access: Option<f64>,
-    /// Over the parts present.
+    /// `xxh3-128:` and the hash over the hashes of the parts present.
     pub content_hash: String,
     /// Only if asked for, since it reads the whole trace.
     pub footprint: Option<Footprint>,
@@ -42,6 +49,7 @@ pub struct Footprint {
     /// Pages of `page_size_bytes` touched in any process; one address in two processes counts twice if the trace tells
     /// them apart by the threads that its events assign to processes.
     pub pages: u64,
+    /// The smallest page of the recorded machine, in bytes.
     pub page_size_bytes: u64,
 }
 
@@ -98,20 +106,30 @@ pub fn footprint(path: impl AsRef<Path>) -> Result<Footprint, TraceError> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "row", rename_all = "snake_case")]
 pub enum Row {
+    /// An access; the columns of `accesses-*.parquet`.
     Access {
+        /// Accesses of the whole trace that come before it.
         position: u64,
+        /// Dense thread number.
         thread: u32,
+        /// `load`, `store`, `modify` or `fetch`.
         kind: &'static str,
+        /// Whether the kernel made it for the program.
         by_kernel: bool,
+        /// Virtual address of the first byte.
         vaddr: u64,
+        /// Bytes.
         size: u16,
+        /// Virtual address of the instruction; 0 if it is not known.
         pc: u64,
+        /// Instructions since the thread's previous access, its own included; 0 if both are of one.
         gap: u32,
         /// Accesses of the thread back to the load that the address comes from; none if it is known of none.
         waits_for: Option<u64>,
         /// A letter per conditional branch since the last access, `T` if it was taken, `n` if not.
         branches: String,
     },
+    /// An event.
     Event(EventRow),
 }
 

@@ -77,6 +77,7 @@ pub struct StretchTotals {
     pub measured_instructions: u64,
     /// Instructions recorded before them, for warming up.
     pub warming_instructions: u64,
+    /// Instructions of skipped stretches.
     pub skipped_instructions: u64,
     /// Accesses of skipped stretches that were left out.
     pub skipped_accesses: u64,
@@ -96,9 +97,13 @@ pub struct HostFacts {
 /// What the accesses of a trace or of a part amount to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccessCounts {
+    /// Accesses that read.
     pub loads: u64,
+    /// Accesses that write.
     pub stores: u64,
+    /// Accesses that read and write in one.
     pub modifies: u64,
+    /// Fetches of instructions, at least one of each code page.
     pub fetches: u64,
     /// Of these, made by the kernel.
     pub by_kernel: u64,

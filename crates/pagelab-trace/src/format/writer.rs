@@ -30,11 +30,15 @@ impl Default for WriterOptions {
 /// What a finished trace holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceSummary {
+    /// Its folder.
     pub path: PathBuf,
+    /// Accesses by kind, and their instructions.
     pub accesses: AccessCounts,
+    /// Events by kind, and the processes and threads that they name.
     pub events: EventCounts,
     /// Bytes of all parts.
     pub size_bytes: u64,
+    /// `xxh3-128:` and the hash over the hashes of all parts, as in `trace.json`.
     pub content_hash: String,
 }
 
@@ -63,6 +67,9 @@ impl TraceWriter {
     }
 
     /// As [`create`](Self::create), with options.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create), and [`TraceError::Usage`] if `rows_per_part` is out of its range.
     pub fn with_options(
         path: impl AsRef<Path>,
         mut meta: TraceMeta,

@@ -4,7 +4,7 @@ use super::{input::Input, sink::Problem, sink::Sink};
 use crate::TraceError;
 
 /// A longer line is cut into pieces, none of which a format knows.
-const MAX_LINE_BYTES: usize = 8192;
+pub(super) const MAX_LINE_BYTES: usize = 8192;
 /// Bytes of a line that an error shows.
 const SHOWN_BYTES: usize = 80;
 

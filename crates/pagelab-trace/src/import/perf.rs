@@ -17,7 +17,7 @@ use super::{
     Head, ImportOptions,
     files::only,
     input::Input,
-    lines::each_line,
+    lines::{MAX_LINE_BYTES, each_line},
     numbers::{decimal, decimal_at, hexadecimal, hexadecimal_at},
     sink::{Problem, Sink},
 };
@@ -69,8 +69,7 @@ fn parse(line: &[u8]) -> Option<Line> {
     Some(Line::Sample(Sample { process, thread, kind: kind(event, payload), address, pc }))
 }
 
-/// A sample of an address, and of that of the instruction if it is told, in the words of `perf script` without names, at the begin of a
-/// text, with its end, and its length. The command is one word.
+/// A sample as `perf script` writes it, at the begin of a text, with its end, and its length. The command is one word.
 #[inline]
 fn usual(text: &[u8]) -> Option<(Option<Line>, usize)> {
     let line = after_blanks(text);
@@ -93,17 +92,25 @@ fn usual(text: &[u8]) -> Option<(Option<Line>, usize)> {
     let (event, rest) = word(rest)?;
     let event = event.strip_suffix(b":")?;
     let (address, rest) = hexadecimal_at(after_blanks(rest))?;
-    let (pc, rest) = match rest {
-        [b' ', ..] => {
-            let rest = after_blanks(rest);
-            let (pc, behind) = hexadecimal_at(rest)?;
-            (if rest.len() - behind.len() < MIN_PC_DIGITS { 0 } else { pc }, behind)
-        }
-        _ => (0, rest),
+    let line = |kind, pc, rest: &[u8]| {
+        let sample = Sample { process, thread, kind, address, pc };
+        Some((Some(Line::Sample(sample)), text.len() - rest.len()))
     };
-    let rest = rest.strip_prefix(b"\n")?;
-    let sample = Sample { process, thread, kind: kind(event, b""), address, pc };
-    Some((Some(Line::Sample(sample)), text.len() - rest.len()))
+    match rest {
+        [b'\n', rest @ ..] => return line(kind(event, b""), 0, rest),
+        [b' ', ..] => {}
+        _ => return None,
+    }
+    let second = after_blanks(rest);
+    if let Some((pc, [b'\n', rest @ ..])) = hexadecimal_at(second) {
+        let digits = second.len() - rest.len() - 1;
+        return line(kind(event, b""), if digits < MIN_PC_DIGITS { 0 } else { pc }, rest);
+    }
+    // What the sample says of its data, and names, need the whole line.
+    let room = MAX_LINE_BYTES.checked_sub(text.len() - rest.len())?;
+    let end = memchr::memchr(b'\n', &rest[..rest.len().min(room)])?;
+    let (payload, rest) = (&rest[..end], &rest[end + 1..]);
+    line(kind(event, payload), pc(payload)?, rest)
 }
 
 #[inline]
@@ -141,12 +148,16 @@ fn event(text: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((word.strip_suffix(b":")?, rest))
 }
 
-/// The addresses of the data and of the instruction, 0 if it is not told. One address with a symbol behind it is the instruction's
-/// alone, and then there is none of the data.
+/// The addresses of the data and of the instruction, 0 if it is not told.
 fn addresses(payload: &[u8]) -> Option<(u64, u64)> {
     let payload = payload.trim_ascii_start();
     let (first, behind) = payload.split_at(payload.iter().position(u8::is_ascii_whitespace).unwrap_or(payload.len()));
-    let address = hexadecimal(first)?;
+    Some((hexadecimal(first)?, pc(behind)?))
+}
+
+/// The instruction's address in what is behind that of the data, 0 if it is not told. A symbol alone makes the address before it the
+/// instruction's, and then there is none of the data.
+fn pc(behind: &[u8]) -> Option<u64> {
     let is_word = |word: &&[u8]| !word.is_empty();
     // From the end: the words of a data source are many.
     let mut next = &b""[..];
@@ -156,13 +167,13 @@ fn addresses(payload: &[u8]) -> Option<(u64, u64)> {
             && !next.starts_with(b"|OP")
             && let Some(pc) = hexadecimal(word)
         {
-            return Some((address, pc));
+            return Some(pc);
         }
         next = word;
     }
     // Without an instruction's address: nothing follows, or a weight.
     let mut others = behind.split(u8::is_ascii_whitespace).filter(is_word).peekable();
-    (others.peek().is_none() || others.any(|word| hexadecimal(word).is_some())).then_some((address, 0))
+    (others.peek().is_none() || others.any(|word| hexadecimal(word).is_some())).then_some(0)
 }
 
 /// `text` from `part` on. Texts are short, so a search for the first letter alone is faster than one that is prepared.
@@ -253,6 +264,9 @@ mod tests {
             "t 7/7 [001] 24544.670846:          1 page-faults:u:     7fac80bf7b60",
             "  sort 812/814 7.000001: cpu/mem-stores,ldlat=30/P:     7ffc00000000           400000",
             "a 1/2 5.1: e: 10 7",
+            "t 7/7 5.000001: 9 e: 7f0d3c2b1a40 5080022 |OP STORE|LVL L1 hit|LCK No| 7 7f0d3c0a5e10 f+0x1 (/x)",
+            "t 7/7 5.000001: 9 e: 7f0d3c2b1a40 5080022 |OP EXEC|LVL L1 hit|LCK No|",
+            "t 1/2 5.000001: 1 page-faults:  55f965f97028 __TMC_END__+0x0 (/usr/bin/t) ffffffff817554ea load+0x28a ([k])",
         ];
         let others = [
             "# a 1/2 5.1: e: 10 7",

@@ -41,7 +41,9 @@ const LOG_LINES: usize = 8;
 /// How far a recording is.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
+    /// Accesses written so far.
     pub accesses: u64,
+    /// Wall-clock time since the recording began.
     pub elapsed: Duration,
 }
 
@@ -74,7 +76,9 @@ pub struct Recording<'a> {
 pub struct RecordSummary {
     /// Accesses recorded.
     pub accesses: u64,
+    /// Processes recorded.
     pub processes: u32,
+    /// Threads recorded, in all processes.
     pub threads: u32,
     /// How the program ended, as a shell has it: its exit code, or 128 plus the number of the signal.
     pub exit_code: i32,
@@ -84,10 +88,12 @@ pub struct RecordSummary {
     pub notes: Vec<String>,
     /// If not everything was to be recorded.
     pub stretches: Option<StretchTotals>,
+    /// Wall-clock time from the program's start until its last access was collected.
     pub elapsed: Duration,
 }
 
 impl<'a> Recording<'a> {
+    /// The whole of a program, with dependencies and all its children. The built Valgrind tool is in the folder `tool_dir`.
     pub fn new(command: Vec<OsString>, tool_dir: PathBuf) -> Self {
         Self {
             command,

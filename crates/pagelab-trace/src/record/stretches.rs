@@ -19,8 +19,9 @@ pub struct StretchRequest {
     pub skip: Option<u64>,
     /// `every=N,length=N[,warm=N][,offset=N|random][,seed=N]`, in instructions.
     pub windows: Option<String>,
-    /// Functions whose calls begin a recorded stretch, and those whose calls end it.
+    /// Functions whose calls begin a recorded stretch.
     pub start_at: Vec<String>,
+    /// Functions whose calls end one.
     pub stop_at: Vec<String>,
     /// SIGUSR1 to the recorder begins a recorded stretch, SIGUSR2 ends it.
     pub start_on_signal: bool,
