@@ -4,6 +4,8 @@
 //! registers as they are at the segment's entry. So for each register it is enough to keep the row of the youngest load that its value
 //! depends on. Values are not followed through memory.
 
+use std::ops::Range;
+
 use super::protocol::{OriginRecord, REGISTERS, SegmentRecord};
 use crate::format::waits_of;
 use crate::{Branches, Maker};
@@ -274,6 +276,15 @@ impl Steps {
         let branches = flow.take_branches();
         flow.row += 1;
         Some((producer, branches))
+    }
+
+    /// The segment's first accesses were skipped, or some in its middle: nothing is known to wait for them.
+    pub(super) fn skip(&mut self, part: Range<usize>) {
+        if part.start == 0 {
+            self.begin = 0;
+            self.rows.clear();
+        }
+        self.rows.resize(part.end, 0);
     }
 
     /// The thread has come to the segment's end.

@@ -159,3 +159,32 @@ fn an_exchange_is_one() {
     flow.execute(&segment(vec![access(from(3))], Vec::new()), &mut words);
     assert_eq!(words, [0]);
 }
+
+#[test]
+fn nothing_waits_for_what_was_skipped_of_its_segment() {
+    let loads = |back| OriginRecord { back, registers: 0 };
+    let segment = |origins: &[u16]| {
+        let access =
+            |&back| AccessRecord { pc: 1, gap: 1, size_bytes: 8, kind: 0, conditional: false, origin: loads(back) };
+        let accesses = origins.iter().map(access).collect();
+        Waits::new(&SegmentRecord {
+            number: 0,
+            tail: 0,
+            pieces: Vec::new(),
+            accesses,
+            registers: Vec::new(),
+            branch: None,
+        })
+    };
+    let (mut flow, mut steps) = (Flow::default(), Steps::default());
+    flow.skip(1000);
+    // A longer one before, whose places are not those of this one.
+    let before = segment(&[0; 9]);
+    steps.begin(&mut flow, &before);
+    (0..9).for_each(|_| _ = steps.access(&mut flow, &before, true));
+    steps.finish(&mut flow, &before);
+    let waits = segment(&[0, 1, 1, 1, 3, 9]);
+    steps.skip(0..2);
+    let found: Vec<u8> = (0..4).map(|_| steps.access(&mut flow, &waits, true).unwrap().0).collect();
+    assert_eq!(found, [0, 1, 0, 0], "of the second, the one before, the second, and one before the segment");
+}

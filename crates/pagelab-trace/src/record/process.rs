@@ -307,8 +307,10 @@ impl Process {
         *at = end;
         let mut from = 0;
         for entry in &segment.entries {
-            self.part(&segment, from..entry.access, addresses, output)?;
-            from = entry.access;
+            if entry.access > from {
+                self.part(&segment, from..entry.access, addresses, output)?;
+                from = entry.access;
+            }
             if let Some(schedule) = output.schedule()
                 && let Some(record) = schedule.functions().called(entry.function)
             {
@@ -332,6 +334,7 @@ impl Process {
         if let Mode::Skipped { stretch, .. } = output.mode() {
             self.pages.begin(stretch);
             self.current.flow.forget();
+            self.steps.skip(part.clone());
             left_out = segment.skim(part, addresses, &mut self.pages, &mut self.accesses);
         } else {
             let Thread { pending, flow, .. } = &mut self.current;
