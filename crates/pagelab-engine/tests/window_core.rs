@@ -5,7 +5,10 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::{assert_conserved, config, run_workload};
+use pagelab_engine::base::addr::{MachineAddr, PageSize};
 use pagelab_engine::base::cycles::Cycles;
+use pagelab_engine::base::rng::Rng;
+use pagelab_engine::base::translation::Translation;
 use pagelab_engine::core_model::{CoreConfig, CoreModel, Data, Met, Moment, Stall, Timing, Translating};
 use pagelab_trace::{Access, AccessKind, Branches, Maker};
 
@@ -32,6 +35,8 @@ fn core(keys: &str) -> CoreModel {
 struct Step {
     access: Access,
     walk: u64,
+    /// That the walk ends in.
+    page: Option<Translation>,
     latency: u64,
     line: Option<u64>,
     branches: Branches,
@@ -41,10 +46,15 @@ fn load() -> Step {
     Step {
         access: Access::new(AccessKind::Load, 0, 8),
         walk: 0,
+        page: None,
         latency: LATENCY,
         line: None,
         branches: Branches::NONE,
     }
+}
+
+fn walking() -> Step {
+    Step { walk: 50, ..load() }
 }
 
 fn store() -> Step {
@@ -70,7 +80,7 @@ fn cycles_with_branches(mut core: CoreModel, steps: impl IntoIterator<Item = Ste
         let stall = core.meet(Met { access: &step.access, again: false, tells: true, branches: step.branches }, at);
         spend(&mut at, stall);
         if step.walk > 0 {
-            let of = Translating { look_up: Cycles::ZERO, walk: Cycles(step.walk), fetches: false };
+            let of = Translating { look_up: Cycles::ZERO, walk: Cycles(step.walk), page: step.page, fetches: false };
             let stall = core.translation_stall(of, at);
             spend(&mut at, stall);
         }
@@ -121,13 +131,66 @@ fn walks_are_bound_by_page_walkers_and_stalls_are_of_translation() {
     for walkers in [1, 2, 3] {
         let step = Step { walk: 50, latency: L1_LATENCY, ..load() };
         let found = cycles(core(&format!(r#"{{"page_walkers":{walkers}}}"#)), repeated(step, 90));
-        // The walks of the next round go on while the last one's data come.
         let rounds = 90 / walkers;
-        let data = rounds * L1_LATENCY;
-        assert_eq!(found, [rounds * 50 + L1_LATENCY, rounds * 50 + L1_LATENCY - data, data], "{walkers}");
+        assert_eq!(found, [rounds * 50 + L1_LATENCY, rounds * 50, L1_LATENCY], "{walkers}");
+        // It is the same if the data come from far: those of the last alone are not hidden by walks.
+        let found = cycles(core(&format!(r#"{{"page_walkers":{walkers}}}"#)), repeated(walking(), 60));
+        assert_eq!(found, [60 / walkers * 50 + LATENCY, 60 / walkers * 50, LATENCY], "{walkers}");
     }
+    // Where buffers are what is short, it does not help to have the translation sooner.
+    let found = cycles(core(r#"{"fill_buffers":1}"#), repeated(walking(), 20));
+    assert_eq!(found, [50 + 20 * LATENCY, 50, 20 * LATENCY]);
     // A walk and the miss after it are one behind the other.
-    assert_eq!(cycles(core("{}"), [Step { walk: 50, ..load() }]), [50 + LATENCY, 50, LATENCY]);
+    assert_eq!(cycles(core("{}"), [walking()]), [50 + LATENCY, 50, LATENCY]);
+}
+
+#[test]
+fn what_waits_for_its_data_holds_neither_walkers_nor_buffers() {
+    // Loads that depend on nothing, each with one that depends on it. Only the last ones' own chain comes on top of what is short.
+    let pairs: Vec<Step> = (0..100).flat_map(|_| [walking(), after(1, walking())]).collect();
+    let chain = 2 * (50 + LATENCY);
+    for (walkers, buffers) in [(1, 64), (2, 64), (3, 64), (64, 1), (64, 2), (64, 5), (1, 5), (4, 10), (6, 16)] {
+        let found =
+            cycles(core(&format!(r#"{{"page_walkers":{walkers},"fill_buffers":{buffers}}}"#)), pairs.clone())[0];
+        let least = (200 * 50_u64).div_ceil(walkers).max((200 * LATENCY).div_ceil(buffers));
+        assert!((least..=least + chain).contains(&found), "{walkers} {buffers}: {found}, at least {least}");
+    }
+}
+
+/// A page of the machine, and an access to one of its lines.
+fn page(number: u64, size: PageSize) -> Translation {
+    Translation::new(MachineAddr(number * size.bytes()), size, true, true)
+}
+
+fn within(page: Translation, line: u64, step: Step) -> Step {
+    Step { line: Some(page.page().line().0 + line), ..step }
+}
+
+#[test]
+fn all_accesses_to_a_page_wait_for_its_walk() {
+    for size in PageSize::ALL {
+        let node = |number: u64, distances: [u64; 2]| {
+            let page = page(number, size);
+            let walks = within(page, 0, Step { page: Some(page), ..walking() });
+            [after(distances[0], walks), after(distances[1], within(page, 63, load()))]
+        };
+        // Nodes of two lines. The pointer to the next one is read behind the key, or before it.
+        let key_first = (1..=50).flat_map(|number| node(number, [1, 2]));
+        let next_first = (1..=50).flat_map(|number| node(number, [2, 3]));
+        let (key_first, next_first) = (cycles(core("{}"), key_first), cycles(core("{}"), next_first));
+        assert_eq!(key_first, [50 * (50 + LATENCY), 50 * 50, 50 * LATENCY], "{size:?}");
+        assert_eq!(next_first, key_first, "{size:?}");
+    }
+    // Those to the page behind do not, be their line in the caches or not.
+    let walks = |of: Translation| within(of, 0, Step { page: Some(of), latency: L1_LATENCY, ..walking() });
+    let [first, second] = [1, 2].map(|number| page(number, PageSize::Size4K));
+    for (other, expected) in [(first, 50 + LATENCY), (second, LATENCY)] {
+        assert_eq!(cycles(core("{}"), [walks(first), within(other, 5, load())])[0], expected);
+    }
+    for (other, expected) in [(first, 50 + L1_LATENCY + LATENCY), (second, L1_LATENCY + LATENCY)] {
+        let hit = within(other, 5, Step { latency: L1_LATENCY, ..load() });
+        assert_eq!(cycles(core("{}"), [walks(first), hit, after(1, load())])[0], expected);
+    }
 }
 
 #[test]
@@ -252,8 +315,45 @@ fn a_mispredicted_branch_waits_for_its_load_and_the_penalty() {
     // Without a predictor it costs nothing.
     assert_eq!(cycles(core("{}"), with(false))[0], LATENCY);
     // The wait for the load's translation is one for translation.
-    let walks = [Step { walk: 50, ..load() }, behind(false, 1, load())];
+    let walks = [walking(), behind(false, 1, load())];
     assert_eq!(cycles_with_branches(tage(), walks), [2 * LATENCY + 70, 50, 2 * LATENCY, 20]);
+    // A load that waited for another one's data was not translating meanwhile.
+    let chain = [walking(), after(1, walking()), after(1, load()), behind(false, 1, load())];
+    assert_eq!(cycles_with_branches(tage(), chain), [4 * LATENCY + 120, 100, 4 * LATENCY, 20]);
+}
+
+#[test]
+fn no_more_stalls_are_of_translation_than_translations_take() {
+    let mut draw = Rng::new(11, "translations");
+    for keys in [r#""window":40"#, r#""load_queue":9"#, r#""store_queue":3"#, r#""store_queue":0,"fill_buffers":3"#] {
+        let core = core(&format!(r#"{{"branch_predictor":"tage",{keys}}}"#));
+        let steps: Vec<Step> = (0..20_000)
+            .map(|_| {
+                let kind =
+                    [AccessKind::Load, AccessKind::Load, AccessKind::Store, AccessKind::Modify][draw.below(4) as usize];
+                let step = Step {
+                    access: Access { gap: draw.below(6) as u32, ..Access::new(kind, 0, 8) },
+                    walk: if draw.below(3) == 0 { draw.below(100) } else { 0 },
+                    latency: if draw.below(2) == 0 { L1_LATENCY } else { LATENCY },
+                    ..load()
+                };
+                let step = after(draw.below(8), step);
+                if draw.below(6) == 0 { behind(draw.below(2) == 0, draw.below(8), step) } else { step }
+            })
+            .collect();
+        let walks: u64 = steps.iter().map(|step| step.walk).sum();
+        let translation = cycles_with_branches(core, steps)[1];
+        assert!(translation > walks / 20 && translation <= walks, "{keys}: {translation} of {walks}");
+    }
+}
+
+#[test]
+fn a_line_is_under_way_until_it_is_there_whatever_its_buffer_does_next() {
+    let line = |number| Step { line: Some(number), ..load() };
+    let hit = Step { latency: L1_LATENCY, ..line(7) };
+    let steps = [line(7), line(8), hit, behind(false, 1, Step { latency: L1_LATENCY, ..load() })];
+    let core = core(r#"{"fill_buffers":1,"branch_predictor":"tage","mispredict_penalty":300}"#);
+    assert_eq!(cycles_with_branches(core, steps)[0], LATENCY + 300 + L1_LATENCY);
 }
 
 #[test]

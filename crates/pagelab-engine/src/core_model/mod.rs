@@ -6,7 +6,9 @@
 
 #[macro_use]
 mod registry;
+mod pool;
 mod tage;
+mod under_way;
 
 use std::fmt::Debug;
 
@@ -18,6 +20,7 @@ use serde::de::DeserializeOwned;
 use crate::base::choice::model_choice;
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
+use crate::base::translation::Translation;
 use crate::cache::Traffic;
 pub use in_order::InOrder;
 
@@ -92,6 +95,8 @@ pub struct Translating {
     pub look_up: Cycles,
     /// Of the page walk after it; none if it is zero.
     pub walk: Cycles,
+    /// What it ends in; none if that is a fault.
+    pub page: Option<Translation>,
     /// Whether it is of an instruction, or of data.
     pub fetches: bool,
 }

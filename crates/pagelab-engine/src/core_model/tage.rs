@@ -4,9 +4,10 @@
 //! history whose entry has the branch's tag predicts. A misprediction takes an entry of a longer history that has not been useful.
 //! Source: Seznec and Michaud, "A case for (partially) TAgged GEometric history length branch prediction" (JILP 2006), the predictor of
 //! five components; 8,192 counters and four times 1,024 entries with tags of 9 bits, 3-bit counters and 2-bit useful counters.
-//! Deviations: recordings hold outcomes and no addresses of branches, so a branch is known by the access before it and the outcomes since, which
-//! no other branch has, but one that is reached on several ways has several names. New entries are always believed, and the first table
-//! with room is taken, where the paper draws. Indirect branches and returns are always predicted.
+//! Deviations: recordings hold outcomes and no addresses of branches, so a branch is known by the access before it and the outcomes
+//! since, which no other branch has, but one that is reached on several ways has several names. New entries are always believed, and the
+//! first table with room is taken, where the paper draws. Useful counters are halved now and then, where the paper clears their two bits
+//! by turns. Indirect branches and returns are always predicted.
 
 use super::BranchCounts;
 

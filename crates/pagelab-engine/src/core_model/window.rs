@@ -1,24 +1,28 @@
 //! A core with a window: misses overlap as far as dependencies, the window and its buffers allow.
 //!
-//! Models: instructions enter a reorder window in program order, at a fixed rate, and leave it in that order once they are complete.
-//! Each access issues when it is in the window and the load that its address comes from has its data. Its translation takes one of the
-//! page walkers if it is a walk, its line one of the fill buffers of the first-level cache if it is elsewhere; an access to a line under
-//! way waits for that line. So walks and misses overlap. A store leaves the window once it is translated, into a store queue that
-//! drains in order as the lines come. What the kernel does waits until the window is empty.
+//! Models: instructions enter a reorder window in program order, at a fixed rate, and leave it in that order once they are complete. Each
+//! access issues when it is in the window and the load that its address comes from has its data. Its translation takes one of the page
+//! walkers if it is a walk, its line one of the fill buffers of the first-level cache if it is elsewhere; an access to a line under way
+//! waits for that line, and one to a page whose translation is under way for that. Walkers and buffers are taken from when they are
+//! needed on, so that what waits for its data leaves them to others before (`pool.rs`). So walks and misses overlap. A store leaves the
+//! window once it is translated, into a store queue that drains in order as the lines come. What the kernel does waits until the window
+//! is empty.
 //! Source: the first-order model of Karkhanis and Smith, "A First-Order Superscalar Processor Model" (ISCA 2004), made exact for each
 //! access instead of each miss event: as long as the window is not full, instructions go on at their rate; once it is, they wait for the
 //! oldest. MSHRs after Kroft, "Lockup-Free Instruction Fetch/Prefetch Cache Organization" (ISCA 1981).
+//! A stall for the oldest instruction is for its translation as far as it would be shorter had that taken no time, and else for its data.
 //! Behind a mispredicted branch nothing enters before the load that its condition comes from is there and `mispredict_penalty` is over.
 //! Parameters: `cycles_per_instruction` (where nothing stalls), `window`, `load_queue`, `store_queue` (entries; 0: stores are waited for as loads are),
 //! `fill_buffers`, `page_walkers`, `unknown_dependencies`, `branch_predictor`, `mispredict_penalty`. The defaults are an Intel Skylake's: 224 entries of the reorder buffer, 72 loads,
 //! 56 stores (WikiChip, "Skylake (client)"; Intel, Optimization Reference Manual 248966, chapter 2). 12 fill buffers and two page
 //! walks at a time are estimates: Intel publishes 10 fill buffers for older cores, and later ones walk two pages at once. So are 16 cycles
 //! for a misprediction (Fog, "The microarchitecture of Intel, AMD and VIA CPUs": 15 to 20).
-//! Deviations: all instructions but loads are complete as they enter, indirect branches are predicted, and nothing is executed on a wrong path. The
-//! lines that accesses find in the caches are those that they would find in program order. A load that reads what a waiting store writes waits
-//! for the line. An instruction's second access is an entry of the window of its own; the lines of an access that crosses one come one after the
-//! other. Instructions are fetched in order: their translation is waited for. A page fault empties the window, also where a fault engine
-//! handles it.
+//! Deviations: all instructions but loads are complete as they enter, indirect branches are predicted, and nothing is executed on a wrong
+//! path. The lines that accesses find in the caches are those that they would find in program order; so are those that walks find, which
+//! do not wait for lines that other walks have under way. A load that reads what a waiting store writes waits for the line. An
+//! instruction's second access is an entry of the window of its own; the lines of an access that crosses one come one after the other.
+//! Instructions are fetched in order: their translation is waited for. A page fault empties the window, also where a fault engine handles
+//! it.
 
 use std::collections::VecDeque;
 
@@ -27,10 +31,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::in_order::{InOrder, InOrderConfig};
+use super::pool::Pool;
 use super::tage::Tage;
+use super::under_way::UnderWay;
 use super::{BranchCounts, Core, Data, Met, Moment, Stall, Timing, Translating};
+use crate::base::addr::{LINE_SHIFT, PageSize};
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
+use crate::base::translation::Translation;
 
 /// Whether accesses wait for loads where the source does not tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -128,11 +136,20 @@ struct InWindow {
     times: Times,
 }
 
-/// When an access had its translation, and when it is complete.
+/// When an access is complete.
 #[derive(Clone, Copy, Debug, Default)]
 struct Times {
-    translated: Cycles,
     complete: Cycles,
+    /// How much earlier that were if its own translation took no time.
+    translation: Cycles,
+}
+
+/// One of the last accesses.
+#[derive(Clone, Copy, Debug, Default)]
+struct Done {
+    times: Times,
+    /// The number of the access that it waited for; 0 for none.
+    producer: u64,
 }
 
 /// The access that is being made.
@@ -142,11 +159,15 @@ struct Current {
     gap: u64,
     loads: bool,
     stores: bool,
+    /// The number of the access that it waits for; 0 for none.
+    producer: u64,
     /// When it could go on with what comes next: translation, then data.
     ready: Cycles,
-    translated: Cycles,
-    /// Whether a translation has been made that no data have followed yet.
+    /// Whether a translation has been made that no data have followed yet, and when that began.
     is_translated: bool,
+    begin: Cycles,
+    /// Of its lines so far, as in [`Times`].
+    translation: Cycles,
     /// Whether a line of it has been made.
     is_begun: bool,
 }
@@ -167,29 +188,37 @@ struct State {
     /// Of the last loads, as many as the load queue holds: when they leave the window. Of stores: when they are written.
     loads: VecDeque<Times>,
     stores: VecDeque<Times>,
-    /// By the number of the access, when its data are there.
-    done: [Times; REACH],
-    /// When each page walker is free.
-    walkers: Vec<Cycles>,
-    /// The line that each fill buffer had last, and when it is there.
-    fills: Vec<(u64, Cycles)>,
-    last_fill: Cycles,
+    /// By the number of the access.
+    done: [Done; REACH],
+    walkers: Pool,
+    fills: Pool,
+    /// Lines and translations under way, by [`page_number`].
+    lines: UnderWay,
+    pages: UnderWay,
+    /// Whether there were pages of a size among them.
+    sizes: [bool; PageSize::ALL.len()],
     /// None if branches are always predicted.
     predictor: Option<Box<Tage>>,
     /// The instruction of the access before.
     last_pc: u64,
-    /// When all that has entered so far has left.
-    left: Cycles,
-    /// When the data of the last load are there.
-    last_load: Cycles,
+    /// Of what is complete last of all that has entered so far.
+    left: Times,
+    /// The number of the last load.
+    last_load: u64,
     current: Current,
 }
 
-/// How much of a wait from `from` on, for what is there at `times`, is for what.
+/// How much of a wait from `from` on, for what is there at `times`, is for what: for the translation as much as it would be shorter
+/// without.
 fn wait(from: Cycles, times: Times) -> Stall {
     let whole = times.complete.saturating_sub(from);
-    let translation = times.translated.saturating_sub(from).min(whole);
+    let translation = times.translation.min(whole);
     Stall { translation, data: whole - translation, branch: Cycles::ZERO }
+}
+
+/// A page of the machine, among those of all sizes.
+fn page_number(line: u64, size: usize) -> u64 {
+    line >> (PageSize::ALL[size].shift() - LINE_SHIFT) << 2 | size as u64
 }
 
 /// Takes an entry of a queue of `size` that what is made at `from` needs.
@@ -222,10 +251,23 @@ impl State {
         stall
     }
 
-    /// When the access so far before the one that is met was complete.
+    /// What is known of an access by its number; what is too old is complete.
     #[inline]
-    fn times_of(&self, distance: u64) -> Times {
-        self.done[(self.met.saturating_sub(distance) % REACH as u64) as usize]
+    fn of_number(&self, number: u64) -> Done {
+        let is_known = number > 0 && self.met - number < REACH as u64;
+        if is_known { self.done[(number % REACH as u64) as usize] } else { Done::default() }
+    }
+
+    /// A wait from `from` on for an access that need not be the oldest: also for those that it waits for itself.
+    fn wait_for_chain(&self, from: Cycles, number: u64) -> Stall {
+        let mut stall = Stall::default();
+        let mut of = self.of_number(number);
+        while of.times.complete > from {
+            let before = self.of_number(of.producer);
+            stall += wait(from.max(before.times.complete), of.times);
+            of = before;
+        }
+        stall
     }
 
     /// How long instructions from the moment on wait for branches before them.
@@ -241,40 +283,63 @@ impl State {
         if missed == 0 {
             return Stall::default();
         }
-        let condition = branches.producer().map(|distance| self.times_of(distance));
-        let mut stall = condition.map_or_else(Stall::default, |times| wait(at.now, times));
+        let condition = branches.producer().map(|distance| self.met.saturating_sub(distance));
+        let mut stall = condition.map_or_else(Stall::default, |number| self.wait_for_chain(at.now, number));
         stall.branch += Cycles(missed * u64::from(self.config.mispredict_penalty));
         stall
     }
 
-    /// When an access has its line that asks for it at `ready`.
+    /// When a page is translated whose translation a first-level TLB has, which may still be under way.
     #[inline]
-    fn line(&mut self, ready: Cycles, mut data: Data) -> Cycles {
-        if data.latency <= self.l1_latency {
+    fn translated(&self, ready: Cycles, line: u64) -> Cycles {
+        if self.pages.last() <= ready {
+            return ready;
+        }
+        let sizes = (0..self.sizes.len()).filter(|&size| self.sizes[size]);
+        sizes.map(|size| self.pages.there(page_number(line, size))).fold(ready, Cycles::max)
+    }
+
+    /// Notes that a page is translated from a time on.
+    #[inline]
+    fn under_way(&mut self, page: Translation, there: Cycles) {
+        let size = page.size_index();
+        self.sizes[size] = true;
+        self.pages.note(page_number(page.page().line().0, size), there);
+    }
+
+    /// When an access has its line that asks for it at `ready`, and how much earlier it were if it did so at `begin`.
+    #[inline]
+    fn line(&mut self, begin: Cycles, ready: Cycles, mut data: Data) -> Times {
+        let (line, latency) = (data.line, data.latency);
+        if latency <= self.l1_latency {
             // A hit, perhaps of a line that is still under way.
             let hit = data.there(ready);
-            let fill = self.fills.iter().filter(|_| self.last_fill > hit).find(|fill| fill.0 == data.line);
-            return fill.map_or(hit, |fill| hit.max(fill.1));
+            let under_way = if self.lines.last() > hit { self.lines.there(line) } else { Cycles::ZERO };
+            let complete = hit.max(under_way);
+            return Times { complete, translation: complete - under_way.max(hit - (ready - begin)) };
         }
-        let free = self.fills.iter_mut().min_by_key(|fill| fill.1).expect("there is a buffer at least");
-        let there = data.there(ready.max(free.1));
-        *free = (data.line, there);
-        self.last_fill = self.last_fill.max(there);
-        there
+        let free = self.fills.first(ready, latency);
+        let there = data.there(free);
+        let earlier = if begin < ready { free - self.fills.first(begin, latency) } else { Cycles::ZERO };
+        self.fills.occupy(free, there);
+        self.lines.note(line, there);
+        Times { complete: there, translation: earlier.min(ready - begin) }
     }
 
     /// Notes in the queues when the current access leaves the window, and when its line is there.
     #[inline]
     fn note(&mut self, times: Times, there: Cycles) {
-        let Current { loads, stores, is_begun, .. } = self.current;
-        self.left = self.left.max(times.complete);
-        self.done[(self.met % REACH as u64) as usize] = times;
+        let Current { loads, stores, producer, is_begun, .. } = self.current;
+        if times.complete > self.left.complete {
+            self.left = times;
+        }
+        self.done[(self.met % REACH as u64) as usize] = Done { times, producer };
         if loads {
-            self.last_load = times.complete;
+            self.last_load = self.met;
             if is_begun {
                 self.loads.pop_back();
             }
-            self.loads.push_back(Times { complete: self.left, ..times });
+            self.loads.push_back(self.left);
         }
         if stores && self.config.store_queue > 0 {
             if is_begun {
@@ -282,7 +347,9 @@ impl State {
             }
             // Written in order, one a cycle at most.
             let last = self.stores.back().map_or(Cycles::ZERO, |store| store.complete + Cycles(1));
-            self.stores.push_back(Times { complete: there.max(self.left).max(last), ..times });
+            let complete = there.max(self.left.complete).max(last);
+            // It is translated when it leaves the window.
+            self.stores.push_back(Times { complete, translation: Cycles::ZERO });
         }
     }
 }
@@ -301,14 +368,16 @@ impl Core for Window {
             in_window: VecDeque::with_capacity(config.window as usize + 1),
             loads: VecDeque::with_capacity(config.load_queue as usize + 1),
             stores: VecDeque::with_capacity(config.store_queue as usize + 1),
-            done: [Times::default(); REACH],
-            walkers: vec![Cycles::ZERO; config.page_walkers as usize],
-            fills: vec![(u64::MAX, Cycles::ZERO); config.fill_buffers as usize],
-            last_fill: Cycles::ZERO,
+            done: [Done::default(); REACH],
+            walkers: Pool::new(config.page_walkers),
+            fills: Pool::new(config.fill_buffers),
+            lines: UnderWay::default(),
+            pages: UnderWay::default(),
+            sizes: Default::default(),
             predictor: (config.branch_predictor == BranchPredictor::Tage).then(Box::default),
             last_pc: 0,
-            left: Cycles::ZERO,
-            last_load: Cycles::ZERO,
+            left: Times::default(),
+            last_load: 0,
             current: Current::default(),
         }))
     }
@@ -400,12 +469,12 @@ impl Timing for Window {
         if access.kind.writes() && of.config.store_queue > 0 {
             stall += take_entry(&mut of.stores, of.config.store_queue, from + stall.sum());
         }
-        let producer = match access.maker.producer() {
-            Some(distance) => of.times_of(distance).complete,
+        of.current.producer = match access.maker.producer() {
+            Some(distance) => of.met.saturating_sub(distance),
             None if !tells && of.config.unknown_dependencies == UnknownDependencies::Serial => of.last_load,
-            None => Cycles::ZERO,
+            None => 0,
         };
-        of.current.ready = (of.after(at, gap) + stall.sum()).max(producer);
+        of.current.ready = (of.after(at, gap) + stall.sum()).max(of.of_number(of.current.producer).times.complete);
         stall += behind;
         stall
     }
@@ -414,11 +483,16 @@ impl Timing for Window {
     fn data_stall(&mut self, data: Data, at: Moment) -> Stall {
         let of = &mut *self.0;
         let entered = of.after(at, of.current.gap);
-        let ready = of.current.ready.max(entered);
-        let there = of.line(ready, data);
-        let translated = of.current.translated;
+        let mut ready = of.current.ready.max(entered);
+        let begin = if of.current.is_translated { of.current.begin } else { ready };
+        if !of.current.is_translated {
+            ready = of.translated(ready, data.line);
+        }
+        let Times { complete: there, translation } = of.line(begin, ready, data);
         let is_waited_for = of.current.loads || of.config.store_queue == 0;
-        let times = Times { translated, complete: if is_waited_for { there } else { ready } };
+        let (complete, translation) = if is_waited_for { (there, translation) } else { (ready, ready - begin) };
+        of.current.translation += translation;
+        let times = Times { complete, translation: of.current.translation };
         of.note(times, there);
         (of.current.ready, of.current.is_translated, of.current.is_begun) = (there, false, true);
         if times.complete > entered {
@@ -429,20 +503,24 @@ impl Timing for Window {
 
     fn translation_stall(&mut self, of_translation: Translating, at: Moment) -> Stall {
         let of = &mut *self.0;
-        let Translating { look_up, walk, fetches } = of_translation;
+        let Translating { look_up, walk, page, fetches } = of_translation;
         let begin = if fetches { at.now } else { of.current.ready.max(of.after(at, of.current.gap)) };
         let mut end = begin + look_up;
         if walk > Cycles::ZERO {
-            let free = of.walkers.iter_mut().min().expect("there is a page walker at least");
-            end = end.max(*free) + walk;
-            *free = end;
+            end = of.walkers.take(end, walk) + walk;
         }
         if fetches {
             // What has not been fetched cannot enter the window.
             of.current.ready = of.current.ready.max(end);
             return Stall { translation: end - at.now, ..Stall::default() };
         }
-        (of.current.ready, of.current.translated, of.current.is_translated) = (end, end, true);
+        if let Some(page) = page {
+            of.under_way(page, end);
+        }
+        if !of.current.is_translated {
+            of.current.begin = begin;
+        }
+        (of.current.ready, of.current.is_translated) = (end, true);
         Stall::default()
     }
 
@@ -460,8 +538,8 @@ impl Timing for Window {
             stall += wait(from + stall.sum(), oldest.times);
         }
         if current.is_translated {
-            let translated = current.translated;
-            stall += wait(from + stall.sum(), Times { translated, complete: translated });
+            let times = Times { complete: current.ready, translation: current.ready - current.begin };
+            stall += wait(from + stall.sum(), times);
             of.current.is_translated = false;
         }
         stall

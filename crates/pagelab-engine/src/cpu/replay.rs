@@ -349,7 +349,7 @@ impl Simulation {
         let wanted = Wanted { core: of.core, space: of.running(), va, intent, origin: Origin::Program };
         let mut cycles = Cycles::ZERO;
         let found = self.hw.translate_beyond_l1(&mut self.os.layers, of.asid, &wanted, missed, &mut cycles);
-        let translating = self.hw.translating(cycles, false);
+        let translating = self.hw.translating(cycles, found.as_ref().ok().copied(), false);
         self.cpus[cpu].clock.wait_for_translation(translating);
         if self.profile.is_some() {
             self.profile_translation(cpu, va, access.pc, intent, cycles, found.is_ok() && self.hw.walks.made > made);
@@ -413,7 +413,8 @@ impl Simulation {
         }
         let of = &mut self.cpus[cpu];
         if cycles > Cycles::ZERO {
-            of.clock.wait_for_translation(self.hw.translating(cycles, intent == Intent::Fetch));
+            let page = found.as_ref().ok().copied();
+            of.clock.wait_for_translation(self.hw.translating(cycles, page, intent == Intent::Fetch));
             // A walk may have taken the last line's place in the cache, and a fill the last page's in the TLB.
             of.filter.forget_data();
             if self.profile.is_some() {

@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn stalls_are_of_their_classes_and_foreseen() {
         let mut clock = clock(r#"{"cycles_per_instruction":0.75,"l1_hit_hidden":false}"#);
-        clock.wait_for_translation(Translating { look_up: Cycles(7), walk: Cycles::ZERO, fetches: false });
+        clock.wait_for_translation(Translating { look_up: Cycles(7), walk: Cycles::ZERO, page: None, fetches: false });
         clock.wait_for_data(Cycles(200), 0);
         let foreseen = clock.now_after(1000, 3);
         clock.retire(1000);

@@ -185,7 +185,7 @@ impl<'a, M: Machine, W: Walker<'a, M>> Core<'a, M, W> {
 
     #[inline(always)]
     fn wait_for_translation(&mut self, walk: Cycles) {
-        self.clock.wait_for_translation(Translating { look_up: self.second_latency, walk, fetches: false });
+        self.clock.wait_for_translation(Translating { look_up: self.second_latency, walk, page: None, fetches: false });
     }
 
     /// Translates what the first-level TLB does not hold.

@@ -1,0 +1,73 @@
+//! What is under way, by its number: lines to the first-level cache, translations to its TLB.
+//!
+//! Caches and TLBs hold what they have been asked for from the request on. When it is there is kept here. As many sets as may be busy
+//! have some ways each; what is there first makes room, which is over or is the first that nobody waits for any more.
+
+use crate::base::cycles::Cycles;
+
+const SETS: usize = 64;
+const WAYS: usize = 4;
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub(super) struct UnderWay {
+    sets: [[(u64, Cycles); WAYS]; SETS],
+    /// When all is there.
+    last: Cycles,
+}
+
+impl Default for UnderWay {
+    fn default() -> Self {
+        Self { sets: [[(u64::MAX, Cycles::ZERO); WAYS]; SETS], last: Cycles::ZERO }
+    }
+}
+
+fn set_of(number: u64) -> usize {
+    (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize
+}
+
+impl UnderWay {
+    /// When all that has been noted is there.
+    #[inline]
+    pub fn last(&self) -> Cycles {
+        self.last
+    }
+
+    /// Notes when something is there.
+    #[inline]
+    pub fn note(&mut self, number: u64, there: Cycles) {
+        let set = &mut self.sets[set_of(number)];
+        let way = (0..WAYS).min_by_key(|&way| if set[way].0 == number { Cycles::ZERO } else { set[way].1 });
+        set[way.unwrap_or(0)] = (number, there);
+        self.last = self.last.max(there);
+    }
+
+    /// When something is there; 0 if it is not known to be under way.
+    #[inline]
+    pub fn there(&self, number: u64) -> Cycles {
+        let set = &self.sets[set_of(number)];
+        set.iter().find(|of| of.0 == number).map_or(Cycles::ZERO, |of| of.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_under_way_is_known_until_it_is_there() {
+        let mut lines = UnderWay::default();
+        // As many as a window has, in each of the ways that programs have of going through memory.
+        for step in [1, 64, 4096, 12345] {
+            let first = step << 30;
+            (0..128).for_each(|n| lines.note(first + n * step, Cycles(step + n)));
+            let known = (0..128).filter(|n| lines.there(first + n * step) == Cycles(step + n)).count();
+            assert!(known > 120, "{step}: {known}");
+            assert_eq!(lines.last(), Cycles(step + 127));
+        }
+        assert_eq!(lines.there(7), Cycles::ZERO);
+        lines.note(7, Cycles(90_000));
+        lines.note(7, Cycles(90_001));
+        assert_eq!((lines.there(7), lines.last()), (Cycles(90_001), Cycles(90_001)));
+    }
+}
