@@ -147,6 +147,18 @@ def test_a_virtual_machine_costs_more_and_its_host_may_help() -> None:
     assert "for all programs, in the guest: " in page
 
 
+def test_paging_takes_no_less_than_huge_pages_save() -> None:
+    # Loads that depend on nothing: what they wait for is short of walkers.
+    source = "random:size=64MiB,accesses=200K,init=pages"
+    advice = advice_of(source, replay(source, Choice("xeon-e-2136", "", None, nested=True)))
+    base, huge = (advice.trials.pair(key)[0] for key in ("base", "huge"))
+    faults = base["cycles.fault"] - huge["cycles.fault"]
+    saved = (base["cycles"] - huge["cycles"] - faults) / base["cycles"]
+    assert saved > 0.1
+    assert advice.walks.high >= saved
+    assert advice.paging.high >= saved + base["cycles.fault"] / base["cycles"]
+
+
 def test_a_larger_tlb_helps_where_it_reaches() -> None:
     # 16 MiB are 4,096 pages: more than the 1,536 of the preset's TLB, and fewer than four times as many.
     reached, beyond = (
