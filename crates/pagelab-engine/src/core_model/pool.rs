@@ -162,7 +162,7 @@ mod tests {
     fn as_counted_cycle_by_cycle() {
         let mut draw = pagelab_trace::rng::Rng::new(3, "pool");
         for units in 1..=4 {
-            let (mut pool, mut busy) = (Pool::new(units), vec![0; 4000]);
+            let (mut pool, mut busy) = (Pool::new(units), vec![0; 8000]);
             for round in 0..150 {
                 let (ready, length) = (round * 8 + draw.below(120), draw.below(60));
                 let begin = pool.take(Cycles(ready), Cycles(length)).0;
