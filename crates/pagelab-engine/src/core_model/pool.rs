@@ -10,107 +10,127 @@ use crate::base::cycles::Cycles;
 /// Steps that are kept.
 const STEPS: usize = 256;
 
+/// From when on so many units are busy, until the next step begins.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    begin: Cycles,
+    busy: u32,
+}
+
+/// A time from which on a unit is free for as long as was asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Free {
+    pub begin: Cycles,
+    /// The step that it lies in.
+    step: usize,
+}
+
 /// When units of a kind are busy.
 #[derive(Clone, Debug)]
 pub(super) struct Pool {
     units: u32,
-    /// In the order of time. What is before the first is over, and after the last none is busy.
-    begins: [Cycles; STEPS],
-    /// How many units are busy from a step's begin to the next one's.
-    busy: [u32; STEPS],
-    steps: usize,
+    /// In the order of time. What is before the first is over, and in the last none is busy.
+    steps: [Step; STEPS],
+    /// Steps there are. There is always room for two more.
+    count: usize,
 }
 
 impl Pool {
     pub fn new(units: u32) -> Self {
-        Self { units, begins: [Cycles::ZERO; STEPS], busy: [0; STEPS], steps: 1 }
+        Self { units, steps: [Step { begin: Cycles::ZERO, busy: 0 }; STEPS], count: 1 }
     }
 
     /// The first time from `ready` on that a unit is free for `length`.
     #[inline]
-    pub fn first(&self, ready: Cycles, length: Cycles) -> Cycles {
-        self.first_from(self.step_of(ready), ready, length)
+    pub fn first(&self, ready: Cycles, length: Cycles) -> Free {
+        let mut begin = ready.max(self.steps[0].begin);
+        let mut step = self.step_of(begin);
+        let mut at = step;
+        loop {
+            if self.steps[at].busy >= self.units {
+                // The last is free.
+                (at, step) = (at + 1, at + 1);
+                begin = self.steps[at].begin;
+                continue;
+            }
+            at += 1;
+            if at == self.count || self.steps[at].begin >= begin + length {
+                return Free { begin, step };
+            }
+        }
     }
 
-    /// Takes a unit from the [first time](Self::first) on for `length`; returns when that begins.
+    /// Takes a unit for `length` from the [first time](Self::first) on; returns when that begins.
     #[inline]
     pub fn take(&mut self, ready: Cycles, length: Cycles) -> Cycles {
-        let begin = self.first(ready, length);
-        self.occupy(begin, begin + length);
-        begin
+        let free = self.first(ready, length);
+        self.occupy(free, free.begin + length);
+        free.begin
     }
 
-    /// Has a unit busy for a time.
+    /// Has a unit busy from a time on that was found free, with nothing taken since.
     #[inline]
-    pub fn occupy(&mut self, begin: Cycles, end: Cycles) {
+    pub fn occupy(&mut self, Free { begin, step }: Free, end: Cycles) {
         if begin >= end {
             return;
         }
-        if self.steps + 2 > STEPS {
+        let (mut last, before) = (step, self.steps[step]);
+        while last + 1 < self.count && self.steps[last + 1].begin <= end {
+            last += 1;
+        }
+        // Steps for the begin and for the end, unless there are such.
+        let (splits, ends) = (before.begin < begin, self.steps[last].begin < end);
+        let shift = usize::from(splits);
+        for at in (last + 1..self.count).rev() {
+            self.steps[at + shift + usize::from(ends)] = self.steps[at];
+        }
+        let free_again = Step { begin: end, busy: self.steps[last].busy };
+        self.steps[last + shift + usize::from(ends)] = free_again;
+        for at in (step + 1..last + usize::from(ends)).rev() {
+            let Step { begin, busy } = self.steps[at];
+            self.steps[at + shift] = Step { begin, busy: busy + 1 };
+        }
+        self.steps[step + shift] = Step { begin, busy: before.busy + 1 };
+        self.count += shift + usize::from(ends);
+        if !ends {
+            self.join(last + shift);
+        }
+        if !splits {
+            self.join(step);
+        }
+        if self.count + 2 > STEPS {
             self.forget();
         }
-        let last = self.split(end);
-        let first = self.split(begin);
-        // A step for the begin moves that of the end on, unless there was one.
-        let last = last + usize::from(self.begins[last] < end);
-        self.busy[first..last].iter_mut().for_each(|busy| *busy += 1);
-        self.join(last);
-        self.join(first);
     }
 
-    /// The step that a time lies in; the first, if it is over.
+    /// The step that a time lies in that is not over.
     #[inline]
     fn step_of(&self, time: Cycles) -> usize {
         // Most ask for what is near the end.
-        (1..self.steps).rev().find(|&step| self.begins[step] <= time).unwrap_or(0)
-    }
-
-    #[inline]
-    fn first_from(&self, step: usize, ready: Cycles, length: Cycles) -> Cycles {
-        let mut begin = ready.max(self.begins[0]);
-        for at in step..self.steps {
-            if self.begins[at] >= begin + length && self.begins[at] > begin {
-                break;
-            }
-            if self.busy[at] >= self.units {
-                // The last step is free.
-                begin = self.begins[at + 1];
-            }
+        let mut step = self.count - 1;
+        while self.steps[step].begin > time {
+            step -= 1;
         }
-        begin
-    }
-
-    /// The step that begins at a time, which is made if there is none. What is over is the first step's.
-    #[inline]
-    fn split(&mut self, time: Cycles) -> usize {
-        let step = self.step_of(time);
-        if self.begins[step] >= time {
-            return step;
-        }
-        self.begins.copy_within(step + 1..self.steps, step + 2);
-        self.busy.copy_within(step + 1..self.steps, step + 2);
-        (self.begins[step + 1], self.busy[step + 1]) = (time, self.busy[step]);
-        self.steps += 1;
-        step + 1
+        step
     }
 
     /// Makes one of a step and the one before, if as many are busy.
     #[inline]
     fn join(&mut self, step: usize) {
-        if step > 0 && self.busy[step] == self.busy[step - 1] {
-            self.begins.copy_within(step + 1..self.steps, step);
-            self.busy.copy_within(step + 1..self.steps, step);
-            self.steps -= 1;
+        if step > 0 && self.steps[step].busy == self.steps[step - 1].busy {
+            for at in step + 1..self.count {
+                self.steps[at - 1] = self.steps[at];
+            }
+            self.count -= 1;
         }
     }
 
     /// Forgets the older half.
     #[cold]
     fn forget(&mut self) {
-        let half = self.steps / 2;
-        self.begins.copy_within(half..self.steps, 0);
-        self.busy.copy_within(half..self.steps, 0);
-        self.steps -= half;
+        let half = self.count / 2;
+        self.steps.copy_within(half..self.count, 0);
+        self.count -= half;
     }
 }
 
@@ -129,7 +149,7 @@ mod tests {
             let found = taken(&mut pool, &[(10, 30); 20]);
             let expected: Vec<u64> = (0..20).map(|n| 10 + n / u64::from(units) * 30).collect();
             assert_eq!(found, expected);
-            assert!(pool.steps < 4, "what touches is one");
+            assert!(pool.count < 4, "what touches is one");
         }
     }
 

@@ -319,8 +319,8 @@ impl State {
             return Times { complete, translation: complete - under_way.max(hit - (ready - begin)) };
         }
         let free = self.fills.first(ready, latency);
-        let there = data.there(free);
-        let earlier = if begin < ready { free - self.fills.first(begin, latency) } else { Cycles::ZERO };
+        let there = data.there(free.begin);
+        let earlier = if begin < ready { free.begin - self.fills.first(begin, latency).begin } else { Cycles::ZERO };
         self.fills.occupy(free, there);
         self.lines.note(line, there);
         Times { complete: there, translation: earlier.min(ready - begin) }
