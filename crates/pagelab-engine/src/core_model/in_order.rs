@@ -38,6 +38,11 @@ pub struct InOrder {
     hidden: Cycles,
 }
 
+impl InOrder {
+    /// For the place of another model that has been taken out.
+    pub(super) const IN_PLACE: Self = Self { rate: 0, visible: Cycles::ZERO, hidden: Cycles::ZERO };
+}
+
 impl Core for InOrder {
     type Parameters = InOrderConfig;
 

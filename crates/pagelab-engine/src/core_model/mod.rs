@@ -7,6 +7,7 @@
 #[macro_use]
 mod registry;
 mod pool;
+mod ring;
 mod tage;
 mod under_way;
 
@@ -23,6 +24,7 @@ use crate::base::error::EngineError;
 use crate::base::translation::Translation;
 use crate::cache::Traffic;
 pub use in_order::InOrder;
+pub use window::Window;
 
 cores! {
     mod in_order {
@@ -203,10 +205,40 @@ pub trait Core: Timing + Sized + Clone + Debug {
     fn samples() -> Vec<Self::Parameters>;
 }
 
-impl CoreModel {
-    /// The model that has no state and waits for each access, if it is that.
+/// A model that code is compiled for.
+pub trait Known: Timing + Sized {
+    /// Takes it out of a core, if that is of the model. It must be [given back](Self::give_back) before the core is asked for anything.
+    fn take(from: &mut CoreModel) -> Option<Self>;
+
+    /// Puts it back.
+    fn give_back(self, to: &mut CoreModel);
+}
+
+impl Known for InOrder {
     #[inline]
-    pub fn in_order(&self) -> Option<&InOrder> {
-        if let Self::InOrder(core) = self { Some(core) } else { None }
+    fn take(from: &mut CoreModel) -> Option<Self> {
+        if let CoreModel::InOrder(core) = from { Some(core.clone()) } else { None }
+    }
+
+    /// It has no state, and the core has kept it.
+    #[inline]
+    fn give_back(self, _: &mut CoreModel) {}
+}
+
+impl Known for Window {
+    #[inline]
+    fn take(from: &mut CoreModel) -> Option<Self> {
+        match std::mem::replace(from, CoreModel::InOrder(InOrder::IN_PLACE)) {
+            CoreModel::Window(core) => Some(core),
+            CoreModel::InOrder(core) => {
+                *from = CoreModel::InOrder(core);
+                None
+            }
+        }
+    }
+
+    #[inline]
+    fn give_back(self, to: &mut CoreModel) {
+        *to = CoreModel::Window(self);
     }
 }

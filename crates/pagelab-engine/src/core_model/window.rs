@@ -24,14 +24,13 @@
 //! Instructions are fetched in order: their translation is waited for. A page fault empties the window, also where a fault engine handles
 //! it.
 
-use std::collections::VecDeque;
-
 use pagelab_trace::{AccessKind, Branches};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::in_order::{InOrder, InOrderConfig};
 use super::pool::Pool;
+use super::ring::Ring;
 use super::tage::Tage;
 use super::under_way::UnderWay;
 use super::{BranchCounts, Core, Data, Met, Moment, Stall, Timing, Translating};
@@ -129,7 +128,7 @@ const BUFFERS_MAX: u32 = 64;
 const REACH: usize = 256;
 
 /// An access in the window that instructions behind it may have to wait for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct InWindow {
     /// Its entry, counted from the start of the run.
     entry: u64,
@@ -184,10 +183,12 @@ struct State {
     /// Entries of the window taken since the start, and accesses met.
     entered: u64,
     met: u64,
-    in_window: VecDeque<InWindow>,
+    in_window: Ring<InWindow>,
+    /// The entry that the oldest of these has to have left for; none if it is beyond all.
+    leaves_for: u64,
     /// Of the last loads, as many as the load queue holds: when they leave the window. Of stores: when they are written.
-    loads: VecDeque<Times>,
-    stores: VecDeque<Times>,
+    loads: Ring<Times>,
+    stores: Ring<Times>,
     /// By the number of the access.
     done: [Done; REACH],
     walkers: Pool,
@@ -221,12 +222,19 @@ fn page_number(line: u64, size: usize) -> u64 {
     line >> (PageSize::ALL[size].shift() - LINE_SHIFT) << 2 | size as u64
 }
 
-/// Takes an entry of a queue of `size` that what is made at `from` needs.
-fn take_entry(queue: &mut VecDeque<Times>, size: u32, from: Cycles) -> Stall {
-    if queue.len() < size as usize {
-        return Stall::default();
+/// Takes an entry of a full queue of `size` that what is made at `from` needs. What is complete by `now` goes with it, so that this
+/// is seldom asked, but for the youngest, which the next may have to come after.
+#[inline(never)]
+fn take_entry(queue: &mut Ring<Times>, size: u32, now: Cycles, from: Cycles) -> Stall {
+    let mut stall = Stall::default();
+    while let Some(oldest) = queue.front() {
+        if queue.len() < size as usize && (oldest.complete > now || queue.len() == 1) {
+            break;
+        }
+        stall += wait(from + stall.sum(), oldest);
+        queue.pop_front();
     }
-    queue.pop_front().map_or_else(Stall::default, |oldest| wait(from, oldest))
+    stall
 }
 
 impl State {
@@ -238,14 +246,27 @@ impl State {
 
     /// Lets entries go so that the window has room for all up to `entry`: how long that stalls, where the current access's instructions
     /// enter after the moment.
-    #[inline]
+    #[inline(always)]
     fn make_room(&mut self, entry: u64, at: Moment) -> Stall {
+        if entry < self.leaves_for { Stall::default() } else { self.let_go(entry, at) }
+    }
+
+    /// [`Self::make_room`] where the oldest has to go. What is complete goes with it, so that this is seldom asked.
+    #[inline(never)]
+    fn let_go(&mut self, entry: u64, at: Moment) -> Stall {
         let (size, gap) = (u64::from(self.config.window), self.current.gap);
         let before = self.entered - gap.max(1);
         let mut stall = Stall::default();
-        while let Some(oldest) = self.in_window.front().copied().filter(|oldest| oldest.entry + size <= entry) {
-            let ahead = (oldest.entry + size - 1).saturating_sub(before).min(gap);
-            stall += wait(self.after(at, ahead) + stall.sum(), oldest.times);
+        self.leaves_for = u64::MAX;
+        while let Some(oldest) = self.in_window.front() {
+            if oldest.times.complete > at.now {
+                if oldest.entry + size > entry {
+                    self.leaves_for = oldest.entry + size;
+                    break;
+                }
+                let ahead = (oldest.entry + size - 1).saturating_sub(before).min(gap);
+                stall += wait(self.after(at, ahead) + stall.sum(), oldest.times);
+            }
             self.in_window.pop_front();
         }
         stall
@@ -271,6 +292,7 @@ impl State {
     }
 
     /// How long instructions from the moment on wait for branches before them.
+    #[inline(never)]
     fn mispredict(&mut self, branches: Branches, at: Moment) -> Stall {
         let (Some(predictor), true) = (&mut self.predictor, branches != Branches::NONE) else {
             return Stall::default();
@@ -365,9 +387,10 @@ impl Core for Window {
             l1_latency,
             entered: 0,
             met: 0,
-            in_window: VecDeque::with_capacity(config.window as usize + 1),
-            loads: VecDeque::with_capacity(config.load_queue as usize + 1),
-            stores: VecDeque::with_capacity(config.store_queue as usize + 1),
+            in_window: Ring::new(config.window as usize + 1),
+            leaves_for: u64::MAX,
+            loads: Ring::new(config.load_queue as usize + 1),
+            stores: Ring::new(config.store_queue as usize + 1),
             done: [Done::default(); REACH],
             walkers: Pool::new(config.page_walkers),
             fills: Pool::new(config.fill_buffers),
@@ -462,12 +485,14 @@ impl Timing for Window {
         of.last_pc = access.pc;
         let at = Moment { now: at.now + behind.sum(), ..at };
         let mut stall = of.make_room(of.entered, at);
-        let from = of.after(at, gap.saturating_sub(1)) + stall.sum();
-        if loads {
-            stall += take_entry(&mut of.loads, of.config.load_queue, from);
+        let room = stall.sum();
+        if loads && of.loads.len() >= of.config.load_queue as usize {
+            let from = of.after(at, gap.saturating_sub(1)) + stall.sum();
+            stall += take_entry(&mut of.loads, of.config.load_queue, at.now, from);
         }
-        if access.kind.writes() && of.config.store_queue > 0 {
-            stall += take_entry(&mut of.stores, of.config.store_queue, from + stall.sum());
+        if access.kind.writes() && of.config.store_queue > 0 && of.stores.len() >= of.config.store_queue as usize {
+            let from = of.after(at, gap.saturating_sub(1)) + room + stall.sum();
+            stall += take_entry(&mut of.stores, of.config.store_queue, at.now, from);
         }
         of.current.producer = match access.maker.producer() {
             Some(distance) => of.met.saturating_sub(distance),
@@ -496,6 +521,7 @@ impl Timing for Window {
         of.note(times, there);
         (of.current.ready, of.current.is_translated, of.current.is_begun) = (there, false, true);
         if times.complete > entered {
+            of.leaves_for = of.leaves_for.min(of.entered + u64::from(of.config.window));
             of.in_window.push_back(InWindow { entry: of.entered, times });
         }
         of.make_room(of.entered + 1, at)
@@ -534,6 +560,7 @@ impl Timing for Window {
         // A translation that nothing has followed has met a fault: all before its instruction has entered.
         let from = if current.is_translated { of.after(at, current.gap) } else { at.now };
         let mut stall = Stall::default();
+        of.leaves_for = u64::MAX;
         while let Some(oldest) = of.in_window.pop_front() {
             stall += wait(from + stall.sum(), oldest.times);
         }

@@ -3,7 +3,7 @@
 use crate::base::code_cost::CodeCost;
 use crate::base::cycles::Cycles;
 use crate::cache::Traffic;
-use crate::core_model::{BranchCounts, CoreModel, Data, InOrder, Met, Moment, Stall, Timing, Translating};
+use crate::core_model::{BranchCounts, CoreModel, Data, Known, Met, Moment, Stall, Timing, Translating};
 use pagelab_trace::{Access, Branches};
 
 /// What a CPU's cycles are spent on. The classes partition its clock.
@@ -51,6 +51,15 @@ impl Class {
     ];
 }
 
+/// Where accesses hit the first-level cache.
+#[derive(Clone, Copy, Debug)]
+pub struct Hit {
+    /// Of the cache.
+    pub latency: Cycles,
+    /// The number of the line in physical memory.
+    pub line: u64,
+}
+
 /// See the module's text.
 #[derive(Clone, Debug)]
 pub struct CpuClock<C = CoreModel> {
@@ -67,17 +76,18 @@ pub struct CpuClock<C = CoreModel> {
 }
 
 impl CpuClock {
-    /// The same with a core that is known to wait for each access, if it is one: for [`Self::take_over`] later.
+    /// The same with a core that is known to be of a model, if it is one: for [`Self::take_over`] later, which it must be given to.
     #[inline]
-    pub fn in_order(&self) -> Option<CpuClock<InOrder>> {
-        let core = self.core.in_order()?.clone();
-        let &Self { tells, instructions, timed, spent, beyond_base, .. } = self;
+    pub fn take_known<C: Known>(&mut self) -> Option<CpuClock<C>> {
+        let core = C::take(&mut self.core)?;
+        let &mut Self { tells, instructions, timed, spent, beyond_base, .. } = self;
         Some(CpuClock { core, tells, instructions, timed, spent, beyond_base })
     }
 
-    /// Takes over what the clock that [`Self::in_order`] made shows by now.
+    /// Takes over what the clock that [`Self::take_known`] made shows by now.
     #[inline]
-    pub fn take_over(&mut self, other: &CpuClock<InOrder>) {
+    pub fn take_over<C: Known>(&mut self, other: CpuClock<C>) {
+        other.core.give_back(&mut self.core);
         (self.instructions, self.timed) = (other.instructions, other.timed);
         (self.spent, self.beyond_base) = (other.spent, other.beyond_base);
     }
@@ -141,6 +151,16 @@ impl<C: Timing> CpuClock<C> {
     pub fn meet(&mut self, access: &Access, branches: Branches, again: bool) {
         let stall = self.core.meet(Met { access, again, tells: self.tells, branches }, self.moment());
         self.stall(stall);
+    }
+
+    /// The program makes accesses after these branches, or after none, that hit where the access before them was.
+    #[inline]
+    pub fn meet_hits(&mut self, accesses: &[Access], branches: &[Branches], hit: &Hit) {
+        for (at, access) in accesses.iter().enumerate() {
+            self.meet(access, branches.get(at).copied().unwrap_or_default(), false);
+            self.wait_for_data(hit.latency, hit.line);
+            self.retire(access.gap.into());
+        }
     }
 
     /// The program made an access to data that come after `latency`, in a line of physical memory.

@@ -15,7 +15,7 @@ use crate::programs::input::Input;
 use crate::programs::load::Load;
 use crate::translate::hardware::Hardware;
 use pagelab_trace::quantity::Bytes;
-use pagelab_trace::{Access, Source};
+use pagelab_trace::{Access, Branches, Source};
 
 /// A source and where it runs.
 pub struct Placed {
@@ -53,10 +53,13 @@ pub(crate) enum Stack {
 /// Code that makes the accesses of a CPU's run up to the first that it is not for, and returns how many it made.
 #[derive(Clone, Copy)]
 pub(crate) struct FastPath {
-    pub alone: fn(&mut Simulation, CpuId, &[Access], Cycles) -> usize,
+    pub alone: Replay,
     /// The same where others run beside it: it stops when the clock passes a limit.
-    pub among_others: fn(&mut Simulation, CpuId, &[Access], Cycles) -> usize,
+    pub among_others: Replay,
 }
+
+/// Accesses with the branches before each, empty if they are not known, and how far the clock may go.
+pub(crate) type Replay = fn(&mut Simulation, CpuId, &[Access], &[Branches], Cycles) -> usize;
 
 /// See the module's text. A copy goes on by itself: it ends with the same results, whatever becomes of the other.
 #[derive(Clone)]
