@@ -131,8 +131,7 @@ class Advice:
     @property
     def paging(self) -> Bar:
         """Shares that paging takes in all."""
-        pairs = zip(walk_shares(self.trials), _shares(self.trials, "cycles.fault"), strict=True)
-        return Bar.around([walks + faults for walks, faults in pairs])
+        return Bar.around(paging_shares(self.trials))
 
     def to_document(self, checked: Checked | None = None) -> dict[str, Any]:
         """As nested mappings and lists, for `--json`. Shares are of the program's time."""
@@ -206,6 +205,11 @@ def walk_shares(trials: Trials) -> list[float]:
     others = [trials.pair(key)[0] for key in trials.keys if key in REMEDIES or key == "tlb"]
     spared = [share(_beside_faults(base) - _beside_faults(other), busy_cycles(base)) for other in others]
     return [max(of_window, *spared), of_in_order]
+
+
+def paging_shares(trials: Trials) -> list[float]:
+    """What translation and page faults take together."""
+    return [sum(parts) for parts in zip(walk_shares(trials), _shares(trials, "cycles.fault"), strict=True)]
 
 
 def _beside_faults(stats: Mapping[str, int]) -> int:
