@@ -33,11 +33,13 @@ pub(super) struct Pool {
     steps: [Step; STEPS],
     /// Steps there are. There is always room for two more.
     count: usize,
+    /// From when on there is always one free, for all that is taken so far.
+    full_until: Cycles,
 }
 
 impl Pool {
     pub fn new(units: u32) -> Self {
-        Self { units, steps: [Step { begin: Cycles::ZERO, busy: 0 }; STEPS], count: 1 }
+        Self { units, steps: [Step { begin: Cycles::ZERO, busy: 0 }; STEPS], count: 1, full_until: Cycles::ZERO }
     }
 
     /// The first time from `ready` on that a unit is free for `length`.
@@ -45,6 +47,9 @@ impl Pool {
     pub fn first(&self, ready: Cycles, length: Cycles) -> Free {
         let mut begin = ready.max(self.steps[0].begin);
         let mut step = self.step_of(begin);
+        if begin >= self.full_until {
+            return Free { begin, step };
+        }
         let mut at = step;
         loop {
             if self.steps[at].busy >= self.units {
@@ -58,6 +63,12 @@ impl Pool {
                 return Free { begin, step };
             }
         }
+    }
+
+    /// How much earlier a unit is free for one that is ready at `before` than at what was found for a later one.
+    #[inline]
+    pub fn earlier(&self, found: Free, before: Cycles, length: Cycles) -> Cycles {
+        if before >= self.full_until { found.begin - before } else { found.begin - self.first(before, length).begin }
     }
 
     /// Takes a unit for `length` from the [first time](Self::first) on; returns when that begins.
@@ -75,6 +86,7 @@ impl Pool {
             return;
         }
         let (mut last, before) = (step, self.steps[step]);
+        let mut most = before.busy + 1;
         while last + 1 < self.count && self.steps[last + 1].begin <= end {
             last += 1;
         }
@@ -89,8 +101,13 @@ impl Pool {
         for at in (step + 1..last + usize::from(ends)).rev() {
             let Step { begin, busy } = self.steps[at];
             self.steps[at + shift] = Step { begin, busy: busy + 1 };
+            most = most.max(busy + 1);
         }
         self.steps[step + shift] = Step { begin, busy: before.busy + 1 };
+        if most >= self.units {
+            // Perhaps not quite until then.
+            self.full_until = self.full_until.max(end);
+        }
         self.count += shift + usize::from(ends);
         if !ends {
             self.join(last + shift);
@@ -107,6 +124,10 @@ impl Pool {
     #[inline]
     fn step_of(&self, time: Cycles) -> usize {
         // Most ask for what is near the end.
+        let near = self.count.saturating_sub(8);
+        if self.steps[near].begin > time {
+            return self.steps[..near].partition_point(|step| step.begin <= time) - 1;
+        }
         let mut step = self.count - 1;
         while self.steps[step].begin > time {
             step -= 1;

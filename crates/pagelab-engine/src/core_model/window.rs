@@ -342,7 +342,7 @@ impl State {
         }
         let free = self.fills.first(ready, latency);
         let there = data.there(free.begin);
-        let earlier = if begin < ready { free.begin - self.fills.first(begin, latency).begin } else { Cycles::ZERO };
+        let earlier = if begin < ready { self.fills.earlier(free, begin, latency) } else { Cycles::ZERO };
         self.fills.occupy(free, there);
         self.lines.note(line, there);
         Times { complete: there, translation: earlier.min(ready - begin) }
