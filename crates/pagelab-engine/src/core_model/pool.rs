@@ -71,12 +71,10 @@ impl Pool {
         if before >= self.full_until { found.begin - before } else { found.begin - self.first(before, length).begin }
     }
 
-    /// Takes a unit for `length` from the [first time](Self::first) on; returns when that begins.
+    /// What was found free, but not before another time.
     #[inline]
-    pub fn take(&mut self, ready: Cycles, length: Cycles) -> Cycles {
-        let free = self.first(ready, length);
-        self.occupy(free, free.begin + length);
-        free.begin
+    pub fn from(&self, found: Free, time: Cycles) -> Free {
+        if time > found.begin { Free { begin: time, step: self.step_of(time) } } else { found }
     }
 
     /// Has a unit busy from a time on that was found free, with nothing taken since.
@@ -159,8 +157,14 @@ impl Pool {
 mod tests {
     use super::*;
 
+    fn take(pool: &mut Pool, ready: u64, length: u64) -> u64 {
+        let free = pool.first(Cycles(ready), Cycles(length));
+        pool.occupy(free, free.begin + Cycles(length));
+        free.begin.0
+    }
+
     fn taken(pool: &mut Pool, wanted: &[(u64, u64)]) -> Vec<u64> {
-        wanted.iter().map(|&(ready, length)| pool.take(Cycles(ready), Cycles(length)).0).collect()
+        wanted.iter().map(|&(ready, length)| take(pool, ready, length)).collect()
     }
 
     #[test]
@@ -206,7 +210,7 @@ mod tests {
             let (mut pool, mut busy) = (Pool::new(units), vec![0; 8000]);
             for round in 0..150 {
                 let (ready, length) = (round * 8 + draw.below(120), draw.below(60));
-                let begin = pool.take(Cycles(ready), Cycles(length)).0;
+                let begin = take(&mut pool, ready, length);
                 let fits = |at: u64| (at..at + length.max(1)).all(|cycle| busy[cycle as usize] < units);
                 assert_eq!(Some(begin), (ready..).find(|&at| fits(at)), "{ready} {length}");
                 (begin..begin + length).for_each(|cycle| busy[cycle as usize] += 1);
