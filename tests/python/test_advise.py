@@ -4,15 +4,19 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from conftest import Pagelab, assert_fails
 
 import pagelab as package
 from pagelab.advice import Advice, Choice, advice_of, choose, replay, words
-from pagelab.advice.gains import Bar, Gain
+from pagelab.advice.gains import Bar, Gain, paging_shares, walk_shares
+from pagelab.advice.trials import Trials
+from pagelab.results import Results
 
 needs_recorder = pytest.mark.skipif(not shutil.which("valgrind") or not shutil.which("gcc"), reason="needs valgrind")
 
@@ -145,6 +149,28 @@ def test_a_virtual_machine_costs_more_and_its_host_may_help() -> None:
     page = words.page(nested)
     assert "Outside a virtual machine, the program" in page
     assert "for all programs, in the guest: " in page
+
+
+def test_translation_takes_no_less_than_remedies_save() -> None:
+    told = {"cycles": 1000, "cycles.fault": 100, "cycles.translation": 20}
+    # Of 450 cycles 50 are of page faults.
+    saved = {"cycles": 550, "cycles.fault": 50, "cycles.translation": 0}
+    in_order = {"cycles": 2000, "cycles.fault": 100, "cycles.translation": 500}
+
+    def shares(*stats: dict[str, int]) -> list[float]:
+        """Of translation and of paging, on a core with a window and on the in-order one."""
+
+        def results(of: Sequence[dict[str, int]]) -> Results:
+            return cast("Results", SimpleNamespace(systems=[SimpleNamespace(stats=found) for found in of]))
+
+        keys = ("base", "huge", "elsewhere")
+        trials = Trials(Choice("", "", None, nested=False), keys, results([in_order] * 3), results(stats))
+        return [*walk_shares(trials), *paging_shares(trials)]
+
+    assert shares(told, saved, told) == pytest.approx([0.4, 0.25, 0.5, 0.3])
+    # Stalls that say more stay, and another place is no remedy.
+    assert shares(told | {"cycles.translation": 600}, saved, told) == pytest.approx([0.6, 0.25, 0.7, 0.3])
+    assert shares(told, told, saved) == pytest.approx([0.02, 0.25, 0.12, 0.3])
 
 
 def test_a_larger_tlb_helps_where_it_reaches() -> None:

@@ -10,10 +10,11 @@ mod programs;
 use std::collections::BTreeSet;
 
 use pagelab_cases::cases;
-use pagelab_engine::base::addr::PageSize;
+use pagelab_engine::base::addr::{MachineAddr, PageSize};
 use pagelab_engine::base::cycles::Cycles;
 use pagelab_engine::base::io::{DeviceRequest, Lba};
 use pagelab_engine::base::rng::Rng;
+use pagelab_engine::base::translation::Translation;
 use pagelab_engine::cache::prefetch::{CacheLevel, LevelPrefetchConfig};
 use pagelab_engine::config::{
     Assembly, Config, PageCache, PresetKind, SwapConfig, TranslationCacheConfig, assemble, presets,
@@ -401,7 +402,14 @@ fn every_core_model_stalls_for_no_more_than_it_was_told() {
             let kind = [AccessKind::Load, AccessKind::Store, AccessKind::Modify][rng.below(3) as usize];
             let gap = rng.below(30) as u32;
             let access = Access { gap, maker: Maker::after(rng.below(20)), ..Access::new(kind, 0, 8) };
-            let of = Translating { look_up: Cycles(7), walk: Cycles(rng.below(300)), fetches: rng.below(20) == 0 };
+            let page =
+                Translation::new(MachineAddr(rng.below(8) << 21), PageSize::ALL[rng.below(2) as usize], true, true);
+            let of = Translating {
+                look_up: Cycles(7),
+                walk: Cycles(rng.below(300)),
+                page: (rng.below(3) > 0).then_some(page),
+                fetches: rng.below(20) == 0,
+            };
             let (latency, line) = (L1_LATENCY + Cycles(rng.below(300)), rng.below(100));
             let data = || Data { latency, line, traffic: None };
             let said = stalls(&mut core, &access, of, data(), at);

@@ -87,6 +87,23 @@ fn pages_that_reclaim_has_taken_and_aged_are_walked_to_alike() {
     }
 }
 
+/// Cores that are told of each access, whose threads share one or not.
+#[test]
+fn cores_that_overlap_have_the_same_results() {
+    let skylake = r#"machine.core={"model":"window","cycles_per_instruction":0.25}"#;
+    let small =
+        r#"machine.core={"model":"window","cycles_per_instruction":0.25,"window":20,"load_queue":4,"fill_buffers":2}"#;
+    for core in [skylake, small] {
+        for system in ["radix", "radix-5level", "hashed-open", "nested-radix"] {
+            for source in
+                WORKLOADS.iter().chain(&["chase:size=8MiB,accesses=15K", "seq:size=1MiB,accesses=30K,step=24"])
+            {
+                assert!(assert_same(source, system, "kabylake-7700hq", &[core.to_owned()]), "{system}");
+            }
+        }
+    }
+}
+
 /// A co-runner that begins anew makes others ready before a turn.
 #[test]
 fn co_runners_have_the_same_results() {

@@ -97,7 +97,7 @@ fn late_lines_cost_exactly_the_rest() {
 #[test]
 fn the_page_that_maps_a_line_is_the_border() {
     let stride = 256;
-    let prefetch = r#"{"l1":{"ip_stride":"on"}}"#;
+    let prefetch = r#"{"l1":{"ip_stride":{"border":"mapping"}}}"#;
     let count = BYTES / stride;
     let stats = loads(&small("radix", IN_ORDER, prefetch), 200, &sequence(stride));
     // Two strides alike are seen with the third access. Then the first access to each page misses, and the last is cut off.
@@ -107,13 +107,16 @@ fn the_page_that_maps_a_line_is_the_border() {
     let stats = loads(&small("radix-2m", IN_ORDER, prefetch), 200, &sequence(stride));
     assert_eq!(stats.values["l1d.misses.data"], 3);
     assert_eq!(of_l1(&stats, ["issued", "useful", "dropped.border"]), [count - 2, count - 3, 0]);
+    // Units that are not told of it stop as in small pages.
+    let stats = loads(&small("radix-2m", IN_ORDER, r#"{"l1":{"ip_stride":"on"}}"#), 200, &sequence(stride));
+    assert_eq!(of_l1(&stats, ["useful", "late", "dropped.border"]), [count - PAGES - 2, 0, PAGES]);
 }
 
 #[test]
 fn streams_run_ahead_until_nothing_is_late() {
     // Four lines ahead, 30 cycles apart.
     let stats = |depth: u32| {
-        let prefetch = format!(r#"{{"l1":{{"stream":{{"depth":{depth},"degree":4}}}}}}"#);
+        let prefetch = format!(r#"{{"l1":{{"stream":{{"depth":{depth},"degree":4,"border":"mapping"}}}}}}"#);
         loads(&small("radix-2m", IN_ORDER, &prefetch), 30, &sequence(LINE))
     };
     let lines = BYTES / LINE;

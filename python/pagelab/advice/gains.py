@@ -5,6 +5,7 @@ Models: a gain is the share of the busy cycles that a remedy saves. On the core 
     caches when they were zeroed, which stores and prefetchers hide. A gain's bar holds both, and what they were with a
     fifth fewer or more cycles, for latencies that presets estimate. A remedy is worth a word if even the lower end of
     its bar is more than a hundredth of the program's time, and more than a millisecond.
+    What translation takes on the core with a window is the larger of the stalls for it and what a remedy spares there.
 Deviations: both limits and the fifth are choices. What processors hide that neither core hides is in no bar.
 """
 
@@ -104,7 +105,7 @@ class Advice:
     name: str
     trials: Trials
     walks: Bar
-    """Shares of the busy cycles that wait for translation."""
+    """Shares of the busy cycles that wait for translation, or that its remedies spare if those are more."""
     faults: Bar
     """Shares that page faults take."""
     fault_count: int
@@ -130,7 +131,7 @@ class Advice:
     @property
     def paging(self) -> Bar:
         """Shares that paging takes in all."""
-        return Bar.around([share(paging_cycles(stats), busy_cycles(stats)) for stats in self.trials.pair("base")])
+        return Bar.around(paging_shares(self.trials))
 
     def to_document(self, checked: Checked | None = None) -> dict[str, Any]:
         """As nested mappings and lists, for `--json`. Shares are of the program's time."""
@@ -177,8 +178,8 @@ def advice_of(name: str, trials: Trials) -> Advice:
     return Advice(
         name=name,
         trials=trials,
-        walks=Bar.around([share(stats.get("cycles.translation", 0), busy_cycles(stats)) for stats in bases]),
-        faults=Bar.around([share(stats.get("cycles.fault", 0), busy_cycles(stats)) for stats in bases]),
+        walks=Bar.around(walk_shares(trials)),
+        faults=Bar.around(_shares(trials, "cycles.fault")),
         fault_count=faults(bases[0]),
         seconds=seconds,
         remedies=tuple(gains[key] for key in REMEDIES if key in gains and not (asks and key in _SMALL_PAGES_ALONE)),
@@ -186,6 +187,33 @@ def advice_of(name: str, trials: Trials) -> Advice:
         changes=tuple(gains[key] for key in CHANGES),
         mappings=tuple(_mappings(trials)),
     )
+
+
+def _shares(trials: Trials, name: str) -> list[float]:
+    """The part of the busy cycles of the base that a class of them is, on each core."""
+    return [share(stats.get(name, 0), busy_cycles(stats)) for stats in trials.pair("base")]
+
+
+def walk_shares(trials: Trials) -> list[float]:
+    """What translation takes of the busy cycles of the base, on each core, the one with a window first.
+
+    There it is an estimate, as stalls of accesses that overlap are of several causes. So it is at least what the trial
+    that has least of it takes less, beside page faults.
+    """
+    of_window, of_in_order = _shares(trials, "cycles.translation")
+    base = trials.pair("base")[0]
+    others = [trials.pair(key)[0] for key in trials.keys if key in REMEDIES or key == "tlb"]
+    spared = [share(_beside_faults(base) - _beside_faults(other), busy_cycles(base)) for other in others]
+    return [max(of_window, *spared), of_in_order]
+
+
+def paging_shares(trials: Trials) -> list[float]:
+    """What translation and page faults take together."""
+    return [sum(parts) for parts in zip(walk_shares(trials), _shares(trials, "cycles.fault"), strict=True)]
+
+
+def _beside_faults(stats: Mapping[str, int]) -> int:
+    return busy_cycles(stats) - stats.get("cycles.fault", 0)
 
 
 def _gain(trials: Trials, key: str, seconds: float) -> Gain:

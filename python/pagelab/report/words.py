@@ -25,13 +25,20 @@ def headline(first: SystemResult) -> str:
     return f"Paging takes {percent(cost)} of the cycles of {name_of(first)} on {first.system}."
 
 
+def _how_sure(first: SystemResult) -> str:
+    """What is to be said of a share of translation."""
+    overlaps = first.config["machine"]["core"]["model"] != "in-order"
+    return ", as estimated on a core that overlaps accesses; what larger pages save is the measure" if overlaps else ""
+
+
 def costs(first: SystemResult) -> list[str]:
     """Where the first system's cycles of paging go."""
     stats = first.stats
     busy, walks = busy_cycles(stats), stats.get("walk.count", 0)
     accesses = stats.get("accesses", 0)
     sentences = [
-        f"Address translation takes {percent(share(stats.get('cycles.translation', 0), busy))} of all cycles. "
+        f"Address translation takes {percent(share(stats.get('cycles.translation', 0), busy))} of all cycles"
+        f"{_how_sure(first)}. "
         f"One access in {_one_in(accesses, walks)} needs a page walk, which takes "
         f"{share(stats.get('walk.cycles', 0), walks):.0f} cycles and makes "
         f"{share(stats.get('walk.refs', 0), walks):.2f} references to memory or caches."

@@ -26,7 +26,7 @@ impl Simulation {
         let found = self.hw.translate(&mut self.os.layers, &wanted, &mut cycles);
         self.hw.units[core].tlb.set_retries_apart(&before);
         let of = &mut self.cpus[cpu];
-        of.clock.wait_for_translation(self.hw.translating(cycles, false));
+        of.clock.wait_for_translation(self.hw.translating(cycles, None, false));
         of.filter.forget_data();
         self.os.mapping.faults_recorded += 1;
         self.os.mapping.faults_recorded_amiss += u64::from(found.is_ok());

@@ -38,6 +38,11 @@ pub struct InOrder {
     hidden: Cycles,
 }
 
+impl InOrder {
+    /// For the place of another model that has been taken out.
+    pub(super) const IN_PLACE: Self = Self { rate: 0, visible: Cycles::ZERO, hidden: Cycles::ZERO };
+}
+
 impl Core for InOrder {
     type Parameters = InOrderConfig;
 
@@ -104,7 +109,7 @@ mod tests {
                 |latency| core.data_stall(Data { latency: Cycles(latency), line: 0, traffic: None }, START).data;
             let found = [data(4), data(200)];
             assert_eq!([core.repeat_stall(), found[0], found[1]], stalls.map(Cycles));
-            let translating = Translating { look_up: Cycles(2), walk: Cycles(7), fetches: false };
+            let translating = Translating { look_up: Cycles(2), walk: Cycles(7), page: None, fetches: false };
             let stall = Stall { translation: Cycles(9), ..Stall::default() };
             assert_eq!(core.translation_stall(translating, START), stall, "a translation is waited for");
         }

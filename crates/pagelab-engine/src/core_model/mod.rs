@@ -6,7 +6,11 @@
 
 #[macro_use]
 mod registry;
+mod common;
+mod pool;
+mod ring;
 mod tage;
+mod under_way;
 
 use std::fmt::Debug;
 
@@ -18,8 +22,11 @@ use serde::de::DeserializeOwned;
 use crate::base::choice::model_choice;
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
+use crate::base::translation::Translation;
 use crate::cache::Traffic;
+pub use common::{Common, Siblings};
 pub use in_order::InOrder;
+pub use window::Window;
 
 cores! {
     mod in_order {
@@ -92,6 +99,8 @@ pub struct Translating {
     pub look_up: Cycles,
     /// Of the page walk after it; none if it is zero.
     pub walk: Cycles,
+    /// What it ends in; none if that is a fault.
+    pub page: Option<Translation>,
     /// Whether it is of an instruction, or of data.
     pub fetches: bool,
 }
@@ -105,13 +114,15 @@ pub struct Stall {
     pub data: Cycles,
     /// Behind a mispredicted branch, once that is known.
     pub branch: Cycles,
+    /// For instructions of the core's other hardware threads.
+    pub sibling: Cycles,
 }
 
 impl Stall {
-    /// Both together, in cycles.
+    /// All together, in cycles.
     #[inline]
     pub fn sum(self) -> Cycles {
-        self.translation + self.data + self.branch
+        self.translation + self.data + self.branch + self.sibling
     }
 }
 
@@ -121,6 +132,7 @@ impl std::ops::AddAssign for Stall {
         self.translation += other.translation;
         self.data += other.data;
         self.branch += other.branch;
+        self.sibling += other.sibling;
     }
 }
 
@@ -140,6 +152,9 @@ impl std::ops::AddAssign for Stall {
 ///   stalls for a constant ([`repeat_stall`](Self::repeat_stall)), whatever was asked before.
 /// - A model that overlaps accesses ([`follows`](Self::follows)) is told of each of them, repeated ones included, before anything of it is
 ///   made. What is left in the end is waited for where it [drains](Self::drain): before the kernel does anything, and at the end.
+/// - Hardware threads of a core may have something in common ([`common`](Self::common)). Whoever goes on is given it, and told of the
+///   others; while none of these has anything to run, it says what it would say on a core of its own. For their instructions it
+///   stalls beyond the latencies, but never for longer than they take in all.
 /// - Moments of a CPU never go back. What is said follows from parameters and calls alone, and a copy says the same.
 /// - This is asked for every access: nothing allocates.
 ///
@@ -166,10 +181,35 @@ pub trait Timing {
     /// How long the program stalls at an access to data. The model asks the data once when they are there ([`Data::there`]).
     fn data_stall(&mut self, data: Data, at: Moment) -> Stall;
 
+    /// [`Self::meet`], a translation if there is one, and [`Self::data_stall`], one after the other, where nothing comes between. A function of its own,
+    /// for the loops that call it need the host's registers.
+    #[inline(never)]
+    fn make(&mut self, met: Met, translating: Option<Translating>, data: Data, at: Moment) -> Stall {
+        let mut stall = self.meet(met, at);
+        if let Some(translating) = translating {
+            stall += self.translation_stall(translating, Moment { now: at.now + stall.sum(), ..at });
+        }
+        stall += self.data_stall(data, Moment { now: at.now + stall.sum(), ..at });
+        stall
+    }
+
     /// How long it stalls for a translation, be it found or end in a fault.
     #[inline]
     fn translation_stall(&mut self, of: Translating, _at: Moment) -> Stall {
         Stall { translation: of.look_up + of.walk, ..Stall::default() }
+    }
+
+    /// What several hardware threads of such a core have in common; none if that is nothing a model knows of.
+    fn common(&self) -> Option<Box<Common>> {
+        None
+    }
+
+    /// One of several hardware threads goes on, until it [pauses](Self::pause), with what they have in common.
+    fn go_on(&mut self, _common: Box<Common>, _siblings: Siblings) {}
+
+    /// It no longer does, and gives what they have in common back.
+    fn pause(&mut self) -> Option<Box<Common>> {
+        None
     }
 
     /// What it has predicted; none if it takes all branches for predicted.
@@ -198,10 +238,40 @@ pub trait Core: Timing + Sized + Clone + Debug {
     fn samples() -> Vec<Self::Parameters>;
 }
 
-impl CoreModel {
-    /// The model that has no state and waits for each access, if it is that.
+/// A model that code is compiled for.
+pub trait Known: Timing + Sized {
+    /// Takes it out of a core, if that is of the model. It must be [given back](Self::give_back) before the core is asked for anything.
+    fn take(from: &mut CoreModel) -> Option<Self>;
+
+    /// Puts it back.
+    fn give_back(self, to: &mut CoreModel);
+}
+
+impl Known for InOrder {
     #[inline]
-    pub fn in_order(&self) -> Option<&InOrder> {
-        if let Self::InOrder(core) = self { Some(core) } else { None }
+    fn take(from: &mut CoreModel) -> Option<Self> {
+        if let CoreModel::InOrder(core) = from { Some(core.clone()) } else { None }
+    }
+
+    /// It has no state, and the core has kept it.
+    #[inline]
+    fn give_back(self, _: &mut CoreModel) {}
+}
+
+impl Known for Window {
+    #[inline]
+    fn take(from: &mut CoreModel) -> Option<Self> {
+        match std::mem::replace(from, CoreModel::InOrder(InOrder::IN_PLACE)) {
+            CoreModel::Window(core) => Some(core),
+            CoreModel::InOrder(core) => {
+                *from = CoreModel::InOrder(core);
+                None
+            }
+        }
+    }
+
+    #[inline]
+    fn give_back(self, to: &mut CoreModel) {
+        *to = CoreModel::Window(self);
     }
 }

@@ -4,9 +4,10 @@
 //! history whose entry has the branch's tag predicts. A misprediction takes an entry of a longer history that has not been useful.
 //! Source: Seznec and Michaud, "A case for (partially) TAgged GEometric history length branch prediction" (JILP 2006), the predictor of
 //! five components; 8,192 counters and four times 1,024 entries with tags of 9 bits, 3-bit counters and 2-bit useful counters.
-//! Deviations: recordings hold outcomes and no addresses of branches, so a branch is known by the access before it and the outcomes since, which
-//! no other branch has, but one that is reached on several ways has several names. New entries are always believed, and the first table
-//! with room is taken, where the paper draws. Indirect branches and returns are always predicted.
+//! Deviations: recordings hold outcomes and no addresses of branches, so a branch is known by the access before it and the outcomes
+//! since, which no other branch has, but one that is reached on several ways has several names. New entries are always believed, and the
+//! first table with room is taken, where the paper draws. Useful counters are halved now and then, where the paper clears their two bits
+//! by turns. Indirect branches and returns are always predicted.
 
 use super::BranchCounts;
 
@@ -30,10 +31,12 @@ struct Entry {
 #[derive(Clone, Debug)]
 pub struct Tage {
     /// -2 to 1: taken from 0 on.
-    base: Vec<i8>,
-    tables: [Vec<Entry>; LENGTHS.len()],
+    base: Box<[i8; 1 << BASE_BITS]>,
+    tables: Box<[[Entry; 1 << TABLE_BITS]; LENGTHS.len()]>,
     /// The last outcomes, the youngest lowest.
     history: u128,
+    /// Of the histories, by table.
+    hashes: [u64; LENGTHS.len()],
     counts: BranchCounts,
 }
 
@@ -44,17 +47,34 @@ struct Place {
     tag: u16,
 }
 
-fn mix(value: u64) -> u64 {
+const fn mix(value: u64) -> u64 {
     let value = (value ^ value >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     value ^ value >> 29
+}
+
+#[inline]
+fn place(hash: u64) -> Place {
+    // 0 is the tag of entries that were never taken.
+    let tag = ((hash >> 32) & ((1 << TAG_BITS) - 1)) as u16 + 1;
+    Place { index: (hash & ((1 << TABLE_BITS) - 1)) as usize, tag }
+}
+
+/// Hashes of as much of a history as each table looks at.
+#[inline]
+fn hashes(history: u128) -> [u64; LENGTHS.len()] {
+    std::array::from_fn(|table| {
+        let history = history & ((1 << LENGTHS[table]) - 1);
+        mix(history as u64 ^ mix((history >> 64) as u64 + table as u64))
+    })
 }
 
 impl Default for Tage {
     fn default() -> Self {
         Self {
-            base: vec![0; 1 << BASE_BITS],
-            tables: std::array::from_fn(|_| vec![Entry::default(); 1 << TABLE_BITS]),
+            base: Box::new([0; 1 << BASE_BITS]),
+            tables: Box::new([[Entry::default(); 1 << TABLE_BITS]; LENGTHS.len()]),
             history: 0,
+            hashes: hashes(0),
             counts: BranchCounts::default(),
         }
     }
@@ -64,36 +84,36 @@ impl Tage {
     /// Predicts a branch and learns its outcome; whether it was mispredicted. `name` tells it from others.
     pub fn meet(&mut self, name: u64, taken: bool) -> bool {
         self.counts.met += 1;
-        let places: [Place; LENGTHS.len()] = std::array::from_fn(|table| self.place(table, name));
+        let places = self.hashes.map(|hash| place(mix(name ^ hash)));
         let base = (mix(name) & ((1 << BASE_BITS) - 1)) as usize;
-        let mut provider = None;
-        let mut predictions = [self.base[base] >= 0; 2];
+        // A bit for the counters, and one above for each table: whether they have the branch, and whether they say that it is taken. No
+        // branch of this code's own is on them, which the host could not predict.
+        let (mut has, mut says) = (1_u32, u32::from(self.base[base] >= 0));
         for (table, place) in places.iter().enumerate() {
             let entry = &self.tables[table][place.index];
-            if entry.tag == place.tag {
-                predictions = [entry.counter >= 0, predictions[0]];
-                provider = Some(table);
-            }
+            has |= u32::from(entry.tag == place.tag) << (table + 1);
+            says |= u32::from(entry.counter >= 0) << (table + 1);
         }
-        let [predicted, otherwise] = predictions;
-        match provider {
-            Some(table) => {
-                let entry = &mut self.tables[table][places[table].index];
-                entry.counter = towards(entry.counter, taken, -4, 3);
-                if predicted != otherwise {
-                    entry.useful =
-                        if predicted == taken { (entry.useful + 1).min(3) } else { entry.useful.saturating_sub(1) };
-                }
-            }
-            None => self.base[base] = towards(self.base[base], taken, -2, 1),
+        let provider = has.ilog2();
+        let predicted = says >> provider & 1 != 0;
+        if provider > 0 {
+            let table = provider as usize - 1;
+            let otherwise = says >> (has ^ 1 << provider).ilog2() & 1 != 0;
+            let entry = &mut self.tables[table][places[table].index];
+            entry.counter = towards(entry.counter, taken, -4, 3);
+            let useful = if predicted == taken { (entry.useful + 1).min(3) } else { entry.useful.saturating_sub(1) };
+            entry.useful = if predicted == otherwise { entry.useful } else { useful };
+        } else {
+            self.base[base] = towards(self.base[base], taken, -2, 1);
         }
         if predicted != taken {
             self.counts.mispredicted += 1;
-            self.allocate(provider.map_or(0, |table| table + 1), &places, taken);
+            self.allocate(provider as usize, &places, taken);
         }
         self.history = self.history << 1 | u128::from(taken);
+        self.hashes = hashes(self.history);
         if self.counts.met.is_multiple_of(AGEING) {
-            self.tables.iter_mut().flatten().for_each(|entry| entry.useful >>= 1);
+            self.tables.as_flattened_mut().iter_mut().for_each(|entry| entry.useful >>= 1);
         }
         predicted != taken
     }
@@ -101,14 +121,6 @@ impl Tage {
     /// What it has met so far.
     pub fn counts(&self) -> BranchCounts {
         self.counts
-    }
-
-    fn place(&self, table: usize, name: u64) -> Place {
-        let history = self.history & ((1 << LENGTHS[table]) - 1);
-        let hash = mix(name ^ mix(history as u64 ^ mix((history >> 64) as u64 + table as u64)));
-        // 0 is the tag of entries that were never taken.
-        let tag = ((hash >> 32) & ((1 << TAG_BITS) - 1)) as u16 + 1;
-        Place { index: (hash & ((1 << TABLE_BITS) - 1)) as usize, tag }
     }
 
     /// Takes an entry for the branch in a table from `first` on.

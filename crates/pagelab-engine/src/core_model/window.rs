@@ -1,36 +1,46 @@
 //! A core with a window: misses overlap as far as dependencies, the window and its buffers allow.
 //!
-//! Models: instructions enter a reorder window in program order, at a fixed rate, and leave it in that order once they are complete.
-//! Each access issues when it is in the window and the load that its address comes from has its data. Its translation takes one of the
-//! page walkers if it is a walk, its line one of the fill buffers of the first-level cache if it is elsewhere; an access to a line under
-//! way waits for that line. So walks and misses overlap. A store leaves the window once it is translated, into a store queue that
-//! drains in order as the lines come. What the kernel does waits until the window is empty.
+//! Models: instructions enter a reorder window in program order, at a fixed rate, and leave it in that order once they are complete. Each
+//! access issues when it is in the window and the load that its address comes from has its data. Its translation takes one of the page
+//! walkers if it is a walk, its line one of the fill buffers of the first-level cache if it is elsewhere; an access to a line under way
+//! waits for that line, and one to a page whose translation is under way for that. Walkers and buffers are taken from when they are
+//! needed on, so that what waits for its data leaves them to others before (`pool.rs`). So walks and misses overlap. A store leaves the
+//! window once it is translated, into a store queue that drains in order as the lines come. What the kernel does waits until the window
+//! is empty.
 //! Source: the first-order model of Karkhanis and Smith, "A First-Order Superscalar Processor Model" (ISCA 2004), made exact for each
 //! access instead of each miss event: as long as the window is not full, instructions go on at their rate; once it is, they wait for the
 //! oldest. MSHRs after Kroft, "Lockup-Free Instruction Fetch/Prefetch Cache Organization" (ISCA 1981).
+//! Hardware threads of a core that have something to run divide the window and the queues equally; they compete for fill buffers,
+//! walkers, and the width at which instructions enter ([`super::common`]).
+//! A stall for the oldest instruction is for its translation as far as it would be shorter had that taken no time, and else for its data.
 //! Behind a mispredicted branch nothing enters before the load that its condition comes from is there and `mispredict_penalty` is over.
 //! Parameters: `cycles_per_instruction` (where nothing stalls), `window`, `load_queue`, `store_queue` (entries; 0: stores are waited for as loads are),
 //! `fill_buffers`, `page_walkers`, `unknown_dependencies`, `branch_predictor`, `mispredict_penalty`. The defaults are an Intel Skylake's: 224 entries of the reorder buffer, 72 loads,
 //! 56 stores (WikiChip, "Skylake (client)"; Intel, Optimization Reference Manual 248966, chapter 2). 12 fill buffers and two page
 //! walks at a time are estimates: Intel publishes 10 fill buffers for older cores, and later ones walk two pages at once. So are 16 cycles
 //! for a misprediction (Fog, "The microarchitecture of Intel, AMD and VIA CPUs": 15 to 20).
-//! Deviations: all instructions but loads are complete as they enter, indirect branches are predicted, and nothing is executed on a wrong path. The
-//! lines that accesses find in the caches are those that they would find in program order. A load that reads what a waiting store writes waits
-//! for the line. An instruction's second access is an entry of the window of its own; the lines of an access that crosses one come one after the
-//! other. Instructions are fetched in order: their translation is waited for. A page fault empties the window, also where a fault engine
-//! handles it.
-
-use std::collections::VecDeque;
+//! Deviations: all instructions but loads are complete as they enter, indirect branches are predicted, and nothing is executed on a wrong
+//! path. The lines that accesses find in the caches are those that they would find in program order; so are those that walks find, which
+//! do not wait for lines that other walks have under way. A load that reads what a waiting store writes waits for the line. An
+//! instruction's second access is an entry of the window of its own; the lines of an access that crosses one come one after the other.
+//! Instructions are fetched in order: their translation is waited for. A page fault empties the window, also where a fault engine handles
+//! it. Each hardware thread has a predictor of its own; what the kernel does takes none of the width. All cores divide as Intel's do.
 
 use pagelab_trace::{AccessKind, Branches};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::common::{Beside, Common, Siblings};
 use super::in_order::{InOrder, InOrderConfig};
+use super::pool::Pool;
+use super::ring::Ring;
 use super::tage::Tage;
+use super::under_way::UnderWay;
 use super::{BranchCounts, Core, Data, Met, Moment, Stall, Timing, Translating};
+use crate::base::addr::{LINE_SHIFT, PageSize};
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
+use crate::base::translation::Translation;
 
 /// Whether accesses wait for loads where the source does not tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -121,18 +131,27 @@ const BUFFERS_MAX: u32 = 64;
 const REACH: usize = 256;
 
 /// An access in the window that instructions behind it may have to wait for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct InWindow {
     /// Its entry, counted from the start of the run.
     entry: u64,
     times: Times,
 }
 
-/// When an access had its translation, and when it is complete.
+/// When an access is complete.
 #[derive(Clone, Copy, Debug, Default)]
 struct Times {
-    translated: Cycles,
     complete: Cycles,
+    /// How much earlier that were if its own translation took no time.
+    translation: Cycles,
+}
+
+/// One of the last accesses.
+#[derive(Clone, Copy, Debug, Default)]
+struct Done {
+    times: Times,
+    /// The number of the access that it waited for; 0 for none.
+    producer: u64,
 }
 
 /// The access that is being made.
@@ -142,13 +161,34 @@ struct Current {
     gap: u64,
     loads: bool,
     stores: bool,
+    /// The number of the access that it waits for; 0 for none.
+    producer: u64,
     /// When it could go on with what comes next: translation, then data.
     ready: Cycles,
-    translated: Cycles,
-    /// Whether a translation has been made that no data have followed yet.
+    /// Whether a translation has been made that no data have followed yet, and when that began.
     is_translated: bool,
+    begin: Cycles,
+    /// Of its lines so far, as in [`Times`].
+    translation: Cycles,
     /// Whether a line of it has been made.
     is_begun: bool,
+}
+
+/// What a thread has of what is divided among those of its core: entries of the window and of the queues.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    window: u64,
+    loads: usize,
+    stores: usize,
+}
+
+impl Room {
+    /// Where so many threads have something to run.
+    fn new(config: &WindowConfig, threads: u32) -> Self {
+        let part = |whole: u32| (whole / threads).max(1);
+        let stores = if config.store_queue > 0 { part(config.store_queue) } else { 0 };
+        Self { window: part(config.window).into(), loads: part(config.load_queue) as usize, stores: stores as usize }
+    }
 }
 
 /// See the module's text. Its times are those of the CPU's clock, which shows when instructions enter the window.
@@ -159,45 +199,64 @@ pub struct Window(Box<State>);
 struct State {
     pace: InOrder,
     config: WindowConfig,
+    room: Room,
+    beside: Beside,
     l1_latency: Cycles,
     /// Entries of the window taken since the start, and accesses met.
     entered: u64,
     met: u64,
-    in_window: VecDeque<InWindow>,
+    in_window: Ring<InWindow>,
+    /// The entry that the oldest of these has to have left for; none if it is beyond all.
+    leaves_for: u64,
     /// Of the last loads, as many as the load queue holds: when they leave the window. Of stores: when they are written.
-    loads: VecDeque<Times>,
-    stores: VecDeque<Times>,
-    /// By the number of the access, when its data are there.
-    done: [Times; REACH],
-    /// When each page walker is free.
-    walkers: Vec<Cycles>,
-    /// The line that each fill buffer had last, and when it is there.
-    fills: Vec<(u64, Cycles)>,
-    last_fill: Cycles,
+    loads: Ring<Times>,
+    stores: Ring<Times>,
+    /// By the number of the access.
+    done: [Done; REACH],
+    walkers: Pool,
+    fills: Pool,
+    /// Lines and translations under way, by [`page_number`].
+    lines: UnderWay,
+    pages: UnderWay,
+    /// Whether there were pages of a size among them.
+    sizes: [bool; PageSize::ALL.len()],
     /// None if branches are always predicted.
     predictor: Option<Box<Tage>>,
     /// The instruction of the access before.
     last_pc: u64,
-    /// When all that has entered so far has left.
-    left: Cycles,
-    /// When the data of the last load are there.
-    last_load: Cycles,
+    /// Of what is complete last of all that has entered so far.
+    left: Times,
+    /// The number of the last load.
+    last_load: u64,
     current: Current,
 }
 
-/// How much of a wait from `from` on, for what is there at `times`, is for what.
+/// How much of a wait from `from` on, for what is there at `times`, is for what: for the translation as much as it would be shorter
+/// without.
 fn wait(from: Cycles, times: Times) -> Stall {
     let whole = times.complete.saturating_sub(from);
-    let translation = times.translated.saturating_sub(from).min(whole);
-    Stall { translation, data: whole - translation, branch: Cycles::ZERO }
+    let translation = times.translation.min(whole);
+    Stall { translation, data: whole - translation, ..Stall::default() }
 }
 
-/// Takes an entry of a queue of `size` that what is made at `from` needs.
-fn take_entry(queue: &mut VecDeque<Times>, size: u32, from: Cycles) -> Stall {
-    if queue.len() < size as usize {
-        return Stall::default();
+/// A page of the machine, among those of all sizes.
+fn page_number(line: u64, size: usize) -> u64 {
+    line >> (PageSize::ALL[size].shift() - LINE_SHIFT) << 2 | size as u64
+}
+
+/// Takes an entry of a full queue of `size` that what is made at `from` needs. What is complete by `now` goes with it, so that this
+/// is seldom asked, but for the youngest, which the next may have to come after.
+#[inline(never)]
+fn take_entry(queue: &mut Ring<Times>, size: usize, now: Cycles, from: Cycles) -> Stall {
+    let mut stall = Stall::default();
+    while let Some(oldest) = queue.front() {
+        if queue.len() < size && (oldest.complete > now || queue.len() == 1) {
+            break;
+        }
+        stall += wait(from + stall.sum(), oldest);
+        queue.pop_front();
     }
-    queue.pop_front().map_or_else(Stall::default, |oldest| wait(from, oldest))
+    stall
 }
 
 impl State {
@@ -209,30 +268,55 @@ impl State {
 
     /// Lets entries go so that the window has room for all up to `entry`: how long that stalls, where the current access's instructions
     /// enter after the moment.
-    #[inline]
+    #[inline(always)]
     fn make_room(&mut self, entry: u64, at: Moment) -> Stall {
-        let (size, gap) = (u64::from(self.config.window), self.current.gap);
+        if entry < self.leaves_for { Stall::default() } else { self.let_go(entry, at) }
+    }
+
+    /// [`Self::make_room`] where the oldest has to go. What is complete goes with it, so that this is seldom asked.
+    #[inline(never)]
+    fn let_go(&mut self, entry: u64, at: Moment) -> Stall {
+        let (size, gap) = (self.room.window, self.current.gap);
         let before = self.entered - gap.max(1);
         let mut stall = Stall::default();
-        while let Some(oldest) = self.in_window.front().copied().filter(|oldest| oldest.entry + size <= entry) {
-            let ahead = (oldest.entry + size - 1).saturating_sub(before).min(gap);
-            stall += wait(self.after(at, ahead) + stall.sum(), oldest.times);
+        self.leaves_for = u64::MAX;
+        while let Some(oldest) = self.in_window.front() {
+            if oldest.times.complete > at.now {
+                if oldest.entry + size > entry {
+                    self.leaves_for = oldest.entry + size;
+                    break;
+                }
+                let ahead = (oldest.entry + size - 1).saturating_sub(before).min(gap);
+                stall += wait(self.after(at, ahead) + stall.sum(), oldest.times);
+            }
             self.in_window.pop_front();
         }
         stall
     }
 
-    /// When the access so far before the one that is met was complete.
+    /// What is known of an access by its number; what is too old is complete.
     #[inline]
-    fn times_of(&self, distance: u64) -> Times {
-        self.done[(self.met.saturating_sub(distance) % REACH as u64) as usize]
+    fn of_number(&self, number: u64) -> Done {
+        let is_known = number > 0 && self.met - number < REACH as u64;
+        if is_known { self.done[(number % REACH as u64) as usize] } else { Done::default() }
+    }
+
+    /// A wait from `from` on for an access that need not be the oldest: also for those that it waits for itself.
+    fn wait_for_chain(&self, from: Cycles, number: u64) -> Stall {
+        let mut stall = Stall::default();
+        let mut of = self.of_number(number);
+        while of.times.complete > from {
+            let before = self.of_number(of.producer);
+            stall += wait(from.max(before.times.complete), of.times);
+            of = before;
+        }
+        stall
     }
 
     /// How long instructions from the moment on wait for branches before them.
+    #[inline(never)]
     fn mispredict(&mut self, branches: Branches, at: Moment) -> Stall {
-        let (Some(predictor), true) = (&mut self.predictor, branches != Branches::NONE) else {
-            return Stall::default();
-        };
+        let Some(predictor) = &mut self.predictor else { return Stall::default() };
         let (mut name, mut missed) = (self.last_pc << 8 | 1, 0);
         for taken in branches.outcomes() {
             missed += u64::from(predictor.meet(name, taken));
@@ -241,48 +325,77 @@ impl State {
         if missed == 0 {
             return Stall::default();
         }
-        let condition = branches.producer().map(|distance| self.times_of(distance));
-        let mut stall = condition.map_or_else(Stall::default, |times| wait(at.now, times));
+        let condition = branches.producer().map(|distance| self.met.saturating_sub(distance));
+        let mut stall = condition.map_or_else(Stall::default, |number| self.wait_for_chain(at.now, number));
         stall.branch += Cycles(missed * u64::from(self.config.mispredict_penalty));
         stall
     }
 
-    /// When an access has its line that asks for it at `ready`.
+    /// When a page is translated whose translation a first-level TLB has, which may still be under way.
     #[inline]
-    fn line(&mut self, ready: Cycles, mut data: Data) -> Cycles {
-        if data.latency <= self.l1_latency {
+    fn translated(&self, ready: Cycles, line: u64) -> Cycles {
+        if self.pages.last() <= ready {
+            return ready;
+        }
+        let sizes = (0..self.sizes.len()).filter(|&size| self.sizes[size]);
+        sizes.map(|size| self.pages.there(page_number(line, size))).fold(ready, Cycles::max)
+    }
+
+    /// Notes that a page is translated from a time on.
+    #[inline]
+    fn under_way(&mut self, page: Translation, there: Cycles) {
+        let size = page.size_index();
+        self.sizes[size] = true;
+        self.pages.note(page_number(page.page().line().0, size), there);
+    }
+
+    /// When an access has its line that asks for it at `ready`, and how much earlier it were if it did so at `begin`.
+    /// The thread has come to `now`.
+    #[inline]
+    fn line(&mut self, begin: Cycles, ready: Cycles, mut data: Data, now: Cycles) -> Times {
+        let (line, latency) = (data.line, data.latency);
+        if latency <= self.l1_latency {
             // A hit, perhaps of a line that is still under way.
             let hit = data.there(ready);
-            let fill = self.fills.iter().filter(|_| self.last_fill > hit).find(|fill| fill.0 == data.line);
-            return fill.map_or(hit, |fill| hit.max(fill.1));
+            let own = if self.lines.last() > hit { self.lines.there(line) } else { Cycles::ZERO };
+            let complete = if own > Cycles::ZERO { hit.max(own) } else { self.beside.line_there(line, hit) };
+            let under_way = if complete > hit { complete } else { Cycles::ZERO };
+            return Times { complete, translation: complete - under_way.max(hit - (ready - begin)) };
         }
-        let free = self.fills.iter_mut().min_by_key(|fill| fill.1).expect("there is a buffer at least");
-        let there = data.there(ready.max(free.1));
-        *free = (data.line, there);
-        self.last_fill = self.last_fill.max(there);
-        there
+        let free = self.fills.first(ready, latency);
+        let from = self.beside.take_fill(free.begin, latency, now);
+        let there = data.there(from);
+        self.beside.note_line(line, from, there);
+        let earlier = if begin < ready { self.fills.earlier(free, begin, latency) } else { Cycles::ZERO };
+        self.fills.occupy(self.fills.from(free, from), there);
+        self.lines.note(line, there);
+        Times { complete: there, translation: earlier.min(ready - begin) }
     }
 
     /// Notes in the queues when the current access leaves the window, and when its line is there.
     #[inline]
     fn note(&mut self, times: Times, there: Cycles) {
-        let Current { loads, stores, is_begun, .. } = self.current;
-        self.left = self.left.max(times.complete);
-        self.done[(self.met % REACH as u64) as usize] = times;
+        let Current { loads, stores, producer, is_begun, .. } = self.current;
+        if times.complete > self.left.complete {
+            self.left = times;
+        }
+        self.done[(self.met % REACH as u64) as usize] = Done { times, producer };
         if loads {
-            self.last_load = times.complete;
+            self.last_load = self.met;
             if is_begun {
                 self.loads.pop_back();
             }
-            self.loads.push_back(Times { complete: self.left, ..times });
+            self.loads.push_back(self.left);
         }
-        if stores && self.config.store_queue > 0 {
+        if stores && self.room.stores > 0 {
             if is_begun {
                 self.stores.pop_back();
             }
             // Written in order, one a cycle at most.
             let last = self.stores.back().map_or(Cycles::ZERO, |store| store.complete + Cycles(1));
-            self.stores.push_back(Times { complete: there.max(self.left).max(last), ..times });
+            let complete = there.max(self.left.complete).max(last);
+            // It is translated when it leaves the window.
+            self.stores.push_back(Times { complete, translation: Cycles::ZERO });
         }
     }
 }
@@ -295,20 +408,25 @@ impl Core for Window {
         Self(Box::new(State {
             pace: InOrder::new(&in_order, l1_latency),
             config: *config,
+            room: Room::new(config, 1),
+            beside: Beside::default(),
             l1_latency,
             entered: 0,
             met: 0,
-            in_window: VecDeque::with_capacity(config.window as usize + 1),
-            loads: VecDeque::with_capacity(config.load_queue as usize + 1),
-            stores: VecDeque::with_capacity(config.store_queue as usize + 1),
-            done: [Times::default(); REACH],
-            walkers: vec![Cycles::ZERO; config.page_walkers as usize],
-            fills: vec![(u64::MAX, Cycles::ZERO); config.fill_buffers as usize],
-            last_fill: Cycles::ZERO,
+            in_window: Ring::new(config.window as usize + 1),
+            leaves_for: u64::MAX,
+            loads: Ring::new(config.load_queue as usize + 1),
+            stores: Ring::new(config.store_queue as usize + 1),
+            done: [Done::default(); REACH],
+            walkers: Pool::new(config.page_walkers),
+            fills: Pool::new(config.fill_buffers),
+            lines: UnderWay::default(),
+            pages: UnderWay::default(),
+            sizes: Default::default(),
             predictor: (config.branch_predictor == BranchPredictor::Tage).then(Box::default),
             last_pc: 0,
-            left: Cycles::ZERO,
-            last_load: Cycles::ZERO,
+            left: Times::default(),
+            last_load: 0,
             current: Current::default(),
         }))
     }
@@ -376,7 +494,7 @@ impl Timing for Window {
         true
     }
 
-    #[inline]
+    #[inline(always)]
     fn meet(&mut self, met: Met, at: Moment) -> Stall {
         let of = &mut *self.0;
         let Met { access, again, tells, branches } = met;
@@ -389,39 +507,50 @@ impl Timing for Window {
         }
         of.met += 1;
         of.entered += gap.max(1);
-        let behind = of.mispredict(branches, at);
+        let behind = if branches == Branches::NONE { Stall::default() } else { of.mispredict(branches, at) };
         of.last_pc = access.pc;
         let at = Moment { now: at.now + behind.sum(), ..at };
         let mut stall = of.make_room(of.entered, at);
-        let from = of.after(at, gap.saturating_sub(1)) + stall.sum();
-        if loads {
-            stall += take_entry(&mut of.loads, of.config.load_queue, from);
+        let room = stall.sum();
+        if loads && of.loads.len() >= of.room.loads {
+            let from = of.after(at, gap.saturating_sub(1)) + stall.sum();
+            stall += take_entry(&mut of.loads, of.room.loads, at.now, from);
         }
-        if access.kind.writes() && of.config.store_queue > 0 {
-            stall += take_entry(&mut of.stores, of.config.store_queue, from + stall.sum());
+        if access.kind.writes() && of.room.stores > 0 && of.stores.len() >= of.room.stores {
+            let from = of.after(at, gap.saturating_sub(1)) + room + stall.sum();
+            stall += take_entry(&mut of.stores, of.room.stores, at.now, from);
         }
-        let producer = match access.maker.producer() {
-            Some(distance) => of.times_of(distance).complete,
+        if of.beside.competes() {
+            stall.sibling = of.beside.enter(at.now + stall.sum(), of.after(at, gap) - at.now, at.now);
+        }
+        of.current.producer = match access.maker.producer() {
+            Some(distance) => of.met.saturating_sub(distance),
             None if !tells && of.config.unknown_dependencies == UnknownDependencies::Serial => of.last_load,
-            None => Cycles::ZERO,
+            None => 0,
         };
-        of.current.ready = (of.after(at, gap) + stall.sum()).max(producer);
+        of.current.ready = (of.after(at, gap) + stall.sum()).max(of.of_number(of.current.producer).times.complete);
         stall += behind;
         stall
     }
 
-    #[inline]
+    #[inline(always)]
     fn data_stall(&mut self, data: Data, at: Moment) -> Stall {
         let of = &mut *self.0;
         let entered = of.after(at, of.current.gap);
-        let ready = of.current.ready.max(entered);
-        let there = of.line(ready, data);
-        let translated = of.current.translated;
-        let is_waited_for = of.current.loads || of.config.store_queue == 0;
-        let times = Times { translated, complete: if is_waited_for { there } else { ready } };
+        let mut ready = of.current.ready.max(entered);
+        let begin = if of.current.is_translated { of.current.begin } else { ready };
+        if !of.current.is_translated {
+            ready = of.translated(ready, data.line);
+        }
+        let Times { complete: there, translation } = of.line(begin, ready, data, at.now);
+        let is_waited_for = of.current.loads || of.room.stores == 0;
+        let (complete, translation) = if is_waited_for { (there, translation) } else { (ready, ready - begin) };
+        of.current.translation += translation;
+        let times = Times { complete, translation: of.current.translation };
         of.note(times, there);
         (of.current.ready, of.current.is_translated, of.current.is_begun) = (there, false, true);
         if times.complete > entered {
+            of.leaves_for = of.leaves_for.min(of.entered + of.room.window);
             of.in_window.push_back(InWindow { entry: of.entered, times });
         }
         of.make_room(of.entered + 1, at)
@@ -429,21 +558,45 @@ impl Timing for Window {
 
     fn translation_stall(&mut self, of_translation: Translating, at: Moment) -> Stall {
         let of = &mut *self.0;
-        let Translating { look_up, walk, fetches } = of_translation;
+        let Translating { look_up, walk, page, fetches } = of_translation;
         let begin = if fetches { at.now } else { of.current.ready.max(of.after(at, of.current.gap)) };
         let mut end = begin + look_up;
         if walk > Cycles::ZERO {
-            let free = of.walkers.iter_mut().min().expect("there is a page walker at least");
-            end = end.max(*free) + walk;
-            *free = end;
+            let free = of.walkers.first(end, walk);
+            let from = of.beside.take_walk(free.begin, walk, at.now);
+            end = from + walk;
+            of.walkers.occupy(of.walkers.from(free, from), end);
         }
         if fetches {
             // What has not been fetched cannot enter the window.
             of.current.ready = of.current.ready.max(end);
             return Stall { translation: end - at.now, ..Stall::default() };
         }
-        (of.current.ready, of.current.translated, of.current.is_translated) = (end, end, true);
+        if let Some(page) = page {
+            of.under_way(page, end);
+        }
+        if !of.current.is_translated {
+            of.current.begin = begin;
+        }
+        (of.current.ready, of.current.is_translated) = (end, true);
         Stall::default()
+    }
+
+    fn common(&self) -> Option<Box<Common>> {
+        let WindowConfig { fill_buffers, page_walkers, .. } = self.0.config;
+        Some(Box::new(Common::new(fill_buffers, page_walkers)))
+    }
+
+    fn go_on(&mut self, common: Box<Common>, siblings: Siblings) {
+        let of = &mut *self.0;
+        if of.beside.go_on(common, siblings) {
+            of.room = Room::new(&of.config, siblings.active + 1);
+            of.leaves_for = of.in_window.front().map_or(u64::MAX, |oldest| oldest.entry + of.room.window);
+        }
+    }
+
+    fn pause(&mut self) -> Option<Box<Common>> {
+        self.0.beside.pause()
     }
 
     fn branches(&self) -> Option<BranchCounts> {
@@ -456,12 +609,13 @@ impl Timing for Window {
         // A translation that nothing has followed has met a fault: all before its instruction has entered.
         let from = if current.is_translated { of.after(at, current.gap) } else { at.now };
         let mut stall = Stall::default();
+        of.leaves_for = u64::MAX;
         while let Some(oldest) = of.in_window.pop_front() {
             stall += wait(from + stall.sum(), oldest.times);
         }
         if current.is_translated {
-            let translated = current.translated;
-            stall += wait(from + stall.sum(), Times { translated, complete: translated });
+            let times = Times { complete: current.ready, translation: current.ready - current.begin };
+            stall += wait(from + stall.sum(), times);
             of.current.is_translated = false;
         }
         stall

@@ -10,7 +10,7 @@ use crate::cache::prefetch::Demanded;
 use crate::cache::{Requester, Served};
 use crate::core_model::{CoreModel, Timing};
 use crate::kernel::fault::Outcome;
-use crate::machine::clock::CpuClock;
+use crate::machine::clock::{CpuClock, Found};
 use crate::machine::cpu::Filter;
 use crate::machine::simulation::{RefusedAccess, Simulation, Stack};
 use crate::machine::task::Split;
@@ -47,7 +47,7 @@ impl Simulation {
         let mut at = 0;
         let looks_ahead = self.looks_ahead(cpu);
         while at < accesses.len() {
-            let fast = self.replay_fast::<MANY>(cpu, &accesses[at..], limit);
+            let fast = self.replay_fast::<MANY>(cpu, &accesses[at..], branches.get(at..).unwrap_or_default(), limit);
             #[cfg(test)]
             super::fast_path::TAKEN.set(super::fast_path::TAKEN.get() + fast as u64);
             at += fast;
@@ -90,17 +90,23 @@ impl Simulation {
 
     /// Makes the accesses that the fast path can make; returns how many.
     #[inline(always)]
-    fn replay_fast<const MANY: bool>(&mut self, cpu: CpuId, accesses: &[Access], limit: Cycles) -> usize {
+    fn replay_fast<const MANY: bool>(
+        &mut self,
+        cpu: CpuId,
+        accesses: &[Access],
+        branches: &[Branches],
+        limit: Cycles,
+    ) -> usize {
         // A turn that is over before it begins makes one access, in the general code.
         let Some(code) = self.fast_path.filter(|_| !(MANY && self.woke)) else { return 0 };
         let replay = if MANY { code.among_others } else { code.alone };
         if !self.hw.check {
-            return replay(self, cpu, accesses, limit);
+            return replay(self, cpu, accesses, branches, limit);
         }
         // One by one, so that each translation is compared.
         let mut at = 0;
         while let Some(access) = accesses.get(at..=at)
-            && replay(self, cpu, access, limit) == 1
+            && replay(self, cpu, access, branches.get(at..).unwrap_or_default(), limit) == 1
         {
             let (va, write) = (VirtAddr(access[0].vaddr), access[0].kind.writes());
             let of = &self.cpus[cpu];
@@ -126,12 +132,8 @@ impl Simulation {
         of.counters.filtered += hits.accesses as u64;
         of.counters.writes += hits.writes;
         if of.clock.follows() {
-            let (latency, line) = (Cycles::from(self.hw.caches.l1_latency()), of.filter.physical_line());
-            for (at, access) in accesses.iter().enumerate() {
-                of.clock.meet(access, branches.get(at).copied().unwrap_or_default(), false);
-                of.clock.wait_for_data(latency, line);
-                of.clock.retire(access.gap.into());
-            }
+            let hit = Found { latency: self.hw.caches.l1_latency().into(), line: of.filter.physical_line() };
+            of.clock.meet_hits(accesses, branches, &hit);
         } else {
             hits.pass(&mut of.clock);
         }
@@ -349,7 +351,7 @@ impl Simulation {
         let wanted = Wanted { core: of.core, space: of.running(), va, intent, origin: Origin::Program };
         let mut cycles = Cycles::ZERO;
         let found = self.hw.translate_beyond_l1(&mut self.os.layers, of.asid, &wanted, missed, &mut cycles);
-        let translating = self.hw.translating(cycles, false);
+        let translating = self.hw.translating(cycles, found.as_ref().ok().copied(), false);
         self.cpus[cpu].clock.wait_for_translation(translating);
         if self.profile.is_some() {
             self.profile_translation(cpu, va, access.pc, intent, cycles, found.is_ok() && self.hw.walks.made > made);
@@ -413,7 +415,8 @@ impl Simulation {
         }
         let of = &mut self.cpus[cpu];
         if cycles > Cycles::ZERO {
-            of.clock.wait_for_translation(self.hw.translating(cycles, intent == Intent::Fetch));
+            let page = found.as_ref().ok().copied();
+            of.clock.wait_for_translation(self.hw.translating(cycles, page, intent == Intent::Fetch));
             // A walk may have taken the last line's place in the cache, and a fill the last page's in the TLB.
             of.filter.forget_data();
             if self.profile.is_some() {

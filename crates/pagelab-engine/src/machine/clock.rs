@@ -3,7 +3,9 @@
 use crate::base::code_cost::CodeCost;
 use crate::base::cycles::Cycles;
 use crate::cache::Traffic;
-use crate::core_model::{BranchCounts, CoreModel, Data, InOrder, Met, Moment, Stall, Timing, Translating};
+use crate::core_model::{
+    BranchCounts, Common, CoreModel, Data, Known, Met, Moment, Siblings, Stall, Timing, Translating,
+};
 use pagelab_trace::{Access, Branches};
 
 /// What a CPU's cycles are spent on. The classes partition its clock.
@@ -18,6 +20,8 @@ pub enum Class {
     Translation,
     /// The program's instructions behind a mispredicted branch, once that is known.
     Branch,
+    /// The program's instructions waiting for those of its core's other hardware threads.
+    Sibling,
     /// Page-fault handlers, their own data and translation included.
     Fault,
     /// Other kernel work: mapping calls, TLB shootdowns, context switches.
@@ -36,11 +40,12 @@ pub enum Class {
 
 impl Class {
     /// All classes, in the order of their counters.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Base,
         Self::DataStall,
         Self::Translation,
         Self::Branch,
+        Self::Sibling,
         Self::Fault,
         Self::Kernel,
         Self::LockWait,
@@ -49,6 +54,15 @@ impl Class {
         Self::Stolen,
         Self::Idle,
     ];
+}
+
+/// Where the data of an access are.
+#[derive(Clone, Copy, Debug)]
+pub struct Found {
+    /// From there.
+    pub latency: Cycles,
+    /// The number of the line in physical memory.
+    pub line: u64,
 }
 
 /// See the module's text.
@@ -67,17 +81,18 @@ pub struct CpuClock<C = CoreModel> {
 }
 
 impl CpuClock {
-    /// The same with a core that is known to wait for each access, if it is one: for [`Self::take_over`] later.
+    /// The same with a core that is known to be of a model, if it is one: for [`Self::take_over`] later, which it must be given to.
     #[inline]
-    pub fn in_order(&self) -> Option<CpuClock<InOrder>> {
-        let core = self.core.in_order()?.clone();
-        let &Self { tells, instructions, timed, spent, beyond_base, .. } = self;
+    pub fn take_known<C: Known>(&mut self) -> Option<CpuClock<C>> {
+        let core = C::take(&mut self.core)?;
+        let &mut Self { tells, instructions, timed, spent, beyond_base, .. } = self;
         Some(CpuClock { core, tells, instructions, timed, spent, beyond_base })
     }
 
-    /// Takes over what the clock that [`Self::in_order`] made shows by now.
+    /// Takes over what the clock that [`Self::take_known`] made shows by now.
     #[inline]
-    pub fn take_over(&mut self, other: &CpuClock<InOrder>) {
+    pub fn take_over<C: Known>(&mut self, other: CpuClock<C>) {
+        other.core.give_back(&mut self.core);
         (self.instructions, self.timed) = (other.instructions, other.timed);
         (self.spent, self.beyond_base) = (other.spent, other.beyond_base);
     }
@@ -136,11 +151,47 @@ impl<C: Timing> CpuClock<C> {
         self.core.branches()
     }
 
+    /// What the hardware threads of its core have in common, if they have anything.
+    pub fn common(&self) -> Option<Box<Common>> {
+        self.core.common()
+    }
+
+    /// The CPU goes on beside the other hardware threads of its core, with what they have in common.
+    pub fn go_on(&mut self, common: Box<Common>, siblings: Siblings) {
+        self.core.go_on(common, siblings);
+    }
+
+    /// It pauses, and gives that back.
+    pub fn pause(&mut self) -> Option<Box<Common>> {
+        self.core.pause()
+    }
+
     /// The program comes to an access after these branches, `again` if it has been there before.
     #[inline]
     pub fn meet(&mut self, access: &Access, branches: Branches, again: bool) {
         let stall = self.core.meet(Met { access, again, tells: self.tells, branches }, self.moment());
         self.stall(stall);
+    }
+
+    /// The program makes accesses after these branches, or after none, that hit where the access before them was.
+    #[inline]
+    pub fn meet_hits(&mut self, accesses: &[Access], branches: &[Branches], hit: &Found) {
+        for (at, access) in accesses.iter().enumerate() {
+            self.make(access, branches.get(at).copied().unwrap_or_default(), None, hit);
+            self.retire(access.gap.into());
+        }
+    }
+
+    /// The program comes to an access after these branches, and makes it at once. The core is told of each.
+    #[inline]
+    pub fn make(&mut self, access: &Access, branches: Branches, translating: Option<Translating>, found: &Found) {
+        let data = Data { latency: found.latency, line: found.line, traffic: None };
+        let met = Met { access, again: false, tells: self.tells, branches };
+        let stall = self.core.make(met, translating, data, self.moment());
+        // Of most accesses there is none.
+        if stall != Stall::default() {
+            self.stall(stall);
+        }
     }
 
     /// The program made an access to data that come after `latency`, in a line of physical memory.
@@ -177,6 +228,7 @@ impl<C: Timing> CpuClock<C> {
         self.add(Class::DataStall, stall.data);
         self.add(Class::Translation, stall.translation);
         self.add(Class::Branch, stall.branch);
+        self.add(Class::Sibling, stall.sibling);
     }
 
     #[inline]
@@ -261,7 +313,7 @@ mod tests {
     #[test]
     fn stalls_are_of_their_classes_and_foreseen() {
         let mut clock = clock(r#"{"cycles_per_instruction":0.75,"l1_hit_hidden":false}"#);
-        clock.wait_for_translation(Translating { look_up: Cycles(7), walk: Cycles::ZERO, fetches: false });
+        clock.wait_for_translation(Translating { look_up: Cycles(7), walk: Cycles::ZERO, page: None, fetches: false });
         clock.wait_for_data(Cycles(200), 0);
         let foreseen = clock.now_after(1000, 3);
         clock.retire(1000);

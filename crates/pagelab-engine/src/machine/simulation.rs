@@ -2,6 +2,7 @@
 
 use crate::base::cycles::Cycles;
 use crate::base::ids::CpuId;
+use crate::core_model::Common;
 use crate::kernel::os::Os;
 use crate::kernel::threads::schedule::KernelThreads;
 use crate::machine::agenda::Agenda;
@@ -15,7 +16,7 @@ use crate::programs::input::Input;
 use crate::programs::load::Load;
 use crate::translate::hardware::Hardware;
 use pagelab_trace::quantity::Bytes;
-use pagelab_trace::{Access, Source};
+use pagelab_trace::{Access, Branches, Source};
 
 /// A source and where it runs.
 pub struct Placed {
@@ -53,10 +54,13 @@ pub(crate) enum Stack {
 /// Code that makes the accesses of a CPU's run up to the first that it is not for, and returns how many it made.
 #[derive(Clone, Copy)]
 pub(crate) struct FastPath {
-    pub alone: fn(&mut Simulation, CpuId, &[Access], Cycles) -> usize,
+    pub alone: Replay,
     /// The same where others run beside it: it stops when the clock passes a limit.
-    pub among_others: fn(&mut Simulation, CpuId, &[Access], Cycles) -> usize,
+    pub among_others: Replay,
 }
+
+/// Accesses with the branches before each, empty if they are not known, and how far the clock may go.
+pub(crate) type Replay = fn(&mut Simulation, CpuId, &[Access], &[Branches], Cycles) -> usize;
 
 /// See the module's text. A copy goes on by itself: it ends with the same results, whatever becomes of the other.
 #[derive(Clone)]
@@ -106,6 +110,9 @@ pub struct Simulation {
     pub(crate) agenda: Agenda,
     /// By kernel thread, the CPU that it runs on.
     pub(crate) thread_cpus: Vec<CpuId>,
+    /// What the hardware threads of a core have in common, by core; none if only one of it is in use, or while it has its turn. Empty
+    /// if there is no such core.
+    pub(crate) commons: Vec<Option<Box<Common>>>,
     /// The turn that an interrupted run goes on with.
     pub(crate) paused: Option<(CpuId, Cycles)>,
     /// Another CPU has become ready during this turn, or something is new on the agenda, so that its limit no longer holds.
@@ -116,6 +123,11 @@ impl Simulation {
     /// Whether some core looks at dependencies and branches.
     pub fn follows(&self) -> bool {
         self.cpus.iter().any(|cpu| cpu.clock.follows())
+    }
+
+    /// Whether hardware threads of some core compete for what the core has once.
+    pub fn competes(&self) -> bool {
+        !self.commons.is_empty()
     }
 
     /// Whether some core predicts branches.

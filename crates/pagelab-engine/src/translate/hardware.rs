@@ -7,6 +7,7 @@ use crate::base::error::EngineError;
 use crate::base::ids::{LayerId, SpaceId};
 use crate::base::page_fault::{Intent, PageFault};
 use crate::base::rng::Rng;
+use crate::base::translation::Translation;
 use crate::cache::{Hierarchy, Outcome, Requester, Served};
 use crate::config::Config;
 use crate::core_model::Translating;
@@ -85,11 +86,11 @@ pub struct Hardware {
 }
 
 impl Hardware {
-    /// What a translation that took `cycles` is for the core.
+    /// What a translation that took `cycles` is for the core; `page` is what it ended in, if that is no fault.
     #[inline]
-    pub fn translating(&self, cycles: Cycles, fetches: bool) -> Translating {
+    pub fn translating(&self, cycles: Cycles, page: Option<Translation>, fetches: bool) -> Translating {
         let look_up = cycles.min(self.l2_tlb_latency);
-        Translating { look_up, walk: cycles - look_up, fetches }
+        Translating { look_up, walk: cycles - look_up, page, fetches }
     }
 
     /// Hardware of those cores of the machine that have these numbers.

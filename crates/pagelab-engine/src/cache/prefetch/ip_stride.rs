@@ -7,16 +7,17 @@
 //! Source: Fu, Patel, Janssens, "Stride Directed Prefetching in Scalar Processors", MICRO 1992. The table's size is that of
 //! Intel's Core, 256 instructions told apart by the low 8 bits of their addresses (Doweck, "Inside Intel Core Microarchitecture
 //! and Smart Memory Access", 2006).
-//! Parameters: `entries` (256), `ways` (1), `confidence` (2), `degree` (1), `distance` (1); the last three are estimates, Intel
-//! publishes none.
+//! Parameters: `entries` (256), `ways` (1), `confidence` (2), `degree` (1), `distance` (1), `border` (`4KiB`). Those from `confidence` to
+//! `distance` are estimates, Intel publishes none. The border is that of Intel's: "the prefetched data is within the same 4K byte page as
+//! the load" (Intel 64 and IA-32 Architectures Optimization Reference Manual, "Data Prefetching", Sandy Bridge).
 //! Stats: those that every level has (`prefetch.LEVEL.*`).
 //! Deviations: entries are tagged with the whole address of the instruction. Strides are those of virtual addresses, so an
-//! entry survives the border of a page; what it fetches never crosses it.
+//! entry survives the border; what it fetches never crosses it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{CacheConfigError, CacheLevel, Demand, MAX_DEGREE, Prefetcher, Proposals, between};
+use super::{Border, CacheConfigError, CacheLevel, Demand, MAX_DEGREE, Prefetcher, Proposals, between};
 use crate::base::addr::{LINE_BYTES, LINE_SHIFT};
 
 /// What the configuration may say of it.
@@ -33,11 +34,13 @@ pub struct IpStrideConfig {
     pub degree: u32,
     /// Strides from the access to the first of them, 1 to 64.
     pub distance: u32,
+    /// What it never fetches beyond.
+    pub border: Border,
 }
 
 impl Default for IpStrideConfig {
     fn default() -> Self {
-        Self { entries: 256, ways: 1, confidence: 2, degree: 1, distance: 1 }
+        Self { entries: 256, ways: 1, confidence: 2, degree: 1, distance: 1, border: Border::Smallest }
     }
 }
 
@@ -70,7 +73,7 @@ impl Prefetcher for IpStride {
     }
 
     fn validate(parameters: &IpStrideConfig) -> Result<(), CacheConfigError> {
-        let &IpStrideConfig { entries, ways, confidence, degree, distance } = parameters;
+        let &IpStrideConfig { entries, ways, confidence, degree, distance, border: _ } = parameters;
         between("entries", entries, 1, 1 << 16)?;
         between("ways", ways, 1, entries)?;
         if !entries.is_multiple_of(ways) {
@@ -83,7 +86,15 @@ impl Prefetcher for IpStride {
     }
 
     fn samples() -> Vec<IpStrideConfig> {
-        vec![IpStrideConfig::default(), IpStrideConfig { entries: 6, ways: 3, confidence: 1, degree: 2, distance: 4 }]
+        let border = Border::Mapping;
+        vec![
+            IpStrideConfig::default(),
+            IpStrideConfig { entries: 6, ways: 3, confidence: 1, degree: 2, distance: 4, border },
+        ]
+    }
+
+    fn border(&self) -> Border {
+        self.config.border
     }
 
     fn demand(&mut self, demand: &Demand, proposals: &mut Proposals) {

@@ -1,8 +1,9 @@
 //! Prefetchers: hardware that fetches lines before they are asked for.
 //!
 //! Every level of the caches may have any of them. A prefetcher sees the programs' requests that reach its level, and proposes
-//! lines; the level (`unit.rs`) drops what lies beyond the page, what is there already and what finds no buffer. Walks and the kernel's
-//! references train nothing and set nothing off, but may use what has been fetched.
+//! lines; the level (`unit.rs`) drops what lies beyond the [border](Border), what is there already and what finds no buffer. Walks and the kernel's
+//! references train nothing and set nothing off, but may use what has been fetched. Neither do nearer levels' prefetches, which in real
+//! machines are requests at the next level like others: that is a deviation.
 //!
 //! A design is one file here that implements [`Prefetcher`], and one line below. `registry.rs` makes the configuration of a
 //! level of these lines (`machine.prefetch.LEVEL.NAME`), the rows of `pagelab list prefetchers` and the enum [`AnyPrefetcher`].
@@ -15,12 +16,12 @@ use std::fmt::Debug;
 use std::ops::Range;
 
 use schemars::JsonSchema;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 pub use self::unit::PrefetchCounts;
 use super::CacheConfigError;
-use crate::base::addr::{LINE_SHIFT, LineAddr, MachineAddr, VirtAddr};
+use crate::base::addr::{FRAME_SHIFT, LINE_SHIFT, LineAddr, MachineAddr, VirtAddr};
 use crate::base::translation::Translation;
 
 prefetchers! {
@@ -54,6 +55,17 @@ impl CacheLevel {
     }
 }
 
+/// What a prefetcher never fetches beyond.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Border {
+    /// The page that maps the access, whatever its size: behind it physical addresses go on anywhere.
+    #[serde(rename = "mapping")]
+    Mapping,
+    /// The 4 KiB around the access, also in larger pages: the unit is not told how large the page is.
+    #[serde(rename = "4KiB")]
+    Smallest,
+}
+
 /// An access of a program, as hardware that looks ahead sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Demanded {
@@ -78,7 +90,7 @@ pub struct Demand {
     pub missed: bool,
     /// The line has been prefetched into this level, and nobody has asked for it before.
     pub is_first_use: bool,
-    /// Numbers of the lines of the page that maps it: what a prefetcher may fetch, since it does not know what lies beyond.
+    /// Numbers of the lines of the page that maps it.
     page: Range<u64>,
 }
 
@@ -94,26 +106,37 @@ impl Demand {
     pub fn line(&self) -> u64 {
         self.address.line().0
     }
+
+    /// Numbers of the lines that a prefetcher with this border may fetch.
+    fn within(&self, border: Border) -> Range<u64> {
+        match border {
+            Border::Mapping => self.page.clone(),
+            Border::Smallest => {
+                let first = self.address.0 >> FRAME_SHIFT << (FRAME_SHIFT - LINE_SHIFT);
+                first..first + (1 << (FRAME_SHIFT - LINE_SHIFT))
+            }
+        }
+    }
 }
 
 /// What prefetchers propose for a request.
 #[derive(Clone, Debug, Default)]
 pub struct Proposals {
-    page: Range<u64>,
+    within: Range<u64>,
     lines: Vec<LineAddr>,
-    /// Those that the border of the page cut off.
+    /// Those that the border cut off.
     beyond: u64,
 }
 
 impl Proposals {
-    /// The lines within the page.
+    /// The lines within the border.
     pub(super) fn lines(&self) -> &[LineAddr] {
         &self.lines
     }
 
-    /// Proposes a line by its number; false if it lies beyond the page, as all behind it do. Below line 0 there is nothing.
+    /// Proposes a line by its number; false if it lies beyond the border, as all behind it do. Below line 0 there is nothing.
     pub fn push(&mut self, line: Option<u64>) -> bool {
-        let line = line.filter(|line| self.page.contains(line));
+        let line = line.filter(|line| self.within.contains(line));
         self.beyond += u64::from(line.is_none());
         self.lines.extend(line.map(LineAddr));
         line.is_some()
@@ -139,6 +162,9 @@ pub trait Prefetcher: Sized + Clone + Debug {
 
     /// Parameters that tests run it with.
     fn samples() -> Vec<Self::Parameters>;
+
+    /// What it never fetches beyond.
+    fn border(&self) -> Border;
 
     /// Learns from a request, and says what to fetch.
     fn demand(&mut self, demand: &Demand, proposals: &mut Proposals);
@@ -171,7 +197,7 @@ mod test_support {
         let translation = Translation::new(MachineAddr(PAGE), size, true, true);
         let demanded = Demanded { pc, va: VirtAddr(PAGE + offset), translation };
         let demand = Demand::new(&demanded, missed, is_first_use);
-        let mut proposals = Proposals { page: demand.page.clone(), ..Proposals::default() };
+        let mut proposals = Proposals { within: demand.within(of.border()), ..Proposals::default() };
         of.demand(&demand, &mut proposals);
         let first = (PAGE >> LINE_SHIFT) as i64;
         (proposals.lines.iter().map(|line| line.0 as i64 - first).collect(), proposals.beyond)

@@ -4,14 +4,14 @@
 //! that miss or are the first to use a prefetched line, so that a run of lines misses once (*tagged*); or all.
 //! Source: Smith, "Cache Memories", ACM Computing Surveys 14(3), 1982: one block lookahead, prefetched always, on misses, or
 //! tagged.
-//! Parameters: `trigger` (`tagged`), `degree` (1, as in the source).
+//! Parameters: `trigger` (`tagged`), `degree` (1, as in the source), `border` (`mapping`).
 //! Stats: those that every level has (`prefetch.LEVEL.*`).
 //! Deviations: the source's next block is the next one of memory, whatever the page; here it ends with the page.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{CacheConfigError, Demand, MAX_DEGREE, Prefetcher, Proposals, between};
+use super::{Border, CacheConfigError, Demand, MAX_DEGREE, Prefetcher, Proposals, between};
 
 /// Which requests set a next-line prefetcher off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -34,11 +34,13 @@ pub struct NextLineConfig {
     pub trigger: Trigger,
     /// Lines that it fetches then, 1 to 32.
     pub degree: u32,
+    /// What it never fetches beyond.
+    pub border: Border,
 }
 
 impl Default for NextLineConfig {
     fn default() -> Self {
-        Self { trigger: Trigger::default(), degree: 1 }
+        Self { trigger: Trigger::default(), degree: 1, border: Border::Mapping }
     }
 }
 
@@ -58,7 +60,11 @@ impl Prefetcher for NextLine {
     }
 
     fn samples() -> Vec<NextLineConfig> {
-        vec![NextLineConfig::default(), NextLineConfig { trigger: Trigger::Always, degree: 4 }]
+        vec![NextLineConfig::default(), NextLineConfig { trigger: Trigger::Always, degree: 4, border: Border::Smallest }]
+    }
+
+    fn border(&self) -> Border {
+        self.0.border
     }
 
     fn demand(&mut self, demand: &Demand, proposals: &mut Proposals) {
@@ -89,7 +95,7 @@ mod tests {
     #[test]
     fn the_trigger_says_which_requests_set_it_off() {
         let goes = |trigger| {
-            let mut of = NextLine::new(&NextLineConfig { trigger, degree: 1 });
+            let mut of = NextLine::new(&NextLineConfig { trigger, ..NextLineConfig::default() });
             [HIT, MISS, FIRST_USE].map(|how| !proposed(&mut of, Size4K, 0, 64, how).0.is_empty())
         };
         assert_eq!(goes(Trigger::Miss), [false, true, false]);
@@ -108,5 +114,8 @@ mod tests {
         assert_eq!(behind(Size4K, 63), (vec![], 1));
         assert_eq!(behind(Size2M, 62), (vec![63, 64, 65], 0));
         assert_eq!(behind(Size2M, 32766), (vec![32767], 1));
+        let mut of = NextLine::new(&NextLineConfig { degree: 3, border: Border::Smallest, ..NextLineConfig::default() });
+        assert_eq!(proposed(&mut of, Size2M, 0, 62 * 64, MISS), (vec![63], 1));
+        assert_eq!(proposed(&mut of, Size2M, 0, 64 * 64, MISS), (vec![65, 66, 67], 0));
     }
 }

@@ -83,7 +83,12 @@ macro_rules! prefetchers {
 
             /// See [`Prefetcher::demand`].
             pub fn demand(&mut self, demand: &Demand, proposals: &mut Proposals) {
-                match self { $(Self::$Design(of) => of.demand(demand, proposals),)* }
+                match self {
+                    $(Self::$Design(of) => {
+                        proposals.within = demand.within(of.border());
+                        of.demand(demand, proposals);
+                    })*
+                }
             }
         }
     };

@@ -9,14 +9,15 @@
 //! 1994: two misses of adjacent lines before one begins. The default numbers are those of Intel's streamer: 32 streams,
 //! forward or backward, two lines per request, 20 lines ahead (Intel 64 and IA-32 Architectures Optimization Reference Manual,
 //! "Data Prefetching", Sandy Bridge).
-//! Parameters: `streams` (32), `train` (2), `degree` (2), `depth` (20).
+//! Parameters: `streams` (32), `train` (2), `degree` (2), `depth` (20), `border` (`4KiB`: Intel's streamer "does not
+//! prefetch across 4K boundary", "independent of paging modes"; the same manual, "Optimizing Cache Usage").
 //! Stats: those that every level has (`prefetch.LEVEL.*`).
 //! Deviations: lines go into the cache, not into buffers beside it. Requests that hit train it too, as Intel's streamer's do.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{CacheConfigError, Demand, MAX_DEGREE, Prefetcher, Proposals, between};
+use super::{Border, CacheConfigError, Demand, MAX_DEGREE, Prefetcher, Proposals, between};
 
 /// What the configuration may say of it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -30,11 +31,13 @@ pub struct StreamConfig {
     pub degree: u32,
     /// Lines that it runs ahead of the request, 1 to 256.
     pub depth: u32,
+    /// What it never fetches beyond.
+    pub border: Border,
 }
 
 impl Default for StreamConfig {
     fn default() -> Self {
-        Self { streams: 32, train: 2, degree: 2, depth: 20 }
+        Self { streams: 32, train: 2, degree: 2, depth: 20, border: Border::Smallest }
     }
 }
 
@@ -95,7 +98,11 @@ impl Prefetcher for Stream {
     }
 
     fn samples() -> Vec<StreamConfig> {
-        vec![StreamConfig::default(), StreamConfig { streams: 2, train: 3, degree: 8, depth: 4 }]
+        vec![StreamConfig::default(), StreamConfig { streams: 2, train: 3, degree: 8, depth: 4, border: Border::Mapping }]
+    }
+
+    fn border(&self) -> Border {
+        self.config.border
     }
 
     fn demand(&mut self, demand: &Demand, proposals: &mut Proposals) {
@@ -175,10 +182,11 @@ mod tests {
         at(59);
         assert_eq!(at(60), (vec![61, 62, 63], 1));
         assert_eq!(at(61), (vec![], 1));
-        let mut stream = of(StreamConfig { degree: 4, depth: 4, ..StreamConfig::default() });
-        let mut at = |size, line: u64| proposed(&mut stream, size, 0, line * 64, MISS);
-        at(Size2M, 59);
-        assert_eq!(at(Size2M, 60), (vec![61, 62, 63, 64], 0));
+        for (border, expected) in [(Border::Mapping, (vec![61, 62, 63, 64], 0)), (Border::Smallest, (vec![61, 62, 63], 1))] {
+            let mut stream = of(StreamConfig { degree: 4, depth: 4, border, ..StreamConfig::default() });
+            proposed(&mut stream, Size2M, 0, 59 * 64, MISS);
+            assert_eq!(proposed(&mut stream, Size2M, 0, 60 * 64, MISS), expected, "{border:?}");
+        }
         let mut down = of(StreamConfig { degree: 4, depth: 4, ..StreamConfig::default() });
         proposed(&mut down, Size4K, 0, 192, MISS);
         assert_eq!(proposed(&mut down, Size4K, 0, 128, MISS), (vec![1, 0], 1));

@@ -30,7 +30,7 @@ pub struct PrefetchCounts {
     pub useless: u64,
     /// Lines in the level that nobody has asked for.
     pub unused: u64,
-    /// Times that a prefetcher was cut off by the border of the page.
+    /// Times that a prefetcher was cut off by its border.
     pub dropped_at_border: u64,
     /// Lines for which no buffer was free.
     pub dropped_busy: u64,
@@ -102,7 +102,7 @@ impl Unit {
     /// What to fetch for a request, in place of what `proposals` held.
     pub fn demand(&mut self, demand: &Demand, proposals: &mut Proposals) {
         proposals.lines.clear();
-        (proposals.page, proposals.beyond) = (demand.page.clone(), 0);
+        proposals.beyond = 0;
         for prefetcher in &mut self.prefetchers {
             prefetcher.demand(demand, proposals);
         }

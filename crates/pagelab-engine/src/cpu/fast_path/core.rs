@@ -8,16 +8,16 @@ use crate::base::ids::CpuId;
 use crate::base::page_fault::Origin;
 use crate::base::translation::Translation;
 use crate::cache::{CoreCaches, Requester, Served};
-use crate::core_model::{InOrder, Translating};
+use crate::core_model::{Known, Translating};
 use crate::cpu::replay::{Stop, scan};
-use crate::machine::clock::CpuClock;
+use crate::machine::clock::{self, CpuClock};
 use crate::machine::cpu::{AccessCounters, Filter};
 use crate::machine::simulation::Simulation;
 use crate::mmu_cache::Asid;
 use crate::translate::counters::{TLB_DATA, TlbCounters, WalkCounts};
 use crate::translate::tlb::Tlb;
 use crate::translate::tlb_arrays::{Found, Level};
-use pagelab_trace::{Access, AccessKind};
+use pagelab_trace::{Access, AccessKind, Branches};
 
 /// What is counted apart, in the processor's registers where there is room.
 #[derive(Clone, Copy, Default)]
@@ -31,10 +31,11 @@ struct Counted {
 }
 
 /// See the module's text.
-pub(super) struct Core<'a, M: Machine, W> {
+pub(super) struct Core<'a, M: Machine, W, C> {
     asid: Asid,
     filter: Filter,
-    clock: CpuClock<InOrder>,
+    clock: CpuClock<C>,
+    l1_latency: Cycles,
     counted: Counted,
     first: Level<'a, M::First<'a>>,
     instructions: &'a mut Tlb,
@@ -57,7 +58,7 @@ struct CpuParts<'a> {
     counters: &'a mut AccessCounters,
 }
 
-impl<'a, M: Machine, W: Walker<'a, M>> Core<'a, M, W> {
+impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
     /// None if the next access of the CPU is not for this code.
     #[inline(always)]
     pub fn of(simulation: &'a mut Simulation, cpu: CpuId) -> Option<Self> {
@@ -74,20 +75,25 @@ impl<'a, M: Machine, W: Walker<'a, M>> Core<'a, M, W> {
             nested_tlb: unit.nested.as_mut(),
             nested_tlb_latency: hw.nested_tlb_latency,
         })?;
+        let (first, second) = (M::first(&mut unit.l1d)?, M::second(&mut unit.l2)?);
+        let l1_latency = hw.caches.l1_latency().into();
+        let caches = M::caches(&mut hw.caches, of.core)?;
         Some(Self {
             asid: of.asid,
             filter: of.filter,
-            clock: of.clock.in_order()?,
+            // Last, as it may not be left behind.
+            clock: of.clock.take_known()?,
+            l1_latency,
             counted: Counted::default(),
             cpu: CpuParts { filter: &mut of.filter, clock: &mut of.clock, counters: &mut of.counters },
-            first: M::first(&mut unit.l1d)?,
+            first,
             instructions: &mut unit.l1i,
-            second: M::second(&mut unit.l2)?,
+            second,
             second_latency: hw.l2_tlb_latency,
             tlb: &mut unit.tlb,
             walker,
             walks: hw.walks.of_programs(),
-            memory: Memory { caches: M::caches(&mut hw.caches, of.core)?, refs: Default::default() },
+            memory: Memory { caches, refs: Default::default() },
             looks_ahead,
             filter_hits_only: simulation.filter_hits_only,
         })
@@ -95,15 +101,32 @@ impl<'a, M: Machine, W: Walker<'a, M>> Core<'a, M, W> {
 
     /// See [`FastPath`](crate::machine::simulation::FastPath).
     #[inline(always)]
-    pub fn replay<const MANY: bool>(&mut self, accesses: &[Access], limit: Cycles) -> usize {
+    pub fn replay<const MANY: bool>(mut self, accesses: &[Access], branches: &[Branches], limit: Cycles) -> usize {
         let mut at = 0;
         while let Some(access) = accesses.get(at) {
             if access.maker.is_kernel() {
                 break;
             }
-            if self.filter.answers(access) {
+            if self.filter.answers(access) && self.clock.follows() && !MANY {
+                // Each is to be told of anyway, and no limit has to be looked at.
+                let hit = clock::Found { latency: self.l1_latency, line: self.filter.physical_line() };
+                self.clock.make(access, branches.get(at).copied().unwrap_or_default(), None, &hit);
+                self.clock.retire(access.gap.into());
+                self.counted.filtered += 1;
+                self.counted.writes += u64::from(access.kind.writes());
+                at += 1;
+            } else if self.filter.answers(access) {
                 let hits = scan::<MANY, _>(&accesses[at..], &self.filter, &Stop { clock: &self.clock, limit });
-                hits.pass(&mut self.clock);
+                if self.clock.follows() {
+                    let hit = clock::Found { latency: self.l1_latency, line: self.filter.physical_line() };
+                    self.clock.meet_hits(
+                        &accesses[at..at + hits.accesses],
+                        branches.get(at..).unwrap_or_default(),
+                        &hit,
+                    );
+                } else {
+                    hits.pass(&mut self.clock);
+                }
                 self.counted.filtered += hits.accesses as u64;
                 self.counted.writes += hits.writes;
                 at += hits.accesses;
@@ -111,7 +134,8 @@ impl<'a, M: Machine, W: Walker<'a, M>> Core<'a, M, W> {
                 if self.looks_ahead {
                     self.walker.look_ahead(&self.memory.caches, accesses, at);
                 }
-                if self.access(access).is_none() {
+                let branches = if self.clock.follows() { branches.get(at) } else { None };
+                if self.access(access, branches.copied().unwrap_or_default()).is_none() {
                     break;
                 }
                 at += 1;
@@ -126,10 +150,10 @@ impl<'a, M: Machine, W: Walker<'a, M>> Core<'a, M, W> {
 
     /// Notes what was counted of so many accesses.
     #[inline(always)]
-    fn note(&mut self, accesses: u64) {
+    fn note(mut self, accesses: u64) {
         let Counted { filtered, writes, second_level_hits, walks, walk_cycles } = self.counted;
         *self.cpu.filter = self.filter;
-        self.cpu.clock.take_over(&self.clock);
+        self.cpu.clock.take_over(self.clock);
         let counters = &mut self.cpu.counters;
         counters.accesses += accesses;
         counters.filtered += filtered;
@@ -144,24 +168,31 @@ impl<'a, M: Machine, W: Walker<'a, M>> Core<'a, M, W> {
 
     /// Makes an access; none, with nothing changed that the general code would not change first, if it is not for this code.
     #[inline(always)]
-    fn access(&mut self, access: &Access) -> Option<()> {
+    fn access(&mut self, access: &Access, branches: Branches) -> Option<()> {
         let last = (access.vaddr + u64::from(access.size_bytes) - 1) >> LINE_SHIFT;
         if last != access.vaddr >> LINE_SHIFT || access.kind == AccessKind::Fetch {
             return None;
         }
         self.fetch(access.pc)?;
         let (va, write) = (VirtAddr(access.vaddr), access.kind.writes());
+        let mut translating = None;
         let translation = match self.filter.translation(va, write) {
             Some(held) => held,
             None => match self.first.look_up(self.asid, va, write) {
                 Found::Fit(held) => held,
                 Found::Unfit => return None,
-                Found::Nothing => self.translate(va, write)?,
+                Found::Nothing => self.translate(va, write, &mut translating)?,
             },
         };
         let line = translation.address(va).line();
         let outcome = self.memory.caches.access(line, write, Requester::Data);
-        self.clock.wait_for_data(outcome.cycles.into(), line.0);
+        if self.clock.follows() {
+            let found = clock::Found { latency: outcome.cycles.into(), line: line.0 };
+            let translating = translating.map(|of| Translating { page: Some(translation), ..of });
+            self.clock.make(access, branches, translating, &found);
+        } else {
+            self.clock.wait_for_data(outcome.cycles.into(), line.0);
+        }
         let unproven = self.filter_hits_only && outcome.served != Served::L1;
         let (loads, stores) = (0b0001, 0b0110 * u8::from(write));
         self.filter.learn(va, translation, if unproven { 0 } else { loads | stores });
@@ -183,17 +214,23 @@ impl<'a, M: Machine, W: Walker<'a, M>> Core<'a, M, W> {
         Some(())
     }
 
+    /// Lets the core wait for a translation, at once or, if it must be told of the access first, later.
     #[inline(always)]
-    fn wait_for_translation(&mut self, walk: Cycles) {
-        self.clock.wait_for_translation(Translating { look_up: self.second_latency, walk, fetches: false });
+    fn wait_for_translation(&mut self, walk: Cycles, later: &mut Option<Translating>) {
+        let translating = Translating { look_up: self.second_latency, walk, page: None, fetches: false };
+        if self.clock.follows() {
+            *later = Some(translating);
+        } else {
+            self.clock.wait_for_translation(translating);
+        }
     }
 
     /// Translates what the first-level TLB does not hold.
     #[inline(always)]
-    fn translate(&mut self, va: VirtAddr, write: bool) -> Option<Translation> {
+    fn translate(&mut self, va: VirtAddr, write: bool, later: &mut Option<Translating>) -> Option<Translation> {
         let translation = match self.second.look_up(self.asid, va, write) {
             Found::Fit(held) => {
-                self.wait_for_translation(Cycles::ZERO);
+                self.wait_for_translation(Cycles::ZERO, later);
                 self.counted.second_level_hits += 1;
                 held
             }
@@ -203,7 +240,7 @@ impl<'a, M: Machine, W: Walker<'a, M>> Core<'a, M, W> {
                 let translation = self.walker.walk(&mut self.memory, va, write, &mut cycles)?;
                 self.counted.walks += 1;
                 self.counted.walk_cycles += cycles;
-                self.wait_for_translation(cycles);
+                self.wait_for_translation(cycles, later);
                 self.second.insert(self.asid, va, translation);
                 translation
             }

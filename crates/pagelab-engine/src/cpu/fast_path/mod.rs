@@ -73,6 +73,8 @@ mod tests {
             assert!(taken(source, "radix", &[]) > 0.9, "{source}");
         }
         assert!(taken("random:size=16MiB,accesses=100K", "radix", &["machine.tlb.l1d.0.ways=2"]) > 0.95, "any machine");
+        let window = r#"machine.core={"model":"window","cycles_per_instruction":0.25}"#;
+        assert!(taken("random:size=16MiB,accesses=100K", "radix", &[window]) > 0.95, "a core that overlaps");
     }
 
     #[test]

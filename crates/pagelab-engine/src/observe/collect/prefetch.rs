@@ -78,7 +78,7 @@ impl Statistics {
             ("useful", of.useful, "Prefetched lines that were there when they were first asked for"),
             ("late", of.late, "Prefetched lines that were still under way when they were first asked for"),
             ("useless", of.useless, "Prefetched lines that left the level before anyone asked for them"),
-            ("dropped.border", of.dropped_at_border, "Times that the border of the page cut a prefetcher off"),
+            ("dropped.border", of.dropped_at_border, "Times that its border cut a prefetcher off"),
             ("dropped.busy", of.dropped_busy, "Prefetches for which no buffer was free"),
             ("used_by_walks", of.used_by_walks, "Useful and late lines that a page walk was the first to ask for"),
             (
