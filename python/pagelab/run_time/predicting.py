@@ -1,8 +1,8 @@
 """Predicting a program's run time under systems that no machine has.
 
 Models: a trace of the program is replayed under the layout `4k`'s system and under others. Misses, hits and walk cycles
-    of the others are the measured ones of `4k`, in the ratio of the replays. Models of run time tell what these take and
-    what `4k` takes; the measured run time of `4k` is multiplied by the ratio, since a model may be off there.
+    of the others are the measured ones of `4k`, in the ratio of the replays. Models of run time tell what these take
+    and what `4k` takes; the measured run time of `4k` is multiplied by the ratio, since a model may be off there.
 Source: I. Yaniv, D. Tsafrir, "Hash, Don't Cache (the Page Table)", SIGMETRICS 2016, 5.1.
 Parameters: none.
 Deviations: ratios take off what the simulated machine has otherwise than the measured one. Where the replay of `4k`

@@ -53,9 +53,8 @@ def replays(
     core = json.loads(_engine.machine_json(None if machine is None else os.fspath(machine)))["core"]
     moved = [cores.on(cores.overlapping(core), system) for system in systems]
     overlapped = run(trace, moved, machine=machine, progress=progress).systems
-    if core["model"] == "window":
-        own = overlapped
-    else:
+    own = overlapped
+    if core["model"] != "window":
         own = run(trace, systems, machine=machine, progress=progress).systems
     return [_replay(*pair) for pair in zip(own, overlapped, strict=True)]
 
