@@ -81,7 +81,7 @@ def commands(folder: Path) -> dict[str, list[str]]:
         "zstd": ["zstd", "-q", "-9", "-c", text],
         "sort": ["sort", "--parallel=1", "-S", "512M", text],
         "gcc": ["gcc", "-O1", "-c", str(folder / "source.c"), "-o", "/dev/null"],
-        "python": ["python3", str(folder / "dict.py")],
+        "python": [str(Path(sys.executable).resolve()), str(folder / "dict.py")],
         "perl": ["perl", "-e", _HASH],
         "sqlite": ["sqlite3", ":memory:", _JOIN],
         "awk": ["mawk", _COUNT, text],

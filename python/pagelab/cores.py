@@ -10,8 +10,6 @@ Parameters: those of the machine's own core where that is one with a window. Els
 from collections.abc import Mapping
 from typing import Any
 
-from pagelab.simulation import System, overrides
-
 IN_ORDER: Mapping[str, Any] = {"model": "in-order", "cycles_per_instruction": 0.5, "l1_hit_hidden": True}
 _WINDOW: Mapping[str, Any] = {"model": "window", "cycles_per_instruction": 0.25}
 _PREDICTOR = "tage"
@@ -26,9 +24,3 @@ def overlapping(core: Mapping[str, Any]) -> dict[str, Any]:
     """The core that overlaps accesses, as `machine.core` takes it: the machine's own `core` if it does, with TAGE."""
     own = core if core["model"] == "window" else _WINDOW
     return {**own, "branch_predictor": _PREDICTOR}
-
-
-def on(core: Mapping[str, Any], system: System) -> System:
-    """The same system on another core."""
-    name, settings = system if isinstance(system, tuple) else (system, ())
-    return name, [*overrides(settings), *overrides({"machine.core": dict(core)})]

@@ -98,6 +98,21 @@ def test_models_without_a_layout_in_common_are_not_compared(pagelab: Pagelab, tm
     assert "no best model" in done.stderr
 
 
+def test_doubt_of_the_best_model_is_told(pagelab: Pagelab, tmp_path: Path) -> None:
+    middle = Point("heap=50%", runtime_cycles=820, tlb_hits=9, tlb_misses=5.5, walk_cycles=260)
+    assert "one layout alone (heap=50%)" in (fitting.fit(of(SMALL, HUGE, middle)).doubt or "")
+    # The same inputs, and other times: what changed these is none of them.
+    quarters = [replace(middle, layout=f"heap={number}%", runtime_cycles=400.0 * number) for number in (1, 2, 3)]
+    assert "it tells next to nothing of this program" in (fitting.fit(of(SMALL, HUGE, *quarters)).doubt or "")
+    trusted = [line("4k", 900), line("thp", 30), line("heap=30%", 630), line("heap=60%", 400)]
+    assert fitting.fit(of(*trusted)).doubt is None
+    (tmp_path / "points.csv").write_text(CSV)
+    assert "one layout alone" in pagelab("model", "fit", "points.csv", "-o", "models.json").stderr
+    document = json.loads((tmp_path / "models.json").read_text())
+    (tmp_path / "empty.json").write_text(json.dumps({**document, "models": []}))
+    assert_fails(pagelab("predict", "-q", "x.trace", "--model", "empty.json"), 2, "empty.json: no model file")
+
+
 def cubic() -> list[Point]:
     """A cubic in C, with the other inputs in other places."""
     listed = []

@@ -74,6 +74,8 @@ def test_a_prediction_is_the_models_of_the_replays(models: Path) -> None:
     # Its points were not replayed, so the core that overlaps accesses is there, untested.
     window = {estimate.model: estimate for estimate in thp.estimates}["window"]
     assert window.half_interval is None
+    assert not window.tested
+    assert yaniv.tested
     ratio = huge.window_cycles / small.window_cycles
     assert window.cycles == pytest.approx(ratio * found.base.runtime_cycles)
 
@@ -153,6 +155,23 @@ def test_the_best_prediction_is_by_errors_from_4k(models: Path) -> None:
     found = predicting.predict(CHASE, ["radix"], replace(loaded, models=changed), "kabylake-7700hq")
     assert loaded.best
     assert (loaded.best.fitted.name, found.best) == ("yaniv", "pham")
+
+
+def test_a_trace_of_another_program_is_told(models: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "true.trace"
+    pagelab.record(["true", "x"], trace)
+    loaded = fitting.load(models)
+
+    def warnings(source: object, *command: str) -> list[str]:
+        points = replace(loaded.points, command=list(command))
+        found = predicting.predict(str(source), ["radix"], replace(loaded, points=points), "kabylake-7700hq")
+        assert [of.system for of in found.systems] == ["radix"]
+        return [warning for warning in found.warnings if "was measured" in warning]
+
+    assert warnings(trace, "true", "x") == []
+    assert warnings(trace, "chase", "16") == [f"{trace} is a recording of true x, and chase 16 was measured"]
+    (said,) = warnings(CHASE, "chase")
+    assert said.endswith("is a workload and no recording of chase, which was measured")
 
 
 def test_nested_models_are_compared_with_nested_tables() -> None:

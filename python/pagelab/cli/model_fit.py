@@ -53,6 +53,8 @@ def command(
         print(f"compared on the layouts that tested all: {', '.join(models.compared_on)}")
     for note in models.points.notes:
         warn(note)
+    if models.doubt:
+        warn(models.doubt)
     if not models.best:
         warn(f"no best model: no layout tested all that were tested; {_UNTESTED}")
 

@@ -22,6 +22,8 @@ KIND = "run-time models"
 _LEAST_ERROR = 1e-6
 """Below it, errors count as so large in the geometric mean, which one of 0 would make 0"""
 _LEAST_POINTS = 2
+_WORTHLESS = 0.5
+"""Of what the run times of layouts differ by: a model that is off by more tells next to nothing; a choice"""
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,22 @@ class Models:
     def compared_on(self) -> list[str]:
         """The layouts that all models were tested on that were tested at all."""
         return common_layouts(self.models)
+
+    @property
+    def doubt(self) -> str | None:
+        """Why the best model is hardly to be trusted; none if nothing speaks against it."""
+        if not self.best:
+            return None
+        if len(self.compared_on) == 1:
+            return f"models were compared on one layout alone ({self.compared_on[0]}), which says little: measure more"
+        times = [point.runtime_cycles for point in self.points.points if point.runtime_cycles]
+        apart, off = max(times) / min(times) - 1, self.best.largest
+        if off is not None and off >= _WORTHLESS * apart:
+            return (
+                f"the best model is off by up to {off:.1%}, and the layouts' run times differ by {apart:.1%}: "
+                "it tells next to nothing of this program"
+            )
+        return None
 
     def to_json(self) -> str:
         """A model file, as `load` reads it."""
@@ -181,6 +199,8 @@ def load(path: Path) -> Models:
 
 def _of_document(document: Mapping[str, Any]) -> Models:
     points = document["points"]
+    if not document["models"]:
+        raise KeyError("models")
     models = [
         Assessed(
             Fitted(of["name"], [Term(**term) for term in of["terms"]]), of["form"], of["errors"], of["errors_from_4k"]

@@ -18,7 +18,7 @@ from pagelab._engine import UsageError
 from pagelab.run_time.fitting import Assessed, Models, best_of, errors
 from pagelab.run_time.models import INPUTS, MODELS, Fitted, Term
 from pagelab.run_time.points import HUGE, SMALL, Point
-from pagelab.run_time.replaying import Replay, Replaying, replays
+from pagelab.run_time.replaying import Replay, Replaying, mismatch, replays
 from pagelab.simulation import Progress, Source, System
 
 _WINDOW = "window"
@@ -39,6 +39,8 @@ class Estimate:
     models that fewer than two layouts tested."""
     at_4k: float
     """What the model says of `4k` itself, by what was measured: how far off it is where nothing changes."""
+    tested: bool
+    """Whether any layout was left out to test it."""
     blind: bool
     """Whether the system's walks take longer or shorter than those of `4k`, and the model does not see it."""
 
@@ -89,6 +91,7 @@ def _entry(of: Predicted, base: Point) -> dict[str, Any]:
             "ratio": None if estimate.cycles is None else estimate.cycles / base.runtime_cycles,
             "half_interval": estimate.half_interval,
             "at_4k": estimate.at_4k,
+            "tested": estimate.tested,
             "sees_cycles_of_walks": not estimate.blind,
         }
         for estimate in of.estimates
@@ -115,6 +118,7 @@ def predict(
         TraceError: the trace cannot be read.
     """
     base, how = _base(models), Replaying(nested=models.points.nested)
+    other_program = mismatch(trace, models.points.command) if models.points.command else None
     first, *others = replays(trace, [how.small, *systems], machine or models.points.machine, progress)
     base = _with_window(base, first)
     assessed = _with_window_model(models, base)
@@ -127,7 +131,7 @@ def predict(
         machine=first.machine,
         systems=predicted,
         best=best.fitted.name if best else None,
-        warnings=_warnings(models, predicted, first, machine),
+        warnings=[*([other_program] if other_program else []), *_warnings(models, predicted, first, machine)],
     )
 
 
@@ -170,7 +174,9 @@ def scaled(base: Point, small: Replay, other: Replay) -> Point:
 def _predicted(other: Replay, base: Point, small: Replay, assessed: Sequence[Assessed], models: Models) -> Predicted:
     inputs, as_replayed = scaled(base, small, other), scaled(base, small, small)
     estimates = [_estimate(model, base, as_replayed, inputs) for model in assessed]
-    return Predicted(other.system, inputs, estimates, _beyond(inputs, models.points.points))
+    # Beside what it is compared with, the same system is numbered.
+    alone = small.system.removesuffix(" #1")
+    return Predicted(alone if other.system == f"{alone} #2" else other.system, inputs, estimates, _beyond(inputs, models.points.points))
 
 
 def _estimate(model: Assessed, base: Point, as_replayed: Point, inputs: Point) -> Estimate:
@@ -184,6 +190,7 @@ def _estimate(model: Assessed, base: Point, as_replayed: Point, inputs: Point) -
         model.fitted.from_base(inputs, base, as_replayed) if told else None,
         model.half_interval,
         model.fitted.at(as_replayed) / base.runtime_cycles,
+        bool(model.errors),
         blind,
     )
 

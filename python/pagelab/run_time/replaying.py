@@ -7,6 +7,7 @@ Deviations: the program runs once more for each layout, under Valgrind. What is 
 
 import json
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from pagelab.results import SystemResult
 from pagelab.run_time.layouts import Layout
 from pagelab.run_time.running import Files, Program
 from pagelab.simulation import Progress, Source, System, run
+from pagelab.traces import trace_info
 from pagelab.user_time import user_cycles
 
 NESTED_MADVISE: System = ("nested-radix-thp", {"system.layers.guest.large_pages": "madvise"})
@@ -51,8 +53,8 @@ def replays(
 ) -> list[Replay]:
     """A trace under systems, on a core that overlaps accesses, and on the machine's own if that one is in order."""
     core = json.loads(_engine.machine_json(None if machine is None else os.fspath(machine)))["core"]
-    moved = [cores.on(cores.overlapping(core), system) for system in systems]
-    overlapped = run(trace, moved, machine=machine, progress=progress).systems
+    settings = {"machine.core": cores.overlapping(core)}
+    overlapped = run(trace, systems, machine=machine, set=settings, progress=progress).systems
     own = overlapped
     if core["model"] != "window":
         own = run(trace, systems, machine=machine, progress=progress).systems
@@ -75,6 +77,18 @@ def _replay(own: SystemResult, other: SystemResult) -> Replay:
         accesses=stats.get("accesses", 0),
         warnings=list(dict.fromkeys((*own.warnings, *other.warnings))),
     )
+
+
+def mismatch(trace: Source, command: Sequence[str]) -> str | None:
+    """What a warning says of a trace that is of another program, or of other arguments; none if it is of this one."""
+    name = os.fspath(trace)
+    if not name.rstrip("/").endswith(".trace"):
+        return f"{name} is a workload and no recording of {shlex.join(command)}, which was measured"
+    recorded = trace_info(name)["meta"].get("command") or []
+    if list(recorded) == list(command):
+        return None
+    what = shlex.join(recorded) if recorded else "a program that it does not name"
+    return f"{name} is a recording of {what}, and {shlex.join(command)} was measured"
 
 
 def trace_of(layout: Layout, folder: Path) -> Path:
