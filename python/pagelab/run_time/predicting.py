@@ -176,7 +176,8 @@ def _predicted(other: Replay, base: Point, small: Replay, assessed: Sequence[Ass
     estimates = [_estimate(model, base, as_replayed, inputs) for model in assessed]
     # Beside what it is compared with, the same system is numbered.
     alone = small.system.removesuffix(" #1")
-    return Predicted(alone if other.system == f"{alone} #2" else other.system, inputs, estimates, _beyond(inputs, models.points.points))
+    name = alone if other.system == f"{alone} #2" else other.system
+    return Predicted(name, inputs, estimates, _beyond(inputs, models.points.points))
 
 
 def _estimate(model: Assessed, base: Point, as_replayed: Point, inputs: Point) -> Estimate:
