@@ -4,15 +4,21 @@ Twelve programs, their inputs made here. Four steps, each of which leaves what i
 interrupted:
 
     record   each program under Valgrind, in windows (the whole of it in first touches)
-    replay   each recording with pages of 4 KiB and with huge pages, by the in-order core and by the window core
+    replay   each recording with pages of 4 KiB and with huge pages, in all that `_REPLAYS` lists
     native   each program natively with both, by turns: best on a machine that does nothing else
-    table    all of it, with every program
+    table    all of it, with every program, and how often each way is near
 
-Cycles are CPU time by the clock of the machine preset, as most virtual machines count none.
+Both sides have the same allocator: recordings are made with the library that gives native runs their layouts, under
+the layout `thp`, and its advice is followed (huge pages) or not (4 KiB). Native walks are nested in a virtual machine,
+so the replays are, too, but for the column `bare`. What a replay foretells is never used to change it.
+
+Cycles are CPU time by the clock of the machine preset, as most virtual machines count none. Instructions are perf's
+where it counts, else Valgrind's: the table says which.
 """
 
 import argparse
 import json
+import math
 import os
 import random
 import shutil
@@ -20,16 +26,35 @@ import statistics
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pagelab
+from pagelab import _engine, cores, native
+from pagelab.run_time import host, layouts
+from pagelab.run_time.replaying import NESTED_MADVISE
+from pagelab.simulation import System
+from pagelab.students_t import students_t
 
 _PROGRAMS = Path(__file__).resolve().parents[1] / "examples" / "programs"
 _BUILT = ("betweenness", "integer_sort", "lookups", "radix_sort")
-_WINDOWS = "every=150M,length=5M,warm=5M"
+_WINDOWS = "every=150M,length=5M,warm=5M,offset=random,seed=1"
 _PAGELAB = (sys.executable, "-m", "pagelab")
-_SYSTEMS = {"4k": "radix", "thp": "radix-thp"}
+_BARE: Mapping[str, System] = {"4k": "radix", "thp": "radix-thp-madvise"}
+_NESTED: Mapping[str, System] = {"4k": "nested-radix", "thp": NESTED_MADVISE}
+_PREFETCHERS = {"machine.prefetch.l1.ip_stride": "on", "machine.prefetch.l2.stream": "on"}
+_REPLAYS: Mapping[str, tuple[str, Mapping[str, System], Mapping[str, str]]] = {
+    "in-order": ("in-order", _NESTED, {}),
+    "window": ("window", _NESTED, {}),
+    "prefetching": ("window", _NESTED, _PREFETCHERS),
+    "bare": ("window", _BARE, {}),
+}
+"""What is replayed: the core, the systems by layout, other settings. `window` is the main one in a virtual machine,
+`bare` elsewhere."""
+_NEAR_POINTS, _NEAR_CYCLES = 0.05, 0.2
+"""What the summary calls near: of a gain, and of cycles per instruction as a share"""
 _COUNT = "{for(i=1;i<=NF;i++)c[$i]++}END{n=0;for(w in c)n++;print n}"
 _DICT = """
 d = {}
@@ -56,7 +81,7 @@ def commands(folder: Path) -> dict[str, list[str]]:
         "zstd": ["zstd", "-q", "-9", "-c", text],
         "sort": ["sort", "--parallel=1", "-S", "512M", text],
         "gcc": ["gcc", "-O1", "-c", str(folder / "source.c"), "-o", "/dev/null"],
-        "python": ["python3", str(folder / "dict.py")],
+        "python": [str(Path(sys.executable).resolve()), str(folder / "dict.py")],
         "perl": ["perl", "-e", _HASH],
         "sqlite": ["sqlite3", ":memory:", _JOIN],
         "awk": ["mawk", _COUNT, text],
@@ -111,32 +136,37 @@ def record(folder: Path, name: str, command: Sequence[str]) -> None:
         return
     unfinished = folder / f"{name}.unfinished.trace"
     shutil.rmtree(unfinished, ignore_errors=True)
-    words = ["record", "-q", "--windows", _WINDOWS, "-o", str(unfinished), "--", *command]
+    # For the program alone: the recorder keeps its own allocator.
+    wanted = layouts.parse("thp").environment(native.layout_library(), host.pool_bytes(), 0)
+    settings = [f"{key}={value}" for key, value in wanted.items()]
+    words = ["record", "-q", "--windows", _WINDOWS, "-o", str(unfinished), "--", "env", *settings, *command]
     subprocess.run([*_PAGELAB, *words], check=True, stdout=subprocess.DEVNULL, env=_environment())
     unfinished.rename(trace)
 
 
 def replay(folder: Path, name: str, machine: str) -> None:
-    window = tomllib.loads(Path(machine).read_text())["core"]
-    in_order = {"model": "in-order", "cycles_per_instruction": window["cycles_per_instruction"], "l1_hit_hidden": True}
-    cores = {"in-order": in_order, "window": window | {"branch_predictor": "tage"}}
+    core = json.loads(_engine.machine_json(machine))["core"]
+    both = {"in-order": cores.in_order(core), "window": cores.overlapping(core)}
+    for label, (kind, systems, settings) in _REPLAYS.items():
 
-    def stats() -> dict[str, dict[str, dict[str, int]]]:
-        found: dict[str, dict[str, dict[str, int]]] = {}
-        for core, keys in cores.items():
+        def stats(
+            kind: str = kind, systems: Mapping[str, System] = systems, settings: Mapping[str, str] = settings
+        ) -> dict[str, Any]:
             results = pagelab.run(
                 folder / f"{name}.trace",
-                systems=list(_SYSTEMS.values()),
+                systems=list(systems.values()),
                 machine=machine,
-                set={"machine.core": keys},
+                set={"machine.core": both[kind], **settings},
             )
-            found[core] = {layout: dict(system.stats) for layout, system in zip(_SYSTEMS, results.systems, strict=True)}
-        return found
+            return {
+                layout: {"stats": dict(of.stats), "windows": [dict(window) for window in of.windows]}
+                for layout, of in zip(systems, results.systems, strict=True)
+            }
 
-    _keep(folder / f"{name}.replayed.json", stats)
+        _keep(folder / f"{name}.{label}.json", stats)
 
 
-def native(folder: Path, name: str, command: Sequence[str], repeat: int) -> None:
+def native_runs(folder: Path, name: str, command: Sequence[str], repeat: int) -> None:
     result = folder / f"{name}.measured.json"
     if result.exists():
         return
@@ -144,36 +174,163 @@ def native(folder: Path, name: str, command: Sequence[str], repeat: int) -> None
     subprocess.run([*_PAGELAB, *words], check=True, stdout=subprocess.DEVNULL, env=_environment())
 
 
-def row(folder: Path, name: str, mhz: float) -> list[str]:
-    replayed = json.loads((folder / f"{name}.replayed.json").read_text())
-    layouts = {of["layout"]: of["runs"] for of in json.loads((folder / f"{name}.measured.json").read_text())["layouts"]}
-    info = pagelab.trace_info(folder / f"{name}.trace")
-    stretches = info["meta"]["stretches"]
-    instructions = sum(stretches[f"{part}_instructions"] for part in ("measured", "warming", "skipped"))
-    seconds = {
-        layout: [run["user_seconds"] + run["system_seconds"] for run in runs] for layout, runs in layouts.items()
+@dataclass(frozen=True)
+class Gain:
+    """What huge pages take off, as a share of the cycles with 4 KiB."""
+
+    value: float
+    half_interval: float | None
+    """Of 95 %; none of a single run or window."""
+
+    def __str__(self) -> str:
+        half = "" if self.half_interval is None else f" ± {100 * self.half_interval:.1f}"
+        return f"{100 * self.value:.1f}{half}"
+
+    def within(self, other: "Gain") -> bool:
+        """Whether both are near each other."""
+        return abs(self.value - other.value) <= _NEAR_POINTS
+
+
+def paired_gain(small: Sequence[float], huge: Sequence[float]) -> Gain:
+    """The mean gain of pairs of native runs, with Student's interval of the pairs."""
+    gains = [1 - after / before for before, after in zip(small, huge, strict=True)]
+    half = None
+    if len(gains) > 1:
+        half = students_t(len(gains) - 1) * statistics.stdev(gains) / math.sqrt(len(gains))
+    return Gain(statistics.fmean(gains), half)
+
+
+def whole_cycles(stats: Mapping[str, int], windows: Sequence[Mapping[str, int]], instructions: int) -> float:
+    """Cycles of the whole program: its instructions as those of the windows, and all of its own faults.
+
+    A fault costs what the faults of the windows do on average. A program without any there has them at no cost.
+    """
+    inside = {name: sum(window.get(name, 0) for window in windows) for name in _NAMES}
+    busy = inside["cycles"] - inside["cycles.idle"] - inside["cycles.fault"]
+    faults = sum(inside[f"fault.{kind}.count"] for kind in _FAULTS)
+    cost = inside["cycles.fault"] / faults if faults else 0.0
+    return instructions * busy / inside["instructions"] + cost * sum(
+        stats.get(f"program.fault.{kind}.count", 0) for kind in _FAULTS
+    )
+
+
+_FAULTS = ("minor", "major")
+_NAMES = ("cycles", "cycles.idle", "cycles.fault", "instructions", *(f"fault.{kind}.count" for kind in _FAULTS))
+
+
+def replayed_gain(replayed: Mapping[str, Any], instructions: int) -> Gain:
+    """The gain over all windows, with the interval of leaving each window out once (jackknife)."""
+
+    def gain(left_out: int | None = None) -> float:
+        small, huge = (
+            whole_cycles(
+                replayed[layout]["stats"],
+                [window for number, window in enumerate(replayed[layout]["windows"]) if number != left_out],
+                instructions,
+            )
+            for layout in ("4k", "thp")
+        )
+        return 1 - huge / small
+
+    count = len(replayed["4k"]["windows"])
+    if count < 2:
+        return Gain(gain(), None)
+    without = [gain(number) for number in range(count)]
+    mean = statistics.fmean(without)
+    error = math.sqrt((count - 1) / count * sum((value - mean) ** 2 for value in without))
+    return Gain(gain(), students_t(count - 1) * error)
+
+
+def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float | None:
+    """Spearman's; none if either has the same value throughout."""
+
+    def ranks(values: Sequence[float]) -> list[float]:
+        # Equal values share the mean of their ranks.
+        return [sum(of < value for of in values) + (sum(of == value for of in values) - 1) / 2 for value in values]
+
+    first, second = ranks(one), ranks(other)
+    if len(set(first)) < 2 or len(set(second)) < 2:
+        return None
+    return statistics.correlation(first, second)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A program: what was measured, and each replay."""
+
+    name: str
+    instructions: int
+    counted_by: str
+    cycles_per_instruction: float
+    gain: Gain
+    replayed: Mapping[str, tuple[float, Gain]]
+    """Cycles per instruction with 4 KiB, and the gain."""
+
+
+def row(folder: Path, name: str, mhz: float) -> Row:
+    by_layout = {
+        of["layout"]: of["runs"] for of in json.loads((folder / f"{name}.measured.json").read_text())["layouts"]
     }
-    medians = {layout: statistics.median(of) for layout, of in seconds.items()}
-    cycles = medians["4k"] * mhz * 1e6 / instructions
-    cells = [name, f"{instructions / 1e9:.2f}", f"{cycles:.2f}"]
-    gain = 100 * (1 - medians["thp"] / medians["4k"])
-    gains = [f"{gain:.1f}"]
-    for core in ("in-order", "window"):
-        per = {
-            layout: (of["cycles"] - of.get("cycles.idle", 0)) / of["instructions"]
-            for layout, of in replayed[core].items()
-        }
-        cells.append(f"{per['4k']:.2f}")
-        gains.append(f"{100 * (1 - per['thp'] / per['4k']):.1f}")
-    spread = 100 * (max(seconds["4k"]) - min(seconds["4k"])) / medians["4k"]
-    return [*cells, *gains, f"{spread:.0f}"]
+    stretches = pagelab.trace_info(folder / f"{name}.trace")["meta"]["stretches"]
+    recorded = sum(stretches[f"{part}_instructions"] for part in ("measured", "warming", "skipped"))
+    counts = [run["counters"].get("instructions") for run in by_layout["4k"]]
+    counted = all(counts)
+    instructions = int(statistics.median(counts)) if counted else recorded
+    seconds = {
+        layout: [run["user_seconds"] + run["system_seconds"] for run in runs] for layout, runs in by_layout.items()
+    }
+    replayed = {}
+    for label in _REPLAYS:
+        of = json.loads((folder / f"{name}.{label}.json").read_text())
+        cycles = whole_cycles(of["4k"]["stats"], of["4k"]["windows"], recorded)
+        replayed[label] = (cycles / recorded, replayed_gain(of, recorded))
+    return Row(
+        name,
+        instructions,
+        "perf" if counted else "Valgrind",
+        statistics.median(seconds["4k"]) * mhz * 1e6 / instructions,
+        paired_gain(seconds["4k"], seconds["thp"]),
+        replayed,
+    )
 
 
-def table(folder: Path, names: Sequence[str], machine: str) -> str:
-    mhz = tomllib.loads(Path(machine).read_text())["frequency_mhz"]
-    head = ["program", "G instr.", "CPI", "in-order", "window", "gain %", "in-order", "window", "spread %"]
-    rows = [head, ["---"] * len(head), *(row(folder, name, mhz) for name in names)]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in rows)
+def summary(rows: Sequence[Row]) -> list[str]:
+    """How often each way is near, beside foretelling no gain at all, and whether the order of programs holds."""
+    gains = [of.gain for of in rows]
+    nothing = sum(gain.within(Gain(0.0, None)) for gain in gains)
+    lines = [f"no gain foretold: within {100 * _NEAR_POINTS:.0f} points for {nothing} of {len(rows)}"]
+    for label in _REPLAYS:
+        foretold = [of.replayed[label] for of in rows]
+        near = sum(gain.within(other) for (_, gain), other in zip(foretold, gains, strict=True))
+        cycles = sum(
+            abs(own / of.cycles_per_instruction - 1) <= _NEAR_CYCLES
+            for (own, _), of in zip(foretold, rows, strict=True)
+        )
+        order = rank_correlation([gain.value for _, gain in foretold], [gain.value for gain in gains])
+        lines.append(
+            f"{label}: gain within {100 * _NEAR_POINTS:.0f} points for {near}, "
+            f"cycles within {100 * _NEAR_CYCLES:.0f} % "
+            f"for {cycles} of {len(rows)}; rank correlation of gains {'–' if order is None else f'{order:.2f}'}"
+        )
+    return lines
+
+
+def table(rows: Sequence[Row]) -> str:
+    head = ["program", "G instr.", "by", "CPI", *_REPLAYS, "gain %", *_REPLAYS]
+    cells = [
+        [
+            of.name,
+            f"{of.instructions / 1e9:.2f}",
+            of.counted_by,
+            f"{of.cycles_per_instruction:.2f}",
+            *(f"{cycles:.2f}" for cycles, _ in of.replayed.values()),
+            str(of.gain),
+            *(str(gain) for _, gain in of.replayed.values()),
+        ]
+        for of in rows
+    ]
+    lines = ["| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *cells)]
+    return "\n".join([*lines, "", *summary(rows)])
 
 
 def main() -> None:
@@ -189,7 +346,8 @@ def main() -> None:
     chosen = {name: of for name, of in commands(folder).items() if name in (arguments.only or commands(folder))}
     for step in arguments.steps:
         if step == "table":
-            print(table(folder, list(chosen), arguments.machine))
+            mhz = tomllib.loads(Path(arguments.machine).read_text())["frequency_mhz"]
+            print(table([row(folder, name, mhz) for name in chosen]))
             continue
         for name, command in chosen.items():
             print(f"{step} {name}", file=sys.stderr)
@@ -198,7 +356,7 @@ def main() -> None:
             elif step == "replay":
                 replay(folder, name, arguments.machine)
             else:
-                native(folder, name, command, arguments.repeat)
+                native_runs(folder, name, command, arguments.repeat)
 
 
 if __name__ == "__main__":

@@ -86,8 +86,35 @@ def test_models_are_compared_by_the_layouts_that_all_were_tested_on() -> None:
     assert models.best.fitted.name == "basu"
 
 
-def test_a_polynomial_is_found_again() -> None:
-    """A cubic in C, with the other inputs in other places: no line is near it."""
+def test_models_without_a_layout_in_common_are_not_compared(pagelab: Pagelab, tmp_path: Path) -> None:
+    """Of two layouts, alam is tested on 4k and basu on thp: neither is better."""
+    models = fitting.fit(of(SMALL, HUGE))
+    assert {tuple(model.errors) for model in models.models} == {(), ("4k",), ("thp",)}
+    assert models.best is None
+    assert models.compared_on == []
+    (tmp_path / "two.csv").write_text("layout,R,H,M,C\n4k,1000,20,10,400\nthp,700,2,1,40\n")
+    done = pagelab("model", "fit", "two.csv")
+    assert "best:" not in done.stdout
+    assert "no best model" in done.stderr
+
+
+def test_doubt_of_the_best_model_is_told(pagelab: Pagelab, tmp_path: Path) -> None:
+    middle = Point("heap=50%", runtime_cycles=820, tlb_hits=9, tlb_misses=5.5, walk_cycles=260)
+    assert "one layout alone (heap=50%)" in (fitting.fit(of(SMALL, HUGE, middle)).doubt or "")
+    # The same inputs, and other times: what changed these is none of them.
+    quarters = [replace(middle, layout=f"heap={number}%", runtime_cycles=100.0 + 300 * number) for number in (1, 2, 3)]
+    assert "it tells next to nothing of this program" in (fitting.fit(of(SMALL, HUGE, *quarters)).doubt or "")
+    trusted = [line("4k", 900), line("thp", 30), line("heap=30%", 630), line("heap=60%", 400)]
+    assert fitting.fit(of(*trusted)).doubt is None
+    (tmp_path / "points.csv").write_text(CSV)
+    assert "one layout alone" in pagelab("model", "fit", "points.csv", "-o", "models.json").stderr
+    document = json.loads((tmp_path / "models.json").read_text())
+    (tmp_path / "empty.json").write_text(json.dumps({**document, "models": []}))
+    assert_fails(pagelab("predict", "-q", "x.trace", "--model", "empty.json"), 2, "empty.json: no model file")
+
+
+def cubic() -> list[Point]:
+    """A cubic in C, with the other inputs in other places."""
     listed = []
     for number in range(20):
         walk = 1e6 * (number + 1) / 20
@@ -96,6 +123,28 @@ def test_a_polynomial_is_found_again() -> None:
         listed.append(
             Point(name, 1e6 * (1 + 0.3 * x + 0.8 * x**3), 1e4 * (number * 7 % 20), 3e4 * (number * 3 % 20), walk)
         )
+    return listed
+
+
+def test_the_order_of_layouts_changes_no_model() -> None:
+    # Times that no polynomial meets: which part holds which point out decides how many terms there are.
+    listed = [
+        replace(point, runtime_cycles=point.runtime_cycles * (1 + 0.03 * (number * 11 % 7 - 3)))
+        for number, point in enumerate(cubic())
+    ]
+    first = fitting.fit(of(*listed))
+    for others in (listed[::-1], listed[7:] + listed[:7], listed[::2] + listed[1::2]):
+        again = fitting.fit(of(*others))
+        polynomials = [
+            next(model.fitted.terms for model in models.models if model.fitted.name == "mosmodel")
+            for models in (first, again)
+        ]
+        assert polynomials[0] == polynomials[1]
+
+
+def test_a_polynomial_is_found_again() -> None:
+    """No line is near it."""
+    listed = cubic()
     models = {model.fitted.name: model for model in fitting.fit(of(*listed)).models}
     assert (models["mosmodel"].geometric_mean or 1) < 0.01
     assert (models["mosmodel"].geometric_mean or 1) < (models["least-squares"].geometric_mean or 0) / 3

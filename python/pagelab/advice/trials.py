@@ -1,4 +1,4 @@
-"""Replays of a program under each remedy, on two models of a core.
+"""Replays of a program under each remedy, on two models of a core (`pagelab.cores`).
 
 Models: Linux as most distributions configure it, with huge pages where the program asks for them, and the same with one
     thing changed: huge pages everywhere, folios, memory that is populated when it is mapped, a larger TLB. An in-order
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pagelab import _engine
+from pagelab import _engine, cores
 from pagelab.calibrate import NAME as CALIBRATED_KERNEL
 from pagelab.catalogue import available
 from pagelab.request import WINDOWS_OF_PROFILES
@@ -26,10 +26,6 @@ CALIBRATED_MACHINE = "this-machine"
 """The machine preset that measurements of a processor make"""
 TLB_FACTOR = 4
 """How many times larger the last-level TLB of a trial is"""
-
-_IN_ORDER = {"model": "in-order", "cycles_per_instruction": 0.5, "l1_hit_hidden": True}
-_WINDOW = {"model": "window", "cycles_per_instruction": 0.25}
-"""Four instructions a cycle, as wide as the cores of the presets"""
 
 
 @dataclass(frozen=True)
@@ -96,9 +92,7 @@ def replay(
     """
     machine = json.loads(_engine.machine_json(choice.machine))
     tried = systems(choice, machine["tlb"])
-    own = machine["core"]
-    cores = {"in-order": _IN_ORDER, "window": _WINDOW, own["model"]: own}
-    cores["window"] = cores["window"] | {"branch_predictor": "tage"}
+    both = {"in-order": cores.in_order(machine["core"]), "window": cores.overlapping(machine["core"])}
 
     def on(core: str, *, profile: bool) -> Results:
         def report(system: str, done: int, total: int | None) -> None:
@@ -110,7 +104,7 @@ def replay(
             list(tried.values()),
             machine=choice.machine,
             kernel=choice.kernel,
-            set={"machine.core": cores[core]},
+            set={"machine.core": both[core]},
             max_accesses=max_accesses,
             profile=profile,
             windows=WINDOWS_OF_PROFILES if profile else None,

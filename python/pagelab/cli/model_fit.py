@@ -13,7 +13,7 @@ from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_writable, write
 if TYPE_CHECKING:
     from pagelab.run_time import fitting
 
-_UNTESTED = "only layouts that no model is made of can tell: measure a mixed one, such as -l heap=50%"
+_UNTESTED = "only layouts that no model is made of do: measure a mixed one, such as -l heap=50%"
 
 
 def command(
@@ -50,10 +50,13 @@ def command(
         print(f"not {name}: {why}")
     if models.best:
         print(f"\nbest: {models.best.fitted.name}, {models.best.fitted}")
+        print(f"compared on the layouts that tested all: {', '.join(models.compared_on)}")
     for note in models.points.notes:
         warn(note)
+    if models.doubt:
+        warn(models.doubt)
     if not models.best:
-        warn(f"no model was tested: {_UNTESTED}")
+        warn(f"no best model: no layout tested all that were tested; {_UNTESTED}")
 
 
 def error_table(models: "Sequence[fitting.Assessed]") -> Table:

@@ -87,11 +87,20 @@ def _show(prediction: "Prediction") -> None:
         table.add_column(title, justify="right")
     for of in prediction.systems:
         for number, estimate in enumerate(of.estimates):
-            name = f"{estimate.model} (best)" if estimate.model == prediction.best else estimate.model
-            ratio = f"×{estimate.cycles / prediction.base.runtime_cycles:.3f}"
-            half = "–" if estimate.half_interval is None else f"±{100 * estimate.half_interval:.1f} %"
-            table.add_row("" if number else of.system, name, _time(prediction, estimate.cycles), ratio, half)
+            notes = ["best"] * (estimate.model == prediction.best) + ["misses alone"] * estimate.blind
+            notes += ["untested"] * (not estimate.tested)
+            name = f"{estimate.model} ({', '.join(notes)})" if notes else estimate.model
+            cells = ["–"] * 3
+            if estimate.cycles is not None:
+                cells[:2] = (
+                    _time(prediction, estimate.cycles),
+                    f"×{estimate.cycles / prediction.base.runtime_cycles:.3f}",
+                )
+                cells[2] = "–" if estimate.half_interval is None else f"±{100 * estimate.half_interval:.1f} %"
+            table.add_row("" if number else of.system, name, *cells)
     print_table(table)
+    if any(estimate.half_interval is None for of in prediction.systems for estimate in of.estimates):
+        print("\n–: fewer than two layouts tested the model, or it says nothing of the system")
 
 
 def _time(prediction: "Prediction", cycles: float) -> str:

@@ -15,13 +15,15 @@ from pagelab import _engine
 from pagelab._engine import UsageError
 from pagelab.run_time.document import read
 from pagelab.run_time.models import MODELS, Fitted, Model, Term
-from pagelab.run_time.points import Point, Points
+from pagelab.run_time.points import SMALL, Point, Points
 from pagelab.students_t import students_t
 
 KIND = "run-time models"
 _LEAST_ERROR = 1e-6
 """Below it, errors count as so large in the geometric mean, which one of 0 would make 0"""
 _LEAST_POINTS = 2
+_WORTHLESS = 0.5
+"""Of what the run times of layouts differ by: a model that is off by more tells next to nothing; a choice"""
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class Assessed:
     form: str
     errors: Mapping[str, float]
     """Predicted by measured less 1, of layouts that it was not fitted to."""
+    errors_from_4k: Mapping[str, float]
+    """The same where the measured run time of `4k` is known and the model tells by what others differ from it."""
 
     @property
     def largest(self) -> float | None:
@@ -68,17 +72,29 @@ class Models:
 
     @property
     def best(self) -> Assessed | None:
-        """The one with the smallest largest error; none if no layout was left out of any.
+        """The one with the smallest largest error over `compared_on`; none if there are no such layouts."""
+        return best_of(self.models)
 
-        Models are compared by the layouts that all of them were tested on, if there are any.
-        """
-        tested = [model for model in self.models if model.errors]
-        common = set.intersection(*(set(model.errors) for model in tested)) if tested else set()
+    @property
+    def compared_on(self) -> list[str]:
+        """The layouts that all models were tested on that were tested at all."""
+        return common_layouts(self.models)
 
-        def largest(model: Assessed) -> float:
-            return max(abs(error) for layout, error in model.errors.items() if layout in common or not common)
-
-        return min(tested, key=largest, default=None)
+    @property
+    def doubt(self) -> str | None:
+        """Why the best model is hardly to be trusted; none if nothing speaks against it."""
+        if not self.best:
+            return None
+        if len(self.compared_on) == 1:
+            return f"models were compared on one layout alone ({self.compared_on[0]}), which says little: measure more"
+        times = [point.runtime_cycles for point in self.points.points if point.runtime_cycles]
+        apart, off = max(times) / min(times) - 1, self.best.largest
+        if off is not None and off >= _WORTHLESS * apart:
+            return (
+                f"the best model is off by up to {off:.1%}, and the layouts' run times differ by {apart:.1%}: "
+                "it tells next to nothing of this program"
+            )
+        return None
 
     def to_json(self) -> str:
         """A model file, as `load` reads it."""
@@ -86,6 +102,7 @@ class Models:
             "kind": KIND,
             "pagelab": _engine.__version__,
             "best": self.best.fitted.name if self.best else None,
+            "compared_on": self.compared_on,
             "models": [
                 {
                     "name": of.fitted.name,
@@ -93,6 +110,7 @@ class Models:
                     "formula": str(of.fitted),
                     "terms": [asdict(term) for term in of.fitted.terms],
                     "errors": dict(of.errors),
+                    "errors_from_4k": dict(of.errors_from_4k),
                     "largest_error": of.largest,
                     "geometric_mean_error": of.geometric_mean,
                 }
@@ -102,6 +120,24 @@ class Models:
             "points": asdict(self.points),
         }
         return json.dumps(document, indent=1) + "\n"
+
+
+def common_layouts(models: Sequence[Assessed]) -> list[str]:
+    """The layouts that each model was tested on, without models that were not tested, in the first one's order."""
+    tested = [model.errors for model in models if model.errors]
+    return [layout for layout in (tested[0] if tested else ()) if all(layout in errors for errors in tested)]
+
+
+def best_of(models: Sequence[Assessed]) -> Assessed | None:
+    """The model with the smallest largest error over the layouts that all were tested on; none without such ones.
+
+    A model that one easy layout tested is not better than one that three tested.
+    """
+    common = common_layouts(models)
+    if not common:
+        return None
+    tested = [model for model in models if model.errors]
+    return min(tested, key=lambda model: max(abs(model.errors[layout]) for layout in common))
 
 
 def fit(points: Points) -> Models:
@@ -115,30 +151,39 @@ def fit(points: Points) -> Models:
             f"there is one point ({points.points[0].layout}); models need two layouts at least, such as 4k and thp"
         )
     models, refused = [], {}
+    base = points.at(SMALL)
     for model in MODELS:
         try:
             fitted = Fitted(model.name, model.fit(points.points))
         except UsageError as error:
             refused[model.name] = str(error)
             continue
-        models.append(Assessed(fitted, model.form, errors(model, points.points)))
+        from_4k = errors(model, points.points, base) if base else {}
+        models.append(Assessed(fitted, model.form, errors(model, points.points), from_4k))
     if not models:
         raise UsageError(f"no model can be fitted: {'; '.join(f'{name}: {why}' for name, why in refused.items())}")
     return Models(points, models, refused)
 
 
-def errors(model: Model, points: Sequence[Point]) -> dict[str, float]:
-    """Relative errors of a model for layouts that it is fitted without, where it can be."""
+def errors(model: Model, points: Sequence[Point], base: Point | None = None) -> dict[str, float]:
+    """Relative errors of a model for layouts that it is fitted without, where it can be.
+
+    Args:
+        base: One of the points, whose run time is known: models tell by what a layout differs from it. None for the run
+            times that models tell by themselves.
+    """
     found = {}
     for point in points:
-        if not point.runtime_cycles:
+        if not point.runtime_cycles or point is base:
             continue
         try:
             fitted = Fitted(model.name, model.fit([other for other in points if other is not point]))
         except UsageError:
             # The model is made of this layout, or of more than are left.
             continue
-        found[point.layout] = fitted.at(point) / point.runtime_cycles - 1
+        predicted = fitted.at(point) if base is None else fitted.from_base(point, base)
+        if predicted is not None:
+            found[point.layout] = predicted / point.runtime_cycles - 1
     return found
 
 
@@ -154,8 +199,12 @@ def load(path: Path) -> Models:
 
 def _of_document(document: Mapping[str, Any]) -> Models:
     points = document["points"]
+    if not document["models"]:
+        raise KeyError("models")
     models = [
-        Assessed(Fitted(of["name"], [Term(**term) for term in of["terms"]]), of["form"], of["errors"])
+        Assessed(
+            Fitted(of["name"], [Term(**term) for term in of["terms"]]), of["form"], of["errors"], of["errors_from_4k"]
+        )
         for of in document["models"]
     ]
     return Models(

@@ -21,7 +21,7 @@ from pagelab.recorder import prepare
 from pagelab.run_time import counters, host
 from pagelab.run_time.document import read
 from pagelab.run_time.layouts import Layout, parse
-from pagelab.run_time.replaying import Replay, Replaying, replay_layout, replays, trace_of
+from pagelab.run_time.replaying import Replay, Replaying, mismatch, replay_layout, replays, trace_of
 from pagelab.run_time.running import Files, Memory, Program, Run
 from pagelab.students_t import students_t
 from pagelab.traces import trace_info
@@ -144,7 +144,7 @@ def measure(command: Sequence[str], plan: Plan, report: Report = lambda _: None)
         walk_cycles_from="counters" if counted else "replay" if shown else None,
         nested=plan.replaying.nested,
         replay_machine=None if plan.replaying.machine is None else str(plan.replaying.machine),
-        warnings=_warnings(machine, measured, layouts, plan),
+        warnings=_warnings(command, machine, measured, layouts, plan),
     )
 
 
@@ -266,8 +266,16 @@ def _replays(program: Program, layouts: Sequence[Layout], span: int, plan: Plan,
         return shown
 
 
-def _warnings(machine: host.Machine, measured: Sequence[Measured], layouts: Sequence[Layout], plan: Plan) -> list[str]:
+def _warnings(
+    command: Sequence[str],
+    machine: host.Machine,
+    measured: Sequence[Measured],
+    layouts: Sequence[Layout],
+    plan: Plan,
+) -> list[str]:
     warnings = []
+    if plan.trace and (other := mismatch(plan.trace, command)):
+        warnings.append(other)
     if machine.virtualised:
         nested = "" if plan.replaying.nested or not (plan.record or plan.trace) else "; --nested replays such walks"
         warnings.append(

@@ -10,7 +10,10 @@ Source: I. Yaniv, D. Tsafrir, "Hash, Don't Cache (the Page Table)", SIGMETRICS 2
     instruction; here it is as in its paper, of walk cycles.
 Parameters: none. 4K and 2M below are the layouts `4k` and `thp`.
 Deviations: `least-squares` and `window` are pagelab's own. The first is the line of `yaniv` through all points rather
-    than two; the second scales the replayed cycles to the measured time of 4K.
+    than two; the second scales the replayed cycles to the measured time of 4K. `mosmodel` chooses how many terms it has
+    by five parts of the points. The published code makes these of neighbouring rows, so its result depends on their
+    order; here points are sorted by walk cycles and dealt out in turn. The scikit-learn of 2020 also divided each power
+    of the inputs by its spread before LassoLarsCV chose among them (`normalize`), which today's has not.
 """
 
 import itertools
@@ -28,6 +31,8 @@ _SYMBOLS = dict(zip(INPUTS, "HMCW", strict=True))
 DEGREE = 3
 MOSMODEL_POINTS = 10
 """Least points of `mosmodel`: LassoLarsCV holds a fifth of them out at a time, and each error one more"""
+_PARTS = 5
+"""In which `mosmodel` holds points out, as LassoLarsCV does unless told otherwise"""
 _STLB_HIT_CYCLES = 7
 """Of `pham`: what the second level of Intel's TLB takes"""
 
@@ -57,9 +62,28 @@ class Fitted:
     name: str
     terms: Sequence[Term]
 
+    @property
+    def sees_walk_cycles(self) -> bool:
+        """Whether walk cycles change what it predicts, by themselves or in the cycles of a replayed core."""
+        return any(term.powers.get(name) for term in self.terms for name in ("walk_cycles", "window_cycles"))
+
     def at(self, point: Point) -> float:
         """The run time that it predicts, in cycles."""
         return sum(term.at(point) for term in self.terms)
+
+    def from_base(self, point: Point, base: Point, as_replayed: Point | None = None) -> float | None:
+        """The run time that a measured one becomes: its cycles, by the ratio of what the model says of both points.
+
+        A model may be off for the measured point itself. That is no gain of what it is compared with.
+
+        Args:
+            as_replayed: The inputs of `base` for the ratio, if they are others than its own.
+
+        Returns:
+            Cycles; None if the model says that the measured point takes no time.
+        """
+        at_base = self.at(as_replayed or base)
+        return base.runtime_cycles * self.at(point) / at_base if at_base > 0 else None
 
     def __str__(self) -> str:
         return "R = " + " + ".join(map(str, self.terms))
@@ -140,6 +164,12 @@ def _window(points: Sequence[Point]) -> list[Term]:
     return [Term(small.runtime_cycles / small.window_cycles, {"window_cycles": 1})]
 
 
+def _dealt_out(count: int) -> list[tuple[list[int], list[int]]]:
+    """For each part of so many points, the numbers of the others and its own; neighbours are in different parts."""
+    parts = [list(range(part, count, _PARTS)) for part in range(_PARTS)]
+    return [(sorted(set(range(count)) - set(part)), part) for part in parts]
+
+
 def _mosmodel(points: Sequence[Point]) -> list[Term]:
     try:
         from sklearn.linear_model import LassoLarsCV
@@ -149,6 +179,8 @@ def _mosmodel(points: Sequence[Point]) -> list[Term]:
         raise UsageError(
             f"it has up to 19 terms, and there are {len(points)} layouts: {MOSMODEL_POINTS} at least are needed"
         )
+    # In the order of files, the result would depend on it.
+    points = sorted(points, key=lambda point: (point.walk_cycles, point.runtime_cycles, point.layout))
     # Of each input the largest is 1, as in the published code.
     names = INPUTS[:3]
     values = np.array([[float(getattr(point, name)) for name in names] for point in points])
@@ -163,7 +195,7 @@ def _mosmodel(points: Sequence[Point]) -> list[Term]:
     with warnings.catch_warnings():
         # Of folds in which a regressor repeats another; the path then goes on without it.
         warnings.simplefilter("ignore")
-        lasso = LassoLarsCV(cv=5).fit(features, times / times.max())
+        lasso = LassoLarsCV(cv=_dealt_out(len(points))).fit(features, times / times.max())
     terms = [
         Term(
             float(coefficient * times.max() / np.prod(scales**powers)),

@@ -54,6 +54,8 @@ class Points:
     system_seconds: float | None
     """The kernel's time under `4k`, where it is no part of the run time."""
     notes: Sequence[str]
+    command: Sequence[str] | None = None
+    """The program and its arguments; none of CSV."""
 
     def at(self, layout: str) -> Point | None:
         """The point of a layout; none if there is none."""
@@ -92,6 +94,7 @@ def read(paths: Sequence[Path], time: str = "user") -> Points:
         first.machine,
         first.system_seconds,
         [note for one in read_ones for note in one.notes],
+        first.command,
     )
 
 
@@ -148,6 +151,7 @@ def _of_measurement(measured: Measurement, path: Path, time: str) -> Points:
         measured.replay_machine,
         apart,
         notes,
+        measured.command,
     )
 
 

@@ -1,10 +1,11 @@
 """Predicting a program's run time under systems that no machine has.
 
 Models: a trace of the program is replayed under the layout `4k`'s system and under others. Misses, hits and walk cycles
-    of the others are the measured ones of `4k`, in the ratio of the replays. Models of run time make cycles of these.
+    of the others are the measured ones of `4k`, in the ratio of the replays. Models of run time tell what these take
+    and what `4k` takes; the measured run time of `4k` is multiplied by the ratio, since a model may be off there.
 Source: I. Yaniv, D. Tsafrir, "Hash, Don't Cache (the Page Table)", SIGMETRICS 2016, 5.1.
 Parameters: none.
-Deviations: the ratio takes off what the simulated machine has otherwise than the measured one. Where the replay of `4k`
+Deviations: ratios take off what the simulated machine has otherwise than the measured one. Where the replay of `4k`
     has none of something, the other's own count stands for it. The kernel's time is not predicted.
 """
 
@@ -14,14 +15,16 @@ from typing import Any
 
 from pagelab import _engine
 from pagelab._engine import UsageError
-from pagelab.run_time.fitting import Assessed, Models, errors
+from pagelab.run_time.fitting import Assessed, Models, best_of, errors
 from pagelab.run_time.models import INPUTS, MODELS, Fitted, Term
 from pagelab.run_time.points import HUGE, SMALL, Point
-from pagelab.run_time.replaying import Replay, Replaying, replays
+from pagelab.run_time.replaying import Replay, Replaying, mismatch, replays
 from pagelab.simulation import Progress, Source, System
 
 _WINDOW = "window"
 _MARGIN = 0.05
+_SAME = 0.01
+"""Misses, or walk cycles per miss, that differ by no more than this share are alike"""
 
 
 @dataclass(frozen=True)
@@ -29,10 +32,17 @@ class Estimate:
     """A model's run time for a system."""
 
     model: str
-    cycles: float
+    cycles: float | None
+    """None if the model does not tell; the warnings say why."""
     half_interval: float | None
     """Share of the cycles within which the truth is in 95 of 100 cases, by the errors for layouts left out; none of
     models that fewer than two layouts tested."""
+    at_4k: float
+    """What the model says of `4k` itself, by what was measured: how far off it is where nothing changes."""
+    tested: bool
+    """Whether any layout was left out to test it."""
+    blind: bool
+    """Whether the system's walks take longer or shorter than those of `4k`, and the model does not see it."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +88,11 @@ def _entry(of: Predicted, base: Point) -> dict[str, Any]:
         {
             "model": estimate.model,
             "cycles": estimate.cycles,
-            "ratio": estimate.cycles / base.runtime_cycles,
+            "ratio": None if estimate.cycles is None else estimate.cycles / base.runtime_cycles,
             "half_interval": estimate.half_interval,
+            "at_4k": estimate.at_4k,
+            "tested": estimate.tested,
+            "sees_cycles_of_walks": not estimate.blind,
         }
         for estimate in of.estimates
     ]
@@ -105,11 +118,12 @@ def predict(
         TraceError: the trace cannot be read.
     """
     base, how = _base(models), Replaying(nested=models.points.nested)
+    other_program = mismatch(trace, models.points.command) if models.points.command else None
     first, *others = replays(trace, [how.small, *systems], machine or models.points.machine, progress)
     base = _with_window(base, first)
     assessed = _with_window_model(models, base)
     predicted = [_predicted(system, base, first, assessed, models) for system in others]
-    best = models.best
+    best = best_of(assessed)
     return Prediction(
         base=base,
         mhz=models.points.mhz,
@@ -117,7 +131,7 @@ def predict(
         machine=first.machine,
         systems=predicted,
         best=best.fitted.name if best else None,
-        warnings=_warnings(models, predicted, first, machine),
+        warnings=[*([other_program] if other_program else []), *_warnings(models, predicted, first, machine)],
     )
 
 
@@ -136,12 +150,13 @@ def _with_window(base: Point, replayed: Replay) -> Point:
 
 
 def _with_window_model(models: Models, base: Point) -> list[Assessed]:
-    """The models, and that of a core that overlaps accesses in any case, untested if the layouts were not replayed."""
-    assessed = list(models.models)
+    """The models with the errors of how they are used here, and that of a core that overlaps accesses in any case,
+    untested if the layouts were not replayed."""
+    assessed = [replace(of, errors=of.errors_from_4k) for of in models.models]
     if base.window_cycles and all(model.fitted.name != _WINDOW for model in assessed):
         form = next(model.form for model in MODELS if model.name == _WINDOW)
         scale = Term(base.runtime_cycles / base.window_cycles, {"window_cycles": 1})
-        assessed.append(Assessed(Fitted(_WINDOW, [scale]), form, {}))
+        assessed.append(Assessed(Fitted(_WINDOW, [scale]), form, {}, {}))
     return assessed
 
 
@@ -157,9 +172,32 @@ def scaled(base: Point, small: Replay, other: Replay) -> Point:
 
 
 def _predicted(other: Replay, base: Point, small: Replay, assessed: Sequence[Assessed], models: Models) -> Predicted:
-    inputs = scaled(base, small, other)
-    estimates = [Estimate(model.fitted.name, model.fitted.at(inputs), model.half_interval) for model in assessed]
-    return Predicted(other.system, inputs, estimates, _beyond(inputs, models.points.points))
+    inputs, as_replayed = scaled(base, small, other), scaled(base, small, small)
+    estimates = [_estimate(model, base, as_replayed, inputs) for model in assessed]
+    # Beside what it is compared with, the same system is numbered.
+    alone = small.system.removesuffix(" #1")
+    name = alone if other.system == f"{alone} #2" else other.system
+    return Predicted(name, inputs, estimates, _beyond(inputs, models.points.points))
+
+
+def _estimate(model: Assessed, base: Point, as_replayed: Point, inputs: Point) -> Estimate:
+    blind = not model.fitted.sees_walk_cycles and not _alike(
+        inputs.walk_cycles * as_replayed.tlb_misses, as_replayed.walk_cycles * inputs.tlb_misses
+    )
+    # If nothing that it sees changes, it would say that nothing does.
+    told = not (blind and _alike(inputs.tlb_misses, as_replayed.tlb_misses))
+    return Estimate(
+        model.fitted.name,
+        model.fitted.from_base(inputs, base, as_replayed) if told else None,
+        model.half_interval,
+        model.fitted.at(as_replayed) / base.runtime_cycles,
+        bool(model.errors),
+        blind,
+    )
+
+
+def _alike(one: float, other: float) -> bool:
+    return abs(one - other) <= _SAME * max(one, other)
 
 
 def _beyond(inputs: Point, points: Sequence[Point]) -> bool:
@@ -179,17 +217,25 @@ def _warnings(models: Models, predicted: Sequence[Predicted], small: Replay, mac
     for of in predicted:
         if of.beyond:
             warnings.append(f"{of.system}: its walk cycles are outside those that the models were fitted to")
-        warnings += [
-            f"{of.system}: {estimate.model} predicts less than no time, so it does not hold there"
-            for estimate in of.estimates
-            if estimate.cycles <= 0
-        ]
+        if silent := [estimate.model for estimate in of.estimates if estimate.cycles is None and estimate.blind]:
+            warnings.append(
+                f"{of.system}: {', '.join(silent)} left out: as many walks as with {SMALL} take other cycles, and "
+                "models of misses alone do not see that"
+            )
+        for estimate in of.estimates:
+            if estimate.at_4k <= 0:
+                warnings.append(f"{of.system}: {estimate.model} left out: it says that {SMALL} takes no time")
+            elif estimate.cycles is not None and estimate.cycles <= 0:
+                warnings.append(f"{of.system}: {estimate.model} predicts less than no time, so it does not hold there")
     return warnings
 
 
 @dataclass(frozen=True)
 class Validation:
-    """Errors of models for layouts that they were fitted without: predicted by measured less 1."""
+    """Errors of models for layouts that they were fitted without: predicted by measured less 1.
+
+    As in predictions, the measured run time of `4k` is known, and is multiplied by what a model tells of both layouts.
+    """
 
     by_layout: Mapping[str, Mapping[str, float]]
     """By model and layout, from the layout's own walk cycles."""
@@ -204,13 +250,13 @@ def validate(trace: Source, models: Models, machine: str | None = None, progress
         UsageError: the models lack the layout 4k.
     """
     base, how, points = _base(models), Replaying(nested=models.points.nested), models.points.points
-    by_layout = {model.name: errors(model, points) for model in MODELS}
+    by_layout = {model.name: errors(model, points, base) for model in MODELS}
     huge = models.points.at(HUGE)
     if huge is None:
         return Validation(by_layout, {})
     small, replayed = replays(trace, [how.small, how.huge], machine or models.points.machine, progress)
     base = _with_window(base, small)
-    inputs = scaled(base, small, replayed)
+    inputs, as_replayed = scaled(base, small, replayed), scaled(base, small, small)
     rest = [base if point.layout == SMALL else point for point in points if point is not huge]
     by_trace = {}
     for model in MODELS:
@@ -219,5 +265,7 @@ def validate(trace: Source, models: Models, machine: str | None = None, progress
         except UsageError:
             # It is made of the layout that is to be predicted, or of more than are left.
             continue
-        by_trace[model.name] = fitted.at(inputs) / huge.runtime_cycles - 1
+        cycles = fitted.from_base(inputs, base, as_replayed)
+        if cycles is not None:
+            by_trace[model.name] = cycles / huge.runtime_cycles - 1
     return Validation(by_layout, by_trace)

@@ -5,23 +5,24 @@ Models: the program is recorded under each layout (the library advises it there,
 Deviations: the program runs once more for each layout, under Valgrind. What is replayed is that run.
 """
 
+import json
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from pagelab import _engine, cores
 from pagelab.recorder import record
 from pagelab.results import SystemResult
 from pagelab.run_time.layouts import Layout
 from pagelab.run_time.running import Files, Program
-from pagelab.simulation import Progress, Source, System, overrides, run
+from pagelab.simulation import Progress, Source, System, run
+from pagelab.traces import trace_info
+from pagelab.user_time import user_cycles
 
 NESTED_MADVISE: System = ("nested-radix-thp", {"system.layers.guest.large_pages": "madvise"})
-WINDOW = {"model": "window", "cycles_per_instruction": 0.25}
-"""The core that overlaps accesses, on machines whose own core does not: four instructions a cycle, Skylake's sizes"""
-_CORE = ("base", "data_stall", "translation")
-"""Cycles of a program's own instructions; faults and system calls are the kernel's"""
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,9 @@ class Replay:
     tlb_hits: int
     """Of the same: misses of the first level that it served."""
     core_cycles: int
-    """Of the program's own instructions, in order."""
+    """Of the program's own instructions, on the machine's own core if that is in order, else as below."""
     window_cycles: int
-    """The same by the core that overlaps accesses."""
+    """The same on the core that overlaps accesses (`cores.overlapping`)."""
     mhz: float
     """The simulated machine's clock."""
     machine: str
@@ -50,40 +51,44 @@ class Replay:
 def replays(
     trace: Source, systems: Sequence[System], machine: str | os.PathLike[str] | None, progress: Progress | None = None
 ) -> list[Replay]:
-    """A trace under systems, on the machine's own core and on one that overlaps accesses, if its own does not."""
-    plain = run(trace, systems, machine=machine, progress=progress).systems
-    if plain[0].config["machine"]["core"]["model"] == "window":
-        overlapped = plain
-    else:
-        overlapped = run(
-            trace, [_with_window(system) for system in systems], machine=machine, progress=progress
-        ).systems
-    return [_replay(own, other) for own, other in zip(plain, overlapped, strict=True)]
-
-
-def _with_window(system: System) -> System:
-    """The same system on a core that overlaps accesses."""
-    name, settings = system if isinstance(system, tuple) else (system, ())
-    return name, [*overrides(settings), *overrides({"machine.core": WINDOW})]
+    """A trace under systems, on a core that overlaps accesses, and on the machine's own if that one is in order."""
+    core = json.loads(_engine.machine_json(None if machine is None else os.fspath(machine)))["core"]
+    settings = {"machine.core": cores.overlapping(core)}
+    overlapped = run(trace, systems, machine=machine, set=settings, progress=progress).systems
+    own = overlapped
+    if core["model"] != "window":
+        own = run(trace, systems, machine=machine, progress=progress).systems
+    return [_replay(*pair) for pair in zip(own, overlapped, strict=True)]
 
 
 def _replay(own: SystemResult, other: SystemResult) -> Replay:
     stats = own.stats
     misses = sum(stats.get(f"{kind}.l2.misses", 0) for kind in ("dtlb", "itlb"))
     first = sum(stats.get(f"{kind}.l1.misses", 0) for kind in ("dtlb", "itlb"))
-    core, overlapped = (sum(of.stats.get(f"cycles.{part}", 0) for part in _CORE) for of in (own, other))
     return Replay(
         walk_cycles=stats.get("walk.cycles", 0),
         tlb_misses=misses,
         tlb_hits=first - misses,
-        core_cycles=core,
-        window_cycles=overlapped,
+        core_cycles=user_cycles(stats),
+        window_cycles=user_cycles(other.stats),
         mhz=own.config["machine"]["frequency_mhz"],
         machine=own.machine,
         system=own.label,
         accesses=stats.get("accesses", 0),
         warnings=list(dict.fromkeys((*own.warnings, *other.warnings))),
     )
+
+
+def mismatch(trace: Source, command: Sequence[str]) -> str | None:
+    """What a warning says of a trace that is of another program, or of other arguments; none if it is of this one."""
+    name = os.fspath(trace)
+    if not name.rstrip("/").endswith(".trace"):
+        return f"{name} is a workload and no recording of {shlex.join(command)}, which was measured"
+    recorded = trace_info(name)["meta"].get("command") or []
+    if list(recorded) == list(command):
+        return None
+    what = shlex.join(recorded) if recorded else "a program that it does not name"
+    return f"{name} is a recording of {what}, and {shlex.join(command)} was measured"
 
 
 def trace_of(layout: Layout, folder: Path) -> Path:

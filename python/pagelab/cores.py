@@ -1,0 +1,26 @@
+"""The two models of a core that one program is replayed on, where both ends of what a real core does are wanted.
+
+Models: an in-order core waits for every access. A core with a window overlaps accesses as far as the program's
+    dependencies allow, behind a branch predictor. A real core lies between them for most programs.
+Parameters: those of the machine's own core where that is one with a window. Else four instructions a cycle, as wide as
+    the cores of the presets, with the sizes of Skylake, the defaults of `window`. The predictor is TAGE in any case,
+    since no machine preset names one.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+IN_ORDER: Mapping[str, Any] = {"model": "in-order", "cycles_per_instruction": 0.5, "l1_hit_hidden": True}
+_WINDOW: Mapping[str, Any] = {"model": "window", "cycles_per_instruction": 0.25}
+_PREDICTOR = "tage"
+
+
+def in_order(core: Mapping[str, Any]) -> dict[str, Any]:
+    """The core that waits for every access, as `machine.core` takes it: the machine's own `core` if it is one."""
+    return dict(core if core["model"] == "in-order" else IN_ORDER)
+
+
+def overlapping(core: Mapping[str, Any]) -> dict[str, Any]:
+    """The core that overlaps accesses, as `machine.core` takes it: the machine's own `core` if it does, with TAGE."""
+    own = core if core["model"] == "window" else _WINDOW
+    return {**own, "branch_predictor": _PREDICTOR}
