@@ -133,7 +133,14 @@ class Figure:
     """Of a sample, what a longer warm-up changes; none with less than two such windows."""
 
     def __str__(self) -> str:
-        return f"{self.value:.4g}" if self.half_width is None else f"{self.value:.4g} ± {self.half_width:.2g}"
+        value = digits(self.value, 4)
+        return value if self.half_width is None else f"{value} ± {digits(self.half_width, 2)}"
+
+
+def digits(value: float, number: int, sign: str = "") -> str:
+    """A value of so many digits, without the powers of ten that large ones would have."""
+    text = f"{value:{sign}.{number}g}"
+    return f"{float(text):{sign},.0f}" if "e+" in text else text
 
 
 _FIGURES = (
