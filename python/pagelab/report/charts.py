@@ -53,6 +53,13 @@ _STAGE_COLOURS = (
 )
 STAGE_COLOURS = dict(zip(STAGES, _STAGE_COLOURS, strict=True))
 _SYSTEM_COLOURS = ("#4c78a8", "#f0a03c", "#54a24b", "#d1495b", "#7b5ea7", "#8c6d31", "#e7969c", "#9aa5b1")
+_WIDEST_LINE, _THINNEST_LINE = 6.0, 1.5
+"""Of curves, in pixels: each is thinner than the ones below it, which it would hide where they coincide"""
+_LEGEND_COLUMNS = 7
+_BETWEEN_LABELS = 8
+"""Of an axis, in pixels"""
+_LEAST_REFERENCES = 0.005
+"""Per walk; a level that is read less is no bar that could be seen"""
 _BAR = 22
 """Height of a bar, in pixels"""
 
@@ -66,16 +73,27 @@ def _finish(chart: alt.Chart | alt.LayerChart | alt.FacetChart, description: str
     return spec
 
 
-def _colour(field: str, colours: Mapping[str, str], used: Sequence[str]) -> alt.Color:
+def _colour(field: str, colours: Mapping[str, str], used: Sequence[str], *, below: bool = False) -> alt.Color:
     domain = [name for name in colours if name in used]
     scale = alt.Scale(domain=domain, range=[colours[name] for name in domain])
-    return alt.Color(f"{field}:N", scale=scale, legend=alt.Legend(title=None, orient="top", symbolType="square"))
+    legend = alt.Legend(title=None, orient="bottom" if below else "top", symbolType="square", columns=_LEGEND_COLUMNS)
+    return alt.Color(f"{field}:N", scale=scale, legend=legend)
 
 
 def _systems(results: Sequence[SystemResult]) -> alt.Color:
     labels = [result.label for result in results]
     colours = [_SYSTEM_COLOURS[at % len(_SYSTEM_COLOURS)] for at in range(len(labels))]
     return alt.Color("system:N", scale=alt.Scale(domain=labels, range=colours), legend=_legend())
+
+
+def _width(number: int, of: int) -> float:
+    """Of a curve, by its place in the order in which they are drawn."""
+    return _THINNEST_LINE + (_WIDEST_LINE - _THINNEST_LINE) * (of - 1 - number) / max(of - 1, 1)
+
+
+def _widths() -> alt.StrokeWidth:
+    """As the rows' `width` says."""
+    return alt.StrokeWidth("width:Q", scale=None, legend=None)
 
 
 def _legend() -> alt.Legend:
@@ -99,7 +117,7 @@ def cycles(results: Sequence[SystemResult]) -> Spec:
         alt.Chart(_values(rows))
         .mark_bar(height=_BAR)
         .encode(
-            x=alt.X("share:Q", title="busy cycles; the first system takes 1", axis=alt.Axis(format=".2~f")),
+            x=alt.X("share:Q", title="busy cycles; the first system takes 1", axis=_plain_axis(".2~f")),
             y=alt.Y("system:N", sort=None, title=None, axis=alt.Axis(labelLimit=260)),
             color=_colour("class", CLASS_COLOURS, [str(row["class"]) for row in rows]),
             order=alt.Order("order:Q"),
@@ -116,6 +134,8 @@ def walk_references(results: Sequence[SystemResult]) -> Spec:
     for result in results:
         walks = result.stats.get("walk.count", 0)
         for level, places in references(result.stats).items():
+            if share(sum(places.values()), walks) < _LEAST_REFERENCES:
+                continue
             for order, (place, words) in enumerate(SERVED.items()):
                 if places.get(place):
                     rows.append(
@@ -164,7 +184,7 @@ def fault_stages(results: Sequence[SystemResult]) -> Spec:
         alt.Chart(_values(rows))
         .mark_bar(height=_BAR)
         .encode(
-            x=alt.X("cycles:Q", title="cycles per page fault of the program"),
+            x=alt.X("cycles:Q", title="cycles per page fault of the program", axis=_plain_axis(",~r")),
             y=alt.Y("system:N", sort=None, title=None, axis=alt.Axis(labelLimit=260)),
             color=_colour("stage", STAGE_COLOURS, [str(row["stage"]) for row in rows]),
             order=alt.Order("order:Q"),
@@ -185,18 +205,18 @@ def over_time(results: Sequence[SystemResult]) -> list[tuple[str, Spec]]:
     charts = []
     for title, measure in measures:
         rows = []
-        for result in results:
-            done = 0
+        for number, result in enumerate(results):
+            done, width = 0, _width(number, len(results))
             for part in result.windows:
                 done += part["accesses"]
-                rows.append({"system": result.label, "accesses": done, "value": measure(part)})
+                rows.append({"system": result.label, "accesses": done, "value": measure(part), "width": width})
         if not any(row["value"] for row in rows):
             continue
         chart = (
             alt.Chart(_values(rows))
-            .mark_line(interpolate="step-before", strokeWidth=1.5)
+            .mark_line(interpolate="step-before")
             .encode(
-                x=alt.X("accesses:Q", title="accesses", axis=alt.Axis(format="~s")),
+                x=alt.X("accesses:Q", title="accesses", axis=_plain_axis("~s")),
                 y=alt.Y(
                     "value:Q",
                     title=None,
@@ -204,6 +224,7 @@ def over_time(results: Sequence[SystemResult]) -> list[tuple[str, Spec]]:
                     axis=alt.Axis(format=".0%" if "Share" in title else ",.3~r"),
                 ),
                 color=_systems(results),
+                strokeWidth=_widths(),
                 tooltip=[
                     "system:N",
                     alt.Tooltip("accesses:Q", format=",d"),
@@ -219,19 +240,21 @@ def over_time(results: Sequence[SystemResult]) -> list[tuple[str, Spec]]:
 def latencies(results: Sequence[SystemResult], kind: str) -> Spec:
     """The share of `walks` or `faults` that took so many cycles at most."""
     rows = []
-    for result in results:
+    for number, result in enumerate(results):
         counts = (result.profile or {})[kind]["latencies"]
-        whole, below = sum(count for _, count in counts), 0
+        whole, below, width = sum(count for _, count in counts), 0, _width(number, len(results))
         for cycles_, count in counts:
             below += count
-            rows.append({"system": result.label, "cycles": max(cycles_, 1), "share": share(below, whole)})
+            at = max(cycles_, 1)
+            rows.append({"system": result.label, "cycles": at, "share": share(below, whole), "width": width})
     chart = (
         alt.Chart(_values(rows))
-        .mark_line(interpolate="step-after", strokeWidth=1.5)
+        .mark_line(interpolate="step-after")
         .encode(
             x=alt.X("cycles:Q", title=f"cycles of one of the {kind}", scale=alt.Scale(type="log"), axis=_log_axis()),
             y=alt.Y("share:Q", title="share that took no more", axis=alt.Axis(format=".0%")),
             color=_systems(results),
+            strokeWidth=_widths(),
             tooltip=["system:N", alt.Tooltip("cycles:Q", format=",d"), alt.Tooltip("share:Q", format=".2%")],
         )
         .properties(**_wide(180))
@@ -240,7 +263,12 @@ def latencies(results: Sequence[SystemResult], kind: str) -> Spec:
 
 
 def _log_axis() -> alt.Axis:
-    return alt.Axis(format="~s", labelOverlap=True)
+    return alt.Axis(format="~s", labelOverlap="greedy", labelSeparation=_BETWEEN_LABELS)
+
+
+def _plain_axis(form: str) -> alt.Axis:
+    """A few labels, which do not run into each other."""
+    return alt.Axis(format=form, tickCount=8, labelOverlap="greedy", labelSeparation=_BETWEEN_LABELS)
 
 
 def steps(samples: Sequence[Mapping[str, Any]], kind: str) -> Spec:
@@ -261,7 +289,7 @@ def steps(samples: Sequence[Mapping[str, Any]], kind: str) -> Spec:
         alt.Chart(_values(rows))
         .mark_bar(height=16, stroke="white", strokeWidth=0.7)
         .encode(
-            x=alt.X("begin:Q", title="cycles", axis=alt.Axis(format="~s")),
+            x=alt.X("begin:Q", title="cycles", axis=_plain_axis("~s")),
             x2="end:Q",
             y=alt.Y("sample:N", sort=None, title=None, axis=alt.Axis(labelLimit=260)),
             color=_colour("what", colours, [str(row["what"]) for row in rows]),
@@ -307,23 +335,33 @@ def fault_steps(samples: Sequence[Mapping[str, Any]]) -> Spec:
     places = {**PLACE_COLOURS, _NO_LINES: "#9ecae9", "rest": "#cfd4da"}
     bars = _pieces(rows, "place", places, height=12, offset=-4)
     # A fault engine's work has no stages.
-    strips = [_pieces(stages, "stage", STAGE_COLOURS, height=5, offset=7)] if stages else []
+    strips = [_pieces(stages, "stage", STAGE_COLOURS, height=5, offset=7, below=True)] if stages else []
     chart = alt.layer(bars, *strips).resolve_scale(color="independent").properties(**_wide(len(samples) * 30))
     return _finish(chart, "Sampled faults, reference by reference")
 
 
 def _pieces(
-    rows: Sequence[Mapping[str, Any]], field: str, colours: Mapping[str, str], *, height: int, offset: int
+    rows: Sequence[Mapping[str, Any]],
+    field: str,
+    colours: Mapping[str, str],
+    *,
+    height: int,
+    offset: int,
+    below: bool = False,
 ) -> alt.Chart:
-    """Pieces of bars that are so high, in pixels, and so far below the middle of their rows."""
+    """Pieces of bars that are so high, in pixels, and so far below the middle of their rows.
+
+    Args:
+        below: Whether the legend is below the chart: two above it would stand side by side.
+    """
     chart: alt.Chart = (
         alt.Chart(_values(rows))
         .mark_bar(height=height, yOffset=offset, stroke="white", strokeWidth=0.4)
         .encode(
-            x=alt.X("begin:Q", title="cycles", axis=alt.Axis(format="~s")),
+            x=alt.X("begin:Q", title="cycles", axis=_plain_axis("~s")),
             x2="end:Q",
             y=alt.Y("sample:N", sort=None, title=None, axis=alt.Axis(labelLimit=260)),
-            color=_colour(field, colours, [str(row[field]) for row in rows]),
+            color=_colour(field, colours, [str(row[field]) for row in rows], below=below),
             tooltip=[
                 alt.Tooltip("of:N", title="step"),
                 alt.Tooltip(f"{field}:N", title=field),

@@ -32,9 +32,11 @@ function draw(figure) {
   const plot = figure.querySelector(".plot");
   if (plot.clientWidth < 600) {
     // Legends go into rows, and labels have less room.
-    const { color, x } = spec.encoding;
-    if (color?.legend) color.legend.columns = 2;
-    x.axis = { ...x.axis, tickCount: 4 };
+    for (const { encoding } of spec.layer ?? [spec]) {
+      const { color, x } = encoding;
+      if (color?.legend) color.legend.columns = 2;
+      x.axis = { ...x.axis, tickCount: 4 };
+    }
   }
   // Charts of several parts are not wide by themselves; their labels need the rest.
   if (spec.encoding?.row) spec.width = Math.max(240, plot.clientWidth - 130);
