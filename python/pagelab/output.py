@@ -44,8 +44,17 @@ def ensure_writable(path: Path) -> None:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
     if not os.access(path if path.exists() else folder, os.W_OK):
         read_only = os.statvfs(folder).f_flag & os.ST_RDONLY
-        error = errno.EROFS if read_only else errno.EACCES
-        raise OSError(error, os.strerror(error), str(path))
+        code = errno.EROFS if read_only else errno.EACCES
+        raise OSError(code, os.strerror(code), str(path))
+    if path.exists() and not path.is_file():
+        return
+    # Permissions do not tell all: nothing can be made in /proc, for example.
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=folder)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    os.close(handle)
+    Path(temporary).unlink()
 
 
 def ensure_apart(*paths: Path | None) -> None:

@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -180,6 +180,11 @@ class Results:
             OSError: it cannot be written.
         """
         write_atomically(Path(path), self.to_json())
+
+    def labelled(self, labels: Sequence[str]) -> "Results":
+        """The same results, whose systems have other labels, in their order."""
+        results = [{**entry, "label": label} for entry, label in zip(self._document["results"], labels, strict=True)]
+        return Results({**self._document, "results": results})
 
     def __getitem__(self, system: str) -> SystemResult:
         """The result of a system by its label, or by its name alone or with its settings as they were given."""

@@ -142,6 +142,12 @@ class Figure:
         return f"{self.value:.{places}f} ± {self.half_width:.{places}f}"
 
 
+def digits(value: float, number: int, sign: str = "") -> str:
+    """A value of so many digits, without the powers of ten that large ones would have."""
+    text = f"{value:{sign}.{number}g}"
+    return f"{float(text):{sign},.0f}" if "e+" in text else text
+
+
 _BUSY = "busy cycles"
 """Of CPUs that do something: how long others are idle or wait for them, windows do not tell."""
 

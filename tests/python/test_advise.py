@@ -1,19 +1,22 @@
 """Advice: programs whose answer is clear are told it, and those that nothing helps are told that."""
 
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from conftest import Pagelab, assert_fails
+from conftest import COMMAND, Pagelab, assert_fails
 
 import pagelab as package
-from pagelab.advice import Advice, Choice, advice_of, choose, replay, words
+from pagelab.advice import Advice, Checked, Choice, Length, Subject, Unchecked, advice_of, choose, replay, words
 from pagelab.advice.gains import Bar, Gain, paging_shares, walk_shares
 from pagelab.advice.trials import Trials
 from pagelab.results import Results
@@ -23,6 +26,7 @@ needs_recorder = pytest.mark.skipif(not shutil.which("valgrind") or not shutil.w
 # Two mappings, of which the first gets nine accesses of ten; then one page over and over; or a page in each 2 MiB.
 _PROGRAM = r"""
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -55,9 +59,13 @@ int main(int argc, char **argv) {
         for (long round = 0; round < 200; round++)
             for (long i = 0; i < 32; i++)
                 at[i << 21]++;
+    } else if (!strcmp(argv[1], "endless")) {
+        for (volatile char *at = map(2, 0);; puts("round"), fflush(stdout))
+            chase(at, 4096, 1000);
     } else {
         chase(map(2, 0), 4096, 2000000);
     }
+    puts("done");
     return atoi(argv[2]);
 }
 """
@@ -148,7 +156,7 @@ def test_a_virtual_machine_costs_more_and_its_host_may_help() -> None:
     assert "In a virtual machine, the program" in words.page(native)
     page = words.page(nested)
     assert "Outside a virtual machine, the program" in page
-    assert "for all programs, in the guest: " in page
+    assert "for all programs, in the guest, as root: " in page
 
 
 def test_translation_takes_no_less_than_remedies_save() -> None:
@@ -199,14 +207,138 @@ def test_bars_hold_both_cores_and_a_fifth_of_their_cycles() -> None:
 
 
 def test_a_gain_is_worth_a_word_above_a_hundredth_and_a_millisecond() -> None:
-    def gain(low: float, high: float, seconds: float) -> Gain:
+    def gain(low: float, high: float, seconds: float | None) -> Gain:
         return Gain("huge", Bar(low, high), seconds, 0, 1.0)
 
     assert gain(0.011, 0.3, 0.0011).is_worth_it
     assert not gain(0.009, 0.3, 1.0).is_worth_it
     assert not gain(0.2, 0.3, 0.0009).is_worth_it
+    assert gain(0.2, 0.3, 0.0009).helps
+    assert not gain(0.009, 0.3, 1.0).helps
+    # Of a program that was ended nobody knows how long it is.
+    assert gain(0.2, 0.3, None).is_worth_it
     assert gain(-0.3, -0.011, -1.0).is_lost
     assert not gain(-0.3, -0.009, -1.0).is_lost
+
+
+@pytest.fixture(scope="module")
+def advice() -> Advice:
+    source = "gups:size=16MiB,updates=20K"
+    return advice_of(source, replay(source, Choice("kabylake-7700hq", "", None, nested=False)))
+
+
+def _huge(low: float, high: float, seconds: float) -> Gain:
+    return Gain("huge", Bar(low, high), seconds, 0, 1.0)
+
+
+def _page(advice: Advice, measured: Checked | Unchecked | None = None) -> str:
+    return " ".join(words.page(advice, measured).split())
+
+
+def test_a_run_that_is_too_short_is_told_what_would_help_a_longer_one(advice: Advice) -> None:
+    short = replace(advice, remedies=(_huge(0.34, 0.48, 0.00095),), program_seconds=0.0028)
+    page = _page(short)
+    assert "too short to matter: it takes only 2.8 ms of simulated time" in page
+    assert "would save 0.95 ms or more (−48 to −34 % of the time)" in page
+    assert "What would help a longer run" in page
+    assert "glibc.malloc.hugetlb=1" in page
+    assert "errors of the estimate" not in page
+    assert "may help or not" not in page
+    assert [of["helps"] for of in short.to_document()["remedies"]] == [True]
+    assert [of["worth_it"] for of in short.to_document()["remedies"]] == [False]
+    longer = replace(short, remedies=(_huge(0.34, 0.48, 0.0095),))
+    assert "What helps" in _page(longer)
+    assert "too short" not in _page(longer)
+
+
+def test_what_helps_less_than_the_best_helps_too(advice: Advice) -> None:
+    folios = replace(_huge(0.2, 0.3, 0.0008), key="folios")
+    both = replace(advice, remedies=(_huge(0.34, 0.48, 0.0011), folios))
+    assert [gain.key for gain in both.worth_it] == ["huge", "folios"]
+    assert [of["worth_it"] for of in both.to_document()["remedies"]] == [True, True]
+
+
+def test_the_whole_program_counts_by_its_instructions(advice: Advice) -> None:
+    assert Length().of_replayed(100) == 1
+    assert Length(4000).of_replayed(100) == 40
+    assert Length(99).of_replayed(100) == 1
+    assert Length(4000, known=False).of_replayed(100) is None
+    replayed = advice.base.stats["instructions"]
+    whole = advice_of("", advice.trials, Length(40 * replayed))
+    assert whole.seconds == advice.seconds
+    assert whole.program_seconds == pytest.approx(40 * advice.seconds)
+    for gain, other in zip(whole.remedies, advice.remedies, strict=True):
+        assert gain.saved_seconds == pytest.approx(40 * (other.saved_seconds or 0))
+    assert "of about" in _page(whole)
+    assert "of about" not in _page(advice)
+    ended = advice_of("", advice.trials, Length(known=False))
+    assert "until the program was ended" in _page(ended)
+    assert {gain.saved_seconds for gain in ended.remedies} == {None}
+
+
+@pytest.mark.parametrize(
+    ("saved", "judged"),
+    [
+        ((0.17,) * 5, "the measured saving is smaller, outside of that."),
+        ((0.15, 0.16, 0.17, 0.2, 0.22), "the measured saving is smaller, outside of that, though pairs reach into it."),
+        ((0.6,) * 5, "the measured saving is larger, outside of that."),
+        ((0.3,) * 5, "and the measured change is within that."),
+        ((0.11, -0.02, 0.062, 0.05, 0.07), "That is no clear change"),
+        ((0.4,), "That is no clear change"),
+    ],
+)
+def test_what_is_measured_is_judged(advice: Advice, saved: tuple[float, ...], judged: str) -> None:
+    foretold = replace(advice, remedies=(_huge(0.19, 0.57, 1.0),))
+    page = _page(foretold, Checked(saved, 0.0221, 0.0205, 1.0, ()))
+    assert judged in page
+    assert "Foretold are −57 to −19 %" in page
+    assert "without huge pages it is 22.1 ms" in page
+
+
+def test_the_interval_of_the_median_is_the_sign_tests() -> None:
+    def interval(number: int) -> tuple[float, float]:
+        return Checked(tuple(map(float, range(number))), 1.0, 1.0, 1.0, ()).interval
+
+    # Conover's table: of 5 pairs no interval is certain to 95 %; of 6 it is all, of 9 the second, of 20 the sixth.
+    assert [interval(number) for number in (1, 5, 6, 9, 20)] == [(0, 0), (0, 4), (0, 5), (1, 7), (5, 14)]
+
+
+def test_advice_is_kept_if_it_cannot_be_checked(advice: Advice) -> None:
+    unchecked = Unchecked("it ends too soon")
+    page = _page(advice, unchecked)
+    assert "Could not be checked: it ends too soon" in page
+    assert "Paging takes" in page
+    document = advice.to_document(unchecked)
+    assert (document["measured"], document["not_checked"]) == (None, "it ends too soon")
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_replays_are_named_by_what_is_tried(nested: bool) -> None:
+    names = set()
+    trials = replay(
+        "gups:size=1MiB,updates=1K",
+        Choice("kabylake-7700hq", "", None, nested),
+        progress=lambda name, *_: names.add(name),
+    )
+    tried = ["as it is", "huge pages", "folios of 32 KiB", "populated when mapped", "TLB of 4 times the entries"]
+    tried += ["huge pages in the host", "no virtual machine"] if nested else ["in a virtual machine"]
+    assert [of.label for of in trials.window.systems] == tried
+    number = 2 * len(tried)
+    wanted = [*(f"{of}, core that waits" for of in tried), *(f"{of}, core that overlaps accesses" for of in tried)]
+    assert names == {f"replay {at} of {number}: {of}" for at, of in enumerate(wanted, 1)}
+
+
+def test_an_imported_trace_says_what_it_is_and_what_is_assumed(tmp_path: Path, pagelab: Pagelab) -> None:
+    lines = "".join(f"I  {0x4001000 + 3 * n:x},3\n L {0x1FFE000000 + 4096 * n:x},8\n" for n in range(500))
+    (tmp_path / "c.lackey").write_text(lines)
+    package.import_trace(tmp_path / "c.lackey", tmp_path / "c.trace")
+    done = pagelab("advise", "-q", "c.trace")
+    assert done.returncode == 0, done.stderr
+    page = " ".join(done.stdout.split())
+    assert page.startswith("c.trace (imported from c.lackey) on ")
+    assert "takes them for independent of each other" in page
+    assert "too low" in page
+    assert "unknown_dependencies" not in done.stdout + done.stderr
 
 
 def test_the_machine_is_named_measured_or_of_the_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,13 +364,18 @@ def test_the_command_records_writes_and_ends_as_the_program(program: Path, tmp_p
         "advise", "-q", "--json", "a.json", "-o", "a.html", "--keep", "kept.trace", "--", program, "chase", "3"
     )
     assert done.returncode == 3
-    assert done.stdout.startswith("program chase 3 on ")
+    # The program's own output comes first.
+    assert done.stdout.startswith("done\nprogram chase 3 on ")
     document = json.loads((tmp_path / "a.json").read_text())
     assert document["program"] == "program chase 3"
     assert next(remedy["name"] for remedy in document["remedies"] if remedy["worth_it"]) == "huge"
     page = (tmp_path / "a.html").read_text()
     assert "glibc.malloc.hugetlb=1" in page
-    assert page.index("<h1>Advice</h1>") < page.index("Where in memory and code")
+    assert page.index("<h1>Advice for program chase 3</h1>") < page.index("Where in memory and code")
+    assert page.count("<h1>") == 1
+    assert "<h3>huge pages (2 MiB) for all anonymous memory</h3>" in page
+    assert "<h3>huge pages</h3>" in page
+    assert "on the core that overlaps accesses: there, paging takes " in page
     # The recording that was kept gets the same advice, whatever it is asked by.
     again = pagelab("advise", "-q", "--json", "-", "kept.trace")
     assert again.returncode == 0, again.stderr
@@ -257,7 +394,9 @@ def test_what_is_foretold_is_measured_if_asked(program: Path, tmp_path: Path, pa
     assert "Measured on this machine, 2 runs without and with huge pages by turns: " in page
     assert "the program's own are not among the former" in page
     assert "Foretold are " in page
-    assert [line for line in done.stderr.splitlines() if "a run takes" in line]
+    assert measured["warnings"]
+    for warning in measured["warnings"]:
+        assert f"pagelab: warning: {warning}" in done.stderr
 
 
 @needs_recorder
@@ -269,6 +408,57 @@ def test_samples_do_not_tell_of_memory(program: Path, tmp_path: Path, pagelab: P
     assert "recorded windows" in done.stdout
     document = json.loads((tmp_path / "a.json").read_text())
     assert {remedy["added_bytes"] for remedy in document["remedies"]} == {None}
+    # A fifth of it is recorded; what is not, is as long.
+    assert 4 < document["program_seconds"] / document["seconds"] < 6
+
+
+@needs_recorder
+def test_a_program_that_was_ended_has_no_length(program: Path, tmp_path: Path) -> None:
+    package.record([program, "still", "0"], tmp_path / "ended.trace", max_accesses=10_000)
+    package.record([program, "sparse", "0"], tmp_path / "whole.trace")
+    ended, whole = (Subject.of(str(tmp_path / f"{name}.trace")) for name in ("ended", "whole"))
+    assert not ended.length.known
+    assert whole.length.known
+    assert whole.name == "program sparse 0"
+    assert whole.tells_dependencies
+
+
+@needs_recorder
+def test_what_the_program_prints_can_go_elsewhere(tmp_path: Path, pagelab: Pagelab) -> None:
+    source = tmp_path / "hello.c"
+    source.write_text('#include <stdio.h>\nint main(void) { puts("hello"); }\n')
+    subprocess.run(["gcc", "-static", "-o", tmp_path / "hello", source], check=True)
+    done = pagelab("advise", "-q", "--stdout", "out", "--json", "-", "--check", "--", "./hello")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out").read_text() == "hello\n"
+    document = json.loads(done.stdout)
+    # Its pages cannot be chosen natively, and the advice is there.
+    assert document["measured"] is None
+    assert "linked statically" in document["not_checked"]
+    assert document["program"] == "hello"
+    assert ".trace" not in done.stderr
+
+
+@needs_recorder
+def test_ctrl_c_ends_the_recording_and_the_advice_says_so(program: Path, tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "advise", "-q", "--", program, "endless", "0"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout
+    assert process.stdout.readline() == "round\n"
+    # As a terminal does: to all of them.
+    os.killpg(process.pid, signal.SIGINT)
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 128 + signal.SIGINT, errors
+    advised = output.split("round\n")[-1]
+    assert re.match(r"Interrupted: what follows is of the first [\d,]+ accesses", advised), output
+    assert "until the program was ended" in " ".join(advised.split())
+    assert "Ctrl-C again ends it" in errors
 
 
 @pytest.mark.parametrize(
@@ -283,6 +473,13 @@ def test_samples_do_not_tell_of_memory(program: Path, tmp_path: Path, pagelab: P
         (["gups:size=1MiB", "-m", "vax"], ["vax"]),
         (["gups:size=1MiB", "-o", "a", "--json", "a"], ["named twice"]),
         (["-q", "--", "no-such-program"], ["no-such-program"]),
+        (["gups:size=1MiB", "-k", "vax"], ["kernel: `vax`"]),
+        # Before the program runs, which would leave a file.
+        (["-k", "vax", "--", "touch", "file"], ["kernel: `vax`"]),
+        (["-m", "vax", "--", "touch", "file"], ["machine: `vax`"]),
+        (["gups:size=1MiB", "--stdout", "a"], ["--stdout", "-- CMD"]),
+        (["/bin/ls"], ["/bin/ls is a program", "pagelab advise -- /bin/ls"]),
+        (["gups:size=1MiB", "--json", "/proc/a.json"], ["/proc/a.json"]),
     ],
 )
 def test_mistakes_are_named(arguments: list[str], parts: list[str], pagelab: Pagelab, tmp_path: Path) -> None:

@@ -87,6 +87,24 @@ def test_latencies_and_parallelism_are_those_of_the_processor() -> None:
     assert not preset.make(facts(virtualised=False), measured.parse(benchmarks())).warnings
 
 
+@pytest.mark.parametrize(
+    ("cycles", "buffers", "least"),
+    [
+        # 24 chases at once have no more than 24 lines under way.
+        ({1: 628, 8: 80, 24: 20.6, 32: 21}, 24, True),
+        # More than there were chases may be under way where the most are the best.
+        ({1: 640, 8: 80, 32: 20.5}, 31, True),
+        ({1: 400, 8: 50, 16: 25, 32: 25.5}, 16, False),
+    ],
+)
+def test_chases_at_once_bound_the_misses_at_once(cycles: dict[int, float], buffers: int, least: bool) -> None:
+    lines = [line for line in benchmarks().splitlines() if not line.startswith("parallel")]
+    text = "\n".join(lines) + "\n" + series("parallel", cycles.items())
+    made = preset.make(facts(), measured.parse(text))
+    assert made.preset["core"]["fill_buffers"] == buffers
+    assert made.preset["origin"]["core.fill_buffers"].startswith("measured: at least: ") == least
+
+
 def test_every_number_has_an_origin() -> None:
     made = tomllib.loads(preset.make(facts(), measured.parse(benchmarks())).to_toml())
     origins = made.pop("origin")
@@ -195,3 +213,8 @@ def test_options_that_do_not_go_together(pagelab: Pagelab) -> None:
     assert_fails(pagelab("calibrate", "--hardware", "--major-faults"), 2, "--major-faults measures one thing alone")
     assert_fails(pagelab("calibrate", "--hardware", "-o", "gem5-timing.toml"), 2, "there is a preset gem5-timing")
     assert_fails(pagelab("calibrate", "--hardware", "-o", "mine"), 2, "give mine.toml")
+
+
+def test_an_unknown_machine_is_told_before_anything_is_measured(pagelab: Pagelab, tmp_path: Path) -> None:
+    assert_fails(pagelab("calibrate", "--hardware", "-m", "vax"), 2, "machine: `vax` is neither a preset")
+    assert not list(tmp_path.iterdir())

@@ -97,6 +97,21 @@ def test_a_signal_ends_a_run_that_leaves_nothing(tmp_path: Path, sent: int, stat
     assert list(tmp_path.iterdir()) == []
 
 
+def test_ctrl_c_while_the_command_is_imported_is_one_line() -> None:
+    interrupted = """
+import builtins, runpy, sys
+real = builtins.__import__
+def importing(name, globals=None, locals=None, fromlist=(), level=0):
+    if name == "pagelab" and "cli" in (fromlist or ()):
+        raise KeyboardInterrupt
+    return real(name, globals, locals, fromlist, level)
+builtins.__import__ = importing
+runpy.run_module("pagelab", run_name="__main__")
+"""
+    process = subprocess.run([sys.executable, "-c", interrupted], capture_output=True, text=True, check=False)
+    assert (process.returncode, process.stdout, process.stderr) == (130, "", "pagelab: error: interrupted\n")
+
+
 def test_version(pagelab: Pagelab) -> None:
     process = pagelab("--version")
     assert process.returncode == 0

@@ -113,6 +113,8 @@ def test_what_cannot_be_measured_is_said(pagelab: Pagelab, tmp_path: Path, chase
     done = pagelab("measure", "-l", "4k", "-l", "host", "-n", "1", "--", static, "64", "100000")
     assert done.returncode == 0, done.stderr
     assert_fails(pagelab("measure", "-q", "--", "./none"), 2, "there is no program './none'")
+    (tmp_path / "words.txt").write_text("words")
+    assert_fails(pagelab("measure", "-q", "--", "./words.txt"), 2, "./words.txt is a file that may not be executed")
     assert_fails(pagelab("measure", "-q", "--", "true"), 2, "true ends after", "give it more work")
     failing = pagelab("measure", "-q", "--", chase, "64", "1", "3")
     assert_fails(failing, 2, "ended with status 3 under 4k", "--any-status")

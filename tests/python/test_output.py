@@ -38,6 +38,11 @@ def test_what_cannot_be_written_fails_early(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError):
         ensure_writable(tmp_path)
     ensure_writable(tmp_path / "new" / "folder" / "results.json")
+    assert list(tmp_path.iterdir()) == []
+    # Where permissions say yes to root, and nothing can be made.
+    with pytest.raises(OSError, match=r"/proc/results\.json"):
+        ensure_writable(Path("/proc/results.json"))
+    ensure_writable(Path("/dev/null"))
     assert not any(tmp_path.iterdir())
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from pagelab.cli.outlook import Outlook, windows_option
 from pagelab.cli.terminal import Lines, progress_bars
 
 
@@ -38,3 +39,30 @@ def test_short_runs_and_quiet_ones_write_nothing(capsys: pytest.CaptureFixture[s
     with progress_bars(quiet=True) as report:
         assert report is None
     assert capsys.readouterr().err == ""
+
+
+def _told(capsys: pytest.CaptureFixture[str], per_second: int, instructions: int | None) -> list[str]:
+    clock = Clock()
+    passed: list[tuple[str, int, int | None]] = []
+    outlook = Outlook(lambda *of: passed.append(of), instructions, clock)
+    for second in range(20):
+        clock.seconds = 100.0 + second
+        for number in (1, 2):
+            outlook(f"replay {number} of 12: huge pages, core that waits", per_second * second, 549_000_000)
+    assert len(passed) == 40
+    return capsys.readouterr().err.splitlines()
+
+
+def test_long_replays_are_told_once_with_what_makes_them_short(capsys: pytest.CaptureFixture[str]) -> None:
+    # After 5 s one replay has told of 25 M accesses, and one of 20 M. Six replays of 549 M take 366 s at that rate, and
+    # the other six four times as long.
+    (line,) = _told(capsys, 5_000_000, 2_000_000_000)
+    assert line.startswith("12 replays of 549 M accesses: about 30 min; --windows every=20M,length=1M,warm=1M ")
+    (line,) = _told(capsys, 5_000_000, None)
+    assert line == "12 replays of 549 M accesses: about 30 min"
+    assert _told(capsys, 200_000_000, None) == []
+
+
+def test_windows_are_round_numbers() -> None:
+    assert windows_option(123_456_789_012) == "--windows every=1G,length=50M,warm=50M"
+    assert windows_option(10) == "--windows every=1,length=1,warm=1"

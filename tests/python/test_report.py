@@ -8,6 +8,7 @@ import shlex
 import shutil
 import struct
 import subprocess
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,50 @@ def test_a_line_over_time_begins_where_the_run_does(results: Results) -> None:
             assert [row["accesses"] for row in own[:2]] == [0, result.windows[0]["accesses"]]
             assert own[0]["value"] == own[1]["value"]
             assert len(own) == len(result.windows) + 1
+
+
+def test_curves_that_coincide_can_be_told_apart(results: Results) -> None:
+    for spec in [of for _, of in charts.over_time(results.systems)] + [charts.latencies(results.systems, "walks")]:
+        widths = {row["system"]: row["width"] for row in _rows(spec)}
+        # Each is thinner than what it is drawn over.
+        assert list(widths.values()) == sorted(widths.values(), reverse=True)
+        assert len(set(widths.values())) == len(SYSTEMS)
+        assert spec["encoding"]["strokeWidth"] == {
+            "field": "width",
+            "legend": None,
+            "scale": None,
+            "type": "quantitative",
+        }
+
+
+def test_levels_that_hardly_any_walk_reads_are_no_empty_rows(results: Results) -> None:
+    first = results.systems[0]
+    rare = first.stats | {f"walk.layer.native.level4.refs.{place}": 0 for place in ("l2", "l3", "dram")}
+    rare |= {"walk.count": 10_000, "walk.layer.native.level4.refs.l1": 49}
+    seen = rare | {"walk.layer.native.level4.refs.l1": 51}
+    levels = [
+        {row["level"] for row in _rows(charts.walk_references([replace(first, stats=stats)]))} for stats in (rare, seen)
+    ]
+    assert "native 4" not in levels[0]
+    assert "native 4" in levels[1]
+
+
+def test_legends_of_references_are_above_and_below(results: Results) -> None:
+    spec = charts.fault_steps(results.systems[0].profile["faults"]["samples"])  # type: ignore[index]
+    assert [layer["encoding"]["color"]["legend"]["orient"] for layer in spec["layer"]] == ["top", "bottom"]
+
+
+@pytest.mark.parametrize(
+    ("core", "said"),
+    [
+        ({"model": "window", "cycles_per_instruction": 0.25}, "it predicts every branch"),
+        ({"model": "window", "cycles_per_instruction": 0.25, "branch_predictor": "tage"}, "predicts branches (tage)"),
+        ({"model": "in-order", "cycles_per_instruction": 0.5, "l1_hit_hidden": True}, "an in-order core that waits"),
+    ],
+)
+def test_the_core_is_said_as_it_is_configured(core: dict[str, Any], said: str) -> None:
+    run = package.run("seq:size=64KiB", set={"machine.core": core})
+    assert said in words.trust(run.systems)[0]
 
 
 def test_results_without_steps_of_faults_make_a_page(results: Results) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,7 +14,7 @@ import pagelab as package
 from pagelab.cli.run import show
 from pagelab.request import Request
 from pagelab.results import Results
-from pagelab.stretches import Sample, figures
+from pagelab.stretches import Figure, Sample, digits, figures
 
 _GUPS = "gups:size=16MiB,updates=300K,seed=1"
 _WINDOWS = "every=20K,length=2K,warm=10K"
@@ -104,13 +105,25 @@ def test_the_command_says_what_windows_say(pagelab: Pagelab) -> None:
     assert run.returncode == 0, run.stderr
     (heading,) = [line for line in run.stdout.splitlines() if line.startswith("Figures are of")]
     assert "2,000-instruction windows, one in each 20,000 after 10,000 that warm up, with 95 % intervals" in heading
-    lines = [line for line in run.stdout.splitlines() if "4 times as long differ from the others by" in line]
-    assert [line.split(":")[0] for line in lines] == ["radix", "radix-2m"]
-    assert "% in cycles per instruction" in lines[0]
+    lines = run.stdout.splitlines()
+    assert lines[lines.index(heading) + 2].split() == ["radix", "radix-2m"]
+    assert re.match(r"cycles per instruction +[\d.]+ ± [\d.]+ +[\d.]+ ± [\d.]+$", lines[lines.index(heading) + 3])
+    (longer,) = [at for at, line in enumerate(lines) if "4 times as long differ from the others by" in line]
+    assert lines[longer + 2].split() == ["radix", "radix-2m"]
+    assert re.match(r"cycles per instruction( +[-+][\d.,]+ ± [\d.,]+ %){2}$", lines[longer + 3])
+    assert max(map(len, lines[longer + 1 :])) < 120
     cold = pagelab("run", _GUPS, "--sample", "every=100K,length=2K")
     assert "the sample's windows begin with the TLBs and caches that first touches left" in cold.stderr
     assert "too few for its intervals to be trusted" in cold.stderr
     assert "differ from the others" not in cold.stdout
+
+
+def test_numbers_have_no_powers_of_ten() -> None:
+    assert digits(312.4, 2) == "310"
+    assert digits(312.4, 2, "+") == "+310"
+    assert digits(-54_321.0, 4) == "-54,320"
+    assert digits(1.5, 4) == "1.5"
+    assert str(Figure("", 123_456.0, 4321.0)) == "123,500 ± 4,300"
 
 
 def test_what_cannot_be_is_refused_with_the_reason(pagelab: Pagelab, tmp_path: Path) -> None:

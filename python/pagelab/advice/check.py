@@ -1,5 +1,11 @@
-"""A prediction beside what the program does: runs without huge pages and with them on this machine, by turns."""
+"""A prediction beside what the program does: runs without huge pages and with them on this machine, by turns.
 
+Models: the median of the pairs of runs, and the interval of it that ranks of the pairs give (the sign test's): it holds
+    whatever the distribution of the times. Below six pairs it is all of them, and less certain than 95 %.
+Source: Conover, "Practical Nonparametric Statistics" (1999), 3.2.
+"""
+
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,6 +13,7 @@ from dataclasses import dataclass
 from pagelab.run_time.measuring import Plan, measure
 
 _LAYOUTS = ("4k", "thp")
+CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -27,6 +34,32 @@ class Checked:
     def median(self) -> float:
         """The share that the median pair saves."""
         return statistics.median(self.saved)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Between which shares the median of all pairs lies."""
+        ordered, out, tail = sorted(self.saved), 0, 0.0
+        while 2 * out < len(ordered) - 1:
+            tail += math.comb(len(ordered), out) / 2 ** len(ordered)
+            if 2 * tail > 1 - CONFIDENCE:
+                break
+            out += 1
+        # The innermost pairs that hold the median often enough; the outermost if none do.
+        first = max(out - 1, 0)
+        return ordered[first], ordered[-1 - first]
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether huge pages change anything for certain."""
+        low, high = self.interval
+        return len(self.saved) > 1 and (low > 0 or high < 0)
+
+
+@dataclass(frozen=True)
+class Unchecked:
+    """That nothing was measured."""
+
+    why: str
 
 
 def check(program: Sequence[str], repeat: int, report: Callable[[str], object] = lambda _: None) -> Checked:

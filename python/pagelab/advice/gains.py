@@ -3,17 +3,19 @@
 Models: a gain is the share of the busy cycles that a remedy saves. On the core with a window all cycles count. On the
     in-order core those of paging do, since it would also wait for each line that large pages have pushed out of its
     caches when they were zeroed, which stores and prefetchers hide. A gain's bar holds both, and what they were with a
-    fifth fewer or more cycles, for latencies that presets estimate. A remedy is worth a word if even the lower end of
-    its bar is more than a hundredth of the program's time, and more than a millisecond.
+    fifth fewer or more cycles, for latencies that presets estimate. A remedy helps if even the lower end of its bar is
+    more than a hundredth of the program's time. It is worth it if that end is also more than a millisecond of the whole
+    program, as far as it is known how long that is: what is replayed of it, by its instructions.
     What translation takes on the core with a window is the larger of the stalls for it and what a remedy spares there.
-Deviations: both limits and the fifth are choices. What processors hide that neither core hides is in no bar.
+Deviations: both limits and the fifth are choices. What processors hide that neither core hides is in no bar. What is
+    not replayed is taken to be like what is.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pagelab.advice.check import Checked
+from pagelab.advice.check import Checked, Unchecked
 from pagelab.advice.trials import TLB_FACTOR, Trials
 from pagelab.headline import busy_cycles, faults
 from pagelab.report.figures import paging_cost, paging_cycles, share
@@ -64,23 +66,47 @@ def _if_cycles_were(gain: float, factor: float) -> float:
 
 
 @dataclass(frozen=True)
+class Length:
+    """How long the program is that was replayed, in whole or in part."""
+
+    instructions: int | None = None
+    """Of all of it; None if what was replayed is all."""
+    known: bool = True
+    """False if it was ended before its end, so that nobody knows."""
+
+    def of_replayed(self, instructions: int) -> float | None:
+        """The whole program by what was replayed of it; None if that is not known."""
+        if not self.known:
+            return None
+        return max(self.instructions / instructions, 1.0) if self.instructions and instructions else 1.0
+
+
+WHOLE = Length()
+
+
+@dataclass(frozen=True)
 class Gain:
     """What one change gains."""
 
     key: str
     saved: Bar
     """Shares of the program's time."""
-    saved_seconds: float
-    """The lower end, in seconds of the machine's clock."""
+    saved_seconds: float | None
+    """The lower end over the whole program, in seconds of the machine's clock; None if its length is not known."""
     added_bytes: int | None
     """Memory that is made ready beyond what the base makes ready; None of samples of programs."""
     memory_ratio: float
     """All that is made ready, against the base; 1 of samples."""
 
     @property
+    def helps(self) -> bool:
+        """Whether even the lower end is a gain, however short the program is."""
+        return self.saved.low > LEAST_SHARE
+
+    @property
     def is_worth_it(self) -> bool:
-        """Whether even the lower end is worth a word."""
-        return self.saved.low > LEAST_SHARE and self.saved_seconds > LEAST_SECONDS
+        """Whether the gain is also long enough to matter."""
+        return self.helps and (self.saved_seconds is None or self.saved_seconds > LEAST_SECONDS)
 
     @property
     def is_lost(self) -> bool:
@@ -110,7 +136,9 @@ class Advice:
     """Shares that page faults take."""
     fault_count: int
     seconds: float
-    """Of the program on the core with a window."""
+    """Of what is replayed, on the core with a window."""
+    program_seconds: float | None
+    """Of the whole program there, by its instructions; None if nobody knows how long it is."""
     remedies: tuple[Gain, ...]
     changes: tuple[Gain, ...]
     asks: bool
@@ -125,15 +153,20 @@ class Advice:
 
     @property
     def worth_it(self) -> list[Gain]:
-        """Remedies that are, the best first."""
-        return sorted((gain for gain in self.remedies if gain.is_worth_it), key=lambda gain: -gain.saved.low)
+        """Remedies that help, the best first, if what the best one gains matters."""
+        return self.helping if any(gain.is_worth_it for gain in self.helping) else []
+
+    @property
+    def helping(self) -> list[Gain]:
+        """Remedies that help, were the program long enough, the best first."""
+        return sorted((gain for gain in self.remedies if gain.helps), key=lambda gain: -gain.saved.low)
 
     @property
     def paging(self) -> Bar:
         """Shares that paging takes in all."""
         return Bar.around(paging_shares(self.trials))
 
-    def to_document(self, checked: Checked | None = None) -> dict[str, Any]:
+    def to_document(self, checked: Checked | Unchecked | None = None) -> dict[str, Any]:
         """As nested mappings and lists, for `--json`. Shares are of the program's time."""
         choice = self.trials.choice
         return {
@@ -142,15 +175,17 @@ class Advice:
             "kernel": self.base.config["kernel"]["name"],
             "virtual_machine": choice.nested,
             "seconds": self.seconds,
+            "program_seconds": self.program_seconds,
             "walks": _document(self.walks),
             "faults": _document(self.faults) | {"count": self.fault_count},
-            "remedies": [_gain_document(gain) for gain in self.remedies],
-            "changes": [_gain_document(gain) for gain in self.changes],
+            "remedies": [_gain_document(gain, worth_it=gain in self.worth_it) for gain in self.remedies],
+            "changes": [_gain_document(gain, worth_it=gain.is_worth_it) for gain in self.changes],
             "mappings": [
                 {key: value for key, value in of.row.items() if key != "walks_by_part"} | {"of_gain": of.of_gain}
                 for of in self.mappings
             ],
-            "measured": None if checked is None else asdict(checked),
+            "measured": asdict(checked) | {"interval": checked.interval} if isinstance(checked, Checked) else None,
+            "not_checked": checked.why if isinstance(checked, Unchecked) else None,
             "warnings": self.trials.window.warnings,
         }
 
@@ -159,21 +194,24 @@ def _document(bar: Bar) -> dict[str, Any]:
     return {"low": bar.low, "high": bar.high}
 
 
-def _gain_document(gain: Gain) -> dict[str, Any]:
+def _gain_document(gain: Gain, *, worth_it: bool) -> dict[str, Any]:
     return {
         "name": gain.key,
         "saved": _document(gain.saved),
         "added_bytes": gain.added_bytes,
-        "worth_it": gain.is_worth_it,
+        "helps": gain.helps,
+        "worth_it": worth_it,
     }
 
 
-def advice_of(name: str, trials: Trials) -> Advice:
+def advice_of(name: str, trials: Trials, length: Length = WHOLE) -> Advice:
     """Judges what was replayed of the program `name`."""
     bases = trials.pair("base")
     machine = trials.window.systems[0].config["machine"]
     seconds = busy_cycles(bases[0]) / (machine["frequency_mhz"] * 1e6)
-    gains = {key: _gain(trials, key, seconds) for key in trials.keys if key != "base"}
+    times = length.of_replayed(bases[0].get("instructions", 0))
+    program_seconds = None if times is None else times * seconds
+    gains = {key: _gain(trials, key, program_seconds) for key in trials.keys if key != "base"}
     asks = any(name.endswith(".pages.2M") and count for name, count in bases[0].items())
     return Advice(
         name=name,
@@ -182,6 +220,7 @@ def advice_of(name: str, trials: Trials) -> Advice:
         faults=Bar.around(_shares(trials, "cycles.fault")),
         fault_count=faults(bases[0]),
         seconds=seconds,
+        program_seconds=program_seconds,
         remedies=tuple(gains[key] for key in REMEDIES if key in gains and not (asks and key in _SMALL_PAGES_ALONE)),
         asks=asks,
         changes=tuple(gains[key] for key in CHANGES),
@@ -216,7 +255,7 @@ def _beside_faults(stats: Mapping[str, int]) -> int:
     return busy_cycles(stats) - stats.get("cycles.fault", 0)
 
 
-def _gain(trials: Trials, key: str, seconds: float) -> Gain:
+def _gain(trials: Trials, key: str, program_seconds: float | None) -> Gain:
     (window, in_order), (other_window, other_in_order) = (trials.pair(of) for of in ("base", key))
     gains = [
         1 - share(busy_cycles(other_window), busy_cycles(window)),
@@ -228,7 +267,7 @@ def _gain(trials: Trials, key: str, seconds: float) -> Gain:
     return Gain(
         key=key,
         saved=saved,
-        saved_seconds=saved.low * seconds,
+        saved_seconds=None if program_seconds is None else saved.low * program_seconds,
         added_bytes=None if sampled else after - before,
         memory_ratio=after / before if before and not sampled else 1.0,
     )

@@ -13,19 +13,25 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from pagelab import _engine, cores
 from pagelab.calibrate import NAME as CALIBRATED_KERNEL
 from pagelab.catalogue import available
 from pagelab.request import WINDOWS_OF_PROFILES
 from pagelab.results import Results
-from pagelab.simulation import Progress, System, run
+from pagelab.simulation import Progress, run
 
 CALIBRATED_MACHINE = "this-machine"
 """The machine preset that measurements of a processor make"""
 TLB_FACTOR = 4
 """How many times larger the last-level TLB of a trial is"""
+
+CORES = {"in-order": "core that waits", "window": "core that overlaps accesses"}
+"""Core models that all is replayed on, in few words"""
+
+Tried: TypeAlias = str | tuple[str, dict[str, Any]]
+"""A system, with the settings that make it"""
 
 
 @dataclass(frozen=True)
@@ -93,13 +99,17 @@ def replay(
     machine = json.loads(_engine.machine_json(choice.machine))
     tried = systems(choice, machine["tlb"])
     both = {"in-order": cores.in_order(machine["core"]), "window": cores.overlapping(machine["core"])}
+    shown = labels(choice)
 
     def on(core: str, *, profile: bool) -> Results:
-        def report(system: str, done: int, total: int | None) -> None:
+        def report(label: str, done: int, total: int | None) -> None:
             if progress:
-                progress(f"{core}, {system}", done, total)
+                key = _key_of(label, tried)
+                number = list(tried).index(key) + 1 + profile * len(tried)
+                name = f"replay {number} of {len(CORES) * len(tried)}: {shown[key]}, {CORES[core]}"
+                progress(name, done, total)
 
-        return run(
+        results = run(
             source,
             list(tried.values()),
             machine=choice.machine,
@@ -110,16 +120,52 @@ def replay(
             windows=WINDOWS_OF_PROFILES if profile else None,
             progress=report,
         )
+        return results.labelled([shown[key] for key in tried])
 
     return Trials(choice, tuple(tried), on("in-order", profile=False), on("window", profile=True))
 
 
-def systems(choice: Choice, tlb: Mapping[str, Any]) -> dict[str, System]:
+def ensure_known(choice: Choice) -> None:
+    """Fails if the machine or the kernel cannot be replayed on, before anything long is done for that.
+
+    Raises:
+        PagelabError: what `pagelab.run` raises.
+    """
+    run("seq:size=4KiB,passes=1", machine=choice.machine, kernel=choice.kernel)
+
+
+def labels(choice: Choice) -> dict[str, str]:
+    """What is tried, in a few words for pages and progress."""
+    host = {"host": "huge pages in the host"} if choice.nested else {}
+    return {
+        "base": "as it is",
+        "huge": "huge pages",
+        "folios": "folios of 32 KiB",
+        "populate": "populated when mapped",
+        "tlb": f"TLB of {TLB_FACTOR} times the entries",
+        **host,
+        "elsewhere": "no virtual machine" if choice.nested else "in a virtual machine",
+    }
+
+
+def _key_of(label: str, tried: Mapping[str, Tried]) -> str:
+    """What is tried by a system whose label is a run's own: its name, and in braces the ends of its settings' keys."""
+    name, _, settings = label.partition("{")
+    fitting = {}
+    for key, system in tried.items():
+        own, overrides = (system, {}) if isinstance(system, str) else system
+        ends = [f"{of.rpartition('.')[2]}=" for of in overrides]
+        if own == name and all(end in settings for end in ends):
+            fitting[key] = len(ends)
+    return max(fitting, key=lambda key: fitting[key])
+
+
+def systems(choice: Choice, tlb: Mapping[str, Any]) -> dict[str, Tried]:
     """The systems by what is tried, each with the settings that make it."""
     native, nested = "radix-thp-madvise", ("nested-radix-thp", {"system.layers.0.large_pages": "madvise"})
     name, asked = nested if choice.nested else (native, {})
     prefix = "nested-" if choice.nested else ""
-    tried: dict[str, System] = {
+    tried: dict[str, Tried] = {
         "base": (name, asked),
         "huge": f"{prefix}radix-thp",
         "folios": f"{prefix}radix-mthp32k",

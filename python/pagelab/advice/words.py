@@ -1,23 +1,18 @@
-"""The page of advice as plain text."""
+"""What a page of advice says."""
 
-import textwrap
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-from pagelab.advice.check import Checked
+from pagelab.advice.check import CONFIDENCE, Checked, Unchecked
 from pagelab.advice.gains import CHANGES, ESTIMATED, LEAST_SHARE, REMEDIES, Advice, Bar, Gain, Helped
 from pagelab.quantities import counted, size_text
 from pagelab.report import code
 from pagelab.report.figures import paging_cost, percent, share
 from pagelab.report.memory import area
+from pagelab.report.parts import Heading, Listing, Paragraph, Part, Remedy, plain
 from pagelab.stretches import is_sampled
 from pagelab.table import short
 
-WIDTH = 100
-"""Columns of the page at most; names of files may be longer"""
 _MOST_ROWS = 6
 _SMALL_PART = 0.01
 _MOST_OF_THE_GAIN = 0.9
@@ -25,44 +20,78 @@ _THP = "/sys/kernel/mm/transparent_hugepage"
 _IN_SHARED_MEMORY = ("/dev/shm/", "/memfd:", "/SYSV")
 
 
-def page(advice: Advice, checked: Checked | None = None) -> str:
-    """The whole page, with a newline at its end; with what was measured, if it was."""
-    parts = [_title(advice), _costs(advice)]
+@dataclass(frozen=True)
+class Circumstances:
+    """What to know of the recording."""
+
+    interrupted: bool = False
+    """Whether the user ended it."""
+    tells_dependencies: bool = True
+    """Whether it says which loads wait for which."""
+
+
+ORDINARY = Circumstances()
+
+
+def page(advice: Advice, checked: Checked | Unchecked | None = None, circumstances: Circumstances = ORDINARY) -> str:
+    """The whole page as text, with a newline at its end; with what was measured, if it was."""
+    return plain(parts_of(advice, checked, circumstances))
+
+
+def parts_of(
+    advice: Advice, checked: Checked | Unchecked | None = None, circumstances: Circumstances = ORDINARY
+) -> list[Part]:
+    """The same in parts; the first paragraph says what the advice is of."""
+    found: list[Part] = []
+    if circumstances.interrupted:
+        made = counted(advice.base.stats.get("accesses", 0), "access", "accesses")
+        found.append(Paragraph(f"Interrupted: what follows is of the first {made} that the program made."))
+    found += [_title(advice), _costs(advice)]
     if advice.worth_it:
-        parts += ["What pays", *_payers(advice), "What helps", *_remedies(advice)]
+        found += [Heading("What pays"), *_payers(advice), Heading("What helps"), *_remedies(advice.worth_it, advice)]
+    elif advice.helping:
+        found += [_too_short(advice), Heading("What pays"), *_payers(advice)]
+        found += [Heading("What would help a longer run"), *_remedies(advice.helping, advice)]
     else:
-        parts.append(_nothing(advice))
-    if checked:
-        parts.append(_measured(advice, checked))
-    parts += [text for text in (_lost(advice), _uncertain(advice)) if text]
-    parts += [*_elsewhere(advice), _trust(advice)]
-    return "\n\n".join(parts) + "\n"
+        found.append(_nothing(advice))
+    match checked:
+        case Checked():
+            found.append(_measured(advice, checked))
+        case Unchecked(why):
+            found.append(Paragraph(f"Could not be checked: {why}"))
+        case None:
+            pass
+    found += [*_lost(advice), *_uncertain(advice), _elsewhere(advice), *_trust(advice, circumstances)]
+    return found
 
 
-def _wrapped(text: str, indent: str = "") -> str:
-    return textwrap.fill(
-        text, WIDTH, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
-
-
-def _title(advice: Advice) -> str:
+def _title(advice: Advice) -> Paragraph:
     choice, base = advice.trials.choice, advice.base
     why = f" ({choice.why_machine})" if choice.why_machine else ""
     where = " in a virtual machine" if choice.nested else ""
     kernel = base.config["kernel"]["name"]
-    return _wrapped(
-        f"{advice.name} on {choice.machine}{why}{where}, kernel {kernel}: {_seconds(advice.seconds)}, "
+    return Paragraph(
+        f"{advice.name} on {choice.machine}{why}{where}, kernel {kernel}: {_simulated(advice)}, "
         f"{counted(base.stats.get('accesses', 0), 'access', 'accesses')}"
     )
+
+
+def _simulated(advice: Advice) -> str:
+    text = f"{_seconds(advice.seconds)} of simulated time"
+    if advice.program_seconds is None:
+        return f"{text} until the program was ended"
+    if advice.program_seconds > advice.seconds * (1 + _SMALL_PART):
+        return f"{text}, of about {_seconds(advice.program_seconds)} of the whole program"
+    return text
 
 
 def _seconds(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
 
 
-def _costs(advice: Advice) -> str:
+def _costs(advice: Advice) -> Paragraph:
     walks = advice.base.stats.get("walk.count", 0)
-    return _wrapped(
+    return Paragraph(
         f"Paging takes {_range(advice.paging)} of the time: {_range(advice.walks)} go to address translation "
         f"({short(walks)} page walks), {_range(advice.faults)} to {short(advice.fault_count)} page faults."
     )
@@ -84,7 +113,17 @@ def _signed(value: float) -> str:
     return "0" if not text.strip("+-0.") else text.replace("-", "−")
 
 
-def _nothing(advice: Advice) -> str:
+def _too_short(advice: Advice) -> Paragraph:
+    best = advice.helping[0]
+    program, saved = _seconds(advice.program_seconds or 0.0), _seconds(best.saved_seconds or 0.0)
+    return Paragraph(
+        f"Nothing is to be had in this run, as it is too short to matter: it takes only {program} of simulated time. "
+        f"Of that, {REMEDIES[best.key]} would save {saved} or more ({_change(best.saved)} of the time). A longer run "
+        "of the same kind would gain."
+    )
+
+
+def _nothing(advice: Advice) -> Paragraph:
     most = advice.paging.high * (1 + ESTIMATED)
     if most < LEAST_SHARE:
         why = (
@@ -96,23 +135,23 @@ def _nothing(advice: Advice) -> str:
     else:
         best = max(advice.remedies, key=lambda gain: gain.saved.low)
         why = (
-            f"the best remedy, {REMEDIES[best.key]}, changes the time by {_change(best.saved)}. Its smaller end, "
-            f"{_seconds(abs(best.saved_seconds))}, is no more than the errors of the estimate"
+            f"the best remedy, {REMEDIES[best.key]}, changes the time by {_change(best.saved)}, and gains below "
+            f"{percent(LEAST_SHARE)} cannot be told from the errors of the estimate"
         )
     own = " The program asks for huge pages of its own accord, and has them." if advice.asks else ""
-    return _wrapped(f"Nothing is to be had: {why}.{own}")
+    return Paragraph(f"Nothing is to be had: {why}.{own}")
 
 
-def _payers(advice: Advice) -> list[str]:
+def _payers(advice: Advice) -> list[Part]:
     profile = advice.base.profile or {}
     rows = profile["regions"]["rows"]
     whole = sum(paging_cost(row) for row in rows) + paging_cost(profile["regions"]["others_cost"])
     gains = {id(of.row): of.of_gain for of in advice.mappings}
     shown = [row for row in rows if share(paging_cost(row), whole) >= _SMALL_PART][:_MOST_ROWS]
-    memory = _table("memory", "from", "size", "touched", "walks", "faults", "of paging", "of what huge pages save")
-    for row in shown:
-        memory.add_row(
-            Text(area(row)),
+    titles = ("memory", "from", "size", "touched", "walks", "faults", "of paging", "of what huge pages save")
+    memory = [
+        (
+            area(row),
             f"{row['start']:#x}",
             size_text(row["end"] - row["start"]),
             size_text(row["touched_bytes"]),
@@ -121,41 +160,35 @@ def _payers(advice: Advice) -> list[str]:
             percent(share(paging_cost(row), whole)),
             percent(gains.get(id(row), 0.0)),
         )
+        for row in shown
+    ]
     places, notes = code.rows(advice.base)
-    where = _table("code", "line", "walks", "faults", "of paging")
-    for place in places[:_MOST_ROWS]:
-        if place.part >= _SMALL_PART:
-            where.add_row(Text(place.what), Text(_line(place)), place.walks, place.faults, place.cycles)
-    return [_drawn(memory), _drawn(where), *(_wrapped(note) for note in notes if "more places" not in note)]
+    where = [
+        (place.what, _line(place), place.walks, place.faults, place.cycles)
+        for place in places[:_MOST_ROWS]
+        if place.part >= _SMALL_PART
+    ]
+    return [
+        Listing(titles, 2, memory),
+        Listing(("code", "line", "walks", "faults", "of paging"), 2, where),
+        *(Paragraph(note) for note in notes if "more places" not in note),
+    ]
 
 
 def _line(place: code.CodeRow) -> str:
     return (place.line or place.file).rpartition("/")[2]
 
 
-def _table(*titles: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for title in titles:
-        table.add_column(title, justify="left" if title in ("memory", "from", "code", "line") else "right")
-    return table
-
-
-def _drawn(table: Table) -> str:
-    console = Console(highlight=False, width=1000, no_color=True, force_terminal=False)
-    with console.capture() as captured:
-        console.print(table)
-    return "\n".join(line.rstrip() for line in captured.get().rstrip("\n").splitlines())
-
-
-def _remedies(advice: Advice) -> list[str]:
-    parts = []
-    for gain in advice.worth_it:
-        lines = [f"* {REMEDIES[gain.key]}: {_change(gain.saved)} of the time{_memory(gain)}"]
-        if gain.key == "huge":
-            lines += [_wrapped(text, "    ") for text in _which(advice.mappings)]
-        lines += [f"    {line}" for line in _ways(gain.key, advice.mappings, nested=advice.trials.choice.nested)]
-        parts.append("\n".join(lines))
-    return parts
+def _remedies(gains: Sequence[Gain], advice: Advice) -> list[Remedy]:
+    return [
+        Remedy(
+            REMEDIES[gain.key],
+            f"{_change(gain.saved)} of the time{_memory(gain)}",
+            _which(advice.mappings) if gain.key == "huge" else [],
+            _ways(gain.key, advice.mappings, nested=advice.trials.choice.nested),
+        )
+        for gain in gains
+    ]
 
 
 def _memory(gain: Gain) -> str:
@@ -189,14 +222,16 @@ def _ways(key: str, mappings: Sequence[Helped], *, nested: bool) -> list[str]:
     """Commands and calls that get a remedy."""
     where = ", in the guest" if nested else ""
     if key == "huge":
-        return [*_ways_to_huge_pages(mappings), f"for all programs{where}: echo always > {_THP}/enabled"]
+        return [*_ways_to_huge_pages(mappings), f"for all programs{where}, as root: echo always > {_THP}/enabled"]
     ways = {
-        "folios": [f"for all programs{where} (Linux 6.8): echo always > {_THP}/hugepages-32kB/enabled"],
+        "folios": [f"for all programs{where}, as root (Linux 6.8): echo always > {_THP}/hugepages-32kB/enabled"],
         "populate": [
-            "MAP_POPULATE in the flags of mmap, or madvise(address, length, MADV_POPULATE_WRITE) (Linux 5.14),",
-            "for memory that the program will touch as a whole",
+            "memory that the program touches as a whole: MAP_POPULATE in the flags of mmap",
+            "the same after mmap: madvise(address, length, MADV_POPULATE_WRITE) (Linux 5.14)",
         ],
-        "host": [f"in the host: echo always > {_THP}/enabled, or a guest's memory in hugetlbfs (QEMU: -mem-path)"],
+        "host": [
+            f"in the host, as root: echo always > {_THP}/enabled, or a guest's memory in hugetlbfs (QEMU: -mem-path)"
+        ],
     }
     return ways[key]
 
@@ -211,51 +246,78 @@ def _ways_to_huge_pages(mappings: Iterable[Helped]) -> list[str]:
             "mappings of its own: madvise(address, length, MADV_HUGEPAGE) before the first touch",
         ]
     if any(file.startswith(_IN_SHARED_MEMORY) for file in files):
-        ways.append("shared memory: mount -o remount,huge=advise /dev/shm, and madvise(…, MADV_HUGEPAGE)")
+        ways.append("shared memory, as root: mount -o remount,huge=advise /dev/shm, and madvise(…, MADV_HUGEPAGE)")
     return ways
 
 
-def _measured(advice: Advice, checked: Checked) -> str:
-    foretold = next(gain.saved for gain in advice.remedies if gain.key == "huge")
+def _measured(advice: Advice, checked: Checked) -> Paragraph:
     against = "; the program's own are not among the former" if advice.asks else ""
-    return _wrapped(
+    certain = ""
+    if len(checked.saved) > 1 and checked.interval != (min(checked.saved), max(checked.saved)):
+        low, high = checked.interval
+        certain = f", and the median of more pairs is {_change(Bar(low, high))} with a confidence of {CONFIDENCE:.0%}"
+    return Paragraph(
         f"Measured on this machine, {counted(len(checked.saved), 'run', 'runs')} without and with huge pages by turns: "
-        f"{_change(Bar.around([checked.median]))} of the CPU time, from {_seconds(checked.small_seconds)} to "
-        f"{_seconds(checked.huge_seconds)}; in single pairs {_change(Bar.around(checked.saved))}. "
-        f"{percent(checked.huge_share)} of the anonymous memory became huge{against}. Foretold are {_change(foretold)}."
+        f"{_change(Bar.around([checked.median]))} of the CPU time in the median pair; without huge pages it is "
+        f"{_seconds(checked.small_seconds)}. Single pairs have {_change(Bar.around(checked.saved))}{certain}. "
+        f"{percent(checked.huge_share)} of the anonymous memory became huge{against}. {_judged(advice, checked)}"
     )
 
 
+def _judged(advice: Advice, checked: Checked) -> str:
+    """Whether what was measured is what was foretold."""
+    foretold = next(gain.saved for gain in advice.remedies if gain.key == "huge")
+    low, high = checked.interval
+    text = f"Foretold are {_change(foretold)}"
+    if not checked.is_clear:
+        return f"That is no clear change: more runs (--repeat) or more work tell more. {text}."
+    if foretold.low <= checked.median <= foretold.high:
+        return f"{text}, and the measured change is within that."
+    how = "smaller" if checked.median < foretold.low else "larger"
+    reaches = low <= foretold.high and high >= foretold.low
+    within = ", though pairs reach into it" if reaches else ""
+    return f"{text}: the measured saving is {how}, outside of that{within}."
+
+
 def _others(advice: Advice, *, lost: bool) -> list[str]:
-    helped = advice.worth_it
     return [
         f"{REMEDIES[gain.key]} ({_change(gain.saved)} of the time{_memory(gain)})"
         for gain in advice.remedies
-        if gain not in helped and gain.is_lost == lost and (lost or gain.saved.high > LEAST_SHARE)
+        if not gain.helps and gain.is_lost == lost and (lost or gain.saved.high > LEAST_SHARE)
     ]
 
 
-def _lost(advice: Advice) -> str:
+def _lost(advice: Advice) -> list[Part]:
     lost = _others(advice, lost=True)
-    return _wrapped(f"What makes it slower: {'; '.join(lost)}.") if lost else ""
+    return [Paragraph(f"What makes it slower: {'; '.join(lost)}.")] if lost else []
 
 
-def _uncertain(advice: Advice) -> str:
-    open_ = _others(advice, lost=False) if advice.worth_it else []
-    return _wrapped(f"What may help or not: {'; '.join(open_)}.") if open_ else ""
+def _uncertain(advice: Advice) -> list[Part]:
+    open_ = _others(advice, lost=False) if advice.helping else []
+    return [Paragraph(f"What may help or not: {'; '.join(open_)}.")] if open_ else []
 
 
-def _elsewhere(advice: Advice) -> list[str]:
+def _elsewhere(advice: Advice) -> Paragraph:
     tlb, elsewhere = (next(gain for gain in advice.changes if gain.key == key) for key in ("tlb", "elsewhere"))
     sentences = []
     if tlb.is_worth_it:
         sentences.append(f"A processor with {CHANGES['tlb']} would change the time by {_change(tlb.saved)}.")
     where = "Outside a virtual machine" if advice.trials.choice.nested else "In a virtual machine"
     sentences.append(f"{where}, the program as it is would change by {_change(elsewhere.saved)}.")
-    return [_wrapped(" ".join(sentences))]
+    return Paragraph(" ".join(sentences))
 
 
-def _trust(advice: Advice) -> str:
+_INDEPENDENT = (
+    "The trace does not say which loads wait for which. The core that overlaps accesses takes them for independent of "
+    "each other: it hides more waiting than a real core does, so what that core says of paging and of gains is too low."
+)
+_SERIAL = (
+    "The trace does not say which loads wait for which. The core that overlaps accesses has each wait for the one "
+    "before: it hides less waiting than a real core does, so what that core says of paging and of gains is too high."
+)
+
+
+def _trust(advice: Advice, circumstances: Circumstances) -> list[Part]:
     sentences = [
         "Each change is a range: what paging takes more or less on an in-order core, which waits for all of it, what "
         "the whole program does on a core that overlaps accesses, and both if "
@@ -263,4 +325,8 @@ def _trust(advice: Advice) -> str:
     ]
     if is_sampled(advice.base.stats):
         sentences.append("Figures are of the recorded windows; faults between them are not in it.")
-    return _wrapped(" ".join(sentences))
+    found: list[Part] = [Paragraph(" ".join(sentences))]
+    if not circumstances.tells_dependencies:
+        serial = advice.base.config["machine"]["core"].get("unknown_dependencies") == "serial"
+        found.append(Paragraph(_SERIAL if serial else _INDEPENDENT))
+    return found

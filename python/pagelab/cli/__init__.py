@@ -94,7 +94,7 @@ def _options(
 
 
 def main() -> None:
-    """Entry point of the console script."""
+    """Runs the command and ends with its status."""
     sys.exit(_run())
 
 

@@ -1,11 +1,13 @@
 """`pagelab advise`: what paging costs a program, and what would change that."""
 
 import json
+import os
 import shlex
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,20 +15,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.core import TyperCommand
 
-from pagelab import UsageError
+from pagelab import PagelabError, UsageError
 from pagelab.cli.completion import names_of
+from pagelab.cli.outlook import Outlook
 from pagelab.cli.record import end_as, record_to
 from pagelab.cli.run import Json
 from pagelab.cli.stretches import Skip, StartAt, StartOnSignal, StopAt, Windows, stretches_of
 from pagelab.cli.terminal import Quiet, progress_bars, warn
 from pagelab.counts import count
 from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_writable, write_atomically
-from pagelab.traces import trace_info
+from pagelab.stretches import Stretches
 
 if TYPE_CHECKING:
-    from pagelab.advice import Trials
+    from pagelab.advice import Checked, Subject, Trials, Unchecked
 
 _REPEAT = 5
+_INTERRUPTED = 130
 _IS_PROGRAM = "pagelab.advise.is_program"
 
 
@@ -83,52 +87,55 @@ def command(
     start_at: StartAt = None,
     stop_at: StopAt = None,
     start_on_signal: StartOnSignal = False,
+    stdout: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Where the recorded program's output goes. Without it, before the advice."),
+    ] = None,
     json_: Json = None,
     quiet: Quiet = False,
 ) -> None:
     """Say what paging costs a program, which memory and code pay it, and what huge pages and other remedies change."""
     # Its libraries take longer to import than the command line takes to answer.
-    from pagelab.advice import advice_of, check, words
+    from pagelab.advice import Circumstances, Subject, advice_of, parts_of
+    from pagelab.report.parts import plain
 
     destination = Path(json_) if json_ not in (None, "-") else None
-    for path in (output, destination):
+    for path in (output, destination, stdout):
         if path is not None:
             ensure_writable(path)
-    ensure_apart(output, destination, keep)
+    ensure_apart(output, destination, keep, stdout)
     stretches = stretches_of(skip, windows, start_at, stop_at, start_on_signal=start_on_signal)
     limit = count("--max-accesses", max_accesses, least=1)
     chosen = _Chosen(machine, kernel, nested, limit, quiet)
     if repeat is not None and not checked:
         raise UsageError("--repeat says how often --check runs the program: add --check")
-    status, measured = 0, None
+    found = _Found()
     if context.meta[_IS_PROGRAM]:
+        chosen.ensure_known()
         with ExitStack() as stack:
             trace = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pagelab-"))) / "program.trace"
-            recording = record_to(trace, program, limit, stretches=stretches, quiet=quiet)
-            if recording.truncated_at is None:
-                status = recording.exit_code
-            trials = _replay(str(trace), chosen)
-            name = shlex.join([Path(program[0]).name, *program[1:]])
+            found = _record(trace, program, stretches, stdout, chosen, kept=keep is not None)
+            subject = found.subject(Subject.of(str(trace)))
+            trials = _replay(subject, chosen)
         if checked:
-            say = (lambda _: None) if quiet else partial(print, file=sys.stderr)
-            measured = check(program, repeat or _REPEAT, say)
+            found = _checked(program, repeat or _REPEAT, found, quiet=quiet)
     else:
-        source = _source(program, of_programs=stretches is not None or keep is not None or checked)
-        trials = _replay(source, chosen)
-        name = _name(source)
-    advice = advice_of(name, trials)
-    text = words.page(advice, measured)
-    document = json.dumps(advice.to_document(measured), indent=1, ensure_ascii=False) + "\n"
+        of_programs = stretches is not None or checked or keep is not None or stdout is not None
+        subject = Subject.of(_source(program, of_programs=of_programs))
+        trials = _replay(subject, chosen)
+    advice = advice_of(subject.name, trials, subject.length)
+    parts = parts_of(advice, found.measured, Circumstances(found.interrupted, subject.tells_dependencies))
+    document = json.dumps(advice.to_document(found.measured), indent=1, ensure_ascii=False) + "\n"
     if destination:
         write_atomically(destination, document)
     if output:
-        from pagelab.report import write
+        from pagelab.report import Lead, write
 
-        write(output, [trials.window], advice=text)
-    for warning in [*trials.window.warnings, *(measured.warnings if measured else ())]:
+        write(output, [trials.window], lead=Lead(subject.name, parts))
+    for warning in [*_warnings(trials), *found.warnings]:
         warn(warning)
-    print(document if json_ == "-" else text, end="")
-    end_as(status)
+    print(document if json_ == "-" else plain(parts), end="")
+    end_as(found.status)
 
 
 @dataclass(frozen=True)
@@ -141,31 +148,89 @@ class _Chosen:
     max_accesses: int | None
     quiet: bool
 
+    def ensure_known(self) -> None:
+        """Fails if there is no such machine or kernel, rather than after a recording."""
+        from pagelab.advice import choose, ensure_known
+
+        ensure_known(choose(self.machine, self.kernel, nested=self.nested, cpu_model=None))
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What became of the program itself."""
+
+    status: int = 0
+    interrupted: bool = False
+    measured: "Checked | Unchecked | None" = None
+
+    def subject(self, of: "Subject") -> "Subject":
+        """What is known of a program that was recorded: of an interrupted one not how long it is."""
+        return replace(of, length=replace(of.length, known=False)) if self.interrupted else of
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        return getattr(self.measured, "warnings", ())
+
+
+def _record(
+    trace: Path,
+    program: list[str],
+    stretches: Stretches | None,
+    stdout: Path | None,
+    chosen: _Chosen,
+    *,
+    kept: bool,
+) -> _Found:
+    # Of a recording that is deleted at once nobody needs the path.
+    name = None if kept else "" if chosen.quiet else "recorded"
+    recorded = record_to(
+        trace, program, chosen.max_accesses, stretches=stretches, quiet=chosen.quiet, stdout=stdout, name=name
+    )
+    of = recorded.recording
+    if recorded.interrupted:
+        if not of.accesses:
+            raise KeyboardInterrupt
+        warn("interrupted: the advice is of what the program did until then; Ctrl-C again ends it")
+    return _Found(of.exit_code if of.truncated_at is None else 0, recorded.interrupted)
+
+
+def _checked(program: list[str], repeat: int, found: _Found, *, quiet: bool) -> _Found:
+    """What huge pages save natively. The advice is not lost if that cannot be told."""
+    from pagelab.advice import Unchecked, check
+
+    say = (lambda _: None) if quiet else partial(print, file=sys.stderr)
+    try:
+        return replace(found, measured=check(program, repeat, say))
+    except PagelabError as error:
+        return replace(found, measured=Unchecked(str(error)))
+    except KeyboardInterrupt:
+        return replace(found, measured=Unchecked("interrupted"), status=_INTERRUPTED)
+
+
+def _warnings(trials: "Trials") -> list[str]:
+    """All but that of dependencies: the advice itself says what they are taken for."""
+    return [warning for warning in trials.window.warnings if "unknown_dependencies" not in warning]
+
 
 def _source(words: list[str], *, of_programs: bool) -> str:
+    line = shlex.join(words)
     if len(words) > 1:
-        raise UsageError(f"{shlex.join(words)}: a program comes behind `--`: pagelab advise -- {shlex.join(words)}")
+        raise UsageError(f"{line}: a program comes behind `--`: pagelab advise -- {line}")
     if of_programs:
         raise UsageError(
-            "--keep, --check and the stretches of a recording are for programs: pagelab advise OPTIONS -- CMD"
+            "--keep, --check, --stdout and the stretches of a recording are for programs: pagelab advise OPTIONS -- CMD"
         )
+    file = Path(words[0])
+    if file.is_file() and os.access(file, os.X_OK):
+        own = line if "/" in line else f"./{line}"
+        raise UsageError(f"{line} is a program, which comes behind `--`: pagelab advise -- {own}")
     return words[0]
 
 
-def _is_trace(source: str) -> bool:
-    return Path(source).is_dir()
-
-
-def _name(source: str) -> str:
-    command = trace_info(source)["meta"]["command"] if _is_trace(source) else []
-    return shlex.join([Path(command[0]).name, *command[1:]]) if command else source
-
-
-def _replay(source: str, chosen: _Chosen) -> "Trials":
+def _replay(subject: "Subject", chosen: _Chosen) -> "Trials":
     from pagelab.advice import choose, replay
 
-    # Imported traces do not tell.
-    host = (trace_info(source)["meta"].get("host") or {}) if _is_trace(source) else {}
-    choice = choose(chosen.machine, chosen.kernel, nested=chosen.nested, cpu_model=host.get("cpu_model"))
-    with progress_bars(quiet=chosen.quiet) as progress:
-        return replay(source, choice, max_accesses=chosen.max_accesses, progress=progress)
+    choice = choose(chosen.machine, chosen.kernel, nested=chosen.nested, cpu_model=subject.cpu_model)
+    with progress_bars(quiet=chosen.quiet) as bars:
+        outlook = Outlook(bars, subject.length.instructions if subject.is_whole else None) if bars else None
+        return replay(subject.source, choice, max_accesses=chosen.max_accesses, progress=outlook)

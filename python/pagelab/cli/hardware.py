@@ -14,6 +14,8 @@ from pagelab.output import write_atomically
 def run(output: Path, base: str | None) -> None:
     """Measures, writes the preset and prints what was measured."""
     check(output, "machines")
+    if base is not None:
+        preset.ensure_known(base)
     facts = preset.facts()
     print("measuring caches, TLBs and memory of this machine: half a minute if it is idle", file=sys.stderr)
     made = preset.make(facts, measured.measure(), base, output.stem if output.suffix else preset.NAME)

@@ -1,9 +1,11 @@
 """`pagelab record`: runs a program and records its memory accesses, or its page faults."""
 
+import os
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +20,9 @@ from pagelab.fault_recorder import record_faults
 from pagelab.output import MISSING_FOLDERS
 from pagelab.recorder import Recording, record
 from pagelab.stretches import Stretches
+
+_STDOUT = 1
+"""File descriptor of standard output, which programs inherit"""
 
 
 def command(
@@ -79,7 +84,9 @@ def command(
         return
     trace = output or Path(f"{Path(program[0]).name}.trace")
     limit = count("--max-accesses", max_accesses, least=1)
-    recording = record_to(trace, program, limit, max_threads, stretches, follow, dependencies=dependencies, quiet=quiet)
+    recording = record_to(
+        trace, program, limit, max_threads, stretches, follow, dependencies=dependencies, quiet=quiet
+    ).recording
     if recording.truncated_at is None:
         end_as(recording.exit_code)
 
@@ -114,6 +121,15 @@ def _record_faults(trace: Path, program: list[str], *, quiet: bool) -> int:
     return recording.exit_code
 
 
+@dataclass(frozen=True)
+class Recorded:
+    """A recording, and how it ended."""
+
+    recording: Recording
+    interrupted: bool
+    """Whether Ctrl-C was pressed meanwhile."""
+
+
 def record_to(
     trace: Path,
     program: list[str],
@@ -124,11 +140,21 @@ def record_to(
     *,
     dependencies: bool = True,
     quiet: bool = False,
-) -> Recording:
-    """Records and says what came of it, on standard error."""
-    # A progress bar would write into what a program shows on the terminal.
-    shared = sys.stdout.isatty()
-    with interrupts_for_the_program(), progress_bars(quiet=quiet, hidden=shared) as bars:
+    stdout: Path | None = None,
+    name: str | None = None,
+) -> Recorded:
+    """Records and says what came of it, on standard error.
+
+    Args:
+        stdout: Where the program's output goes; to ours unless given.
+        name: What the recording is called there; its path unless given, and nothing is said if it is empty.
+    """
+    name = str(trace) if name is None else name
+    with ExitStack() as stack:
+        stack.enter_context(_standard_output_to(stdout))
+        interrupts = stack.enter_context(interrupts_for_the_program())
+        # A progress bar would write into what a program shows on the terminal.
+        bars = stack.enter_context(progress_bars(quiet=quiet, hidden=os.isatty(_STDOUT)))
         report = (lambda accesses: bars(trace.name, accesses, max_accesses)) if bars else None
         recording = record(
             program,
@@ -149,19 +175,37 @@ def record_to(
         f"{recording.size_bytes / max(recording.accesses, 1):.2f} bytes per access",
         f"{recording.elapsed_seconds:.1f} s",
     )
-    print(f"{trace}: {', '.join(parts)}", file=sys.stderr)
-    if recording.stretches is not None:
-        print(f"{trace}: {recording.stretches.describe()}", file=sys.stderr)
-    return recording
+    if name:
+        print(f"{name}: {', '.join(parts)}", file=sys.stderr)
+        if recording.stretches is not None:
+            print(f"{name}: {recording.stretches.describe()}", file=sys.stderr)
+    return Recorded(recording, bool(interrupts))
 
 
 @contextmanager
-def interrupts_for_the_program() -> Iterator[None]:
-    """Ctrl-C ends the program, not us: what it did until then makes a whole trace."""
-    interrupted = []
-    previous = signal.signal(signal.SIGINT, lambda *_: interrupted.append(True))
+def _standard_output_to(file: Path | None) -> Iterator[None]:
+    """What is started meanwhile writes to a file in the place of our standard output, unless there is none."""
+    if file is None:
+        yield
+        return
+    sys.stdout.flush()
+    with file.open("wb") as opened:
+        ours = os.dup(_STDOUT)
+        os.dup2(opened.fileno(), _STDOUT)
     try:
         yield
+    finally:
+        os.dup2(ours, _STDOUT)
+        os.close(ours)
+
+
+@contextmanager
+def interrupts_for_the_program() -> Iterator[list[bool]]:
+    """Ctrl-C ends the program, not us: what it did until then makes a whole trace. There is an item for each Ctrl-C."""
+    interrupted: list[bool] = []
+    previous = signal.signal(signal.SIGINT, lambda *_: interrupted.append(True))
+    try:
+        yield interrupted
     except _engine.PagelabError:
         # Before the program runs, an interrupt ends the compiler, and there is nothing to keep.
         if interrupted:

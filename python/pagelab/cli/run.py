@@ -17,7 +17,7 @@ from pagelab.cli.stretches import (
     StartOnSignal,
     StopAt,
     Windows,
-    interval_lines,
+    intervals,
     stretches_of,
 )
 from pagelab.cli.terminal import Quiet, output_width, print_table, progress_bars, warn
@@ -276,8 +276,12 @@ def show(results: Results, *, full: bool = False) -> None:
     if spread is not None:
         print()
         print_table(spread)
-    for line in interval_lines(results):
-        print(line)
+    for part in intervals(results):
+        print()
+        if isinstance(part, str):
+            print(part)
+        else:
+            print_table(part)
     if not full:
         print()
         print_table(results.summary())

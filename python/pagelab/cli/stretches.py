@@ -1,13 +1,16 @@
 """Options that say which stretches of a program are recorded."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
 from pagelab.counts import count
+from pagelab.quantities import counted
 from pagelab.results import Results, SystemResult
-from pagelab.stretches import Figure, Stretches, is_sampled, program_faults, scope
+from pagelab.stretches import Figure, Stretches, digits, is_sampled, program_faults, scope
 
 Skip = Annotated[
     str | None, typer.Option("--skip", metavar="N", help="Skip the program's first N instructions, such as 2G.")
@@ -60,32 +63,37 @@ def stretches_of(
     return Stretches(count("--skip", skip, least=1), windows, start_at or (), stop_at or (), start_on_signal)
 
 
-def interval_lines(results: Results) -> list[str]:
-    """The headline figures of windows with 95 % intervals, a line per system; none for whole programs."""
+def intervals(results: Results) -> list[str | Table]:
+    """The headline figures of windows with 95 % intervals, and what they are of; none for whole programs."""
     sampled = [result for result in results.systems if is_sampled(result.stats)]
     if not sampled:
         return []
-    return [_heading(sampled[0]), *(line for result in sampled for line in _lines(result))]
+    number, sample = len(sampled[0].windows), sampled[0].sample
+    rows = [{of.name: str(of) for of in result.figures()} for result in sampled]
+    for row, result in zip(rows, sampled, strict=True):
+        row["faults of the whole program"] = f"{program_faults(result.stats):,}"
+    parts: list[str | Table] = [
+        scope(number, None if sample is None else sample.describe(number)),
+        _table(sampled, rows),
+    ]
+    longer = [{of.name: text for of in result.figures() if (text := _warmed_longer(of))} for result in sampled]
+    if sample is not None and any(longer):
+        windows = counted(len(sample.longer), "window that is", "windows that are")
+        times = sample.longer_warm // sample.warm
+        parts += [f"The {windows} warmed up {times} times as long differ from the others by", _table(sampled, longer)]
+    return parts
 
 
-def _heading(result: SystemResult) -> str:
-    number = len(result.windows)
-    return scope(number, None if result.sample is None else result.sample.describe(number))
-
-
-def _lines(result: SystemResult) -> list[str]:
-    found = result.figures()
-    texts = [f"{of} {of.name}" for of in found]
-    faults = program_faults(result.stats)
-    lines = [f"{result.label}: {', '.join(texts)}; {faults:,} faults of the whole program"]
-    longer = [text for of in found if (text := _warmed_longer(of)) is not None]
-    if result.sample is not None and longer:
-        number, times = len(result.sample.longer), result.sample.longer_warm // result.sample.warm
-        lines.append(
-            f"{result.label}: the {number} windows that are warmed up {times} times as long differ from the others by "
-            f"{', '.join(longer)}"
-        )
-    return lines
+def _table(results: Sequence[SystemResult], columns: Sequence[Mapping[str, str]]) -> Table:
+    """A row per figure, a column per system."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("")
+    for result in results:
+        # Square brackets in a label are no markup.
+        table.add_column(Text(result.label), justify="right")
+    for name in dict.fromkeys(name for column in columns for name in column):
+        table.add_row(name, *(column.get(name, "–") for column in columns))
+    return table
 
 
 def _warmed_longer(of: Figure) -> str | None:
@@ -93,4 +101,4 @@ def _warmed_longer(of: Figure) -> str | None:
     if of.longer is None or of.value == 0:
         return None
     difference, half_width = (100 * part / of.value for part in (of.longer.difference, of.longer.half_width))
-    return f"{difference:+.2g} ± {half_width:.2g} % in {of.name}"
+    return f"{digits(difference, 2, '+')} ± {digits(half_width, 2)} %"

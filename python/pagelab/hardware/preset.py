@@ -86,6 +86,15 @@ def _listed(text: str) -> list[int]:
     return [cpu for part in parts for cpu in range(int(part[0]), int(part[-1]) + 1)]
 
 
+def ensure_known(base: str) -> None:
+    """Fails if there is no such machine, before anything is measured.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    _engine.machine_json(base)
+
+
 def make(of: Facts, measured: Processor, base: str | None = None, name: str = NAME) -> Hardware:
     """The preset of a machine.
 
@@ -240,10 +249,13 @@ class _Draft:
         """Parallelism from chases side by side; sizes of queues from what is published of the core."""
         parallel = self.measured.parallel_cycles
         best = min(parallel, key=lambda chases: parallel[chases].value)
-        buffers = max(round(parallel[1].value / parallel[best].value), 1)
+        wanted = max(round(parallel[1].value / parallel[best].value), 1)
+        # So many chases have as many lines under way at most: more seem to be where a chase alone also waits for else.
+        buffers = min(wanted, best)
+        least = "at least: " if best == max(parallel) or wanted > best else ""
         core: dict[str, Any] = {"model": "window", "cycles_per_instruction": 0.5, "fill_buffers": buffers}
         self.origin["core.fill_buffers"] = (
-            f"measured: {best} chases at once take {parallel[best].value:.1f} cycles per load, and one takes "
+            f"measured: {least}{best} chases at once take {parallel[best].value:.1f} cycles per load, and one takes "
             f"{parallel[1].value:.1f}"
         )
         self.rows.append(Row(f"memory, {best} chases at once, per load", parallel[best], None))

@@ -18,6 +18,7 @@ from pagelab import _engine
 from pagelab.output import write_atomically
 from pagelab.report import charts, code, memory, settings, words
 from pagelab.report.figures import name_of
+from pagelab.report.parts import Lead
 from pagelab.results import Results, SystemResult
 from pagelab.stretches import is_sampled, program_faults, scope
 from pagelab.table import html_comparison
@@ -96,26 +97,26 @@ class Chapter:
     seed: int
 
 
-def write(path: str | os.PathLike[str], runs: Sequence[Results], *, advice: str = "") -> None:
+def write(path: str | os.PathLike[str], runs: Sequence[Results], *, lead: Lead | None = None) -> None:
     """Puts the page for some runs into a file, whole or not at all.
 
     Args:
         path: The file.
         runs: What it is about.
-        advice: Lines that stand before everything else.
+        lead: What stands before everything else; the runs are then the replays that it was made of.
 
     Raises:
         OSError: it cannot be written.
     """
-    write_atomically(Path(path), render(runs, advice=advice))
+    write_atomically(Path(path), render(runs, lead=lead))
 
 
-def render(runs: Sequence[Results], *, advice: str = "") -> str:
+def render(runs: Sequence[Results], *, lead: Lead | None = None) -> str:
     """The page for some runs, each with all its systems, as HTML.
 
     The same runs give the same bytes as long as the files that symbols are looked up in stay the same.
     """
-    chapters = [_chapter(run) for run in runs]
+    chapters = [_chapter(run, lead) for run in runs]
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_text), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
@@ -123,7 +124,7 @@ def render(runs: Sequence[Results], *, advice: str = "") -> str:
     return environment.get_template("template.html").render(
         title=" and ".join(dict.fromkeys(chapter.title for chapter in chapters)),
         chapters=chapters,
-        advice=advice,
+        lead=lead,
         version=_engine.__version__,
         style=Markup(_text("style.css")),
         script=Markup(_text("script.js")),
@@ -148,14 +149,14 @@ def _bundle() -> str:
     return script.replace("</script", "<\\/script")
 
 
-def _chapter(run: Results) -> Chapter:
+def _chapter(run: Results, lead: Lead | None) -> Chapter:
     first = run.systems[0]
     profiled = [result for result in run.systems if result.profile]
     inside = [_inside(result) for result in profiled]
     return Chapter(
-        title=name_of(first),
+        title=lead.name if lead else name_of(first),
         machine=first.machine,
-        headline=words.headline(first),
+        headline=words.of_replays(first) if lead else words.headline(first),
         costs=words.costs(first),
         comparisons=words.comparisons(run.systems),
         first=first.label,
@@ -205,7 +206,8 @@ def _overview(results: Sequence[SystemResult]) -> list[Figure]:
             Figure(
                 "What a page walk reads",
                 "References per completed walk, by layer and level of the page table (leaves are level 1), coloured by "
-                "where they were served. MMU caches spare what is missing.",
+                "where they were served. MMU caches spare what is missing; what fewer than one walk in 200 reads is "
+                "left out.",
                 charts.walk_references(results),
             )
         )

@@ -1,5 +1,8 @@
 """What was found, in plain words."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from pagelab.headline import busy_cycles, faults
 from pagelab.quantities import size_text
 from pagelab.report.figures import (
@@ -29,6 +32,16 @@ def _how_sure(first: SystemResult) -> str:
     """What is to be said of a share of translation."""
     overlaps = first.config["machine"]["core"]["model"] != "in-order"
     return ", as estimated on a core that overlaps accesses; what larger pages save is the measure" if overlaps else ""
+
+
+def of_replays(first: SystemResult) -> str:
+    """What the replays are that advice was made of."""
+    stats = first.stats
+    cost = share(paging_cycles(stats), busy_cycles(stats))
+    return (
+        f"The replays behind it, on the core that overlaps accesses: there, paging takes {percent(cost)} of the cycles "
+        "of the program as it is"
+    )
 
 
 def costs(first: SystemResult) -> list[str]:
@@ -132,17 +145,21 @@ def orders(run: Results) -> list[str]:
     return sentences
 
 
-# By core model, what its cycles leave out.
-_CORES = {
-    "in-order": "an in-order core that waits for every access; a real core overlaps much of that",
-    "window": "a core whose window overlaps accesses; it predicts every branch, and memory has no limit of bandwidth",
-}
+def _core(core: Mapping[str, Any]) -> str:
+    """What the cycles of a core model leave out."""
+    if core["model"] == "in-order":
+        return "an in-order core that waits for every access; a real core overlaps much of that"
+    predictor = core.get("branch_predictor", _PERFECT)
+    branches = "predicts every branch" if predictor == _PERFECT else f"predicts branches ({predictor})"
+    return f"a core whose window overlaps accesses; it {branches}, and memory has no limit of bandwidth"
+
+
+_PERFECT = "perfect"
 
 
 def trust(results: list[SystemResult]) -> list[str]:
     """What to know before the figures are believed."""
-    models = {result.config["machine"]["core"]["model"] for result in results}
-    cores = "; ".join(text for model, text in _CORES.items() if model in models)
+    cores = "; ".join(dict.fromkeys(_core(result.config["machine"]["core"]) for result in results))
     sentences = [
         f"Counts of walks, references and faults are exact for the model. Cycles come from latencies and {cores}. "
         "Compare systems by cycles; do not read them as predicted run time."

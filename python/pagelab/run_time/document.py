@@ -19,8 +19,9 @@ def read(path: Path, kind: str, what: str, of_document: Callable[[Mapping[str, A
     """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UsageError(f"{path}: no {what}: not JSON ({error})") from None
+    except ValueError:
+        # Where in it that shows matters to nobody who named another file.
+        raise UsageError(f"{path}: no {what}: not JSON") from None
     if not isinstance(document, dict) or document.get("kind") != kind:
         raise UsageError(f"{path}: no {what}")
     try:

@@ -90,6 +90,8 @@ def refusal(program: str) -> str | None:
     """
     found = shutil.which(program)
     if not found:
+        if Path(program).is_file():
+            raise UsageError(f"{program} is a file that may not be executed: no program; name one after --")
         raise UsageError(f"there is no program {program!r}; name one after --")
     path = Path(found)
     for _ in range(_INTERPRETERS):

@@ -1,0 +1,73 @@
+"""What advice is given of: a trace or a workload, and what is known of the program behind it."""
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pagelab.advice.gains import WHOLE, Length
+from pagelab.traces import trace_info
+
+_STOPPED = "recording was stopped after"
+"""How the note of a recording begins whose program was ended (`crates/pagelab-trace`, the recorder)"""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A source, and what its trace says of the program; workloads say nothing."""
+
+    source: str
+    name: str
+    cpu_model: str | None = None
+    """The processor that it was recorded on; None of workloads and imported traces."""
+    length: Length = WHOLE
+    tells_dependencies: bool = True
+    """Whether it says which loads wait for which."""
+    is_whole: bool = True
+    """Whether no stretch was skipped."""
+
+    @classmethod
+    def of(cls, source: str) -> "Subject":
+        """What a trace says, or a workload's spec.
+
+        Raises:
+            TraceError: the trace cannot be read.
+        """
+        if not Path(source).is_dir():
+            return cls(source, source)
+        info = trace_info(source)
+        meta = info["meta"]
+        # Imported traces do not tell where they were made.
+        host = meta.get("host") or {}
+        return cls(
+            source,
+            _name(source, meta),
+            host.get("cpu_model"),
+            _length(meta, complete=info["complete"]),
+            bool(meta.get("dependencies")),
+            not meta.get("stretches"),
+        )
+
+
+def _program_name(command: list[str]) -> str:
+    """A program with its arguments as people write them, without its folder."""
+    return shlex.join([Path(command[0]).name, *command[1:]])
+
+
+def _name(source: str, meta: Mapping[str, Any]) -> str:
+    command = meta["command"]
+    if not command:
+        return source
+    # The command of an imported trace is the file that it was made of.
+    return (
+        _program_name(command) if meta.get("host") else f"{Path(source).name} (imported from {Path(command[0]).name})"
+    )
+
+
+def _length(meta: Mapping[str, Any], *, complete: bool) -> Length:
+    if not complete or any(note.startswith(_STOPPED) for note in meta["notes"]):
+        return Length(known=False)
+    kinds = ("measured_instructions", "warming_instructions", "skipped_instructions")
+    stretches = meta.get("stretches") or {}
+    return Length(sum(stretches[kind] for kind in kinds) if stretches else meta["accesses"]["instructions"])

@@ -1,0 +1,100 @@
+"""What advice is made of: text on terminals, and what stands before all else on a page."""
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+WIDTH = 100
+"""Columns of the text at most; names of files may be longer"""
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A few words above what follows."""
+
+    kind: ClassVar = "heading"
+    text: str
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """Sentences."""
+
+    kind: ClassVar = "paragraph"
+    text: str
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A table."""
+
+    kind: ClassVar = "listing"
+    titles: Sequence[str]
+    lefts: int
+    """How many of its first columns are text."""
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """What would help, and how to get it."""
+
+    kind: ClassVar = "remedy"
+    what: str
+    gain: str
+    notes: Sequence[str]
+    ways: Sequence[str]
+
+
+Part: TypeAlias = Heading | Paragraph | Listing | Remedy
+
+
+@dataclass(frozen=True)
+class Lead:
+    """Advice, which stands before everything else."""
+
+    name: str
+    """What it is of."""
+    parts: Sequence[Part]
+
+
+def plain(parts: Sequence[Part]) -> str:
+    """All parts as text, with a newline at its end."""
+    return "\n\n".join(_plain(part) for part in parts) + "\n"
+
+
+def _plain(part: Part) -> str:
+    match part:
+        case Heading(text):
+            return text
+        case Paragraph(text):
+            return _wrapped(text)
+        case Listing():
+            return _drawn(part)
+        case Remedy(what, gain, notes, ways):
+            lines = [_wrapped(f"* {what}: {gain}"), *(_wrapped(note, "    ") for note in notes)]
+            return "\n".join([*lines, *(f"    {way}" for way in ways)])
+
+
+def _wrapped(text: str, indent: str = "") -> str:
+    return textwrap.fill(
+        text, WIDTH, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _drawn(listing: Listing) -> str:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for number, title in enumerate(listing.titles):
+        table.add_column(title, justify="left" if number < listing.lefts else "right")
+    for row in listing.rows:
+        # Names of files and symbols are no markup.
+        table.add_row(*map(Text, row))
+    console = Console(highlight=False, width=1000, no_color=True, force_terminal=False)
+    with console.capture() as captured:
+        console.print(table)
+    return "\n".join(line.rstrip() for line in captured.get().rstrip("\n").splitlines())
