@@ -27,6 +27,7 @@ _CLASSES = {
     "data_stall": "data",
     "translation": "translation",
     "branch": "mispredicted branches",
+    "sibling": "hardware threads",
     "fault": "page faults",
     "kernel": "other kernel work",
     "lock_wait": "other CPUs' faults",

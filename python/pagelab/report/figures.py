@@ -11,6 +11,7 @@ CLASSES = {
     "data_stall": "data",
     "translation": "translation",
     "branch": "mispredicted branches",
+    "sibling": "hardware threads",
     "fault": "page faults",
     "io": "devices",
     "lock_wait": "waiting",

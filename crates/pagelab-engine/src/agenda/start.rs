@@ -4,7 +4,7 @@ use crate::base::error::EngineError;
 use crate::base::ids::{CpuId, LayerId};
 use crate::cache::ReplacementPolicy;
 use crate::config::{Config, MachineConfig};
-use crate::core_model::CoreModel;
+use crate::core_model::{Common, CoreModel};
 use crate::cpu::fast_path;
 use crate::kernel::home::Home;
 use crate::kernel::os::Os;
@@ -152,6 +152,7 @@ impl Simulation {
         places.of_threads.iter().enumerate().for_each(|(thread, &cpu)| cpus[cpu].add_thread(thread));
         let mut hw = Hardware::new(config, &cores)?;
         Ok(Self {
+            commons: commons(&cpus, cores.len()),
             fast_path: fast_path::choose(config, &mut hw, &os.layers),
             hw,
             os,
@@ -181,6 +182,13 @@ impl Simulation {
             window,
         })
     }
+}
+
+/// What the CPUs of each core have in common; nothing where there is one. Empty if there is nothing at all.
+fn commons(cpus: &[Cpu], cores: usize) -> Vec<Option<Box<Common>>> {
+    let of = |core| cpus.iter().filter(move |cpu| cpu.core == core);
+    let commons: Vec<_> = (0..cores).map(|core| of(core).nth(1).and_then(|cpu| cpu.clock.common())).collect();
+    if commons.iter().any(Option::is_some) { commons } else { Vec::new() }
 }
 
 /// The windows of a main source that are asked for.

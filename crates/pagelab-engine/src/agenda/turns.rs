@@ -8,6 +8,7 @@ use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::ids::{CpuId, SpaceId};
 use crate::base::step::BlockKey;
+use crate::core_model::Siblings;
 use crate::machine::agenda::Entry;
 use crate::machine::clock::Class;
 use crate::machine::cpu::{Cpu, CpuState};
@@ -102,9 +103,39 @@ impl Simulation {
         progress: &mut dyn FnMut(u64) -> bool,
     ) -> Result<(), EngineError> {
         self.begin_account(cpu);
-        let turn = self.turn::<true>(cpu, limit, progress);
+        let until = self.enter_core(cpu);
+        let turn = self.turn::<true>(cpu, limit.min(until), progress);
+        self.leave_core(cpu);
         self.settle_account(cpu);
         turn
+    }
+
+    /// Gives a CPU what it has in common with the other hardware threads of its core; how far it may go with what it is told of these.
+    fn enter_core(&mut self, cpu: CpuId) -> Cycles {
+        let (core, now) = (self.cpus[cpu].core, self.cpus[cpu].clock.now());
+        let mut until = Cycles::MAX;
+        let Some(common) = self.commons.get_mut(core).and_then(Option::take) else { return until };
+        let mut siblings = Siblings { active: 0, now: Cycles::MAX };
+        let others = self.cpus.iter().enumerate().filter(|(number, of)| of.core == core && CpuId::from(*number) != cpu);
+        for (_, of) in others {
+            let (goes_on, time) = (matches!(of.state, CpuState::Ready | CpuState::Spins(_)), of.clock.now());
+            // Who has come to a stop ahead of this CPU has had something to run until then.
+            if goes_on || time > now {
+                siblings = Siblings { active: siblings.active + 1, now: siblings.now.min(time) };
+            }
+            if !goes_on && time > now {
+                until = until.min(time);
+            }
+        }
+        self.cpus[cpu].clock.go_on(common, siblings);
+        until
+    }
+
+    /// Takes that back for whoever goes on next.
+    fn leave_core(&mut self, cpu: CpuId) {
+        if let Some(common) = self.cpus[cpu].clock.pause() {
+            self.commons[self.cpus[cpu].core] = Some(common);
+        }
     }
 
     /// Lets a CPU run until its clock passes `limit`, it gets stuck or it has finished.

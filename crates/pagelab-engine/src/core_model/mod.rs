@@ -6,6 +6,7 @@
 
 #[macro_use]
 mod registry;
+mod common;
 mod ring;
 mod tage;
 
@@ -20,6 +21,7 @@ use crate::base::choice::model_choice;
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::cache::Traffic;
+pub use common::{Common, Siblings};
 pub use in_order::InOrder;
 pub use window::Window;
 
@@ -107,13 +109,15 @@ pub struct Stall {
     pub data: Cycles,
     /// Behind a mispredicted branch, once that is known.
     pub branch: Cycles,
+    /// For instructions of the core's other hardware threads.
+    pub sibling: Cycles,
 }
 
 impl Stall {
-    /// Both together, in cycles.
+    /// All together, in cycles.
     #[inline]
     pub fn sum(self) -> Cycles {
-        self.translation + self.data + self.branch
+        self.translation + self.data + self.branch + self.sibling
     }
 }
 
@@ -123,6 +127,7 @@ impl std::ops::AddAssign for Stall {
         self.translation += other.translation;
         self.data += other.data;
         self.branch += other.branch;
+        self.sibling += other.sibling;
     }
 }
 
@@ -142,6 +147,9 @@ impl std::ops::AddAssign for Stall {
 ///   stalls for a constant ([`repeat_stall`](Self::repeat_stall)), whatever was asked before.
 /// - A model that overlaps accesses ([`follows`](Self::follows)) is told of each of them, repeated ones included, before anything of it is
 ///   made. What is left in the end is waited for where it [drains](Self::drain): before the kernel does anything, and at the end.
+/// - Hardware threads of a core may have something in common ([`common`](Self::common)). Whoever goes on is given it, and told of the
+///   others; while none of these has anything to run, it says what it would say on a core of its own. For their instructions it
+///   stalls beyond the latencies, but never for longer than they take in all.
 /// - Moments of a CPU never go back. What is said follows from parameters and calls alone, and a copy says the same.
 /// - This is asked for every access: nothing allocates.
 ///
@@ -168,10 +176,35 @@ pub trait Timing {
     /// How long the program stalls at an access to data. The model asks the data once when they are there ([`Data::there`]).
     fn data_stall(&mut self, data: Data, at: Moment) -> Stall;
 
+    /// [`Self::meet`], a translation if there is one, and [`Self::data_stall`], one after the other, where nothing comes between. A function of its own,
+    /// for the loops that call it need the host's registers.
+    #[inline(never)]
+    fn make(&mut self, met: Met, translating: Option<Translating>, data: Data, at: Moment) -> Stall {
+        let mut stall = self.meet(met, at);
+        if let Some(translating) = translating {
+            stall += self.translation_stall(translating, Moment { now: at.now + stall.sum(), ..at });
+        }
+        stall += self.data_stall(data, Moment { now: at.now + stall.sum(), ..at });
+        stall
+    }
+
     /// How long it stalls for a translation, be it found or end in a fault.
     #[inline]
     fn translation_stall(&mut self, of: Translating, _at: Moment) -> Stall {
         Stall { translation: of.look_up + of.walk, ..Stall::default() }
+    }
+
+    /// What several hardware threads of such a core have in common; none if that is nothing a model knows of.
+    fn common(&self) -> Option<Box<Common>> {
+        None
+    }
+
+    /// One of several hardware threads goes on, until it [pauses](Self::pause), with what they have in common.
+    fn go_on(&mut self, _common: Box<Common>, _siblings: Siblings) {}
+
+    /// It no longer does, and gives what they have in common back.
+    fn pause(&mut self) -> Option<Box<Common>> {
+        None
     }
 
     /// What it has predicted; none if it takes all branches for predicted.

@@ -47,6 +47,11 @@ macro_rules! cores {
             }
 
             #[inline(always)]
+            fn make(&mut self, met: Met, translating: Option<Translating>, data: Data, at: Moment) -> Stall {
+                match self { $($(Self::$Variant(core) => core.make(met, translating, data, at),)*)* }
+            }
+
+            #[inline(always)]
             fn data_stall(&mut self, data: Data, at: Moment) -> Stall {
                 match self { $($(Self::$Variant(core) => core.data_stall(data, at),)*)* }
             }
@@ -54,6 +59,18 @@ macro_rules! cores {
             #[inline(always)]
             fn translation_stall(&mut self, of: Translating, at: Moment) -> Stall {
                 match self { $($(Self::$Variant(core) => core.translation_stall(of, at),)*)* }
+            }
+
+            fn common(&self) -> Option<Box<Common>> {
+                match self { $($(Self::$Variant(core) => core.common(),)*)* }
+            }
+
+            fn go_on(&mut self, common: Box<Common>, siblings: Siblings) {
+                match self { $($(Self::$Variant(core) => core.go_on(common, siblings),)*)* }
+            }
+
+            fn pause(&mut self) -> Option<Box<Common>> {
+                match self { $($(Self::$Variant(core) => core.pause(),)*)* }
             }
 
             fn branches(&self) -> Option<BranchCounts> {

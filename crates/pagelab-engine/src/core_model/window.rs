@@ -8,6 +8,8 @@
 //! Source: the first-order model of Karkhanis and Smith, "A First-Order Superscalar Processor Model" (ISCA 2004), made exact for each
 //! access instead of each miss event: as long as the window is not full, instructions go on at their rate; once it is, they wait for the
 //! oldest. MSHRs after Kroft, "Lockup-Free Instruction Fetch/Prefetch Cache Organization" (ISCA 1981).
+//! Hardware threads of a core that have something to run divide the window and the queues equally; they compete for fill buffers,
+//! walkers, and the width at which instructions enter ([`super::common`]).
 //! Behind a mispredicted branch nothing enters before the load that its condition comes from is there and `mispredict_penalty` is over.
 //! Parameters: `cycles_per_instruction` (where nothing stalls), `window`, `load_queue`, `store_queue` (entries; 0: stores are waited for as loads are),
 //! `fill_buffers`, `page_walkers`, `unknown_dependencies`, `branch_predictor`, `mispredict_penalty`. The defaults are an Intel Skylake's: 224 entries of the reorder buffer, 72 loads,
@@ -18,12 +20,13 @@
 //! lines that accesses find in the caches are those that they would find in program order. A load that reads what a waiting store writes waits
 //! for the line. An instruction's second access is an entry of the window of its own; the lines of an access that crosses one come one after the
 //! other. Instructions are fetched in order: their translation is waited for. A page fault empties the window, also where a fault engine
-//! handles it.
+//! handles it. Each hardware thread has a predictor of its own; what the kernel does takes none of the width. All cores divide as Intel's do.
 
 use pagelab_trace::{AccessKind, Branches};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::common::{Beside, Common, Siblings};
 use super::in_order::{InOrder, InOrderConfig};
 use super::ring::Ring;
 use super::tage::Tage;
@@ -150,6 +153,23 @@ struct Current {
     is_begun: bool,
 }
 
+/// What a thread has of what is divided among those of its core: entries of the window and of the queues.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    window: u64,
+    loads: usize,
+    stores: usize,
+}
+
+impl Room {
+    /// Where so many threads have something to run.
+    fn new(config: &WindowConfig, threads: u32) -> Self {
+        let part = |whole: u32| (whole / threads).max(1);
+        let stores = if config.store_queue > 0 { part(config.store_queue) } else { 0 };
+        Self { window: part(config.window).into(), loads: part(config.load_queue) as usize, stores: stores as usize }
+    }
+}
+
 /// See the module's text. Its times are those of the CPU's clock, which shows when instructions enter the window.
 #[derive(Clone, Debug)]
 pub struct Window(Box<State>);
@@ -158,6 +178,8 @@ pub struct Window(Box<State>);
 struct State {
     pace: InOrder,
     config: WindowConfig,
+    room: Room,
+    beside: Beside,
     l1_latency: Cycles,
     /// Entries of the window taken since the start, and accesses met.
     entered: u64,
@@ -190,16 +212,16 @@ struct State {
 fn wait(from: Cycles, times: Times) -> Stall {
     let whole = times.complete.saturating_sub(from);
     let translation = times.translated.saturating_sub(from).min(whole);
-    Stall { translation, data: whole - translation, branch: Cycles::ZERO }
+    Stall { translation, data: whole - translation, ..Stall::default() }
 }
 
 /// Takes an entry of a full queue of `size` that what is made at `from` needs. What is complete by `now` goes with it, so that this
 /// is seldom asked, but for the youngest, which the next may have to come after.
 #[inline(never)]
-fn take_entry(queue: &mut Ring<Times>, size: u32, now: Cycles, from: Cycles) -> Stall {
+fn take_entry(queue: &mut Ring<Times>, size: usize, now: Cycles, from: Cycles) -> Stall {
     let mut stall = Stall::default();
     while let Some(oldest) = queue.front() {
-        if queue.len() < size as usize && (oldest.complete > now || queue.len() == 1) {
+        if queue.len() < size && (oldest.complete > now || queue.len() == 1) {
             break;
         }
         stall += wait(from + stall.sum(), oldest);
@@ -225,7 +247,7 @@ impl State {
     /// [`Self::make_room`] where the oldest has to go. What is complete goes with it, so that this is seldom asked.
     #[inline(never)]
     fn let_go(&mut self, entry: u64, at: Moment) -> Stall {
-        let (size, gap) = (u64::from(self.config.window), self.current.gap);
+        let (size, gap) = (self.room.window, self.current.gap);
         let before = self.entered - gap.max(1);
         let mut stall = Stall::default();
         self.leaves_for = u64::MAX;
@@ -252,9 +274,7 @@ impl State {
     /// How long instructions from the moment on wait for branches before them.
     #[inline(never)]
     fn mispredict(&mut self, branches: Branches, at: Moment) -> Stall {
-        let (Some(predictor), true) = (&mut self.predictor, branches != Branches::NONE) else {
-            return Stall::default();
-        };
+        let Some(predictor) = &mut self.predictor else { return Stall::default() };
         let (mut name, mut missed) = (self.last_pc << 8 | 1, 0);
         for taken in branches.outcomes() {
             missed += u64::from(predictor.meet(name, taken));
@@ -269,18 +289,23 @@ impl State {
         stall
     }
 
-    /// When an access has its line that asks for it at `ready`.
+    /// When an access has its line that asks for it at `ready`, where the thread has come to `now`.
     #[inline]
-    fn line(&mut self, ready: Cycles, mut data: Data) -> Cycles {
+    fn line(&mut self, ready: Cycles, mut data: Data, now: Cycles) -> Cycles {
         if data.latency <= self.l1_latency {
             // A hit, perhaps of a line that is still under way.
             let hit = data.there(ready);
             let fill = self.fills.iter().filter(|_| self.last_fill > hit).find(|fill| fill.0 == data.line);
-            return fill.map_or(hit, |fill| hit.max(fill.1));
+            return match fill {
+                Some(fill) => hit.max(fill.1),
+                None => self.beside.line_there(data.line, hit),
+            };
         }
         let free = self.fills.iter_mut().min_by_key(|fill| fill.1).expect("there is a buffer at least");
-        let there = data.there(ready.max(free.1));
-        *free = (data.line, there);
+        let (number, from) = (data.line, self.beside.take_fill(ready.max(free.1), data.latency, now));
+        let there = data.there(from);
+        self.beside.note_line(number, from, there);
+        *free = (number, there);
         self.last_fill = self.last_fill.max(there);
         there
     }
@@ -298,7 +323,7 @@ impl State {
             }
             self.loads.push_back(Times { complete: self.left, ..times });
         }
-        if stores && self.config.store_queue > 0 {
+        if stores && self.room.stores > 0 {
             if is_begun {
                 self.stores.pop_back();
             }
@@ -317,6 +342,8 @@ impl Core for Window {
         Self(Box::new(State {
             pace: InOrder::new(&in_order, l1_latency),
             config: *config,
+            room: Room::new(config, 1),
+            beside: Beside::default(),
             l1_latency,
             entered: 0,
             met: 0,
@@ -399,7 +426,7 @@ impl Timing for Window {
         true
     }
 
-    #[inline]
+    #[inline(always)]
     fn meet(&mut self, met: Met, at: Moment) -> Stall {
         let of = &mut *self.0;
         let Met { access, again, tells, branches } = met;
@@ -412,18 +439,21 @@ impl Timing for Window {
         }
         of.met += 1;
         of.entered += gap.max(1);
-        let behind = of.mispredict(branches, at);
+        let behind = if branches == Branches::NONE { Stall::default() } else { of.mispredict(branches, at) };
         of.last_pc = access.pc;
         let at = Moment { now: at.now + behind.sum(), ..at };
         let mut stall = of.make_room(of.entered, at);
         let room = stall.sum();
-        if loads && of.loads.len() >= of.config.load_queue as usize {
+        if loads && of.loads.len() >= of.room.loads {
             let from = of.after(at, gap.saturating_sub(1)) + stall.sum();
-            stall += take_entry(&mut of.loads, of.config.load_queue, at.now, from);
+            stall += take_entry(&mut of.loads, of.room.loads, at.now, from);
         }
-        if access.kind.writes() && of.config.store_queue > 0 && of.stores.len() >= of.config.store_queue as usize {
+        if access.kind.writes() && of.room.stores > 0 && of.stores.len() >= of.room.stores {
             let from = of.after(at, gap.saturating_sub(1)) + room + stall.sum();
-            stall += take_entry(&mut of.stores, of.config.store_queue, at.now, from);
+            stall += take_entry(&mut of.stores, of.room.stores, at.now, from);
+        }
+        if of.beside.competes() {
+            stall.sibling = of.beside.enter(at.now + stall.sum(), of.after(at, gap) - at.now, at.now);
         }
         let producer = match access.maker.producer() {
             Some(distance) => of.times_of(distance).complete,
@@ -435,19 +465,19 @@ impl Timing for Window {
         stall
     }
 
-    #[inline]
+    #[inline(always)]
     fn data_stall(&mut self, data: Data, at: Moment) -> Stall {
         let of = &mut *self.0;
         let entered = of.after(at, of.current.gap);
         let ready = of.current.ready.max(entered);
-        let there = of.line(ready, data);
+        let there = of.line(ready, data, at.now);
         let translated = of.current.translated;
-        let is_waited_for = of.current.loads || of.config.store_queue == 0;
+        let is_waited_for = of.current.loads || of.room.stores == 0;
         let times = Times { translated, complete: if is_waited_for { there } else { ready } };
         of.note(times, there);
         (of.current.ready, of.current.is_translated, of.current.is_begun) = (there, false, true);
         if times.complete > entered {
-            of.leaves_for = of.leaves_for.min(of.entered + u64::from(of.config.window));
+            of.leaves_for = of.leaves_for.min(of.entered + of.room.window);
             of.in_window.push_back(InWindow { entry: of.entered, times });
         }
         of.make_room(of.entered + 1, at)
@@ -460,7 +490,7 @@ impl Timing for Window {
         let mut end = begin + look_up;
         if walk > Cycles::ZERO {
             let free = of.walkers.iter_mut().min().expect("there is a page walker at least");
-            end = end.max(*free) + walk;
+            end = of.beside.take_walk(end.max(*free), walk, at.now) + walk;
             *free = end;
         }
         if fetches {
@@ -470,6 +500,23 @@ impl Timing for Window {
         }
         (of.current.ready, of.current.translated, of.current.is_translated) = (end, end, true);
         Stall::default()
+    }
+
+    fn common(&self) -> Option<Box<Common>> {
+        let WindowConfig { fill_buffers, page_walkers, .. } = self.0.config;
+        Some(Box::new(Common::new(fill_buffers, page_walkers)))
+    }
+
+    fn go_on(&mut self, common: Box<Common>, siblings: Siblings) {
+        let of = &mut *self.0;
+        if of.beside.go_on(common, siblings) {
+            of.room = Room::new(&of.config, siblings.active + 1);
+            of.leaves_for = of.in_window.front().map_or(u64::MAX, |oldest| oldest.entry + of.room.window);
+        }
+    }
+
+    fn pause(&mut self) -> Option<Box<Common>> {
+        self.0.beside.pause()
     }
 
     fn branches(&self) -> Option<BranchCounts> {

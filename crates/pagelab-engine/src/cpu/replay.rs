@@ -10,7 +10,7 @@ use crate::cache::prefetch::Demanded;
 use crate::cache::{Requester, Served};
 use crate::core_model::{CoreModel, Timing};
 use crate::kernel::fault::Outcome;
-use crate::machine::clock::{CpuClock, Hit};
+use crate::machine::clock::{CpuClock, Found};
 use crate::machine::cpu::Filter;
 use crate::machine::simulation::{RefusedAccess, Simulation, Stack};
 use crate::machine::task::Split;
@@ -132,7 +132,7 @@ impl Simulation {
         of.counters.filtered += hits.accesses as u64;
         of.counters.writes += hits.writes;
         if of.clock.follows() {
-            let hit = Hit { latency: self.hw.caches.l1_latency().into(), line: of.filter.physical_line() };
+            let hit = Found { latency: self.hw.caches.l1_latency().into(), line: of.filter.physical_line() };
             of.clock.meet_hits(accesses, branches, &hit);
         } else {
             hits.pass(&mut of.clock);

@@ -3,7 +3,9 @@
 use crate::base::code_cost::CodeCost;
 use crate::base::cycles::Cycles;
 use crate::cache::Traffic;
-use crate::core_model::{BranchCounts, CoreModel, Data, Known, Met, Moment, Stall, Timing, Translating};
+use crate::core_model::{
+    BranchCounts, Common, CoreModel, Data, Known, Met, Moment, Siblings, Stall, Timing, Translating,
+};
 use pagelab_trace::{Access, Branches};
 
 /// What a CPU's cycles are spent on. The classes partition its clock.
@@ -18,6 +20,8 @@ pub enum Class {
     Translation,
     /// The program's instructions behind a mispredicted branch, once that is known.
     Branch,
+    /// The program's instructions waiting for those of its core's other hardware threads.
+    Sibling,
     /// Page-fault handlers, their own data and translation included.
     Fault,
     /// Other kernel work: mapping calls, TLB shootdowns, context switches.
@@ -36,11 +40,12 @@ pub enum Class {
 
 impl Class {
     /// All classes, in the order of their counters.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Base,
         Self::DataStall,
         Self::Translation,
         Self::Branch,
+        Self::Sibling,
         Self::Fault,
         Self::Kernel,
         Self::LockWait,
@@ -51,10 +56,10 @@ impl Class {
     ];
 }
 
-/// Where accesses hit the first-level cache.
+/// Where the data of an access are.
 #[derive(Clone, Copy, Debug)]
-pub struct Hit {
-    /// Of the cache.
+pub struct Found {
+    /// From there.
     pub latency: Cycles,
     /// The number of the line in physical memory.
     pub line: u64,
@@ -146,6 +151,21 @@ impl<C: Timing> CpuClock<C> {
         self.core.branches()
     }
 
+    /// What the hardware threads of its core have in common, if they have anything.
+    pub fn common(&self) -> Option<Box<Common>> {
+        self.core.common()
+    }
+
+    /// The CPU goes on beside the other hardware threads of its core, with what they have in common.
+    pub fn go_on(&mut self, common: Box<Common>, siblings: Siblings) {
+        self.core.go_on(common, siblings);
+    }
+
+    /// It pauses, and gives that back.
+    pub fn pause(&mut self) -> Option<Box<Common>> {
+        self.core.pause()
+    }
+
     /// The program comes to an access after these branches, `again` if it has been there before.
     #[inline]
     pub fn meet(&mut self, access: &Access, branches: Branches, again: bool) {
@@ -155,11 +175,22 @@ impl<C: Timing> CpuClock<C> {
 
     /// The program makes accesses after these branches, or after none, that hit where the access before them was.
     #[inline]
-    pub fn meet_hits(&mut self, accesses: &[Access], branches: &[Branches], hit: &Hit) {
+    pub fn meet_hits(&mut self, accesses: &[Access], branches: &[Branches], hit: &Found) {
         for (at, access) in accesses.iter().enumerate() {
-            self.meet(access, branches.get(at).copied().unwrap_or_default(), false);
-            self.wait_for_data(hit.latency, hit.line);
+            self.make(access, branches.get(at).copied().unwrap_or_default(), None, hit);
             self.retire(access.gap.into());
+        }
+    }
+
+    /// The program comes to an access after these branches, and makes it at once. The core is told of each.
+    #[inline]
+    pub fn make(&mut self, access: &Access, branches: Branches, translating: Option<Translating>, found: &Found) {
+        let data = Data { latency: found.latency, line: found.line, traffic: None };
+        let met = Met { access, again: false, tells: self.tells, branches };
+        let stall = self.core.make(met, translating, data, self.moment());
+        // Of most accesses there is none.
+        if stall != Stall::default() {
+            self.stall(stall);
         }
     }
 
@@ -197,6 +228,7 @@ impl<C: Timing> CpuClock<C> {
         self.add(Class::DataStall, stall.data);
         self.add(Class::Translation, stall.translation);
         self.add(Class::Branch, stall.branch);
+        self.add(Class::Sibling, stall.sibling);
     }
 
     #[inline]

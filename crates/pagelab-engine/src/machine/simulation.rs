@@ -2,6 +2,7 @@
 
 use crate::base::cycles::Cycles;
 use crate::base::ids::CpuId;
+use crate::core_model::Common;
 use crate::kernel::os::Os;
 use crate::kernel::threads::schedule::KernelThreads;
 use crate::machine::agenda::Agenda;
@@ -109,6 +110,9 @@ pub struct Simulation {
     pub(crate) agenda: Agenda,
     /// By kernel thread, the CPU that it runs on.
     pub(crate) thread_cpus: Vec<CpuId>,
+    /// What the hardware threads of a core have in common, by core; none if only one of it is in use, or while it has its turn. Empty
+    /// if there is no such core.
+    pub(crate) commons: Vec<Option<Box<Common>>>,
     /// The turn that an interrupted run goes on with.
     pub(crate) paused: Option<(CpuId, Cycles)>,
     /// Another CPU has become ready during this turn, or something is new on the agenda, so that its limit no longer holds.
@@ -119,6 +123,11 @@ impl Simulation {
     /// Whether some core looks at dependencies and branches.
     pub fn follows(&self) -> bool {
         self.cpus.iter().any(|cpu| cpu.clock.follows())
+    }
+
+    /// Whether hardware threads of some core compete for what the core has once.
+    pub fn competes(&self) -> bool {
+        !self.commons.is_empty()
     }
 
     /// Whether some core predicts branches.

@@ -394,10 +394,13 @@ impl Statistics {
     }
 }
 
-/// The classes of cycles that a simulation has: none of branches where no core predicts any.
+/// The classes of cycles that a simulation has: none of branches where no core predicts any, and none of siblings where no core's
+/// threads compete.
 fn classes(simulation: &Simulation) -> impl Iterator<Item = &'static (Class, &'static str, &'static str)> {
-    let predicts = simulation.predicts();
-    CLASSES.iter().filter(move |(class, ..)| predicts || *class != Class::Branch)
+    let (predicts, competes) = (simulation.predicts(), simulation.competes());
+    CLASSES
+        .iter()
+        .filter(move |(class, ..)| (predicts || *class != Class::Branch) && (competes || *class != Class::Sibling))
 }
 
 /// Classes of cycles, by name.
@@ -406,6 +409,7 @@ const CLASSES: &[(Class, &str, &str)] = &[
     (Class::DataStall, "data_stall", "programs waiting for their data"),
     (Class::Translation, "translation", "programs waiting for second-level TLBs and page walks"),
     (Class::Branch, "branch", "programs waiting for instructions behind mispredicted branches"),
+    (Class::Sibling, "sibling", "programs waiting for instructions of their cores' other hardware threads"),
     (Class::Fault, "fault", "page-fault handlers, with their own data and translation"),
     (Class::Kernel, "kernel", "other kernel work: TLB shootdowns, context switches"),
     (Class::LockWait, "lock_wait", "waiting for another CPU's handler of the same page"),

@@ -10,7 +10,7 @@ use crate::base::translation::Translation;
 use crate::cache::{CoreCaches, Requester, Served};
 use crate::core_model::{Known, Translating};
 use crate::cpu::replay::{Stop, scan};
-use crate::machine::clock::{CpuClock, Hit};
+use crate::machine::clock::{self, CpuClock};
 use crate::machine::cpu::{AccessCounters, Filter};
 use crate::machine::simulation::Simulation;
 use crate::mmu_cache::Asid;
@@ -107,10 +107,18 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
             if access.maker.is_kernel() {
                 break;
             }
-            if self.filter.answers(access) {
+            if self.filter.answers(access) && self.clock.follows() && !MANY {
+                // Each is to be told of anyway, and no limit has to be looked at.
+                let hit = clock::Found { latency: self.l1_latency, line: self.filter.physical_line() };
+                self.clock.make(access, branches.get(at).copied().unwrap_or_default(), None, &hit);
+                self.clock.retire(access.gap.into());
+                self.counted.filtered += 1;
+                self.counted.writes += u64::from(access.kind.writes());
+                at += 1;
+            } else if self.filter.answers(access) {
                 let hits = scan::<MANY, _>(&accesses[at..], &self.filter, &Stop { clock: &self.clock, limit });
                 if self.clock.follows() {
-                    let hit = Hit { latency: self.l1_latency, line: self.filter.physical_line() };
+                    let hit = clock::Found { latency: self.l1_latency, line: self.filter.physical_line() };
                     self.clock.meet_hits(
                         &accesses[at..at + hits.accesses],
                         branches.get(at..).unwrap_or_default(),
@@ -176,15 +184,14 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
                 Found::Nothing => self.translate(va, write, &mut translating)?,
             },
         };
-        if self.clock.follows() {
-            self.clock.meet(access, branches, false);
-            if let Some(translating) = translating {
-                self.clock.wait_for_translation(translating);
-            }
-        }
         let line = translation.address(va).line();
         let outcome = self.memory.caches.access(line, write, Requester::Data);
-        self.clock.wait_for_data(outcome.cycles.into(), line.0);
+        if self.clock.follows() {
+            let found = clock::Found { latency: outcome.cycles.into(), line: line.0 };
+            self.clock.make(access, branches, translating, &found);
+        } else {
+            self.clock.wait_for_data(outcome.cycles.into(), line.0);
+        }
         let unproven = self.filter_hits_only && outcome.served != Served::L1;
         let (loads, stores) = (0b0001, 0b0110 * u8::from(write));
         self.filter.learn(va, translation, if unproven { 0 } else { loads | stores });
