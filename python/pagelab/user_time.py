@@ -1,7 +1,7 @@
 """The program's own cycles, and its instructions per cycle, an estimate.
 
-Models: what counters of user mode would count: instructions, data, translation, mispredicted branches and the core's
-    other threads, without page faults, devices and what a fault engine does beside the walker.
+Models: what counters of user mode would count: instructions, data, translation, mispredicted branches and waits for the
+    core's other hardware threads, without page faults, devices and what a fault engine does beside the walker.
 Deviations: those of the core model. The default one is in order, waits for each access and predicts every branch, so
     the size is not that of a real core; the order of two systems is what it is for.
 """

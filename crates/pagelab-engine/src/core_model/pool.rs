@@ -1,9 +1,9 @@
 //! Units of a kind, each of which does one thing at a time: page walkers, fill buffers.
 //!
 //! Instructions ask in program order, and not in that of time: one waits for its data while another behind it is ready at once. So what
-//! is kept is how many units are busy when, and who asks takes the first time that one is free for as long as needed, also before what
-//! was taken already. Which of the units it is does not matter: times that overlap at most as often as there are units can always be
-//! dealt out to them.
+//! is kept is how many units are busy when, and who asks has one from the first time on that one is free, also before what was taken
+//! already. Of units that are free for less than is needed the rest is taken from the time after: in a processor, whatever was to begin
+//! meanwhile would begin later instead. So units never idle while somebody is ready, and in the long run no more is taken than there is.
 
 use crate::base::cycles::Cycles;
 
@@ -17,7 +17,7 @@ struct Step {
     busy: u32,
 }
 
-/// A time from which on a unit is free for as long as was asked for.
+/// A time at which a unit is free.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Free {
     pub begin: Cycles,
@@ -42,33 +42,42 @@ impl Pool {
         Self { units, steps: [Step { begin: Cycles::ZERO, busy: 0 }; STEPS], count: 1, full_until: Cycles::ZERO }
     }
 
-    /// The first time from `ready` on that a unit is free for `length`.
+    /// The first time from `ready` on that a unit is free.
     #[inline]
-    pub fn first(&self, ready: Cycles, length: Cycles) -> Free {
-        let mut begin = ready.max(self.steps[0].begin);
-        let mut step = self.step_of(begin);
-        if begin >= self.full_until {
-            return Free { begin, step };
-        }
-        let mut at = step;
-        loop {
-            if self.steps[at].busy >= self.units {
-                // The last is free.
-                (at, step) = (at + 1, at + 1);
-                begin = self.steps[at].begin;
-                continue;
-            }
-            at += 1;
-            if at == self.count || self.steps[at].begin >= begin + length {
-                return Free { begin, step };
-            }
-        }
+    pub fn first(&self, ready: Cycles) -> Free {
+        let begin = ready.max(self.steps[0].begin);
+        let step = self.step_of(begin);
+        if begin >= self.full_until { Free { begin, step } } else { self.free_from(begin, step) }
     }
 
-    /// How much earlier a unit is free for one that is ready at `before` than at what was found for a later one.
+    #[inline]
+    fn free_from(&self, mut begin: Cycles, mut step: usize) -> Free {
+        // The last is free.
+        while self.steps[step].busy >= self.units {
+            step += 1;
+            begin = self.steps[step].begin;
+        }
+        Free { begin, step }
+    }
+
+    /// How much earlier one that is ready at `before` had a unit for the whole of `length` than at what was found for a later one.
     #[inline]
     pub fn earlier(&self, found: Free, before: Cycles, length: Cycles) -> Cycles {
-        if before >= self.full_until { found.begin - before } else { found.begin - self.first(before, length).begin }
+        if before >= self.full_until {
+            return found.begin - before;
+        }
+        let Free { mut begin, step } = self.first(before);
+        for at in step + 1..self.count {
+            let Step { begin: next, busy } = self.steps[at];
+            if next >= found.begin.min(begin + length) {
+                break;
+            }
+            if busy >= self.units {
+                // The last is free.
+                begin = self.steps[at + 1].begin;
+            }
+        }
+        found.begin.saturating_sub(begin)
     }
 
     /// What was found free, but not before another time.
@@ -77,12 +86,29 @@ impl Pool {
         if time > found.begin { Free { begin: time, step: self.step_of(time) } } else { found }
     }
 
-    /// Has a unit busy from a time on that was found free, with nothing taken since.
+    /// Has a unit busy until `end` from a time on that was found free, with nothing taken since.
     #[inline]
-    pub fn occupy(&mut self, Free { begin, step }: Free, end: Cycles) {
-        if begin >= end {
+    pub fn occupy(&mut self, found: Free, end: Cycles) {
+        if found.begin >= end {
             return;
         }
+        if found.begin >= self.full_until {
+            return self.occupy_whole(found, end);
+        }
+        let (mut free, mut left) = (found, end - found.begin);
+        while left > Cycles::ZERO {
+            free = self.free_from(free.begin, self.step_of(free.begin));
+            let until = (free.step + 1..self.count).find(|&at| self.steps[at].busy >= self.units);
+            let room = until.map_or(left, |at| left.min(self.steps[at].begin - free.begin));
+            self.occupy_whole(free, free.begin + room);
+            left -= room;
+            free.begin += room;
+        }
+    }
+
+    /// [`Self::occupy`] of a time that is free as a whole.
+    #[inline]
+    fn occupy_whole(&mut self, Free { begin, step }: Free, end: Cycles) {
         let (mut last, before) = (step, self.steps[step]);
         let mut most = before.busy + 1;
         while last + 1 < self.count && self.steps[last + 1].begin <= end {
@@ -158,7 +184,7 @@ mod tests {
     use super::*;
 
     fn take(pool: &mut Pool, ready: u64, length: u64) -> u64 {
-        let free = pool.first(Cycles(ready), Cycles(length));
+        let free = pool.first(Cycles(ready));
         pool.occupy(free, free.begin + Cycles(length));
         free.begin.0
     }
@@ -179,15 +205,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ready_earlier_goes_before_what_was_taken_if_it_fits() {
+    fn what_is_ready_earlier_goes_before_what_was_taken() {
         let mut pool = Pool::new(1);
-        assert_eq!(taken(&mut pool, &[(100, 50), (0, 40), (0, 60), (0, 61), (0, 1)]), [100, 0, 40, 150, 211]);
+        // The third finds 60 of its 80 cycles before what begins at 100, and has the rest of them behind that.
+        assert_eq!(taken(&mut pool, &[(100, 50), (0, 40), (0, 80), (0, 61), (0, 1)]), [100, 0, 40, 170, 231]);
+    }
+
+    #[test]
+    fn what_would_not_fit_before_is_no_earlier() {
+        let mut pool = Pool::new(1);
+        assert_eq!(taken(&mut pool, &[(50, 200), (320, 10)]), [50, 320]);
+        let earlier = |length| pool.earlier(pool.first(Cycles(330)), Cycles(0), Cycles(length)).0;
+        assert_eq!([earlier(50), earlier(51), earlier(71)], [330, 80, 0]);
     }
 
     #[test]
     fn what_begins_later_than_it_could_leaves_the_time_before() {
         let mut pool = Pool::new(1);
-        let free = pool.first(Cycles(0), Cycles(10));
+        let free = pool.first(Cycles(0));
         pool.occupy(pool.from(free, Cycles(100)), Cycles(110));
         assert_eq!(taken(&mut pool, &[(0, 90), (0, 10), (0, 1)]), [0, 90, 110]);
         assert_eq!(pool.count, 2, "all is one");
@@ -220,9 +255,9 @@ mod tests {
             for round in 0..150 {
                 let (ready, length) = (round * 8 + draw.below(120), draw.below(60));
                 let begin = take(&mut pool, ready, length);
-                let fits = |at: u64| (at..at + length.max(1)).all(|cycle| busy[cycle as usize] < units);
-                assert_eq!(Some(begin), (ready..).find(|&at| fits(at)), "{ready} {length}");
-                (begin..begin + length).for_each(|cycle| busy[cycle as usize] += 1);
+                let free: Vec<u64> = (ready..8000).filter(|&cycle| busy[cycle as usize] < units).collect();
+                assert_eq!(begin, free[0], "{ready} {length}");
+                free[..length as usize].iter().for_each(|&cycle| busy[cycle as usize] += 1);
             }
         }
     }

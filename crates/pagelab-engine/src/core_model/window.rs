@@ -362,7 +362,7 @@ impl State {
             let under_way = if complete > hit { complete } else { Cycles::ZERO };
             return Times { complete, translation: complete - under_way.max(hit - (ready - begin)) };
         }
-        let free = self.fills.first(ready, latency);
+        let free = self.fills.first(ready);
         let from = self.beside.take_fill(free.begin, latency, now);
         let there = data.there(from);
         self.beside.note_line(line, from, there);
@@ -562,7 +562,7 @@ impl Timing for Window {
         let begin = if fetches { at.now } else { of.current.ready.max(of.after(at, of.current.gap)) };
         let mut end = begin + look_up;
         if walk > Cycles::ZERO {
-            let free = of.walkers.first(end, walk);
+            let free = of.walkers.first(end);
             let from = of.beside.take_walk(free.begin, walk, at.now);
             end = from + walk;
             of.walkers.occupy(of.walkers.from(free, from), end);
