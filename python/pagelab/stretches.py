@@ -134,12 +134,13 @@ class Figure:
 
     def __str__(self) -> str:
         if self.half_width is None:
-            return f"{self.value:.4g}"
+            return digits(self.value, 4)
         if self.half_width == 0:
-            return f"{self.value:.4g} ± 0"
+            return f"{digits(self.value, 4)} ± 0"
         # Both to the same place, which is the second digit of what is unknown.
-        places = max(1 - math.floor(math.log10(self.half_width)), 0)
-        return f"{self.value:.{places}f} ± {self.half_width:.{places}f}"
+        places = 1 - math.floor(math.log10(self.half_width))
+        value, half = (f"{round(of, places):,.{max(places, 0)}f}" for of in (self.value, self.half_width))
+        return f"{value} ± {half}"
 
 
 def digits(value: float, number: int, sign: str = "") -> str:

@@ -53,6 +53,8 @@ _STAGE_COLOURS = (
 )
 STAGE_COLOURS = dict(zip(STAGES, _STAGE_COLOURS, strict=True))
 _SYSTEM_COLOURS = ("#4c78a8", "#f0a03c", "#54a24b", "#d1495b", "#7b5ea7", "#8c6d31", "#e7969c", "#9aa5b1")
+_LEAST_REFERENCES = 0.005
+"""Per walk; a level that is read less is no bar that could be seen"""
 _BAR = 22
 """Height of a bar, in pixels"""
 _GROUND = "var(--ground)"
@@ -137,6 +139,8 @@ def walk_references(results: Sequence[SystemResult]) -> Spec:
     for result in results:
         walks = result.stats.get("walk.count", 0)
         for level, places in references(result.stats).items():
+            if share(sum(places.values()), walks) < _LEAST_REFERENCES:
+                continue
             for order, (place, words) in enumerate(SERVED.items()):
                 if places.get(place):
                     rows.append(

@@ -60,7 +60,10 @@ impl Prefetcher for NextLine {
     }
 
     fn samples() -> Vec<NextLineConfig> {
-        vec![NextLineConfig::default(), NextLineConfig { trigger: Trigger::Always, degree: 4, border: Border::Smallest }]
+        vec![
+            NextLineConfig::default(),
+            NextLineConfig { trigger: Trigger::Always, degree: 4, border: Border::Smallest },
+        ]
     }
 
     fn border(&self) -> Border {
@@ -114,7 +117,8 @@ mod tests {
         assert_eq!(behind(Size4K, 63), (vec![], 1));
         assert_eq!(behind(Size2M, 62), (vec![63, 64, 65], 0));
         assert_eq!(behind(Size2M, 32766), (vec![32767], 1));
-        let mut of = NextLine::new(&NextLineConfig { degree: 3, border: Border::Smallest, ..NextLineConfig::default() });
+        let mut of =
+            NextLine::new(&NextLineConfig { degree: 3, border: Border::Smallest, ..NextLineConfig::default() });
         assert_eq!(proposed(&mut of, Size2M, 0, 62 * 64, MISS), (vec![63], 1));
         assert_eq!(proposed(&mut of, Size2M, 0, 64 * 64, MISS), (vec![65, 66, 67], 0));
     }

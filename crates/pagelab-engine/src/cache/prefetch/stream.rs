@@ -98,7 +98,10 @@ impl Prefetcher for Stream {
     }
 
     fn samples() -> Vec<StreamConfig> {
-        vec![StreamConfig::default(), StreamConfig { streams: 2, train: 3, degree: 8, depth: 4, border: Border::Mapping }]
+        vec![
+            StreamConfig::default(),
+            StreamConfig { streams: 2, train: 3, degree: 8, depth: 4, border: Border::Mapping },
+        ]
     }
 
     fn border(&self) -> Border {
@@ -182,7 +185,9 @@ mod tests {
         at(59);
         assert_eq!(at(60), (vec![61, 62, 63], 1));
         assert_eq!(at(61), (vec![], 1));
-        for (border, expected) in [(Border::Mapping, (vec![61, 62, 63, 64], 0)), (Border::Smallest, (vec![61, 62, 63], 1))] {
+        for (border, expected) in
+            [(Border::Mapping, (vec![61, 62, 63, 64], 0)), (Border::Smallest, (vec![61, 62, 63], 1))]
+        {
             let mut stream = of(StreamConfig { degree: 4, depth: 4, border, ..StreamConfig::default() });
             proposed(&mut stream, Size2M, 0, 59 * 64, MISS);
             assert_eq!(proposed(&mut stream, Size2M, 0, 60 * 64, MISS), expected, "{border:?}");
