@@ -116,8 +116,7 @@ impl Simulation {
         let cpu = |(core, &apart)| Cpu::new(core, apart, model.clone(), config.kernel.pcids);
         let mut cpus: Vec<Cpu> = core_of.into_iter().zip(&places.apart).map(cpu).collect();
         let (tops, mains, window) = (os.tops().to_vec(), sources.len(), config.engine.input_window_accesses);
-        let mut many = !beside.is_empty() || !kthreads.is_empty();
-        let mut inputs = Vec::new();
+        let (mut many, mut inputs) = (!beside.is_empty() || !kthreads.is_empty(), Vec::new());
         let mut homes = (0..).map(|index: usize| tops[index % tops.len()]);
         let mut home = |name: String, limit| {
             let layer = homes.next().expect("there is no end of them");

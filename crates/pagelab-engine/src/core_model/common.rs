@@ -55,7 +55,7 @@ impl Timeline {
             if at + left <= taken {
                 break;
             }
-            left = left - taken.saturating_sub(at);
+            left -= taken.saturating_sub(at);
             at = end;
         }
         at + left

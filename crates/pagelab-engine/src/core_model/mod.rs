@@ -205,6 +205,7 @@ pub trait Timing {
     }
 
     /// One of several hardware threads goes on, until it [pauses](Self::pause), with what they have in common.
+    #[expect(clippy::boxed_local, reason = "the box goes from thread to thread")]
     fn go_on(&mut self, _common: Box<Common>, _siblings: Siblings) {}
 
     /// It no longer does, and gives what they have in common back.
