@@ -51,21 +51,10 @@ fn import_json(
     max_records: Option<u64>,
     progress: Option<Bound<'_, PyAny>>,
 ) -> PyResult<String> {
-    let latest: Mutex<Option<(u64, Option<u64>)>> = Mutex::default();
-    let work = |stop: &Stop| {
+    tell(py, progress.as_ref(), |told| {
         let options = ImportOptions { max_accesses, max_records, ..ImportOptions::default() };
-        let summary = import::import(input, output, Format::from_name(format)?, &options, &mut |p| {
-            *latest.lock().unwrap_or_else(PoisonError::into_inner) = Some((p.read_bytes, p.total_bytes));
-            if stop.requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
-        Ok::<_, TraceError>(json(&summary))
-    };
-    supervise(py, work, |_| {
-        let report = latest.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match (&progress, report) {
-            (Some(progress), Some(report)) => progress.call1(report).map(drop),
-            _ => Ok(()),
-        }
+        let format = Format::from_name(format)?;
+        import::import(input, output, format, &options, &mut |p| told(p.read_bytes, p.total_bytes))
     })
 }
 
@@ -80,20 +69,9 @@ fn export_json(
     thread: Option<u32>,
     progress: Option<Bound<'_, PyAny>>,
 ) -> PyResult<String> {
-    let latest: Mutex<Option<(u64, u64)>> = Mutex::default();
-    let work = |stop: &Stop| {
-        let files = export::export(trace, output, export::Format::from_name(format)?, thread, &mut |done, all| {
-            *latest.lock().unwrap_or_else(PoisonError::into_inner) = Some((done, all));
-            if stop.requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
-        Ok::<_, TraceError>(json(&files))
-    };
-    supervise(py, work, |_| {
-        let report = latest.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match (&progress, report) {
-            (Some(progress), Some(report)) => progress.call1(report).map(drop),
-            _ => Ok(()),
-        }
+    tell(py, progress.as_ref(), |told| {
+        let format = export::Format::from_name(format)?;
+        export::export(trace, output, format, thread, &mut |done, all| told(done, Some(all)))
     })
 }
 
@@ -110,18 +88,30 @@ fn save_sample_json(
     max_accesses: Option<u64>,
     progress: Option<Bound<'_, PyAny>>,
 ) -> PyResult<String> {
-    let latest: Mutex<Option<(u64, Option<u64>)>> = Mutex::default();
-    let work = |stop: &Stop| {
+    tell(py, progress.as_ref(), |told| {
         let sampling = sample.map(str::parse).transpose()?;
-        let saved = sample::save(source, &output, sampling, seed, max_accesses, &mut |done, all| {
+        sample::save(source, &output, sampling, seed, max_accesses, told)
+    })
+}
+
+/// Does work that takes long, and gives its result as JSON. The work says how far it has come, and of how much if that is known;
+/// `progress` is called with that about ten times a second, and Ctrl-C breaks the work.
+fn tell<R: Serialize>(
+    py: Python<'_>,
+    progress: Option<&Bound<'_, PyAny>>,
+    work: impl FnOnce(&mut dyn FnMut(u64, Option<u64>) -> ControlFlow<()>) -> Result<R, TraceError> + Send,
+) -> PyResult<String> {
+    let latest: Mutex<Option<(u64, Option<u64>)>> = Mutex::default();
+    let told = |stop: &Stop| {
+        let done = work(&mut |done, all| {
             *latest.lock().unwrap_or_else(PoisonError::into_inner) = Some((done, all));
             if stop.requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
-        Ok::<_, TraceError>(json(&saved))
+        Ok::<_, TraceError>(json(&done))
     };
-    supervise(py, work, |_| {
+    supervise(py, told, |_| {
         let report = latest.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match (&progress, report) {
+        match (progress, report) {
             (Some(progress), Some(report)) => progress.call1(report).map(drop),
             _ => Ok(()),
         }

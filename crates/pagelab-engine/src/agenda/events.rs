@@ -114,12 +114,9 @@ impl Simulation {
                 "each recorded window is warmed up by itself: leave this away, and record with warm= in --windows",
             );
         }
-        if let Some(profile) = &mut self.profile {
-            // What warms up for the first window may come without an event before it.
-            if !(self.windows.has_stretches() && self.windows.has_begun()) {
-                profile.begin();
-            }
-            profile.paused = *kind != EventKind::Measure;
+        // What warms up for the first window may come without an event before it.
+        if let (false, Some(profile)) = (self.windows.has_stretches(), &mut self.profile) {
+            profile.begin();
         }
         if let EventKind::Resume { .. } = kind {
             self.windows.resume(self.replayed);

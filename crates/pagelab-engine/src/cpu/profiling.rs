@@ -55,7 +55,7 @@ impl Simulation {
         };
         let refs = || walks.log.iter().map(reference).collect();
         let walk = walked.then_some(WalkMade { cycles: walks.last_cycles, refs });
-        if let Some(profile) = &mut self.profile {
+        if let Some(profile) = self.profile.as_mut().filter(|_| !self.windows.is_between()) {
             profile.translated(&place, waited, walk);
         }
     }
@@ -95,7 +95,7 @@ impl Simulation {
             let stages = stages_since(miss, &now, &|layer| &layers[layer].name);
             (stages, miss.steps.iter().map(step).collect())
         };
-        if let Some(profile) = &mut self.profile {
+        if let Some(profile) = self.profile.as_mut().filter(|_| !self.windows.is_between()) {
             profile.faulted(&place, took, major, apart.then_some(stages));
         }
     }

@@ -112,6 +112,11 @@ impl Windows {
         self.stretches.is_some()
     }
 
+    /// Whether what happens now lies between stretches that are measured.
+    pub fn is_between(&self) -> bool {
+        self.stretches.as_ref().is_some_and(|of| of.begin.is_none())
+    }
+
     /// Whether counting begins later than the run.
     pub fn warms_up(&self) -> bool {
         self.warm_up.is_some()

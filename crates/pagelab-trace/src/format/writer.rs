@@ -100,6 +100,28 @@ impl TraceWriter {
         Ok(Self { path, meta, page, sent: 0, events: 0, pipeline })
     }
 
+    /// Creates a trace for `fill` to write and finish. If that fails, nothing is left of it.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create); those of `fill`.
+    pub(crate) fn write_whole<T>(
+        path: &Path,
+        meta: TraceMeta,
+        options: WriterOptions,
+        fill: impl FnOnce(Self) -> Result<T, TraceError>,
+    ) -> Result<T, TraceError> {
+        let existed = path.exists();
+        let written = fill(Self::with_options(path, meta, options)?);
+        if written.is_err() {
+            // Only what the writer made is removed: it refuses a folder that is not empty.
+            let _ = fs::remove_dir_all(path);
+            if existed {
+                let _ = fs::create_dir(path);
+            }
+        }
+        written
+    }
+
     /// Accesses appended so far: the position of an event that happens now.
     pub fn position(&self) -> u64 {
         self.sent + self.page.rows() as u64

@@ -29,7 +29,6 @@ mod sink;
 mod zip_members;
 
 use std::{
-    fs,
     ops::ControlFlow,
     path::{Path, PathBuf},
 };
@@ -250,16 +249,9 @@ pub fn import(
     let mut meta = TraceMeta::new(vec![input.display().to_string()]);
     meta.mappings_inferred = true;
     meta.sampled = format.sampled();
-    let existed = output.exists();
-    let writer = TraceWriter::with_options(output, meta, WriterOptions { rows_per_part: options.rows_per_part })?;
-    let result = fill(writer, &mut files, format, options, progress);
-    if result.is_err() {
-        // Only what the writer made is removed: it refuses a folder that is not empty.
-        let _ = fs::remove_dir_all(output);
-        if existed {
-            let _ = fs::create_dir(output);
-        }
-    }
+    let writing = WriterOptions { rows_per_part: options.rows_per_part };
+    let result =
+        TraceWriter::write_whole(output, meta, writing, |writer| fill(writer, &mut files, format, options, progress));
     result.map_err(|error| match (error, rather) {
         (TraceError::Corrupt { path, what }, Some(rather)) => {
             TraceError::corrupt(path, format!("{what}; read as {}, but it looks like {}", format.name(), rather.name()))

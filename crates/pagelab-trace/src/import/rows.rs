@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Access, AccessKind, Event, EventKind, Maker, MapFlags, ProcessIx, Protection, ThreadIx, TraceError, TraceMeta,
-    TraceWriter, format::TraceSummary,
+    TraceWriter,
+    format::{TraceSummary, WriterOptions},
 };
 
 /// Bytes of an access in [`write()`]: address (8), pc (8), gap (4), size (2), kind (1), by the kernel (1); little-endian.
@@ -86,12 +87,8 @@ impl From<Change> for EventKind {
 pub fn write(output: &Path, facts: Facts, rows: &[u8]) -> Result<PathBuf, TraceError> {
     let mut meta = TraceMeta::new(facts.command);
     meta.notes = facts.notes;
-    let writer = TraceWriter::create(output, meta)?;
-    let written = fill(writer, facts.events, rows);
-    if written.is_err() {
-        // Only what the writer made is removed: it refuses a folder that is not empty.
-        let _ = std::fs::remove_dir_all(output);
-    }
+    let options = WriterOptions::default();
+    let written = TraceWriter::write_whole(output, meta, options, |writer| fill(writer, facts.events, rows));
     Ok(written?.path)
 }
 

@@ -3,14 +3,13 @@
 //! Source: Wenisch, Wunderlich, Falsafi, Hoe, "Simulation Sampling with Live-Points", ISPASS 2006, for windows that are kept with the
 //! state they need. Deviations: what is kept are touches, which fit any TLB and cache, instead of the contents of given ones.
 
-use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use super::{Sampled, Sampling};
-use crate::format::{StretchTotals, TraceSummary};
+use crate::format::{StretchTotals, TraceSummary, WriterOptions};
 use crate::{Batch, Segment, Source, TraceError, TraceMeta, TraceReader, TraceWriter, names_trace, workload};
 
 /// What became of a sample that was written.
@@ -68,16 +67,9 @@ pub fn save(
     meta.notes
         .push(format!("windows of {}, {sampling}, and the first and last touches of what lies between", info.name));
     let mut sampled = Sampled::new(origin, &sampling, seed, max_accesses);
-    let existed = output.exists();
-    let writer = TraceWriter::create(output, meta)?;
-    let written = fill(writer, &mut sampled, &mut |read| progress(read, total));
-    if written.is_err() {
-        // Only what the writer made is removed: it refuses a folder that is not empty.
-        let _ = fs::remove_dir_all(output);
-        if existed {
-            let _ = fs::create_dir(output);
-        }
-    }
+    let written = TraceWriter::write_whole(output, meta, WriterOptions::default(), |writer| {
+        fill(writer, &mut sampled, &mut |read| progress(read, total))
+    });
     let TraceSummary { path, accesses, size_bytes, .. } = written?;
     let (read, stretches) = (sampled.accesses_read(), sampled.totals());
     Ok(SavedSample { path, sample: sampling, read, accesses: accesses.total(), size_bytes, stretches })

@@ -165,8 +165,6 @@ impl Miss {
 pub struct Profile {
     /// Accesses of the main sources after which counting begins.
     pub begins: u64,
-    /// Nothing is counted now: the program skips, or warms up.
-    pub paused: bool,
     seed: u64,
     code: Code,
     pages: Pages,
@@ -180,7 +178,6 @@ impl Profile {
     pub fn new(seed: u64, begins: u64) -> Self {
         Self {
             begins,
-            paused: false,
             seed,
             code: Code::default(),
             pages: Pages::default(),
@@ -201,9 +198,6 @@ impl Profile {
         waited: Cycles,
         walk: Option<WalkMade<impl FnOnce() -> Vec<SampledRef>>>,
     ) {
-        if self.paused {
-            return;
-        }
         let cost = Cost { walks: walk.is_some().into(), translation_cycles: waited.0, ..Cost::default() };
         self.count(place, &cost);
         if let Some(WalkMade { cycles, refs }) = walk {
@@ -220,9 +214,6 @@ impl Profile {
         major: bool,
         stages: Option<impl FnOnce() -> (Vec<SampledStage>, Vec<SampledStep>)>,
     ) {
-        if self.paused {
-            return;
-        }
         self.count(place, &Cost { faults: 1, fault_cycles: took.0, ..Cost::default() });
         self.faults.count(took);
         if let Some(stages) = stages {
