@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pagelab.counts import Count, count
+from pagelab.headline import busy_cycles
 from pagelab.students_t import students_t
 
 
@@ -187,7 +188,7 @@ def figures(windows: Sequence[Mapping[str, int]], longer: Collection[int] = ()) 
 
 
 def _busy(window: Mapping[str, int]) -> int:
-    return window.get("cycles", 0) - window.get("cycles.idle", 0) - window.get("cycles.blocked", 0)
+    return busy_cycles(window) - window.get("cycles.blocked", 0)
 
 
 def scope(windows: int, sample: str | None = None) -> str:

@@ -81,7 +81,8 @@ def save_sample(
     Args:
         source: A trace, or a workload spec.
         output: The new trace's folder, `NAME.trace`; must not exist.
-        sample: `every=N,length=N[,warm=N][,offset=N]`, in instructions; by the length of the source if not given.
+        sample: `every=N,length=N[,warm=N][,offset=N]`, in instructions. Windows by the length of the source if it is
+            `auto` or not given.
         seed: Draws where windows begin in their periods; and what a workload generates.
         max_accesses: Of the source's first accesses alone, such as `"100M"`.
         progress: Called with (accesses read, accesses in all if known) about ten times a second.
