@@ -432,7 +432,7 @@ impl Threads {
             Translating { look_up: Cycles::ZERO, walk: Cycles(step.walk), page: step.page, fetches: false };
         let data = Data { latency: Cycles(step.latency), line: step.line.unwrap_or(number), traffic: None };
         let translating = (step.walk > 0).then_some(translating);
-        let stall = self.cores[thread].make(met, translating, data, self.at[thread]);
+        let stall = self.cores[thread].make(met, translating, data, self.at[thread]).unwrap_or_default();
         self.spend(thread, stall);
         let at = &mut self.at[thread];
         let instructions = at.instructions + u64::from(step.access.gap);
@@ -556,7 +556,7 @@ fn a_window_is_divided_as_soon_as_another_thread_wakes() {
         core.go_on(common.take().unwrap(), Siblings { active, now: Cycles::ZERO });
         let met = Met { access: &access, again: false, tells: true, branches: Branches::NONE };
         let data = Data { latency: Cycles(LATENCY), line: at.instructions, traffic: None };
-        let stall = core.make(met, None, data, at);
+        let stall = core.make(met, None, data, at).unwrap_or_default();
         common = core.pause();
         at = Moment { instructions: at.instructions + 16, now: at.now + stall.sum() };
         stall.data.0

@@ -182,15 +182,16 @@ pub trait Timing {
     fn data_stall(&mut self, data: Data, at: Moment) -> Stall;
 
     /// [`Self::meet`], a translation if there is one, and [`Self::data_stall`], one after the other, where nothing comes between. A function of its own,
-    /// for the loops that call it need the host's registers.
+    /// for the loops that call it need the host's registers. None if nothing stalls: a caller that looked into four numbers for that, which have
+    /// just been written one by one, would wait for all of them (the host forwards no stores to a wider load).
     #[inline(never)]
-    fn make(&mut self, met: Met, translating: Option<Translating>, data: Data, at: Moment) -> Stall {
+    fn make(&mut self, met: Met, translating: Option<Translating>, data: Data, at: Moment) -> Option<Stall> {
         let mut stall = self.meet(met, at);
         if let Some(translating) = translating {
             stall += self.translation_stall(translating, Moment { now: at.now + stall.sum(), ..at });
         }
         stall += self.data_stall(data, Moment { now: at.now + stall.sum(), ..at });
-        stall
+        (stall.sum() > Cycles::ZERO).then_some(stall)
     }
 
     /// How long it stalls for a translation, be it found or end in a fault.

@@ -47,7 +47,7 @@ macro_rules! cores {
             }
 
             #[inline(always)]
-            fn make(&mut self, met: Met, translating: Option<Translating>, data: Data, at: Moment) -> Stall {
+            fn make(&mut self, met: Met, translating: Option<Translating>, data: Data, at: Moment) -> Option<Stall> {
                 match self { $($(Self::$Variant(core) => core.make(met, translating, data, at),)*)* }
             }
 

@@ -50,12 +50,18 @@ impl<T: Copy + Default> Ring<T> {
     /// Puts an entry in behind all others.
     #[inline(always)]
     pub fn push_back(&mut self, entry: T) {
+        self.push_back_if(true, entry);
+    }
+
+    /// The same or nothing, without a branch of the host's on which.
+    #[inline(always)]
+    pub fn push_back_if(&mut self, wanted: bool, entry: T) {
         if self.len() == self.places.len() {
             self.grow();
         }
         let mask = self.places.len() - 1;
         self.places[self.put & mask] = entry;
-        self.put += 1;
+        self.put += usize::from(wanted);
     }
 
     #[cold]
@@ -83,6 +89,8 @@ mod tests {
             if n % 3 == 0 {
                 assert_eq!(ring.pop_front(), expected.pop_front());
             }
+            ring.push_back_if(n % 5 == 0, 1000 + n);
+            expected.extend((n % 5 == 0).then_some(1000 + n));
             if n % 7 == 0 {
                 ring.pop_back();
                 expected.pop_back();

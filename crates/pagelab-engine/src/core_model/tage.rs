@@ -35,7 +35,7 @@ pub struct Tage {
     tables: Box<[[Entry; 1 << TABLE_BITS]; LENGTHS.len()]>,
     /// The last outcomes, the youngest lowest.
     history: u128,
-    /// Of the histories, by table.
+    /// Of as much of the history as each table looks at.
     hashes: [u64; LENGTHS.len()],
     counts: BranchCounts,
 }
@@ -59,13 +59,22 @@ fn place(hash: u64) -> Place {
     Place { index: (hash & ((1 << TABLE_BITS) - 1)) as usize, tag }
 }
 
-/// Hashes of as much of a history as each table looks at.
+/// By how much an outcome counts for more in the hash of a history with each that comes after it: a polynomial, as of Karp and Rabin (IBM
+/// Journal of Research and Development 31, 1987).
+const BASE: u64 = 0x9e37_79b9_7f4a_7c15;
+/// What an outcome counts for that leaves a table's history.
+const LAST: [u64; LENGTHS.len()] = [
+    BASE.wrapping_pow(LENGTHS[0]),
+    BASE.wrapping_pow(LENGTHS[1]),
+    BASE.wrapping_pow(LENGTHS[2]),
+    BASE.wrapping_pow(LENGTHS[3]),
+];
+
+/// The hash of a history that goes on with an outcome; it was of `history`.
 #[inline]
-fn hashes(history: u128) -> [u64; LENGTHS.len()] {
-    std::array::from_fn(|table| {
-        let history = history & ((1 << LENGTHS[table]) - 1);
-        mix(history as u64 ^ mix((history >> 64) as u64 + table as u64))
-    })
+fn go_on(hash: u64, table: usize, history: u128, taken: bool) -> u64 {
+    let leaves = (history >> (LENGTHS[table] - 1)) as u64 & 1;
+    hash.wrapping_mul(BASE).wrapping_add(u64::from(taken)).wrapping_sub(LAST[table] & leaves.wrapping_neg())
 }
 
 impl Default for Tage {
@@ -74,7 +83,7 @@ impl Default for Tage {
             base: Box::new([0; 1 << BASE_BITS]),
             tables: Box::new([[Entry::default(); 1 << TABLE_BITS]; LENGTHS.len()]),
             history: 0,
-            hashes: hashes(0),
+            hashes: [0; LENGTHS.len()],
             counts: BranchCounts::default(),
         }
     }
@@ -94,24 +103,26 @@ impl Tage {
             has |= u32::from(entry.tag == place.tag) << (table + 1);
             says |= u32::from(entry.counter >= 0) << (table + 1);
         }
-        let provider = has.ilog2();
+        let provider = has.ilog2() as usize;
         let predicted = says >> provider & 1 != 0;
-        if provider > 0 {
-            let table = provider as usize - 1;
-            let otherwise = says >> (has ^ 1 << provider).ilog2() & 1 != 0;
-            let entry = &mut self.tables[table][places[table].index];
-            entry.counter = towards(entry.counter, taken, -4, 3);
-            let useful = if predicted == taken { (entry.useful + 1).min(3) } else { entry.useful.saturating_sub(1) };
-            entry.useful = if predicted == otherwise { entry.useful } else { useful };
-        } else {
-            self.base[base] = towards(self.base[base], taken, -2, 1);
-        }
+        // Whoever would predict if the provider did not have the branch; the counters if it is these.
+        let otherwise = says >> ((has ^ 1 << provider) | 1).ilog2() & 1 != 0;
+        let table = provider.saturating_sub(1);
+        let entry = &mut self.tables[table][places[table].index];
+        let useful = if predicted == taken { (entry.useful + 1).min(3) } else { entry.useful.saturating_sub(1) };
+        entry.useful = if predicted == otherwise { entry.useful } else { useful };
+        let of_table = provider > 0;
+        let counter = if of_table { &mut entry.counter } else { &mut self.base[base] };
+        let (least, most) = if of_table { (-4, 3) } else { (-2, 1) };
+        *counter = (*counter + if taken { 1 } else { -1 }).clamp(least, most);
         if predicted != taken {
             self.counts.mispredicted += 1;
-            self.allocate(provider as usize, &places, taken);
+            self.allocate(provider, &places, taken);
+        }
+        for (table, hash) in self.hashes.iter_mut().enumerate() {
+            *hash = go_on(*hash, table, self.history, taken);
         }
         self.history = self.history << 1 | u128::from(taken);
-        self.hashes = hashes(self.history);
         if self.counts.met.is_multiple_of(AGEING) {
             self.tables.as_flattened_mut().iter_mut().for_each(|entry| entry.useful >>= 1);
         }
@@ -137,11 +148,6 @@ impl Tage {
     }
 }
 
-/// A saturating counter's next value.
-fn towards(counter: i8, taken: bool, least: i8, most: i8) -> i8 {
-    if taken { (counter + 1).min(most) } else { (counter - 1).max(least) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,6 +157,23 @@ mod tests {
         let mut tage = Tage::default();
         let half = outcomes.clone().count() / 2;
         outcomes.map(|taken| tage.meet(7, taken)).skip(half).filter(|missed| *missed).count()
+    }
+
+    #[test]
+    fn hashes_that_go_on_are_those_of_their_histories() {
+        let mut draw = pagelab_trace::rng::Rng::new(2, "outcomes");
+        let mut tage = Tage::default();
+        let mut outcomes = std::collections::VecDeque::from([false; 127]);
+        for _ in 0..1000 {
+            outcomes.push_front(draw.below(3) > 0);
+            outcomes.pop_back();
+            tage.meet(7, outcomes[0]);
+            for (table, length) in LENGTHS.into_iter().enumerate() {
+                let taken = (0..length).filter(|&age| outcomes[age as usize]);
+                let whole = taken.fold(0, |hash: u64, age| hash.wrapping_add(BASE.wrapping_pow(age)));
+                assert_eq!(tage.hashes[table], whole, "{table}");
+            }
+        }
     }
 
     #[test]

@@ -26,9 +26,10 @@
 //! Instructions are fetched in order: their translation is waited for. A page fault empties the window, also where a fault engine handles
 //! it. Each hardware thread has a predictor of its own; what the kernel does takes none of the width. All cores divide as Intel's do.
 
-use pagelab_trace::{AccessKind, Branches};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+mod config;
+
+use config::{BranchPredictor, UnknownDependencies, WindowConfig};
+use pagelab_trace::{Access, AccessKind, Branches};
 
 use super::common::{Beside, Common, Siblings};
 use super::in_order::{InOrder, InOrderConfig};
@@ -42,91 +43,6 @@ use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::translation::Translation;
 
-/// Whether accesses wait for loads where the source does not tell.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum UnknownDependencies {
-    /// They do not: all that the window holds overlaps. The most that can be saved.
-    #[default]
-    Independent,
-    /// Each waits for the load before it, so no two misses of loads overlap.
-    Serial,
-}
-
-/// How conditional branches are predicted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum BranchPredictor {
-    /// Always right.
-    #[default]
-    Perfect,
-    /// TAGE with five components (Seznec and Michaud, JILP 2006).
-    Tage,
-}
-
-/// What the configuration may say of it.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct WindowConfig {
-    /// Cycles per instruction when neither memory nor translation stalls it; resolved to 1/256.
-    pub cycles_per_instruction: f64,
-    /// Instructions in the reorder window.
-    #[serde(default = "defaults::window")]
-    pub window: u32,
-    /// Loads in the window.
-    #[serde(default = "defaults::load_queue")]
-    pub load_queue: u32,
-    /// Stores in the window and after it, until they are written; 0 waits for each as for a load.
-    #[serde(default = "defaults::store_queue")]
-    pub store_queue: u32,
-    /// Lines that the first-level cache may have under way.
-    #[serde(default = "defaults::fill_buffers")]
-    pub fill_buffers: u32,
-    /// Page walks at a time.
-    #[serde(default = "defaults::page_walkers")]
-    pub page_walkers: u32,
-    /// How conditional branches are predicted, where the source tells them.
-    #[serde(default)]
-    pub branch_predictor: BranchPredictor,
-    /// Cycles from where a mispredicted branch is known until instructions behind it enter the window.
-    #[serde(default = "defaults::mispredict_penalty")]
-    pub mispredict_penalty: u32,
-    /// Of sources that do not tell which load an address comes from: foreign traces, older recordings.
-    #[serde(default)]
-    pub unknown_dependencies: UnknownDependencies,
-}
-
-/// Skylake's, in part estimated; see the module's text.
-mod defaults {
-    pub fn window() -> u32 {
-        224
-    }
-
-    pub fn load_queue() -> u32 {
-        72
-    }
-
-    pub fn store_queue() -> u32 {
-        56
-    }
-
-    pub fn fill_buffers() -> u32 {
-        12
-    }
-
-    pub fn page_walkers() -> u32 {
-        2
-    }
-
-    pub fn mispredict_penalty() -> u32 {
-        16
-    }
-}
-
-const PENALTY_MAX: u32 = 1000;
-/// The largest window and queue.
-const WINDOW_MAX: u32 = 4096;
-const BUFFERS_MAX: u32 = 64;
 /// Completion times that are kept for accesses that depend on them: as many as [`pagelab_trace::Maker::REACH`], and one.
 const REACH: usize = 256;
 
@@ -159,6 +75,8 @@ struct Done {
 struct Current {
     /// Its instructions, own included.
     gap: u64,
+    /// How long these enter.
+    enters: Cycles,
     loads: bool,
     stores: bool,
     /// The number of the access that it waits for; 0 for none.
@@ -260,10 +178,16 @@ fn take_entry(queue: &mut Ring<Times>, size: usize, now: Cycles, from: Cycles) -
 }
 
 impl State {
+    /// How long so many instructions after the moment enter.
+    #[inline]
+    fn enters(&self, at: Moment, instructions: u64) -> Cycles {
+        self.pace.base_cycles(at.instructions + instructions) - self.pace.base_cycles(at.instructions)
+    }
+
     /// When so many instructions after the moment have entered the window.
     #[inline]
     fn after(&self, at: Moment, instructions: u64) -> Cycles {
-        at.now + (self.pace.base_cycles(at.instructions + instructions) - self.pace.base_cycles(at.instructions))
+        at.now + self.enters(at, instructions)
     }
 
     /// Lets entries go so that the window has room for all up to `entry`: how long that stalls, where the current access's instructions
@@ -271,6 +195,12 @@ impl State {
     #[inline(always)]
     fn make_room(&mut self, entry: u64, at: Moment) -> Stall {
         if entry < self.leaves_for { Stall::default() } else { self.let_go(entry, at) }
+    }
+
+    /// Whether the window has room for one more without that.
+    #[inline(always)]
+    fn has_room(&self) -> bool {
+        self.entered + 1 < self.leaves_for
     }
 
     /// [`Self::make_room`] where the oldest has to go. What is complete goes with it, so that this is seldom asked.
@@ -301,6 +231,14 @@ impl State {
         if is_known { self.done[(number % REACH as u64) as usize] } else { Done::default() }
     }
 
+    /// When an access is complete, by its number; asked without a branch of the host's, as it cannot foresee who waits.
+    #[inline]
+    fn complete(&self, number: u64) -> Cycles {
+        let is_known = number > 0 && self.met - number < REACH as u64;
+        let complete = self.done[(number % REACH as u64) as usize].times.complete;
+        Cycles(complete.0 & u64::from(is_known).wrapping_neg())
+    }
+
     /// A wait from `from` on for an access that need not be the oldest: also for those that it waits for itself.
     fn wait_for_chain(&self, from: Cycles, number: u64) -> Stall {
         let mut stall = Stall::default();
@@ -313,15 +251,20 @@ impl State {
         stall
     }
 
-    /// How long instructions from the moment on wait for branches before them.
+    /// How many of the branches before the access are mispredicted.
     #[inline(never)]
-    fn mispredict(&mut self, branches: Branches, at: Moment) -> Stall {
-        let Some(predictor) = &mut self.predictor else { return Stall::default() };
+    fn predict(&mut self, branches: Branches) -> u64 {
+        let Some(predictor) = &mut self.predictor else { return 0 };
         let (mut name, mut missed) = (self.last_pc << 8 | 1, 0);
         for taken in branches.outcomes() {
             missed += u64::from(predictor.meet(name, taken));
             name = name & !0xff | (name << 1 | u64::from(taken)) & 0xff;
         }
+        missed
+    }
+
+    /// How long instructions from the moment on wait for branches before them, so many of which are mispredicted.
+    fn mispredict(&self, branches: Branches, missed: u64, at: Moment) -> Stall {
         if missed == 0 {
             return Stall::default();
         }
@@ -351,17 +294,31 @@ impl State {
 
     /// When an access has its line that asks for it at `ready`, and how much earlier it were if it did so at `begin`.
     /// The thread has come to `now`.
-    #[inline]
+    #[inline(always)]
     fn line(&mut self, begin: Cycles, ready: Cycles, mut data: Data, now: Cycles) -> Times {
-        let (line, latency) = (data.line, data.latency);
-        if latency <= self.l1_latency {
-            // A hit, perhaps of a line that is still under way.
-            let hit = data.there(ready);
-            let own = if self.lines.last() > hit { self.lines.there(line) } else { Cycles::ZERO };
-            let complete = if own > Cycles::ZERO { hit.max(own) } else { self.beside.line_there(line, hit) };
-            let under_way = if complete > hit { complete } else { Cycles::ZERO };
-            return Times { complete, translation: complete - under_way.max(hit - (ready - begin)) };
+        if data.latency > self.l1_latency {
+            return self.missing_line(begin, ready, data, now);
         }
+        let hit = data.there(ready);
+        if self.lines.last() <= hit && !self.beside.competes() {
+            return Times { complete: hit, translation: ready - begin };
+        }
+        self.hit_line(data.line, hit, ready - begin)
+    }
+
+    /// The same of a line that the cache has, perhaps still under way; who did not translate had it so much earlier.
+    #[inline(never)]
+    fn hit_line(&self, line: u64, hit: Cycles, translation: Cycles) -> Times {
+        let own = if self.lines.last() > hit { self.lines.there(line) } else { Cycles::ZERO };
+        let complete = if own > Cycles::ZERO { hit.max(own) } else { self.beside.line_there(line, hit) };
+        let under_way = if complete > hit { complete } else { Cycles::ZERO };
+        Times { complete, translation: complete - under_way.max(hit - translation) }
+    }
+
+    /// The same of a line that is elsewhere.
+    #[inline(never)]
+    fn missing_line(&mut self, begin: Cycles, ready: Cycles, mut data: Data, now: Cycles) -> Times {
+        let (line, latency) = (data.line, data.latency);
         let free = self.fills.first(ready);
         let from = self.beside.take_fill(free.begin, latency, now);
         let there = data.there(from);
@@ -372,31 +329,143 @@ impl State {
         Times { complete: there, translation: earlier.min(ready - begin) }
     }
 
+    /// The program comes to an access.
+    #[inline(always)]
+    fn come_to(&mut self, met: &Met, at: Moment) {
+        let Access { gap, kind, .. } = *met.access;
+        let (gap, loads) = (u64::from(gap), matches!(kind, AccessKind::Load | AccessKind::Modify));
+        let enters = self.enters(at, gap);
+        self.current = Current { gap, enters, loads, stores: kind.writes(), ..Current::default() };
+    }
+
+    /// It is there for the first time: how many of the branches before it are mispredicted.
+    #[inline(always)]
+    fn enter(&mut self, met: &Met) -> u64 {
+        self.met += 1;
+        self.entered += self.current.gap.max(1);
+        let missed = if met.branches == Branches::NONE { 0 } else { self.predict(met.branches) };
+        self.last_pc = met.access.pc;
+        missed
+    }
+
+    /// Whether the access may have to wait before it is in the window.
+    #[inline(always)]
+    fn is_hindered(&self, missed: u64) -> bool {
+        let Current { loads, stores, .. } = self.current;
+        let full = loads & (self.loads.len() >= self.room.loads) | stores & (self.stores.len() >= self.room.stores);
+        missed > 0 || self.entered >= self.leaves_for || full || self.beside.competes()
+    }
+
+    /// How long it has to.
+    #[inline(never)]
+    fn hindered(&mut self, branches: Branches, missed: u64, at: Moment) -> Stall {
+        let behind = self.mispredict(branches, missed, at);
+        let at = Moment { now: at.now + behind.sum(), ..at };
+        let Current { gap, enters, loads, stores, .. } = self.current;
+        let mut stall = self.make_room(self.entered, at);
+        let room = stall.sum();
+        if loads && self.loads.len() >= self.room.loads {
+            let from = self.after(at, gap.saturating_sub(1)) + stall.sum();
+            stall += take_entry(&mut self.loads, self.room.loads, at.now, from);
+        }
+        if stores && self.room.stores > 0 && self.stores.len() >= self.room.stores {
+            let from = self.after(at, gap.saturating_sub(1)) + room + stall.sum();
+            stall += take_entry(&mut self.stores, self.room.stores, at.now, from);
+        }
+        if self.beside.competes() {
+            stall.sibling = self.beside.enter(at.now + stall.sum(), enters, at.now);
+        }
+        stall += behind;
+        stall
+    }
+
+    /// It enters from `now` on, and issues when its producer is complete.
+    #[inline(always)]
+    fn issue(&mut self, met: &Met, now: Cycles) {
+        self.current.producer = match met.access.maker.producer() {
+            Some(distance) => self.met.saturating_sub(distance),
+            None if !met.tells && self.config.unknown_dependencies == UnknownDependencies::Serial => self.last_load,
+            None => 0,
+        };
+        self.current.ready = (now + self.current.enters).max(self.complete(self.current.producer));
+    }
+
+    /// It asks for its data, or for those of its next line.
+    #[inline(always)]
+    fn access(&mut self, data: Data, at: Moment) {
+        let entered = at.now + self.current.enters;
+        let mut ready = self.current.ready.max(entered);
+        let begin = if self.current.is_translated { self.current.begin } else { ready };
+        if !self.current.is_translated {
+            ready = self.translated(ready, data.line);
+        }
+        let Times { complete: there, translation } = self.line(begin, ready, data, at.now);
+        let is_waited_for = self.current.loads || self.room.stores == 0;
+        let (complete, translation) = if is_waited_for { (there, translation) } else { (ready, ready - begin) };
+        self.current.translation += translation;
+        let times = Times { complete, translation: self.current.translation };
+        self.note(times, there);
+        (self.current.ready, self.current.is_translated, self.current.is_begun) = (there, false, true);
+        if times.complete > entered {
+            self.leaves_for = self.leaves_for.min(self.entered + self.room.window);
+            self.in_window.push_back(InWindow { entry: self.entered, times });
+        }
+    }
+
     /// Notes in the queues when the current access leaves the window, and when its line is there.
-    #[inline]
+    #[inline(always)]
     fn note(&mut self, times: Times, there: Cycles) {
         let Current { loads, stores, producer, is_begun, .. } = self.current;
-        if times.complete > self.left.complete {
-            self.left = times;
+        let stores = stores && self.room.stores > 0;
+        if is_begun {
+            self.take_back(loads, stores);
         }
+        // Without branches on what the host cannot foresee.
+        let is_last = times.complete > self.left.complete;
+        self.left = Times {
+            complete: self.left.complete.max(times.complete),
+            translation: if is_last { times.translation } else { self.left.translation },
+        };
         self.done[(self.met % REACH as u64) as usize] = Done { times, producer };
+        self.last_load = if loads { self.met } else { self.last_load };
+        self.loads.push_back_if(loads, self.left);
+        // Written in order, one a cycle at most.
+        let last = self.stores.back().map_or(Cycles::ZERO, |store| store.complete + Cycles(1));
+        let complete = there.max(self.left.complete).max(last);
+        // It is translated when it leaves the window.
+        self.stores.push_back_if(stores, Times { complete, translation: Cycles::ZERO });
+    }
+
+    /// Takes out what the queues hold of the current access's lines before.
+    #[cold]
+    fn take_back(&mut self, loads: bool, stores: bool) {
         if loads {
-            self.last_load = self.met;
-            if is_begun {
-                self.loads.pop_back();
-            }
-            self.loads.push_back(self.left);
+            self.loads.pop_back();
         }
-        if stores && self.room.stores > 0 {
-            if is_begun {
-                self.stores.pop_back();
-            }
-            // Written in order, one a cycle at most.
-            let last = self.stores.back().map_or(Cycles::ZERO, |store| store.complete + Cycles(1));
-            let complete = there.max(self.left.complete).max(last);
-            // It is translated when it leaves the window.
-            self.stores.push_back(Times { complete, translation: Cycles::ZERO });
+        if stores {
+            self.stores.pop_back();
         }
+    }
+}
+
+impl Window {
+    /// [`Timing::make`] of an access that the program has come to and that has to wait before.
+    #[inline(never)]
+    fn make_hindered(
+        &mut self,
+        met: &Met,
+        missed: u64,
+        translating: Option<Translating>,
+        data: Data,
+        at: Moment,
+    ) -> Option<Stall> {
+        let mut stall = self.0.hindered(met.branches, missed, at);
+        self.0.issue(met, at.now + stall.sum());
+        if let Some(translating) = translating {
+            stall += self.translation_stall(translating, Moment { now: at.now + stall.sum(), ..at });
+        }
+        stall += self.data_stall(data, Moment { now: at.now + stall.sum(), ..at });
+        (stall.sum() > Cycles::ZERO).then_some(stall)
     }
 }
 
@@ -432,48 +501,11 @@ impl Core for Window {
     }
 
     fn validate(config: &WindowConfig, key: &str) -> Result<(), EngineError> {
-        let cycles_per_instruction = config.cycles_per_instruction;
-        InOrder::validate(&InOrderConfig { cycles_per_instruction, l1_hit_hidden: false }, key)?;
-        for (name, value, least, most) in [
-            ("window", config.window, 1, WINDOW_MAX),
-            ("load_queue", config.load_queue, 1, WINDOW_MAX),
-            ("store_queue", config.store_queue, 0, WINDOW_MAX),
-            ("fill_buffers", config.fill_buffers, 1, BUFFERS_MAX),
-            ("page_walkers", config.page_walkers, 1, BUFFERS_MAX),
-            ("mispredict_penalty", config.mispredict_penalty, 0, PENALTY_MAX),
-        ] {
-            if !(least..=most).contains(&value) {
-                let what = format!("{value} is out of range; allowed are {least} to {most}");
-                return Err(EngineError::config(format!("{key}.{name}"), what));
-            }
-        }
-        Ok(())
+        config.check(key)
     }
 
     fn samples() -> Vec<WindowConfig> {
-        let skylake = WindowConfig {
-            cycles_per_instruction: 0.25,
-            window: defaults::window(),
-            load_queue: defaults::load_queue(),
-            store_queue: defaults::store_queue(),
-            fill_buffers: defaults::fill_buffers(),
-            page_walkers: defaults::page_walkers(),
-            branch_predictor: BranchPredictor::Perfect,
-            mispredict_penalty: defaults::mispredict_penalty(),
-            unknown_dependencies: UnknownDependencies::Independent,
-        };
-        let least =
-            WindowConfig { window: 1, load_queue: 1, store_queue: 0, fill_buffers: 1, page_walkers: 1, ..skylake };
-        vec![
-            skylake,
-            least,
-            WindowConfig {
-                store_queue: 1,
-                unknown_dependencies: UnknownDependencies::Serial,
-                branch_predictor: BranchPredictor::Tage,
-                ..skylake
-            },
-        ]
+        WindowConfig::samples()
     }
 }
 
@@ -497,69 +529,50 @@ impl Timing for Window {
     #[inline(always)]
     fn meet(&mut self, met: Met, at: Moment) -> Stall {
         let of = &mut *self.0;
-        let Met { access, again, tells, branches } = met;
-        let gap = u64::from(access.gap);
-        let loads = matches!(access.kind, AccessKind::Load | AccessKind::Modify);
-        of.current = Current { gap, loads, stores: access.kind.writes(), ..Current::default() };
-        if again {
-            of.current.ready = of.after(at, gap);
+        of.come_to(&met, at);
+        if met.again {
+            of.current.ready = at.now + of.current.enters;
             return Stall::default();
         }
-        of.met += 1;
-        of.entered += gap.max(1);
-        let behind = if branches == Branches::NONE { Stall::default() } else { of.mispredict(branches, at) };
-        of.last_pc = access.pc;
-        let at = Moment { now: at.now + behind.sum(), ..at };
-        let mut stall = of.make_room(of.entered, at);
-        let room = stall.sum();
-        if loads && of.loads.len() >= of.room.loads {
-            let from = of.after(at, gap.saturating_sub(1)) + stall.sum();
-            stall += take_entry(&mut of.loads, of.room.loads, at.now, from);
-        }
-        if access.kind.writes() && of.room.stores > 0 && of.stores.len() >= of.room.stores {
-            let from = of.after(at, gap.saturating_sub(1)) + room + stall.sum();
-            stall += take_entry(&mut of.stores, of.room.stores, at.now, from);
-        }
-        if of.beside.competes() {
-            stall.sibling = of.beside.enter(at.now + stall.sum(), of.after(at, gap) - at.now, at.now);
-        }
-        of.current.producer = match access.maker.producer() {
-            Some(distance) => of.met.saturating_sub(distance),
-            None if !tells && of.config.unknown_dependencies == UnknownDependencies::Serial => of.last_load,
-            None => 0,
-        };
-        of.current.ready = (of.after(at, gap) + stall.sum()).max(of.of_number(of.current.producer).times.complete);
-        stall += behind;
+        let missed = of.enter(&met);
+        let stall = if of.is_hindered(missed) { of.hindered(met.branches, missed, at) } else { Stall::default() };
+        of.issue(&met, at.now + stall.sum());
         stall
     }
 
     #[inline(always)]
     fn data_stall(&mut self, data: Data, at: Moment) -> Stall {
         let of = &mut *self.0;
-        let entered = of.after(at, of.current.gap);
-        let mut ready = of.current.ready.max(entered);
-        let begin = if of.current.is_translated { of.current.begin } else { ready };
-        if !of.current.is_translated {
-            ready = of.translated(ready, data.line);
-        }
-        let Times { complete: there, translation } = of.line(begin, ready, data, at.now);
-        let is_waited_for = of.current.loads || of.room.stores == 0;
-        let (complete, translation) = if is_waited_for { (there, translation) } else { (ready, ready - begin) };
-        of.current.translation += translation;
-        let times = Times { complete, translation: of.current.translation };
-        of.note(times, there);
-        (of.current.ready, of.current.is_translated, of.current.is_begun) = (there, false, true);
-        if times.complete > entered {
-            of.leaves_for = of.leaves_for.min(of.entered + of.room.window);
-            of.in_window.push_back(InWindow { entry: of.entered, times });
-        }
+        of.access(data, at);
         of.make_room(of.entered + 1, at)
+    }
+
+    #[inline(never)]
+    fn make(&mut self, met: Met, translating: Option<Translating>, data: Data, at: Moment) -> Option<Stall> {
+        let of = &mut *self.0;
+        of.come_to(&met, at);
+        let missed = of.enter(&met);
+        if of.is_hindered(missed) {
+            return self.make_hindered(&met, missed, translating, data, at);
+        }
+        of.issue(&met, at.now);
+        let mut stall = Stall::default();
+        if let Some(translating) = translating {
+            stall = self.translation_stall(translating, at);
+        }
+        self.0.access(data, Moment { now: at.now + stall.sum(), ..at });
+        // Nothing is added up where nothing stalls.
+        if stall.translation == Cycles::ZERO && self.0.has_room() {
+            return None;
+        }
+        stall += self.0.make_room(self.0.entered + 1, Moment { now: at.now + stall.sum(), ..at });
+        (stall.sum() > Cycles::ZERO).then_some(stall)
     }
 
     fn translation_stall(&mut self, of_translation: Translating, at: Moment) -> Stall {
         let of = &mut *self.0;
         let Translating { look_up, walk, page, fetches } = of_translation;
-        let begin = if fetches { at.now } else { of.current.ready.max(of.after(at, of.current.gap)) };
+        let begin = if fetches { at.now } else { of.current.ready.max(at.now + of.current.enters) };
         let mut end = begin + look_up;
         if walk > Cycles::ZERO {
             let free = of.walkers.first(end);
@@ -607,7 +620,7 @@ impl Timing for Window {
         let of = &mut *self.0;
         let current = of.current;
         // A translation that nothing has followed has met a fault: all before its instruction has entered.
-        let from = if current.is_translated { of.after(at, current.gap) } else { at.now };
+        let from = if current.is_translated { at.now + current.enters } else { at.now };
         let mut stall = Stall::default();
         of.leaves_for = u64::MAX;
         while let Some(oldest) = of.in_window.pop_front() {

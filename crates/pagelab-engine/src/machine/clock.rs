@@ -187,9 +187,7 @@ impl<C: Timing> CpuClock<C> {
     pub fn make(&mut self, access: &Access, branches: Branches, translating: Option<Translating>, found: &Found) {
         let data = Data { latency: found.latency, line: found.line, traffic: None };
         let met = Met { access, again: false, tells: self.tells, branches };
-        let stall = self.core.make(met, translating, data, self.moment());
-        // Of most accesses there is none.
-        if stall != Stall::default() {
+        if let Some(stall) = self.core.make(met, translating, data, self.moment()) {
             self.stall(stall);
         }
     }
