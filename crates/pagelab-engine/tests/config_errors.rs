@@ -424,6 +424,13 @@ fn impossible_machines() {
             "system.layers.native.host_mode",
             &["machine's own", "nested"],
         ),
+        ("radix", &["system.layers.0.backing=present"], "system.layers.native.backing", &["guests", "on-demand"]),
+        (
+            "nested-radix-shadow",
+            &["system.layers.guest.backing=present"],
+            "system.layers.guest.backing",
+            &["nested", "on-demand"],
+        ),
         (
             "radix",
             &["system.layers.0.direct_segment_bytes=8GiB"],

@@ -59,6 +59,32 @@ fn an_mmu_cache_takes_up_what_a_walk_has_read_before_it_faulted_in_the_host_and_
     assert_eq!((stats.values["walk.count"], stats.values["walk.refs"]), (1, (host + 1) + host));
 }
 
+#[test]
+fn memory_that_the_host_has_from_before_costs_it_nothing() {
+    let stats = |set: &[&str]| {
+        let mut script = ScriptWriter::new();
+        script.mmap(0, BASE, 64 << 12);
+        (0..64).for_each(|page| script.store(0, BASE + (page << 12)));
+        let (_, stats) = run(&config("nested-radix", set), script.finish(), &[0]);
+        assert_conserved(&stats);
+        stats.values
+    };
+    let backing = "system.layers.guest.backing=present";
+    // Without references of kernels, all that differs is the time of the host's faults.
+    let (on_demand, present) = (stats(&["engine.kernel_refs=off"]), stats(&["engine.kernel_refs=off", backing]));
+    assert!(on_demand["fault.nested.count"] > 64, "the pages, and their tables");
+    assert_eq!((present["fault.nested.count"], present["fault.nested.cycles"]), (0, 0));
+    assert_eq!(present["cycles"], on_demand["cycles"] - on_demand["fault.nested.cycles"]);
+    for same in ["fault.minor.count", "walk.count", "walk.cycles", "layer.host.frames.used"] {
+        assert_eq!(present.get(same), on_demand.get(same), "{same}");
+    }
+    // With them, too; the host zeroes nothing that the guest finds in the caches then.
+    let (on_demand, present) = (stats(&[]), stats(&[backing]));
+    assert_eq!((present["fault.nested.count"], present["fault.nested.cycles"]), (0, 0));
+    assert_eq!(present["fault.minor.count"], on_demand["fault.minor.count"]);
+    assert!(present["cycles"] < on_demand["cycles"]);
+}
+
 /// A guest that has stored to the page at [`BASE`], without MMU caches. The host has made the page clean since, as one that
 /// migrates its guest does, and nothing is in the TLBs.
 fn with_a_clean_page(nested_tlb: bool) -> (Simulation, PhysAddr) {

@@ -22,7 +22,11 @@ from pagelab.simulation import Progress, Source, System, run
 from pagelab.traces import trace_info
 from pagelab.user_time import user_cycles
 
-NESTED_MADVISE: System = ("nested-radix-thp", {"system.layers.guest.large_pages": "madvise"})
+_BACKED = {"system.layers.guest.backing": "present"}
+"""A virtual machine that has used its memory before, as timed runs find it (`frames`)"""
+NESTED: System = ("nested-radix", _BACKED)
+NESTED_HUGE: System = ("nested-radix-thp", _BACKED)
+NESTED_MADVISE: System = ("nested-radix-thp", {**_BACKED, "system.layers.guest.large_pages": "madvise"})
 
 
 @dataclass(frozen=True)
@@ -138,14 +142,14 @@ class Replaying:
         run("seq:size=4KiB,passes=1", [self.advised], machine=self.machine)
 
     @property
-    def small(self) -> str:
+    def small(self) -> System:
         """The system of `4k`, where nothing asked."""
-        return "nested-radix" if self.nested else "radix"
+        return NESTED if self.nested else "radix"
 
     @property
-    def huge(self) -> str:
+    def huge(self) -> System:
         """The system of `thp`, for traces that were made without layouts."""
-        return "nested-radix-thp" if self.nested else "radix-thp"
+        return NESTED_HUGE if self.nested else "radix-thp"
 
 
 @contextmanager

@@ -87,6 +87,13 @@ impl Step {
         (self.before_pte, self.fills) = (0, false);
     }
 
+    /// Takes its references and cycles away; what it asks of devices stays.
+    pub fn make_free(&mut self) {
+        let io = std::mem::take(&mut self.io);
+        self.clear();
+        self.io = io;
+    }
+
     /// Adds a kernel reference that depends on those before it.
     pub fn kernel(&mut self, kind: RefKind, addr: PhysAddr) {
         let step = self.refs.last().map_or(0, |r| r.step.wrapping_add(1));

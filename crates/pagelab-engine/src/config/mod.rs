@@ -29,7 +29,7 @@ pub use preset::{Preset, PresetKind, presets};
 pub use sample::SampleConfig;
 pub use stage_costs::{StageCost, StageCosts, StageLines};
 pub use swap::SwapConfig;
-pub use system::{HostMode, LargePages, LayerConfig, SpeculativeTableConfig, SystemConfig};
+pub use system::{Backing, HostMode, LargePages, LayerConfig, SpeculativeTableConfig, SystemConfig};
 pub use translation_cache::{
     CacheOwner, InvalidationCause, MmuAssist, SlotCosts, SlotKind, TranslationCacheArrays, TranslationCacheConfig,
     TranslationCacheCosts, TranslationCacheSlots,

@@ -45,6 +45,9 @@ pub struct LayerConfig {
     /// How the hardware gets from this layer's addresses to its host's.
     #[serde(default)]
     pub host_mode: HostMode,
+    /// When the host finds frames for this guest's memory.
+    #[serde(default)]
+    pub backing: Backing,
     /// Page-table design of the layer's address spaces, with its parameters.
     pub page_table: PageTableConfig,
     /// MMU cache that walks of its page tables ask; its geometry is the machine's (`machine.mmu_cache`).
@@ -179,6 +182,17 @@ pub enum HostMode {
     /// The host keeps tables of its own for the guest's address spaces (shadow page tables). For guests of the bottom layer
     /// that host nobody.
     Shadow,
+}
+
+/// When a host finds frames for the memory of a guest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Backing {
+    /// At the first touch in the guest, by a fault in the host, as for a virtual machine that has just started.
+    #[default]
+    OnDemand,
+    /// Before the run, as for a virtual machine that has used all of its memory before: a first touch costs the host nothing.
+    Present,
 }
 
 /// Which mappings get pages above 4 KiB.

@@ -1,6 +1,6 @@
 //! What makes a configuration impossible although each of its values has the right type.
 
-use super::{Config, HostMode, KernelConfig, LargePages, LayerConfig, PageCache, SwapConfig};
+use super::{Backing, Config, HostMode, KernelConfig, LargePages, LayerConfig, PageCache, SwapConfig};
 use crate::base::addr::{FRAME_BYTES, PageSize};
 use crate::base::error::{EngineError, Misfit, between};
 use crate::device::DeviceConfig;
@@ -122,6 +122,10 @@ impl Config {
                     let what = "shadow page tables are for guests of the machine's own layer that host nobody; allowed here is nested";
                     return Err(EngineError::config(key("host_mode"), what));
                 }
+            }
+            if layer.backing == Backing::Present && (layer.host.is_none() || layer.host_mode == HostMode::Shadow) {
+                let what = "present is for guests whose host_mode is nested; allowed here is on-demand";
+                return Err(EngineError::config(key("backing"), what));
             }
             if let Some(bytes) = layer.direct_segment_bytes {
                 validate_segment(bytes, layer, layers)?;

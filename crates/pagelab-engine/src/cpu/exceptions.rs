@@ -3,15 +3,29 @@
 use crate::base::cycles::Cycles;
 use crate::base::ids::CpuId;
 use crate::base::page_fault::PageFault;
+use crate::config::Backing;
 use crate::engine::work::{EngineWork, Verdict};
-use crate::kernel::fault::{Fault, Outcome};
+use crate::kernel::fault::{Ahead, Fault, Outcome};
+use crate::kernel::layer::Layer;
 use crate::machine::activity::Activity;
 use crate::machine::simulation::Simulation;
 use crate::observe::page_faults::SeenFault;
 
 impl Simulation {
+    /// Whether a fault is one in a host, for memory of a guest that it has had from before the run.
+    pub fn is_backed(&self, fault: &PageFault) -> bool {
+        let is_guest = |layer: &Layer| layer.host == Some(fault.space) && layer.backing == Backing::Present;
+        self.os.layers.iter().any(is_guest)
+    }
+
     /// The engine of the page's layer begins, or the kernel's handler.
     pub fn raise(&mut self, cpu: CpuId, fault: &PageFault) {
+        if self.is_backed(fault) {
+            let present = Fault::populate(fault.space, fault.va, Ahead::Policy, cpu);
+            let of = &mut self.cpus[cpu];
+            of.begin(Activity::Fault(present));
+            return of.task.stack.last_mut().expect("it has begun").is_free = true;
+        }
         match EngineWork::begin(fault, cpu, &self.os, self.cpus[cpu].clock.now()) {
             Some(work) => self.cpus[cpu].begin(Activity::Engine(work)),
             None => self.begin_handler(cpu, fault),

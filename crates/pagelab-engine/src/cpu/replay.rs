@@ -380,9 +380,11 @@ impl Simulation {
         if self.profile.is_some() {
             self.profile_miss(cpu, va, pc, intent);
         }
-        // An exception waits for all that came before.
-        self.cpus[cpu].clock.drain();
         let fault = self.hw.fault;
+        if !self.is_backed(&fault) {
+            // An exception waits for all that came before.
+            self.cpus[cpu].clock.drain();
+        }
         self.raise(cpu, &fault);
         if self.run_stack::<MANY>(cpu, limit)? == Stack::Yields {
             return Ok(Translated::Again);

@@ -28,8 +28,7 @@ impl Simulation {
             let Task { number, stack, miss, .. } = task;
             let Some(entry) = stack.last_mut() else { return Ok(Stack::Empty) };
             if !entry.planned {
-                entry.stage = entry.activity.plan(os, kthreads, &mut entry.step);
-                entry.planned = true;
+                entry.plan(os, kthreads);
             }
             if !entry.begun {
                 entry.begun = true;

@@ -8,6 +8,8 @@ use crate::base::ids::LayerId;
 use crate::base::step::{BlockKey, Step};
 use crate::kernel::fault::Outcome;
 use crate::kernel::fault::stage::Stage;
+use crate::kernel::os::Os;
+use crate::kernel::threads::schedule::KernelThreads;
 use crate::machine::activity::Activity;
 use crate::observe::page_faults::SeenFault;
 use crate::observe::profile::Miss;
@@ -34,6 +36,8 @@ pub struct StackEntry {
     pub begun: bool,
     /// References of `step` charged so far.
     pub charged: usize,
+    /// Whether it was done before the run: its steps cost nothing.
+    pub is_free: bool,
     /// Bytes done of the reference under way, if it is a bulk one.
     pub bytes_done: u64,
     /// Dependency step of the last reference and the most that one of it cost.
@@ -52,9 +56,20 @@ impl StackEntry {
             stage: None,
             begun: false,
             charged: 0,
+            is_free: false,
             bytes_done: 0,
             overlap: (0, Cycles::ZERO),
         }
+    }
+
+    /// Plans the next step.
+    #[inline]
+    pub fn plan(&mut self, os: &Os, threads: &KernelThreads) {
+        self.stage = self.activity.plan(os, threads, &mut self.step);
+        if self.is_free {
+            self.step.make_free();
+        }
+        self.planned = true;
     }
 
     /// Whether references of the planned step are still to be made.
@@ -110,6 +125,7 @@ impl Activities {
     pub fn push(&mut self, activity: Activity, began: Cycles) {
         if let Some(entry) = self.entries.get_mut(self.depth) {
             (entry.layer, entry.activity, entry.began) = (activity.layer(), activity, began);
+            entry.is_free = false;
             entry.reset();
         } else {
             self.entries.push(StackEntry::new(activity, began));

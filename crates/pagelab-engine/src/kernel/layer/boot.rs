@@ -64,6 +64,7 @@ impl Layer {
             acting_cpu: 0,
             acting_group: GroupId::REST,
             page_size,
+            backing: config.backing,
             large_pages: config.large_pages,
             folio_orders: config.folio_orders(),
             blocks_ahead: config.placement.block_order().is_some(),

@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use crate::base::addr::{FRAME_SHIFT, LINE_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
 use crate::base::error::EngineError;
 use crate::base::memory::PhysMem;
-use crate::config::{InvalidationCause, LargePages};
+use crate::config::{Backing, InvalidationCause, LargePages};
 use crate::engine::kernel_side::EngineState;
 use crate::kernel::direct_segment::{DirectSegment, SegmentMemory};
 use crate::kernel::entry_word::EntryWord;
@@ -162,6 +162,8 @@ pub struct Layer {
     pub(crate) frames: Frames,
     /// Largest page that anonymous memory is mapped with.
     pub page_size: PageSize,
+    /// When its host finds frames for its memory.
+    pub backing: Backing,
     /// Which mappings get pages above 4 KiB.
     pub large_pages: LargePages,
     /// Orders of the folios that anonymous memory may get beside single pages and large ones, or of the blocks of eager paging,
