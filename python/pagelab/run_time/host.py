@@ -76,6 +76,11 @@ def pool_bytes() -> int:
     return min([whole, *(limit // 2 for limit in limits if limit != resource.RLIM_INFINITY)]) >> 21 << 21
 
 
+def available_bytes() -> int:
+    """How much memory programs could take now without swapping."""
+    return _amounts(Path("/proc/meminfo").read_text(encoding="ascii"))["MemAvailable"]
+
+
 def _amounts(text: str) -> Mapping[str, int]:
     """Bytes by name, of files like /proc/meminfo."""
     words = (line.split() for line in text.splitlines())

@@ -18,7 +18,7 @@ from typing import Any
 from pagelab import _engine, native
 from pagelab._engine import UsageError
 from pagelab.recorder import prepare
-from pagelab.run_time import counters, host
+from pagelab.run_time import counters, frames, host
 from pagelab.run_time.document import read
 from pagelab.run_time.layouts import Layout, parse
 from pagelab.run_time.replaying import Replay, Replaying, mismatch, replay_layout, replays, trace_of
@@ -91,6 +91,8 @@ class Measurement:
     replay_machine: str | None
     """The machine of the replays, as it was asked for."""
     warnings: Sequence[str]
+    touched_bytes: int = 0
+    """What was touched before each run, so that the host of a virtual machine has the frames of all alike."""
 
     def to_json(self) -> str:
         """All of it, as `load` reads it."""
@@ -130,7 +132,9 @@ def measure(command: Sequence[str], plan: Plan, report: Report = lambda _: None)
     found = counters.find(machine.vendor)
     program = Program(command, plan.files, native.layout_library(), host.pool_bytes())
     memories, span = _look(program, layouts, plan, report)
-    runs = _repeat(program, layouts, span, plan, found, report)
+    largest = max(memory.resident_bytes for memory in memories.values())
+    touched = frames.enough(largest) if machine.virtualised else 0
+    runs = _repeat(program, layouts, span, plan, found, touched, report)
     shown = _replays(program, layouts, span, plan, report)
     measured = [
         Measured(layout.name, memories[layout.name], runs[layout.name], shown.get(layout.name)) for layout in layouts
@@ -145,6 +149,7 @@ def measure(command: Sequence[str], plan: Plan, report: Report = lambda _: None)
         nested=plan.replaying.nested,
         replay_machine=None if plan.replaying.machine is None else str(plan.replaying.machine),
         warnings=_warnings(command, machine, measured, layouts, plan),
+        touched_bytes=touched,
     )
 
 
@@ -229,6 +234,7 @@ def _repeat(
     span: int,
     plan: Plan,
     found: counters.Counters,
+    touched_bytes: int,
     report: Report,
 ) -> dict[str, list[Run]]:
     runs: dict[str, list[Run]] = {layout.name: [] for layout in layouts}
@@ -236,6 +242,7 @@ def _repeat(
         # Forth and back: a drift of the machine's speed falls on no layout more than on others.
         for layout in layouts if number % 2 == 0 else reversed(layouts):
             report(f"run {number + 1} of {plan.repeat}, {layout.name}")
+            frames.touch(touched_bytes)
             run = _counted(program, layout, span, found) if found.events else program.run(layout, span)
             _check_ending(run, layout, plan)
             runs[layout.name].append(run)
