@@ -34,7 +34,8 @@ from typing import Any
 import pagelab
 from pagelab import _engine, cores, native
 from pagelab.run_time import host, layouts
-from pagelab.run_time.replaying import NESTED_MADVISE
+from pagelab.run_time.replaying import NESTED, NESTED_MADVISE
+from pagelab.sign_test import median_interval
 from pagelab.simulation import System
 from pagelab.students_t import students_t
 
@@ -43,16 +44,19 @@ _BUILT = ("betweenness", "integer_sort", "lookups", "radix_sort")
 _WINDOWS = "every=150M,length=5M,warm=5M,offset=random,seed=1"
 _PAGELAB = (sys.executable, "-m", "pagelab")
 _BARE: Mapping[str, System] = {"4k": "radix", "thp": "radix-thp-madvise"}
-_NESTED: Mapping[str, System] = {"4k": "nested-radix", "thp": NESTED_MADVISE}
+_NESTED: Mapping[str, System] = {"4k": NESTED, "thp": NESTED_MADVISE}
 _PREFETCHERS = {"machine.prefetch.l1.ip_stride": "on", "machine.prefetch.l2.stream": "on"}
 _REPLAYS: Mapping[str, tuple[str, Mapping[str, System], Mapping[str, str]]] = {
     "in-order": ("in-order", _NESTED, {}),
     "window": ("window", _NESTED, {}),
     "prefetching": ("window", _NESTED, _PREFETCHERS),
     "bare": ("window", _BARE, {}),
+    "own kernel": ("window", _NESTED, _PREFETCHERS),
 }
 """What is replayed: the core, the systems by layout, other settings. `window` is the main one in a virtual machine,
 `bare` elsewhere."""
+_OWN_KERNEL = "own kernel"
+"""Its page faults cost what `pagelab calibrate` measured here; those of the others are a preset's."""
 _NEAR_POINTS, _NEAR_CYCLES = 0.05, 0.2
 """What the summary calls near: of a gain, and of cycles per instruction as a share"""
 _COUNT = "{for(i=1;i<=NF;i++)c[$i]++}END{n=0;for(w in c)n++;print n}"
@@ -144,18 +148,22 @@ def record(folder: Path, name: str, command: Sequence[str]) -> None:
     unfinished.rename(trace)
 
 
-def replay(folder: Path, name: str, machine: str) -> None:
+def replay(folder: Path, name: str, machine: str, kernel: str) -> None:
     core = json.loads(_engine.machine_json(machine))["core"]
     both = {"in-order": cores.in_order(core), "window": cores.overlapping(core)}
     for label, (kind, systems, settings) in _REPLAYS.items():
 
         def stats(
-            kind: str = kind, systems: Mapping[str, System] = systems, settings: Mapping[str, str] = settings
+            kind: str = kind,
+            systems: Mapping[str, System] = systems,
+            settings: Mapping[str, str] = settings,
+            own_kernel: str | None = kernel if label == _OWN_KERNEL else None,
         ) -> dict[str, Any]:
             results = pagelab.run(
                 folder / f"{name}.trace",
                 systems=list(systems.values()),
                 machine=machine,
+                kernel=own_kernel,
                 set={"machine.core": both[kind], **settings},
             )
             return {
@@ -179,12 +187,12 @@ class Gain:
     """What huge pages take off, as a share of the cycles with 4 KiB."""
 
     value: float
-    half_interval: float | None
+    interval: tuple[float, float] | None
     """Of 95 %; none of a single run or window."""
 
     def __str__(self) -> str:
-        half = "" if self.half_interval is None else f" ± {100 * self.half_interval:.1f}"
-        return f"{100 * self.value:.1f}{half}"
+        ends = "" if self.interval is None else " ({:.1f} to {:.1f})".format(*(100 * end for end in self.interval))
+        return f"{100 * self.value:.1f}{ends}"
 
     def within(self, other: "Gain") -> bool:
         """Whether both are near each other."""
@@ -192,12 +200,9 @@ class Gain:
 
 
 def paired_gain(small: Sequence[float], huge: Sequence[float]) -> Gain:
-    """The mean gain of pairs of native runs, with Student's interval of the pairs."""
+    """The median gain of pairs of native runs, with the sign test's interval: other guests slow single runs."""
     gains = [1 - after / before for before, after in zip(small, huge, strict=True)]
-    half = None
-    if len(gains) > 1:
-        half = students_t(len(gains) - 1) * statistics.stdev(gains) / math.sqrt(len(gains))
-    return Gain(statistics.fmean(gains), half)
+    return Gain(statistics.median(gains), median_interval(gains) if len(gains) > 1 else None)
 
 
 def whole_cycles(stats: Mapping[str, int], windows: Sequence[Mapping[str, int]], instructions: int) -> float:
@@ -238,7 +243,8 @@ def replayed_gain(replayed: Mapping[str, Any], instructions: int) -> Gain:
     without = [gain(number) for number in range(count)]
     mean = statistics.fmean(without)
     error = math.sqrt((count - 1) / count * sum((value - mean) ** 2 for value in without))
-    return Gain(gain(), students_t(count - 1) * error)
+    whole, half = gain(), students_t(count - 1) * error
+    return Gain(whole, (whole - half, whole + half))
 
 
 def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float | None:
@@ -338,6 +344,7 @@ def main() -> None:
     parser.add_argument("steps", nargs="+", choices=["record", "replay", "native", "table"])
     parser.add_argument("--folder", type=Path, default=Path("huge-pages"), help="inputs, recordings and results")
     parser.add_argument("--machine", default="this-machine.toml", help="from `pagelab calibrate --hardware`")
+    parser.add_argument("--kernel", default="this-host.toml", help="from `pagelab calibrate`")
     parser.add_argument("--repeat", type=int, default=7, help="native runs of each layout")
     parser.add_argument("--only", nargs="+", help="programs; all unless given")
     arguments = parser.parse_args()
@@ -354,7 +361,7 @@ def main() -> None:
             if step == "record":
                 record(folder, name, command)
             elif step == "replay":
-                replay(folder, name, arguments.machine)
+                replay(folder, name, arguments.machine, arguments.kernel)
             else:
                 native_runs(folder, name, command, arguments.repeat)
 

@@ -47,20 +47,25 @@ def test_all_faults_of_the_program_count(bench: ModuleType) -> None:
 def test_intervals_of_replays_are_over_windows(bench: ModuleType) -> None:
     small = layout(0, window(200), window(200), window(200))
     same = bench.replayed_gain({"4k": small, "thp": layout(0, *[window(150)] * 3)}, 1000)
-    assert (same.value, same.half_interval) == pytest.approx((0.25, 0))
+    assert (same.value, *same.interval) == pytest.approx((0.25, 0.25, 0.25))
     spread = bench.replayed_gain({"4k": small, "thp": layout(0, window(150), window(100), window(200))}, 1000)
     # Means of the gains 1/4, 1/2 and 0; Student's quantile of two degrees of freedom
     assert spread.value == pytest.approx(0.25)
-    assert spread.half_interval == pytest.approx(4.303 * 0.25 / 3**0.5, rel=1e-3)
+    half = 4.303 * 0.25 / 3**0.5
+    assert spread.interval == pytest.approx((0.25 - half, 0.25 + half), rel=1e-3)
     one = bench.replayed_gain({"4k": layout(0, window(200)), "thp": layout(0, window(100))}, 1000)
-    assert (one.value, one.half_interval) == (0.5, None)
+    assert (one.value, one.interval) == (0.5, None)
 
 
 def test_native_gains_are_of_pairs(bench: ModuleType) -> None:
     # The machine is half as fast in the second pair: that falls on both.
     gain = bench.paired_gain([1.0, 2.0, 1.0], [0.8, 1.6, 0.8])
-    assert (gain.value, gain.half_interval) == pytest.approx((0.2, 0))
-    assert bench.paired_gain([1.0, 1.0], [0.9, 0.7]).half_interval == pytest.approx(12.706 * 0.1, rel=1e-3)
+    assert (gain.value, *gain.interval) == pytest.approx((0.2, 0.2, 0.2))
+    # One pair that another guest has spoilt changes nothing; of nine, the second and the eighth bound the median.
+    gain = bench.paired_gain([1.0] * 9, [0.9, 0.8, 0.85, 0.7, 0.95, 0.75, 0.65, 0.6, 9.0])
+    assert (gain.value, *gain.interval) == pytest.approx((0.2, 0.05, 0.35))
+    assert str(gain) == "20.0 (5.0 to 35.0)"
+    assert bench.paired_gain([1.0], [0.9]).interval is None
 
 
 def test_ranks(bench: ModuleType) -> None:
@@ -73,7 +78,7 @@ def test_ranks(bench: ModuleType) -> None:
 def test_the_summary_has_the_trivial_prediction(bench: ModuleType) -> None:
     def row(native: float, foretold: float, cycles: float) -> Any:
         replayed = {label: (cycles, bench.Gain(foretold, None)) for label in bench._REPLAYS}
-        return bench.Row("p", 10**9, "Valgrind", 1.0, bench.Gain(native, 0.01), replayed)
+        return bench.Row("p", 10**9, "Valgrind", 1.0, bench.Gain(native, (native - 0.01, native + 0.01)), replayed)
 
     rows = [row(0.02, 0.0, 1.1), row(0.3, 0.1, 2.0), row(-0.01, -0.01, 0.9)]
     said = bench.summary(rows)

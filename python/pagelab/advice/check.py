@@ -1,19 +1,16 @@
 """A prediction beside what the program does: runs without huge pages and with them on this machine, by turns.
 
-Models: the median of the pairs of runs, and the interval of it that ranks of the pairs give (the sign test's): it holds
-    whatever the distribution of the times. Below six pairs it is all of them, and less certain than 95 %.
-Source: Conover, "Practical Nonparametric Statistics" (1999), 3.2.
+Models: the median of the pairs of runs, and the interval of it that their ranks give (`sign_test`).
 """
 
-import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pagelab.run_time.measuring import Plan, measure
+from pagelab.sign_test import median_interval
 
 _LAYOUTS = ("4k", "thp")
-CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -38,15 +35,7 @@ class Checked:
     @property
     def interval(self) -> tuple[float, float]:
         """Between which shares the median of all pairs lies."""
-        ordered, out, tail = sorted(self.saved), 0, 0.0
-        while 2 * out < len(ordered) - 1:
-            tail += math.comb(len(ordered), out) / 2 ** len(ordered)
-            if 2 * tail > 1 - CONFIDENCE:
-                break
-            out += 1
-        # The innermost pairs that hold the median often enough; the outermost if none do.
-        first = max(out - 1, 0)
-        return ordered[first], ordered[-1 - first]
+        return median_interval(self.saved)
 
     @property
     def is_clear(self) -> bool:

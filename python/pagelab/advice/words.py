@@ -3,13 +3,14 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pagelab.advice.check import CONFIDENCE, Checked, Unchecked
+from pagelab.advice.check import Checked, Unchecked
 from pagelab.advice.gains import CHANGES, ESTIMATED, LEAST_SHARE, REMEDIES, Advice, Bar, Gain, Helped
 from pagelab.quantities import counted, size_text
 from pagelab.report import code
 from pagelab.report.figures import paging_cost, percent, share
 from pagelab.report.memory import area
 from pagelab.report.parts import Heading, Listing, Paragraph, Part, Remedy, plain
+from pagelab.sign_test import CONFIDENCE
 from pagelab.stretches import is_sampled
 from pagelab.table import short
 
