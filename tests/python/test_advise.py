@@ -144,7 +144,7 @@ def test_memory_that_huge_pages_waste_is_told(program: Path, tmp_path: Path) -> 
 
 
 def test_a_virtual_machine_costs_more_and_its_host_may_help() -> None:
-    source = "gups:size=64MiB,updates=100K"
+    source = "gups:size=64MiB,updates=300K"
     native, nested = (
         advice_of(source, replay(source, Choice("kabylake-7700hq", "", None, nested))) for nested in (False, True)
     )
