@@ -119,7 +119,7 @@ def predict(
     """
     base, how = _base(models), Replaying(nested=models.points.nested)
     other_program = mismatch(trace, models.points.command) if models.points.command else None
-    first, *others = replays(trace, [how.small, *systems], machine or models.points.machine, progress)
+    first, *others = replays(trace, [how.preset, *systems], machine or models.points.machine, progress)
     base = _with_window(base, first)
     assessed = _with_window_model(models, base)
     predicted = [_predicted(system, base, first, assessed, models) for system in others]

@@ -147,6 +147,11 @@ class Replaying:
         return NESTED if self.nested else "radix"
 
     @property
+    def preset(self) -> str:
+        """The same as other presets are, whose host finds memory at first touches."""
+        return "nested-radix" if self.nested else "radix"
+
+    @property
     def huge(self) -> System:
         """The system of `thp`, for traces that were made without layouts."""
         return NESTED_HUGE if self.nested else "radix-thp"
