@@ -127,8 +127,7 @@ impl WindowConfig {
             mispredict_penalty: defaults::mispredict_penalty(),
             unknown_dependencies: UnknownDependencies::Independent,
         };
-        let least =
-            Self { window: 1, load_queue: 1, store_queue: 0, fill_buffers: 1, page_walkers: 1, ..skylake };
+        let least = Self { window: 1, load_queue: 1, store_queue: 0, fill_buffers: 1, page_walkers: 1, ..skylake };
         vec![
             skylake,
             least,
