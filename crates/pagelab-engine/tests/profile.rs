@@ -34,6 +34,8 @@ fn requests() -> Vec<Value> {
     vec![
         json!({"sources": ["gups:size=32MiB,updates=60K"], "systems": systems}),
         json!({"sources": ["bfs:vertices=8K"], "systems": ["radix", "nested-radix"], "warm_up": 100_000}),
+        json!({"sources": ["gups:size=16MiB,updates=40K"], "systems": ["nested-radix"],
+            "set": ["system.layers.guest.backing=present", "engine.kernel_refs=off"]}),
         json!({"sources": ["gups:size=16MiB,updates=40K@0", "seq:size=8MiB@1"], "systems": ["radix"]}),
         json!({"sources": ["gups:size=16MiB,updates=40K@0,memory_limit=4MiB"], "systems": ["radix"],
             "set": [SWAP]}),

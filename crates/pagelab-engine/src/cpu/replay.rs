@@ -377,11 +377,11 @@ impl Simulation {
     ) -> Result<Translated, EngineError> {
         let of = &mut self.cpus[cpu];
         of.filter.forget_data();
-        if self.profile.is_some() {
-            self.profile_miss(cpu, va, pc, intent);
-        }
         let fault = self.hw.fault;
         if !self.is_backed(&fault) {
+            if self.profile.is_some() {
+                self.profile_miss(cpu, va, pc, intent);
+            }
             // An exception waits for all that came before.
             self.cpus[cpu].clock.drain();
         }
