@@ -46,17 +46,17 @@ _PAGELAB = (sys.executable, "-m", "pagelab")
 _BARE: Mapping[str, System] = {"4k": "radix", "thp": "radix-thp-madvise"}
 _NESTED: Mapping[str, System] = {"4k": NESTED, "thp": NESTED_MADVISE}
 _PREFETCHERS = {"machine.prefetch.l1.ip_stride": "on", "machine.prefetch.l2.stream": "on"}
+_OWN_KERNEL = "own kernel"
+"""Its page faults cost what `pagelab calibrate` measured here; those of the others are a preset's."""
 _REPLAYS: Mapping[str, tuple[str, Mapping[str, System], Mapping[str, str]]] = {
     "in-order": ("in-order", _NESTED, {}),
     "window": ("window", _NESTED, {}),
     "prefetching": ("window", _NESTED, _PREFETCHERS),
     "bare": ("window", _BARE, {}),
-    "own kernel": ("window", _NESTED, _PREFETCHERS),
+    _OWN_KERNEL: ("window", _NESTED, _PREFETCHERS),
 }
 """What is replayed: the core, the systems by layout, other settings. `window` is the main one in a virtual machine,
 `bare` elsewhere."""
-_OWN_KERNEL = "own kernel"
-"""Its page faults cost what `pagelab calibrate` measured here; those of the others are a preset's."""
 _NEAR_POINTS, _NEAR_CYCLES = 0.05, 0.2
 """What the summary calls near: of a gain, and of cycles per instruction as a share"""
 _COUNT = "{for(i=1;i<=NF;i++)c[$i]++}END{n=0;for(w in c)n++;print n}"
