@@ -7,8 +7,9 @@ Source: `crates/pagelab-host` measures. Each group of stages (`GROUPS`) is what 
     before, after the functions of Linux's mm/memory.c that handle them. The walk is measured by a replica of it.
 Parameters: the machine that is simulated, since what its references cost is taken off.
 Deviations: how a group's cycles divide among its stages stays as the preset has it, an estimate; so do instructions.
-    Cycles are those of the host's time-stamp counter, whatever the clock of the simulated machine. In a virtual machine
-    the hypervisor's nested walks and exits are in the kernel's stages, where a bare-metal system has none of them.
+    Cycles are those of the host's core, of which a dependent addition takes one, whatever the clock of the simulated
+    machine. In a virtual machine the hypervisor's nested walks and exits are in the kernel's stages, where a bare-metal
+    system has none of them.
 """
 
 import json
@@ -98,7 +99,7 @@ class Host:
     walks: Sequence[Walk] = ()
 
     def __str__(self) -> str:
-        return f"{self.kernel}, {self.cpu_model}, time-stamp counter at {self.cycles_per_nanosecond:.3f} GHz"
+        return f"{self.kernel}, {self.cpu_model}, clock at {self.cycles_per_nanosecond:.3f} GHz"
 
 
 @dataclass(frozen=True)

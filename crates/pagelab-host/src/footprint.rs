@@ -203,7 +203,7 @@ impl Chase {
     fn timed(&self, stamps: Stamps) -> f64 {
         let begin = stamps.begin();
         self.read();
-        (stamps.end() - begin) as f64
+        (stamps.end() - begin) as f64 * stamps.cycles_per_tick
     }
 
     /// Cycles per line once it is warm.

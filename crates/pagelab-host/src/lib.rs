@@ -7,14 +7,15 @@
 //! too short to be seen from outside: a replica of it is timed (`walk.rs`). [`yardsticks`] times what a rate of replay is held
 //! against (`benches/throughput.py`).
 //! Parameters: none. Every benchmark is repeated; what is reported is the median and the quartiles.
-//! Deviations: elapsed time is turned into cycles by the rate of the time-stamp counter, which is not the rate of a core that
-//! boosts or saves power.
+//! Deviations: time is turned into cycles by the rate of the core's clock before and between the benchmarks (`clock.rs`). A core
+//! that changes it within one of them is not noticed.
 //!
 //! This crate reads clocks, so the engine must not depend on it.
 
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
+mod clock;
 mod fault;
 mod footprint;
 mod major;
@@ -47,7 +48,7 @@ compile_error!("pagelab-host measures by the time-stamp counter of x86-64 proces
 pub struct Report {
     /// The machine.
     pub host: HostFacts,
-    /// Rate of the time-stamp counter.
+    /// Rate of the core's clock.
     pub cycles_per_nanosecond: f64,
     /// CPUs that this thread may run on.
     pub cpus: usize,
@@ -62,7 +63,7 @@ pub struct Report {
 /// Cycles of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Cost {
-    /// The median of the samples, in cycles of the time-stamp counter.
+    /// The median of the samples, in cycles of the core's clock.
     pub median_cycles: f64,
     /// Their lower quartile.
     pub lower_quartile_cycles: f64,
@@ -100,7 +101,7 @@ pub fn measure(going: &(dyn Fn() -> bool + Sync)) -> Report {
 pub struct FaultCost {
     /// The machine.
     pub host: HostFacts,
-    /// Rate of the time-stamp counter.
+    /// Rate of the core's clock.
     pub cycles_per_nanosecond: f64,
     /// What the benchmark's fault costs.
     pub cost: Cost,

@@ -18,7 +18,7 @@ use pagelab_trace::{format::HostFacts, rng::Rng};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    native,
+    clock,
     sys::{self, AlignedPage, PAGE_BYTES, ReadOnlyFile},
 };
 
@@ -46,7 +46,7 @@ pub struct Touching {
 pub struct Touches {
     /// The machine.
     pub host: HostFacts,
-    /// Rate of the time-stamp counter.
+    /// Rate of the core's clock.
     pub cycles_per_nanosecond: f64,
     /// By CLOCK_MONOTONIC_RAW.
     pub begin_ns: Vec<u64>,
@@ -118,7 +118,7 @@ fn on_this_thread(path: &Path, touching: &Touching, going: &dyn Fn() -> bool) ->
     if let Some(cpu) = touching.cpu {
         sys::stay_on(cpu)?;
     }
-    let cycles_per_nanosecond = native::cycles_per_nanosecond();
+    let cycles_per_nanosecond = clock::cycles_per_nanosecond();
     let Cold { mapping, pages, resident } = Cold::new(path, touching.faults, touching.seed)?;
     let real_time = sys::real_time();
     let before = sys::major_faults();

@@ -1,15 +1,11 @@
 //! Running the benchmarks on the host.
 
-use std::{
-    collections::BTreeMap,
-    io,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, io, time::Instant};
 
 use pagelab_trace::format::HostFacts;
 
 use crate::{
-    Cost, FaultCost, Report,
+    Cost, FaultCost, Report, clock,
     fault::{Before, FAULTS, FaultBenchmark, Kind},
     operation::OPERATIONS,
     sys::{self, Child, Memory},
@@ -20,18 +16,20 @@ use crate::{
 const REPEATS: usize = 101;
 /// Samples thrown away before: page tables, the kernel's caches and the CPU's clock have to settle.
 const WARM_UP: usize = 5;
-/// Time over which the rate of the time-stamp counter is taken; it is exact to the microsecond or so of two readings.
-const RATE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// All benchmarks, one after the other, on the calling thread.
 pub fn run(going: &(dyn Fn() -> bool + Sync)) -> Report {
     let cpus = sys::allowed_cpus().unwrap_or_default();
     // Where that is not allowed, moves between CPUs widen the spread.
     let _ = cpus.first().map(|&cpu| sys::stay_on(cpu));
-    let rate = cycles_per_nanosecond();
+    let rate = clock::cycles_per_nanosecond();
     let (mut costs, mut missing) = (BTreeMap::new(), BTreeMap::new());
     let mut keep = |name, samples: io::Result<Vec<f64>>| match samples {
-        Ok(samples) => drop(costs.insert(name, Cost::of(samples.into_iter().map(|ns| ns * rate).collect()))),
+        // The clock of now: cores change theirs.
+        Ok(samples) => {
+            let rate = clock::cycles_per_nanosecond();
+            costs.insert(name, Cost::of(samples.into_iter().map(|ns| ns * rate).collect()));
+        }
         Err(error) => drop(missing.insert(name, error.to_string())),
     };
     for benchmark in FAULTS {
@@ -56,7 +54,7 @@ pub fn run(going: &(dyn Fn() -> bool + Sync)) -> Report {
 /// One of the benchmarks, on the calling thread.
 pub fn one_fault(benchmark: &FaultBenchmark) -> io::Result<FaultCost> {
     let _ = sys::allowed_cpus().unwrap_or_default().first().map(|&cpu| sys::stay_on(cpu));
-    let rate = cycles_per_nanosecond();
+    let rate = clock::cycles_per_nanosecond();
     let samples = faults(benchmark)?.into_iter().map(|ns| ns * rate).collect();
     Ok(FaultCost { host: HostFacts::of_this_machine(), cycles_per_nanosecond: rate, cost: Cost::of(samples) })
 }
@@ -121,11 +119,4 @@ fn faults(benchmark: &FaultBenchmark) -> io::Result<Vec<f64>> {
         memory.discard()?;
         Ok((first - again) / benchmark.faults() as f64)
     })
-}
-
-/// Rate of the time-stamp counter.
-pub fn cycles_per_nanosecond() -> f64 {
-    let (from, start) = (sys::time_stamp(), Instant::now());
-    std::thread::sleep(RATE_INTERVAL);
-    (sys::time_stamp() - from) as f64 / start.elapsed().as_nanos() as f64
 }

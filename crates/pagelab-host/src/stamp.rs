@@ -7,13 +7,24 @@
 use std::{
     arch::x86_64::{__cpuid, __rdtscp, _mm_lfence, _rdtsc},
     io,
+    time::{Duration, Instant},
 };
+
+use crate::{clock, sys};
+
+/// Time over which the counter's rate is taken; it is exact to the microsecond or so of two readings.
+const RATE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A processor whose counter can be read.
 #[derive(Clone, Copy, Debug)]
-pub struct Stamps(());
+pub struct Stamps {
+    /// Of the core's clock, while the counter goes on by one.
+    pub cycles_per_tick: f64,
+}
 
 impl Stamps {
+    /// Takes a tenth of a second, in which both clocks are set side by side.
+    ///
     /// # Errors
     /// If the processor has no counter of a constant rate or no RDTSCP.
     pub fn new() -> io::Result<Self> {
@@ -32,7 +43,10 @@ impl Stamps {
                 return Err(io::Error::other(format!("it takes {what}, which this processor does not have")));
             }
         }
-        Ok(Self(()))
+        let (from, start) = (sys::time_stamp(), Instant::now());
+        std::thread::sleep(RATE_INTERVAL);
+        let ticks_per_nanosecond = (sys::time_stamp() - from) as f64 / start.elapsed().as_nanos() as f64;
+        Ok(Self { cycles_per_tick: clock::cycles_per_nanosecond() / ticks_per_nanosecond })
     }
 
     /// Nothing before it is left to do, and nothing after it has begun.

@@ -145,7 +145,7 @@ impl<const BY_STRING: bool> Bench<BY_STRING> {
         }
         self.samples.sort_unstable();
         let kept = &self.samples[..(self.samples.len() * KEPT_PERMILLE / 1000).max(1)];
-        kept.iter().sum::<u64>() as f64 / kept.len() as f64
+        kept.iter().sum::<u64>() as f64 * self.stamps.cycles_per_tick / kept.len() as f64
     }
 
     /// What two readings take with nothing between them.

@@ -154,7 +154,7 @@ class Measured:
         return text
 
     def __str__(self) -> str:
-        return f"{self.kernel}, {self.cpu_model}, time-stamp counter at {self.cycles_per_nanosecond:.3f} GHz"
+        return f"{self.kernel}, {self.cpu_model}, clock at {self.cycles_per_nanosecond:.3f} GHz"
 
 
 def measure(folder: Path, plan: Plan, report: Callable[[str], object] | None = None) -> Measured:
