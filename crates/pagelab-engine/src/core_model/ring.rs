@@ -15,22 +15,10 @@ impl<T: Copy + Default> Ring<T> {
         Self { places: vec![T::default(); room.next_power_of_two()], put: 0, taken: 0 }
     }
 
-    /// Entries that it holds.
-    #[inline(always)]
-    pub fn len(&self) -> usize {
-        self.put - self.taken
-    }
-
     /// The oldest entry.
     #[inline(always)]
     pub fn front(&self) -> Option<T> {
         (self.put > self.taken).then(|| self.places[self.taken & (self.places.len() - 1)])
-    }
-
-    /// The youngest entry.
-    #[inline(always)]
-    pub fn back(&self) -> Option<T> {
-        (self.put > self.taken).then(|| self.places[(self.put - 1) & (self.places.len() - 1)])
     }
 
     /// Takes the oldest entry out.
@@ -41,27 +29,15 @@ impl<T: Copy + Default> Ring<T> {
         front
     }
 
-    /// Takes the youngest entry out, if there is one.
-    #[inline(always)]
-    pub fn pop_back(&mut self) {
-        self.put -= usize::from(self.put > self.taken);
-    }
-
     /// Puts an entry in behind all others.
     #[inline(always)]
     pub fn push_back(&mut self, entry: T) {
-        self.push_back_if(true, entry);
-    }
-
-    /// The same or nothing, without a branch of the host's on which.
-    #[inline(always)]
-    pub fn push_back_if(&mut self, wanted: bool, entry: T) {
-        if self.len() == self.places.len() {
+        if self.put - self.taken == self.places.len() {
             self.grow();
         }
         let mask = self.places.len() - 1;
         self.places[self.put & mask] = entry;
-        self.put += usize::from(wanted);
+        self.put += 1;
     }
 
     #[cold]
@@ -89,19 +65,11 @@ mod tests {
             if n % 3 == 0 {
                 assert_eq!(ring.pop_front(), expected.pop_front());
             }
-            ring.push_back_if(n % 5 == 0, 1000 + n);
-            expected.extend((n % 5 == 0).then_some(1000 + n));
-            if n % 7 == 0 {
-                ring.pop_back();
-                expected.pop_back();
-            }
-            let ends = (expected.front().copied(), expected.back().copied());
-            assert_eq!((ring.len(), (ring.front(), ring.back())), (expected.len(), ends));
+            assert_eq!(ring.front(), expected.front().copied());
         }
         while ring.front().is_some() {
             assert_eq!(ring.pop_front(), expected.pop_front());
         }
-        ring.pop_back();
-        assert_eq!((ring.pop_front(), ring.len(), expected.len()), (None, 0, 0));
+        assert_eq!((ring.pop_front(), expected.len()), (None, 0));
     }
 }

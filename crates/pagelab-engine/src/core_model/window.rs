@@ -62,12 +62,35 @@ struct Times {
     translation: Cycles,
 }
 
-/// One of the last accesses.
+/// What a misprediction asks of one of the last accesses.
 #[derive(Clone, Copy, Debug, Default)]
-struct Done {
-    times: Times,
+struct Chained {
+    translation: Cycles,
     /// The number of the access that it waited for; 0 for none.
     producer: u64,
+}
+
+/// When entries of a queue are free again, by the number of what took one.
+#[derive(Clone, Debug)]
+struct Queue(Box<[Times]>);
+
+impl Queue {
+    /// For so many entries.
+    fn new(entries: u32) -> Self {
+        Self(vec![Times::default(); (entries as usize + 1).next_power_of_two()].into())
+    }
+
+    /// Of a number that is no more entries back than there are; before the first all are free.
+    #[inline(always)]
+    fn of(&self, number: u64) -> Times {
+        self.0[number as usize & (self.0.len() - 1)]
+    }
+
+    #[inline(always)]
+    fn set(&mut self, number: u64, times: Times) {
+        let last = self.0.len() - 1;
+        self.0[number as usize & last] = times;
+    }
 }
 
 /// The access that is being made.
@@ -88,24 +111,22 @@ struct Current {
     begin: Cycles,
     /// Of its lines so far, as in [`Times`].
     translation: Cycles,
-    /// Whether a line of it has been made.
-    is_begun: bool,
 }
 
 /// What a thread has of what is divided among those of its core: entries of the window and of the queues.
 #[derive(Clone, Copy, Debug)]
 struct Room {
     window: u64,
-    loads: usize,
-    stores: usize,
+    loads: u64,
+    stores: u64,
 }
 
 impl Room {
     /// Where so many threads have something to run.
     fn new(config: &WindowConfig, threads: u32) -> Self {
-        let part = |whole: u32| (whole / threads).max(1);
+        let part = |whole: u32| u64::from((whole / threads).max(1));
         let stores = if config.store_queue > 0 { part(config.store_queue) } else { 0 };
-        Self { window: part(config.window).into(), loads: part(config.load_queue) as usize, stores: stores as usize }
+        Self { window: part(config.window), loads: part(config.load_queue), stores }
     }
 }
 
@@ -126,11 +147,14 @@ struct State {
     in_window: Ring<InWindow>,
     /// The entry that the oldest of these has to have left for; none if it is beyond all.
     leaves_for: u64,
-    /// Of the last loads, as many as the load queue holds: when they leave the window. Of stores: when they are written.
-    loads: Ring<Times>,
-    stores: Ring<Times>,
-    /// By the number of the access.
-    done: [Done; REACH],
+    /// Loads and stores so far. When loads leave the window, and when stores are written.
+    loaded: u64,
+    stored: u64,
+    loads: Queue,
+    stores: Queue,
+    /// By the number of the access: when it is complete, and the rest.
+    complete: [Cycles; REACH],
+    chained: [Chained; REACH],
     walkers: Pool,
     fills: Pool,
     /// Lines and translations under way, by [`page_number`].
@@ -162,21 +186,6 @@ fn page_number(line: u64, size: usize) -> u64 {
     line >> (PageSize::ALL[size].shift() - LINE_SHIFT) << 2 | size as u64
 }
 
-/// Takes an entry of a full queue of `size` that what is made at `from` needs. What is complete by `now` goes with it, so that this
-/// is seldom asked, but for the youngest, which the next may have to come after.
-#[inline(never)]
-fn take_entry(queue: &mut Ring<Times>, size: usize, now: Cycles, from: Cycles) -> Stall {
-    let mut stall = Stall::default();
-    while let Some(oldest) = queue.front() {
-        if queue.len() < size && (oldest.complete > now || queue.len() == 1) {
-            break;
-        }
-        stall += wait(from + stall.sum(), oldest);
-        queue.pop_front();
-    }
-    stall
-}
-
 impl State {
     /// How long so many instructions after the moment enter.
     #[inline]
@@ -190,11 +199,11 @@ impl State {
         at.now + self.enters(at, instructions)
     }
 
-    /// Lets entries go so that the window has room for all up to `entry`: how long that stalls, where the current access's instructions
-    /// enter after the moment.
+    /// Lets entries go so that the window has room for all up to `entry`: how long that stalls, where the last `gap` instructions enter
+    /// after the moment.
     #[inline(always)]
-    fn make_room(&mut self, entry: u64, at: Moment) -> Stall {
-        if entry < self.leaves_for { Stall::default() } else { self.let_go(entry, at) }
+    fn make_room(&mut self, entry: u64, gap: u64, at: Moment) -> Stall {
+        if entry < self.leaves_for { Stall::default() } else { self.let_go(entry, gap, at) }
     }
 
     /// Whether the window has room for one more without that.
@@ -205,8 +214,8 @@ impl State {
 
     /// [`Self::make_room`] where the oldest has to go. What is complete goes with it, so that this is seldom asked.
     #[inline(never)]
-    fn let_go(&mut self, entry: u64, at: Moment) -> Stall {
-        let (size, gap) = (self.room.window, self.current.gap);
+    fn let_go(&mut self, entry: u64, gap: u64, at: Moment) -> Stall {
+        let size = self.room.window;
         let before = self.entered - gap.max(1);
         let mut stall = Stall::default();
         self.leaves_for = u64::MAX;
@@ -224,29 +233,28 @@ impl State {
         stall
     }
 
-    /// What is known of an access by its number; what is too old is complete.
-    #[inline]
-    fn of_number(&self, number: u64) -> Done {
-        let is_known = number > 0 && self.met - number < REACH as u64;
-        if is_known { self.done[(number % REACH as u64) as usize] } else { Done::default() }
-    }
-
-    /// When an access is complete, by its number; asked without a branch of the host's, as it cannot foresee who waits.
-    #[inline]
+    /// When an access is complete, by its number; what is too old is. Without a branch of the host's, as it cannot foresee who waits.
+    #[inline(always)]
     fn complete(&self, number: u64) -> Cycles {
         let is_known = number > 0 && self.met - number < REACH as u64;
-        let complete = self.done[(number % REACH as u64) as usize].times.complete;
+        let complete = self.complete[(number % REACH as u64) as usize];
         Cycles(complete.0 & u64::from(is_known).wrapping_neg())
+    }
+
+    /// The same with the access that it waited for.
+    fn of_number(&self, number: u64) -> (Times, u64) {
+        let Chained { translation, producer } = self.chained[(number % REACH as u64) as usize];
+        (Times { complete: self.complete(number), translation }, producer)
     }
 
     /// A wait from `from` on for an access that need not be the oldest: also for those that it waits for itself.
     fn wait_for_chain(&self, from: Cycles, number: u64) -> Stall {
         let mut stall = Stall::default();
-        let mut of = self.of_number(number);
-        while of.times.complete > from {
-            let before = self.of_number(of.producer);
-            stall += wait(from.max(before.times.complete), of.times);
-            of = before;
+        let (mut times, mut producer) = self.of_number(number);
+        while times.complete > from {
+            let before = self.of_number(producer);
+            stall += wait(from.max(before.0.complete), times);
+            (times, producer) = before;
         }
         stall
     }
@@ -329,20 +337,13 @@ impl State {
         Times { complete: there, translation: earlier.min(ready - begin) }
     }
 
-    /// The program comes to an access.
-    #[inline(always)]
-    fn come_to(&mut self, met: &Met, at: Moment) {
-        let Access { gap, kind, .. } = *met.access;
-        let (gap, loads) = (u64::from(gap), matches!(kind, AccessKind::Load | AccessKind::Modify));
-        let enters = self.enters(at, gap);
-        self.current = Current { gap, enters, loads, stores: kind.writes(), ..Current::default() };
-    }
-
-    /// It is there for the first time: how many of the branches before it are mispredicted.
+    /// The program comes to an access for the first time: how many of the branches before it are mispredicted.
     #[inline(always)]
     fn enter(&mut self, met: &Met) -> u64 {
         self.met += 1;
-        self.entered += self.current.gap.max(1);
+        self.entered += u64::from(met.access.gap).max(1);
+        self.loaded += u64::from(is_load(met.access));
+        self.stored += u64::from(met.access.kind.writes());
         let missed = if met.branches == Branches::NONE { 0 } else { self.predict(met.branches) };
         self.last_pc = met.access.pc;
         missed
@@ -350,27 +351,52 @@ impl State {
 
     /// Whether the access may have to wait before it is in the window.
     #[inline(always)]
-    fn is_hindered(&self, missed: u64) -> bool {
-        let Current { loads, stores, .. } = self.current;
-        let full = loads & (self.loads.len() >= self.room.loads) | stores & (self.stores.len() >= self.room.stores);
-        missed > 0 || self.entered >= self.leaves_for || full || self.beside.competes()
+    fn is_hindered(&self, access: &Access, now: Cycles) -> bool {
+        let full_of_loads = is_load(access) & (self.load_before().complete > now);
+        let full_of_stores = access.kind.writes() & (self.store_before().complete > now);
+        self.entered >= self.leaves_for || full_of_loads | full_of_stores || self.beside.competes()
     }
 
-    /// How long it has to.
-    #[inline(never)]
+    /// The load or store whose entry the current one takes.
+    #[inline(always)]
+    fn load_before(&self) -> Times {
+        self.loads.of(self.loaded.wrapping_sub(self.room.loads))
+    }
+
+    #[inline(always)]
+    fn store_before(&self) -> Times {
+        if self.room.stores > 0 { self.stores.of(self.stored.wrapping_sub(self.room.stores)) } else { Times::default() }
+    }
+
+    /// The program comes to an access.
+    fn come_to(&mut self, access: &Access, at: Moment) {
+        let gap = u64::from(access.gap);
+        let (loads, stores) = (is_load(access), access.kind.writes());
+        self.current = Current { gap, enters: self.enters(at, gap), loads, stores, ..Current::default() };
+    }
+
+    /// The program comes to an access, behind so many mispredicted branches: how long it has to wait before it is in the window.
+    fn come_in(&mut self, met: &Met, missed: u64, at: Moment) -> Stall {
+        self.come_to(met.access, at);
+        let is_hindered = missed > 0 || self.is_hindered(met.access, at.now);
+        let stall = if is_hindered { self.hindered(met.branches, missed, at) } else { Stall::default() };
+        self.issue(met, at.now + stall.sum());
+        stall
+    }
+
+    /// How long the current access has to wait before it is in the window.
     fn hindered(&mut self, branches: Branches, missed: u64, at: Moment) -> Stall {
         let behind = self.mispredict(branches, missed, at);
         let at = Moment { now: at.now + behind.sum(), ..at };
         let Current { gap, enters, loads, stores, .. } = self.current;
-        let mut stall = self.make_room(self.entered, at);
+        let mut stall = self.make_room(self.entered, gap, at);
+        let begins = self.after(at, gap.saturating_sub(1));
         let room = stall.sum();
-        if loads && self.loads.len() >= self.room.loads {
-            let from = self.after(at, gap.saturating_sub(1)) + stall.sum();
-            stall += take_entry(&mut self.loads, self.room.loads, at.now, from);
+        if loads {
+            stall += wait(begins + stall.sum(), self.load_before());
         }
-        if stores && self.room.stores > 0 && self.stores.len() >= self.room.stores {
-            let from = self.after(at, gap.saturating_sub(1)) + room + stall.sum();
-            stall += take_entry(&mut self.stores, self.room.stores, at.now, from);
+        if stores {
+            stall += wait(begins + room + stall.sum(), self.store_before());
         }
         if self.beside.competes() {
             stall.sibling = self.beside.enter(at.now + stall.sum(), enters, at.now);
@@ -379,20 +405,25 @@ impl State {
         stall
     }
 
-    /// It enters from `now` on, and issues when its producer is complete.
+    /// The number of the access that one waits for; 0 for none.
     #[inline(always)]
-    fn issue(&mut self, met: &Met, now: Cycles) {
-        self.current.producer = match met.access.maker.producer() {
+    fn producer(&self, met: &Met) -> u64 {
+        match met.access.maker.producer() {
             Some(distance) => self.met.saturating_sub(distance),
             None if !met.tells && self.config.unknown_dependencies == UnknownDependencies::Serial => self.last_load,
             None => 0,
-        };
+        }
+    }
+
+    /// The current access enters from `now` on, and issues when its producer is complete.
+    fn issue(&mut self, met: &Met, now: Cycles) {
+        self.current.producer = self.producer(met);
         self.current.ready = (now + self.current.enters).max(self.complete(self.current.producer));
     }
 
     /// It asks for its data, or for those of its next line.
-    #[inline(always)]
     fn access(&mut self, data: Data, at: Moment) {
+        let Current { loads, stores, producer, .. } = self.current;
         let entered = at.now + self.current.enters;
         let mut ready = self.current.ready.max(entered);
         let begin = if self.current.is_translated { self.current.begin } else { ready };
@@ -400,58 +431,75 @@ impl State {
             ready = self.translated(ready, data.line);
         }
         let Times { complete: there, translation } = self.line(begin, ready, data, at.now);
-        let is_waited_for = self.current.loads || self.room.stores == 0;
+        let is_waited_for = loads || self.room.stores == 0;
         let (complete, translation) = if is_waited_for { (there, translation) } else { (ready, ready - begin) };
         self.current.translation += translation;
         let times = Times { complete, translation: self.current.translation };
-        self.note(times, there);
-        (self.current.ready, self.current.is_translated, self.current.is_begun) = (there, false, true);
-        if times.complete > entered {
-            self.leaves_for = self.leaves_for.min(self.entered + self.room.window);
-            self.in_window.push_back(InWindow { entry: self.entered, times });
-        }
+        self.note(times, entered, producer);
+        self.note_in_queues(loads, stores, there);
+        (self.current.ready, self.current.is_translated) = (there, false);
     }
 
-    /// Notes in the queues when the current access leaves the window, and when its line is there.
+    /// Notes when an access that has entered is complete.
     #[inline(always)]
-    fn note(&mut self, times: Times, there: Cycles) {
-        let Current { loads, stores, producer, is_begun, .. } = self.current;
-        let stores = stores && self.room.stores > 0;
-        if is_begun {
-            self.take_back(loads, stores);
+    fn note(&mut self, times: Times, entered: Cycles, producer: u64) {
+        let slot = (self.met % REACH as u64) as usize;
+        self.complete[slot] = times.complete;
+        self.chained[slot] = Chained { translation: times.translation, producer };
+        // What is complete before an older one does not hinder: whoever waits, waits for that one.
+        if times.complete > self.left.complete {
+            self.left = times;
+            if times.complete > entered {
+                self.leaves_for = self.leaves_for.min(self.entered + self.room.window);
+                self.in_window.push_back(InWindow { entry: self.entered, times });
+            }
         }
-        // Without branches on what the host cannot foresee.
-        let is_last = times.complete > self.left.complete;
-        self.left = Times {
-            complete: self.left.complete.max(times.complete),
-            translation: if is_last { times.translation } else { self.left.translation },
-        };
-        self.done[(self.met % REACH as u64) as usize] = Done { times, producer };
-        self.last_load = if loads { self.met } else { self.last_load };
-        self.loads.push_back_if(loads, self.left);
-        // Written in order, one a cycle at most.
-        let last = self.stores.back().map_or(Cycles::ZERO, |store| store.complete + Cycles(1));
-        let complete = there.max(self.left.complete).max(last);
-        // It is translated when it leaves the window.
-        self.stores.push_back_if(stores, Times { complete, translation: Cycles::ZERO });
     }
 
-    /// Takes out what the queues hold of the current access's lines before.
-    #[cold]
-    fn take_back(&mut self, loads: bool, stores: bool) {
+    /// Notes in the queues when it leaves the window, and when its line, which is there at a time, is written.
+    #[inline(always)]
+    fn note_in_queues(&mut self, loads: bool, stores: bool, there: Cycles) {
         if loads {
-            self.loads.pop_back();
+            self.loads.set(self.loaded, self.left);
+            self.last_load = self.met;
         }
         if stores {
-            self.stores.pop_back();
+            // Written in order, one a cycle at most.
+            let last = self.stores.of(self.stored - 1).complete + Cycles(1);
+            let complete = there.max(self.left.complete).max(last);
+            // It is translated when it leaves the window.
+            self.stores.set(self.stored, Times { complete, translation: Cycles::ZERO });
         }
+    }
+
+    /// Makes an access that has met nothing before, and whose translation is there. The same as [`Self::access`] for that case, and
+    /// nothing is kept of it in [`Self::current`].
+    #[inline(always)]
+    fn access_at_once(&mut self, met: &Met, data: Data, at: Moment) {
+        let entered = self.after(at, met.access.gap.into());
+        let (loads, stores) = (is_load(met.access), met.access.kind.writes());
+        let producer = self.producer(met);
+        let begin = entered.max(self.complete(producer));
+        let ready = self.translated(begin, data.line);
+        let times = self.line(begin, ready, data, at.now);
+        let there = times.complete;
+        let is_waited_for = loads || self.room.stores == 0;
+        let times = if is_waited_for { times } else { Times { complete: ready, translation: ready - begin } };
+        self.note(times, entered, producer);
+        self.note_in_queues(loads, stores, there);
     }
 }
 
+/// Whether an access waits in the load queue.
+#[inline(always)]
+fn is_load(access: &Access) -> bool {
+    matches!(access.kind, AccessKind::Load | AccessKind::Modify)
+}
+
 impl Window {
-    /// [`Timing::make`] of an access that the program has come to and that has to wait before.
+    /// [`Timing::make`] of an access that the program has come to and that has to wait, for its translation or before.
     #[inline(never)]
-    fn make_hindered(
+    fn make_later(
         &mut self,
         met: &Met,
         missed: u64,
@@ -459,8 +507,7 @@ impl Window {
         data: Data,
         at: Moment,
     ) -> Option<Stall> {
-        let mut stall = self.0.hindered(met.branches, missed, at);
-        self.0.issue(met, at.now + stall.sum());
+        let mut stall = self.0.come_in(met, missed, at);
         if let Some(translating) = translating {
             stall += self.translation_stall(translating, Moment { now: at.now + stall.sum(), ..at });
         }
@@ -484,9 +531,12 @@ impl Core for Window {
             met: 0,
             in_window: Ring::new(config.window as usize + 1),
             leaves_for: u64::MAX,
-            loads: Ring::new(config.load_queue as usize + 1),
-            stores: Ring::new(config.store_queue as usize + 1),
-            done: [Done::default(); REACH],
+            loaded: 0,
+            stored: 0,
+            loads: Queue::new(config.load_queue),
+            stores: Queue::new(config.store_queue),
+            complete: [Cycles::ZERO; REACH],
+            chained: [Chained::default(); REACH],
             walkers: Pool::new(config.page_walkers),
             fills: Pool::new(config.fill_buffers),
             lines: UnderWay::default(),
@@ -526,46 +576,35 @@ impl Timing for Window {
         true
     }
 
-    #[inline(always)]
     fn meet(&mut self, met: Met, at: Moment) -> Stall {
         let of = &mut *self.0;
-        of.come_to(&met, at);
         if met.again {
+            of.come_to(met.access, at);
             of.current.ready = at.now + of.current.enters;
             return Stall::default();
         }
         let missed = of.enter(&met);
-        let stall = if of.is_hindered(missed) { of.hindered(met.branches, missed, at) } else { Stall::default() };
-        of.issue(&met, at.now + stall.sum());
-        stall
+        of.come_in(&met, missed, at)
     }
 
-    #[inline(always)]
     fn data_stall(&mut self, data: Data, at: Moment) -> Stall {
         let of = &mut *self.0;
         of.access(data, at);
-        of.make_room(of.entered + 1, at)
+        of.make_room(of.entered + 1, of.current.gap, at)
     }
 
     #[inline(never)]
     fn make(&mut self, met: Met, translating: Option<Translating>, data: Data, at: Moment) -> Option<Stall> {
         let of = &mut *self.0;
-        of.come_to(&met, at);
         let missed = of.enter(&met);
-        if of.is_hindered(missed) {
-            return self.make_hindered(&met, missed, translating, data, at);
+        if missed > 0 || translating.is_some() || of.is_hindered(met.access, at.now) {
+            return self.make_later(&met, missed, translating, data, at);
         }
-        of.issue(&met, at.now);
-        let mut stall = Stall::default();
-        if let Some(translating) = translating {
-            stall = self.translation_stall(translating, at);
-        }
-        self.0.access(data, Moment { now: at.now + stall.sum(), ..at });
-        // Nothing is added up where nothing stalls.
-        if stall.translation == Cycles::ZERO && self.0.has_room() {
+        of.access_at_once(&met, data, at);
+        if of.has_room() {
             return None;
         }
-        stall += self.0.make_room(self.0.entered + 1, Moment { now: at.now + stall.sum(), ..at });
+        let stall = of.let_go(of.entered + 1, met.access.gap.into(), at);
         (stall.sum() > Cycles::ZERO).then_some(stall)
     }
 

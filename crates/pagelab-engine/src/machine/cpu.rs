@@ -75,6 +75,7 @@ impl Filter {
     }
 
     /// The physical line of the last data access.
+    #[inline(always)]
     pub fn physical_line(&self) -> u64 {
         self.translation.address(VirtAddr(self.line << LINE_SHIFT)).line().0
     }

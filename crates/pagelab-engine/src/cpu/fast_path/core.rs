@@ -107,23 +107,12 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
             if access.maker.is_kernel() {
                 break;
             }
-            if self.filter.answers(access) && self.clock.follows() && !MANY {
-                // Each is to be told of anyway, and no limit has to be looked at.
-                let hit = clock::Found { latency: self.l1_latency, line: self.filter.physical_line() };
-                self.clock.make(access, branches.get(at).copied().unwrap_or_default(), None, &hit);
-                self.clock.retire(access.gap.into());
-                self.counted.filtered += 1;
-                self.counted.writes += u64::from(access.kind.writes());
-                at += 1;
-            } else if self.filter.answers(access) {
+            let answers = self.filter.answers(access);
+            if answers && (MANY || !self.clock.follows()) {
                 let hits = scan::<MANY, _>(&accesses[at..], &self.filter, &Stop { clock: &self.clock, limit });
                 if self.clock.follows() {
-                    let hit = clock::Found { latency: self.l1_latency, line: self.filter.physical_line() };
-                    self.clock.meet_hits(
-                        &accesses[at..at + hits.accesses],
-                        branches.get(at..).unwrap_or_default(),
-                        &hit,
-                    );
+                    let row = &accesses[at..at + hits.accesses];
+                    self.clock.meet_hits(row, branches.get(at..).unwrap_or_default(), &self.last_line());
                 } else {
                     hits.pass(&mut self.clock);
                 }
@@ -131,11 +120,11 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
                 self.counted.writes += hits.writes;
                 at += hits.accesses;
             } else {
-                if self.looks_ahead {
+                if self.looks_ahead && !answers {
                     self.walker.look_ahead(&self.memory.caches, accesses, at);
                 }
                 let branches = if self.clock.follows() { branches.get(at) } else { None };
-                if self.access(access, branches.copied().unwrap_or_default()).is_none() {
+                if self.access(access, branches.copied().unwrap_or_default(), answers).is_none() {
                     break;
                 }
                 at += 1;
@@ -166,39 +155,57 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
         self.walker.note(&self.memory.refs, self.walks, self.tlb);
     }
 
-    /// Makes an access; none, with nothing changed that the general code would not change first, if it is not for this code.
+    /// Makes an access, which the filter `answers` or not; none, with nothing changed that the general code would not change first, if it
+    /// is not for this code.
     #[inline(always)]
-    fn access(&mut self, access: &Access, branches: Branches) -> Option<()> {
+    fn access(&mut self, access: &Access, branches: Branches, answers: bool) -> Option<()> {
+        let (write, mut translating) = (access.kind.writes(), None);
+        let found = if answers {
+            self.counted.filtered += 1;
+            self.last_line()
+        } else {
+            self.data(access, write, &mut translating)?
+        };
+        if self.clock.follows() {
+            // In one place, for the loop needs the host's registers.
+            self.clock.make(access, branches, translating, &found);
+        } else {
+            self.clock.wait_for_data(found.latency, found.line);
+        }
+        self.counted.writes += u64::from(write);
+        self.clock.retire(access.gap.into());
+        Some(())
+    }
+
+    /// Where the filter's line is.
+    #[inline(always)]
+    fn last_line(&self) -> clock::Found {
+        clock::Found { latency: self.l1_latency, line: self.filter.physical_line() }
+    }
+
+    /// Translates an address and asks the caches for its line.
+    #[inline(always)]
+    fn data(&mut self, access: &Access, write: bool, translating: &mut Option<Translating>) -> Option<clock::Found> {
         let last = (access.vaddr + u64::from(access.size_bytes) - 1) >> LINE_SHIFT;
         if last != access.vaddr >> LINE_SHIFT || access.kind == AccessKind::Fetch {
             return None;
         }
         self.fetch(access.pc)?;
-        let (va, write) = (VirtAddr(access.vaddr), access.kind.writes());
-        let mut translating = None;
+        let va = VirtAddr(access.vaddr);
         let translation = match self.filter.translation(va, write) {
             Some(held) => held,
             None => match self.first.look_up(self.asid, va, write) {
                 Found::Fit(held) => held,
                 Found::Unfit => return None,
-                Found::Nothing => self.translate(va, write, &mut translating)?,
+                Found::Nothing => self.translate(va, write, translating)?,
             },
         };
         let line = translation.address(va).line();
         let outcome = self.memory.caches.access(line, write, Requester::Data);
-        if self.clock.follows() {
-            let found = clock::Found { latency: outcome.cycles.into(), line: line.0 };
-            let translating = translating.map(|of| Translating { page: Some(translation), ..of });
-            self.clock.make(access, branches, translating, &found);
-        } else {
-            self.clock.wait_for_data(outcome.cycles.into(), line.0);
-        }
         let unproven = self.filter_hits_only && outcome.served != Served::L1;
         let (loads, stores) = (0b0001, 0b0110 * u8::from(write));
         self.filter.learn(va, translation, if unproven { 0 } else { loads | stores });
-        self.counted.writes += u64::from(write);
-        self.clock.retire(access.gap.into());
-        Some(())
+        Some(clock::Found { latency: outcome.cycles.into(), line: line.0 })
     }
 
     /// Goes on in the page of an instruction.
@@ -216,8 +223,8 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
 
     /// Lets the core wait for a translation, at once or, if it must be told of the access first, later.
     #[inline(always)]
-    fn wait_for_translation(&mut self, walk: Cycles, later: &mut Option<Translating>) {
-        let translating = Translating { look_up: self.second_latency, walk, page: None, fetches: false };
+    fn wait_for_translation(&mut self, walk: Cycles, page: Translation, later: &mut Option<Translating>) {
+        let translating = Translating { look_up: self.second_latency, walk, page: Some(page), fetches: false };
         if self.clock.follows() {
             *later = Some(translating);
         } else {
@@ -230,7 +237,7 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
     fn translate(&mut self, va: VirtAddr, write: bool, later: &mut Option<Translating>) -> Option<Translation> {
         let translation = match self.second.look_up(self.asid, va, write) {
             Found::Fit(held) => {
-                self.wait_for_translation(Cycles::ZERO, later);
+                self.wait_for_translation(Cycles::ZERO, held, later);
                 self.counted.second_level_hits += 1;
                 held
             }
@@ -240,7 +247,7 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
                 let translation = self.walker.walk(&mut self.memory, va, write, &mut cycles)?;
                 self.counted.walks += 1;
                 self.counted.walk_cycles += cycles;
-                self.wait_for_translation(cycles, later);
+                self.wait_for_translation(cycles, translation, later);
                 self.second.insert(self.asid, va, translation);
                 translation
             }
