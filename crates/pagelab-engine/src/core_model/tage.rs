@@ -19,26 +19,62 @@ const TAG_BITS: u32 = 9;
 /// Branches after which all entries become less useful.
 const AGEING: u64 = 1 << 18;
 
+/// An entry of a table in a word: a tag of 16 bits, a counter of 8 bits, how useful it is.
 #[derive(Clone, Copy, Debug, Default)]
-struct Entry {
-    tag: u16,
-    /// -4 to 3: taken from 0 on.
-    counter: i8,
-    useful: u8,
+struct Entry(u32);
+
+impl Entry {
+    const COUNTER: u32 = 16;
+    const USEFUL: u32 = 24;
+    /// Counters are 0 to 7: taken from 4 on.
+    const WEAKLY_TAKEN: u32 = 4;
+    const MOST: u32 = 7;
+    const MOST_USEFUL: u32 = 3;
+
+    /// One that was never useful, for a branch that went this way.
+    fn new(tag: u16, taken: bool) -> Self {
+        let counter = if taken { Self::WEAKLY_TAKEN } else { Self::WEAKLY_TAKEN - 1 };
+        Self(u32::from(tag) | counter << Self::COUNTER)
+    }
+
+    fn tag(self) -> u16 {
+        self.0 as u16
+    }
+
+    fn counter(self) -> u32 {
+        self.0 >> Self::COUNTER & 0xff
+    }
+
+    fn useful(self) -> u32 {
+        self.0 >> Self::USEFUL
+    }
+
+    fn with(self, counter: u32, useful: u32) -> Self {
+        Self(self.0 & 0xffff | counter << Self::COUNTER | useful << Self::USEFUL)
+    }
+}
+
+/// A counter of at most `most` after an outcome.
+#[inline(always)]
+fn count(counter: u32, taken: bool, most: u32) -> u32 {
+    (counter + 2 * u32::from(taken)).clamp(1, most + 1) - 1
 }
 
 /// See the module's text.
 #[derive(Clone, Debug)]
 pub struct Tage {
-    /// -2 to 1: taken from 0 on.
-    base: Box<[i8; 1 << BASE_BITS]>,
-    tables: Box<[[Entry; 1 << TABLE_BITS]; LENGTHS.len()]>,
+    /// 0 to 3: taken from 2 on.
+    base: Box<[u8; 1 << BASE_BITS]>,
+    /// One table after the other.
+    tables: Box<[Entry; LENGTHS.len() << TABLE_BITS]>,
     /// The last outcomes, the youngest lowest.
     history: u128,
     /// Of as much of the history as each table looks at.
     hashes: [u64; LENGTHS.len()],
     counts: BranchCounts,
 }
+
+const MOST_OF_BASE: u32 = 3;
 
 /// Where a branch is looked for.
 #[derive(Clone, Copy, Default)]
@@ -52,11 +88,11 @@ const fn mix(value: u64) -> u64 {
     value ^ value >> 29
 }
 
-#[inline]
-fn place(hash: u64) -> Place {
+#[inline(always)]
+fn place(table: usize, hash: u64) -> Place {
     // 0 is the tag of entries that were never taken.
     let tag = ((hash >> 32) & ((1 << TAG_BITS) - 1)) as u16 + 1;
-    Place { index: (hash & ((1 << TABLE_BITS) - 1)) as usize, tag }
+    Place { index: table << TABLE_BITS | (hash & ((1 << TABLE_BITS) - 1)) as usize, tag }
 }
 
 /// By how much an outcome counts for more in the hash of a history with each that comes after it: a polynomial, as of Karp and Rabin (IBM
@@ -80,8 +116,8 @@ fn go_on(hash: u64, table: usize, history: u128, taken: bool) -> u64 {
 impl Default for Tage {
     fn default() -> Self {
         Self {
-            base: Box::new([0; 1 << BASE_BITS]),
-            tables: Box::new([[Entry::default(); 1 << TABLE_BITS]; LENGTHS.len()]),
+            base: Box::new([2; 1 << BASE_BITS]),
+            tables: Box::new([Entry::new(0, true); LENGTHS.len() << TABLE_BITS]),
             history: 0,
             hashes: [0; LENGTHS.len()],
             counts: BranchCounts::default(),
@@ -91,30 +127,36 @@ impl Default for Tage {
 
 impl Tage {
     /// Predicts a branch and learns its outcome; whether it was mispredicted. `name` tells it from others.
+    #[inline(always)]
     pub fn meet(&mut self, name: u64, taken: bool) -> bool {
         self.counts.met += 1;
-        let places = self.hashes.map(|hash| place(mix(name ^ hash)));
+        let places: [Place; LENGTHS.len()] = std::array::from_fn(|table| place(table, mix(name ^ self.hashes[table])));
+        let entries = places.map(|place| self.tables[place.index]);
         let base = (mix(name) & ((1 << BASE_BITS) - 1)) as usize;
         // A bit for the counters, and one above for each table: whether they have the branch, and whether they say that it is taken. No
         // branch of this code's own is on them, which the host could not predict.
-        let (mut has, mut says) = (1_u32, u32::from(self.base[base] >= 0));
-        for (table, place) in places.iter().enumerate() {
-            let entry = &self.tables[table][place.index];
-            has |= u32::from(entry.tag == place.tag) << (table + 1);
-            says |= u32::from(entry.counter >= 0) << (table + 1);
+        let (mut has, mut says) = (1_u32, u32::from(self.base[base] >> 1));
+        for (table, (entry, place)) in entries.iter().zip(&places).enumerate() {
+            has |= u32::from(entry.tag() == place.tag) << (table + 1);
+            says |= u32::from(entry.counter() >= Entry::WEAKLY_TAKEN) << (table + 1);
         }
         let provider = has.ilog2() as usize;
         let predicted = says >> provider & 1 != 0;
         // Whoever would predict if the provider did not have the branch; the counters if it is these.
         let otherwise = says >> ((has ^ 1 << provider) | 1).ilog2() & 1 != 0;
-        let table = provider.saturating_sub(1);
-        let entry = &mut self.tables[table][places[table].index];
-        let useful = if predicted == taken { (entry.useful + 1).min(3) } else { entry.useful.saturating_sub(1) };
-        entry.useful = if predicted == otherwise { entry.useful } else { useful };
         let of_table = provider > 0;
-        let counter = if of_table { &mut entry.counter } else { &mut self.base[base] };
-        let (least, most) = if of_table { (-4, 3) } else { (-2, 1) };
-        *counter = (*counter + if taken { 1 } else { -1 }).clamp(least, most);
+        let table = provider.saturating_sub(1) % LENGTHS.len();
+        let entry = entries[table];
+        let useful = if predicted == otherwise {
+            entry.useful()
+        } else {
+            count(entry.useful(), predicted == taken, Entry::MOST_USEFUL)
+        };
+        let counted = entry.with(count(entry.counter(), taken, Entry::MOST), useful);
+        // Both are written, if with what they were: see above.
+        self.tables[places[table].index] = if of_table { counted } else { entry };
+        let counted = count(self.base[base].into(), taken, MOST_OF_BASE) as u8;
+        self.base[base] = if of_table { self.base[base] } else { counted };
         if predicted != taken {
             self.counts.mispredicted += 1;
             self.allocate(provider, &places, taken);
@@ -124,9 +166,15 @@ impl Tage {
         }
         self.history = self.history << 1 | u128::from(taken);
         if self.counts.met.is_multiple_of(AGEING) {
-            self.tables.as_flattened_mut().iter_mut().for_each(|entry| entry.useful >>= 1);
+            self.age();
         }
         predicted != taken
+    }
+
+    /// Makes all entries less useful.
+    #[cold]
+    fn age(&mut self) {
+        self.tables.iter_mut().for_each(|entry| *entry = entry.with(entry.counter(), entry.useful() >> 1));
     }
 
     /// What it has met so far.
@@ -135,15 +183,16 @@ impl Tage {
     }
 
     /// Takes an entry for the branch in a table from `first` on.
+    #[inline(never)]
     fn allocate(&mut self, first: usize, places: &[Place; LENGTHS.len()], taken: bool) {
-        let free = (first..LENGTHS.len()).find(|&table| self.tables[table][places[table].index].useful == 0);
-        if let Some(table) = free {
-            let counter = if taken { 0 } else { -1 };
-            self.tables[table][places[table].index] = Entry { tag: places[table].tag, counter, useful: 0 };
+        let free = places[first..].iter().find(|place| self.tables[place.index].useful() == 0);
+        if let Some(place) = free {
+            self.tables[place.index] = Entry::new(place.tag, taken);
             return;
         }
-        for (table, place) in self.tables.iter_mut().zip(places).skip(first) {
-            table[place.index].useful -= 1;
+        for place in &places[first..] {
+            let entry = &mut self.tables[place.index];
+            *entry = entry.with(entry.counter(), entry.useful() - 1);
         }
     }
 }

@@ -397,12 +397,25 @@ fn tell(
     let rows = accesses.len();
     let planes: [&[u8]; 4] = std::array::from_fn(|k| &planes[k * rows..][..rows]);
     last.begin();
-    for (row, (access, branches)) in accesses.iter_mut().zip(branches).enumerate() {
-        let word = last.restore(site(row), u32::from_le_bytes(planes.map(|plane| plane[row])));
+    let mut tell = |row: usize, stored: u32, access: &mut Access, branches: &mut Branches| {
+        let word = last.restore(site(row), stored);
         if !access.maker.is_kernel() {
             access.maker = Maker::after((word & 0xff).into());
         }
         *branches = columns::branches_of(word);
+    };
+    let ((eights, rest), (branches_of_eights, branches_of_rest)) =
+        (accesses.as_chunks_mut::<8>(), branches.as_chunks_mut::<8>());
+    let whole = eights.len() * 8;
+    let words = planes.map(|plane| plane.as_chunks::<8>().0);
+    for (number, (eight, branches)) in eights.iter_mut().zip(branches_of_eights).enumerate() {
+        let bytes = words.map(|words| words[number]);
+        for (i, (access, branches)) in eight.iter_mut().zip(branches).enumerate() {
+            tell(number * 8 + i, u32::from_le_bytes(bytes.map(|of| of[i])), access, branches);
+        }
+    }
+    for (row, (access, branches)) in (whole..).zip(rest.iter_mut().zip(branches_of_rest)) {
+        tell(row, u32::from_le_bytes(planes.map(|plane| plane[row])), access, branches);
     }
 }
 
