@@ -3,6 +3,7 @@
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import Pagelab, assert_fails
@@ -10,7 +11,7 @@ from test_presets import at, is_number, leaves, origin_of
 
 import pagelab
 from pagelab import native
-from pagelab.hardware import described, measured, preset
+from pagelab.hardware import described, measured, preset, walks
 from pagelab.hardware.described import Cache, Tlb
 from pagelab.hardware.measured import Figure
 from pagelab.run_time import host
@@ -49,6 +50,7 @@ def benchmarks(slow: float = 1.0) -> str:
     lines += series("chase", ((size, slow * cycles) for size, cycles in latency.items()))
     small = ((count, 4 if count <= 72 else 11 if count <= 3072 else 61) for count in pages)
     lines += series("pages4K", small) + series("pages2M", ((count, 4 if count <= 72 else 11) for count in pages[:5]))
+    lines += series("pieces", ((count, 4 if count <= 72 else 11) for count in pages))
     lines += series("parallel", ((chases, 400 / min(chases, 16)) for chases in (1, 2, 4, 8, 16, 32)))
     return lines + f"read 268435456 {' '.join(3 * [f'{0.3125 * CLOCK_NS}:{CLOCK_NS}'])}\n"
 
@@ -72,6 +74,7 @@ def test_latencies_and_parallelism_are_those_of_the_processor() -> None:
         "inclusion": "non-inclusive",
     }
     assert made.preset["tlb"]["l2_latency_cycles"] == 7
+    assert "guest" not in made.preset["tlb"]
     assert core["fill_buffers"] == 16
     assert (core["window"], core["load_queue"], core["store_queue"], core["page_walkers"]) == (320, 88, 64, 6)
     # 64 bytes at 0.3125 cycles each.
@@ -82,8 +85,10 @@ def test_latencies_and_parallelism_are_those_of_the_processor() -> None:
     assert made.preset["origin"]["mmu_cache"].startswith("estimated: as in kabylake-7700hq")
     assert "up to 64 of them hit the L1 TLB" in made.comments[0]
     assert "takes 47 cycles more" in made.comments[2]
-    assert len(made.warnings) == 1
-    assert "virtual" in made.warnings[0]
+    assert [warning.split(":")[0] for warning in made.warnings] == [
+        "this machine is a virtual one",
+        "the TLBs hold large pages whole, so the host maps this machine with such",
+    ]
     assert not preset.make(facts(virtualised=False), measured.parse(benchmarks())).warnings
 
 
@@ -103,6 +108,60 @@ def test_chases_at_once_bound_the_misses_at_once(cycles: dict[int, float], buffe
     made = preset.make(facts(), measured.parse(text))
     assert made.preset["core"]["fill_buffers"] == buffers
     assert made.preset["origin"]["core.fill_buffers"].startswith("measured: at least: ") == least
+
+
+def of_a_machine(arrangement: walks.Arrangement, found: walks.Walks, nested: bool) -> walks.Walks:
+    """What walks cost on the default machine with an arrangement."""
+    return walks.simulated(machine(), arrangement, found, nested)
+
+
+def machine() -> dict[str, Any]:
+    config = pagelab.run("seq:size=4KiB,passes=1").systems[0].config["machine"]
+    return {key: value for key, value in preset._without_nulls(config).items() if key != "origin"}
+
+
+def test_the_arrangement_is_found_that_walks_were_measured_of() -> None:
+    counts = walks.Walks({4096: 1.0}, {4096: 1.0})
+    for arrangement in (
+        walks.Arrangement("l1", of_hosts=True, guest_tlb=False),
+        walks.Arrangement("l2", of_hosts=True, guest_tlb=True),
+        walks.Arrangement("l2", of_hosts=False, guest_tlb=True),
+    ):
+        cost = of_a_machine(arrangement, counts, nested=True)
+        assert cost.small[4096] > cost.large[4096] > 10
+        made = walks.fit(machine(), cost, virtualised=True)
+        assert (made.arrangement, made.others) == (arrangement, 7)
+        assert made.simulated == cost
+
+
+def test_arrangements_of_guests_are_not_looked_for_on_bare_machines() -> None:
+    counts = walks.Walks({4096: 1.0}, {4096: 0.5})
+    for entry in ("l1", "l2"):
+        arrangement = walks.Arrangement(entry, of_hosts=True, guest_tlb=False)
+        cost = of_a_machine(arrangement, counts, nested=False)
+        found = walks.Walks(cost.small, {4096: 0.5})
+        for virtualised in (False, True):
+            made = walks.fit(machine(), found, virtualised=virtualised)
+            assert (made.arrangement, made.others) == (arrangement, 1)
+
+
+def test_walks_are_what_pages_cost_beyond_as_many_lines() -> None:
+    text = benchmarks() + series("pieces", [(count, 44) for count in walks.COUNTS])
+    text += series("pages4K", [(4096, 120), (16384, 200)])
+    found = walks.measured_walks(measured.parse(text))
+    # 256 KiB and 1 MiB of lines take 14 cycles each.
+    assert found is not None
+    assert found.in_pieces
+    assert {count: round(cycles) for count, cycles in found.small.items()} == {4096: 106, 16384: 186}
+    assert {count: round(cycles) for count, cycles in found.large.items()} == {4096: 30, 16384: 30}
+    made = preset.make(facts(), measured.parse(text))
+    # What memory's chase takes beyond a walk and a hit of the second-level TLB.
+    assert made.preset["cache"]["dram_latency_cycles"] == 407 - 30
+    assert "nearest of 8 arrangements" in made.preset["origin"]["cache.walker_entry"]
+    assert "in pages of 4K 106 and 186" in made.comments[3]
+    few = "".join(line for line in benchmarks().splitlines(keepends=True) if line.split()[1] not in ("4096", "16384"))
+    assert walks.measured_walks(measured.parse(few)) is None
+    assert "walks could not be measured" in preset.make(facts(), measured.parse(few)).warnings[-1]
 
 
 def test_every_number_has_an_origin() -> None:

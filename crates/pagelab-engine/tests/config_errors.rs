@@ -389,6 +389,12 @@ fn impossible_machines() {
             &["10", "multiple"],
         ),
         (
+            "nested-radix",
+            &[r#"machine.tlb.guest={"entries":12,"ways":5,"latency_cycles":1}"#],
+            "machine.tlb.guest",
+            &["12", "multiple"],
+        ),
+        (
             "radix",
             &["machine.mmu_cache.paging_structure.arrays.0.level=1"],
             "machine.mmu_cache.paging_structure.arrays.0",

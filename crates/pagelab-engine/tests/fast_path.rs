@@ -153,6 +153,12 @@ fn random_machine(rng: &mut Rng) -> Vec<String> {
     if rng.below(2) == 0 {
         set.push(format!(r#"machine.tlb.nested={{"latency_cycles":3,{}}}"#, array(rng, &[1, 4], policies)));
     }
+    if rng.below(2) == 0 {
+        set.push(format!(r#"machine.tlb.guest={{"latency_cycles":3,{}}}"#, array(rng, &[1, 4], policies)));
+    }
+    if rng.below(3) == 0 {
+        set.push("machine.mmu_cache.of_hosts=false".to_owned());
+    }
     if rng.below(3) == 0 {
         set.push("machine.cache.walker_entry=l2".to_owned());
     }

@@ -85,6 +85,36 @@ fn memory_that_the_host_has_from_before_costs_it_nothing() {
     assert!(present["cycles"] < on_demand["cycles"]);
 }
 
+#[test]
+fn a_guests_large_page_is_walked_for_once_and_in_the_host_for_each_of_its_pages() {
+    let (pages, host) = (512, 4);
+    let stats = |set: &[&str]| {
+        let mut script = ScriptWriter::new();
+        script.mmap(0, BASE, pages << 12);
+        (0..pages).for_each(|page| script.store(0, BASE + (page << 12)));
+        let more = ["engine.kernel_refs=off", "system.layers.guest.mmu_cache=none", "machine.mmu_cache.of_hosts=false"];
+        let (_, stats) = run(&config("nested-radix-thp", &[set, &more].concat()), script.finish(), &[0]);
+        assert_conserved(&stats);
+        stats.values
+    };
+    // Three levels of the guest, the addresses of whose entries the host translates, and that of the page.
+    let (without, refs) = (stats(&[]), 3 * (host + 1) + host);
+    assert_eq!((without["walk.count"], without["walk.refs"]), (pages, pages * refs));
+    assert_eq!((without["guest_tlb.look_ups"], without["guest_tlb.misses"]), (0, 0));
+    // Also of the first the guest's tables have been read already, before its page was missing in the host.
+    let with = stats(&[r#"machine.tlb.guest={"entries":4,"ways":4,"latency_cycles":7}"#]);
+    assert_eq!((with["walk.count"], with["walk.refs"]), (pages, pages * host));
+    let latency_cycles = 4;
+    assert_eq!(with["walk.cycles"], pages * (host * latency_cycles + 7));
+    let in_vain = with["guest_tlb.misses"];
+    assert!((1..=6).contains(&in_vain), "until all of the guest's tables are there: {in_vain}");
+    // Each page is missing in the host first; before the first one is, the look-up is in vain.
+    assert_eq!(with["guest_tlb.look_ups"], in_vain + 2 * pages - 1);
+    for same in ["fault.minor.count", "fault.nested.count", "dtlb.l2.misses", "dtlb.l1.look_ups"] {
+        assert_eq!(with[same], without[same], "{same}");
+    }
+}
+
 /// A guest that has stored to the page at [`BASE`], without MMU caches. The host has made the page clean since, as one that
 /// migrates its guest does, and nothing is in the TLBs.
 fn with_a_clean_page(nested_tlb: bool) -> (Simulation, PhysAddr) {

@@ -62,6 +62,8 @@ class Processor:
     """A dependent load to another page of 4 KiB each time, by pages."""
     large_page_cycles: Mapping[int, Figure]
     """The same with pages of 2 MiB."""
+    piece_cycles: Mapping[int, Figure]
+    """A dependent load to another 4 KiB of pages of 2 MiB each time, by such pieces."""
     parallel_cycles: Mapping[int, Figure]
     """Cycles per load of so many chases at once."""
     read_ns_per_byte: Figure
@@ -85,7 +87,7 @@ def measure(repeats: int = REPEATS, mebibytes: int = _MEBIBYTES, large_pages: in
 def parse(text: str) -> Processor:
     """What the benchmarks printed."""
     leaves: dict[tuple[int, int], tuple[int, int, int, int]] = {}
-    cycles: dict[str, dict[int, Figure]] = {name: {} for name in ("chase", "pages4K", "pages2M", "parallel")}
+    cycles: dict[str, dict[int, Figure]] = {name: {} for name in ("chase", "pages4K", "pages2M", "pieces", "parallel")}
     clocks: list[float] = []
     share, read = 0.0, Figure(0, 0, 0, 0)
     for line in text.splitlines():
@@ -109,6 +111,7 @@ def parse(text: str) -> Processor:
         cycles["chase"],
         cycles["pages4K"],
         cycles["pages2M"],
+        cycles["pieces"],
         cycles["parallel"],
         read,
         min(share, 1.0),

@@ -14,7 +14,7 @@ from typing import Any
 import tomli_w
 
 from pagelab import _engine
-from pagelab.hardware import described
+from pagelab.hardware import described, walks
 from pagelab.hardware.measured import Figure, Processor, near, reach
 from pagelab.run_time import host
 from pagelab.simulation import run
@@ -110,6 +110,7 @@ def make(of: Facts, measured: Processor, base: str | None = None, name: str = NA
     draft.set_tlbs()
     draft.set_caches()
     draft.set_core()
+    draft.set_walks()
     return draft.finish()
 
 
@@ -130,6 +131,7 @@ class _Draft:
         self.origin: dict[str, str] = dict.fromkeys(("tlb", "mmu_cache", "cache"), kept)
         self.rows: list[Row] = []
         self.warnings: list[str] = []
+        self.comments = _reaches(measured, described.tlbs(measured.leaves))
         self.tlbs = described.tlbs(measured.leaves)
         self.core = described.core(measured.leaves)
 
@@ -221,6 +223,7 @@ class _Draft:
                 f"a chase in about {round(wanted) >> 10} KiB",
             )
         most = max(chase)
+        found = walks.measured_walks(self.measured)
         last = caches[max(caches)].size_bytes if caches else 0
         if most < _LEAST_BEYOND * last:
             self.warnings.append(
@@ -233,6 +236,10 @@ class _Draft:
         if most >> 21 > large and large:
             told = f"a chase in {most >> 20} MiB, less the L2 TLB, since the L1 TLB does not hold its pages"
             extra = self.preset["tlb"]["l2_latency_cycles"]
+            if found and found.in_pieces:
+                # Beyond what the second level holds of the pieces.
+                extra = found.large[max(found.large)]
+                told += ", and a walk, since the TLBs hold pieces of pages"
             memory = _less(memory, extra)
         else:
             told = f"a chase in {most >> 20} MiB"
@@ -275,6 +282,29 @@ class _Draft:
         self.origin["core.cycles_per_instruction"] = f"estimated: {why}, for code that does not wait for memory"
         self.preset["core"] = core
 
+    def set_walks(self) -> None:
+        """How the processor walks, from what walks cost."""
+        found = walks.measured_walks(self.measured)
+        if found is None:
+            self.warnings.append(f"walks could not be measured: they are as in {self.base}")
+            return
+        virtualised = self.of.machine.virtualised
+        if virtualised and not found.in_pieces:
+            self.warnings.append(
+                "the TLBs hold large pages whole, so the host maps this machine with such: replays with --nested are "
+                "of a host with small pages"
+            )
+        made = walks.fit(self.preset, found, virtualised=virtualised)
+        made.arrangement.apply(self.preset)
+        pages = " and ".join(f"{count:,}" for count in walks.COUNTS)
+        self.comments.append(
+            f"a walk, with the second-level TLB, of {pages} pages by turns: {found} cycles; simulated: {made.simulated}"
+        )
+        how = f"nearest of {made.others + 1} arrangements: a walk takes {found} cycles, simulated {made.simulated}"
+        for key in ("cache.walker_entry", "mmu_cache.of_hosts"):
+            self.origin[key] = f"measured: {how}"
+        self.origin["tlb.guest"] = f"estimated: entries, ways and latency; that there is one is measured: {how}"
+
     def _latency(self, key: str, what: str, figure: Figure, how: str) -> None:
         """Takes a figure into the preset, in whole cycles, unless it is less than one."""
         if figure.value < 1:
@@ -291,12 +321,11 @@ class _Draft:
             self.warnings.append(f"{what}: repetitions spread by more than a quarter; measure again on an idle machine")
 
     def finish(self) -> Hardware:
-        comments = _reaches(self.measured, self.tlbs)
         order = ["name", "description", "cores", "threads_per_core", "frequency_mhz", "memory_bytes"]
         order += ["core", "tlb", "mmu_cache", "cache"]
         preset = {key: self.preset[key] for key in order}
         used = _origins_in_use(preset, self.origin)
-        return Hardware({**preset, "origin": used}, self.base, self.rows, self.warnings, comments)
+        return Hardware({**preset, "origin": used}, self.base, self.rows, self.warnings, self.comments)
 
 
 def _less(figure: Figure, cycles: float) -> Figure:

@@ -4,7 +4,8 @@
  * Times are in nanoseconds of this thread's CPU time. `clock` is the time of a dependent addition, which takes one cycle on all x86-64 cores, and
  * is taken beside each repetition of the others, so that changes of the clock fall on both. `chase` times a load whose
  * address depends on the load before (a random cycle of lines, as lmbench's lat_mem_rd), in memory of 2 MiB pages;
- * `pages` touches one line per page, on a line of its own in each, with pages of 4 KiB and of 2 MiB; `parallel` makes k
+ * `pages` touches one line per page, on a line of its own in each, with pages of 4 KiB and of 2 MiB; `pieces` the same for each
+ * 4 KiB of pages of 2 MiB; `parallel` makes k
  * such chases at once; `read` sums memory up. `cpuid` prints the leaves that describe caches and TLBs. */
 #define _GNU_SOURCE
 #include <cpuid.h>
@@ -161,14 +162,19 @@ static void chases(int repeats, size_t most) {
     munmap(start, most);
 }
 
-static void pages(int repeats, size_t most_small, size_t most_large) {
-    char *small = memory(most_small * 4096, 0);
-    for (size_t count = 8; count <= most_small; count *= 2)
-        for (size_t part = 2; part < 4 && count / 2 * part <= most_small; part++) {
-            link_cycle(small, count / 2 * part, small_page_at);
-            repeat_chase("pages4K", count / 2 * part, small, count / 2 * part, repeats);
+static void small_pages(const char *name, int repeats, size_t most, int huge) {
+    char *start = memory(most * 4096, huge);
+    for (size_t count = 8; count <= most; count *= 2)
+        for (size_t part = 2; part < 4 && count / 2 * part <= most; part++) {
+            link_cycle(start, count / 2 * part, small_page_at);
+            repeat_chase(name, count / 2 * part, start, count / 2 * part, repeats);
         }
-    munmap(small, most_small * 4096);
+    munmap(start, most * 4096);
+}
+
+static void pages(int repeats, size_t most_small, size_t most_large) {
+    small_pages("pages4K", repeats, most_small, 0);
+    small_pages("pieces", repeats, most_small, 1);
     char *large = memory(most_large * HUGE_BYTES, 1);
     for (size_t count = 8; count <= most_large; count *= 2) {
         link_cycle(large, count, large_page_at);

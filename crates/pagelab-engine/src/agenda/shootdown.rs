@@ -45,6 +45,7 @@ impl Hardware {
             tlb.flush(asid);
         }
         unit.next_page.iter_mut().for_each(|next| next.flush(asid));
+        unit.guest.iter_mut().for_each(|guest| guest.flush(asid));
         if !self.mmu_caches.are_common() {
             self.mmu_caches.of(core, layer).flush(asid);
         }
@@ -61,6 +62,9 @@ impl Hardware {
         }
         if let Some(next) = &mut unit.next_page {
             what.ranges.iter().for_each(|range| next.invalidate(asid, range.start, range.end));
+        }
+        if let Some(guest) = &mut unit.guest {
+            what.ranges.iter().for_each(|range| guest.invalidate(asid, range.start, range.end));
         }
         self.mmu_caches.of(core, layer).flush(asid);
     }

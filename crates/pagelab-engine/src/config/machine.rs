@@ -73,6 +73,10 @@ pub struct TlbConfig {
     /// TLB of guest-physical to machine frames, used inside nested walks; none to walk every time.
     #[serde(default)]
     pub nested: Option<NestedTlbConfig>,
+    /// TLB of guests' large pages, from guest-virtual to guest-physical: who hits reads no table of the guest, and is translated by the
+    /// host at once. None to read them every time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest: Option<NestedTlbConfig>,
 }
 
 /// One set-associative TLB array; any number of sets.
@@ -90,7 +94,7 @@ pub struct TlbArrayConfig {
     pub policy: AssocPolicy,
 }
 
-/// The TLB of guest-physical pages that walks of a guest's page table ask (nested TLB). Each core has one.
+/// A TLB of one layer's translations that nested walks ask. Each core has one.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NestedTlbConfig {

@@ -26,6 +26,17 @@ macro_rules! mmu_caches {
             /// One MMU cache for all cores in place of one a core, with the entries of all together; none: one a core.
             #[serde(default)]
             pub shared_by_cores: Option<SharedMmuCacheConfig>,
+            /// Whether walks of a host's tables for its guests ask one, too, or read every level.
+            #[serde(default = "of_hosts", skip_serializing_if = "is_so")]
+            pub of_hosts: bool,
+        }
+
+        fn of_hosts() -> bool {
+            true
+        }
+
+        fn is_so(of_hosts: &bool) -> bool {
+            *of_hosts
         }
 
         impl MmuCacheGeometry {

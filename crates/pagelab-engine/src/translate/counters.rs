@@ -234,6 +234,10 @@ pub struct TlbCounters {
     pub nested_look_ups: u64,
     /// Those of them that found nothing.
     pub nested_misses: u64,
+    /// Look-ups of guests' large pages.
+    pub guest_look_ups: u64,
+    /// Those in vain.
+    pub guest_misses: u64,
 }
 
 /// Look-ups of one level that did not hit, by [`TLB_DATA`], [`TLB_FETCH`], [`TLB_KERNEL`].

@@ -9,10 +9,11 @@ use crate::base::page_fault::{Intent, PageFault};
 use crate::base::rng::Rng;
 use crate::base::translation::Translation;
 use crate::cache::{Hierarchy, Outcome, Requester, Served};
-use crate::config::Config;
+use crate::config::{Config, LayerConfig};
 use crate::core_model::Translating;
-use crate::mmu_cache::MmuCaches;
+use crate::mmu_cache::{MmuCacheKind, MmuCaches};
 use crate::translate::counters::{SegmentCounters, ShadowCounters, SpeculationCounters, TlbCounters, WalkCounters};
+use crate::translate::guest_tlb::GuestTlb;
 use crate::translate::next_page::NextPage;
 use crate::translate::tlb::Tlb;
 
@@ -30,6 +31,8 @@ pub struct CoreUnits {
     pub l2: Tlb,
     /// Guest-physical to machine frames, for walks.
     pub nested: Option<AssocArray>,
+    /// Large pages of guests, guest-virtual to guest-physical.
+    pub guest: Option<GuestTlb>,
     /// Translations that nobody has asked for yet.
     pub next_page: Option<NextPage>,
     /// What they have counted.
@@ -85,6 +88,16 @@ pub struct Hardware {
     pub fault: PageFault,
 }
 
+/// Each layer's name and the MMU cache that its walks ask.
+fn mmu_caches(config: &Config) -> Vec<(&str, MmuCacheKind)> {
+    let layers = &config.system.layers;
+    let asks = |of: &LayerConfig| {
+        let is_host = layers.iter().any(|other| other.host.as_ref() == Some(&of.name));
+        config.machine.mmu_cache.of_hosts || !is_host
+    };
+    layers.iter().map(|of| (of.name.as_str(), if asks(of) { of.mmu_cache } else { MmuCacheKind::None })).collect()
+}
+
 impl Hardware {
     /// What a translation that took `cycles` is for the core; `page` is what it ended in, if that is no fault.
     #[inline]
@@ -104,11 +117,13 @@ impl Hardware {
                 .nested
                 .as_ref()
                 .map(|n| array("machine.tlb.nested", n.entries, n.ways, n.policy, &rng("nested tlb")));
+            let guest = machine.tlb.guest.as_ref().map(|of| GuestTlb::new(of, &rng("guest tlb")));
             Ok(CoreUnits {
                 l1d: Tlb::new("machine.tlb.l1d", &machine.tlb.l1d, &rng("l1d tlb"))?,
                 l1i: Tlb::new("machine.tlb.l1i", &machine.tlb.l1i, &rng("l1i tlb"))?,
                 l2: Tlb::new("machine.tlb.l2", &machine.tlb.l2, &rng("l2 tlb"))?,
                 nested: nested.transpose()?,
+                guest: guest.transpose()?,
                 next_page: machine.prefetch.tlb.next_page.on().map(NextPage::new),
                 tlb: TlbCounters::default(),
             })
@@ -127,7 +142,7 @@ impl Hardware {
             units: (0..cores).map(unit).collect::<Result<_, EngineError>>()?,
             mmu_caches: MmuCaches::new(
                 &machine.mmu_cache,
-                &config.system.layers.iter().map(|of| (of.name.as_str(), of.mmu_cache)).collect::<Vec<_>>(),
+                &mmu_caches(config),
                 (machine.cores, cores),
                 seed,
             )?,

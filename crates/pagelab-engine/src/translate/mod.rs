@@ -2,6 +2,7 @@
 
 mod ahead;
 pub mod counters;
+pub(crate) mod guest_tlb;
 pub mod hardware;
 pub mod next_page;
 pub mod scheme;

@@ -133,11 +133,45 @@ impl Hardware {
         intent: Intent,
         cycles: &mut Cycles,
     ) -> Result<Translation, Faulted> {
-        let found = self.walk(layers, core, space, va, intent, cycles)?;
-        let Some(host) = layers[space.layer].host else { return Ok(found.on_bare_machine()) };
+        let Some(host) = layers[space.layer].host else {
+            return self.walk(layers, core, space, va, intent, cycles).map(Translation::on_bare_machine);
+        };
         let store = intent == Intent::Store;
+        let found = match self.large_page_of_guest(layers, core, space, va, store, cycles) {
+            Some(held) => held,
+            None => {
+                let found = self.walk(layers, core, space, va, intent, cycles)?;
+                if let Some(guest) = self.units[core].guest.as_mut().filter(|_| !self.segments) {
+                    let asid = layers[space.layer].spaces[space.index as usize].asid;
+                    guest.insert(asid, va, found);
+                }
+                found
+            }
+        };
         let below = self.through_host(layers, core, host, found.address(va), store, cycles)?;
         Ok(found.through(va, below))
+    }
+
+    /// What the TLB of guests' large pages knows of a page of a guest.
+    #[inline]
+    fn large_page_of_guest(
+        &mut self,
+        layers: &[Layer],
+        core: usize,
+        space: SpaceId,
+        va: VirtAddr,
+        store: bool,
+        cycles: &mut Cycles,
+    ) -> Option<Translation<PhysAddr>> {
+        let unit = &mut self.units[core];
+        // Where there are segments, what is in them is no page.
+        let guest = unit.guest.as_mut().filter(|_| !self.segments)?;
+        let before = *cycles;
+        let held = guest.look_up(layers[space.layer].spaces[space.index as usize].asid, va, store, cycles);
+        unit.tlb.guest_look_ups += 1;
+        unit.tlb.guest_misses += u64::from(held.is_none());
+        self.caches.pass(*cycles - before);
+        held
     }
 
     /// Walks the page table of one space, unless its segment has the address; every reference is translated by the layer's host.

@@ -223,6 +223,19 @@ pub const SYSTEMS: &[System] = &[
         "nested-radix-2m",
         &[r#"machine.tlb.nested={"entries":16,"ways":4,"latency_cycles":1}"#, "system.layers.host.page_size=4K"],
     ),
+    (
+        "nested-radix-2m",
+        &[
+            r#"machine.tlb.guest={"entries":4,"ways":2,"latency_cycles":1}"#,
+            "machine.mmu_cache.of_hosts=false",
+            "system.layers.host.page_size=4K",
+        ],
+    ),
+    (
+        "nested-radix-thp",
+        &[r#"machine.tlb.guest={"entries":16,"ways":4,"latency_cycles":1}"#, SWAP, "kernel.cgroup_limit_bytes=8MiB"],
+    ),
+    ("nested-3", &[r#"machine.tlb.guest={"entries":16,"ways":4,"latency_cycles":1}"#]),
     ("nested-3", &[]),
     ("radix", &["kernel.pcids=2", "kernel.idle_tlb=leave"]),
     ("radix-page-walk-cache", &["kernel.pcids=0", "kernel.idle_tlb=interrupt"]),

@@ -74,6 +74,7 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
             mmu_caches: &mut hw.mmu_caches,
             nested_tlb: unit.nested.as_mut(),
             nested_tlb_latency: hw.nested_tlb_latency,
+            guest_tlb: unit.guest.as_mut(),
         })?;
         let (first, second) = (M::first(&mut unit.l1d)?, M::second(&mut unit.l2)?);
         let l1_latency = hw.caches.l1_latency().into();

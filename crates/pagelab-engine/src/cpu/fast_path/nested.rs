@@ -12,6 +12,7 @@ use crate::cpu::lookahead::{ENTRIES_AHEAD, TAGS_AHEAD, WAYS_AHEAD};
 use crate::mmu_cache::{Asid, Pass};
 use crate::page_table::Way;
 use crate::translate::counters::{TlbCounters, WALK_LEVELS, WalkCounts};
+use crate::translate::guest_tlb::GuestTlb;
 use pagelab_trace::Access;
 
 /// See the module's text.
@@ -23,9 +24,13 @@ pub(super) struct Nested<'a, U> {
     tables: [Option<(PhysAddr, Way)>; WALK_LEVELS],
     nested_tlb: Option<&'a mut AssocArray>,
     nested_tlb_latency: Cycles,
+    guest_tlb: Option<&'a mut GuestTlb>,
+    guest_asid: Asid,
     host_asid: Asid,
     nested_look_ups: u64,
     nested_misses: u64,
+    guest_look_ups: u64,
+    guest_misses: u64,
 }
 
 impl<'a, U> Nested<'a, U> {
@@ -80,7 +85,7 @@ impl<'a, U: Pass> Nested<'a, U> {
 impl<'a, M: Machine> Walker<'a, M> for Nested<'a, M::Upper<'a>> {
     #[inline(always)]
     fn of(parts: Parts<'a>) -> Option<Self> {
-        let Parts { layers, space, core, mmu_caches, nested_tlb, nested_tlb_latency } = parts;
+        let Parts { layers, space, core, mmu_caches, nested_tlb, nested_tlb_latency, guest_tlb } = parts;
         let host = layers[space.layer].host?;
         if layers[host.layer].host.is_some() {
             return None;
@@ -92,9 +97,13 @@ impl<'a, M: Machine> Walker<'a, M> for Nested<'a, M::Upper<'a>> {
             tables: [None; WALK_LEVELS],
             nested_tlb,
             nested_tlb_latency,
+            guest_tlb,
+            guest_asid: layers[space.layer].spaces[space.index as usize].asid,
             host_asid: layers[host.layer].spaces[host.index as usize].asid,
             nested_look_ups: 0,
             nested_misses: 0,
+            guest_look_ups: 0,
+            guest_misses: 0,
         })
     }
 
@@ -115,11 +124,20 @@ impl<'a, M: Machine> Walker<'a, M> for Nested<'a, M::Upper<'a>> {
         if !below.serves(write) || !self.find_tables(&way, va) {
             return None;
         }
-        for level in self.guest.pass(va, &way, cycles) {
-            let (_, to_table) = self.tables[usize::from(level) % WALK_LEVELS].expect("it has been found");
-            let entry = way.entry_addr(level, va);
-            let page = self.through_host(memory, entry, &to_table, false, cycles);
-            *cycles += memory.read(0, level, page.address(VirtAddr(entry.0)));
+        let asid = self.guest_asid;
+        let held = self.guest_tlb.as_mut().and_then(|tlb| tlb.look_up(asid, va, write, cycles));
+        self.guest_look_ups += u64::from(self.guest_tlb.is_some());
+        if held.is_none() {
+            for level in self.guest.pass(va, &way, cycles) {
+                let (_, to_table) = self.tables[usize::from(level) % WALK_LEVELS].expect("it has been found");
+                let entry = way.entry_addr(level, va);
+                let page = self.through_host(memory, entry, &to_table, false, cycles);
+                *cycles += memory.read(0, level, page.address(VirtAddr(entry.0)));
+            }
+            if let Some(tlb) = &mut self.guest_tlb {
+                self.guest_misses += 1;
+                tlb.insert(asid, va, way.translation());
+            }
         }
         let page = self.through_host(memory, data, &below, write, cycles);
         Some(way.translation().through(va, page))
@@ -156,5 +174,7 @@ impl<'a, M: Machine> Walker<'a, M> for Nested<'a, M::Upper<'a>> {
         self.host.note(refs, walks);
         tlb.nested_look_ups += self.nested_look_ups;
         tlb.nested_misses += self.nested_misses;
+        tlb.guest_look_ups += self.guest_look_ups;
+        tlb.guest_misses += self.guest_misses;
     }
 }

@@ -10,6 +10,7 @@ use crate::cache::{CoreCaches, Requester, Served};
 use crate::kernel::layer::Layer;
 use crate::mmu_cache::MmuCaches;
 use crate::translate::counters::{TlbCounters, WALK_LEVELS, WalkCounts, place_index};
+use crate::translate::guest_tlb::GuestTlb;
 use pagelab_trace::Access;
 
 /// Layers that walks refer to at most: a guest and its host.
@@ -24,6 +25,7 @@ pub(super) struct Parts<'a> {
     pub mmu_caches: &'a mut MmuCaches,
     pub nested_tlb: Option<&'a mut AssocArray>,
     pub nested_tlb_latency: Cycles,
+    pub guest_tlb: Option<&'a mut GuestTlb>,
 }
 
 /// A walker of the layers that a system has.

@@ -1,0 +1,152 @@
+"""How a processor walks page tables: the arrangement whose simulated walks cost what walks cost here.
+
+Models: loads to one line of each of many pages miss both levels of the TLB. What they take beyond loads to as many
+    lines of memory that the TLB holds is a walk. In a virtual machine the same is measured within large pages of the
+    guest: if the host maps it with small pages, the TLB holds pieces of these, and misses as often. So the two tell
+    apart what a walk costs in the guest's tables and in the host's. Chases of the same shape are simulated with each
+    arrangement. The one is taken that is nearest in the sum of squared logarithms.
+Source: no vendor publishes these; the method is that of `lat_mem_rd` (lmbench, USENIX 1996) with another stride.
+Parameters: `cache.walker_entry`, `mmu_cache.of_hosts`, `tlb.guest`. The sizes of MMU caches stay the base preset's.
+Deviations: a guest TLB has the 64 entries, 4 ways and 2 cycles of an estimate. Of a host with large pages, `tlb.guest`
+    cannot be seen.
+"""
+
+import itertools
+import math
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from pagelab.hardware.measured import Figure, Processor, near
+from pagelab.simulation import System, run
+
+COUNTS = (4096, 16384)
+"""Pages; beyond the reach of a second-level TLB, and with page-table entries that the caches hold"""
+_LEAST_CYCLES = 10.0
+"""Of a walk; less is none"""
+_LINE_BYTES = 64
+_NODE_BYTES = 4096 + _LINE_BYTES
+"""From page to page another line, or all would be in few sets of the caches"""
+_GUEST_TLB = {"entries": 64, "ways": 4, "latency_cycles": 2}
+_BACKED = {"system.layers.guest.backing": "present"}
+
+
+@dataclass(frozen=True)
+class Walks:
+    """Cycles of a walk, by pages that are touched by turns: of small pages, and within large ones."""
+
+    small: Mapping[int, float]
+    large: Mapping[int, float]
+
+    @property
+    def in_pieces(self) -> bool:
+        """Whether the TLB holds large pages in pieces."""
+        return bool(self.large) and min(self.large.values()) > _LEAST_CYCLES
+
+    def __str__(self) -> str:
+        return "; ".join(
+            f"{what} {' and '.join(f'{cycles:.0f}' for cycles in of.values())}"
+            for what, of in (("in pages of 4K", self.small), ("within pages of 2M", self.large))
+            if of
+        )
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """One that can be simulated."""
+
+    walker_entry: str
+    of_hosts: bool
+    guest_tlb: bool
+
+    def apply(self, machine: dict[str, Any]) -> None:
+        """Puts it into a machine preset."""
+        machine["cache"]["walker_entry"] = self.walker_entry
+        machine["mmu_cache"].pop("of_hosts", None)
+        machine["tlb"].pop("guest", None)
+        if not self.of_hosts:
+            machine["mmu_cache"]["of_hosts"] = False
+        if self.guest_tlb:
+            machine["tlb"]["guest"] = dict(_GUEST_TLB)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The nearest arrangement, and what its walks cost."""
+
+    arrangement: Arrangement
+    simulated: Walks
+    others: int
+    """Arrangements that are further away"""
+
+
+def measured_walks(of: Processor) -> Walks | None:
+    """What walks cost on a processor; none if its benchmarks have no chase over as many pages."""
+
+    def beyond(figures: Mapping[int, Figure]) -> dict[int, float]:
+        counts = [count for count in COUNTS if count in figures]
+        return {count: figures[count].value - near(of.chase_cycles, _LINE_BYTES * count).value for count in counts}
+
+    small = beyond(of.small_page_cycles)
+    if not small or min(small.values()) < _LEAST_CYCLES:
+        return None
+    return Walks(small, beyond(of.piece_cycles))
+
+
+def fit(machine: Mapping[str, Any], found: Walks, *, virtualised: bool) -> Fit:
+    """The arrangement of a machine whose walks are nearest to those found.
+
+    Args:
+        machine: The preset without origins; it is not changed.
+    """
+    nested = virtualised and found.in_pieces
+    choices = itertools.product(
+        ("l1", "l2"), (True, False) if nested else (True,), (False, True) if nested else (False,)
+    )
+    tried = [(of, simulated(machine, of, found, nested)) for of in (Arrangement(*choice) for choice in choices)]
+    best, cost = min(tried, key=lambda one: _distance(found, one[1], nested))
+    return Fit(best, cost, len(tried) - 1)
+
+
+def _distance(found: Walks, cost: Walks, nested: bool) -> float:
+    pairs = [(found.small[count], cost.small[count]) for count in found.small]
+    if nested:
+        pairs += [(found.large[count], cost.large[count]) for count in found.large]
+    return sum(math.log(made / wanted) ** 2 for wanted, made in pairs)
+
+
+def simulated(machine: Mapping[str, Any], arrangement: Arrangement, found: Walks, nested: bool) -> Walks:
+    """What the same walks cost on a machine with an arrangement."""
+    preset = {key: dict(value) if isinstance(value, Mapping) else value for key, value in machine.items()}
+    arrangement.apply(preset)
+    small: System = ("nested-radix", _BACKED) if nested else "radix"
+    systems: list[System] = [small]
+    if nested:
+        systems.append(("nested-radix-thp", _BACKED))
+    by_count = {}
+    with tempfile.TemporaryDirectory(prefix="pagelab-walks-") as folder:
+        file = Path(folder) / "machine.toml"
+        file.write_text(tomli_w.dumps(preset), encoding="utf-8")
+        for count in found.small:
+            by_count[count] = _walks(file, systems, count)
+    return Walks(
+        {count: cycles[0] for count, cycles in by_count.items()},
+        {count: cycles[1] for count, cycles in by_count.items()} if nested else {},
+    )
+
+
+def _walks(machine: Path, systems: Sequence[System], count: int) -> list[float]:
+    """Cycles beyond a hit of the first-level TLB, per access of a chase that has been through its pages before."""
+    spec = f"chase:size={count * _NODE_BYTES},node={_NODE_BYTES},init=pages"
+    once, again = (run(f"{spec},passes={passes}", systems, machine=machine).systems for passes in (1, 3))
+
+    def spent(before: Any, after: Any) -> float:
+        difference = {key: after.stats[key] - before.stats[key] for key in ("walk.cycles", "dtlb.l1.misses")}
+        second_level = after.config["machine"]["tlb"]["l2_latency_cycles"]
+        return float(difference["walk.cycles"] + second_level * difference["dtlb.l1.misses"]) / (2 * count)
+
+    return [spent(*pair) for pair in zip(once, again, strict=True)]
