@@ -230,6 +230,15 @@ fn queues_bound_loads_and_stores() {
 }
 
 #[test]
+fn what_waits_for_the_window_and_for_a_queue_waits_for_the_later_one() {
+    // The second store's instructions need the load's entry of the window, and the entry of the first store.
+    let last = Step { access: Access { gap: 2, ..store().access }, ..store() };
+    let of = |first: u64| [Step { latency: first, ..store() }, Step { latency: 100, ..load() }, last];
+    let core = || core(r#"{"window":2,"store_queue":1}"#);
+    assert_eq!([50, 150, 300].map(|first| cycles(core(), of(first))[0]), [100, 150, 300]);
+}
+
+#[test]
 fn a_hit_of_a_line_under_way_waits_for_the_line() {
     let hit = Step { latency: L1_LATENCY, line: Some(7), ..load() };
     let there = [Step { line: Some(7), ..load() }, hit, after(1, load())];

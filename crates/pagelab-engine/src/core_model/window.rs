@@ -27,20 +27,20 @@
 //! it. Each hardware thread has a predictor of its own; what the kernel does takes none of the width. All cores divide as Intel's do.
 
 mod config;
+mod timing;
 
-use config::{BranchPredictor, UnknownDependencies, WindowConfig};
+use config::{UnknownDependencies, WindowConfig};
 use pagelab_trace::{Access, AccessKind, Branches};
 
-use super::common::{Beside, Common, Siblings};
-use super::in_order::{InOrder, InOrderConfig};
+use super::common::Beside;
+use super::in_order::InOrder;
 use super::pool::Pool;
 use super::ring::Ring;
 use super::tage::Tage;
 use super::under_way::UnderWay;
-use super::{BranchCounts, Core, Data, Met, Moment, Stall, Timing, Translating};
+use super::{Data, Met, Moment, Stall, Timing};
 use crate::base::addr::{LINE_SHIFT, PageSize};
 use crate::base::cycles::Cycles;
-use crate::base::error::EngineError;
 use crate::base::translation::Translation;
 
 /// Completion times that are kept for accesses that depend on them: as many as [`pagelab_trace::Maker::REACH`], and one.
@@ -152,6 +152,9 @@ struct State {
     stored: u64,
     loads: Queue,
     stores: Queue,
+    /// From when on there is an entry for the next of each.
+    load_free: Cycles,
+    store_free: Cycles,
     /// By the number of the access: when it is complete, and the rest.
     complete: [Cycles; REACH],
     chained: [Chained; REACH],
@@ -352,8 +355,8 @@ impl State {
     /// Whether the access may have to wait before it is in the window.
     #[inline(always)]
     fn is_hindered(&self, access: &Access, now: Cycles) -> bool {
-        let full_of_loads = is_load(access) & (self.load_before().complete > now);
-        let full_of_stores = access.kind.writes() & (self.store_before().complete > now);
+        let full_of_loads = is_load(access) & (self.load_free > now);
+        let full_of_stores = access.kind.writes() & (self.store_free > now);
         self.entered >= self.leaves_for || full_of_loads | full_of_stores || self.beside.competes()
     }
 
@@ -391,12 +394,11 @@ impl State {
         let Current { gap, enters, loads, stores, .. } = self.current;
         let mut stall = self.make_room(self.entered, gap, at);
         let begins = self.after(at, gap.saturating_sub(1));
-        let room = stall.sum();
         if loads {
             stall += wait(begins + stall.sum(), self.load_before());
         }
         if stores {
-            stall += wait(begins + room + stall.sum(), self.store_before());
+            stall += wait(begins + stall.sum(), self.store_before());
         }
         if self.beside.competes() {
             stall.sibling = self.beside.enter(at.now + stall.sum(), enters, at.now);
@@ -456,11 +458,24 @@ impl State {
         }
     }
 
+    /// From when on the queues have an entry for the next load, and for the next store.
+    #[inline(always)]
+    fn next_load_free(&self) -> Cycles {
+        self.loads.of((self.loaded + 1).wrapping_sub(self.room.loads)).complete
+    }
+
+    #[inline(always)]
+    fn next_store_free(&self) -> Cycles {
+        let before = self.stores.of((self.stored + 1).wrapping_sub(self.room.stores));
+        if self.room.stores > 0 { before.complete } else { Cycles::ZERO }
+    }
+
     /// Notes in the queues when it leaves the window, and when its line, which is there at a time, is written.
     #[inline(always)]
     fn note_in_queues(&mut self, loads: bool, stores: bool, there: Cycles) {
         if loads {
             self.loads.set(self.loaded, self.left);
+            self.load_free = self.next_load_free();
             self.last_load = self.met;
         }
         if stores {
@@ -469,6 +484,7 @@ impl State {
             let complete = there.max(self.left.complete).max(last);
             // It is translated when it leaves the window.
             self.stores.set(self.stored, Times { complete, translation: Cycles::ZERO });
+            self.store_free = self.next_store_free();
         }
     }
 
@@ -494,182 +510,4 @@ impl State {
 #[inline(always)]
 fn is_load(access: &Access) -> bool {
     matches!(access.kind, AccessKind::Load | AccessKind::Modify)
-}
-
-impl Window {
-    /// [`Timing::make`] of an access that the program has come to and that has to wait, for its translation or before.
-    #[inline(never)]
-    fn make_later(
-        &mut self,
-        met: &Met,
-        missed: u64,
-        translating: Option<Translating>,
-        data: Data,
-        at: Moment,
-    ) -> Option<Stall> {
-        let mut stall = self.0.come_in(met, missed, at);
-        if let Some(translating) = translating {
-            stall += self.translation_stall(translating, Moment { now: at.now + stall.sum(), ..at });
-        }
-        stall += self.data_stall(data, Moment { now: at.now + stall.sum(), ..at });
-        (stall.sum() > Cycles::ZERO).then_some(stall)
-    }
-}
-
-impl Core for Window {
-    type Parameters = WindowConfig;
-
-    fn new(config: &WindowConfig, l1_latency: Cycles) -> Self {
-        let in_order = InOrderConfig { cycles_per_instruction: config.cycles_per_instruction, l1_hit_hidden: false };
-        Self(Box::new(State {
-            pace: InOrder::new(&in_order, l1_latency),
-            config: *config,
-            room: Room::new(config, 1),
-            beside: Beside::default(),
-            l1_latency,
-            entered: 0,
-            met: 0,
-            in_window: Ring::new(config.window as usize + 1),
-            leaves_for: u64::MAX,
-            loaded: 0,
-            stored: 0,
-            loads: Queue::new(config.load_queue),
-            stores: Queue::new(config.store_queue),
-            complete: [Cycles::ZERO; REACH],
-            chained: [Chained::default(); REACH],
-            walkers: Pool::new(config.page_walkers),
-            fills: Pool::new(config.fill_buffers),
-            lines: UnderWay::default(),
-            pages: UnderWay::default(),
-            sizes: Default::default(),
-            predictor: (config.branch_predictor == BranchPredictor::Tage).then(Box::default),
-            last_pc: 0,
-            left: Times::default(),
-            last_load: 0,
-            current: Current::default(),
-        }))
-    }
-
-    fn validate(config: &WindowConfig, key: &str) -> Result<(), EngineError> {
-        config.check(key)
-    }
-
-    fn samples() -> Vec<WindowConfig> {
-        WindowConfig::samples()
-    }
-}
-
-impl Timing for Window {
-    #[inline]
-    fn base_cycles(&self, instructions: u64) -> Cycles {
-        self.0.pace.base_cycles(instructions)
-    }
-
-    /// Repeated accesses are met like others.
-    #[inline]
-    fn repeat_stall(&self) -> Cycles {
-        Cycles::ZERO
-    }
-
-    #[inline]
-    fn follows(&self) -> bool {
-        true
-    }
-
-    fn meet(&mut self, met: Met, at: Moment) -> Stall {
-        let of = &mut *self.0;
-        if met.again {
-            of.come_to(met.access, at);
-            of.current.ready = at.now + of.current.enters;
-            return Stall::default();
-        }
-        let missed = of.enter(&met);
-        of.come_in(&met, missed, at)
-    }
-
-    fn data_stall(&mut self, data: Data, at: Moment) -> Stall {
-        let of = &mut *self.0;
-        of.access(data, at);
-        of.make_room(of.entered + 1, of.current.gap, at)
-    }
-
-    #[inline(never)]
-    fn make(&mut self, met: Met, translating: Option<Translating>, data: Data, at: Moment) -> Option<Stall> {
-        let of = &mut *self.0;
-        let missed = of.enter(&met);
-        if missed > 0 || translating.is_some() || of.is_hindered(met.access, at.now) {
-            return self.make_later(&met, missed, translating, data, at);
-        }
-        of.access_at_once(&met, data, at);
-        if of.has_room() {
-            return None;
-        }
-        let stall = of.let_go(of.entered + 1, met.access.gap.into(), at);
-        (stall.sum() > Cycles::ZERO).then_some(stall)
-    }
-
-    fn translation_stall(&mut self, of_translation: Translating, at: Moment) -> Stall {
-        let of = &mut *self.0;
-        let Translating { look_up, walk, page, fetches } = of_translation;
-        let begin = if fetches { at.now } else { of.current.ready.max(at.now + of.current.enters) };
-        let mut end = begin + look_up;
-        if walk > Cycles::ZERO {
-            let free = of.walkers.first(end);
-            let from = of.beside.take_walk(free.begin, walk, at.now);
-            end = from + walk;
-            of.walkers.occupy(of.walkers.from(free, from), end);
-        }
-        if fetches {
-            // What has not been fetched cannot enter the window.
-            of.current.ready = of.current.ready.max(end);
-            return Stall { translation: end - at.now, ..Stall::default() };
-        }
-        if let Some(page) = page {
-            of.under_way(page, end);
-        }
-        if !of.current.is_translated {
-            of.current.begin = begin;
-        }
-        (of.current.ready, of.current.is_translated) = (end, true);
-        Stall::default()
-    }
-
-    fn common(&self) -> Option<Box<Common>> {
-        let WindowConfig { fill_buffers, page_walkers, .. } = self.0.config;
-        Some(Box::new(Common::new(fill_buffers, page_walkers)))
-    }
-
-    fn go_on(&mut self, common: Box<Common>, siblings: Siblings) {
-        let of = &mut *self.0;
-        if of.beside.go_on(common, siblings) {
-            of.room = Room::new(&of.config, siblings.active + 1);
-            of.leaves_for = of.in_window.front().map_or(u64::MAX, |oldest| oldest.entry + of.room.window);
-        }
-    }
-
-    fn pause(&mut self) -> Option<Box<Common>> {
-        self.0.beside.pause()
-    }
-
-    fn branches(&self) -> Option<BranchCounts> {
-        self.0.predictor.as_ref().map(|predictor| predictor.counts())
-    }
-
-    fn drain(&mut self, at: Moment) -> Stall {
-        let of = &mut *self.0;
-        let current = of.current;
-        // A translation that nothing has followed has met a fault: all before its instruction has entered.
-        let from = if current.is_translated { at.now + current.enters } else { at.now };
-        let mut stall = Stall::default();
-        of.leaves_for = u64::MAX;
-        while let Some(oldest) = of.in_window.pop_front() {
-            stall += wait(from + stall.sum(), oldest.times);
-        }
-        if current.is_translated {
-            let times = Times { complete: current.ready, translation: current.ready - current.begin };
-            stall += wait(from + stall.sum(), times);
-            of.current.is_translated = false;
-        }
-        stall
-    }
 }

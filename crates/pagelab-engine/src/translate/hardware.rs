@@ -140,12 +140,7 @@ impl Hardware {
         }
         Ok(Self {
             units: (0..cores).map(unit).collect::<Result<_, EngineError>>()?,
-            mmu_caches: MmuCaches::new(
-                &machine.mmu_cache,
-                &mmu_caches(config),
-                (machine.cores, cores),
-                seed,
-            )?,
+            mmu_caches: MmuCaches::new(&machine.mmu_cache, &mmu_caches(config), (machine.cores, cores), seed)?,
             caches,
             walks: WalkCounters::new(config.system.layers.len()),
             is_ahead: false,

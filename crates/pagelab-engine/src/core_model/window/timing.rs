@@ -1,0 +1,193 @@
+//! What a window core is asked ([`Timing`]), and how it is made.
+
+use super::config::{BranchPredictor, WindowConfig};
+use super::{Chained, Current, Queue, REACH, Room, State, Times, Window, wait};
+use crate::base::cycles::Cycles;
+use crate::base::error::EngineError;
+use crate::core_model::common::{Beside, Common, Siblings};
+use crate::core_model::in_order::{InOrder, InOrderConfig};
+use crate::core_model::pool::Pool;
+use crate::core_model::ring::Ring;
+use crate::core_model::under_way::UnderWay;
+use crate::core_model::{BranchCounts, Core, Data, Met, Moment, Stall, Timing, Translating};
+
+impl Window {
+    /// [`Timing::make`] of an access that the program has come to and that has to wait, for its translation or before.
+    #[inline(never)]
+    fn make_later(
+        &mut self,
+        met: &Met,
+        missed: u64,
+        translating: Option<Translating>,
+        data: Data,
+        at: Moment,
+    ) -> Option<Stall> {
+        let mut stall = self.0.come_in(met, missed, at);
+        if let Some(translating) = translating {
+            stall += self.translation_stall(translating, Moment { now: at.now + stall.sum(), ..at });
+        }
+        stall += self.data_stall(data, Moment { now: at.now + stall.sum(), ..at });
+        (stall.sum() > Cycles::ZERO).then_some(stall)
+    }
+}
+
+impl Core for Window {
+    type Parameters = WindowConfig;
+
+    fn new(config: &WindowConfig, l1_latency: Cycles) -> Self {
+        let in_order = InOrderConfig { cycles_per_instruction: config.cycles_per_instruction, l1_hit_hidden: false };
+        Self(Box::new(State {
+            pace: InOrder::new(&in_order, l1_latency),
+            config: *config,
+            room: Room::new(config, 1),
+            beside: Beside::default(),
+            l1_latency,
+            entered: 0,
+            met: 0,
+            in_window: Ring::new(config.window as usize + 1),
+            leaves_for: u64::MAX,
+            loaded: 0,
+            stored: 0,
+            loads: Queue::new(config.load_queue),
+            stores: Queue::new(config.store_queue),
+            load_free: Cycles::ZERO,
+            store_free: Cycles::ZERO,
+            complete: [Cycles::ZERO; REACH],
+            chained: [Chained::default(); REACH],
+            walkers: Pool::new(config.page_walkers),
+            fills: Pool::new(config.fill_buffers),
+            lines: UnderWay::default(),
+            pages: UnderWay::default(),
+            sizes: Default::default(),
+            predictor: (config.branch_predictor == BranchPredictor::Tage).then(Box::default),
+            last_pc: 0,
+            left: Times::default(),
+            last_load: 0,
+            current: Current::default(),
+        }))
+    }
+
+    fn validate(config: &WindowConfig, key: &str) -> Result<(), EngineError> {
+        config.check(key)
+    }
+
+    fn samples() -> Vec<WindowConfig> {
+        WindowConfig::samples()
+    }
+}
+
+impl Timing for Window {
+    #[inline]
+    fn base_cycles(&self, instructions: u64) -> Cycles {
+        self.0.pace.base_cycles(instructions)
+    }
+
+    /// Repeated accesses are met like others.
+    #[inline]
+    fn repeat_stall(&self) -> Cycles {
+        Cycles::ZERO
+    }
+
+    #[inline]
+    fn follows(&self) -> bool {
+        true
+    }
+
+    fn meet(&mut self, met: Met, at: Moment) -> Stall {
+        let of = &mut *self.0;
+        if met.again {
+            of.come_to(met.access, at);
+            of.current.ready = at.now + of.current.enters;
+            return Stall::default();
+        }
+        let missed = of.enter(&met);
+        of.come_in(&met, missed, at)
+    }
+
+    fn data_stall(&mut self, data: Data, at: Moment) -> Stall {
+        let of = &mut *self.0;
+        of.access(data, at);
+        of.make_room(of.entered + 1, of.current.gap, at)
+    }
+
+    #[inline(never)]
+    fn make(&mut self, met: Met, translating: Option<Translating>, data: Data, at: Moment) -> Option<Stall> {
+        let of = &mut *self.0;
+        let missed = of.enter(&met);
+        if missed > 0 || translating.is_some() || of.is_hindered(met.access, at.now) {
+            return self.make_later(&met, missed, translating, data, at);
+        }
+        of.access_at_once(&met, data, at);
+        if of.has_room() {
+            return None;
+        }
+        let stall = of.let_go(of.entered + 1, met.access.gap.into(), at);
+        (stall.sum() > Cycles::ZERO).then_some(stall)
+    }
+
+    fn translation_stall(&mut self, of_translation: Translating, at: Moment) -> Stall {
+        let of = &mut *self.0;
+        let Translating { look_up, walk, page, fetches } = of_translation;
+        let begin = if fetches { at.now } else { of.current.ready.max(at.now + of.current.enters) };
+        let mut end = begin + look_up;
+        if walk > Cycles::ZERO {
+            let free = of.walkers.first(end);
+            let from = of.beside.take_walk(free.begin, walk, at.now);
+            end = from + walk;
+            of.walkers.occupy(of.walkers.from(free, from), end);
+        }
+        if fetches {
+            // What has not been fetched cannot enter the window.
+            of.current.ready = of.current.ready.max(end);
+            return Stall { translation: end - at.now, ..Stall::default() };
+        }
+        if let Some(page) = page {
+            of.under_way(page, end);
+        }
+        if !of.current.is_translated {
+            of.current.begin = begin;
+        }
+        (of.current.ready, of.current.is_translated) = (end, true);
+        Stall::default()
+    }
+
+    fn common(&self) -> Option<Box<Common>> {
+        let WindowConfig { fill_buffers, page_walkers, .. } = self.0.config;
+        Some(Box::new(Common::new(fill_buffers, page_walkers)))
+    }
+
+    fn go_on(&mut self, common: Box<Common>, siblings: Siblings) {
+        let of = &mut *self.0;
+        if of.beside.go_on(common, siblings) {
+            of.room = Room::new(&of.config, siblings.active + 1);
+            (of.load_free, of.store_free) = (of.next_load_free(), of.next_store_free());
+            of.leaves_for = of.in_window.front().map_or(u64::MAX, |oldest| oldest.entry + of.room.window);
+        }
+    }
+
+    fn pause(&mut self) -> Option<Box<Common>> {
+        self.0.beside.pause()
+    }
+
+    fn branches(&self) -> Option<BranchCounts> {
+        self.0.predictor.as_ref().map(|predictor| predictor.counts())
+    }
+
+    fn drain(&mut self, at: Moment) -> Stall {
+        let of = &mut *self.0;
+        let current = of.current;
+        // A translation that nothing has followed has met a fault: all before its instruction has entered.
+        let from = if current.is_translated { at.now + current.enters } else { at.now };
+        let mut stall = Stall::default();
+        of.leaves_for = u64::MAX;
+        while let Some(oldest) = of.in_window.pop_front() {
+            stall += wait(from + stall.sum(), oldest.times);
+        }
+        if current.is_translated {
+            let times = Times { complete: current.ready, translation: current.ready - current.begin };
+            stall += wait(from + stall.sum(), times);
+            of.current.is_translated = false;
+        }
+        stall
+    }
+}
