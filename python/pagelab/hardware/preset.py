@@ -223,7 +223,7 @@ class _Draft:
                 f"a chase in about {round(wanted) >> 10} KiB",
             )
         most = max(chase)
-        found = walks.measured_walks(self.measured)
+        found = self._walks()
         last = caches[max(caches)].size_bytes if caches else 0
         if most < _LEAST_BEYOND * last:
             self.warnings.append(
@@ -282,21 +282,27 @@ class _Draft:
         self.origin["core.cycles_per_instruction"] = f"estimated: {why}, for code that does not wait for memory"
         self.preset["core"] = core
 
+    def _walks(self) -> walks.Walks | None:
+        told = [tlb.entries for tlb in self.tlbs if tlb.level > 1 and tlb.kind != "instruction" and "4K" in tlb.pages]
+        return walks.measured_walks(self.measured, max(told, default=walks.ENTRIES))
+
     def set_walks(self) -> None:
         """How the processor walks, from what walks cost."""
-        found = walks.measured_walks(self.measured)
+        found = self._walks()
         if found is None:
             self.warnings.append(f"walks could not be measured: they are as in {self.base}")
             return
         virtualised = self.of.machine.virtualised
-        if virtualised and not found.in_pieces:
+        if virtualised and found.large and not found.in_pieces:
             self.warnings.append(
                 "the TLBs hold large pages whole, so the host maps this machine with such: replays with --nested are "
                 "of a host with small pages"
             )
         made = walks.fit(self.preset, found, virtualised=virtualised)
         made.arrangement.apply(self.preset)
-        pages = " and ".join(f"{count:,}" for count in walks.COUNTS)
+        if not made.is_near:
+            self.warnings.append(f"no arrangement walks as this machine does: {found} cycles, and {made.simulated}")
+        pages = " and ".join(f"{count:,}" for count in found.small)
         self.comments.append(
             f"a walk, with the second-level TLB, of {pages} pages by turns: {found} cycles; simulated: {made.simulated}"
         )

@@ -8,7 +8,8 @@ Models: loads to one line of each of many pages miss both levels of the TLB. Wha
 Source: no vendor publishes these; the method is that of `lat_mem_rd` (lmbench, USENIX 1996) with another stride.
 Parameters: `cache.walker_entry`, `mmu_cache.of_hosts`, `tlb.guest`. The sizes of MMU caches stay the base preset's.
 Deviations: a guest TLB has the 64 entries, 4 ways and 2 cycles of an estimate. Of a host with large pages, `tlb.guest`
-    cannot be seen.
+    cannot be seen, and `mmu_cache.of_hosts` is not looked for. As many lines close together may be beyond the
+    first-level TLB themselves, where it holds pieces of pages: a few cycles.
 """
 
 import itertools
@@ -24,8 +25,13 @@ import tomli_w
 from pagelab.hardware.measured import Figure, Processor, near
 from pagelab.simulation import System, run
 
-COUNTS = (4096, 16384)
-"""Pages; beyond the reach of a second-level TLB, and with page-table entries that the caches hold"""
+REACHES = (2, 8)
+"""Pages that are touched by turns, by entries of the second-level TLB: beyond it, and with page-table entries that the
+caches hold"""
+ENTRIES = 2048
+"""Of a second-level TLB of which nothing is told"""
+_FAR = 1.5
+"""A simulated walk that is further from what was found is not as on this machine"""
 _LEAST_CYCLES = 10.0
 """Of a walk; less is none"""
 _LINE_BYTES = 64
@@ -33,6 +39,7 @@ _NODE_BYTES = 4096 + _LINE_BYTES
 """From page to page another line, or all would be in few sets of the caches"""
 _GUEST_TLB = {"entries": 64, "ways": 4, "latency_cycles": 2}
 _BACKED = {"system.layers.guest.backing": "present"}
+_ON_LARGE_PAGES = {"system.layers.host.page_size": "2M"}
 
 
 @dataclass(frozen=True)
@@ -82,19 +89,25 @@ class Fit:
     simulated: Walks
     others: int
     """Arrangements that are further away"""
+    is_near: bool
+    """Whether each of its walks is within half of what was found"""
 
 
-def measured_walks(of: Processor) -> Walks | None:
-    """What walks cost on a processor; none if its benchmarks have no chase over as many pages."""
+def measured_walks(of: Processor, entries: int = ENTRIES) -> Walks | None:
+    """What walks cost on a processor with so many entries of its second-level TLB.
+
+    None if its benchmarks have no chase over as many pages, or if these cost nothing. Nothing is told of large pages
+    where the kernel did not give them.
+    """
 
     def beyond(figures: Mapping[int, Figure]) -> dict[int, float]:
-        counts = [count for count in COUNTS if count in figures]
+        counts = [reach * entries for reach in REACHES if reach * entries in figures]
         return {count: figures[count].value - near(of.chase_cycles, _LINE_BYTES * count).value for count in counts}
 
     small = beyond(of.small_page_cycles)
     if not small or min(small.values()) < _LEAST_CYCLES:
         return None
-    return Walks(small, beyond(of.piece_cycles))
+    return Walks(small, beyond(of.piece_cycles) if of.huge_share == 1 else {})
 
 
 def fit(machine: Mapping[str, Any], found: Walks, *, virtualised: bool) -> Fit:
@@ -103,30 +116,31 @@ def fit(machine: Mapping[str, Any], found: Walks, *, virtualised: bool) -> Fit:
     Args:
         machine: The preset without origins; it is not changed.
     """
+    entries = ("l1", "l2") if "l2" in machine["cache"] else ("l1",)
+    hosts, guests = ((True, False), (False, True)) if virtualised and found.in_pieces else ((True,), (False,))
+    arrangements = [Arrangement(*choice) for choice in itertools.product(entries, hosts, guests)]
+    tried = [(of, simulated(machine, of, found, virtualised=virtualised)) for of in arrangements]
+    best, cost = min(tried, key=lambda one: sum(math.log(ratio) ** 2 for ratio in _ratios(found, one[1])))
+    is_near = all(1 / _FAR < ratio < _FAR for ratio in _ratios(found, cost))
+    return Fit(best, cost, len(tried) - 1, is_near)
+
+
+def _ratios(found: Walks, cost: Walks) -> list[float]:
+    """What walks cost by what was found, in small pages, and in large ones if that is told."""
+    pairs = [(found.small[count], cost.small[count]) for count in cost.small]
+    pairs += [(found.large[count], cost.large[count]) for count in cost.large]
+    return [made / wanted for wanted, made in pairs]
+
+
+def simulated(machine: Mapping[str, Any], arrangement: Arrangement, found: Walks, *, virtualised: bool) -> Walks:
+    """What the same walks cost on a machine with an arrangement; of large pages if the TLB holds these in pieces."""
     nested = virtualised and found.in_pieces
-    choices = itertools.product(
-        ("l1", "l2"), (True, False) if nested else (True,), (False, True) if nested else (False,)
-    )
-    tried = [(of, simulated(machine, of, found, nested)) for of in (Arrangement(*choice) for choice in choices)]
-    best, cost = min(tried, key=lambda one: _distance(found, one[1], nested))
-    return Fit(best, cost, len(tried) - 1)
-
-
-def _distance(found: Walks, cost: Walks, nested: bool) -> float:
-    pairs = [(found.small[count], cost.small[count]) for count in found.small]
-    if nested:
-        pairs += [(found.large[count], cost.large[count]) for count in found.large]
-    return sum(math.log(made / wanted) ** 2 for wanted, made in pairs)
-
-
-def simulated(machine: Mapping[str, Any], arrangement: Arrangement, found: Walks, nested: bool) -> Walks:
-    """What the same walks cost on a machine with an arrangement."""
     preset = {key: dict(value) if isinstance(value, Mapping) else value for key, value in machine.items()}
     arrangement.apply(preset)
-    small: System = ("nested-radix", _BACKED) if nested else "radix"
-    systems: list[System] = [small]
+    on_large_pages: System = ("nested-radix", {**_BACKED, **_ON_LARGE_PAGES})
+    systems: list[System] = [on_large_pages if virtualised else "radix"]
     if nested:
-        systems.append(("nested-radix-thp", _BACKED))
+        systems = [("nested-radix", _BACKED), ("nested-radix-thp", _BACKED)]
     by_count = {}
     with tempfile.TemporaryDirectory(prefix="pagelab-walks-") as folder:
         file = Path(folder) / "machine.toml"

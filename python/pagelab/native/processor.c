@@ -4,9 +4,9 @@
  * Times are in nanoseconds of this thread's CPU time. `clock` is the time of a dependent addition, which takes one cycle on all x86-64 cores, and
  * is taken beside each repetition of the others, so that changes of the clock fall on both. `chase` times a load whose
  * address depends on the load before (a random cycle of lines, as lmbench's lat_mem_rd), in memory of 2 MiB pages;
- * `pages` touches one line per page, on a line of its own in each, with pages of 4 KiB and of 2 MiB; `pieces` the same for each
- * 4 KiB of pages of 2 MiB; `parallel` makes k
- * such chases at once; `read` sums memory up. `cpuid` prints the leaves that describe caches and TLBs. */
+ * `pages` touches one line per page, on a line of its own in each, with pages of 4 KiB and of 2 MiB; `pieces` does so for each 4 KiB of
+ * pages of 2 MiB; `parallel` makes k such chases at once; `read` sums memory up. `cpuid` prints the leaves that describe caches and
+ * TLBs. */
 #define _GNU_SOURCE
 #include <cpuid.h>
 #include <sched.h>
@@ -79,8 +79,9 @@ static void link_cycle(char *start, size_t count, size_t (*at)(size_t)) {
 
 static size_t line_at(size_t number) { return number * LINE; }
 
-/* The line differs from page to page, or all would be in few sets of the caches. */
-static size_t small_page_at(size_t number) { return number * 4096 + number * 5 % 64 * LINE; }
+/* The line differs from page to page, or all would be in few sets of the caches; by a hash (Knuth, TAOCP 6.4), as pages in a row have
+ * frames in a row, whose numbers are a part of the set's. */
+static size_t small_page_at(size_t number) { return number * 4096 + ((uint32_t)number * 2654435761u >> 20) % 64 * LINE; }
 static size_t large_page_at(size_t number) { return number * HUGE_BYTES + number * 677 % 32768 * LINE; }
 
 /* The address where a chase ends goes there, so that the compiler keeps it. */

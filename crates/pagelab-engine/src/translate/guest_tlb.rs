@@ -3,9 +3,9 @@
 //! Models: what a guest's page table says of a large page, from guest-virtual to guest-physical addresses. A nested walk asks it first;
 //! on a hit the guest's tables are not read, and the host's table is walked for the page's address alone. The usual TLBs hold such pages
 //! in pieces as small as the host's pages, so that one page misses often.
-//! Source: an inference. On a virtual machine (AMD EPYC, Zen 3) whose host has pages of 4 KiB, a miss of the second-level TLB costs 55 to
-//! 58 cycles in a large page of the guest and 128 to 137 in a small one, where both miss as often; `pagelab calibrate --hardware`
-//! measures that (`docs/run-time.md`). Bhargava et al. (ASPLOS 2008) keep guests' leaves out of their page-walk cache.
+//! Source: an inference. On a virtual machine (AMD EPYC, Zen 3) whose host has pages of 4 KiB, a miss of the second-level TLB costs 46 to
+//! 60 cycles in a large page of the guest and 128 to 165 in a small one; `pagelab calibrate --hardware` measures that
+//! (`docs/run-time.md`). Bhargava et al. (ASPLOS 2008) keep guests' leaves out of their page-walk cache.
 //! Parameters: `machine.tlb.guest`: entries, ways, latency and policy.
 //! Stats: `guest_tlb.look_ups`, `guest_tlb.misses`.
 //! Deviations: pages of 1 GiB take an entry for each 2 MiB of them. Pages of 4 KiB are asked for in vain.
@@ -60,7 +60,8 @@ impl GuestTlb {
     #[inline]
     pub fn insert(&mut self, asid: Asid, va: VirtAddr, page: Translation<PhysAddr>) {
         if page.size() != PageSize::Size4K {
-            self.array.insert(number(va), key(asid, number(va)), page.to_word());
+            let piece = page.fractured(va, PageSize::Size2M);
+            self.array.insert(number(va), key(asid, number(va)), piece.to_word());
         }
     }
 
@@ -105,6 +106,10 @@ mod tests {
         assert!(still(&mut tlb));
         tlb.invalidate(asid, VirtAddr(0x7f_f000), VirtAddr(0x80_0000));
         assert!(!still(&mut tlb), "a part of the page has changed");
+        let pages = Translation::new(PhysAddr(0x4000_0000), PageSize::Size1G, true, true);
+        tlb.insert(asid, VirtAddr(0x4060_3000), pages);
+        let held = tlb.look_up(asid, VirtAddr(0x4060_0000), false, &mut cycles).unwrap();
+        assert_eq!((held.page(), held.size()), (PhysAddr(0x4060_0000), PageSize::Size2M), "a part of a larger page");
         tlb.insert(asid, va, page(PageSize::Size2M, true));
         tlb.flush(asid);
         assert!(!still(&mut tlb));
