@@ -3,8 +3,8 @@
 //! Models: what a guest's page table says of a large page, from guest-virtual to guest-physical addresses. A nested walk asks it first;
 //! on a hit the guest's tables are not read, and the host's table is walked for the page's address alone. The usual TLBs hold such pages
 //! in pieces as small as the host's pages, so that one page misses often.
-//! Source: an inference. On a virtual machine (AMD EPYC, Zen 3) whose host has pages of 4 KiB, a miss of the second-level TLB costs 46 to
-//! 60 cycles in a large page of the guest and 128 to 165 in a small one; `pagelab calibrate --hardware` measures that
+//! Source: an inference. On a virtual machine (AMD EPYC, Zen 3) whose host has pages of 4 KiB, a miss of the second-level TLB costs 45 to
+//! 58 cycles in a large page of the guest and 126 to 165 in a small one; `pagelab calibrate --hardware` measures that
 //! (`docs/run-time.md`). Bhargava et al. (ASPLOS 2008) keep guests' leaves out of their page-walk cache.
 //! Parameters: `machine.tlb.guest`: entries, ways, latency and policy.
 //! Stats: `guest_tlb.look_ups`, `guest_tlb.misses`.
