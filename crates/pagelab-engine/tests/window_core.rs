@@ -239,6 +239,15 @@ fn what_waits_for_the_window_and_for_a_queue_waits_for_the_later_one() {
 }
 
 #[test]
+fn loads_keep_their_entry_until_all_that_is_older_has_left() {
+    let hit = Step { latency: L1_LATENCY, ..load() };
+    let steps = [Step { latency: 300, ..store() }, hit, hit];
+    // The store is waited for as a load is, and has no entry of the load queue.
+    let all = cycles(core(r#"{"load_queue":1,"store_queue":0}"#), steps)[0];
+    assert_eq!(all, 300 + L1_LATENCY);
+}
+
+#[test]
 fn a_hit_of_a_line_under_way_waits_for_the_line() {
     let hit = Step { latency: L1_LATENCY, line: Some(7), ..load() };
     let there = [Step { line: Some(7), ..load() }, hit, after(1, load())];
