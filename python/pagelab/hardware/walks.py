@@ -23,6 +23,7 @@ from typing import Any
 import tomli_w
 
 from pagelab.hardware.measured import Figure, Processor, near
+from pagelab.run_time.replaying import BACKED, NESTED, NESTED_HUGE
 from pagelab.simulation import System, run
 
 REACHES = (2, 8)
@@ -38,8 +39,7 @@ _LINE_BYTES = 64
 _NODE_BYTES = 4096 + _LINE_BYTES
 """From page to page another line, or all would be in few sets of the caches"""
 _GUEST_TLB = {"entries": 64, "ways": 4, "latency_cycles": 2}
-_BACKED = {"system.layers.guest.backing": "present"}
-_ON_LARGE_PAGES = {"system.layers.host.page_size": "2M"}
+_ON_LARGE_PAGES: System = ("nested-radix", {**BACKED, "system.layers.host.page_size": "2M"})
 
 
 @dataclass(frozen=True)
@@ -137,10 +137,9 @@ def simulated(machine: Mapping[str, Any], arrangement: Arrangement, found: Walks
     nested = virtualised and found.in_pieces
     preset = {key: dict(value) if isinstance(value, Mapping) else value for key, value in machine.items()}
     arrangement.apply(preset)
-    on_large_pages: System = ("nested-radix", {**_BACKED, **_ON_LARGE_PAGES})
-    systems: list[System] = [on_large_pages if virtualised else "radix"]
+    systems: list[System] = [_ON_LARGE_PAGES if virtualised else "radix"]
     if nested:
-        systems = [("nested-radix", _BACKED), ("nested-radix-thp", _BACKED)]
+        systems = [NESTED, NESTED_HUGE]
     by_count = {}
     with tempfile.TemporaryDirectory(prefix="pagelab-walks-") as folder:
         file = Path(folder) / "machine.toml"

@@ -22,11 +22,11 @@ from pagelab.simulation import Progress, Source, System, run
 from pagelab.traces import trace_info
 from pagelab.user_time import user_cycles
 
-_BACKED = {"system.layers.guest.backing": "present"}
+BACKED = {"system.layers.guest.backing": "present"}
 """A virtual machine that has used its memory before, as timed runs find it (`frames`)"""
-NESTED: System = ("nested-radix", _BACKED)
-NESTED_HUGE: System = ("nested-radix-thp", _BACKED)
-NESTED_MADVISE: System = ("nested-radix-thp", {**_BACKED, "system.layers.guest.large_pages": "madvise"})
+NESTED: System = ("nested-radix", BACKED)
+NESTED_HUGE: System = ("nested-radix-thp", BACKED)
+NESTED_MADVISE: System = ("nested-radix-thp", {**BACKED, "system.layers.guest.large_pages": "madvise"})
 
 
 @dataclass(frozen=True)

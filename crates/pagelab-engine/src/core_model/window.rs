@@ -360,15 +360,16 @@ impl State {
         self.entered >= self.leaves_for || full_of_loads | full_of_stores || self.beside.competes()
     }
 
-    /// The load or store whose entry the current one takes.
+    /// The load or store whose entry one of a number takes.
     #[inline(always)]
-    fn load_before(&self) -> Times {
-        self.loads.of(self.loaded.wrapping_sub(self.room.loads))
+    fn load_before(&self, number: u64) -> Times {
+        self.loads.of(number.wrapping_sub(self.room.loads))
     }
 
     #[inline(always)]
-    fn store_before(&self) -> Times {
-        if self.room.stores > 0 { self.stores.of(self.stored.wrapping_sub(self.room.stores)) } else { Times::default() }
+    fn store_before(&self, number: u64) -> Times {
+        let before = self.stores.of(number.wrapping_sub(self.room.stores));
+        if self.room.stores > 0 { before } else { Times::default() }
     }
 
     /// The program comes to an access.
@@ -395,10 +396,10 @@ impl State {
         let mut stall = self.make_room(self.entered, gap, at);
         let begins = self.after(at, gap.saturating_sub(1));
         if loads {
-            stall += wait(begins + stall.sum(), self.load_before());
+            stall += wait(begins + stall.sum(), self.load_before(self.loaded));
         }
         if stores {
-            stall += wait(begins + stall.sum(), self.store_before());
+            stall += wait(begins + stall.sum(), self.store_before(self.stored));
         }
         if self.beside.competes() {
             stall.sibling = self.beside.enter(at.now + stall.sum(), enters, at.now);
@@ -458,24 +459,12 @@ impl State {
         }
     }
 
-    /// From when on the queues have an entry for the next load, and for the next store.
-    #[inline(always)]
-    fn next_load_free(&self) -> Cycles {
-        self.loads.of((self.loaded + 1).wrapping_sub(self.room.loads)).complete
-    }
-
-    #[inline(always)]
-    fn next_store_free(&self) -> Cycles {
-        let before = self.stores.of((self.stored + 1).wrapping_sub(self.room.stores));
-        if self.room.stores > 0 { before.complete } else { Cycles::ZERO }
-    }
-
     /// Notes in the queues when it leaves the window, and when its line, which is there at a time, is written.
     #[inline(always)]
     fn note_in_queues(&mut self, loads: bool, stores: bool, there: Cycles) {
         if loads {
             self.loads.set(self.loaded, self.left);
-            self.load_free = self.next_load_free();
+            self.load_free = self.load_before(self.loaded + 1).complete;
             self.last_load = self.met;
         }
         if stores {
@@ -484,7 +473,7 @@ impl State {
             let complete = there.max(self.left.complete).max(last);
             // It is translated when it leaves the window.
             self.stores.set(self.stored, Times { complete, translation: Cycles::ZERO });
-            self.store_free = self.next_store_free();
+            self.store_free = self.store_before(self.stored + 1).complete;
         }
     }
 

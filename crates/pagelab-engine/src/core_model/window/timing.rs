@@ -160,7 +160,8 @@ impl Timing for Window {
         let of = &mut *self.0;
         if of.beside.go_on(common, siblings) {
             of.room = Room::new(&of.config, siblings.active + 1);
-            (of.load_free, of.store_free) = (of.next_load_free(), of.next_store_free());
+            of.load_free = of.load_before(of.loaded + 1).complete;
+            of.store_free = of.store_before(of.stored + 1).complete;
             of.leaves_for = of.in_window.front().map_or(u64::MAX, |oldest| oldest.entry + of.room.window);
         }
     }
