@@ -20,7 +20,7 @@ const TAG_BITS: u32 = 9;
 const AGEING: u64 = 1 << 18;
 
 /// An entry of a table in a word: a tag of 16 bits, a counter of 8 bits, how useful it is.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Entry(u32);
 
 impl Entry {
@@ -77,7 +77,7 @@ pub struct Tage {
 const MOST_OF_BASE: u32 = 3;
 
 /// Where a branch is looked for.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Place {
     index: usize,
     tag: u16,
