@@ -203,12 +203,14 @@ static void open_segment(void)
 /* An origin as the encoder takes it: accesses back from number `at` of the superblock, or registers at the segment's entry. */
 static void put_origin(Origin origin, UInt at)
 {
-   origin = pl_origin_at_entry(origin);
-   pl_put16(origin.load == NO_LOAD || at - (UInt)origin.load > 0xffff ? 0 : (UShort)(at - (UInt)origin.load));
-   pl_put64(origin.registers);
+   Waited waited = pl_waited_for(origin);
+
+   pl_put16(waited.load == NO_LOAD ? 0 : (UShort)(at - (UInt)waited.load));
+   pl_put8(waited.at_once);
+   pl_put64(pl_registers_at_entry(waited.registers));
 }
 
-#define ORIGIN_BYTES 10
+#define ORIGIN_BYTES 11
 
 /* Registers whose values come from elsewhere than the encoder knows, and the branch that ends the segment, if there is one. */
 static void put_outcome(const Origin* guard)
@@ -315,6 +317,7 @@ static Bool merge_into_modify(IRExpr* address, SizeT size)
 static Origin record_access(Kind kind, IRExpr* address, SizeT size, IRExpr* guard, IRExpr* data)
 {
    Access* access;
+   Origin of_address = pl_origin_of(address);
 
    if (guard != NULL && guard->tag == Iex_Const) {
       if (!guard->Iex.Const.con->Ico.U1)
@@ -338,11 +341,11 @@ static Origin record_access(Kind kind, IRExpr* address, SizeT size, IRExpr* guar
    access->kind = (UChar)kind;
    access->conditional = guard != NULL;
    access->instruction = builder.instruction;
-   access->origin = pl_origin_of(address);
+   access->origin = of_address;
    if (data != NULL)
-      access->origin = pl_youngest(access->origin, pl_origin_of(data));
+      access->origin = pl_of_both(access->origin, pl_origin_of(data));
    builder.gap = 0;
-   return pl_loaded(builder.made + builder.accesses_n - 1);
+   return pl_loaded(builder.made + builder.accesses_n - 1, of_address);
 }
 
 /* The part of an access that reads or writes as seen from a helper's declared effect. */
@@ -385,7 +388,7 @@ static void instrument_guarded_load(const IRLoadG* load_g)
 
    typeOfIRLoadGOp(load_g->cvt, &widened, &memory_type);
    origin = record_access(LOAD, load_g->addr, sizeofIRType(memory_type), load_g->guard, NULL);
-   pl_set_temporary(load_g->dst, pl_youngest(origin, pl_origin_of(load_g->alt)));
+   pl_set_temporary(load_g->dst, pl_of_both(origin, pl_origin_of(load_g->alt)));
 }
 
 /* x86 writes the destination whether the comparison holds or not. */

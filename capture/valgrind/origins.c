@@ -28,37 +28,102 @@
 
 #define OFFSET(field) ((Int)offsetof(VexGuestAMD64State, field))
 
-const Origin pl_no_origin = {NO_LOAD, 0};
+#define WORDS (LOADS / 64)
+
+const Origin pl_no_origin;
 
 static Origin* temporaries;
 static UInt temporaries_room;
+static Origin ancestors[LOADS];     /* by load, all that its address comes from, and what that comes from, and so on */
 static Origin registers[REGISTERS]; /* as they are by now */
 static Origin known[REGISTERS];     /* as they were at the end of the last segment */
 
-Origin pl_loaded(UInt number)
+static Bool holds(const Origin* origin, UInt load)
 {
-   Origin origin = {(Int)number, 0};
-   return origin;
+   return (origin->loads[load / 64] >> (load % 64) & 1) != 0;
 }
 
-/* What was loaded in the superblock is younger than what its entry's registers hold. */
-Origin pl_youngest(Origin one, Origin other)
+Origin pl_of_both(Origin one, Origin other)
 {
-   if (one.load == NO_LOAD && other.load == NO_LOAD)
-      one.registers |= other.registers;
-   else if (other.load > one.load)
-      one = other;
+   UInt i;
+
+   for (i = 0; i < WORDS; i++)
+      one.loads[i] |= other.loads[i];
+   one.registers |= other.registers;
    return one;
+}
+
+Origin pl_loaded(UInt number, Origin address)
+{
+   Origin origin = pl_no_origin;
+   UInt i;
+
+   if (number >= LOADS)
+      return origin;
+   origin.loads[number / 64] = 1ULL << (number % 64);
+   for (i = 0; i < number; i++)
+      if (holds(&address, i))
+         address = pl_of_both(address, ancestors[i]);
+   ancestors[number] = address;
+   return origin;
 }
 
 static Bool same(Origin one, Origin other)
 {
-   return one.load == other.load && one.registers == other.registers;
+   UInt i;
+
+   for (i = 0; i < WORDS; i++)
+      if (one.loads[i] != other.loads[i])
+         return False;
+   return one.registers == other.registers;
+}
+
+/* Whether all of `some` is in `all`. */
+static Bool is_within(Origin some, Origin all)
+{
+   return same(pl_of_both(some, all), all);
+}
+
+/* Whether nothing comes later than load `number`: it is no ancestor of another, and none issues later for sure, as one whose
+   address comes from all that this one's does, and from more. */
+static Bool is_last(const Origin* origin, UInt number)
+{
+   UInt other;
+
+   for (other = 0; other < LOADS; other++)
+      if (other != number && holds(origin, other)
+          && (holds(&ancestors[other], number)
+              || (is_within(ancestors[number], ancestors[other]) && !same(ancestors[number], ancestors[other]))))
+         return False;
+   return True;
+}
+
+/* Of loads that may be the last the youngest. One at an address that is known at once, in a stack frame or a global variable, is
+   there early: it stands for an origin only where there is nothing else. What was loaded in the superblock is younger than what its
+   entry's registers hold. */
+Waited pl_waited_for(Origin origin)
+{
+   Waited waited = {NO_LOAD, False, origin.registers};
+   UInt number;
+
+   for (number = 0; number < LOADS; number++) {
+      Bool at_once = same(ancestors[number], pl_no_origin);
+      if (holds(&origin, number) && (at_once ? origin.registers == 0 && (waited.load == NO_LOAD || waited.at_once)
+                                             : is_last(&origin, number))) {
+         waited.load = (Int)number;
+         waited.at_once = at_once;
+      }
+   }
+   if (waited.load != NO_LOAD)
+      waited.registers = 0;
+   return waited;
 }
 
 static Origin entry_value(UInt number)
 {
-   Origin origin = {NO_LOAD, 1ULL << number};
+   Origin origin = pl_no_origin;
+
+   origin.registers = 1ULL << number;
    return origin;
 }
 
@@ -107,7 +172,7 @@ static Origin origin_of_all(IRExpr* const* values)
 
    for (; *values != NULL; values++)
       if (!is_IRExpr_VECRET_or_GSPTR(*values))
-         origin = pl_youngest(origin, pl_origin_of(*values));
+         origin = pl_of_both(origin, pl_origin_of(*values));
    return origin;
 }
 
@@ -121,18 +186,18 @@ Origin pl_origin_of(const IRExpr* value)
       number = register_at(value->Iex.Get.offset);
       return number < 0 ? pl_no_origin : registers[number];
    case Iex_Unop: return pl_origin_of(value->Iex.Unop.arg);
-   case Iex_Binop: return pl_youngest(pl_origin_of(value->Iex.Binop.arg1), pl_origin_of(value->Iex.Binop.arg2));
+   case Iex_Binop: return pl_of_both(pl_origin_of(value->Iex.Binop.arg1), pl_origin_of(value->Iex.Binop.arg2));
    case Iex_Triop: {
       const IRTriop* op = value->Iex.Triop.details;
-      return pl_youngest(pl_origin_of(op->arg2), pl_origin_of(op->arg3));
+      return pl_of_both(pl_origin_of(op->arg2), pl_origin_of(op->arg3));
    }
    case Iex_Qop: {
       const IRQop* op = value->Iex.Qop.details;
-      return pl_youngest(pl_youngest(pl_origin_of(op->arg2), pl_origin_of(op->arg3)), pl_origin_of(op->arg4));
+      return pl_of_both(pl_of_both(pl_origin_of(op->arg2), pl_origin_of(op->arg3)), pl_origin_of(op->arg4));
    }
    case Iex_ITE:
-      return pl_youngest(pl_origin_of(value->Iex.ITE.cond),
-                         pl_youngest(pl_origin_of(value->Iex.ITE.iftrue), pl_origin_of(value->Iex.ITE.iffalse)));
+      return pl_of_both(pl_origin_of(value->Iex.ITE.cond),
+                         pl_of_both(pl_origin_of(value->Iex.ITE.iftrue), pl_origin_of(value->Iex.ITE.iffalse)));
    case Iex_CCall: return origin_of_all(value->Iex.CCall.args);
    default: return pl_no_origin;
    }
@@ -147,7 +212,7 @@ void pl_set_register(Int offset, SizeT bytes, Origin origin)
    if (number < 0)
       return;
    whole = number < VECTORS ? bytes == 8 : (offset - OFFSET(guest_YMM0)) % VECTOR_BYTES == 0;
-   registers[number] = whole ? origin : pl_youngest(registers[number], origin);
+   registers[number] = whole ? origin : pl_of_both(registers[number], origin);
 }
 
 void pl_helper_was_called(const IRDirty* dirty, Origin read)
@@ -160,7 +225,7 @@ void pl_helper_was_called(const IRDirty* dirty, Origin read)
          registers[number] = pl_no_origin;
    }
    if (dirty->tmp != IRTemp_INVALID)
-      pl_set_temporary(dirty->tmp, pl_youngest(read, origin_of_all(dirty->args)));
+      pl_set_temporary(dirty->tmp, pl_of_both(read, origin_of_all(dirty->args)));
 }
 
 void pl_kernel_was_called(void)
@@ -195,18 +260,17 @@ static Int holder(UInt number)
    return -1;
 }
 
-Origin pl_origin_at_entry(Origin origin)
+ULong pl_registers_at_entry(ULong registers)
 {
-   ULong left = origin.registers;
+   ULong at_entry = 0;
    UInt number;
 
-   origin.registers = 0;
-   for (number = 0; left != 0; number++, left >>= 1) {
-      Int held = (left & 1) != 0 ? holder(number) : -1;
+   for (number = 0; registers != 0; number++, registers >>= 1) {
+      Int held = (registers & 1) != 0 ? holder(number) : -1;
       if (held >= 0)
-         origin.registers |= 1ULL << held;
+         at_entry |= 1ULL << held;
    }
-   return origin;
+   return at_entry;
 }
 
 void pl_origins_end_segment(void)

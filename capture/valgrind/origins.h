@@ -21,18 +21,30 @@
 /* Registers whose values may make an address: 16 general ones, the two that hold what flags are made of, 16 of vectors. */
 #define REGISTERS 34
 
-/* Where a value comes from: the youngest load of the superblock, by number, among those that it depends on; without one the
-   registers at the superblock's entry that it depends on, a bit each. */
+/* Loads of a superblock that are followed. One beyond comes from nothing that is known: the encoder's reach is shorter. */
+#define LOADS 256
+
+/* Where a value comes from: loads of the superblock, by number, and registers at the superblock's entry, a bit each. */
 typedef struct {
-   Int load;
+   ULong loads[LOADS / 64];
    ULong registers;
 } Origin;
 
+/* One load stands for an origin, or registers do: see pl_waited_for. */
+typedef struct {
+   Int load;        /* NO_LOAD if it is registers */
+   Bool at_once;    /* the load's address is known without any other */
+   ULong registers; /* at the superblock's entry, or that of a segment */
+} Waited;
+
 extern const Origin pl_no_origin;
 
-extern Origin pl_loaded(UInt number);
-extern Origin pl_youngest(Origin one, Origin other);
+/* What was loaded by the access of this number, from an address of this origin. */
+extern Origin pl_loaded(UInt number, Origin address);
+extern Origin pl_of_both(Origin one, Origin other);
 extern Origin pl_origin_of(const IRExpr* value);
+/* The load that the value is there last by, as far as that is known before anything runs. */
+extern Waited pl_waited_for(Origin origin);
 
 /* A superblock begins, with so many temporaries. */
 extern void pl_origins_begin(UInt temporaries_n);
@@ -47,8 +59,8 @@ extern void pl_kernel_was_called(void);
 /* The registers as the encoder knows them are those at the end of the last segment. */
 extern Bool pl_register_has_changed(UInt number);
 extern Origin pl_origin_of_register(UInt number);
-/* The same origin, its registers those at the entry of the open segment. */
-extern Origin pl_origin_at_entry(Origin origin);
+/* These registers at the superblock's entry as those at the entry of the open segment that hold the same. */
+extern ULong pl_registers_at_entry(ULong registers);
 extern void pl_origins_end_segment(void);
 
 #endif

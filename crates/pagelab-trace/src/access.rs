@@ -75,8 +75,8 @@ impl Maker {
     }
 }
 
-/// The conditional branches that a thread executed between its last access and this one: their outcomes, and the youngest load
-/// that one of them waited for.
+/// The conditional branches that a thread executed between its last access and this one: their outcomes, and the load
+/// that one of them waited for last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Branches {
     /// A bit per branch, the last one lowest, below a leading 1; 0 without branches.
@@ -103,8 +103,8 @@ impl Branches {
         self.outcomes
     }
 
-    /// Accesses of the thread back, from the access that these stand before, to the youngest load that one of the branches waited
-    /// for; none if it is known of none in reach.
+    /// Accesses of the thread back, from the access that these stand before, to the load that one of the branches waited
+    /// for last; none if it is known of none in reach.
     #[inline]
     pub const fn producer(self) -> Option<u64> {
         if self.producer == 0 { None } else { Some(self.producer as u64) }

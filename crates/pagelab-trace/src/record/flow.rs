@@ -1,8 +1,9 @@
 //! What a thread's accesses and branches wait for: the loads that its registers come from, followed from segment to segment.
 //!
 //! The tool says of each segment what its addresses, branches and registers come from: an access of the same superblock, or
-//! registers as they are at the segment's entry. So for each register it is enough to keep the row of the youngest load that its value
-//! depends on. Values are not followed through memory.
+//! registers as they are at the segment's entry. So for each register it is enough to keep the row of one load. That is the youngest that
+//! its value depends on, but those at addresses that are known at once, as of what was spilled, count as older than all others: they are there
+//! early, and would hide the load that really is waited for. Values are not followed through memory.
 
 use std::ops::Range;
 
@@ -12,6 +13,9 @@ use crate::{Branches, Maker};
 
 /// Rows of a thread begin beyond the reach of row 0, which stands for no load.
 const FIRST_ROW: u64 = 2 * (Maker::REACH + 1);
+
+/// Set in the row of a load whose address is not known at once, so that it is greater than that of one whose address is.
+const LATE: u64 = 1 << 63;
 
 /// As many as there are values of a register's number that matter, so that none is out of range.
 const SLOTS: usize = 64;
@@ -33,7 +37,7 @@ const LOADS: usize = 3;
 pub(super) struct Flow {
     /// Its accesses so far, from [`FIRST_ROW`] on.
     row: u64,
-    /// By register, the row of the youngest load that the value comes from.
+    /// By register, the row of the load that the value comes from; with [`LATE`].
     from: [u64; SLOTS],
     /// Since the last access.
     branches: Branches,
@@ -70,14 +74,14 @@ pub(super) struct Waits {
 struct Link {
     number: u16,
     register: u8,
-    /// What comes from several registers has one link after the other.
-    is_last: bool,
+    /// What comes from several registers has one link after the other: this is the last. Of loads: the address is not known at once.
+    mark: bool,
 }
 
 /// Links of one thing and all the registers that it comes from.
 fn links(number: u16, registers: u64) -> impl Iterator<Item = Link> {
     let last = u64::BITS - 1 - registers.max(1).leading_zeros();
-    bits(registers).map(move |register| Link { number, register, is_last: u32::from(register) == last })
+    bits(registers).map(move |register| Link { number, register, mark: u32::from(register) == last })
 }
 
 /// Moves to registers from what others hold before all of them, so ordered that one after the other does the same. Where that cannot
@@ -115,7 +119,7 @@ impl Waits {
         }
         ends[2] = all.len() as u16;
         let loaded = record.registers.iter().copied().chain([(BRANCH, branch)]).filter(|(_, origin)| origin.back > 0);
-        all.extend(loaded.map(|(register, origin)| Link { number: origin.back, register, is_last: true }));
+        all.extend(loaded.map(|(register, origin)| Link { number: origin.back, register, mark: !origin.at_once }));
         Self {
             begins: record.pieces.first().map_or(0, |piece| piece.start),
             falls_through_to: record.branch.map_or(0, |branch| branch.fall_through),
@@ -149,16 +153,16 @@ fn bits(mut mask: u64) -> impl Iterator<Item = u8> {
     })
 }
 
+/// The distance from a row back to one that may be [`LATE`], as a byte.
+#[inline(always)]
+fn back_to(row: u64, of: u64) -> u8 {
+    reach(row - (of & !LATE))
+}
+
 /// A distance as a byte; 0 beyond the reach.
 #[inline(always)]
 fn reach(distance: u64) -> u8 {
     if distance <= Maker::REACH { distance as u8 } else { 0 }
-}
-
-/// The shorter of two distances, where 0 is none.
-#[inline(always)]
-fn nearer(one: u8, other: u8) -> u8 {
-    one.wrapping_sub(1).min(other.wrapping_sub(1)).wrapping_add(1)
 }
 
 impl Flow {
@@ -179,10 +183,10 @@ impl Flow {
         let mut row = 0;
         for link in waits.sort(ADDRESSES) {
             row = self.from(link.register).max(row);
-            if link.is_last {
+            if link.mark {
                 if let Some(word) = words.get_mut(usize::from(link.number)) {
                     // Stored whole: what follows a store of a part waits for it.
-                    *word = reach(self.row + u64::from(link.number) - row).into();
+                    *word = back_to(self.row + u64::from(link.number), row).into();
                 }
                 row = 0;
             }
@@ -197,7 +201,7 @@ impl Flow {
         self.finish(waits, |back| end.saturating_sub(back));
     }
 
-    /// The row of the youngest load that a register comes from.
+    /// The row of the load that a register comes from.
     #[inline(always)]
     fn from(&self, register: u8) -> u64 {
         self.from[usize::from(register) % SLOTS]
@@ -215,7 +219,7 @@ impl Flow {
     #[inline(always)]
     fn take_branches(&mut self) -> Branches {
         let mut branches = std::mem::take(&mut self.branches);
-        branches.wait_for(self.row - std::mem::take(&mut self.from[usize::from(BRANCH)]));
+        branches.wait_for(back_to(self.row, std::mem::take(&mut self.from[usize::from(BRANCH)])).into());
         branches
     }
 
@@ -230,14 +234,15 @@ impl Flow {
         let mut row = 0;
         for link in waits.sort(MOVES) {
             row = self.from(link.register).max(row);
-            if link.is_last {
+            if link.mark {
                 self.from[usize::from(link.number) % SLOTS] = std::mem::take(&mut row);
             }
         }
         for link in waits.sort(LOADS) {
-            self.from[usize::from(link.register) % SLOTS] = row_of(link.number.into());
+            let late = if link.mark { LATE } else { 0 };
+            self.from[usize::from(link.register) % SLOTS] = row_of(link.number.into()) | late;
         }
-        // The branch waits for the youngest of all, a register for the last.
+        // The branch waits for the greatest row of all, a register for the last.
         self.from[usize::from(BRANCH)] = self.from[usize::from(BRANCH)].max(branch);
     }
 }
@@ -266,13 +271,12 @@ impl Steps {
         if !happens {
             return None;
         }
-        let in_superblock = match u64::from(waits.producers[number]) {
-            0 => 0,
-            back => reach(flow.row - self.row(number as u64, back)),
+        let links = || waits.sort(ADDRESSES).iter().filter(|link| usize::from(link.number) == number);
+        let row = match u64::from(waits.producers[number]) {
+            0 => links().map(|link| flow.from(link.register)).max().unwrap_or(0),
+            back => self.row(number as u64, back),
         };
-        let links = waits.sort(ADDRESSES).iter().filter(|link| usize::from(link.number) == number);
-        let distances = links.map(|link| reach(flow.row - flow.from(link.register)));
-        let producer = distances.fold(in_superblock, nearer);
+        let producer = back_to(flow.row, row);
         let branches = flow.take_branches();
         flow.row += 1;
         Some((producer, branches))

@@ -7,10 +7,10 @@ use crate::rng::Rng;
 fn any_origin(draw: &mut Rng, accesses: u64) -> OriginRecord {
     if draw.below(3) == 0 {
         // Some of them of the segments before.
-        return OriginRecord { back: 1 + draw.below(accesses + 2) as u16, registers: 0 };
+        return OriginRecord { back: 1 + draw.below(accesses + 2) as u16, at_once: draw.below(2) == 0, registers: 0 };
     }
     let registers = (0..draw.below(3)).fold(0, |mask, _| mask | 1 << draw.below(REGISTERS as u64));
-    OriginRecord { back: 0, registers }
+    OriginRecord { back: 0, at_once: false, registers }
 }
 
 fn any_segment(draw: &mut Rng, number: u32) -> SegmentRecord {
@@ -38,12 +38,15 @@ fn any_segment(draw: &mut Rng, number: u32) -> SegmentRecord {
     SegmentRecord { number, tail: 0, pieces: vec![Piece { start, len: 60 }], accesses, registers, branch }
 }
 
-/// What the records mean, without any haste: everything has the place of a load in the list of all accesses, if it has any.
+/// A load: whether its address was known late, and its place in the list of all accesses. The greater of two is waited for.
+type Load = (bool, usize);
+
+/// What the records mean, without any haste: everything comes from a load, if it comes from any.
 struct Plain {
     accesses: usize,
-    from: [Option<usize>; REGISTERS],
+    from: [Option<Load>; REGISTERS],
     outcomes: Vec<bool>,
-    branches_from: Option<usize>,
+    branches_from: Option<Load>,
     fall_through: Option<u64>,
 }
 
@@ -65,8 +68,8 @@ impl Plain {
         let entry = self.from;
         let of = |origin: OriginRecord, number: usize, places: &[usize], end: usize| match usize::from(origin.back) {
             0 => bits(origin.registers).filter_map(|register| entry[usize::from(register)]).max(),
-            back if back <= number => Some(places.get(number - back).copied().unwrap_or(end)),
-            back => begin.checked_sub(back - number),
+            back if back <= number => Some((!origin.at_once, places.get(number - back).copied().unwrap_or(end))),
+            back => begin.checked_sub(back - number).map(|place| (!origin.at_once, place)),
         };
         let mut all = Vec::new();
         for (number, (access, &happens)) in record.accesses.iter().zip(happens).enumerate() {
@@ -74,7 +77,7 @@ impl Plain {
             if !happens {
                 continue;
             }
-            let distance = |place: Option<usize>| match place.map_or(u64::MAX, |place| (self.accesses - place) as u64) {
+            let distance = |load: Option<Load>| match load.map_or(u64::MAX, |load| (self.accesses - load.1) as u64) {
                 distance if distance <= Maker::REACH => distance,
                 _ => 0,
             };
@@ -139,8 +142,8 @@ fn what_is_followed_is_what_the_records_say() {
 
 #[test]
 fn an_exchange_is_one() {
-    let from = |register: u8| OriginRecord { back: 0, registers: 1 << register };
-    let loads = |back| OriginRecord { back, registers: 0 };
+    let from = |register: u8| OriginRecord { back: 0, at_once: false, registers: 1 << register };
+    let loads = |back| OriginRecord { back, at_once: false, registers: 0 };
     let nothing = OriginRecord::default();
     let access = |origin| AccessRecord { pc: 1, gap: 1, size_bytes: 8, kind: 0, conditional: false, origin };
     let segment = |accesses, registers| {
@@ -162,7 +165,7 @@ fn an_exchange_is_one() {
 
 #[test]
 fn nothing_waits_for_what_was_skipped_of_its_segment() {
-    let loads = |back| OriginRecord { back, registers: 0 };
+    let loads = |back| OriginRecord { back, at_once: false, registers: 0 };
     let segment = |origins: &[u16]| {
         let access =
             |&back| AccessRecord { pc: 1, gap: 1, size_bytes: 8, kind: 0, conditional: false, origin: loads(back) };

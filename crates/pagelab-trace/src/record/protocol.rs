@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// First word of a stream, `pglb`.
 pub(super) const MAGIC: u32 = 0x626c_6770;
-pub(super) const VERSION: u32 = 5;
+pub(super) const VERSION: u32 = 6;
 /// Set in the first word of a control record, clear in a segment number.
 pub(super) const CONTROL_BIT: u32 = 0x8000_0000;
 /// Bytes of the number of a segment record.
@@ -150,7 +150,9 @@ pub(super) const REGISTERS: usize = 34;
 pub(super) struct OriginRecord {
     /// Accesses of the superblock back to the load that it comes from: from an access itself, else from the segment's end.
     pub back: u16,
-    /// If that is 0: registers at the segment's entry, a bit each.
+    /// Of that load: its address is known without any other.
+    pub at_once: bool,
+    /// If `back` is 0: registers at the segment's entry, a bit each.
     pub registers: u64,
 }
 
@@ -290,7 +292,7 @@ fn parse_segment(p: &mut Payload<'_>) -> Option<SegmentRecord> {
 }
 
 fn parse_origin(p: &mut Payload<'_>) -> Option<OriginRecord> {
-    let origin = OriginRecord { back: p.u16()?, registers: p.u64()? };
+    let origin = OriginRecord { back: p.u16()?, at_once: p.u8()? != 0, registers: p.u64()? };
     (origin.registers >> REGISTERS == 0).then_some(origin)
 }
 

@@ -46,7 +46,24 @@ int main(void)
                     "movb (%%rsi,%%r15), %%bl\n"      /* 14: from 13 */
                     "movzbl %%bl, %%ebx\n"
                     "movq (%%rsi,%%rbx), %%rcx\n"     /* 15: a part of rbx from 14 */
-                    ::: "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "xmm3",
+                    "movq (%%rsi), %%rax\n"           /* 16: 0x10 */
+                    "movq 0x700(%%rsi,%%rax), %%rdx\n" /* 17: from 16 */
+                    "movq 0x708(%%rsi), %%r8\n"       /* 18: at an address that is known at once */
+                    "addq %%r8, %%rdx\n"
+                    "movq 0x710(%%rsi,%%rdx), %%r9\n" /* 19: from 17, as 18 is there early */
+                    "movq 0x718(%%rsi,%%r9), %%r10\n" /* 20: from 19 */
+                    "movq 0x720(%%rsi,%%rdx), %%r11\n" /* 21: from 17, which 20 comes from, too */
+                    "addq %%r10, %%r11\n"
+                    "movq 0x728(%%rsi,%%r11), %%r12\n" /* 22: from 20, as 21 issues no later */
+                    "pushq $0\n"
+                    "movq (%%rsp), %%r14\n"           /* from the stack, elsewhere */
+                    "addq $8, %%rsp\n"
+                    "testq %%r12, %%r12\n"
+                    "jne 4f\n"                        /* not taken, waits for 22 */
+                    "nop\n"
+                    "4: addq %%r12, %%r14\n"
+                    "movq 0x730(%%rsi,%%r14), %%r9\n"  /* 23: from 22, as what was on the stack is there early */
+                    ::: "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "xmm3",
                     "cc", "memory");
    return 0;
 }
