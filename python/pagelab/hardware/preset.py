@@ -24,6 +24,10 @@ FIRST_LINE = "# Written by `pagelab calibrate`"
 _LEAST_BEYOND = 4
 """Memory by the size of the last cache, from which on loads come from memory"""
 _LAST_LEVEL = 3
+_MISS = 2
+"""Hits of the last cache that a load from memory takes at least"""
+_WHOLE = 0.75
+"""Of a cache: who has more of it has it for itself, as near as a chase tells"""
 
 
 @dataclass(frozen=True)
@@ -223,6 +227,8 @@ class _Draft:
                 f"a chase in about {round(wanted) >> 10} KiB",
             )
         most = max(chase)
+        if max(caches, default=0) == _LAST_LEVEL:
+            self._set_share(caches[_LAST_LEVEL])
         found = self._walks()
         last = caches[max(caches)].size_bytes if caches else 0
         if most < _LEAST_BEYOND * last:
@@ -250,6 +256,24 @@ class _Draft:
         self.origin["cache.bulk_parallelism"] = (
             f"measured: memory that is read in order takes {line_cycles:.1f} cycles per line, prefetchers included; "
             "memory's latency by that"
+        )
+
+    def _set_share(self, last: described.Cache) -> None:
+        """What of the last cache this machine has: others of its host may use it, or have a part for themselves."""
+        share = share_bytes(self.measured.chase_cycles, self.preset["cache"]["l3"]["latency_cycles"])
+        if share is None or share >= _WHOLE * last.size_bytes:
+            return
+        way, mebibytes, whole = last.size_bytes // last.ways, f"{share / 2**20:.1f}", last.size_bytes >> 20
+        ways = max(round(share / way), 1)
+        self.preset["cache"]["l3"] |= {"size_bytes": f"{ways * way >> 10}KiB", "ways": ways}
+        how = (
+            f"measured: a load of a chase in {mebibytes} MiB takes half-way from a hit to memory; Linux tells of "
+            f"{whole} MiB in {last.ways} ways"
+        )
+        self.origin |= {"cache.l3.size_bytes": how, "cache.l3.ways": how}
+        self.warnings.append(
+            f"this machine has {mebibytes} MiB of the {whole} MiB of its last cache, which others use too; the preset "
+            f"has {ways} of {last.ways} ways; it may be another share at another time"
         )
 
     def set_core(self) -> None:
@@ -332,6 +356,21 @@ class _Draft:
         preset = {key: self.preset[key] for key in order}
         used = _origins_in_use(preset, self.origin)
         return Hardware({**preset, "origin": used}, self.base, self.rows, self.warnings, self.comments)
+
+
+def share_bytes(chase: Mapping[int, Figure], hit_cycles: float) -> float | None:
+    """How much memory a chase may go through that hits the last cache with half of its loads.
+
+    Between two sizes that were measured by the logarithm. None if all of them hit.
+    """
+    memory, sizes = chase[max(chase)].value, sorted(chase)
+    if memory < _MISS * hit_cycles:
+        return None
+    half = (hit_cycles + memory) / 2
+    beyond = next(number for number, size in enumerate(sizes) if chase[size].value >= half)
+    before, size = sizes[beyond - 1], sizes[beyond]
+    part = (half - chase[before].value) / (chase[size].value - chase[before].value)
+    return float(before * (size / before) ** part)
 
 
 def _less(figure: Figure, cycles: float) -> Figure:

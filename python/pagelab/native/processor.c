@@ -87,12 +87,13 @@ static size_t large_page_at(size_t number) { return number * HUGE_BYTES + number
 /* The address where a chase ends goes there, so that the compiler keeps it. */
 static void *volatile kept;
 
-static double chase_ns(char *start, size_t steps) {
-    char *at = start;
+/* Goes on from `at`: who began at the same place each time would find what caches hold of so many steps. */
+static double chase_ns(char **from, size_t steps) {
+    char *at = *from;
     double begin = now_ns();
     for (size_t i = 0; i < steps; i++) at = *(char **)at;
     double time = now_ns() - begin;
-    kept = at;
+    *from = kept = at;
     return time / (double)steps;
 }
 
@@ -107,15 +108,15 @@ static double clock_ns(void) {
     return (now_ns() - begin) / (double)(8 * steps);
 }
 
-/* k independent chases through one cycle, from places far apart. */
-static double parallel_ns(char *const *starts, size_t chases, size_t steps) {
+/* k independent chases through one cycle, from places far apart, which go on from there. */
+static double parallel_ns(char **places, size_t chases, size_t steps) {
     char *at[MOST_CHASES];
-    memcpy(at, starts, chases * sizeof *at);
+    memcpy(at, places, chases * sizeof *at);
     double begin = now_ns();
     for (size_t i = 0; i < steps; i++)
         for (size_t k = 0; k < chases; k++) at[k] = *(char **)at[k];
     double time = now_ns() - begin;
-    for (size_t k = 0; k < chases; k++) kept = at[k];
+    for (size_t k = 0; k < chases; k++) places[k] = kept = at[k];
     return time / (double)(steps * chases);
 }
 
@@ -141,10 +142,11 @@ static void cpuid(unsigned leaf, unsigned part) {
 
 static void repeat_chase(const char *name, size_t argument, char *start, size_t count, int repeats) {
     size_t steps = 300000;
-    chase_ns(start, count < 2 * steps ? count : 2 * steps);
+    char *at = start;
+    chase_ns(&at, count < 2 * steps ? count : 2 * steps);
     printf("%s %zu", name, argument);
     /* The clock is taken beside it: cycles are the quotient. */
-    for (int i = 0; i < repeats; i++) printf(" %.4f:%.5f", chase_ns(start, steps), clock_ns());
+    for (int i = 0; i < repeats; i++) printf(" %.4f:%.5f", chase_ns(&at, steps), clock_ns());
     printf("\n");
     fflush(stdout);
 }
@@ -186,15 +188,15 @@ static void pages(int repeats, size_t most_small, size_t most_large) {
 
 static void parallel(int repeats, size_t bytes) {
     size_t count = bytes / LINE;
-    char *start = memory(bytes, 1), *starts[MOST_CHASES], *at = start;
+    char *start = memory(bytes, 1), *places[MOST_CHASES], *at = start;
     link_cycle(start, count, line_at);
     for (int k = 0; k < MOST_CHASES; k++) {
-        starts[k] = at;
+        places[k] = at;
         for (size_t i = 0; i < count / MOST_CHASES; i++) at = *(char **)at;
     }
     for (size_t chases = 1; chases <= MOST_CHASES; chases += chases < 16 ? 1 : 4) {
         printf("parallel %zu", chases);
-        for (int i = 0; i < repeats; i++) printf(" %.4f:%.5f", parallel_ns(starts, chases, 200000 / chases), clock_ns());
+        for (int i = 0; i < repeats; i++) printf(" %.4f:%.5f", parallel_ns(places, chases, 200000 / chases), clock_ns());
         printf("\n");
         fflush(stdout);
     }
