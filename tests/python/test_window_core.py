@@ -59,8 +59,10 @@ def test_a_recording_without_dependencies_says_so(tmp_path: Path, pagelab: Pagel
     assert "not recorded" in pagelab("trace", "info", trace).stdout
     ran = pagelab("run", trace, "--set", "machine.core=skylake")
     assert ran.returncode == 0
-    assert "do not tell which loads they wait for" in ran.stdout + ran.stderr
+    assert "which loads they wait for; the core takes them for independent of each other" in ran.stdout + ran.stderr
     assert "does not tell branches" in ran.stdout + ran.stderr
+    ran = pagelab("run", trace, "--set", "machine.core=skylake", "--set", "machine.core.unknown_dependencies=serial")
+    assert "the core takes them for dependent, each on the load before" in ran.stdout + ran.stderr
 
 
 def test_every_preset_of_a_core_runs_and_counts_branches(tmp_path: Path, pagelab: Pagelab) -> None:

@@ -361,7 +361,8 @@ fn devices_that_errors_propose_are_possible() {
 fn unknown_presets_name_the_known_ones() {
     let (key, what) = config_error("cubist", &[]);
     assert_eq!(key, "system");
-    assert!(what.contains("cubist") && what.contains("nested-radix") && what.contains("radix-2m"), "{what}");
+    // All names of so many would be a page.
+    assert!(what.contains("cubist") && what.contains(" presets, such as radix, ") && what.len() < 200, "{what}");
     let (_, what) = config_error("radiks", &[]);
     assert!(what.contains("did you mean radix? `pagelab list systems`") && !what.contains("nested-radix"), "{what}");
     let error = outcome("pentium", "radix", &[]).unwrap_err().to_string();

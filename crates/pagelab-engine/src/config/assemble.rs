@@ -160,11 +160,17 @@ fn load(kind: PresetKind, name: Option<&str>) -> Result<Value, EngineError> {
     serde_json::to_value(table).map_err(|e| EngineError::config(kind.name(), e.to_string()))
 }
 
+/// More names than so many are too many for an error.
+const MOST_NAMES: usize = 12;
+
 /// The error of a name that is neither a preset's nor a file's.
 fn unknown(kind: PresetKind, name: &str) -> EngineError {
     let known: Vec<&str> = presets(kind).map(|preset| preset.name).collect();
     let help = match nearest(name, known.iter().copied()) {
         Some(near) => format!("did you mean {near}?"),
+        None if known.len() > MOST_NAMES => {
+            format!("there are {} presets, such as {}.", known.len(), known[..3].join(", "))
+        }
         None => format!("the presets are {}.", known.join(", ")),
     };
     let measured = match kind {

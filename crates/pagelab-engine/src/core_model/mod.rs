@@ -219,6 +219,11 @@ pub trait Timing {
         None
     }
 
+    /// What it takes accesses for whose source does not tell what they wait for, as the end of a sentence; none if it does not ask.
+    fn assumes(&self) -> Option<&'static str> {
+        None
+    }
+
     /// How long it stalls until all that is under way is complete.
     fn drain(&mut self, _at: Moment) -> Stall {
         Stall::default()

@@ -77,6 +77,10 @@ macro_rules! cores {
                 match self { $($(Self::$Variant(core) => core.branches(),)*)* }
             }
 
+            fn assumes(&self) -> Option<&'static str> {
+                match self { $($(Self::$Variant(core) => core.assumes(),)*)* }
+            }
+
             #[inline(always)]
             fn drain(&mut self, at: Moment) -> Stall {
                 match self { $($(Self::$Variant(core) => core.drain(at),)*)* }

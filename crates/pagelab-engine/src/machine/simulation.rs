@@ -125,6 +125,11 @@ impl Simulation {
         self.cpus.iter().any(|cpu| cpu.clock.follows())
     }
 
+    /// What some core takes accesses for that do not tell what they wait for.
+    pub fn assumes(&self) -> Option<&'static str> {
+        self.cpus.iter().find_map(|cpu| cpu.clock.assumes())
+    }
+
     /// Whether hardware threads of some core compete for what the core has once.
     pub fn competes(&self) -> bool {
         !self.commons.is_empty()

@@ -458,10 +458,10 @@ fn warnings(
                 source.name
             ));
         }
-        if !source.dependencies && simulation.follows() {
+        if let (false, Some(assumed)) = (source.dependencies, simulation.assumes()) {
             warnings.push(format!(
-                "{}: its accesses do not tell which loads they wait for; the core takes them as \
-                 `machine.core.unknown_dependencies` says",
+                "{}: its accesses do not tell which loads they wait for; the core takes them for {assumed} \
+                 (`machine.core.unknown_dependencies`)",
                 source.name
             ));
         }
