@@ -172,20 +172,17 @@ def test_walks_are_what_pages_cost_beyond_as_many_lines() -> None:
     assert "walks could not be measured" in preset.make(facts(), few).warnings[-1]
 
 
-def test_of_a_cache_that_others_use_a_share_is_taken() -> None:
+def test_a_warning_tells_what_share_of_a_cache_a_chase_finds() -> None:
     text = benchmarks()
     # 16 MiB hit; of 24 MiB all but a quarter miss. Half-way to memory lies between them.
     slow = measured.parse(text + series("chase", [(16 << 20, 50), (24 << 20, 318), (32 << 20, 407)]))
     share = preset.share_bytes(slow.chase_cycles, 50)
     assert share == pytest.approx((16 << 20) * 1.5 ** ((228.5 - 50) / (318 - 50)))
     made = preset.make(facts(), slow)
-    # 21 MiB of ways of 2 MiB each.
-    assert {key: made.preset["cache"]["l3"][key] for key in ("size_bytes", "ways")} == {
-        "size_bytes": f"{20 << 10}KiB",
-        "ways": 10,
-    }
-    assert made.preset["origin"]["cache.l3.ways"].startswith("measured: a load of a chase in 21.0 MiB")
-    assert "21.0 MiB of the 32 MiB of its last cache" in made.warnings[1]
+    assert made.preset["cache"]["l3"]["size_bytes"] == "32768KiB"
+    assert "a chase finds 21.0 MiB of the last cache of 32 MiB" in made.warnings[1]
+    assert "--set machine.cache.l3.size_bytes=16MiB" in made.warnings[1]
+    assert "of the last cache of 32 MiB, a chase finds 21.0 MiB" in made.to_toml()
     whole = preset.share_bytes(measured.parse(text).chase_cycles, 50)
     assert whole is not None
     assert whole > 0.75 * (32 << 20)

@@ -228,7 +228,7 @@ class _Draft:
             )
         most = max(chase)
         if max(caches, default=0) == _LAST_LEVEL:
-            self._set_share(caches[_LAST_LEVEL])
+            self._tell_share(caches[_LAST_LEVEL])
         found = self._walks()
         last = caches[max(caches)].size_bytes if caches else 0
         if most < _LEAST_BEYOND * last:
@@ -258,22 +258,20 @@ class _Draft:
             "memory's latency by that"
         )
 
-    def _set_share(self, last: described.Cache) -> None:
-        """What of the last cache this machine has: others of its host may use it, or have a part for themselves."""
+    def _tell_share(self, last: described.Cache) -> None:
+        """What a chase finds of the last cache: others of the host may use it, or have a part for themselves.
+
+        The preset does not have it: it changes within minutes, and who asks for more lines at a time has more of it.
+        """
         share = share_bytes(self.measured.chase_cycles, self.preset["cache"]["l3"]["latency_cycles"])
         if share is None or share >= _WHOLE * last.size_bytes:
             return
-        way, mebibytes, whole = last.size_bytes // last.ways, f"{share / 2**20:.1f}", last.size_bytes >> 20
-        ways = max(round(share / way), 1)
-        self.preset["cache"]["l3"] |= {"size_bytes": f"{ways * way >> 10}KiB", "ways": ways}
-        how = (
-            f"measured: a load of a chase in {mebibytes} MiB takes half-way from a hit to memory; Linux tells of "
-            f"{whole} MiB in {last.ways} ways"
-        )
-        self.origin |= {"cache.l3.size_bytes": how, "cache.l3.ways": how}
+        found, whole = f"{share / 2**20:.1f} MiB", f"{last.size_bytes >> 20} MiB"
+        self.comments.append(f"of the last cache of {whole}, a chase finds {found}: in so many, half of its loads miss")
+        half = f"{last.size_bytes >> 21}MiB"
         self.warnings.append(
-            f"this machine has {mebibytes} MiB of the {whole} MiB of its last cache, which others use too; the preset "
-            f"has {ways} of {last.ways} ways; it may be another share at another time"
+            f"a chase finds {found} of the last cache of {whole}, which others use too; the preset has all of it, and "
+            f"--set machine.cache.l3.size_bytes={half} tells what less would change"
         )
 
     def set_core(self) -> None:

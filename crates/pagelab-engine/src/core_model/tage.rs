@@ -19,13 +19,15 @@ const TAG_BITS: u32 = 9;
 /// Branches after which all entries become less useful.
 const AGEING: u64 = 1 << 18;
 
-/// An entry of a table in a word: a tag of 16 bits, a counter of 8 bits, how useful it is.
+/// An entry of a table in 16 bits, so that the tables leave the host's first-level cache to others: a tag of 11 bits, a counter of 3, how
+/// useful it is in 2.
 #[derive(Clone, Copy, Debug)]
-struct Entry(u32);
+struct Entry(u16);
 
 impl Entry {
-    const COUNTER: u32 = 16;
-    const USEFUL: u32 = 24;
+    const COUNTER: u32 = 11;
+    const USEFUL: u32 = 14;
+    const TAG: u16 = (1 << Self::COUNTER) - 1;
     /// Counters are 0 to 7: taken from 4 on.
     const WEAKLY_TAKEN: u32 = 4;
     const MOST: u32 = 7;
@@ -34,23 +36,23 @@ impl Entry {
     /// One that was never useful, for a branch that went this way.
     fn new(tag: u16, taken: bool) -> Self {
         let counter = if taken { Self::WEAKLY_TAKEN } else { Self::WEAKLY_TAKEN - 1 };
-        Self(u32::from(tag) | counter << Self::COUNTER)
+        Self(tag | (counter << Self::COUNTER) as u16)
     }
 
     fn tag(self) -> u16 {
-        self.0 as u16
+        self.0 & Self::TAG
     }
 
     fn counter(self) -> u32 {
-        self.0 >> Self::COUNTER & 0xff
+        u32::from(self.0) >> Self::COUNTER & Self::MOST
     }
 
     fn useful(self) -> u32 {
-        self.0 >> Self::USEFUL
+        u32::from(self.0) >> Self::USEFUL
     }
 
     fn with(self, counter: u32, useful: u32) -> Self {
-        Self(self.0 & 0xffff | counter << Self::COUNTER | useful << Self::USEFUL)
+        Self(self.tag() | (counter << Self::COUNTER | useful << Self::USEFUL) as u16)
     }
 }
 

@@ -133,7 +133,7 @@ impl Simulation {
         of.counters.writes += hits.writes;
         if of.clock.follows() {
             let hit = Found { latency: self.hw.caches.l1_latency().into(), line: of.filter.physical_line() };
-            of.clock.meet_hits(accesses, branches, &hit);
+            of.clock.make_hits(accesses, branches, &hit);
         } else {
             hits.pass(&mut of.clock);
         }

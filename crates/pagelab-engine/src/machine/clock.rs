@@ -146,6 +146,11 @@ impl<C: Timing> CpuClock<C> {
         self.core.follows()
     }
 
+    /// What the core takes accesses for that do not tell what they wait for, if it asks.
+    pub fn assumes(&self) -> Option<&'static str> {
+        self.core.assumes()
+    }
+
     /// What the core has predicted, if it does predict.
     pub fn branches(&self) -> Option<BranchCounts> {
         self.core.branches()
@@ -173,23 +178,37 @@ impl<C: Timing> CpuClock<C> {
         self.stall(stall);
     }
 
-    /// The program makes accesses after these branches, or after none, that hit where the access before them was.
-    #[inline]
-    pub fn meet_hits(&mut self, accesses: &[Access], branches: &[Branches], hit: &Found) {
-        for (at, access) in accesses.iter().enumerate() {
-            self.make(access, branches.get(at).copied().unwrap_or_default(), None, hit);
-            self.retire(access.gap.into());
+    /// The program makes accesses after these branches, or after none, that hit where the access before them was, and retires their
+    /// instructions.
+    #[inline(never)]
+    pub fn make_hits(&mut self, accesses: &[Access], branches: &[Branches], hit: &Found) {
+        for (number, access) in accesses.iter().enumerate() {
+            self.make(access, branches.get(number), None, *hit);
         }
     }
 
-    /// The program comes to an access after these branches, and makes it at once. The core is told of each.
-    #[inline]
-    pub fn make(&mut self, access: &Access, branches: Branches, translating: Option<Translating>, found: &Found) {
+    /// The same where data are where they were found. None of them had to be translated beyond the first-level TLB.
+    #[inline(never)]
+    pub fn make_all(&mut self, accesses: &[Access], branches: &[Branches], found: &[Found]) {
+        for (number, (access, found)) in accesses.iter().zip(found).enumerate() {
+            self.make(access, branches.get(number), None, *found);
+        }
+    }
+
+    /// The same of one access that was translated so.
+    #[inline(never)]
+    pub fn make_translated(&mut self, access: &Access, branches: Option<&Branches>, of: Translating, found: Found) {
+        self.make(access, branches, Some(of), found);
+    }
+
+    #[inline(always)]
+    fn make(&mut self, access: &Access, branches: Option<&Branches>, of: Option<Translating>, found: Found) {
         let data = Data { latency: found.latency, line: found.line, traffic: None };
-        let met = Met { access, again: false, tells: self.tells, branches };
-        if let Some(stall) = self.core.make(met, translating, data, self.moment()) {
+        let met = Met { access, again: false, tells: self.tells, branches: branches.copied().unwrap_or_default() };
+        if let Some(stall) = self.core.make(met, of, data, self.moment()) {
             self.stall(stall);
         }
+        self.retire(access.gap.into());
     }
 
     /// The program made an access to data that come after `latency`, in a line of physical memory.

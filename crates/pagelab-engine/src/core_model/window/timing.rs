@@ -1,6 +1,6 @@
 //! What a window core is asked ([`Timing`]), and how it is made.
 
-use super::config::{BranchPredictor, WindowConfig};
+use super::config::{BranchPredictor, UnknownDependencies, WindowConfig};
 use super::{Chained, Current, Queue, REACH, Room, State, Times, Window, wait};
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
@@ -16,13 +16,13 @@ impl Window {
     #[inline(never)]
     fn make_later(
         &mut self,
-        met: &Met,
+        met: Met,
         missed: u64,
         translating: Option<Translating>,
         data: Data,
         at: Moment,
     ) -> Option<Stall> {
-        let mut stall = self.0.come_in(met, missed, at);
+        let mut stall = self.0.come_in(&met, missed, at);
         if let Some(translating) = translating {
             stall += self.translation_stall(translating, Moment { now: at.now + stall.sum(), ..at });
         }
@@ -110,12 +110,12 @@ impl Timing for Window {
         of.make_room(of.entered + 1, of.current.gap, at)
     }
 
-    #[inline(never)]
+    #[inline(always)]
     fn make(&mut self, met: Met, translating: Option<Translating>, data: Data, at: Moment) -> Option<Stall> {
         let of = &mut *self.0;
         let missed = of.enter(&met);
         if missed > 0 || translating.is_some() || of.is_hindered(met.access, at.now) {
-            return self.make_later(&met, missed, translating, data, at);
+            return self.make_later(met, missed, translating, data, at);
         }
         of.access_at_once(&met, data, at);
         if of.has_room() {
@@ -172,6 +172,13 @@ impl Timing for Window {
 
     fn branches(&self) -> Option<BranchCounts> {
         self.0.predictor.as_ref().map(|predictor| predictor.counts())
+    }
+
+    fn assumes(&self) -> Option<&'static str> {
+        Some(match self.0.config.unknown_dependencies {
+            UnknownDependencies::Independent => "independent of each other",
+            UnknownDependencies::Serial => "dependent, each on the load before",
+        })
     }
 
     fn drain(&mut self, at: Moment) -> Stall {

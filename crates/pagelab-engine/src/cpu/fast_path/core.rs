@@ -51,6 +51,37 @@ pub(super) struct Core<'a, M: Machine, W, C> {
     cpu: CpuParts<'a>,
 }
 
+/// Accesses that were looked up, and that a core has still to be told of. Looking up and timing are loops of their own, as both together
+/// need more than the host's registers hold.
+struct Row {
+    found: [clock::Found; Self::MOST],
+    len: usize,
+}
+
+impl Row {
+    const MOST: usize = 64;
+
+    fn new() -> Self {
+        Self { found: [clock::Found { latency: Cycles::ZERO, line: 0 }; Self::MOST], len: 0 }
+    }
+
+    #[inline(always)]
+    fn push(&mut self, found: clock::Found) {
+        self.found[self.len % Self::MOST] = found;
+        self.len += 1;
+    }
+
+    fn is_full(&self) -> bool {
+        self.len == Self::MOST
+    }
+
+    /// What was pushed since the last time.
+    #[inline(always)]
+    fn take(&mut self) -> &[clock::Found] {
+        &self.found[..std::mem::take(&mut self.len)]
+    }
+}
+
 /// Where it is noted in the end.
 struct CpuParts<'a> {
     filter: &'a mut Filter,
@@ -103,7 +134,7 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
     /// See [`FastPath`](crate::machine::simulation::FastPath).
     #[inline(always)]
     pub fn replay<const MANY: bool>(mut self, accesses: &[Access], branches: &[Branches], limit: Cycles) -> usize {
-        let mut at = 0;
+        let (mut at, mut row) = (0, Row::new());
         while let Some(access) = accesses.get(at) {
             if access.maker.is_kernel() {
                 break;
@@ -112,8 +143,8 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
             if answers && (MANY || !self.clock.follows()) {
                 let hits = scan::<MANY, _>(&accesses[at..], &self.filter, &Stop { clock: &self.clock, limit });
                 if self.clock.follows() {
-                    let row = &accesses[at..at + hits.accesses];
-                    self.clock.meet_hits(row, branches.get(at..).unwrap_or_default(), &self.last_line());
+                    let hits = &accesses[at..at + hits.accesses];
+                    self.clock.make_hits(hits, branches.get(at..).unwrap_or_default(), &self.last_line());
                 } else {
                     hits.pass(&mut self.clock);
                 }
@@ -124,9 +155,18 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
                 if self.looks_ahead && !answers {
                     self.walker.look_ahead(&self.memory.caches, accesses, at);
                 }
-                let branches = if self.clock.follows() { branches.get(at) } else { None };
-                if self.access(access, branches.copied().unwrap_or_default(), answers).is_none() {
-                    break;
+                let Some((found, translating)) = self.access(access, answers) else { break };
+                if !self.clock.follows() {
+                    self.clock.wait_for_data(found.latency, found.line);
+                    self.clock.retire(access.gap.into());
+                } else if let Some(translating) = translating {
+                    self.make_row(&mut row, &accesses[..at], branches);
+                    self.clock.make_translated(access, branches.get(at), translating, found);
+                } else {
+                    row.push(found);
+                    if MANY || row.is_full() {
+                        self.make_row(&mut row, &accesses[..=at], branches);
+                    }
                 }
                 at += 1;
             }
@@ -134,8 +174,19 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
                 break;
             }
         }
+        self.make_row(&mut row, &accesses[..at], branches);
         self.note(at as u64);
         at
+    }
+
+    /// Tells the core of a row, the last of `accesses`.
+    #[inline(always)]
+    fn make_row(&mut self, row: &mut Row, accesses: &[Access], branches: &[Branches]) {
+        let found = row.take();
+        let begin = accesses.len() - found.len();
+        if !found.is_empty() {
+            self.clock.make_all(&accesses[begin..], branches.get(begin..).unwrap_or_default(), found);
+        }
     }
 
     /// Notes what was counted of so many accesses.
@@ -156,10 +207,10 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
         self.walker.note(&self.memory.refs, self.walks, self.tlb);
     }
 
-    /// Makes an access, which the filter `answers` or not; none, with nothing changed that the general code would not change first, if it
-    /// is not for this code.
+    /// Looks an access up, which the filter `answers` or not: where its data are, and how it was translated beyond the first-level TLB, for
+    /// a core that is told of each access. None, with nothing changed that the general code would not change first, if it is not for this code.
     #[inline(always)]
-    fn access(&mut self, access: &Access, branches: Branches, answers: bool) -> Option<()> {
+    fn access(&mut self, access: &Access, answers: bool) -> Option<(clock::Found, Option<Translating>)> {
         let (write, mut translating) = (access.kind.writes(), None);
         let found = if answers {
             self.counted.filtered += 1;
@@ -167,15 +218,8 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
         } else {
             self.data(access, write, &mut translating)?
         };
-        if self.clock.follows() {
-            // In one place, for the loop needs the host's registers.
-            self.clock.make(access, branches, translating, &found);
-        } else {
-            self.clock.wait_for_data(found.latency, found.line);
-        }
         self.counted.writes += u64::from(write);
-        self.clock.retire(access.gap.into());
-        Some(())
+        Some((found, translating))
     }
 
     /// Where the filter's line is.
