@@ -200,14 +200,15 @@ static void open_segment(void)
    store(place(builder.offset), IRExpr_Const(IRConst_U32(builder.number)));
 }
 
-/* An origin as the encoder takes it: accesses back from number `at` of the superblock, or registers at the segment's entry. */
+/* An origin as the encoder takes it: accesses back from number `at` of the superblock, and registers at the segment's entry. */
 static void put_origin(Origin origin, UInt at)
 {
    Waited waited = pl_waited_for(origin);
 
    pl_put16(waited.load == NO_LOAD ? 0 : (UShort)(at - (UInt)waited.load));
    pl_put8(waited.at_once);
-   pl_put64(pl_registers_at_entry(waited.registers));
+   origin.registers = waited.registers;
+   pl_put64(pl_registers_at_entry(origin));
 }
 
 #define ORIGIN_BYTES 11

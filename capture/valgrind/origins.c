@@ -84,37 +84,33 @@ static Bool is_within(Origin some, Origin all)
    return same(pl_of_both(some, all), all);
 }
 
-/* Whether nothing comes later than load `number`: it is no ancestor of another, and none issues later for sure, as one whose
-   address comes from all that this one's does, and from more. */
+/* Whether no other load issues later: one whose address comes from all that this one's does, and from more. */
 static Bool is_last(const Origin* origin, UInt number)
 {
    UInt other;
 
    for (other = 0; other < LOADS; other++)
-      if (other != number && holds(origin, other)
-          && (holds(&ancestors[other], number)
-              || (is_within(ancestors[number], ancestors[other]) && !same(ancestors[number], ancestors[other]))))
+      if (other != number && holds(origin, other) && is_within(ancestors[number], ancestors[other])
+          && !same(ancestors[number], ancestors[other]))
          return False;
    return True;
 }
 
-/* Of loads that may be the last the youngest. One at an address that is known at once, in a stack frame or a global variable, is
-   there early: it stands for an origin only where there is nothing else. What was loaded in the superblock is younger than what its
-   entry's registers hold. */
+/* Of the loads that no other issues after the youngest. What was loaded in the superblock is younger than what its entry's registers
+   hold, but for a load at an address that is known at once, in a stack frame or a global variable: that is there early, and the
+   encoder chooses between it and the registers. */
 Waited pl_waited_for(Origin origin)
 {
    Waited waited = {NO_LOAD, False, origin.registers};
    UInt number;
 
    for (number = 0; number < LOADS; number++) {
-      Bool at_once = same(ancestors[number], pl_no_origin);
-      if (holds(&origin, number) && (at_once ? origin.registers == 0 && (waited.load == NO_LOAD || waited.at_once)
-                                             : is_last(&origin, number))) {
+      if (holds(&origin, number) && is_last(&origin, number)) {
          waited.load = (Int)number;
-         waited.at_once = at_once;
+         waited.at_once = same(ancestors[number], pl_no_origin);
       }
    }
-   if (waited.load != NO_LOAD)
+   if (waited.load != NO_LOAD && !waited.at_once)
       waited.registers = 0;
    return waited;
 }
@@ -247,26 +243,29 @@ Origin pl_origin_of_register(UInt number)
    return registers[number];
 }
 
-/* The register that still holds what `number` held at the superblock's entry; -1 if none does. */
-static Int holder(UInt number)
+/* A register that holds at the entry of the open segment what `number` held at the superblock's, or what comes from that and from
+   nothing that `origin` does not come from; -1 if there is none. */
+static Int holder(UInt number, Origin origin)
 {
+   Int found = -1;
    UInt i;
 
-   if (same(known[number], entry_value(number)))
-      return (Int)number;
-   for (i = 0; i < REGISTERS; i++)
+   for (i = 0; i < REGISTERS; i++) {
       if (same(known[i], entry_value(number)))
          return (Int)i;
-   return -1;
+      if ((known[i].registers >> number & 1) != 0 && is_within(known[i], origin))
+         found = (Int)i;
+   }
+   return found;
 }
 
-ULong pl_registers_at_entry(ULong registers)
+ULong pl_registers_at_entry(Origin origin)
 {
-   ULong at_entry = 0;
+   ULong at_entry = 0, left = origin.registers;
    UInt number;
 
-   for (number = 0; registers != 0; number++, registers >>= 1) {
-      Int held = (registers & 1) != 0 ? holder(number) : -1;
+   for (number = 0; left != 0; number++, left >>= 1) {
+      Int held = (left & 1) != 0 ? holder(number, origin) : -1;
       if (held >= 0)
          at_entry |= 1ULL << held;
    }

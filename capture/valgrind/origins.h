@@ -21,7 +21,7 @@
 /* Registers whose values may make an address: 16 general ones, the two that hold what flags are made of, 16 of vectors. */
 #define REGISTERS 34
 
-/* Loads of a superblock that are followed. One beyond comes from nothing that is known: the encoder's reach is shorter. */
+/* Loads of a superblock that are followed; what comes from one beyond counts as known. Superblocks of so many are rare. */
 #define LOADS 256
 
 /* Where a value comes from: loads of the superblock, by number, and registers at the superblock's entry, a bit each. */
@@ -30,11 +30,11 @@ typedef struct {
    ULong registers;
 } Origin;
 
-/* One load stands for an origin, or registers do: see pl_waited_for. */
+/* What stands for an origin: one load, registers, or both if the load is at an address that is known at once. See pl_waited_for. */
 typedef struct {
-   Int load;        /* NO_LOAD if it is registers */
-   Bool at_once;    /* the load's address is known without any other */
-   ULong registers; /* at the superblock's entry, or that of a segment */
+   Int load;        /* NO_LOAD without any */
+   Bool at_once;    /* its address comes from the stack pointer, the program counter and constants alone, as far as the superblock tells */
+   ULong registers; /* at the superblock's entry */
 } Waited;
 
 extern const Origin pl_no_origin;
@@ -59,8 +59,8 @@ extern void pl_kernel_was_called(void);
 /* The registers as the encoder knows them are those at the end of the last segment. */
 extern Bool pl_register_has_changed(UInt number);
 extern Origin pl_origin_of_register(UInt number);
-/* These registers at the superblock's entry as those at the entry of the open segment that hold the same. */
-extern ULong pl_registers_at_entry(ULong registers);
+/* The registers of an origin as those at the entry of the open segment that hold the same. */
+extern ULong pl_registers_at_entry(Origin origin);
 extern void pl_origins_end_segment(void);
 
 #endif

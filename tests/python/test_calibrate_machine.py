@@ -1,5 +1,6 @@
 """Machine presets of the user's own processor: what cpuid says, what chases say, and files that runs take."""
 
+import dataclasses
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -181,7 +182,14 @@ def test_a_warning_tells_what_share_of_a_cache_a_chase_finds() -> None:
     made = preset.make(facts(), slow)
     assert made.preset["cache"]["l3"]["size_bytes"] == "32768KiB"
     assert "a chase finds 21.0 MiB of the last cache of 32 MiB" in made.warnings[1]
-    assert "--set machine.cache.l3.size_bytes=16MiB" in made.warnings[1]
+    assert "--set machine.cache.l3.size_bytes=16384KiB" in made.warnings[1]
+    of = facts()
+    eleven = dataclasses.replace(of, caches=(*of.caches[:2], Cache(3, 38016 << 10, 11)))
+    text_of_warning = next(text for text in preset.make(eleven, slow).warnings if "last cache" in text)
+    setting = text_of_warning.split("--set ")[1].split()[0]
+    assert setting == "machine.cache.l3.size_bytes=19008KiB"
+    ways = "machine.cache.l3.ways=11"
+    pagelab.run("seq:size=4KiB,passes=1", set=[setting, ways])
     assert "of the last cache of 32 MiB, a chase finds 21.0 MiB" in made.to_toml()
     whole = preset.share_bytes(measured.parse(text).chase_cycles, 50)
     assert whole is not None

@@ -53,16 +53,29 @@ def test_recordings_tell_what_may_overlap(tmp_path: Path, pagelab: Pagelab) -> N
     assert "do not tell" not in stats.stderr
 
 
+def test_branches_come_where_they_stand_with_fast_code_and_without(tmp_path: Path, pagelab: Pagelab) -> None:
+    trace = tmp_path / "sort.trace"
+    script = "seq 1 3000 | sort -R --random-source=/bin/ls | sort"
+    assert pagelab("record", "-o", trace, "--", "/bin/sh", "-c", script).returncode == 0
+    core = {"machine.core": "skylake", "machine.core.branch_predictor": "tage"}
+    fast, general = (
+        module.run(trace, systems=["radix"], set={**core, "engine.fast_path": way}).systems[0].stats
+        for way in ("on", "off")
+    )
+    assert fast["branches.mispredicted"] > 1000
+    assert dict(fast) == dict(general)
+
+
 def test_a_recording_without_dependencies_says_so(tmp_path: Path, pagelab: Pagelab) -> None:
     trace = tmp_path / "true.trace"
     assert pagelab("record", "--no-dependencies", "-o", trace, "--", "/bin/true").returncode == 0
     assert "not recorded" in pagelab("trace", "info", trace).stdout
     ran = pagelab("run", trace, "--set", "machine.core=skylake")
     assert ran.returncode == 0
-    assert "which loads they wait for; the core takes them for independent of each other" in ran.stdout + ran.stderr
+    assert "which loads they wait for; the core takes them as independent of each other" in ran.stdout + ran.stderr
     assert "does not tell branches" in ran.stdout + ran.stderr
     ran = pagelab("run", trace, "--set", "machine.core=skylake", "--set", "machine.core.unknown_dependencies=serial")
-    assert "the core takes them for dependent, each on the load before" in ran.stdout + ran.stderr
+    assert "the core takes them as dependent, each on the load before" in ran.stdout + ran.stderr
 
 
 def test_every_preset_of_a_core_runs_and_counts_branches(tmp_path: Path, pagelab: Pagelab) -> None:

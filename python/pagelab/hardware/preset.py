@@ -24,7 +24,7 @@ FIRST_LINE = "# Written by `pagelab calibrate`"
 _LEAST_BEYOND = 4
 """Memory by the size of the last cache, from which on loads come from memory"""
 _LAST_LEVEL = 3
-_MISS = 2
+_LEAST_MISS = 2
 """Hits of the last cache that a load from memory takes at least"""
 _WHOLE = 0.75
 """Of a cache: who has more of it has it for itself, as near as a chase tells"""
@@ -268,10 +268,11 @@ class _Draft:
             return
         found, whole = f"{share / 2**20:.1f} MiB", f"{last.size_bytes >> 20} MiB"
         self.comments.append(f"of the last cache of {whole}, a chase finds {found}: in so many, half of its loads miss")
-        half = f"{last.size_bytes >> 21}MiB"
+        # In whole KiB of each way.
+        half = (last.size_bytes >> 11) // last.ways * last.ways
         self.warnings.append(
-            f"a chase finds {found} of the last cache of {whole}, which others use too; the preset has all of it, and "
-            f"--set machine.cache.l3.size_bytes={half} tells what less would change"
+            f"a chase finds {found} of the last cache of {whole}, which others may use; the preset has all of it, and "
+            f"--set machine.cache.l3.size_bytes={half}KiB tells what less would change"
         )
 
     def set_core(self) -> None:
@@ -359,14 +360,16 @@ class _Draft:
 def share_bytes(chase: Mapping[int, Figure], hit_cycles: float) -> float | None:
     """How much memory a chase may go through that hits the last cache with half of its loads.
 
-    Between two sizes that were measured by the logarithm. None if all of them hit.
+    Between two sizes that were measured by the logarithm. None if no load takes twice a hit.
     """
     memory, sizes = chase[max(chase)].value, sorted(chase)
-    if memory < _MISS * hit_cycles:
+    if memory < _LEAST_MISS * hit_cycles:
         return None
     half = (hit_cycles + memory) / 2
     beyond = next(number for number, size in enumerate(sizes) if chase[size].value >= half)
-    before, size = sizes[beyond - 1], sizes[beyond]
+    before, size = sizes[max(beyond - 1, 0)], sizes[beyond]
+    if before == size:
+        return float(size)
     part = (half - chase[before].value) / (chase[size].value - chase[before].value)
     return float(before * (size / before) ** part)
 

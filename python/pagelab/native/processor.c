@@ -63,8 +63,8 @@ static unsigned long huge_kib(void) {
     return value;
 }
 
-/* Links `count` places, `at(number)` bytes from the start, into one random cycle (Sattolo's algorithm). */
-static void link_cycle(char *start, size_t count, size_t (*at)(size_t)) {
+/* Links `count` places, `at(number)` bytes from the start, into one random cycle (Sattolo's algorithm), and returns their order. */
+static uint32_t *ordered_cycle(char *start, size_t count, size_t (*at)(size_t)) {
     uint32_t *order = malloc(count * sizeof *order);
     for (size_t i = 0; i < count; i++) order[i] = (uint32_t)i;
     for (size_t i = count - 1; i; i--) {
@@ -74,8 +74,10 @@ static void link_cycle(char *start, size_t count, size_t (*at)(size_t)) {
         order[other] = kept;
     }
     for (size_t i = 0; i < count; i++) *(char **)(start + at(order[i])) = start + at(order[(i + 1) % count]);
-    free(order);
+    return order;
 }
+
+static void link_cycle(char *start, size_t count, size_t (*at)(size_t)) { free(ordered_cycle(start, count, at)); }
 
 static size_t line_at(size_t number) { return number * LINE; }
 
@@ -188,18 +190,18 @@ static void pages(int repeats, size_t most_small, size_t most_large) {
 
 static void parallel(int repeats, size_t bytes) {
     size_t count = bytes / LINE;
-    char *start = memory(bytes, 1), *places[MOST_CHASES], *at = start;
-    link_cycle(start, count, line_at);
-    for (int k = 0; k < MOST_CHASES; k++) {
-        places[k] = at;
-        for (size_t i = 0; i < count / MOST_CHASES; i++) at = *(char **)at;
-    }
+    char *start = memory(bytes, 1), *places[MOST_CHASES];
+    uint32_t *order = ordered_cycle(start, count, line_at);
     for (size_t chases = 1; chases <= MOST_CHASES; chases += chases < 16 ? 1 : 4) {
+        /* Far apart, so that none comes to where another has been, and after other memory than that of the count before. */
+        for (size_t k = 0; k < chases; k++) places[k] = start + line_at(order[k * (count / chases)]);
+        read_ns_per_byte(start, bytes);
         printf("parallel %zu", chases);
         for (int i = 0; i < repeats; i++) printf(" %.4f:%.5f", parallel_ns(places, chases, 200000 / chases), clock_ns());
         printf("\n");
         fflush(stdout);
     }
+    free(order);
     printf("read %zu", bytes);
     for (int i = 0; i < repeats; i++) printf(" %.6f:%.5f", read_ns_per_byte(start, bytes), clock_ns());
     printf("\n");

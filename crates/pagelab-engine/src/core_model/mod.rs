@@ -219,7 +219,7 @@ pub trait Timing {
         None
     }
 
-    /// What it takes accesses for whose source does not tell what they wait for, as the end of a sentence; none if it does not ask.
+    /// What it takes accesses as whose source does not tell what they wait for, as the end of a sentence; none if it does not ask.
     fn assumes(&self) -> Option<&'static str> {
         None
     }

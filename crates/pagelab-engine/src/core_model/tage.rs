@@ -19,10 +19,12 @@ const TAG_BITS: u32 = 9;
 /// Branches after which all entries become less useful.
 const AGEING: u64 = 1 << 18;
 
-/// An entry of a table in 16 bits, so that the tables leave the host's first-level cache to others: a tag of 11 bits, a counter of 3, how
-/// useful it is in 2.
+/// An entry of a table in 16 bits, so that the tables leave the host's first-level cache to others: 11 bits for a tag beyond 0, a counter of
+/// 3, how useful it is in 2.
 #[derive(Clone, Copy, Debug)]
 struct Entry(u16);
+
+const _: () = assert!(1 << TAG_BITS <= Entry::TAG);
 
 impl Entry {
     const COUNTER: u32 = 11;

@@ -460,7 +460,7 @@ fn warnings(
         }
         if let (false, Some(assumed)) = (source.dependencies, simulation.assumes()) {
             warnings.push(format!(
-                "{}: its accesses do not tell which loads they wait for; the core takes them for {assumed} \
+                "{}: its accesses do not tell which loads they wait for; the core takes them as {assumed} \
                  (`machine.core.unknown_dependencies`)",
                 source.name
             ));

@@ -18,9 +18,9 @@
 //! | `gap` | u32 | instructions the thread retired since its last access, this access's own included |
 //! | `waits` | u32 | only if `trace.json` says `"dependencies": true`: see below |
 //!
-//! `waits` has in its lowest byte the thread's accesses back to the youngest load that the address (of a store, its data, too) comes
-//! from, 0 if none is known within 254; in the next byte those back to the youngest load that one of the conditional branches since the
-//! last access waits for; in the third their outcomes ([`Branches`](crate::Branches)). The highest byte is 0. Stored is the exclusive or of
+//! `waits` has in its lowest byte the thread's accesses back to the load that the address (of a store, its data, too) comes
+//! from, 0 if none is known within 254; in the next byte those back to the load that one of the conditional branches since the
+//! last access waits for, of several the one that is probably there last; in the third their outcomes ([`Branches`](crate::Branches)). The highest byte is 0. Stored is the exclusive or of
 //! this word and that of the page's last row before with the same `kind`, `size`, `pc` and `gap`, so what repeats is 0.
 //!
 //! Columns of events: see [`EventRow`].

@@ -1,9 +1,9 @@
 //! What a thread's accesses and branches wait for: the loads that its registers come from, followed from segment to segment.
 //!
 //! The tool says of each segment what its addresses, branches and registers come from: an access of the same superblock, or
-//! registers as they are at the segment's entry. So for each register it is enough to keep the row of one load. That is the youngest that
-//! its value depends on, but those at addresses that are known at once, as of what was spilled, count as older than all others: they are there
-//! early, and would hide the load that really is waited for. Values are not followed through memory.
+//! registers as they are at the segment's entry. So for each register it is enough to keep one load. That is the youngest that its value
+//! depends on, but one at an address that is known at once, as of what was spilled, counts as older: it is there early, and would hide the load
+//! that really is waited for. Values are not followed through memory.
 
 use std::ops::Range;
 
@@ -14,8 +14,9 @@ use crate::{Branches, Maker};
 /// Rows of a thread begin beyond the reach of row 0, which stands for no load.
 const FIRST_ROW: u64 = 2 * (Maker::REACH + 1);
 
-/// Set in the row of a load whose address is not known at once, so that it is greater than that of one whose address is.
-const LATE: u64 = 1 << 63;
+/// A load whose address is not known at once counts as younger by so many accesses than one whose address is: about as many as a reorder
+/// window holds, after which it is there in any case.
+const LATER: u64 = 64;
 
 /// As many as there are values of a register's number that matter, so that none is out of range.
 const SLOTS: usize = 64;
@@ -31,13 +32,14 @@ const ADDRESSES: usize = 0;
 const OF_BRANCH: usize = 1;
 const MOVES: usize = 2;
 const LOADS: usize = 3;
+const EARLY_LOADS: usize = 4;
 
 /// A thread's registers and branches.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flow {
     /// Its accesses so far, from [`FIRST_ROW`] on.
     row: u64,
-    /// By register, the row of the load that the value comes from; with [`LATE`].
+    /// By register, the [`key`] of the load that the value comes from.
     from: [u64; SLOTS],
     /// Since the last access.
     branches: Branches,
@@ -61,10 +63,11 @@ pub(super) struct Waits {
     falls_through_to: u64,
     accesses: u16,
     /// Where `links` goes on to the next sort.
-    ends: [u16; 3],
+    ends: [u16; 4],
     /// Of addresses: the access's number, and a register at the entry that the address comes from. Of the branch: such registers, too.
     /// Of moves: a register at the end, and one at the entry that it comes from. Then of loads: how many accesses before the end of the
-    /// segment, and the register that comes from what was loaded there, or the branch.
+    /// segment, and the register that comes from what was loaded there, or the branch. Last of loads at addresses that are known at once:
+    /// the register may come from others as well.
     links: Box<[Link]>,
     /// By access, those back to the load of the same superblock that it waits for; 0: none in reach.
     producers: Box<[u8]>,
@@ -74,14 +77,14 @@ pub(super) struct Waits {
 struct Link {
     number: u16,
     register: u8,
-    /// What comes from several registers has one link after the other: this is the last. Of loads: the address is not known at once.
-    mark: bool,
+    /// What comes from several registers has one link after the other.
+    is_last: bool,
 }
 
 /// Links of one thing and all the registers that it comes from.
 fn links(number: u16, registers: u64) -> impl Iterator<Item = Link> {
     let last = u64::BITS - 1 - registers.max(1).leading_zeros();
-    bits(registers).map(move |register| Link { number, register, mark: u32::from(register) == last })
+    bits(registers).map(move |register| Link { number, register, is_last: u32::from(register) == last })
 }
 
 /// Moves to registers from what others hold before all of them, so ordered that one after the other does the same. Where that cannot
@@ -105,21 +108,25 @@ fn one_after_the_other(mut moves: Vec<(u8, u64)>) -> Vec<(u8, u64)> {
 
 impl Waits {
     pub(super) fn new(record: &SegmentRecord) -> Self {
-        let without = |origin: OriginRecord| if origin.back > 0 { 0 } else { origin.registers };
         let branch = record.branch.map_or(OriginRecord::default(), |branch| branch.origin);
         let addresses = record.accesses.iter().zip(0..);
-        let mut all: Vec<Link> = addresses.flat_map(|(access, number)| links(number, without(access.origin))).collect();
-        let mut ends = [all.len() as u16; 3];
-        all.extend(links(0, without(branch)));
+        let mut all: Vec<Link> =
+            addresses.flat_map(|(access, number)| links(number, access.origin.registers)).collect();
+        let mut ends = [all.len() as u16; 4];
+        all.extend(links(0, branch.registers));
         ends[1] = all.len() as u16;
-        let moves = record.registers.iter().filter(|(_, origin)| origin.back == 0);
+        let moves = record.registers.iter().filter(|(_, origin)| origin.is_early());
         for (to, from) in one_after_the_other(moves.map(|&(register, origin)| (register, origin.registers)).collect()) {
             // What comes from nothing comes from the register that never changes.
             all.extend(links(to.into(), if from == 0 { 1 << NOTHING } else { from }));
         }
         ends[2] = all.len() as u16;
-        let loaded = record.registers.iter().copied().chain([(BRANCH, branch)]).filter(|(_, origin)| origin.back > 0);
-        all.extend(loaded.map(|(register, origin)| Link { number: origin.back, register, mark: !origin.at_once }));
+        let loaded =
+            || record.registers.iter().copied().chain([(BRANCH, branch)]).filter(|(_, origin)| origin.back > 0);
+        let link = |(register, origin): (u8, OriginRecord)| Link { number: origin.back, register, is_last: true };
+        all.extend(loaded().filter(|(_, origin)| !origin.is_early()).map(link));
+        ends[3] = all.len() as u16;
+        all.extend(loaded().filter(|(_, origin)| origin.is_early()).map(link));
         Self {
             begins: record.pieces.first().map_or(0, |piece| piece.start),
             falls_through_to: record.branch.map_or(0, |branch| branch.fall_through),
@@ -153,10 +160,17 @@ fn bits(mut mask: u64) -> impl Iterator<Item = u8> {
     })
 }
 
-/// The distance from a row back to one that may be [`LATE`], as a byte.
+/// What of two loads is greater of the one that is waited for, by its row; 0 for no load.
 #[inline(always)]
-fn back_to(row: u64, of: u64) -> u8 {
-    reach(row - (of & !LATE))
+fn key(row: u64, is_late: bool) -> u64 {
+    let late = u64::from(is_late);
+    if row == 0 { 0 } else { (row + LATER * late) << 1 | late }
+}
+
+/// The distance from a row back to a load, as a byte.
+#[inline(always)]
+fn back_to(row: u64, key: u64) -> u8 {
+    reach(row - ((key >> 1) - LATER * (key & 1)))
 }
 
 /// A distance as a byte; 0 beyond the reach.
@@ -180,15 +194,17 @@ impl Flow {
     #[inline(always)]
     pub(super) fn execute(&mut self, waits: &Waits, words: &mut [u32]) {
         self.begin(waits);
-        let mut row = 0;
+        let mut from = 0;
         for link in waits.sort(ADDRESSES) {
-            row = self.from(link.register).max(row);
-            if link.mark {
+            from = self.from(link.register).max(from);
+            if link.is_last {
                 if let Some(word) = words.get_mut(usize::from(link.number)) {
+                    let row = self.row + u64::from(link.number);
+                    let early = if *word == 0 { 0 } else { key(row - u64::from(*word), false) };
                     // Stored whole: what follows a store of a part waits for it.
-                    *word = back_to(self.row + u64::from(link.number), row).into();
+                    *word = back_to(row, from.max(early)).into();
                 }
-                row = 0;
+                from = 0;
             }
         }
         if waits.accesses > 0
@@ -201,7 +217,7 @@ impl Flow {
         self.finish(waits, |back| end.saturating_sub(back));
     }
 
-    /// The row of the load that a register comes from.
+    /// The [`key`] of the load that a register comes from.
     #[inline(always)]
     fn from(&self, register: u8) -> u64 {
         self.from[usize::from(register) % SLOTS]
@@ -223,7 +239,7 @@ impl Flow {
         branches
     }
 
-    /// It has come to a segment's end, where `row_of` says which row an access so far back has.
+    /// It has come to a segment's end, where `row_of` says which row an access so far back has; 0 if that was skipped.
     #[inline(always)]
     fn finish(&mut self, waits: &Waits, row_of: impl Fn(u64) -> u64) {
         let mut branch = self.from[usize::from(BRANCH)];
@@ -231,18 +247,21 @@ impl Flow {
             branch = self.from(link.register).max(branch);
         }
         self.fall_through = waits.falls_through_to;
-        let mut row = 0;
+        let mut from = 0;
         for link in waits.sort(MOVES) {
-            row = self.from(link.register).max(row);
-            if link.mark {
-                self.from[usize::from(link.number) % SLOTS] = std::mem::take(&mut row);
+            from = self.from(link.register).max(from);
+            if link.is_last {
+                self.from[usize::from(link.number) % SLOTS] = std::mem::take(&mut from);
             }
         }
         for link in waits.sort(LOADS) {
-            let late = if link.mark { LATE } else { 0 };
-            self.from[usize::from(link.register) % SLOTS] = row_of(link.number.into()) | late;
+            self.from[usize::from(link.register) % SLOTS] = key(row_of(link.number.into()), true);
         }
-        // The branch waits for the greatest row of all, a register for the last.
+        for link in waits.sort(EARLY_LOADS) {
+            let from = &mut self.from[usize::from(link.register) % SLOTS];
+            *from = key(row_of(link.number.into()), false).max(*from);
+        }
+        // The branch waits for the greatest of all, a register for the last.
         self.from[usize::from(BRANCH)] = self.from[usize::from(BRANCH)].max(branch);
     }
 }
@@ -271,12 +290,13 @@ impl Steps {
         if !happens {
             return None;
         }
-        let links = || waits.sort(ADDRESSES).iter().filter(|link| usize::from(link.number) == number);
-        let row = match u64::from(waits.producers[number]) {
-            0 => links().map(|link| flow.from(link.register)).max().unwrap_or(0),
-            back => self.row(number as u64, back),
+        let in_superblock = match u64::from(waits.producers[number]) {
+            0 => 0,
+            back => key(self.row(number as u64, back), false),
         };
-        let producer = back_to(flow.row, row);
+        let links = waits.sort(ADDRESSES).iter().filter(|link| usize::from(link.number) == number);
+        let from = links.map(|link| flow.from(link.register)).fold(in_superblock, u64::max);
+        let producer = back_to(flow.row, from);
         let branches = flow.take_branches();
         flow.row += 1;
         Some((producer, branches))

@@ -5,11 +5,12 @@ use super::*;
 use crate::rng::Rng;
 
 fn any_origin(draw: &mut Rng, accesses: u64) -> OriginRecord {
-    if draw.below(3) == 0 {
-        // Some of them of the segments before.
-        return OriginRecord { back: 1 + draw.below(accesses + 2) as u16, at_once: draw.below(2) == 0, registers: 0 };
-    }
     let registers = (0..draw.below(3)).fold(0, |mask, _| mask | 1 << draw.below(REGISTERS as u64));
+    if draw.below(2) == 0 {
+        // Some of them of the segments before.
+        let (back, at_once) = (1 + draw.below(accesses + 2) as u16, draw.below(2) == 0);
+        return OriginRecord { back, at_once, registers: if at_once { registers } else { 0 } };
+    }
     OriginRecord { back: 0, at_once: false, registers }
 }
 
@@ -38,8 +39,21 @@ fn any_segment(draw: &mut Rng, number: u32) -> SegmentRecord {
     SegmentRecord { number, tail: 0, pieces: vec![Piece { start, len: 60 }], accesses, registers, branch }
 }
 
-/// A load: whether its address was known late, and its place in the list of all accesses. The greater of two is waited for.
-type Load = (bool, usize);
+/// A load: its place in the list of all accesses, and whether its address was known late.
+#[derive(Clone, Copy)]
+struct Load {
+    place: usize,
+    is_late: bool,
+}
+
+/// The one of two that is waited for: the younger, if those that are late are taken for so much younger.
+fn later(one: Option<Load>, other: Option<Load>) -> Option<Load> {
+    let age = |load: Load| (load.place + if load.is_late { 64 } else { 0 }, load.is_late);
+    match (one, other) {
+        (Some(one), Some(other)) => Some(if age(one) > age(other) { one } else { other }),
+        _ => one.or(other),
+    }
+}
 
 /// What the records mean, without any haste: everything comes from a load, if it comes from any.
 struct Plain {
@@ -66,10 +80,14 @@ impl Plain {
         let begin = self.accesses;
         let mut places = Vec::new();
         let entry = self.from;
-        let of = |origin: OriginRecord, number: usize, places: &[usize], end: usize| match usize::from(origin.back) {
-            0 => bits(origin.registers).filter_map(|register| entry[usize::from(register)]).max(),
-            back if back <= number => Some((!origin.at_once, places.get(number - back).copied().unwrap_or(end))),
-            back => begin.checked_sub(back - number).map(|place| (!origin.at_once, place)),
+        let of = |origin: OriginRecord, number: usize, places: &[usize], end: usize| {
+            let place = match usize::from(origin.back) {
+                0 => None,
+                back if back <= number => Some(places.get(number - back).copied().unwrap_or(end)),
+                back => begin.checked_sub(back - number),
+            };
+            let load = place.map(|place| Load { place, is_late: !origin.at_once });
+            bits(origin.registers).map(|register| entry[usize::from(register)]).fold(load, later)
         };
         let mut all = Vec::new();
         for (number, (access, &happens)) in record.accesses.iter().zip(happens).enumerate() {
@@ -77,7 +95,8 @@ impl Plain {
             if !happens {
                 continue;
             }
-            let distance = |load: Option<Load>| match load.map_or(u64::MAX, |load| (self.accesses - load.1) as u64) {
+            let distance = |load: Option<Load>| match load.map_or(u64::MAX, |load| (self.accesses - load.place) as u64)
+            {
                 distance if distance <= Maker::REACH => distance,
                 _ => 0,
             };
@@ -91,7 +110,7 @@ impl Plain {
             self.from[usize::from(register)] = of(origin, places.len(), &places, end);
         }
         if let Some(branch) = record.branch {
-            self.branches_from = self.branches_from.max(of(branch.origin, places.len(), &places, end));
+            self.branches_from = later(self.branches_from, of(branch.origin, places.len(), &places, end));
             self.fall_through = Some(branch.fall_through);
         }
         all

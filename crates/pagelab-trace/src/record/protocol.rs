@@ -148,12 +148,19 @@ pub(super) const REGISTERS: usize = 34;
 /// What a value comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct OriginRecord {
-    /// Accesses of the superblock back to the load that it comes from: from an access itself, else from the segment's end.
+    /// Accesses of the superblock back to the load that it comes from: from an access itself, else from the segment's end; 0 without one.
     pub back: u16,
-    /// Of that load: its address is known without any other.
+    /// Of that load: its address is known without any other, as far as the superblock tells.
     pub at_once: bool,
-    /// If `back` is 0: registers at the segment's entry, a bit each.
+    /// Registers at the segment's entry, a bit each; none beside a load whose address is not known at once.
     pub registers: u64,
+}
+
+impl OriginRecord {
+    /// Whether the registers may be waited for rather than the load.
+    pub fn is_early(&self) -> bool {
+        self.back == 0 || self.at_once
+    }
 }
 
 /// A conditional branch at the end of a segment.
@@ -293,7 +300,7 @@ fn parse_segment(p: &mut Payload<'_>) -> Option<SegmentRecord> {
 
 fn parse_origin(p: &mut Payload<'_>) -> Option<OriginRecord> {
     let origin = OriginRecord { back: p.u16()?, at_once: p.u8()? != 0, registers: p.u64()? };
-    (origin.registers >> REGISTERS == 0).then_some(origin)
+    (origin.registers >> REGISTERS == 0 && (origin.registers == 0 || origin.is_early())).then_some(origin)
 }
 
 /// The address in the lower 6 bytes of `word`, made canonical.

@@ -46,6 +46,7 @@ int main(void)
                     "movb (%%rsi,%%r15), %%bl\n"      /* 14: from 13 */
                     "movzbl %%bl, %%ebx\n"
                     "movq (%%rsi,%%rbx), %%rcx\n"     /* 15: a part of rbx from 14 */
+                    "movabs $0x200010000, %%rsi\n"    /* known at once from here on */
                     "movq (%%rsi), %%rax\n"           /* 16: 0x10 */
                     "movq 0x700(%%rsi,%%rax), %%rdx\n" /* 17: from 16 */
                     "movq 0x708(%%rsi), %%r8\n"       /* 18: at an address that is known at once */
@@ -62,7 +63,13 @@ int main(void)
                     "jne 4f\n"                        /* not taken, waits for 22 */
                     "nop\n"
                     "4: addq %%r12, %%r14\n"
-                    "movq 0x730(%%rsi,%%r14), %%r9\n"  /* 23: from 22, as what was on the stack is there early */
+                    "movq 0x730(%%rsi,%%r14), %%r9\n" /* 23: from 22, as what was on the stack is there early */
+                    "movabs $0x200010000, %%rsi\n"
+                    "movq 0x738(%%rsi), %%rax\n"      /* 24: at an address that is known at once */
+                    "leaq (%%rax,%%r13), %%rdx\n"
+                    "movq 0x740(%%rsi,%%rdx), %%r10\n" /* 25: from 24, as nothing was loaded into r13 */
+                    "leaq (%%rax,%%r12), %%rdx\n"
+                    "movq 0x748(%%rsi,%%rdx), %%r11\n" /* 26: from 22 rather than 24 */
                     ::: "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "xmm3",
                     "cc", "memory");
    return 0;

@@ -43,6 +43,9 @@ fn accesses_and_branches_tell_what_they_wait_for() {
         (load, Some(4), None, ""),
         (load, Some(2), None, ""),
         (load, Some(3), Some(3), "n"),
+        (load, None, None, ""),
+        (load, Some(1), None, ""),
+        (load, Some(6), None, ""),
     ];
     // Before them the nine stores of C, and the chain's first load.
     assert_eq!(own.len(), 10 + expected.len(), "{own:#?}");
