@@ -26,7 +26,7 @@ SMALL = "gups:size=16MiB,updates=100K"
         (["run", SMALL, "--sed", "1"], ["--sed", "--seed"]),
         (["walk"], ["walk"]),
         (["list", "ghosts"], ["ghosts", "workloads", "systems", "machines"]),
-        (["run", SMALL, "-s", "cubist"], ["cubist", "radix", "nested-radix"]),
+        (["run", SMALL, "-s", "cubist"], ["cubist", "radix", "pagelab list systems"]),
         (["run", SMALL, "-m", "pdp-11"], ["pdp-11", "kabylake-7700hq"]),
         (["run", "gups:colour=3"], ["colour", "size"]),
         (["run", "gupsy"], ["gupsy", "gups"]),
