@@ -35,6 +35,7 @@ const Origin pl_no_origin;
 static Origin* temporaries;
 static UInt temporaries_room;
 static Origin ancestors[LOADS];     /* by load, all that its address comes from, and what that comes from, and so on */
+static UInt followed;               /* no load of the superblock so far has this number or a greater one */
 static Origin registers[REGISTERS]; /* as they are by now */
 static Origin known[REGISTERS];     /* as they were at the end of the last segment */
 
@@ -65,6 +66,7 @@ Origin pl_loaded(UInt number, Origin address)
       if (holds(&address, i))
          address = pl_of_both(address, ancestors[i]);
    ancestors[number] = address;
+   followed = number + 1;
    return origin;
 }
 
@@ -89,7 +91,7 @@ static Bool is_last(const Origin* origin, UInt number)
 {
    UInt other;
 
-   for (other = 0; other < LOADS; other++)
+   for (other = 0; other < followed; other++)
       if (other != number && holds(origin, other) && is_within(ancestors[number], ancestors[other])
           && !same(ancestors[number], ancestors[other]))
          return False;
@@ -104,7 +106,7 @@ Waited pl_waited_for(Origin origin)
    Waited waited = {NO_LOAD, False, origin.registers};
    UInt number;
 
-   for (number = 0; number < LOADS; number++) {
+   for (number = 0; number < followed; number++) {
       if (holds(&origin, number) && is_last(&origin, number)) {
          waited.load = (Int)number;
          waited.at_once = same(ancestors[number], pl_no_origin);
@@ -149,6 +151,7 @@ void pl_origins_begin(UInt temporaries_n)
       temporaries = VG_(malloc)("pagelab.origins", temporaries_n * sizeof(Origin));
       temporaries_room = temporaries_n;
    }
+   followed = 0;
    for (i = 0; i < temporaries_n; i++)
       temporaries[i] = pl_no_origin;
    for (i = 0; i < REGISTERS; i++)

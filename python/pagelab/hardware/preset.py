@@ -4,6 +4,7 @@ Parameters: the preset that is started from. What is neither told nor measured k
 Deviations: sizes of MMU caches, replacement policies and latencies between cores are neither told nor measured.
 """
 
+import itertools
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -366,10 +367,7 @@ def share_bytes(chase: Mapping[int, Figure], hit_cycles: float) -> float | None:
     if memory < _LEAST_MISS * hit_cycles:
         return None
     half = (hit_cycles + memory) / 2
-    beyond = next(number for number, size in enumerate(sizes) if chase[size].value >= half)
-    before, size = sizes[max(beyond - 1, 0)], sizes[beyond]
-    if before == size:
-        return float(size)
+    before, size = next(pair for pair in itertools.pairwise(sizes) if chase[pair[1]].value >= half)
     part = (half - chase[before].value) / (chase[size].value - chase[before].value)
     return float(before * (size / before) ** part)
 

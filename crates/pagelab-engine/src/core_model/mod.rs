@@ -181,10 +181,9 @@ pub trait Timing {
     /// How long the program stalls at an access to data. The model asks the data once when they are there ([`Data::there`]).
     fn data_stall(&mut self, data: Data, at: Moment) -> Stall;
 
-    /// [`Self::meet`], a translation if there is one, and [`Self::data_stall`], one after the other, where nothing comes between. A function of its own,
-    /// for the loops that call it need the host's registers. None if nothing stalls: a caller that looked into four numbers for that, which have
+    /// [`Self::meet`], a translation if there is one, and [`Self::data_stall`], one after the other, where nothing comes between. Whoever
+    /// asks has a loop of its own for it, as it needs the host's registers. None if nothing stalls: a caller that looked into four numbers for that, which have
     /// just been written one by one, would wait for all of them (the host forwards no stores to a wider load).
-    #[inline(never)]
     fn make(&mut self, met: Met, translating: Option<Translating>, data: Data, at: Moment) -> Option<Stall> {
         let mut stall = self.meet(met, at);
         if let Some(translating) = translating {

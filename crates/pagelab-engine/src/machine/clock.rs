@@ -146,7 +146,7 @@ impl<C: Timing> CpuClock<C> {
         self.core.follows()
     }
 
-    /// What the core takes accesses for that do not tell what they wait for, if it asks.
+    /// What the core takes accesses as that do not tell what they wait for, if it asks.
     pub fn assumes(&self) -> Option<&'static str> {
         self.core.assumes()
     }

@@ -125,7 +125,7 @@ impl Simulation {
         self.cpus.iter().any(|cpu| cpu.clock.follows())
     }
 
-    /// What some core takes accesses for that do not tell what they wait for.
+    /// What some core takes accesses as that do not tell what they wait for.
     pub fn assumes(&self) -> Option<&'static str> {
         self.cpus.iter().find_map(|cpu| cpu.clock.assumes())
     }

@@ -160,7 +160,7 @@ fn bits(mut mask: u64) -> impl Iterator<Item = u8> {
     })
 }
 
-/// What of two loads is greater of the one that is waited for, by its row; 0 for no load.
+/// Of a load by its row: greater for the one of two that is waited for; 0 for no load.
 #[inline(always)]
 fn key(row: u64, is_late: bool) -> u64 {
     let late = u64::from(is_late);
