@@ -12,6 +12,9 @@ machine:
 - host: this machine for the accesses themselves, in memory of the workload's size.
 
 Naive and host are settled, too (`crates/pagelab-host/src/yardstick.rs`).
+
+A recorded trace is replayed by the in-order core and by one with a window, by turns; so is it recorded with
+dependencies and without.
 """
 
 import argparse
@@ -31,7 +34,7 @@ from pathlib import Path
 from rich.table import Table
 
 import pagelab
-from pagelab import _engine
+from pagelab import _engine, cores
 from pagelab.cli.terminal import print_table, warn
 
 RUNS = 3
@@ -105,34 +108,70 @@ def measure_trace(folder: Path, runs: int, accesses: int) -> None:
     """Records xz and replays the trace."""
     trace = folder / "xz.trace"
     program = ["xz", "-9", "-c", "-k", _engine.__file__]
-    before = cpu_seconds()
-    started = time.perf_counter()
-    subprocess.run(
-        [sys.executable, "-m", "pagelab", "record", "-o", trace, "--max-accesses", str(accesses), "--", *program],
-        stdout=subprocess.DEVNULL,
-        check=True,
-    )
-    wall, cpu = time.perf_counter() - started, cpu_seconds() - before
+    costs: dict[bool, list[Cost]] = {True: [], False: []}
+    for _ in range(runs):
+        for dependencies, taken in costs.items():
+            taken.append(record(trace if dependencies else folder / "without.trace", program, accesses, dependencies))
     recorded = _engine.drain(str(trace), accesses)
-    size = sum(part.stat().st_size for part in trace.iterdir())
+    told, untold = (cheapest(taken) for taken in costs.values())
 
     table = Table(
         "", "", title=f"Trace of {' '.join(program[:2])}, {recorded / 1e6:.1f} M accesses", title_justify="left"
     )
     table.show_header = False
-    table.add_row("recording, M accesses a second", millions(recorded / wall))
-    table.add_row("recording, M accesses a CPU second", millions(recorded / cpu))
-    table.add_row("bytes an access", f"{size / recorded:.2f}")
+    table.add_row("recording, M accesses a second", millions(recorded / told.wall))
+    table.add_row("recording, M accesses a CPU second", millions(recorded / told.cpu))
+    table.add_row("bytes an access", f"{told.size / recorded:.2f}")
+    for what, ratio in zip(("second", "CPU second", "byte"), told.over(untold), strict=True):
+        table.add_row(f"a {what} with dependencies / without", f"{ratio:.2f}")
     decoded = best(runs, partial(_engine.drain, str(trace), accesses))
-    replayed = best(runs, partial(replay, str(trace), "radix", accesses))
+    window = json.dumps(cores.overlapping(json.loads(_engine.machine_json(MACHINE))["core"]))
+    replayed, overlapping = best_by_turns(
+        runs,
+        partial(replay, str(trace), "radix", accesses),
+        partial(replay, str(trace), "radix", accesses, f"machine.core={window}"),
+    )
     table.add_row("decoding alone, M/s", millions(decoded))
     table.add_row("replay under radix, M/s", millions(replayed))
     table.add_row("replay / decoding", f"{replayed / decoded:.2f}")
+    table.add_row("replay with a window core, M/s", millions(overlapping))
+    table.add_row("window core / in-order core", f"{overlapping / replayed:.2f}")
     for title, sample in SAMPLES.items():
         table.add_row(
             f"miss-ratio curves, {title}, M/s", millions(best(runs, partial(curves, str(trace), sample, accesses)))
         )
     print_table(table)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a recording took: seconds, CPU seconds of all processes, and bytes of its trace."""
+
+    wall: float
+    cpu: float
+    size: int
+
+    def over(self, other: "Cost") -> tuple[float, float, float]:
+        """How many times as much as another."""
+        return self.wall / other.wall, self.cpu / other.cpu, self.size / other.size
+
+
+def cheapest(costs: list[Cost]) -> Cost:
+    """The least of each."""
+    return Cost(min(of.wall for of in costs), min(of.cpu for of in costs), costs[0].size)
+
+
+def record(trace: Path, program: list[str], accesses: int, dependencies: bool) -> Cost:
+    """Records a program anew."""
+    shutil.rmtree(trace, ignore_errors=True)
+    before, started = cpu_seconds(), time.perf_counter()
+    tells = "--dependencies" if dependencies else "--no-dependencies"
+    options = [tells, "-o", str(trace), "--max-accesses", str(accesses)]
+    subprocess.run(
+        [sys.executable, "-m", "pagelab", "record", *options, "--", *program], stdout=subprocess.DEVNULL, check=True
+    )
+    wall, cpu = time.perf_counter() - started, cpu_seconds() - before
+    return Cost(wall, cpu, sum(part.stat().st_size for part in trace.iterdir()))
 
 
 def measure_curves(runs: int, accesses: int) -> None:
@@ -152,12 +191,18 @@ def curves(source: str, sample: float | None, accesses: int) -> int:
 
 def best(runs: int, work: Callable[[], int]) -> float:
     """Accesses a CPU second of the fastest of `runs` runs; `work` returns how many it made."""
-    rates = []
+    return best_by_turns(runs, work)[0]
+
+
+def best_by_turns(runs: int, *works: Callable[[], int]) -> list[float]:
+    """The same of several, which are run by turns."""
+    rates: list[list[float]] = [[] for _ in works]
     for _ in range(runs):
-        started = time.process_time()
-        done = work()
-        rates.append(done / (time.process_time() - started))
-    return max(rates)
+        for work, of_work in zip(works, rates, strict=True):
+            started = time.process_time()
+            done = work()
+            of_work.append(done / (time.process_time() - started))
+    return [max(of_work) for of_work in rates]
 
 
 def yardsticks(runs: int, workload: str, accesses: int, most_bytes: int) -> tuple[float, float | None]:
@@ -171,9 +216,10 @@ def yardsticks(runs: int, workload: str, accesses: int, most_bytes: int) -> tupl
     return 1e9 / naive, None if None in host else 1e9 / min(host)
 
 
-def replay(source: str, system: str, accesses: int) -> int:
+def replay(source: str, system: str, accesses: int, *settings: str) -> int:
     """Replays on one thread and returns the accesses made."""
-    return pagelab.run(source, system, machine=MACHINE, max_accesses=accesses, threads=1)[system].stats["accesses"]
+    results = pagelab.run(source, system, machine=MACHINE, max_accesses=accesses, threads=1, set=settings)
+    return results[system].stats["accesses"]
 
 
 def cpu_seconds() -> float:

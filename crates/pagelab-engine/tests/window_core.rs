@@ -9,7 +9,9 @@ use pagelab_engine::base::addr::{MachineAddr, PageSize};
 use pagelab_engine::base::cycles::Cycles;
 use pagelab_engine::base::rng::Rng;
 use pagelab_engine::base::translation::Translation;
-use pagelab_engine::core_model::{CoreConfig, CoreModel, Data, Met, Moment, Siblings, Stall, Timing, Translating};
+use pagelab_engine::core_model::{
+    CoreConfig, CoreModel, Data, Found, Met, Moment, Row, Siblings, Stall, Timing, Translating,
+};
 use pagelab_trace::{Access, AccessKind, Branches, Maker};
 
 const L1_LATENCY: u64 = 4;
@@ -446,11 +448,15 @@ impl Threads {
 
     fn make(&mut self, thread: usize, step: Step, number: u64) {
         let met = Met { access: &step.access, again: false, tells: true, branches: step.branches };
-        let translating =
-            Translating { look_up: Cycles::ZERO, walk: Cycles(step.walk), page: step.page, fetches: false };
+        let stall = self.cores[thread].meet(met, self.at[thread]);
+        self.spend(thread, stall);
+        if step.walk > 0 {
+            let of = Translating { look_up: Cycles::ZERO, walk: Cycles(step.walk), page: step.page, fetches: false };
+            let stall = self.cores[thread].translation_stall(of, self.at[thread]);
+            self.spend(thread, stall);
+        }
         let data = Data { latency: Cycles(step.latency), line: step.line.unwrap_or(number), traffic: None };
-        let translating = (step.walk > 0).then_some(translating);
-        let stall = self.cores[thread].make(met, translating, data, self.at[thread]).unwrap_or_default();
+        let stall = self.cores[thread].data_stall(data, self.at[thread]);
         self.spend(thread, stall);
         let at = &mut self.at[thread];
         let instructions = at.instructions + u64::from(step.access.gap);
@@ -572,9 +578,9 @@ fn a_window_is_divided_as_soon_as_another_thread_wakes() {
     let access = Access { gap: 16, ..load().access };
     let stalls = [0, 0, 1].map(|active| {
         core.go_on(common.take().unwrap(), Siblings { active, now: Cycles::ZERO });
-        let met = Met { access: &access, again: false, tells: true, branches: Branches::NONE };
-        let data = Data { latency: Cycles(LATENCY), line: at.instructions, traffic: None };
-        let stall = core.make(met, None, data, at).unwrap_or_default();
+        let found = Found { latency: Cycles(LATENCY), line: at.instructions };
+        let row = Row { accesses: &[access], branches: &[], found: &[found], tells: true };
+        let stall = core.make_all(&row, at);
         common = core.pause();
         at = Moment { instructions: at.instructions + 16, now: at.now + stall.sum() };
         stall.data.0

@@ -70,6 +70,31 @@ pub struct BranchCounts {
     pub mispredicted: u64,
 }
 
+/// Where the data of an access are.
+#[derive(Clone, Copy, Debug)]
+pub struct Found {
+    /// From there.
+    pub latency: Cycles,
+    /// The number of the line in physical memory.
+    pub line: u64,
+}
+
+/// Accesses in a row of a [`Row`] at most.
+pub const ROW: usize = 64;
+
+/// Accesses of a program one after the other, each to one line, whose translations the first-level TLB has.
+#[derive(Clone, Copy, Debug)]
+pub struct Row<'a> {
+    /// At most [`ROW`].
+    pub accesses: &'a [Access],
+    /// Before each of them, and perhaps of more; nothing if they are not known.
+    pub branches: &'a [Branches],
+    /// As many as accesses.
+    pub found: &'a [Found],
+    /// As in [`Met`].
+    pub tells: bool,
+}
+
 /// Data of an access, in one line.
 #[derive(Debug)]
 pub struct Data<'a> {
@@ -181,16 +206,21 @@ pub trait Timing {
     /// How long the program stalls at an access to data. The model asks the data once when they are there ([`Data::there`]).
     fn data_stall(&mut self, data: Data, at: Moment) -> Stall;
 
-    /// [`Self::meet`], a translation if there is one, and [`Self::data_stall`], one after the other, where nothing comes between. Whoever
-    /// asks has a loop of its own for it, as it needs the host's registers. None if nothing stalls: a caller that looked into four numbers for that, which have
-    /// just been written one by one, would wait for all of them (the host forwards no stores to a wider load).
-    fn make(&mut self, met: Met, translating: Option<Translating>, data: Data, at: Moment) -> Option<Stall> {
-        let mut stall = self.meet(met, at);
-        if let Some(translating) = translating {
-            stall += self.translation_stall(translating, Moment { now: at.now + stall.sum(), ..at });
+    /// [`Self::meet`] and [`Self::data_stall`] of each access of a row, one after the other, where nothing comes between. How long all
+    /// of them stall.
+    fn make_all(&mut self, row: &Row, mut at: Moment) -> Stall {
+        let mut all = Stall::default();
+        for (number, (access, found)) in row.accesses.iter().zip(row.found).enumerate() {
+            let branches = row.branches.get(number).copied().unwrap_or_default();
+            let mut stall = self.meet(Met { access, again: false, tells: row.tells, branches }, at);
+            let data = Data { latency: found.latency, line: found.line, traffic: None };
+            stall += self.data_stall(data, Moment { now: at.now + stall.sum(), ..at });
+            let instructions = at.instructions + u64::from(access.gap);
+            at.now += stall.sum() + self.base_cycles(instructions) - self.base_cycles(at.instructions);
+            at.instructions = instructions;
+            all += stall;
         }
-        stall += self.data_stall(data, Moment { now: at.now + stall.sum(), ..at });
-        (stall.sum() > Cycles::ZERO).then_some(stall)
+        all
     }
 
     /// How long it stalls for a translation, be it found or end in a fault.

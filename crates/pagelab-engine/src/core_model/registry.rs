@@ -47,8 +47,8 @@ macro_rules! cores {
             }
 
             #[inline(always)]
-            fn make(&mut self, met: Met, translating: Option<Translating>, data: Data, at: Moment) -> Option<Stall> {
-                match self { $($(Self::$Variant(core) => core.make(met, translating, data, at),)*)* }
+            fn make_all(&mut self, row: &Row, at: Moment) -> Stall {
+                match self { $($(Self::$Variant(core) => core.make_all(row, at),)*)* }
             }
 
             #[inline(always)]

@@ -21,6 +21,11 @@ impl<T: Copy + Default> Ring<T> {
         (self.put > self.taken).then(|| self.places[self.taken & (self.places.len() - 1)])
     }
 
+    /// All entries, the oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = T> {
+        (self.taken..self.put).map(|n| self.places[n & (self.places.len() - 1)])
+    }
+
     /// Takes the oldest entry out.
     #[inline(always)]
     pub fn pop_front(&mut self) -> Option<T> {
@@ -42,7 +47,7 @@ impl<T: Copy + Default> Ring<T> {
 
     #[cold]
     fn grow(&mut self) {
-        let held: Vec<T> = (self.taken..self.put).map(|n| self.places[n & (self.places.len() - 1)]).collect();
+        let held: Vec<T> = self.iter().collect();
         (self.taken, self.put) = (0, held.len());
         self.places.clear();
         self.places.extend(&held);
@@ -66,6 +71,7 @@ mod tests {
                 assert_eq!(ring.pop_front(), expected.pop_front());
             }
             assert_eq!(ring.front(), expected.front().copied());
+            assert!(ring.iter().eq(expected.iter().copied()));
         }
         while ring.front().is_some() {
             assert_eq!(ring.pop_front(), expected.pop_front());

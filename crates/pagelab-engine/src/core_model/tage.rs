@@ -9,7 +9,9 @@
 //! first table with room is taken, where the paper draws. Useful counters are halved now and then, where the paper clears their two bits
 //! by turns. Indirect branches and returns are always predicted.
 
-use super::BranchCounts;
+use pagelab_trace::Branches;
+
+use super::{BranchCounts, ROW};
 
 /// Of the histories, in outcomes.
 const LENGTHS: [u32; 4] = [5, 15, 44, 127];
@@ -27,150 +29,311 @@ struct Entry(u16);
 const _: () = assert!(1 << TAG_BITS <= Entry::TAG);
 
 impl Entry {
-    const COUNTER: u32 = 11;
-    const USEFUL: u32 = 14;
-    const TAG: u16 = (1 << Self::COUNTER) - 1;
-    /// Counters are 0 to 7: taken from 4 on.
-    const WEAKLY_TAKEN: u32 = 4;
-    const MOST: u32 = 7;
-    const MOST_USEFUL: u32 = 3;
+    const STATE: u32 = 11;
+    /// The counter's highest bit.
+    const SAYS: u32 = Self::STATE + State::COUNTER_BITS - 1;
+    const TAG: u16 = (1 << Self::STATE) - 1;
 
     /// One that was never useful, for a branch that went this way.
     fn new(tag: u16, taken: bool) -> Self {
-        let counter = if taken { Self::WEAKLY_TAKEN } else { Self::WEAKLY_TAKEN - 1 };
-        Self(tag | (counter << Self::COUNTER) as u16)
+        let counter = if taken { State::WEAKLY_TAKEN } else { State::WEAKLY_TAKEN - 1 };
+        Self(tag).with(State(counter))
     }
 
     fn tag(self) -> u16 {
         self.0 & Self::TAG
     }
 
-    fn counter(self) -> u32 {
-        u32::from(self.0) >> Self::COUNTER & Self::MOST
+    fn state(self) -> State {
+        State((self.0 >> Self::STATE) as u8)
     }
 
-    fn useful(self) -> u32 {
-        u32::from(self.0) >> Self::USEFUL
+    fn with(self, state: State) -> Self {
+        Self(self.tag() | u16::from(state.0) << Self::STATE)
     }
 
-    fn with(self, counter: u32, useful: u32) -> Self {
-        Self(self.tag() | (counter << Self::COUNTER | useful << Self::USEFUL) as u16)
+    fn less_useful(self, by: impl Fn(u8) -> u8) -> Self {
+        self.with(State::new(self.state().counter(), by(self.state().useful())))
+    }
+}
+
+/// An entry's counter, in the lower bits, and how useful it is.
+#[derive(Clone, Copy, Debug)]
+struct State(u8);
+
+impl State {
+    const COUNTER_BITS: u32 = 3;
+    const BITS: u32 = 5;
+    /// Counters are 0 to 7: taken from 4 on.
+    const WEAKLY_TAKEN: u8 = 4;
+    const MOST: u8 = 7;
+    const MOST_USEFUL: u8 = 3;
+
+    const fn counter(self) -> u8 {
+        self.0 & Self::MOST
+    }
+
+    const fn useful(self) -> u8 {
+        self.0 >> Self::COUNTER_BITS
+    }
+
+    const fn new(counter: u8, useful: u8) -> Self {
+        Self(counter | useful << Self::COUNTER_BITS)
+    }
+
+    /// Whether it says that the branch is taken.
+    const fn says(self) -> bool {
+        self.counter() >= Self::WEAKLY_TAKEN
+    }
+
+    /// After an outcome that it predicted, rightly or not; whether another would have predicted what it did not.
+    const fn after(self, taken: bool, differs: bool) -> Self {
+        let useful =
+            if differs { count(self.useful(), self.says() == taken, Self::MOST_USEFUL) } else { self.useful() };
+        Self::new(count(self.counter(), taken, Self::MOST), useful)
     }
 }
 
 /// A counter of at most `most` after an outcome.
-#[inline(always)]
-fn count(counter: u32, taken: bool, most: u32) -> u32 {
-    (counter + 2 * u32::from(taken)).clamp(1, most + 1) - 1
+const fn count(counter: u8, up: bool, most: u8) -> u8 {
+    match up {
+        true if counter < most => counter + 1,
+        false if counter > 0 => counter - 1,
+        _ => counter,
+    }
 }
+
+/// What becomes of a state, by itself and three bits above: whether the branch is taken, whether another would have predicted differently, and
+/// whether it is the one that predicted; if not, it stays. A table, as the host could not predict branches of this code's own.
+static AFTER: [u8; 8 << State::BITS] = {
+    let mut all = [0; 8 << State::BITS];
+    let mut at = 0;
+    while at < all.len() {
+        let (state, of) = (State(at as u8 & ((1 << State::BITS) - 1)), at >> State::BITS);
+        all[at] = if of & 4 != 0 { state.after(of & 1 != 0, of & 2 != 0).0 } else { state.0 };
+        at += 1;
+    }
+    all
+};
+
+/// Counters without tags are 0 to 3: taken from 2 on.
+const MOST_OF_BASE: u8 = 3;
+
+/// What becomes of such a counter, by itself and two bits above: whether the branch is taken, and whether it is one of a table, so that the
+/// counter stays.
+static BASE_AFTER: [u8; 16] = {
+    let mut all = [0; 16];
+    let mut at = 0;
+    while at < all.len() {
+        let counter = at as u8 & MOST_OF_BASE;
+        all[at] = if at & 8 != 0 { counter } else { count(counter, at & 4 != 0, MOST_OF_BASE) };
+        at += 1;
+    }
+    all
+};
+
+/// Who predicts, by a bit for each table that has the branch: the last of these, or 0 for the counters without tags; and who would if that
+/// one did not have it.
+static PREDICTS: [(u8, u8); 1 << LENGTHS.len()] = {
+    let mut all = [(0, 0); 1 << LENGTHS.len()];
+    let mut has = 1_u32;
+    while has < 1 << LENGTHS.len() {
+        let rest = has & !(1 << has.ilog2());
+        all[has as usize] = (has.ilog2() as u8 + 1, if rest == 0 { 0 } else { rest.ilog2() as u8 + 1 });
+        has += 1;
+    }
+    all
+};
 
 /// See the module's text.
 #[derive(Clone, Debug)]
 pub struct Tage {
-    /// 0 to 3: taken from 2 on.
-    base: Box<[u8; 1 << BASE_BITS]>,
-    /// One table after the other.
-    tables: Box<[Entry; LENGTHS.len() << TABLE_BITS]>,
-    /// The last outcomes, the youngest lowest.
-    history: u128,
-    /// Of as much of the history as each table looks at.
-    hashes: [u64; LENGTHS.len()],
+    tables: Tables,
+    past: Past,
+    batch: Box<Batch>,
     counts: BranchCounts,
 }
 
-const MOST_OF_BASE: u32 = 3;
-
-/// Where a branch is looked for.
-#[derive(Clone, Copy)]
-struct Place {
-    index: usize,
-    tag: u16,
+/// What branches did.
+#[derive(Clone, Debug)]
+struct Tables {
+    base: Box<[u8; 1 << BASE_BITS]>,
+    /// One table after the other.
+    tagged: Box<[Entry; LENGTHS.len() << TABLE_BITS]>,
 }
 
-const fn mix(value: u64) -> u64 {
-    let value = (value ^ value >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    value ^ value >> 29
+/// The last outcomes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Past {
+    /// The youngest lowest.
+    history: u128,
+    /// Of as much of the history as each table looks at.
+    hashes: [u32; LENGTHS.len()],
 }
 
+/// Branches, and where they are looked for: in the counters without tags, and in each table.
+///
+/// Outcomes are known before they are predicted. So where branches are looked for is found for many of them before any is met: the host then
+/// overlaps what it would wait for one branch after the other, and hashes with vectors.
+#[derive(Clone, Debug)]
+struct Batch {
+    count: usize,
+    /// What is hashed for each table.
+    keys: [[u32; LENGTHS.len()]; BATCH],
+    indices: [[u16; LENGTHS.len()]; BATCH],
+    tags: [[u16; LENGTHS.len()]; BATCH],
+    base: [u16; BATCH],
+    taken: [bool; BATCH],
+    /// Of the access behind.
+    number: [u8; BATCH],
+}
+
+impl Batch {
+    const EMPTY: Self = Self {
+        count: 0,
+        keys: [[0; LENGTHS.len()]; BATCH],
+        indices: [[0; LENGTHS.len()]; BATCH],
+        tags: [[0; LENGTHS.len()]; BATCH],
+        base: [0; BATCH],
+        taken: [false; BATCH],
+        number: [0; BATCH],
+    };
+
+    /// Adds a branch that `name` tells from others, where there is room.
+    #[inline(always)]
+    fn push(&mut self, past: &Past, name: u64, taken: bool, number: u8) {
+        let name = (name ^ name >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let at = self.count % BATCH;
+        self.keys[at] = past.hashes.map(|of_past| (name >> 32) as u32 ^ of_past);
+        self.base[at] = (name >> (u64::BITS - BASE_BITS)) as u16;
+        (self.taken[at], self.number[at]) = (taken, number);
+        self.count += 1;
+    }
+
+    /// Finds where all of them are looked for.
+    #[inline(always)]
+    fn seek(&mut self) {
+        let of = LENGTHS.len() * self.count.min(BATCH);
+        let (indices, tags) = (self.indices.as_flattened_mut(), self.tags.as_flattened_mut());
+        for ((key, index), tag) in self.keys.as_flattened()[..of].iter().zip(indices).zip(tags) {
+            let hash = mix(*key);
+            *index = (hash & ((1 << TABLE_BITS) - 1)) as u16;
+            // 0 is the tag of entries that were never taken.
+            *tag = (hash >> 16 & ((1 << TAG_BITS) - 1)) as u16 + 1;
+        }
+    }
+
+    /// One of them.
+    #[inline(always)]
+    fn get(&self, at: usize) -> Sought {
+        let at = at % BATCH;
+        Sought { indices: self.indices[at], tags: self.tags[at], base: self.base[at], taken: self.taken[at] }
+    }
+}
+
+/// One of a [`Batch`].
+#[derive(Clone, Copy, Debug)]
+struct Sought {
+    indices: [u16; LENGTHS.len()],
+    tags: [u16; LENGTHS.len()],
+    base: u16,
+    taken: bool,
+}
+
+/// Branches that are sought at once.
+const BATCH: usize = 64;
+
+/// A bit for each lane, as one number.
 #[inline(always)]
-fn place(table: usize, hash: u64) -> Place {
-    // 0 is the tag of entries that were never taken.
-    let tag = ((hash >> 32) & ((1 << TAG_BITS) - 1)) as u16 + 1;
-    Place { index: table << TABLE_BITS | (hash & ((1 << TABLE_BITS) - 1)) as usize, tag }
+fn gather(lanes: u64) -> usize {
+    ((lanes & LANES).wrapping_mul(1 << 48 | 1 << 33 | 1 << 18 | 1 << 3) >> 48 & 0xf) as usize
+}
+
+/// Four numbers in one, by lanes.
+#[inline(always)]
+fn lanes(of: [u16; LENGTHS.len()]) -> u64 {
+    of.into_iter().rev().fold(0, |all, lane| all << 16 | u64::from(lane))
+}
+
+/// The lowest bit of each lane.
+const LANES: u64 = 0x0001_0001_0001_0001;
+const _: () = assert!(LENGTHS.len() == 4);
+
+/// Of 32 bits, as hosts have vectors that multiply so many.
+const fn mix(value: u32) -> u32 {
+    let value = (value ^ value >> 16).wrapping_mul(BASE);
+    value ^ value >> 15
 }
 
 /// By how much an outcome counts for more in the hash of a history with each that comes after it: a polynomial, as of Karp and Rabin (IBM
 /// Journal of Research and Development 31, 1987).
-const BASE: u64 = 0x9e37_79b9_7f4a_7c15;
-/// What an outcome counts for that leaves a table's history.
-const LAST: [u64; LENGTHS.len()] = [
-    BASE.wrapping_pow(LENGTHS[0]),
-    BASE.wrapping_pow(LENGTHS[1]),
-    BASE.wrapping_pow(LENGTHS[2]),
-    BASE.wrapping_pow(LENGTHS[3]),
-];
+const BASE: u32 = 0x9e37_79b1;
 
-/// The hash of a history that goes on with an outcome; it was of `history`.
-#[inline]
-fn go_on(hash: u64, table: usize, history: u128, taken: bool) -> u64 {
-    let leaves = (history >> (LENGTHS[table] - 1)) as u64 & 1;
-    hash.wrapping_mul(BASE).wrapping_add(u64::from(taken)).wrapping_sub(LAST[table] & leaves.wrapping_neg())
+/// What outcomes that leave the tables' histories take from their hashes, by a bit for each; and above, what the one that comes adds.
+static CHANGES: [[u32; LENGTHS.len()]; 2 << LENGTHS.len()] = {
+    let mut all = [[0; LENGTHS.len()]; 2 << LENGTHS.len()];
+    let mut at = 0;
+    while at < all.len() {
+        let mut table = 0;
+        while table < LENGTHS.len() {
+            let last = if at >> table & 1 != 0 { BASE.wrapping_pow(LENGTHS[table]) } else { 0 };
+            all[at][table] = ((at >> LENGTHS.len()) as u32).wrapping_sub(last);
+            table += 1;
+        }
+        at += 1;
+    }
+    all
+};
+
+impl Past {
+    /// It goes on with an outcome.
+    #[inline(always)]
+    fn push(&mut self, taken: bool) {
+        let leaves = LENGTHS.map(|length| (self.history >> (length - 1)) as usize & 1);
+        let leave = (0..LENGTHS.len()).fold(0, |all, table| all | leaves[table] << table);
+        let changes = &CHANGES[leave | usize::from(taken) << LENGTHS.len()];
+        for (hash, change) in self.hashes.iter_mut().zip(changes) {
+            *hash = hash.wrapping_mul(BASE).wrapping_add(*change);
+        }
+        self.history = self.history << 1 | u128::from(taken);
+    }
 }
 
-impl Default for Tage {
+impl Default for Tables {
     fn default() -> Self {
         Self {
             base: Box::new([2; 1 << BASE_BITS]),
-            tables: Box::new([Entry::new(0, true); LENGTHS.len() << TABLE_BITS]),
-            history: 0,
-            hashes: [0; LENGTHS.len()],
-            counts: BranchCounts::default(),
+            tagged: Box::new([Entry::new(0, true); LENGTHS.len() << TABLE_BITS]),
         }
     }
 }
 
-impl Tage {
-    /// Predicts a branch and learns its outcome; whether it was mispredicted. `name` tells it from others.
+impl Tables {
+    /// Predict a branch and learn its outcome; whether it was mispredicted.
     #[inline(always)]
-    pub fn meet(&mut self, name: u64, taken: bool) -> bool {
-        self.counts.met += 1;
-        let places: [Place; LENGTHS.len()] = std::array::from_fn(|table| place(table, mix(name ^ self.hashes[table])));
-        let entries = places.map(|place| self.tables[place.index]);
-        let base = (mix(name) & ((1 << BASE_BITS) - 1)) as usize;
-        // A bit for the counters, and one above for each table: whether they have the branch, and whether they say that it is taken. No
-        // branch of this code's own is on them, which the host could not predict.
-        let (mut has, mut says) = (1_u32, u32::from(self.base[base] >> 1));
-        for (table, (entry, place)) in entries.iter().zip(&places).enumerate() {
-            has |= u32::from(entry.tag() == place.tag) << (table + 1);
-            says |= u32::from(entry.counter() >= Entry::WEAKLY_TAKEN) << (table + 1);
-        }
-        let provider = has.ilog2() as usize;
-        let predicted = says >> provider & 1 != 0;
-        // Whoever would predict if the provider did not have the branch; the counters if it is these.
-        let otherwise = says >> ((has ^ 1 << provider) | 1).ilog2() & 1 != 0;
-        let of_table = provider > 0;
+    fn meet(&mut self, sought: &Sought) -> bool {
+        let &Sought { indices, tags, base, taken, .. } = sought;
+        let index = |table: usize| table << TABLE_BITS | usize::from(indices[table]) & ((1 << TABLE_BITS) - 1);
+        let entries = lanes(std::array::from_fn(|table| self.tagged[index(table)].0));
+        let counter = &mut self.base[usize::from(base) & ((1 << BASE_BITS) - 1)];
+        // Which tables have the branch: where tags differ by no bit, nothing is carried to the highest bit of the lane.
+        let differing = (entries ^ lanes(tags)) & (LANES * u64::from(Entry::TAG));
+        let has = !gather((differing + LANES * 0x7fff) >> 15) & 0xf;
+        // Whether the counters, and above each table, say that it is taken.
+        let says = gather(entries >> Entry::SAYS) << 1 | usize::from(*counter >> 1);
+        let (provider, other) = PREDICTS[has];
+        let (predicted, otherwise) = (says >> provider & 1 != 0, says >> other & 1 != 0);
+        let (differs, of_table) = (usize::from(predicted != otherwise), usize::from(provider > 0));
+        let taken_bit = usize::from(taken);
+        let provider = usize::from(provider);
         let table = provider.saturating_sub(1) % LENGTHS.len();
-        let entry = entries[table];
-        let useful = if predicted == otherwise {
-            entry.useful()
-        } else {
-            count(entry.useful(), predicted == taken, Entry::MOST_USEFUL)
-        };
-        let counted = entry.with(count(entry.counter(), taken, Entry::MOST), useful);
-        // Both are written, if with what they were: see above.
-        self.tables[places[table].index] = if of_table { counted } else { entry };
-        let counted = count(self.base[base].into(), taken, MOST_OF_BASE) as u8;
-        self.base[base] = if of_table { self.base[base] } else { counted };
+        let entry = Entry((entries >> (16 * table)) as u16);
+        let after = usize::from(entry.state().0) | (taken_bit | differs << 1 | of_table << 2) << State::BITS;
+        let after_of_base = usize::from(*counter & MOST_OF_BASE) | taken_bit << 2 | of_table << 3;
+        *counter = BASE_AFTER[after_of_base];
+        self.tagged[index(table)] = entry.with(State(AFTER[after]));
         if predicted != taken {
-            self.counts.mispredicted += 1;
-            self.allocate(provider, &places, taken);
-        }
-        for (table, hash) in self.hashes.iter_mut().enumerate() {
-            *hash = go_on(*hash, table, self.history, taken);
-        }
-        self.history = self.history << 1 | u128::from(taken);
-        if self.counts.met.is_multiple_of(AGEING) {
-            self.age();
+            self.allocate(provider, sought);
         }
         predicted != taken
     }
@@ -178,26 +341,79 @@ impl Tage {
     /// Makes all entries less useful.
     #[cold]
     fn age(&mut self) {
-        self.tables.iter_mut().for_each(|entry| *entry = entry.with(entry.counter(), entry.useful() >> 1));
+        self.tagged.iter_mut().for_each(|entry| *entry = entry.less_useful(|useful| useful >> 1));
+    }
+
+    /// Takes an entry for the branch in a table from `first` on.
+    #[inline(never)]
+    fn allocate(&mut self, first: usize, sought: &Sought) {
+        let place = |table: usize| table << TABLE_BITS | usize::from(sought.indices[table]);
+        let free = (first..LENGTHS.len()).find(|&table| self.tagged[place(table)].state().useful() == 0);
+        if let Some(table) = free {
+            self.tagged[place(table)] = Entry::new(sought.tags[table], sought.taken);
+            return;
+        }
+        for table in first..LENGTHS.len() {
+            let entry = &mut self.tagged[place(table)];
+            *entry = entry.less_useful(|useful| useful - 1);
+        }
+    }
+}
+
+impl Default for Tage {
+    fn default() -> Self {
+        Self {
+            tables: Tables::default(),
+            past: Past::default(),
+            batch: Box::new(Batch::EMPTY),
+            counts: BranchCounts::default(),
+        }
+    }
+}
+
+impl Tage {
+    /// Meets branches between accesses, of which each comes with the instruction of the one before and the number of the one behind: how
+    /// many are mispredicted, by that number.
+    #[inline(always)]
+    pub fn meet_all(&mut self, all: impl Iterator<Item = (u64, Branches, u8)>, missed: &mut [u8; ROW]) {
+        // In the host's registers.
+        let mut past = self.past;
+        for (before, branches, number) in all {
+            if self.batch.count + Branches::MOST as usize > BATCH {
+                self.meet_batch(missed);
+            }
+            // Known by where it is and the outcomes since.
+            let mut name = before << 8 | 1;
+            for taken in branches.outcomes() {
+                self.batch.push(&past, name, taken, number);
+                name = name & !0xff | (name << 1 | u64::from(taken)) & 0xff;
+                past.push(taken);
+            }
+        }
+        self.past = past;
+        self.meet_batch(missed);
+    }
+
+    /// Meets all of the batch.
+    #[inline(always)]
+    fn meet_batch(&mut self, missed: &mut [u8; ROW]) {
+        let Self { tables, batch, counts, .. } = self;
+        batch.seek();
+        for at in 0..batch.count {
+            let is_missed = tables.meet(&batch.get(at));
+            missed[usize::from(batch.number[at % BATCH]) % ROW] += u8::from(is_missed);
+            counts.mispredicted += u64::from(is_missed);
+            counts.met += 1;
+            if counts.met.is_multiple_of(AGEING) {
+                tables.age();
+            }
+        }
+        batch.count = 0;
     }
 
     /// What it has met so far.
     pub fn counts(&self) -> BranchCounts {
         self.counts
-    }
-
-    /// Takes an entry for the branch in a table from `first` on.
-    #[inline(never)]
-    fn allocate(&mut self, first: usize, places: &[Place; LENGTHS.len()], taken: bool) {
-        let free = places[first..].iter().find(|place| self.tables[place.index].useful() == 0);
-        if let Some(place) = free {
-            self.tables[place.index] = Entry::new(place.tag, taken);
-            return;
-        }
-        for place in &places[first..] {
-            let entry = &mut self.tables[place.index];
-            *entry = entry.with(entry.counter(), entry.useful() - 1);
-        }
     }
 }
 
@@ -205,11 +421,20 @@ impl Tage {
 mod tests {
     use super::*;
 
+    /// Whether a branch behind an access of an instruction is mispredicted.
+    fn meet(tage: &mut Tage, pc: u64, taken: bool) -> bool {
+        let (mut branches, mut missed) = (Branches::NONE, [0; ROW]);
+        branches.push(taken);
+        tage.meet_all([(pc, branches, 5)].into_iter(), &mut missed);
+        assert_eq!(missed.iter().sum::<u8>(), missed[5]);
+        missed[5] > 0
+    }
+
     /// Mispredictions in the second half of `outcomes`, of one branch.
     fn missed(outcomes: impl Iterator<Item = bool> + Clone) -> usize {
         let mut tage = Tage::default();
         let half = outcomes.clone().count() / 2;
-        outcomes.map(|taken| tage.meet(7, taken)).skip(half).filter(|missed| *missed).count()
+        outcomes.map(|taken| meet(&mut tage, 7, taken)).skip(half).filter(|missed| *missed).count()
     }
 
     #[test]
@@ -220,11 +445,11 @@ mod tests {
         for _ in 0..1000 {
             outcomes.push_front(draw.below(3) > 0);
             outcomes.pop_back();
-            tage.meet(7, outcomes[0]);
+            meet(&mut tage, 7, outcomes[0]);
             for (table, length) in LENGTHS.into_iter().enumerate() {
                 let taken = (0..length).filter(|&age| outcomes[age as usize]);
-                let whole = taken.fold(0, |hash: u64, age| hash.wrapping_add(BASE.wrapping_pow(age)));
-                assert_eq!(tage.hashes[table], whole, "{table}");
+                let whole = taken.fold(0, |hash: u32, age| hash.wrapping_add(BASE.wrapping_pow(age)));
+                assert_eq!(tage.past.hashes[table], whole, "{table}");
             }
         }
     }
@@ -247,7 +472,7 @@ mod tests {
         let (mut coins, mut followers) = (0, 0);
         for round in 0..100_000 {
             let coin = draw.below(2) == 0;
-            let (first, second) = (tage.meet(1, coin), tage.meet(2, coin));
+            let (first, second) = (meet(&mut tage, 1, coin), meet(&mut tage, 2, coin));
             if round >= 50_000 {
                 coins += u32::from(first);
                 followers += u32::from(second);

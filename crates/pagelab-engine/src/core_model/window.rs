@@ -27,71 +27,25 @@
 //! it. Each hardware thread has a predictor of its own; what the kernel does takes none of the width. All cores divide as Intel's do.
 
 mod config;
+mod entered;
+mod lines;
+mod row;
 mod timing;
 
 use config::{UnknownDependencies, WindowConfig};
-use pagelab_trace::{Access, AccessKind, Branches};
+use entered::{Entered, Progress, Times, is_load, wait};
+use lines::Lines;
+use pagelab_trace::{Access, Branches};
 
 use super::common::Beside;
 use super::in_order::InOrder;
 use super::pool::Pool;
-use super::ring::Ring;
 use super::tage::Tage;
 use super::under_way::UnderWay;
-use super::{Data, Met, Moment, Stall, Timing};
+use super::{Data, Met, Moment, ROW, Stall, Timing};
 use crate::base::addr::{LINE_SHIFT, PageSize};
 use crate::base::cycles::Cycles;
 use crate::base::translation::Translation;
-
-/// Completion times that are kept for accesses that depend on them: as many as [`pagelab_trace::Maker::REACH`], and one.
-const REACH: usize = 256;
-
-/// An access in the window that instructions behind it may have to wait for.
-#[derive(Clone, Copy, Debug, Default)]
-struct InWindow {
-    /// Its entry, counted from the start of the run.
-    entry: u64,
-    times: Times,
-}
-
-/// When an access is complete.
-#[derive(Clone, Copy, Debug, Default)]
-struct Times {
-    complete: Cycles,
-    /// How much earlier that were if its own translation took no time.
-    translation: Cycles,
-}
-
-/// What a misprediction asks of one of the last accesses.
-#[derive(Clone, Copy, Debug, Default)]
-struct Chained {
-    translation: Cycles,
-    /// The number of the access that it waited for; 0 for none.
-    producer: u64,
-}
-
-/// When entries of a queue are free again, by the number of what took one.
-#[derive(Clone, Debug)]
-struct Queue(Box<[Times]>);
-
-impl Queue {
-    /// For so many entries.
-    fn new(entries: u32) -> Self {
-        Self(vec![Times::default(); (entries as usize + 1).next_power_of_two()].into())
-    }
-
-    /// Of a number that is no more entries back than there are; before the first all are free.
-    #[inline(always)]
-    fn of(&self, number: u64) -> Times {
-        self.0[number as usize & (self.0.len() - 1)]
-    }
-
-    #[inline(always)]
-    fn set(&mut self, number: u64, times: Times) {
-        let last = self.0.len() - 1;
-        self.0[number as usize & last] = times;
-    }
-}
 
 /// The access that is being made.
 #[derive(Clone, Copy, Debug, Default)]
@@ -102,8 +56,8 @@ struct Current {
     enters: Cycles,
     loads: bool,
     stores: bool,
-    /// The number of the access that it waits for; 0 for none.
-    producer: u64,
+    /// How many accesses back that is that it waits for; 0 for none.
+    distance: u64,
     /// When it could go on with what comes next: translation, then data.
     ready: Cycles,
     /// Whether a translation has been made that no data have followed yet, and when that began.
@@ -113,20 +67,45 @@ struct Current {
     translation: Cycles,
 }
 
-/// What a thread has of what is divided among those of its core: entries of the window and of the queues.
-#[derive(Clone, Copy, Debug)]
-struct Room {
-    window: u64,
-    loads: u64,
-    stores: u64,
+/// Translations under way to the first-level TLB.
+#[derive(Clone, Debug, Default)]
+struct Pages {
+    /// By [`page_number`].
+    under_way: UnderWay,
+    /// Whether there were pages of a size among them.
+    sizes: [bool; PageSize::ALL.len()],
 }
 
-impl Room {
-    /// Where so many threads have something to run.
-    fn new(config: &WindowConfig, threads: u32) -> Self {
-        let part = |whole: u32| u64::from((whole / threads).max(1));
-        let stores = if config.store_queue > 0 { part(config.store_queue) } else { 0 };
-        Self { window: part(config.window), loads: part(config.load_queue), stores }
+/// A page of the machine, among those of all sizes.
+fn page_number(line: u64, size: usize) -> u64 {
+    line >> (PageSize::ALL[size].shift() - LINE_SHIFT) << 2 | size as u64
+}
+
+impl Pages {
+    /// When the page of a line is translated for who is ready at a time, where the first-level TLB has it.
+    #[inline(always)]
+    fn there(&self, ready: Cycles, line: u64) -> Cycles {
+        if self.under_way.last() <= ready { ready } else { self.still_under_way(ready, line) }
+    }
+
+    #[inline]
+    fn still_under_way(&self, ready: Cycles, line: u64) -> Cycles {
+        let of_size = |size: usize| self.under_way.there(page_number(line, size));
+        (0..self.sizes.len()).fold(ready, |ready, size| if self.sizes[size] { ready.max(of_size(size)) } else { ready })
+    }
+
+    /// When all are translated.
+    #[inline]
+    fn last(&self) -> Cycles {
+        self.under_way.last()
+    }
+
+    /// Notes that a page is translated from a time on.
+    #[inline]
+    fn note(&mut self, page: Translation, there: Cycles) {
+        let size = page.size_index();
+        self.sizes[size] = true;
+        self.under_way.note(page_number(page.page().line().0, size), there);
     }
 }
 
@@ -138,55 +117,17 @@ pub struct Window(Box<State>);
 struct State {
     pace: InOrder,
     config: WindowConfig,
-    room: Room,
     beside: Beside,
-    l1_latency: Cycles,
-    /// Entries of the window taken since the start, and accesses met.
-    entered: u64,
-    met: u64,
-    in_window: Ring<InWindow>,
-    /// The entry that the oldest of these has to have left for; none if it is beyond all.
-    leaves_for: u64,
-    /// Loads and stores so far. When loads leave the window, and when stores are written.
-    loaded: u64,
-    stored: u64,
-    loads: Queue,
-    stores: Queue,
-    /// From when on there is an entry for the next of each.
-    load_free: Cycles,
-    store_free: Cycles,
-    /// By the number of the access: when it is complete, and the rest.
-    complete: [Cycles; REACH],
-    chained: [Chained; REACH],
+    progress: Progress,
+    entered: Entered,
     walkers: Pool,
-    fills: Pool,
-    /// Lines and translations under way, by [`page_number`].
-    lines: UnderWay,
-    pages: UnderWay,
-    /// Whether there were pages of a size among them.
-    sizes: [bool; PageSize::ALL.len()],
+    lines: Lines,
+    pages: Pages,
     /// None if branches are always predicted.
     predictor: Option<Box<Tage>>,
     /// The instruction of the access before.
     last_pc: u64,
-    /// Of what is complete last of all that has entered so far.
-    left: Times,
-    /// The number of the last load.
-    last_load: u64,
     current: Current,
-}
-
-/// How much of a wait from `from` on, for what is there at `times`, is for what: for the translation as much as it would be shorter
-/// without.
-fn wait(from: Cycles, times: Times) -> Stall {
-    let whole = times.complete.saturating_sub(from);
-    let translation = times.translation.min(whole);
-    Stall { translation, data: whole - translation, ..Stall::default() }
-}
-
-/// A page of the machine, among those of all sizes.
-fn page_number(line: u64, size: usize) -> u64 {
-    line >> (PageSize::ALL[size].shift() - LINE_SHIFT) << 2 | size as u64
 }
 
 impl State {
@@ -206,72 +147,44 @@ impl State {
     /// after the moment.
     #[inline(always)]
     fn make_room(&mut self, entry: u64, gap: u64, at: Moment) -> Stall {
-        if entry < self.leaves_for { Stall::default() } else { self.let_go(entry, gap, at) }
-    }
-
-    /// Whether the window has room for one more without that.
-    #[inline(always)]
-    fn has_room(&self) -> bool {
-        self.entered + 1 < self.leaves_for
+        if entry < self.progress.leaves_for { Stall::default() } else { self.let_go(entry, gap, at) }
     }
 
     /// [`Self::make_room`] where the oldest has to go. What is complete goes with it, so that this is seldom asked.
     #[inline(never)]
     fn let_go(&mut self, entry: u64, gap: u64, at: Moment) -> Stall {
-        let size = self.room.window;
-        let before = self.entered - gap.max(1);
+        let (before, window) = (self.progress.entries - gap.max(1), self.entered.room.window);
         let mut stall = Stall::default();
-        self.leaves_for = u64::MAX;
-        while let Some(oldest) = self.in_window.front() {
-            if oldest.times.complete > at.now {
-                if oldest.entry + size > entry {
-                    self.leaves_for = oldest.entry + size;
-                    break;
-                }
-                let ahead = (oldest.entry + size - 1).saturating_sub(before).min(gap);
-                stall += wait(self.after(at, ahead) + stall.sum(), oldest.times);
-            }
-            self.in_window.pop_front();
-        }
-        stall
-    }
-
-    /// When an access is complete, by its number; what is too old is. Without a branch of the host's, as it cannot foresee who waits.
-    #[inline(always)]
-    fn complete(&self, number: u64) -> Cycles {
-        let is_known = number > 0 && self.met - number < REACH as u64;
-        let complete = self.complete[(number % REACH as u64) as usize];
-        Cycles(complete.0 & u64::from(is_known).wrapping_neg())
-    }
-
-    /// The same with the access that it waited for.
-    fn of_number(&self, number: u64) -> (Times, u64) {
-        let Chained { translation, producer } = self.chained[(number % REACH as u64) as usize];
-        (Times { complete: self.complete(number), translation }, producer)
-    }
-
-    /// A wait from `from` on for an access that need not be the oldest: also for those that it waits for itself.
-    fn wait_for_chain(&self, from: Cycles, number: u64) -> Stall {
-        let mut stall = Stall::default();
-        let (mut times, mut producer) = self.of_number(number);
-        while times.complete > from {
-            let before = self.of_number(producer);
-            stall += wait(from.max(before.0.complete), times);
-            (times, producer) = before;
+        while let Some(oldest) = self.entered.let_go(&mut self.progress, at.now, entry) {
+            let ahead = (oldest.entry + window - 1).saturating_sub(before).min(gap);
+            stall += wait(self.after(at, ahead) + stall.sum(), oldest.times);
         }
         stall
     }
 
     /// How many of the branches before the access are mispredicted.
     #[inline(never)]
-    fn predict(&mut self, branches: Branches) -> u64 {
-        let Some(predictor) = &mut self.predictor else { return 0 };
-        let (mut name, mut missed) = (self.last_pc << 8 | 1, 0);
-        for taken in branches.outcomes() {
-            missed += u64::from(predictor.meet(name, taken));
-            name = name & !0xff | (name << 1 | u64::from(taken)) & 0xff;
+    fn predict(&mut self, met: &Met) -> u64 {
+        let mut missed = [0; ROW];
+        self.predict_all(std::slice::from_ref(met.access), &[met.branches], &mut missed);
+        missed[0].into()
+    }
+
+    /// The same of each access of a row.
+    #[inline(always)]
+    fn predict_all(&mut self, accesses: &[Access], branches: &[Branches], missed: &mut [u8; ROW]) {
+        let before = |number: u8| number.checked_sub(1).map_or(self.last_pc, |before| accesses[usize::from(before)].pc);
+        // Those that branches stand before, found without a branch of the host's, which it could not foresee.
+        let (mut found, mut count) = ([0; ROW], 0);
+        for (number, branches) in (0_u8..).zip(branches.iter().take(accesses.len())) {
+            found[count % ROW] = number;
+            count += usize::from(branches.outcome_byte() > 0);
         }
-        missed
+        if let Some(predictor) = &mut self.predictor {
+            let all = found[..count].iter().map(|&number| (before(number), branches[usize::from(number)], number));
+            predictor.meet_all(all, missed);
+        }
+        self.last_pc = accesses.last().map_or(self.last_pc, |last| last.pc);
     }
 
     /// How long instructions from the moment on wait for branches before them, so many of which are mispredicted.
@@ -279,97 +192,10 @@ impl State {
         if missed == 0 {
             return Stall::default();
         }
-        let condition = branches.producer().map(|distance| self.met.saturating_sub(distance));
-        let mut stall = condition.map_or_else(Stall::default, |number| self.wait_for_chain(at.now, number));
+        let condition = branches.producer().unwrap_or(0);
+        let mut stall = self.entered.wait_for_chain(&self.progress, at.now, condition);
         stall.branch += Cycles(missed * u64::from(self.config.mispredict_penalty));
         stall
-    }
-
-    /// When a page is translated whose translation a first-level TLB has, which may still be under way.
-    #[inline]
-    fn translated(&self, ready: Cycles, line: u64) -> Cycles {
-        if self.pages.last() <= ready {
-            return ready;
-        }
-        let sizes = (0..self.sizes.len()).filter(|&size| self.sizes[size]);
-        sizes.map(|size| self.pages.there(page_number(line, size))).fold(ready, Cycles::max)
-    }
-
-    /// Notes that a page is translated from a time on.
-    #[inline]
-    fn under_way(&mut self, page: Translation, there: Cycles) {
-        let size = page.size_index();
-        self.sizes[size] = true;
-        self.pages.note(page_number(page.page().line().0, size), there);
-    }
-
-    /// When an access has its line that asks for it at `ready`, and how much earlier it were if it did so at `begin`.
-    /// The thread has come to `now`.
-    #[inline(always)]
-    fn line(&mut self, begin: Cycles, ready: Cycles, mut data: Data, now: Cycles) -> Times {
-        if data.latency > self.l1_latency {
-            return self.missing_line(begin, ready, data, now);
-        }
-        let hit = data.there(ready);
-        if self.lines.last() <= hit && !self.beside.competes() {
-            return Times { complete: hit, translation: ready - begin };
-        }
-        self.hit_line(data.line, hit, ready - begin)
-    }
-
-    /// The same of a line that the cache has, perhaps still under way; who did not translate had it so much earlier.
-    #[inline(never)]
-    fn hit_line(&self, line: u64, hit: Cycles, translation: Cycles) -> Times {
-        let own = if self.lines.last() > hit { self.lines.there(line) } else { Cycles::ZERO };
-        let complete = if own > Cycles::ZERO { hit.max(own) } else { self.beside.line_there(line, hit) };
-        let under_way = if complete > hit { complete } else { Cycles::ZERO };
-        Times { complete, translation: complete - under_way.max(hit - translation) }
-    }
-
-    /// The same of a line that is elsewhere.
-    #[inline(never)]
-    fn missing_line(&mut self, begin: Cycles, ready: Cycles, mut data: Data, now: Cycles) -> Times {
-        let (line, latency) = (data.line, data.latency);
-        let free = self.fills.first(ready);
-        let from = self.beside.take_fill(free.begin, latency, now);
-        let there = data.there(from);
-        self.beside.note_line(line, from, there);
-        let earlier = if begin < ready { self.fills.earlier(free, begin, latency) } else { Cycles::ZERO };
-        self.fills.occupy(self.fills.from(free, from), there);
-        self.lines.note(line, there);
-        Times { complete: there, translation: earlier.min(ready - begin) }
-    }
-
-    /// The program comes to an access for the first time: how many of the branches before it are mispredicted.
-    #[inline(always)]
-    fn enter(&mut self, met: &Met) -> u64 {
-        self.met += 1;
-        self.entered += u64::from(met.access.gap).max(1);
-        self.loaded += u64::from(is_load(met.access));
-        self.stored += u64::from(met.access.kind.writes());
-        let missed = if met.branches == Branches::NONE { 0 } else { self.predict(met.branches) };
-        self.last_pc = met.access.pc;
-        missed
-    }
-
-    /// Whether the access may have to wait before it is in the window.
-    #[inline(always)]
-    fn is_hindered(&self, access: &Access, now: Cycles) -> bool {
-        let full_of_loads = is_load(access) & (self.load_free > now);
-        let full_of_stores = access.kind.writes() & (self.store_free > now);
-        self.entered >= self.leaves_for || full_of_loads | full_of_stores || self.beside.competes()
-    }
-
-    /// The load or store whose entry one of a number takes.
-    #[inline(always)]
-    fn load_before(&self, number: u64) -> Times {
-        self.loads.of(number.wrapping_sub(self.room.loads))
-    }
-
-    #[inline(always)]
-    fn store_before(&self, number: u64) -> Times {
-        let before = self.stores.of(number.wrapping_sub(self.room.stores));
-        if self.room.stores > 0 { before } else { Times::default() }
     }
 
     /// The program comes to an access.
@@ -379,11 +205,12 @@ impl State {
         self.current = Current { gap, enters: self.enters(at, gap), loads, stores, ..Current::default() };
     }
 
-    /// The program comes to an access, behind so many mispredicted branches: how long it has to wait before it is in the window.
+    /// The program comes to an access for the first time, behind so many mispredicted branches: how long it has to wait before it is in
+    /// the window.
     fn come_in(&mut self, met: &Met, missed: u64, at: Moment) -> Stall {
+        self.progress = self.progress.with(met.access);
         self.come_to(met.access, at);
-        let is_hindered = missed > 0 || self.is_hindered(met.access, at.now);
-        let stall = if is_hindered { self.hindered(met.branches, missed, at) } else { Stall::default() };
+        let stall = self.hindered(met.branches, missed, at);
         self.issue(met, at.now + stall.sum());
         stall
     }
@@ -393,13 +220,13 @@ impl State {
         let behind = self.mispredict(branches, missed, at);
         let at = Moment { now: at.now + behind.sum(), ..at };
         let Current { gap, enters, loads, stores, .. } = self.current;
-        let mut stall = self.make_room(self.entered, gap, at);
+        let mut stall = self.make_room(self.progress.entries, gap, at);
         let begins = self.after(at, gap.saturating_sub(1));
-        if loads {
-            stall += wait(begins + stall.sum(), self.load_before(self.loaded));
+        if loads && self.progress.is_full_of_loads() {
+            stall += wait(begins + stall.sum(), self.entered.load_before(&mut self.progress, at.now));
         }
-        if stores {
-            stall += wait(begins + stall.sum(), self.store_before(self.stored));
+        if stores && self.progress.is_full_of_stores() {
+            stall += wait(begins + stall.sum(), self.entered.store_before(&mut self.progress, at.now));
         }
         if self.beside.competes() {
             stall.sibling = self.beside.enter(at.now + stall.sum(), enters, at.now);
@@ -408,95 +235,43 @@ impl State {
         stall
     }
 
-    /// The number of the access that one waits for; 0 for none.
+    /// Whether each access waits for the load before, as nobody tells.
     #[inline(always)]
-    fn producer(&self, met: &Met) -> u64 {
-        match met.access.maker.producer() {
-            Some(distance) => self.met.saturating_sub(distance),
-            None if !met.tells && self.config.unknown_dependencies == UnknownDependencies::Serial => self.last_load,
-            None => 0,
-        }
+    fn is_serial(&self, tells: bool) -> bool {
+        !tells && self.config.unknown_dependencies == UnknownDependencies::Serial
     }
 
     /// The current access enters from `now` on, and issues when its producer is complete.
     fn issue(&mut self, met: &Met, now: Cycles) {
-        self.current.producer = self.producer(met);
-        self.current.ready = (now + self.current.enters).max(self.complete(self.current.producer));
+        self.current.distance = self.progress.distance(met.access, self.is_serial(met.tells));
+        let complete = self.entered.complete(&self.progress, self.current.distance);
+        self.current.ready = (now + self.current.enters).max(complete);
+    }
+
+    /// See [`Timing::data_stall`].
+    fn data_stall(&mut self, data: Data, at: Moment) -> Stall {
+        self.access(data, at);
+        self.make_room(self.progress.entries + 1, self.current.gap, at)
     }
 
     /// It asks for its data, or for those of its next line.
     fn access(&mut self, data: Data, at: Moment) {
-        let Current { loads, stores, producer, .. } = self.current;
+        let Current { loads, stores, distance, .. } = self.current;
         let entered = at.now + self.current.enters;
         let mut ready = self.current.ready.max(entered);
         let begin = if self.current.is_translated { self.current.begin } else { ready };
         if !self.current.is_translated {
-            ready = self.translated(ready, data.line);
+            ready = self.pages.there(ready, data.line);
         }
-        let Times { complete: there, translation } = self.line(begin, ready, data, at.now);
-        let is_waited_for = loads || self.room.stores == 0;
+        let Times { complete: there, translation } = self.lines.get(&mut self.beside, (begin, ready), data, at.now);
+        let is_waited_for = loads || self.entered.waits_for_stores();
         let (complete, translation) = if is_waited_for { (there, translation) } else { (ready, ready - begin) };
         self.current.translation += translation;
         let times = Times { complete, translation: self.current.translation };
-        self.note(times, entered, producer);
-        self.note_in_queues(loads, stores, there);
+        self.entered.note(&mut self.progress, loads, times, entered, distance);
+        if stores {
+            self.entered.note_store(&self.progress, there);
+        }
         (self.current.ready, self.current.is_translated) = (there, false);
     }
-
-    /// Notes when an access that has entered is complete.
-    #[inline(always)]
-    fn note(&mut self, times: Times, entered: Cycles, producer: u64) {
-        let slot = (self.met % REACH as u64) as usize;
-        self.complete[slot] = times.complete;
-        self.chained[slot] = Chained { translation: times.translation, producer };
-        // What is complete before an older one does not hinder: whoever waits, waits for that one.
-        if times.complete > self.left.complete {
-            self.left = times;
-            if times.complete > entered {
-                self.leaves_for = self.leaves_for.min(self.entered + self.room.window);
-                self.in_window.push_back(InWindow { entry: self.entered, times });
-            }
-        }
-    }
-
-    /// Notes in the queues when it leaves the window, and when its line, which is there at a time, is written.
-    #[inline(always)]
-    fn note_in_queues(&mut self, loads: bool, stores: bool, there: Cycles) {
-        if loads {
-            self.loads.set(self.loaded, self.left);
-            self.load_free = self.load_before(self.loaded + 1).complete;
-            self.last_load = self.met;
-        }
-        if stores {
-            // Written in order, one a cycle at most.
-            let last = self.stores.of(self.stored - 1).complete + Cycles(1);
-            let complete = there.max(self.left.complete).max(last);
-            // It is translated when it leaves the window.
-            self.stores.set(self.stored, Times { complete, translation: Cycles::ZERO });
-            self.store_free = self.store_before(self.stored + 1).complete;
-        }
-    }
-
-    /// Makes an access that has met nothing before, and whose translation is there. The same as [`Self::access`] for that case, and
-    /// nothing is kept of it in [`Self::current`].
-    #[inline(always)]
-    fn access_at_once(&mut self, met: &Met, data: Data, at: Moment) {
-        let entered = self.after(at, met.access.gap.into());
-        let (loads, stores) = (is_load(met.access), met.access.kind.writes());
-        let producer = self.producer(met);
-        let begin = entered.max(self.complete(producer));
-        let ready = self.translated(begin, data.line);
-        let times = self.line(begin, ready, data, at.now);
-        let there = times.complete;
-        let is_waited_for = loads || self.room.stores == 0;
-        let times = if is_waited_for { times } else { Times { complete: ready, translation: ready - begin } };
-        self.note(times, entered, producer);
-        self.note_in_queues(loads, stores, there);
-    }
-}
-
-/// Whether an access waits in the load queue.
-#[inline(always)]
-fn is_load(access: &Access) -> bool {
-    matches!(access.kind, AccessKind::Load | AccessKind::Modify)
 }

@@ -8,9 +8,10 @@ use crate::base::page_fault::{Intent, Origin};
 use crate::base::translation::Translation;
 use crate::cache::prefetch::Demanded;
 use crate::cache::{Requester, Served};
+use crate::core_model::Found;
 use crate::core_model::{CoreModel, Timing};
 use crate::kernel::fault::Outcome;
-use crate::machine::clock::{CpuClock, Found};
+use crate::machine::clock::CpuClock;
 use crate::machine::cpu::Filter;
 use crate::machine::simulation::{RefusedAccess, Simulation, Stack};
 use crate::machine::task::Split;
@@ -133,7 +134,7 @@ impl Simulation {
         of.counters.writes += hits.writes;
         if of.clock.follows() {
             let hit = Found { latency: self.hw.caches.l1_latency().into(), line: of.filter.physical_line() };
-            of.clock.make_hits(accesses, branches, &hit);
+            of.clock.make_hits(accesses, branches, hit);
         } else {
             hits.pass(&mut of.clock);
         }

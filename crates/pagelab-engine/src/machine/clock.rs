@@ -4,7 +4,7 @@ use crate::base::code_cost::CodeCost;
 use crate::base::cycles::Cycles;
 use crate::cache::Traffic;
 use crate::core_model::{
-    BranchCounts, Common, CoreModel, Data, Known, Met, Moment, Siblings, Stall, Timing, Translating,
+    BranchCounts, Common, CoreModel, Data, Found, Known, Met, Moment, ROW, Row, Siblings, Stall, Timing, Translating,
 };
 use pagelab_trace::{Access, Branches};
 
@@ -54,15 +54,6 @@ impl Class {
         Self::Stolen,
         Self::Idle,
     ];
-}
-
-/// Where the data of an access are.
-#[derive(Clone, Copy, Debug)]
-pub struct Found {
-    /// From there.
-    pub latency: Cycles,
-    /// The number of the line in physical memory.
-    pub line: u64,
 }
 
 /// See the module's text.
@@ -181,33 +172,28 @@ impl<C: Timing> CpuClock<C> {
     /// The program makes accesses after these branches, or after none, that hit where the access before them was, and retires their
     /// instructions.
     #[inline(never)]
-    pub fn make_hits(&mut self, accesses: &[Access], branches: &[Branches], hit: &Found) {
-        for (number, access) in accesses.iter().enumerate() {
-            self.make(access, branches.get(number), None, *hit);
+    pub fn make_hits(&mut self, accesses: &[Access], branches: &[Branches], hit: Found) {
+        for (number, accesses) in accesses.chunks(ROW).enumerate() {
+            let branches = branches.get(number * ROW..).unwrap_or_default();
+            self.make_all(accesses, branches, &[hit; ROW][..accesses.len()]);
         }
     }
 
     /// The same where data are where they were found. None of them had to be translated beyond the first-level TLB.
-    #[inline(never)]
+    #[inline(always)]
     pub fn make_all(&mut self, accesses: &[Access], branches: &[Branches], found: &[Found]) {
-        for (number, (access, found)) in accesses.iter().zip(found).enumerate() {
-            self.make(access, branches.get(number), None, *found);
-        }
+        let row = Row { accesses, branches, found, tells: self.tells };
+        let stall = self.core.make_all(&row, self.moment());
+        self.stall(stall);
+        self.retire(accesses.iter().map(|access| u64::from(access.gap)).sum());
     }
 
     /// The same of one access that was translated so.
     #[inline(never)]
-    pub fn make_translated(&mut self, access: &Access, branches: Option<&Branches>, of: Translating, found: Found) {
-        self.make(access, branches, Some(of), found);
-    }
-
-    #[inline(always)]
-    fn make(&mut self, access: &Access, branches: Option<&Branches>, of: Option<Translating>, found: Found) {
-        let data = Data { latency: found.latency, line: found.line, traffic: None };
-        let met = Met { access, again: false, tells: self.tells, branches: branches.copied().unwrap_or_default() };
-        if let Some(stall) = self.core.make(met, of, data, self.moment()) {
-            self.stall(stall);
-        }
+    pub fn make_translated(&mut self, access: &Access, branches: Branches, of: Translating, found: Found) {
+        self.meet(access, branches, false);
+        self.wait_for_translation(of);
+        self.wait_for_data(found.latency, found.line);
         self.retire(access.gap.into());
     }
 

@@ -186,6 +186,7 @@ impl PartDecoder {
         if let Some(waits) = &self.waits {
             branches.resize(rows, Branches::NONE);
             let (planes, last) = (&waits.body, &mut self.last_waits);
+            last.begin(self.site_indices.dictionary_len);
             match self.site_indices.indices() {
                 Indices::Repeated(index) => tell(planes, |_| index, last, accesses, branches),
                 Indices::Bytes(bytes) => tell(planes, |row| bytes[row].into(), last, accesses, branches),
@@ -385,7 +386,7 @@ fn join<'a>(planes: &[u8], site: impl Fn(usize) -> &'a Access, accesses: &mut [A
     }
 }
 
-/// Tells accesses, and the branches before them, what they wait for, from the byte streams of what is stored of their words.
+/// Tells a page's accesses, and the branches before them, what they wait for, from the byte streams of what is stored of their words.
 #[inline(always)]
 fn tell(
     planes: &[u8],
@@ -396,7 +397,6 @@ fn tell(
 ) {
     let rows = accesses.len();
     let planes: [&[u8]; 4] = std::array::from_fn(|k| &planes[k * rows..][..rows]);
-    last.begin();
     let mut tell = |row: usize, stored: u32, access: &mut Access, branches: &mut Branches| {
         let word = last.restore(site(row), stored);
         if !access.maker.is_kernel() {

@@ -12,7 +12,7 @@ impl LastWaits {
 
     /// Replaces the words of a page by their exclusive or with the last of the same site.
     pub(super) fn leave_repeated_out(&mut self, sites: &[u16], words: &mut [u32]) {
-        self.begin();
+        self.begin(MAX_VALUES);
         for (&site, word) in sites.iter().zip(words) {
             let last = std::mem::replace(&mut self.0[usize::from(site)], *word);
             *word ^= last;
@@ -27,9 +27,9 @@ impl LastWaits {
         *last
     }
 
-    /// A page begins.
-    pub(super) fn begin(&mut self) {
-        self.0.fill(0);
+    /// A page begins, in a part of so many sites.
+    pub(super) fn begin(&mut self, sites: usize) {
+        self.0[..sites].fill(0);
     }
 }
 
@@ -46,7 +46,7 @@ mod tests {
             last.leave_repeated_out(&sites, &mut stored);
             assert_eq!(stored, [5, 0, 1, 3, 0, 3, 3]);
         }
-        last.begin();
+        last.begin(MAX_VALUES);
         assert_eq!(std::array::from_fn(|n| last.restore(sites[n], stored[n])), words);
     }
 }

@@ -1,35 +1,15 @@
 //! What a window core is asked ([`Timing`]), and how it is made.
 
 use super::config::{BranchPredictor, UnknownDependencies, WindowConfig};
-use super::{Chained, Current, Queue, REACH, Room, State, Times, Window, wait};
+use super::entered::{Entered, Progress, Room, Times, wait};
+use super::lines::Lines;
+use super::{Current, Pages, State, Window};
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::core_model::common::{Beside, Common, Siblings};
 use crate::core_model::in_order::{InOrder, InOrderConfig};
 use crate::core_model::pool::Pool;
-use crate::core_model::ring::Ring;
-use crate::core_model::under_way::UnderWay;
-use crate::core_model::{BranchCounts, Core, Data, Met, Moment, Stall, Timing, Translating};
-
-impl Window {
-    /// [`Timing::make`] of an access that the program has come to and that has to wait, for its translation or before.
-    #[inline(never)]
-    fn make_later(
-        &mut self,
-        met: Met,
-        missed: u64,
-        translating: Option<Translating>,
-        data: Data,
-        at: Moment,
-    ) -> Option<Stall> {
-        let mut stall = self.0.come_in(&met, missed, at);
-        if let Some(translating) = translating {
-            stall += self.translation_stall(translating, Moment { now: at.now + stall.sum(), ..at });
-        }
-        stall += self.data_stall(data, Moment { now: at.now + stall.sum(), ..at });
-        (stall.sum() > Cycles::ZERO).then_some(stall)
-    }
-}
+use crate::core_model::{BranchCounts, Core, Data, Met, Moment, Row, Stall, Timing, Translating};
 
 impl Core for Window {
     type Parameters = WindowConfig;
@@ -39,30 +19,14 @@ impl Core for Window {
         Self(Box::new(State {
             pace: InOrder::new(&in_order, l1_latency),
             config: *config,
-            room: Room::new(config, 1),
             beside: Beside::default(),
-            l1_latency,
-            entered: 0,
-            met: 0,
-            in_window: Ring::new(config.window as usize + 1),
-            leaves_for: u64::MAX,
-            loaded: 0,
-            stored: 0,
-            loads: Queue::new(config.load_queue),
-            stores: Queue::new(config.store_queue),
-            load_free: Cycles::ZERO,
-            store_free: Cycles::ZERO,
-            complete: [Cycles::ZERO; REACH],
-            chained: [Chained::default(); REACH],
+            progress: Progress::NONE,
+            entered: Entered::new(config),
             walkers: Pool::new(config.page_walkers),
-            fills: Pool::new(config.fill_buffers),
-            lines: UnderWay::default(),
-            pages: UnderWay::default(),
-            sizes: Default::default(),
+            lines: Lines::new(config.fill_buffers, l1_latency),
+            pages: Pages::default(),
             predictor: (config.branch_predictor == BranchPredictor::Tage).then(Box::default),
             last_pc: 0,
-            left: Times::default(),
-            last_load: 0,
             current: Current::default(),
         }))
     }
@@ -100,29 +64,17 @@ impl Timing for Window {
             of.current.ready = at.now + of.current.enters;
             return Stall::default();
         }
-        let missed = of.enter(&met);
+        let missed = of.predict(&met);
         of.come_in(&met, missed, at)
     }
 
     fn data_stall(&mut self, data: Data, at: Moment) -> Stall {
-        let of = &mut *self.0;
-        of.access(data, at);
-        of.make_room(of.entered + 1, of.current.gap, at)
+        self.0.data_stall(data, at)
     }
 
     #[inline(always)]
-    fn make(&mut self, met: Met, translating: Option<Translating>, data: Data, at: Moment) -> Option<Stall> {
-        let of = &mut *self.0;
-        let missed = of.enter(&met);
-        if missed > 0 || translating.is_some() || of.is_hindered(met.access, at.now) {
-            return self.make_later(met, missed, translating, data, at);
-        }
-        of.access_at_once(&met, data, at);
-        if of.has_room() {
-            return None;
-        }
-        let stall = of.let_go(of.entered + 1, met.access.gap.into(), at);
-        (stall.sum() > Cycles::ZERO).then_some(stall)
+    fn make_all(&mut self, row: &Row, at: Moment) -> Stall {
+        self.0.make_all(row, at)
     }
 
     fn translation_stall(&mut self, of_translation: Translating, at: Moment) -> Stall {
@@ -142,7 +94,7 @@ impl Timing for Window {
             return Stall { translation: end - at.now, ..Stall::default() };
         }
         if let Some(page) = page {
-            of.under_way(page, end);
+            of.pages.note(page, end);
         }
         if !of.current.is_translated {
             of.current.begin = begin;
@@ -159,10 +111,8 @@ impl Timing for Window {
     fn go_on(&mut self, common: Box<Common>, siblings: Siblings) {
         let of = &mut *self.0;
         if of.beside.go_on(common, siblings) {
-            of.room = Room::new(&of.config, siblings.active + 1);
-            of.load_free = of.load_before(of.loaded + 1).complete;
-            of.store_free = of.store_before(of.stored + 1).complete;
-            of.leaves_for = of.in_window.front().map_or(u64::MAX, |oldest| oldest.entry + of.room.window);
+            let room = Room::new(&of.config, siblings.active + 1);
+            of.entered.divide(&mut of.progress, room);
         }
     }
 
@@ -187,8 +137,7 @@ impl Timing for Window {
         // A translation that nothing has followed has met a fault: all before its instruction has entered.
         let from = if current.is_translated { at.now + current.enters } else { at.now };
         let mut stall = Stall::default();
-        of.leaves_for = u64::MAX;
-        while let Some(oldest) = of.in_window.pop_front() {
+        while let Some(oldest) = of.entered.take(&mut of.progress) {
             stall += wait(from + stall.sum(), oldest.times);
         }
         if current.is_translated {

@@ -146,7 +146,7 @@ fn replay<P: Pair, C: Known, V: Vectors, const MANY: bool>(
         fn run<V: Vectors>(self) -> usize {
             // No closure around the loop: it would be a function of its own, which is not compiled for the vectors.
             let Some(core) = Core::<P::Machine, P::Walker<'a>, C>::of(self.simulation, self.cpu) else { return 0 };
-            core.replay::<MANY>(self.accesses, self.branches, self.limit)
+            core.replay::<V, MANY>(self.accesses, self.branches, self.limit)
         }
     }
     V::run(Loop::<P, C, MANY> { simulation, cpu, accesses, branches, limit, of: PhantomData })

@@ -4,19 +4,20 @@ use super::machine::Machine;
 use super::walker::{Memory, Parts, Walker};
 use crate::base::addr::{FRAME_SHIFT, LINE_SHIFT, VirtAddr};
 use crate::base::cycles::Cycles;
+use crate::base::host::{Vectors, Work};
 use crate::base::ids::CpuId;
 use crate::base::page_fault::Origin;
 use crate::base::translation::Translation;
 use crate::cache::{CoreCaches, Requester, Served};
-use crate::core_model::{Known, Translating};
+use crate::core_model::{Found, Known, ROW, Translating};
 use crate::cpu::replay::{Stop, scan};
-use crate::machine::clock::{self, CpuClock};
+use crate::machine::clock::CpuClock;
 use crate::machine::cpu::{AccessCounters, Filter};
 use crate::machine::simulation::Simulation;
 use crate::mmu_cache::Asid;
 use crate::translate::counters::{TLB_DATA, TlbCounters, WalkCounts};
 use crate::translate::tlb::Tlb;
-use crate::translate::tlb_arrays::{Found, Level};
+use crate::translate::tlb_arrays::{self, Level};
 use pagelab_trace::{Access, AccessKind, Branches};
 
 /// What is counted apart, in the processor's registers where there is room.
@@ -54,30 +55,28 @@ pub(super) struct Core<'a, M: Machine, W, C> {
 /// Accesses that were looked up, and that a core has still to be told of. Looking up and timing are loops of their own, as both together
 /// need more than the host's registers hold.
 struct Row {
-    found: [clock::Found; Self::MOST],
+    found: [Found; ROW],
     len: usize,
 }
 
 impl Row {
-    const MOST: usize = 64;
-
     fn new() -> Self {
-        Self { found: [clock::Found { latency: Cycles::ZERO, line: 0 }; Self::MOST], len: 0 }
+        Self { found: [Found { latency: Cycles::ZERO, line: 0 }; ROW], len: 0 }
     }
 
     #[inline(always)]
-    fn push(&mut self, found: clock::Found) {
-        self.found[self.len % Self::MOST] = found;
+    fn push(&mut self, found: Found) {
+        self.found[self.len % ROW] = found;
         self.len += 1;
     }
 
     fn is_full(&self) -> bool {
-        self.len == Self::MOST
+        self.len == ROW
     }
 
     /// What was pushed since the last time.
     #[inline(always)]
-    fn take(&mut self) -> &[clock::Found] {
+    fn take(&mut self) -> &[Found] {
         &self.found[..std::mem::take(&mut self.len)]
     }
 }
@@ -87,6 +86,22 @@ struct CpuParts<'a> {
     filter: &'a mut Filter,
     clock: &'a mut CpuClock,
     counters: &'a mut AccessCounters,
+}
+
+/// Tells a core of accesses that were looked up, in a loop that is compiled for `V` on its own.
+#[inline(never)]
+fn tell<V: Vectors, C: Known>(clock: &mut CpuClock<C>, accesses: &[Access], branches: &[Branches], found: &[Found]) {
+    struct Told<'a, C>(&'a mut CpuClock<C>, &'a [Access], &'a [Branches], &'a [Found]);
+    impl<C: Known> Work for Told<'_, C> {
+        type Output = ();
+
+        #[inline(always)]
+        fn run<V: Vectors>(self) {
+            let Self(clock, accesses, branches, found) = self;
+            clock.make_all(accesses, branches, found);
+        }
+    }
+    V::run(Told(clock, accesses, branches, found));
 }
 
 impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
@@ -133,7 +148,12 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
 
     /// See [`FastPath`](crate::machine::simulation::FastPath).
     #[inline(always)]
-    pub fn replay<const MANY: bool>(mut self, accesses: &[Access], branches: &[Branches], limit: Cycles) -> usize {
+    pub fn replay<V: Vectors, const MANY: bool>(
+        mut self,
+        accesses: &[Access],
+        branches: &[Branches],
+        limit: Cycles,
+    ) -> usize {
         let (mut at, mut row) = (0, Row::new());
         while let Some(access) = accesses.get(at) {
             if access.maker.is_kernel() {
@@ -144,7 +164,7 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
                 let hits = scan::<MANY, _>(&accesses[at..], &self.filter, &Stop { clock: &self.clock, limit });
                 if self.clock.follows() {
                     let hits = &accesses[at..at + hits.accesses];
-                    self.clock.make_hits(hits, branches.get(at..).unwrap_or_default(), &self.last_line());
+                    self.clock.make_hits(hits, branches.get(at..).unwrap_or_default(), self.last_line());
                 } else {
                     hits.pass(&mut self.clock);
                 }
@@ -160,12 +180,17 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
                     self.clock.wait_for_data(found.latency, found.line);
                     self.clock.retire(access.gap.into());
                 } else if let Some(translating) = translating {
-                    self.make_row(&mut row, &accesses[..at], branches);
-                    self.clock.make_translated(access, branches.get(at), translating, found);
+                    self.make_row::<V>(&mut row, &accesses[..at], branches);
+                    self.clock.make_translated(
+                        access,
+                        branches.get(at).copied().unwrap_or_default(),
+                        translating,
+                        found,
+                    );
                 } else {
                     row.push(found);
                     if MANY || row.is_full() {
-                        self.make_row(&mut row, &accesses[..=at], branches);
+                        self.make_row::<V>(&mut row, &accesses[..=at], branches);
                     }
                 }
                 at += 1;
@@ -174,18 +199,18 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
                 break;
             }
         }
-        self.make_row(&mut row, &accesses[..at], branches);
+        self.make_row::<V>(&mut row, &accesses[..at], branches);
         self.note(at as u64);
         at
     }
 
     /// Tells the core of a row, the last of `accesses`.
     #[inline(always)]
-    fn make_row(&mut self, row: &mut Row, accesses: &[Access], branches: &[Branches]) {
+    fn make_row<V: Vectors>(&mut self, row: &mut Row, accesses: &[Access], branches: &[Branches]) {
         let found = row.take();
         let begin = accesses.len() - found.len();
         if !found.is_empty() {
-            self.clock.make_all(&accesses[begin..], branches.get(begin..).unwrap_or_default(), found);
+            tell::<V, C>(&mut self.clock, &accesses[begin..], branches.get(begin..).unwrap_or_default(), found);
         }
     }
 
@@ -210,7 +235,7 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
     /// Looks an access up, which the filter `answers` or not: where its data are, and how it was translated beyond the first-level TLB, for
     /// a core that is told of each access. None, with nothing changed that the general code would not change first, if it is not for this code.
     #[inline(always)]
-    fn access(&mut self, access: &Access, answers: bool) -> Option<(clock::Found, Option<Translating>)> {
+    fn access(&mut self, access: &Access, answers: bool) -> Option<(Found, Option<Translating>)> {
         let (write, mut translating) = (access.kind.writes(), None);
         let found = if answers {
             self.counted.filtered += 1;
@@ -224,13 +249,13 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
 
     /// Where the filter's line is.
     #[inline(always)]
-    fn last_line(&self) -> clock::Found {
-        clock::Found { latency: self.l1_latency, line: self.filter.physical_line() }
+    fn last_line(&self) -> Found {
+        Found { latency: self.l1_latency, line: self.filter.physical_line() }
     }
 
     /// Translates an address and asks the caches for its line.
     #[inline(always)]
-    fn data(&mut self, access: &Access, write: bool, translating: &mut Option<Translating>) -> Option<clock::Found> {
+    fn data(&mut self, access: &Access, write: bool, translating: &mut Option<Translating>) -> Option<Found> {
         let last = (access.vaddr + u64::from(access.size_bytes) - 1) >> LINE_SHIFT;
         if last != access.vaddr >> LINE_SHIFT || access.kind == AccessKind::Fetch {
             return None;
@@ -240,9 +265,9 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
         let translation = match self.filter.translation(va, write) {
             Some(held) => held,
             None => match self.first.look_up(self.asid, va, write) {
-                Found::Fit(held) => held,
-                Found::Unfit => return None,
-                Found::Nothing => self.translate(va, write, translating)?,
+                tlb_arrays::Found::Fit(held) => held,
+                tlb_arrays::Found::Unfit => return None,
+                tlb_arrays::Found::Nothing => self.translate(va, write, translating)?,
             },
         };
         let line = translation.address(va).line();
@@ -250,7 +275,7 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
         let unproven = self.filter_hits_only && outcome.served != Served::L1;
         let (loads, stores) = (0b0001, 0b0110 * u8::from(write));
         self.filter.learn(va, translation, if unproven { 0 } else { loads | stores });
-        Some(clock::Found { latency: outcome.cycles.into(), line: line.0 })
+        Some(Found { latency: outcome.cycles.into(), line: line.0 })
     }
 
     /// Goes on in the page of an instruction.
@@ -281,13 +306,13 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
     #[inline(always)]
     fn translate(&mut self, va: VirtAddr, write: bool, later: &mut Option<Translating>) -> Option<Translation> {
         let translation = match self.second.look_up(self.asid, va, write) {
-            Found::Fit(held) => {
+            tlb_arrays::Found::Fit(held) => {
                 self.wait_for_translation(Cycles::ZERO, held, later);
                 self.counted.second_level_hits += 1;
                 held
             }
-            Found::Unfit => return None,
-            Found::Nothing => {
+            tlb_arrays::Found::Unfit => return None,
+            tlb_arrays::Found::Nothing => {
                 let mut cycles = Cycles::ZERO;
                 let translation = self.walker.walk(&mut self.memory, va, write, &mut cycles)?;
                 self.counted.walks += 1;

@@ -1,0 +1,174 @@
+//! Accesses that a core is told of in rows, against the same one by one.
+
+use pagelab_engine::base::addr::{MachineAddr, PageSize};
+use pagelab_engine::base::cycles::Cycles;
+use pagelab_engine::base::rng::Rng;
+use pagelab_engine::base::translation::Translation;
+use pagelab_engine::core_model::{
+    CoreConfig, CoreModel, Data, Found, Met, Moment, ROW, Row, Siblings, Stall, Timing, Translating,
+};
+use pagelab_trace::{Access, AccessKind, Branches, Maker};
+
+const L1_LATENCY: Cycles = Cycles(4);
+
+/// What a row is made of.
+#[derive(Default)]
+struct Drawn {
+    accesses: Vec<Access>,
+    branches: Vec<Branches>,
+    found: Vec<Found>,
+}
+
+impl Drawn {
+    fn new(rng: &mut Rng) -> Self {
+        let mut of = Self::default();
+        // Of some rows nearly all hit, so that what is under way comes to its end.
+        let (misses, stores, tells) = (rng.below(4), 1 + rng.below(4), rng.below(4) > 0);
+        for _ in 0..1 + rng.below(ROW as u64) {
+            let kind = match rng.below(2 * stores) {
+                0 => AccessKind::Store,
+                1 => AccessKind::Modify,
+                _ => AccessKind::Load,
+            };
+            let gap = [0, 1, 1, 2, 3, 5, 60][rng.below(7) as usize];
+            let distance = [0, 0, 1, 2, 3, 17, 200, 254][rng.below(8) as usize];
+            let pc = 4 * rng.below(50);
+            of.accesses.push(Access { gap, pc, maker: Maker::after(distance), ..Access::new(kind, 0, 8) });
+            let mut branches = Branches::NONE;
+            for _ in 0..rng.below(20).saturating_sub(12) {
+                branches.push(rng.below(3) > 0);
+            }
+            branches.wait_for(rng.below(30));
+            of.branches.push(branches);
+            let latency = if rng.below(4) < misses { [14, 50, 200][rng.below(3) as usize] } else { L1_LATENCY.0 };
+            of.found.push(Found { latency: Cycles(latency), line: rng.below(40) * 64 });
+        }
+        // As many as there are, more, or none.
+        match rng.below(4) {
+            0 => of.branches.clear(),
+            1 => of.branches.extend([of.branches[0]; 7]),
+            _ => {}
+        }
+        if !tells {
+            of.branches.clear();
+        }
+        of
+    }
+}
+
+/// A core and how far its program has come.
+struct Program {
+    core: CoreModel,
+    at: Moment,
+    stalls: Stall,
+}
+
+impl Program {
+    fn new(core: CoreModel) -> Self {
+        Self { core, at: Moment { instructions: 0, now: Cycles::ZERO }, stalls: Stall::default() }
+    }
+
+    fn spend(&mut self, stall: Stall) {
+        self.at.now += stall.sum();
+        self.stalls += stall;
+    }
+
+    fn retire(&mut self, gap: u32) {
+        let instructions = self.at.instructions + u64::from(gap);
+        self.at.now += self.core.base_cycles(instructions) - self.core.base_cycles(self.at.instructions);
+        self.at.instructions = instructions;
+    }
+
+    /// One by one, the first after a walk if it has one.
+    fn make(&mut self, of: &Drawn, tells: bool, walk: Option<Translating>) {
+        for (number, (access, found)) in of.accesses.iter().zip(&of.found).enumerate() {
+            let branches = of.branches.get(number).copied().unwrap_or_default();
+            let stall = self.core.meet(Met { access, again: false, tells, branches }, self.at);
+            self.spend(stall);
+            if let Some(walk) = walk.filter(|_| number == 0) {
+                let stall = self.core.translation_stall(walk, self.at);
+                self.spend(stall);
+            }
+            let data = Data { latency: found.latency, line: found.line, traffic: None };
+            let stall = self.core.data_stall(data, self.at);
+            self.spend(stall);
+            self.retire(access.gap);
+        }
+    }
+
+    fn make_row(&mut self, of: &Drawn, tells: bool) {
+        let row = Row { accesses: &of.accesses, branches: &of.branches, found: &of.found, tells };
+        let stall = self.core.make_all(&row, self.at);
+        self.spend(stall);
+        of.accesses.iter().for_each(|access| self.retire(access.gap));
+    }
+}
+
+fn configs() -> Vec<CoreConfig> {
+    let small = |keys: serde_json::Value| {
+        let mut all =
+            serde_json::json!({"model": "window", "cycles_per_instruction": 0.25, "branch_predictor": "tage"});
+        all.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+        serde_json::from_value::<CoreConfig>(all).unwrap()
+    };
+    let mut all = CoreConfig::samples();
+    all.extend([
+        small(serde_json::json!({})),
+        small(serde_json::json!({"window": 16, "load_queue": 3, "store_queue": 2, "fill_buffers": 2})),
+        small(serde_json::json!({"window": 300, "load_queue": 5, "store_queue": 1})),
+        small(serde_json::json!({"window": 40, "load_queue": 200, "store_queue": 0, "cycles_per_instruction": 1})),
+        small(serde_json::json!({"window": 500, "unknown_dependencies": "serial", "branch_predictor": "perfect"})),
+    ]);
+    all
+}
+
+#[test]
+fn rows_are_as_their_accesses_one_by_one() {
+    for config in configs() {
+        config.validate("core").unwrap();
+        for beside_another in [false, true] {
+            let mut rng = Rng::new(11, "rows");
+            let core = CoreModel::new(&config, L1_LATENCY);
+            let (mut apart, mut rows) = (Program::new(core.clone()), Program::new(core));
+            let mut common = (apart.core.common(), rows.core.common());
+            for round in 0..400 {
+                let of = Drawn::new(&mut rng);
+                let tells = rng.below(8) > 0;
+                if beside_another && rng.below(4) == 0 {
+                    // What they have in common changes hands; the window is divided, or whole again.
+                    if round > 0 {
+                        common = (apart.core.pause(), rows.core.pause());
+                    }
+                    if let (Some(first), Some(second)) = common {
+                        let siblings = Siblings { active: rng.below(2) as u32, now: apart.at.now };
+                        apart.core.go_on(first, siblings);
+                        rows.core.go_on(second, siblings);
+                    }
+                    common = (None, None);
+                }
+                if rng.below(6) == 0 {
+                    let page = Translation::new(MachineAddr(rng.below(3) << 12), PageSize::Size4K, true, true);
+                    let of = Drawn { accesses: of.accesses[..1].to_vec(), ..Drawn::new(&mut rng) };
+                    let (look_up, walk) = (Cycles(7), Cycles(rng.below(80)));
+                    let walk = Translating { look_up, walk, page: Some(page), fetches: false };
+                    apart.make(&of, tells, Some(walk));
+                    rows.make(&of, tells, Some(walk));
+                } else {
+                    apart.make(&of, tells, None);
+                    rows.make_row(&of, tells);
+                }
+                let state = |of: &Program| (of.at, of.stalls, of.core.branches());
+                assert_eq!(state(&apart), state(&rows), "{config:?} {round}");
+                if rng.below(30) == 0 {
+                    for of in [&mut apart, &mut rows] {
+                        let stall = of.core.drain(of.at);
+                        of.spend(stall);
+                    }
+                    assert_eq!(apart.at, rows.at, "{config:?} {round}");
+                }
+            }
+            let Stall { data, translation, .. } = apart.stalls;
+            assert!(data > Cycles::ZERO && translation > Cycles::ZERO, "{config:?}");
+        }
+    }
+}
