@@ -23,7 +23,7 @@ impl Drawn {
     fn new(rng: &mut Rng) -> Self {
         let mut of = Self::default();
         // Of some rows nearly all hit, so that what is under way comes to its end.
-        let (misses, stores, tells) = (rng.below(4), 1 + rng.below(4), rng.below(4) > 0);
+        let (misses, stores, has_branches) = (rng.below(4), 1 + rng.below(4), rng.below(4) > 0);
         for _ in 0..1 + rng.below(ROW as u64) {
             let kind = match rng.below(2 * stores) {
                 0 => AccessKind::Store,
@@ -43,16 +43,23 @@ impl Drawn {
             let latency = if rng.below(4) < misses { [14, 50, 200][rng.below(3) as usize] } else { L1_LATENCY.0 };
             of.found.push(Found { latency: Cycles(latency), line: rng.below(40) * 64 });
         }
-        // As many as there are, more, or none.
+        // As many as there are, fewer, more, or none.
         match rng.below(4) {
             0 => of.branches.clear(),
             1 => of.branches.extend([of.branches[0]; 7]),
+            2 => of.branches.truncate(of.branches.len() / 2),
             _ => {}
         }
-        if !tells {
+        if !has_branches {
             of.branches.clear();
         }
         of
+    }
+
+    /// Stores alone.
+    fn stores(mut self) -> Self {
+        self.accesses.iter_mut().for_each(|access| access.kind = AccessKind::Store);
+        self
     }
 }
 
@@ -130,26 +137,28 @@ fn rows_are_as_their_accesses_one_by_one() {
             let mut rng = Rng::new(11, "rows");
             let core = CoreModel::new(&config, L1_LATENCY);
             let (mut apart, mut rows) = (Program::new(core.clone()), Program::new(core));
-            let mut common = (apart.core.common(), rows.core.common());
+            let mut common = Some((apart.core.common(), rows.core.common()));
+            let mut active = [0, 0];
             for round in 0..400 {
                 let of = Drawn::new(&mut rng);
                 let tells = rng.below(8) > 0;
+                // As many as no load is in reach of the next.
+                let of = if (200..220).contains(&round) { of.stores() } else { of };
                 if beside_another && rng.below(4) == 0 {
                     // What they have in common changes hands; the window is divided, or whole again.
-                    if round > 0 {
-                        common = (apart.core.pause(), rows.core.pause());
-                    }
-                    if let (Some(first), Some(second)) = common {
+                    let held = common.take().unwrap_or_else(|| (apart.core.pause(), rows.core.pause()));
+                    if let (Some(first), Some(second)) = held {
                         let siblings = Siblings { active: rng.below(2) as u32, now: apart.at.now };
+                        active[siblings.active as usize] += 1;
                         apart.core.go_on(first, siblings);
                         rows.core.go_on(second, siblings);
                     }
-                    common = (None, None);
                 }
                 if rng.below(6) == 0 {
-                    let page = Translation::new(MachineAddr(rng.below(3) << 12), PageSize::Size4K, true, true);
+                    // Those that the lines are in.
+                    let page = Translation::new(MachineAddr(rng.below(40) << 12), PageSize::Size4K, true, true);
                     let of = Drawn { accesses: of.accesses[..1].to_vec(), ..Drawn::new(&mut rng) };
-                    let (look_up, walk) = (Cycles(7), Cycles(rng.below(80)));
+                    let (look_up, walk) = (Cycles(7), Cycles(rng.below(400)));
                     let walk = Translating { look_up, walk, page: Some(page), fetches: false };
                     apart.make(&of, tells, Some(walk));
                     rows.make(&of, tells, Some(walk));
@@ -169,6 +178,8 @@ fn rows_are_as_their_accesses_one_by_one() {
             }
             let Stall { data, translation, .. } = apart.stalls;
             assert!(data > Cycles::ZERO && translation > Cycles::ZERO, "{config:?}");
+            let shares = beside_another && rows.core.follows();
+            assert!(!shares || active.iter().all(|&times| times > 10), "{config:?}: {active:?}");
         }
     }
 }

@@ -572,21 +572,48 @@ fn what_one_hardware_thread_has_not_the_other_has_whole() {
 }
 
 #[test]
-fn a_window_is_divided_as_soon_as_another_thread_wakes() {
-    let mut core = core(r#"{"window":64}"#);
-    let (mut common, mut at) = (core.common(), Moment { instructions: 0, now: Cycles::ZERO });
-    let access = Access { gap: 16, ..load().access };
-    let stalls = [0, 0, 1].map(|active| {
-        core.go_on(common.take().unwrap(), Siblings { active, now: Cycles::ZERO });
-        let found = Found { latency: Cycles(LATENCY), line: at.instructions };
-        let row = Row { accesses: &[access], branches: &[], found: &[found], tells: true };
-        let stall = core.make_all(&row, at);
-        common = core.pause();
-        at = Moment { instructions: at.instructions + 16, now: at.now + stall.sum() };
-        stall.data.0
+fn windows_and_queues_are_divided_as_soon_as_another_thread_wakes() {
+    use AccessKind::{Load, Store};
+    for (keys, kind) in [
+        (r#"{"window":64}"#, Load),
+        (r#"{"load_queue":4}"#, Load),
+        (r#"{"load_queue":5}"#, AccessKind::Modify),
+        (r#"{"store_queue":4}"#, Store),
+        (r#"{"store_queue":5}"#, AccessKind::Modify),
+    ] {
+        let mut core = core(keys);
+        let (mut common, mut at) = (core.common(), Moment { instructions: 0, now: Cycles::ZERO });
+        let access = Access { gap: 16, kind, ..load().access };
+        let stalls = [0, 0, 1].map(|active| {
+            core.go_on(common.take().unwrap(), Siblings { active, now: Cycles::ZERO });
+            let found = Found { latency: Cycles(LATENCY), line: at.instructions };
+            let row = Row { accesses: &[access], branches: &[], found: &[found], tells: true };
+            let stall = core.make_all(&row, at);
+            common = core.pause();
+            at = Moment { instructions: at.instructions + 16, now: at.now + stall.sum() };
+            stall.data.0
+        });
+        // The third is within 64 entries of the first, and not within 32; of queues there are two entries left.
+        assert_eq!(stalls, [0, 0, LATENCY], "{keys} {kind:?}");
+    }
+}
+
+#[test]
+fn what_is_met_and_asks_for_no_data_takes_its_entry() {
+    // As what the kernel reads where its references are off.
+    let (mut core, at) = (core(r#"{"store_queue":2}"#), Moment { instructions: 0, now: Cycles::ZERO });
+    let mut at = at;
+    let stalls = [Some(LATENCY), None, Some(L1_LATENCY), Some(L1_LATENCY)].map(|latency| {
+        let met = Met { access: &store().access, again: false, tells: true, branches: Branches::NONE };
+        let stall = core.meet(met, at);
+        at.now += stall.sum();
+        if let Some(latency) = latency {
+            let stall = core.data_stall(Data { latency: Cycles(latency), line: latency, traffic: None }, at);
+            assert_eq!(stall, Stall::default());
+        }
+        stall.sum().0
     });
-    // The third is within 64 entries of the first, and not within 32.
-    assert_eq!(stalls, [0, 0, LATENCY]);
+    assert_eq!(stalls, [0, 0, LATENCY, 0]);
 }
 
 #[test]

@@ -29,39 +29,39 @@ struct Entry(u16);
 const _: () = assert!(1 << TAG_BITS <= Entry::TAG);
 
 impl Entry {
-    const STATE: u32 = 11;
+    const COUNTERS: u32 = 11;
     /// The counter's highest bit.
-    const SAYS: u32 = Self::STATE + State::COUNTER_BITS - 1;
-    const TAG: u16 = (1 << Self::STATE) - 1;
+    const SAYS: u32 = Self::COUNTERS + Counters::COUNTER_BITS - 1;
+    const TAG: u16 = (1 << Self::COUNTERS) - 1;
 
     /// One that was never useful, for a branch that went this way.
     fn new(tag: u16, taken: bool) -> Self {
-        let counter = if taken { State::WEAKLY_TAKEN } else { State::WEAKLY_TAKEN - 1 };
-        Self(tag).with(State(counter))
+        let counter = if taken { Counters::WEAKLY_TAKEN } else { Counters::WEAKLY_TAKEN - 1 };
+        Self(tag).with(Counters(counter))
     }
 
     fn tag(self) -> u16 {
         self.0 & Self::TAG
     }
 
-    fn state(self) -> State {
-        State((self.0 >> Self::STATE) as u8)
+    fn counters(self) -> Counters {
+        Counters((self.0 >> Self::COUNTERS) as u8)
     }
 
-    fn with(self, state: State) -> Self {
-        Self(self.tag() | u16::from(state.0) << Self::STATE)
+    fn with(self, counters: Counters) -> Self {
+        Self(self.tag() | u16::from(counters.0) << Self::COUNTERS)
     }
 
     fn less_useful(self, by: impl Fn(u8) -> u8) -> Self {
-        self.with(State::new(self.state().counter(), by(self.state().useful())))
+        self.with(Counters::new(self.counters().counter(), by(self.counters().useful())))
     }
 }
 
 /// An entry's counter, in the lower bits, and how useful it is.
 #[derive(Clone, Copy, Debug)]
-struct State(u8);
+struct Counters(u8);
 
-impl State {
+impl Counters {
     const COUNTER_BITS: u32 = 3;
     const BITS: u32 = 5;
     /// Counters are 0 to 7: taken from 4 on.
@@ -105,11 +105,11 @@ const fn count(counter: u8, up: bool, most: u8) -> u8 {
 
 /// What becomes of a state, by itself and three bits above: whether the branch is taken, whether another would have predicted differently, and
 /// whether it is the one that predicted; if not, it stays. A table, as the host could not predict branches of this code's own.
-static AFTER: [u8; 8 << State::BITS] = {
-    let mut all = [0; 8 << State::BITS];
+static AFTER: [u8; 8 << Counters::BITS] = {
+    let mut all = [0; 8 << Counters::BITS];
     let mut at = 0;
     while at < all.len() {
-        let (state, of) = (State(at as u8 & ((1 << State::BITS) - 1)), at >> State::BITS);
+        let (state, of) = (Counters(at as u8 & ((1 << Counters::BITS) - 1)), at >> Counters::BITS);
         all[at] = if of & 4 != 0 { state.after(of & 1 != 0, of & 2 != 0).0 } else { state.0 };
         at += 1;
     }
@@ -261,13 +261,13 @@ const _: () = assert!(LENGTHS.len() == 4);
 
 /// Of 32 bits, as hosts have vectors that multiply so many.
 const fn mix(value: u32) -> u32 {
-    let value = (value ^ value >> 16).wrapping_mul(BASE);
+    let value = (value ^ value >> 16).wrapping_mul(FACTOR);
     value ^ value >> 15
 }
 
 /// By how much an outcome counts for more in the hash of a history with each that comes after it: a polynomial, as of Karp and Rabin (IBM
 /// Journal of Research and Development 31, 1987).
-const BASE: u32 = 0x9e37_79b1;
+const FACTOR: u32 = 0x9e37_79b1;
 
 /// What outcomes that leave the tables' histories take from their hashes, by a bit for each; and above, what the one that comes adds.
 static CHANGES: [[u32; LENGTHS.len()]; 2 << LENGTHS.len()] = {
@@ -276,7 +276,7 @@ static CHANGES: [[u32; LENGTHS.len()]; 2 << LENGTHS.len()] = {
     while at < all.len() {
         let mut table = 0;
         while table < LENGTHS.len() {
-            let last = if at >> table & 1 != 0 { BASE.wrapping_pow(LENGTHS[table]) } else { 0 };
+            let last = if at >> table & 1 != 0 { FACTOR.wrapping_pow(LENGTHS[table]) } else { 0 };
             all[at][table] = ((at >> LENGTHS.len()) as u32).wrapping_sub(last);
             table += 1;
         }
@@ -293,7 +293,7 @@ impl Past {
         let leave = (0..LENGTHS.len()).fold(0, |all, table| all | leaves[table] << table);
         let changes = &CHANGES[leave | usize::from(taken) << LENGTHS.len()];
         for (hash, change) in self.hashes.iter_mut().zip(changes) {
-            *hash = hash.wrapping_mul(BASE).wrapping_add(*change);
+            *hash = hash.wrapping_mul(FACTOR).wrapping_add(*change);
         }
         self.history = self.history << 1 | u128::from(taken);
     }
@@ -309,10 +309,10 @@ impl Default for Tables {
 }
 
 impl Tables {
-    /// Predict a branch and learn its outcome; whether it was mispredicted.
+    /// Predicts a branch and learns its outcome; whether it was mispredicted.
     #[inline(always)]
     fn meet(&mut self, sought: &Sought) -> bool {
-        let &Sought { indices, tags, base, taken, .. } = sought;
+        let &Sought { indices, tags, base, taken } = sought;
         let index = |table: usize| table << TABLE_BITS | usize::from(indices[table]) & ((1 << TABLE_BITS) - 1);
         let entries = lanes(std::array::from_fn(|table| self.tagged[index(table)].0));
         let counter = &mut self.base[usize::from(base) & ((1 << BASE_BITS) - 1)];
@@ -328,10 +328,10 @@ impl Tables {
         let provider = usize::from(provider);
         let table = provider.saturating_sub(1) % LENGTHS.len();
         let entry = Entry((entries >> (16 * table)) as u16);
-        let after = usize::from(entry.state().0) | (taken_bit | differs << 1 | of_table << 2) << State::BITS;
+        let after = usize::from(entry.counters().0) | (taken_bit | differs << 1 | of_table << 2) << Counters::BITS;
         let after_of_base = usize::from(*counter & MOST_OF_BASE) | taken_bit << 2 | of_table << 3;
         *counter = BASE_AFTER[after_of_base];
-        self.tagged[index(table)] = entry.with(State(AFTER[after]));
+        self.tagged[index(table)] = entry.with(Counters(AFTER[after]));
         if predicted != taken {
             self.allocate(provider, sought);
         }
@@ -348,7 +348,7 @@ impl Tables {
     #[inline(never)]
     fn allocate(&mut self, first: usize, sought: &Sought) {
         let place = |table: usize| table << TABLE_BITS | usize::from(sought.indices[table]);
-        let free = (first..LENGTHS.len()).find(|&table| self.tagged[place(table)].state().useful() == 0);
+        let free = (first..LENGTHS.len()).find(|&table| self.tagged[place(table)].counters().useful() == 0);
         if let Some(table) = free {
             self.tagged[place(table)] = Entry::new(sought.tags[table], sought.taken);
             return;
@@ -448,7 +448,7 @@ mod tests {
             meet(&mut tage, 7, outcomes[0]);
             for (table, length) in LENGTHS.into_iter().enumerate() {
                 let taken = (0..length).filter(|&age| outcomes[age as usize]);
-                let whole = taken.fold(0, |hash: u32, age| hash.wrapping_add(BASE.wrapping_pow(age)));
+                let whole = taken.fold(0, |hash: u32, age| hash.wrapping_add(FACTOR.wrapping_pow(age)));
                 assert_eq!(tage.past.hashes[table], whole, "{table}");
             }
         }

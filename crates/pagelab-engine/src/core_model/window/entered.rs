@@ -74,17 +74,18 @@ pub(super) struct Progress {
     /// Entries of the window taken.
     pub entries: u64,
     /// The number of the last access, beyond the reach of the first; loads and stores among them.
-    pub met: u64,
-    pub loads: u64,
-    pub stores: u64,
+    met: u64,
+    loads: u64,
+    stores: u64,
     /// The number of the last load; 0 for none.
     last_load: u64,
-    /// Of what is complete last of all that has entered.
-    left: Times,
-    /// The entry that the oldest access in the window has to have left for, the load that the oldest one there has to have left for, and
-    /// the store that the oldest one has to be written for, as far as is known; none if they are beyond all.
+    /// When all that has entered is complete.
+    left: Cycles,
+    /// The entry that the oldest access in the window has to have left for, and the load that it has to have left for; beyond all if
+    /// there is none.
     pub leaves_for: u64,
     loads_for: u64,
+    /// The store that the oldest one has to be written for, of those that are not known to be; at first it is to be asked.
     stores_for: u64,
 }
 
@@ -95,7 +96,7 @@ impl Progress {
         loads: 0,
         stores: 0,
         last_load: 0,
-        left: Times { complete: Cycles::ZERO, translation: Cycles::ZERO },
+        left: Cycles::ZERO,
         leaves_for: u64::MAX,
         loads_for: u64::MAX,
         stores_for: 0,
@@ -241,6 +242,7 @@ impl Entered {
         Times { complete, translation: Cycles::ZERO }
     }
 
+    /// Forgets stores that are written by a time, up to the last one, which may not be noted yet.
     fn forget_stores(&mut self, progress: &mut Progress, now: Cycles) {
         while self.written + 1 < progress.stores && self.stores[self.place(self.written + 1)] <= now {
             self.written += 1;
@@ -280,7 +282,7 @@ impl Entered {
 
     /// Notes when an access that has entered at a time is complete, and how many accesses back that is that it waited for.
     #[inline(always)]
-    pub fn note(&mut self, progress: &mut Progress, is_load: bool, times: Times, entered: Cycles, distance: u64) {
+    pub fn note(&mut self, progress: &mut Progress, is_load: bool, times: Times, came: Cycles, distance: u64) {
         let slot = slot(progress.met);
         self.complete[slot] = times.complete;
         self.chained[slot] = Chained::new(times.translation, distance);
@@ -288,9 +290,9 @@ impl Entered {
             progress.last_load = progress.met;
         }
         // What is complete before an older one does not hinder: whoever waits, waits for that one.
-        if times.complete > progress.left.complete {
-            progress.left = times;
-            if times.complete > entered {
+        if times.complete > progress.left {
+            progress.left = times.complete;
+            if times.complete > came {
                 let load = progress.loads + u64::from(!is_load);
                 progress.leaves_for = progress.leaves_for.min(progress.entries + self.room.window);
                 progress.loads_for = progress.loads_for.min(load + self.room.loads);
@@ -305,7 +307,7 @@ impl Entered {
         // In order, one a cycle at most.
         let last = self.stores[self.place(progress.stores - 1)] + Cycles(1);
         let place = self.place(progress.stores);
-        self.stores[place] = there.max(progress.left.complete).max(last);
+        self.stores[place] = there.max(progress.left).max(last);
     }
 }
 
@@ -315,4 +317,75 @@ pub(super) fn wait(from: Cycles, times: Times) -> Stall {
     let whole = times.complete.saturating_sub(from);
     let translation = times.translation.min(whole);
     Stall { translation, data: whole - translation, ..Stall::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core_model::Core;
+    use pagelab_trace::rng::Rng;
+
+    /// An access as it was noted, and when all up to it have left the window.
+    struct Noted {
+        entry: u64,
+        left: Cycles,
+    }
+
+    #[test]
+    fn who_has_to_leave_is_who_was_there_when_there_is_no_room() {
+        for (window, load_queue, store_queue) in [(8, 3, 2), (40, 5, 9), (300, 2, 1), (16, 64, 64)] {
+            let config = WindowConfig { window, load_queue, store_queue, ..crate::core_model::Window::samples()[0] };
+            let (mut of, mut progress) = (Entered::new(&config), Progress::NONE);
+            let (mut all, mut loads, mut stores): (Vec<Noted>, Vec<Cycles>, Vec<Cycles>) = Default::default();
+            let (mut draw, mut now) = (Rng::new(5, "entered"), Cycles::ZERO);
+            for _ in 0..3000 {
+                let kind = [AccessKind::Load, AccessKind::Store, AccessKind::Modify][draw.below(3) as usize];
+                let access = Access { gap: draw.below(5) as u32, ..Access::new(kind, 0, 8) };
+                progress = progress.with(&access);
+                let (is_load, is_store) = (is_load(&access), kind.writes());
+                // By definition: all that entered so many entries, loads or stores before.
+                let before = |all: &[Cycles], room: u32| all.len().checked_sub(room as usize).map(|at| all[at]);
+                let outside = all.iter().rfind(|noted| noted.entry + u64::from(window) <= progress.entries);
+                let wanted = [
+                    outside.map(|noted| noted.left),
+                    before(&loads, load_queue).filter(|_| is_load),
+                    before(&stores, store_queue).filter(|_| is_store),
+                ];
+                let (mut found, entry) = ([Cycles::ZERO; 3], progress.entries);
+                while let Some(oldest) = of.let_go(&mut progress, now, entry) {
+                    found[0] = found[0].max(oldest.times.complete);
+                }
+                now = now.max(found[0]);
+                if is_load && progress.is_full_of_loads() {
+                    found[1] = of.load_before(&mut progress, now).complete;
+                }
+                if is_store && progress.is_full_of_stores() {
+                    found[2] = of.store_before(&mut progress, now).complete;
+                }
+                let came = now;
+                for (found, wanted) in found.into_iter().zip(wanted) {
+                    let wanted = wanted.unwrap_or(Cycles::ZERO);
+                    assert_eq!(found.max(now), wanted.max(now), "{window} {load_queue} {store_queue}");
+                    now = now.max(wanted);
+                }
+                assert!(now == came || is_load || is_store);
+                let latency = Cycles([1, 4, 4, 30, 90][draw.below(5) as usize]);
+                let times =
+                    Times { complete: now + if is_load { latency } else { Cycles::ZERO }, translation: Cycles::ZERO };
+                of.note(&mut progress, is_load, times, now, 0);
+                let left = all.last().map_or(Cycles::ZERO, |noted| noted.left).max(times.complete);
+                all.push(Noted { entry: progress.entries, left });
+                if is_load {
+                    loads.push(left);
+                }
+                if is_store {
+                    of.note_store(&progress, now + latency);
+                    let last = stores.last().copied().unwrap_or(Cycles::ZERO) + Cycles(1);
+                    stores.push((now + latency).max(left).max(last));
+                }
+                now += Cycles(draw.below(3));
+            }
+            assert!(now > Cycles(3000), "there was something to wait for");
+        }
+    }
 }

@@ -42,7 +42,7 @@ impl Lines {
         self.hit(beside, data.line, hit, ready - begin)
     }
 
-    /// The same of a line that the cache has, perhaps still under way.
+    /// [`Self::get`] of a line that the cache has, perhaps still under way.
     #[inline(never)]
     fn hit(&self, beside: &Beside, line: u64, hit: Cycles, translation: Cycles) -> Times {
         match self.own(line, hit) {
@@ -63,7 +63,7 @@ impl Lines {
         if self.last() > hit { self.under_way.there(line) } else { Cycles::ZERO }
     }
 
-    /// The same of a line that is elsewhere.
+    /// [`Self::get`] of a line that the cache does not have.
     #[inline(never)]
     fn miss(&mut self, beside: &mut Beside, (begin, ready): (Cycles, Cycles), mut data: Data, now: Cycles) -> Times {
         let (line, latency) = (data.line, data.latency);

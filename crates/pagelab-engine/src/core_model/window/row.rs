@@ -35,10 +35,10 @@ impl State {
         stall
     }
 
-    /// Makes the accesses of a row from `begin` on, up to the first that has to wait before it is in the window, or that another has to leave
+    /// Makes the accesses of a row from the `first` on, up to the first that has to wait before it is in the window, or that another has to leave
     /// for, or whose line is not in the first-level cache; how many. The moment goes on with them.
     #[inline(always)]
-    fn make_unhindered(&mut self, row: &Row, missed: &[u8; ROW], begin: usize, at: &mut Moment) -> usize {
+    fn make_unhindered(&mut self, row: &Row, missed: &[u8; ROW], first: usize, at: &mut Moment) -> usize {
         // Where a window has one entry, each access has to leave it for the next.
         if self.beside.competes() || self.entered.room.window == 1 {
             return 0;
@@ -51,10 +51,10 @@ impl State {
         let (mut progress, mut instructions, mut now) = (self.progress, at.instructions, at.now);
         let beyond = now - pace.base_cycles(instructions);
         let mut made = 0;
-        for ((access, found), missed) in row.accesses[begin..].iter().zip(&row.found[begin..]).zip(&missed[begin..]) {
+        for ((access, found), of_one) in row.accesses[first..].iter().zip(&row.found[first..]).zip(&missed[first..]) {
             let mut next = progress.with(access);
             let (loads, stores) = (is_load(access), access.kind.writes());
-            if (*missed > 0) | next.is_hindered(loads, stores) | (found.latency > l1_latency) {
+            if (*of_one > 0) | next.is_hindered(loads, stores) | (found.latency > l1_latency) {
                 break;
             }
             instructions += u64::from(access.gap);

@@ -54,12 +54,12 @@ pub(super) struct Core<'a, M: Machine, W, C> {
 
 /// Accesses that were looked up, and that a core has still to be told of. Looking up and timing are loops of their own, as both together
 /// need more than the host's registers hold.
-struct Row {
+struct Pending {
     found: [Found; ROW],
     len: usize,
 }
 
-impl Row {
+impl Pending {
     fn new() -> Self {
         Self { found: [Found { latency: Cycles::ZERO, line: 0 }; ROW], len: 0 }
     }
@@ -154,7 +154,7 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
         branches: &[Branches],
         limit: Cycles,
     ) -> usize {
-        let (mut at, mut row) = (0, Row::new());
+        let (mut at, mut row) = (0, Pending::new());
         while let Some(access) = accesses.get(at) {
             if access.maker.is_kernel() {
                 break;
@@ -206,7 +206,7 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
 
     /// Tells the core of a row, the last of `accesses`.
     #[inline(always)]
-    fn make_row<V: Vectors>(&mut self, row: &mut Row, accesses: &[Access], branches: &[Branches]) {
+    fn make_row<V: Vectors>(&mut self, row: &mut Pending, accesses: &[Access], branches: &[Branches]) {
         let found = row.take();
         let begin = accesses.len() - found.len();
         if !found.is_empty() {
