@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub mod explore;
+pub mod steps;
 
 use std::collections::BTreeMap;
 
