@@ -370,8 +370,9 @@ mod tests {
                 }
                 assert!(now == came || is_load || is_store);
                 let latency = Cycles([1, 4, 4, 30, 90][draw.below(5) as usize]);
-                let times =
-                    Times { complete: now + if is_load { latency } else { Cycles::ZERO }, translation: Cycles::ZERO };
+                // Stores leave once they are translated.
+                let leaves_after = if is_load { latency } else { Cycles(draw.below(8)) };
+                let times = Times { complete: now + leaves_after, translation: Cycles::ZERO };
                 of.note(&mut progress, is_load, times, now, 0);
                 let left = all.last().map_or(Cycles::ZERO, |noted| noted.left).max(times.complete);
                 all.push(Noted { entry: progress.entries, left });
