@@ -163,8 +163,16 @@ impl State {
     }
 
     /// How many of the branches before the access are mispredicted.
-    #[inline(never)]
     fn predict(&mut self, met: &Met) -> u64 {
+        if met.branches.count() == 0 {
+            self.last_pc = met.access.pc;
+            return 0;
+        }
+        self.predict_one(met)
+    }
+
+    #[inline(never)]
+    fn predict_one(&mut self, met: &Met) -> u64 {
         let mut missed = [0; ROW];
         self.predict_all(std::slice::from_ref(met.access), &[met.branches], &mut missed);
         missed[0].into()

@@ -173,9 +173,10 @@ impl<C: Timing> CpuClock<C> {
     /// instructions.
     #[inline(never)]
     pub fn make_hits(&mut self, accesses: &[Access], branches: &[Branches], hit: Found) {
+        let hits = [hit; ROW];
         for (number, accesses) in accesses.chunks(ROW).enumerate() {
             let branches = branches.get(number * ROW..).unwrap_or_default();
-            self.make_all(accesses, branches, &[hit; ROW][..accesses.len()]);
+            self.make_all(accesses, branches, &hits[..accesses.len()]);
         }
     }
 
@@ -191,9 +192,13 @@ impl<C: Timing> CpuClock<C> {
     /// The same of one access that was translated so.
     #[inline(never)]
     pub fn make_translated(&mut self, access: &Access, branches: Branches, of: Translating, found: Found) {
-        self.meet(access, branches, false);
-        self.wait_for_translation(of);
-        self.wait_for_data(found.latency, found.line);
+        let at = self.moment();
+        let behind = |stall: Stall| Moment { now: at.now + stall.sum(), ..at };
+        let mut stall = self.core.meet(Met { access, again: false, tells: self.tells, branches }, at);
+        stall += self.core.translation_stall(of, behind(stall));
+        let data = Data { latency: found.latency, line: found.line, traffic: None };
+        stall += self.core.data_stall(data, behind(stall));
+        self.stall(stall);
         self.retire(access.gap.into());
     }
 
