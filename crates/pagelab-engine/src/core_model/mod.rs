@@ -79,7 +79,7 @@ pub struct Found {
     pub line: u64,
 }
 
-/// Accesses in a row of a [`Row`] at most.
+/// Accesses of a [`Row`] at most.
 pub const ROW: usize = 64;
 
 /// Accesses of a program one after the other, each to one line, whose translations the first-level TLB has.

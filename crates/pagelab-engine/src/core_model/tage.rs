@@ -240,6 +240,14 @@ struct Sought {
     taken: bool,
 }
 
+impl Sought {
+    /// Where it is in [`Tables::tagged`], if a table has it.
+    #[inline(always)]
+    fn place(&self, table: usize) -> usize {
+        table << TABLE_BITS | usize::from(self.indices[table]) & ((1 << TABLE_BITS) - 1)
+    }
+}
+
 /// Branches that are sought at once.
 const BATCH: usize = 64;
 
@@ -312,9 +320,8 @@ impl Tables {
     /// Predicts a branch and learns its outcome; whether it was mispredicted.
     #[inline(always)]
     fn meet(&mut self, sought: &Sought) -> bool {
-        let &Sought { indices, tags, base, taken } = sought;
-        let index = |table: usize| table << TABLE_BITS | usize::from(indices[table]) & ((1 << TABLE_BITS) - 1);
-        let entries = lanes(std::array::from_fn(|table| self.tagged[index(table)].0));
+        let &Sought { tags, base, taken, .. } = sought;
+        let entries = lanes(std::array::from_fn(|table| self.tagged[sought.place(table)].0));
         let counter = &mut self.base[usize::from(base) & ((1 << BASE_BITS) - 1)];
         // Which tables have the branch: where tags differ by no bit, nothing is carried to the highest bit of the lane.
         let differing = (entries ^ lanes(tags)) & (LANES * u64::from(Entry::TAG));
@@ -331,7 +338,7 @@ impl Tables {
         let after = usize::from(entry.counters().0) | (taken_bit | differs << 1 | of_table << 2) << Counters::BITS;
         let after_of_base = usize::from(*counter & MOST_OF_BASE) | taken_bit << 2 | of_table << 3;
         *counter = BASE_AFTER[after_of_base];
-        self.tagged[index(table)] = entry.with(Counters(AFTER[after]));
+        self.tagged[sought.place(table)] = entry.with(Counters(AFTER[after]));
         if predicted != taken {
             self.allocate(provider, sought);
         }
@@ -347,14 +354,13 @@ impl Tables {
     /// Takes an entry for the branch in a table from `first` on.
     #[inline(never)]
     fn allocate(&mut self, first: usize, sought: &Sought) {
-        let place = |table: usize| table << TABLE_BITS | usize::from(sought.indices[table]);
-        let free = (first..LENGTHS.len()).find(|&table| self.tagged[place(table)].counters().useful() == 0);
+        let free = (first..LENGTHS.len()).find(|&table| self.tagged[sought.place(table)].counters().useful() == 0);
         if let Some(table) = free {
-            self.tagged[place(table)] = Entry::new(sought.tags[table], sought.taken);
+            self.tagged[sought.place(table)] = Entry::new(sought.tags[table], sought.taken);
             return;
         }
         for table in first..LENGTHS.len() {
-            let entry = &mut self.tagged[place(table)];
+            let entry = &mut self.tagged[sought.place(table)];
             *entry = entry.less_useful(|useful| useful - 1);
         }
     }

@@ -55,8 +55,8 @@ impl Chained {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
     pub window: u64,
-    pub loads: u64,
-    pub stores: u64,
+    loads: u64,
+    stores: u64,
 }
 
 impl Room {
@@ -265,13 +265,12 @@ impl Entered {
 
     /// A wait from `from` on for an access so many back, which need not be the oldest: also for those that it waits for itself.
     pub fn wait_for_chain(&self, progress: &Progress, from: Cycles, distance: u64) -> Stall {
-        let known = |distance: u64| if distance < REACH as u64 { distance } else { 0 };
         let (mut stall, mut distance) = (Stall::default(), distance);
         while self.complete(progress, distance) > from {
             let chained = self.chained[slot(progress.met - distance)];
-            let before = match chained.distance() {
-                0 => 0,
-                further => known(distance + further),
+            let before = match distance + chained.distance() {
+                further if further > distance && further < REACH as u64 => further,
+                _ => 0,
             };
             let times = Times { complete: self.complete(progress, distance), translation: chained.translation() };
             stall += wait(from.max(self.complete(progress, before)), times);

@@ -35,8 +35,8 @@ impl State {
         stall
     }
 
-    /// Makes the accesses of a row from the `first` on, up to the first that has to wait before it is in the window, or that another has to leave
-    /// for, or whose line is not in the first-level cache; how many. The moment goes on with them.
+    /// Makes the accesses of a row from `first` on, but none from the one on that has to wait before it is in the window, that another has
+    /// to leave for, or whose line is not in the first-level cache; how many. The moment goes on with them.
     #[inline(always)]
     fn make_unhindered(&mut self, row: &Row, missed: &[u8; ROW], first: usize, at: &mut Moment) -> usize {
         // Where a window has one entry, each access has to leave it for the next.
