@@ -23,7 +23,7 @@
 
 #define GENERAL_N 16
 #define FLAGS 16
-#define VECTORS 18
+#define VECTORS 17
 #define VECTOR_BYTES 32
 
 #define OFFSET(field) ((Int)offsetof(VexGuestAMD64State, field))
@@ -36,8 +36,10 @@ static Origin* temporaries;
 static UInt temporaries_room;
 static Origin ancestors[LOADS];     /* by load, all that its address comes from, and what that comes from, and so on */
 static UInt followed;               /* no load of the superblock so far has this number or a greater one */
-static Origin registers[REGISTERS]; /* as they are by now */
-static Origin known[REGISTERS];     /* as they were at the end of the last segment */
+/* Flags are made of two values, of which the second one has a place beyond the registers. Whoever reads flags waits for both. */
+#define SECOND_OF_FLAGS REGISTERS
+static Origin registers[REGISTERS + 1]; /* as they are by now */
+static Origin known[REGISTERS];         /* as they were at the end of the last segment */
 
 static Bool holds(const Origin* origin, UInt load)
 {
@@ -136,7 +138,7 @@ static Int register_at(Int offset)
    if (offset == OFFSET(guest_CC_DEP1))
       return FLAGS;
    if (offset == OFFSET(guest_CC_DEP2))
-      return FLAGS + 1;
+      return SECOND_OF_FLAGS;
    if (offset >= OFFSET(guest_YMM0) && vector < REGISTERS - VECTORS)
       return VECTORS + vector;
    return -1;
@@ -156,6 +158,7 @@ void pl_origins_begin(UInt temporaries_n)
       temporaries[i] = pl_no_origin;
    for (i = 0; i < REGISTERS; i++)
       registers[i] = known[i] = entry_value(i);
+   registers[SECOND_OF_FLAGS] = entry_value(FLAGS);
 }
 
 void pl_set_temporary(IRTemp temporary, Origin origin)
@@ -210,7 +213,7 @@ void pl_set_register(Int offset, SizeT bytes, Origin origin)
 
    if (number < 0)
       return;
-   whole = number < VECTORS ? bytes == 8 : (offset - OFFSET(guest_YMM0)) % VECTOR_BYTES == 0;
+   whole = offset < OFFSET(guest_YMM0) ? bytes == 8 : (offset - OFFSET(guest_YMM0)) % VECTOR_BYTES == 0;
    registers[number] = whole ? origin : pl_of_both(registers[number], origin);
 }
 
@@ -238,12 +241,12 @@ void pl_kernel_was_called(void)
 
 Bool pl_register_has_changed(UInt number)
 {
-   return !same(registers[number], known[number]);
+   return !same(pl_origin_of_register(number), known[number]);
 }
 
 Origin pl_origin_of_register(UInt number)
 {
-   return registers[number];
+   return number == FLAGS ? pl_of_both(registers[FLAGS], registers[SECOND_OF_FLAGS]) : registers[number];
 }
 
 /* A register that holds at the entry of the open segment what `number` held at the superblock's, or what comes from that and from
@@ -280,5 +283,5 @@ void pl_origins_end_segment(void)
    UInt i;
 
    for (i = 0; i < REGISTERS; i++)
-      known[i] = registers[i];
+      known[i] = pl_origin_of_register(i);
 }

@@ -18,8 +18,8 @@
 
 #define NO_LOAD (-1)
 
-/* Registers whose values may make an address: 16 general ones, the two that hold what flags are made of, 16 of vectors. */
-#define REGISTERS 34
+/* Registers whose values may make an address: 16 general ones, the flags, 16 of vectors. */
+#define REGISTERS 33
 
 /* Loads of a superblock that are followed; what comes from one beyond counts as known. Superblocks of so many are rare. */
 #define LOADS 256

@@ -20,7 +20,7 @@
 #include "pub_tool_basics.h"
 
 #define PL_MAGIC 0x626c6770u /* "pglb" */
-#define PL_PROTOCOL_VERSION 6
+#define PL_PROTOCOL_VERSION 7
 
 /* The frames lie in a ring of slots in memory shared with the encoder. A slot in use stays in the second-level cache;
    the lowest free slot is taken, so that a fast encoder keeps the ring's footprint small, and a slow one has some

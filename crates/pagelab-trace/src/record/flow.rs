@@ -23,16 +23,15 @@ const SLOTS: usize = 64;
 /// Never comes from a load.
 const NOTHING: u8 = SLOTS as u8 - 1;
 /// Stands for the branches since the last access.
-const BRANCH: u8 = SLOTS as u8 - 2;
+const BRANCHES: u8 = SLOTS as u8 - 2;
+/// Stands for the branch at the end of the segment that is executed.
+const BRANCH: u8 = SLOTS as u8 - 3;
+/// Nobody reads it.
+const UNREAD: u8 = SLOTS as u8 - 4;
+/// Registers that are taken as the branch is at most; others have links of their own. With the flags often goes what was tested.
+const LIKE_BRANCH: usize = 2;
 // Half as many again for exchanges.
-const _: () = assert!(REGISTERS + REGISTERS / 2 <= BRANCH as usize);
-
-/// The sorts of links.
-const ADDRESSES: usize = 0;
-const OF_BRANCH: usize = 1;
-const MOVES: usize = 2;
-const LOADS: usize = 3;
-const EARLY_LOADS: usize = 4;
+const _: () = assert!(REGISTERS + REGISTERS / 2 <= UNREAD as usize);
 
 /// A thread's registers and branches.
 #[derive(Clone, Copy, Debug)]
@@ -55,30 +54,66 @@ impl Default for Flow {
 }
 
 /// What a segment's accesses wait for, and how it changes a [`Flow`].
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Waits {
     /// Its first instruction; 0 if it goes on in the middle of one.
     begins: u64,
     /// Where the conditional branch at its end falls through to; 0 if there is none.
     falls_through_to: u64,
+    /// Registers that come from what the branch at its end comes from, as flags mostly do; [`UNREAD`] where there is none.
+    like_branch: [u8; LIKE_BRANCH],
     accesses: u16,
-    /// Where `links` goes on to the next sort.
-    ends: [u16; 4],
-    /// Of addresses: the access's number, and a register at the entry that the address comes from. Of the branch: such registers, too.
-    /// Of moves: a register at the end, and one at the entry that it comes from. Then of loads: how many accesses before the end of the
-    /// segment, and the register that comes from what was loaded there, or the branch. Last of loads at addresses that are known at once:
-    /// the register may come from others as well.
+    /// Of accesses' addresses, then of moves to registers and to the branch: each from a register at the entry.
     links: Box<[Link]>,
+    /// As many of them are of addresses.
+    addresses: u16,
+    /// What comes from loads, after the moves.
+    loads: Box<[FromLoad]>,
     /// By access, those back to the load of the same superblock that it waits for; 0: none in reach.
     producers: Box<[u8]>,
 }
 
+impl Default for Waits {
+    fn default() -> Self {
+        let (links, loads, producers) = Default::default();
+        Self {
+            begins: 0,
+            falls_through_to: 0,
+            like_branch: [UNREAD; LIKE_BRANCH],
+            accesses: 0,
+            links,
+            addresses: 0,
+            loads,
+            producers,
+        }
+    }
+}
+
+/// An access by its number in the segment, or a register at its end or the branch, and a register at the entry that its address or value
+/// comes from.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     number: u16,
     register: u8,
     /// What comes from several registers has one link after the other.
     is_last: bool,
+}
+
+/// A register at a segment's end, or the branch, that comes from a load.
+#[derive(Clone, Copy, Debug)]
+struct FromLoad {
+    /// Accesses back from the segment's end.
+    back: u16,
+    register: u8,
+    is_late: bool,
+    /// It also comes from registers, and there are links of that.
+    has_links: bool,
+}
+
+impl FromLoad {
+    fn new((register, origin): (u8, OriginRecord)) -> Self {
+        Self { back: origin.back, register, is_late: !origin.is_early(), has_links: origin.registers != 0 }
+    }
 }
 
 /// Links of one thing and all the registers that it comes from.
@@ -109,30 +144,28 @@ fn one_after_the_other(mut moves: Vec<(u8, u64)>) -> Vec<(u8, u64)> {
 impl Waits {
     pub(super) fn new(record: &SegmentRecord) -> Self {
         let branch = record.branch.map_or(OriginRecord::default(), |branch| branch.origin);
+        let mut like_branch = [UNREAD; LIKE_BRANCH];
+        let alike = record.registers.iter().filter(|(_, origin)| *origin == branch);
+        like_branch.iter_mut().zip(alike).for_each(|(like, &(register, _))| *like = register);
+        let others = || record.registers.iter().filter(move |(register, _)| !like_branch.contains(register));
         let addresses = record.accesses.iter().zip(0..);
         let mut all: Vec<Link> =
             addresses.flat_map(|(access, number)| links(number, access.origin.registers)).collect();
-        let mut ends = [all.len() as u16; 4];
-        all.extend(links(0, branch.registers));
-        ends[1] = all.len() as u16;
-        let moves = record.registers.iter().filter(|(_, origin)| origin.is_early());
-        for (to, from) in one_after_the_other(moves.map(|&(register, origin)| (register, origin.registers)).collect()) {
+        let addresses = all.len() as u16;
+        let set = || others().copied().chain((branch != OriginRecord::default()).then_some((BRANCH, branch)));
+        let moves = set().filter(|(_, origin)| origin.registers != 0 || origin.back == 0);
+        for (to, from) in one_after_the_other(moves.map(|(to, origin)| (to, origin.registers)).collect()) {
             // What comes from nothing comes from the register that never changes.
             all.extend(links(to.into(), if from == 0 { 1 << NOTHING } else { from }));
         }
-        ends[2] = all.len() as u16;
-        let loaded =
-            || record.registers.iter().copied().chain([(BRANCH, branch)]).filter(|(_, origin)| origin.back > 0);
-        let link = |(register, origin): (u8, OriginRecord)| Link { number: origin.back, register, is_last: true };
-        all.extend(loaded().filter(|(_, origin)| !origin.is_early()).map(link));
-        ends[3] = all.len() as u16;
-        all.extend(loaded().filter(|(_, origin)| origin.is_early()).map(link));
         Self {
             begins: record.pieces.first().map_or(0, |piece| piece.start),
             falls_through_to: record.branch.map_or(0, |branch| branch.fall_through),
+            like_branch,
             accesses: record.accesses.len() as u16,
-            ends,
             links: all.into(),
+            addresses,
+            loads: set().filter(|(_, origin)| origin.back > 0).map(FromLoad::new).collect(),
             producers: record.accesses.iter().map(|access| reach(access.origin.back.into())).collect(),
         }
     }
@@ -142,12 +175,10 @@ impl Waits {
         self.producers.iter().map(|&producer| producer.into())
     }
 
-    /// Links of one sort, by its number.
+    /// Links of addresses, and of moves.
     #[inline(always)]
-    fn sort(&self, sort: usize) -> &[Link] {
-        let begin = if sort == 0 { 0 } else { usize::from(self.ends[sort - 1]) };
-        let end = self.ends.get(sort).map_or(self.links.len(), |&end| end.into());
-        self.links.get(begin..end).unwrap_or_default()
+    fn links(&self) -> (&[Link], &[Link]) {
+        self.links.split_at_checked(self.addresses.into()).unwrap_or_default()
     }
 }
 
@@ -195,7 +226,7 @@ impl Flow {
     pub(super) fn execute(&mut self, waits: &Waits, words: &mut [u32]) {
         self.begin(waits);
         let mut from = 0;
-        for link in waits.sort(ADDRESSES) {
+        for link in waits.links().0 {
             from = self.from(link.register).max(from);
             if link.is_last {
                 if let Some(word) = words.get_mut(usize::from(link.number)) {
@@ -235,34 +266,31 @@ impl Flow {
     #[inline(always)]
     fn take_branches(&mut self) -> Branches {
         let mut branches = std::mem::take(&mut self.branches);
-        branches.wait_for(back_to(self.row, std::mem::take(&mut self.from[usize::from(BRANCH)])).into());
+        branches.wait_for(back_to(self.row, std::mem::take(&mut self.from[usize::from(BRANCHES)])).into());
         branches
     }
 
     /// It has come to a segment's end, where `row_of` says which row an access so far back has; 0 if that was skipped.
     #[inline(always)]
     fn finish(&mut self, waits: &Waits, row_of: impl Fn(u64) -> u64) {
-        let mut branch = self.from[usize::from(BRANCH)];
-        for link in waits.sort(OF_BRANCH) {
-            branch = self.from(link.register).max(branch);
-        }
         self.fall_through = waits.falls_through_to;
+        self.from[usize::from(BRANCH)] = 0;
         let mut from = 0;
-        for link in waits.sort(MOVES) {
+        for link in waits.links().1 {
             from = self.from(link.register).max(from);
             if link.is_last {
                 self.from[usize::from(link.number) % SLOTS] = std::mem::take(&mut from);
             }
         }
-        for link in waits.sort(LOADS) {
-            self.from[usize::from(link.register) % SLOTS] = key(row_of(link.number.into()), true);
+        for &FromLoad { back, register, is_late, has_links } in &waits.loads {
+            let from = &mut self.from[usize::from(register) % SLOTS];
+            *from = key(row_of(back.into()), is_late).max(if has_links { *from } else { 0 });
         }
-        for link in waits.sort(EARLY_LOADS) {
-            let from = &mut self.from[usize::from(link.register) % SLOTS];
-            *from = key(row_of(link.number.into()), false).max(*from);
+        let branch = self.from[usize::from(BRANCH)];
+        for register in waits.like_branch {
+            self.from[usize::from(register) % SLOTS] = branch;
         }
-        // The branch waits for the greatest of all, a register for the last.
-        self.from[usize::from(BRANCH)] = self.from[usize::from(BRANCH)].max(branch);
+        self.from[usize::from(BRANCHES)] = self.from[usize::from(BRANCHES)].max(branch);
     }
 }
 
@@ -294,7 +322,7 @@ impl Steps {
             0 => 0,
             back => key(self.row(number as u64, back), false),
         };
-        let links = waits.sort(ADDRESSES).iter().filter(|link| usize::from(link.number) == number);
+        let links = waits.links().0.iter().filter(|link| usize::from(link.number) == number);
         let from = links.map(|link| flow.from(link.register)).fold(in_superblock, u64::max);
         let producer = back_to(flow.row, from);
         let branches = flow.take_branches();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// First word of a stream, `pglb`.
 pub(super) const MAGIC: u32 = 0x626c_6770;
-pub(super) const VERSION: u32 = 6;
+pub(super) const VERSION: u32 = 7;
 /// Set in the first word of a control record, clear in a segment number.
 pub(super) const CONTROL_BIT: u32 = 0x8000_0000;
 /// Bytes of the number of a segment record.
@@ -143,7 +143,7 @@ pub(super) struct SegmentRecord {
 }
 
 /// Registers that are followed: what the tool numbers.
-pub(super) const REGISTERS: usize = 34;
+pub(super) const REGISTERS: usize = 33;
 
 /// What a value comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -70,6 +70,20 @@ int main(void)
                     "movq 0x740(%%rsi,%%rdx), %%r10\n" /* 25: from 24, as nothing was loaded into r13 */
                     "leaq (%%rax,%%r12), %%rdx\n"
                     "movq 0x748(%%rsi,%%rdx), %%r11\n" /* 26: from 22 rather than 24 */
+                    "movq 0x750(%%rsi,%%rax), %%rbx\n" /* 27: from 24 */
+                    "movq 0x758(%%rsi,%%rbx), %%rcx\n" /* 28: from 27 */
+                    "cmpq %%rcx, %%rbx\n"
+                    "leaq 5f(%%rip), %%rdx\n"
+                    "jmpq *%%rdx\n"                    /* flags go to another superblock */
+                    "5: je 6f\n"                       /* taken, waits for 28, the second of what is compared */
+                    "nop\n"
+                    "6: movq 0x760(%%rsi), %%r9\n"     /* 29 */
+                    "cmpq %%rbx, %%rcx\n"
+                    "leaq 7f(%%rip), %%rdx\n"
+                    "jmpq *%%rdx\n"
+                    "7: sete %%bl\n"                   /* waits for 28, the first of what is compared */
+                    "movzbl %%bl, %%ebx\n"
+                    "movq 0x768(%%rsi,%%rbx), %%r9\n" /* 30: from 28 by the flags */
                     ::: "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "xmm3",
                     "cc", "memory");
    return 0;

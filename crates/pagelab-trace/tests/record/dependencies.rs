@@ -46,6 +46,10 @@ fn accesses_and_branches_tell_what_they_wait_for() {
         (load, None, None, ""),
         (load, Some(1), None, ""),
         (load, Some(6), None, ""),
+        (load, Some(3), None, ""),
+        (load, Some(1), None, ""),
+        (load, None, Some(1), "T"),
+        (load, Some(2), None, ""),
     ];
     // Before them the nine stores of C, and the chain's first load.
     assert_eq!(own.len(), 10 + expected.len(), "{own:#?}");
