@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pagelab import _engine
 from pagelab.counts import Count, count
 from pagelab.headline import busy_cycles
 from pagelab.students_t import students_t
@@ -55,6 +56,14 @@ class Stretches:
             }
         )
 
+    def check(self) -> None:
+        """Finds what a recording would fail of.
+
+        Raises:
+            UsageError: there are no such stretches.
+        """
+        _engine.check_stretches(self.to_json())
+
 
 def _several(functions: str | Sequence[str]) -> list[str]:
     return [functions] if isinstance(functions, str) else list(functions)
@@ -73,9 +82,14 @@ class StretchTotals:
     skipped_accesses: int
     """Accesses of skipped stretches that were left out: all but first touches."""
 
+    @property
+    def program_instructions(self) -> int:
+        """All of the program's."""
+        return self.measured_instructions + self.warming_instructions + self.skipped_instructions
+
     def describe(self) -> str:
         """In a sentence: so many windows, so much of the program."""
-        total = self.measured_instructions + self.warming_instructions + self.skipped_instructions
+        total = self.program_instructions
         share = 100 * self.measured_instructions / total if total else 0
         warm = f", {self.warming_instructions:,} before them to warm up" if self.warming_instructions else ""
         return (

@@ -106,6 +106,27 @@ def test_a_recording_of_each_layout_tells_walk_cycles(pagelab: Pagelab, tmp_path
     assert traced["heap=50%"]["replay"] is None
 
 
+def test_windows_stand_for_the_whole_program(pagelab: Pagelab, tmp_path: Path, chase: Path) -> None:
+    windows = ("--windows", "every=200K,length=20K,warm=20K")
+    asked = ("-l", "4k", "-l", "thp", "-n", "1", "--replay")
+    for name, more in (("whole", ()), ("parts", windows)):
+        done = pagelab("measure", "-q", *asked, *more, "-o", f"{name}.json", "--", chase, "16", "1000000")
+        assert done.returncode == 0, done.stderr
+    whole, parts = (by_layout(tmp_path / f"{name}.json")["4k"]["replay"] for name in ("whole", "parts"))
+    assert whole["program_by_replayed"] == 1
+    assert 8 < parts["program_by_replayed"] < 12
+    assert parts["accesses"] < 0.2 * whole["accesses"]
+    for count in ("walk_cycles", "tlb_misses", "core_cycles", "window_cycles"):
+        assert parts[count] == pytest.approx(whole[count], rel=0.15), count
+    assert "windows of 0.1 of the program's instructions" in done.stderr
+
+    without = pagelab("measure", *windows, "--", chase, "16", "100000")
+    assert_fails(without, 2, "--windows says what --replay records: add --replay")
+    wrong = pagelab("measure", "--replay", "--windows", "every=0", "-o", "out.json", "--", chase, "16", "100000")
+    assert_fails(wrong, 2, "windows")
+    assert "a first run" not in wrong.stderr
+
+
 def test_what_cannot_be_measured_is_said(pagelab: Pagelab, tmp_path: Path, chase: Path) -> None:
     static = tmp_path / "static"
     subprocess.run(["cc", "-O2", "-static", "-o", static, SOURCE], check=True)

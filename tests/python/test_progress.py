@@ -31,6 +31,16 @@ def test_a_line_each_ten_seconds_with_rate_and_time_left(capsys: pytest.CaptureF
     ]
 
 
+def test_another_one_of_the_same_name_begins_anew(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    lines = Lines("accesses", 10.0, clock)
+    for begin in (0.0, 500.0):
+        for second in range(12):
+            clock.seconds = begin + second
+            lines.report("radix", 2_000_000 * second, 200_000_000)
+    assert capsys.readouterr().err.splitlines() == 2 * ["radix: 20.0/200.0 M accesses, 2.0 M/s, 10 %, 0:01:30 left"]
+
+
 def test_short_runs_and_quiet_ones_write_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with progress_bars() as report:
         assert report is not None

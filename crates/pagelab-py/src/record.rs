@@ -23,6 +23,12 @@ fn prepare_recorder(py: Python<'_>, source_dir: PathBuf, cache_dir: PathBuf) -> 
     supervise(py, |_| prepare_tool(&source_dir, &cache_dir), |_| Ok(()))
 }
 
+/// Fails if stretches, given as JSON, are none that can be recorded.
+#[pyfunction]
+fn check_stretches(json: &str) -> PyResult<()> {
+    parse_stretches(Some(json)).map(drop).map_err(IntoPython::into_python)
+}
+
 /// Runs `command` and records it into a new trace at `output`. The answer says what was recorded.
 ///
 /// The recorder passes signals on to the program and goes on until that has ended, so a caller that wants the trace
@@ -94,5 +100,6 @@ pub fn summary_json(program: &RecordSummary) -> Value {
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(prepare_recorder, module)?)?;
+    module.add_function(wrap_pyfunction!(check_stretches, module)?)?;
     module.add_function(wrap_pyfunction!(record_json, module)?)
 }

@@ -5,10 +5,11 @@
 """
 
 from pagelab.advice.check import Checked, Unchecked, check
-from pagelab.advice.gains import Advice, Length, advice_of
+from pagelab.advice.gains import Advice, advice_of
 from pagelab.advice.subject import Subject
 from pagelab.advice.trials import Choice, Trials, choose, ensure_known, replay
 from pagelab.advice.words import Circumstances, parts_of
+from pagelab.length import Length
 
 __all__ = [
     "Advice",

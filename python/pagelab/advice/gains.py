@@ -18,6 +18,7 @@ from typing import Any
 from pagelab.advice.check import Checked, Unchecked
 from pagelab.advice.trials import TLB_FACTOR, Trials
 from pagelab.headline import busy_cycles, faults
+from pagelab.length import WHOLE, Length
 from pagelab.report.figures import paging_cost, paging_cycles, share
 from pagelab.results import SystemResult
 from pagelab.stretches import is_sampled
@@ -63,25 +64,6 @@ class Bar:
 def _if_cycles_were(gain: float, factor: float) -> float:
     """A gain whose cycles are multiplied; what remains of the program's time beside them is as it was."""
     return factor * gain / (1 - gain + factor * gain) if gain > 0 else factor * gain
-
-
-@dataclass(frozen=True)
-class Length:
-    """How long the program is that was replayed, in whole or in part."""
-
-    instructions: int | None = None
-    """Of all of it; None if what was replayed is all."""
-    known: bool = True
-    """False if it was ended before its end, so that nobody knows."""
-
-    def of_replayed(self, instructions: int) -> float | None:
-        """The whole program by what was replayed of it; None if that is not known."""
-        if not self.known:
-            return None
-        return max(self.instructions / instructions, 1.0) if self.instructions and instructions else 1.0
-
-
-WHOLE = Length()
 
 
 @dataclass(frozen=True)

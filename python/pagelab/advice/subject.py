@@ -6,11 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pagelab.advice.gains import WHOLE, Length
+from pagelab.length import WHOLE, Length
 from pagelab.traces import trace_info
-
-_STOPPED = "recording was stopped after"
-"""How the note of a recording begins whose program was ended (`crates/pagelab-trace`, the recorder)"""
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,7 @@ class Subject:
             source,
             _name(source, meta),
             host.get("cpu_model"),
-            _length(meta, complete=info["complete"]),
+            Length.of(info),
             bool(meta.get("dependencies")),
             not meta.get("stretches"),
         )
@@ -63,11 +60,3 @@ def _name(source: str, meta: Mapping[str, Any]) -> str:
     return (
         _program_name(command) if meta.get("host") else f"{Path(source).name} (imported from {Path(command[0]).name})"
     )
-
-
-def _length(meta: Mapping[str, Any], *, complete: bool) -> Length:
-    if not complete or any(note.startswith(_STOPPED) for note in meta["notes"]):
-        return Length(known=False)
-    kinds = ("measured_instructions", "warming_instructions", "skipped_instructions")
-    stretches = meta.get("stretches") or {}
-    return Length(sum(stretches[kind] for kind in kinds) if stretches else meta["accesses"]["instructions"])

@@ -9,12 +9,14 @@ from rich.table import Table
 
 from pagelab import UsageError
 from pagelab.cli.completion import names_of
+from pagelab.cli.stretches import Windows
 from pagelab.cli.terminal import Quiet, print_table, progress_bars, warn
 from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_writable, write_atomically
 from pagelab.quantities import size_text
 from pagelab.run_time.measuring import LAYOUTS, Figure, Measured, Measurement, Plan, measure
 from pagelab.run_time.replaying import Replaying
 from pagelab.run_time.running import Files
+from pagelab.stretches import Stretches
 
 
 def command(
@@ -48,6 +50,7 @@ def command(
     traces: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Where --replay keeps its recordings. Without it, nowhere.")
     ] = None,
+    windows: Windows = None,
     machine: Annotated[
         str | None,
         typer.Option(
@@ -83,6 +86,8 @@ def command(
         if trace:
             raise UsageError("--traces keeps what --replay records: leave out --trace")
         traces.mkdir(parents=True, exist_ok=True)
+    if windows and not replay:
+        raise UsageError("--windows says what --replay records: add --replay")
     with progress_bars(quiet=quiet) as progress:
         plan = Plan(
             layouts=layout or LAYOUTS,
@@ -90,6 +95,7 @@ def command(
             files=Files(stdin, stdout),
             any_status=any_status,
             record=replay,
+            stretches=Stretches(windows=windows) if windows else None,
             trace=trace,
             keep_traces=traces,
             replaying=Replaying(machine, nested, progress),

@@ -94,10 +94,17 @@ class Lines:
         self._unit, self._interval, self._clock = unit, interval_seconds, clock
         self._began: dict[str, float] = {}
         self._due: dict[str, float] = {}
+        self._done: dict[str, int] = {}
 
     def report(self, name: str, done: int, total: int | None) -> None:
-        """Writes a line if the last one of `name` is an interval ago, which the first one never is."""
+        """Writes a line if the last one of `name` is an interval ago, which the first one never is.
+
+        Where less is done than before, another one of this name has begun.
+        """
         now = self._clock()
+        if done < self._done.get(name, 0):
+            del self._began[name], self._due[name]
+        self._done[name] = done
         began = self._began.setdefault(name, now)
         if now < self._due.setdefault(name, now + self._interval):
             return
@@ -121,12 +128,18 @@ def _bars(unit: str) -> Iterator[Report]:
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         tasks: dict[str, tuple[TaskID, float]] = {}
+        before: dict[str, int] = {}
 
         def report(name: str, done: int, total: int | None) -> None:
             if name not in tasks:
                 # Square brackets in a name are no markup.
                 tasks[name] = progress.add_task(escape(name), total=total), time.monotonic()
             task, started = tasks[name]
+            if done < before.get(name, 0):
+                # Another one of this name has begun.
+                progress.reset(task, total=total)
+                tasks[name] = task, (started := time.monotonic())
+            before[name] = done
             seconds = max(time.monotonic() - started, 0.1)
             progress.update(task, completed=done, total=total, rate=done / seconds)
 

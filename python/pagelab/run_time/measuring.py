@@ -23,6 +23,7 @@ from pagelab.run_time.document import read
 from pagelab.run_time.layouts import Layout, parse
 from pagelab.run_time.replaying import Replay, Replaying, mismatch, replay_layout, replays, trace_of
 from pagelab.run_time.running import Files, Memory, Program, Run
+from pagelab.stretches import Stretches
 from pagelab.students_t import students_t
 from pagelab.traces import trace_info
 
@@ -110,6 +111,8 @@ class Plan:
     """Whether a program may end with another status than 0."""
     record: bool = False
     """Whether each layout is recorded and replayed."""
+    stretches: Stretches | None = None
+    """What of the program is recorded; all of it unless given."""
     trace: Path | None = None
     """A recording made without layouts, which is replayed in their place."""
     keep_traces: Path | None = None
@@ -182,6 +185,8 @@ def _check_plan(plan: Plan, layouts: Sequence[Layout]) -> None:
     if plan.files.stdin:
         plan.files.stdin.open("rb").close()
     if plan.record:
+        if plan.stretches:
+            plan.stretches.check()
         prepare()
         for layout in layouts:
             kept = plan.keep_traces and trace_of(layout, plan.keep_traces)
@@ -269,7 +274,8 @@ def _replays(program: Program, layouts: Sequence[Layout], span: int, plan: Plan,
         shown = {}
         for layout in (layout for layout in layouts if layout.touched):
             report(f"{layout.name}: recording and replaying, which takes far longer than a run")
-            shown[layout.name] = replay_layout(program, layout, span, plan.keep_traces or Path(folder), how)
+            to = plan.keep_traces or Path(folder)
+            shown[layout.name] = replay_layout(program, layout, span, to, how, plan.stretches)
         return shown
 
 

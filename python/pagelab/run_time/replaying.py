@@ -2,6 +2,7 @@
 
 Models: the program is recorded under each layout (the library advises it there, too), and replayed on a machine under
     a system that gives huge pages where they are asked for. A trace made without layouts shows `4k` and `thp` alone.
+    Windows of a program stand for all of it: counts are multiplied by its instructions over theirs.
 Deviations: the program runs once more for each layout, under Valgrind. What is replayed is that run.
 """
 
@@ -14,11 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pagelab import _engine, cores
+from pagelab.length import WHOLE, Length
 from pagelab.recorder import record
 from pagelab.results import SystemResult
 from pagelab.run_time.layouts import Layout
 from pagelab.run_time.running import Files, Program
 from pagelab.simulation import Progress, Source, System, run
+from pagelab.stretches import Stretches, is_sampled
 from pagelab.traces import trace_info
 from pagelab.user_time import user_cycles
 
@@ -31,7 +34,7 @@ NESTED_MADVISE: System = ("nested-radix-thp", {**BACKED, "system.layers.guest.la
 
 @dataclass(frozen=True)
 class Replay:
-    """What a layout's accesses come to on the simulated machine."""
+    """What a layout's accesses come to on the simulated machine, for the whole program."""
 
     walk_cycles: int
     """Of all walks that ended with a translation."""
@@ -48,6 +51,9 @@ class Replay:
     machine: str
     system: str
     accesses: int
+    """That were replayed and measured."""
+    program_by_replayed: float = 1.0
+    """Instructions of the program over those that were replayed and measured; the other counts are multiplied by it."""
     warnings: Sequence[str] = ()
     """What the simulator says of these replays."""
 
@@ -62,25 +68,41 @@ def replays(
     own = overlapped
     if core["model"] != "window":
         own = run(trace, systems, machine=machine, progress=progress).systems
-    return [_replay(*pair) for pair in zip(own, overlapped, strict=True)]
+    length = Length.of(trace_info(trace)) if Path(trace).is_dir() else WHOLE
+    return [_replay(*pair, length) for pair in zip(own, overlapped, strict=True)]
 
 
-def _replay(own: SystemResult, other: SystemResult) -> Replay:
+def _replay(own: SystemResult, other: SystemResult, length: Length) -> Replay:
     stats = own.stats
     misses = sum(stats.get(f"{kind}.l2.misses", 0) for kind in ("dtlb", "itlb"))
     first = sum(stats.get(f"{kind}.l1.misses", 0) for kind in ("dtlb", "itlb"))
+    times = length.of_replayed(stats.get("instructions", 0)) or 1.0
+
+    def of_program(count: int) -> int:
+        return round(count * times)
+
     return Replay(
-        walk_cycles=stats.get("walk.cycles", 0),
-        tlb_misses=misses,
-        tlb_hits=first - misses,
-        core_cycles=user_cycles(stats),
-        window_cycles=user_cycles(other.stats),
+        walk_cycles=of_program(stats.get("walk.cycles", 0)),
+        tlb_misses=of_program(misses),
+        tlb_hits=of_program(first - misses),
+        core_cycles=of_program(user_cycles(stats)),
+        window_cycles=of_program(user_cycles(other.stats)),
         mhz=own.config["machine"]["frequency_mhz"],
         machine=own.machine,
         system=own.label,
         accesses=stats.get("accesses", 0),
-        warnings=list(dict.fromkeys((*own.warnings, *other.warnings))),
+        program_by_replayed=times,
+        warnings=list(dict.fromkeys((*own.warnings, *other.warnings, *_of_windows(own, length)))),
     )
+
+
+def _of_windows(result: SystemResult, length: Length) -> Iterator[str]:
+    """What a warning says where not the whole program was replayed."""
+    if not length.known:
+        yield "the recording was ended before the program: walk cycles are of what it holds"
+    elif is_sampled(result.stats):
+        share = 1 / (length.of_replayed(result.stats.get("instructions", 0)) or 1.0)
+        yield f"walk cycles are of windows of {share:.2g} of the program's instructions, taken for all of them"
 
 
 def mismatch(trace: Source, command: Sequence[str]) -> str | None:
@@ -106,17 +128,18 @@ def replay_layout(
     span_bytes: int,
     folder: Path,
     how: "Replaying",
+    stretches: Stretches | None = None,
 ) -> Replay:
-    """Records a program under a layout into `folder` and replays that.
+    """Records a program under a layout into `folder`, or stretches of it, and replays that.
 
     Raises:
-        UsageError: it cannot be recorded.
+        UsageError: it cannot be recorded, or the stretches are none.
         TraceError: the recording cannot be written.
     """
     trace = trace_of(layout, folder)
     # The recorder takes this process's environment, input and output for the program's.
     with _environment(program.environment(layout, span_bytes)), _redirected(program.files):
-        record(program.command, trace)
+        record(program.command, trace, stretches=stretches)
     return replays(trace, [how.advised], how.machine, how.progress)[0]
 
 
