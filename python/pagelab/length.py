@@ -6,8 +6,8 @@ from typing import Any
 
 from pagelab.stretches import StretchTotals
 
-_STOPPED = "recording was stopped after"
-"""How the note of a recording begins whose program was ended (`crates/pagelab-trace`, the recorder)"""
+_STOPPED = ("recording was stopped after", "sampling was stopped after")
+"""How the note of a trace begins that ends before its program (`crates/pagelab-trace`, the recorder and the sampler)"""
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Length:
     """How long the program is that was replayed, in whole or in part."""
 
     instructions: int | None = None
-    """Of all of it; None if what was replayed is all."""
+    """Of all of it, or until it was ended; None if what was replayed is all."""
     known: bool = True
     """False if it was ended before its end, so that nobody knows."""
 
@@ -23,17 +23,18 @@ class Length:
     def of(cls, info: Mapping[str, Any]) -> "Length":
         """From what `trace_info` says of a trace."""
         meta = info["meta"]
-        if not info["complete"] or any(note.startswith(_STOPPED) for note in meta["notes"]):
-            return cls(known=False)
+        known = info["complete"] and not any(note.startswith(_STOPPED) for note in meta["notes"])
         stretches = meta.get("stretches")
         if stretches:
-            return cls(StretchTotals(**stretches).program_instructions)
-        return cls(meta["accesses"]["instructions"])
+            return cls(StretchTotals(**stretches).program_instructions, known)
+        return cls(meta["accesses"]["instructions"] if known else None, known)
 
     def of_replayed(self, instructions: int) -> float | None:
         """The whole program by what was replayed of it; None if that is not known."""
-        if not self.known:
-            return None
+        return self.of_traced(instructions) if self.known else None
+
+    def of_traced(self, instructions: int) -> float:
+        """The program until the trace ends, by what was replayed of it."""
         return max(self.instructions / instructions, 1.0) if self.instructions and instructions else 1.0
 
 

@@ -167,10 +167,14 @@ def digits(value: float, number: int, sign: str = "") -> str:
 _BUSY = "busy cycles"
 """Of CPUs that do something: how long others are idle or wait for them, windows do not tell."""
 
+WALK_CYCLES = "walk cycles per instruction"
+FEW_WINDOWS = 30
+"""Fewer have intervals that are not to be trusted, as in `crates/pagelab-engine/src/run/sample.rs`."""
+
 _FIGURES = (
     ("cycles per instruction", _BUSY, "instructions", 1),
     ("walks per 1,000 instructions", "walk.count", "instructions", 1000),
-    ("walk cycles per instruction", "walk.cycles", "instructions", 1),
+    (WALK_CYCLES, "walk.cycles", "instructions", 1),
     ("L2 TLB misses per 1,000 instructions", "dtlb.l2.misses", "instructions", 1000),
     ("memory references per 1,000 instructions", "l3.misses", "instructions", 1000),
     ("% of cycles in translation", "cycles.translation", _BUSY, 100),

@@ -406,6 +406,7 @@ def test_samples_do_not_tell_of_memory(program: Path, tmp_path: Path, pagelab: P
     )
     assert done.returncode == 0, done.stderr
     assert "recorded windows" in done.stdout
+    assert "fewer than 30 tell little" in done.stdout
     document = json.loads((tmp_path / "a.json").read_text())
     assert {remedy["added_bytes"] for remedy in document["remedies"]} == {None}
     # A fifth of it is recorded; what is not, is as long.

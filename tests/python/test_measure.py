@@ -5,6 +5,7 @@ Times are not asserted: other programs may run beside the tests.
 
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -92,6 +93,7 @@ def test_a_recording_of_each_layout_tells_walk_cycles(pagelab: Pagelab, tmp_path
     assert small["tlb_misses"] > 50_000
     assert {of.name for of in (tmp_path / "kept").iterdir()} == {"4k.trace", "heap=50.trace", "thp.trace"}
     assert load(tmp_path / "out.json").walk_cycles_from == "replay"
+    assert "walk cycles: of replays on kabylake-7700hq, as --machine names no other" in done.stdout
 
     again = pagelab("measure", "-q", *asked, "--", chase, "16", "100000")
     assert_fails(again, 2, "kept/4k.trace: exists")
@@ -116,9 +118,29 @@ def test_windows_stand_for_the_whole_program(pagelab: Pagelab, tmp_path: Path, c
     assert whole["program_by_replayed"] == 1
     assert 8 < parts["program_by_replayed"] < 12
     assert parts["accesses"] < 0.2 * whole["accesses"]
-    for count in ("walk_cycles", "tlb_misses", "core_cycles", "window_cycles"):
+    for count in ("walk_cycles", "tlb_misses", "tlb_hits", "core_cycles", "window_cycles"):
         assert parts[count] == pytest.approx(whole[count], rel=0.15), count
-    assert "windows of 0.1 of the program's instructions" in done.stderr
+    assert re.search(
+        r"those of \d+ windows with 10 % of the instructions, multiplied by 9\.\d+, ± \d+%", done.stderr
+    ), done.stderr
+
+    # One window and no more: its counts are told for all, and that they tell little.
+    one = ("--windows", "every=1M,length=100K,offset=500K")
+    recorded = pagelab("record", "-q", *one, "-o", "one.trace", "--", chase, "16", "100000")
+    assert recorded.returncode == 0, recorded.stderr
+    done = pagelab("measure", "-q", "-n", "1", "--trace", "one.trace", "-o", "one.json", "--", chase, "16", "100000")
+    assert done.returncode == 0, done.stderr
+    assert by_layout(tmp_path / "one.json")["4k"]["replay"]["program_by_replayed"] > 2
+    assert "fewer than 30 tell little: take a shorter every=" in done.stderr
+
+    # None at all: the timed runs stand.
+    far = ("--windows", "every=1G,length=1M,offset=900M")
+    done = pagelab(
+        "measure", "-q", "-n", "1", "-l", "4k", "--replay", *far, "-o", "far.json", "--", chase, "16", "100000"
+    )
+    assert done.returncode == 0, done.stderr
+    assert by_layout(tmp_path / "far.json")["4k"]["replay"] is None
+    assert "4k: no walk cycles, as no window lies in the program" in done.stderr
 
     without = pagelab("measure", *windows, "--", chase, "16", "100000")
     assert_fails(without, 2, "--windows says what --replay records: add --replay")
@@ -138,7 +160,9 @@ def test_what_cannot_be_measured_is_said(pagelab: Pagelab, tmp_path: Path, chase
     assert_fails(pagelab("measure", "-q", "--", "./words.txt"), 2, "./words.txt is a file that may not be executed")
     assert_fails(pagelab("measure", "-q", "--", "true"), 2, "true ends after", "give it more work")
     failing = pagelab("measure", "-q", "--", chase, "64", "1", "3")
-    assert_fails(failing, 2, "ended with status 3 under 4k", "--any-status")
+    assert_fails(failing, 2, "ended with status 3 under 4k", "--stdout FILE", "--any-status")
+    killed = pagelab("measure", "-q", "--", "sh", "-c", "kill -SEGV $$")
+    assert_fails(killed, 2, "ended with status 139 (SIGSEGV)")
     text = tmp_path / "text"
     text.write_text("no program")
     text.chmod(0o755)
@@ -182,12 +206,13 @@ def test_the_program_ends_with_the_command(tmp_path: Path) -> None:
     ("layout", "why"),
     [
         ("2m", "'2m' is no part of a layout; give 4k, thp, host"),
-        ("heap=25", "heap=25: give a share such as 25% or a window"),
+        ("4k,thp", "4k stands alone; for several layouts, --layout 4k --layout thp"),
+        ("heap=25", "heap=25: give a share with one decimal at most, such as 25% or 12.5%, or a window"),
         ("heap=101%", "101% is more than all of the heap"),
         ("heap=1MiB-4MiB", "in whole pages of 2 MiB"),
         ("heap=4MiB-4MiB", "from less to more"),
         ("heap=0-4MX", "heap=0-4MX: "),
-        ("mmap=0-4MiB", "mmap=0-4MiB: give a share such as 25%"),
+        ("mmap=0-4MiB", "mmap=0-4MiB: give a share with one decimal at most, such as 25%"),
         ("heap=5%,heap=6%", "heap is there twice"),
     ],
 )

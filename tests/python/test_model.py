@@ -222,6 +222,53 @@ def measurement(counted: bool) -> Measurement:
     return Measurement(["p"], machine, listed, None, kind, False, None if counted else "kabylake-7700hq", [])
 
 
+def test_what_replays_are_of_is_told_of_models_and_predictions(pagelab: Pagelab, tmp_path: Path) -> None:
+    measured = measurement(counted=False)
+    small, huge, host = measured.layouts
+    assert small.replay
+    assert huge.replay
+    both, one = "walk cycles are those of 2 windows", "the trace ends before its program"
+    layouts = [
+        replace(small, replay=replace(small.replay, warnings=[both, one])),
+        replace(huge, replay=replace(huge.replay, warnings=[both])),
+        host,
+    ]
+    file = tmp_path / "m.json"
+    file.write_text(replace(measured, layouts=layouts).to_json())
+    assert points.read([file]).notes[2:] == [both, f"4k: {one}"]
+    fitted = pagelab("model", "fit", file, "-o", "models.json")
+    assert fitted.returncode == 0, fitted.stderr
+    assert f"warning: {both}" in fitted.stderr
+    predicted = pagelab("predict", "-q", "gups:size=4MiB,accesses=20K", "--model", "models.json", "-s", "radix-2m")
+    assert predicted.returncode == 0, predicted.stderr
+    assert f"warning: the models: {both}" in predicted.stderr
+    assert "the models: walk cycles are of replays, and" not in predicted.stderr
+
+
+def test_errors_are_told_as_they_are_compared(pagelab: Pagelab, tmp_path: Path) -> None:
+    rows = ("4k,100,1,5,50", "heap=25%,92,1,4,38", "heap=50%,79,1,3,26", "heap=75%,71,1,2,13", "thp,60,1,1,1")
+    (tmp_path / "p.csv").write_text("layout,R,H,M,C\n" + "\n".join(rows) + "\n")
+    done = pagelab("model", "fit", "p.csv", "-o", "m.json")
+    assert done.returncode == 0, done.stderr
+    assert "as compared" in done.stdout.splitlines()[0]
+    models = json.loads((tmp_path / "m.json").read_text())
+    compared = {
+        of["name"]: max(abs(of["errors"][layout]) for layout in models["compared_on"])
+        for of in models["models"]
+        if of["errors"]
+    }
+    assert models["best"] == min(compared, key=lambda name: compared[name])
+    shown = {line.split()[0]: line for line in done.stdout.splitlines() if line}
+    assert all(f"{100 * error:.2f} %" in shown[name] for name, error in compared.items())
+
+
+def test_a_measurement_with_other_things_for_numbers_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "m.json"
+    file.write_text(measurement(counted=False).to_json().replace('"user_seconds": 3.0', '"user_seconds": "x"', 1))
+    with pytest.raises(UsageError, match="user_seconds is 'x', which is no number"):
+        points.read([file])
+
+
 def test_points_of_a_measurement(tmp_path: Path) -> None:
     file = tmp_path / "m.json"
     file.write_text(measurement(counted=False).to_json())

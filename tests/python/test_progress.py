@@ -39,6 +39,15 @@ def test_another_one_of_the_same_name_begins_anew(capsys: pytest.CaptureFixture[
             clock.seconds = begin + second
             lines.report("radix", 2_000_000 * second, 200_000_000)
     assert capsys.readouterr().err.splitlines() == 2 * ["radix: 20.0/200.0 M accesses, 2.0 M/s, 10 %, 0:01:30 left"]
+    # The one before has ended, and this one is heard of late.
+    clock.seconds = 1000.0
+    lines.report("radix", 200_000_000, 200_000_000)
+    capsys.readouterr()
+    clock.seconds = 2000.0
+    lines.report("radix", 210_000_000, 400_000_000)
+    clock.seconds = 2010.0
+    lines.report("radix", 240_000_000, 400_000_000)
+    assert capsys.readouterr().err.splitlines() == ["radix: 240.0/400.0 M accesses, 24.0 M/s, 60 %, 0:00:07 left"]
 
 
 def test_short_runs_and_quiet_ones_write_nothing(capsys: pytest.CaptureFixture[str]) -> None:

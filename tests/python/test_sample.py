@@ -12,6 +12,7 @@ from conftest import Pagelab, assert_fails
 
 import pagelab as package
 from pagelab.cli.run import show
+from pagelab.length import Length
 from pagelab.request import Request
 from pagelab.results import Results
 from pagelab.stretches import Figure, Sample, digits, figures
@@ -71,6 +72,12 @@ def test_a_saved_sample_is_a_trace_that_says_what_it_is(pagelab: Pagelab, tmp_pa
     assert_fails(pagelab("trace", "sample", _GUPS, "-o", "b.trace", "--sample", "every=5"), 2, "length is missing")
     done = package.save_sample(_GUPS, tmp_path / "c.trace", sample=_WINDOWS, max_accesses="100K")
     assert (done.read, done.stretches.windows) == (100_000, len(package.run(done.path)["radix"].windows))
+    # How long the program is nobody knows then.
+    lengths = [Length.of(package.trace_info(path)) for path in (tmp_path / "gups.trace", done.path)]
+    assert [length.known for length in lengths] == [True, False]
+    assert lengths[1].instructions == done.stretches.program_instructions
+    assert lengths[1].of_replayed(10) is None
+    assert lengths[1].of_traced(10) == lengths[1].instructions / 10
     assert "A longer every= helps" in run.stdout
     seq = pagelab("trace", "sample", "seq:size=64KiB,accesses=2M", "-o", "d.trace", "--sample", "every=20K,length=200")
     assert seq.stdout.startswith("d.trace: ")

@@ -11,7 +11,7 @@ from pagelab.report.figures import paging_cost, percent, share
 from pagelab.report.memory import area
 from pagelab.report.parts import Heading, Listing, Paragraph, Part, Remedy, plain
 from pagelab.sign_test import CONFIDENCE
-from pagelab.stretches import is_sampled
+from pagelab.stretches import FEW_WINDOWS, is_sampled
 from pagelab.table import short
 
 _MOST_ROWS = 6
@@ -47,7 +47,7 @@ def parts_of(
     if circumstances.interrupted:
         made = counted(advice.base.stats.get("accesses", 0), "access", "accesses")
         found.append(Paragraph(f"Interrupted: what follows is of the first {made} that the program made."))
-    found += [_title(advice), _costs(advice)]
+    found += [_title(advice), *_few_windows(advice), _costs(advice)]
     if advice.worth_it:
         found += [Heading("What pays"), *_payers(advice), Heading("What helps"), *_remedies(advice.worth_it, advice)]
     elif advice.helping:
@@ -64,6 +64,23 @@ def parts_of(
             pass
     found += [*_lost(advice), *_uncertain(advice), _elsewhere(advice), *_trust(advice, circumstances)]
     return found
+
+
+def _few_windows(advice: Advice) -> list[Part]:
+    """What is to be known first where windows are so few that ranges may be far off."""
+    count = len(advice.base.windows)
+    if not is_sampled(advice.base.stats) or count >= FEW_WINDOWS:
+        return []
+    return [
+        Paragraph(
+            f"What follows is of {_windows(count)}: fewer than {FEW_WINDOWS} tell little, and the ranges do not hold "
+            "what windows differ by. Take a shorter every=."
+        )
+    ]
+
+
+def _windows(count: int) -> str:
+    return f"{count:,} recorded window{'s' * (count != 1)}"
 
 
 def _title(advice: Advice) -> Paragraph:
@@ -325,7 +342,8 @@ def _trust(advice: Advice, circumstances: Circumstances) -> list[Part]:
         f"{percent(ESTIMATED)} fewer or more cycles were at stake: latencies are estimates."
     ]
     if is_sampled(advice.base.stats):
-        sentences.append("Figures are of the recorded windows; faults between them are not in it.")
+        windows = _windows(len(advice.base.windows))
+        sentences.append(f"Figures are of {windows}; ranges do not hold what these differ by, nor faults between them.")
     found: list[Part] = [Paragraph(" ".join(sentences))]
     if not circumstances.tells_dependencies:
         serial = advice.base.config["machine"]["core"].get("unknown_dependencies") == "serial"

@@ -56,7 +56,7 @@ def command(
         typer.Option(
             "--machine",
             "-m",
-            help="The machine of the replays, a preset or TOML file.",
+            help="The machine of the replays, a preset or TOML file; without it the one of `pagelab run`.",
             autocompletion=names_of("machines"),
         ),
     ] = None,
@@ -117,7 +117,13 @@ def _show(measured: Measurement) -> None:
     if measured.counters_missing:
         print(f"counters: {measured.counters_missing}")
     if measured.walk_cycles_from == "replay":
-        print("walk cycles: of replays, not of this processor")
+        machines = dict.fromkeys(of.replay.machine for of in measured.layouts if of.replay)
+        why = (
+            ""
+            if measured.replay_machine
+            else ", as --machine names no other; `pagelab calibrate --hardware` makes a preset"
+        )
+        print(f"walk cycles: of replays on {', '.join(machines)}{why}")
     print()
     print_table(_table(measured))
     for warning in measured.warnings:

@@ -45,7 +45,7 @@ def command(
     models = fitting.fit(points.read(files, time))
     if output:
         write_atomically(output, models.to_json())
-    print_table(error_table(models.models))
+    print_table(error_table(models.models, models.compared_on))
     for name, why in models.refused.items():
         print(f"not {name}: {why}")
     if models.best:
@@ -59,17 +59,18 @@ def command(
         warn(f"no best model: no layout tested all that were tested; {_UNTESTED}")
 
 
-def error_table(models: "Sequence[fitting.Assessed]") -> Table:
-    """Each model with the errors of the layouts that it was fitted without."""
+def error_table(models: "Sequence[fitting.Assessed]", compared_on: Sequence[str] = ()) -> Table:
+    """Each model with the errors of layouts that it was fitted without, and of those that it is compared on."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("model")
-    for title in ("layouts left out", "largest error", "geometric mean"):
+    compared = ("as compared",) if compared_on else ()
+    for title in ("layouts left out", "largest error", *compared, "geometric mean"):
         table.add_column(title, justify="right")
     table.add_column("form")
     for model in models:
-        table.add_row(
-            model.fitted.name, str(len(model.errors)), percent(model.largest), percent(model.geometric_mean), model.form
-        )
+        of_compared = [percent(model.largest_on(compared_on))] if compared_on else []
+        errors = (percent(model.largest), *of_compared, percent(model.geometric_mean))
+        table.add_row(model.fitted.name, str(len(model.errors)), *errors, model.form)
     return table
 
 

@@ -99,6 +99,8 @@ def _show(prediction: "Prediction") -> None:
                 cells[2] = "–" if estimate.half_interval is None else f"±{100 * estimate.half_interval:.1f} %"
             table.add_row("" if number else of.system, name, *cells)
     print_table(table)
+    if prediction.best:
+        print("\nbest: by what layouts take in proportion to 4k; `pagelab model fit` names the best by what they take")
     if any(estimate.half_interval is None for of in prediction.systems for estimate in of.estimates):
         print("\n–: fewer than two layouts tested the model, or it says nothing of the system")
 

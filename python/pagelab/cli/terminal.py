@@ -94,17 +94,17 @@ class Lines:
         self._unit, self._interval, self._clock = unit, interval_seconds, clock
         self._began: dict[str, float] = {}
         self._due: dict[str, float] = {}
-        self._done: dict[str, int] = {}
+        self._before: dict[str, tuple[int, int | None]] = {}
 
     def report(self, name: str, done: int, total: int | None) -> None:
         """Writes a line if the last one of `name` is an interval ago, which the first one never is.
 
-        Where less is done than before, another one of this name has begun.
+        There may be several of one name, one after the other.
         """
         now = self._clock()
-        if done < self._done.get(name, 0):
+        if _begins_anew(self._before.get(name), done, total):
             del self._began[name], self._due[name]
-        self._done[name] = done
+        self._before[name] = done, total
         began = self._began.setdefault(name, now)
         if now < self._due.setdefault(name, now + self._interval):
             return
@@ -128,22 +128,29 @@ def _bars(unit: str) -> Iterator[Report]:
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         tasks: dict[str, tuple[TaskID, float]] = {}
-        before: dict[str, int] = {}
+        before: dict[str, tuple[int, int | None]] = {}
 
         def report(name: str, done: int, total: int | None) -> None:
             if name not in tasks:
                 # Square brackets in a name are no markup.
                 tasks[name] = progress.add_task(escape(name), total=total), time.monotonic()
             task, started = tasks[name]
-            if done < before.get(name, 0):
-                # Another one of this name has begun.
+            if _begins_anew(before.get(name), done, total):
                 progress.reset(task, total=total)
                 tasks[name] = task, (started := time.monotonic())
-            before[name] = done
+            before[name] = done, total
             seconds = max(time.monotonic() - started, 0.1)
             progress.update(task, completed=done, total=total, rate=done / seconds)
 
         yield report
+
+
+def _begins_anew(before: tuple[int, int | None] | None, done: int, total: int | None) -> bool:
+    """Whether what has done so much is another one than what was reported before under its name."""
+    if before is None:
+        return False
+    done_before, total_before = before
+    return done < done_before or (done_before == total_before != total)
 
 
 def _millions(done: int, total: int | None) -> str:

@@ -42,6 +42,10 @@ class Assessed:
         """The largest error, without its sign; none if nothing was left out."""
         return max(map(abs, self.errors.values()), default=None)
 
+    def largest_on(self, layouts: Sequence[str]) -> float | None:
+        """The largest error on these layouts, without its sign; none if it was not tested."""
+        return max((abs(self.errors[layout]) for layout in layouts), default=None) if self.errors else None
+
     @property
     def geometric_mean(self) -> float | None:
         """Of the errors without their signs."""
@@ -137,7 +141,7 @@ def best_of(models: Sequence[Assessed]) -> Assessed | None:
     if not common:
         return None
     tested = [model for model in models if model.errors]
-    return min(tested, key=lambda model: max(abs(model.errors[layout]) for layout in common))
+    return min(tested, key=lambda model: model.largest_on(common) or 0.0)
 
 
 def fit(points: Points) -> Models:

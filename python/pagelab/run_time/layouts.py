@@ -85,6 +85,8 @@ def parse(text: str) -> Layout:
     values: dict[str, Any] = {}
     for part in name.split(","):
         of, equals, value = part.partition("=")
+        if part.lower() in ("4k", "thp", "host"):
+            raise UsageError(f"--layout {text}: {part} stands alone; for several layouts, --layout 4k --layout thp")
         if not equals or of not in ("heap", "mmap"):
             raise UsageError(f"--layout {text}: {part!r} is no part of a layout; give {_FORMS}")
         if f"{of}_permille" in values:
@@ -101,7 +103,9 @@ def _part(text: str, of: str, value: str) -> Mapping[str, int]:
         return {f"{of}_permille": permille}
     begin, dash, end = value.partition("-")
     if not dash or of != "heap":
-        wanted = "a share such as 25% or a window such as 0-64MiB" if of == "heap" else "a share such as 25%"
+        wanted = "a share with one decimal at most, such as 25% or 12.5%"
+        if of == "heap":
+            wanted += ", or a window such as 0-64MiB"
         raise UsageError(f"--layout {text}: {of}={value}: give {wanted}")
     try:
         first, last = (_engine.parse_bytes(word) for word in (begin, end))

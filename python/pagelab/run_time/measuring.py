@@ -8,6 +8,7 @@ Deviations: a first run of each layout is looked at and not timed. It also bring
 """
 
 import json
+import signal
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pagelab import _engine, native
-from pagelab._engine import UsageError
+from pagelab._engine import ConfigError, UsageError
 from pagelab.recorder import prepare
 from pagelab.run_time import counters, frames, host
 from pagelab.run_time.document import read
@@ -138,7 +139,7 @@ def measure(command: Sequence[str], plan: Plan, report: Report = lambda _: None)
     largest = max(memory.resident_bytes for memory in memories.values())
     touched = frames.enough(largest) if machine.virtualised else 0
     runs = _repeat(program, layouts, span, plan, found, touched, report)
-    shown = _replays(program, layouts, span, plan, report)
+    shown, failures = _replays(program, layouts, span, plan, report)
     measured = [
         Measured(layout.name, memories[layout.name], runs[layout.name], shown.get(layout.name)) for layout in layouts
     ]
@@ -151,7 +152,7 @@ def measure(command: Sequence[str], plan: Plan, report: Report = lambda _: None)
         walk_cycles_from="counters" if counted else "replay" if shown else None,
         nested=plan.replaying.nested,
         replay_machine=None if plan.replaying.machine is None else str(plan.replaying.machine),
-        warnings=_warnings(command, machine, measured, layouts, plan),
+        warnings=[*_warnings(command, machine, measured, layouts, plan), *failures],
         touched_bytes=touched,
     )
 
@@ -228,9 +229,15 @@ def _look(program: Program, layouts: Sequence[Layout], plan: Plan, report: Repor
 def _check_ending(run: Run, layout: Layout, plan: Plan) -> None:
     if run.exit_code and not plan.any_status:
         raise UsageError(
-            f"the program ended with status {run.exit_code} under {layout.name}; what it says is above. "
-            "--any-status measures it nevertheless"
+            f"the program ended with {_status(run.exit_code)} under {layout.name}; its standard error is above, and "
+            "--stdout FILE keeps the rest of what it says. --any-status measures it nevertheless"
         )
+
+
+def _status(code: int) -> str:
+    """An exit status as shells tell it, with the signal that ended the program."""
+    names = {128 + of.value: of.name for of in signal.Signals}
+    return f"status {code} ({names[code]})" if code in names else f"status {code}"
 
 
 def _repeat(
@@ -260,23 +267,32 @@ def _counted(program: Program, layout: Layout, span: int, found: counters.Counte
         return replace(run, counters=found.read(output.read()))
 
 
-def _replays(program: Program, layouts: Sequence[Layout], span: int, plan: Plan, report: Report) -> dict[str, Replay]:
+def _replays(
+    program: Program, layouts: Sequence[Layout], span: int, plan: Plan, report: Report
+) -> tuple[dict[str, Replay], list[str]]:
+    """By layout, and why there is none of some: what was timed before is not lost."""
     how = plan.replaying
     if plan.trace:
         systems = {
             layout.name: how.small if layout.small else how.huge for layout in layouts if layout.small or layout.whole
         }
         found = replays(plan.trace, list(systems.values()), how.machine, how.progress) if systems else []
-        return dict(zip(systems, found, strict=True))
+        return dict(zip(systems, found, strict=True)), []
+    shown: dict[str, Replay] = {}
+    failures: list[str] = []
     if not plan.record:
-        return {}
+        return shown, failures
     with tempfile.TemporaryDirectory(prefix="pagelab-measure-") as folder:
-        shown = {}
         for layout in (layout for layout in layouts if layout.touched):
             report(f"{layout.name}: recording and replaying, which takes far longer than a run")
             to = plan.keep_traces or Path(folder)
-            shown[layout.name] = replay_layout(program, layout, span, to, how, plan.stretches)
-        return shown
+            try:
+                shown[layout.name] = replay_layout(program, layout, span, to, how, plan.stretches)
+            except ConfigError as error:
+                if plan.stretches is None:
+                    raise
+                failures.append(f"{layout.name}: no walk cycles, as no window lies in the program: {error}")
+        return shown, failures
 
 
 def _warnings(
@@ -312,11 +328,21 @@ def _warnings(
                 f"{of.layout}: {of.memory.huge_share:.0%} of the memory became huge: the rest is in mappings below "
                 "2 MiB, in stacks, of programs without the library, or no huge page was free"
             )
-    warnings += dict.fromkeys(warning for of in measured if of.replay for warning in of.replay.warnings)
+    warnings += replay_warnings(measured)
     shortest = min(of.figure(lambda run: run.wall_seconds).median for of in measured)
     if shortest < _SHORT_SECONDS:
         warnings.append(f"a run takes {shortest:.2g} s, of which starting is a part: more work tells more")
     return warnings
+
+
+def replay_warnings(measured: Sequence[Measured]) -> list[str]:
+    """What is to be known of the replays, with the layouts where it is not of all."""
+    replayed = [of for of in measured if of.replay]
+    layouts: dict[str, list[str]] = {}
+    for of in replayed:
+        for warning in of.replay.warnings if of.replay else ():
+            layouts.setdefault(warning, []).append(of.layout)
+    return [text if len(of) == len(replayed) else f"{', '.join(of)}: {text}" for text, of in layouts.items()]
 
 
 def load(path: Path) -> Measurement:
@@ -329,13 +355,21 @@ def load(path: Path) -> Measurement:
     return read(path, KIND, "result of `pagelab measure`", _of_document)
 
 
+def _run(values: Mapping[str, Any]) -> Run:
+    run = Run(**values)
+    for name in ("user_seconds", "system_seconds", "wall_seconds"):
+        if not isinstance(seconds := getattr(run, name), int | float):
+            raise TypeError(f"{name} is {seconds!r}, which is no number")
+    return run
+
+
 def _of_document(document: Mapping[str, Any]) -> Measurement:
     fields = {key: value for key, value in document.items() if key not in ("kind", "pagelab")}
     layouts = [
         Measured(
             of["layout"],
             Memory(**of["memory"]),
-            [Run(**run) for run in of["runs"]],
+            [_run(run) for run in of["runs"]],
             None if of["replay"] is None else Replay(**of["replay"]),
         )
         for of in fields.pop("layouts")

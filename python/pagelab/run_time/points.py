@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pagelab._engine import UsageError
 from pagelab.run_time import counters
-from pagelab.run_time.measuring import Measured, Measurement, load
+from pagelab.run_time.measuring import Measured, Measurement, load, replay_warnings
 from pagelab.run_time.running import Run
 
 COLUMNS = ("layout", "runtime_cycles", "tlb_hits", "tlb_misses", "walk_cycles")
@@ -22,6 +22,7 @@ SMALL, HUGE = "4k", "thp"
 _SAME = {"2m": HUGE, "layout4kb": SMALL, "layout2mb": HUGE}
 """Other names of layouts that models are anchored at, in small letters"""
 TIMES = ("user", "cpu")
+OF_REPLAYS = "walk cycles are of replays, and run time is CPU time in cycles of their machine"
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ def _of_measurement(measured: Measurement, path: Path, time: str) -> Points:
         else:
             notes.append(f"{of.layout} is left out: nothing is known of its walk cycles")
     if not counted:
-        notes.append("walk cycles are of replays, and run time is CPU time in cycles of their machine")
+        notes += [OF_REPLAYS, *replay_warnings(measured.layouts)]
     small = next((of for of in measured.layouts if of.layout == SMALL), None)
     apart = small.figure(lambda run: run.system_seconds).median if small and time == "user" else None
     clocks = [measured.machine.clock_mhz] if counted else [of.replay.mhz for of in measured.layouts if of.replay]

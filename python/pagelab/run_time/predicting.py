@@ -17,7 +17,7 @@ from pagelab import _engine
 from pagelab._engine import UsageError
 from pagelab.run_time.fitting import Assessed, Models, best_of, errors
 from pagelab.run_time.models import INPUTS, MODELS, Fitted, Term
-from pagelab.run_time.points import HUGE, SMALL, Point
+from pagelab.run_time.points import HUGE, OF_REPLAYS, SMALL, Point
 from pagelab.run_time.replaying import Replay, Replaying, mismatch, replays
 from pagelab.simulation import Progress, Source, System
 
@@ -208,7 +208,8 @@ def _beyond(inputs: Point, points: Sequence[Point]) -> bool:
 
 
 def _warnings(models: Models, predicted: Sequence[Predicted], small: Replay, machine: str | None) -> list[str]:
-    warnings = list(small.warnings)
+    of_fit = [f"the models: {note}" for note in models.points.notes if note != OF_REPLAYS]
+    warnings = [*small.warnings, *of_fit]
     if machine is None and models.points.machine is None:
         warnings.append(
             f"the replays are of {small.machine}, since neither --machine nor the models name another; "

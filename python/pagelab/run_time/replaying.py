@@ -2,13 +2,15 @@
 
 Models: the program is recorded under each layout (the library advises it there, too), and replayed on a machine under
     a system that gives huge pages where they are asked for. A trace made without layouts shows `4k` and `thp` alone.
-    Windows of a program stand for all of it: counts are multiplied by its instructions over theirs.
+    Windows of a program stand for all of it: counts are multiplied by its instructions over theirs, and a warning tells
+    how far apart the windows are.
 Deviations: the program runs once more for each layout, under Valgrind. What is replayed is that run.
 """
 
 import json
 import os
 import shlex
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +23,7 @@ from pagelab.results import SystemResult
 from pagelab.run_time.layouts import Layout
 from pagelab.run_time.running import Files, Program
 from pagelab.simulation import Progress, Source, System, run
-from pagelab.stretches import Stretches, is_sampled
+from pagelab.stretches import FEW_WINDOWS, WALK_CYCLES, Stretches, is_sampled
 from pagelab.traces import trace_info
 from pagelab.user_time import user_cycles
 
@@ -34,7 +36,7 @@ NESTED_MADVISE: System = ("nested-radix-thp", {**BACKED, "system.layers.guest.la
 
 @dataclass(frozen=True)
 class Replay:
-    """What a layout's accesses come to on the simulated machine, for the whole program."""
+    """What a layout's accesses come to on the simulated machine, for the whole program until its trace ends."""
 
     walk_cycles: int
     """Of all walks that ended with a translation."""
@@ -62,13 +64,13 @@ def replays(
     trace: Source, systems: Sequence[System], machine: str | os.PathLike[str] | None, progress: Progress | None = None
 ) -> list[Replay]:
     """A trace under systems, on a core that overlaps accesses, and on the machine's own if that one is in order."""
+    length = Length.of(trace_info(trace)) if _is_trace(trace) else WHOLE
     core = json.loads(_engine.machine_json(None if machine is None else os.fspath(machine)))["core"]
     settings = {"machine.core": cores.overlapping(core)}
     overlapped = run(trace, systems, machine=machine, set=settings, progress=progress).systems
     own = overlapped
     if core["model"] != "window":
         own = run(trace, systems, machine=machine, progress=progress).systems
-    length = Length.of(trace_info(trace)) if Path(trace).is_dir() else WHOLE
     return [_replay(*pair, length) for pair in zip(own, overlapped, strict=True)]
 
 
@@ -76,7 +78,7 @@ def _replay(own: SystemResult, other: SystemResult, length: Length) -> Replay:
     stats = own.stats
     misses = sum(stats.get(f"{kind}.l2.misses", 0) for kind in ("dtlb", "itlb"))
     first = sum(stats.get(f"{kind}.l1.misses", 0) for kind in ("dtlb", "itlb"))
-    times = length.of_replayed(stats.get("instructions", 0)) or 1.0
+    times = length.of_traced(stats.get("instructions", 0))
 
     def of_program(count: int) -> int:
         return round(count * times)
@@ -92,23 +94,39 @@ def _replay(own: SystemResult, other: SystemResult, length: Length) -> Replay:
         system=own.label,
         accesses=stats.get("accesses", 0),
         program_by_replayed=times,
-        warnings=list(dict.fromkeys((*own.warnings, *other.warnings, *_of_windows(own, length)))),
+        warnings=list(dict.fromkeys((*own.warnings, *other.warnings, *_of_parts(own, length)))),
     )
 
 
-def _of_windows(result: SystemResult, length: Length) -> Iterator[str]:
-    """What a warning says where not the whole program was replayed."""
+def _of_parts(result: SystemResult, length: Length) -> Iterator[str]:
+    """What warnings say where not the whole program was replayed."""
     if not length.known:
-        yield "the recording was ended before the program: walk cycles are of what it holds"
-    elif is_sampled(result.stats):
-        share = 1 / (length.of_replayed(result.stats.get("instructions", 0)) or 1.0)
-        yield f"walk cycles are of windows of {share:.2g} of the program's instructions, taken for all of them"
+        yield "the trace ends before its program, so walk cycles are of what the program did until then"
+    if is_sampled(result.stats):
+        times, count = length.of_traced(result.stats.get("instructions", 0)), len(result.windows)
+        few = f"; fewer than {FEW_WINDOWS} tell little: take a shorter every=" if count < FEW_WINDOWS else ""
+        yield (
+            f"walk cycles are those of {count:,} window{'s' * (count != 1)} with {100 / times:.2g} % of the "
+            f"instructions, multiplied by {times:.3g}{_spread(result)}{few}"
+        )
+
+
+def _spread(result: SystemResult) -> str:
+    """Half the 95 % interval of walk cycles over windows, by themselves; nothing where that is not known."""
+    walks = next((figure for figure in result.figures() if figure.name == WALK_CYCLES), None)
+    if walks is None or not walks.value or walks.half_width is None:
+        return ""
+    return f", ± {walks.half_width / walks.value:.0%}"
+
+
+def _is_trace(source: Source) -> bool:
+    return os.fspath(source).rstrip("/").endswith(".trace")
 
 
 def mismatch(trace: Source, command: Sequence[str]) -> str | None:
     """What a warning says of a trace that is of another program, or of other arguments; none if it is of this one."""
     name = os.fspath(trace)
-    if not name.rstrip("/").endswith(".trace"):
+    if not _is_trace(trace):
         return f"{name} is a workload and no recording of {shlex.join(command)}, which was measured"
     recorded = trace_info(name)["meta"].get("command") or []
     if list(recorded) == list(command):
@@ -139,7 +157,14 @@ def replay_layout(
     trace = trace_of(layout, folder)
     # The recorder takes this process's environment, input and output for the program's.
     with _environment(program.environment(layout, span_bytes)), _redirected(program.files):
-        record(program.command, trace, stretches=stretches)
+        was_there = trace.exists()
+        try:
+            record(program.command, trace, stretches=stretches)
+        except BaseException:
+            # Of an interrupted one nobody wants a part, and its name would be taken.
+            if not was_there:
+                shutil.rmtree(trace, ignore_errors=True)
+            raise
     return replays(trace, [how.advised], how.machine, how.progress)[0]
 
 

@@ -20,17 +20,17 @@ const LATER: u64 = 64;
 
 /// As many as there are values of a register's number that matter, so that none is out of range.
 const SLOTS: usize = 64;
-/// Never comes from a load.
+/// The place of what never comes from a load.
 const NOTHING: u8 = SLOTS as u8 - 1;
-/// Stands for the branches since the last access.
+/// That of the branches since the last access.
 const BRANCHES: u8 = SLOTS as u8 - 2;
-/// Stands for the branch at the end of the segment that is executed.
+/// That of the branch at the end of the segment that is executed; comes from nothing if there is none.
 const BRANCH: u8 = SLOTS as u8 - 3;
-/// Nobody reads it.
+/// That of what nobody reads.
 const UNREAD: u8 = SLOTS as u8 - 4;
 /// Registers that are taken as the branch is at most; others have links of their own. With the flags often goes what was tested.
 const LIKE_BRANCH: usize = 2;
-// Half as many again for exchanges.
+// Half as many again for exchanges. Only where nearly all registers mix, which no code does, does the last place have to do for several.
 const _: () = assert!(REGISTERS + REGISTERS / 2 <= UNREAD as usize);
 
 /// A thread's registers and branches.
@@ -136,7 +136,7 @@ fn one_after_the_other(mut moves: Vec<(u8, u64)>) -> Vec<(u8, u64)> {
         for (_, from) in moves.iter_mut().filter(|(other, from)| *other != first && from >> first & 1 != 0) {
             *from = *from & !(1 << first) | 1 << spare;
         }
-        spare += 1;
+        spare = (spare + 1).min(UNREAD - 1);
     }
     ordered
 }

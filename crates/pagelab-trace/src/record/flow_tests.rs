@@ -30,13 +30,14 @@ fn any_segment(draw: &mut Rng, number: u32) -> SegmentRecord {
     let mut changed: Vec<u8> = (0..draw.below(6)).map(|_| draw.below(REGISTERS as u64) as u8).collect();
     changed.sort_unstable();
     changed.dedup();
-    let registers: Vec<_> = changed.into_iter().map(|register| (register, any_origin(draw, count))).collect();
-    // As flags mostly come from what the branch comes from.
-    let like_branch = registers.first().filter(|_| draw.below(2) == 0).map(|&(_, origin)| origin);
+    let of_branch = any_origin(draw, count);
+    // As flags mostly come from what the branch comes from, and what was tested.
+    let mut any = || if draw.below(3) == 0 { of_branch } else { any_origin(draw, count) };
+    let registers = changed.into_iter().map(|register| (register, any())).collect();
     let branch = (draw.below(2) == 0).then(|| BranchRecord {
         // Of half of them the next segment.
         fall_through: start + 64 * (1 + draw.below(2)),
-        origin: like_branch.unwrap_or_else(|| any_origin(draw, count)),
+        origin: of_branch,
     });
     SegmentRecord { number, tail: 0, pieces: vec![Piece { start, len: 60 }], accesses, registers, branch }
 }

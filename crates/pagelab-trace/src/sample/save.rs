@@ -66,6 +66,9 @@ pub fn save(
     meta.sample = Some(sampling);
     meta.notes
         .push(format!("windows of {}, {sampling}, and the first and last touches of what lies between", info.name));
+    if let Some(most) = max_accesses.filter(|&most| info.accesses.is_none_or(|all| all > most)) {
+        meta.notes.push(format!("sampling was stopped after {most} accesses"));
+    }
     let mut sampled = Sampled::new(origin, &sampling, seed, max_accesses);
     let written = TraceWriter::write_whole(output, meta, WriterOptions::default(), |writer| {
         fill(writer, &mut sampled, &mut |read| progress(read, total))
