@@ -245,6 +245,24 @@ def test_what_replays_are_of_is_told_of_models_and_predictions(pagelab: Pagelab,
     assert "the models: walk cycles are of replays, and" not in predicted.stderr
 
 
+def test_how_far_run_times_are_known_is_told(tmp_path: Path) -> None:
+    measured = measurement(counted=False)
+    small, *others = measured.layouts
+    file = tmp_path / "m.json"
+
+    def notes(*seconds: float) -> list[str]:
+        runs = [replace(small.runs[0], user_seconds=user, system_seconds=0.0) for user in seconds]
+        file.write_text(replace(measured, layouts=[replace(small, runs=runs), *others]).to_json())
+        return list(points.read([file]).notes[2:])
+
+    assert notes(3.0, 3.0) == []
+    # Student's quantile of two degrees of freedom, by the root of three.
+    assert notes(2.9, 3.0, 3.1) == [
+        f"CPU time is known to ±{4.3027 * 0.1 / 3**0.5 / 3:.0%} at worst (4k): errors below that tell little"
+    ]
+    assert notes(3.0) == ["a layout was run once, so nobody knows how far its run time is known"]
+
+
 def test_errors_are_told_as_they_are_compared(pagelab: Pagelab, tmp_path: Path) -> None:
     rows = ("4k,100,1,5,50", "heap=25%,92,1,4,38", "heap=50%,79,1,3,26", "heap=75%,71,1,2,13", "thp,60,1,1,1")
     (tmp_path / "p.csv").write_text("layout,R,H,M,C\n" + "\n".join(rows) + "\n")

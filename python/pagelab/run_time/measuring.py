@@ -32,7 +32,7 @@ KIND = "measurement"
 LAYOUTS = ("4k", "thp")
 _TOO_SHORT_SECONDS = 0.01
 _SHORT_SECONDS = 0.5
-_NOISY = 0.05
+NOISY = 0.05
 """Half an interval by the mean, above which a layout's times are called noisy"""
 _SPAN_FACTOR = 2
 _LEAST_SPAN = 64 << 20
@@ -317,7 +317,7 @@ def _warnings(
         )
     for of, layout in zip(measured, layouts, strict=True):
         cpu = of.figure(lambda run: run.cpu_seconds)
-        if cpu.relative is not None and cpu.relative > _NOISY:
+        if cpu.relative is not None and cpu.relative > NOISY:
             warnings.append(
                 f"{of.layout}: CPU time is known to ±{cpu.relative:.0%} only; more runs (--repeat) tell more"
             )

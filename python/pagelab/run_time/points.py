@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pagelab._engine import UsageError
 from pagelab.run_time import counters
-from pagelab.run_time.measuring import Measured, Measurement, load, replay_warnings
+from pagelab.run_time.measuring import NOISY, Measured, Measurement, load, replay_warnings
 from pagelab.run_time.running import Run
 
 COLUMNS = ("layout", "runtime_cycles", "tlb_hits", "tlb_misses", "walk_cycles")
@@ -141,6 +141,7 @@ def _of_measurement(measured: Measurement, path: Path, time: str) -> Points:
             notes.append(f"{of.layout} is left out: nothing is known of its walk cycles")
     if not counted:
         notes += [OF_REPLAYS, *replay_warnings(measured.layouts)]
+    notes += _noise(measured)
     small = next((of for of in measured.layouts if of.layout == SMALL), None)
     apart = small.figure(lambda run: run.system_seconds).median if small and time == "user" else None
     clocks = [measured.machine.clock_mhz] if counted else [of.replay.mhz for of in measured.layouts if of.replay]
@@ -154,6 +155,18 @@ def _of_measurement(measured: Measurement, path: Path, time: str) -> Points:
         notes,
         measured.command,
     )
+
+
+def _noise(measured: Measurement) -> list[str]:
+    """What is to be known of how far run times are known; nothing where that is well."""
+    known = {of.layout: of.figure(lambda run: run.cpu_seconds).relative for of in measured.layouts}
+    noisy = {layout: relative for layout, relative in known.items() if relative is not None and relative > NOISY}
+    if any(len(of.runs) == 1 for of in measured.layouts):
+        return ["a layout was run once, so nobody knows how far its run time is known"]
+    if not noisy:
+        return []
+    most = max(noisy.values())
+    return [f"CPU time is known to ±{most:.0%} at worst ({', '.join(noisy)}): errors below that tell little"]
 
 
 def _counted(of: Measured, time: str) -> Point | None:
