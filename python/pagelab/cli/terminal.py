@@ -87,26 +87,38 @@ def progress_bars(unit: str = "accesses", *, quiet: bool = False, hidden: bool =
         yield Lines(unit).report
 
 
+class _Begins:
+    """When what has a name began. There may be several of one name, one after the other: replays of one system."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[float, int, int | None]] = {}
+
+    def note(self, name: str, done: int, total: int | None, now: float) -> tuple[float, bool]:
+        """When that began of which so much is done, and whether it is the first that is heard of it."""
+        began, done_before, total_before = self._known.get(name, (now, done, total))
+        has_ended = done_before == total_before and total != total_before
+        is_new = name not in self._known or done < done_before or has_ended
+        if is_new:
+            began = now
+        self._known[name] = began, done, total
+        return began, is_new
+
+
 class Lines:
     """Progress as lines on standard error, for files and pipes."""
 
     def __init__(self, unit: str, interval_seconds: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._unit, self._interval, self._clock = unit, interval_seconds, clock
-        self._began: dict[str, float] = {}
+        self._begins = _Begins()
         self._due: dict[str, float] = {}
-        self._before: dict[str, tuple[int, int | None]] = {}
 
     def report(self, name: str, done: int, total: int | None) -> None:
-        """Writes a line if the last one of `name` is an interval ago, which the first one never is.
-
-        There may be several of one name, one after the other.
-        """
+        """Writes a line if the last one of `name` is an interval ago, which the first one never is."""
         now = self._clock()
-        if _begins_anew(self._before.get(name), done, total):
-            del self._began[name], self._due[name]
-        self._before[name] = done, total
-        began = self._began.setdefault(name, now)
-        if now < self._due.setdefault(name, now + self._interval):
+        began, is_new = self._begins.note(name, done, total, now)
+        if is_new:
+            self._due[name] = now + self._interval
+        if now < self._due[name]:
             return
         self._due[name] = now + self._interval
         rate = done / (now - began)
@@ -127,30 +139,20 @@ def _bars(unit: str) -> Iterator[Report]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        tasks: dict[str, tuple[TaskID, float]] = {}
-        before: dict[str, tuple[int, int | None]] = {}
+        begins, tasks = _Begins(), dict[str, TaskID]()
 
         def report(name: str, done: int, total: int | None) -> None:
+            now = time.monotonic()
+            began, is_new = begins.note(name, done, total, now)
             if name not in tasks:
                 # Square brackets in a name are no markup.
-                tasks[name] = progress.add_task(escape(name), total=total), time.monotonic()
-            task, started = tasks[name]
-            if _begins_anew(before.get(name), done, total):
-                progress.reset(task, total=total)
-                tasks[name] = task, (started := time.monotonic())
-            before[name] = done, total
-            seconds = max(time.monotonic() - started, 0.1)
-            progress.update(task, completed=done, total=total, rate=done / seconds)
+                tasks[name] = progress.add_task(escape(name), total=total)
+            elif is_new:
+                progress.reset(tasks[name], total=total)
+            rate = done / max(now - began, 0.1)
+            progress.update(tasks[name], completed=done, total=total, rate=rate)
 
         yield report
-
-
-def _begins_anew(before: tuple[int, int | None] | None, done: int, total: int | None) -> bool:
-    """Whether what has done so much is another one than what was reported before under its name."""
-    if before is None:
-        return False
-    done_before, total_before = before
-    return done < done_before or (done_before == total_before != total)
 
 
 def _millions(done: int, total: int | None) -> str:
