@@ -67,6 +67,11 @@ class SavedSample:
     """What its windows, and the rest, came to."""
 
 
+def is_trace(source: str | os.PathLike[str]) -> bool:
+    """Whether a source names a trace and no workload."""
+    return os.fspath(source).rstrip("/").endswith(".trace")
+
+
 def save_sample(
     source: str | os.PathLike[str],
     output: str | os.PathLike[str],

@@ -15,6 +15,7 @@ from pagelab.stretches import FEW_WINDOWS, is_sampled
 from pagelab.table import short
 
 _MOST_ROWS = 6
+_WINDOWS = ("recorded window", "recorded windows")
 _SMALL_PART = 0.01
 _MOST_OF_THE_GAIN = 0.9
 _THP = "/sys/kernel/mm/transparent_hugepage"
@@ -73,14 +74,10 @@ def _few_windows(advice: Advice) -> list[Part]:
         return []
     return [
         Paragraph(
-            f"What follows is of {_windows(count)}: fewer than {FEW_WINDOWS} tell little, and the ranges do not hold "
-            "what windows differ by. Take a shorter every=."
+            f"What follows is of {counted(count, *_WINDOWS)}: fewer than {FEW_WINDOWS} tell little, and the ranges "
+            "do not hold what windows differ by. Take a shorter every=."
         )
     ]
-
-
-def _windows(count: int) -> str:
-    return f"{count:,} recorded window{'s' * (count != 1)}"
 
 
 def _title(advice: Advice) -> Paragraph:
@@ -342,7 +339,7 @@ def _trust(advice: Advice, circumstances: Circumstances) -> list[Part]:
         f"{percent(ESTIMATED)} fewer or more cycles were at stake: latencies are estimates."
     ]
     if is_sampled(advice.base.stats):
-        windows = _windows(len(advice.base.windows))
+        windows = counted(len(advice.base.windows), *_WINDOWS)
         sentences.append(f"Figures are of {windows}; ranges do not hold what these differ by, nor faults between them.")
     found: list[Part] = [Paragraph(" ".join(sentences))]
     if not circumstances.tells_dependencies:

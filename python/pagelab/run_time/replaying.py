@@ -18,13 +18,14 @@ from pathlib import Path
 
 from pagelab import _engine, cores
 from pagelab.length import WHOLE, Length
+from pagelab.quantities import counted
 from pagelab.recorder import record
 from pagelab.results import SystemResult
 from pagelab.run_time.layouts import Layout
 from pagelab.run_time.running import Files, Program
 from pagelab.simulation import Progress, Source, System, run
 from pagelab.stretches import FEW_WINDOWS, WALK_CYCLES, Stretches, is_sampled
-from pagelab.traces import trace_info
+from pagelab.traces import is_trace, trace_info
 from pagelab.user_time import user_cycles
 
 BACKED = {"system.layers.guest.backing": "present"}
@@ -64,7 +65,7 @@ def replays(
     trace: Source, systems: Sequence[System], machine: str | os.PathLike[str] | None, progress: Progress | None = None
 ) -> list[Replay]:
     """A trace under systems, on a core that overlaps accesses, and on the machine's own if that one is in order."""
-    length = Length.of(trace_info(trace)) if _is_trace(trace) else WHOLE
+    length = Length.of(trace_info(trace)) if is_trace(trace) else WHOLE
     core = json.loads(_engine.machine_json(None if machine is None else os.fspath(machine)))["core"]
     settings = {"machine.core": cores.overlapping(core)}
     overlapped = run(trace, systems, machine=machine, set=settings, progress=progress).systems
@@ -106,7 +107,7 @@ def _of_parts(result: SystemResult, length: Length) -> Iterator[str]:
         times, count = length.of_traced(result.stats.get("instructions", 0)), len(result.windows)
         few = f"; fewer than {FEW_WINDOWS} tell little: take a shorter every=" if count < FEW_WINDOWS else ""
         yield (
-            f"walk cycles are those of {count:,} window{'s' * (count != 1)} with {100 / times:.2g} % of the "
+            f"walk cycles are those of {counted(count, 'window', 'windows')} with {100 / times:.2g} % of the "
             f"instructions, multiplied by {times:.3g}{_spread(result)}{few}"
         )
 
@@ -119,14 +120,10 @@ def _spread(result: SystemResult) -> str:
     return f", ± {walks.half_width / walks.value:.0%}"
 
 
-def _is_trace(source: Source) -> bool:
-    return os.fspath(source).rstrip("/").endswith(".trace")
-
-
 def mismatch(trace: Source, command: Sequence[str]) -> str | None:
     """What a warning says of a trace that is of another program, or of other arguments; none if it is of this one."""
     name = os.fspath(trace)
-    if not _is_trace(trace):
+    if not is_trace(trace):
         return f"{name} is a workload and no recording of {shlex.join(command)}, which was measured"
     recorded = trace_info(name)["meta"].get("command") or []
     if list(recorded) == list(command):

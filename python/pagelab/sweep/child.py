@@ -14,6 +14,7 @@ import pagelab
 from pagelab import _engine
 from pagelab.sweep import sources
 from pagelab.sweep.plan import digest
+from pagelab.traces import is_trace
 
 # The kernel's for who is to be ended first when memory runs out.
 _FIRST_TO_END = "1000"
@@ -77,7 +78,7 @@ def _with_local_traces(request: dict[str, Any], traces: dict[str, str]) -> dict[
 
     def here(text: str, role: str) -> str:
         spec, placing = sources.split(text, arrivals=role == "arrivals")
-        if not sources.is_trace(spec) or not sources.is_remote(spec):
+        if not is_trace(spec) or not sources.is_remote(spec):
             return text
         return f"{sources.local(spec, traces[spec])}{placing}"
 

@@ -16,6 +16,7 @@ import pagelab
 from pagelab import _engine
 from pagelab.sweep import isolated, sources
 from pagelab.sweep.specification import Run, Sweep
+from pagelab.traces import is_trace
 
 # The tiny source that stands for another when a configuration is looked at.
 _STAND_IN = "seq:size=4KiB"
@@ -72,7 +73,7 @@ def _all(look: Callable[[T], U], items: list[T]) -> dict[T, U]:
 def _content(role: str, text: str) -> dict[str, str]:
     """What a source is, whatever its path: the content of a trace, the spec of a workload."""
     spec, placing = sources.split(text, arrivals=role == "arrivals")
-    if sources.is_trace(spec):
+    if is_trace(spec):
         return {"trace": sources.content_hash(spec), "placing": placing}
     if "/" in spec or os.path.lexists(spec):
         raise _engine.UsageError(

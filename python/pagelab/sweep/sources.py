@@ -32,10 +32,6 @@ def split(text: str, *, arrivals: bool = False) -> tuple[str, str]:
     return spec, ",".join([cpus, *placing])
 
 
-def is_trace(spec: str) -> bool:
-    return spec.rstrip("/").endswith(".trace")
-
-
 def is_remote(spec: str) -> bool:
     return "://" in spec
 
