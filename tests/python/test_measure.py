@@ -202,6 +202,25 @@ def test_the_program_ends_with_the_command(tmp_path: Path) -> None:
     assert not status.exists() or "State:\tZ" in status.read_text()
 
 
+def test_a_recording_that_is_interrupted_leaves_no_part(tmp_path: Path, chase: Path) -> None:
+    """What was recorded before stays."""
+    asked = ("-l", "4k", "-l", "thp", "-n", "1", "--replay", "--traces", "kept")
+    # The chase is long enough to be found recording.
+    command = [*COMMAND, "measure", *asked, "--", str(chase), "16", "20000000"]
+    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    assert running.stderr
+    while "thp: recording" not in running.stderr.readline():
+        assert running.poll() is None
+    kept = tmp_path / "kept"
+    while not (kept / "thp.trace").exists():
+        assert running.poll() is None
+        time.sleep(0.05)
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=60)
+    assert (running.returncode, said.splitlines()[-1]) == (128 + signal.SIGINT, "pagelab: error: interrupted")
+    assert [of.name for of in kept.iterdir()] == ["4k.trace"]
+
+
 @pytest.mark.parametrize(
     ("layout", "why"),
     [

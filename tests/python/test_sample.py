@@ -15,7 +15,7 @@ from pagelab.cli.run import show
 from pagelab.length import Length
 from pagelab.request import Request
 from pagelab.results import Results
-from pagelab.stretches import Figure, Sample, digits, figures
+from pagelab.stretches import FEW_WINDOWS, Figure, Sample, digits, figures
 
 _GUPS = "gups:size=16MiB,updates=300K,seed=1"
 _WINDOWS = "every=20K,length=2K,warm=10K"
@@ -122,6 +122,7 @@ def test_the_command_says_what_windows_say(pagelab: Pagelab) -> None:
     cold = pagelab("run", _GUPS, "--sample", "every=100K,length=2K")
     assert "the sample's windows begin with the TLBs and caches that first touches left" in cold.stderr
     assert "too few for its intervals to be trusted" in cold.stderr
+    assert f"so that there are {FEW_WINDOWS} or more" in cold.stderr
     assert "differ from the others" not in cold.stdout
 
 
