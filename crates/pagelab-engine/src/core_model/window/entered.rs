@@ -268,10 +268,9 @@ impl Entered {
         let (mut stall, mut distance) = (Stall::default(), distance);
         while self.complete(progress, distance) > from {
             let chained = self.chained[slot(progress.met - distance)];
-            let before = match distance + chained.distance() {
-                further if further > distance && further < REACH as u64 => further,
-                _ => 0,
-            };
+            let further = distance + chained.distance();
+            let is_known = further > distance && further < REACH as u64;
+            let before = if is_known { further } else { 0 };
             let times = Times { complete: self.complete(progress, distance), translation: chained.translation() };
             stall += wait(from.max(self.complete(progress, before)), times);
             distance = before;
