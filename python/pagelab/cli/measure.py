@@ -18,6 +18,8 @@ from pagelab.run_time.replaying import Replaying
 from pagelab.run_time.running import Files
 from pagelab.stretches import Stretches
 
+_NO_OTHER = ", as --machine names no other; `pagelab calibrate --hardware` makes a preset"
+
 
 def command(
     program: Annotated[list[str], typer.Argument(metavar="CMD…", help="The program and its arguments, after `--`.")],
@@ -118,12 +120,7 @@ def _show(measured: Measurement) -> None:
         print(f"counters: {measured.counters_missing}")
     if measured.walk_cycles_from == "replay":
         machines = dict.fromkeys(of.replay.machine for of in measured.layouts if of.replay)
-        why = (
-            ""
-            if measured.replay_machine
-            else ", as --machine names no other; `pagelab calibrate --hardware` makes a preset"
-        )
-        print(f"walk cycles: of replays on {', '.join(machines)}{why}")
+        print(f"walk cycles: of replays on {', '.join(machines)}{'' if measured.replay_machine else _NO_OTHER}")
     print()
     print_table(_table(measured))
     for warning in measured.warnings:

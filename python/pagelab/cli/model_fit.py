@@ -59,7 +59,7 @@ def command(
         warn(f"no best model: no layout tested all that were tested; {_UNTESTED}")
 
 
-def error_table(models: "Sequence[fitting.Assessed]", compared_on: Sequence[str] = ()) -> Table:
+def error_table(models: "Sequence[fitting.Assessed]", compared_on: Sequence[str]) -> Table:
     """Each model with the errors of layouts that it was fitted without, and of those that it is compared on."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("model")

@@ -159,10 +159,10 @@ def _of_measurement(measured: Measurement, path: Path, time: str) -> Points:
 
 def _noise(measured: Measurement) -> list[str]:
     """What is to be known of how far run times are known; nothing where that is well."""
-    known = {of.layout: of.figure(lambda run: run.cpu_seconds).relative for of in measured.layouts}
-    noisy = {layout: relative for layout, relative in known.items() if relative is not None and relative > NOISY}
     if any(len(of.runs) == 1 for of in measured.layouts):
         return ["a layout was run once, so nobody knows how far its run time is known"]
+    known = {of.layout: of.figure(lambda run: run.cpu_seconds).relative for of in measured.layouts}
+    noisy = {layout: relative for layout, relative in known.items() if relative is not None and relative > NOISY}
     if not noisy:
         return []
     most = max(noisy.values())
