@@ -10,36 +10,40 @@ faults cost it:
     frame = results.to_polars()
 """
 
-from pagelab import sweep
-from pagelab._engine import (
-    CheckError,
-    ConfigError,
-    InternalError,
-    OutOfMemoryError,
-    PagelabError,
-    TraceError,
-    UsageError,
-    __version__,
-)
-from pagelab.catalogue import available, schema
-from pagelab.fault_models import FaultStudy, fault_trace_head, fault_trace_info, mfoe
-from pagelab.fault_recorder import FaultRecording, record_faults
-from pagelab.live import LiveRun, run_live
-from pagelab.mrc import MissRatioCurves, miss_ratio_curves
-from pagelab.recorder import Program, Recording, record
-from pagelab.results import Results, SystemResult
-from pagelab.simulation import run
-from pagelab.stretches import Stretches
-from pagelab.traces import (
-    Export,
-    Import,
-    SavedSample,
-    export_trace,
-    import_trace,
-    save_sample,
-    trace_head,
-    trace_info,
-)
+TYPE_CHECKING = False
+"""As in `typing`, which takes longer to load than the command may take until it can answer Ctrl-C"""
+
+if TYPE_CHECKING:
+    from pagelab import sweep
+    from pagelab._engine import (
+        CheckError,
+        ConfigError,
+        InternalError,
+        OutOfMemoryError,
+        PagelabError,
+        TraceError,
+        UsageError,
+        __version__,
+    )
+    from pagelab.catalogue import available, schema
+    from pagelab.fault_models import FaultStudy, fault_trace_head, fault_trace_info, mfoe
+    from pagelab.fault_recorder import FaultRecording, record_faults
+    from pagelab.live import LiveRun, run_live
+    from pagelab.mrc import MissRatioCurves, miss_ratio_curves
+    from pagelab.recorder import Program, Recording, record
+    from pagelab.results import Results, SystemResult
+    from pagelab.simulation import run
+    from pagelab.stretches import Stretches
+    from pagelab.traces import (
+        Export,
+        Import,
+        SavedSample,
+        export_trace,
+        import_trace,
+        save_sample,
+        trace_head,
+        trace_info,
+    )
 
 __all__ = [
     "CheckError",
@@ -79,3 +83,79 @@ __all__ = [
     "trace_head",
     "trace_info",
 ]
+
+_MODULES = {
+    "_engine": (
+        "CheckError",
+        "ConfigError",
+        "InternalError",
+        "OutOfMemoryError",
+        "PagelabError",
+        "TraceError",
+        "UsageError",
+        "__version__",
+    ),
+    "catalogue": (
+        "available",
+        "schema",
+    ),
+    "fault_models": (
+        "FaultStudy",
+        "fault_trace_head",
+        "fault_trace_info",
+        "mfoe",
+    ),
+    "fault_recorder": (
+        "FaultRecording",
+        "record_faults",
+    ),
+    "live": (
+        "LiveRun",
+        "run_live",
+    ),
+    "mrc": (
+        "MissRatioCurves",
+        "miss_ratio_curves",
+    ),
+    "recorder": (
+        "Program",
+        "Recording",
+        "record",
+    ),
+    "results": (
+        "Results",
+        "SystemResult",
+    ),
+    "simulation": ("run",),
+    "stretches": ("Stretches",),
+    "traces": (
+        "Export",
+        "Import",
+        "SavedSample",
+        "export_trace",
+        "import_trace",
+        "save_sample",
+        "trace_head",
+        "trace_info",
+    ),
+}
+"""Where the names above are defined. They are imported when they are first used: the command must answer Ctrl-C before
+all of pagelab is loaded."""
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        from importlib import import_module
+
+        for module, names in _MODULES.items():
+            if name in names:
+                value = getattr(import_module(f"pagelab.{module}"), name)
+                globals()[name] = value
+                return value
+        if name in __all__:
+            return import_module(f"pagelab.{name}")
+        raise AttributeError(f"module 'pagelab' has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

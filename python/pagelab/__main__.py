@@ -1,19 +1,46 @@
 """The command `pagelab`, also as `python -m pagelab`."""
 
+import os
 import sys
 
 _INTERRUPTED = 130
+_STANDARD_STREAMS = range(3)
+
+
+def _end_while_loading(*_: object) -> None:
+    os.write(2, b"pagelab: error: interrupted\n")
+    os._exit(_INTERRUPTED)
+
+
+try:
+    import signal
+except KeyboardInterrupt:
+    _end_while_loading()
 
 
 def main() -> None:
     """Entry point of the console script."""
-    try:
-        # What the commands import takes a while, and Ctrl-C is no error of the program then, either.
-        from pagelab import cli
-    except KeyboardInterrupt:
-        print("pagelab: error: interrupted", file=sys.stderr)
-        sys.exit(_INTERRUPTED)
-    cli.main()
+    _open_missing_streams()
+    # Modules take a while to load. An exception in the middle of it may surface anywhere, so there is none.
+    interrupts = signal.getsignal(signal.SIGINT)
+    if interrupts is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end_while_loading)
+    from pagelab import cli
+
+    cli.main(interrupts)
+
+
+def _open_missing_streams() -> None:
+    """Opens /dev/null for closed standard streams: the next opened file would take the number of one and its output."""
+    for descriptor in _STANDARD_STREAMS:
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(opened, True)
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115 # the descriptor stays open
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
 
 
 if __name__ == "__main__":

@@ -11,6 +11,39 @@ MISSING_FOLDERS = "Folders that are missing are made."
 """What all outputs do, as the help of their options says it."""
 
 
+_ENDINGS = {
+    "HTML": (".html", ".htm"),
+    "JSON": (".json",),
+    "TOML": (".toml",),
+    "a trace": (".trace",),
+    "a fault trace": (".faults",),
+    "a folder of results": (),
+}
+"""What commands write, and the endings of its names; any other that says nothing of the content is possible, too"""
+_KNOWN = {
+    *(ending for endings in _ENDINGS.values() for ending in endings),
+    *(".csv", ".gif", ".gz", ".jpeg", ".jpg", ".md", ".parquet", ".pdf", ".png", ".py", ".svg", ".tsv", ".txt"),
+    *(".xls", ".xlsx", ".xml", ".xz", ".yaml", ".yml", ".zip", ".zst"),
+}
+
+
+def ensure_ending(path: Path, content: str) -> None:
+    """Refuses a name that promises other content than will be written there.
+
+    Args:
+        path: The output. A device or pipe may have any name.
+        content: A key of the table above.
+
+    Raises:
+        UsageError: naming the ending that would be right.
+    """
+    endings, found = _ENDINGS[content], path.suffix.lower()
+    if found in endings or found not in _KNOWN or (path.exists() and not path.is_file() and not path.is_dir()):
+        return
+    right = path.with_suffix(endings[0]) if endings else path.with_suffix("")
+    raise UsageError(f"{path}: what is written there is {content}, not {found[1:]}: name it {right}")
+
+
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Puts `content` into `path`, which holds its old content or all of the new one at every moment.
 

@@ -97,19 +97,141 @@ def test_a_signal_ends_a_run_that_leaves_nothing(tmp_path: Path, sent: int, stat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_ctrl_c_while_the_command_is_imported_is_one_line() -> None:
-    interrupted = """
-import builtins, runpy, sys
+_INTERRUPTED_AT = """
+import builtins, os, runpy, signal, sys
 real = builtins.__import__
 def importing(name, globals=None, locals=None, fromlist=(), level=0):
-    if name == "pagelab" and "cli" in (fromlist or ()):
-        raise KeyboardInterrupt
+    if name == {name!r}:
+        os.kill(os.getpid(), signal.SIGINT)
     return real(name, globals, locals, fromlist, level)
 builtins.__import__ = importing
+sys.argv = ["pagelab", "list", "systems"]
 runpy.run_module("pagelab", run_name="__main__")
 """
-    process = subprocess.run([sys.executable, "-c", interrupted], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("name", ["pagelab.cli", "typer", "pagelab._engine", "rich.console", "json", "numpy.random"])
+def test_ctrl_c_while_modules_load_is_one_line(name: str) -> None:
+    """Of whatever module: also where a library imports it in a `try` of its own."""
+    program = _INTERRUPTED_AT.format(name=name)
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    if name == "numpy.random":
+        # Nothing needs it to list systems, so the same program runs to its end.
+        assert (process.returncode, process.stderr) == (0, "")
+        return
     assert (process.returncode, process.stdout, process.stderr) == (130, "", "pagelab: error: interrupted\n")
+
+
+def test_what_a_library_raises_when_it_is_interrupted_is_an_interrupt() -> None:
+    program = """
+import os, signal
+from pagelab import cli
+def app(**_):
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except KeyboardInterrupt:
+        raise ImportError("a module failed to load") from None
+cli.app = app
+cli.main()
+"""
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (process.returncode, process.stdout, process.stderr) == (130, "", "pagelab: error: interrupted\n")
+
+
+def test_the_package_is_loaded_when_it_is_used() -> None:
+    program = "import sys, pagelab; print(sorted(name for name in sys.modules if name.startswith('pagelab')))"
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert process.stdout == "['pagelab']\n", process.stderr
+    program = "import pagelab; print([name for name in pagelab.__all__ if getattr(pagelab, name, None) is None])"
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert process.stdout == "[]\n", process.stderr
+
+
+@pytest.mark.parametrize("arguments", [["list", "systems"], ["--help"], ["schema"], ["--version"], ["run", SMALL]])
+def test_a_standard_output_that_is_closed_is_no_error(arguments: list[str], tmp_path: Path) -> None:
+    command = ["bash", "-c", 'exec "$@" >&-', "bash", *COMMAND, *arguments]
+    process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (process.returncode, process.stdout, process.stderr) == (0, "", "")
+
+
+def test_no_file_takes_the_place_of_a_closed_stream(tmp_path: Path) -> None:
+    """A program that is recorded writes to standard output: not into the first file that was opened."""
+    command = [
+        "bash",
+        "-c",
+        'exec "$@" <&- >&- 2>&-',
+        "bash",
+        *COMMAND,
+        "record",
+        "-o",
+        "a.trace",
+        "--",
+        "echo",
+        "text",
+    ]
+    process = subprocess.run(command, cwd=tmp_path, check=False)
+    assert process.returncode == 0
+    assert not [file for file in (tmp_path / "a.trace").iterdir() if b"text\n" in file.read_bytes()]
+    assert subprocess.run([*COMMAND, "trace", "info", "a.trace"], cwd=tmp_path, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("arguments", [["list", "systems"], ["--help"], ["run", SMALL], ["mrc", SMALL]])
+def test_a_reader_that_ends_early_is_no_error_of_ours(arguments: list[str], tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = subprocess.run([*COMMAND, *arguments], cwd=tmp_path, stdout=writing, stderr=subprocess.PIPE, check=False)
+    os.close(writing)
+    assert (process.returncode, process.stderr) == (128 + signal.SIGPIPE, b"")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["record", "-o", "--", "true"], "--output NAME.trace"),
+        (["run", SMALL, "--json", "--quiet"], "--json FILE"),
+        (["run", SMALL, "-s", "-q"], "--system SYSTEM"),
+        (["report", "r.json", "-o", "-"], "name of a file"),
+        (["advise", "--keep", "--", "true"], "--keep NAME.trace"),
+        (["trace", "sample", SMALL, "-o", "--seed"], "--output NAME.trace"),
+    ],
+)
+def test_an_option_takes_no_other_for_its_value(
+    pagelab: Pagelab, arguments: list[str], told: str, tmp_path: Path
+) -> None:
+    assert_fails(pagelab(*arguments), 2, told)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "right"),
+    [
+        (["run", SMALL, "--report", "x.pdf"], "x.html"),
+        (["run", SMALL, "--json", "x.html"], "x.json"),
+        (["run", SMALL, "--faults", "x.json"], "x.faults"),
+        (["report", "r.json", "-o", "x.pdf"], "x.html"),
+        (["advise", SMALL, "-o", "x.PDF"], "x.html"),
+        (["advise", SMALL, "--json", "x.csv"], "x.json"),
+        (["advise", "--keep", "x.json", "--", "true"], "x.trace"),
+        (["mrc", SMALL, "--json", "x.svg"], "x.json"),
+        (["measure", "-o", "x.html", "--", "true"], "x.json"),
+        (["model", "fit", "m.json", "-o", "x.html"], "x.json"),
+        (["predict", "a.trace", "--model", "m.json", "--json", "x.html"], "x.json"),
+        (["contiguity", "--json", "x.csv", "--", "true"], "x.json"),
+        (["major-faults", "--json", "x.csv", "--", "true"], "x.json"),
+        (["record", "-o", "x.html", "--", "true"], "x.trace"),
+        (["trace", "import", "a", "-o", "x.json"], "x.trace"),
+        (["trace", "sample", SMALL, "-o", "x.pdf"], "x.trace"),
+        (["sweep", "a.toml", "-o", "x.json"], "name it x"),
+        (["reproduce", "mfoe", "-o", "x.html"], "name it x"),
+        (["linux", "bench", "--json", "x.html"], "x.json"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_a_name_that_promises_other_content_is_refused(
+    pagelab: Pagelab, arguments: list[str], right: str, tmp_path: Path
+) -> None:
+    assert_fails(pagelab(*arguments), 2, right)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_version(pagelab: Pagelab) -> None:

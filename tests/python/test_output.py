@@ -1,10 +1,12 @@
 """Files of results are whole or not there."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from pagelab.output import ensure_writable, write_atomically
+from pagelab import UsageError
+from pagelab.output import ensure_ending, ensure_writable, write_atomically
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -59,3 +61,13 @@ def test_a_write_that_fails_names_the_file_that_was_asked_for() -> None:
     with pytest.raises(OSError, match="No such file") as caught:
         write_atomically(Path("/proc/results.json"), "new")
     assert caught.value.filename == "/proc/results.json"
+
+
+def test_a_name_says_nothing_else_than_its_content(tmp_path: Path) -> None:
+    for name in ("r.json", "R.JSON", "r", "r.v2", "r.old"):
+        ensure_ending(tmp_path / name, "JSON")
+    for name in ("r.html", "r.pdf", "r.json.gz", "r.PDF"):
+        with pytest.raises(UsageError, match="name it"):
+            ensure_ending(tmp_path / name, "JSON")
+    os.mkfifo(tmp_path / "pipe.txt")
+    ensure_ending(tmp_path / "pipe.txt", "JSON")

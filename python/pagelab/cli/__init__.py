@@ -1,13 +1,16 @@
 """The command `pagelab`.
 
 Every mistake of the user ends in one line on standard error and exit status 2 (usage) or 1. Ctrl-C ends with 130,
-SIGTERM with 143 and SIGHUP with 129.
+SIGTERM with 143 and SIGHUP with 129; a reader of standard output that ends before it has read all, with 141.
 """
 
 import os
 import signal
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
@@ -31,11 +34,14 @@ from pagelab.cli import (
     sweep,
     trace,
 )
+from pagelab.cli.command import App
 
 _INTERRUPTED = 130
 _ENDING = {signal.SIGTERM: "terminated", signal.SIGHUP: "hung up"}
 _BY_SIGNAL = 128
 """Added to a signal's number, the exit status of what it ended"""
+
+_Handler: TypeAlias = Callable[[int, FrameType | None], Any] | int | None
 
 
 class _EndedError(BaseException):
@@ -50,7 +56,7 @@ def _end(number: int, _: object) -> None:
     raise _EndedError(number)
 
 
-app = typer.Typer(
+app = App(
     name="pagelab",
     help="A laboratory for paging: record a program once, replay it under many virtual-memory systems.",
     no_args_is_help=True,
@@ -93,17 +99,23 @@ def _options(
     pass
 
 
-def main() -> None:
-    """Runs the command and ends with its status."""
-    sys.exit(_run())
+def main(interrupts: _Handler = signal.default_int_handler) -> None:
+    """Runs the command and ends with its status. `interrupts` is the handler of SIGINT from now on."""
+    status = _run(interrupts)
+    # What the interpreter still does has nothing to clean up, and an exception there is a traceback.
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    sys.exit(status)
 
 
-def _run() -> int:
+def _run(interrupts: _Handler) -> int:
     for number in _ENDING:
         # nohup has SIGHUP ignored.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _end)
+    interrupted: list[bool] = []
     try:
+        signal.signal(signal.SIGINT, _noting(interrupts, interrupted))
         status = app(prog_name="pagelab", standalone_mode=False)
         sys.stdout.flush()
     except typer.TyperException as error:
@@ -115,8 +127,12 @@ def _run() -> int:
     except _engine.PagelabError as error:
         return _complain(str(error), 1)
     except BrokenPipeError:
-        _silence_stdout()
-        return 1
+        return _end_without_reader()
+    except SystemExit as end:
+        # So libraries end for which nobody reads.
+        if isinstance(end.__context__, BrokenPipeError):
+            return _end_without_reader()
+        raise
     except OSError as error:
         _silence_stdout()
         return _complain(_describe(error), 1)
@@ -124,20 +140,45 @@ def _run() -> int:
         return _complain("interrupted", _INTERRUPTED)
     except _EndedError as ended:
         return _complain(_ENDING[ended.signal], _BY_SIGNAL + ended.signal)
+    except Exception:
+        # Libraries that are interrupted while they load raise errors of their own.
+        if interrupted:
+            return _complain("interrupted", _INTERRUPTED)
+        raise
     # Typer turns an interrupt inside a command into this status.
     if status == _INTERRUPTED:
         return _complain("interrupted", _INTERRUPTED)
     return status if isinstance(status, int) else 0
 
 
+def _noting(handler: _Handler, interrupted: list[bool]) -> _Handler:
+    """The handler, which also notes that it was called."""
+    if not callable(handler):
+        return handler
+
+    def noted(number: int, frame: FrameType | None) -> Any:
+        interrupted.append(True)
+        return handler(number, frame)
+
+    return noted
+
+
 def _complain(message: str, status: int) -> int:
     """Says what is wrong in one line and returns the status."""
-    print(f"pagelab: error: {' '.join(message.split())}", file=sys.stderr)
+    # A standard error that takes nothing must not change the status.
+    with suppress(OSError):
+        print(f"pagelab: error: {' '.join(message.split())}", file=sys.stderr, flush=True)
     return status
 
 
 def _describe(error: OSError) -> str:
     return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else error.strerror or str(error)
+
+
+def _end_without_reader() -> int:
+    """Whoever read the output has enough of it, as `head` has."""
+    _silence_stdout()
+    return _BY_SIGNAL + signal.SIGPIPE
 
 
 def _silence_stdout() -> None:

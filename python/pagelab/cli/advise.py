@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.core import TyperCommand
 
 from pagelab import PagelabError, UsageError
+from pagelab.cli import command as base
 from pagelab.cli.completion import names_of
 from pagelab.cli.outlook import Outlook
 from pagelab.cli.record import end_as, record_to
@@ -23,7 +23,7 @@ from pagelab.cli.run import Json
 from pagelab.cli.stretches import Skip, StartAt, StartOnSignal, StopAt, Windows, stretches_of
 from pagelab.cli.terminal import Quiet, progress_bars, warn
 from pagelab.counts import count
-from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_writable, write_atomically
+from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_ending, ensure_writable, write_atomically
 from pagelab.stretches import Stretches
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _INTERRUPTED = 130
 _IS_PROGRAM = "pagelab.advise.is_program"
 
 
-class Command(TyperCommand):
+class Command(base.Command):
     """A command that tells programs from traces and workloads: they come behind `--`."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
@@ -100,6 +100,9 @@ def command(
     from pagelab.report.parts import plain
 
     destination = Path(json_) if json_ not in (None, "-") else None
+    for path, content in ((output, "HTML"), (destination, "JSON"), (keep, "a trace")):
+        if path is not None:
+            ensure_ending(path, content)
     for path in (output, destination, stdout):
         if path is not None:
             ensure_writable(path)

@@ -15,7 +15,7 @@ from rich.table import Table
 from pagelab import _engine
 from pagelab.cli.run import Json
 from pagelab.cli.terminal import print_table, warn
-from pagelab.output import ensure_writable, write_atomically
+from pagelab.output import ensure_ending, ensure_writable, write_atomically
 
 # It takes numpy, which takes longer to import than the command line to answer: only what measures does.
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ def command(
     """
     destination = Path(json) if json not in (None, "-") else None
     if destination:
+        ensure_ending(destination, "JSON")
         ensure_writable(destination)
     status = 0
     if len(target) == 1 and target[0].isdecimal():

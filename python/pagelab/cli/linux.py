@@ -12,15 +12,16 @@ import typer
 from rich.table import Table
 
 from pagelab import UsageError, _engine
+from pagelab.cli.command import App
 from pagelab.cli.terminal import Quiet, print_table
 from pagelab.linux import LinuxError, bench, guest, others, suite, tools
 from pagelab.linux.build import Variant, Workshop
 from pagelab.linux.initramfs import initramfs, programs
 from pagelab.linux.layout import default_work, layout
 from pagelab.linux.source import is_installed
-from pagelab.output import MISSING_FOLDERS, ensure_writable, write_atomically
+from pagelab.output import MISSING_FOLDERS, ensure_ending, ensure_writable, write_atomically
 
-app = typer.Typer(
+app = App(
     help="Build a real Linux kernel with the mechanisms, and test and measure it in a virtual machine.",
     no_args_is_help=True,
 )
@@ -175,6 +176,7 @@ def bench_command(
 ) -> None:
     """Measure what a page fault takes: instructions, which repeat exactly, or the processor's cycles with kvm."""
     if json:
+        ensure_ending(json, "JSON")
         ensure_writable(json)
     known_settings, known_workloads = bench.load(layout())
     plan = bench.Plan(
@@ -246,6 +248,12 @@ def trace_command(
     from pagelab.cli import linux_trace
     from pagelab.linux import kinds, preset, side_by_side, trace, whole
 
+    if json:
+        ensure_ending(json, "JSON")
+    if preset_file:
+        ensure_ending(preset_file, "TOML")
+    if accesses:
+        ensure_ending(accesses, "a trace")
     for file in filter(None, (json, preset_file)):
         ensure_writable(file)
     wanted = _workloads(trace.workloads(layout()), workloads or [], lambda step: trace.Workload(step, step))
@@ -323,6 +331,7 @@ def compare_command(
     from pagelab.linux import compare
 
     if json:
+        ensure_ending(json, "JSON")
         ensure_writable(json)
     wanted = bench.chosen(compare.load(layout()), names or [], "comparison")
     guest.Machine("icount", levels=levels).check()

@@ -11,7 +11,7 @@ from pagelab import UsageError
 from pagelab.cli.completion import names_of
 from pagelab.cli.stretches import Windows
 from pagelab.cli.terminal import Quiet, print_table, progress_bars, warn
-from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_writable, write_atomically
+from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_ending, ensure_writable, write_atomically
 from pagelab.quantities import size_text
 from pagelab.run_time.measuring import LAYOUTS, Figure, Measured, Measurement, Plan, measure
 from pagelab.run_time.replaying import Replaying
@@ -77,6 +77,8 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Run a program natively under page-size layouts: how long it takes and how often it faults."""
+    if output:
+        ensure_ending(output, "JSON")
     for path in (output, stdout):
         if path:
             ensure_writable(path)

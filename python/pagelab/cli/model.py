@@ -9,12 +9,13 @@ from rich.table import Table
 
 from pagelab import UsageError
 from pagelab.cli import model_fit
+from pagelab.cli.command import App
 from pagelab.cli.run import Json
 from pagelab.cli.terminal import print_table, warn
 from pagelab.fault_models import BOUNDS, Estimate, FaultStudy, mfoe
-from pagelab.output import ensure_apart, ensure_writable, write_atomically
+from pagelab.output import ensure_apart, ensure_ending, ensure_writable, write_atomically
 
-app = typer.Typer(help="Models of page faults in time, and of run time.", no_args_is_help=True)
+app = App(help="Models of page faults in time, and of run time.", no_args_is_help=True)
 app.command("fit")(model_fit.command)
 
 
@@ -42,6 +43,7 @@ def mfoe_command(
     """Estimate what the minor-fault offload engine would do for a program."""
     destination = Path(json) if json not in (None, "-") else None
     if destination:
+        ensure_ending(destination, "JSON")
         ensure_writable(destination)
         ensure_apart(Path(faults), destination)
     for setting in settings or []:

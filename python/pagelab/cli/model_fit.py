@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from pagelab.cli.terminal import print_table, warn
-from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_writable, write_atomically
+from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_ending, ensure_writable, write_atomically
 
 if TYPE_CHECKING:
     from pagelab.run_time import fitting
@@ -40,6 +40,7 @@ def command(
     from pagelab.run_time import fitting, points
 
     if output:
+        ensure_ending(output, "JSON")
         ensure_writable(output)
         ensure_apart(*files, output)
     models = fitting.fit(points.read(files, time))

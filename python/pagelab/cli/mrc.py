@@ -13,7 +13,7 @@ from pagelab.cli.terminal import Quiet, print_table, progress_bars, warn
 from pagelab.counts import count
 from pagelab.mrc import LINE_SIZE, PAGE_SIZES, STREAMS, Curve, MissRatioCurves, miss_ratio_curves
 from pagelab.mrc_marks import Mark, marks_of
-from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_writable, write_atomically
+from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_ending, ensure_writable, write_atomically
 from pagelab.quantities import size_text
 
 _TIMES = (10, 100, 1000)
@@ -54,6 +54,7 @@ def command(
     """Say how many misses TLBs and caches of every size would have, for each size of pages."""
     destination = Path(json) if json not in (None, "-") else None
     if destination:
+        ensure_ending(destination, "JSON")
         ensure_writable(destination)
     if picture is not None:
         from pagelab.mrc_picture import ensure_drawable

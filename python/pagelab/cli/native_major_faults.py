@@ -24,7 +24,7 @@ from pagelab.major_faults.beside import (
     warnings,
 )
 from pagelab.major_faults.native import Native, Plan, Range, measure
-from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_writable, write_atomically
+from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_ending, ensure_writable, write_atomically
 
 
 def command(
@@ -63,6 +63,7 @@ def command(
     """
     destination = Path(json) if json not in (None, "-") else None
     if destination:
+        ensure_ending(destination, "JSON")
         ensure_writable(destination)
         for path in (*(against or ()), *(cold or ())):
             ensure_apart(path, destination)

@@ -11,7 +11,7 @@ from pagelab.cli.completion import names_of
 from pagelab.cli.model_fit import percent
 from pagelab.cli.run import Json
 from pagelab.cli.terminal import Quiet, print_table, progress_bars, warn
-from pagelab.output import ensure_apart, ensure_writable, write_atomically
+from pagelab.output import ensure_apart, ensure_ending, ensure_writable, write_atomically
 
 if TYPE_CHECKING:
     from pagelab.run_time.predicting import Prediction, Validation
@@ -52,6 +52,7 @@ def command(
 
     destination = Path(json) if json not in (None, "-") else None
     if destination:
+        ensure_ending(destination, "JSON")
         ensure_writable(destination)
         ensure_apart(model, destination)
     models = fitting.load(model)

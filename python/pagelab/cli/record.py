@@ -17,7 +17,7 @@ from pagelab.cli.stretches import Follow, Skip, StartAt, StartOnSignal, StopAt, 
 from pagelab.cli.terminal import Quiet, progress_bars, warn
 from pagelab.counts import count
 from pagelab.fault_recorder import record_faults
-from pagelab.output import MISSING_FOLDERS
+from pagelab.output import MISSING_FOLDERS, ensure_ending
 from pagelab.recorder import Recording, record
 from pagelab.stretches import Stretches
 
@@ -69,6 +69,8 @@ def command(
     if output and output.suffix == (".trace" if faults else ".faults"):
         kinds = ("a fault trace, NAME.faults", "with") if faults else ("a trace of accesses, NAME.trace", "without")
         raise _engine.UsageError(f"{output}: {kinds[1]} --faults a recording is {kinds[0]}")
+    if output:
+        ensure_ending(output, "a fault trace" if faults else "a trace")
     stretches = stretches_of(skip, windows, start_at, stop_at, start_on_signal=start_on_signal)
     if faults:
         if follow is not None:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from pagelab.cli.terminal import warn
-from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_writable
+from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_ending, ensure_writable
 from pagelab.results import Results
 
 
@@ -17,6 +17,7 @@ def command(
     ] = Path("report.html"),
 ) -> None:
     """Write a page about saved results: what paging costs, where, and what each system changes."""
+    ensure_ending(output, "HTML")
     ensure_writable(output)
     ensure_apart(output, *files)
     runs = [Results.load(file) for file in files]

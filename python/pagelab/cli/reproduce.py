@@ -12,7 +12,7 @@ from rich.table import Table
 
 import pagelab
 from pagelab.cli.terminal import print_table, warn
-from pagelab.output import MISSING_FOLDERS
+from pagelab.output import MISSING_FOLDERS, ensure_ending
 from pagelab.reproduce import REPRODUCTIONS, kept, report, study
 from pagelab.reproduce import budget as estimate
 
@@ -81,6 +81,7 @@ def command(
             "away, or --scale for windows that fit the time"
         )
     folder = output or Path(name)
+    ensure_ending(folder, "a folder of results")
     before = kept.asked_before(folder)
     speed = estimate.pilot()
     if scale is None and before and (budget is None or kept.finished(folder)):

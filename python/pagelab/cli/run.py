@@ -22,7 +22,7 @@ from pagelab.cli.stretches import (
 )
 from pagelab.cli.terminal import Quiet, output_width, print_table, progress_bars, warn
 from pagelab.counts import count
-from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_writable, write_atomically
+from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_ending, ensure_writable, write_atomically
 from pagelab.recorder import Program
 from pagelab.request import WINDOWS_OF_PROFILES
 from pagelab.results import Results
@@ -155,8 +155,9 @@ def command(
     destination = Path(json) if json not in (None, "-") else None
     if faults is not None and str(faults) in ("", ".", "-"):
         raise pagelab.UsageError("--faults takes the name of a new file, such as NAME.faults")
-    for path in (destination, faults, report):
+    for path, content in ((destination, "JSON"), (faults, "a fault trace"), (report, "HTML")):
         if path is not None:
+            ensure_ending(path, content)
             ensure_writable(path)
     ensure_apart(faults, destination, report)
     profile = profile or report is not None

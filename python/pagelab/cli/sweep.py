@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from pagelab import sweep
 from pagelab.cli.terminal import Quiet
-from pagelab.output import MISSING_FOLDERS
+from pagelab.output import MISSING_FOLDERS, ensure_ending
 from pagelab.sweep.campaign import Watch
 from pagelab.sweep.folder import Folder
 from pagelab.sweep.plan import Planned, distinct, plan
@@ -39,6 +39,8 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Make the runs of a file that are missing: a grid of sources, systems, machines, settings and seeds."""
+    if output:
+        ensure_ending(output, "a folder of results")
     if dry_run:
         _list(file, output)
         return

@@ -10,15 +10,16 @@ from rich.table import Table
 
 from pagelab import UsageError, _engine
 from pagelab.cli import fault_trace
+from pagelab.cli.command import App
 from pagelab.cli.terminal import Quiet, facts, print_table, progress_bars
 from pagelab.counts import count
 from pagelab.fault_models import fault_trace_head, fault_trace_info
-from pagelab.output import MISSING_FOLDERS
+from pagelab.output import MISSING_FOLDERS, ensure_ending
 from pagelab.quantities import counted
 from pagelab.stretches import StretchTotals
 from pagelab.traces import export_trace, import_trace, save_sample, trace_head, trace_info
 
-app = typer.Typer(
+app = App(
     help="Look at traces and sample them; import traces of other tools, and export to them.", no_args_is_help=True
 )
 
@@ -97,6 +98,8 @@ def import_command(
     quiet: Quiet = False,
 ) -> None:
     """Turn a trace of another tool into one of pagelab's."""
+    if output:
+        ensure_ending(output, "a trace")
     limit = count("--max-accesses", max_accesses, least=1)
     records = count("--max", max_records, least=1)
     with progress_bars("bytes", quiet=quiet) as bars:
@@ -173,6 +176,7 @@ def sample_command(
     quiet: Quiet = False,
 ) -> None:
     """Write a sample of a trace as a trace of its own, which replays in a fraction of the time."""
+    ensure_ending(output, "a trace")
     limit = count("--max-accesses", max_accesses, least=1)
     with progress_bars("accesses", quiet=quiet) as bars:
         report = (lambda done, total: bars(source, done, total)) if bars else None

@@ -1,0 +1,50 @@
+"""What all commands have in common."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperOption
+from typer.models import CommandFunctionType
+
+from pagelab import UsageError
+
+
+class Command(TyperCommand):
+    """A command whose options take no other option for their value."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        rest = super().parse_args(ctx, args)
+        for option in self.params:
+            if isinstance(option, TyperOption):
+                _ensure_values(option, ctx.params.get(option.name or ""))
+        return rest
+
+
+class App(typer.Typer):
+    """A group of such commands."""
+
+    def command(
+        self, name: str | None = None, *, cls: type[TyperCommand] | None = None, **settings: Any
+    ) -> Callable[[CommandFunctionType], CommandFunctionType]:
+        """Registers a command, as `typer.Typer.command`."""
+        return super().command(name, cls=cls or Command, **settings)
+
+
+def _ensure_values(option: TyperOption, values: object) -> None:
+    """Refuses what was meant as the next option: `-o -- CMD` would write to a folder named `--`."""
+    for value in values if isinstance(values, list | tuple) else [values]:
+        if not isinstance(value, str | Path):
+            continue
+        text = str(value)
+        if text == "-" and isinstance(value, Path):
+            raise UsageError(f"{option.opts[0]} takes the name of a file or folder, and `-` is none")
+        if text.startswith("-") and text != "-":
+            raise UsageError(
+                f"{option.opts[0]} takes a value, and `{text}` follows: write {option.opts[0]} {_value_name(option)}"
+            )
+
+
+def _value_name(option: TyperOption) -> str:
+    return option.metavar or "VALUE"
