@@ -7,9 +7,8 @@ Source: `crates/pagelab-host` measures. Each group of stages (`GROUPS`) is what 
     before, after the functions of Linux's mm/memory.c that handle them. The walk is measured by a replica of it.
 Parameters: the machine that is simulated, since what its references cost is taken off.
 Deviations: how a group's cycles divide among its stages stays as the preset has it, an estimate; so do instructions.
-    Cycles are those of the host's core, of which a dependent addition takes one, whatever the clock of the simulated
-    machine. In a virtual machine the hypervisor's nested walks and exits are in the kernel's stages, where a bare-metal
-    system has none of them.
+    Cycles are those of the host's core, whatever the clock of the simulated machine. In a virtual machine the
+    hypervisor's nested walks and exits are in the kernel's stages, where a bare-metal system has none of them.
 """
 
 import json
@@ -25,6 +24,7 @@ import tomli_w
 from pagelab import _engine
 from pagelab._engine import UsageError
 from pagelab.catalogue import available
+from pagelab.hardware.clock import Clock, from_measurement
 from pagelab.results import SystemResult
 from pagelab.simulation import run
 
@@ -92,14 +92,14 @@ class Host:
 
     kernel: str
     cpu_model: str
-    cycles_per_nanosecond: float
+    clock: Clock
     costs: Mapping[str, Cost]
     missing: Mapping[str, str]
     """Why the benchmarks without a cost have none."""
     walks: Sequence[Walk] = ()
 
     def __str__(self) -> str:
-        return f"{self.kernel}, {self.cpu_model}, clock at {self.cycles_per_nanosecond:.3f} GHz"
+        return f"{self.kernel}, {self.cpu_model}, clock at {self.clock}"
 
 
 @dataclass(frozen=True)
@@ -188,12 +188,16 @@ class Calibration:
 
 
 def measure() -> Host:
-    """Runs the benchmarks on this machine; takes a few seconds. Needs no privileges."""
+    """Runs the benchmarks on this machine; takes a few seconds. Needs no privileges.
+
+    Raises:
+        UsageError: the rate of the core's clock cannot be measured.
+    """
     report = json.loads(_engine.measure_host_json())
     return Host(
         kernel=report["host"]["kernel"],
         cpu_model=report["host"]["cpu_model"],
-        cycles_per_nanosecond=report["cycles_per_nanosecond"],
+        clock=from_measurement(report["clock"], report["stated_rates"]),
         costs={name: Cost(**cost) for name, cost in report["costs"].items()},
         missing=report["missing"],
         walks=[_walk(walk) for walk in report["walks"]],

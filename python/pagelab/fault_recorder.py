@@ -170,7 +170,7 @@ def record_faults(
 def _latency() -> tuple[int, str]:
     """What the first write of a page takes here in nanoseconds, and how that is known."""
     measured = json.loads(_engine.measure_fault_json(BENCHMARK))
-    cost, rate = measured["cost"], measured["cycles_per_nanosecond"]
+    cost, rate = measured["cost"], measured["clock"]["cycles_per_nanosecond"]
     median, lower, upper = (cost[f"{name}_cycles"] / rate for name in ("median", "lower_quartile", "upper_quartile"))
     how = (
         f"sampled: median of {cost['repeats']} runs of {BENCHMARK} on this machine before the recording, quartiles "

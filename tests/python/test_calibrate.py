@@ -12,6 +12,7 @@ import pagelab
 from pagelab import calibrate
 from pagelab.calibrate import GROUPS, Cost, Host, Share, Walk
 from pagelab.cli.calibrate import command as calibrate_command
+from pagelab.hardware.clock import Clock
 
 STAGES = {stage: 10 * number for number, stage in enumerate((s for group in GROUPS for s in group.stages), 1)}
 REFERENCES = {"zero-page-read": 100.0, "file-read": 150.0, "first-write": 300.0}
@@ -36,7 +37,7 @@ def host(kernel: str = "Linux 6.18.1", missing: str | None = None, **cycles: flo
     walks = [
         Walk("random", 4096, "stores", costs["first-write"], costs["first-write"], costs["first-write"], share, share)
     ]
-    return Host(kernel, "Imaginary", 2.5, costs, {missing: "not permitted"} if missing else {}, walks)
+    return Host(kernel, "Imaginary", Clock(2.5, 0.004), costs, {missing: "not permitted"} if missing else {}, walks)
 
 
 def test_groups_are_solved_one_after_the_other() -> None:

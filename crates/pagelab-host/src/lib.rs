@@ -7,7 +7,7 @@
 //! too short to be seen from outside: a replica of it is timed (`walk.rs`). [`yardsticks`] times what a rate of replay is held
 //! against (`benches/throughput.py`).
 //! Parameters: none. Every benchmark is repeated; what is reported is the median and the quartiles.
-//! Deviations: time is turned into cycles by the rate of the core's clock before and between the benchmarks (`clock.rs`). A core
+//! Deviations: time is turned into cycles by the rate of the core's clock after each benchmark (`clock.rs`). A core
 //! that changes it within one of them is not noticed.
 //!
 //! This crate reads clocks, so the engine must not depend on it.
@@ -33,6 +33,7 @@ use std::{collections::BTreeMap, io};
 use pagelab_trace::format::HostFacts;
 use serde::Serialize;
 
+pub use clock::{Clock, ClockError, StatedRate, agree as agree_on_clock, stated as stated_rates};
 pub use fault::{FAULTS, FaultBenchmark};
 pub use footprint::{Displaced, Displacing, WorkingSet, displace};
 pub use major::{Touches, Touching, touch};
@@ -48,8 +49,10 @@ compile_error!("pagelab-host measures by the time-stamp counter of x86-64 proces
 pub struct Report {
     /// The machine.
     pub host: HostFacts,
-    /// Rate of the core's clock.
-    pub cycles_per_nanosecond: f64,
+    /// The core's clock, before the benchmarks.
+    pub clock: Clock,
+    /// What the processor and the kernel state about its rate.
+    pub stated_rates: Vec<StatedRate>,
     /// CPUs that this thread may run on.
     pub cpus: usize,
     /// By the benchmark's name.
@@ -90,7 +93,10 @@ impl Cost {
 /// Runs all benchmarks, on a thread of its own that stays on one CPU; takes a few seconds.
 ///
 /// `going` is asked between benchmarks; if it says no, those that follow are left out and named as missing.
-pub fn measure(going: &(dyn Fn() -> bool + Sync)) -> Report {
+///
+/// # Errors
+/// If the rate of the core's clock cannot be measured, without which no cost is known in cycles.
+pub fn measure(going: &(dyn Fn() -> bool + Sync)) -> io::Result<Report> {
     std::thread::scope(|scope| {
         scope.spawn(|| native::run(going)).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
@@ -101,8 +107,8 @@ pub fn measure(going: &(dyn Fn() -> bool + Sync)) -> Report {
 pub struct FaultCost {
     /// The machine.
     pub host: HostFacts,
-    /// Rate of the core's clock.
-    pub cycles_per_nanosecond: f64,
+    /// The core's clock.
+    pub clock: Clock,
     /// What the benchmark's fault costs.
     pub cost: Cost,
 }
@@ -135,7 +141,7 @@ mod tests {
     /// What a machine under load measures is anything; what is measured, and of how much, is not.
     #[test]
     fn every_benchmark_is_reported_with_its_quartiles_in_order() {
-        let report = measure(&|| true);
+        let report = measure(&|| true).unwrap();
         let faults = FAULTS.iter().map(|fault| fault.name);
         let operations = operation::OPERATIONS.iter().map(|operation| operation.name);
         let names: BTreeSet<_> = faults.chain(operations).chain(walk::PARTS).collect();
@@ -149,7 +155,7 @@ mod tests {
                 && cost.median_cycles <= cost.upper_quartile_cycles
         };
         assert!(report.costs.values().all(in_order), "{:?}", report.costs);
-        assert!(report.cycles_per_nanosecond > 0.0);
+        assert!(clock::PLAUSIBLE.contains(&report.clock.cycles_per_nanosecond), "{:?}", report.clock);
         let expected = ["string", "stores"].into_iter().flat_map(|zeroing| {
             let patterns = ["sequential", "semi-random", "random"].into_iter();
             patterns.flat_map(move |pattern| walk::BETWEEN.map(|between| (zeroing, pattern, between)))
@@ -166,13 +172,13 @@ mod tests {
     fn a_single_fault_is_measured_as_all_are() {
         let measured = measure_fault("first-write").unwrap();
         assert!(measured.cost.median_cycles > 50.0 && measured.cost.repeats > 50);
-        assert!((0.5..10.0).contains(&measured.cycles_per_nanosecond));
+        assert!(clock::PLAUSIBLE.contains(&measured.clock.cycles_per_nanosecond), "{:?}", measured.clock);
         assert!(measure_fault("last-write").unwrap_err().to_string().contains("no benchmark last-write"));
     }
 
     #[test]
     fn what_is_left_out_is_named() {
-        let report = measure(&|| false);
+        let report = measure(&|| false).unwrap();
         assert!(report.costs.is_empty());
         assert!(report.missing.contains_key("first-write") && report.missing.contains_key("context-switch"));
         assert!(report.missing.contains_key("walk") && report.missing.contains_key("walk-patterns"));

@@ -118,7 +118,7 @@ fn on_this_thread(path: &Path, touching: &Touching, going: &dyn Fn() -> bool) ->
     if let Some(cpu) = touching.cpu {
         sys::stay_on(cpu)?;
     }
-    let cycles_per_nanosecond = clock::cycles_per_nanosecond();
+    let cycles_per_nanosecond = clock::measure()?.cycles_per_nanosecond;
     let Cold { mapping, pages, resident } = Cold::new(path, touching.faults, touching.seed)?;
     let real_time = sys::real_time();
     let before = sys::major_faults();

@@ -18,18 +18,14 @@ const REPEATS: usize = 101;
 const WARM_UP: usize = 5;
 
 /// All benchmarks, one after the other, on the calling thread.
-pub fn run(going: &(dyn Fn() -> bool + Sync)) -> Report {
+pub fn run(going: &(dyn Fn() -> bool + Sync)) -> io::Result<Report> {
     let cpus = sys::allowed_cpus().unwrap_or_default();
     // Where that is not allowed, moves between CPUs widen the spread.
     let _ = cpus.first().map(|&cpu| sys::stay_on(cpu));
-    let rate = clock::cycles_per_nanosecond();
+    let clock = clock::measure()?;
     let (mut costs, mut missing) = (BTreeMap::new(), BTreeMap::new());
-    let mut keep = |name, samples: io::Result<Vec<f64>>| match samples {
-        // The clock of now: cores change theirs.
-        Ok(samples) => {
-            let rate = clock::cycles_per_nanosecond();
-            costs.insert(name, Cost::of(samples.into_iter().map(|ns| ns * rate).collect()));
-        }
+    let mut keep = |name, samples: io::Result<Vec<f64>>| match samples.and_then(in_cycles) {
+        Ok(cost) => drop(costs.insert(name, cost)),
         Err(error) => drop(missing.insert(name, error.to_string())),
     };
     for benchmark in FAULTS {
@@ -39,7 +35,8 @@ pub fn run(going: &(dyn Fn() -> bool + Sync)) -> Report {
         keep(operation.name, if going() { (operation.run)(&cpus) } else { Err(stopped()) });
     }
     let host = HostFacts::of_this_machine();
-    let mut report = Report { host, cycles_per_nanosecond: rate, cpus: cpus.len(), costs, walks: Vec::new(), missing };
+    let stated_rates = clock::stated();
+    let mut report = Report { host, clock, stated_rates, cpus: cpus.len(), costs, walks: Vec::new(), missing };
     match if going() { walk::parts() } else { Err(stopped()) } {
         Ok(parts) => report.costs.extend(walk::PARTS.into_iter().zip(parts)),
         Err(error) => report.missing.extend(walk::PARTS.map(|part| (part, error.to_string()))),
@@ -48,15 +45,22 @@ pub fn run(going: &(dyn Fn() -> bool + Sync)) -> Report {
         Ok(walks) => report.walks = walks,
         Err(error) => drop(report.missing.insert("walk-patterns", error.to_string())),
     }
-    report
+    Ok(report)
+}
+
+/// A cost of nanoseconds, by the clock of now: cores change theirs.
+fn in_cycles(samples: Vec<f64>) -> io::Result<Cost> {
+    let rate = clock::measure()?.cycles_per_nanosecond;
+    Ok(Cost::of(samples.into_iter().map(|ns| ns * rate).collect()))
 }
 
 /// One of the benchmarks, on the calling thread.
 pub fn one_fault(benchmark: &FaultBenchmark) -> io::Result<FaultCost> {
     let _ = sys::allowed_cpus().unwrap_or_default().first().map(|&cpu| sys::stay_on(cpu));
-    let rate = clock::cycles_per_nanosecond();
+    let clock = clock::measure()?;
+    let rate = clock.cycles_per_nanosecond;
     let samples = faults(benchmark)?.into_iter().map(|ns| ns * rate).collect();
-    Ok(FaultCost { host: HostFacts::of_this_machine(), cycles_per_nanosecond: rate, cost: Cost::of(samples) })
+    Ok(FaultCost { host: HostFacts::of_this_machine(), clock, cost: Cost::of(samples) })
 }
 
 fn stopped() -> io::Error {

@@ -26,7 +26,7 @@ impl Stamps {
     /// Takes a tenth of a second, in which both clocks are set side by side.
     ///
     /// # Errors
-    /// If the processor has no counter of a constant rate or no RDTSCP.
+    /// If the processor has no counter of a constant rate or no RDTSCP, or the core's clock cannot be measured.
     pub fn new() -> io::Result<Self> {
         // Intel SDM volume 2, CPUID: leaf, bit of EDX, what it says.
         const NEEDED: [(u32, u32, &str); 3] = [
@@ -46,7 +46,7 @@ impl Stamps {
         let (from, start) = (sys::time_stamp(), Instant::now());
         std::thread::sleep(RATE_INTERVAL);
         let ticks_per_nanosecond = (sys::time_stamp() - from) as f64 / start.elapsed().as_nanos() as f64;
-        Ok(Self { cycles_per_tick: clock::cycles_per_nanosecond() / ticks_per_nanosecond })
+        Ok(Self { cycles_per_tick: clock::measure()?.cycles_per_nanosecond / ticks_per_nanosecond })
     }
 
     /// Nothing before it is left to do, and nothing after it has begun.

@@ -1,8 +1,8 @@
 //! What page faults cost on this machine.
 
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
-use pagelab_host::{Displacing, FAULTS, Report, Touching};
+use pagelab_host::{Displacing, FAULTS, Touching};
 use pagelab_trace::{TraceError, workload};
 use pyo3::prelude::*;
 
@@ -14,9 +14,24 @@ use crate::{
 /// Runs the micro-benchmarks on this machine; the answer is JSON (`pagelab_host::Report`).
 #[pyfunction]
 fn measure_host_json(py: Python<'_>) -> PyResult<String> {
-    let report =
-        supervise(py, |stop| Ok::<Report, TraceError>(pagelab_host::measure(&|| !stop.requested())), |_| Ok(()))?;
+    let measure = |stop: &Stop| {
+        let report = pagelab_host::measure(&|| !stop.requested());
+        report.map_err(|error| TraceError::usage(format!("this machine cannot be measured: {error}")))
+    };
+    let report = supervise(py, measure, |_| Ok(()))?;
     Ok(serde_json::to_string(&report).expect("plain data serialises"))
+}
+
+/// The rate of the core's clock of rates that chains of instructions tell, a JSON object of cycles per nanosecond by name. The answer is
+/// JSON: `clock` (`pagelab_host::Clock`) and `stated_rates`, a list of `pagelab_host::StatedRate`.
+#[pyfunction]
+fn core_clock_json(rates: &str) -> PyResult<String> {
+    let rates: BTreeMap<String, f64> =
+        serde_json::from_str(rates).map_err(|error| TraceError::usage(error.to_string()).into_python())?;
+    let clock = pagelab_host::agree_on_clock(&rates.into_iter().collect::<Vec<_>>())
+        .map_err(|error| TraceError::usage(error.to_string()).into_python())?;
+    let answer = serde_json::json!({ "clock": clock, "stated_rates": pagelab_host::stated_rates() });
+    Ok(answer.to_string())
 }
 
 /// Writes those of them that fault as traces into a folder; the answer is a JSON list of `pagelab_host::Traces`.
@@ -77,6 +92,7 @@ fn yardsticks_json(py: Python<'_>, workload: &str, first_timed: u64, end: u64, m
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(measure_host_json, module)?)?;
+    module.add_function(wrap_pyfunction!(core_clock_json, module)?)?;
     module.add_function(wrap_pyfunction!(host_traces_json, module)?)?;
     module.add_function(wrap_pyfunction!(touch_file_json, module)?)?;
     module.add_function(wrap_pyfunction!(displace_json, module)?)?;

@@ -119,6 +119,8 @@ def command(
     check(output)
     print("measuring page faults, forks and switches on this machine", file=sys.stderr)
     host = calibrate.measure()
+    for warning in host.clock.warnings:
+        warn(warning)
     for benchmark, why in host.missing.items():
         warn(f"{benchmark} could not be measured ({why}); the preset's number stays, as an estimate")
     # A pipe or device has no name to call a preset by.
@@ -131,7 +133,7 @@ def command(
                 f"{calibration.machine} than the whole was measured to; {', '.join(solution.group.stages)} are set to 0"
             )
     write_atomically(output, calibration.to_toml(host))
-    print(f"{host}\nsimulated: {calibration.machine}, kernel like {calibration.base}\n")
+    print(f"{host}; {host.clock.comparison}\nsimulated: {calibration.machine}, kernel like {calibration.base}\n")
     print_table(_table(host, calibration))
     if host.walks:
         print()

@@ -1,18 +1,20 @@
 """Latencies, TLB reach and parallelism of this machine's processor (`native/processor.c`).
 
 Models: a load whose address comes from the load before takes the latency of where its line is. The size of the memory
-    decides where that is. A clock is one dependent addition, timed beside each repetition.
+    decides where that is. A clock is one addition of registers, timed beside each repetition, if other chains of
+    instructions agree with it (`clock.py`).
 Source: L. McVoy, C. Staelin, "lmbench: Portable Tools for Performance Analysis", USENIX 1996 (lat_mem_rd).
 Deviations: the lower quartile of the repetitions stands for a figure, since what else runs only adds to it.
 """
 
 import statistics
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pagelab import native
 from pagelab._engine import UsageError
+from pagelab.hardware import clock
 from pagelab.hardware.described import Leaves
 
 REPEATS = 9
@@ -55,7 +57,9 @@ class Processor:
     """What the benchmarks found; cycles are of the processor's own clock at that time."""
 
     leaves: Leaves
+    clock: clock.Clock
     clock_ns: Figure
+    """Nanoseconds per cycle, beside all repetitions."""
     chase_cycles: Mapping[int, Figure]
     """A dependent load, by bytes of memory."""
     small_page_cycles: Mapping[int, Figure]
@@ -75,7 +79,7 @@ def measure(repeats: int = REPEATS, mebibytes: int = _MEBIBYTES, large_pages: in
     """Runs the benchmarks; half a minute on an idle machine.
 
     Raises:
-        UsageError: there is no C compiler, or not enough memory.
+        UsageError: there is no C compiler, not enough memory, or the rate of the core's clock cannot be measured.
     """
     command = [str(native.processor_benchmarks()), str(repeats), str(mebibytes), str(large_pages)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
@@ -85,12 +89,21 @@ def measure(repeats: int = REPEATS, mebibytes: int = _MEBIBYTES, large_pages: in
 
 
 def parse(text: str) -> Processor:
-    """What the benchmarks printed."""
+    """What the benchmarks printed.
+
+    Raises:
+        UsageError: the chains of instructions do not agree on the rate of the core's clock.
+    """
+    lines = text.splitlines()
+    chains = {name: Figure.of([float(word) for word in words]) for name, words in _chains(lines)}
+    core_clock = clock.agree({name: 1 / figure.value for name, figure in chains.items()})
+    # What the chain beside the repetitions takes, in cycles: one, unless the core carries it out at rename.
+    beside_cycles = next(iter(chains.values())).value * core_clock.cycles_per_nanosecond
     leaves: dict[tuple[int, int], tuple[int, int, int, int]] = {}
     cycles: dict[str, dict[int, Figure]] = {name: {} for name in ("chase", "pages4K", "pages2M", "pieces", "parallel")}
     clocks: list[float] = []
     share, read = 0.0, Figure(0, 0, 0, 0)
-    for line in text.splitlines():
+    for line in lines:
         name, argument, *words = line.split()
         if name == "cpuid":
             leaf, part = argument.split(".")
@@ -98,15 +111,18 @@ def parse(text: str) -> Processor:
             leaves[int(leaf, 16), int(part)] = a, b, c, d
         elif name == "huge":
             share = int(words[0]) / int(argument)
-        else:
-            pairs = [(float(time), float(clock)) for time, clock in (word.split(":") for word in words)]
-            clocks += [clock for _, clock in pairs]
+        elif name != "chain":
+            pairs = [
+                (float(time), float(beside) / beside_cycles) for time, beside in (word.split(":") for word in words)
+            ]
+            clocks += [cycle_ns for _, cycle_ns in pairs]
             if name == "read":
                 read = Figure.of([time for time, _ in pairs])
             else:
-                cycles[name][int(argument)] = Figure.of([time / clock for time, clock in pairs])
+                cycles[name][int(argument)] = Figure.of([time / cycle_ns for time, cycle_ns in pairs])
     return Processor(
         leaves,
+        core_clock,
         Figure.of(clocks),
         cycles["chase"],
         cycles["pages4K"],
@@ -116,6 +132,13 @@ def parse(text: str) -> Processor:
         read,
         min(share, 1.0),
     )
+
+
+def _chains(lines: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
+    for line in lines:
+        kind, name, *words = line.split()
+        if kind == "chain":
+            yield name, words
 
 
 def near(figures: Mapping[int, Figure], wanted: float) -> Figure:

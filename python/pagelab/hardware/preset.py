@@ -136,7 +136,8 @@ class _Draft:
         self.origin: dict[str, str] = dict.fromkeys(("tlb", "mmu_cache", "cache"), kept)
         self.rows: list[Row] = []
         self.warnings: list[str] = []
-        self.comments = _reaches(measured, described.tlbs(measured.leaves))
+        self.comments = [f"clock: {measured.clock}; {measured.clock.comparison}"]
+        self.comments += _reaches(measured, described.tlbs(measured.leaves))
         self.tlbs = described.tlbs(measured.leaves)
         self.core = described.core(measured.leaves)
 
@@ -156,9 +157,11 @@ class _Draft:
         self.origin |= {
             "cores": "Linux: CPUs by threads per core",
             "threads_per_core": "Linux: /sys/devices/system/cpu",
-            "frequency_mhz": f"measured: a dependent addition takes {self.measured.clock_ns} ns",
+            "frequency_mhz": f"measured: chains of instructions agree on {self.measured.clock}; a cycle takes "
+            f"{self.measured.clock_ns} ns",
             "memory_bytes": "Linux: /proc/meminfo, in whole GiB",
         }
+        self.warnings += self.measured.clock.warnings
         if machine.virtualised:
             self.warnings.append(
                 "this machine is a virtual one: what cpuid tells may not be the processor's, misses of its TLB walk "

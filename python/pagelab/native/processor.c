@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /* Measures the processor that it runs on, and prints lines `NAME ARGUMENT VALUE VALUE…`: one value per repetition.
  *
- * Times are in nanoseconds of this thread's CPU time. `clock` is the time of a dependent addition, which takes one cycle on all x86-64 cores, and
- * is taken beside each repetition of the others, so that changes of the clock fall on both. `chase` times a load whose
+ * Times are in nanoseconds of this thread's CPU time. `chain NAME` is the time of a cycle, as a chain of dependent instructions tells it; the
+ * arguments are those of `CHAINS` in crates/pagelab-host/src/clock.rs, which also says why one chain is not enough. The first of them is timed
+ * beside each repetition of the others, behind a colon, so that changes of the clock fall on both. `chase` times a load whose
  * address depends on the load before (a random cycle of lines, as lmbench's lat_mem_rd), in memory of 2 MiB pages;
  * `pages` touches one line per page, on a line of its own in each, with pages of 4 KiB and of 2 MiB; `pieces` does so for each 4 KiB of
  * pages of 2 MiB; `parallel` makes k such chases at once; `read` sums memory up. `cpuid` prints the leaves that describe caches and
@@ -99,15 +100,46 @@ static double chase_ns(char **from, size_t steps) {
     return time / (double)steps;
 }
 
-static double clock_ns(void) {
-    uint64_t value = 0;
-    size_t steps = 2000000;
-    double begin = now_ns();
-    for (size_t i = 0; i < steps; i++)
-        __asm__ volatile("add $1, %0\n\tadd $1, %0\n\tadd $1, %0\n\tadd $1, %0\n\t"
-                         "add $1, %0\n\tadd $1, %0\n\tadd $1, %0\n\tadd $1, %0"
-                         : "+r"(value));
-    return (now_ns() - begin) / (double)(8 * steps);
+/* Nanoseconds per cycle of so many times eight instructions, each of which needs the result of the one before and takes `latency` cycles. */
+#define EIGHT(instruction)                                                                                                        \
+    instruction "\n\t" instruction "\n\t" instruction "\n\t" instruction "\n\t"                                                   \
+    instruction "\n\t" instruction "\n\t" instruction "\n\t" instruction
+#define CHAIN(function, latency, instruction)                                                                                     \
+    static double function(size_t turns) {                                                                                        \
+        uint64_t value = 3, other = 5;                                                                                            \
+        double begin = now_ns();                                                                                                  \
+        for (size_t i = 0; i < turns / (latency); i++) __asm__ volatile(EIGHT(instruction) : "+r"(value) : "r"(other) : "cc");    \
+        return (now_ns() - begin) / (double)(turns / (latency) * 8 * (latency));                                                  \
+    }
+CHAIN(additions_ns, 1, "add %1, %0")
+CHAIN(exclusive_or_ns, 1, "xor %1, %0")
+CHAIN(rotations_ns, 1, "rol $7, %0")
+CHAIN(multiplications_ns, 3, "imul %k1, %k0")
+
+static const struct {
+    const char *name;
+    double (*time)(size_t turns);
+} CHAINS[] = {
+    {"additions-of-registers", additions_ns},
+    {"exclusive-or", exclusive_or_ns},
+    {"rotations", rotations_ns},
+    {"multiplications", multiplications_ns},
+};
+#define CHAIN_COUNT (sizeof CHAINS / sizeof *CHAINS)
+#define CHAIN_ROUNDS 41
+
+static double clock_ns(void) { return CHAINS[0].time(2000000); }
+
+/* By turns, so that changes of the clock fall on all. */
+static void chains(void) {
+    double times[CHAIN_COUNT][CHAIN_ROUNDS];
+    for (int round = 0; round < CHAIN_ROUNDS; round++)
+        for (size_t i = 0; i < CHAIN_COUNT; i++) times[i][round] = CHAINS[i].time(50000);
+    for (size_t i = 0; i < CHAIN_COUNT; i++) {
+        printf("chain %s", CHAINS[i].name);
+        for (int round = 0; round < CHAIN_ROUNDS; round++) printf(" %.5f", times[i][round]);
+        printf("\n");
+    }
 }
 
 /* k independent chases through one cycle, from places far apart, which go on from there. */
@@ -225,6 +257,7 @@ int main(int count, char **words) {
     CPU_SET(sched_getcpu(), &one);
     sched_setaffinity(0, sizeof one, &one);
     for (size_t i = 0; i < sizeof leaves / sizeof *leaves; i++) cpuid(leaves[i][0], leaves[i][1]);
+    chains();
     chases(repeats, most);
     pages(repeats, most / 4096 / 4, large_pages);
     parallel(repeats, most);
