@@ -7,6 +7,8 @@ import math
 from collections.abc import Sequence
 
 CONFIDENCE = 0.95
+FEWEST_VALUES = 6
+"""Of fewer, no interval holds the median so often: all of five do in 93.75 % of cases"""
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float]:

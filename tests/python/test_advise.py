@@ -16,7 +16,19 @@ import pytest
 from conftest import COMMAND, Pagelab, assert_fails
 
 import pagelab as package
-from pagelab.advice import Advice, Checked, Choice, Length, Subject, Unchecked, advice_of, choose, replay, words
+from pagelab.advice import (
+    Advice,
+    Checked,
+    Choice,
+    Length,
+    Subject,
+    Unchecked,
+    advice_of,
+    choose,
+    document_of,
+    replay,
+    words,
+)
 from pagelab.advice.gains import Bar, Gain, paging_shares, walk_shares
 from pagelab.advice.trials import Trials
 from pagelab.results import Results
@@ -244,8 +256,8 @@ def test_a_run_that_is_too_short_is_told_what_would_help_a_longer_one(advice: Ad
     assert "glibc.malloc.hugetlb=1" in page
     assert "errors of the estimate" not in page
     assert "may help or not" not in page
-    assert [of["helps"] for of in short.to_document()["remedies"]] == [True]
-    assert [of["worth_it"] for of in short.to_document()["remedies"]] == [False]
+    assert [of["helps"] for of in document_of(short)["remedies"]] == [True]
+    assert [of["worth_it"] for of in document_of(short)["remedies"]] == [False]
     longer = replace(short, remedies=(_huge(0.34, 0.48, 0.0095),))
     assert "What helps" in _page(longer)
     assert "too short" not in _page(longer)
@@ -255,7 +267,7 @@ def test_what_helps_less_than_the_best_helps_too(advice: Advice) -> None:
     folios = replace(_huge(0.2, 0.3, 0.0008), key="folios")
     both = replace(advice, remedies=(_huge(0.34, 0.48, 0.0011), folios))
     assert [gain.key for gain in both.worth_it] == ["huge", "folios"]
-    assert [of["worth_it"] for of in both.to_document()["remedies"]] == [True, True]
+    assert [of["worth_it"] for of in document_of(both)["remedies"]] == [True, True]
 
 
 def test_the_whole_program_counts_by_its_instructions(advice: Advice) -> None:
@@ -276,39 +288,12 @@ def test_the_whole_program_counts_by_its_instructions(advice: Advice) -> None:
     assert {gain.saved_seconds for gain in ended.remedies} == {None}
 
 
-@pytest.mark.parametrize(
-    ("saved", "judged"),
-    [
-        ((0.17,) * 5, "the measured saving is smaller, outside of that."),
-        ((0.15, 0.16, 0.17, 0.2, 0.22), "the measured saving is smaller, outside of that, though pairs reach into it."),
-        ((0.6,) * 5, "the measured saving is larger, outside of that."),
-        ((0.3,) * 5, "and the measured change is within that."),
-        ((0.11, -0.02, 0.062, 0.05, 0.07), "That is no clear change"),
-        ((0.4,), "That is no clear change"),
-    ],
-)
-def test_what_is_measured_is_judged(advice: Advice, saved: tuple[float, ...], judged: str) -> None:
-    foretold = replace(advice, remedies=(_huge(0.19, 0.57, 1.0),))
-    page = _page(foretold, Checked(saved, 0.0221, 0.0205, 1.0, ()))
-    assert judged in page
-    assert "Foretold are −57 to −19 %" in page
-    assert "without huge pages it is 22.1 ms" in page
-
-
-def test_the_interval_of_the_median_is_the_sign_tests() -> None:
-    def interval(number: int) -> tuple[float, float]:
-        return Checked(tuple(map(float, range(number))), 1.0, 1.0, 1.0, ()).interval
-
-    # Conover's table: of 5 pairs no interval is certain to 95 %; of 6 it is all, of 9 the second, of 20 the sixth.
-    assert [interval(number) for number in (1, 5, 6, 9, 20)] == [(0, 0), (0, 4), (0, 5), (1, 7), (5, 14)]
-
-
 def test_advice_is_kept_if_it_cannot_be_checked(advice: Advice) -> None:
     unchecked = Unchecked("it ends too soon")
     page = _page(advice, unchecked)
     assert "Could not be checked: it ends too soon" in page
     assert "Paging takes" in page
-    document = advice.to_document(unchecked)
+    document = document_of(advice, unchecked)
     assert (document["measured"], document["not_checked"]) == (None, "it ends too soon")
 
 
@@ -380,23 +365,6 @@ def test_the_command_records_writes_and_ends_as_the_program(program: Path, tmp_p
     again = pagelab("advise", "-q", "--json", "-", "kept.trace")
     assert again.returncode == 0, again.stderr
     assert json.loads(again.stdout) == document
-
-
-@needs_recorder
-def test_what_is_foretold_is_measured_if_asked(program: Path, tmp_path: Path, pagelab: Pagelab) -> None:
-    done = pagelab("advise", "--check", "-n", "2", "--json", "a.json", "--", program, "advised", "0")
-    assert done.returncode == 0, done.stderr
-    measured = json.loads((tmp_path / "a.json").read_text())["measured"]
-    assert len(measured["saved"]) == 2
-    assert measured["huge_share"] > 0.9
-    assert measured["small_seconds"] > 0.01
-    page = " ".join(done.stdout.split())
-    assert "Measured on this machine, 2 runs without and with huge pages by turns: " in page
-    assert "the program's own are not among the former" in page
-    assert "Foretold are " in page
-    assert measured["warnings"]
-    for warning in measured["warnings"]:
-        assert f"pagelab: warning: {warning}" in done.stderr
 
 
 @needs_recorder

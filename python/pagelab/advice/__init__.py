@@ -1,10 +1,12 @@
 """Advice on a program's paging: what it costs, and what page sizes, population and hardware would change.
 
 `subject.py` knows what the program is, `trials.py` replays it under each remedy, `gains.py` says what that gains,
-`check.py` measures huge pages natively, and `words.py` says it.
+`check.py` measures huge pages natively, `verdict.py` compares that with what was predicted, `words.py` writes the page
+and `document.py` the JSON.
 """
 
 from pagelab.advice.check import Checked, Unchecked, check
+from pagelab.advice.document import document_of
 from pagelab.advice.gains import Advice, advice_of
 from pagelab.advice.subject import Subject
 from pagelab.advice.trials import Choice, Trials, choose, ensure_known, replay
@@ -23,6 +25,7 @@ __all__ = [
     "advice_of",
     "check",
     "choose",
+    "document_of",
     "ensure_known",
     "parts_of",
     "replay",

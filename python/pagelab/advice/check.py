@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pagelab.run_time.measuring import Plan, measure
-from pagelab.sign_test import median_interval
+from pagelab.sign_test import FEWEST_VALUES, median_interval
 
 _LAYOUTS = ("4k", "thp")
 
@@ -33,15 +33,14 @@ class Checked:
         return statistics.median(self.saved)
 
     @property
-    def interval(self) -> tuple[float, float]:
-        """Between which shares the median of all pairs lies."""
-        return median_interval(self.saved)
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of the median; None of fewer pairs than have one."""
+        return median_interval(self.saved) if len(self.saved) >= FEWEST_VALUES else None
 
     @property
     def is_clear(self) -> bool:
         """Whether huge pages change anything for certain."""
-        low, high = self.interval
-        return len(self.saved) > 1 and (low > 0 or high < 0)
+        return self.interval is not None and (self.interval[0] > 0 or self.interval[1] < 0)
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,9 @@ Deviations: both limits and the fifth are choices. What processors hide that nei
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-from pagelab.advice.check import Checked, Unchecked
 from pagelab.advice.trials import TLB_FACTOR, Trials
 from pagelab.headline import busy_cycles, faults
 from pagelab.length import WHOLE, Length
@@ -144,46 +143,14 @@ class Advice:
         return sorted((gain for gain in self.remedies if gain.helps), key=lambda gain: -gain.saved.low)
 
     @property
+    def huge(self) -> Gain:
+        """What huge pages change."""
+        return next(gain for gain in self.remedies if gain.key == "huge")
+
+    @property
     def paging(self) -> Bar:
         """Shares that paging takes in all."""
         return Bar.around(paging_shares(self.trials))
-
-    def to_document(self, checked: Checked | Unchecked | None = None) -> dict[str, Any]:
-        """As nested mappings and lists, for `--json`. Shares are of the program's time."""
-        choice = self.trials.choice
-        return {
-            "program": self.name,
-            "machine": choice.machine,
-            "kernel": self.base.config["kernel"]["name"],
-            "virtual_machine": choice.nested,
-            "seconds": self.seconds,
-            "program_seconds": self.program_seconds,
-            "walks": _document(self.walks),
-            "faults": _document(self.faults) | {"count": self.fault_count},
-            "remedies": [_gain_document(gain, worth_it=gain in self.worth_it) for gain in self.remedies],
-            "changes": [_gain_document(gain, worth_it=gain.is_worth_it) for gain in self.changes],
-            "mappings": [
-                {key: value for key, value in of.row.items() if key != "walks_by_part"} | {"of_gain": of.of_gain}
-                for of in self.mappings
-            ],
-            "measured": asdict(checked) | {"interval": checked.interval} if isinstance(checked, Checked) else None,
-            "not_checked": checked.why if isinstance(checked, Unchecked) else None,
-            "warnings": self.trials.window.warnings,
-        }
-
-
-def _document(bar: Bar) -> dict[str, Any]:
-    return {"low": bar.low, "high": bar.high}
-
-
-def _gain_document(gain: Gain, *, worth_it: bool) -> dict[str, Any]:
-    return {
-        "name": gain.key,
-        "saved": _document(gain.saved),
-        "added_bytes": gain.added_bytes,
-        "helps": gain.helps,
-        "worth_it": worth_it,
-    }
 
 
 def advice_of(name: str, trials: Trials, length: Length = WHOLE) -> Advice:

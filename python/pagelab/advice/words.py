@@ -3,14 +3,15 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from pagelab.advice import verdict
+from pagelab.advice.amounts import change_text, range_text, seconds_text
 from pagelab.advice.check import Checked, Unchecked
-from pagelab.advice.gains import CHANGES, ESTIMATED, LEAST_SHARE, REMEDIES, Advice, Bar, Gain, Helped
+from pagelab.advice.gains import CHANGES, ESTIMATED, LEAST_SHARE, REMEDIES, Advice, Gain, Helped
 from pagelab.quantities import counted, size_text
 from pagelab.report import code
 from pagelab.report.figures import paging_cost, percent, share
 from pagelab.report.memory import area
 from pagelab.report.parts import Heading, Listing, Paragraph, Part, Remedy, plain
-from pagelab.sign_test import CONFIDENCE
 from pagelab.stretches import FEW_WINDOWS, is_sampled
 from pagelab.table import short
 
@@ -44,7 +45,7 @@ def parts_of(
     advice: Advice, checked: Checked | Unchecked | None = None, circumstances: Circumstances = ORDINARY
 ) -> list[Part]:
     """The same in parts; the first paragraph says what the advice is of."""
-    found: list[Part] = []
+    found: list[Part] = verdict.first_line(advice, checked) if isinstance(checked, Checked) else []
     if circumstances.interrupted:
         made = counted(advice.base.stats.get("accesses", 0), "access", "accesses")
         found.append(Paragraph(f"Interrupted: what follows is of the first {made} that the program made."))
@@ -58,7 +59,7 @@ def parts_of(
         found.append(_nothing(advice))
     match checked:
         case Checked():
-            found.append(_measured(advice, checked))
+            found.append(verdict.measured(advice, checked))
         case Unchecked(why):
             found.append(Paragraph(f"Could not be checked: {why}"))
         case None:
@@ -92,49 +93,29 @@ def _title(advice: Advice) -> Paragraph:
 
 
 def _simulated(advice: Advice) -> str:
-    text = f"{_seconds(advice.seconds)} of simulated time"
+    text = f"{seconds_text(advice.seconds)} of simulated time"
     if advice.program_seconds is None:
         return f"{text} until the program was ended"
     if advice.program_seconds > advice.seconds * (1 + _SMALL_PART):
-        return f"{text}, of about {_seconds(advice.program_seconds)} of the whole program"
+        return f"{text}, of about {seconds_text(advice.program_seconds)} of the whole program"
     return text
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds:.2f} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
 
 
 def _costs(advice: Advice) -> Paragraph:
     walks = advice.base.stats.get("walk.count", 0)
     return Paragraph(
-        f"Paging takes {_range(advice.paging)} of the time: {_range(advice.walks)} go to address translation "
-        f"({short(walks)} page walks), {_range(advice.faults)} to {short(advice.fault_count)} page faults."
+        f"Paging takes {range_text(advice.paging)} of the time: {range_text(advice.walks)} go to address translation "
+        f"({short(walks)} page walks), {range_text(advice.faults)} to {short(advice.fault_count)} page faults."
     )
-
-
-def _range(bar: Bar) -> str:
-    low, high = percent(bar.low), percent(bar.high)
-    return low if low == high else f"{low.removesuffix(' %')} to {high}"
-
-
-def _change(bar: Bar) -> str:
-    """What becomes of the time: less is a minus."""
-    low, high = (_signed(-100 * end) for end in (bar.high, bar.low))
-    return f"{low} %" if low == high else f"{low} to {high} %"
-
-
-def _signed(value: float) -> str:
-    text = f"{value:+.1f}" if abs(value) < 9.95 else f"{value:+.0f}"
-    return "0" if not text.strip("+-0.") else text.replace("-", "−")
 
 
 def _too_short(advice: Advice) -> Paragraph:
     best = advice.helping[0]
-    program, saved = _seconds(advice.program_seconds or 0.0), _seconds(best.saved_seconds or 0.0)
+    program, saved = seconds_text(advice.program_seconds or 0.0), seconds_text(best.saved_seconds or 0.0)
     return Paragraph(
         f"Nothing is to be had in this run, as it is too short to matter: it takes only {program} of simulated time. "
-        f"Of that, {REMEDIES[best.key]} would save {saved} or more ({_change(best.saved)} of the time). A longer run "
-        "of the same kind would gain."
+        f"Of that, {REMEDIES[best.key]} would save {saved} or more ({change_text(best.saved)} of the time). A longer "
+        "run of the same kind would gain."
     )
 
 
@@ -150,7 +131,7 @@ def _nothing(advice: Advice) -> Paragraph:
     else:
         best = max(advice.remedies, key=lambda gain: gain.saved.low)
         why = (
-            f"the best remedy, {REMEDIES[best.key]}, changes the time by {_change(best.saved)}, and gains below "
+            f"the best remedy, {REMEDIES[best.key]}, changes the time by {change_text(best.saved)}, and gains below "
             f"{percent(LEAST_SHARE)} cannot be told from the errors of the estimate"
         )
     own = " The program asks for huge pages of its own accord, and has them." if advice.asks else ""
@@ -198,7 +179,7 @@ def _remedies(gains: Sequence[Gain], advice: Advice) -> list[Remedy]:
     return [
         Remedy(
             REMEDIES[gain.key],
-            f"{_change(gain.saved)} of the time{_memory(gain)}",
+            f"{change_text(gain.saved)} of the time{_memory(gain)}",
             _which(advice.mappings) if gain.key == "huge" else [],
             _ways(gain.key, advice.mappings, nested=advice.trials.choice.nested),
         )
@@ -265,38 +246,9 @@ def _ways_to_huge_pages(mappings: Iterable[Helped]) -> list[str]:
     return ways
 
 
-def _measured(advice: Advice, checked: Checked) -> Paragraph:
-    against = "; the program's own are not among the former" if advice.asks else ""
-    certain = ""
-    if len(checked.saved) > 1 and checked.interval != (min(checked.saved), max(checked.saved)):
-        low, high = checked.interval
-        certain = f", and the median of more pairs is {_change(Bar(low, high))} with a confidence of {CONFIDENCE:.0%}"
-    return Paragraph(
-        f"Measured on this machine, {counted(len(checked.saved), 'run', 'runs')} without and with huge pages by turns: "
-        f"{_change(Bar.around([checked.median]))} of the CPU time in the median pair; without huge pages it is "
-        f"{_seconds(checked.small_seconds)}. Single pairs have {_change(Bar.around(checked.saved))}{certain}. "
-        f"{percent(checked.huge_share)} of the anonymous memory became huge{against}. {_judged(advice, checked)}"
-    )
-
-
-def _judged(advice: Advice, checked: Checked) -> str:
-    """Whether what was measured is what was foretold."""
-    foretold = next(gain.saved for gain in advice.remedies if gain.key == "huge")
-    low, high = checked.interval
-    text = f"Foretold are {_change(foretold)}"
-    if not checked.is_clear:
-        return f"That is no clear change: more runs (--repeat) or more work tell more. {text}."
-    if foretold.low <= checked.median <= foretold.high:
-        return f"{text}, and the measured change is within that."
-    how = "smaller" if checked.median < foretold.low else "larger"
-    reaches = low <= foretold.high and high >= foretold.low
-    within = ", though pairs reach into it" if reaches else ""
-    return f"{text}: the measured saving is {how}, outside of that{within}."
-
-
 def _others(advice: Advice, *, lost: bool) -> list[str]:
     return [
-        f"{REMEDIES[gain.key]} ({_change(gain.saved)} of the time{_memory(gain)})"
+        f"{REMEDIES[gain.key]} ({change_text(gain.saved)} of the time{_memory(gain)})"
         for gain in advice.remedies
         if not gain.helps and gain.is_lost == lost and (lost or gain.saved.high > LEAST_SHARE)
     ]
@@ -316,9 +268,9 @@ def _elsewhere(advice: Advice) -> Paragraph:
     tlb, elsewhere = (next(gain for gain in advice.changes if gain.key == key) for key in ("tlb", "elsewhere"))
     sentences = []
     if tlb.is_worth_it:
-        sentences.append(f"A processor with {CHANGES['tlb']} would change the time by {_change(tlb.saved)}.")
+        sentences.append(f"A processor with {CHANGES['tlb']} would change the time by {change_text(tlb.saved)}.")
     where = "Outside a virtual machine" if advice.trials.choice.nested else "In a virtual machine"
-    sentences.append(f"{where}, the program as it is would change by {_change(elsewhere.saved)}.")
+    sentences.append(f"{where}, the program as it is would change by {change_text(elsewhere.saved)}.")
     return Paragraph(" ".join(sentences))
 
 

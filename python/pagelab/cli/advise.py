@@ -24,12 +24,14 @@ from pagelab.cli.stretches import Skip, StartAt, StartOnSignal, StopAt, Windows,
 from pagelab.cli.terminal import Quiet, progress_bars, warn
 from pagelab.counts import count
 from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_ending, ensure_writable, write_atomically
+from pagelab.sign_test import FEWEST_VALUES
 from pagelab.stretches import Stretches
 
 if TYPE_CHECKING:
     from pagelab.advice import Checked, Subject, Trials, Unchecked
 
-_REPEAT = 5
+_REPEAT = 9
+"""Pairs of runs: with nine, the 95 % interval leaves out the extreme pair at either end"""
 _INTERRUPTED = 130
 _IS_PROGRAM = "pagelab.advise.is_program"
 
@@ -73,7 +75,10 @@ def command(
         ),
     ] = False,
     repeat: Annotated[
-        int | None, typer.Option("--repeat", "-n", min=1, help="With --check, runs of each; default 5, alternating.")
+        int | None,
+        typer.Option(
+            "--repeat", "-n", min=1, help="With --check, pairs of runs, 6 or more for a 95 % interval; default 9."
+        ),
     ] = None,
     keep: Annotated[
         Path | None,
@@ -96,7 +101,7 @@ def command(
 ) -> None:
     """Say what paging costs a program, which memory and code pay it, and what huge pages and other remedies change."""
     # Its libraries take longer to import than the command line takes to answer.
-    from pagelab.advice import Circumstances, Subject, advice_of, parts_of
+    from pagelab.advice import Circumstances, Subject, advice_of, document_of, parts_of
     from pagelab.report.parts import plain
 
     destination = Path(json_) if json_ not in (None, "-") else None
@@ -112,6 +117,10 @@ def command(
     chosen = _Chosen(machine, kernel, nested, limit, quiet)
     if repeat is not None and not checked:
         raise UsageError("--repeat says how often --check runs the program: add --check")
+    if repeat is not None and repeat < FEWEST_VALUES:
+        warn(
+            f"--repeat {repeat}: fewer than {FEWEST_VALUES} pairs of runs have no 95 % interval, so they decide nothing"
+        )
     found = _Found()
     if context.meta[_IS_PROGRAM]:
         chosen.ensure_known()
@@ -128,7 +137,7 @@ def command(
         trials = _replay(subject, chosen)
     advice = advice_of(subject.name, trials, subject.length)
     parts = parts_of(advice, found.measured, Circumstances(found.interrupted, subject.tells_dependencies))
-    document = json.dumps(advice.to_document(found.measured), indent=1, ensure_ascii=False) + "\n"
+    document = json.dumps(document_of(advice, found.measured), indent=1, ensure_ascii=False) + "\n"
     if destination:
         write_atomically(destination, document)
     if output:
