@@ -17,7 +17,7 @@ import pytest
 import typer
 from conftest import COMMAND, ROOT
 from fault_text import perf_script
-from test_model import measurement
+from test_model import mixed_measurement
 
 from pagelab import _engine, cli
 
@@ -67,7 +67,7 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Path:
         _run(["trace", "import", str(SAMPLES / "lackey.txt"), "-o", f"{name}.trace"], folder)
     _run(["run", "seq:size=64KiB", "--json", "results.json"], folder)
     for name in ("chase", "sort"):
-        (folder / f"{name}.json").write_text(measurement(counted=False).to_json())
+        (folder / f"{name}.json").write_text(mixed_measurement().to_json())
         _run(["model", "fit", f"{name}.json", "-o", f"{name}-models.json"], folder)
     (folder / "faults.txt").write_text(perf_script())
     facts = {"latency": {"origin": "constant", "ns": 1000, "how": "a test"}}

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from pagelab.cli.terminal import print_table, warn
+from pagelab.cli.terminal import complain, print_table, warn
 from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_ending, ensure_writable, write_atomically
 
 if TYPE_CHECKING:
     from pagelab.run_time import fitting
 
-_UNTESTED = "only layouts that no model is made of do: measure a mixed one, such as -l heap=50%"
+NO_BEST = 3
+"""The exit status where no model can be trusted"""
 
 
 def command(
@@ -35,7 +36,10 @@ def command(
         str, typer.Option(metavar="user|cpu", help="Run time is the program's own, or with the kernel's part.")
     ] = "user",
 ) -> None:
-    """Fit models of run time to a program's layouts and tell how far each is off."""
+    """Fit models of run time to a program's layouts and tell how far each is off.
+
+    The exit status is 3 if no model can be trusted; the output says why.
+    """
     # It takes numpy, which takes longer to import than the command line to answer.
     from pagelab.run_time import fitting, points
 
@@ -49,6 +53,10 @@ def command(
     print_table(error_table(models.models, models.compared_on))
     for name, why in models.refused.items():
         print(f"not {name}: {why}")
+    shared = models.no_best
+    for of in models.models:
+        if of.objection and of.objection != shared:
+            print(f"never best, {of.fitted.name}: {of.objection}")
     if models.best:
         print(f"\nbest: {models.best.fitted.name}, {models.best.fitted}")
         print(f"compared on the layouts that tested all: {', '.join(models.compared_on)}")
@@ -57,7 +65,8 @@ def command(
     if models.doubt:
         warn(models.doubt)
     if not models.best:
-        warn(f"no best model: no layout tested all that were tested; {_UNTESTED}")
+        complain(f"there is no best model: {shared}")
+        raise typer.Exit(NO_BEST)
 
 
 def error_table(models: "Sequence[fitting.Assessed]", compared_on: Sequence[str]) -> Table:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
+from pagelab import UsageError
 from pagelab.cli.completion import names_of
 from pagelab.cli.model_fit import percent
 from pagelab.cli.run import Json
@@ -19,7 +20,15 @@ if TYPE_CHECKING:
 
 def command(
     trace: Annotated[str, typer.Argument(metavar="TRACE", help="A recording of the program that was measured.")],
-    model: Annotated[Path, typer.Option("--model", metavar="FILE.json", help="The models of `pagelab model fit`.")],
+    model: Annotated[
+        list[str],
+        typer.Option(
+            "--model",
+            metavar="FILE.json|NAME",
+            help="The models of `pagelab model fit`. Given again with a model's name, such as yaniv: predict by that "
+            "one alone, even where no model is the best.",
+        ),
+    ],
     system: Annotated[
         list[str] | None,
         typer.Option(
@@ -50,14 +59,15 @@ def command(
     # It takes numpy, which takes longer to import than the command line to answer.
     from pagelab.run_time import fitting, predicting
 
+    file, name = _file_and_name(model)
     destination = Path(json) if json not in (None, "-") else None
     if destination:
         ensure_ending(destination, "JSON")
         ensure_writable(destination)
-        ensure_apart(model, destination)
-    models = fitting.load(model)
+        ensure_apart(file, destination)
+    models = fitting.load(file)
     with progress_bars(quiet=quiet) as progress:
-        prediction = predicting.predict(trace, system or ["radix-thp"], models, machine, progress)
+        prediction = predicting.predict(trace, system or ["radix-thp"], models, machine, progress, name)
         validation = predicting.validate(trace, models, machine, progress) if validate else None
     document = prediction.to_dict()
     if validation:
@@ -74,6 +84,22 @@ def command(
             print_table(_errors(validation))
     for warning in prediction.warnings:
         warn(warning)
+
+
+def _file_and_name(values: list[str]) -> tuple[Path, str | None]:
+    """The model file and the name of a model, of what --model was given."""
+    # It takes numpy, as above.
+    from pagelab.run_time.models import MODELS
+
+    known = [model.name for model in MODELS]
+    names = [value for value in values if value in known]
+    files = [value for value in values if value not in known]
+    if len(files) != 1 or len(names) > 1:
+        raise UsageError(
+            "--model: give one file of `pagelab model fit`, and one name of a model at most "
+            f"({', '.join(known)}); given are {', '.join(values)}"
+        )
+    return Path(files[0]), next(iter(names), None)
 
 
 def _show(prediction: "Prediction") -> None:

@@ -67,6 +67,11 @@ def warn(message: str) -> None:
     print(f"pagelab: warning: {' '.join(message.split())}", file=sys.stderr)
 
 
+def complain(message: str) -> None:
+    """One line on standard error, for an error after which output still matters."""
+    print(f"pagelab: error: {' '.join(message.split())}", file=sys.stderr)
+
+
 @contextmanager
 def progress_bars(unit: str = "accesses", *, quiet: bool = False, hidden: bool = False) -> Iterator[Report | None]:
     """Yields what to call with (name, done, total or none), or none if nobody wants to see it.

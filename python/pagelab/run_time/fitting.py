@@ -15,6 +15,7 @@ from pagelab import _engine
 from pagelab._engine import UsageError
 from pagelab.run_time.document import read
 from pagelab.run_time.models import MODELS, Fitted, Model, Term
+from pagelab.run_time.plausibility import LEAST_COMPARED, layouts_objection, model_objection, spread_of
 from pagelab.run_time.points import SMALL, Point, Points
 from pagelab.students_t import students_t
 
@@ -36,6 +37,8 @@ class Assessed:
     """Predicted by measured less 1, of layouts that it was not fitted to."""
     errors_from_4k: Mapping[str, float]
     """The same where the measured run time of `4k` is known and the model tells by what others differ from it."""
+    objection: str | None = None
+    """Why it is never the best model; None if nothing speaks against it."""
 
     @property
     def largest(self) -> float | None:
@@ -76,12 +79,27 @@ class Models:
 
     @property
     def best(self) -> Assessed | None:
-        """The one with the smallest largest error over `compared_on`; none if there are no such layouts."""
-        return best_of(self.models)
+        """The one with the smallest largest error over `compared_on`, of those that nothing speaks against."""
+        return None if self.no_best else best_of(self.models)
+
+    @property
+    def no_best(self) -> str | None:
+        """Why there is no best model; None if there is one."""
+        if objection := layouts_objection(self.points):
+            return objection
+        if all(model.objection for model in self.models):
+            reasons = "; ".join(f"{model.fitted.name}: {model.objection}" for model in self.models)
+            return f"no model passes the checks ({reasons})"
+        if len(self.compared_on) < LEAST_COMPARED:
+            return (
+                f"models are compared on {LEAST_COMPARED} layouts at least, and those that all were tested on are: "
+                f"{', '.join(self.compared_on) or 'none'}; measure mixed ones too, such as -l heap=25% -l heap=50%"
+            )
+        return None
 
     @property
     def compared_on(self) -> list[str]:
-        """The layouts that all models were tested on that were tested at all."""
+        """The layouts that tested all models that may be the best one."""
         return common_layouts(self.models)
 
     @property
@@ -89,10 +107,7 @@ class Models:
         """Why the best model is hardly to be trusted; none if nothing speaks against it."""
         if not self.best:
             return None
-        if len(self.compared_on) == 1:
-            return f"models were compared on one layout alone ({self.compared_on[0]}), which says little: measure more"
-        times = [point.runtime_cycles for point in self.points.points if point.runtime_cycles]
-        apart, off = max(times) / min(times) - 1, self.best.largest
+        apart, off = spread_of(self.points.points), self.best.largest
         if off is not None and off >= _WORTHLESS * apart:
             return (
                 f"the best model is off by up to {off:.1%}, and the layouts' run times differ by {apart:.1%}: "
@@ -106,6 +121,7 @@ class Models:
             "kind": KIND,
             "pagelab": _engine.__version__,
             "best": self.best.fitted.name if self.best else None,
+            "no_best": self.no_best,
             "compared_on": self.compared_on,
             "models": [
                 {
@@ -113,6 +129,7 @@ class Models:
                     "form": of.form,
                     "formula": str(of.fitted),
                     "terms": [asdict(term) for term in of.fitted.terms],
+                    "objection": of.objection,
                     "errors": dict(of.errors),
                     "errors_from_4k": dict(of.errors_from_4k),
                     "largest_error": of.largest,
@@ -126,9 +143,14 @@ class Models:
         return json.dumps(document, indent=1) + "\n"
 
 
+def candidates(models: Sequence[Assessed]) -> list[Assessed]:
+    """The models that may be the best one: they were tested, and nothing speaks against them."""
+    return [model for model in models if model.errors and not model.objection]
+
+
 def common_layouts(models: Sequence[Assessed]) -> list[str]:
-    """The layouts that each model was tested on, without models that were not tested, in the first one's order."""
-    tested = [model.errors for model in models if model.errors]
+    """The layouts that tested each model that may be the best one, in the first one's order."""
+    tested = [model.errors for model in candidates(models)]
     return [layout for layout in (tested[0] if tested else ()) if all(layout in errors for errors in tested)]
 
 
@@ -140,8 +162,7 @@ def best_of(models: Sequence[Assessed]) -> Assessed | None:
     common = common_layouts(models)
     if not common:
         return None
-    tested = [model for model in models if model.errors]
-    return min(tested, key=lambda model: model.largest_on(common) or 0.0)
+    return min(candidates(models), key=lambda model: model.largest_on(common) or 0.0)
 
 
 def fit(points: Points) -> Models:
@@ -155,7 +176,7 @@ def fit(points: Points) -> Models:
             f"there is one point ({points.points[0].layout}); models need two layouts at least, such as 4k and thp"
         )
     models, refused = [], {}
-    base = points.at(SMALL)
+    base, spread, doubtful = points.at(SMALL), spread_of(points.points), layouts_objection(points)
     for model in MODELS:
         try:
             fitted = Fitted(model.name, model.fit(points.points))
@@ -163,7 +184,9 @@ def fit(points: Points) -> Models:
             refused[model.name] = str(error)
             continue
         from_4k = errors(model, points.points, base) if base else {}
-        models.append(Assessed(fitted, model.form, errors(model, points.points), from_4k))
+        found = errors(model, points.points)
+        objection = doubtful or model_objection(fitted, model.parameters_of(fitted), found, points, spread)
+        models.append(Assessed(fitted, model.form, found, from_4k, objection))
     if not models:
         raise UsageError(f"no model can be fitted: {'; '.join(f'{name}: {why}' for name, why in refused.items())}")
     return Models(points, models, refused)
@@ -207,7 +230,11 @@ def _of_document(document: Mapping[str, Any]) -> Models:
         raise KeyError("models")
     models = [
         Assessed(
-            Fitted(of["name"], [Term(**term) for term in of["terms"]]), of["form"], of["errors"], of["errors_from_4k"]
+            Fitted(of["name"], [Term(**term) for term in of["terms"]]),
+            of["form"],
+            of["errors"],
+            of["errors_from_4k"],
+            of["objection"],
         )
         for of in document["models"]
     ]

@@ -65,7 +65,16 @@ class Fitted:
     @property
     def sees_walk_cycles(self) -> bool:
         """Whether walk cycles change what it predicts, by themselves or in the cycles of a replayed core."""
-        return any(term.powers.get(name) for term in self.terms for name in ("walk_cycles", "window_cycles"))
+        return self.uses("walk_cycles") or self.uses("window_cycles")
+
+    def uses(self, name: str) -> bool:
+        """Whether an input is in any term."""
+        return any(term.powers.get(name) for term in self.terms)
+
+    @property
+    def without_walks(self) -> float:
+        """The run time that it predicts where there are neither misses nor hits nor walk cycles."""
+        return sum(term.coefficient for term in self.terms if not any(term.powers.values()))
 
     def at(self, point: Point) -> float:
         """The run time that it predicts, in cycles."""
@@ -97,6 +106,12 @@ class Model:
     form: str
     fit: Callable[[Sequence[Point]], Sequence[Term]]
     """Raises UsageError where the points do not make one."""
+    parameters: int | None
+    """Coefficients that layouts determine; None where each term has one."""
+
+    def parameters_of(self, fitted: Fitted) -> int:
+        """How many coefficients of the fitted model layouts determined."""
+        return len(fitted.terms) if self.parameters is None else self.parameters
 
 
 def _at(points: Sequence[Point], layout: str) -> Point:
@@ -208,12 +223,12 @@ def _mosmodel(points: Sequence[Point]) -> list[Term]:
 
 
 MODELS: Sequence[Model] = (
-    Model("yaniv", "R = A·C + B through 4K and 2M", _yaniv),
-    Model("basu", "R = C4K/M4K·M + R4K − C4K", _basu),
-    Model("pham", "R = 7·H + C + R4K − C4K − 7·H4K", _pham),
-    Model("gandhi", "R = C4K/M4K·M + R2M − C2M", _gandhi),
-    Model("alam", "R = C + R2M − C2M", _alam),
-    Model("least-squares", "R = A·C + B nearest to all points", _least_squares),
-    Model("mosmodel", "polynomial of degree 3 of H, M and C, by LassoLarsCV", _mosmodel),
-    Model("window", "R = R4K/W4K·W, W of a core that overlaps accesses", _window),
+    Model("yaniv", "R = A·C + B through 4K and 2M", _yaniv, 2),
+    Model("basu", "R = C4K/M4K·M + R4K − C4K", _basu, 2),
+    Model("pham", "R = 7·H + C + R4K − C4K − 7·H4K", _pham, 1),
+    Model("gandhi", "R = C4K/M4K·M + R2M − C2M", _gandhi, 2),
+    Model("alam", "R = C + R2M − C2M", _alam, 1),
+    Model("least-squares", "R = A·C + B nearest to all points", _least_squares, 2),
+    Model("mosmodel", "polynomial of degree 3 of H, M and C, by LassoLarsCV", _mosmodel, None),
+    Model("window", "R = R4K/W4K·W, W of a core that overlaps accesses", _window, 1),
 )

@@ -38,6 +38,8 @@ class Point:
     walk_cycles: float
     window_cycles: float | None = None
     """Replayed cycles of a core that overlaps accesses."""
+    noise: float | None = None
+    """Half the 95 % interval of the mean run time, as its share; None where it is not known."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,8 @@ class Points:
     notes: Sequence[str]
     command: Sequence[str] | None = None
     """The program and its arguments; none of CSV."""
+    unknown_noise: Sequence[str] = ()
+    """Layouts that were timed once."""
 
     def at(self, layout: str) -> Point | None:
         """The point of a layout; none if there is none."""
@@ -96,6 +100,7 @@ def read(paths: Sequence[Path], time: str = "user") -> Points:
         first.system_seconds,
         [note for one in read_ones for note in one.notes],
         first.command,
+        [layout for one in read_ones for layout in one.unknown_noise],
     )
 
 
@@ -154,13 +159,14 @@ def _of_measurement(measured: Measurement, path: Path, time: str) -> Points:
         apart,
         notes,
         measured.command,
+        [point.layout for point in points if point.noise is None],
     )
 
 
 def _noise(measured: Measurement) -> list[str]:
     """What is to be known of how far run times are known; nothing where that is well."""
     if any(len(of.runs) == 1 for of in measured.layouts):
-        return ["a layout was run once, so nobody knows how far its run time is known"]
+        return ["a layout was run once, so the noise of its run time is unknown"]
     known = {of.layout: of.figure(lambda run: run.cpu_seconds).relative for of in measured.layouts}
     noisy = {layout: relative for layout, relative in known.items() if relative is not None and relative > NOISY}
     if not noisy:
@@ -178,7 +184,12 @@ def _counted(of: Measured, time: str) -> Point | None:
         return None
     cycles = counts["cycles_user"] + (counts.get("cycles_kernel", 0) if time == "cpu" else 0)
     window = None if of.replay is None else float(of.replay.window_cycles)
-    return Point(of.layout, cycles, known["tlb_hits"], known["tlb_misses"], known["walk_cycles"], window)
+
+    def spent(run: Run) -> float:
+        return run.counters.get("cycles_user", 0) + (run.counters.get("cycles_kernel", 0) if time == "cpu" else 0)
+
+    noise = of.figure(spent).relative
+    return Point(of.layout, cycles, known["tlb_hits"], known["tlb_misses"], known["walk_cycles"], window, noise)
 
 
 def _replayed(of: Measured, time: str) -> Point | None:
@@ -190,5 +201,13 @@ def _replayed(of: Measured, time: str) -> Point | None:
 
     replay = of.replay
     # In the unit of the walk cycles: the simulated machine's clock.
-    cycles = of.figure(seconds).median * replay.mhz * 1e6
-    return Point(of.layout, cycles, replay.tlb_hits, replay.tlb_misses, replay.walk_cycles, float(replay.window_cycles))
+    times = of.figure(seconds)
+    return Point(
+        layout=of.layout,
+        runtime_cycles=times.median * replay.mhz * 1e6,
+        tlb_hits=replay.tlb_hits,
+        tlb_misses=replay.tlb_misses,
+        walk_cycles=replay.walk_cycles,
+        window_cycles=float(replay.window_cycles),
+        noise=times.relative,
+    )

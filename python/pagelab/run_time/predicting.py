@@ -106,22 +106,27 @@ def predict(
     models: Models,
     machine: str | None = None,
     progress: Progress | None = None,
+    model: str | None = None,
 ) -> Prediction:
     """Predicts the run time of the program that `models` are of, which `trace` is a recording of.
 
     Args:
         machine: The machine of the replays; that of the models' own replays if none.
+        model: The only model to predict by, although something may speak against it.
 
     Raises:
-        UsageError: the models lack the layout 4k.
+        UsageError: the models lack the layout 4k, or none of them is the best one and no model is named.
         ConfigError: there is no such system or machine.
         TraceError: the trace cannot be read.
     """
+    doubts = _doubts(models, model)
     base, how = _base(models), Replaying(nested=models.points.nested)
     other_program = mismatch(trace, models.points.command) if models.points.command else None
     first, *others = replays(trace, [how.preset, *systems], machine or models.points.machine, progress)
     base = _with_window(base, first)
     assessed = _with_window_model(models, base)
+    if model is not None:
+        assessed = [of for of in assessed if of.fitted.name == model]
     predicted = [_predicted(system, base, first, assessed, models) for system in others]
     best = best_of(assessed)
     return Prediction(
@@ -131,8 +136,30 @@ def predict(
         machine=first.machine,
         systems=predicted,
         best=best.fitted.name if best else None,
-        warnings=[*([other_program] if other_program else []), *_warnings(models, predicted, first, machine)],
+        warnings=[*doubts, *([other_program] if other_program else []), *_warnings(models, predicted, first, machine)],
     )
+
+
+def _doubts(models: Models, model: str | None) -> list[str]:
+    """What speaks against predicting by the models, or by the one that is named.
+
+    Raises:
+        UsageError: there is no best model and none is named, or the named one is not there.
+    """
+    if model is None:
+        if models.no_best:
+            fitted = ", ".join(of.fitted.name for of in models.models)
+            raise UsageError(
+                f"there is no best model, so nothing is predicted: {models.no_best}. Measure anew, or name a model "
+                f"to predict by nevertheless: --model {models.models[0].fitted.name} (there are {fitted})"
+            )
+        return []
+    chosen = next((of for of in models.models if of.fitted.name == model), None)
+    if chosen is None:
+        why = models.refused.get(model, "it was not fitted")
+        raise UsageError(f"--model {model}: it is not in the model file: {why}")
+    objection = chosen.objection or models.no_best
+    return [f"{model} is not to be trusted: {objection}"] if objection else []
 
 
 def _base(models: Models) -> Point:
