@@ -31,6 +31,7 @@ from pagelab.advice import (
 )
 from pagelab.advice.gains import Bar, Gain, paging_shares, walk_shares
 from pagelab.advice.trials import Trials
+from pagelab.headline import busy_cycles
 from pagelab.results import Results
 
 needs_recorder = pytest.mark.skipif(not shutil.which("valgrind") or not shutil.which("gcc"), reason="needs valgrind")
@@ -455,3 +456,11 @@ def test_mistakes_are_named(arguments: list[str], parts: list[str], pagelab: Pag
     done = pagelab("advise", *arguments)
     assert_fails(done, done.returncode or -1, *parts)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_virtual_machine_costs_what_a_run_of_its_presets_says() -> None:
+    source = "gups:size=64MiB,updates=100K"
+    native, nested = (busy_cycles(system.stats) for system in package.run(source, ["radix", "nested-radix"]).systems)
+    advice = advice_of(source, replay(source, choose(None, None, nested=False, cpu_model=None)))
+    moved = next(change.saved for change in advice.changes if change.key == "elsewhere")
+    assert -moved.high <= nested / native - 1 <= -moved.low

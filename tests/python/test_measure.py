@@ -103,7 +103,7 @@ def test_a_recording_of_each_layout_tells_walk_cycles(pagelab: Pagelab, tmp_path
     done = pagelab("measure", "-q", *replayed, "-o", "traced.json", "--", chase, "16", "100000")
     assert done.returncode == 0, done.stderr
     traced = by_layout(tmp_path / "traced.json")
-    assert traced["4k"]["replay"]["system"] == "nested-radix{backing=present}"
+    assert traced["4k"]["replay"]["system"] == "nested-radix"
     assert traced["thp"]["replay"]["walk_cycles"] < traced["4k"]["replay"]["walk_cycles"]
     assert traced["heap=50%"]["replay"] is None
 

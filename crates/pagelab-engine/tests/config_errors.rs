@@ -431,13 +431,7 @@ fn impossible_machines() {
             "system.layers.native.host_mode",
             &["machine's own", "nested"],
         ),
-        ("radix", &["system.layers.0.backing=present"], "system.layers.native.backing", &["guests", "on-demand"]),
-        (
-            "nested-radix-shadow",
-            &["system.layers.guest.backing=present"],
-            "system.layers.guest.backing",
-            &["nested", "on-demand"],
-        ),
+        ("radix", &["system.layers.0.backing=present"], "system.layers.native.backing", &["no host", "on-demand"]),
         (
             "radix",
             &["system.layers.0.direct_segment_bytes=8GiB"],
@@ -549,7 +543,7 @@ fn impossible_systems() {
         ("nested-radix", &["system.layers.guest.name=host"], "system.layers", &["two layers", "host"]),
         ("nested-radix", &["system.layers.host.host=guest"], "system.layers", &["exactly one layer", "host"]),
         ("nested-3", &["system.layers.outer.host=inner"], "system.layers", &["circle"]),
-        ("nested-radix", &["system.layers.guest.host=null"], "system.layers", &["exactly one layer"]),
+        ("nested-radix-cold", &["system.layers.guest.host=null"], "system.layers", &["exactly one layer"]),
         (
             "radix",
             &["system.layers.0.large_pages=madvise"],

@@ -57,7 +57,7 @@ fn with_storage(mut config: Config, device: &DeviceConfig) -> Config {
 fn combinations() -> Vec<Config> {
     let mut all = Vec::new();
     for table in PageTableConfig::samples() {
-        let base = system(if table.is_for_hosts_only() { "nested-radix" } else { "radix" });
+        let base = system(if table.is_for_hosts_only() { "nested-radix-cold" } else { "radix" });
         let at =
             base.system.layers.iter().position(|layer| layer.host.is_none()).expect("a layer is the machine's own");
         for &kind in MmuCacheKind::ALL.iter().filter(|kind| kind.keeps(table.upper_entries()).is_ok()) {
@@ -82,7 +82,7 @@ fn combinations() -> Vec<Config> {
 fn nested() -> impl Iterator<Item = Config> {
     let tables = PageTableConfig::samples().into_iter().filter(|table| !table.is_for_hosts_only());
     tables.map(|table| {
-        let mut config = system("nested-radix");
+        let mut config = system("nested-radix-cold");
         for layer in &mut config.system.layers {
             layer.page_table = table.clone();
             if layer.mmu_cache.keeps(table.upper_entries()).is_err() {
@@ -163,9 +163,12 @@ const SHORT_OF_MEMORY: [&str; 2] = [
 fn every_placement_policy_translates_right() {
     let mut tested = BTreeSet::new();
     for placement in PlacementConfig::samples() {
-        for (name, layers, short) in
-            [("radix", 0..1, false), ("radix", 0..1, true), ("radix-2m", 0..1, false), ("nested-radix", 0..2, false)]
-        {
+        for (name, layers, short) in [
+            ("radix", 0..1, false),
+            ("radix", 0..1, true),
+            ("radix-2m", 0..1, false),
+            ("nested-radix-cold", 0..2, false),
+        ] {
             let mut config = if short { with(name, &SHORT_OF_MEMORY) } else { system(name) };
             config.system.layers[layers].iter_mut().for_each(|layer| layer.placement = placement.clone());
             // Some cannot be had everywhere, and say so.
@@ -243,7 +246,7 @@ fn every_device_answers_in_time_and_again_in_the_same() {
 #[test]
 fn every_device_serves_programs_that_are_short_of_memory() {
     for device in DeviceConfig::samples() {
-        for name in ["radix", "nested-radix"] {
+        for name in ["radix", "nested-radix-cold"] {
             let mut config = with(name, &SHORT_OF_MEMORY);
             config.kernel.swap.as_mut().expect("pages can leave").device = device.clone();
             config.kernel.storage = Some(device.clone());
@@ -278,7 +281,7 @@ fn every_kernel_thread_works_where_memory_is_short() {
     let set = [SHORT_OF_MEMORY[0], "machine.memory_bytes=24MiB"];
     for of in ThreadsConfig::samples() {
         let mut runs = 0;
-        for name in ["radix-2m", "nested-radix"] {
+        for name in ["radix-2m", "nested-radix-cold"] {
             let mut config = with(name, &set);
             config.kernel.threads = of.clone();
             check(&config, 4);
@@ -337,7 +340,7 @@ fn every_fault_engine_translates_right_under_every_page_table() {
         let tables = tables.map(|config| with_storage(config, &storage));
         let mut tested = 0;
         for mut config in
-            tables.chain([system("nested-radix"), with_storage(with("radix", &SHORT_OF_MEMORY), &storage)])
+            tables.chain([system("nested-radix-cold"), with_storage(with("radix", &SHORT_OF_MEMORY), &storage)])
         {
             config.system.layers.iter_mut().for_each(|layer| layer.fault_engine = Some(engine.clone()));
             let mut fits = false;
@@ -434,7 +437,7 @@ fn every_core_model_stalls_for_no_more_than_it_was_told() {
 #[test]
 fn every_core_model_runs_programs() {
     for core in CoreConfig::samples() {
-        for name in ["radix", "nested-radix-2m"] {
+        for name in ["radix", "nested-radix-2m-cold"] {
             let mut config = system(name);
             config.machine.core = core.clone();
             check(&config, 8);
@@ -446,13 +449,13 @@ fn every_core_model_runs_programs() {
 fn every_prefetcher_runs_programs() {
     for level in CacheLevel::ALL {
         for sample in LevelPrefetchConfig::samples(level) {
-            let mut config = system("nested-radix-2m");
+            let mut config = system("nested-radix-2m-cold");
             let of = &mut config.machine.prefetch;
             *[&mut of.l1, &mut of.l2, &mut of.l3][level as usize] = sample;
             check(&config, 2);
         }
     }
-    for name in ["radix", "nested-radix-2m", "radix-thp"] {
+    for name in ["radix", "nested-radix-2m-cold", "radix-thp"] {
         for core in CoreConfig::samples() {
             let mut config = with(name, &["machine.prefetch.tlb.next_page=on", "machine.prefetch.l2.stream=on"]);
             config.machine.core = core;
@@ -469,7 +472,7 @@ fn every_form_of_translation_cache_translates_right() {
             ("radix", &SHORT_OF_MEMORY[..]),
             ("radix-2m", &[]),
             ("radix-5level", &SHORT_OF_MEMORY),
-            ("nested-radix", &[]),
+            ("nested-radix-cold", &[]),
         ] {
             let mut config = with(name, overrides);
             config.kernel.translation_cache = Some(cache);

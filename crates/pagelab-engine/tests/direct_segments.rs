@@ -34,13 +34,13 @@ fn a_segment_in_every_layer_spares_the_walk_and_one_in_a_layer_that_layers_refer
     for (system, set, walks, references, in_walks) in [
         ("direct-segment", &["system.layers.native.mmu_cache=none"][..], 0, 0, 0),
         // The host's segment translates four entries and the data.
-        ("nested-vmm-direct", &[guest, host], 768, 4, 5),
+        ("nested-vmm-direct-cold", &[guest, host], 768, 4, 5),
         // The guest's segment translates the data, and the host walks for it.
-        ("nested-guest-direct", &[guest, host], 768, 4, 1),
-        ("nested-dual-direct", &[guest, host], 0, 0, 0),
+        ("nested-guest-direct-cold", &[guest, host], 768, 4, 1),
+        ("nested-dual-direct-cold", &[guest, host], 0, 0, 0),
         // A host with a hashed table reads one slot.
         (
-            "nested-guest-direct",
+            "nested-guest-direct-cold",
             &[guest, host, r#"system.layers.host.page_table={"kind":"hashed-compact"}"#],
             768,
             1,
@@ -56,16 +56,16 @@ fn a_segment_in_every_layer_spares_the_walk_and_one_in_a_layer_that_layers_refer
         assert_eq!(more("segment.translations"), if direct { 768 } else { 0 }, "{system}");
         assert_eq!(more("dtlb.l1.misses"), if direct { 0 } else { 768 }, "{system}");
         assert_eq!(more("cycles.translation") == 0, direct, "{system}");
-        let faults = if system == "nested-vmm-direct" { 768 } else { 0 };
+        let faults = if system == "nested-vmm-direct-cold" { 768 } else { 0 };
         assert_eq!(three.values["fault.minor.count"], faults, "{system}: no page of a program's segment faults");
     }
 }
 
 #[test]
 fn a_hosts_segment_takes_no_nested_faults() {
-    let stats = sweep("nested-vmm-direct", &[], 1);
+    let stats = sweep("nested-vmm-direct-cold", &[], 1);
     assert_eq!((stats.values["fault.nested.count"], stats.values["fault.minor.count"]), (0, 768));
-    let stats = sweep("nested-guest-direct", &[], 1);
+    let stats = sweep("nested-guest-direct-cold", &[], 1);
     assert!(stats.values["fault.nested.count"] >= 768);
 }
 
@@ -74,10 +74,10 @@ fn a_translation_is_as_large_as_segment_and_page_allow() {
     // One TLB entry of 2 MiB a region, and 24 of them.
     let roomy = r#"machine.tlb.l1d=[{"pages":["4K","2M","1G"],"entries":64,"ways":64}]"#;
     let of = |system, set: &[&str]| sweep(system, &[&[roomy], set].concat(), 3).values["dtlb.l1.misses"];
-    let small = of("nested-guest-direct", &[]);
-    let large = of("nested-guest-direct", &["system.layers.host.page_size=2M"]);
+    let small = of("nested-guest-direct-cold", &[]);
+    let large = of("nested-guest-direct-cold", &["system.layers.host.page_size=2M"]);
     assert!(small >= 3 * 768 && (24..60).contains(&large), "{small} {large}");
-    let vmm = of("nested-vmm-direct", &["system.layers.guest.page_size=2M"]);
+    let vmm = of("nested-vmm-direct-cold", &["system.layers.guest.page_size=2M"]);
     assert!((24..60).contains(&vmm), "{vmm}");
 }
 
@@ -160,7 +160,7 @@ fn a_call_reaches_the_tlbs_that_hold_what_a_segment_gave() {
     script.event(0, EventKind::Madvise { addr: BASE + 1000 * 4096, len: 24 * 4096, advice: 4 });
     // The pages are in the TLBs, at places that they have no longer: `--check` would find them.
     touch(&mut script, 0, 0..1024);
-    let (_, stats) = run(&config("nested-guest-direct", &[ROOM]), script.finish(), &[0]);
+    let (_, stats) = run(&config("nested-guest-direct-cold", &[ROOM]), script.finish(), &[0]);
     assert_eq!(stats.values["fault.minor.count"], 24);
     assert_eq!(stats.values["shootdown.count"], 1);
 }

@@ -150,7 +150,7 @@ fn lines_of_a_guests_super_slot_are_neighbours_in_the_hosts_table() {
         let set = format!("system.layers.guest.page_table.cluster={cluster}");
         // A scan would read all of the guest's table.
         let set = [&set, "system.layers.guest.page_table.exits_per_scan=9"];
-        run_workload(&config("nested-hashed-compact", &set), "seq:size=128MiB,passes=1").values
+        run_workload(&config("nested-hashed-compact-cold", &set), "seq:size=128MiB,passes=1").values
     };
     let [lines, pages, blocks] = [8, 512, 4096].map(stats);
     // The guest's entries of 32,768 pages: 4,096 lines anywhere, or 64 pages anywhere, or 8 groups of 8 pages.

@@ -160,7 +160,7 @@ fn counting_begins_at_the_very_access_and_all_before_it_is_on_accounts() {
 
 #[test]
 fn stages_of_faults_are_told_by_layer() {
-    let stats = run_workload(&config("nested-radix", &[]), MAIN);
+    let stats = run_workload(&config("nested-radix-cold", &[]), MAIN);
     let of = |name: &str| stats.values[name];
     for stage in ["entry", "allocation", "zeroing"] {
         let by_layer = ["guest", "host"].map(|layer| of(&format!("layer.{layer}.fault.stage.{stage}.cycles")));

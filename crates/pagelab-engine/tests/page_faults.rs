@@ -60,7 +60,7 @@ fn a_copy_on_write_finds_its_page_present_and_a_populated_page_raises_nothing() 
 #[test]
 fn hosts_faults_and_those_of_an_engine_are_not_among_them() {
     let spec = "stride:size=4MiB,stride=4KiB,write=1,gap=60000";
-    let (faults, stats) = seen("nested-radix", &[], vec![program(spec)]);
+    let (faults, stats) = seen("nested-radix-cold", &[], vec![program(spec)]);
     assert_eq!(faults.len() as u64, stats.values["fault.minor.count"]);
     assert!(stats.values["fault.nested.count"] > 1024, "the host had some too");
     let (faults, stats) = seen("mfoe", &[], vec![program(spec)]);

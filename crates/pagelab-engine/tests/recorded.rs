@@ -201,7 +201,9 @@ fn what_came_one_by_one_is_mapped_so() {
 
 #[test]
 fn systems_without_large_pages_and_guests_reach_the_same_line_too() {
-    for system in ["hashed-open", "flattened", "elastic-cuckoo", "radix-eager", "nested-radix", "nested-radix-shadow"] {
+    for system in
+        ["hashed-open", "flattened", "elastic-cuckoo", "radix-eager", "nested-radix-cold", "nested-radix-shadow-cold"]
+    {
         let mut script = first_touches(20);
         script.load(0, USER + 19 * PAGE + 64);
         let (_, stats) = checked(system, &[], script);

@@ -66,7 +66,7 @@ fn a_guests_fault_step_faults_in_the_host() {
     let mut script = ScriptWriter::new();
     script.mmap(0, BASE, 0x10_0000);
     script.store(0, BASE);
-    let (simulation, stats) = run(&config("nested-radix", &[]), script.finish(), &[0]);
+    let (simulation, stats) = run(&config("nested-radix-cold", &[]), script.finish(), &[0]);
     assert_eq!(stats.values["fault.minor.count"], 1);
     // The guest's handler touches at least its page's metadata, the new table pages, the zeroed frame and the allocator's
     // line for the first time, each in a frame that the host had not backed.

@@ -147,7 +147,7 @@ fn a_layer_can_do_without() {
     let of = |set: &[&str]| {
         let cache = cache("full-prefix", "");
         let set = [&[&cache[..]], set].concat();
-        let (_, stats) = run(&config("nested-radix", &set), three_pages().finish(), &[0]);
+        let (_, stats) = run(&config("nested-radix-cold", &set), three_pages().finish(), &[0]);
         ["stc.lookups", "fault.nested.count"].map(|name| stats.values.get(name).copied())
     };
     let [both, nested] = of(&[]);

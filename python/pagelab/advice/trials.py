@@ -162,16 +162,14 @@ def _key_of(label: str, tried: Mapping[str, Tried]) -> str:
 
 def systems(choice: Choice, tlb: Mapping[str, Any]) -> dict[str, Tried]:
     """The systems by what is tried, each with the settings that make it."""
-    # A virtual machine that has used its memory before.
-    backed = {"system.layers.0.backing": "present"}
-    native, nested = "radix-thp-madvise", ("nested-radix-thp", {**backed, "system.layers.0.large_pages": "madvise"})
+    native, nested = "radix-thp-madvise", ("nested-radix-thp", {"system.layers.0.large_pages": "madvise"})
     name, asked = nested if choice.nested else (native, {})
-    prefix, also = ("nested-", backed) if choice.nested else ("", {})
+    prefix = "nested-" if choice.nested else ""
     tried: dict[str, Tried] = {
         "base": (name, asked),
-        "huge": (f"{prefix}radix-thp", also),
-        "folios": (f"{prefix}radix-mthp32k", also),
-        "populate": (f"{prefix}radix-eager", also),
+        "huge": f"{prefix}radix-thp",
+        "folios": f"{prefix}radix-mthp32k",
+        "populate": f"{prefix}radix-eager",
         "tlb": (name, asked | _larger(tlb)),
     }
     if choice.nested:

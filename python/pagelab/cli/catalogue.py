@@ -11,6 +11,8 @@ import pagelab
 from pagelab.cli.completion import names_of
 from pagelab.cli.terminal import print_table
 
+_COLD_FORMS = "Each nested-NAME just booted, as nested-radix-cold: its first touches fault in the host, too"
+
 
 def list_command(
     kind: Annotated[
@@ -33,9 +35,13 @@ def list_command(
     table.add_column(no_wrap=True)
     table.add_column()
     for entry in entries:
+        if "cold_form_of" in entry:
+            continue
         table.add_row(Text(entry["name"], style="bold"), Text(entry.get("description") or entry.get("summary") or ""))
         for parameter in entry.get("parameters", []):
             table.add_row("", Text(_parameter(parameter), style="dim"))
+    if any("cold_form_of" in entry for entry in entries):
+        table.add_row(Text("nested-NAME-cold", style="bold"), Text(_COLD_FORMS))
     print_table(table)
 
 

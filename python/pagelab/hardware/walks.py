@@ -23,7 +23,7 @@ from typing import Any
 import tomli_w
 
 from pagelab.hardware.measured import Figure, Processor, near
-from pagelab.run_time.replaying import BACKED, NESTED, NESTED_HUGE
+from pagelab.run_time.replaying import NESTED, NESTED_HUGE
 from pagelab.simulation import System, run
 
 REACHES = (2, 8)
@@ -39,7 +39,7 @@ _LINE_BYTES = 64
 _NODE_BYTES = 4096 + _LINE_BYTES
 """From page to page another line, or all would be in few sets of the caches"""
 _GUEST_TLB = {"entries": 64, "ways": 4, "latency_cycles": 2}
-_ON_LARGE_PAGES: System = ("nested-radix", {**BACKED, "system.layers.host.page_size": "2M"})
+_ON_LARGE_PAGES: System = ("nested-radix", {"system.layers.host.page_size": "2M"})
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ SUITE = (MCF, CACTUS, XALAN, *GRAPHS, *GUPS)
 # table has no use for.
 FREE_LOOKUP = "free look-up"
 # A workload's other point of the paper's run-time model: the same accesses with 2 MiB pages. Of some: it is a check.
-LARGE_PAGES = {"2M": "radix-2m", "nested 2M": "nested-radix-2m"}
+LARGE_PAGES = {"2M": "radix-2m", "nested 2M": "nested-radix-2m-cold"}
 MODELLED = (MCF, XALAN, GRAPHS[0], GUPS[0])
 # Guests and hosts whose memory has been in use, each in a state of its own: each is a sample of what lies where.
 PLACEMENTS = 5
@@ -95,9 +95,9 @@ BEYOND_SUITE = (MCF, CACTUS, XALAN, GUPS[0])
 
 BARE = {"radix": "radix", "perfect": "radix-perfect-mmu-cache", "hashed": "hashed-compact"}
 NESTED = {
-    "nested radix": "nested-radix",
-    "nested perfect": "nested-radix-perfect-mmu-cache",
-    "nested hashed": "nested-hashed-compact",
+    "nested radix": "nested-radix-cold",
+    "nested perfect": "nested-radix-perfect-mmu-cache-cold",
+    "nested hashed": "nested-hashed-compact-cold",
 }
 DESIGNS = {
     "chained": "hashed-chained",
@@ -110,11 +110,11 @@ CLUSTERS = (8, 512, 4096)
 BEYOND = {
     "hashed": ("hashed-compact", "radix"),
     "direct segment": ("direct-segment", "radix"),
-    "nested hashed": ("nested-hashed-compact", "nested radix"),
-    "nested VMM direct": ("nested-vmm-direct", "nested radix"),
-    "nested guest direct": ("nested-guest-direct", "nested radix"),
-    "nested dual direct": ("nested-dual-direct", "nested radix"),
-    "nested speculative": ("nested-radix-speculative", "nested radix"),
+    "nested hashed": ("nested-hashed-compact-cold", "nested radix"),
+    "nested VMM direct": ("nested-vmm-direct-cold", "nested radix"),
+    "nested guest direct": ("nested-guest-direct-cold", "nested radix"),
+    "nested dual direct": ("nested-dual-direct-cold", "nested radix"),
+    "nested speculative": ("nested-radix-speculative-cold", "nested radix"),
 }
 
 # The experiment of section 5.3: the paper's is of the data cache. That of the TLB tells the conflicts of pages from
@@ -180,7 +180,7 @@ def _table_settings(preset: str, footprint: int, load: float, scattered: bool = 
     """
     # At a compact load of 1/8 every design takes 64 bytes per page.
     table = int(footprint // 64 / 8 / load)
-    if preset == "nested-hashed-compact":
+    if preset == "nested-hashed-compact-cold":
         # The guest's memory holds its own table too.
         host = int((footprint + table) // 64 / 8 / load) * (8 if scattered else 1)
         return (

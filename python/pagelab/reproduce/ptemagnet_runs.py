@@ -108,15 +108,15 @@ RIVALS = (FOLIOS, LARGE, EAGER, "CA paging")
 # The paper's kernel, in the guest and the host.
 KERNEL = "linux-4.19"
 PRESETS = {
-    ORDER_0: "nested-radix",
-    AS_SET: "nested-radix-ptemagnet",
-    EQUAL_COST: "nested-radix-ptemagnet",
-    FOR_ALL: "nested-radix-ptemagnet",
-    FOR_ALL_AS_SET: "nested-radix-ptemagnet",
-    FOLIOS: "nested-radix-mthp32k",
-    LARGE: "nested-radix-thp",
-    EAGER: "nested-radix-eager",
-    "CA paging": "nested-radix-ca-paging",
+    ORDER_0: "nested-radix-cold",
+    AS_SET: "nested-radix-ptemagnet-cold",
+    EQUAL_COST: "nested-radix-ptemagnet-cold",
+    FOR_ALL: "nested-radix-ptemagnet-cold",
+    FOR_ALL_AS_SET: "nested-radix-ptemagnet-cold",
+    FOLIOS: "nested-radix-mthp32k-cold",
+    LARGE: "nested-radix-thp-cold",
+    EAGER: "nested-radix-eager-cold",
+    "CA paging": "nested-radix-ca-paging-cold",
 }
 # As the artefact of the paper, reservations are for the measured program, unless they are for all.
 ITS_OWN = 'system.layers.guest.placement_for=["source.0"]'

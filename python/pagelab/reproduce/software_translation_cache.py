@@ -184,7 +184,7 @@ def _runs() -> Iterator[Run]:
 
 def _products(n: int, kernel: str, name: str, more: tuple[str, ...]) -> Iterator[Run]:
     """A product of matrices, whatever the scale, and what comes before it, whose faults are not the product's."""
-    preset, settings = _kernel(kernel, "nested-radix", more)
+    preset, settings = _kernel(kernel, "nested-radix-cold", more)
     begun = 2 * n**2
     product = 2 * n**3 + n**2
     part = product // PARTS_OF_PRODUCT if n == LARGEST else product
@@ -208,7 +208,7 @@ def _run(
     kernel: str,
     label: str,
     settings: tuple[str, ...] = (),
-    system: str = "nested-radix",
+    system: str = "nested-radix-cold",
     size: str = "1GiB",
     threads: int = 1,
 ) -> Run:
@@ -219,7 +219,7 @@ def _run(
 
 
 def _run_between(workload: str, pattern: str, kernel: str, label: str, between: int) -> Run:
-    preset, settings = _kernel(kernel, "nested-radix")
+    preset, settings = _kernel(kernel, "nested-radix-cold")
     spec = f"{pattern.format(size='1GiB')},between={between},accesses={{total}}@0"
     accesses = min(PAGES * (1 + between // 64), MOST_BETWEEN)
     # Before the window the other data's own pages are touched.

@@ -28,11 +28,10 @@ from pagelab.stretches import FEW_WINDOWS, WALK_CYCLES, Stretches, is_sampled
 from pagelab.traces import is_trace, trace_info
 from pagelab.user_time import user_cycles
 
-BACKED = {"system.layers.guest.backing": "present"}
-"""A virtual machine that has used its memory before, as timed runs find it (`frames`)"""
-NESTED: System = ("nested-radix", BACKED)
-NESTED_HUGE: System = ("nested-radix-thp", BACKED)
-NESTED_MADVISE: System = ("nested-radix-thp", {**BACKED, "system.layers.guest.large_pages": "madvise"})
+# Virtual machines that have used their memory before, as timed runs find them (`frames`).
+NESTED: System = "nested-radix"
+NESTED_HUGE: System = "nested-radix-thp"
+NESTED_MADVISE: System = ("nested-radix-thp", {"system.layers.guest.large_pages": "madvise"})
 
 
 @dataclass(frozen=True)

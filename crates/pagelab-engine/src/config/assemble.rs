@@ -145,18 +145,24 @@ fn load(kind: PresetKind, name: Option<&str>) -> Result<Value, EngineError> {
         std::fs::read_to_string(path)
             .map_err(|e| EngineError::config(kind.name(), format!("cannot read `{path}`: {e}")))
     };
-    let text = match name {
-        None => presets(kind).next().expect("every kind has a preset").toml.to_owned(),
-        Some(name) => match presets(kind).find(|p| p.name == name) {
-            Some(preset) => preset.toml.to_owned(),
-            None if name.ends_with(".toml") || Path::new(name).is_file() => read(name)?,
-            None if Path::new(&format!("{name}.toml")).is_file() => read(&format!("{name}.toml"))?,
-            None => return Err(unknown(kind, name)),
-        },
+    let preset = match name {
+        None => presets(kind).next(),
+        Some(name) => presets(kind).find(|preset| preset.name == name),
     };
-    let table: toml::Table = text.parse().map_err(|e: toml::de::Error| {
-        EngineError::config(kind.name(), format!("`{}` is not valid TOML: {e}", name.unwrap_or_default()))
-    })?;
+    let table = match (preset, name) {
+        (Some(preset), _) => preset.table(),
+        (None, None) => unreachable!("every kind has a preset"),
+        (None, Some(name)) => {
+            let text = match name {
+                name if name.ends_with(".toml") || Path::new(name).is_file() => read(name)?,
+                name if Path::new(&format!("{name}.toml")).is_file() => read(&format!("{name}.toml"))?,
+                name => return Err(unknown(kind, name)),
+            };
+            text.parse().map_err(|e: toml::de::Error| {
+                EngineError::config(kind.name(), format!("`{name}` is not valid TOML: {e}"))
+            })?
+        }
+    };
     serde_json::to_value(table).map_err(|e| EngineError::config(kind.name(), e.to_string()))
 }
 

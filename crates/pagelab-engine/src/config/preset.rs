@@ -33,43 +33,119 @@ impl PresetKind {
 pub struct Preset {
     /// What it describes.
     pub kind: PresetKind,
-    /// The name that the command line takes, also that of its file without `.toml`.
+    /// The name that the command line takes; that of its file without `.toml`, unless it is [cold](Self::warm).
     pub name: &'static str,
+    /// The preset that this one is the cold form of: the same virtual machine, just booted.
+    pub warm: Option<&'static str>,
     /// Contents of its file.
-    pub toml: &'static str,
+    toml: &'static str,
+}
+
+impl Preset {
+    /// Its keys. A cold form has those of its file, but every guest gets its memory on demand.
+    pub fn table(&self) -> toml::Table {
+        let mut table: toml::Table = self.toml.parse().expect("built-in presets are valid TOML");
+        if self.warm.is_some() {
+            make_cold(&mut table, self.name);
+        }
+        table
+    }
+}
+
+/// Turns a system of warmed guests into one whose guests have just booted.
+fn make_cold(table: &mut toml::Table, name: &str) {
+    table["name"] = name.into();
+    let described = table["description"].as_str().expect("presets are described");
+    table["description"] = format!("{described}; just booted, so first touches fault in the host, too").into();
+    for layer in table["layers"].as_array_mut().expect("systems have layers") {
+        let layer = layer.as_table_mut().expect("a layer is a table");
+        layer.remove("backing");
+    }
 }
 
 macro_rules! presets {
-    ($($kind:ident $folder:literal: $($name:literal),* $(,)?;)*) => {
-        const PRESETS: &[Preset] = &[$($(Preset {
-            kind: PresetKind::$kind,
-            name: $name,
-            toml: include_str!(concat!("../../../../presets/", $folder, "/", $name, ".toml")),
-        },)*)*];
+    (
+        $($kind:ident $folder:literal: $($name:literal),* $(,)?;)*
+        @guests: $($guest:literal),* $(,)?;
+    ) => {
+        const PRESETS: &[Preset] = &[
+            $($(Preset {
+                kind: PresetKind::$kind,
+                name: $name,
+                warm: None,
+                toml: include_str!(concat!("../../../../presets/", $folder, "/", $name, ".toml")),
+            },)*)*
+            $(Preset {
+                kind: PresetKind::System,
+                name: $guest,
+                warm: None,
+                toml: include_str!(concat!("../../../../presets/", "systems", "/", $guest, ".toml")),
+            },
+            Preset {
+                kind: PresetKind::System,
+                name: concat!($guest, "-cold"),
+                warm: Some($guest),
+                toml: include_str!(concat!("../../../../presets/", "systems", "/", $guest, ".toml")),
+            },)*
+        ];
     };
 }
 
+// Systems with guests stand apart: each of them is two presets, NAME and NAME-cold.
 presets! {
     Machine "machines": "kabylake-7700hq", "sandybridge-e5-2420", "xeon-e-2136", "broadwell-e5-2640v3",
         "xeon-silver-4114", "gem5-timing";
     System "systems": "radix", "radix-no-mmu-cache", "radix-perfect-mmu-cache", "radix-page-walk-cache", "radix-2m",
-        "radix-thp", "radix-thp-madvise", "radix-1g", "radix-5level", "nested-radix", "nested-radix-no-mmu-cache", "nested-radix-perfect-mmu-cache",
-        "nested-radix-2m", "radix-unified-translation-cache", "nested-radix-unified-translation-cache",
-        "nested-radix-shared-page-walk-cache", "radix-coalesced-mmu-cache", "nested-radix-linear-host",
-        "nested-radix-shadow", "hashed-chained", "hashed-open", "hashed-clustered", "hashed-compact",
-        "nested-hashed-compact", "elastic-cuckoo", "nested-elastic-cuckoo",
-        "flattened", "nested-flattened", "hashed-power", "direct-segment", "nested-vmm-direct", "nested-guest-direct",
-        "nested-dual-direct", "nested-radix-speculative", "radix-ptemagnet", "nested-radix-ptemagnet", "radix-mthp32k",
-        "nested-radix-mthp32k", "nested-radix-thp", "nested-radix-two-vms", "radix-eager", "nested-radix-eager",
-        "radix-ca-paging", "nested-radix-ca-paging", "radix-ptemagnet-traced", "nested-radix-ptemagnet-traced",
-        "mfoe", "mfoe-software", "mfoe-software-traced", "mfoe-thp", "nested-mfoe", "osdp", "hwdp";
+        "radix-thp", "radix-thp-madvise", "radix-1g", "radix-5level", "radix-unified-translation-cache",
+        "radix-coalesced-mmu-cache", "hashed-chained", "hashed-open", "hashed-clustered", "hashed-compact",
+        "elastic-cuckoo", "flattened", "hashed-power", "direct-segment", "radix-ptemagnet", "radix-mthp32k",
+        "radix-eager", "radix-ca-paging", "radix-ptemagnet-traced", "mfoe", "mfoe-software", "mfoe-software-traced",
+        "mfoe-thp", "osdp", "hwdp";
     Kernel "kernels": "linux-6.12", "linux-4.19", "linux-4.9", "linux-4.19-stc", "linux-4.19-stc-as-published",
         "linux-6.12-traced";
     Drive "drives": "z-ssd-sz985", "cxl-memory", "tlc-flash", "disk";
     Window "windows": "skylake", "haswell", "sandy-bridge", "zen-4";
+    @guests: "nested-radix", "nested-radix-no-mmu-cache", "nested-radix-perfect-mmu-cache", "nested-radix-2m",
+        "nested-radix-unified-translation-cache", "nested-radix-shared-page-walk-cache", "nested-radix-linear-host",
+        "nested-radix-shadow", "nested-hashed-compact", "nested-elastic-cuckoo", "nested-flattened",
+        "nested-vmm-direct", "nested-guest-direct", "nested-dual-direct", "nested-radix-speculative",
+        "nested-radix-ptemagnet", "nested-radix-mthp32k", "nested-radix-thp", "nested-radix-two-vms",
+        "nested-radix-eager", "nested-radix-ca-paging", "nested-radix-ptemagnet-traced", "nested-mfoe";
 }
 
 /// All presets of a kind, in the order of the table above: the first is the default.
 pub fn presets(kind: PresetKind) -> impl Iterator<Item = &'static Preset> {
     PRESETS.iter().filter(move |preset| preset.kind == kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cold_form_differs_from_its_preset_in_the_backing_of_its_guests_alone() {
+        let find = |name: &str| presets(PresetKind::System).find(|preset| preset.name == name).unwrap();
+        let cold: Vec<_> = presets(PresetKind::System).filter(|preset| preset.warm.is_some()).collect();
+        for cold in &cold {
+            let (mut cold, mut warm) = (cold.table(), find(cold.warm.unwrap()).table());
+            assert_ne!(cold["description"], warm["description"]);
+            cold.remove("description");
+            warm.remove("description");
+            assert_eq!(cold["name"].as_str().unwrap(), format!("{}-cold", warm["name"].as_str().unwrap()));
+            warm.insert("name".into(), cold["name"].clone());
+            for layer in warm["layers"].as_array_mut().unwrap() {
+                let layer = layer.as_table_mut().unwrap();
+                let backing = layer.remove("backing");
+                assert_eq!(backing.is_some(), layer.contains_key("host"), "guests are warm, and nobody else is");
+                assert!(backing.is_none_or(|backing| backing.as_str() == Some("present")));
+            }
+            assert_eq!(cold, warm);
+        }
+        // Every system with guests has both forms.
+        for preset in presets(PresetKind::System).filter(|preset| preset.warm.is_none()) {
+            let table = preset.table();
+            let hosted = table["layers"].as_array().unwrap().iter().any(|layer| layer.get("host").is_some());
+            assert_eq!(hosted, cold.iter().any(|cold| cold.warm == Some(preset.name)), "{}", preset.name);
+        }
+    }
 }

@@ -123,8 +123,8 @@ impl Config {
                     return Err(EngineError::config(key("host_mode"), what));
                 }
             }
-            if layer.backing == Backing::Present && (layer.host.is_none() || layer.host_mode == HostMode::Shadow) {
-                let what = "present is for guests whose host_mode is nested; allowed here is on-demand";
+            if layer.backing == Backing::Present && layer.host.is_none() {
+                let what = "present is for guests, and this layer has no host; allowed here is on-demand";
                 return Err(EngineError::config(key("backing"), what));
             }
             if let Some(bytes) = layer.direct_segment_bytes {

@@ -3,19 +3,17 @@
 use crate::base::cycles::Cycles;
 use crate::base::ids::CpuId;
 use crate::base::page_fault::PageFault;
-use crate::config::Backing;
 use crate::engine::work::{EngineWork, Verdict};
 use crate::kernel::fault::{Ahead, Fault, Outcome};
-use crate::kernel::layer::Layer;
+use crate::kernel::layer::is_backed;
 use crate::machine::activity::Activity;
 use crate::machine::simulation::Simulation;
 use crate::observe::page_faults::SeenFault;
 
 impl Simulation {
-    /// Whether a fault is one in a host, for memory of a guest that it has had from before the run.
+    /// See [`is_backed`].
     pub fn is_backed(&self, fault: &PageFault) -> bool {
-        let is_guest = |layer: &Layer| layer.host == Some(fault.space) && layer.backing == Backing::Present;
-        self.os.layers.iter().any(is_guest)
+        is_backed(&self.os.layers, fault)
     }
 
     /// The engine of the page's layer begins, or the kernel's handler.

@@ -507,6 +507,15 @@ fn warnings(
 struct Row {
     name: String,
     description: String,
+    /// Of a preset that is the cold form of another: the other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cold_form_of: Option<&'static str>,
+}
+
+impl Row {
+    fn new(name: impl Into<String>, description: impl Into<String>) -> Self {
+        Self { name: name.into(), description: description.into(), cold_form_of: None }
+    }
 }
 
 /// What [`list_json`] lists.
@@ -532,15 +541,14 @@ pub fn list_json(kind: &str, others: &[(&str, &str)]) -> Result<String, EngineEr
     let of = |kind: PresetKind| {
         presets(kind)
             .map(|preset| {
-                let table: toml::Table = preset.toml.parse().expect("built-in presets are valid TOML");
+                let table = preset.table();
                 let description = table["description"].as_str().expect("presets are described").to_owned();
-                Row { name: preset.name.to_owned(), description }
+                Row { name: preset.name.to_owned(), description, cold_form_of: preset.warm }
             })
             .collect::<Vec<_>>()
     };
-    let rows = |rows: &[(&str, &str)]| {
-        rows.iter().map(|(n, d)| Row { name: (*n).to_owned(), description: (*d).to_owned() }).collect::<Vec<_>>()
-    };
+    let rows =
+        |rows: &[(&str, &str)]| rows.iter().map(|&(name, description)| Row::new(name, description)).collect::<Vec<_>>();
     let list = match kind {
         "kinds" => rows(&[KINDS, others].concat()),
         "workloads" => return Ok(serde_json::to_string(&workload::list()).expect("documentation serialises")),
@@ -558,7 +566,7 @@ pub fn list_json(kind: &str, others: &[(&str, &str)]) -> Result<String, EngineEr
         "fault-engines" => rows(crate::engine::config::DESIGNS),
         "placements" => {
             let designs = PlacementConfig::designs().into_iter();
-            designs.map(|(name, about)| Row { name, description: about.to_owned() }).collect()
+            designs.map(|(name, about)| Row::new(name, about)).collect()
         }
         _ => {
             let known: Vec<&str> = KINDS.iter().chain(others).map(|(name, _)| *name).collect();

@@ -13,7 +13,7 @@ use crate::base::ids::{LayerId, SpaceId};
 use crate::base::page_fault::{Intent, Origin, PageFault};
 use crate::base::translation::Translation;
 use crate::cache::Requester;
-use crate::kernel::layer::Layer;
+use crate::kernel::layer::{Layer, is_backed};
 use crate::mmu_cache::Asid;
 use crate::page_table::{Leaf, Mapping, WalkList};
 use crate::translate::counters::{TLB_DATA, TLB_FETCH, TLB_KERNEL};
@@ -114,11 +114,13 @@ impl Hardware {
         self.walks.log.clear();
         let mut spent = Cycles::ZERO;
         let walked = self.walk_to_machine(layers, wanted.core, wanted.space, wanted.va, wanted.intent, &mut spent);
-        *cycles += spent;
         match walked {
-            Err(Faulted) => self.walks.finish(|w| &mut w.aborted, spent),
             Ok(_) => self.walks.complete(wanted.origin, spent),
+            // The page has been there all along, so there was no such walk.
+            Err(Faulted) if is_backed(layers, &self.fault) => return walked,
+            Err(Faulted) => self.walks.finish(|w| &mut w.aborted, spent),
         }
+        *cycles += spent;
         walked
     }
 

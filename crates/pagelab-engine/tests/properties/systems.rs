@@ -55,10 +55,10 @@ pub const SYSTEMS: &[System] = &[
         &[r#"kernel.translation_cache={"form":"pud-index","per":"mm","entries":4}"#, "machine.memory_bytes=3GiB"],
     ),
     ("radix-5level", &[r#"kernel.translation_cache={"form":"mmu-assisted"}"#, SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
-    ("nested-radix", &[r#"kernel.translation_cache={"form":"full-prefix","per":"mm","entries":512}"#]),
-    ("nested-radix", &[r#"kernel.translation_cache={"form":"as-published","per":"mm","entries":4,"ways":4}"#]),
-    ("nested-radix-2m", &[r#"kernel.translation_cache={"form":"mmu-assisted"}"#]),
-    ("nested-radix-shadow", &[r#"kernel.translation_cache={"form":"pud-index"}"#]),
+    ("nested-radix-cold", &[r#"kernel.translation_cache={"form":"full-prefix","per":"mm","entries":512}"#]),
+    ("nested-radix-cold", &[r#"kernel.translation_cache={"form":"as-published","per":"mm","entries":4,"ways":4}"#]),
+    ("nested-radix-2m-cold", &[r#"kernel.translation_cache={"form":"mmu-assisted"}"#]),
+    ("nested-radix-shadow-cold", &[r#"kernel.translation_cache={"form":"pud-index"}"#]),
     ("radix", &[]),
     ("radix-5level", &[]),
     ("mfoe", MFOE),
@@ -77,7 +77,7 @@ pub const SYSTEMS: &[System] = &[
     ("mfoe-thp", &[MFOE_THP[0], MFOE_THP[1], MFOE_THP[2], "system.layers.native.fault_engine.form=software"]),
     ("mfoe-software", &[MFOE[0], MFOE[1], SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
     (
-        "nested-mfoe",
+        "nested-mfoe-cold",
         &[
             "system.layers.guest.fault_engine.period_cycles=20000",
             "system.layers.host.fault_engine.period_cycles=20000",
@@ -102,7 +102,7 @@ pub const SYSTEMS: &[System] = &[
     ),
     ("osdp", &[SWAP, "kernel.block_io.completion_by=polling", "kernel.cgroup_limit_bytes=1MiB"]),
     ("radix", &[SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
-    ("nested-radix", &[SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
+    ("nested-radix-cold", &[SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
     ("radix", &[SWAP, STORAGE, "kernel.page_cache=cold", "kernel.cgroup_limit_bytes=1MiB"]),
     (
         "radix",
@@ -118,7 +118,7 @@ pub const SYSTEMS: &[System] = &[
     ("radix", &[PTEMAGNET, SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
     ("radix-2m", &[r#"system.layers.native.placement={"kind":"ptemagnet","group_pages":4,"release_above_percent":1}"#]),
     (
-        "nested-radix",
+        "nested-radix-cold",
         &[
             r#"system.layers.guest.placement={"kind":"ptemagnet"}"#,
             r#"system.layers.host.placement={"kind":"ptemagnet"}"#,
@@ -135,7 +135,7 @@ pub const SYSTEMS: &[System] = &[
         ],
     ),
     ("radix-2m", &[CA_PAGING]),
-    ("nested-radix-ca-paging", &[]),
+    ("nested-radix-ca-paging-cold", &[]),
     ("hashed-compact", &[CA_PAGING, "system.layers.native.page_table.table_bytes=512KiB"]),
     ("radix", &[EAGER]),
     ("radix", &[EAGER, SWAP, "kernel.cgroup_limit_bytes=2MiB"]),
@@ -144,7 +144,7 @@ pub const SYSTEMS: &[System] = &[
         "radix",
         &[r#"system.layers.native.placement={"kind":"eager","stop_above_percent":5}"#, "machine.memory_bytes=32MiB"],
     ),
-    ("nested-radix-eager", &[]),
+    ("nested-radix-eager-cold", &[]),
     ("hashed-compact", &[EAGER, "system.layers.native.page_table.table_bytes=1MiB"]),
     ("elastic-cuckoo", &[EAGER]),
     ("radix-2m", &[SWAP, "kernel.cgroup_limit_bytes=4MiB"]),
@@ -154,15 +154,15 @@ pub const SYSTEMS: &[System] = &[
     ("radix-page-walk-cache", &[]),
     ("radix-unified-translation-cache", &[]),
     (
-        "nested-radix-unified-translation-cache",
+        "nested-radix-unified-translation-cache-cold",
         &["machine.mmu_cache.unified.ways=4", "machine.mmu_cache.unified.level2_insertion=2"],
     ),
-    ("nested-radix-shared-page-walk-cache", &[]),
+    ("nested-radix-shared-page-walk-cache-cold", &[]),
     ("radix-coalesced-mmu-cache", &[]),
-    ("nested-radix-linear-host", &[]),
-    ("nested-radix-shadow", &[]),
-    ("nested-radix-shadow", &[SWAP, "kernel.cgroup_limit_bytes=1MiB", "kernel.pcids=1"]),
-    ("nested-radix-shadow", &["system.layers.guest.page_size=2M", "system.layers.host.page_size=2M"]),
+    ("nested-radix-linear-host-cold", &[]),
+    ("nested-radix-shadow-cold", &[]),
+    ("nested-radix-shadow-cold", &[SWAP, "kernel.cgroup_limit_bytes=1MiB", "kernel.pcids=1"]),
+    ("nested-radix-shadow-cold", &["system.layers.guest.page_size=2M", "system.layers.host.page_size=2M"]),
     (
         "two-guests",
         &[
@@ -180,15 +180,15 @@ pub const SYSTEMS: &[System] = &[
     ("radix-2m", &["system.layers.native.direct_segment_bytes=3MiB"]),
     ("hashed-compact", &["system.layers.native.direct_segment_bytes=256KiB"]),
     (
-        "nested-vmm-direct",
+        "nested-vmm-direct-cold",
         &["system.layers.guest.memory_bytes=512MiB", "system.layers.host.direct_segment_bytes=512MiB"],
     ),
     (
-        "nested-guest-direct",
+        "nested-guest-direct-cold",
         &["system.layers.guest.memory_bytes=512MiB", "system.layers.guest.direct_segment_bytes=1MiB"],
     ),
     (
-        "nested-dual-direct",
+        "nested-dual-direct-cold",
         &[
             "system.layers.guest.memory_bytes=512MiB",
             "system.layers.guest.direct_segment_bytes=300KiB",
@@ -198,7 +198,7 @@ pub const SYSTEMS: &[System] = &[
         ],
     ),
     (
-        "nested-radix-speculative",
+        "nested-radix-speculative-cold",
         &[r#"system.layers.host.speculative_table={"table_bytes":"64KiB","flush_cycles":20}"#],
     ),
     (
@@ -215,16 +215,21 @@ pub const SYSTEMS: &[System] = &[
         "two-guests",
         &["system.layers.host.direct_segment_bytes=300MiB", "system.layers.right.direct_segment_bytes=2MiB"],
     ),
-    ("nested-radix", &[r#"machine.mmu_cache.shared_by_cores={"extra_latency_cycles":4}"#]),
+    ("nested-radix-cold", &[r#"machine.mmu_cache.shared_by_cores={"extra_latency_cycles":4}"#]),
+    ("nested-radix-cold", &[]),
     ("nested-radix", &[]),
+    ("nested-radix", &[SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
+    ("nested-radix-shadow", &[SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
+    ("nested-radix-2m-cold", &[]),
     ("nested-radix-2m", &[]),
-    ("nested-radix", &[r#"machine.tlb.nested={"entries":16,"ways":4,"latency_cycles":1}"#]),
+    ("nested-mfoe", &["system.layers.host.fault_engine.period_cycles=20000"]),
+    ("nested-radix-cold", &[r#"machine.tlb.nested={"entries":16,"ways":4,"latency_cycles":1}"#]),
     (
-        "nested-radix-2m",
+        "nested-radix-2m-cold",
         &[r#"machine.tlb.nested={"entries":16,"ways":4,"latency_cycles":1}"#, "system.layers.host.page_size=4K"],
     ),
     (
-        "nested-radix-2m",
+        "nested-radix-2m-cold",
         &[
             r#"machine.tlb.guest={"entries":4,"ways":2,"latency_cycles":1}"#,
             "machine.mmu_cache.of_hosts=false",
@@ -232,14 +237,14 @@ pub const SYSTEMS: &[System] = &[
         ],
     ),
     (
-        "nested-radix-thp",
+        "nested-radix-thp-cold",
         &[r#"machine.tlb.guest={"entries":16,"ways":4,"latency_cycles":1}"#, SWAP, "kernel.cgroup_limit_bytes=8MiB"],
     ),
     ("nested-3", &[r#"machine.tlb.guest={"entries":16,"ways":4,"latency_cycles":1}"#]),
     ("nested-3", &[]),
     ("radix", &["kernel.pcids=2", "kernel.idle_tlb=leave"]),
     ("radix-page-walk-cache", &["kernel.pcids=0", "kernel.idle_tlb=interrupt"]),
-    ("nested-radix", &["kernel.pcids=1", SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
+    ("nested-radix-cold", &["kernel.pcids=1", SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
     (
         "hashed-chained",
         &["system.layers.native.page_table.table_bytes=512KiB", "system.layers.native.page_table.exits_per_scan=1"],
@@ -276,7 +281,7 @@ pub const SYSTEMS: &[System] = &[
         ],
     ),
     (
-        "nested-hashed-compact",
+        "nested-hashed-compact-cold",
         &[
             "system.layers.guest.page_table.table_bytes=4MiB",
             "system.layers.host.page_table.table_bytes=2MiB",
@@ -284,7 +289,7 @@ pub const SYSTEMS: &[System] = &[
         ],
     ),
     (
-        "nested-radix",
+        "nested-radix-cold",
         &[
             r#"system.layers.host={"name":"host","page_table":{"kind":"hashed-open"},"mmu_cache":"none","page_size":"4K"}"#,
         ],
@@ -299,7 +304,7 @@ pub const SYSTEMS: &[System] = &[
         ],
     ),
     (
-        "nested-hashed-compact",
+        "nested-hashed-compact-cold",
         &[
             r#"system.layers.guest.page_table={"kind":"hashed-power","table_bytes":"4MiB","exits_per_scan":2}"#,
             r#"system.layers.host.page_table={"kind":"hashed-power"}"#,
@@ -308,7 +313,7 @@ pub const SYSTEMS: &[System] = &[
     ("flattened", &[]),
     ("flattened", &["system.layers.native.page_table.merge=l3l2", SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
     ("flattened", &["machine.memory_bytes=128MiB", "system.layers.native.mmu_cache=unified"]),
-    ("nested-flattened", &["system.layers.guest.page_table.merge=l2l1"]),
+    ("nested-flattened-cold", &["system.layers.guest.page_table.merge=l2l1"]),
     ("elastic-cuckoo", &["system.layers.native.page_table.way_entries=64"]),
     (
         "elastic-cuckoo",
@@ -320,9 +325,9 @@ pub const SYSTEMS: &[System] = &[
             "kernel.cgroup_limit_bytes=1MiB",
         ],
     ),
-    ("nested-elastic-cuckoo", &["system.layers.guest.page_table.way_entries=64"]),
+    ("nested-elastic-cuckoo-cold", &["system.layers.guest.page_table.way_entries=64"]),
     (
-        "nested-radix-shadow",
+        "nested-radix-shadow-cold",
         &[
             r#"system.layers.guest={"name":"guest","host":"host","host_mode":"shadow","page_table":{"kind":"elastic-cuckoo"},"mmu_cache":"none","page_size":"4K"}"#,
         ],

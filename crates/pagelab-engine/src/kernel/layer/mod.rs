@@ -4,6 +4,7 @@
 //! physical memory is an ordinary mapping. Several layers may share a host. Nothing here knows how deep the stack is.
 
 mod ahead;
+mod backing;
 mod batches;
 mod boot;
 pub mod contents;
@@ -19,6 +20,8 @@ mod tables;
 mod translation_caches;
 mod user_pages;
 pub mod words;
+
+pub use backing::is_backed;
 
 use crate::base::ids::{CpuId, DIRECT_MAP, SpaceId};
 use std::collections::BTreeMap;

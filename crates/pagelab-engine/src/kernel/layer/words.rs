@@ -47,7 +47,7 @@ impl Layer {
     }
 
     /// What a walk for `va` ends at.
-    fn leaf(&self, index: u32, va: VirtAddr) -> Leaf {
+    pub(super) fn leaf(&self, index: u32, va: VirtAddr) -> Leaf {
         let mut list = WalkList::new();
         self.spaces[index as usize].table.walk(&self.mem, va, &mut list);
         list.leaf

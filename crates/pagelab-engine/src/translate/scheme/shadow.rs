@@ -21,7 +21,7 @@ use crate::base::page_fault::{Intent, PageFault};
 use crate::base::translation::Translation;
 use crate::cache::Requester;
 use crate::kernel::frames::frame_alloc::FramePurpose;
-use crate::kernel::layer::Layer;
+use crate::kernel::layer::{Layer, is_backed};
 use crate::kernel::vma::VaRange;
 use crate::page_table::{Leaf, Mapping, PageTable, PteFlags, TableBlock, WalkList};
 use crate::translate::hardware::Hardware;
@@ -43,14 +43,19 @@ impl Hardware {
             self.walks.log.clear();
             let mut spent = Cycles::ZERO;
             let found = self.walk_shadow(layers, core, space, host, va, &mut spent);
-            *cycles += spent;
             if let Some(found) = found.filter(|found| intent != Intent::Store || found.stores()) {
+                *cycles += spent;
                 self.walks.complete(origin, spent);
                 return Ok(found);
             }
-            self.walks.finish(|w| &mut w.aborted, spent);
             let mut exit = self.vm_exit_cycles;
             let filled = self.fill_shadow(layers, core, space, host, va, intent, &mut exit);
+            // The page has been in the host all along, so there was no such exit.
+            if filled.is_err() && is_backed(layers, &self.fault) {
+                return Err(Faulted);
+            }
+            self.walks.finish(|w| &mut w.aborted, spent);
+            *cycles += spent;
             self.shadow.misses += 1;
             self.shadow.cycles += exit;
             *cycles += exit;

@@ -21,7 +21,7 @@ use crate::base::ids::LayerId;
 use crate::base::page_fault::{Intent, Origin};
 use crate::base::translation::Translation;
 use crate::cache::Requester;
-use crate::kernel::layer::Layer;
+use crate::kernel::layer::{Layer, is_backed};
 use crate::kernel::speculative_table::SpeculativeTable;
 use crate::translate::hardware::Hardware;
 use crate::translate::walker::{Faulted, Wanted};
@@ -50,6 +50,10 @@ impl Hardware {
         let walked = self.walk_to_machine(layers, core, space, va, intent, &mut spent);
         let refs = self.walks.log.len() as u64;
         let Ok(found) = walked else {
+            // The page has been there all along, so there was no such walk.
+            if is_backed(layers, &self.fault) {
+                return Err(Faulted);
+            }
             let waited = spent + if usable.is_some() { flush } else { Cycles::ZERO };
             self.speculation.wrong += u64::from(usable.is_some() && origin == Origin::Program);
             self.walks.finish(|w| &mut w.aborted, waited);
