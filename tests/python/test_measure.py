@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from conftest import COMMAND, Pagelab, assert_fails
 
 from pagelab import UsageError
 from pagelab.run_time import counters, host, layouts
+from pagelab.run_time.huge_share import check_share
 from pagelab.run_time.measuring import Figure, load
-from pagelab.run_time.running import _Sampler
+from pagelab.run_time.running import Memory, _Sampler
 
 SOURCE = Path(__file__).parent / "chase.c"
 PAGES_OF_64_MIB = 64 << 8
@@ -49,7 +51,7 @@ def faults(of: dict[str, Any]) -> list[int]:
 
 @HUGE
 def test_layouts_make_of_the_heap_what_they_say(pagelab: Pagelab, tmp_path: Path, chase: Path) -> None:
-    wanted = {"4k": 0.0, "thp": 1.0, "heap=25%": 0.25, "heap=0-32MiB": 0.5, "mmap=100%": 0.0}
+    wanted = {"4k": 0.0, "thp": 1.0, "heap=25%": 0.25, "heap=0-32MiB": 0.5}
     asked = [word for layout in wanted for word in ("-l", layout)]
     done = pagelab("measure", *asked, "-n", "2", "-o", "out.json", "--", chase, "64", "400000")
     assert done.returncode == 0, done.stderr
@@ -63,6 +65,54 @@ def test_layouts_make_of_the_heap_what_they_say(pagelab: Pagelab, tmp_path: Path
             assert small * 0.96 < count < small * 1.04 + 1000, layout
     assert len(done.stdout.splitlines()[-5:][0].split()) > 5
     assert load(tmp_path / "out.json").to_json() == (tmp_path / "out.json").read_text()
+
+
+SPARSE = """
+#include <stdlib.h>
+#include <string.h>
+int main(void) {
+    /* As sort does: it uses the end of a large block. */
+    char *volatile block = malloc(200 << 20);
+    volatile unsigned long sum = 0;
+    memset(block + (160 << 20), 1, 40 << 20);
+    for (unsigned long at = 0; at < 60000000; at++) sum += at;
+    return block[199 << 20] - 1;
+}
+"""
+
+
+@HUGE
+def test_shares_are_made_where_the_heap_is_touched(pagelab: Pagelab, tmp_path: Path) -> None:
+    (tmp_path / "sparse.c").write_text(SPARSE)
+    subprocess.run(["cc", "-O1", "-o", tmp_path / "sparse", tmp_path / "sparse.c"], check=True)
+    done = pagelab("measure", "-l", "heap=50%", "-n", "1", "-o", "out.json", "--", "./sparse")
+    assert done.returncode == 0, done.stderr
+    memory = by_layout(tmp_path / "out.json")["heap=50%"]["memory"]
+    assert memory["huge_bytes"] == pytest.approx(20 << 20, abs=4 << 20)
+    far = pagelab("measure", "-q", "-l", "heap=512MiB-600MiB", "-n", "1", "--", "./sparse")
+    assert_fails(far, 2, "heap=512MiB-600MiB")
+
+
+@HUGE
+def test_a_layout_that_gets_no_huge_pages_is_an_error(pagelab: Pagelab, chase: Path) -> None:
+    without = pagelab("measure", "-q", "-l", "mmap=100%", "--", chase, "64", "400000")
+    assert_fails(without, 2, "mmap=100%: nothing of", "pieces of 2 MiB of the mappings")
+
+
+def test_shares_of_huge_pages_are_checked() -> None:
+    small = Memory(70 << 20, 0, 70 << 20, 1, 0, heap_extent_bytes=100 << 20, heap_bytes=64 << 20)
+    for layout, least in (("heap=50%", 32 - 6.4), ("thp", 64 - 6.4), ("heap=0-90MiB", 54 - 6.4)):
+        enough = replace(small, huge_bytes=int((least + 0.1) * (1 << 20)))
+        check_share(layouts.parse(layout), small, enough)
+        with pytest.raises(UsageError, match=r"of the heap were to be huge, and .* became so"):
+            check_share(layouts.parse(layout), small, replace(small, huge_bytes=int((least - 0.1) * (1 << 20))))
+    for layout in ("4k", "host"):
+        check_share(layouts.parse(layout), small, small)
+    little = replace(small, heap_bytes=14 << 20, huge_bytes=6 << 20)
+    with pytest.raises(UsageError, match=r"touches 14 MiB of its heap, too little for a share: 16 MiB are needed"):
+        check_share(layouts.parse("heap=50%"), little, little)
+    with pytest.raises(UsageError, match="heap ends at 100 MiB; give a window before that"):
+        check_share(layouts.parse("heap=128MiB-256MiB"), small, replace(small, huge_bytes=2 << 20))
 
 
 @HUGE
@@ -303,10 +353,11 @@ def test_where_perf_counts_nothing_the_result_says_why(tmp_path: Path, monkeypat
 
 
 def test_memory_is_that_of_the_moment_with_most() -> None:
-    report = "begins 10\nends 10 1000 600\nbegins 11\nends 11 3000 2000\nends 12 5 0\n"
+    report = "begins 10\nends 10 1000 600 90 80\nbegins 11\nends 11 3000 2000 9 8\nends 12 5 0 0 0\n"
     memory = _Sampler().memory(report)
     assert (memory.anonymous_bytes, memory.huge_bytes) == (3000 << 10, 2000 << 10)
     assert (memory.processes, memory.without_library) == (3, 0)
+    assert (memory.heap_extent_bytes, memory.heap_bytes) == (90 << 10, 80 << 10)
     assert memory.huge_share == pytest.approx(2 / 3)
 
 

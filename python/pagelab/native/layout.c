@@ -8,7 +8,9 @@
  *
  * PAGELAB_LAYOUT holds five numbers: heap permille, from, to (bytes of the heap), mmap permille, span (bytes of the
  * heap and of each mapping that shares are made in; 0: no limit). Pieces of 2 MiB are huge in the stated share, evenly.
- * PAGELAB_LAYOUT_REPORT names a file: at its end, a process adds a line with its anonymous and huge memory. */
+ * PAGELAB_LAYOUT_REPORT names a file: at its end, a process adds a line with its anonymous and huge memory, the extent
+ * of the heap that it touched, and how much of that it touched (KiB). A program may touch the end of a large block
+ * first, as sort does, so shares are made within the extent. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -29,7 +31,7 @@ struct rule {
 static struct {
     int active;
     struct rule heap, mmap;
-    unsigned long span;
+    unsigned long span, heap_start, heap_end;
 } layout;
 
 static unsigned long round_up(unsigned long value) { return (value + HUGE_BYTES - 1) & ~(HUGE_BYTES - 1); }
@@ -141,7 +143,9 @@ __attribute__((constructor)) static void begin(void) {
     /* The first allocation makes the heap, with all the room that the tunable top_pad asks for. */
     void *first = malloc(1 << 12);
     unsigned long end = end_of_mapping((unsigned long)first);
-    if (end) apply(&layout.heap, (unsigned long)first & ~4095UL, end);
+    layout.heap_start = (unsigned long)first & ~4095UL;
+    layout.heap_end = end;
+    if (end) apply(&layout.heap, layout.heap_start, end);
     free(first);
     const char *report = getenv("PAGELAB_LAYOUT_REPORT");
     if (report) {
@@ -150,9 +154,50 @@ __attribute__((constructor)) static void begin(void) {
     }
 }
 
+/* Pages of the mappings that hold the heap that are present or swapped out; `start` becomes the first one's address. */
+static unsigned long pages_of_heap(unsigned long *start) {
+    FILE *maps = fopen("/proc/self/smaps", "re");
+    unsigned long from, to, value, sum = 0;
+    char line[512];
+    int inside = 0;
+    if (!maps) return 0;
+    while (fgets(line, sizeof line, maps)) {
+        if (sscanf(line, "%lx-%lx ", &from, &to) == 2) {
+            inside = from < layout.heap_end && to > layout.heap_start;
+            if (inside && from < *start) *start = from;
+        } else if (inside && (sscanf(line, "Rss: %lu", &value) == 1 || sscanf(line, "Swap: %lu", &value) == 1)) {
+            sum += value / 4;
+        }
+    }
+    fclose(maps);
+    return sum;
+}
+
+/* Finds which pages of the heap were touched: their number, and how many pages lie before the end of the last one. */
+static void touched_heap(unsigned long *pages, unsigned long *extent) {
+    static uint64_t entries[8192];
+    unsigned long start = layout.heap_start, at = 0;
+    /* The room behind the last touched page is large, and reading it takes longer than short programs. */
+    unsigned long all = layout.heap_end ? pages_of_heap(&start) : 0;
+    unsigned long first = start / 4096, count = (layout.heap_end - start) / 4096;
+    int file = layout.heap_end ? open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC) : -1;
+    *pages = *extent = 0;
+    if (file < 0) return;
+    while (at < count && *pages < all) {
+        size_t wanted = (count - at) * sizeof *entries;
+        if (wanted > sizeof entries) wanted = sizeof entries;
+        ssize_t got = pread(file, entries, wanted, (off_t)((first + at) * sizeof *entries));
+        if (got < (ssize_t)sizeof *entries) break;
+        for (size_t entry = 0; entry < (size_t)got / sizeof *entries; entry++, at++)
+            /* Present or swapped out. */
+            if (entries[entry] >> 62) ++*pages, *extent = at + 1;
+    }
+    close(file);
+}
+
 __attribute__((destructor)) static void report(void) {
     const char *path = getenv("PAGELAB_LAYOUT_REPORT");
-    unsigned long anonymous = 0, huge = 0, value;
+    unsigned long anonymous = 0, huge = 0, value, pages, extent;
     char line[256];
     FILE *rollup;
     if (!layout.active || !path || !(rollup = fopen("/proc/self/smaps_rollup", "re"))) return;
@@ -161,5 +206,7 @@ __attribute__((destructor)) static void report(void) {
         if (sscanf(line, "AnonHugePages: %lu", &value) == 1) huge = value;
     }
     fclose(rollup);
-    append(path, line, snprintf(line, sizeof line, "ends %d %lu %lu\n", (int)getpid(), anonymous, huge));
+    touched_heap(&pages, &extent);
+    append(path, line, snprintf(line, sizeof line, "ends %d %lu %lu %lu %lu\n", (int)getpid(), anonymous, huge,
+                                extent * 4, pages * 4));
 }

@@ -21,6 +21,7 @@ from pagelab._engine import ConfigError, UsageError
 from pagelab.recorder import prepare
 from pagelab.run_time import counters, frames, host
 from pagelab.run_time.document import read
+from pagelab.run_time.huge_share import check_share
 from pagelab.run_time.layouts import Layout, parse
 from pagelab.run_time.replaying import Replay, Replaying, mismatch, replay_layout, replays, trace_of
 from pagelab.run_time.running import Files, Memory, Program, Run
@@ -211,7 +212,7 @@ def _look(program: Program, layouts: Sequence[Layout], plan: Plan, report: Repor
             f"{program.command[0]} ends after {1e3 * first.cpu_seconds:.1f} ms of CPU time, most of which it takes to "
             "start; give it more work: a second at least"
         )
-    span = max(_SPAN_FACTOR * memory.resident_bytes, _LEAST_SPAN)
+    span = max(_SPAN_FACTOR * memory.resident_bytes, memory.heap_extent_bytes, _LEAST_SPAN)
     for layout in layouts:
         if layout.small:
             memories[layout.name] = memory
@@ -223,6 +224,7 @@ def _look(program: Program, layouts: Sequence[Layout], plan: Plan, report: Repor
             raise UsageError(
                 f"the program ends with status {first.exit_code} under 4k, and {run.exit_code} under {layout.name}"
             )
+        check_share(layout, memory, memories[layout.name])
     return memories, span
 
 

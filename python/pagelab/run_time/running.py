@@ -51,6 +51,10 @@ class Memory:
     processes: int
     without_library: int
     """Of these, how many had not loaded the library of layouts."""
+    heap_extent_bytes: int = 0
+    """From the heap's start to the end of its last touched page; 0 if no process reported it."""
+    heap_bytes: int = 0
+    """Of the heap, touched by the process that touched most of it; 0 if no process reported it."""
 
     @property
     def huge_share(self) -> float:
@@ -195,7 +199,16 @@ class _Sampler:
         # A process that a fork made runs what its parent loaded, and says nothing as it begins.
         said = loaded | {int(words[1]) for words in lines}
         without = len(self._seen - said) if loaded else len(pids)
-        return Memory(anonymous, huge, max([self._resident, *(a for a, _ in ends)]), max(len(pids), 1), without)
+        extents = [(int(words[4]) << 10, int(words[5]) << 10) for words in lines if words[0] == "ends"]
+        return Memory(
+            anonymous,
+            huge,
+            max([self._resident, *(a for a, _ in ends)]),
+            max(len(pids), 1),
+            without,
+            heap_extent_bytes=max((extent for extent, _ in extents), default=0),
+            heap_bytes=max((touched for _, touched in extents), default=0),
+        )
 
 
 def _family(pid: int, seen: set[int]) -> list[int]:
