@@ -64,6 +64,7 @@ def test_layouts_make_of_the_heap_what_they_say(pagelab: Pagelab, tmp_path: Path
         for count in faults(found[layout]):
             assert small * 0.96 < count < small * 1.04 + 1000, layout
     assert len(done.stdout.splitlines()[-5:][0].split()) > 5
+    assert "8 timed runs of about" in done.stderr
     assert load(tmp_path / "out.json").to_json() == (tmp_path / "out.json").read_text()
 
 

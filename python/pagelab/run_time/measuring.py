@@ -33,6 +33,8 @@ KIND = "measurement"
 LAYOUTS = ("4k", "thp")
 _TOO_SHORT_SECONDS = 0.01
 _SHORT_SECONDS = 0.5
+_RECORDING_SLOWDOWN = 50
+"""How much longer a recording takes than a run, about (docs/recorder.md); an estimate that is only printed"""
 NOISY = 0.05
 """Half an interval by the mean, above which a layout's times are called noisy"""
 _SPAN_FACTOR = 2
@@ -136,7 +138,8 @@ def measure(command: Sequence[str], plan: Plan, report: Report = lambda _: None)
     _check_plan(plan, layouts)
     found = counters.find(machine.vendor)
     program = Program(command, plan.files, native.layout_library(), host.pool_bytes())
-    memories, span = _look(program, layouts, plan, report)
+    first, memories, span = _look(program, layouts, plan, report)
+    report(_estimate(first.wall_seconds, layouts, plan))
     largest = max(memory.resident_bytes for memory in memories.values())
     touched = frames.enough(largest) if machine.virtualised else 0
     runs = _repeat(program, layouts, span, plan, found, touched, report)
@@ -200,8 +203,10 @@ def _check_plan(plan: Plan, layouts: Sequence[Layout]) -> None:
         plan.replaying.check()
 
 
-def _look(program: Program, layouts: Sequence[Layout], plan: Plan, report: Report) -> tuple[dict[str, Memory], int]:
-    """Each layout's memory, and bytes of a heap within which shares are made: some of its first layout's memory."""
+def _look(
+    program: Program, layouts: Sequence[Layout], plan: Plan, report: Report
+) -> tuple[Run, dict[str, Memory], int]:
+    """The first run, each layout's memory, and bytes of a heap within which shares are made."""
     memories: dict[str, Memory] = {}
     plain = Layout("4k")
     report("a first run, to see how much memory the program has")
@@ -225,7 +230,18 @@ def _look(program: Program, layouts: Sequence[Layout], plan: Plan, report: Repor
                 f"the program ends with status {first.exit_code} under 4k, and {run.exit_code} under {layout.name}"
             )
         check_share(layout, memory, memories[layout.name])
-    return memories, span
+    return first, memories, span
+
+
+def _estimate(seconds: float, layouts: Sequence[Layout], plan: Plan) -> str:
+    """What is about to be done, and how long it takes by a first run of so many seconds."""
+    runs = len(layouts) * plan.repeat
+    text = f"{runs} timed runs of about {seconds:.2g} s, {runs * seconds:.2g} s in all"
+    if plan.record:
+        recording = _RECORDING_SLOWDOWN * seconds
+        recordings = sum(layout.touched for layout in layouts)
+        text += f"; then {recordings} recordings of about {recording:.2g} s each, and their replays"
+    return text
 
 
 def _check_ending(run: Run, layout: Layout, plan: Plan) -> None:
