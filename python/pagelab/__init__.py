@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         __version__,
     )
     from pagelab.catalogue import available, schema
+    from pagelab.comparison import Comparison, NotComparableError, compare
     from pagelab.fault_models import FaultStudy, fault_trace_head, fault_trace_info, mfoe
     from pagelab.fault_recorder import FaultRecording, record_faults
     from pagelab.live import LiveRun, run_live
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CheckError",
+    "Comparison",
     "ConfigError",
     "Export",
     "FaultRecording",
@@ -55,6 +57,7 @@ __all__ = [
     "InternalError",
     "LiveRun",
     "MissRatioCurves",
+    "NotComparableError",
     "OutOfMemoryError",
     "PagelabError",
     "Program",
@@ -67,6 +70,7 @@ __all__ = [
     "UsageError",
     "__version__",
     "available",
+    "compare",
     "export_trace",
     "fault_trace_head",
     "fault_trace_info",
@@ -98,6 +102,11 @@ _MODULES = {
     "catalogue": (
         "available",
         "schema",
+    ),
+    "comparison": (
+        "Comparison",
+        "NotComparableError",
+        "compare",
     ),
     "fault_models": (
         "FaultStudy",

@@ -186,6 +186,26 @@ class Results:
         results = [{**entry, "label": label} for entry, label in zip(self._document["results"], labels, strict=True)]
         return Results({**self._document, "results": results})
 
+    @classmethod
+    def side_by_side(cls, parts: Sequence["Results"], names: Sequence[str]) -> "Results | None":
+        """All systems of several runs as those of one; none if the runs differ in sources, machine or version.
+
+        Args:
+            parts: Results of runs.
+            names: What tells runs apart whose systems have the same label.
+        """
+        first = parts[0]
+        if any(_circumstances(part) != _circumstances(first) for part in parts):
+            return None
+        labels = [result.label for part in parts for result in part.systems]
+        entries, statistics = [], {}
+        for part, name in zip(parts, names, strict=True):
+            statistics.update(part.to_document()["statistics"])
+            for entry in part.to_document()["results"]:
+                unique = labels.count(entry["label"]) == 1
+                entries.append(entry if unique else {**entry, "label": f"{entry['label']} ({name})"})
+        return cls({"version": first.version, "statistics": statistics, "results": entries})
+
     def __getitem__(self, system: str) -> SystemResult:
         """The result of a system by its label, or by its name alone or with its settings as they were given."""
         for name_of in (_label, _asked_for, _name):
@@ -302,6 +322,14 @@ class Results:
     def _about(self, name: str) -> tuple[str | None, str | None]:
         about = self.statistics.get(name)
         return (about.unit, about.description) if about else (None, None)
+
+
+def _circumstances(results: Results) -> tuple[Any, ...]:
+    """What runs have in common whose systems can stand side by side."""
+    asked = results.request
+    parts = (asked.max_accesses, asked.warm_up, asked.sample) if asked else ()
+    sources = {tuple((one.name, one.role, one.content_hash) for one in result.sources) for result in results.systems}
+    return results.version, {result.machine for result in results.systems}, sources, parts
 
 
 def _label(result: SystemResult) -> str:

@@ -193,7 +193,7 @@ def figures(windows: Sequence[Mapping[str, int]], longer: Collection[int] = ()) 
     for name, part, whole, scale in _FIGURES:
         numbers = [number for number, window in enumerate(windows) if part in window and whole in window]
         pairs = {number: (windows[number][part], windows[number][whole]) for number in numbers}
-        ratio = _Ratio.of(list(pairs.values()))
+        ratio = Ratio.from_pairs(list(pairs.values()))
         if ratio is None:
             continue
         half = ratio.half_width()
@@ -222,7 +222,7 @@ def program_faults(stats: Mapping[str, int]) -> int:
 
 
 @dataclass(frozen=True)
-class _Ratio:
+class Ratio:
     """A ratio of sums over windows."""
 
     value: float
@@ -231,7 +231,7 @@ class _Ratio:
     """Its standard error; none with a single window."""
 
     @classmethod
-    def of(cls, pairs: Sequence[tuple[int, int]]) -> "_Ratio | None":
+    def from_pairs(cls, pairs: Sequence[tuple[int, int]]) -> "Ratio | None":
         """None if there is nothing to divide by."""
         number, total = len(pairs), sum(whole for _, whole in pairs)
         if not total:
@@ -249,7 +249,7 @@ class _Ratio:
 
 def _difference(longer: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]], scale: float) -> Longer | None:
     """What the ratio of some windows has more than that of others, with the degrees of freedom of the fewer ones."""
-    some, rest = _Ratio.of(longer), _Ratio.of(others)
+    some, rest = Ratio.from_pairs(longer), Ratio.from_pairs(others)
     if some is None or rest is None or some.error is None or rest.error is None:
         return None
     half = students_t(min(some.number, rest.number) - 1) * math.hypot(some.error, rest.error)

@@ -1,8 +1,8 @@
 """The commands and programs of README and docs work as written.
 
-`run`, `mrc`, `advise` of traces, `list`, `schema`, `show`, `trace`, `model` and `predict` really run, on small
-stand-ins for the traces that they name, and for few accesses. Of commands that record, measure this machine or take
-minutes, only the command line is checked.
+`run`, `mrc`, `advise` and `compare` of traces, `list`, `schema`, `show`, `trace`, `model` and `predict` really run, on
+small stand-ins for the traces that they name, and for few accesses. Of commands that record, measure this machine or
+take minutes, only the command line is checked.
 """
 
 import json
@@ -40,7 +40,7 @@ EXECUTED = [
     command
     for command in COMMANDS
     if command.split()[1] in ("run", "mrc", "list", "schema", "show", "trace", "model", "predict")
-    or (command.startswith("pagelab advise ") and " -- " not in command)
+    or (command.startswith(("pagelab advise ", "pagelab compare ")) and " -- " not in command)
 ]
 PARSED = [command for command in COMMANDS if command not in EXECUTED]
 
@@ -88,7 +88,7 @@ def folder(stand_ins: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize("command", EXECUTED)
 def test_commands_run(command: str, folder: Path) -> None:
     arguments = shlex.split(command, comments=True)[1:]
-    if arguments[0] in ("run", "mrc", "advise") and "--max-accesses" not in arguments:
+    if arguments[0] in ("run", "mrc", "advise", "compare") and "--max-accesses" not in arguments:
         arguments[1:1] = ["--max-accesses", "20K"]
     if "--warm-up" in arguments:
         arguments[arguments.index("--warm-up") + 1] = "100"

@@ -19,6 +19,7 @@ from pagelab.cli import (
     advise,
     calibrate,
     catalogue,
+    compare,
     contiguity,
     demo,
     linux,
@@ -69,6 +70,7 @@ app.command("run")(run.command)
 app.command("sweep")(sweep.command)
 app.command("show")(run.show_command)
 app.command("report")(report.command)
+app.command("compare", cls=compare.Command)(compare.command)
 app.command("advise", cls=advise.Command)(advise.command)
 app.command("mrc")(mrc.command)
 app.add_typer(trace.app, name="trace")

@@ -21,6 +21,7 @@ from pagelab.cli.stretches import (
     stretches_of,
 )
 from pagelab.cli.terminal import Quiet, output_width, print_table, progress_bars, warn
+from pagelab.comparison.functions import name_functions
 from pagelab.counts import count
 from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_ending, ensure_writable, write_atomically
 from pagelab.recorder import Program
@@ -207,6 +208,9 @@ def command(
                 progress=progress,
                 **common,
             )
+    if profile and (destination or json == "-"):
+        # The programs' files may be others by the time that somebody reads it.
+        results = name_functions(results)
     if destination:
         write_atomically(destination, results.to_json())
     if report is not None:
@@ -294,11 +298,16 @@ def show(results: Results, *, full: bool = False) -> None:
 
 
 def show_command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `pagelab run --json FILE` wrote.")],
+    files: Annotated[list[Path], typer.Argument(metavar="RESULT…", help="What `pagelab run --json FILE` wrote.")],
     full: Full = False,
 ) -> None:
-    """Print saved results again, side by side."""
-    results = Results.load(file)
-    for warning in results.warnings:
-        warn(warning)
-    show(results, full=full)
+    """Print saved results again. Several runs of the same sources are printed side by side, others one by one."""
+    runs = [Results.load(file) for file in files]
+    together = Results.side_by_side(runs, [str(file) for file in files]) if len(runs) > 1 else runs[0]
+    shown = [together] if together is not None else runs
+    for number, results in enumerate(shown):
+        if len(shown) > 1:
+            print(f"{chr(10) if number else ''}{files[number]}:")
+        for warning in results.warnings:
+            warn(f"{files[number]}: {warning}" if len(shown) > 1 else warning)
+        show(results, full=full)

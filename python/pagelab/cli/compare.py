@@ -1,0 +1,230 @@
+"""`pagelab compare`: what changed between two versions of a program."""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer.core import TyperCommand
+
+from pagelab import PagelabError, UsageError
+from pagelab.cli.completion import names_of
+from pagelab.cli.record import record_to
+from pagelab.cli.terminal import Quiet, print_table, progress_bars, warn
+from pagelab.comparison.compared import compare_sides
+from pagelab.comparison.limits import Limit
+from pagelab.comparison.metrics import METRICS, PLACE_METRICS
+from pagelab.comparison.sides import Plan, ReplayOptions, Side, make, plan
+from pagelab.comparison.words import Table, parts, result
+from pagelab.counts import count
+from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_writable, write_atomically
+
+_COMMANDS = "pagelab.compare.commands"
+_OWN_OPTIONS = ("--fail-if", "--markdown", "--even-if-different")
+_NOTHING = Path(os.devnull)
+_SYNTAX = "pagelab compare A B, pagelab compare A -- NEW ARGS, or pagelab compare -- OLD ARGS -- NEW ARGS"
+
+
+class Command(TyperCommand):
+    """A command that tells programs, each behind a `--` of its own, from results, traces and workloads."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        groups: list[list[str]] = [[]]
+        for word in args:
+            if word == "--":
+                groups.append([])
+            else:
+                groups[-1].append(word)
+        ctx.meta[_COMMANDS] = groups[1:]
+        return super().parse_args(ctx, groups[0])
+
+
+def command(
+    context: typer.Context,
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="A B",
+            help="The old version and the new one: results (a file of `run --json`, or a folder of such files), traces "
+            "or workloads. Programs that are recorded come behind a `--` each: `-- ./old ARGS -- ./new ARGS`, "
+            "or `baseline.json -- ./new ARGS`.",
+        ),
+    ] = None,
+    fail_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="METRIC[PLACE]>CHANGE",
+            help="End with status 1 if this changed by more, such as `walks>+3%`, `walk_refs>+1000` or "
+            f"`walks[heap]>+3%`; repeatable. Metrics: {', '.join(METRICS)}. "
+            f"Of a mapping or function: {', '.join(PLACE_METRICS)}.",
+        ),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Replay with N seeds, for intervals over them.")] = 1,
+    repeat: Annotated[
+        int,
+        typer.Option(
+            "--repeat", "-n", min=1, metavar="N", help="Record each program N times, by turns, for intervals."
+        ),
+    ] = 1,
+    markdown: Annotated[
+        str | None, typer.Option(metavar="FILE|-", help=f"Write the comparison as Markdown. {MISSING_FOLDERS}")
+    ] = None,
+    json: Annotated[str | None, typer.Option("--json", metavar="FILE|-", help="Write it as JSON.")] = None,
+    csv: Annotated[str | None, typer.Option(metavar="FILE|-", help="Write all changes as CSV.")] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.json", help="Write the results of B, the baseline of the next comparison."),
+    ] = None,
+    even_if_different: Annotated[
+        bool,
+        typer.Option("--even-if-different", help="Compare even if machine, system, version or the like differ, too."),
+    ] = False,
+    totals: Annotated[
+        bool, typer.Option("--totals", help="Compare totals only, without mappings and functions; faster.")
+    ] = False,
+    system: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--system",
+            "-s",
+            metavar="SYSTEM",
+            help="What to replay under; default as the results on the other side were made, or radix. Repeatable.",
+            autocompletion=names_of("systems"),
+        ),
+    ] = None,
+    machine: Annotated[
+        str | None,
+        typer.Option("--machine", "-m", help="A machine preset or TOML file.", autocompletion=names_of("machines")),
+    ] = None,
+    kernel: Annotated[
+        str | None,
+        typer.Option("--kernel", "-k", help="A kernel preset or TOML file.", autocompletion=names_of("kernels")),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override a configuration key; repeatable."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of every random choice; default 1.")] = None,
+    max_accesses: Annotated[
+        str | None, typer.Option("--max-accesses", metavar="N", help="Replay so many accesses at most, such as 100M.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Say what changed between two versions of a program: totals, cycles by class, mappings and functions.
+
+    The exit status is 0 if no limit is exceeded, 1 if one is, and 2 if the two cannot be compared or something failed.
+    """
+    outputs = {"--markdown": markdown, "--json": json, "--csv": csv}
+    if sum(file == "-" for file in outputs.values()) > 1:
+        raise UsageError(f"only one of {', '.join(outputs)} can go to standard output")
+    try:
+        files = {name: Path(file) for name, file in outputs.items() if file not in (None, "-")}
+        for path in (*files.values(), *([save] if save else [])):
+            ensure_writable(path)
+        ensure_apart(*files.values(), save)
+        limits = [Limit.parse(text) for text in fail_if or []]
+        for limit in limits:
+            limit.ensure_plausible()
+        if seed is not None and seeds > 1:
+            raise UsageError("--seed chooses one seed and --seeds several: leave one of the two out")
+        options = ReplayOptions(
+            systems=system or [],
+            machine=machine,
+            kernel=kernel,
+            set=settings or [],
+            seed=seed,
+            seeds=seeds,
+            max_accesses=count("--max-accesses", max_accesses, least=1),
+            profile=not totals,
+        )
+        plans = _plans(sources or [], context.meta[_COMMANDS])
+        sides = _make(plans, options, repeat, quiet=quiet)
+        for side in sides:
+            for warning in dict.fromkeys(warning for results in side.recordings for warning in results.warnings):
+                warn(f"{side.name}: {warning}")
+        if save:
+            _save(save, sides[1])
+        comparison = compare_sides(*sides, limits, even_if_different=even_if_different)
+        texts = {
+            "--markdown": comparison.to_markdown,
+            "--json": comparison.to_json,
+            "--csv": comparison.to_csv,
+        }
+        for name, path in files.items():
+            write_atomically(path, texts[name]())
+    except UsageError:
+        raise
+    except PagelabError as error:
+        # Status 1 is that of a limit.
+        raise UsageError(str(error)) from None
+    except OSError as error:
+        raise UsageError(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from None
+    piped = next((name for name, file in outputs.items() if file == "-"), None)
+    if piped:
+        print(texts[piped](), end="")
+    else:
+        for part in parts(comparison):
+            if isinstance(part, Table):
+                print_table(part.to_rich())
+            else:
+                print(part)
+            print()
+        print(result(comparison))
+    for verdict in comparison.undecided:
+        warn(f"{verdict.limit.text} cannot be decided: the interval holds the limit; use more --seeds or --repeat")
+    sys.stdout.flush()
+    sys.exit(comparison.status)
+
+
+def _plans(sources: Sequence[str], commands: Sequence[Sequence[str]]) -> tuple[Plan, Plan]:
+    number = len(sources) + len(commands)
+    if len(commands) > 2:
+        raise UsageError(
+            "there are more than two programs: one that takes `--` itself is written as sh -c 'exec PROGRAM -- ARGS'"
+        )
+    for words in commands:
+        if swallowed := [word for word in words if word.split("=")[0] in _OWN_OPTIONS]:
+            raise UsageError(
+                f"{swallowed[0]} stands behind `--`, where it is the program's: put it before the first `--`"
+            )
+    if number != 2:
+        raise UsageError(f"there {'is' if number == 1 else 'are'} {number} to compare and not two: {_SYNTAX}")
+    first, second = [*(plan(source) for source in sources), *(plan(list(command)) for command in commands)]
+    return first, second
+
+
+def _make(plans: tuple[Plan, Plan], options: ReplayOptions, repeat: int, *, quiet: bool) -> tuple[Side, Side]:
+    def record(command: list[str], trace: Path) -> int:
+        name = "" if quiet else command[0]
+        with _standard_input_from(_NOTHING):
+            recorded = record_to(trace, command, None, quiet=quiet, stdout=_NOTHING, name=name)
+        if recorded.interrupted:
+            raise KeyboardInterrupt
+        if recorded.recording.exit_code:
+            warn(f"{command[0]} ended with status {recorded.recording.exit_code}")
+        return recorded.recording.exit_code
+
+    with progress_bars(quiet=quiet) as bars:
+        return make(plans, options, repeat=repeat, recorder=record, progress=bars)
+
+
+@contextmanager
+def _standard_input_from(file: Path) -> Iterator[None]:
+    """What is started meanwhile reads a file: of our standard input, the first program would leave nothing."""
+    ours = os.dup(0)
+    with file.open("rb") as opened:
+        os.dup2(opened.fileno(), 0)
+    try:
+        yield
+    finally:
+        os.dup2(ours, 0)
+        os.close(ours)
+
+
+def _save(file: Path, side: Side) -> None:
+    if len(side.recordings) > 1:
+        raise UsageError("--save writes one recording; leave --repeat out, or put several such files into a folder")
+    side.first.save(file)

@@ -1,0 +1,256 @@
+"""What changed between two versions of a program."""
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pagelab._engine import UsageError, __version__
+from pagelab.comparison import differences
+from pagelab.comparison.differences import Difference
+from pagelab.comparison.functions import lacks_names
+from pagelab.comparison.intervals import Change
+from pagelab.comparison.limits import EXCEEDED, UNDECIDED, Limit, Verdict
+from pagelab.comparison.metrics import CLASSES, METRICS, PLACE_METRICS, TOTALS, Metric, statistic
+from pagelab.comparison.places import Place, change_at, compare_places
+from pagelab.comparison.sides import Side
+from pagelab.comparison.values import Runs, are_pairs, change_of_metric
+from pagelab.output import write_atomically
+from pagelab.results import SystemResult
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+class NotComparableError(UsageError):
+    """Two sides that differ in more than the program."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """How far a figure of the whole run, of a mapping or of a function changed."""
+
+    kind: str
+    """`total`, `class` (of cycles), `mapping` or `function`."""
+    name: str
+    metric: str
+    """As `--fail-if` has it."""
+    change: Change
+
+
+@dataclass(frozen=True)
+class SystemComparison:
+    """What changed under one system."""
+
+    label: str
+    a: Runs
+    b: Runs
+    totals: tuple[Row, ...]
+    classes: tuple[Row, ...]
+    mappings: tuple[Place, ...]
+    functions: tuple[Place, ...]
+
+    def rows(self) -> list[Row]:
+        """All figures, those of mappings and functions included."""
+        places = [
+            Row(place.kind, place.name, metric, change_at(place, metric, self.a, self.b))
+            for place in (*self.mappings, *self.functions)
+            for metric in PLACE_METRICS
+        ]
+        return [*self.totals, *self.classes, *places]
+
+    def total(self, metric: str) -> Change | None:
+        """The change of a metric of the whole run; none if it was not counted."""
+        known = METRICS.get(metric) or statistic(metric)
+        return change_of_metric(self.a, self.b, known)
+
+    def at(self, place: str, metric: str) -> Change:
+        """The change of a metric at a mapping or function.
+
+        Raises:
+            UsageError: there is no such place.
+        """
+        for kind in (self.mappings, self.functions):
+            found = [one for one in kind if one.name == place] or [one for one in kind if place in one.aliases]
+            if found:
+                whole = found[0]
+                for one in found[1:]:
+                    whole = whole + one
+                return change_at(whole, metric, self.a, self.b)
+        if not self.mappings and not self.functions:
+            raise UsageError(f"[{place}]: without profiles on both sides nothing is known of mappings and functions")
+        known = [one.name for one in (*self.mappings, *self.functions)]
+        raise UsageError(f"[{place}]: no mapping or function of that name; there are {', '.join(known[:12])} …")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two versions of a program, side by side."""
+
+    a: Side
+    b: Side
+    systems: tuple[SystemComparison, ...]
+    differences: tuple[Difference, ...]
+    verdicts: tuple[Verdict, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def status(self) -> int:
+        """1 if a limit is exceeded, else 0."""
+        return int(any(verdict.outcome == EXCEEDED for verdict in self.verdicts))
+
+    @property
+    def undecided(self) -> list[Verdict]:
+        """Limits that the intervals do not decide."""
+        return [verdict for verdict in self.verdicts if verdict.outcome == UNDECIDED]
+
+    def to_document(self) -> dict[str, Any]:
+        """All of it as nested mappings and lists, as `--json` writes it."""
+        from pagelab.comparison.document import document
+
+        return document(self, __version__)
+
+    def to_json(self) -> str:
+        """The same as text."""
+        from pagelab.comparison.document import as_json
+
+        return as_json(self, __version__)
+
+    def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
+        """A line per system, figure and place; also written to `path`, whole or not at all."""
+        from pagelab.comparison.document import as_csv
+
+        text = as_csv(self)
+        if path is not None:
+            from pathlib import Path
+
+            write_atomically(Path(path), text)
+        return text
+
+    def to_markdown(self) -> str:
+        """The tables as Markdown."""
+        from pagelab.comparison.words import markdown
+
+        return markdown(self)
+
+    def to_polars(self) -> "pl.DataFrame":
+        """A row per system, figure and place, with both values, the change and its interval."""
+        from pagelab.comparison.document import frame
+
+        return frame(self)
+
+
+def compare_sides(a: Side, b: Side, limits: Iterable[Limit] = (), *, even_if_different: bool = False) -> Comparison:
+    """Compares what was made.
+
+    Raises:
+        NotComparableError: the sides differ in what voids a comparison.
+        UsageError: a limit on what was not counted.
+    """
+    pairs = _pair_systems(a, b)
+    found = differences.find(a, b, [(one.first, other.first) for one, other in pairs])
+    void = [difference.describe() for difference in found if difference.voids]
+    if void and not even_if_different:
+        raise NotComparableError(f"not comparable: {'; '.join(void)}. --even-if-different compares them nevertheless")
+    systems = tuple(_compare_system(*pair) for pair in pairs)
+    verdicts = tuple(_judge(limit, system) for limit in limits for system in systems)
+    return Comparison(a, b, systems, tuple(found), verdicts, tuple(_notes(a, b, systems)))
+
+
+def _judge(limit: Limit, system: SystemComparison) -> Verdict:
+    if limit.place is not None:
+        change = system.at(limit.place, limit.metric)
+    else:
+        limit.ensure_known(system.a.first.stats)
+        total = system.total(limit.metric)
+        if total is None:
+            raise UsageError(f"--fail-if {limit.text!r}: {limit.metric} was not counted under {system.label}")
+        change = total
+    return Verdict(limit, system.label, change, limit.judge(change))
+
+
+def _pair_systems(a: Side, b: Side) -> list[tuple[Runs, Runs]]:
+    """The systems that both sides have; single ones go together whatever they are."""
+    left, right = _by_system(a), _by_system(b)
+    if len(left) == len(right) == 1:
+        return list(zip(left.values(), right.values(), strict=True))
+    common = [key for key in left if key in right]
+    if not common or len(common) != len(left) or len(common) != len(right):
+        names = [", ".join(runs.first.label for runs in side.values()) for side in (left, right)]
+        raise NotComparableError(f"not comparable: systems are {names[0]} in A, {names[1]} in B")
+    return [(left[key], right[key]) for key in common]
+
+
+def _by_system(side: Side) -> dict[tuple[str, ...], Runs]:
+    """The runs of each system; those that differ in their seed alone are of one."""
+    found: dict[tuple[str, ...], list[list[SystemResult]]] = {}
+    for number, results in enumerate(side.recordings):
+        for result in results.systems:
+            settings = [setting for setting in result.settings if not setting.startswith("engine.seed=")]
+            recordings = found.setdefault((result.system, *settings), [])
+            if len(recordings) <= number:
+                recordings.append([])
+            recordings[-1].append(result)
+    counts = {key: {len(seeds) for seeds in recordings} for key, recordings in found.items()}
+    if any(len(found[key]) != len(side.recordings) or len(each) != 1 for key, each in counts.items()):
+        raise UsageError(f"{side.name}: its results are not all of the same systems and seeds")
+    return {key: Runs(tuple(map(tuple, recordings))) for key, recordings in found.items()}
+
+
+def _compare_system(a: Runs, b: Runs) -> SystemComparison:
+    profiled = all(result.profile is not None for result in (*a.all, *b.all))
+    mappings, functions = compare_places(a, b) if profiled else ([], [])
+    totals, classes = _rows("total", TOTALS, a, b), _rows("class", CLASSES, a, b)
+    return SystemComparison(_label(a.first), a, b, totals, classes, tuple(mappings), tuple(functions))
+
+
+def _rows(kind: str, metrics: Sequence[Metric], a: Runs, b: Runs) -> tuple[Row, ...]:
+    changes = [(metric, change_of_metric(a, b, metric)) for metric in metrics]
+    return tuple(Row(kind, metric.label, metric.name, change) for metric, change in changes if change)
+
+
+def _label(result: SystemResult) -> str:
+    settings = [setting for setting in result.settings if not setting.startswith("engine.seed=")]
+    return f"{result.system}{{{','.join(settings)}}}" if settings else result.system
+
+
+def _notes(a: Side, b: Side, systems: Sequence[SystemComparison]) -> Iterable[str]:
+    """How sure the figures are, and what is missing."""
+    first = systems[0]
+    yield _about_intervals(a, b, first)
+    if first.a.is_sampled:
+        yield "Figures are of windows of the program: per 1,000 instructions, with intervals over the windows."
+    if not first.mappings and not first.functions:
+        yield "Mappings and functions are missing: results without `pagelab run --profile` do not hold them."
+        return
+    nameless = [name for name, runs in (("A", first.a), ("B", first.b)) if lacks_names(runs.first)]
+    if nameless:
+        yield (
+            f"Functions of {' and '.join(nameless)} have no names, so code is compared by file: files have no symbols, "
+            "are gone, or were changed after the recording, or binutils is not installed."
+        )
+
+
+def _about_intervals(a: Side, b: Side, system: SystemComparison) -> str:
+    recordings = len(system.a.recordings), len(system.b.recordings)
+    if system.a.is_sampled:
+        return "Intervals hold 95 % of what other windows would give."
+    if min(recordings) > 1:
+        return f"Intervals: 95 %, over {recordings[0]} recordings of A and {recordings[1]} of B (Welch)."
+    if max(recordings) > 1:
+        return "No intervals: one side has a single recording."
+    if are_pairs(system.a, system.b):
+        same = all(
+            row.change.interval is not None and row.change.interval[0] == row.change.interval[1]
+            for row in system.totals
+        )
+        equal = " Every seed gives the same change." if same else ""
+        return f"Intervals: 95 %, over {len(system.a.seeds)} seeds, paired by seed.{equal}"
+    if len(system.a.seeds) > 1 and len(system.b.seeds) > 1:
+        return f"Intervals: 95 %, over {len(system.a.seeds)} seeds of A and {len(system.b.seeds)} of B (Welch)."
+    if "program" in (a.kind, b.kind):
+        return (
+            "No intervals: each program was recorded once. Replays are exact; "
+            "--repeat N tells how far recordings differ."
+        )
+    return "No intervals: these are exact counts of one recording each, the same in every replay."

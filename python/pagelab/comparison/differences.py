@@ -1,0 +1,140 @@
+"""What else differs between two sides, and whether that makes a comparison void."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pagelab.comparison.sides import Recorded, Side, sampled
+from pagelab.results import SystemResult
+
+_MOST_KEYS = 5
+_NO_RESULT = ("engine.fast_path", "engine.lookahead", "engine.check", "engine.input_window_accesses")
+"""Settings that change no statistic"""
+_NOT_MODELLED = ("description", "origin")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something other than the program that is not the same on both sides."""
+
+    what: str
+    a: str
+    b: str
+    voids: bool
+    """Whether a change of the figures may come of it, and not of the program."""
+
+    def describe(self) -> str:
+        return f"{self.what}: {self.a} in A, {self.b} in B"
+
+
+def find(a: Side, b: Side, pairs: list[tuple[SystemResult, SystemResult]]) -> list[Difference]:
+    """All that is known to differ, what voids a comparison first."""
+    found = [
+        *_versions(a, b),
+        *(difference for pair in pairs for difference in _of_systems(*pair)),
+        *_requests(a, b),
+        *_sources(a, b),
+        *_recordings(a, b),
+    ]
+    return sorted(dict.fromkeys(found), key=lambda difference: not difference.voids)
+
+
+def _versions(a: Side, b: Side) -> Iterator[Difference]:
+    # Another version may simulate otherwise.
+    yield from _unequal("pagelab version", _joined(a, "version"), _joined(b, "version"), voids=True)
+
+
+def _joined(side: Side, attribute: str) -> str:
+    return ", ".join(sorted({getattr(results, attribute) for results in side.recordings}))
+
+
+def _of_systems(a: SystemResult, b: SystemResult) -> Iterator[Difference]:
+    yield from _unequal("machine", a.machine, b.machine, voids=True)
+    yield from _unequal("system", a.system, b.system, voids=True)
+    names = [str((result.config.get("kernel") or {}).get("name", "unknown")) for result in (a, b)]
+    yield from _unequal("kernel", *names, voids=True)
+    if a.machine != b.machine or names[0] != names[1] or a.system != b.system:
+        # All that follows from these is no news.
+        return
+    flat = [dict(_flat(result.config)) for result in (a, b)]
+    keys = [key for key in dict.fromkeys([*flat[0], *flat[1]]) if flat[0].get(key) != flat[1].get(key)]
+    for key in keys[:_MOST_KEYS]:
+        values = [str(side.get(key, "nothing")) for side in flat]
+        yield Difference(key, values[0], values[1], voids=key not in _NO_RESULT)
+    if len(keys) > _MOST_KEYS:
+        more = f"{len(keys) - _MOST_KEYS} more keys"
+        yield Difference("configuration", more, more, voids=any(key not in _NO_RESULT for key in keys[_MOST_KEYS:]))
+
+
+def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The keys of a configuration with their values; its seed is compared apart."""
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            if key not in _NOT_MODELLED and f"{prefix}{key}" != "engine.seed":
+                yield from _flat(part, f"{prefix}{key}.")
+    elif isinstance(value, list):
+        for number, part in enumerate(value):
+            yield from _flat(part, f"{prefix}{number}.")
+    else:
+        yield prefix.rstrip("."), value
+
+
+def _requests(a: Side, b: Side) -> Iterator[Difference]:
+    asked = [side.first.request for side in (a, b)]
+    for name in ("max_accesses", "warm_up"):
+        values = [getattr(one, name) if one else None for one in asked]
+        texts = ["none" if value is None else f"{value:,}" for value in values]
+        yield from _unequal(name.replace("_", " "), *texts, voids=True)
+    beside = [", ".join(one.with_ + one.arrivals) or "nothing" if one else "nothing" for one in asked]
+    yield from _unequal("runs beside it", *beside, voids=True)
+    seeds = [{result.seed for results in side.recordings for result in results.systems} for side in (a, b)]
+    texts = [", ".join(map(str, sorted(each))) for each in seeds]
+    # Of several seeds on both sides the interval covers what a seed changes.
+    several = all(len(each) > 1 for each in seeds)
+    yield from _unequal("seed", *texts, voids=not several)
+
+
+def _sources(a: Side, b: Side) -> Iterator[Difference]:
+    first = [side.first.systems[0].sources for side in (a, b)]
+    counts = [str(sum(source.role == "main" for source in sources)) for sources in first]
+    yield from _unequal("programs at once", *counts, voids=True)
+    windows = ["windows of the program" if sampled(side) else "the whole program" for side in (a, b)]
+    yield from _unequal("sample", *windows, voids=True)
+    parts = [any(source.sampled for source in sources) for sources in first]
+    yield from _unequal("trace", *("sampled accesses" if sample else "all accesses" for sample in parts), voids=True)
+    whole = [_is_complete(side) for side in (a, b)]
+    yield from _unequal("recording", *("complete" if each else "ended early" for each in whole), voids=True)
+    inferred = [any(source.mappings_inferred for source in sources) for sources in first]
+    yield from _unequal("mappings", *("guessed" if guess else "recorded" for guess in inferred), voids=False)
+    cpus = [str(sorted({cpu for source in sources for cpu in source.cpus})) for sources in first]
+    yield from _unequal("CPUs", *cpus, voids=False)
+
+
+def _is_complete(side: Side) -> bool:
+    sources = (source for results in side.recordings for result in results.systems for source in result.sources)
+    return all(source.complete for source in sources) and not any(one.stopped for one in side.recorded)
+
+
+def _recordings(a: Side, b: Side) -> Iterator[Difference]:
+    if not a.recorded or not b.recorded:
+        return
+    for what, attribute in (
+        ("recorded on", "host"),
+        ("recorded under", "kernel"),
+        ("recorded with", "tools"),
+        ("trace format", "format"),
+    ):
+        values = [_texts(side.recorded, attribute) for side in (a, b)]
+        yield from _unequal(what, *values, voids=False)
+    statuses = [", ".join(sorted({str(one.exit_status or 0) for one in side.recorded})) for side in (a, b)]
+    # A program that crashed did something else.
+    yield from _unequal("exit status of the program", *statuses, voids=True)
+
+
+def _texts(recorded: tuple[Recorded, ...], attribute: str) -> str:
+    return ", ".join(sorted({getattr(one, attribute) or "unknown" for one in recorded}))
+
+
+def _unequal(what: str, a: str, b: str, *, voids: bool) -> Iterator[Difference]:
+    if a != b:
+        yield Difference(what, a, b, voids)
