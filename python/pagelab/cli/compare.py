@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from typer.core import TyperCommand
 
 from pagelab import PagelabError, UsageError
+from pagelab.cli import command as base
 from pagelab.cli.completion import names_of
 from pagelab.cli.record import record_to
 from pagelab.cli.terminal import Quiet, print_table, progress_bars, warn
@@ -28,7 +28,7 @@ _NOTHING = Path(os.devnull)
 _SYNTAX = "pagelab compare A B, pagelab compare A -- NEW ARGS, or pagelab compare -- OLD ARGS -- NEW ARGS"
 
 
-class Command(TyperCommand):
+class Command(base.Command):
     """A command that tells programs, each behind a `--` of its own, from results, traces and workloads."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
