@@ -8,8 +8,7 @@ from rich.text import Text
 from pagelab.table import System, as_ratio, headings, short, wrap_name
 
 _NAMES = 18
-# Headings: what is counted, and how.
-_COLUMNS = (
+COLUMNS = (
     ("busy", "cycles", ""),
     ("", "", ""),
     ("% in", "trans-", "lation"),
@@ -20,6 +19,7 @@ _COLUMNS = (
     ("page", "faults", ""),
     ("cycles", "per", "fault"),
 )
+"""Headings: what is counted, and how"""
 
 
 def summary(systems: Sequence[System]) -> Table:
@@ -37,23 +37,24 @@ def summary(systems: Sequence[System]) -> Table:
         table.caption = Text("\n".join(["", *notes]), no_wrap=True, overflow="ignore")
         table.caption_style = ""
     table.add_column("", no_wrap=True)
-    for heading in _COLUMNS:
+    for heading in COLUMNS:
         table.add_column(Text("\n".join(heading)), justify="right", no_wrap=True)
     first = systems[0][1]
     for (name, _), (_, stats) in zip(heads, systems, strict=True):
-        table.add_row(wrap_name(name, _NAMES), *_cells(stats, first))
+        table.add_row(wrap_name(name, _NAMES), *figures(stats, first))
     return table
 
 
-def _cells(stats: Mapping[str, int], first: Mapping[str, int]) -> list[str]:
-    busy, others = _busy(stats), _busy(first)
+def figures(stats: Mapping[str, int], first: Mapping[str, int]) -> list[str]:
+    """The cells of a system under `COLUMNS`."""
+    cycles, others = busy(stats), busy(first)
     walks = _count(stats, "walk.count")
     faults = sum(_count(stats, f"fault.{kind}.count") or 0 for kind in ("minor", "major"))
     return [
-        short(busy),
-        "" if stats is first else as_ratio(busy / max(others, 1)),
-        _share(_count(stats, "cycles.translation"), busy),
-        _share(_count(stats, "cycles.fault"), busy),
+        short(cycles),
+        "" if stats is first else as_ratio(cycles / max(others, 1)),
+        _share(_count(stats, "cycles.translation"), cycles),
+        _share(_count(stats, "cycles.fault"), cycles),
         "–" if walks is None else short(walks),
         _each(_count(stats, "walk.cycles"), walks),
         _each(_count(stats, "walk.refs"), walks, 2),
@@ -67,7 +68,8 @@ def _count(stats: Mapping[str, int], name: str) -> int | None:
     return stats.get(f"main.{name}" if "main.cycles" in stats else name)
 
 
-def _busy(stats: Mapping[str, int]) -> int:
+def busy(stats: Mapping[str, int]) -> int:
+    """Cycles in which a CPU worked, of the main sources where these are counted apart."""
     return (_count(stats, "cycles") or 0) - (_count(stats, "cycles.idle") or 0)
 
 

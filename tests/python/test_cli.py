@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import COMMAND, Pagelab, assert_fails
+from conftest import COMMAND, ROOT, Pagelab, assert_fails
 
 SMALL = "gups:size=16MiB,updates=100K"
 
@@ -383,3 +383,53 @@ def test_lists_and_the_schema(pagelab: Pagelab) -> None:
         assert expected in process.stdout
     schema = json.loads(pagelab("schema").stdout)
     assert {"machine", "system", "kernel", "engine"} <= schema["properties"].keys()
+
+
+def test_a_preset_is_printed_as_its_file_and_extended(pagelab: Pagelab, tmp_path: Path) -> None:
+    folders = {
+        "machines": "machines",
+        "systems": "systems",
+        "kernels": "kernels",
+        "drives": "drives",
+        "windows": "windows",
+    }
+    for kind, folder in folders.items():
+        name = json.loads(pagelab("list", kind, "--json").stdout)[0]["name"]
+        assert pagelab("list", kind, name, "--toml").stdout == (ROOT / "presets" / folder / f"{name}.toml").read_text()
+    (tmp_path / "mine.toml").write_text('base = "kabylake-7700hq"\nfrequency_mhz = 3600\n')
+    process = pagelab("run", SMALL, "-m", "mine", "--json", "r.json")
+    assert process.returncode == 0, process.stderr
+    assert " on mine, seed 1" in process.stdout
+    machine = json.loads((tmp_path / "r.json").read_text())["results"][0]["config"]["machine"]
+    assert (machine["frequency_mhz"], machine["cores"]) == (3600, 4)
+    assert machine["origin"]["frequency_mhz"] == "mine, which gives no origin"
+    assert machine["origin"]["cores"] == "Intel ARK: i7-7700HQ"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["machines", "kabylake", "--toml"], ["`kabylake`", "kabylake-7700hq"]),
+        (["machines", "--toml"], ["pagelab list machines NAME --toml"]),
+        (["cores", "in-order", "--toml"], ["cores are no presets", "machines, systems"]),
+        (["systems", "raddix"], ["did you mean radix"]),
+        (["systems", "radix", "--toml", "--json"], ["leave one of them out"]),
+    ],
+)
+def test_what_has_no_file_is_named(pagelab: Pagelab, arguments: list[str], parts: list[str]) -> None:
+    assert_fails(pagelab("list", *arguments), 2, *parts)
+
+
+def test_one_of_a_kind_is_listed_alone(pagelab: Pagelab) -> None:
+    assert [line.split()[0] for line in pagelab("list", "systems", "radix").stdout.splitlines()] == ["radix"]
+    assert [entry["name"] for entry in json.loads(pagelab("list", "cores", "window", "--json").stdout)] == ["window"]
+
+
+def test_another_model_takes_its_defaults(pagelab: Pagelab, tmp_path: Path) -> None:
+    process = pagelab("run", SMALL, "-s", "radix{machine.core.model=window}", "--json", "r.json")
+    assert process.returncode == 0, process.stderr
+    core = json.loads((tmp_path / "r.json").read_text())["results"][0]["config"]["machine"]["core"]
+    assert (core["model"], core["window"]) == ("window", 224)
+    assert "l1_hit_hidden" not in core
+    settings = ("--set", "machine.core.l1_hit_hidden=true", "--set", "machine.core.model=window")
+    assert_fails(pagelab("run", SMALL, *settings), 2, "machine.core.l1_hit_hidden", "no key")

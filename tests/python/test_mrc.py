@@ -11,6 +11,7 @@ from conftest import Pagelab, assert_fails
 import pagelab
 from pagelab.mrc import COLUMNS, MissRatioCurves, miss_ratio_curves
 from pagelab.mrc_marks import marks_of
+from pagelab.mrc_sample import TOO_MUCH, SampleQuality, sample_quality
 from pagelab.quantities import size_text
 
 WORKLOADS = ("random:size=16MiB,accesses=60K", "zipf:size=8MiB,accesses=60K", "seq:size=4MiB,accesses=600K")
@@ -139,3 +140,39 @@ def test_marks_are_those_of_the_preset() -> None:
 
 def test_sizes_are_written_with_prefixes() -> None:
     assert [size_text(size) for size in (64, 1536, 4 << 20, 3 << 40)] == ["64 B", "1.5 KiB", "4 MiB", "3 TiB"]
+
+
+def test_the_sample_that_a_sample_asks_for_is_as_good_as_it_says() -> None:
+    marks = marks_of(None)
+
+    def quality(pages: int) -> SampleQuality:
+        sizes = [mark.entries for mark in marks]
+        curves = miss_ratio_curves(
+            "gups:size=256MiB,updates=500K", page_sizes=["4KiB"], line_size=None, sample=pages, sizes=sizes
+        )
+        found = sample_quality(curves, marks)
+        assert found is not None
+        return found
+
+    small = quality(400)
+    assert small.is_too_small
+    assert small.error is not None
+    assert small.error > TOO_MUCH
+    for wanted in (0.1, 0.05, 0.02):
+        error = quality(small.pages(wanted)).error
+        assert error is not None
+        assert error == pytest.approx(wanted, rel=0.4), small.pages(wanted)
+    # All pages are no sample.
+    assert small.pages(1e-9) <= 1.1 * 65536
+
+
+def test_a_sample_that_is_too_small_is_a_warning(pagelab: Pagelab) -> None:
+    arguments = ("mrc", "gups:size=256MiB,updates=200K", "--page-sizes", "4KiB", "--line-size", "none", "-q")
+    process = pagelab(*arguments, "--sample", "0.005")
+    assert process.returncode == 0
+    assert process.stderr.startswith("pagelab: warning: the sample is too small")
+    assert "--sample" in process.stderr
+    large = pagelab(*arguments, "--sample", "20K")
+    assert (large.returncode, large.stderr) == (0, "")
+    assert "at most.\nOff by less, about: --sample " in large.stdout
+    assert "--sample" not in pagelab(*arguments).stdout

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from conftest import Pagelab
 
 from pagelab.cli import main
 from pagelab.reproduce import (
@@ -406,3 +407,9 @@ def test_bad_input_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     assert status("ptemagnet", "--scale", "0.1", "--budget", "5") == 2
     error = capsys.readouterr().err
     assert all(part in error for part in ("--scale 0.1", "--budget 5", "leave --budget away"))
+
+
+def test_without_a_name_there_is_a_list(pagelab: Pagelab) -> None:
+    listed = pagelab("reproduce")
+    assert (listed.returncode, listed.stderr) == (0, "")
+    assert [line.split()[0] for line in listed.stdout.splitlines()] == list(REPRODUCTIONS)

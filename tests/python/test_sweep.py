@@ -3,15 +3,19 @@
 import json
 import tomllib
 from pathlib import Path
+from statistics import mean
 
 import polars as pl
 import pytest
 from conftest import ROOT, Pagelab, assert_fails
+from rich.table import Table
 from sweeps import GRID, RUNS, data, results, write
 
 import pagelab as laboratory
 from pagelab import sweep
 from pagelab.sweep import sources, specification
+from pagelab.sweep.outcome import outcome
+from pagelab.table import short
 
 
 @pytest.fixture(scope="module")
@@ -180,3 +184,48 @@ def test_the_example_is_what_the_documentation_says() -> None:
     assert len(specification.read(example).runs) == 200
     text = (ROOT / "docs" / "sweeps.md").read_text()
     assert example.read_text().partition("\n[grid]")[2] in text
+
+
+def _cells(table: Table) -> list[list[str]]:
+    """The cells of a table, row by row."""
+    return [list(map(str, row)) for row in zip(*(column.cells for column in table.columns), strict=True)]
+
+
+def test_a_sweep_ends_with_what_was_run_and_what_it_cost(done: Path) -> None:
+    table, frame = outcome(done), sweep.load(done)
+    names = [str(column.header).split("\n")[0] for column in table.columns]
+    assert names[:4] == ["source", "system", "l2_latency_cycles", "runs"]
+    rows = _cells(table)
+    runs = sweep.runs(done)
+    assert len(rows) == len(runs.unique(["source", "system", "machine.tlb.l2_latency_cycles"]))
+    for row in rows:
+        of = frame.filter(
+            pl.col("source") == row[0],
+            pl.col("system") == row[1],
+            pl.col("machine.tlb.l2_latency_cycles") == int(row[2]),
+        )
+        assert int(row[3]) == of["key"].n_unique()
+        counted = ("cycles", "cycles.idle", "fault.minor.count")
+        cycles, idle, faults = (list(map(int, of.filter(statistic=name)["value"])) for name in counted)
+        assert row[4] == short(round(mean(cycles)) - round(mean(idle)))
+        assert row[11] == short(round(mean(faults)))
+    # What is missing is not in the mean, and counted.
+    lost = sorted(results(done))[0]
+    content = lost.read_bytes()
+    lost.unlink()
+    try:
+        assert sum("/" in row[3] for row in _cells(outcome(done))) == 1
+    finally:
+        lost.write_bytes(content)
+    assert "more rows" in str(outcome(done, 1).caption)
+
+
+def test_the_table_is_on_standard_output(pagelab: Pagelab, tmp_path: Path) -> None:
+    write(tmp_path, '[grid]\nsources = "seq:size=1MiB"\nsystems = ["radix", "radix-2m"]\n')
+    process = pagelab("sweep", "grid.toml", "-q")
+    lines = process.stdout.splitlines()
+    assert [line.split()[0] for line in lines if line.startswith("radix")] == ["radix", "radix-2m"]
+    # Settings that all runs share are no columns.
+    assert "seq:size" not in process.stdout
+    again = pagelab("sweep", "grid.toml", "-q")
+    assert again.stdout == process.stdout

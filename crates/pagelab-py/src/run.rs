@@ -9,7 +9,7 @@ use std::{
 
 use pagelab_engine::{
     base::error::EngineError,
-    config::{Assembly, assemble},
+    config::{Assembly, PresetKind, assemble, presets},
     run::{self, Progress, Request, lines},
 };
 use pagelab_faults::catalogue;
@@ -132,6 +132,14 @@ fn machine_json(machine: Option<&str>) -> PyResult<String> {
     Ok(serde_json::to_string(&config.machine).expect("a machine serialises"))
 }
 
+/// Names and TOML texts of the presets of a kind, such as `machine`; none of what has no presets.
+#[pyfunction]
+fn preset_texts(kind: &str) -> Vec<(&'static str, String)> {
+    let kinds = [PresetKind::Machine, PresetKind::System, PresetKind::Kernel, PresetKind::Drive, PresetKind::Window];
+    let of_kind = kinds.into_iter().filter(|known| known.name() == kind);
+    of_kind.flat_map(presets).map(|preset| (preset.name, preset.text())).collect()
+}
+
 /// The JSON schema of the configuration.
 #[pyfunction]
 fn schema_json() -> String {
@@ -144,5 +152,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(list_json, module)?)?;
     module.add_function(wrap_pyfunction!(machine_json, module)?)?;
     module.add_function(wrap_pyfunction!(replay_lines_json, module)?)?;
+    module.add_function(wrap_pyfunction!(preset_texts, module)?)?;
     module.add_function(wrap_pyfunction!(schema_json, module)?)
 }

@@ -8,6 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 import pagelab
+from pagelab import UsageError
+from pagelab.catalogue import ensure_name, preset_toml
 from pagelab.cli.completion import names_of
 from pagelab.cli.terminal import print_table
 
@@ -24,10 +26,26 @@ def list_command(
             autocompletion=names_of("kinds"),
         ),
     ] = "kinds",
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One of the kind alone.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_toml: Annotated[
+        bool,
+        typer.Option(
+            "--toml", help="Print the TOML file of the preset NAME, to copy or to extend (`base`), with all origins."
+        ),
+    ] = False,
 ) -> None:
     """List what there is of a kind, with its documentation; without KIND, the kinds."""
-    entries = pagelab.available(kind)
+    if as_toml:
+        if name is None:
+            raise UsageError(f"--toml prints one preset: pagelab list {kind} NAME --toml")
+        if as_json:
+            raise UsageError("--json and --toml are two forms: leave one of them out")
+        print(preset_toml(kind, name), end="")
+        return
+    if name is not None:
+        ensure_name(kind, name)
+    entries = [entry for entry in pagelab.available(kind) if name in (None, entry["name"])]
     if as_json:
         print(json.dumps(entries, indent=1, ensure_ascii=False))
         return

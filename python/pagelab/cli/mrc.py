@@ -13,10 +13,13 @@ from pagelab.cli.terminal import Quiet, print_table, progress_bars, warn
 from pagelab.counts import count
 from pagelab.mrc import LINE_SIZE, PAGE_SIZES, STREAMS, Curve, MissRatioCurves, miss_ratio_curves
 from pagelab.mrc_marks import Mark, marks_of
+from pagelab.mrc_sample import TOO_MUCH, SampleQuality, sample_quality
 from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_ending, ensure_writable, write_atomically
 from pagelab.quantities import size_text
 
 _TIMES = (10, 100, 1000)
+_ERRORS = (0.1, 0.05, 0.02)
+"""Those whose samples are told, as shares of a curve's misses"""
 
 
 def command(
@@ -83,12 +86,34 @@ def command(
         from pagelab.mrc_picture import draw
 
         write_atomically(picture, draw(curves, marks, picture.suffix[1:]))
+    quality = sample_quality(curves, marks)
+    if quality is not None and quality.is_too_small:
+        warn(_too_small(quality))
     if not curves.source.complete:
         warn(f"{curves.source.name}: the recording was cut off")
     if json == "-":
         print(curves.to_json(), end="")
     else:
         _show(curves, marks)
+        if quality is not None:
+            print(_sizes_of_samples(quality))
+
+
+def _too_small(quality: SampleQuality) -> str:
+    needed = f"±{100 * TOO_MUCH:.0f} % takes about --sample {quality.pages(TOO_MUCH)}"
+    if quality.unknown:
+        return f"the sample is too small to say anything of {', '.join(quality.unknown)}; {needed}"
+    return f"the sample is too small: misses may be off by ±{100 * (quality.error or 0):.0f} % of all; {needed}"
+
+
+def _sizes_of_samples(quality: SampleQuality) -> str:
+    """The error of this sample, and which samples have smaller ones."""
+    lines = []
+    if quality.error is not None:
+        lines.append(f"At the sizes with names it is off by ±{100 * quality.error:.2g} % at most.")
+    sizes = ", ".join(f"{quality.pages(error)} (±{100 * error:.0f} %)" for error in _ERRORS)
+    lines.append(f"Off by less, about: --sample {sizes}")
+    return "\n".join(lines)
 
 
 def _show(curves: MissRatioCurves, marks: Sequence[Mark]) -> None:

@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 import pagelab
-from pagelab.cli.terminal import print_table, warn
+from pagelab.cli.terminal import facts, print_table, warn
 from pagelab.output import MISSING_FOLDERS, ensure_ending
 from pagelab.reproduce import REPRODUCTIONS, kept, report, study
 from pagelab.reproduce import budget as estimate
@@ -21,7 +21,9 @@ BUDGET_MINUTES = 20.0
 
 
 def command(
-    name: Annotated[str, typer.Argument(metavar="NAME", help=f"One of: {', '.join(REPRODUCTIONS)}.")],
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help=f"One of: {', '.join(REPRODUCTIONS)}. Without it, a list.")
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -60,6 +62,9 @@ def command(
     beyond: Annotated[bool, typer.Option(help="Run designs as well that the paper does not measure.")] = False,
 ) -> None:
     """Measure a paper's figures again and write them beside the paper's: report, pictures, JSON."""
+    if name is None:
+        print_table(facts((name, known.title) for name, known in REPRODUCTIONS.items()))
+        return
     if name not in REPRODUCTIONS:
         near = difflib.get_close_matches(name, REPRODUCTIONS, n=1)
         meant = f"did you mean {near[0]}? " if near else ""

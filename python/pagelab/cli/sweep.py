@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from pagelab import sweep
-from pagelab.cli.terminal import Quiet
+from pagelab.cli.terminal import Quiet, print_table
 from pagelab.output import MISSING_FOLDERS, ensure_ending
 from pagelab.sweep.campaign import Watch
 from pagelab.sweep.folder import Folder
@@ -38,7 +38,10 @@ def command(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs and which are done; run nothing.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Make the runs of a file that are missing: a grid of sources, systems, machines, settings and seeds."""
+    """Make the runs of a file that are missing: a grid of sources, systems, machines, settings and seeds.
+
+    Ends with a table: what was run, and its key figures.
+    """
     if output:
         ensure_ending(output, "a folder of results")
     if dry_run:
@@ -48,6 +51,11 @@ def command(
         summary = sweep.run(file, output, scheduler=scheduler, workers=workers, retry=retry, watch=watch)
     failed = f", {summary.failed} failed (in {summary.folder / 'failures'}; --retry tries them again)"
     _say(f"{summary.folder}: {summary.done} runs done, {summary.made} of them now{failed if summary.failed else ''}")
+    if summary.done:
+        # It takes data frames, which take longer to import than the command line to answer.
+        from pagelab.sweep.outcome import outcome
+
+        print_table(outcome(summary.folder))
     if summary.failed:
         raise typer.Exit(1)
 

@@ -1,11 +1,13 @@
 //! Puts a [`Config`] together from presets, files and overrides.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use pagelab_trace::suggestion::nearest;
 use serde_json::Value;
 use serde_path_to_error::Segment;
 
+use super::designs::Node;
+use super::extend::extend;
 use super::mistake;
 use super::{Config, EngineConfig, PresetKind, presets};
 use crate::base::error::EngineError;
@@ -45,6 +47,7 @@ pub fn assemble(assembly: &Assembly) -> Result<Config, EngineError> {
     let mut tree = Value::Object(tree);
     fill_in_drives(&mut tree["kernel"])?;
     fill_in_core(&mut tree["machine"])?;
+    let mut written = Written::default();
     for set in assembly.set {
         let (key, value) =
             set.split_once('=').ok_or_else(|| EngineError::config(set, "an override is written key=value"))?;
@@ -54,7 +57,11 @@ pub fn assemble(assembly: &Assembly) -> Result<Config, EngineError> {
                 "no key stands before `=`; an override is written key=value, and `pagelab schema` shows the keys";
             return Err(EngineError::config(format!("`{set}`"), what));
         }
-        *place(&mut tree, key)? = parse_value(value.trim());
+        let value = parse_value(value.trim());
+        let is_table = value.is_object();
+        *place(&mut tree, key)? = value;
+        drop_keys_of_other_designs(&mut tree, key, &written)?;
+        written.add(key, is_table);
         fill_in_drives(&mut tree["kernel"])?;
         fill_in_core(&mut tree["machine"])?;
     }
@@ -67,6 +74,43 @@ pub fn assemble(assembly: &Assembly) -> Result<Config, EngineError> {
     Ok(config)
 }
 
+/// Keys that the user wrote, one by one or in a table. What the name of a preset stands for is not among them.
+#[derive(Default)]
+struct Written<'k> {
+    keys: Vec<&'k str>,
+    tables: Vec<&'k str>,
+}
+
+impl<'k> Written<'k> {
+    fn add(&mut self, key: &'k str, is_table: bool) {
+        if is_table { self.tables.push(key) } else { self.keys.push(key) }
+    }
+
+    fn contains(&self, part: &str, key: &str) -> bool {
+        let is_the_key = |other: &&str| other.strip_prefix(part).and_then(|rest| rest.strip_prefix('.')) == Some(key);
+        self.tables.contains(&part) || self.keys.iter().chain(&self.tables).any(is_the_key)
+    }
+}
+
+/// Where `key` chooses a design, or names a drive: takes away what a preset gave the design before, and the user did not write.
+fn drop_keys_of_other_designs(tree: &mut Value, key: &str, written: &Written) -> Result<(), EngineError> {
+    let Some((part, last)) = key.rsplit_once('.') else { return Ok(()) };
+    let is_written = |of: &str| written.contains(part, of);
+    let node = Node::root().at(part.split('.'));
+    if last == "drive" && matches!(part, "kernel.storage" | "kernel.swap") {
+        let device = Node::root().at(["kernel", "storage"]).expect("a kernel may have storage");
+        if let Some(keys) = place(tree, part)?.as_object_mut() {
+            keys.retain(|of, _| !device.has_key(of) || is_written(of));
+        }
+    } else if let Some(node) = node.filter(|node| node.is_chosen_by(last))
+        && let Some(keys) = place(tree, part)?.as_object_mut()
+    {
+        let name = keys[last].clone();
+        node.retain_keys_of(&name, keys, is_written);
+    }
+    Ok(())
+}
+
 /// A system may bring keys of its kernel, in a table `kernel`: they prevail over those of the kernel preset.
 fn bring_kernel_keys(system: &mut Value, kernel: &mut Value) {
     let brought = system.as_object_mut().and_then(|of| of.remove("kernel"));
@@ -77,7 +121,7 @@ fn bring_kernel_keys(system: &mut Value, kernel: &mut Value) {
 
 /// Puts the keys of the drives that a kernel names (`storage = NAME`, or a key `drive` of `storage` and `swap`) in place of the names.
 /// Keys that stand beside a name prevail.
-fn fill_in_drives(kernel: &mut Value) -> Result<(), EngineError> {
+pub(super) fn fill_in_drives(kernel: &mut Value) -> Result<(), EngineError> {
     if let Some(name) = kernel["storage"].as_str().filter(|name| !NOTHING.contains(name)) {
         kernel["storage"] = serde_json::json!({ "drive": name });
     }
@@ -105,7 +149,7 @@ fn fill_in_drives(kernel: &mut Value) -> Result<(), EngineError> {
 }
 
 /// Puts the keys of the core that a machine names (`core = NAME`) in place of the name.
-fn fill_in_core(machine: &mut Value) -> Result<(), EngineError> {
+pub(super) fn fill_in_core(machine: &mut Value) -> Result<(), EngineError> {
     let Some(name) = machine["core"].as_str() else { return Ok(()) };
     let at_its_key = |error| match error {
         EngineError::Config { what, .. } => EngineError::config("machine.core", what),
@@ -140,37 +184,71 @@ fn as_written(path: &serde_path_to_error::Path, tree: &Value) -> String {
     parts.join(".")
 }
 
+/// The preset or file called `name`, put onto those that it extends.
 fn load(kind: PresetKind, name: Option<&str>) -> Result<Value, EngineError> {
-    let read = |path: &str| {
-        std::fs::read_to_string(path)
-            .map_err(|e| EngineError::config(kind.name(), format!("cannot read `{path}`: {e}")))
+    let name = name.unwrap_or_else(|| presets(kind).next().expect("every kind has a preset").name);
+    load_extending(kind, name, Path::new(""), &mut Vec::new())
+}
+
+/// Does the same for a name that stands in a file of `folder`. `extending` are the files that extend this one.
+fn load_extending(
+    kind: PresetKind,
+    name: &str,
+    folder: &Path,
+    extending: &mut Vec<PathBuf>,
+) -> Result<Value, EngineError> {
+    let preset = presets(kind).find(|preset| preset.name == name);
+    let file = folder.join(name);
+    let with_ending = folder.join(format!("{name}.toml"));
+    let file = match preset {
+        Some(_) => None,
+        None if name.ends_with(".toml") || file.is_file() => Some(file),
+        None if with_ending.is_file() => Some(with_ending),
+        None => return Err(unknown(kind, name, extending.last().map(PathBuf::as_path))),
     };
-    let preset = match name {
-        None => presets(kind).next(),
-        Some(name) => presets(kind).find(|preset| preset.name == name),
-    };
-    let table = match (preset, name) {
-        (Some(preset), _) => preset.table(),
-        (None, None) => unreachable!("every kind has a preset"),
-        (None, Some(name)) => {
-            let text = match name {
-                name if name.ends_with(".toml") || Path::new(name).is_file() => read(name)?,
-                name if Path::new(&format!("{name}.toml")).is_file() => read(&format!("{name}.toml"))?,
-                name => return Err(unknown(kind, name)),
-            };
-            text.parse().map_err(|e: toml::de::Error| {
+    let table = match (&file, preset) {
+        (Some(file), _) => std::fs::read_to_string(file)
+            .map_err(|e| EngineError::config(kind.name(), format!("cannot read `{}`: {e}", file.display())))?
+            .parse()
+            .map_err(|e: toml::de::Error| {
                 EngineError::config(kind.name(), format!("`{name}` is not valid TOML: {e}"))
-            })?
+            })?,
+        (None, preset) => preset.expect("it is a preset, or a file").table(),
+    };
+    let mut own = serde_json::to_value(table).map_err(|e| EngineError::config(kind.name(), e.to_string()))?;
+    let base = match own.as_object_mut().and_then(|own| own.remove("base")) {
+        None => return Ok(own),
+        Some(Value::String(base)) => base,
+        Some(other) => {
+            let what = format!("`{name}`: base = {other} is no name; it takes a preset's name or a TOML file");
+            return Err(EngineError::config(kind.name(), what));
         }
     };
-    serde_json::to_value(table).map_err(|e| EngineError::config(kind.name(), e.to_string()))
+    let file = file.unwrap_or_else(|| name.into());
+    if let Some(first) = extending.iter().position(|other| is_same_file(other, &file)) {
+        let chain: Vec<String> =
+            extending[first..].iter().chain([&file]).map(|file| file.display().to_string()).collect();
+        let what = format!("`{}` extends itself: {}", file.display(), chain.join(" -> "));
+        return Err(EngineError::config(kind.name(), what));
+    }
+    let beside = file.parent().unwrap_or(Path::new("")).to_owned();
+    let called = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    extending.push(file);
+    let base = load_extending(kind, &base, &beside, extending)?;
+    let Value::Object(own) = own else { unreachable!("a TOML document is a table") };
+    extend(kind, base, own, &called)
+}
+
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    real(one) == real(other)
 }
 
 /// More names than so many are too many for an error.
 const MOST_NAMES: usize = 12;
 
-/// The error of a name that is neither a preset's nor a file's.
-fn unknown(kind: PresetKind, name: &str) -> EngineError {
+/// The error of a name that is neither a preset's nor a file's. `extending` is the file that extends it, if one does.
+fn unknown(kind: PresetKind, name: &str, extending: Option<&Path>) -> EngineError {
     let known: Vec<&str> = presets(kind).map(|preset| preset.name).collect();
     let help = match nearest(name, known.iter().copied()) {
         Some(near) => format!("did you mean {near}?"),
@@ -185,8 +263,12 @@ fn unknown(kind: PresetKind, name: &str) -> EngineError {
         PresetKind::Machine | PresetKind::System | PresetKind::Window => "",
     };
     let kind = kind.name();
+    let name = match extending {
+        Some(file) => format!("`{}` extends `{name}`, which", file.display()),
+        None => format!("`{name}`"),
+    };
     let what = format!(
-        "`{name}` is neither a preset nor a TOML file; {help} `pagelab list {kind}s` describes the presets{measured}"
+        "{name} is neither a preset nor a TOML file; {help} `pagelab list {kind}s` describes the presets{measured}"
     );
     EngineError::config(kind, what)
 }

@@ -236,7 +236,7 @@ fn required(schema: &Value) -> impl Iterator<Item = &str> {
 }
 
 /// The key that tells variants apart; none if they are names.
-fn tag(variants: &[Value]) -> Option<&str> {
+pub(super) fn tag(variants: &[Value]) -> Option<&str> {
     let properties = variants[0]["properties"].as_object()?;
     properties.iter().find(|(_, schema)| schema["const"].is_string()).map(|(key, _)| key.as_str())
 }

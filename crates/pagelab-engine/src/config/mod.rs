@@ -6,6 +6,8 @@
 
 mod assemble;
 mod block_io;
+mod designs;
+mod extend;
 mod fault_kinds;
 mod kernel;
 mod machine;

@@ -42,6 +42,11 @@ pub struct Preset {
 }
 
 impl Preset {
+    /// Its TOML file; of a cold form what such a file would hold.
+    pub fn text(&self) -> String {
+        if self.warm.is_none() { self.toml.to_owned() } else { self.table().to_string() }
+    }
+
     /// Its keys. A cold form has those of its file, but every guest gets its memory on demand.
     pub fn table(&self) -> toml::Table {
         let mut table: toml::Table = self.toml.parse().expect("built-in presets are valid TOML");
