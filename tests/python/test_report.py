@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Pagelab, assert_fails
+from conftest import ROOT, Pagelab, assert_fails
 from rich.console import Console
 
 import pagelab as package
-from pagelab.report import charts, code, memory, render, words, write
+from pagelab.report import charts, code, executive, glossary, memory, render, words, write
 from pagelab.request import Request
 from pagelab.results import Results
+from pagelab.table import short
 
 SOURCE = "gups:size=16MiB,updates=20K"
 SYSTEMS = ("radix", "radix-2m", "nested-radix")
@@ -90,12 +91,90 @@ def test_its_words_are_the_counts(results: Results) -> None:
     first = results.systems[0]
     stats = first.stats
     share = (stats["cycles.translation"] + stats["cycles.fault"]) / stats["cycles"]
-    assert f"{100 * share:.0f} % of the cycles" in words.headline(first)
+    assert f"{100 * share:.0f} % of its cycles" in executive.sentences(results.systems)[0]
     changes = {label: (ratio, text) for label, ratio, text in words.comparisons(results.systems)}
     large = results["radix-2m"].stats
     assert changes["radix-2m"][0] == f"×{large['cycles'] / stats['cycles']:.2f}"
     assert "fewer cycles" in changes["radix-2m"][1]
     assert "more cycles" in changes["nested-radix"][1]
+
+
+def test_the_executive_line_is_the_statistics(results: Results) -> None:
+    first, *others = results.systems
+    stats = first.stats
+    cost, lever = executive.sentences(results.systems)
+    numbers = [float(number) for number in re.findall(r"([\d.]+) %", cost)]
+    whole = stats["cycles"] - stats["cycles.idle"]
+    counted = [stats["cycles.translation"] + stats["cycles.fault"], stats["cycles.fault"], stats["cycles.translation"]]
+    assert numbers == [pytest.approx(100 * count / whole, abs=0.51) for count in counted]
+    best = min(others, key=lambda result: result.stats["cycles"])
+    assert f"{best.label} would save most" in lever
+    (saved,) = re.findall(r"([\d.]+) %", lever)
+    assert float(saved) == pytest.approx(100 * (1 - best.stats["cycles"] / stats["cycles"]), abs=0.51)
+    # Before everything else on the page, and the pictures right behind it.
+    page = render([results])
+    places = [page.index(text) for text in ("would save most", 'id="pictures1"', 'id="changes1"', 'id="details1"')]
+    assert places == sorted(places)
+
+
+def test_the_executive_line_says_when_nothing_would_help(results: Results) -> None:
+    worse = [results["radix-2m"], results["radix"], results["nested-radix"]]
+    assert "None of the systems compared would save anything. nested-radix would cost" in executive.sentences(worse)[1]
+    assert "`pagelab advise` does" in executive.sentences([results["radix"]])[1]
+
+
+def test_costs_per_mib_are_of_the_memory_that_was_touched(results: Results) -> None:
+    touched, how = executive.touched_bytes(results.systems)
+    assert how == "touched memory"
+    assert touched == pytest.approx(results["radix"].stats["fault.minor.count"] * 4096, rel=0.01)
+    rows, note = executive.costs(results.systems)
+    assert "of touched memory" in note
+    for row, result in zip(rows, results.systems, strict=True):
+        stats = result.stats
+        of_faults = stats["cycles.fault"] / (touched / (1 << 20))
+        assert (row.label, row.fault_cycles_per_mib) == (result.label, short(round(of_faults)))
+        assert row.cycles_per_fault == f"{stats['cycles.fault'] / stats['fault.minor.count']:,.0f}"
+        paging = (stats["cycles.fault"] + stats["cycles.translation"]) / (touched / (1 << 20))
+        assert row.paging_cycles_per_mib == short(round(paging))
+    # Pages of 2 MiB hide which parts of them were touched.
+    assert executive.touched_bytes([results["radix-2m"]])[1] == "memory mapped under radix-2m"
+
+
+def test_words_on_hover_are_in_the_glossary(results: Results) -> None:
+    page = render([results])
+    meanings = {html.unescape(title) for title in re.findall(r'<abbr title="([^"]*)">', page)}
+    assert len(meanings) > 10
+    assert meanings <= set(glossary.WORDS.values())
+    listed = page[page.index('id="words"') :]
+    for meaning in meanings:
+        assert f"<dd>{html.escape(meaning, quote=False)}" in listed.replace("&#39;", "'")
+    assert (ROOT / "docs" / "glossary.md").read_text() == glossary.markdown(), "run: python site/glossary.py --write"
+
+
+def test_a_word_is_explained_once_and_not_within_names() -> None:
+    text = str(glossary.explained("A TLB and TLBs of nested-radix on this page; <host> & seed=3, page faults"))
+    assert text.count("<abbr") == 4
+    assert "nested-radix on this page; &lt;<abbr" in text
+    assert ">page faults</abbr>" in text
+
+
+def test_small_rows_are_folded(results: Results) -> None:
+    regions = results["radix"].profile
+    assert regions is not None
+    many = json.loads(results.to_json())
+    profile = many["results"][0]["profile"]
+    row = profile["regions"]["rows"][0]
+    small = {**row, "translation_cycles": 1, "fault_cycles": 1}
+    profile["regions"]["rows"] = [row, *[small | {"start": row["start"] + (at << 30)} for at in range(1, 10)]]
+    page = render([Results.from_json(json.dumps(many))])
+    assert "5 small rows, under 0.1 % together" in page
+
+
+def test_tables_of_many_systems_are_several(results: Results) -> None:
+    document = json.loads(results.to_json())
+    document["results"] = [document["results"][at % 3] | {"system": f"s{at}"} for at in range(6)]
+    page = render([Results.from_json(json.dumps(document))])
+    assert page.count('class="wide comparison"') == 2
 
 
 def test_charts_hold_all_cycles(results: Results) -> None:
@@ -401,11 +480,28 @@ def _offset(file: Path, address: int) -> int:
     raise AssertionError(f"{address:#x} is not in {file}")
 
 
+_CLIPPED = """<script>
+addEventListener("load", () => setTimeout(() => {
+  const closed = [...document.querySelectorAll("details:not([open])")];
+  closed.forEach((details) => { details.open = true; });
+  const parts = [...document.querySelectorAll("table, td, th, p, pre, h1, h2, h3, h4, .wide")];
+  const edge = document.documentElement.clientWidth + 1;
+  const beyond = (part) => part.scrollWidth > part.clientWidth + 1 || part.getBoundingClientRect().right > edge;
+  const clipped = parts.filter(beyond);
+  document.title = "clipped: " + clipped.slice(0, 5).map((part) => part.outerHTML.slice(0, 80)).join(" ");
+  closed.forEach((details) => { details.open = false; });
+}, 3000));
+</script>"""
+"""Puts what does not fit the window into the title, parts that are folded included"""
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 @pytest.mark.parametrize("width", [1280, 500])
 def test_a_browser_draws_it_without_complaint(results: Results, tmp_path: Path, width: int) -> None:
     page = tmp_path / "page.html"
-    page.write_text(render([results]))
+    # Text of the page's libraries holds the end of a body, too.
+    content, _, end = render([results]).rpartition("</body>")
+    page.write_text(f"{content}{_CLIPPED}</body>{end}")
     options = [
         "--headless=new",
         "--no-sandbox",
@@ -423,6 +519,7 @@ def test_a_browser_draws_it_without_complaint(results: Results, tmp_path: Path, 
         env=os.environ | {"HOME": str(tmp_path)},
     )
     assert "CONSOLE" not in done.stderr
+    assert re.findall(r"<title>(.*?)</title>", done.stdout)[:1] == ["clipped: "]
     drawn = _Page(done.stdout)
     body = re.sub(r"<script.*?</script>", "", done.stdout, flags=re.DOTALL)
     # Those of closed parts are drawn when these are opened.

@@ -17,9 +17,9 @@ def command(
     ] = Path("report.html"),
 ) -> None:
     """Write a page about saved results: what paging costs, where, and what each system changes."""
+    ensure_apart(output, *files)
     ensure_ending(output, "HTML")
     ensure_writable(output)
-    ensure_apart(output, *files)
     runs = [Results.load(file) for file in files]
     for file, run in zip(files, runs, strict=True):
         if not all(result.profile for result in run.systems):

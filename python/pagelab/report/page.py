@@ -16,14 +16,20 @@ from markupsafe import Markup, escape
 
 from pagelab import _engine
 from pagelab.output import write_atomically
-from pagelab.report import charts, code, memory, settings, words
-from pagelab.report.figures import name_of
+from pagelab.report import charts, code, executive, glossary, memory, settings, words
+from pagelab.report.figures import name_of, percent
 from pagelab.report.parts import Lead
 from pagelab.results import Results, SystemResult
 from pagelab.stretches import is_sampled, program_faults, scope
 from pagelab.table import html_comparison
 
 _VEGA_LITE = "6.4"
+_WORDS = Markup("<!-- words -->")
+"""Where the words that the page explains are listed"""
+_MOST_COLUMNS = 4
+"""Systems of a table of all figures, so that it fits a narrow screen"""
+_SMALL, _LEAST_SHOWN = 0.01, 5
+"""Rows below this share of the whole are folded, but for so many"""
 
 
 @dataclass(frozen=True)
@@ -72,7 +78,11 @@ class Chapter:
 
     title: str
     machine: str
-    headline: str
+    summary: Sequence[str]
+    """For who reads nothing else"""
+    mebibytes: Sequence[executive.Cost]
+    """Costs per fault and per MiB, by system"""
+    mebibytes_note: str
     costs: Sequence[str]
     comparisons: Sequence[tuple[str, str, str]]
     first: str
@@ -86,7 +96,8 @@ class Chapter:
     inside: Sequence[Inside]
     has_steps: bool
     """Whether any walk or fault can be shown step by step"""
-    table: Markup
+    tables: Sequence[Markup]
+    """All figures, of a few systems each"""
     systems: Sequence[SystemResult]
     differences: Sequence[tuple[str, Sequence[str]]]
     estimates: Sequence[tuple[str, str]]
@@ -121,7 +132,9 @@ def render(runs: Sequence[Results], *, lead: Lead | None = None) -> str:
         loader=jinja2.FunctionLoader(_text), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["code_marked"] = _code_marked
-    return environment.get_template("template.html").render(
+    environment.filters["explained"] = glossary.explained
+    environment.filters["folded"] = _folded
+    page = environment.get_template("template.html").render(
         title=" and ".join(dict.fromkeys(chapter.title for chapter in chapters)),
         chapters=chapters,
         lead=lead,
@@ -129,12 +142,34 @@ def render(runs: Sequence[Results], *, lead: Lead | None = None) -> str:
         style=Markup(_text("style.css")),
         script=Markup(_text("script.js")),
         bundle=Markup(_bundle()),
+        words=_WORDS,
     )
+    words_used = environment.get_template("words.html").render(words=glossary.words_in(page))
+    return page.replace(_WORDS, words_used, 1)
 
 
 def _code_marked(text: str) -> Markup:
     """A text in which what stands between backticks is code."""
     return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))
+
+
+def _folded(rows: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], str]:
+    """The rows that are shown, the small ones, and the share of these."""
+    shown = [row for at, row in enumerate(rows) if at < _LEAST_SHOWN or row.part >= _SMALL]
+    small = rows[len(shown) :]
+    return shown, small, percent(sum(row.part for row in small))
+
+
+def _comparison_tables(results: Sequence[SystemResult]) -> list[Markup]:
+    """All figures: the first system in each table, as ratios are to it."""
+    first, *others = [(result.label, result.stats) for result in results]
+    step = _MOST_COLUMNS - 1
+    parts = [others[at : at + step] for at in range(0, len(others), step)] or [[]]
+
+    def explain(found: re.Match[str]) -> str:
+        return f"{found[1]}{glossary.explained(Markup(found[2]))}"
+
+    return [Markup(re.sub(r"(text-align:left\">)([^<]*)", explain, html_comparison([first, *part]))) for part in parts]
 
 
 def _text(name: str) -> str:
@@ -153,10 +188,13 @@ def _chapter(run: Results, lead: Lead | None) -> Chapter:
     first = run.systems[0]
     profiled = [result for result in run.systems if result.profile]
     inside = [_inside(result) for result in profiled]
+    mebibytes, note = executive.costs(run.systems)
     return Chapter(
         title=lead.name if lead else name_of(first),
         machine=first.machine,
-        headline=words.of_replays(first) if lead else words.headline(first),
+        summary=[words.of_replays(first)] if lead else executive.sentences(run.systems),
+        mebibytes=mebibytes,
+        mebibytes_note=note,
         costs=words.costs(first),
         comparisons=words.comparisons(run.systems),
         first=first.label,
@@ -168,7 +206,7 @@ def _chapter(run: Results, lead: Lead | None) -> Chapter:
         distributions=_distributions(profiled),
         inside=inside,
         has_steps=any(of.timelines for of in inside),
-        table=Markup(html_comparison([(result.label, result.stats) for result in run.systems])),
+        tables=_comparison_tables(run.systems),
         systems=run.systems,
         differences=settings.differences(run.systems),
         estimates=settings.estimates(run.systems),

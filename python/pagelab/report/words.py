@@ -6,7 +6,6 @@ from typing import Any
 from pagelab.headline import busy_cycles, faults
 from pagelab.quantities import size_text
 from pagelab.report.figures import (
-    name_of,
     paging_cycles,
     percent,
     share,
@@ -19,13 +18,6 @@ from pagelab.table import short
 # Below these shares a cost, and above these a difference, is worth a sentence.
 _SMALL = 0.01
 _SAME = 0.005
-
-
-def headline(first: SystemResult) -> str:
-    """What paging costs the program under the first system."""
-    stats = first.stats
-    cost = share(paging_cycles(stats), busy_cycles(stats))
-    return f"Paging takes {percent(cost)} of the cycles of {name_of(first)} on {first.system}."
 
 
 def _how_sure(first: SystemResult) -> str:
