@@ -9,9 +9,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from conftest import COMMAND, ROOT, Pagelab, assert_fails
+
+from pagelab import cli
+from pagelab.cli import groups
 
 SMALL = "gups:size=16MiB,updates=100K"
 
@@ -433,3 +438,34 @@ def test_another_model_takes_its_defaults(pagelab: Pagelab, tmp_path: Path) -> N
     assert "l1_hit_hidden" not in core
     settings = ("--set", "machine.core.l1_hit_hidden=true", "--set", "machine.core.model=window")
     assert_fails(pagelab("run", SMALL, *settings), 2, "machine.core.l1_hit_hidden", "no key")
+
+
+def _commands() -> dict[str, Any]:
+    """All commands that do something, by what one types."""
+    found: dict[str, Any] = {}
+
+    def collect(name: str, command: Any) -> None:
+        for word, inner in getattr(command, "commands", {}).items():
+            collect(f"{name} {word}".strip(), inner)
+        if not hasattr(command, "commands"):
+            found[name] = command
+
+    collect("", typer.main.get_command(cli.app))
+    return found
+
+
+def test_an_output_has_one_name_in_all_commands() -> None:
+    for name, command in _commands().items():
+        short = [option.opts for option in command.params if "-o" in option.opts or "--output" in option.opts]
+        assert all(set(names) == {"--output", "-o"} for names in short), name
+
+
+def test_options_that_need_another_are_in_a_group_of_it() -> None:
+    for name, command in _commands().items():
+        main = [option for option in command.params if getattr(option, "rich_help_panel", "argument") is None]
+        for option in main:
+            assert not re.match(r"With --|Where --|Whether --|.* of --", option.help or ""), (name, option.name)
+    # No entry of a group is of an option that there is no more.
+    by_word = {name.split()[-1]: command for name, command in _commands().items()}
+    for word, options in groups._BY_COMMAND.items():
+        assert options.keys() <= {option.name for option in by_word[word].params}, word

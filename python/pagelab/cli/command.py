@@ -9,10 +9,17 @@ from typer.core import TyperCommand, TyperOption
 from typer.models import CommandFunctionType
 
 from pagelab import UsageError
+from pagelab.cli.groups import group_of
 
 
 class Command(TyperCommand):
-    """A command whose options take no other option for their value."""
+    """A command whose options stand in groups, and take no other option for their value."""
+
+    def __init__(self, name: str | None, **settings: Any) -> None:
+        super().__init__(name, **settings)
+        for option in self.params:
+            if isinstance(option, TyperOption) and option.rich_help_panel is None:
+                option.rich_help_panel = group_of(name or "", option.name or "")
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         rest = super().parse_args(ctx, args)
