@@ -136,3 +136,15 @@ def test_a_study_goes_on_at_its_scale_and_says_that_a_budget_does_not_count(
 def test_durations() -> None:
     for seconds, text in [(0.4, "0 s"), (99, "99 s"), (100, "2 min"), (5900, "98 min"), (7260, "2 h 1 min")]:
         assert budget.duration(seconds) == text
+
+
+def test_the_default_budget_refuses_no_study_on_a_slow_machine() -> None:
+    for reproduction in REPRODUCTIONS.values():
+        runs = [run for run in reproduction.runs() if not run.beyond]
+        for speed in (10.0, 1.0, 0.01):
+            scale, needed = budget.default_scale(reproduction, runs, 20.0, speed)
+            assert scale in budget.SCALES
+            assert needed == budget.minutes(reproduction, runs, scale, speed)
+            assert needed <= 20.0 or scale == budget.SCALES[-1]
+        with pytest.raises(pagelab.UsageError, match="give it more with --budget"):
+            budget.choose_scale(reproduction, runs, 20.0, 0.001)

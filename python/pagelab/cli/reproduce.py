@@ -95,7 +95,15 @@ def command(
             warn(f"{folder} was begun at scale {scale:g} and goes on with it, so --budget has nothing to choose")
     elif scale is None:
         planned = [run for run in reproduction.runs() if only(run)]
-        scale = estimate.choose_scale(reproduction, planned, budget or BUDGET_MINUTES, speed)
+        if budget is not None:
+            scale = estimate.choose_scale(reproduction, planned, budget, speed)
+        else:
+            scale, needed = estimate.default_scale(reproduction, planned, BUDGET_MINUTES, speed)
+            if needed > BUDGET_MINUTES:
+                warn(
+                    f"{name} takes about {estimate.duration(60 * needed)} here with the shortest windows, and "
+                    f"{BUDGET_MINUTES:g} min is usual; Ctrl-C keeps what is finished, and the same command goes on"
+                )
     store = kept.Kept(
         folder, kept.Asked(name, pagelab.__version__, kept.build(), scale, tuple(with_ or ()), str(programs or ""))
     )

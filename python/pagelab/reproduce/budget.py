@@ -53,6 +53,20 @@ def choose_scale(reproduction: Reproduction, runs: Sequence[Run], budget_minutes
     )
 
 
+def default_scale(
+    reproduction: Reproduction, runs: Sequence[Run], budget_minutes: float, speed: float
+) -> tuple[float, float]:
+    """The scale to take where nobody gave a budget, and how many minutes the runs need at it.
+
+    A budget that nobody gave is no reason to refuse: if not even the smallest scale fits it, that is the scale.
+    """
+    needed = minutes(reproduction, runs, SCALES[-1], speed)
+    if needed > budget_minutes:
+        return SCALES[-1], needed
+    scale = choose_scale(reproduction, runs, budget_minutes, speed)
+    return scale, minutes(reproduction, runs, scale, speed)
+
+
 class TimeLeft:
     """How long a study still takes, by the costs of what is left and the speed of what has been made."""
 
