@@ -9,7 +9,8 @@ use std::{hint::black_box, time::Instant};
 use pagelab_engine::base::addr::LineAddr;
 use pagelab_engine::base::rng::Rng;
 use pagelab_engine::cache::{
-    CacheConfig, Hierarchy, Inclusion, PrivateCacheConfig, ReplacementPolicy, Requester, SharedCacheConfig, WalkerEntry,
+    CacheConfig, Hierarchy, Inclusion, PrivateCacheConfig, ReplacementPolicy, Requester, SharedCacheConfig, SliceHash,
+    WalkerEntry,
 };
 use pagelab_trace::quantity::Bytes;
 
@@ -22,7 +23,15 @@ fn config(policy: ReplacementPolicy, inclusion: Inclusion) -> CacheConfig {
     CacheConfig {
         l1: private(64, 4),
         l2: Some(private(512, 12)),
-        l3: Some(SharedCacheConfig { size_bytes: Bytes(15 << 20), ways: 20, latency_cycles: 30, policy, inclusion }),
+        l3: Some(SharedCacheConfig {
+            size_bytes: Bytes(15 << 20),
+            ways: 20,
+            latency_cycles: 30,
+            policy,
+            inclusion,
+            slices: 1,
+            slice_hash: SliceHash::Xor,
+        }),
         dram_latency_cycles: 100,
         cache_to_cache_latency_cycles: 60,
         upgrade_latency_cycles: 43,

@@ -132,6 +132,17 @@ fn checking_changes_no_result() {
     assert!(assert_same("gups:size=8MiB,updates=8K", "nested-radix", "kabylake-7700hq", &set.map(str::to_owned)));
 }
 
+/// Slices that a hash chooses, on machines whose shape the fast path is compiled for.
+#[test]
+fn slices_count_the_same_on_the_fast_path() {
+    for (machine, slices) in [("kabylake-7700hq", 4), ("xeon-e-2136", 6), ("broadwell-e5-2640v3", 8)] {
+        for system in ["radix", "nested-radix", "hashed-open"] {
+            let set = [format!("machine.cache.l3.slices={slices}"), "machine.memory_bytes=4GiB".to_owned()];
+            assert!(assert_same("gups:size=32MiB,updates=20K", system, machine, &set));
+        }
+    }
+}
+
 /// A number of entries and of ways, and a policy.
 fn array(rng: &mut Rng, ways: &[u64], policies: &[&str]) -> String {
     let ways = ways[rng.below(ways.len() as u64) as usize];

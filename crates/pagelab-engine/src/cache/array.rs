@@ -91,7 +91,7 @@ impl Array {
             skip,
             stride,
             ways,
-            index: SetIndex::new(level.sets()),
+            index: SetIndex::new(level.sets(), level.hash_bits),
             policy: Policy::new(level.policy, sets, ways, rng),
             presence: if keeps_presence { vec![0; sets * stride] } else { Vec::new() },
             masked_eight: false,
@@ -107,7 +107,7 @@ impl Array {
         let sets = match W::SETS {
             ANY_SETS => true,
             POWER_OF_TWO_SETS => self.index.is_masked(),
-            sets => self.index.sets() == sets as u64,
+            sets => self.index.sets() == sets as u64 && self.index.rows() == sets as u64,
         };
         W::N == 0 || plain && self.presence.is_empty() && sets
     }

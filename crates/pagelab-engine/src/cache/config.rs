@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::index::{MAX_SETS, SetIndex};
+use super::slices::MAX_HASH_BITS;
 use super::ways::{MAX_WAYS, TAG_LIMIT};
 use crate::base::addr::{LINE_BYTES, LINE_SHIFT};
 
@@ -76,6 +77,51 @@ pub struct SharedCacheConfig {
     /// Whether it holds every line that a private cache holds.
     #[serde(default)]
     pub inclusion: Inclusion,
+    /// Slices that it is made of, which divide its sets. 1 says nothing of slices.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub slices: u32,
+    /// How a line's slice is chosen, if there are several.
+    #[serde(default, skip_serializing_if = "SliceHash::is_default")]
+    pub slice_hash: SliceHash,
+}
+
+impl SharedCacheConfig {
+    /// Bits of a slice's number that a hash of the machine address gives.
+    fn hash_bits(&self) -> u32 {
+        match self.slice_hash {
+            SliceHash::Xor => self.slices.trailing_zeros(),
+            SliceHash::None => 0,
+        }
+    }
+}
+
+fn one() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_one(slices: &u32) -> bool {
+    *slices == 1
+}
+
+/// How the slice of a line is chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum SliceHash {
+    /// Of 2^n × m slices, with m odd, n bits are parities of address bits (Maurice et al., "Reverse Engineering Intel
+    /// Last-Level Cache Complex Addressing Using Performance Counters", RAID 2015), and m is a remainder.
+    #[default]
+    Xor,
+    /// By low bits of the line's number, as the set within the slice: the same as one slice. AMD's Zen interleaves its
+    /// slices so.
+    None,
+}
+
+impl SliceHash {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Which line of a full set is replaced.
@@ -162,6 +208,10 @@ pub(super) struct Level {
     pub ways: u32,
     pub latency: u32,
     pub policy: ReplacementPolicy,
+    /// Slices that it is made of.
+    pub slices: u32,
+    /// See [`SharedCacheConfig::hash_bits`].
+    pub hash_bits: u32,
 }
 
 impl Level {
@@ -197,6 +247,17 @@ impl Level {
                 format!("{} is too large; at most {largest} with {} ways", self.size, self.ways),
             );
         }
+        if self.slices == 0 || !self.sets().is_multiple_of(self.slices.into()) {
+            let what = format!("{} is not possible; allowed are divisors of its {} sets", self.slices, self.sets());
+            return error("slices", what);
+        }
+        if self.hash_bits > MAX_HASH_BITS {
+            let what = format!(
+                "no hash of {} slices is known; allowed are 1, 2, 4 or 8 times an odd number, or slice_hash = \"none\"",
+                self.slices
+            );
+            return error("slices", what);
+        }
         Ok(())
     }
 }
@@ -210,6 +271,8 @@ impl CacheConfig {
             ways: c.ways,
             latency: c.latency_cycles,
             policy: c.policy,
+            slices: 1,
+            hash_bits: 0,
         };
         let l3 = self.l3.as_ref().map(|c| Level {
             name: "l3",
@@ -217,6 +280,8 @@ impl CacheConfig {
             ways: c.ways,
             latency: c.latency_cycles,
             policy: c.policy,
+            slices: c.slices,
+            hash_bits: if c.slices == 0 { 0 } else { c.hash_bits() },
         });
         [Some(private("l1", &self.l1)), self.l2.as_ref().map(|c| private("l2", c)), l3].into_iter().flatten()
     }
@@ -258,8 +323,10 @@ impl CacheConfig {
 
     /// Bits of the longest machine address whose lines the tags can tell apart, of a valid configuration.
     pub fn max_physical_address_bits(&self) -> u32 {
-        let lines =
-            self.levels().map(|l| SetIndex::new(l.sets()).exact_below().min(TAG_LIMIT.saturating_mul(l.sets())));
+        let lines = self
+            .levels()
+            .map(|l| SetIndex::new(l.sets(), l.hash_bits))
+            .map(|i| i.exact_below().min(TAG_LIMIT.saturating_mul(i.rows())));
         lines.min().expect("there is always an L1").ilog2() + LINE_SHIFT
     }
 

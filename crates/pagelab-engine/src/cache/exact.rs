@@ -273,37 +273,46 @@ mod tests {
     use crate::base::host::Portable;
     use crate::base::rng::Rng;
     use crate::cache::shape::{Code, OneCore};
+    use crate::cache::slices::hash;
     use crate::cache::test_support::sandy_bridge;
     use crate::cache::ways::AnyWays;
     use crate::cache::{CacheConfig, CacheStats, Inclusion, WalkerEntry};
 
-    /// Sets and ways a level of every shape that is known exactly, and of neighbours that are not.
-    const GEOMETRIES: [[[u64; 2]; 3]; 6] = [
-        [[64, 8], [1024, 4], [8192, 12]],
-        [[64, 8], [1024, 4], [12288, 16]],
-        [[128, 8], [1024, 8], [12288, 20]],
-        [[64, 8], [512, 8], [16384, 20]],
-        [[64, 8], [1024, 4], [4096, 12]],
-        [[64, 8], [512, 8], [4096, 16]],
+    /// Sets and ways a level of every shape that is known exactly, and of neighbours that are not; and slices of the L3.
+    const GEOMETRIES: [([[u64; 2]; 3], u32); 9] = [
+        ([[64, 8], [1024, 4], [8192, 12]], 1),
+        ([[64, 8], [1024, 4], [8192, 12]], 4),
+        ([[64, 8], [1024, 4], [12288, 16]], 1),
+        ([[64, 8], [1024, 4], [12288, 16]], 6),
+        ([[128, 8], [1024, 8], [12288, 20]], 1),
+        ([[64, 8], [512, 8], [16384, 20]], 1),
+        ([[64, 8], [512, 8], [16384, 20]], 8),
+        ([[64, 8], [1024, 4], [4096, 12]], 1),
+        ([[64, 8], [512, 8], [4096, 16]], 2),
     ];
 
-    fn config([l1, l2, l3]: [[u64; 2]; 3], inclusion: Inclusion, walker_entry: WalkerEntry) -> CacheConfig {
+    fn config(
+        ([l1, l2, l3], slices): ([[u64; 2]; 3], u32),
+        inclusion: Inclusion,
+        walker_entry: WalkerEntry,
+    ) -> CacheConfig {
         let mut config = CacheConfig { walker_entry, ..sandy_bridge() };
         (config.l1.size_bytes, config.l1.ways) = (Bytes(l1[0] * l1[1] * 64), l1[1] as u32);
         let private = config.l2.as_mut().unwrap();
         (private.size_bytes, private.ways) = (Bytes(l2[0] * l2[1] * 64), l2[1] as u32);
         let shared = config.l3.as_mut().unwrap();
+        shared.slices = slices;
         (shared.size_bytes, shared.ways, shared.inclusion) = (Bytes(l3[0] * l3[1] * 64), l3[1] as u32, inclusion);
         config
     }
 
-    /// One request drawn from `rng`: all over twice the capacity, or on a few sets of which some lines are asked for
+    /// One request drawn from `rng`: all over twice the capacity, or on a few sets (lines `together` and those behind them) of which some lines are asked for
     /// often, so that the L3, which does not see hits further in, evicts lines that the private caches hold.
-    fn request(caches: &mut Hierarchy, sets: u64, ways: u64, rng: &mut Rng) -> u64 {
+    fn request(caches: &mut Hierarchy, sets: u64, ways: u64, together: &[u64], rng: &mut Rng) -> u64 {
         let line = LineAddr(match rng.below(4) {
             0 => rng.below(2 * sets * ways),
-            1 => rng.below(4) * sets + rng.below(2),
-            _ => rng.below(3 * ways) * sets + rng.below(2),
+            1 => together[rng.below(4) as usize] + rng.below(2),
+            _ => together[rng.below(3 * ways) as usize] + rng.below(2),
         });
         let cycles = match rng.below(20) {
             0..8 => caches.access(0, line, false, Requester::Data).cycles,
@@ -337,11 +346,13 @@ mod tests {
             let (mut portable, mut general) = (chosen.clone(), chosen.clone());
             portable.code = Code::with::<Portable>(&chosen.private, chosen.l3.as_ref());
             general.code = Code::of::<OneCore<AnyWays, AnyWays, AnyWays>, Portable>();
-            let [_, _, [sets, ways]] = geometry;
+            let ([_, _, [sets, ways]], slices) = geometry;
+            let in_one_slice = |&n: &u64| hash(n * sets, slices.trailing_zeros()) == 0;
+            let together: Vec<u64> = (0..).filter(in_one_slice).take(3 * ways as usize).map(|n| n * sets).collect();
             let run = |mut caches: Hierarchy| -> (Vec<u64>, CacheStats, Vec<_>) {
                 let mut rng = Rng::new(6, "exact");
                 let mut cycles = vec![caches.zero_lines(0, LineAddr(sets / 2), sets * ways, Requester::Kernel).0];
-                cycles.extend((0..20_000).map(|_| request(&mut caches, sets, ways, &mut rng)));
+                cycles.extend((0..20_000).map(|_| request(&mut caches, sets, ways, &together, &mut rng)));
                 caches.assert_coherent();
                 let private = &caches.private[0];
                 let arrays = [Some(&private.l1), private.l2.as_ref(), caches.l3.as_ref()];

@@ -96,6 +96,7 @@ pub mod prefetch;
 mod replacement;
 mod request;
 mod shape;
+mod slices;
 mod stats;
 #[cfg(test)]
 mod test_support;
@@ -106,7 +107,7 @@ mod ways;
 
 pub use config::{
     CacheConfig, CacheConfigError, Inclusion, MAX_CORES, PrivateCacheConfig, ReplacementPolicy, SharedCacheConfig,
-    WalkerEntry,
+    SliceHash, WalkerEntry,
 };
 pub(crate) use core_caches::{AnyCaches, CoreCaches, KnownCaches};
 pub use memory::{MemoryConfig, MemoryCounts, MemoryNodeConfig, MemoryPlacement};

@@ -21,6 +21,8 @@ pub(super) fn sandy_bridge() -> CacheConfig {
             latency_cycles: 30,
             policy: ReplacementPolicy::Lru,
             inclusion: Inclusion::Inclusive,
+            slices: 1,
+            slice_hash: SliceHash::Xor,
         }),
         dram_latency_cycles: 100,
         cache_to_cache_latency_cycles: 60,
