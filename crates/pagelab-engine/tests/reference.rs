@@ -13,7 +13,8 @@ use pagelab_engine::base::addr::{LineAddr, VirtAddr};
 use pagelab_engine::base::cycles::Cycles;
 use pagelab_engine::base::rng::Rng;
 use pagelab_engine::cache::{
-    CacheConfig, Hierarchy, Inclusion, PrivateCacheConfig, ReplacementPolicy, Requester, SharedCacheConfig, WalkerEntry,
+    CacheConfig, Hierarchy, Inclusion, PrivateCacheConfig, ReplacementPolicy, Requester, SharedCacheConfig, SliceHash,
+    WalkerEntry,
 };
 use pagelab_trace::quantity::Bytes;
 use pagelab_trace::{Access, AccessKind, EventKind, MapFlags, Protection};
@@ -54,6 +55,8 @@ fn caches_of(geometry: (Level, Option<Level>, Option<Level>), policy: Replacemen
             latency_cycles: 30,
             policy,
             inclusion: Inclusion::Inclusive,
+            slices: 1,
+            slice_hash: SliceHash::Xor,
         }),
         dram_latency_cycles: 100,
         cache_to_cache_latency_cycles: 60,
