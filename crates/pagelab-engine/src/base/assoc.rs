@@ -284,6 +284,22 @@ impl AssocArray {
         old
     }
 
+    /// Drops the entry of a key; false if there is none.
+    pub fn remove(&mut self, set_hash: u64, key: u64) -> bool {
+        let lru = self.policy == AssocPolicy::Lru;
+        let (keys, values) = self.set(self.index.of(set_hash));
+        let Some(way) = find(keys, key) else { return false };
+        if lru {
+            keys[way..].rotate_left(1);
+            values[way..].rotate_left(1);
+            keys[keys.len() - 1] = INVALID_KEY;
+        } else {
+            keys[way] = INVALID_KEY;
+            self.empty_ways += 1;
+        }
+        true
+    }
+
     /// Drops every entry for which `condemned(key, value)` holds; returns how many.
     pub fn invalidate(&mut self, mut condemned: impl FnMut(u64, u64) -> bool) -> u64 {
         let (mut dropped, lru) = (0, self.policy == AssocPolicy::Lru);

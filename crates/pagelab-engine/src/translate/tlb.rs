@@ -16,6 +16,9 @@ use crate::mmu_cache::Asid;
 /// Bits of a virtual address that count: 57 with five-level paging.
 const VA_MASK: u64 = (1 << 57) - 1;
 
+/// A range of so many pages is looked for page by page; one of more, by a look at every entry.
+const FEW_PAGES: u64 = 16;
+
 #[inline(always)]
 pub(super) fn vpn(va: VirtAddr, size: PageSize) -> u64 {
     (va.0 & VA_MASK) >> size.shift()
@@ -120,11 +123,21 @@ impl Tlb {
     /// Drops the translations of `start..end` of an address space.
     pub fn invalidate(&mut self, asid: Asid, start: VirtAddr, end: VirtAddr) {
         let (start, end) = (start.0 & VA_MASK, end.0.wrapping_sub(1) & VA_MASK);
-        for array in &mut self.arrays {
-            array.invalidate(|key, _| {
-                let (first, size) = key_page(key);
-                key_asid(key) == asid && first <= end && first + (size.bytes() - 1) >= start
-            });
+        let few = end.checked_sub(start).is_some_and(|bytes| bytes >> PageSize::Size4K.shift() < FEW_PAGES);
+        for (index, array) in self.arrays.iter_mut().enumerate() {
+            if few {
+                let held = |size: &PageSize| self.array_of[*size as usize] == Some(index as u8);
+                for size in PageSize::ALL.into_iter().filter(held) {
+                    for vpn in vpn(VirtAddr(start), size)..=vpn(VirtAddr(end), size) {
+                        array.remove(vpn, key(asid, vpn, size));
+                    }
+                }
+            } else {
+                array.invalidate(|key, _| {
+                    let (first, size) = key_page(key);
+                    key_asid(key) == asid && first <= end && first + (size.bytes() - 1) >= start
+                });
+            }
         }
     }
 
@@ -207,6 +220,37 @@ mod tests {
         assert_eq!(held([1, 2, 3], 0x5000, range), [true, false, true]);
         assert_eq!(held([1, 2, 3], 0x4000, range), [true; 3], "the page before the range");
         assert_eq!(held([1, 2, 3], 0x6000, range), [true; 3], "the page behind it");
+    }
+
+    #[test]
+    fn a_short_range_loses_what_a_look_at_every_entry_finds() {
+        let mut rng = Rng::new(5, "ranges");
+        for policy in [AssocPolicy::Lru, AssocPolicy::TreePlru, AssocPolicy::Random] {
+            let pages = vec![PageSize::Size4K, PageSize::Size2M];
+            let config = TlbArrayConfig { pages, entries: 32, ways: 4, policy };
+            let mut tlb = Tlb::new("machine.tlb.l1d", &[config], &Rng::new(1, "tlb")).unwrap();
+            for _ in 0..2000 {
+                let (asid, va) = (Asid(rng.below(2) as u16), VirtAddr(rng.below(1 << 10) << 12));
+                let size = if rng.below(4) == 0 { PageSize::Size2M } else { PageSize::Size4K };
+                tlb.insert(asid, va, translation(0x4000_0000, size), Origin::Program, false);
+                if rng.below(8) > 0 {
+                    continue;
+                }
+                let (start, bytes) = (rng.below(1 << 10) << 12, (1 + rng.below(FEW_PAGES - 1)) << 12);
+                let mut by_entry = tlb.clone();
+                by_entry.arrays[0].invalidate(|key, _| {
+                    let (first, size) = key_page(key);
+                    key_asid(key) == asid && first < start + bytes && first + size.bytes() > start
+                });
+                tlb.invalidate(asid, VirtAddr(start), VirtAddr(start + bytes));
+                for page in 0..2 << 10 {
+                    for asid in [Asid(0), Asid(1)] {
+                        let va = VirtAddr(page << 12);
+                        assert_eq!(tlb.holds(asid, va), by_entry.holds(asid, va), "{policy:?} {page:#x}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]
