@@ -220,6 +220,30 @@ trait Tap: Sized {
 impl Tap for Request {}
 
 #[test]
+fn what_faults_take_is_known_of_the_whole_program() {
+    let of = |sample: Option<&str>| {
+        let request = Request { sample: sample.map(str::to_owned), profile: true, ..request(&[GUPS], "off") };
+        run_request(&request, &|_| true).unwrap().results.remove(0)
+    };
+    let (whole, sampled) = (of(None), of(Some("every=20K,length=2K,warm=1K")));
+    let layer = &whole.sources[0].layer;
+    let zeroed = format!("layer.{layer}.fault.zeroed_bytes");
+    assert_eq!(sampled.stats[&format!("program.{zeroed}")], whole.stats[&zeroed]);
+    // Nearly: caches hold other lines where a stretch was skipped.
+    let (taken, exact) = (sampled.stats["program.cycles.fault"], whole.stats["cycles.fault"]);
+    assert!(taken.abs_diff(exact) * 20 < exact, "{taken} {exact}");
+    assert!(sampled.stats["cycles.fault"] * 2 < taken);
+    // The profile has them by place.
+    let regions = sampled.profile.unwrap().regions;
+    let faults: u64 = regions.rows.iter().map(|row| row.cost.faults + row.cost.skipped_faults).sum();
+    assert_eq!(
+        faults + regions.others_cost.faults + regions.others_cost.skipped_faults,
+        whole.stats["fault.minor.count"]
+    );
+    assert!(whole.profile.unwrap().regions.rows.iter().all(|row| row.cost.skipped_faults == 0));
+}
+
+#[test]
 fn a_short_limit_is_one_of_the_source_and_not_of_what_is_passed_on() {
     let of = |sample: Option<&str>| {
         let request =

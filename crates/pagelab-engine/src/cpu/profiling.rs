@@ -95,8 +95,10 @@ impl Simulation {
             let stages = stages_since(miss, &now, &|layer| &layers[layer].name);
             (stages, miss.steps.iter().map(step).collect())
         };
-        if let Some(profile) = self.profile.as_mut().filter(|_| !self.windows.is_between()) {
-            profile.faulted(&place, took, major, apart.then_some(stages));
+        match self.profile.as_mut() {
+            Some(profile) if self.windows.is_between() => profile.faulted_where_skipped(&place, took),
+            Some(profile) => profile.faulted(&place, took, major, apart.then_some(stages)),
+            None => {}
         }
     }
 }

@@ -31,6 +31,13 @@ const PROGRAM_COUNTS: [&str; 9] = [
     "mapping.pages_unmapped",
 ];
 
+/// What faults, calls and devices take of them is known as well, as first touches and events cost it. It is not exact: caches hold
+/// what a skipped stretch used last, and not when.
+const PROGRAM_COSTS: [&str; 3] = ["cycles.fault", "cycles.io", "cycles.kernel"];
+
+/// How the counts of all layers end that are exact as well.
+const PROGRAM_COUNTS_OF_LAYERS: &str = ".fault.zeroed_bytes";
+
 impl Statistics {
     fn put(&mut self, name: impl Into<String>, value: u64, unit: &'static str, kind: Kind, text: impl Into<String>) {
         let name = name.into();
@@ -76,7 +83,11 @@ impl Statistics {
         for state in &whole.states {
             self.values.entry(state.clone()).or_insert(whole.values[state]);
         }
-        for name in PROGRAM_COUNTS.into_iter().filter(|&name| whole.values.contains_key(name)) {
+        let of_layers = whole.values.keys().filter(|name| name.ends_with(PROGRAM_COUNTS_OF_LAYERS)).map(String::as_str);
+        for name in PROGRAM_COUNTS.into_iter().chain(PROGRAM_COSTS).chain(of_layers) {
+            if !whole.values.contains_key(name) {
+                continue;
+            }
             let text =
                 format!("{}; of the whole program, skipped stretches included", whole.meanings[name].description);
             let Meaning { unit, kind, .. } = whole.meanings[name];

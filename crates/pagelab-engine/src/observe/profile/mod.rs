@@ -44,6 +44,16 @@ pub struct Cost {
     pub faults: u64,
     /// Until the access is made again, waiting included.
     pub fault_cycles: u64,
+    /// The same faults in skipped stretches of the program, whose first touches are known.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub skipped_faults: u64,
+    /// What these took.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub skipped_fault_cycles: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Cost {
@@ -53,11 +63,13 @@ impl Cost {
         self.translation_cycles += other.translation_cycles;
         self.faults += other.faults;
         self.fault_cycles += other.fault_cycles;
+        self.skipped_faults += other.skipped_faults;
+        self.skipped_fault_cycles += other.skipped_fault_cycles;
     }
 
     /// Cycles of translation and of faults together.
     pub fn cycles(&self) -> u64 {
-        self.translation_cycles + self.fault_cycles
+        self.translation_cycles + self.fault_cycles + self.skipped_fault_cycles
     }
 }
 
@@ -219,6 +231,11 @@ impl Profile {
         if let Some(stages) = stages {
             self.faults.choose(took, || FaultSample::new(place, took, major, stages()));
         }
+    }
+
+    /// A fault of a skipped stretch has been handled.
+    pub fn faulted_where_skipped(&mut self, place: &Place, took: Cycles) {
+        self.count(place, &Cost { skipped_faults: 1, skipped_fault_cycles: took.0, ..Cost::default() });
     }
 
     fn count(&mut self, place: &Place, cost: &Cost) {

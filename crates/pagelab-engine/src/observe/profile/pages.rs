@@ -132,7 +132,7 @@ mod tests {
     }
 
     fn cost(walks: u64) -> Cost {
-        Cost { walks, translation_cycles: 10 * walks, faults: 0, fault_cycles: 0 }
+        Cost { walks, translation_cycles: 10 * walks, ..Cost::default() }
     }
 
     #[test]
