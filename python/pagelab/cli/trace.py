@@ -196,7 +196,8 @@ def _describe(about: dict[str, Any]) -> list[tuple[str, str]]:
         ("recorded", datetime.fromtimestamp(meta["started_unix_seconds"], UTC).isoformat(sep=" ")),
     ]
     if host := meta.get("host"):
-        lines.append(("host", f"{host['cpu_model']}, {host['kernel']}, {host['architecture']}"))
+        where = ", a virtual machine" if host.get("virtualised") else ""
+        lines.append(("host", f"{host['cpu_model']}, {host['kernel']}, {host['architecture']}{where}"))
     lines += [
         ("tools", ", ".join(f"{name} {version}" for name, version in meta["tools"].items())),
         ("accesses", f"{about['accesses']:,}"),

@@ -92,6 +92,9 @@ pub struct HostFacts {
     pub kernel: String,
     /// Target architecture, such as `x86_64`.
     pub architecture: String,
+    /// Whether it is a virtual machine, by the flag `hypervisor` of `/proc/cpuinfo`; none where nobody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub virtualised: Option<bool>,
 }
 
 /// What the accesses of a trace or of a part amount to.
@@ -192,13 +195,16 @@ impl HostFacts {
     /// Facts of the machine this runs on; what Linux does not tell is `unknown`.
     pub fn of_this_machine() -> Self {
         let read = |path: &str| fs::read_to_string(path).map(|s| s.trim().to_owned()).unwrap_or_default();
-        let cpu_model = read("/proc/cpuinfo")
-            .lines()
-            .find_map(|line| line.strip_prefix("model name")?.split_once(':').map(|(_, name)| name.trim().to_owned()))
-            .unwrap_or_else(|| "unknown".to_owned());
+        let cpuinfo = read("/proc/cpuinfo");
+        let fact = |name: &str| {
+            let mut lines = cpuinfo.lines();
+            lines.find_map(|line| line.strip_prefix(name)?.split_once(':').map(|(_, value)| value.trim()))
+        };
+        let cpu_model = fact("model name").unwrap_or("unknown").to_owned();
+        let virtualised = fact("flags").map(|flags| flags.split(' ').any(|flag| flag == "hypervisor"));
         let kernel = format!("{} {}", read("/proc/sys/kernel/ostype"), read("/proc/sys/kernel/osrelease"));
         let kernel = if kernel.trim().is_empty() { "unknown".to_owned() } else { kernel };
-        Self { cpu_model, kernel, architecture: std::env::consts::ARCH.to_owned() }
+        Self { cpu_model, kernel, architecture: std::env::consts::ARCH.to_owned(), virtualised }
     }
 }
 
