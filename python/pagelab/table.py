@@ -487,6 +487,14 @@ def _decimal(value: float) -> str:
     return short(value) if value >= 999.995 else f"{value:.2f}" if value >= 1 else f"{value:.3f}"
 
 
+def cut_in_the_middle(text: str, width: int) -> str:
+    """The begin and the end of a text that is longer than `width`; long symbols differ at either end."""
+    if len(text) <= width:
+        return text
+    end = (width - 1) // 2
+    return f"{text[: width - 1 - end]}…{text[len(text) - end :]}"
+
+
 def as_ratio(value: float) -> str:
     """A multiple with its sign: ×1.04."""
     if value < 0.005:

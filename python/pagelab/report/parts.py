@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pagelab.table import cut_in_the_middle
+
 WIDTH = 100
 """Columns of the text at most; names of files may be longer"""
 
@@ -87,13 +89,30 @@ def _wrapped(text: str, indent: str = "") -> str:
     )
 
 
+_GAP = 2
+_LEAST_WIDTH = 12
+"""Columns that a text keeps, whatever else a table holds"""
+
+
+def _widths(listing: Listing) -> list[int]:
+    """Of the columns: those of text are cut, the widest first, until the table is no wider than `WIDTH`."""
+    widths = [max(map(len, column)) for column in zip(listing.titles, *listing.rows, strict=True)]
+    while sum(widths) + _GAP * (len(widths) - 1) > WIDTH:
+        widest = max(range(listing.lefts), key=lambda at: widths[at], default=None)
+        if widest is None or widths[widest] <= _LEAST_WIDTH:
+            break
+        widths[widest] -= 1
+    return widths
+
+
 def _drawn(listing: Listing) -> str:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    widths = _widths(listing)
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
     for number, title in enumerate(listing.titles):
         table.add_column(title, justify="left" if number < listing.lefts else "right")
     for row in listing.rows:
         # Names of files and symbols are no markup.
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(cut_in_the_middle(cell, width)) for cell, width in zip(row, widths, strict=True)))
     console = Console(highlight=False, width=1000, no_color=True, force_terminal=False)
     with console.capture() as captured:
         console.print(table)
