@@ -206,6 +206,12 @@ class Results:
                 entries.append(entry if unique else {**entry, "label": f"{entry['label']} ({name})"})
         return cls({"version": first.version, "statistics": statistics, "results": entries})
 
+    def joined(self, other: "Results", labels: Sequence[str]) -> "Results":
+        """The systems of both, in the order of their labels; everything else is of these."""
+        entries = {entry["label"]: entry for entry in self._document["results"] + other.to_document()["results"]}
+        statistics = other.to_document()["statistics"] | self._document["statistics"]
+        return Results({**self._document, "statistics": statistics, "results": [entries[label] for label in labels]})
+
     def __getitem__(self, system: str) -> SystemResult:
         """The result of a system by its label, or by its name alone or with its settings as they were given."""
         for name_of in (_label, _asked_for, _name):

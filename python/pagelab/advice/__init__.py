@@ -5,9 +5,11 @@
 and `document.py` the JSON.
 """
 
+from pagelab.advice.allocators import Memory, Owner, owners_of
 from pagelab.advice.check import Checked, Unchecked, check
 from pagelab.advice.document import document_of
 from pagelab.advice.gains import Advice, advice_of
+from pagelab.advice.sampling import can_be_sampled, sampled
 from pagelab.advice.subject import Subject
 from pagelab.advice.trials import Choice, Trials, choose, ensure_known, replay
 from pagelab.advice.words import Circumstances, parts_of
@@ -19,14 +21,19 @@ __all__ = [
     "Choice",
     "Circumstances",
     "Length",
+    "Memory",
+    "Owner",
     "Subject",
     "Trials",
     "Unchecked",
     "advice_of",
+    "can_be_sampled",
     "check",
     "choose",
     "document_of",
     "ensure_known",
+    "owners_of",
     "parts_of",
     "replay",
+    "sampled",
 ]

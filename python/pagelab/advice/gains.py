@@ -2,25 +2,28 @@
 
 Models: a gain is the share of the busy cycles that a remedy saves. On the core with a window all cycles count. On the
     in-order core those of paging do, since it would also wait for each line that large pages have pushed out of its
-    caches when they were zeroed, which stores and prefetchers hide. A gain's bar holds both, and what they were with a
-    fifth fewer or more cycles, for latencies that presets estimate. A remedy helps if even the lower end of its bar is
-    more than a hundredth of the program's time. It is worth it if that end is also more than a millisecond of the whole
-    program, as far as it is known how long that is: what is replayed of it, by its instructions.
-    What translation takes on the core with a window is the larger of the stalls for it and what a remedy spares there.
+    caches when they were zeroed, which stores and prefetchers hide. A gain's bar holds both, what they may be off as
+    windows differ (`estimate`), and what they were with a fifth fewer or more cycles, for latencies that presets
+    estimate. In a virtual machine that of huge pages also holds both for a host with pages of 4 KiB. A remedy helps
+    if even the lower end of its bar is more than a hundredth of the program's time. It is worth it if that end is
+    also more than a millisecond of the whole program, as far as it is known how long that is: what is replayed of it,
+    by its instructions. What translation takes on the core with a window is the larger of the stalls for it and what
+    a remedy spares there.
 Deviations: both limits and the fifth are choices. What processors hide that neither core hides is in no bar. What is
-    not replayed is taken to be like what is.
+    not replayed is taken to be like what is, but for page faults and calls, which are known.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pagelab.advice.estimate import Estimate
 from pagelab.advice.trials import TLB_FACTOR, Trials
 from pagelab.headline import busy_cycles, faults
 from pagelab.length import WHOLE, Length
-from pagelab.report.figures import paging_cost, paging_cycles, share
+from pagelab.report.figures import paging_cost, share, whole_profile
 from pagelab.results import SystemResult
-from pagelab.stretches import is_sampled
+from pagelab.stretches import is_sampled, program_faults
 
 ESTIMATED = 0.2
 """Of the cycles that a gain is made of, for what latencies are estimated"""
@@ -32,11 +35,15 @@ REMEDIES = {
     "huge": "huge pages (2 MiB) for all anonymous memory",
     "folios": "folios of 32 KiB (mTHP)",
     "populate": "memory populated when it is mapped",
-    "host": "huge pages in the host",
 }
 """What a user can have, by what is tried"""
-CHANGES = {"tlb": f"a last-level TLB of {TLB_FACTOR} times the entries", "elsewhere": ""}
-"""What a user has to buy or to move to"""
+CHANGES = {
+    "tlb": f"a last-level TLB of {TLB_FACTOR} times the entries",
+    "small-host": "a host with pages of 4 KiB",
+    "cold": "a guest that was just booted",
+    "elsewhere": "",
+}
+"""What a user has to buy or to move to, or may find"""
 _SMALL_PAGES_ALONE = ("folios", "populate")
 """Remedies whose systems have no huge pages, not even for those who ask"""
 
@@ -54,10 +61,18 @@ class Bar:
         return cls(min(values), max(values))
 
     @classmethod
-    def of_gains(cls, gains: Sequence[float]) -> "Bar":
-        """Holds all gains, and what they were if the cycles that make them were a fifth fewer or more."""
-        ends = [_if_cycles_were(gain, factor) for gain in gains for factor in (1 - ESTIMATED, 1 + ESTIMATED)]
-        return cls.around(ends)
+    def of_gains(cls, gains: Sequence[float], half_widths: Sequence[float] = ()) -> "Bar":
+        """Holds all gains and their intervals, and what they were if the cycles behind were a fifth fewer or more."""
+        ends = [
+            end
+            for gain, half in zip(gains, half_widths or [0.0] * len(gains), strict=True)
+            for end in (gain - half, gain + half)
+        ]
+        # A program does not get rid of more than all of its time.
+        possible = [min(end, 1.0) for end in ends]
+        return cls.around(
+            [_if_cycles_were(gain, factor) for gain in possible for factor in (1 - ESTIMATED, 1 + ESTIMATED)]
+        )
 
 
 def _if_cycles_were(gain: float, factor: float) -> float:
@@ -74,10 +89,10 @@ class Gain:
     """Shares of the program's time."""
     saved_seconds: float | None
     """The lower end over the whole program, in seconds of the machine's clock; None if its length is not known."""
-    added_bytes: int | None
-    """Memory that is made ready beyond what the base makes ready; None of samples of programs."""
+    added_bytes: int
+    """Memory that is made ready beyond what the base makes ready."""
     memory_ratio: float
-    """All that is made ready, against the base; 1 of samples."""
+    """All that is made ready, against the base."""
 
     @property
     def helps(self) -> bool:
@@ -111,21 +126,43 @@ class Advice:
 
     name: str
     trials: Trials
+    paging: Bar
+    """Shares of the program's time that paging takes in all."""
     walks: Bar
-    """Shares of the busy cycles that wait for translation, or that its remedies spare if those are more."""
+    """Shares that wait for translation, or that its remedies spare if those are more."""
     faults: Bar
     """Shares that page faults take."""
+    replayed_paging: Bar
+    """Shares that paging takes of what is measured; the same if that is the whole program."""
+    walk_count: int
+    """Page walks of the program; of windows an estimate."""
     fault_count: int
+    times: float
+    """The program's instructions over those of its windows; 1 without."""
     seconds: float
-    """Of what is replayed, on the core with a window."""
+    """Of what is measured, on the core with a window."""
+    estimated_seconds: float
+    """The same until the trace ends, if windows are measured."""
     program_seconds: float | None
-    """Of the whole program there, by its instructions; None if nobody knows how long it is."""
+    """Of the whole program there; None if nobody knows how long it is."""
     remedies: tuple[Gain, ...]
     changes: tuple[Gain, ...]
     asks: bool
     """Whether the program has huge pages of its own accord."""
     mappings: tuple[Helped, ...]
     """Those that huge pages help, the most first."""
+    huge_when_cold: Bar | None = None
+    """What huge pages save in a guest that was just booted, if the program runs in a virtual machine."""
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether windows of the program are measured."""
+        return is_sampled(self.base.stats)
+
+    @property
+    def profile(self) -> Mapping[str, Any]:
+        """Where paging costs, of the whole program."""
+        return whole_profile(self.base.profile or {}, self.times)
 
     @property
     def base(self) -> SystemResult:
@@ -147,99 +184,149 @@ class Advice:
         """What huge pages change."""
         return next(gain for gain in self.remedies if gain.key == "huge")
 
+
+@dataclass(frozen=True)
+class Estimates:
+    """What the program takes under each trial, on the core with a window and on the in-order one."""
+
+    window: Mapping[str, Estimate]
+    in_order: Mapping[str, Estimate]
+
+    @classmethod
+    def of(cls, trials: Trials, length: Length = WHOLE) -> "Estimates":
+        """From all replays."""
+        return cls(
+            {key: Estimate.of(of, length) for key, of in zip(trials.keys, trials.window.systems, strict=True)},
+            {key: Estimate.of(of, length) for key, of in zip(trials.keys, trials.in_order.systems, strict=True)},
+        )
+
     @property
-    def paging(self) -> Bar:
-        """Shares that paging takes in all."""
-        return Bar.around(paging_shares(self.trials))
+    def bases(self) -> tuple[Estimate, Estimate]:
+        """The program as it is."""
+        return self.window["base"], self.in_order["base"]
 
 
 def advice_of(name: str, trials: Trials, length: Length = WHOLE) -> Advice:
     """Judges what was replayed of the program `name`."""
-    bases = trials.pair("base")
-    machine = trials.window.systems[0].config["machine"]
-    seconds = busy_cycles(bases[0]) / (machine["frequency_mhz"] * 1e6)
-    times = length.of_replayed(bases[0].get("instructions", 0))
-    program_seconds = None if times is None else times * seconds
-    gains = {key: _gain(trials, key, program_seconds) for key in trials.keys if key != "base"}
-    asks = any(name.endswith(".pages.2M") and count for name, count in bases[0].items())
+    estimates = Estimates.of(trials, length)
+    base = trials.window.systems[0]
+    hertz = base.config["machine"]["frequency_mhz"] * 1e6
+    seconds, estimated = busy_cycles(base.stats) / hertz, estimates.bases[0].busy / hertz
+    program_seconds = _program_seconds(base.stats, estimated, length)
+    gains = {key: _gain(trials, estimates, key, program_seconds) for key in trials.keys if key != "base"}
+    asks = any(of.endswith(".pages.2M") and count for of, count in base.stats.items())
+    times = estimates.bases[0].times
+    cold = ("cold", "cold-huge")
     return Advice(
         name=name,
         trials=trials,
-        walks=Bar.around(walk_shares(trials)),
-        faults=Bar.around(_shares(trials, "cycles.fault")),
-        fault_count=faults(bases[0]),
+        paging=Bar.around(paging_shares(estimates)),
+        walks=Bar.around(walk_shares(estimates)),
+        faults=Bar.around([share(of.fault, of.busy) for of in estimates.bases]),
+        replayed_paging=Bar.around(_replayed_shares(trials)),
+        walk_count=round(times * base.stats.get("walk.count", 0)),
+        fault_count=program_faults(base.stats) if is_sampled(base.stats) else faults(base.stats),
+        times=times,
         seconds=seconds,
+        estimated_seconds=estimated,
         program_seconds=program_seconds,
         remedies=tuple(gains[key] for key in REMEDIES if key in gains and not (asks and key in _SMALL_PAGES_ALONE)),
         asks=asks,
-        changes=tuple(gains[key] for key in CHANGES),
-        mappings=tuple(_mappings(trials)),
+        changes=tuple(gains[key] for key in CHANGES if key in gains),
+        mappings=tuple(_mappings(trials, times)),
+        huge_when_cold=Bar.of_gains(*_saved(estimates, *cold)) if cold[1] in trials.keys else None,
     )
 
 
-def _shares(trials: Trials, name: str) -> list[float]:
-    """The part of the busy cycles of the base that a class of them is, on each core."""
-    return [share(stats.get(name, 0), busy_cycles(stats)) for stats in trials.pair("base")]
+def _program_seconds(stats: Mapping[str, int], estimated: float, length: Length) -> float | None:
+    """Of the whole program; windows are of all that the trace holds, and other replays may be of its begin."""
+    times = length.of_replayed(stats.get("instructions", 0))
+    if times is None:
+        return None
+    return estimated if is_sampled(stats) else times * estimated
 
 
-def walk_shares(trials: Trials) -> list[float]:
+def _replayed_shares(trials: Trials) -> list[float]:
+    """The part that translation and faults take of what is measured, on each core."""
+    return [
+        share(stats.get("cycles.translation", 0) + stats.get("cycles.fault", 0), busy_cycles(stats))
+        for stats in trials.pair("base")
+    ]
+
+
+def walk_shares(estimates: Estimates) -> list[float]:
     """What translation takes of the busy cycles of the base, on each core, the one with a window first.
 
     There it is an estimate, as stalls of accesses that overlap are of several causes. So it is at least what the trial
     that has least of it takes less, beside page faults.
     """
-    of_window, of_in_order = _shares(trials, "cycles.translation")
-    base = trials.pair("base")[0]
-    others = [trials.pair(key)[0] for key in trials.keys if key in REMEDIES or key == "tlb"]
-    spared = [share(_beside_faults(base) - _beside_faults(other), busy_cycles(base)) for other in others]
-    return [max(of_window, *spared), of_in_order]
+    window, in_order = estimates.bases
+    others = [of for key, of in estimates.window.items() if key in REMEDIES or key == "tlb"]
+    spared = [share((window.busy - window.fault) - (other.busy - other.fault), window.busy) for other in others]
+    return [max(share(window.translation, window.busy), *spared), share(in_order.translation, in_order.busy)]
 
 
-def paging_shares(trials: Trials) -> list[float]:
+def paging_shares(estimates: Estimates) -> list[float]:
     """What translation and page faults take together."""
-    return [sum(parts) for parts in zip(walk_shares(trials), _shares(trials, "cycles.fault"), strict=True)]
+    faults_ = [share(of.fault, of.busy) for of in estimates.bases]
+    return [sum(parts) for parts in zip(walk_shares(estimates), faults_, strict=True)]
 
 
-def _beside_faults(stats: Mapping[str, int]) -> int:
-    return busy_cycles(stats) - stats.get("cycles.fault", 0)
-
-
-def _gain(trials: Trials, key: str, program_seconds: float | None) -> Gain:
-    (window, in_order), (other_window, other_in_order) = (trials.pair(of) for of in ("base", key))
+def _saved(estimates: Estimates, before: str, after: str) -> tuple[list[float], list[float]]:
+    """What a change saves of the program's time on both cores, and half of the 95 % intervals of that."""
+    window, other_window = estimates.window[before], estimates.window[after]
+    in_order, other_in_order = estimates.in_order[before], estimates.in_order[after]
     gains = [
-        1 - share(busy_cycles(other_window), busy_cycles(window)),
-        share(paging_cycles(in_order) - paging_cycles(other_in_order), busy_cycles(in_order)),
+        1 - share(other_window.busy, window.busy),
+        share(in_order.paging - other_in_order.paging, in_order.busy),
     ]
-    saved = Bar.of_gains(gains)
+    overlapped = [of.busy - other.busy for of, other in zip(window.windows, other_window.windows, strict=True)]
+    waited = [
+        of.translation - other.translation for of, other in zip(in_order.windows, other_in_order.windows, strict=True)
+    ]
+    return gains, [window.half_width(overlapped, gains[0]), in_order.half_width(waited, gains[1])]
+
+
+def _gain(trials: Trials, estimates: Estimates, key: str, program_seconds: float | None) -> Gain:
+    gains, half_widths = _saved(estimates, "base", key)
+    # Of a host with small pages, too: nobody in a guest knows.
+    before_there, after_there = {
+        "huge": ("small-host", "small-host-huge"),
+        "elsewhere": ("base", "elsewhere-small"),
+    }.get(key, ("", ""))
+    if after_there in trials.keys:
+        others, their_half_widths = _saved(estimates, before_there, after_there)
+        gains, half_widths = gains + others, half_widths + their_half_widths
+    saved = Bar.of_gains(gains, half_widths)
     before, after = (_made_ready(trials, of) for of in ("base", key))
-    sampled = is_sampled(trials.window.systems[0].stats)
     return Gain(
         key=key,
         saved=saved,
         saved_seconds=None if program_seconds is None else saved.low * program_seconds,
-        added_bytes=None if sampled else after - before,
-        memory_ratio=after / before if before and not sampled else 1.0,
+        added_bytes=after - before,
+        memory_ratio=after / before if before else 1.0,
     )
 
 
 def _made_ready(trials: Trials, key: str) -> int:
     """Bytes that the program's kernel zeroed for it."""
     result = trials.window.systems[trials.keys.index(key)]
-    return result.stats.get(f"layer.{result.sources[0].layer}.fault.zeroed_bytes", 0)
+    name = f"layer.{result.sources[0].layer}.fault.zeroed_bytes"
+    return result.stats.get(f"program.{name}" if is_sampled(result.stats) else name, 0)
 
 
-def _mappings(trials: Trials) -> list[Helped]:
+def _mappings(trials: Trials, times: float) -> list[Helped]:
     """Regions by the cycles of paging that huge pages save there."""
-    rows, huge = (_regions(trials, key) for key in ("base", "huge"))
+    rows, huge = (_regions(trials, key, times) for key in ("base", "huge"))
     saved = [(row, paging_cost(row) - _cost_within(huge, row)) for row in rows if _can_be_huge(row)]
     helped = sorted(((row, cycles) for row, cycles in saved if cycles > 0), key=lambda of: -of[1])
     whole = sum(cycles for _, cycles in helped)
     return [Helped(row, cycles / whole) for row, cycles in helped]
 
 
-def _regions(trials: Trials, key: str) -> list[Mapping[str, Any]]:
+def _regions(trials: Trials, key: str, times: float) -> list[Mapping[str, Any]]:
     profile = trials.window.systems[trials.keys.index(key)].profile
-    return list(profile["regions"]["rows"]) if profile else []
+    return list(whole_profile(profile, times)["regions"]["rows"]) if profile else []
 
 
 def _can_be_huge(row: Mapping[str, Any]) -> bool:

@@ -18,11 +18,19 @@ class Subject:
     name: str
     cpu_model: str | None = None
     """The processor that it was recorded on; None of workloads and imported traces."""
+    virtualised: bool | None = None
+    """Whether that was a virtual machine; None where nothing says so."""
     length: Length = WHOLE
     tells_dependencies: bool = True
     """Whether it says which loads wait for which."""
     is_whole: bool = True
     """Whether no stretch was skipped."""
+    is_sampled: bool = False
+    """Whether it is a sample that was made for the advice."""
+    accesses: int = 0
+    """That were recorded; 0 of workloads."""
+    recorded_instructions: int = 0
+    """The same."""
 
     @classmethod
     def of(cls, source: str) -> "Subject":
@@ -38,12 +46,15 @@ class Subject:
         # Imported traces do not tell where they were made.
         host = meta.get("host") or {}
         return cls(
-            source,
-            _name(source, meta),
-            host.get("cpu_model"),
-            Length.of(info),
-            bool(meta.get("dependencies")),
-            not meta.get("stretches"),
+            source=source,
+            name=_name(source, meta),
+            cpu_model=host.get("cpu_model"),
+            virtualised=host.get("virtualised"),
+            length=Length.of(info),
+            tells_dependencies=bool(meta.get("dependencies")),
+            is_whole=not meta.get("stretches"),
+            accesses=info["accesses"],
+            recorded_instructions=meta["accesses"]["instructions"],
         )
 
 

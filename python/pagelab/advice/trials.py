@@ -4,7 +4,10 @@ Models: Linux as most distributions configure it, with huge pages where the prog
     thing changed: huge pages everywhere, folios, memory that is populated when it is mapped, a larger TLB. An in-order
     core waits for every access; one with a window overlaps accesses as far as the program's dependencies allow. A real
     core lies between them for most programs, so the two say how far to trust a gain.
-Parameters: the machine and the kernel; whether the program runs in a virtual machine, so that each walk is nested.
+    In a virtual machine each walk is nested. Its memory has been used before, and its host has it in pages of 2 MiB.
+    Two more trials have a host with pages of 4 KiB, without huge pages in the guest and with them, since a guest cannot
+    know. Two have a guest that was just booted: each first touch of 2 MiB faults in the host, too, which zeroes them.
+Parameters: the machine and the kernel; whether the program runs in a virtual machine.
 """
 
 import json
@@ -30,6 +33,9 @@ TLB_FACTOR = 4
 CORES = {"in-order": "core that waits", "window": "core that overlaps accesses"}
 """Core models that all is replayed on, in few words"""
 
+_PROFILED = ("base", "huge")
+"""Trials whose profiles tell which mappings pay, and what huge pages spare them"""
+
 Tried: TypeAlias = str | tuple[str, dict[str, Any]]
 """A system, with the settings that make it"""
 
@@ -45,30 +51,56 @@ class Choice:
     """None for the first of `available("kernels")`."""
     nested: bool
     """In a virtual machine."""
+    why_nested: str = ""
+    """Why so or not, if nobody said; empty if somebody did."""
 
 
-def choose(machine: str | None, kernel: str | None, *, nested: bool, cpu_model: str | None) -> Choice:
+def choose(
+    machine: str | None,
+    kernel: str | None,
+    *,
+    nested: bool | None = None,
+    cpu_model: str | None = None,
+    virtualised: bool | None = None,
+) -> Choice:
     """The machine and kernel that were named, or else those that were measured here, or the nearest preset.
 
     Args:
         machine: A preset or TOML file; None if nobody named one.
         kernel: The same.
-        nested: Whether the program runs in a virtual machine.
+        nested: Whether the program is to run in a virtual machine; None for a place like that of the recording.
         cpu_model: The processor that the program was recorded on; None of workloads.
+        virtualised: Whether it was recorded in a virtual machine; None of workloads and where the trace does not say.
     """
+    in_guest, why_nested = _where(nested, virtualised)
+    chosen_machine, why_machine = _machine(machine, cpu_model)
     if kernel is None and Path(f"{CALIBRATED_KERNEL}.toml").is_file():
         kernel = CALIBRATED_KERNEL
+    return Choice(chosen_machine, why_machine, kernel, in_guest, why_nested)
+
+
+def _where(nested: bool | None, virtualised: bool | None) -> tuple[bool, str]:
+    """Whether to replay in a virtual machine, and why."""
+    if nested is not None:
+        return nested, ""
+    if virtualised is None:
+        return False, "nothing says where it runs"
+    return virtualised, "it was recorded in one" if virtualised else "it was recorded outside of one"
+
+
+def _machine(machine: str | None, cpu_model: str | None) -> tuple[str, str]:
+    """The machine, and why that one."""
     if machine is not None:
-        return Choice(machine, "", kernel, nested)
+        return machine, ""
     if Path(f"{CALIBRATED_MACHINE}.toml").is_file():
-        return Choice(CALIBRATED_MACHINE, "measured here", kernel, nested)
+        return CALIBRATED_MACHINE, "measured here"
     presets = available("machines")
     named = {word for word in re.findall(r"[\w-]+", cpu_model or "") if len(re.findall(r"\d", word)) >= 4}
     for preset in presets:
         if named & set(re.findall(r"[\w-]+", preset["description"])):
-            return Choice(preset["name"], f"the preset of the {cpu_model}", kernel, nested)
+            return preset["name"], f"the preset of the {cpu_model}"
     reason = f"no preset is of the {cpu_model}: -m names another machine" if cpu_model else "the first of the presets"
-    return Choice(presets[0]["name"], reason, kernel, nested)
+    return presets[0]["name"], reason
 
 
 @dataclass(frozen=True)
@@ -80,7 +112,7 @@ class Trials:
     """What was tried, in the order of the systems; first `base`."""
     in_order: Results
     window: Results
-    """With profiles."""
+    """With profiles, of the trials that have any."""
 
     def pair(self, key: str) -> tuple[Mapping[str, int], Mapping[str, int]]:
         """Statistics of a system on both cores, the one with a window first."""
@@ -89,9 +121,22 @@ class Trials:
 
 
 def replay(
-    source: str | os.PathLike[str], choice: Choice, *, max_accesses: int | None = None, progress: Progress | None = None
+    source: str | os.PathLike[str],
+    choice: Choice,
+    *,
+    max_accesses: int | None = None,
+    profile_all: bool = False,
+    progress: Progress | None = None,
 ) -> Trials:
     """Replays a trace or workload under the base and each remedy, on both cores.
+
+    Args:
+        source: A trace or a workload's spec.
+        choice: The machine and the kernel.
+        max_accesses: Replay so many at most.
+        profile_all: Profile all trials on the core with a window, as reports show them; else those that advice needs,
+            as profiles make replays slower.
+        progress: Told of each replay.
 
     Raises:
         PagelabError: what `pagelab.run` raises.
@@ -101,17 +146,17 @@ def replay(
     both = {"in-order": cores.in_order(machine["core"]), "window": cores.overlapping(machine["core"])}
     shown = labels(choice)
 
-    def on(core: str, *, profile: bool) -> Results:
+    def on(core: str, keys: Sequence[str], *, profile: bool) -> Results:
         def report(label: str, done: int, total: int | None) -> None:
             if progress:
                 key = _key_of(label, tried)
-                number = list(tried).index(key) + 1 + profile * len(tried)
+                number = list(tried).index(key) + 1 + list(CORES).index(core) * len(tried)
                 name = f"replay {number} of {len(CORES) * len(tried)}: {shown[key]}, {CORES[core]}"
                 progress(name, done, total)
 
         results = run(
             source,
-            list(tried.values()),
+            [tried[key] for key in keys],
             machine=choice.machine,
             kernel=choice.kernel,
             set={"machine.core": both[core]},
@@ -120,9 +165,14 @@ def replay(
             windows=WINDOWS_OF_PROFILES if profile else None,
             progress=report,
         )
-        return results.labelled([shown[key] for key in tried])
+        return results.labelled([shown[key] for key in keys])
 
-    return Trials(choice, tuple(tried), on("in-order", profile=False), on("window", profile=True))
+    in_order = on("in-order", list(tried), profile=False)
+    profiled = list(tried) if profile_all else list(_PROFILED)
+    window = on("window", profiled, profile=True)
+    if rest := [key for key in tried if key not in profiled]:
+        window = window.joined(on("window", rest, profile=False), [shown[key] for key in tried])
+    return Trials(choice, tuple(tried), in_order, window)
 
 
 def ensure_known(choice: Choice) -> None:
@@ -136,15 +186,32 @@ def ensure_known(choice: Choice) -> None:
 
 def labels(choice: Choice) -> dict[str, str]:
     """What is tried, in a few words for pages and progress."""
-    host = {"host": "huge pages in the host"} if choice.nested else {}
+    guests = (
+        {
+            "small-host": "host with pages of 4 KiB",
+            "small-host-huge": "huge pages, host with pages of 4 KiB",
+            "cold": "guest just booted",
+            "cold-huge": "huge pages, guest just booted",
+        }
+        if choice.nested
+        else {}
+    )
+    elsewhere = (
+        {"elsewhere": "no virtual machine"}
+        if choice.nested
+        else {
+            "elsewhere": "in a virtual machine",
+            "elsewhere-small": "in a virtual machine, host with pages of 4 KiB",
+        }
+    )
     return {
         "base": "as it is",
         "huge": "huge pages",
         "folios": "folios of 32 KiB",
         "populate": "populated when mapped",
         "tlb": f"TLB of {TLB_FACTOR} times the entries",
-        **host,
-        "elsewhere": "no virtual machine" if choice.nested else "in a virtual machine",
+        **guests,
+        **elsewhere,
     }
 
 
@@ -154,7 +221,7 @@ def _key_of(label: str, tried: Mapping[str, Tried]) -> str:
     fitting = {}
     for key, system in tried.items():
         own, overrides = (system, {}) if isinstance(system, str) else system
-        ends = [f"{of.rpartition('.')[2]}=" for of in overrides]
+        ends = [f"{of.rpartition('.')[2]}={value if isinstance(value, str) else ''}" for of, value in overrides.items()]
         if own == name and all(end in settings for end in ends):
             fitting[key] = len(ends)
     return max(fitting, key=lambda key: fitting[key])
@@ -162,20 +229,31 @@ def _key_of(label: str, tried: Mapping[str, Tried]) -> str:
 
 def systems(choice: Choice, tlb: Mapping[str, Any]) -> dict[str, Tried]:
     """The systems by what is tried, each with the settings that make it."""
-    native, nested = "radix-thp-madvise", ("nested-radix-thp", {"system.layers.0.large_pages": "madvise"})
-    name, asked = nested if choice.nested else (native, {})
-    prefix = "nested-" if choice.nested else ""
-    tried: dict[str, Tried] = {
-        "base": (name, asked),
-        "huge": f"{prefix}radix-thp",
-        "folios": f"{prefix}radix-mthp32k",
-        "populate": f"{prefix}radix-eager",
-        "tlb": (name, asked | _larger(tlb)),
+    large = {"system.layers.1.page_size": "2M"}
+    asked: dict[str, Any] = {"system.layers.0.large_pages": "madvise"}
+    native, guest, cold_guest = "radix-thp-madvise", "nested-radix-thp", "nested-radix-thp-cold"
+    if not choice.nested:
+        return {
+            "base": native,
+            "huge": "radix-thp",
+            "folios": "radix-mthp32k",
+            "populate": "radix-eager",
+            "tlb": (native, _larger(tlb)),
+            "elsewhere": (guest, asked | large),
+            "elsewhere-small": (guest, asked),
+        }
+    return {
+        "base": (guest, asked | large),
+        "huge": (guest, large),
+        "folios": ("nested-radix-mthp32k", large),
+        "populate": ("nested-radix-eager", large),
+        "tlb": (guest, asked | large | _larger(tlb)),
+        "small-host": (guest, asked),
+        "small-host-huge": guest,
+        "cold": (cold_guest, asked | large),
+        "cold-huge": (cold_guest, large),
+        "elsewhere": native,
     }
-    if choice.nested:
-        tried["host"] = (name, asked | {"system.layers.1.page_size": "2M"})
-    tried["elsewhere"] = native if choice.nested else nested
-    return tried
 
 
 def _larger(tlb: Mapping[str, Any]) -> dict[str, Any]:

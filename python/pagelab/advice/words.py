@@ -1,26 +1,26 @@
 """What a page of advice says."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from pagelab.advice import verdict
+from pagelab.advice.allocators import Owner
 from pagelab.advice.amounts import change_text, range_text, seconds_text
 from pagelab.advice.check import Checked, Unchecked
 from pagelab.advice.gains import CHANGES, ESTIMATED, LEAST_SHARE, REMEDIES, Advice, Gain, Helped
+from pagelab.advice.ways import THP, ways
 from pagelab.quantities import counted, size_text
 from pagelab.report import code
 from pagelab.report.figures import paging_cost, percent, share
 from pagelab.report.memory import area
 from pagelab.report.parts import Heading, Listing, Paragraph, Part, Remedy, plain
-from pagelab.stretches import FEW_WINDOWS, is_sampled
+from pagelab.stretches import FEW_WINDOWS
 from pagelab.table import short
 
 _MOST_ROWS = 6
-_WINDOWS = ("recorded window", "recorded windows")
 _SMALL_PART = 0.01
 _MOST_OF_THE_GAIN = 0.9
-_THP = "/sys/kernel/mm/transparent_hugepage"
-_IN_SHARED_MEMORY = ("/dev/shm/", "/memfd:", "/SYSV")
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,10 @@ class Circumstances:
     """Whether the user ended it."""
     tells_dependencies: bool = True
     """Whether it says which loads wait for which."""
+    is_sampled: bool = False
+    """Whether windows of a longer recording are replayed."""
+    owners: Sequence[Owner] = (Owner.UNKNOWN,)
+    """Whose the memory is that huge pages help."""
 
 
 ORDINARY = Circumstances()
@@ -49,12 +53,17 @@ def parts_of(
     if circumstances.interrupted:
         made = counted(advice.base.stats.get("accesses", 0), "access", "accesses")
         found.append(Paragraph(f"Interrupted: what follows is of the first {made} that the program made."))
-    found += [_title(advice), *_few_windows(advice), _costs(advice)]
+    found += [_title(advice, circumstances), _assumed(advice), *_few_windows(advice), _costs(advice)]
     if advice.worth_it:
-        found += [Heading("What pays"), *_payers(advice), Heading("What helps"), *_remedies(advice.worth_it, advice)]
+        found += [
+            Heading("What pays"),
+            *_payers(advice),
+            Heading("What helps"),
+            *_remedies(advice.worth_it, advice, circumstances),
+        ]
     elif advice.helping:
         found += [_too_short(advice), Heading("What pays"), *_payers(advice)]
-        found += [Heading("What would help a longer run"), *_remedies(advice.helping, advice)]
+        found += [Heading("What would help a longer run"), *_remedies(advice.helping, advice, circumstances)]
     else:
         found.append(_nothing(advice))
     match checked:
@@ -71,28 +80,53 @@ def parts_of(
 def _few_windows(advice: Advice) -> list[Part]:
     """What is to be known first where windows are so few that ranges may be far off."""
     count = len(advice.base.windows)
-    if not is_sampled(advice.base.stats) or count >= FEW_WINDOWS:
+    if not advice.is_sampled or count >= FEW_WINDOWS:
         return []
     return [
         Paragraph(
-            f"What follows is of {counted(count, *_WINDOWS)}: fewer than {FEW_WINDOWS} tell little, and the ranges "
-            "do not hold what windows differ by. Take a shorter every=."
+            f"What follows is estimated from {counted(count, 'recorded window', 'recorded windows')}: fewer than "
+            f"{FEW_WINDOWS} tell little. The rest of the program is taken to be like them, but for its page faults and "
+            "calls, whose time is known. Take windows of the whole program (--windows) to know more of it."
         )
     ]
 
 
-def _title(advice: Advice) -> Paragraph:
+def _title(advice: Advice, circumstances: Circumstances) -> Paragraph:
     choice, base = advice.trials.choice, advice.base
     why = f" ({choice.why_machine})" if choice.why_machine else ""
     where = " in a virtual machine" if choice.nested else ""
+    accesses = counted(base.stats.get("accesses", 0), "access", "accesses")
+    if advice.is_sampled:
+        kind = "sampled" if circumstances.is_sampled else "recorded"
+        accesses = f"{accesses} in {counted(len(base.windows), f'{kind} window', f'{kind} windows')}"
     kernel = base.config["kernel"]["name"]
     return Paragraph(
-        f"{advice.name} on {choice.machine}{why}{where}, kernel {kernel}: {_simulated(advice)}, "
-        f"{counted(base.stats.get('accesses', 0), 'access', 'accesses')}"
+        f"{advice.name} on {choice.machine}{why}{where}, kernel {kernel}: {_simulated(advice)}, {accesses}"
     )
 
 
+_WARM_GUEST = (
+    "a guest that has used its memory before, on a host that has it in pages of 2 MiB (the range for huge pages in the "
+    "guest also holds a host with pages of 4 KiB)"
+)
+
+
+def _assumed(advice: Advice) -> Paragraph:
+    """Where the program is replayed, and which option says otherwise."""
+    choice = advice.trials.choice
+    why = f", as {choice.why_nested}" if choice.why_nested else ""
+    if choice.nested:
+        return Paragraph(f"Assumed: a virtual machine{why}: {_WARM_GUEST}. --no-nested replays without.")
+    return Paragraph(f"Assumed: no virtual machine{why}. --nested replays in one.")
+
+
 def _simulated(advice: Advice) -> str:
+    if advice.is_sampled:
+        whole = "the whole program" if advice.program_seconds is not None else "the program until it was ended"
+        return (
+            f"about {seconds_text(advice.estimated_seconds)} of simulated time for {whole}, estimated from "
+            f"{seconds_text(advice.seconds)} of it"
+        )
     text = f"{seconds_text(advice.seconds)} of simulated time"
     if advice.program_seconds is None:
         return f"{text} until the program was ended"
@@ -102,10 +136,13 @@ def _simulated(advice: Advice) -> str:
 
 
 def _costs(advice: Advice) -> Paragraph:
-    walks = advice.base.stats.get("walk.count", 0)
+    walks, what, alone = short(advice.walk_count), "the time", ""
+    if advice.is_sampled:
+        walks, what = f"about {walks}", "the whole program's time"
+        alone = f" Of the time in the windows alone it takes {range_text(advice.replayed_paging)}."
     return Paragraph(
-        f"Paging takes {range_text(advice.paging)} of the time: {range_text(advice.walks)} go to address translation "
-        f"({short(walks)} page walks), {range_text(advice.faults)} to {short(advice.fault_count)} page faults."
+        f"Paging takes {range_text(advice.paging)} of {what}: {range_text(advice.walks)} go to address translation "
+        f"({walks} page walks), {range_text(advice.faults)} to {short(advice.fault_count)} page faults.{alone}"
     )
 
 
@@ -139,12 +176,12 @@ def _nothing(advice: Advice) -> Paragraph:
 
 
 def _payers(advice: Advice) -> list[Part]:
-    profile = advice.base.profile or {}
+    profile = advice.profile
     rows = profile["regions"]["rows"]
     whole = sum(paging_cost(row) for row in rows) + paging_cost(profile["regions"]["others_cost"])
-    gains = {id(of.row): of.of_gain for of in advice.mappings}
+    gains = {_mapping(of.row): of.of_gain for of in advice.mappings}
     shown = [row for row in rows if share(paging_cost(row), whole) >= _SMALL_PART][:_MOST_ROWS]
-    titles = ("memory", "from", "size", "touched", "walks", "faults", "of paging", "of what huge pages save")
+    titles = ("memory", "from", "size", "touched", "walks", "faults", "of paging", "of the saving")
     memory = [
         (
             area(row),
@@ -154,11 +191,11 @@ def _payers(advice: Advice) -> list[Part]:
             short(row["walks"]),
             short(row["faults"]),
             percent(share(paging_cost(row), whole)),
-            percent(gains.get(id(row), 0.0)),
+            percent(gains.get(_mapping(row), 0.0)),
         )
         for row in shown
     ]
-    places, notes = code.rows(advice.base)
+    places, notes = code.rows(replace(advice.base, profile=dict(profile)))
     where = [
         (place.what, _line(place), place.walks, place.faults, place.cycles)
         for place in places[:_MOST_ROWS]
@@ -171,25 +208,28 @@ def _payers(advice: Advice) -> list[Part]:
     ]
 
 
+def _mapping(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What tells a stretch of memory from others."""
+    return row["source"], row["process"], row["start"], row["kind"]
+
+
 def _line(place: code.CodeRow) -> str:
     return (place.line or place.file).rpartition("/")[2]
 
 
-def _remedies(gains: Sequence[Gain], advice: Advice) -> list[Remedy]:
+def _remedies(gains: Sequence[Gain], advice: Advice, circumstances: Circumstances) -> list[Remedy]:
     return [
         Remedy(
             REMEDIES[gain.key],
             f"{change_text(gain.saved)} of the time{_memory(gain)}",
             _which(advice.mappings) if gain.key == "huge" else [],
-            _ways(gain.key, advice.mappings, nested=advice.trials.choice.nested),
+            ways(gain.key, advice.mappings, circumstances.owners, nested=advice.trials.choice.nested),
         )
         for gain in gains
     ]
 
 
 def _memory(gain: Gain) -> str:
-    if gain.added_bytes is None:
-        return "; what memory it takes, samples do not tell"
     if abs(gain.memory_ratio - 1) < _SMALL_PART:
         return ", no more memory"
     sign = "+" if gain.added_bytes > 0 else "−"
@@ -214,38 +254,6 @@ def _which(mappings: Sequence[Helped]) -> list[str]:
     ]
 
 
-def _ways(key: str, mappings: Sequence[Helped], *, nested: bool) -> list[str]:
-    """Commands and calls that get a remedy."""
-    where = ", in the guest" if nested else ""
-    if key == "huge":
-        return [*_ways_to_huge_pages(mappings), f"for all programs{where}, as root: echo always > {_THP}/enabled"]
-    ways = {
-        "folios": [f"for all programs{where}, as root (Linux 6.8): echo always > {_THP}/hugepages-32kB/enabled"],
-        "populate": [
-            "memory that the program touches as a whole: MAP_POPULATE in the flags of mmap",
-            "the same after mmap: madvise(address, length, MADV_POPULATE_WRITE) (Linux 5.14)",
-        ],
-        "host": [
-            f"in the host, as root: echo always > {_THP}/enabled, or a guest's memory in hugetlbfs (QEMU: -mem-path)"
-        ],
-    }
-    return ways[key]
-
-
-def _ways_to_huge_pages(mappings: Iterable[Helped]) -> list[str]:
-    files = [str(of.row.get("file")) for of in mappings if of.row["kind"] == "file"]
-    private = any(of.row["kind"] in ("anonymous", "heap") for of in mappings)
-    ways = []
-    if private:
-        ways += [
-            "memory of malloc: GLIBC_TUNABLES=glibc.malloc.hugetlb=1 in the environment (glibc 2.35)",
-            "mappings of its own: madvise(address, length, MADV_HUGEPAGE) before the first touch",
-        ]
-    if any(file.startswith(_IN_SHARED_MEMORY) for file in files):
-        ways.append("shared memory, as root: mount -o remount,huge=advise /dev/shm, and madvise(…, MADV_HUGEPAGE)")
-    return ways
-
-
 def _others(advice: Advice, *, lost: bool) -> list[str]:
     return [
         f"{REMEDIES[gain.key]} ({change_text(gain.saved)} of the time{_memory(gain)})"
@@ -265,12 +273,23 @@ def _uncertain(advice: Advice) -> list[Part]:
 
 
 def _elsewhere(advice: Advice) -> Paragraph:
-    tlb, elsewhere = (next(gain for gain in advice.changes if gain.key == key) for key in ("tlb", "elsewhere"))
+    changes = {gain.key: gain for gain in advice.changes}
+    tlb, elsewhere = changes["tlb"], changes["elsewhere"]
     sentences = []
     if tlb.is_worth_it:
         sentences.append(f"A processor with {CHANGES['tlb']} would change the time by {change_text(tlb.saved)}.")
     where = "Outside a virtual machine" if advice.trials.choice.nested else "In a virtual machine"
     sentences.append(f"{where}, the program as it is would change by {change_text(elsewhere.saved)}.")
+    if small := changes.get("small-host"):
+        sentences.append(
+            f"On a host that has the guest's memory in pages of 4 KiB, it would change by {change_text(small.saved)}; "
+            f"huge pages there: echo always > {THP}/enabled, or the guest's memory in hugetlbfs (QEMU: -mem-path)."
+        )
+    if (cold := changes.get("cold")) and advice.huge_when_cold:
+        sentences.append(
+            "In a guest that was just booted, whose first touches fault in the host, too, it would change by "
+            f"{change_text(cold.saved)}; huge pages then change the time by {change_text(advice.huge_when_cold)}."
+        )
     return Paragraph(" ".join(sentences))
 
 
@@ -290,9 +309,11 @@ def _trust(advice: Advice, circumstances: Circumstances) -> list[Part]:
         "the whole program does on a core that overlaps accesses, and both if "
         f"{percent(ESTIMATED)} fewer or more cycles were at stake: latencies are estimates."
     ]
-    if is_sampled(advice.base.stats):
-        windows = counted(len(advice.base.windows), *_WINDOWS)
-        sentences.append(f"Figures are of {windows}; ranges do not hold what these differ by, nor faults between them.")
+    if advice.is_sampled:
+        sentences.append(
+            f"They also hold the 95 % intervals over {counted(len(advice.base.windows), 'window', 'windows')}. Page "
+            "faults and calls are known for the whole program; its other time is estimated from the windows."
+        )
     found: list[Part] = [Paragraph(" ".join(sentences))]
     if not circumstances.tells_dependencies:
         serial = advice.base.config["machine"]["core"].get("unknown_dependencies") == "serial"

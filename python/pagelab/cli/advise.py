@@ -28,7 +28,7 @@ from pagelab.sign_test import FEWEST_VALUES
 from pagelab.stretches import Stretches
 
 if TYPE_CHECKING:
-    from pagelab.advice import Checked, Subject, Trials, Unchecked
+    from pagelab.advice import Advice, Checked, Owner, Subject, Trials, Unchecked
 
 _REPEAT = 9
 """Pairs of runs: with nine, the 95 % interval leaves out the extreme pair at either end"""
@@ -58,7 +58,14 @@ def command(
         str | None,
         typer.Option("--kernel", "-k", help="A kernel preset or TOML file.", autocompletion=names_of("kernels")),
     ] = None,
-    nested: Annotated[bool, typer.Option("--nested", help="The program runs in a virtual machine.")] = False,
+    nested: Annotated[
+        bool | None,
+        typer.Option(
+            "--nested/--no-nested",
+            help="In a virtual machine, or outside of one. Without it, as where the program was recorded.",
+            show_default=False,
+        ),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -84,6 +91,10 @@ def command(
         Path | None,
         typer.Option(metavar="NAME.trace", help="Keep the recording there. Without it, nowhere."),
     ] = None,
+    whole: Annotated[
+        bool,
+        typer.Option("--whole", help="Replay all of a long recording, and not a sample of it. Takes much longer."),
+    ] = False,
     max_accesses: Annotated[
         str | None, typer.Option("--max-accesses", metavar="N", help="End the program after so many accesses.")
     ] = None,
@@ -101,7 +112,7 @@ def command(
 ) -> None:
     """Say what paging costs a program, which memory and code pay it, and what huge pages and other remedies change."""
     # Its libraries take longer to import than the command line takes to answer.
-    from pagelab.advice import Circumstances, Subject, advice_of, document_of, parts_of
+    from pagelab.advice import Circumstances, Subject, document_of, parts_of
     from pagelab.report.parts import plain
 
     destination = Path(json_) if json_ not in (None, "-") else None
@@ -114,7 +125,7 @@ def command(
     ensure_apart(output, destination, keep, stdout)
     stretches = stretches_of(skip, windows, start_at, stop_at, start_on_signal=start_on_signal)
     limit = count("--max-accesses", max_accesses, least=1)
-    chosen = _Chosen(machine, kernel, nested, limit, quiet)
+    chosen = _Chosen(machine, kernel, nested, limit, quiet, whole=whole, reported=output is not None)
     if repeat is not None and not checked:
         raise UsageError("--repeat says how often --check runs the program: add --check")
     if repeat is not None and repeat < FEWEST_VALUES:
@@ -127,16 +138,15 @@ def command(
         with ExitStack() as stack:
             trace = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pagelab-"))) / "program.trace"
             found = _record(trace, program, stretches, stdout, chosen, kept=keep is not None)
-            subject = found.subject(Subject.of(str(trace)))
-            trials = _replay(subject, chosen)
+            advised = _advise(found.subject(Subject.of(str(trace))), chosen)
         if checked:
             found = _checked(program, repeat or _REPEAT, found, quiet=quiet)
     else:
         of_programs = stretches is not None or checked or keep is not None or stdout is not None
-        subject = Subject.of(_source(program, of_programs=of_programs))
-        trials = _replay(subject, chosen)
-    advice = advice_of(subject.name, trials, subject.length)
-    parts = parts_of(advice, found.measured, Circumstances(found.interrupted, subject.tells_dependencies))
+        advised = _advise(Subject.of(_source(program, of_programs=of_programs)), chosen)
+    advice, subject, trials = advised.advice, advised.subject, advised.advice.trials
+    circumstances = Circumstances(found.interrupted, subject.tells_dependencies, subject.is_sampled, advised.owners)
+    parts = parts_of(advice, found.measured, circumstances)
     document = json.dumps(document_of(advice, found.measured), indent=1, ensure_ascii=False) + "\n"
     if destination:
         write_atomically(destination, document)
@@ -156,15 +166,19 @@ class _Chosen:
 
     machine: str | None
     kernel: str | None
-    nested: bool
+    nested: bool | None
     max_accesses: int | None
     quiet: bool
+    whole: bool
+    """Without sampling."""
+    reported: bool
+    """Whether a report of all replays follows."""
 
     def ensure_known(self) -> None:
         """Fails if there is no such machine or kernel, rather than after a recording."""
         from pagelab.advice import choose, ensure_known
 
-        ensure_known(choose(self.machine, self.kernel, nested=self.nested, cpu_model=None))
+        ensure_known(choose(self.machine, self.kernel))
 
 
 @dataclass(frozen=True)
@@ -239,10 +253,36 @@ def _source(words: list[str], *, of_programs: bool) -> str:
     return words[0]
 
 
-def _replay(subject: "Subject", chosen: _Chosen) -> "Trials":
-    from pagelab.advice import choose, replay
+@dataclass(frozen=True)
+class _Advised:
+    """The advice, and what it is of."""
 
-    choice = choose(chosen.machine, chosen.kernel, nested=chosen.nested, cpu_model=subject.cpu_model)
-    with progress_bars(quiet=chosen.quiet) as bars:
-        outlook = Outlook(bars, subject.length.instructions if subject.is_whole else None) if bars else None
-        return replay(subject.source, choice, max_accesses=chosen.max_accesses, progress=outlook)
+    advice: "Advice"
+    subject: "Subject"
+    """What was replayed, which may be a sample."""
+    owners: Sequence["Owner"]
+
+
+def _advise(subject: "Subject", chosen: _Chosen) -> _Advised:
+    """Replays a subject or a sample of it, and judges the remedies."""
+    from pagelab.advice import Memory, advice_of, can_be_sampled, choose, owners_of, replay, sampled
+
+    choice = choose(
+        chosen.machine,
+        chosen.kernel,
+        nested=chosen.nested,
+        cpu_model=subject.cpu_model,
+        virtualised=subject.virtualised,
+    )
+    limit, replayed = chosen.max_accesses, subject
+    with ExitStack() as stack:
+        bars = stack.enter_context(progress_bars(quiet=chosen.quiet))
+        if can_be_sampled(subject, limit) and not chosen.whole:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pagelab-")))
+            replayed = sampled(subject, folder, limit, partial(bars, "sample") if bars else None)
+            limit = None
+        outlook = Outlook(bars, replayed.length.instructions if replayed.is_whole else None) if bars else None
+        trials = replay(replayed.source, choice, max_accesses=limit, profile_all=chosen.reported, progress=outlook)
+    advice = advice_of(subject.name, trials, replayed.length)
+    memory = Memory(Path(subject.source) if subject.cpu_model else None)
+    return _Advised(advice, replayed, owners_of(advice.mappings, memory))

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pagelab import table
 from pagelab.results import SystemResult
@@ -70,6 +71,26 @@ def stage_cycles(stats: Mapping[str, int]) -> dict[str, int]:
 def paging_cost(row: Mapping[str, int]) -> int:
     """Cycles of translation and of faults of a row of a profile."""
     return row["translation_cycles"] + row["fault_cycles"]
+
+
+def whole_profile(profile: Mapping[str, Any], times: float) -> Mapping[str, Any]:
+    """A profile of windows as one of the whole program: walks are multiplied, faults of skipped stretches are known."""
+    tables = {}
+    for name in ("code", "regions"):
+        if name in profile:
+            table = profile[name]
+            rows = sorted((_whole(row, times) for row in table["rows"]), key=paging_cost, reverse=True)
+            tables[name] = {**table, "rows": rows, "others_cost": _whole(table["others_cost"], times)}
+    return {**profile, **tables}
+
+
+def _whole(row: Mapping[str, Any], times: float) -> dict[str, Any]:
+    found = {key: value for key, value in row.items() if key not in ("skipped_faults", "skipped_fault_cycles")}
+    for name in ("walks", "translation_cycles"):
+        found[name] = round(times * row[name])
+    for name in ("faults", "fault_cycles"):
+        found[name] = row[name] + row.get(f"skipped_{name}", 0)
+    return found
 
 
 def share(part: float, whole: float) -> float:

@@ -1,0 +1,142 @@
+"""Whose a stretch of a program's memory is: glibc's malloc, another allocator, a runtime with a heap, or the program.
+
+Models: the trace's mappings say which libraries a program uses. The heap of brk is that of malloc where libc is
+    mapped. malloc gives a large block a mapping of its own and writes its size into the first 16 bytes, and it writes
+    likewise at the begin of a thread's arena. So a mapping is malloc's if libc's code stores 8 bytes at its begin
+    soon after it is made. Go's heap begins at 0xc000000000.
+Source: malloc/malloc.c and malloc/arena.c of glibc 2.36 (sysmalloc_mmap, new_heap); runtime/malloc.go of Go.
+Deviations: other allocators are known by the names of their libraries. Those linked into a program are its own code.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from pagelab.advice.gains import Helped
+
+
+class Owner(Enum):
+    """Who asked for memory."""
+
+    GLIBC = "malloc of glibc"
+    JEMALLOC = "jemalloc"
+    MIMALLOC = "mimalloc"
+    TCMALLOC = "tcmalloc"
+    JAVA = "Java"
+    GO = "Go"
+    PROGRAM = "the program itself"
+    UNKNOWN = "unknown"
+
+
+_LIBRARIES = {
+    "libjvm.so": Owner.JAVA,
+    "libjemalloc.so": Owner.JEMALLOC,
+    "libmimalloc.so": Owner.MIMALLOC,
+    "libtcmalloc": Owner.TCMALLOC,
+}
+"""How the names of their files begin"""
+_LIBC = "libc.so.6"
+_GO_HEAP = range(0xC000000000, 0x10000000000)
+_ARENA_BYTES = 64 << 20
+"""Heaps of threads begin at multiples of it (HEAP_MAX_SIZE)"""
+_HEAD_BYTES = 64
+_SOON = 4096
+"""Accesses after a mapping is made"""
+_EXECUTABLE = 4
+_LEAST_OF_GAIN = 0.01
+_LEAST_OF_REGION = 0.1
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """A mapping when it is made."""
+
+    process: int
+    position: int
+    start: int
+    end: int
+    protection: int
+    file: str | None
+
+
+@dataclass(frozen=True)
+class Store:
+    """A store of 8 bytes soon after a mapping is made."""
+
+    address: int
+    instruction: int
+
+
+class Memory:
+    """The mappings of a trace."""
+
+    def __init__(self, trace: Path | None) -> None:
+        """Of a trace that was recorded; None of workloads and imported traces, which tell nothing."""
+        self._trace = trace
+        self._mappings = _mappings(trace) if trace else []
+        self._code = [of for of in self._mappings if of.file and of.protection & _EXECUTABLE]
+
+    def owners(self, row: Mapping[str, Any]) -> list[Owner]:
+        """Whose the memory of a row of a profile's regions is; small mappings among others do not count."""
+        if self._trace is None or row["source"] != 0:
+            return [Owner.UNKNOWN]
+        if row["start"] in _GO_HEAP:
+            return [Owner.GO]
+        files = [Path(of.file).name for of in self._code if of.process == row["process"] and of.file]
+        other = next((owner for name in files for begin, owner in _LIBRARIES.items() if name.startswith(begin)), None)
+        if row["kind"] == "heap":
+            return [other if other and other is not Owner.JAVA else Owner.GLIBC if _LIBC in files else Owner.PROGRAM]
+        made = [
+            of
+            for of in self._mappings
+            if of.file is None and of.process == row["process"] and of.start < row["end"] and of.end > row["start"]
+        ]
+        sizes: dict[Owner, int] = {}
+        for of in made:
+            owner = Owner.GLIBC if self._is_mallocs(of) else other or Owner.PROGRAM
+            sizes[owner] = sizes.get(owner, 0) + min(of.end, row["end"]) - max(of.start, row["start"])
+        least = _LEAST_OF_REGION * sum(sizes.values())
+        return [owner for owner, size in sizes.items() if size >= least] or [Owner.UNKNOWN]
+
+    def _is_mallocs(self, of: Mapped) -> bool:
+        libc = [
+            range(code.start, code.end)
+            for code in self._code
+            if code.process == of.process and Path(code.file or "").name == _LIBC
+        ]
+        arena = -(-of.start // _ARENA_BYTES) * _ARENA_BYTES
+        heads = [range(of.start, of.start + 16), range(arena, arena + _HEAD_BYTES)]
+        return bool(libc) and any(
+            any(store.address in head for head in heads) and any(store.instruction in code for code in libc)
+            for store in self._stores(of)
+        )
+
+    def _stores(self, of: Mapped) -> Sequence[Store]:
+        import polars as pl
+
+        accesses = pl.scan_parquet(f"{self._trace}/accesses-*.parquet").slice(of.position, _SOON)
+        within = (pl.col("kind") == 1) & (pl.col("size") == 8) & pl.col("vaddr").is_between(of.start, of.end)
+        rows = accesses.filter(within).select("vaddr", "pc").collect().rows()
+        return [Store(address, instruction) for address, instruction in rows]
+
+
+def owners_of(mappings: Iterable[Helped], memory: Memory) -> list[Owner]:
+    """Whose the memory is that huge pages help, each once; what brings nearly nothing is left out."""
+    found = [
+        owner
+        for of in mappings
+        if of.row["kind"] != "file" and of.of_gain >= _LEAST_OF_GAIN
+        for owner in memory.owners(of.row)
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _mappings(trace: Path) -> list[Mapped]:
+    import polars as pl
+
+    events = pl.scan_parquet(f"{trace}/events-*.parquet").filter(pl.col("kind") == "mmap")
+    columns = ("process", "position", "addr", "len", "prot", "file")
+    rows: Iterable[tuple[Any, ...]] = events.select(columns).collect().rows()
+    return [Mapped(process, at, start, start + len_, prot, file) for process, at, start, len_, prot, file in rows]

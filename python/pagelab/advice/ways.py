@@ -1,0 +1,45 @@
+"""How a user gets a remedy: settings, commands and calls."""
+
+from collections.abc import Iterable, Sequence
+
+from pagelab.advice.allocators import Owner
+from pagelab.advice.gains import Helped
+
+THP = "/sys/kernel/mm/transparent_hugepage"
+_IN_SHARED_MEMORY = ("/dev/shm/", "/memfd:", "/SYSV")
+
+_GLIBC = "memory of malloc: GLIBC_TUNABLES=glibc.malloc.hugetlb=1 in the environment (glibc 2.35)"
+_OWN = "mappings of its own: madvise(address, length, MADV_HUGEPAGE) before the first touch"
+_BY_OWNER = {
+    Owner.GLIBC: [_GLIBC],
+    Owner.JEMALLOC: ["memory of jemalloc: MALLOC_CONF=thp:always in the environment (jemalloc 5.1)"],
+    Owner.MIMALLOC: ["memory of mimalloc: MIMALLOC_ALLOW_LARGE_OS_PAGES=1 in the environment"],
+    Owner.TCMALLOC: ["memory of tcmalloc: no setting of its own asks for huge pages; they come with the next line"],
+    Owner.JAVA: ["the heap of Java: -XX:+UseTransparentHugePages"],
+    Owner.GO: ["the heap of Go: no setting of its own asks for huge pages; they come with the next line"],
+    Owner.PROGRAM: [_OWN],
+    Owner.UNKNOWN: [_GLIBC, _OWN],
+}
+
+
+def ways(key: str, mappings: Sequence[Helped], owners: Sequence[Owner], *, nested: bool) -> list[str]:
+    """Settings, commands and calls that get a remedy, for memory of these owners."""
+    where = ", in the guest" if nested else ""
+    if key == "huge":
+        return [*_to_huge_pages(mappings, owners), f"for all programs{where}, as root: echo always > {THP}/enabled"]
+    found = {
+        "folios": [f"for all programs{where}, as root (Linux 6.8): echo always > {THP}/hugepages-32kB/enabled"],
+        "populate": [
+            "memory that the program touches as a whole: MAP_POPULATE in the flags of mmap",
+            "the same after mmap: madvise(address, length, MADV_POPULATE_WRITE) (Linux 5.14)",
+        ],
+    }
+    return found[key]
+
+
+def _to_huge_pages(mappings: Iterable[Helped], owners: Sequence[Owner]) -> list[str]:
+    files = [str(of.row.get("file")) for of in mappings if of.row["kind"] == "file"]
+    found = [way for owner in Owner if owner in owners for way in _BY_OWNER[owner]]
+    if any(file.startswith(_IN_SHARED_MEMORY) for file in files):
+        found.append("shared memory, as root: mount -o remount,huge=advise /dev/shm, and madvise(…, MADV_HUGEPAGE)")
+    return list(dict.fromkeys(found))
