@@ -43,10 +43,12 @@ def first_line(advice: Advice, measured: Checked) -> str:
     [
         # The measured interval, from the lowest of six pairs to the highest, is below the range, or above it.
         ((-0.045, 0.1, 0.2, 0.28, 0.3, 0.34), Verdict.MISSED),
-        ((0.905, 0.91, 0.92, 0.93, 0.94, 0.95), Verdict.MISSED),
+        ((0.915, 0.92, 0.92, 0.93, 0.94, 0.95), Verdict.MISSED),
         # It reaches into the range, and the median is outside.
         ((0.3, 0.4, 0.5, 0.5, 0.6, 0.62), Verdict.UNDECIDED),
         ((0.89, 0.91, 0.92, 0.92, 0.93, 0.95), Verdict.UNDECIDED),
+        # A hundredth beyond it cannot be told from what is in it.
+        ((0.89, 0.9, 0.905, 0.905, 0.93, 0.95), Verdict.WITHIN),
         # Its end is that of the range.
         ((0.3, 0.4, 0.5, 0.5, 0.6, 0.61), Verdict.UNDECIDED),
         ((0.5, 0.6, 0.65, 0.65, 0.7, 0.95), Verdict.WITHIN),
@@ -59,6 +61,12 @@ def first_line(advice: Advice, measured: Checked) -> str:
 )
 def test_a_prediction_is_judged_by_the_interval_of_the_measurement(saved: tuple[float, ...], verdict: Verdict) -> None:
     assert judge(PREDICTED, checked(*saved)) is verdict
+
+
+def test_no_change_is_no_miss() -> None:
+    measured = checked(-0.02, -0.01, -0.008, -0.008, 0.01, 0.036)
+    assert judge(Bar(0.0, 0.0), measured) is Verdict.WITHIN
+    assert judge(Bar(0.0, 0.0), checked(*[0.05] * 6)) is Verdict.MISSED
 
 
 def test_a_missed_prediction_is_in_the_first_line(advice: Advice) -> None:

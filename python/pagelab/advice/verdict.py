@@ -1,15 +1,17 @@
 """Whether a native measurement confirms what was predicted of huge pages, and what that means for the other advice.
 
-Models: the prediction is a range, and the measurement an interval of the median of pairs of runs, by the sign test. If
-    the two do not overlap, the prediction missed. If they do, but the median is outside the range, the measurement
-    decides nothing. Fewer than six pairs have no interval of 95 %, and so no verdict.
+Models: the prediction is a range, and the measurement an interval of the median of pairs of runs, by the sign test.
+    If the two do not overlap, the prediction missed. If they do, but the median is outside the range, the
+    measurement decides nothing. The range counts as a hundredth of the program's time wider at either end, since
+    smaller gains cannot be told from the errors of the estimate. Fewer than six pairs have no interval of 95 %, and
+    so no verdict.
 """
 
 from enum import Enum
 
 from pagelab.advice.amounts import change_text, seconds_text
 from pagelab.advice.check import Checked
-from pagelab.advice.gains import Advice, Bar
+from pagelab.advice.gains import LEAST_SHARE, Advice, Bar
 from pagelab.quantities import counted
 from pagelab.report.figures import percent
 from pagelab.report.parts import Paragraph, Part
@@ -37,9 +39,13 @@ def judge(predicted: Bar, checked: Checked) -> Verdict:
     if checked.interval is None:
         return Verdict.TOO_FEW
     low, high = checked.interval
-    if low > predicted.high or high < predicted.low:
+    if low > predicted.high + LEAST_SHARE or high < predicted.low - LEAST_SHARE:
         return Verdict.MISSED
-    return Verdict.WITHIN if predicted.low <= checked.median <= predicted.high else Verdict.UNDECIDED
+    return Verdict.WITHIN if _is_within(predicted, checked.median) else Verdict.UNDECIDED
+
+
+def _is_within(predicted: Bar, median: float) -> bool:
+    return predicted.low - LEAST_SHARE <= median <= predicted.high + LEAST_SHARE
 
 
 def first_line(advice: Advice, checked: Checked) -> list[Part]:
@@ -52,7 +58,7 @@ def first_line(advice: Advice, checked: Checked) -> list[Part]:
         case Verdict.WITHIN:
             return []
         case Verdict.TOO_FEW:
-            if predicted.low <= checked.median <= predicted.high:
+            if _is_within(predicted, checked.median):
                 return []
             text = (
                 f"The measurement is outside the prediction for huge pages: {both}. But {pairs} of runs are too few to "

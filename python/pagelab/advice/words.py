@@ -35,6 +35,8 @@ class Circumstances:
     """Whether windows of a longer recording are replayed."""
     owners: Sequence[Owner] = (Owner.UNKNOWN,)
     """Whose the memory is that huge pages help."""
+    recorded: int = 0
+    """Accesses that were recorded, of which a sample may be replayed; 0 where all are."""
 
 
 ORDINARY = Circumstances()
@@ -51,7 +53,7 @@ def parts_of(
     """The same in parts; the first paragraph says what the advice is of."""
     found: list[Part] = verdict.first_line(advice, checked) if isinstance(checked, Checked) else []
     if circumstances.interrupted:
-        made = counted(advice.base.stats.get("accesses", 0), "access", "accesses")
+        made = counted(circumstances.recorded or advice.base.stats.get("accesses", 0), "access", "accesses")
         found.append(Paragraph(f"Interrupted: what follows is of the first {made} that the program made."))
     found += [_title(advice, circumstances), _assumed(advice), *_few_windows(advice), _costs(advice)]
     if advice.worth_it:

@@ -145,7 +145,13 @@ def command(
         of_programs = stretches is not None or checked or keep is not None or stdout is not None
         advised = _advise(Subject.of(_source(program, of_programs=of_programs)), chosen)
     advice, subject, trials = advised.advice, advised.subject, advised.advice.trials
-    circumstances = Circumstances(found.interrupted, subject.tells_dependencies, subject.is_sampled, advised.owners)
+    circumstances = Circumstances(
+        interrupted=found.interrupted,
+        tells_dependencies=subject.tells_dependencies,
+        is_sampled=subject.is_sampled,
+        owners=advised.owners,
+        recorded=subject.accesses,
+    )
     parts = parts_of(advice, found.measured, circumstances)
     document = json.dumps(document_of(advice, found.measured), indent=1, ensure_ascii=False) + "\n"
     if destination:

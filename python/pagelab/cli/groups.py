@@ -20,6 +20,7 @@ _BY_COMMAND: dict[str, dict[str, str | None]] = {
     "record": {**dict.fromkeys(("max_accesses", "max_threads", "dependencies"), "What is recorded"), "faults": None},
     "advise": {
         "repeat": "With --check",
+        "whole": _SIMULATION,
         **dict.fromkeys(("keep", "stdout", "max_accesses"), "Of a program to record"),
     },
     "calibrate": dict.fromkeys(("on", "size", "faults", "runs", "cpu", "memory", "footprint"), "With --major-faults"),
