@@ -233,13 +233,12 @@ fn what_faults_take_is_known_of_the_whole_program() {
     let (taken, exact) = (sampled.stats["program.cycles.fault"], whole.stats["cycles.fault"]);
     assert!(taken.abs_diff(exact) * 20 < exact, "{taken} {exact}");
     assert!(sampled.stats["cycles.fault"] * 2 < taken);
-    // The profile has them by place.
+    // The profile has them by place, but for those before the first stretch begins.
     let regions = sampled.profile.unwrap().regions;
     let faults: u64 = regions.rows.iter().map(|row| row.cost.faults + row.cost.skipped_faults).sum();
-    assert_eq!(
-        faults + regions.others_cost.faults + regions.others_cost.skipped_faults,
-        whole.stats["fault.minor.count"]
-    );
+    let faults = faults + regions.others_cost.faults + regions.others_cost.skipped_faults;
+    let all = whole.stats["fault.minor.count"];
+    assert!(faults <= all && faults * 20 > all * 19, "{faults} {all}");
     assert!(whole.profile.unwrap().regions.rows.iter().all(|row| row.cost.skipped_faults == 0));
 }
 
