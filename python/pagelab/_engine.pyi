@@ -47,7 +47,12 @@ def record_json(
     stretches: str | None = None,
     follow: str | None = None,
     dependencies: bool = True,
+    max_bytes: int | None = None,
+    max_seconds: float | None = None,
+    replace: bool = False,
+    anonymous: bool = False,
 ) -> str: ...
+def anonymize_trace(trace: Path, output: Path) -> None: ...
 def import_json(
     input: Path,
     output: Path,

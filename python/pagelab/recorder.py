@@ -1,7 +1,9 @@
 """Recording a program."""
 
 import json
+import math
 import os
+import resource
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +26,12 @@ class Program:
     threads: int
     exit_code: int
     """How the program ended, as a shell has it."""
+    signal: int | None
+    """The signal that ended the program, if one did."""
     truncated_at: int | None
     """Accesses after which the recording was stopped; none if the program ran to its end."""
+    truncated_by: str | None
+    """The option that stopped it, such as `--max-bytes`."""
     notes: list[str]
     """What is missing and why."""
     elapsed_seconds: float
@@ -39,6 +45,10 @@ class Recording(Program):
 
     size_bytes: int
     content_hash: str
+    program_cpu_seconds: float
+    """CPU time of the program under Valgrind, with those of its children that were waited for."""
+    recorder_cpu_seconds: float
+    """CPU time of this process meanwhile, which writes the trace."""
 
 
 def record(
@@ -46,10 +56,14 @@ def record(
     output: str | os.PathLike[str],
     *,
     max_accesses: Count | None = None,
+    max_bytes: int | str | None = None,
+    max_seconds: float | None = None,
     max_threads: int | None = None,
     stretches: Stretches | None = None,
     follow: str | None = None,
     dependencies: bool = True,
+    force: bool = False,
+    anonymous: bool = False,
     progress: Callable[[int], object] | None = None,
 ) -> Recording:
     """Runs a program under Valgrind and records it into a new trace at `output`.
@@ -58,8 +72,10 @@ def record(
 
     Args:
         command: The program and its arguments, each a text of its own.
-        output: The trace's folder, `NAME.trace`; must not exist.
+        output: The trace's folder, `NAME.trace`; must not exist unless `force` is set.
         max_accesses: End the program after so many accesses, such as `"100M"`.
+        max_bytes: End it once the trace has about so many bytes, such as `"2GB"`.
+        max_seconds: End it so many seconds after its start, by the clock.
         max_threads: Threads that each process may have at once; default 2,000. Valgrind ends one that starts more.
         stretches: What to record of a long program; everything unless given. Of the rest, events and first touches of
             pages are recorded.
@@ -67,6 +83,8 @@ def record(
             it makes them, record the one of number K, with all its children. The others run natively.
         dependencies: Record which load each address comes from, and conditional branches: what a core with a window
             (`machine.core`) looks at. Without them recording takes a quarter less CPU time.
+        force: Replace a trace at `output`, which stays until the new one is whole.
+        anonymous: Number files in place of naming them, and leave out arguments, the kernel's release and notes.
         progress: Called with the accesses recorded so far, about ten times a second.
 
     Raises:
@@ -77,12 +95,52 @@ def record(
     """
     program = words(command, "record")
     limit = count("max_accesses", max_accesses, least=1)
+    most_bytes = byte_limit("max_bytes", max_bytes)
+    if max_seconds is not None and not (math.isfinite(max_seconds) and max_seconds > 0):
+        raise _engine.UsageError(f"max_seconds: {max_seconds} is not possible; allowed is more than 0")
     wanted = stretches.to_json() if stretches else None
     tool = prepare()
+    before = _cpu_seconds()
     answer = _engine.record_json(
-        program, Path(output), tool, limit, max_threads, progress, wanted, follow, dependencies
+        program,
+        Path(output),
+        tool,
+        limit,
+        max_threads,
+        progress,
+        wanted,
+        follow,
+        dependencies,
+        most_bytes,
+        max_seconds,
+        force,
+        anonymous,
     )
-    return Recording(**facts(json.loads(answer)))
+    own, children = (after - start for after, start in zip(_cpu_seconds(), before, strict=True))
+    return Recording(**facts(json.loads(answer)), program_cpu_seconds=children, recorder_cpu_seconds=own)
+
+
+def _cpu_seconds() -> tuple[float, float]:
+    """CPU time of this process, and of its children that have ended."""
+    own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return own.ru_utime + own.ru_stime, children.ru_utime + children.ru_stime
+
+
+def byte_limit(name: str, value: int | str | None) -> int | None:
+    """The bytes that `value` says, such as `"2GB"`; none stays none.
+
+    Raises:
+        UsageError: it is no number of bytes, or less than one.
+    """
+    if value is None:
+        return None
+    try:
+        size = _engine.parse_bytes(value) if isinstance(value, str) else value
+    except _engine.UsageError as error:
+        raise _engine.UsageError(f"{name}: {error}") from None
+    if size < 1:
+        raise _engine.UsageError(f"{name}: {size} is not possible; allowed is 1 and more")
+    return size
 
 
 def facts(answer: Mapping[str, Any]) -> dict[str, Any]:

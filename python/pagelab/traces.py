@@ -188,6 +188,20 @@ def export_trace(
     ]
 
 
+def anonymize_trace(trace: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
+    """Writes a trace anew, without what tells of its owner.
+
+    Files have numbers in place of names, which keep their kind. Arguments, the kernel's release, the time of day and
+    notes are left out. Accesses stay as they are.
+
+    Raises:
+        UsageError: `output` exists.
+        TraceError: the trace cannot be read or is damaged; nothing is left behind.
+    """
+    _refuse_fault_trace(trace)
+    _engine.anonymize_trace(Path(trace), Path(output))
+
+
 def trace_info(trace: str | os.PathLike[str], *, footprint: bool = False) -> dict[str, Any]:
     """What a trace is and holds, as `pagelab trace info --json` has it.
 

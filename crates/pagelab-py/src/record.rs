@@ -4,6 +4,7 @@ use std::{
     ffi::OsString,
     path::PathBuf,
     sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
 };
 
 use pagelab_trace::{
@@ -35,7 +36,7 @@ fn check_stretches(json: &str) -> PyResult<()> {
 /// of an interrupted program installs a handler for SIGINT that raises nothing. `progress(accesses)` is called about ten
 /// times a second.
 #[pyfunction]
-#[pyo3(signature = (command, output, tool_dir, max_accesses=None, max_threads=None, progress=None, stretches=None, follow=None, dependencies=true))]
+#[pyo3(signature = (command, output, tool_dir, max_accesses=None, max_threads=None, progress=None, stretches=None, follow=None, dependencies=true, max_bytes=None, max_seconds=None, replace=false, anonymous=false))]
 #[expect(clippy::too_many_arguments, reason = "Python names them")]
 fn record_json(
     py: Python<'_>,
@@ -48,13 +49,23 @@ fn record_json(
     stretches: Option<&str>,
     follow: Option<&str>,
     dependencies: bool,
+    max_bytes: Option<u64>,
+    max_seconds: Option<f64>,
+    replace: bool,
+    anonymous: bool,
 ) -> PyResult<String> {
+    let max_time = max_seconds.map(Duration::try_from_secs_f64).transpose();
+    let max_time = max_time.map_err(|e| TraceError::usage(format!("max_seconds: {e}")).into_python())?;
     let follow = parse_follow(follow).map_err(IntoPython::into_python)?;
     let stretches = parse_stretches(stretches).map_err(IntoPython::into_python)?;
     let recorded = AtomicU64::new(0);
     let work = |_: &_| {
         let mut recording = Recording::new(command, tool_dir);
         recording.max_accesses = max_accesses;
+        recording.max_bytes = max_bytes;
+        recording.max_time = max_time;
+        recording.replace = replace;
+        recording.anonymous = anonymous;
         recording.stretches = stretches;
         recording.follow = follow;
         recording.dependencies = dependencies;
@@ -91,7 +102,9 @@ pub fn summary_json(program: &RecordSummary) -> Value {
         "processes": program.processes,
         "threads": program.threads,
         "exit_code": program.exit_code,
+        "signal": program.signal,
         "truncated_at": program.truncated_at,
+        "truncated_by": program.truncated_by.map(|bound| bound.option()),
         "notes": program.notes,
         "stretches": program.stretches,
         "elapsed_seconds": program.elapsed.as_secs_f64(),

@@ -94,6 +94,12 @@ fn save_sample_json(
     })
 }
 
+/// Writes a trace anew, without what tells of its owner.
+#[pyfunction]
+fn anonymize_trace(py: Python<'_>, trace: PathBuf, output: PathBuf) -> PyResult<()> {
+    supervise(py, |_| format::anonymize(&trace, &output), |_| Ok(()))
+}
+
 /// Does work that takes long, and gives its result as JSON. The work says how far it has come, and of how much if that is known;
 /// `progress` is called with that about ten times a second, and Ctrl-C breaks the work.
 fn tell<R: Serialize>(
@@ -183,6 +189,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(import_json, module)?)?;
     module.add_function(wrap_pyfunction!(export_json, module)?)?;
     module.add_function(wrap_pyfunction!(save_sample_json, module)?)?;
+    module.add_function(wrap_pyfunction!(anonymize_trace, module)?)?;
     module.add_function(wrap_pyfunction!(foreign_formats, module)?)?;
     module.add_function(wrap_pyfunction!(write_trace, module)?)?;
     module.add_function(wrap_pyfunction!(first_touches, module)?)?;

@@ -326,7 +326,7 @@ fn what_a_trace_cannot_hold_is_refused() {
         let meta = TraceMeta::new(vec![]);
         let error =
             TraceWriter::with_options(dir.path().join("r"), meta, WriterOptions { rows_per_part }).err().unwrap();
-        assert!(error.to_string().contains("1 to 1048576"), "{error}");
+        assert!(error.to_string().contains("1 to 8388608"), "{error}");
     }
 }
 

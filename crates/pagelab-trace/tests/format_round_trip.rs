@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use pagelab_cases::cases;
 use pagelab_trace::{
-    Access, AccessKind, Event, EventKind, Maker, MapFlags, ProcessIx, Protection, Source, ThreadIx, TraceMeta,
+    Access, AccessKind, Batch, Event, EventKind, Maker, MapFlags, ProcessIx, Protection, Source, ThreadIx, TraceMeta,
     TraceReader, TraceWriter,
     format::{self, WriterOptions},
 };
@@ -316,4 +316,26 @@ fn a_reader_may_be_dropped_halfway() {
     assert_eq!(batch.accesses.len(), format::PAGE_ROWS);
     drop(reader);
     assert_eq!(drain(&mut TraceReader::open(&path).unwrap()).unwrap().len(), 600_000);
+}
+
+/// Long traces have few files, and a short one that is cut off loses little.
+#[test]
+fn later_parts_are_larger() {
+    const ACCESSES: u64 = 13 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("long.trace");
+    let mut writer = TraceWriter::create(&path, TraceMeta::new(vec!["prog".into()])).unwrap();
+    let accesses: Vec<Access> = (0..1 << 16).map(|n| Access::new(AccessKind::Load, n * 64, 8)).collect();
+    (0..ACCESSES >> 16).for_each(|_| writer.append(ThreadIx(0), &accesses).unwrap());
+    writer.finish().unwrap();
+    let info = format::info(&path).unwrap();
+    // Four of 1 Mi, four of 2 Mi, and what is left.
+    assert_eq!((info.accesses, info.access_parts), (ACCESSES, 9));
+    let mut reader = TraceReader::open(&path).unwrap();
+    let (mut batch, mut read) = (Batch::default(), 0);
+    while reader.next_batch(&mut batch).unwrap() {
+        assert!(batch.accesses.iter().enumerate().all(|(n, access)| access.vaddr == ((read + n as u64) & 0xffff) * 64));
+        read += batch.accesses.len() as u64;
+    }
+    assert_eq!(read, ACCESSES);
 }

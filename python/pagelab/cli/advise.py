@@ -18,12 +18,13 @@ from pagelab import PagelabError, UsageError
 from pagelab.cli import command as base
 from pagelab.cli.completion import names_of
 from pagelab.cli.outlook import Outlook
-from pagelab.cli.record import end_as, record_to
+from pagelab.cli.record import Bounds, end_as, record_to
 from pagelab.cli.run import Json
 from pagelab.cli.stretches import Skip, StartAt, StartOnSignal, StopAt, Windows, stretches_of
 from pagelab.cli.terminal import Quiet, progress_bars, warn
 from pagelab.counts import count
 from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_ending, ensure_writable, write_atomically
+from pagelab.program_exit import failures
 from pagelab.sign_test import FEWEST_VALUES
 from pagelab.stretches import Stretches
 
@@ -160,7 +161,8 @@ def command(
         from pagelab.report import Lead, write
 
         write(output, [trials.window], lead=Lead(subject.name, parts))
-    for warning in [*_warnings(trials), *found.warnings]:
+    of_traces = [] if context.meta[_IS_PROGRAM] else failures([subject.source])
+    for warning in [*_warnings(trials), *found.warnings, *of_traces]:
         warn(warning)
     print(document if json_ == "-" else plain(parts), end="")
     end_as(found.status)
@@ -216,7 +218,7 @@ def _record(
     # Of a recording that is deleted at once nobody needs the path.
     name = None if kept else "" if chosen.quiet else "recorded"
     recorded = record_to(
-        trace, program, chosen.max_accesses, stretches=stretches, quiet=chosen.quiet, stdout=stdout, name=name
+        trace, program, Bounds(chosen.max_accesses), stretches=stretches, quiet=chosen.quiet, stdout=stdout, name=name
     )
     of = recorded.recording
     if recorded.interrupted:

@@ -12,7 +12,7 @@ import typer
 from pagelab import PagelabError, UsageError
 from pagelab.cli import command as base
 from pagelab.cli.completion import names_of
-from pagelab.cli.record import record_to
+from pagelab.cli.record import Bounds, record_to
 from pagelab.cli.terminal import Quiet, print_table, progress_bars, warn
 from pagelab.comparison.compared import compare_sides
 from pagelab.comparison.limits import Limit
@@ -200,7 +200,7 @@ def _make(plans: tuple[Plan, Plan], options: ReplayOptions, repeat: int, *, quie
     def record(command: list[str], trace: Path) -> int:
         name = "" if quiet else command[0]
         with _standard_input_from(_NOTHING):
-            recorded = record_to(trace, command, None, quiet=quiet, stdout=_NOTHING, name=name)
+            recorded = record_to(trace, command, Bounds(), quiet=quiet, stdout=_NOTHING, name=name)
         if recorded.interrupted:
             raise KeyboardInterrupt
         if recorded.recording.exit_code:

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pagelab
-from pagelab.cli.record import record_to
+from pagelab.cli.record import Bounds, record_to
 from pagelab.cli.run import show
 from pagelab.cli.terminal import progress_bars, warn
 
@@ -27,7 +27,7 @@ def command() -> None:
         _fill(sample)
         trace = Path(folder) / "xz.trace"
         print(f"$ pagelab record -o xz.trace -- xz -9 --keep {sample.name}", file=sys.stderr)
-        record_to(trace, [xz, "-9", "--keep", str(sample)], _MAX_ACCESSES)
+        record_to(trace, [xz, "-9", "--keep", str(sample)], Bounds(_MAX_ACCESSES))
         print(f"$ pagelab run xz.trace {' '.join(f'-s {system}' for system in SYSTEMS)}", file=sys.stderr)
         with progress_bars() as progress:
             results = pagelab.run(trace, SYSTEMS, progress=progress)

@@ -17,7 +17,13 @@ _BY_COMMAND: dict[str, dict[str, str | None]] = {
     "run": {
         **dict.fromkeys(("cpus", "skip", "windows", "start_at", "stop_at", "start_on_signal", "follow"), "With --live")
     },
-    "record": {**dict.fromkeys(("max_accesses", "max_threads", "dependencies"), "What is recorded"), "faults": None},
+    "record": {
+        **dict.fromkeys(("max_accesses", "max_bytes", "max_seconds"), "What ends it early"),
+        **dict.fromkeys(("max_threads", "dependencies", "anonymous"), "What is recorded"),
+        "force": _OUTPUT,
+        "faults": None,
+    },
+    "anonymize": {"output": None},
     "advise": {
         "repeat": "With --check",
         "whole": _SIMULATION,

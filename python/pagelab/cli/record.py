@@ -13,12 +13,13 @@ from typing import Annotated
 import typer
 
 from pagelab import _engine
+from pagelab.cli.recording_cost import cost, estimate
 from pagelab.cli.stretches import Follow, Skip, StartAt, StartOnSignal, StopAt, Windows, stretches_of
 from pagelab.cli.terminal import Quiet, progress_bars, warn
 from pagelab.counts import count
 from pagelab.fault_recorder import record_faults
 from pagelab.output import MISSING_FOLDERS, ensure_ending
-from pagelab.recorder import Recording, record
+from pagelab.recorder import Recording, byte_limit, record
 from pagelab.stretches import Stretches
 
 _STDOUT = 1
@@ -39,6 +40,21 @@ def command(
     max_accesses: Annotated[
         str | None, typer.Option("--max-accesses", metavar="N", help="End the program after so many accesses.")
     ] = None,
+    max_bytes: Annotated[
+        str | None,
+        typer.Option("--max-bytes", metavar="SIZE", help="End the program once the trace has so many, such as 2GB."),
+    ] = None,
+    max_seconds: Annotated[
+        float | None,
+        typer.Option("--max-seconds", metavar="N", help="End the program so long after its start, by the clock."),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a trace that exists; it stays until the new one is whole.")
+    ] = False,
+    anonymous: Annotated[
+        bool,
+        typer.Option("--anonymous", help="Number files in place of naming them; leave out arguments and notes."),
+    ] = False,
     max_threads: Annotated[
         int,
         typer.Option("--max-threads", metavar="N", min=1, max=10_000, help="Threads each process may have at once."),
@@ -64,7 +80,7 @@ def command(
 ) -> None:
     """Run any x86-64 Linux program and record its memory accesses.
 
-    The exit status is the program's, or 0 if --max-accesses ended it.
+    The exit status is the program's, or 0 if --max-accesses, --max-bytes or --max-seconds ended it.
     """
     if output and output.suffix == (".trace" if faults else ".faults"):
         kinds = ("a fault trace, NAME.faults", "with") if faults else ("a trace of accesses, NAME.trace", "without")
@@ -82,13 +98,35 @@ def command(
             )
         if max_accesses is not None:
             raise _engine.UsageError("--max-accesses: a recording of faults has no accesses; leave one of the two out")
+        of_accesses = {
+            "--max-bytes": max_bytes,
+            "--max-seconds": max_seconds,
+            "--force": force,
+            "--anonymous": anonymous,
+        }
+        for option in (option for option, value in of_accesses.items() if value):
+            raise _engine.UsageError(f"{option} is not possible with --faults; leave one of the two out")
         end_as(_record_faults(output or Path(f"{Path(program[0]).name}.faults"), program, quiet=quiet))
         return
     trace = output or Path(f"{Path(program[0]).name}.trace")
     limit = count("--max-accesses", max_accesses, least=1)
+    bounds = Bounds(limit, byte_limit("--max-bytes", max_bytes), max_seconds)
+    if not quiet:
+        print(f"{trace}: {estimate(trace, stretches, bounds.max_bytes)}", file=sys.stderr)
     recording = record_to(
-        trace, program, limit, max_threads, stretches, follow, dependencies=dependencies, quiet=quiet
+        trace,
+        program,
+        bounds,
+        max_threads,
+        stretches,
+        follow,
+        dependencies=dependencies,
+        force=force,
+        anonymous=anonymous,
+        quiet=quiet,
     ).recording
+    if not quiet:
+        print(f"{trace}: {cost(recording)}", file=sys.stderr)
     if recording.truncated_at is None:
         end_as(recording.exit_code)
 
@@ -124,6 +162,15 @@ def _record_faults(trace: Path, program: list[str], *, quiet: bool) -> int:
 
 
 @dataclass(frozen=True)
+class Bounds:
+    """What ends a recording before its program."""
+
+    max_accesses: int | None = None
+    max_bytes: int | None = None
+    max_seconds: float | None = None
+
+
+@dataclass(frozen=True)
 class Recorded:
     """A recording, and how it ended."""
 
@@ -135,12 +182,14 @@ class Recorded:
 def record_to(
     trace: Path,
     program: list[str],
-    max_accesses: int | None,
+    bounds: Bounds,
     max_threads: int | None = None,
     stretches: Stretches | None = None,
     follow: str | None = None,
     *,
     dependencies: bool = True,
+    force: bool = False,
+    anonymous: bool = False,
     quiet: bool = False,
     stdout: Path | None = None,
     name: str | None = None,
@@ -157,15 +206,19 @@ def record_to(
         interrupts = stack.enter_context(interrupts_for_the_program())
         # A progress bar would write into what a program shows on the terminal.
         bars = stack.enter_context(progress_bars(quiet=quiet, hidden=os.isatty(_STDOUT)))
-        report = (lambda accesses: bars(trace.name, accesses, max_accesses)) if bars else None
+        report = (lambda accesses: bars(trace.name, accesses, bounds.max_accesses)) if bars else None
         recording = record(
             program,
             trace,
-            max_accesses=max_accesses,
+            max_accesses=bounds.max_accesses,
+            max_bytes=bounds.max_bytes,
+            max_seconds=bounds.max_seconds,
             max_threads=max_threads,
             stretches=stretches,
             follow=follow,
             dependencies=dependencies,
+            force=force,
+            anonymous=anonymous,
             progress=report,
         )
     for note in recording.notes:
@@ -177,6 +230,11 @@ def record_to(
         f"{recording.size_bytes / max(recording.accesses, 1):.2f} bytes per access",
         f"{recording.elapsed_seconds:.1f} s",
     )
+    if recording.truncated_by is not None:
+        warn(
+            f"{recording.truncated_by} ended the program after {recording.accesses:,} accesses; "
+            "the trace is whole up to there"
+        )
     if name:
         print(f"{name}: {', '.join(parts)}", file=sys.stderr)
         if recording.stretches is not None:

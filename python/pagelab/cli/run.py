@@ -24,6 +24,7 @@ from pagelab.cli.terminal import Quiet, output_width, print_table, progress_bars
 from pagelab.comparison.functions import name_functions
 from pagelab.counts import count
 from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_ending, ensure_writable, write_atomically
+from pagelab.program_exit import failures
 from pagelab.recorder import Program
 from pagelab.request import WINDOWS_OF_PROFILES
 from pagelab.results import Results
@@ -218,7 +219,7 @@ def command(
         from pagelab.report import write
 
         write(report, [results])
-    for warning in results.warnings:
+    for warning in [*results.warnings, *failures([*(sources or []), *(with_ or [])] if not live else [])]:
         warn(warning)
     if json == "-":
         print(results.to_json(), end="")

@@ -14,10 +14,12 @@ from pagelab.cli.command import App
 from pagelab.cli.terminal import Quiet, facts, print_table, progress_bars
 from pagelab.counts import count
 from pagelab.fault_models import fault_trace_head, fault_trace_info
+from pagelab.length import Length
 from pagelab.output import MISSING_FOLDERS, ensure_ending
+from pagelab.program_exit import failure
 from pagelab.quantities import counted
 from pagelab.stretches import StretchTotals
-from pagelab.traces import export_trace, import_trace, save_sample, trace_head, trace_info
+from pagelab.traces import anonymize_trace, export_trace, import_trace, save_sample, trace_head, trace_info
 
 app = App(
     help="Look at traces and sample them; import traces of other tools, and export to them.", no_args_is_help=True
@@ -154,6 +156,19 @@ def export_command(
         print(f"{file.path}: {what} of thread {file.thread}{lost}")
 
 
+@app.command("anonymize")
+def anonymize_command(
+    trace: Annotated[Path, typer.Argument(metavar="TRACE", help="A folder NAME.trace.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="NAME.trace", help=f"The new trace. {MISSING_FOLDERS}")
+    ],
+) -> None:
+    """Write a trace anew without what tells of its owner: names of files, arguments, the kernel's release, notes."""
+    ensure_ending(output, "a trace")
+    anonymize_trace(trace, output)
+    print(f"{output}: the accesses of {trace}, with numbers in place of the names of files")
+
+
 @app.command("sample")
 def sample_command(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="A folder NAME.trace, or a workload spec.")],
@@ -192,7 +207,8 @@ def _describe(about: dict[str, Any]) -> list[tuple[str, str]]:
     lines = [
         ("trace", about["path"]),
         ("command", " ".join(meta["command"])),
-        ("complete", "yes" if about["complete"] else "no: the recording was cut off"),
+        ("complete", _complete(about)),
+        *_ending(meta.get("exit")),
         ("recorded", datetime.fromtimestamp(meta["started_unix_seconds"], UTC).isoformat(sep=" ")),
     ]
     if host := meta.get("host"):
@@ -226,6 +242,21 @@ def _describe(about: dict[str, Any]) -> list[tuple[str, str]]:
         lines.append(("mappings", "inferred from the accesses: the origin had no events"))
     lines += [("note", note) for note in meta["notes"]]
     return lines
+
+
+def _complete(about: dict[str, Any]) -> str:
+    if not about["complete"]:
+        return "no: the recording was cut off"
+    stopped = not Length.of(about).known
+    return "yes, of a part of the program: see the notes" if stopped else "yes"
+
+
+def _ending(exit_: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """How the program ended, if that is known."""
+    if exit_ is None:
+        return []
+    failed = failure(exit_)
+    return [("program", f"failed: {failed}" if failed else "ended with exit status 0")]
 
 
 def _kept(meta: dict[str, Any]) -> str:

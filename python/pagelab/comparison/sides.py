@@ -277,6 +277,7 @@ def _from_trace(info: Mapping[str, Any]) -> Recorded:
         kernel=host.get("kernel") or "",
         format=f"{meta.get('format', '')} {meta.get('version', '')}".strip(),
         tools=", ".join(f"{name} {version}" for name, version in sorted(tools.items())),
+        exit_status=(meta.get("exit") or {}).get("status"),
         stopped=not info["complete"] or any("was stopped after" in note for note in meta.get("notes") or ()),
     )
 

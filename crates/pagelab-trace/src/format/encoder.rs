@@ -1,6 +1,14 @@
 //! From pages of accesses, whose addresses are compressed, to parts on disk.
 
-use std::{io, path::PathBuf, sync::mpsc::SyncSender};
+use std::{
+    io,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc::SyncSender,
+    },
+};
 
 use super::{
     EventCounts, MAX_ACCESS_BYTES, columns,
@@ -21,6 +29,15 @@ pub(super) struct Encoded {
     pub bytes: u64,
 }
 
+/// How far an encoder is, for whoever gives it its work.
+#[derive(Debug, Default)]
+pub(super) struct Written {
+    /// Bytes of all parts on disk.
+    pub bytes: AtomicU64,
+    /// Accesses in them.
+    pub accesses: AtomicU64,
+}
+
 /// Writes the parts of a trace.
 pub(super) struct Encoder {
     folder: PathBuf,
@@ -38,6 +55,7 @@ pub(super) struct Encoder {
     access_hash: ContentHash,
     event_hash: ContentHash,
     bytes: u64,
+    written: Arc<Written>,
 }
 
 impl Encoder {
@@ -56,7 +74,18 @@ impl Encoder {
             access_hash: ContentHash::default(),
             event_hash: ContentHash::default(),
             bytes: 0,
+            written: Arc::default(),
         })
+    }
+
+    /// How far it is, told after each part.
+    pub(super) fn written(&self) -> Arc<Written> {
+        Arc::clone(&self.written)
+    }
+
+    fn tell(&self) {
+        self.written.accesses.store(self.counts.total(), Ordering::Relaxed);
+        self.written.bytes.store(self.bytes, Ordering::Relaxed);
     }
 
     /// Takes messages, whose addresses are compressed, to their end, giving the empty pages back, then writes the events that are left.
@@ -123,6 +152,7 @@ impl Encoder {
         self.counts = self.counts.checked_add(&counts).expect("less than 2^64 instructions");
         self.bytes += content.len() as u64;
         self.file = content;
+        self.tell();
         Ok(())
     }
 
@@ -137,6 +167,7 @@ impl Encoder {
         self.first_event_row += self.pending_events.len() as u64;
         self.event_hash.add(&facts);
         self.bytes += content.len() as u64;
+        self.tell();
         self.pending_events.clear();
         Ok(())
     }

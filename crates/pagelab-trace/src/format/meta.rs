@@ -32,6 +32,9 @@ pub struct TraceMeta {
     pub command: Vec<String>,
     /// Size of the smallest page of the recorded machine.
     pub page_size_bytes: u64,
+    /// How the recorded program ended; none if it was ended by the recorder, was not recorded here, or is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<ProgramExit>,
     /// When the recording or the import began.
     pub started_unix_seconds: u64,
     /// Where it was recorded; none if that is unknown, as for imported traces.
@@ -66,6 +69,16 @@ pub struct TraceMeta {
     /// `xxh3-128:` and the hash over the hashes of all parts; complete traces only.
     #[serde(default)]
     pub content_hash: Option<String>,
+}
+
+/// How the first process of a recording ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgramExit {
+    /// Its exit status as a shell has it: 128 plus the signal's number if a signal ended it.
+    pub status: i32,
+    /// The signal that ended it, if one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
 }
 
 /// What the stretches of a recording came to, all processes and threads together.
@@ -217,6 +230,7 @@ impl TraceMeta {
             complete: false,
             command,
             page_size_bytes: 4096,
+            exit: None,
             started_unix_seconds: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
             host: None,
             tools: BTreeMap::from([("pagelab".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]),

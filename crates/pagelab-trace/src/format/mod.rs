@@ -2,7 +2,7 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `accesses-000000.parquet` … | the accesses, up to [`MAX_PART_ROWS`] a part, one row group each |
+//! | `accesses-000000.parquet` … | the accesses, a million in the first parts and up to [`MAX_PART_ROWS`] in later ones, one row group each |
 //! | `events-000000.parquet` … | the events; a part is written before the part of accesses it belongs to |
 //! | `trace.json` | [`TraceMeta`]: command, host, counts, hash; `"complete": false` until the very end |
 //!
@@ -45,6 +45,7 @@
 //! **Threads.** The writer's caller fills a page and splits it into planes and indices (`page`). Two threads encode: one
 //! compresses addresses, the next one everything else, and writes the files (`pipeline`).
 
+mod anonymize;
 mod columns;
 mod compress;
 mod decode;
@@ -66,17 +67,23 @@ mod reader;
 mod tally;
 mod writer;
 
+pub(crate) use anonymize::FileNames;
+pub use anonymize::anonymize;
 pub(crate) use columns::waits_of;
 pub(crate) use dictionary::Site;
 pub use event_row::EventRow;
 pub use info::{Footprint, Row, TraceInfo, footprint, head, info};
-pub use meta::{AccessCounts, EventCounts, FORMAT_VERSION, HostFacts, StretchTotals, TraceMeta};
+pub use meta::{AccessCounts, EventCounts, FORMAT_VERSION, HostFacts, ProgramExit, StretchTotals, TraceMeta};
 pub(crate) use page::{Columns, GROUP, OpenPage};
 pub use reader::TraceReader;
 pub use writer::{TraceSummary, TraceWriter, WriterOptions};
 
-/// Accesses in a part at most, and unless [`WriterOptions`] says otherwise.
-pub const MAX_PART_ROWS: usize = 1 << 20;
+/// Accesses in a part at most, and unless [`WriterOptions`] says otherwise: some 16 MB.
+pub const MAX_PART_ROWS: usize = 1 << 23;
+/// Accesses in the first parts: a short recording that is killed loses little.
+pub(crate) const FIRST_PART_ROWS: usize = 1 << 20;
+/// Parts of one size, before those of twice as many accesses.
+const PARTS_OF_ONE_SIZE: u32 = 4;
 /// Accesses in a page of every column. 64 Ki cost 3 % more bytes than 128 Ki and keep a batch at 1.5 MiB.
 pub const PAGE_ROWS: usize = 1 << 16;
 /// Bytes of an access at most (system-call buffers are recorded page by page).

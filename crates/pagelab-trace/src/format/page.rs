@@ -2,7 +2,7 @@
 //! of sites, which a recorder looks up once for all executions of the same code.
 
 use super::{
-    AccessCounts, PAGE_ROWS, columns,
+    AccessCounts, FIRST_PART_ROWS, PAGE_ROWS, PARTS_OF_ONE_SIZE, columns,
     dictionary::{Dictionary, Site},
     indices,
     last_waits::LastWaits,
@@ -121,7 +121,8 @@ pub(crate) struct OpenPage {
     sites: Dictionary<Site>,
     threads: Dictionary<ThreadIx>,
     part: u32,
-    rows_per_part: usize,
+    /// Of the largest parts.
+    most_rows: usize,
     /// Of the part, in pages before this one.
     rows_before: usize,
     /// A part that ended before this page, because its dictionaries are full.
@@ -136,7 +137,8 @@ pub(super) struct Taken {
 }
 
 impl OpenPage {
-    pub(crate) fn new(rows_per_part: usize, dependencies: bool) -> Self {
+    /// Parts have at most `most_rows`.
+    pub(crate) fn new(most_rows: usize, dependencies: bool) -> Self {
         Self {
             addresses: zeros(),
             indices: zeros(),
@@ -148,7 +150,7 @@ impl OpenPage {
             sites: Dictionary::new(),
             threads: Dictionary::new(),
             part: 0,
-            rows_per_part,
+            most_rows,
             rows_before: 0,
             ended: None,
         }
@@ -171,9 +173,15 @@ impl OpenPage {
         self.page.rows
     }
 
+    /// Rows of the part when it is full: later parts are larger, so that long traces have few files.
+    fn rows_of_part(&self) -> usize {
+        let doublings = (self.part / PARTS_OF_ONE_SIZE).min(usize::BITS - 1 - FIRST_PART_ROWS.ilog2());
+        (FIRST_PART_ROWS << doublings).min(self.most_rows)
+    }
+
     /// Rows of the page when it is full.
     pub(crate) fn capacity(&self) -> usize {
-        PAGE_ROWS.min(self.rows_per_part - self.rows_before)
+        PAGE_ROWS.min(self.rows_of_part() - self.rows_before)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -294,7 +302,7 @@ impl OpenPage {
         }
         let ended_before = self.ended.take();
         self.rows_before += page.rows;
-        let ended_after = (self.rows_before == self.rows_per_part).then(|| self.end_part());
+        let ended_after = (self.rows_before == self.rows_of_part()).then(|| self.end_part());
         Taken { ended_before, page, ended_after }
     }
 
@@ -320,7 +328,7 @@ impl OpenPage {
         self.rows_before += self.page.rows;
         self.page.clear();
         self.ended = None;
-        if self.rows_before == self.rows_per_part {
+        if self.rows_before == self.rows_of_part() {
             self.end_part();
         }
     }

@@ -15,13 +15,16 @@ use std::{
     io,
     panic::resume_unwind,
     path::Path,
-    sync::mpsc::{Receiver, SyncSender, sync_channel},
+    sync::{
+        Arc,
+        mpsc::{Receiver, SyncSender, sync_channel},
+    },
     thread::{self, JoinHandle},
 };
 
 use super::{
     compress::PlaneCompressor,
-    encoder::Encoder,
+    encoder::{Encoder, Written},
     page::{Message, Page},
     planes::Planes,
 };
@@ -42,6 +45,8 @@ pub(super) struct Pipeline {
     /// None if the other thread does its work.
     addresses: Option<JoinHandle<Result<(), TraceError>>>,
     parts: JoinHandle<Result<Encoder, TraceError>>,
+    /// How far the encoder is.
+    pub written: Arc<Written>,
 }
 
 impl Pipeline {
@@ -55,6 +60,7 @@ impl Pipeline {
         let failed = |error| TraceError::io(folder, error);
         let mut compressor = PlaneCompressor::new().map_err(failed)?;
         let encoder = Encoder::new(folder.to_path_buf(), dependencies)?;
+        let written = encoder.written();
         let (messages, from_writer) = sync_channel::<Message>(2 * QUEUED);
         let (to_writer, empty) = sync_channel(PAGES);
         let run = move || {
@@ -62,7 +68,7 @@ impl Pipeline {
             encoder.run(compressed, &to_writer)
         };
         let parts = thread::Builder::new().name("trace-encoder".to_owned()).spawn(run).map_err(failed)?;
-        Ok(Self { messages, empty, addresses: None, parts })
+        Ok(Self { messages, empty, addresses: None, parts, written })
     }
 
     fn of_two(folder: &Path, dependencies: bool) -> Result<Self, TraceError> {
@@ -70,6 +76,7 @@ impl Pipeline {
         let named = |name: &str| thread::Builder::new().name(name.to_owned());
         let mut compressor = PlaneCompressor::new().map_err(failed)?;
         let encoder = Encoder::new(folder.to_path_buf(), dependencies)?;
+        let written = encoder.written();
         let (messages, from_writer) = sync_channel(QUEUED);
         let (to_parts, from_addresses) = sync_channel(QUEUED);
         let (to_writer, empty) = sync_channel(PAGES);
@@ -80,7 +87,7 @@ impl Pipeline {
             pass_on(&mut compressor, &from_writer, &to_parts).map_err(|error| TraceError::cannot_encode(path, error))
         };
         let addresses = Some(named("trace-addresses").spawn(compress).map_err(failed)?);
-        Ok(Self { messages, empty, addresses, parts })
+        Ok(Self { messages, empty, addresses, parts, written })
     }
 
     /// A page without anything in it; one that was used before if there is one.
@@ -99,7 +106,7 @@ impl Pipeline {
     /// # Errors
     /// That of the first thread that failed.
     pub(super) fn stop(self) -> Result<Encoder, TraceError> {
-        let Self { messages, empty: _, addresses, parts } = self;
+        let Self { messages, empty: _, addresses, parts, written: _ } = self;
         drop(messages);
         // A thread that ends because another one has failed has no error of its own.
         let addresses = addresses.map_or(Ok(()), |thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
@@ -147,6 +154,7 @@ mod tests {
             let (to_parts, from_addresses) = sync_channel(QUEUED);
             let (to_writer, empty) = sync_channel(PAGES);
             let encoder = Encoder::new(folder.path().to_path_buf(), false).unwrap();
+            let written = encoder.written();
             let parts = thread::spawn(move || match of_parts {
                 true => from_addresses.recv().map_or(Ok(encoder), |_| Err(TraceError::usage("parts"))),
                 false => encoder.run(from_addresses.into_iter().map(Ok), &to_writer),
@@ -158,7 +166,7 @@ mod tests {
                     pass_on(&mut compressor, &from_writer, &to_parts).map_err(|_| unreachable!())
                 }
             });
-            let pipeline = Pipeline { messages, empty, addresses: Some(addresses), parts };
+            let pipeline = Pipeline { messages, empty, addresses: Some(addresses), parts, written };
             let sent = (0..100).take_while(|_| pipeline.send(Message::Page(Page::default()))).count();
             assert!(sent <= 2 * QUEUED + 2, "{sent} pages for threads that have ended");
             let error = pipeline.stop().err().expect("a thread has failed").to_string();

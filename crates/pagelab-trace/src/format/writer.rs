@@ -3,6 +3,7 @@
 use std::{
     fs, mem,
     path::{Path, PathBuf},
+    sync::atomic::Ordering,
 };
 
 use super::{
@@ -13,11 +14,14 @@ use super::{
 };
 use crate::{Access, Branches, Event, ThreadIx, TraceError};
 
+/// Bytes of an access before a part is written, an estimate: recordings have 1 to 4.
+const FIRST_BYTES_PER_ACCESS: f64 = 2.0;
+
 /// How a trace is written.
 #[derive(Clone, Copy, Debug)]
 pub struct WriterOptions {
-    /// Accesses in a part, 1 to [`MAX_PART_ROWS`], which is the default. A recorder that is killed loses less than
-    /// that; small parts compress worse.
+    /// Accesses in a part at most, 1 to [`MAX_PART_ROWS`], which is the default. A recorder that is killed loses less than
+    /// that. The first parts have a million at most, later ones more.
     pub rows_per_part: usize,
 }
 
@@ -80,19 +84,7 @@ impl TraceWriter {
             let what = format!("rows_per_part is {}, allowed are 1 to {MAX_PART_ROWS}", options.rows_per_part);
             return Err(TraceError::usage(what));
         }
-        let taken = |what: &str| Err(TraceError::usage(format!("{}: {what}; name another output", path.display())));
-        match fs::read_dir(&path) {
-            Ok(mut entries) => {
-                if entries.next().is_some() {
-                    return taken("exists and is not empty");
-                }
-            }
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                fs::create_dir_all(&path).map_err(|e| TraceError::io(&path, e))?;
-            }
-            Err(e) if e.kind() == std::io::ErrorKind::NotADirectory => return taken("exists and is a file"),
-            Err(e) => return Err(TraceError::io(path, e)),
-        }
+        create_folder(&path)?;
         (meta.complete, meta.accesses, meta.events, meta.content_hash) = (false, None, None, None);
         meta.write(&path)?;
         let pipeline = Some(Pipeline::start(&path, meta.dependencies)?);
@@ -125,6 +117,16 @@ impl TraceWriter {
     /// Accesses appended so far: the position of an event that happens now.
     pub fn position(&self) -> u64 {
         self.sent + self.page.rows() as u64
+    }
+
+    /// Bytes that the trace has once all accesses until now are written; of those that are under way an estimate, by
+    /// the bytes of an access in the parts before.
+    pub fn estimated_bytes(&self) -> u64 {
+        let Some(pipeline) = &self.pipeline else { return 0 };
+        let bytes = pipeline.written.bytes.load(Ordering::Relaxed);
+        let accesses = pipeline.written.accesses.load(Ordering::Relaxed);
+        let per_access = if accesses == 0 { FIRST_BYTES_PER_ACCESS } else { bytes as f64 / accesses as f64 };
+        bytes + (self.position().saturating_sub(accesses) as f64 * per_access) as u64
     }
 
     /// The meta data that [`finish`](Self::finish) will write, for what only turns out while recording.
@@ -274,6 +276,25 @@ impl Drop for TraceWriter {
             let _ = self.finish_pages();
             let _ = self.stop();
         }
+    }
+}
+
+/// Makes the folder of a new trace.
+///
+/// # Errors
+/// [`TraceError::Usage`] if `path` exists and is not an empty folder; [`TraceError::Io`].
+pub(super) fn create_folder(path: &Path) -> Result<(), TraceError> {
+    let taken = |what: &str| Err(TraceError::usage(format!("{}: {what}; name another output", path.display())));
+    match fs::read_dir(path) {
+        Ok(mut entries) => match entries.next() {
+            Some(_) => taken("exists and is not empty"),
+            None => Ok(()),
+        },
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            fs::create_dir_all(path).map_err(|e| TraceError::io(path, e))
+        }
+        Err(e) if e.kind() == std::io::ErrorKind::NotADirectory => taken("exists and is a file"),
+        Err(e) => Err(TraceError::io(path, e)),
     }
 }
 

@@ -155,6 +155,10 @@ impl<'a> Collector<'a> {
         self.output.written()
     }
 
+    pub(super) fn bytes(&self) -> u64 {
+        self.output.bytes()
+    }
+
     pub(super) fn is_full(&self) -> bool {
         self.output.is_full()
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use super::output::Sink;
-use crate::format::{MAX_PART_ROWS, OpenPage};
+use crate::format::{FIRST_PART_ROWS, OpenPage};
 use crate::{Access, Batch, Branches, Event, Source, SourceInfo, ThreadIx, TraceError};
 
 /// Accesses of a batch: 2 MiB.
@@ -38,7 +38,7 @@ pub fn live(info: &SourceInfo, readers: usize) -> (LiveWriter, Vec<LiveSource>) 
     let queues = (0..readers).map(|_| sync_channel(QUEUED_BATCHES));
     let (readers, sources): (Vec<_>, Vec<_>) =
         queues.map(|(sender, batches)| (sender, LiveSource { info: info.clone(), batches })).unzip();
-    let page = OpenPage::new(MAX_PART_ROWS, info.dependencies);
+    let page = OpenPage::new(FIRST_PART_ROWS, info.dependencies);
     (LiveWriter { page, sent: 0, batch: Batch::default(), events: 0, readers }, sources)
 }
 

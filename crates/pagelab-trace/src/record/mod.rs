@@ -23,6 +23,8 @@
 //! | `life_line` | ends processes whose recorder is gone |
 //! | `live` | readers of the recording while the program runs |
 //! | `output` | the way to the writer, `max_accesses` |
+//! | `bounds` | other ends of a recording: bytes, seconds, a full disk |
+//! | `replace` | writes a trace in the place of an older one |
 //! | `stretches` | which stretches of the program are recorded |
 //! | `functions` | functions at whose calls they begin and end |
 //! | `pages` | what skipped stretches have touched |
@@ -39,6 +41,7 @@
 //! variable. The program, ld.so, heap and stack lie where Valgrind puts them; what the program maps lies as the kernel
 //! would lay it, below 64 GiB.
 
+mod bounds;
 mod collect;
 mod flow;
 mod follow;
@@ -51,6 +54,7 @@ pub(crate) mod pages;
 mod process;
 mod program;
 mod protocol;
+mod replace;
 mod ring;
 mod scratch;
 mod segment;
@@ -58,6 +62,7 @@ mod session;
 pub(crate) mod stretches;
 mod tool;
 
+pub use bounds::Bound;
 pub use follow::Follow;
 pub use live::{LiveSource, LiveWriter, live};
 pub use session::{MAX_THREADS_DEFAULT, Progress, RecordSummary, Recording};

@@ -1,13 +1,18 @@
 //! Where decoded accesses and events go: into a trace or to readers, cut at the wanted number.
 
 use super::stretches::{Mode, Schedule};
-use crate::format::{OpenPage, StretchTotals};
+use crate::format::{FileNames, OpenPage, StretchTotals};
 use crate::{Access, Branches, Event, EventKind, ProcessIx, ThreadIx, TraceError, TraceWriter};
 
 /// What a recording fills.
 pub(super) trait Sink {
     /// Accesses appended so far: the position of an event that happens now.
     fn position(&self) -> u64;
+
+    /// Bytes that the trace has with all that was appended, about; 0 if it is written nowhere.
+    fn bytes(&self) -> u64 {
+        0
+    }
 
     /// Appends accesses of one thread, in their order.
     /// Without `branches` there were none.
@@ -23,6 +28,10 @@ pub(super) trait Sink {
 impl Sink for TraceWriter {
     fn position(&self) -> u64 {
         self.position()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.estimated_bytes()
     }
 
     fn append(&mut self, thread: ThreadIx, accesses: &[Access], branches: &[Branches]) -> Result<(), TraceError> {
@@ -46,6 +55,8 @@ pub(super) struct Output<'a> {
     end: usize,
     /// None if everything is recorded.
     schedule: Option<Box<Schedule>>,
+    /// If files are to have numbers in place of names.
+    names: Option<FileNames>,
     /// Whose records come.
     now: Option<(ProcessIx, ThreadIx)>,
 }
@@ -54,14 +65,25 @@ impl<'a> Output<'a> {
     /// `writer` is new.
     pub(super) fn new(writer: &'a mut dyn Sink, limit: Option<u64>, schedule: Option<Schedule>) -> Self {
         let (limit, schedule) = (limit.unwrap_or(u64::MAX), schedule.map(Box::new));
-        let mut output = Self { writer, thread: ThreadIx(0), limit, end: 0, schedule, now: None };
+        let mut output = Self { writer, thread: ThreadIx(0), limit, end: 0, schedule, names: None, now: None };
         output.look_at_page();
         output
+    }
+
+    /// Gives files numbers in place of names.
+    pub(super) fn anonymous(mut self, wanted: bool) -> Self {
+        self.names = wanted.then(FileNames::default);
+        self
     }
 
     /// True once the wanted number of accesses is written; what comes later is dropped.
     pub(super) fn is_full(&self) -> bool {
         self.written() >= self.limit
+    }
+
+    /// Bytes of the trace until now, about.
+    pub(super) fn bytes(&self) -> u64 {
+        self.writer.bytes()
     }
 
     pub(super) fn written(&self) -> u64 {
@@ -146,6 +168,10 @@ impl<'a> Output<'a> {
         if self.is_full() {
             return Ok(());
         }
+        let kind = match &mut self.names {
+            Some(names) => names.replace(kind),
+            None => kind,
+        };
         self.writer.event(Event { position: self.written(), process, thread, kind })?;
         self.look_at_page();
         Ok(())

@@ -15,15 +15,17 @@ use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 
+use super::bounds::{Bound, Watch};
 use super::collect::{CollectError, Collector};
 use super::follow::Follow;
 use super::live::LiveWriter;
 use super::output::{Output, Sink};
 use super::program;
+use super::replace::Replacement;
 use super::scratch::Scratch;
 use super::stretches::{Schedule, Stretches};
 use super::tool::{self, Valgrind};
-use crate::format::{HostFacts, StretchTotals, TraceSummary};
+use crate::format::{HostFacts, ProgramExit, StretchTotals, TraceSummary};
 use crate::{TraceError, TraceMeta, TraceWriter};
 
 /// Longest wait for the program before progress is told and signals are looked at.
@@ -54,6 +56,16 @@ pub struct Recording<'a> {
     /// Stop after this many accesses: the program is then ended (SIGTERM, SIGKILL two seconds later), and the trace is
     /// complete as far as it goes, with a note that says so.
     pub max_accesses: Option<u64>,
+    /// Stop once the trace has about so many bytes, in the same way.
+    pub max_bytes: Option<u64>,
+    /// Stop so long after the program's start, in the same way.
+    pub max_time: Option<Duration>,
+    /// Free bytes of the trace's disk at which the recording fails; 64 MiB unless set, less on small disks.
+    pub least_free_bytes: Option<u64>,
+    /// Replace a trace that exists. It stays until the new one is whole.
+    pub replace: bool,
+    /// Leave out what tells of the owner: names of files, arguments, the kernel's release.
+    pub anonymous: bool,
     /// Threads that a process may have at once, [`MAX_THREADS_DEFAULT`] unless set. Valgrind ends a process that starts
     /// more. Each costs 7 KiB of each process; with some 6,000 to 9,000 Valgrind's own tables are full.
     pub max_threads: u32,
@@ -82,8 +94,12 @@ pub struct RecordSummary {
     pub threads: u32,
     /// How the program ended, as a shell has it: its exit code, or 128 plus the number of the signal.
     pub exit_code: i32,
+    /// The signal that ended the program, if one did.
+    pub signal: Option<i32>,
     /// Number of accesses after which the recording was stopped, `None` if the program ran to its end.
     pub truncated_at: Option<u64>,
+    /// The bound that stopped it, if one did.
+    pub truncated_by: Option<Bound>,
     /// What is missing and why, one sentence each.
     pub notes: Vec<String>,
     /// If not everything was to be recorded.
@@ -98,6 +114,11 @@ impl<'a> Recording<'a> {
         Self {
             command,
             max_accesses: None,
+            max_bytes: None,
+            max_time: None,
+            least_free_bytes: None,
+            replace: false,
+            anonymous: false,
             max_threads: MAX_THREADS_DEFAULT,
             stretches: None,
             tool_dir,
@@ -112,8 +133,8 @@ impl<'a> Recording<'a> {
     ///
     /// # Errors
     /// [`TraceError::Usage`] if the program cannot be recorded, Valgrind is missing, or `output` exists; then nothing
-    /// is left at `output`. [`TraceError::Io`], such as a full disk: the program is ended, and the trace is incomplete
-    /// but opens.
+    /// is left at `output`. [`TraceError::Io`], or [`TraceError::Usage`] of a disk that is nearly full: the program is ended, and
+    /// the trace is incomplete but opens. If it was to replace another one, that one stays, and the error names the new one.
     pub fn run(self, output: &Path) -> Result<(RecordSummary, TraceSummary), TraceError> {
         let valgrind = Valgrind::locate()?;
         self.check()?;
@@ -122,15 +143,43 @@ impl<'a> Recording<'a> {
         meta.host = Some(HostFacts::of_this_machine());
         meta.dependencies = self.dependencies;
         meta.tools.insert("valgrind".to_owned(), valgrind.version.trim_start_matches("valgrind-").to_owned());
+        let replacement = if self.replace { Replacement::of(output)? } else { None };
+        if replacement.is_none() && output.join("trace.json").exists() {
+            let what = "exists; name another output, or replace it with --force";
+            return Err(TraceError::usage(format!("{}: {what}", output.display())));
+        }
+        let Some(replacement) = replacement else { return self.run_at(output, meta) };
+        let (summary, mut trace) = match self.run_at(&replacement.folder, meta) {
+            Ok(recorded) => recorded,
+            Err(error) if replacement.folder.exists() => {
+                let rest = replacement.folder.display();
+                return Err(TraceError::usage(format!("{error}; what was recorded until then is {rest}")));
+            }
+            Err(error) => return Err(error),
+        };
+        replacement.finish()?;
+        output.clone_into(&mut trace.path);
+        Ok((summary, trace))
+    }
+
+    fn run_at(self, output: &Path, meta: TraceMeta) -> Result<(RecordSummary, TraceSummary), TraceError> {
         let fresh = !output.exists();
+        let anonymous = self.anonymous;
         let mut writer = TraceWriter::create(output, meta)?;
-        match self.run_into(&mut writer) {
+        match self.run_into(&mut writer, Some(output)) {
             Ok(summary) => {
+                if summary.truncated_at.is_none() {
+                    writer.meta_mut().exit = Some(ProgramExit { status: summary.exit_code, signal: summary.signal });
+                }
                 writer.meta_mut().stretches = summary.stretches;
                 let notes = &mut writer.meta_mut().notes;
                 notes.extend(summary.notes.iter().cloned());
                 if let Some(n) = summary.truncated_at {
-                    notes.push(format!("recording was stopped after {n} accesses"));
+                    let by = summary.truncated_by.map_or_else(String::new, |bound| format!(" by {}", bound.option()));
+                    notes.push(format!("recording was stopped after {n} accesses{by}"));
+                }
+                if anonymous {
+                    writer.meta_mut().anonymize();
                 }
                 Ok((summary, writer.finish()?))
             }
@@ -150,10 +199,10 @@ impl<'a> Recording<'a> {
     /// # Errors
     /// As [`run`](Self::run); the readers then come to an early end.
     pub fn run_live(self, mut writer: LiveWriter) -> Result<RecordSummary, TraceError> {
-        self.run_into(&mut writer)
+        self.run_into(&mut writer, None)
     }
 
-    fn run_into(mut self, writer: &mut dyn Sink) -> Result<RecordSummary, TraceError> {
+    fn run_into(mut self, writer: &mut dyn Sink, folder: Option<&Path>) -> Result<RecordSummary, TraceError> {
         let valgrind = Valgrind::locate()?;
         self.check()?;
         let scratch = Scratch::new()?;
@@ -162,20 +211,24 @@ impl<'a> Recording<'a> {
             .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
             .map_err(|e| TraceError::io(&socket, e))?;
         let signals = Signals::watch(self.stretches.as_ref().is_some_and(|stretches| stretches.on_signal))?;
-        let (started, max_threads) = (Instant::now(), self.max_threads);
+        let mut watch = Watch::new(self.max_bytes, self.max_time, folder, self.least_free_bytes);
+        watch.check_space()?;
+        let (started, max_threads) = (watch.started, self.max_threads);
         let mut program = Program::start(&valgrind, &self, scratch.path(), &socket)?;
         let root_pid = program.child.id();
         let schedule = self.stretches.as_ref().map(Schedule::new);
-        let mut collector = Collector::new(listener, Output::new(writer, self.max_accesses, schedule));
-        let collected = self.collect(&mut collector, &mut program, &signals, started);
-        let truncated = collector.is_full() || self.is_stopped();
+        let mut collector =
+            Collector::new(listener, Output::new(writer, self.max_accesses, schedule).anonymous(self.anonymous));
+        let collected = self.collect(&mut collector, &mut program, &signals, &mut watch);
+        let truncated_by = *collected.as_ref().unwrap_or(&None);
+        let truncated = truncated_by.is_some() || collector.is_full() || self.is_stopped();
         let mut life_lines = collector.take_life_lines();
         if truncated || collected.is_err() {
             let pids = collector.connected_pids();
-            let outcome = collected.map(|()| (collector.written(), collector.processes(), collector.threads()));
+            let outcome = collected.map(|_| (collector.written(), collector.processes(), collector.threads()));
             let finished = collector.finish_all(root_pid, None);
             // Everything is disconnected now, so no process waits for the recorder any more.
-            let exit_code = exit_code(program.stop(&pids));
+            let status = program.stop(&pids);
             life_lines.wait(GRACE);
             drop(life_lines);
             let (accesses, processes, threads) = outcome.map_err(|e| explain(e, scratch.path(), root_pid))?;
@@ -185,8 +238,10 @@ impl<'a> Recording<'a> {
                 accesses,
                 processes,
                 threads,
-                exit_code,
+                exit_code: exit_code(status),
+                signal: status.signal(),
                 truncated_at: Some(accesses),
+                truncated_by,
                 notes,
                 stretches,
                 elapsed: started.elapsed(),
@@ -209,7 +264,9 @@ impl<'a> Recording<'a> {
             processes,
             threads,
             exit_code: exit_code(status),
+            signal: status.signal(),
             truncated_at: None,
+            truncated_by: None,
             notes,
             stretches,
             elapsed: started.elapsed(),
@@ -224,15 +281,15 @@ impl<'a> Recording<'a> {
         program::check(&program::find(self.command.first().map_or(OsStr::new(""), |name| name))?)
     }
 
-    /// Collects until the program and all its children have ended, or enough is recorded.
+    /// Collects until the program and all its children have ended, or enough is recorded: then the bound, if it is one.
     fn collect(
         &mut self,
         collector: &mut Collector<'_>,
         program: &mut Program,
         signals: &Signals,
-        started: Instant,
-    ) -> Result<(), CollectError> {
-        let mut told = started;
+        watch: &mut Watch,
+    ) -> Result<Option<Bound>, CollectError> {
+        let mut told = watch.started;
         loop {
             let wait = if collector.is_connected() { WAIT_MILLISECONDS } else { SHORT_WAIT_MILLISECONDS };
             let busy = collector.step(wait)?;
@@ -242,15 +299,22 @@ impl<'a> Recording<'a> {
                 && let Some(progress) = &mut self.progress
             {
                 told = Instant::now();
-                progress(Progress { accesses: collector.written(), elapsed: started.elapsed() });
+                progress(Progress { accesses: collector.written(), elapsed: watch.started.elapsed() });
             }
-            if collector.is_full() || self.is_stopped() {
-                return Ok(());
+            if collector.is_full() {
+                return Ok(Some(Bound::Accesses));
+            }
+            if let Some(bound) = watch.reached(collector.bytes()) {
+                return Ok(Some(bound));
+            }
+            watch.check_space().map_err(CollectError::Output)?;
+            if self.is_stopped() {
+                return Ok(None);
             }
             if !busy && !collector.is_connected() && program.has_ended() {
                 // What connected before the end was there to be accepted.
                 if !collector.step(0)? && !collector.is_connected() {
-                    return Ok(());
+                    return Ok(None);
                 }
             }
         }

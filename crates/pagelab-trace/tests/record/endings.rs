@@ -151,3 +151,16 @@ fn a_program_that_is_ended_may_clean_up_and_leaves_nobody() {
     assert!(cleaned.exists(), "the shell's handler ran");
     within_seconds(10, "the child has ended", || running_with(&marker, 0) == 0);
 }
+
+/// Nothing is asked of the program by then, and an error leaves what was recorded.
+#[test]
+fn a_disk_that_is_nearly_full_ends_the_recording_with_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("t.trace");
+    let program = compiled("endless");
+    let output =
+        recorder(&trace, &[program.to_str().unwrap()]).env("RECORD_LEAST_FREE", u64::MAX.to_string()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("are free on its disk"), "{said}");
+    assert!(!trace.exists(), "nothing was recorded");
+}

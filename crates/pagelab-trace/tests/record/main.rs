@@ -51,6 +51,7 @@ fn recorder_process() {
         recording.stretches = serde_json::from_str::<StretchRequest>(&request).unwrap().parse().unwrap();
     }
     recording.follow = std::env::var("RECORD_FOLLOW").ok().map(|text| text.parse().unwrap());
+    recording.least_free_bytes = std::env::var("RECORD_LEAST_FREE").ok().map(|n| n.parse().unwrap());
     match recording.run(Path::new(&output)) {
         Ok((summary, _)) => {
             eprintln!("{summary:?}");

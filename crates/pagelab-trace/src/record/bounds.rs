@@ -1,0 +1,128 @@
+//! What ends a recording before its program: enough accesses, bytes or seconds, or a disk that is nearly full.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::TraceError;
+
+/// Free space is looked at this often.
+const SPACE_INTERVAL: Duration = Duration::from_millis(200);
+/// Free bytes at which a recording ends: several times what is under way to the disk.
+const LEAST_FREE_BYTES: u64 = 64 << 20;
+/// Of a small file system, it is this part of its size.
+const LEAST_FREE_PART: u64 = 16;
+
+/// A bound that ended a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bound {
+    /// `--max-accesses`.
+    Accesses,
+    /// `--max-bytes`.
+    Bytes,
+    /// `--max-seconds`.
+    Seconds,
+}
+
+impl Bound {
+    /// The option that sets it.
+    pub fn option(self) -> &'static str {
+        match self {
+            Self::Accesses => "--max-accesses",
+            Self::Bytes => "--max-bytes",
+            Self::Seconds => "--max-seconds",
+        }
+    }
+}
+
+/// Looks at bytes, seconds and free space while a recording goes on.
+#[derive(Debug)]
+pub(super) struct Watch {
+    pub max_bytes: Option<u64>,
+    pub max_time: Option<Duration>,
+    pub started: Instant,
+    space: Option<Space>,
+}
+
+impl Watch {
+    /// `folder` is where the trace is written, if it is; `least_free` replaces the usual least free space.
+    pub(super) fn new(
+        max_bytes: Option<u64>,
+        max_time: Option<Duration>,
+        folder: Option<&Path>,
+        least_free: Option<u64>,
+    ) -> Self {
+        let started = Instant::now();
+        let space = folder.map(|folder| Space { folder: folder.to_path_buf(), least_free, looked: None });
+        Self { max_bytes, max_time, started, space }
+    }
+
+    /// The bound that is reached once `bytes` are written.
+    pub(super) fn reached(&self, bytes: u64) -> Option<Bound> {
+        if self.max_bytes.is_some_and(|most| bytes >= most) {
+            return Some(Bound::Bytes);
+        }
+        self.max_time.filter(|most| self.started.elapsed() >= *most).map(|_| Bound::Seconds)
+    }
+
+    /// # Errors
+    /// [`TraceError::Usage`] if hardly any space is left where the trace is.
+    pub(super) fn check_space(&mut self) -> Result<(), TraceError> {
+        self.space.as_mut().map_or(Ok(()), Space::check)
+    }
+}
+
+#[derive(Debug)]
+struct Space {
+    folder: PathBuf,
+    least_free: Option<u64>,
+    looked: Option<Instant>,
+}
+
+impl Space {
+    fn check(&mut self) -> Result<(), TraceError> {
+        if self.looked.is_some_and(|looked| looked.elapsed() < SPACE_INTERVAL) {
+            return Ok(());
+        }
+        self.looked = Some(Instant::now());
+        // A file system that cannot tell has no bound here; a full one is an error of the writer's.
+        let Ok(facts) = rustix::fs::statvfs(&self.folder) else { return Ok(()) };
+        let of = |blocks: u64| blocks.saturating_mul(facts.f_frsize);
+        let least = self.least_free.unwrap_or_else(|| LEAST_FREE_BYTES.min(of(facts.f_blocks) / LEAST_FREE_PART));
+        let free = of(facts.f_bavail);
+        // Some file systems count no blocks at all.
+        if facts.f_blocks == 0 || free >= least {
+            return Ok(());
+        }
+        Err(TraceError::usage(format!(
+            "{}: only {} MiB are free on its disk, so the recording was ended before it is full; free some, or set --max-bytes",
+            self.folder.display(),
+            free >> 20,
+        )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bound_that_is_reached_is_named() {
+        let watch = |bytes, time| Watch::new(bytes, time, None, None);
+        assert_eq!(watch(Some(10), None).reached(9), None);
+        assert_eq!(watch(Some(10), None).reached(10), Some(Bound::Bytes));
+        assert_eq!(watch(None, Some(Duration::ZERO)).reached(0), Some(Bound::Seconds));
+        assert_eq!(watch(None, Some(Duration::from_secs(1000))).reached(u64::MAX), None);
+    }
+
+    #[test]
+    fn a_disk_that_is_nearly_full_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let check = |least| Watch::new(None, None, Some(folder.path()), Some(least)).check_space();
+        assert!(check(0).is_ok());
+        let error = check(u64::MAX).unwrap_err().to_string();
+        assert!(error.contains("are free on its disk") && error.contains("--max-bytes"), "{error}");
+    }
+}

@@ -1,0 +1,64 @@
+"""What a recording will cost, said before it, and what it cost, said after it."""
+
+import shutil
+from pathlib import Path
+
+from pagelab.counts import count
+from pagelab.recorder import Recording
+from pagelab.stretches import Stretches
+
+_SLOWDOWN = (30, 150)
+"""Times the program's own time, estimates: what whole recordings of sort, xz, zstd, Python and graph programs took"""
+_BYTES_PER_SECOND = (0.5e9, 1.5e9, 3e9)
+"""Of trace per second of the program's own CPU time, estimates: least, typical and most of the same recordings"""
+
+
+def estimate(trace: Path, stretches: Stretches | None, most_bytes: int | None) -> str:
+    """What can be known before a recording: the program has not run yet."""
+    least, typical, most = (f"{rate / 1e9:g}" for rate in _BYTES_PER_SECOND)
+    slow = f"{_SLOWDOWN[0]} to {_SLOWDOWN[1]} times the program's own time"
+    share = _recorded_share(stretches)
+    if stretches is None:
+        size = f"{typical} GB ({least} to {most}) per second of it"
+    elif share is not None:
+        size = f"{100 * share:.2g} % of {typical} GB ({least} to {most}) per second of it"
+    else:
+        size = f"at most {typical} GB ({least} to {most}) per second of it, as only stretches are recorded"
+    return f"estimate, from recordings of other programs: {slow}, {size}; {_room(trace, share or 1.0, most_bytes)}"
+
+
+def _room(trace: Path, share: float, most_bytes: int | None) -> str:
+    folder = trace.absolute()
+    while not folder.exists():
+        folder = folder.parent
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError:
+        return "how much is free on the disk is not known"
+    room = min(free, most_bytes or free)
+    what = f"--max-bytes allows {_gigabytes(room)}" if room < free else f"{_gigabytes(free)} are free"
+    return f"{what}, which is about {room / (share * _BYTES_PER_SECOND[1]):.2g} s of it"
+
+
+def _recorded_share(stretches: Stretches | None) -> float | None:
+    """The part of all instructions that is recorded; none if that is not known before."""
+    return _share_of_windows(stretches.windows) if stretches and stretches.windows else None
+
+
+def _share_of_windows(windows: str) -> float:
+    given = dict(part.split("=", 1) for part in windows.split(","))
+    every, length, warm = (count(key, given.get(key, "0")) or 0 for key in ("every", "length", "warm"))
+    return min((length + warm) / every, 1.0)
+
+
+def _gigabytes(size: float) -> str:
+    return f"{size / 1e9:.3g} GB"
+
+
+def cost(recording: Recording) -> str:
+    """What a recording has cost; the slowdown is not there, as the program did not run natively."""
+    program, recorder = recording.program_cpu_seconds, recording.recorder_cpu_seconds
+    return (
+        f"{program + recorder:.1f} s of CPU time, of which the program under Valgrind took {program:.1f} s "
+        f"and writing {recorder:.1f} s; {_gigabytes(recording.size_bytes)} written"
+    )
