@@ -80,7 +80,7 @@ def test_a_bound_that_makes_no_sense_is_refused(pagelab: Pagelab, tmp_path: Path
 
 
 def test_what_a_recording_will_cost_and_has_cost_is_said(pagelab: Pagelab) -> None:
-    said = pagelab("record", "--", "true").stderr
+    said = pagelab("record", "-o", "true.trace", "--", "sh", "-c", "seq 1 100000 | sort -R | tail -1").stderr
     assert "estimate" in said
     assert "30 to 150 times" in said
     assert "are free" in said

@@ -3,7 +3,7 @@
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +15,7 @@ import typer
 from pagelab import _engine
 from pagelab.cli.recording_cost import cost, estimate
 from pagelab.cli.stretches import Follow, Skip, StartAt, StartOnSignal, StopAt, Windows, stretches_of
-from pagelab.cli.terminal import Quiet, progress_bars, warn
+from pagelab.cli.terminal import Quiet, Report, progress_bars, warn
 from pagelab.counts import count
 from pagelab.fault_recorder import record_faults
 from pagelab.output import MISSING_FOLDERS, ensure_ending
@@ -111,8 +111,6 @@ def command(
     trace = output or Path(f"{Path(program[0]).name}.trace")
     limit = count("--max-accesses", max_accesses, least=1)
     bounds = Bounds(limit, byte_limit("--max-bytes", max_bytes), max_seconds)
-    if not quiet:
-        print(f"{trace}: {estimate(trace, stretches, bounds.max_bytes)}", file=sys.stderr)
     recording = record_to(
         trace,
         program,
@@ -124,6 +122,7 @@ def command(
         force=force,
         anonymous=anonymous,
         quiet=quiet,
+        outlook=None if quiet else f"{trace}: {estimate(trace, stretches, bounds.max_bytes)}",
     ).recording
     if not quiet:
         print(f"{trace}: {cost(recording)}", file=sys.stderr)
@@ -193,11 +192,13 @@ def record_to(
     quiet: bool = False,
     stdout: Path | None = None,
     name: str | None = None,
+    outlook: str | None = None,
 ) -> Recorded:
     """Records and says what came of it, on standard error.
 
     Args:
         stdout: Where the program's output goes; to ours unless given.
+        outlook: A line on what it will cost, said once the program runs: what cannot be recorded costs nothing.
         name: What the recording is called there; its path unless given, and nothing is said if it is empty.
     """
     name = str(trace) if name is None else name
@@ -206,7 +207,7 @@ def record_to(
         interrupts = stack.enter_context(interrupts_for_the_program())
         # A progress bar would write into what a program shows on the terminal.
         bars = stack.enter_context(progress_bars(quiet=quiet, hidden=os.isatty(_STDOUT)))
-        report = (lambda accesses: bars(trace.name, accesses, bounds.max_accesses)) if bars else None
+        report = _report(bars, trace.name, bounds.max_accesses, outlook) if bars or outlook else None
         recording = record(
             program,
             trace,
@@ -240,6 +241,19 @@ def record_to(
         if recording.stretches is not None:
             print(f"{name}: {recording.stretches.describe()}", file=sys.stderr)
     return Recorded(recording, bool(interrupts))
+
+
+def _report(bars: Report | None, name: str, most: int | None, outlook: str | None) -> Callable[[int], None]:
+    """Tells how far a recording is, after what it will cost."""
+    lines = [outlook] if outlook else []
+
+    def report(accesses: int) -> None:
+        if accesses and lines:
+            print(lines.pop(), file=sys.stderr)
+        if bars:
+            bars(name, accesses, most)
+
+    return report
 
 
 @contextmanager
