@@ -24,6 +24,7 @@ import tomli_w
 from pagelab import _engine
 from pagelab._engine import UsageError
 from pagelab.catalogue import available
+from pagelab.hardware import plausible
 from pagelab.hardware.clock import Clock, from_measurement
 from pagelab.results import SystemResult
 from pagelab.simulation import run
@@ -44,6 +45,15 @@ class Cost:
     lower_quartile_cycles: float
     upper_quartile_cycles: float
     repeats: int
+
+    @property
+    def spread(self) -> float:
+        """How far apart the quartiles are, as a share of the median: how sure the cost is."""
+        return (
+            (self.upper_quartile_cycles - self.lower_quartile_cycles) / self.median_cycles
+            if self.median_cycles
+            else 0.0
+        )
 
     def __str__(self) -> str:
         digits = 0 if self.median_cycles >= 100 else 1
@@ -194,14 +204,23 @@ def measure() -> Host:
         UsageError: the rate of the core's clock cannot be measured.
     """
     report = json.loads(_engine.measure_host_json())
+    costs, missing = _plausible({name: Cost(**cost) for name, cost in report["costs"].items()})
     return Host(
         kernel=report["host"]["kernel"],
         cpu_model=report["host"]["cpu_model"],
         clock=from_measurement(report["clock"], report["stated_rates"]),
-        costs={name: Cost(**cost) for name, cost in report["costs"].items()},
-        missing=report["missing"],
+        costs=costs,
+        missing={**report["missing"], **missing},
         walks=[_walk(walk) for walk in report["walks"]],
     )
+
+
+def _plausible(costs: Mapping[str, Cost]) -> tuple[dict[str, Cost], dict[str, str]]:
+    """The costs that can be, and why the others cannot."""
+    ranges = plausible.KERNEL
+    refusals = {name: ranges[name].refusal(cost.median_cycles) for name, cost in costs.items() if name in ranges}
+    missing = {name: why for name, why in refusals.items() if why}
+    return {name: cost for name, cost in costs.items() if name not in missing}, missing
 
 
 def _walk(walk: Mapping[str, Any]) -> Walk:

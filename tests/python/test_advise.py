@@ -29,6 +29,7 @@ from pagelab.advice import (
     replay,
     words,
 )
+from pagelab.advice import trials as trials_module
 from pagelab.advice.estimate import Estimate
 from pagelab.advice.gains import Bar, Estimates, Gain, paging_shares, walk_shares
 from pagelab.headline import busy_cycles
@@ -361,7 +362,7 @@ def test_an_imported_trace_says_what_it_is_and_what_is_assumed(tmp_path: Path, p
     assert "unknown_dependencies" not in done.stdout + done.stderr
 
 
-def test_the_machine_is_named_measured_or_of_the_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_machine_is_named_or_of_the_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     known = "Intel(R) Xeon(R) Silver 4114 CPU @ 2.20GHz"
     named = choose("gem5-timing", None, nested=False, cpu_model=known)
@@ -374,8 +375,23 @@ def test_the_machine_is_named_measured_or_of_the_processor(tmp_path: Path, monke
     assert "no preset is of the AMD EPYC 9999" in unknown.why_machine
     (tmp_path / "this-machine.toml").touch()
     (tmp_path / "this-host.toml").touch()
-    measured = choose(None, None, nested=False, cpu_model=known)
-    assert (measured.machine, measured.kernel) == ("this-machine", "this-host")
+    # What a calibration left in the folder is taken only if it is named.
+    unnamed = choose(None, None, nested=False, cpu_model=known)
+    assert (unnamed.machine, unnamed.kernel) == ("xeon-silver-4114", None)
+
+
+def test_a_processor_that_contradicts_itself_chooses_no_preset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = "Intel(R) Xeon(R) Silver 4114 CPU @ 2.20GHz"
+    rows = ("vendor_id: GenuineIntel", "cpu family: 6", "model: 85", f"model name: {known}", "flags: avx512f amx_tile")
+    text = "\n".join(rows)
+    (tmp_path / "cpuinfo").write_text(text)
+    monkeypatch.setattr(trials_module, "_CPUINFO", tmp_path / "cpuinfo")
+    doubted = choose(None, None, nested=False, cpu_model=known)
+    assert doubted.machine == package.available("machines")[0]["name"]
+    assert "model 85 of family 6, which has no amx_tile" in doubted.why_machine
+    # Of a recording of another machine nothing is known but its name.
+    (tmp_path / "cpuinfo").write_text(text.replace("4114", "4210"))
+    assert choose(None, None, nested=False, cpu_model=known).machine == "xeon-silver-4114"
 
 
 @pytest.mark.parametrize(

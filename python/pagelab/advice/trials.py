@@ -19,14 +19,13 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from pagelab import _engine, cores
-from pagelab.calibrate import NAME as CALIBRATED_KERNEL
 from pagelab.catalogue import available
+from pagelab.hardware import described
 from pagelab.request import WINDOWS_OF_PROFILES
 from pagelab.results import Results
 from pagelab.simulation import Progress, run
 
-CALIBRATED_MACHINE = "this-machine"
-"""The machine preset that measurements of a processor make"""
+_CPUINFO = Path("/proc/cpuinfo")
 TLB_FACTOR = 4
 """How many times larger the last-level TLB of a trial is"""
 
@@ -63,7 +62,7 @@ def choose(
     cpu_model: str | None = None,
     virtualised: bool | None = None,
 ) -> Choice:
-    """The machine and kernel that were named, or else those that were measured here, or the nearest preset.
+    """The machine and kernel that were named, or else the preset of the processor that the program was recorded on.
 
     Args:
         machine: A preset or TOML file; None if nobody named one.
@@ -74,8 +73,6 @@ def choose(
     """
     in_guest, why_nested = _where(nested, virtualised)
     chosen_machine, why_machine = _machine(machine, cpu_model)
-    if kernel is None and Path(f"{CALIBRATED_KERNEL}.toml").is_file():
-        kernel = CALIBRATED_KERNEL
     return Choice(chosen_machine, why_machine, kernel, in_guest, why_nested)
 
 
@@ -92,15 +89,23 @@ def _machine(machine: str | None, cpu_model: str | None) -> tuple[str, str]:
     """The machine, and why that one."""
     if machine is not None:
         return machine, ""
-    if Path(f"{CALIBRATED_MACHINE}.toml").is_file():
-        return CALIBRATED_MACHINE, "measured here"
     presets = available("machines")
+    if doubt := _doubt(cpu_model):
+        return presets[0]["name"], f"{doubt}: -m names a machine"
     named = {word for word in re.findall(r"[\w-]+", cpu_model or "") if len(re.findall(r"\d", word)) >= 4}
     for preset in presets:
         if named & set(re.findall(r"[\w-]+", preset["description"])):
             return preset["name"], f"the preset of the {cpu_model}"
     reason = f"no preset is of the {cpu_model}: -m names another machine" if cpu_model else "the first of the presets"
     return presets[0]["name"], reason
+
+
+def _doubt(cpu_model: str | None) -> str | None:
+    """Why this machine's processor cannot be what it says, if the program was recorded here; none if it can."""
+    text = _CPUINFO.read_text(encoding="utf-8")
+    if not cpu_model or cpu_model not in text:
+        return None
+    return described.contradiction_in_cpuinfo(text)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import typer
 
 from pagelab import PagelabError, UsageError
 from pagelab.cli import command as base
+from pagelab.cli.calibrated import tell_unused
 from pagelab.cli.completion import names_of
 from pagelab.cli.outlook import Outlook
 from pagelab.cli.record import Bounds, end_as, record_to
@@ -164,6 +165,8 @@ def command(
     of_traces = [] if context.meta[_IS_PROGRAM] else failures([subject.source])
     for warning in [*_warnings(trials), *found.warnings, *of_traces]:
         warn(warning)
+    if not quiet:
+        tell_unused(machine, kernel)
     print(document if json_ == "-" else plain(parts), end="")
     end_as(found.status)
 

@@ -122,7 +122,7 @@ def command(
     for warning in host.clock.warnings:
         warn(warning)
     for benchmark, why in host.missing.items():
-        warn(f"{benchmark} could not be measured ({why}); the preset's number stays, as an estimate")
+        warn(f"{benchmark} could not be measured well ({why}); the preset's number stays, as an estimate")
     # A pipe or device has no name to call a preset by.
     name = output.stem if output.suffix else calibrate.NAME
     calibration = calibrate.calibrate(host, machine, translation_cache, name=name)
@@ -164,7 +164,7 @@ def _fit_drive(measured: Path, output: Path) -> None:
 def _table(host: calibrate.Host, calibration: calibrate.Calibration) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("cycles")
-    for title in ("measured", "quartiles", calibration.base, calibration.preset["name"]):
+    for title in ("measured", "±", "quartiles", calibration.base, calibration.preset["name"]):
         table.add_column(title, justify="right")
     for row in calibration.comparisons:
         simulated = (f"{row.preset_cycles:,.0f}", f"{row.calibrated_cycles:,.0f}")
@@ -189,9 +189,9 @@ def _walks(host: calibrate.Host) -> Table:
     return table
 
 
-def _measured(cost: calibrate.Cost | None) -> tuple[str, str]:
+def _measured(cost: calibrate.Cost | None) -> tuple[str, str, str]:
     if cost is None:
-        return "–", ""
+        return "–", "", ""
     digits = 0 if cost.median_cycles >= 100 else 1
     quartiles = f"{cost.lower_quartile_cycles:,.{digits}f} – {cost.upper_quartile_cycles:,.{digits}f}"
-    return f"{cost.median_cycles:,.{digits}f}", quartiles
+    return f"{cost.median_cycles:,.{digits}f}", f"{cost.spread:.0%}", quartiles

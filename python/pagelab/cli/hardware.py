@@ -33,9 +33,10 @@ def run(output: Path, base: str | None) -> None:
 def _table(made: preset.Hardware) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("cycles")
-    for title in ("measured", "quartiles"):
+    for title in ("measured", "±", "quartiles"):
         table.add_column(title, justify="right")
     for row in made.rows:
         figure = row.cycles
-        table.add_row(row.what, f"{figure.value:.1f}", f"{figure.lower_quartile:.1f} – {figure.upper_quartile:.1f}")
+        quartiles = f"{figure.lower_quartile:.1f} – {figure.upper_quartile:.1f}"
+        table.add_row(row.what, f"{figure.value:.1f}", f"{figure.spread:.0%}", quartiles)
     return table

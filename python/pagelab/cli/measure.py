@@ -8,6 +8,7 @@ import typer
 from rich.table import Table
 
 from pagelab import UsageError
+from pagelab.cli.calibrated import tell_unused
 from pagelab.cli.completion import names_of
 from pagelab.cli.stretches import Windows
 from pagelab.cli.terminal import Quiet, print_table, progress_bars, warn
@@ -107,6 +108,9 @@ def command(
         measured = measure(program, plan, (lambda _: None) if quiet else _say)
     if output:
         write_atomically(output, measured.to_json())
+    if replays and not quiet:
+        # Replays have costs of kernels in no figure that is shown.
+        tell_unused(machine, kernel="")
     _show(measured)
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 import pagelab
+from pagelab.cli.calibrated import tell_unused
 from pagelab.cli.completion import names_of
 from pagelab.cli.record import end_as, interrupts_for_the_program
 from pagelab.cli.stretches import (
@@ -221,6 +222,8 @@ def command(
         write(report, [results])
     for warning in [*results.warnings, *failures([*(sources or []), *(with_ or [])] if not live else [])]:
         warn(warning)
+    if not quiet:
+        tell_unused(machine, kernel, system or [])
     if json == "-":
         print(results.to_json(), end="")
     else:

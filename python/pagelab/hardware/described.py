@@ -6,7 +6,7 @@ Source: AMD64 Architecture Programmer's Manual, vol. 3, appendix E (leaves 8000_
 Deviations: a hypervisor may hide leaves or change them. Of leaf 2, only descriptors of TLBs of processors since 2008.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,6 +73,53 @@ _INTEL_MODELS: Sequence[tuple[Core, frozenset[int]]] = (
 )
 
 
+_WITHOUT_AVX512 = frozenset({42, 45, 58, 62, 60, 63, 69, 70, 61, 71, 79, 86, 78, 94, 142, 158, 165, 166})
+_WITHOUT_AMX = frozenset({model for _, models in _INTEL_MODELS for model in models} | {85, 167}) - {143, 207}
+_IMPOSSIBLE: Mapping[str, frozenset[int]] = {
+    "avx512f": _WITHOUT_AVX512,
+    "amx_tile": _WITHOUT_AMX,
+    "avx512_fp16": _WITHOUT_AMX,
+}
+"""Features, by Linux's names, and models of Intel's family 6 that were made without them: AVX-512 came to servers with
+Skylake (85) and to clients with Cannon Lake; AMX and half precision came with Sapphire Rapids (143). 167 is Rocket
+Lake."""
+_FEATURE_BITS = {"avx512f": (1, 16), "amx_tile": (3, 24), "avx512_fp16": (3, 23)}
+"""Where leaf 7 has them: number of the register, and bit"""
+
+
+def contradiction(vendor: str, family: int, model: int, features: Container[str]) -> str | None:
+    """Why the number of a model cannot be true; none if it can.
+
+    Hypervisors may state the number of one model and show the features of another.
+    """
+    if vendor != "GenuineIntel" or family != 6:
+        return None
+    impossible = [feature for feature, models in _IMPOSSIBLE.items() if feature in features and model in models]
+    if not impossible:
+        return None
+    return (
+        f"the processor says that it is model {model} of family 6, which has no {' and no '.join(impossible)}, "
+        "but it has: nothing is taken from its model"
+    )
+
+
+def contradiction_in_leaves(leaves: Leaves) -> str | None:
+    """The same of what cpuid told."""
+    seventh = leaves.get((7, 0), (0, 0, 0, 0))
+    features = {feature for feature, (register, bit) in _FEATURE_BITS.items() if seventh[register] >> bit & 1}
+    return contradiction(vendor(leaves), *family_and_model(leaves), features)
+
+
+def contradiction_in_cpuinfo(text: str) -> str | None:
+    """The same of Linux's /proc/cpuinfo."""
+    pairs = (line.partition(":") for line in text.partition("\n\n")[0].splitlines())
+    first = {key.strip(): value.strip() for key, _, value in pairs}
+    numbers = first.get("cpu family", ""), first.get("model", "")
+    if not all(number.isdigit() for number in numbers):
+        return None
+    return contradiction(first.get("vendor_id", ""), int(numbers[0]), int(numbers[1]), first.get("flags", "").split())
+
+
 def vendor(leaves: Leaves) -> str:
     """`AuthenticAMD`, `GenuineIntel` or another."""
     _, b, c, d = leaves[0, 0]
@@ -89,7 +136,9 @@ def family_and_model(leaves: Leaves) -> tuple[int, int]:
 
 
 def core(leaves: Leaves) -> Core | None:
-    """What is published of this core; none if it is not in the table."""
+    """What is published of this core; none if it is not in the table, or what cpuid tells contradicts itself."""
+    if contradiction_in_leaves(leaves):
+        return None
     family, model = family_and_model(leaves)
     match vendor(leaves), family:
         case "AuthenticAMD", 23:

@@ -41,9 +41,14 @@ class Figure:
         return self.lower_quartile
 
     @property
+    def spread(self) -> float:
+        """How far apart the quartiles of the repetitions are, as a share of the figure: how sure it is."""
+        return (self.upper_quartile - self.lower_quartile) / self.lower_quartile if self.lower_quartile else 0.0
+
+    @property
     def noisy(self) -> bool:
         """Whether the middle half of the repetitions spreads by more than a quarter of the figure."""
-        return self.upper_quartile - self.lower_quartile > self.lower_quartile / 4
+        return self.spread > 1 / 4
 
     def __str__(self) -> str:
         return (

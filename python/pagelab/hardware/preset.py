@@ -4,6 +4,7 @@ Parameters: the preset that is started from. What is neither told nor measured k
 Deviations: sizes of MMU caches, replacement policies and latencies between cores are neither told nor measured.
 """
 
+import copy
 import itertools
 import os
 import re
@@ -15,7 +16,7 @@ from typing import Any
 import tomli_w
 
 from pagelab import _engine
-from pagelab.hardware import described, walks
+from pagelab.hardware import described, plausible, repair, walks
 from pagelab.hardware.measured import Figure, Processor, near, reach
 from pagelab.run_time import host
 from pagelab.simulation import run
@@ -27,6 +28,8 @@ _LEAST_BEYOND = 4
 _LAST_LEVEL = 3
 _LEAST_MISS = 2
 """Hits of the last cache that a load from memory takes at least"""
+_MOST_CORES, _MOST_THREADS = 64, 8
+"""Cores, and hardware threads of each, that the simulator takes"""
 _WHOLE = 0.75
 """Of a cache: who has more of it has it for itself, as near as a chase tells"""
 
@@ -115,6 +118,7 @@ def make(of: Facts, measured: Processor, base: str | None = None, name: str = NA
     draft.set_tlbs()
     draft.set_caches()
     draft.set_core()
+    draft.repair()
     draft.set_walks()
     return draft.finish()
 
@@ -131,7 +135,8 @@ class _Draft:
 
     def __init__(self, of: Facts, measured: Processor, config: dict[str, Any]) -> None:
         self.of, self.measured, self.base = of, measured, config["name"]
-        self.preset = {key: value for key, value in config.items() if key not in ("origin", "core")}
+        self.config = config
+        self.preset = copy.deepcopy({key: value for key, value in config.items() if key not in ("origin", "core")})
         kept = f"estimated: as in {self.base}, neither told nor measured here"
         self.origin: dict[str, str] = dict.fromkeys(("tlb", "mmu_cache", "cache"), kept)
         self.rows: list[Row] = []
@@ -149,19 +154,21 @@ class _Draft:
         self.preset |= {
             "name": name,
             "description": f"{machine.cpu_model} ({core}){virtual}, {machine.kernel}",
-            "cores": self.of.cores,
-            "threads_per_core": self.of.threads_per_core,
+            "cores": min(self.of.cores, _MOST_CORES),
+            "threads_per_core": min(self.of.threads_per_core, _MOST_THREADS),
             "frequency_mhz": mhz,
             "memory_bytes": f"{self.of.memory_bytes >> 30}GiB",
         }
         self.origin |= {
-            "cores": "Linux: CPUs by threads per core",
+            "cores": f"Linux: CPUs by threads per core, {self.of.cores}; at most {_MOST_CORES} are simulated",
             "threads_per_core": "Linux: /sys/devices/system/cpu",
             "frequency_mhz": f"measured: chains of instructions agree on {self.measured.clock}; a cycle takes "
             f"{self.measured.clock_ns} ns",
             "memory_bytes": "Linux: /proc/meminfo, in whole GiB",
         }
         self.warnings += self.measured.clock.warnings
+        if doubt := described.contradiction_in_leaves(self.measured.leaves):
+            self.warnings.append(doubt)
         if machine.virtualised:
             self.warnings.append(
                 "this machine is a virtual one: what cpuid tells may not be the processor's, misses of its TLB walk "
@@ -230,6 +237,7 @@ class _Draft:
                 near(chase, wanted),
                 f"a chase in about {round(wanted) >> 10} KiB",
             )
+        self.warnings += repair.estimate_missing(self.preset, self.origin)
         most = max(chase)
         if max(caches, default=0) == _LAST_LEVEL:
             self._tell_share(caches[_LAST_LEVEL])
@@ -256,11 +264,12 @@ class _Draft:
         self._latency("cache.dram_latency_cycles", "memory", memory, told)
         line_cycles = 64 * self.measured.read_ns_per_byte.value / self.measured.clock_ns.value
         at_once = max(round(memory.value / line_cycles), 1)
-        table["bulk_parallelism"] = at_once
-        self.origin["cache.bulk_parallelism"] = (
-            f"measured: memory that is read in order takes {line_cycles:.1f} cycles per line, prefetchers included; "
-            "memory's latency by that"
-        )
+        if self._is_plausible("cache.bulk_parallelism", "lines of memory read in order at once", at_once):
+            table["bulk_parallelism"] = at_once
+            self.origin["cache.bulk_parallelism"] = (
+                f"measured: memory that is read in order takes {line_cycles:.1f} cycles per line, prefetchers "
+                "included; memory's latency by that"
+            )
 
     def _tell_share(self, last: described.Cache) -> None:
         """What a chase finds of the last cache: others of the host may use it, or have a part for themselves.
@@ -339,24 +348,37 @@ class _Draft:
         self.origin["tlb.guest"] = f"estimated: entries, ways and latency; that there is one is measured: {how}"
 
     def _latency(self, key: str, what: str, figure: Figure, how: str) -> None:
-        """Takes a figure into the preset, in whole cycles, unless it is less than one."""
-        if figure.value < 1:
-            self.warnings.append(f"{what} could not be measured: it stays as in {self.base}")
+        """Takes a figure into the preset, in whole cycles, if it is one that processors have."""
+        if not self._is_plausible(key, what, figure.value):
             return
-        table, _, last = key.rpartition(".")
-        part = self.preset
-        for name in table.split("."):
-            part = part[name]
-        part[last] = round(figure.value)
+        repair.put(self.preset, key, round(figure.value))
         self.origin[key] = f"measured: {how}: {figure} cycles"
         self.rows.append(Row(what, figure, key))
         if figure.noisy:
             self.warnings.append(f"{what}: repetitions spread by more than a quarter; measure again on an idle machine")
 
+    def _is_plausible(self, key: str, what: str, value: float) -> bool:
+        """Whether a figure can be. If not, the base's value stays, and a warning says so."""
+        refusal = plausible.MACHINE[key].refusal(value)
+        if refusal is None:
+            return True
+        kept = repair.get(self.config, key)
+        self.warnings.append(
+            f"{what} was not measured well: {refusal}. {key} stays as in {self.base}"
+            + (f", {kept}" if kept is not None else "")
+        )
+        return False
+
+    def repair(self) -> None:
+        """Leaves to the base what contradicts the rest, so that the preset is one that the simulator takes."""
+        self.warnings += repair.order_latencies(self.preset, self.origin, self.config)
+        self.warnings += repair.leave_impossible(self.preset, self.origin, self.config)
+        self.rows = [row for row in self.rows if row.key is None or self.origin.get(row.key, "").startswith("measured")]
+
     def finish(self) -> Hardware:
         order = ["name", "description", "cores", "threads_per_core", "frequency_mhz", "memory_bytes"]
         order += ["core", "tlb", "mmu_cache", "cache"]
-        preset = {key: self.preset[key] for key in order}
+        preset = {key: self.preset[key] for key in order if key in self.preset}
         used = _origins_in_use(preset, self.origin)
         return Hardware({**preset, "origin": used}, self.base, self.rows, self.warnings, self.comments)
 
@@ -364,13 +386,16 @@ class _Draft:
 def share_bytes(chase: Mapping[int, Figure], hit_cycles: float) -> float | None:
     """How much memory a chase may go through that hits the last cache with half of its loads.
 
-    Between two sizes that were measured by the logarithm. None if no load takes twice a hit.
+    Between two sizes that were measured by the logarithm. None if no load takes twice a hit, or all sizes miss alike.
     """
     memory, sizes = chase[max(chase)].value, sorted(chase)
     if memory < _LEAST_MISS * hit_cycles:
         return None
     half = (hit_cycles + memory) / 2
-    before, size = next(pair for pair in itertools.pairwise(sizes) if chase[pair[1]].value >= half)
+    pairs = (pair for pair in itertools.pairwise(sizes) if chase[pair[0]].value < half <= chase[pair[1]].value)
+    before, size = next(pairs, (0, 0))
+    if not size:
+        return None
     part = (half - chase[before].value) / (chase[size].value - chase[before].value)
     return float(before * (size / before) ** part)
 

@@ -1,0 +1,29 @@
+"""Presets that `pagelab calibrate` left in the current folder: no command takes one that is not named.
+
+Results would depend on the folder otherwise, and a file that nobody thinks of any more would change them.
+"""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from pagelab import calibrate
+from pagelab.hardware import preset
+
+
+def tell_unused(machine: str | None, kernel: str | None, systems: Iterable[object] = ()) -> None:
+    """Says on standard error which calibrated presets of the current folder were not used, and how to use them.
+
+    Args:
+        machine: The machine that the user named; None if nobody named one.
+        kernel: The same of the kernel.
+        systems: Systems as the user named them; one with `@` names a kernel.
+    """
+    kernel_is_named = kernel is not None or any("@" in str(system) for system in systems)
+    for name, first_line, option, is_named in (
+        (preset.NAME, preset.FIRST_LINE, "-m", machine is not None),
+        (calibrate.NAME, calibrate.FIRST_LINE, "-k", kernel_is_named),
+    ):
+        file = Path(f"{name}.toml")
+        if not is_named and file.is_file() and file.read_bytes().startswith(first_line.encode()):
+            print(f"pagelab: note: {file} in this folder is not used; {option} {name} takes it", file=sys.stderr)
