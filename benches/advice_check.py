@@ -77,7 +77,8 @@ def _check(folder: Path, name: str, command: list[str], pairs: int) -> dict[str,
 def _row(name: str, document: Mapping[str, Any]) -> str:
     measured = document["measured"]
     if not measured:
-        return f"| {name} | | | not measured: {document['not_checked']} | | |"
+        why = document["not_checked"].partition(". ")[0]
+        return f"| {name} | | | not measured: {why} | | | |"
     interval = measured["interval"]
     between = f" ({_change(*interval)})" if interval else ""
     ends = (measured["predicted"][end] for end in ("low", "high"))
