@@ -8,9 +8,10 @@ from pagelab.recorder import Recording
 from pagelab.stretches import Stretches
 
 _SLOWDOWN = (30, 150)
-"""Times the program's own time, estimates: what whole recordings of sort, xz, zstd, Python and graph programs took"""
+"""Times the program's own time, a rough estimate from single recordings; no systematic measurement"""
 _BYTES_PER_SECOND = (0.5e9, 1.5e9, 3e9)
-"""Of trace per second of the program's own CPU time, estimates: least, typical and most of the same recordings"""
+"""Of trace per second of the program's own time, estimates: 1.5 bytes per access, as of the builds in
+docs/recorder.md, at 0.3, 1 and 2 billion accesses per second, which are assumed. Regular programs take far less."""
 
 
 def estimate(trace: Path, stretches: Stretches | None, most_bytes: int | None) -> str:
@@ -24,7 +25,7 @@ def estimate(trace: Path, stretches: Stretches | None, most_bytes: int | None) -
         size = f"{100 * share:.2g} % of {typical} GB ({least} to {most}) per second of it"
     else:
         size = f"at most {typical} GB ({least} to {most}) per second of it, as only stretches are recorded"
-    return f"estimate, from recordings of other programs: {slow}, {size}; {_room(trace, share or 1.0, most_bytes)}"
+    return f"rough estimate, of other programs: {slow}, {size}; {_room(trace, share or 1.0, most_bytes)}"
 
 
 def _room(trace: Path, share: float, most_bytes: int | None) -> str:
