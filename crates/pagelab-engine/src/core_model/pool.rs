@@ -97,7 +97,9 @@ impl Pool {
         }
         let (mut free, mut left) = (found, end - found.begin);
         while left > Cycles::ZERO {
-            free = self.free_from(free.begin, self.step_of(free.begin));
+            // What was taken meanwhile may have had older steps forgotten: what is before the first is over.
+            let begin = free.begin.max(self.steps[0].begin);
+            free = self.free_from(begin, self.step_of(begin));
             let until = (free.step + 1..self.count).find(|&at| self.steps[at].busy >= self.units);
             let room = until.map_or(left, |at| left.min(self.steps[at].begin - free.begin));
             self.occupy_whole(free, free.begin + room);
@@ -244,6 +246,21 @@ mod tests {
         assert!(taken(&mut pool, &apart).iter().zip(&apart).all(|(found, wanted)| *found == wanted.0));
         let first = taken(&mut pool, &[(0, 10)])[0];
         assert!((20 * 1800..20 * 1940).contains(&first) && first % 20 == 10, "{first}");
+    }
+
+    /// Long times that are taken in many pieces have old steps forgotten while they are taken.
+    #[test]
+    fn steps_may_be_forgotten_while_a_time_is_taken() {
+        let mut draw = pagelab_trace::rng::Rng::new(1, "pool");
+        for (units, span, longest) in [(6, 3000, 200), (12, 400, 60), (16, 400, 60)] {
+            let (mut pool, mut now) = (Pool::new(units), 0);
+            for round in 0..50_000 {
+                let ready = now + draw.below(span);
+                let length = 1 + if draw.below(40) == 0 { draw.below(longest) } else { draw.below(30) };
+                now += draw.below(if round % 1000 < 500 { 3 } else { 40 });
+                assert!(take(&mut pool, ready, length) >= ready);
+            }
+        }
     }
 
     /// Compares with a record of each cycle.
