@@ -71,7 +71,7 @@ def pages() -> dict[str, str]:
 
 def attachments() -> list[str]:
     """Files that pages link to, by their paths in the repository."""
-    reports = sorted((ROOT / "docs" / "reproductions").rglob("*"))
+    reports = sorted(path for folder in ("pictures", "reproductions") for path in (ROOT / "docs" / folder).rglob("*"))
     kept = [str(path.relative_to(ROOT)) for path in reports if path.suffix in (".json", ".png", ".svg")]
     return [_NOTEBOOK, *kept]
 
