@@ -196,7 +196,7 @@ def test_the_command_fits_csv(pagelab: Pagelab, tmp_path: Path) -> None:
     assert_fails(pagelab("model", "fit", "points.csv", "two.csv"), 2, "layout 4k is there twice")
     assert_fails(pagelab("model", "fit", "models.json"), 2, "models.json: no result of `pagelab measure`")
     assert_fails(pagelab("model", "fit", "points.csv", "--time", "wall"), 2, "--time wall: give user or cpu")
-    assert_fails(pagelab("model", "fit", "points.csv", "-o", "points.csv"), 2, "named twice")
+    assert_fails(pagelab("model", "fit", "points.csv", "-o", "points.csv"), 2, "name it points.json")
 
 
 def test_without_scikit_learn_the_others_are_fitted(monkeypatch: pytest.MonkeyPatch) -> None:

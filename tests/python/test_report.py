@@ -286,15 +286,17 @@ def test_regions_are_the_programs(results: Results) -> None:
     assert sum(row.part for row in rows) == pytest.approx(1)
 
 
-def test_cycles_per_fault_are_of_the_programs_faults(results: Results) -> None:
-    stats = results["nested-radix"].stats
+def test_cycles_per_fault_are_of_the_programs_faults() -> None:
+    # A guest that was just booted: its host handles faults, too.
+    results = package.run(SOURCE, "nested-radix-cold")
+    stats = results["nested-radix-cold"].stats
     mean = stats["cycles.fault"] / stats["fault.minor.count"]
     assert stats["fault.nested.count"] > 1000
-    assert f"{mean:,.0f} cycles each" in " ".join(words.costs(results["nested-radix"]))
+    assert f"{mean:,.0f} cycles each" in " ".join(words.costs(results["nested-radix-cold"]))
     console = Console(width=80)
     with console.capture() as captured:
         console.print(results.summary())
-    line = next(line for line in captured.get().splitlines() if line.startswith("nested-radix"))
+    line = next(line for line in captured.get().splitlines() if line.startswith("nested-radix-cold"))
     assert line.split()[-1] == f"{mean:,.0f}"
 
 
