@@ -121,7 +121,7 @@ fn bring_kernel_keys(system: &mut Value, kernel: &mut Value) {
 
 /// Puts the keys of the drives that a kernel names (`storage = NAME`, or a key `drive` of `storage` and `swap`) in place of the names.
 /// Keys that stand beside a name prevail.
-pub(super) fn fill_in_drives(kernel: &mut Value) -> Result<(), EngineError> {
+fn fill_in_drives(kernel: &mut Value) -> Result<(), EngineError> {
     if let Some(name) = kernel["storage"].as_str().filter(|name| !NOTHING.contains(name)) {
         kernel["storage"] = serde_json::json!({ "drive": name });
     }
@@ -149,7 +149,7 @@ pub(super) fn fill_in_drives(kernel: &mut Value) -> Result<(), EngineError> {
 }
 
 /// Puts the keys of the core that a machine names (`core = NAME`) in place of the name.
-pub(super) fn fill_in_core(machine: &mut Value) -> Result<(), EngineError> {
+fn fill_in_core(machine: &mut Value) -> Result<(), EngineError> {
     let Some(name) = machine["core"].as_str() else { return Ok(()) };
     let at_its_key = |error| match error {
         EngineError::Config { what, .. } => EngineError::config("machine.core", what),
@@ -234,9 +234,15 @@ fn load_extending(
     let beside = file.parent().unwrap_or(Path::new("")).to_owned();
     let called = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     extending.push(file);
-    let base = load_extending(kind, &base, &beside, extending)?;
+    let mut base = load_extending(kind, &base, &beside, extending)?;
+    // What the base names must be there before parts of it are replaced.
+    match kind {
+        PresetKind::Machine => fill_in_core(&mut base)?,
+        PresetKind::Kernel => fill_in_drives(&mut base)?,
+        PresetKind::System | PresetKind::Drive | PresetKind::Window => {}
+    }
     let Value::Object(own) = own else { unreachable!("a TOML document is a table") };
-    extend(kind, base, own, &called)
+    Ok(extend(kind, base, own, &called))
 }
 
 fn is_same_file(one: &Path, other: &Path) -> bool {

@@ -3,10 +3,8 @@
 use serde_json::{Map, Value};
 
 use super::PresetKind;
-use super::assemble::{fill_in_core, fill_in_drives};
 use super::designs::Node;
 use super::mistake::element_name;
-use crate::base::error::EngineError;
 
 /// Keys that say what a preset is, and not what is simulated.
 const HEAD: [&str; 3] = ["name", "description", "origin"];
@@ -14,17 +12,7 @@ const HEAD: [&str; 3] = ["name", "description", "origin"];
 /// The preset `own` put onto the one that it extends. Origins are inherited, but for numbers that `own` replaces.
 ///
 /// Args: `called` names `own` if it has no key `name`.
-pub fn extend(
-    kind: PresetKind,
-    mut base: Value,
-    mut own: Map<String, Value>,
-    called: &str,
-) -> Result<Value, EngineError> {
-    match kind {
-        PresetKind::Machine => fill_in_core(&mut base)?,
-        PresetKind::Kernel => fill_in_drives(&mut base)?,
-        PresetKind::System | PresetKind::Drive | PresetKind::Window => {}
-    }
+pub fn extend(kind: PresetKind, mut base: Value, mut own: Map<String, Value>, called: &str) -> Value {
     let name = own.get("name").cloned().unwrap_or_else(|| called.into());
     let based_on = base["name"].as_str().unwrap_or_default().to_owned();
     let description = own.get("description").cloned();
@@ -54,7 +42,7 @@ pub fn extend(
         Some(wrong) if !wrong.is_object() => wrong,
         _ => origin,
     };
-    Ok(base)
+    base
 }
 
 /// The schema of a preset's key.
