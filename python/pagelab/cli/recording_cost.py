@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+from pagelab._engine import UsageError
 from pagelab.counts import count
 from pagelab.recorder import Recording
 from pagelab.stretches import Stretches
@@ -46,10 +47,14 @@ def _recorded_share(stretches: Stretches | None) -> float | None:
     return _share_of_windows(stretches.windows) if stretches and stretches.windows else None
 
 
-def _share_of_windows(windows: str) -> float:
-    given = dict(part.split("=", 1) for part in windows.split(","))
-    every, length, warm = (count(key, given.get(key, "0")) or 0 for key in ("every", "length", "warm"))
-    return min((length + warm) / every, 1.0)
+def _share_of_windows(windows: str) -> float | None:
+    """None if the text is no description of windows: the recorder says what is wrong with it."""
+    given = {key: value for key, _, value in (part.partition("=") for part in windows.split(","))}
+    try:
+        every, length, warm = (count(key, given.get(key, "0")) or 0 for key in ("every", "length", "warm"))
+    except UsageError:
+        return None
+    return min((length + warm) / every, 1.0) if every else None
 
 
 def _gigabytes(size: float) -> str:
