@@ -77,7 +77,7 @@ def test_fault_traces_are_shown(pagelab: Pagelab, tmp_path: Path) -> None:
     assert_fails(pagelab("trace", "info", "--footprint", "seq.faults"), 2, "is a fault trace")
     with pytest.raises(package.UsageError, match="fault_trace_info"):
         package.trace_info(tmp_path / "seq.faults")
-    assert_fails(pagelab("model", "mfoe", "seq.faults", "--json", "seq.faults"), 2, "named twice")
+    assert_fails(pagelab("model", "mfoe", "seq.faults", "--json", "seq.faults"), 2, "name it seq.json")
     whole = (tmp_path / "seq.faults").read_bytes()
     (tmp_path / "cut.faults").write_bytes(whole[:-100])
     assert_fails(pagelab("trace", "head", "cut.faults"), 1, "cut.faults", "not a whole Parquet file")

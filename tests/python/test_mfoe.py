@@ -125,7 +125,7 @@ def test_a_run_writes_its_faults_as_a_trace(pagelab: Pagelab, tmp_path: Path) ->
     )
     assert_fails(pagelab(*run, "-s", "radix", "--warm-up", "1K", "--faults", "two.faults"), 2, "leave the warm-up away")
     small = ("run", "seq:size=64KiB,passes=1", "-s", "radix")
-    assert_fails(pagelab(*small, "--faults", "two.faults", "--json", "two.faults"), 2, "named twice")
+    assert_fails(pagelab(*small, "--faults", "two.faults", "--json", "two.faults"), 2, "name it two.json")
     assert_fails(pagelab(*small, "--faults", ""), 2, "--faults takes the name of a new file")
     assert not list(tmp_path.glob("two.faults*"))
     assert pagelab(*small, "--seed", "7", "--max-accesses", "500", "--faults", "two.faults").returncode == 0
