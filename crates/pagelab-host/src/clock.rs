@@ -121,12 +121,12 @@ fn nanoseconds_per_cycle(chain: &Chain, cycles: usize) -> f64 {
     (sys::thread_cpu_time() - begin).as_nanos() as f64 / (instructions * chain.latency) as f64
 }
 
-/// The rate on which most chains agree: the median of the largest group whose rates differ by less than [`AGREEMENT`].
+/// The rate on which most chains agree: the median of the largest group whose rates differ by less than 10 %.
 ///
 /// Takes each chain's name and the rate that it tells, in cycles per nanosecond.
 ///
 /// # Errors
-/// If no group has more than half of the chains, or its rate is not [`PLAUSIBLE`].
+/// If no group has more than half of the chains, or its rate is not plausible.
 pub fn agree(chains: &[(String, f64)]) -> Result<Clock, ClockError> {
     let mut rates: Vec<_> = chains.iter().map(|(_, rate)| *rate).filter(|rate| rate.is_finite()).collect();
     rates.sort_by(f64::total_cmp);
