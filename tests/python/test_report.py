@@ -18,9 +18,10 @@ from conftest import ROOT, Pagelab, assert_fails
 from rich.console import Console
 
 import pagelab as package
-from pagelab.report import charts, code, executive, glossary, memory, render, words, write
+from pagelab.report import charts, executive, glossary, memory, render, words, write
 from pagelab.request import Request
 from pagelab.results import Results
+from pagelab.symbols import look_up
 from pagelab.table import short
 
 SOURCE = "gups:size=16MiB,updates=20K"
@@ -464,7 +465,7 @@ def test_instructions_are_named_by_function_and_line(tmp_path: Path) -> None:
     symbols = subprocess.run(["nm", full], capture_output=True, text=True, check=True).stdout
     address = int(re.search(r"^(\w+) t hidden$", symbols, re.MULTILINE)[1], 16)  # type: ignore[index]
     offset = _offset(full, address)
-    found = code.look_up([(str(full), offset), (str(bare), _offset(bare, address)), ("/etc/passwd", 3)])
+    found = look_up([(str(full), offset), (str(bare), _offset(bare, address)), ("/etc/passwd", 3)])
     assert found[str(full), offset].function == "hidden"
     assert found[str(full), offset].line.endswith("touch.c:1")
     # A stripped file says nothing, rather than the name of some function before.

@@ -33,7 +33,7 @@ def name_functions(results: Results) -> Results:
 
 def _named(profile: dict[str, Any], recorded: int | None) -> dict[str, Any]:
     # Its libraries take longer to import than the command line takes to answer.
-    from pagelab.report.code import look_up
+    from pagelab.symbols import look_up
 
     code = profile["code"]
     files = {row["file"] for row in code["rows"] if row["file"]}
