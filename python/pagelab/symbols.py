@@ -4,18 +4,22 @@
 symbol is left out.
 """
 
+import re
 import shutil
 import subprocess
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
 _TIMEOUT_SECONDS = 60
+_ADDRESS = re.compile(r"0x[0-9a-f]+")
+"""What `addr2line -a` writes before what it says of an address; no name of a function looks so"""
 
 
 @dataclass(frozen=True)
@@ -26,28 +30,52 @@ class Symbol:
     line: str
     """Source file and line; empty if the file has no such information."""
 
+    @property
+    def source(self) -> str:
+        """The source file; empty if unknown."""
+        return self._parts()[0]
+
+    @property
+    def line_number(self) -> int:
+        """The line in the source file, from 1; 0 if unknown."""
+        return self._parts()[1]
+
+    def _parts(self) -> tuple[str, int]:
+        source, _, number = self.line.rpartition(":")
+        return (source, int(number)) if source and number.isdecimal() else (self.line, 0)
+
+
+_Chain: TypeAlias = tuple[Symbol, ...]
+"""The function of an instruction, then the function that it was inlined into, and so on to the one that was called"""
+
 
 def look_up(instructions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Symbol]:
     """Symbols of instructions, each a file and the offset in it; those that nothing is known of are left out."""
+    return {instruction: chain[0] for instruction, chain in look_up_inlined(instructions).items()}
+
+
+def look_up_inlined(instructions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], tuple[Symbol, ...]]:
+    """The same with the functions that each was inlined into: the innermost first, the one that was called last."""
     tool = shutil.which("addr2line")
-    by_file: dict[str, list[int]] = {}
+    by_file: dict[str, dict[int, None]] = {}
     for file, offset in instructions:
-        by_file.setdefault(file, []).append(offset)
-    found: dict[tuple[str, int], Symbol] = {}
+        by_file.setdefault(file, {})[offset] = None
+    found: dict[tuple[str, int], _Chain] = {}
     for file, offsets in by_file.items():
         if tool:
-            found.update({(file, offset): symbol for offset, symbol in _of_file(tool, Path(file), offsets).items()})
+            chains = _look_up_in_file(tool, Path(file), list(offsets))
+            found.update({(file, offset): chain for offset, chain in chains.items()})
     return found
 
 
-def _of_file(tool: str, file: Path, offsets: Sequence[int]) -> dict[int, Symbol]:
+def _look_up_in_file(tool: str, file: Path, offsets: Sequence[int]) -> dict[int, _Chain]:
     addresses = _addresses(file, offsets)
     if not addresses:
         return {}
     asked = "".join(f"{address:#x}\n" for address in addresses.values())
     try:
         done = subprocess.run(
-            [tool, "-f", "-C", "-e", str(file)],
+            [tool, "-a", "-f", "-C", "-i", "-e", str(file)],
             input=asked,
             capture_output=True,
             text=True,
@@ -57,15 +85,16 @@ def _of_file(tool: str, file: Path, offsets: Sequence[int]) -> dict[int, Symbol]
         )
     except (OSError, subprocess.SubprocessError):
         return {}
-    lines = done.stdout.splitlines()
-    symbols, doubtful = {}, []
-    for at, (offset, address) in enumerate(addresses.items()):
-        function, line = lines[2 * at : 2 * at + 2]
-        if line.startswith("??"):
+    symbols: dict[int, _Chain] = {}
+    doubtful = []
+    blocks = _blocks(done.stdout.splitlines())
+    for (offset, address), block in zip(addresses.items(), blocks, strict=True):
+        if block[1].startswith("??"):
             doubtful.append((offset, address))
-            line = ""
-        if function != "??":
-            symbols[offset] = Symbol(function, _without_details(line))
+        pairs = zip(block[::2], block[1::2], strict=True)
+        chain = tuple(Symbol(function, _line_of(line)) for function, line in pairs if function != "??")
+        if chain:
+            symbols[offset] = chain
     # Without lines the tool names the symbol before an address, even if its function has ended: in a stripped file,
     # where only exported functions have names, most of these would be wrong.
     covered = _covered(file, [address for _, address in doubtful])
@@ -73,6 +102,17 @@ def _of_file(tool: str, file: Path, offsets: Sequence[int]) -> dict[int, Symbol]
         if address not in covered:
             symbols.pop(offset, None)
     return symbols
+
+
+def _blocks(lines: Sequence[str]) -> list[list[str]]:
+    """What the tool says of each address: the function and the line, of each call that was inlined there."""
+    blocks: list[list[str]] = []
+    for line in lines:
+        if _ADDRESS.fullmatch(line):
+            blocks.append([])
+        else:
+            blocks[-1].append(line)
+    return blocks
 
 
 def _covered(file: Path, addresses: Sequence[int]) -> set[int]:
@@ -93,9 +133,10 @@ def _covered(file: Path, addresses: Sequence[int]) -> set[int]:
     return {at for at in addresses if (n := bisect_right(begins, at)) and at < functions[n - 1][1]}
 
 
-def _without_details(line: str) -> str:
-    """`file:12 (discriminator 3)` without what is behind the line; `file:?` without the question mark."""
-    return line.split(" (", 1)[0].removesuffix(":?").removesuffix(":0")
+def _line_of(line: str) -> str:
+    """`file:12` of `file:12 (discriminator 3)`, `file` of `file:?`, nothing of `??:?`."""
+    known = line.split(" (", 1)[0].removesuffix(":?").removesuffix(":0")
+    return "" if known.startswith("??") else known
 
 
 def _addresses(file: Path, offsets: Sequence[int]) -> dict[int, int]:

@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import shutil
-import struct
 import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -21,7 +20,6 @@ import pagelab as package
 from pagelab.report import charts, executive, glossary, memory, render, words, write
 from pagelab.request import Request
 from pagelab.results import Results
-from pagelab.symbols import look_up
 from pagelab.table import short
 
 SOURCE = "gups:size=16MiB,updates=20K"
@@ -451,36 +449,6 @@ def test_mistakes_are_named(pagelab: Pagelab, tmp_path: Path) -> None:
     assert_fails(pagelab("report", "r.json", "-o", "r.json"), 2, "r.json is named twice")
     assert_fails(pagelab("report", "r.json", "-o", "."), 1, "Is a directory")
     assert json.loads((tmp_path / "r.json").read_text())["results"]
-
-
-@pytest.mark.skipif(not shutil.which("gcc") or not shutil.which("addr2line"), reason="needs gcc and binutils")
-def test_instructions_are_named_by_function_and_line(tmp_path: Path) -> None:
-    source = tmp_path / "touch.c"
-    source.write_text(
-        "static int hidden(int *a) {\n  return a[1];\n}\nint main(int n, char **v) {\n  return hidden(&n);\n}\n"
-    )
-    for name, options in (("full", ("-g",)), ("bare", ("-s",))):
-        subprocess.run(["gcc", "-O0", *options, "-o", tmp_path / name, source], check=True)
-    full, bare = tmp_path / "full", tmp_path / "bare"
-    symbols = subprocess.run(["nm", full], capture_output=True, text=True, check=True).stdout
-    address = int(re.search(r"^(\w+) t hidden$", symbols, re.MULTILINE)[1], 16)  # type: ignore[index]
-    offset = _offset(full, address)
-    found = look_up([(str(full), offset), (str(bare), _offset(bare, address)), ("/etc/passwd", 3)])
-    assert found[str(full), offset].function == "hidden"
-    assert found[str(full), offset].line.endswith("touch.c:1")
-    # A stripped file says nothing, rather than the name of some function before.
-    assert list(found) == [(str(full), offset)]
-
-
-def _offset(file: Path, address: int) -> int:
-    """Where in an ELF file the byte of an address is."""
-    raw = file.read_bytes()
-    table, size, count = struct.unpack_from("<Q", raw, 32)[0], *struct.unpack_from("<HH", raw, 54)
-    for at in range(count):
-        kind, _, begin, virtual, _, length = struct.unpack_from("<IIQQQQ", raw, table + at * size)
-        if kind == 1 and virtual <= address < virtual + length:
-            return int(begin + address - virtual)
-    raise AssertionError(f"{address:#x} is not in {file}")
 
 
 _CLIPPED = """<script>
