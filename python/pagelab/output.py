@@ -17,6 +17,11 @@ _ENDINGS = {
     "TOML": (".toml",),
     "a trace": (".trace",),
     "a fault trace": (".faults",),
+    "folded stacks": (".folded", ".txt"),
+    "a pprof profile": (".pb.gz", ".gz", ".pprof", ".pb"),
+    "a Callgrind profile": (".callgrind", ".out"),
+    "a flame graph": (".svg",),
+    "a table": (".txt",),
     "a folder of results": (),
 }
 """What commands write, and the endings of its names; any other that says nothing of the content is possible, too"""

@@ -13,10 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from elftools.common.exceptions import ELFError
-from elftools.elf.elffile import ELFFile
-from elftools.elf.sections import SymbolTableSection
-
 _TIMEOUT_SECONDS = 60
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 """What `addr2line -a` writes before what it says of an address; no name of a function looks so"""
@@ -117,6 +113,10 @@ def _blocks(lines: Sequence[str]) -> list[list[str]]:
 
 def _covered(file: Path, addresses: Sequence[int]) -> set[int]:
     """Those of the addresses that lie within a function of the file's symbol tables."""
+    # These take longer to import than the command line takes to answer.
+    from elftools.elf.elffile import ELFFile
+    from elftools.elf.sections import SymbolTableSection
+
     if not addresses:
         return set()
     with file.open("rb") as stream:
@@ -141,6 +141,9 @@ def _line_of(line: str) -> str:
 
 def _addresses(file: Path, offsets: Sequence[int]) -> dict[int, int]:
     """The address that the linker gave to each offset of an ELF file; empty for other files."""
+    from elftools.common.exceptions import ELFError
+    from elftools.elf.elffile import ELFFile
+
     try:
         with file.open("rb") as stream:
             segments = [

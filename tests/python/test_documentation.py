@@ -1,8 +1,8 @@
 """The commands and programs of README and docs work as written.
 
-`run`, `mrc`, `advise` and `compare` of traces, `list`, `schema`, `show`, `trace`, `model` and `predict` really run, on
-small stand-ins for the traces that they name, and for few accesses. Of commands that record, measure this machine or
-take minutes, only the command line is checked.
+`run`, `mrc`, `advise` and `compare` of traces, `list`, `schema`, `show`, `stacks`, `trace`, `model` and `predict`
+really run, on small stand-ins for the traces that they name, and for few accesses. Of commands that record, measure
+this machine or take minutes, only the command line is checked.
 """
 
 import json
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from call_stack_documents import recursive_sort, save
 from conftest import COMMAND, ROOT
 from fault_text import perf_script
 from test_model import mixed_measurement
@@ -39,7 +40,7 @@ COMMANDS = list(
 EXECUTED = [
     command
     for command in COMMANDS
-    if command.split()[1] in ("run", "mrc", "list", "schema", "show", "trace", "model", "predict")
+    if command.split()[1] in ("run", "mrc", "list", "schema", "show", "stacks", "trace", "model", "predict")
     or (command.startswith(("pagelab advise ", "pagelab compare ")) and " -- " not in command)
 ]
 PARSED = [command for command in COMMANDS if command not in EXECUTED]
@@ -63,7 +64,7 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(ROOT / "fuzz" / "seeds" / "import_drmemtrace" / "chunks.trace.zip", threads / "sort.4711.trace.zip")
     shutil.copy(ROOT / "presets" / "kernels" / "linux-6.12.toml", folder / "this-host.toml")
     shutil.copy(ROOT / "presets" / "machines" / "xeon-e-2136.toml", folder / "this-machine.toml")
-    for name in ("a", "baseline", "build", "chase", "count", "count-padded", "sort", "store", "xz"):
+    for name in ("a", "baseline", "build", "chase", "count", "count-padded", "sort", "sorter", "store", "xz"):
         _run(["trace", "import", str(SAMPLES / "lackey.txt"), "-o", f"{name}.trace"], folder)
     _run(["run", "seq:size=64KiB", "--json", "results.json"], folder)
     for name in ("chase", "sort"):
@@ -72,6 +73,7 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "faults.txt").write_text(perf_script())
     facts = {"latency": {"origin": "constant", "ns": 1000, "how": "a test"}}
     _engine.import_faults_json(folder / "faults.txt", folder / "build.faults", json.dumps(facts))
+    save(folder / "sorter-stacks.json", recursive_sort())
     windows = ["--sample", "every=100,length=10,warm=10"]
     _run(["trace", "sample", "sort.trace", "-o", "sort-sample.trace", *windows], folder)
     return folder
@@ -81,7 +83,11 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def folder(stand_ins: Path, tmp_path: Path) -> Path:
     """A folder of the test's own with the stand-ins."""
     for stand_in in stand_ins.iterdir():
-        (tmp_path / stand_in.name).symlink_to(stand_in)
+        if stand_in.suffix == ".json":
+            # What is written follows links.
+            shutil.copy(stand_in, tmp_path / stand_in.name)
+        else:
+            (tmp_path / stand_in.name).symlink_to(stand_in)
     return tmp_path
 
 

@@ -32,6 +32,7 @@ from pagelab.cli import (
     report,
     reproduce,
     run,
+    stacks,
     sweep,
     trace,
 )
@@ -70,6 +71,7 @@ app.command("run")(run.command)
 app.command("sweep")(sweep.command)
 app.command("show")(run.show_command)
 app.command("report")(report.command)
+app.command("stacks")(stacks.command)
 app.command("compare", cls=compare.Command)(compare.command)
 app.command("advise", cls=advise.Command)(advise.command)
 app.command("mrc")(mrc.command)

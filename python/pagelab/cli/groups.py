@@ -36,6 +36,7 @@ _BY_COMMAND: dict[str, dict[str, str | None]] = {
     "import": {"output": None},
     "export": {"output": None},
     "report": {"output": None},
+    "stacks": {"output": None, "sources": "With --annotate", "rows": "Of tables", "depth": "Of tables"},
     "sweep": {"output": None},
     "reproduce": {"output": None, "with_": None},
 }

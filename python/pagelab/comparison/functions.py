@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
 
+from pagelab.call_stacks.document import with_symbols
 from pagelab.comparison.metrics import Costs
+from pagelab.recorded_files import unchanged
 from pagelab.results import Results, SystemResult
-from pagelab.traces import is_trace, trace_info
+from pagelab.symbols import look_up
 
 _CLONE = re.compile(r"( \[clone [^]]*\])+$|(\.(constprop|isra|part|cold|lto_priv)(\.\d+)*)+$")
 """What compilers add to the names of specialised copies"""
@@ -22,45 +24,27 @@ def name_functions(results: Results) -> Results:
     Symbols are those of the programs' files as they are now. A file that was changed after a trace was recorded
     gives none.
     """
-    recorded = _recorded(results)
     document = results.to_document()
     entries = []
     for entry in document["results"]:
         profile = entry.get("profile")
-        entries.append(entry if profile is None else {**entry, "profile": _named(profile, recorded)})
+        entries.append(entry if profile is None else {**entry, "profile": _named(profile, results)})
     return Results({**document, "results": entries})
 
 
-def _named(profile: dict[str, Any], recorded: int | None) -> dict[str, Any]:
-    # Its libraries take longer to import than the command line takes to answer.
-    from pagelab.symbols import look_up
-
+def _named(profile: dict[str, Any], results: Results) -> dict[str, Any]:
     code = profile["code"]
     files = {row["file"] for row in code["rows"] if row["file"]}
-    usable = {file for file in files if recorded is None or not _changed_since(Path(file), recorded)}
+    usable = unchanged(files, results)
     symbols = look_up((row["file"], row["offset"]) for row in code["rows"] if row["file"] in usable)
     rows = []
     for row in code["rows"]:
         symbol = symbols.get((row["file"], row["offset"]))
         rows.append(row if symbol is None else {**row, "function": _CLONE.sub("", symbol.function)})
-    return {**profile, "code": {**code, "rows": rows}}
-
-
-def _recorded(results: Results) -> int | None:
-    """When the first of the traces that were replayed was recorded, in seconds since 1970; none of other sources."""
-    sources = results.request.sources if results.request else []
-    # What stands behind a name pins it to CPUs or limits its memory.
-    names = [re.sub(r"(\.trace/?)([@,].*)$", r"\1", source) for source in sources]
-    times = [trace_info(name)["meta"].get("started_unix_seconds") for name in names if is_trace(name)]
-    return min((time for time in times if time is not None), default=None)
-
-
-def _changed_since(file: Path, seconds: int) -> bool:
-    try:
-        # Recordings keep whole seconds. The time of the last change of the inode is also that of an installation.
-        return int(file.stat().st_ctime) > seconds
-    except OSError:
-        return True
+    named = {**profile, "code": {**code, "rows": rows}}
+    if profile.get("stacks"):
+        named["stacks"] = with_symbols(profile["stacks"], results)
+    return named
 
 
 def from_profile(result: SystemResult) -> dict[Key, Costs]:

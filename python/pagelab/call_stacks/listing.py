@@ -1,0 +1,171 @@
+"""Tables of the dearest stacks, allocation sites and functions, as text."""
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from pagelab.call_stacks.cost import METRICS, NOTHING, Cost, total
+from pagelab.call_stacks.stacks import Location, Stack
+from pagelab.quantities import counted, size_text
+from pagelab.table import short
+
+_COLUMN, _SIZE_COLUMN = 9, 11
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Stacks that read the same."""
+
+    lines: tuple[str, ...]
+    """Functions with their places, the innermost first."""
+    kind: str
+    cost: Cost
+    count: int
+    bytes: int
+
+
+def merge(stacks: Iterable[Stack], metric: str) -> list[Entry]:
+    """What costs anything by `metric`, stacks with the same functions and lines together, the dearest first."""
+    entries: dict[tuple[tuple[str, ...], str], Entry] = {}
+    for stack in stacks:
+        lines = tuple(reversed([line for location in stack.locations for line in describe(location)]))
+        known = entries.get((lines, stack.kind), Entry(lines, stack.kind, NOTHING, 0, 0))
+        entries[lines, stack.kind] = Entry(
+            lines, stack.kind, known.cost + stack.cost, known.count + stack.count, known.bytes + stack.bytes
+        )
+    dear = [entry for entry in entries.values() if entry.cost.get(metric)]
+    return sorted(dear, key=lambda entry: (-entry.cost.get(metric), entry.lines, entry.kind))
+
+
+def describe(location: Location) -> list[str]:
+    """Functions with their places; the file and the offset if no name is known."""
+    return [
+        f"{PurePath(location.file).name}+{location.offset:#x}"
+        if frame.function == f"[{PurePath(location.file).name}]"
+        else f"{location.offset:#x}"
+        if frame.function == "[unknown]"
+        else f"{frame.function} ({frame.place})"
+        if frame.place
+        else frame.function
+        for frame in location.frames
+    ]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How much a table shows."""
+
+    rows: int
+    depth: int
+    """Callers of each stack"""
+    width: int
+    """Columns of a line"""
+
+
+def callers(stacks: Sequence[Stack], metric: str, whole: Cost, layout: Layout) -> list[str]:
+    """The dearest stacks: the function of the access, and below it its callers. Shares are of `whole`."""
+    return _table(merge(stacks, metric), metric, whole, layout, of_memory=False)
+
+
+def sites(stacks: Sequence[Stack], metric: str, whole: Cost, layout: Layout) -> list[str]:
+    """The memory whose accesses cost most: who created it, and below that the callers. Shares are of `whole`."""
+    return _table(merge(stacks, metric), metric, whole, layout, of_memory=True)
+
+
+def _table(entries: Sequence[Entry], metric: str, whole: Cost, layout: Layout, *, of_memory: bool) -> list[str]:
+    titles = ["share", "cycles", "walks", "faults"]
+    head, title = _row(titles), "accesses made by"
+    if of_memory:
+        head, title = _row(titles, "blocks", "size"), "memory created by"
+    lines = [head + title]
+    indent = len(head)
+    for entry in entries[: layout.rows]:
+        cells = [share_text(entry.cost, whole, metric), *map(short, _counts(entry.cost))]
+        blocks = short(entry.count) if entry.count else ""
+        size = size_text(entry.bytes) if entry.bytes else ""
+        head = _row(cells, blocks, size) if of_memory else _row(cells)
+        for text in _stack_lines(entry, layout.depth):
+            lines += _wrap(head, text, indent, layout.width)
+            head = " " * indent
+    if rest := entries[layout.rows :]:
+        more = counted(len(rest), "more place takes", "more places take")
+        share = share_text(total(entry.cost for entry in rest), whole, metric)
+        lines += ["", f"{more} {share} of {METRICS[metric]}; --rows shows more."]
+    return lines
+
+
+def _row(cells: Iterable[str], blocks: str | None = None, size: str = "") -> str:
+    """Cells of counts, aligned at the right."""
+    memory = "" if blocks is None else blocks.rjust(_COLUMN) + size.rjust(_SIZE_COLUMN)
+    return "".join(cell.rjust(_COLUMN) for cell in cells) + memory + "  "
+
+
+def created_by(kind: str, creator: str) -> str:
+    """A function with what it did, if it created memory."""
+    verb = {"allocation": "allocated by ", "mapping": "mapped by "}.get(kind, "")
+    return creator if creator.startswith("[") else f"{verb}{creator}"
+
+
+def _stack_lines(entry: Entry, depth: int) -> list[str]:
+    first, *others = entry.lines
+    shown = [created_by(entry.kind, first), *(f"  < {line}" for line in others[:depth])]
+    if left := len(others) - depth:
+        if left == 1:
+            shown.append(f"  < {others[-1]}")
+        elif left > 1:
+            shown.append(f"  < {left:,} more callers; --depth shows more")
+    return shown
+
+
+def functions(stacks: Sequence[Stack], metric: str, whole: Cost, layout: Layout) -> list[str]:
+    """The functions in whose calls paging costs most; recursive calls count once."""
+    own: dict[tuple[str, str], Cost] = {}
+    inclusive: dict[tuple[str, str], Cost] = {}
+    for stack in stacks:
+        names = [(frame.function, PurePath(frame.file).name) for frame in stack.frames]
+        own[names[-1]] = own.get(names[-1], NOTHING) + stack.cost
+        for name in dict.fromkeys(names):
+            inclusive[name] = inclusive.get(name, NOTHING) + stack.cost
+    order = sorted(
+        (name for name, cost in inclusive.items() if cost.get(metric)),
+        key=lambda name: (-inclusive[name].get(metric), -own.get(name, NOTHING).get(metric), name),
+    )
+    head = _row(["share", "its own", "cycles", "walks", "faults"])
+    lines = [f"{head}function, with all that it calls"]
+    indent = len(head)
+    for name in order[: layout.rows]:
+        cost = inclusive[name]
+        shares = [share_text(cost, whole, metric), share_text(own.get(name, NOTHING), whole, metric)]
+        head = _row([*shares, *map(short, _counts(cost))])
+        function, file = name
+        text = f"{function} in {file}" if file and function != f"[{file}]" else function
+        lines += _wrap(head, text, indent, layout.width)
+    if len(order) > layout.rows:
+        lines += ["", f"{counted(len(order) - layout.rows, 'more function', 'more functions')}; --rows shows more."]
+    return lines
+
+
+def _counts(cost: Cost) -> tuple[int, int, int]:
+    return cost.cycles, cost.walks, cost.faults
+
+
+def share_text(cost: Cost, whole: Cost, metric: str) -> str:
+    """A share in per cent, to a tenth; empty for nothing."""
+    if not cost.get(metric):
+        return ""
+    part = cost.get(metric) / whole.get(metric)
+    return "<0.1 %" if part < 0.001 else f"{100 * part:.1f} %"
+
+
+def _wrap(head: str, text: str, indent: int, width: int) -> list[str]:
+    """The text behind `head`, in lines of `width` columns of which none loses a character."""
+    further = " " * (indent + len(text) - len(text.lstrip()) + 2)
+    return textwrap.wrap(
+        text,
+        max(width, indent + 20),
+        initial_indent=head,
+        subsequent_indent=further,
+        drop_whitespace=True,
+        break_on_hyphens=False,
+    )

@@ -1,0 +1,215 @@
+"""`pagelab stacks`: which callers and which allocations pay for paging."""
+
+import shutil
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pagelab import UsageError
+from pagelab.call_stacks import annotate, callgrind, flame, folded, listing, pprof
+from pagelab.call_stacks.cost import METRICS, Cost, total
+from pagelab.call_stacks.document import has_stacks
+from pagelab.call_stacks.stacks import CallStacks, Stack
+from pagelab.cli.terminal import output_width, warn
+from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_ending, ensure_writable, write_atomically
+from pagelab.quantities import size_text
+from pagelab.results import Results, SystemResult
+from pagelab.stretches import is_sampled
+from pagelab.table import short
+
+_WIDTH = 100
+"""Columns of tables that no terminal limits"""
+
+
+class By(StrEnum):
+    """Whose costs are added up."""
+
+    CALLER = "caller"
+    FUNCTION = "function"
+    ALLOCATION = "allocation"
+    MAPPING = "mapping"
+
+
+class Format(StrEnum):
+    """What is written."""
+
+    TABLE = "table"
+    FOLDED = "folded"
+    PPROF = "pprof"
+    CALLGRIND = "callgrind"
+    SVG = "svg"
+
+
+class Metric(StrEnum):
+    """What stacks are sorted and drawn by; the keys of `METRICS`."""
+
+    CYCLES = "cycles"
+    WALKS = "walks"
+    TRANSLATION_CYCLES = "translation-cycles"
+    FAULTS = "faults"
+    FAULT_CYCLES = "fault-cycles"
+
+
+_ACCESSES = (By.CALLER, By.FUNCTION)
+"""What is of accesses; all else is of memory"""
+_CONTENTS = {
+    Format.FOLDED: "folded stacks",
+    Format.PPROF: "a pprof profile",
+    Format.CALLGRIND: "a Callgrind profile",
+    Format.SVG: "a flame graph",
+    Format.TABLE: "a table",
+}
+"""What `ensure_ending` calls each"""
+
+
+def command(
+    file: Annotated[Path, typer.Argument(metavar="RESULT", help="What `pagelab run --profile --json FILE` wrote.")],
+    system: Annotated[
+        str | None,
+        typer.Option(
+            "--system", "-s", metavar="SYSTEM", help="Which of the results' systems; default the first with stacks."
+        ),
+    ] = None,
+    by: Annotated[
+        By,
+        typer.Option(
+            help="caller: the stacks of accesses. function: functions with all that they call. allocation: where the "
+            "accessed memory was created. mapping: the same of memory from mmap alone."
+        ),
+    ] = By.CALLER,
+    metric: Annotated[
+        Metric,
+        typer.Option(help="What stacks are sorted and drawn by; cycles are those of translation and page faults."),
+    ] = Metric.CYCLES,
+    format_: Annotated[
+        Format,
+        typer.Option(
+            "--format",
+            help="folded: for flamegraph.pl and speedscope. pprof: for `go tool pprof`. callgrind: for "
+            "callgrind_annotate and KCachegrind. svg: a flame graph.",
+        ),
+    ] = Format.TABLE,
+    annotated: Annotated[
+        str | None,
+        typer.Option(
+            "--annotate", metavar="NAME", help="Print the source lines of a function or source file with their costs."
+        ),
+    ] = None,
+    sources: Annotated[
+        list[Path] | None,
+        typer.Option("--sources", metavar="FOLDER", help="Where to look for source files, too; repeatable."),
+    ] = None,
+    rows: Annotated[int, typer.Option(min=1, metavar="N", help="Rows of the table.")] = 10,
+    depth: Annotated[int, typer.Option(min=0, metavar="N", help="Callers shown of each stack.")] = 8,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help=f"Write to a file. {MISSING_FOLDERS}")
+    ] = None,
+) -> None:
+    """Say which callers and which allocations pay for paging, from results with call stacks.
+
+    A program is recorded with `pagelab record --stacks`, and replayed with `pagelab run --profile --json FILE`.
+    """
+    _ensure_possible(by, format_, annotated, sources or [])
+    if output:
+        ensure_apart(output, file)
+        ensure_ending(output, _CONTENTS[format_])
+        ensure_writable(output)
+    elif format_ is Format.PPROF and sys.stdout.isatty():
+        raise UsageError("a pprof profile is no text: write it to a file with -o FILE.pb.gz")
+    results = Results.load(file)
+    result = _choose(results, system, file)
+    stacks = CallStacks.from_result(result, results)
+    _warn(result, stacks)
+    chosen = _chosen(stacks, by)
+    # Accesses and the memory that they go to cost the same.
+    whole = total(stack.cost for stack in (stacks.callers if by in _ACCESSES else stacks.sites))
+    key = metric.value
+    title = f"{' and '.join(source.name for source in result.sources if source.role == 'main')} under {result.label}"
+    if format_ is Format.PPROF:
+        _write(output, pprof.render(chosen, key, f"{title}, by {by}"))
+    elif format_ is Format.CALLGRIND:
+        _write(output, callgrind.render(chosen, key, f"{title}, by {by}"))
+    elif format_ is Format.FOLDED:
+        _write(output, folded.render(chosen, key))
+    elif format_ is Format.SVG:
+        _write(output, flame.render(chosen, key, f"Paging of {title}, by {by}"))
+    else:
+        width = (output_width() if output is None else None) or _WIDTH
+        if annotated:
+            lines = annotate.annotate(chosen, annotated, key, whole, sources or [])
+        else:
+            table = _table(chosen, by, key, whole, listing.Layout(rows, depth, width))
+            lines = [_summary(title, whole), "", *table]
+        _write(output, "".join(f"{line}\n" for line in lines))
+
+
+def _ensure_possible(by: By, format_: Format, annotated: str | None, sources: Sequence[Path]) -> None:
+    if by is By.FUNCTION and format_ is not Format.TABLE:
+        raise UsageError(f"--by function is a table; --format {format_} takes caller, allocation or mapping")
+    if annotated and format_ is not Format.TABLE:
+        raise UsageError(f"--annotate prints source lines: leave --format {format_} away")
+    if annotated and by is By.FUNCTION:
+        raise UsageError("--annotate takes --by caller, allocation or mapping: lines have what they call beside them")
+    if sources and not annotated:
+        raise UsageError("--sources works only with --annotate NAME")
+    for folder in sources:
+        if not folder.is_dir():
+            raise UsageError(f"{folder}: there is no such folder to look for source files in")
+
+
+def _choose(results: Results, system: str | None, file: Path) -> SystemResult:
+    """The system that is asked for, or the first one with call stacks."""
+    if system is None:
+        return next((result for result in results.systems if has_stacks(result)), results.systems[0])
+    try:
+        return results[system]
+    except KeyError as error:
+        raise UsageError(f"{file}: {error.args[0]}") from None
+
+
+def _chosen(stacks: CallStacks, by: By) -> Sequence[Stack]:
+    if by in _ACCESSES:
+        return stacks.callers
+    if by is By.ALLOCATION:
+        return stacks.sites
+    return [stack for stack in stacks.sites if stack.kind == "mapping"]
+
+
+def _warn(result: SystemResult, stacks: CallStacks) -> None:
+    """Says what is not in the stacks, and why functions have no names."""
+    if is_sampled(result.stats):
+        warn("only parts of the program were recorded: page faults between these are in no stack")
+    files = {frame.file for stack in stacks.callers for frame in stack.frames} - {""}
+    if files and not stacks.has_symbols:
+        if shutil.which("addr2line"):
+            warn("no function has a name: the programs' files are stripped, missing, or newer than the recording")
+        else:
+            warn("no function has a name because addr2line is missing: install binutils")
+
+
+def _summary(title: str, cost: Cost) -> str:
+    return (
+        f"{title}: {short(cost.walks)} walks with {short(cost.translation_cycles)} cycles of translation, "
+        f"{short(cost.faults)} page faults with {short(cost.fault_cycles)}"
+    )
+
+
+def _table(stacks: Sequence[Stack], by: By, metric: str, whole: Cost, layout: listing.Layout) -> list[str]:
+    if not any(stack.cost.get(metric) for stack in stacks):
+        return [f"No {METRICS[metric]} in any of these stacks."]
+    make = {By.CALLER: listing.callers, By.FUNCTION: listing.functions}.get(by, listing.sites)
+    return make(stacks, metric, whole, layout)
+
+
+def _write(output: Path | None, content: str | bytes) -> None:
+    if output:
+        write_atomically(output, content)
+        print(f"{output}: {size_text(output.stat().st_size)}")
+    elif isinstance(content, bytes):
+        sys.stdout.buffer.write(content)
+    else:
+        print(content, end="")
