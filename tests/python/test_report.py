@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from call_stack_documents import recursive_sort, results_with
 from conftest import ROOT, Pagelab, assert_fails
 from rich.console import Console
 
@@ -437,6 +438,23 @@ def test_a_damaged_request_is_named(request_: Any, said: str) -> None:
     document = {"version": "1", "statistics": {}, "results": [], "request": request_}
     with pytest.raises(package.UsageError, match=said):
         Results.from_json(json.dumps(document))
+
+
+def test_the_report_has_a_flame_graph_and_allocation_sites() -> None:
+    page = render([results_with(recursive_sort())])
+    assert page.count('<svg class="flame"') == 1
+    assert (
+        page.index("<h3>Callers</h3>")
+        < page.index("<h3>Memory by who created it</h3>")
+        < page.index("<h3>Regions</h3>")
+    )
+    assert "allocated by load(char const*) (load.c:31)" in page
+    assert "main (main.c:14)" in page
+    without = render([results_with(None)])
+    assert "<h3>Callers</h3>" not in without
+    assert "<h3>Regions</h3>" in without
+    with pytest.raises(package.UsageError, match="the call stacks of radix are damaged: 'nodes' is missing"):
+        render([results_with({"rows": []})])
 
 
 def test_mistakes_are_named(pagelab: Pagelab, tmp_path: Path) -> None:

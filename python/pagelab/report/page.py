@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 
 from pagelab import _engine
 from pagelab.output import write_atomically
-from pagelab.report import charts, code, executive, glossary, memory, settings, words
+from pagelab.report import charts, code, executive, glossary, memory, settings, stacks, words
 from pagelab.report.figures import name_of, percent
 from pagelab.report.parts import Lead
 from pagelab.results import Results, SystemResult
@@ -51,6 +51,8 @@ class Inside:
     """What a profile says of one system."""
 
     label: str
+    stacks: stacks.StackPart | None
+    """None without call stacks"""
     regions: Sequence[memory.MemoryRow]
     regions_note: str
     pages: Sequence[memory.MemoryRow]
@@ -187,7 +189,7 @@ def _bundle() -> str:
 def _chapter(run: Results, lead: Lead | None) -> Chapter:
     first = run.systems[0]
     profiled = [result for result in run.systems if result.profile]
-    inside = [_inside(result) for result in profiled]
+    inside = [_inside(result, run) for result in profiled]
     mebibytes, note = executive.costs(run.systems)
     return Chapter(
         title=lead.name if lead else name_of(first),
@@ -276,12 +278,23 @@ def _distributions(results: Sequence[SystemResult]) -> list[Figure]:
     return figures
 
 
-def _inside(result: SystemResult) -> Inside:
+def _inside(result: SystemResult, run: Results) -> Inside:
     regions, regions_note = memory.regions(result)
     pages, pages_note = memory.pages(result)
     rows, notes = code.rows(result)
     lines = any(row.line for row in rows)
-    return Inside(result.label, regions, regions_note, pages, pages_note, rows, notes, lines, _timelines(result))
+    return Inside(
+        result.label,
+        stacks.make(result, run),
+        regions,
+        regions_note,
+        pages,
+        pages_note,
+        rows,
+        notes,
+        lines,
+        _timelines(result),
+    )
 
 
 _REFERENCES = (
