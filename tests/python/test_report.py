@@ -484,10 +484,9 @@ addEventListener("load", () => setTimeout(() => {
 """Puts what does not fit the window into the title, parts that are folded included"""
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
-@pytest.mark.parametrize("width", [1280, 500])
-def test_a_browser_draws_it_without_complaint(results: Results, tmp_path: Path, width: int) -> None:
-    page = tmp_path / "page.html"
+def _in_browser(results: Results, folder: Path, width: int) -> str:
+    """The page as a browser of this width makes it, without complaint and with nothing clipped."""
+    page = folder / "page.html"
     # Text of the page's libraries holds the end of a body, too.
     content, _, end = render([results]).rpartition("</body>")
     page.write_text(f"{content}{_CLIPPED}</body>{end}")
@@ -500,17 +499,33 @@ def test_a_browser_draws_it_without_complaint(results: Results, tmp_path: Path, 
         "--enable-logging=stderr",
     ]
     done = subprocess.run(
-        [str(CHROMIUM), *options, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", page.as_uri()],
+        [str(CHROMIUM), *options, f"--user-data-dir={folder / 'profile'}", "--dump-dom", page.as_uri()],
         capture_output=True,
         text=True,
         timeout=120,
         check=True,
-        env=os.environ | {"HOME": str(tmp_path)},
+        env=os.environ | {"HOME": str(folder)},
     )
     assert "CONSOLE" not in done.stderr
     assert re.findall(r"<title>(.*?)</title>", done.stdout)[:1] == ["clipped: "]
-    drawn = _Page(done.stdout)
-    body = re.sub(r"<script.*?</script>", "", done.stdout, flags=re.DOTALL)
+    return done.stdout
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+@pytest.mark.parametrize("width", [1280, 500])
+def test_a_browser_draws_flame_graphs(tmp_path: Path, width: int) -> None:
+    shown = _in_browser(results_with(recursive_sort()), tmp_path, width)
+    # `main`, `sort` three times, `partition`, `swap`, `load`, and what that calls.
+    assert shown.count('<rect width="100%"') == 10
+    assert "load(char const*)</text>" in shown
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+@pytest.mark.parametrize("width", [1280, 500])
+def test_a_browser_draws_it_without_complaint(results: Results, tmp_path: Path, width: int) -> None:
+    shown = _in_browser(results, tmp_path, width)
+    drawn = _Page(shown)
+    body = re.sub(r"<script.*?</script>", "", shown, flags=re.DOTALL)
     # Those of closed parts are drawn when these are opened.
     charts = len(drawn.specs) - 4 * (len(SYSTEMS) - 1)
     assert body.count("<svg") - body.count('class="spark"') == charts
