@@ -5,11 +5,14 @@ import json
 import os
 import platform
 import shutil
+import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Pagelab, assert_fails
+from conftest import COMMAND, Pagelab, assert_fails
 
 from pagelab.cli.recording_cost import estimate
 from pagelab.program_exit import failure
@@ -112,6 +115,42 @@ def test_a_trace_is_replaced_on_demand_alone(pagelab: Pagelab, tmp_path: Path) -
     (tmp_path / "letters.trace" / "letter").write_text("text")
     assert_fails(pagelab("record", "-o", "letters.trace", "--force", "--", "true"), 2, "is no trace")
     assert sorted(file.name for file in tmp_path.glob("*.trace")) == ["letters.trace", "t.trace"]
+
+
+def _wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 100
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_the_old_trace_survives_a_recorder_that_is_killed(pagelab: Pagelab, tmp_path: Path) -> None:
+    assert pagelab("record", "-o", "t.trace", "--", "sh", "-c", "exit 4").returncode == 4
+    old = _info(pagelab, "t.trace")
+    command = [*COMMAND, "record", "-q", "-o", "t.trace", "--force", "--", "sh", "-c", "echo > ready; exec sleep 1000"]
+    recorder = subprocess.Popen(command, cwd=tmp_path)
+    try:
+        _wait_for((tmp_path / "ready").exists)
+        assert _info(pagelab, "t.trace") == old, "it stays while another one is recorded"
+    finally:
+        recorder.kill()
+        recorder.wait()
+    assert _info(pagelab, "t.trace") == old
+    (rest,) = tmp_path.glob("t.new-*.trace")
+    assert not _info(pagelab, rest.name)["complete"]
+    # What is left of the other one is in nobody's way.
+    assert pagelab("record", "-o", "t.trace", "--force", "--", "true").returncode == 0
+    assert _info(pagelab, "t.trace")["meta"]["exit"]["status"] == 0
+
+
+def test_a_bound_that_ends_the_new_recording_replaces_the_old_trace(pagelab: Pagelab, tmp_path: Path) -> None:
+    assert pagelab("record", "-o", "t.trace", "--", "sh", "-c", "exit 4").returncode == 4
+    replaced = pagelab("record", "-o", "t.trace", "--force", "--max-seconds", "1", "--", "sleep", "1000")
+    assert replaced.returncode == 0, replaced.stderr
+    about = _info(pagelab, "t.trace")
+    assert about["complete"]
+    assert "exit" not in about["meta"]
+    assert [folder.name for folder in tmp_path.glob("*.trace")] == ["t.trace"]
 
 
 def _tells(folder: Path, *, of: list[str]) -> list[str]:

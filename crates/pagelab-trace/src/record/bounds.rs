@@ -1,5 +1,7 @@
 //! What ends a recording before its program: enough accesses, bytes or seconds, or a disk that is nearly full.
 
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -97,11 +99,47 @@ impl Space {
             return Ok(());
         }
         Err(TraceError::usage(format!(
-            "{}: only {} MiB are free on its disk, so the recording was ended before it is full; free some, or set --max-bytes",
+            "{}: only {} MiB are free on its disk{}, so the recording was ended before it is full; {REMEDY}",
             self.folder.display(),
             free >> 20,
+            mounted_at(&self.folder),
         )))
     }
+}
+
+const REMEDY: &str = "free some, or set --max-bytes";
+
+/// The error itself, or one that names the disk if it is full, with what helps. `folder` is the trace's.
+pub(super) fn explain_full_disk(error: TraceError, folder: &Path) -> TraceError {
+    match &error {
+        TraceError::Io { source, .. } => match source.kind() {
+            kind @ (io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
+                let disk = mounted_at(folder);
+                let kept = if folder.join("trace.json").exists() {
+                    "; the trace holds what was recorded until then"
+                } else {
+                    ""
+                };
+                let what = format!("its disk{disk} is full: {source}{kept}; {REMEDY}");
+                TraceError::io(folder, io::Error::new(kind, what))
+            }
+            _ => error,
+        },
+        TraceError::Corrupt { .. } | TraceError::Usage { .. } => error,
+    }
+}
+
+/// ` (FOLDER)`, where the file system of `folder`, or of the nearest folder above that exists, is mounted; empty if that is not known.
+fn mounted_at(folder: &Path) -> String {
+    let device = |folder: &Path| folder.metadata().ok().map(|facts| facts.dev());
+    let Ok(folder) = std::path::absolute(folder) else { return String::new() };
+    let mut above = folder.ancestors().skip_while(|folder| !folder.exists());
+    let Some(Ok(mut top)) = above.next().map(Path::canonicalize) else { return String::new() };
+    let of = device(&top);
+    while let Some(parent) = top.parent().filter(|parent| device(parent) == of) {
+        top = parent.to_path_buf();
+    }
+    format!(" ({})", top.display())
 }
 
 #[cfg(test)]
@@ -123,6 +161,27 @@ mod tests {
         let check = |least| Watch::new(None, None, Some(folder.path()), Some(least)).check_space();
         assert!(check(0).is_ok());
         let error = check(u64::MAX).unwrap_err().to_string();
-        assert!(error.contains("are free on its disk") && error.contains("--max-bytes"), "{error}");
+        assert!(error.contains("are free on its disk (/") && error.contains("--max-bytes"), "{error}");
+    }
+
+    #[test]
+    fn the_full_disk_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let part = folder.path().join("accesses-000003.parquet");
+        std::fs::write(folder.path().join("trace.json"), "").unwrap();
+        let explained = |error| explain_full_disk(error, folder.path()).to_string();
+        let full = explained(TraceError::io(&part, io::ErrorKind::StorageFull.into()));
+        assert!(full.starts_with(&format!("{}: its disk (/", folder.path().display())), "{full}");
+        assert!(full.contains("holds what was recorded") && full.contains("--max-bytes"), "{full}");
+        assert!(!full.contains('\n'), "{full}");
+        // No other error is changed.
+        let other = || TraceError::io(&part, io::ErrorKind::PermissionDenied.into());
+        assert_eq!(explained(other()), other().to_string());
+    }
+
+    #[test]
+    fn a_mount_point_is_the_highest_folder_of_its_file_system() {
+        assert_eq!(mounted_at(Path::new("/proc/self/no/such/folder")), " (/proc)");
+        assert_eq!(mounted_at(Path::new("/")), " (/)");
     }
 }

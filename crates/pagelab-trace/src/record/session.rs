@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 
-use super::bounds::{Bound, Watch};
+use super::bounds::{Bound, Watch, explain_full_disk};
 use super::collect::{CollectError, Collector};
 use super::follow::Follow;
 use super::live::LiveWriter;
@@ -148,8 +148,11 @@ impl<'a> Recording<'a> {
             let what = "exists; name another output, or replace it with --force";
             return Err(TraceError::usage(format!("{}: {what}", output.display())));
         }
-        let Some(replacement) = replacement else { return self.run_at(output, meta) };
-        let (summary, mut trace) = match self.run_at(&replacement.folder, meta) {
+        let Some(replacement) = replacement else {
+            return self.run_at(output, meta).map_err(|error| explain_full_disk(error, output));
+        };
+        let recorded = self.run_at(&replacement.folder, meta);
+        let (summary, mut trace) = match recorded.map_err(|error| explain_full_disk(error, &replacement.folder)) {
             Ok(recorded) => recorded,
             Err(error) if replacement.folder.exists() => {
                 let rest = replacement.folder.display();
