@@ -6,6 +6,7 @@
 #                 how much sampled replay saves, and how far it is off
 # make docs       the documentation as a site, in target/docs/site
 # make wheel      a wheel for glibc 2.17 and newer, and a source distribution, in dist
+# make image      an OCI image of pagelab, made of Debian's packages and of WHEEL=FILE or the newest wheel in dist
 # make man        the manual page that wheels install, made anew of the command line
 # make reproductions  all published results measured again, in full: about two hours of CPU time; writes docs/reproductions and docs/claims.md
 # make mutants    change single lines for the worse and see which test notices: an hour, and CI does not run it
@@ -19,7 +20,7 @@ export PYTHON
 
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates presets -name '*.rs' -o -name '*.toml')
 
-.PHONY: demo setup test test-linux test-full bench docs wheel man reproductions mutants lint clean
+.PHONY: demo setup test test-linux test-full bench docs wheel image man reproductions mutants lint clean
 .DELETE_ON_ERROR:
 
 setup: $(VENV)/.engine
@@ -53,6 +54,9 @@ wheel: man
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt ziglang
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/maturin build --release --zig --compatibility manylinux2014 --out dist
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/maturin sdist --out dist
+
+image: $(VENV)/.packages
+	PYTHON=$(BIN)/python packaging/oci/build $(WHEEL)
 
 man: setup
 	$(BIN)/python site/commands.py --write
